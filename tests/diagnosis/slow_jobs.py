@@ -17,8 +17,9 @@ from dataclasses import dataclass, field
 
 from frtop_probe import wire
 from frtop_probe.ring.rank_ranges import fold
+from frtop_tui.job.model import BaseFrame, GroupView, ObservedFrame, ObservedRank
 from frtop_tui.job.naming import GroupKey
-from frtop_tui.job.statistics import CallRow, JobStatistics, SampledGroup, SampledOp, StepSplit
+from frtop_tui.job.statistics import JobStatistics, SampledGroup, SampledOp, StepSplit
 
 MS = 1_000_000
 BEGUN_NS = 10_100_000_000_000
@@ -119,10 +120,8 @@ class SteppingJob:
                 else:
                     self.ended[rank] = arrivals[rank]
 
-    def statistics(
-        self, *, steps: bool = True, p2p: Sequence[tuple[int, ...]] = (), device: bool = False
-    ) -> JobStatistics:
-        """All of it; `p2p` are groups in which ranks send and receive, too."""
+    def statistics(self, *, steps: bool = True) -> JobStatistics:
+        """What agents tell of it, without counts of calls."""
         groups = [
             SampledGroup(
                 GroupKey(f"{name} {group}", fold(group)),
@@ -132,39 +131,42 @@ class SteppingJob:
             )
             for (name, group), ops in self.ops.items()
         ]
-        calls = []
-        for meeting in {(one.name, one.kind): one for one in self.meetings}.values():
-            keys = tuple(GroupKey(f"{meeting.name} {one}", fold(one)) for one in meeting.groups)
-            ranks = tuple(sorted({rank for one in meeting.groups for rank in one}))
-            count = sum(len(self.ops[meeting.name, one]) for one in meeting.groups)
-            total = sum(
-                (op.ended_ns or 0) - at
-                for one in meeting.groups
-                for op in self.ops[meeting.name, one]
-                for at in op.arrivals.values()
-            )
-            calls.append(
-                CallRow(
-                    meeting.kind, keys, meeting.site, meeting.bytes, ranks, count=count,
-                    bytes=count * meeting.bytes, total_ns=total, on_device=device,
-                    waited_ns=total if meeting.waits else 0,
-                )
-            )  # fmt: skip
-        calls += [
-            CallRow("send", (GroupKey(f"pp {one}", fold(one)),), SITE, 1024, one, p2p=True, count=9)
-            for one in p2p
-        ]
-        until = round(max(self.ended.values()) * MS)
         return JobStatistics(
             BEGUN_NS,
-            until,
+            round(max(self.ended.values()) * MS),
             BEGUN_NS,
             self.everybody,
-            calls=tuple(calls),
             groups=tuple(groups),
             steps={rank: tuple(those) for rank, those in self.steps.items()} if steps else {},
             clock_error_ns=self.error_ns,
         )
+
+    def frame(
+        self,
+        *,
+        p2p: Sequence[tuple[int, ...]] = (),
+        device: bool = False,
+        hosts: Mapping[int, str] | None = None,
+    ) -> BaseFrame:
+        """Its ranks and groups; `p2p` are groups in which ranks send and receive, too."""
+        backend = "nccl" if device else "gloo"
+        views = tuple(
+            GroupView(GroupKey(f"{name} {group}", fold(group)), name, backend, group, 9, None)
+            for name, group in self.ops
+        )
+        ranks = {}
+        for rank in self.everybody:
+            theirs = [one for one in p2p if rank in one]
+            groups = {
+                n: wire.Group(n, f"pp {n}", "", "", fold(one)) for n, one in enumerate(theirs)
+            }
+            identity = wire.Identity(1000 + rank, 1, rank, 0, wire.Job("node0", 1, self.world))
+            ranks[rank] = ObservedRank(
+                rank, (hosts or {}).get(rank, "node0"), rank, identity, "moving", 0, 0, 0,
+                groups=groups,
+                group_progress={n: wire.GroupProgress(n, 0, 9, 0) for n in groups},
+            )  # fmt: skip
+        return ObservedFrame(now_ns=0, wall_ns=0, groups=views, ranks=ranks)
 
 
 def data_parallel(world: int = 4, work: Milliseconds = 200.0, **fields: object) -> SteppingJob:

@@ -17,6 +17,7 @@ from frtop_tui.diagnosis.detectors.slow.step_times import (
     waits_are_known,
 )
 from frtop_tui.diagnosis.thresholds import EXPLAINED_SHARE
+from frtop_tui.job.groups import members_of
 from frtop_tui.job.statistics import JobStatistics
 
 
@@ -67,10 +68,13 @@ def _holds_up(other: LateRanks, one: LateRanks) -> bool:
 
 def _by_link(one: LateRanks, links: Sequence[SlowLink]) -> bool:
     """Whether slow ops of another group explain it."""
+    ranks = set(one.ranks)
     return any(
-        one.group not in link.groups
-        and not set(one.ranks).isdisjoint(link.members)
-        and link.share >= EXPLAINED_SHARE * one.share
+        link.share >= EXPLAINED_SHARE * one.share
+        and any(
+            group != one.group and not ranks.isdisjoint(members_of(group.ranks))
+            for group in link.groups
+        )
         for link in links
     )
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.detectors.slow.parts import boundaries, episodes_of, in_parts
-from frtop_tui.diagnosis.detectors.slow.roles import NEED_ALL, OpsOnDevices
+from frtop_tui.diagnosis.detectors.slow.roles import NEED_ALL
 from frtop_tui.diagnosis.detectors.slow.step_times import (
     excess_ns,
     step_ns,
@@ -60,18 +60,31 @@ class LateRanks(NamedTuple):
 
 
 def late_ranks(
-    statistics: JobStatistics, group: SampledGroup, peers: Sequence[int], tests: int = 1
+    statistics: JobStatistics,
+    group: SampledGroup,
+    peers: Sequence[int],
+    tests: int = 1,
+    *,
+    on_device: bool = False,
 ) -> LateRanks | None:
-    """Those of `peers` that come late to the ops of `group`; None if nobody does."""
+    """Those of `peers` that come late to the ops of `group`; None if nobody does.
+
+    Args:
+        statistics: of the job.
+        group: and its sampled ops.
+        peers: members that have the same work.
+        tests: groups that are looked at.
+        on_device: whether its ops may be of devices.
+    """
     # Of a large group a few ops show as much, and each arrival costs time.
     most = max(64, MOST_ARRIVALS // max(1, tests * len(group.members)))
-    ops = _usable(statistics, group, peers)[-most:]
+    ops = _usable(group, peers, on_device=on_device)[-most:]
     if not ops:
         return None
     episodes = episodes_of(ops)
     bounds = boundaries(statistics, peers, ops[0].first_ns, ops[-1].last_ns)
     parts, content = in_parts(bounds, episodes, peers)
-    scale = _scale(statistics, group)
+    scale = _scale(statistics, group, peers)
     if scale > 1:
         parts = [
             part._replace(
@@ -85,7 +98,7 @@ def late_ranks(
         return None
     since = [those for those in content if those[-1].last_ns >= found.since_ns]
     until_ns = ops[-1].last_ns
-    share = min(found.share, _most_lost(statistics, group, peers, found, until_ns))
+    share = min(found.share, _most_lost(statistics, group, peers, found))
     if share < MIN_SLOW_SHARE:
         return None
     sizes = _lateness([op for part in since for one in part for op in one.ops], peers, found.who)
@@ -113,37 +126,30 @@ def late_ranks(
     )
 
 
-def _usable(
-    statistics: JobStatistics, group: SampledGroup, peers: Sequence[int]
-) -> list[SampledOp]:
+def _usable(group: SampledGroup, peers: Sequence[int], *, on_device: bool) -> list[SampledOp]:
     """Ops that need all, of which it is known when each of `peers` came, on clocks that compare.
 
     The host of a device issues ahead of it. That it issues late costs nothing, unless the op was
     over soon after: then the device had nothing else to do.
     """
-    on_devices = OpsOnDevices(statistics)
-    name, ranks = group.group.name, group.group.ranks
     found = []
     for op in group.arrivals:
         if op.kind not in NEED_ALL or op.error_ns is None or not op.complete:
             continue
-        if on_devices.has(op.kind, name, ranks) and (
-            op.ended_ns is None or op.ended_ns - op.last_ns > op.skew_ns
-        ):
+        if on_device and (op.ended_ns is None or op.ended_ns - op.last_ns > op.skew_ns):
             continue
-        if all(rank in op.arrivals for rank in peers):
+        # More of them are sampled where there were fewer for a while.
+        if op.number % group.stride == 0 and all(rank in op.arrivals for rank in peers):
             found.append(op)
     return found
 
 
-def _scale(statistics: JobStatistics, group: SampledGroup) -> int:
-    """How many ops each sampled one is an example of: where each is waited for before the next.
+def _scale(statistics: JobStatistics, group: SampledGroup, peers: Sequence[int]) -> int:
+    """How many ops each sampled one is an example of, where ops are waited for one by one.
 
     Else one lateness may show in many ops, and it counts once.
     """
-    rows = [row for row in statistics.calls if group.group in row.groups and not row.p2p]
-    total_ns = sum(row.total_ns for row in rows)
-    return group.stride if 2 * sum(row.waited_ns for row in rows) > total_ns else 1
+    return group.stride if waits_are_known(statistics, peers, 0) else 1
 
 
 def _most_lost(
@@ -151,7 +157,6 @@ def _most_lost(
     group: SampledGroup,
     peers: Sequence[int],
     found: Straggling[int],
-    until_ns: int,
 ) -> float:
     """At most which share of the time the others can lose in this group.
 
@@ -163,12 +168,7 @@ def _most_lost(
     own = excess_ns(statistics, found.who, peers, found.since_ns)
     if took and own is not None and waits_are_known(statistics, peers, found.since_ns):
         return max(0, own) / took
-    rows = [row for row in statistics.calls if group.group in row.groups and not row.p2p]
-    total = sum(row.total_ns / max(1, len(row.ranks)) for row in rows)
-    if not total:
-        return 1.0
-    members = len(group.members)
-    return total * members / max(1, members - len(found.who)) / max(1, until_ns - found.since_ns)
+    return 1.0
 
 
 def _lateness(

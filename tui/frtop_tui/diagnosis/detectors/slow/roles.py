@@ -1,4 +1,4 @@
-"""Which ranks can be compared: those that have the same work by design.
+"""Which ranks, and which groups, can be compared: those that have the same work by design.
 
 Stages of a pipeline may differ in work, and the first one is the last to come to whatever ends a
 step: that is how it was built. So ranks that send to each other are compared only with ranks at the
@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Final
 
 from frtop_probe.ring.rank_ranges import unfold
-from frtop_tui.job.statistics import CallRow, JobStatistics
+from frtop_tui.job.model import BaseFrame, Rank
+from frtop_tui.job.naming import GroupKey
+from frtop_tui.job.statistics import SampledGroup
 
 NEED_ALL: Final = frozenset({
     "all_reduce", "all_reduce_coalesced", "all_gather", "all_gather_coalesced",
@@ -21,22 +24,30 @@ NEED_ALL: Final = frozenset({
     "barrier", "monitored_barrier",
 })  # fmt: skip
 """Kinds that no rank can finish before all have come. The root of a broadcast waits for nobody."""
+_ON_HOSTS: Final = frozenset({"", "gloo", "mpi"})
+"""Backends whose ops are of no device; the first is not known, and no device was seen."""
 
 Place = tuple[int, ...]
 """At which place of each group in which it sends or receives a rank is."""
 
 
-def places(calls: Sequence[CallRow]) -> Mapping[int, Place]:
+def places(ranks: Mapping[int, Rank]) -> Mapping[int, Place]:
     """Of each rank that sends or receives; all others have the place `()`."""
     found: defaultdict[int, set[tuple[str, int]]] = defaultdict(set)
-    for row in calls:
-        if row.p2p and row.count:
-            senders = set(row.ranks)
-            for group in row.groups:
-                for place, rank in enumerate(sorted(unfold(group.ranks))):
-                    if rank in senders:
-                        found[rank].add((group.ranks, place))
+    for rank, view in ranks.items():
+        for number, progress in view.group_progress.items():
+            group = view.groups.get(number)
+            if progress.p2p and group is not None:
+                found[rank].add((group.ranks, _place_in(group.ranks).get(rank, -1)))
     return {rank: tuple(sorted(place for _, place in theirs)) for rank, theirs in found.items()}
+
+
+@lru_cache(maxsize=4096)
+def _place_in(ranks: str) -> Mapping[int, int]:
+    try:
+        return {rank: place for place, rank in enumerate(sorted(unfold(ranks)))}
+    except ValueError:  # out of a file
+        return {}
 
 
 def peers_of(members: Sequence[int], known: Mapping[int, Place]) -> list[tuple[int, ...]]:
@@ -47,20 +58,15 @@ def peers_of(members: Sequence[int], known: Mapping[int, Place]) -> list[tuple[i
     return [tuple(ranks) for ranks in alike.values() if len(ranks) > 1]
 
 
-class OpsOnDevices:
-    """Which ops are of devices: their hosts issue them early, and wait for none."""
+def on_devices(frame: BaseFrame) -> frozenset[GroupKey]:
+    """Groups whose ops may be of devices: their hosts issue them early, and wait for none."""
+    return frozenset(group.key for group in frame.groups if group.backend not in _ON_HOSTS)
 
-    def __init__(self, statistics: JobStatistics) -> None:
-        self._known = {
-            (row.kind, group.name, group.ranks)
-            for row in statistics.calls
-            if row.on_device
-            for group in row.groups
-        }
 
-    def has(self, kind: str, name: str, ranks: str) -> bool:
-        return (kind, name, ranks) in self._known
-
-    @property
-    def some(self) -> bool:
-        return bool(self._known)
+def alike(frame: BaseFrame, groups: Sequence[SampledGroup]) -> list[list[SampledGroup]]:
+    """Groups with the same description and size, where there are two or more of them."""
+    descriptions = {group.key: group.description for group in frame.groups}
+    found: defaultdict[tuple[str, int], list[SampledGroup]] = defaultdict(list)
+    for group in groups:
+        found[descriptions.get(group.group, ""), len(group.members)].append(group)
+    return [those for those in found.values() if len(those) > 1]

@@ -9,13 +9,13 @@ from typing import Final
 from frtop_tui.diagnosis.detectors.slow.blame import to_blame
 from frtop_tui.diagnosis.detectors.slow.cause import SlowCause, cause_of, ready_share
 from frtop_tui.diagnosis.detectors.slow.late_ranks import LateRanks, late_ranks
-from frtop_tui.diagnosis.detectors.slow.roles import OpsOnDevices, peers_of, places
+from frtop_tui.diagnosis.detectors.slow.roles import on_devices, peers_of, places
 from frtop_tui.diagnosis.detectors.slow.slow_links import SlowLink, slow_links
 from frtop_tui.diagnosis.detectors.slow.step_times import step_ns
 from frtop_tui.diagnosis.finding import Detail, Finding
 from frtop_tui.diagnosis.model import OpName, Slowness
 from frtop_tui.diagnosis.thresholds import CONFIRM_NS, STATISTICS_STALE_NS
-from frtop_tui.job.model import ObservedFrame, Rank
+from frtop_tui.job.model import BaseFrame, ObservedFrame, Rank
 from frtop_tui.job.statistics import JobStatistics
 
 MOST_SLOW: Final = 4
@@ -69,7 +69,7 @@ def slow(frame: ObservedFrame, state: SlowState) -> tuple[Finding, ...]:
     fresh = statistics is not state.statistics
     if fresh:
         state.statistics = statistics
-        state.late, state.links = _search(statistics, frame.ranks)
+        state.late, state.links = search(statistics, frame)
     if fresh or frame.now_ns - state.judged_ns > CONFIRM_NS:  # a look may tell the cause
         state.judged_ns = frame.now_ns
         state.findings = tuple(_findings(frame, statistics, state))
@@ -96,25 +96,25 @@ def _is_looked_at(view: Rank, now_ns: int) -> bool:
     )  # fmt: skip
 
 
-def _search(
-    statistics: JobStatistics, ranks: Mapping[int, Rank]
-) -> tuple[list[LateRanks], list[SlowLink]]:
-    known = places(statistics.calls)
+def search(statistics: JobStatistics, frame: BaseFrame) -> tuple[list[LateRanks], list[SlowLink]]:
+    """Who is late beyond what others explain, and whose ops take long; `frame` has their groups."""
+    known, devices = places(frame.ranks), on_devices(frame)
     found = []
     tests = len(statistics.groups)
     for group in statistics.groups:
         for peers in peers_of(group.members, known):
-            one = late_ranks(statistics, group, peers, tests)
+            on_device = group.group in devices
+            one = late_ranks(statistics, group, peers, tests, on_device=on_device)
             if one is not None:
                 found.append(one)
-    links = slow_links(statistics, {rank: view.host for rank, view in ranks.items()})
+    links = slow_links(statistics, frame)
     return to_blame(statistics, found, known, links), links
 
 
 def _findings(
     frame: ObservedFrame, statistics: JobStatistics, state: SlowState
 ) -> Iterable[Finding]:
-    on_gpus = OpsOnDevices(statistics).some
+    on_gpus = bool(on_devices(frame))
     named: set[int] = set()
     for late in state.late[:MOST_SLOW]:
         waiting = connected(statistics, late.members) - set(late.ranks)

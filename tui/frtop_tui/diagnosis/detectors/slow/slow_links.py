@@ -7,15 +7,18 @@ where that is nobody, the link between the members of one.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from typing import NamedTuple
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.detectors.slow.parts import Part, boundaries
+from frtop_tui.diagnosis.detectors.slow.roles import alike
 from frtop_tui.diagnosis.detectors.slow.straggling import Straggling, straggling
+from frtop_tui.job.model import BaseFrame
 from frtop_tui.job.naming import GroupKey
-from frtop_tui.job.statistics import CallRow, JobStatistics, SampledGroup, SampledOp
+from frtop_tui.job.statistics import JobStatistics, SampledGroup, SampledOp
 
 
 class SlowLink(NamedTuple):
@@ -50,10 +53,18 @@ class SlowLink(NamedTuple):
     site: wire.Site | None = None
 
 
+class _Call(NamedTuple):
+    """Ops of one kind and size, from one line."""
+
+    kind: str
+    site: wire.Site | None
+    size: int  # bit length of their bytes
+
+
 class _Compared(NamedTuple):
     """Groups that are alike, in one call: those that are slow, and the others."""
 
-    row: CallRow
+    call: _Call
     ops: Mapping[str, Sequence[SampledOp]]
     seen: Straggling[str] | None
     slow: Sequence[SampledGroup]
@@ -61,16 +72,14 @@ class _Compared(NamedTuple):
     until_ns: int
 
 
-def slow_links(statistics: JobStatistics, hosts: Mapping[int, str]) -> list[SlowLink]:
-    """Slow groups of each call, the costliest first; `hosts` are those of the ranks."""
-    groups = {group.group: group for group in statistics.groups}
+def slow_links(statistics: JobStatistics, frame: BaseFrame) -> list[SlowLink]:
+    """Slow groups of each call, the costliest first; `frame` has hosts and groups."""
+    hosts = {rank: view.host for rank, view in frame.ranks.items()}
     compared = []
-    for row in statistics.calls:
-        alike = [groups[key] for key in row.groups if key in groups]
-        if len(alike) > 1 and row.bytes and not row.p2p:
-            one = _compare(statistics, row, alike)
-            if one is not None:
-                compared.append(one)
+    for groups in alike(frame, statistics.groups):
+        for call, ops in _by_call(groups).items():
+            if call.size and len(ops) == len(groups):
+                compared.append(_compare(statistics, call, groups, ops))
     quick = [group for one in compared for group in one.others]
     several = len(set(hosts.values())) > 1
     found = []
@@ -84,26 +93,36 @@ def slow_links(statistics: JobStatistics, hosts: Mapping[int, str]) -> list[Slow
     return sorted(found, key=lambda one: one.share, reverse=True)
 
 
+def _by_call(groups: Sequence[SampledGroup]) -> dict[_Call, dict[str, list[SampledOp]]]:
+    """By call and group the ops of which it is known when they began and ended."""
+    found: defaultdict[_Call, dict[str, list[SampledOp]]] = defaultdict(dict)
+    for group in groups:
+        for op in group.arrivals:
+            if op.complete and op.ended_ns is not None and op.number % group.stride == 0:
+                call = _Call(op.kind, op.site, op.bytes.bit_length())
+                found[call].setdefault(group.group.ranks, []).append(op)
+    return found
+
+
 def _compare(
-    statistics: JobStatistics, row: CallRow, alike: Sequence[SampledGroup]
-) -> _Compared | None:
-    """None where nothing is known of the ends of their ops."""
-    ops = {group.group.ranks: _timed(group, row) for group in alike}
-    if not all(ops.values()):
-        return None
+    statistics: JobStatistics,
+    call: _Call,
+    alike_groups: Sequence[SampledGroup],
+    ops: Mapping[str, Sequence[SampledOp]],
+) -> _Compared:
     from_ns = max(those[0].last_ns for those in ops.values())
     until_ns = min(those[-1].last_ns for those in ops.values())
-    bounds = boundaries(statistics, row.ranks, from_ns, until_ns)
-    parts = _parts(bounds, ops, {group.group.ranks: group.stride for group in alike})
-    seen = straggling(parts, len(alike))
+    bounds = boundaries(statistics, alike_groups[0].members, from_ns, until_ns)
+    parts = _parts(bounds, ops, {group.group.ranks: group.stride for group in alike_groups})
+    seen = straggling(parts, len(alike_groups))
     who = seen.who if seen is not None else ()
-    slow = [group for group in alike if group.group.ranks in who]
-    others = [group for group in alike if group.group.ranks not in who]
-    return _Compared(row, ops, seen, slow, others, until_ns)
+    slow = [group for group in alike_groups if group.group.ranks in who]
+    others = [group for group in alike_groups if group.group.ranks not in who]
+    return _Compared(call, ops, seen, slow, others, until_ns)
 
 
 def _described(one: _Compared, seen: Straggling[str]) -> SlowLink:
-    row, slow, others = one.row, one.slow, one.others
+    call, slow, others = one.call, one.slow, one.others
     theirs, usual = (
         [op for group in those for op in one.ops[group.group.ranks] if op.last_ns >= seen.since_ns]
         for those in (slow, others)
@@ -124,18 +143,10 @@ def _described(one: _Compared, seen: Straggling[str]) -> SlowLink:
         seen.twice,
         tuple(sorted({rank for group in slow for rank in group.members})),
         len(theirs),
-        row.kind,
+        call.kind,
         round(median(op.bytes for op in theirs)),
-        row.site,
+        call.site,
     )
-
-
-def _timed(group: SampledGroup, row: CallRow) -> list[SampledOp]:
-    return [
-        op
-        for op in group.arrivals
-        if op.complete and op.ended_ns is not None and op.kind == row.kind and op.site == row.site
-    ]
 
 
 def _transfer_ns(op: SampledOp) -> int:
