@@ -61,8 +61,15 @@ class Cluster:
     """
 
     def __init__(
-        self, folder: Path, size: int = len(NODES), *, managed: bool = False, bare: bool = False
+        self,
+        folder: Path,
+        size: int = len(NODES),
+        *,
+        managed: bool = False,
+        bare: bool = False,
+        program: Path = _PROGRAM,
     ) -> None:
+        self._program = program
         self.folder = folder
         self.key_file = folder / "key"
         self.nodes = NODES[:size]
@@ -98,7 +105,7 @@ class Cluster:
                 {"holder": host.pid, "environment": environment, "log": str(self.log(rank))}
             )
         plan = self.folder / "plan.json"
-        command = [str(_PROGRAM), str(self.folder), str(CULPRIT)]
+        command = [str(self._program), str(self.folder), str(CULPRIT)]
         plan.write_text(json.dumps({"command": command, "ranks": ranks}))
         start = () if self._bare else (sys.executable, "-m", "frtop_tui", "run", "--")
         job = self._job = subprocess.Popen(

@@ -10,6 +10,7 @@ from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.report.document import document
 from frtop_tui.sources.live import LiveSource
 from frtop_tui.sources.pipes.places import forwarded_agents, places
+from frtop_tui.statistics.wanted import StatisticsWanted
 
 
 def main(words: list[str]) -> None:
@@ -20,6 +21,7 @@ def main(words: list[str]) -> None:
             source = LiveSource([], places=[forwarded_agents(specs, way)])
         case _:
             source = LiveSource(words)
+    source.want_statistics(StatisticsWanted(), whom="verdicts")
     try:
         for _ in sys.stdin:
             print(json.dumps(_content(source.frame())), flush=True)

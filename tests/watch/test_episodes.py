@@ -113,3 +113,23 @@ def test_a_hang_that_began_after_the_report_is_another_one() -> None:
     first.reach(decision.cause, "delivered")
     second = new(first.reports)  # nobody saw the first one end
     assert whats(second.judge(at(scenes.hung(), 700, since_s=650))) == ["confirmed"]
+
+
+def slow() -> Frame:
+    frame = scenes.hung()
+    verdict = replace(frame.verdicts[0], kind="slow", progress="active", left_s=None)
+    return replace(frame, health="slow", verdicts=(verdict,))
+
+
+def test_a_slow_job_is_one_line_unless_more_is_asked_for() -> None:
+    episodes = new()
+    assert whats(episodes.judge(at(slow(), 0))) == ["slow"]
+    assert episodes.judge(at(slow(), 60)) == []
+    asked = Episodes({}, every_s=600.0, before_s=30.0, slow=True)
+    assert whats(asked.judge(at(slow(), 0))) == ["confirmed"]
+
+
+def test_a_slow_job_that_hangs_is_news() -> None:
+    episodes = new()
+    episodes.judge(at(slow(), 0))
+    assert whats(episodes.judge(at(scenes.hung(), 30, since_s=25))) == ["confirmed"]

@@ -44,6 +44,16 @@ def limited(controller: Controller) -> Iterator[Path]:
         _removed(folder)
 
 
+def give_half(folder: Path, pid: int) -> None:
+    """Lets a process use half of a core, in turns of a few ms; `folder` is one of `limited`."""
+    if (folder / "cpu.max").exists():
+        (folder / "cpu.max").write_text("2500 5000")
+    else:
+        (folder / "cpu.cfs_period_us").write_text("5000")
+        (folder / "cpu.cfs_quota_us").write_text("2500")
+    (folder / "cgroup.procs").write_text(str(pid))
+
+
 def _own(controller: Controller) -> tuple[Path, tuple[str, str]]:
     """Returns our own cgroup in the controller's hierarchy, and file and content of a limit."""
     root = Path("/sys/fs/cgroup")

@@ -19,12 +19,16 @@ Mode = Literal["sync", "late", "sync slowly", "late slowly"]
 WRONG: Final = frozenset({"hung", "dead", "diverged"})
 """Health values that a healthy control must never have."""
 
+LATENESS: Final = 0.1
+"""Share by which the size of a lateness that was found may be wrong."""
+
 
 class Truth(Struct, frozen=True):
     """One root cause. Any listed value of `kinds`, `causes` and `progress` is right.
 
     `says` are words that the verdict's text must contain. `suspected` is the reason why frtop
-    can only suspect it; then the verdict need not be confirmed.
+    can only suspect it; then the verdict need not be confirmed. `late_ms` is by how much somebody
+    who is slow is late; the verdict has to be within `LATENESS` of it.
     """
 
     kinds: tuple[str, ...]
@@ -34,6 +38,7 @@ class Truth(Struct, frozen=True):
     progress: tuple[str, ...] = ("none",)
     says: tuple[str, ...] = ()
     suspected: str = ""
+    late_ms: float | None = None
 
     def matches_cause(self, verdict: Verdict) -> bool:
         """Returns whether a verdict names culprits and cause; progress may still be unknown."""
@@ -48,8 +53,16 @@ class Truth(Struct, frozen=True):
         wrong = self._wrong_fields(verdict)
         if verdict.progress not in self.progress:
             wrong.append(f"progress {verdict.progress}, not {' or '.join(self.progress)}")
+        wrong += self._wrong_size(verdict)
         text = _text_of(verdict)
         return wrong + [f"the text lacks {word!r}" for word in self.says if word not in text]
+
+    def _wrong_size(self, verdict: Verdict) -> list[str]:
+        if self.late_ms is None:
+            return []
+        found_ms = verdict.slow.late_ns / 1e6 if verdict.slow is not None else 0.0
+        right = abs(found_ms - self.late_ms) <= LATENESS * self.late_ms
+        return [] if right else [f"late by {found_ms:.1f} ms, not {self.late_ms:.0f}"]
 
     def _wrong_fields(self, verdict: Verdict) -> list[str]:
         wrong = []

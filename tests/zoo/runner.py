@@ -26,6 +26,7 @@ from frtop_tui.job.naming import is_called
 from frtop_tui.prepare import ZERO_CODE_START, prepare
 from frtop_tui.sources.agent_start import start_agent
 from frtop_tui.sources.live import LiveSource
+from frtop_tui.statistics.wanted import StatisticsWanted
 from zoo import cgroup
 from zoo.ground_truth import Case, Mode, Truth
 from zoo.observer import START_S, Observer, Outcome, OutsideObserver
@@ -209,6 +210,7 @@ class Zoo:
             assert start_agent() is None
         source = LiveSource(job=job)
         stack.callback(source.close)
+        source.want_statistics(StatisticsWanted(), whom="verdicts")
         kind = Observer if self._prepared else OutsideObserver
         watch = kind(case, folder, lambda: _of_job(source.frame(), job), self._running)
         if not self._prepared and not late:

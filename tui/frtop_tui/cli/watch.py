@@ -46,7 +46,9 @@ def run(options: argparse.Namespace) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ended.set())
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the terminal may go, the watcher stays
-    plan = Plan(options.every, options.before, captures, options.dry_run, options.kill)
+    plan = Plan(
+        options.every, options.before, captures, options.dry_run, options.kill, options.slow
+    )
     deliveries = Deliveries(command, hook, deadline_s=options.deadline, dry_run=options.dry_run)
     lines = EventLines()
     below = Below(options.below) if options.below is not None else None

@@ -61,6 +61,9 @@ def add_watch(verbs: Any, run: Run, run_history: Run) -> None:
                        " for the confirmation (default 30s)")  # fmt: skip
     watch.add_argument("--deadline", type=time_span, default=DEADLINE_S, metavar="TIME",
                        help="longest time for CMD (default 60s)")  # fmt: skip
+    watch.add_argument("--slow", action="store_true",
+                       help="capture and report jobs that are slow, too; else that is one line"
+                       )  # fmt: skip
     watch.add_argument("--kill", action="store_true",
                        help="end the ranks of a job with a confirmed verdict, once it is captured"
                        " and CMD is over: SIGTERM, after 15 s SIGKILL; only this user's, on this"

@@ -22,6 +22,7 @@ from frtop_tui.diagnosis.detectors.deaths.roots import DeathOrder
 from frtop_tui.diagnosis.detectors.detect import detect, prioritize
 from frtop_tui.diagnosis.detectors.mismatch.checksums import HintOutcome, OpsRequest
 from frtop_tui.diagnosis.detectors.mismatch.live_ops import LiveOps
+from frtop_tui.diagnosis.detectors.slow.slow import slow, to_look_at
 from frtop_tui.diagnosis.detectors.stalled_outside_ops import OutsideOps, stalled_outside_ops
 from frtop_tui.diagnosis.detectors.standing_waits import (
     StandingFound,
@@ -75,6 +76,12 @@ class _Found(NamedTuple):
     outside: OutsideOps
     standing: StandingFound
     long_waits: Sequence[WaitNode]
+    slow: Sequence[Finding] = ()
+
+    @property
+    def said(self) -> tuple[Finding, ...]:
+        """Findings that become verdicts. That somebody is slow is said once it is sure."""
+        return (*self.findings, *(one for one in self.slow if one.confidence == "confirmed"))
 
 
 class Engine:
@@ -147,7 +154,14 @@ class Engine:
         waits = [] if findings or outside.findings else _long_waits(context)
         findings = findings or unfinished_ops.detect(context)
         most = MOST_VERDICTS - len(outside.findings)
-        return _Found([*findings[:most], *outside.findings], dropped, outside, standing, waits)
+        found = [*findings[:most], *outside.findings]
+        late = slow(context.frame, self.memory.slow) if self._may_be_slow(context, found) else ()
+        return _Found(found, dropped, outside, standing, waits, late)
+
+    @staticmethod
+    def _may_be_slow(context: Context, findings: Sequence[Finding]) -> bool:
+        """Whether the job runs, and nothing worse is wrong with it."""
+        return not findings and _before(context) == "healthy"
 
     def _confirm(self, situation: Situation, found: _Found) -> _Found:
         """Decides which findings are more than suspicions."""
@@ -155,7 +169,9 @@ class Engine:
         findings = memory.confirmations.apply(found.findings, situation)
         memory.confirmations.forget(context.now_ns)
         memory.false_alarms.record(findings, context.overdue)
-        return found._replace(findings=findings)
+        late = memory.confirmations.apply(memory.slow_episodes.apply(found.slow), situation)
+        memory.slow_episodes.forget(context.now_ns)
+        return found._replace(findings=findings, slow=late)
 
     def _word(self, context: Context, found: _Found) -> tuple[tuple[Verdict, ...], tuple[str, ...]]:
         """Verdicts and notes: the only place where sentences are made."""
@@ -175,7 +191,7 @@ class Engine:
             if ended is not None:
                 return word_retrospect(ended, frame, before.at_ns), tuple(notes)
             notes = [*(f"before that: {text}" for text in before.waits), *notes]
-        return tuple(word(finding, frame) for finding in found.findings), tuple(notes)
+        return tuple(word(finding, frame) for finding in found.said), tuple(notes)
 
     def _annotate(
         self,
@@ -210,9 +226,8 @@ class Engine:
 
     def _trace(self, situation: Situation, found: _Found) -> Trace:
         reason = self.memory.confirmations.reason
-        return trace_of(
-            situation.context, found.findings, lambda finding: reason(finding, situation)
-        )
+        findings = (*found.findings, *found.slow)
+        return trace_of(situation.context, findings, lambda finding: reason(finding, situation))
 
     def _remember(self, context: Context, found: _Found, judged: Frame) -> None:
         """Keeps what was found while nobody has died."""
@@ -227,7 +242,8 @@ class Engine:
         requests, frame = self.memory.look_requests, context.frame
         nodes = [*context.overdue, *early_suspects(context)]
         at_rest = ranks_at_rest(frame.ranks, context.index.partial, frame.now_ns)
-        rest = (*found.outside.look_at, *found.standing.look_at, *at_rest)
+        slow_ones = to_look_at(self.memory.slow, frame.ranks, frame.now_ns) if found.slow else ()
+        rest = (*found.outside.look_at, *found.standing.look_at, *at_rest, *slow_ones)
         others = (*ranks_needing_stacks(frame), *rest)
         order = in_question(found.findings, nodes, others)
         looks = requests.wanted(frame.ranks, order, found.findings, frame.now_ns)

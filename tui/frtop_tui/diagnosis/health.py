@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
-from frtop_tui.diagnosis.model import Verdict
+from frtop_tui.diagnosis.model import Verdict, VerdictKind
 from frtop_tui.job.model import BaseFrame, Health
+
+_OF_KIND: Final[dict[VerdictKind, Health]] = {
+    "dead": "dead",
+    "mismatch": "diverged",
+    "undecided": "undecided",
+    "slow": "slow",
+}
 
 
 def health_of(before: Health, verdicts: Sequence[Verdict], *, waiting: bool) -> Health:
@@ -15,12 +23,9 @@ def health_of(before: Health, verdicts: Sequence[Verdict], *, waiting: bool) -> 
     if not verdicts:
         return "ended" if before == "dead" else before
     first = verdicts[0]
-    if first.kind == "dead":
-        return "dead"
-    if first.kind == "mismatch":
-        return "diverged"
-    if first.kind == "undecided":
-        return "undecided"
+    if first.kind in _OF_KIND:
+        # A wait that lasts may be the hang that a slow job has run into.
+        return "waiting" if first.kind == "slow" and waiting else _OF_KIND[first.kind]
     hung = first.confidence == "confirmed" and first.progress == "none"
     return "hung" if hung else "held up"
 
@@ -32,7 +37,7 @@ def since_of(
 
     `frame` is not judged yet. `seen_ns`: when this health was first seen.
     """
-    if verdicts and verdicts[0].since_ns:
+    if verdicts and verdicts[0].since_ns and health != "waiting":
         return verdicts[0].since_ns
     if health == "undecided" or not any(rank.evidence.has_ages for rank in frame.ranks.values()):
         return 0  # when a file was read says nothing

@@ -22,7 +22,8 @@ class Why(Struct, frozen=True):
 
     cause: str  # dataloader, file_io, gil, stopped, sleeping, lock, computing, compiling,
     # exited, exception, signal, oom, interrupted, idle, other_group, out_of_loop,
-    # never_joined, unobserved, unknown, ...
+    # never_joined, unobserved, unknown, ...; of who is slow: data, compute, network, throttled,
+    # starved, neighbour, unknown
     layer: Layer
     text: str
 
@@ -32,6 +33,24 @@ class OpName(Struct, frozen=True):
 
     kind: str
     number: int | None = None
+
+
+class Slowness(Struct, frozen=True):
+    """How slow somebody is, and what that costs the others.
+
+    Times are in ns. With `at_least` it may have begun before anything of it was seen.
+    """
+
+    late: int  # sampled ops that were late, or long
+    sampled: int  # of so many
+    late_ns: int  # by how much: the median of these
+    error_ns: int  # by how much clocks of hosts may make that wrong
+    share: float  # of the time of all who wait, that they lose
+    waiting: int  # how many wait
+    lost_ns: int  # the time that all who wait have lost together since then
+    step_ns: int | None = None  # how long a step takes; None where steps are not recorded
+    on_gpus: bool = False  # whether those who wait keep a GPU each
+    at_least: bool = False
 
 
 class Verdict(Struct, frozen=True):
@@ -52,6 +71,7 @@ class Verdict(Struct, frozen=True):
     left_s: float | None = None  # until the op's own timeout
     evidence: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()  # what could not be seen
+    slow: Slowness | None = None  # of a verdict of the kind "slow"
 
 
 class Sentences(Struct, frozen=True):

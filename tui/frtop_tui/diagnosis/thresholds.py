@@ -131,3 +131,32 @@ CAPPED_SHARE: Final = 0.6
 """At its power limit a GPU usually runs at more of its highest clock than this (by data sheets)."""
 WORKING_GPU: Final = 500
 """A GPU that is used for less than half of the time lowers its clock by itself."""
+# Slow (`detectors.slow`)
+
+MIN_SLOW_SHARE: Final = 0.05
+"""Of the time, which all others lose. Noise costs 1 to 3 %, and nobody changes a job for it."""
+SLOW_CHANCE: Final = 1e-4
+"""That the same rank is late in so many parts of half a window by chance. Both halves have to show
+it, so a job that is looked at once a minute is accused by chance once in a century."""
+MIN_SLOW_PARTS: Final = 5
+"""Parts of half a window: fewer are one hiccup and its echoes, however unlikely they are."""
+HALF_WINDOW_NS: Final = 5_000_000_000
+"""A garbage collection, a flush or the start of another program may last as long, once."""
+MOST_SLOW_PARTS: Final = 64
+"""More parts prove no more, and each is sorted. Steps beyond it are put together."""
+PARTS_WITHOUT_STEPS: Final = 48
+"""Of a window, where no steps are known: half of them are enough for two ranks, of which each is
+late in half of the parts by chance."""
+MOST_ARRIVALS: Final = 200_000
+"""Arrivals that are looked at in one judgement: some 0.3 s of one core."""
+EXPLAINED_SHARE: Final = 0.5
+"""A cause explains lateness if it accounts for at least this part of it: then it is the largest."""
+GAUGED_NS: Final = 60_000_000_000
+"""Gauges of so long ago up to now are of the same window as the ops."""
+THROTTLED_CLOCK: Final = 0.9
+"""A GPU at less than this share of the clock of the others is slowed down; boost clocks of equal
+GPUs differ by a few percent. From data sheets, not measured."""
+SLOW_FORGOTTEN_NS: Final = 120_000_000_000
+"""Two windows without it end an episode: a verdict that comes back sooner is the same one."""
+STATISTICS_STALE_NS: Final = 60_000_000_000
+"""They are asked for every few seconds: who was slow a minute ago may not be slow now."""

@@ -38,6 +38,7 @@ Health = Literal[
     "waiting",  # ranks wait, or none is in an op, for long; undecided yet
     "unheard",  # no rank that may live is heard: last known state
     "held up",  # ranks wait for one that makes progress
+    "slow",  # all get on, and lose time to one that is late again and again
     "hung",
     "dead",
     "diverged",

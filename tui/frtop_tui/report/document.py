@@ -152,9 +152,29 @@ def verdict_fields(verdict: Verdict, descriptions: dict[GroupKey, str]) -> dict[
         "op": op and {"number": op.number, "kind": op.kind},
         "why": msgspec.to_builtins(verdict.why),
         "left_s": rounded(verdict.left_s),
+        "slow": _slowness(verdict),
         "evidence": list(verdict.evidence),
         "missing": list(verdict.missing),
         "next": verdict.next,
+    }
+
+
+def _slowness(verdict: Verdict) -> dict[str, Any] | None:
+    """How slow somebody is, in seconds; None of a verdict of another kind."""
+    slow = verdict.slow
+    if slow is None:
+        return None
+    return {
+        "late_ops": slow.late,
+        "sampled_ops": slow.sampled,
+        "late_s": round(slow.late_ns / 1e9, 6),
+        "clock_error_s": round(slow.error_ns / 1e9, 6),
+        "share": round(slow.share, 4),
+        "step_s": None if slow.step_ns is None else round(slow.step_ns / 1e9, 6),
+        "waiting_ranks": slow.waiting,
+        "lost_hours": round(slow.lost_ns / 3.6e12, 4),
+        "hours_of": "GPU" if slow.on_gpus else "rank",
+        "at_least": slow.at_least,
     }
 
 

@@ -13,7 +13,7 @@ HUNG: Final = 3
 UNDECIDED: Final = 4
 """Nobody can be blamed, or too little was seen."""
 HELD_UP: Final = 5
-"""The job waits for a rank that makes progress, or that may."""
+"""The job waits for a rank that makes progress, or that may; or it is slow."""
 
 _FINAL: Final = frozenset({"dead", "mismatch", "cycle"})
 """Verdict kinds after which a job does not recover."""

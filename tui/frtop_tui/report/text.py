@@ -13,6 +13,7 @@ from frtop_tui.job.model import Health
 from frtop_tui.job.naming import duration, job_title, printable
 from frtop_tui.job.outside import is_least_since
 from frtop_tui.report.explain import explain_lines
+from frtop_tui.report.health_words import health_words
 
 _MOST_HOSTS: Final = 4
 """Hosts not heard that are listed with their reasons."""
@@ -70,7 +71,7 @@ def kind_words(verdict: Verdict) -> str:
 def verdict_facts(verdict: Verdict, *, least: bool = False) -> list[tuple[str, str]]:
     """What is said of a verdict, with its label, in the order in which it is read."""
     facts = [("why", f"{verdict.why.layer}: {verdict.why.text}")]
-    if verdict.kind not in ("dead", "mismatch"):
+    if verdict.kind not in ("dead", "mismatch", "slow"):
         facts.append(("progress", verdict.progress))
     if verdict.left_s is not None:
         most = "at most " if least else ""
@@ -96,13 +97,10 @@ def title_line(frame: Frame) -> str:
     """The job, its health and since when, how much of it was seen."""
     if frame.job is None:
         return f"frtop: {frame.health}"
-    since = duration(max(0.0, (frame.until_ns - frame.since_ns) / 1e9)) if frame.since_ns else ""
     hosts = len({view.host for view in frame.ranks.values()})
     attempt = f", attempt {frame.job.attempt}" if frame.job.attempt else ""
-    least = "at least " if since and is_least_since(frame, frame.since_ns) else ""
-    health = frame.health.upper() + (f" for {least}{since}" if since else "")
     return (
-        f"{job_title(frame.job)}{attempt}: {health};"
+        f"{job_title(frame.job)}{attempt}: {health_words(frame)};"
         f" {unheard_text(frame.coverage)}, {hosts} host{'s' if hosts != 1 else ''}"
     )
 

@@ -22,7 +22,7 @@ MOST_CAUSES: Final = 32
 _CALM: Final = frozenset({"healthy", "starting", "ended"})
 
 Stage = Literal["suspect", "confirmed", "captured", "delivered"]
-What = Literal["suspect", "early", "confirmed", "resumed", "limited", "over"]
+What = Literal["suspect", "slow", "early", "confirmed", "resumed", "limited", "over"]
 
 
 class Report(Struct):
@@ -55,9 +55,20 @@ class Decision(NamedTuple):
 class Episodes:
     """The episodes of one job. Owner and only writer of its reports."""
 
-    def __init__(self, reports: dict[str, Report], *, every_s: float, before_s: float) -> None:
-        """Args: every_s: between two reports of one cause; before_s: as for `haste`."""
+    def __init__(
+        self, reports: dict[str, Report], *, every_s: float, before_s: float, slow: bool = False
+    ) -> None:
+        """Args of the constructor.
+
+        Args:
+            reports: of earlier runs of the watcher.
+            every_s: between two reports of one cause.
+            before_s: as for `haste`.
+            slow: whether a slow job is captured and reported, too. Else it is news only: it goes
+                on, and nothing is lost with it.
+        """
         self.reports = reports
+        self._slow = slow
         self._every_s = every_s
         self._before_s = before_s
         self._under_way: set[str] = set()
@@ -73,7 +84,7 @@ class Episodes:
         self._calm_since = None
         cause = cause_of(verdict)
         report, now_s = self.reports.get(cause), frame.wall_ns / 1e9
-        alarm = is_alarm(frame)
+        alarm = is_alarm(frame) or (self._slow and frame.health == "slow")
         if report is not None and (report.over or _is_newer(frame, verdict, report)):
             left_s = report.at_s + self._every_s - now_s
             if left_s > 0 and not (alarm and report.stage == "suspect"):
@@ -84,7 +95,8 @@ class Episodes:
         decisions = []
         if report is None:
             report = self._put(cause, Report("suspect", now_s))
-            decisions.append(Decision("suspect", cause, verdict))
+            what: What = "slow" if verdict.kind == "slow" else "suspect"
+            decisions.append(Decision(what, cause, verdict))
         why = haste(frame, verdict, self._before_s)
         if why and report.stage == "suspect" and not self._has_capture:
             report.early = True

@@ -34,6 +34,7 @@ class Plan:
     captures: CaptureFolder | None
     dry_run: bool = False
     kill: bool = False
+    slow: bool = False  # whether slow jobs are captured and reported, too
 
 
 @dataclass(slots=True)
@@ -68,7 +69,9 @@ class JobWatch:
         self._trouble = ""
         self._announced = False
         self._source = source
-        self._episodes = Episodes(file.load(), every_s=plan.every_s, before_s=plan.before_s)
+        self._episodes = Episodes(
+            file.load(), every_s=plan.every_s, before_s=plan.before_s, slow=plan.slow
+        )
 
     @property
     def busy(self) -> bool:

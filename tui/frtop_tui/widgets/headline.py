@@ -12,6 +12,7 @@ from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.model import Recorded
 from frtop_tui.job.naming import duration, folded_hosts
 from frtop_tui.job.outside import age_text, is_least_since, preparation
+from frtop_tui.report.health_words import health_words
 from frtop_tui.widgets.file_status import files_summary
 from frtop_tui.widgets.formats import format_local_time, format_rank_count, job_name, short_path
 from frtop_tui.widgets.lines import LineView
@@ -58,7 +59,9 @@ def other_jobs(frame: Frame) -> str:
 def health_line(frame: Frame) -> Line:
     """The job's health, its age, and the time left until the nearest timeout."""
     word = "NO JOB" if frame.health == "empty" else frame.health.upper()
-    if frame.since_ns and frame.health not in ("connecting", "empty"):
+    if frame.health == "slow":
+        word = health_words(frame)
+    elif frame.since_ns and frame.health not in ("connecting", "empty"):
         lasts = max(0, frame.until_ns - frame.since_ns) / 1e9
         word += f" {age_text(lasts, least=is_least_since(frame, frame.since_ns))}"
     left = [verdict.left_s for verdict in frame.verdicts if verdict.left_s is not None]

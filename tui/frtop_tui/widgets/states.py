@@ -14,6 +14,7 @@ HEALTH_TONE: Final[dict[Health, str]] = {
     "waiting": "warn",
     "unheard": "warn",
     "held up": "warn",
+    "slow": "warn",
     "hung": "alarm",
     "dead": "alarm",
     "diverged": "alarm",

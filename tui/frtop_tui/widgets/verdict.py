@@ -38,7 +38,7 @@ def _until(verdict: Verdict, frame: Frame) -> int:
 def status(verdict: Verdict, frame: Frame) -> str:
     """`not entered · confirmed · no progress · for 4m12s`."""
     parts = [KINDS[verdict.kind], verdict.confidence]
-    if verdict.kind not in ("dead", "mismatch"):
+    if verdict.kind not in ("dead", "mismatch", "slow"):
         parts.append(PROGRESS[verdict.progress])
     if verdict.since_ns:
         lasts = max(0, _until(verdict, frame) - verdict.since_ns) / 1e9

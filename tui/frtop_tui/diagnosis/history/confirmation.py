@@ -26,6 +26,7 @@ from frtop_tui.diagnosis.detectors.early_exit import Exited
 from frtop_tui.diagnosis.detectors.mismatch.checksums import ChecksumsDiffer
 from frtop_tui.diagnosis.detectors.mismatch.live_mismatch import OpsDiffer
 from frtop_tui.diagnosis.detectors.not_entered import NotEntered
+from frtop_tui.diagnosis.detectors.slow.slow import SlowDetail
 from frtop_tui.diagnosis.detectors.stalled_outside_ops import HeldOutside
 from frtop_tui.diagnosis.detectors.standing_waits import StandingWaits
 from frtop_tui.diagnosis.detectors.stuck.stuck import InDoubt, LaggingDevices, Stuck
@@ -48,6 +49,7 @@ from frtop_tui.job.model import Rank
 
 Clock = Literal[
     "at once",  # it proves itself
+    "window",  # both halves of the window that shows it do so by themselves
     "frames",  # two frames
     "snapshots",  # two snapshots of each culprit
     "never",
@@ -138,6 +140,11 @@ def _was_false_alarm(finding: Finding, situation: Situation) -> bool:
     return _is_stalled(finding) and situation.false_alarms.was_false_alarm(finding.nodes[0], now_ns)
 
 
+def _seen_once(finding: Finding, _: Situation) -> bool:
+    assert isinstance(finding.detail, SlowDetail)
+    return not finding.detail.twice
+
+
 _CALLERS: Final[tuple[tuple[str, Veto], ...]] = (
     ("nobody knows which ranks have to make this call", _members_unknown),
 )
@@ -176,6 +183,7 @@ TABLE: Final[tuple[Row, ...]] = (
     Row(Withheld, "never"),
     Row(UnfinishedOps, "never"),
     Row(CallDetail, "never"),
+    Row(SlowDetail, "window", (("the two halves of its window do not both show it", _seen_once),)),
 )
 
 
@@ -213,7 +221,7 @@ class Confirmations:
         if _first(row.unless, finding, situation):
             return False
         # The clock runs on while a veto holds.
-        confirmed = row.clock == "at once" or self._seen_twice(row, finding, situation)
+        confirmed = row.clock in ("at once", "window") or self._seen_twice(row, finding, situation)
         return confirmed and not _first(row.vetoes, finding, situation)
 
     def _seen_twice(self, row: Row, finding: Finding, situation: Situation) -> bool:
@@ -236,6 +244,7 @@ class Confirmations:
 
 _CLOCKS: Final[dict[Clock, tuple[str, str]]] = {
     "at once": ("confirmed: it proves itself", ""),
+    "window": ("confirmed: both halves of its window show it", ""),
     "frames": ("confirmed: seen twice, 2 s apart", "not confirmed: not seen for 2 s yet"),
     "snapshots": (
         "confirmed: two snapshots of its culprits, 2 s apart, agree",

@@ -8,12 +8,14 @@ from typing import Final
 
 from frtop_tui.diagnosis.detectors.mismatch.checksums import ChecksumHints
 from frtop_tui.diagnosis.detectors.mismatch.compare import Mismatch
+from frtop_tui.diagnosis.detectors.slow.slow import SlowState
 from frtop_tui.diagnosis.detectors.stalled_outside_ops import RestState
 from frtop_tui.diagnosis.detectors.standing_waits import StandingState
 from frtop_tui.diagnosis.graph.wait_node import NodeId
 from frtop_tui.diagnosis.history.before_death import BeforeDeath
 from frtop_tui.diagnosis.history.confirmation import Confirmations
 from frtop_tui.diagnosis.history.false_alarms import FalseAlarms
+from frtop_tui.diagnosis.history.slow_episodes import SlowEpisodes
 from frtop_tui.diagnosis.look_requests import LookRequests
 from frtop_tui.job.groups import identifier
 from frtop_tui.job.model import Health
@@ -51,6 +53,8 @@ class Memory:
     false_alarms: FalseAlarms = field(default_factory=FalseAlarms)
     rest: RestState = field(default_factory=RestState)
     standing: StandingState = field(default_factory=StandingState)
+    slow: SlowState = field(default_factory=SlowState)
+    slow_episodes: SlowEpisodes = field(default_factory=SlowEpisodes)
     before_death: BeforeDeath | None = None
     health: Health | None = None
     since_ns: int = 0

@@ -19,6 +19,7 @@ from frtop_tui.diagnosis.detectors.early_exit import Exited
 from frtop_tui.diagnosis.detectors.mismatch.checksums import ChecksumsDiffer
 from frtop_tui.diagnosis.detectors.mismatch.live_mismatch import OpsDiffer
 from frtop_tui.diagnosis.detectors.not_entered import NotEntered
+from frtop_tui.diagnosis.detectors.slow.slow import LateDetail, LinkDetail, SlowDetail
 from frtop_tui.diagnosis.detectors.stalled_outside_ops import HeldOutside
 from frtop_tui.diagnosis.detectors.standing_waits import StandingWaits
 from frtop_tui.diagnosis.detectors.stuck.stuck import InDoubt, LaggingDevices, Stuck
@@ -40,6 +41,7 @@ from frtop_tui.diagnosis.wording import (
     mismatch,
     not_entered,
     outside,
+    slow,
     stuck,
     transports,
     without_numbers,
@@ -73,6 +75,8 @@ WORDS: Final[dict[type[Detail], Callable[[Finding, Any, BaseFrame, Tense], Sente
     SameCall: without_numbers.same_call,
     DifferentCalls: without_numbers.different_calls,
     CallRing: without_numbers.call_ring,
+    LateDetail: slow.late,
+    LinkDetail: slow.slow_link,
 }
 _WAITS: Final = frozenset({"stuck", "not_entered"})
 """Kinds of findings in which ranks wait in an op, maybe with a kernel of it on their devices."""
@@ -113,4 +117,5 @@ def verdict_of(finding: Finding, said: Sentences) -> Verdict:
         left_s=finding.left_s,
         evidence=said.evidence,
         missing=said.missing,
+        slow=finding.detail.slowness if isinstance(finding.detail, SlowDetail) else None,
     )

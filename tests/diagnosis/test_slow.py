@@ -1,0 +1,269 @@
+"""Who is slow, by how much, and who is not: out of statistics made by hand."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from diagnosis.slow_jobs import Meeting, SteppingJob, data_parallel
+from frtop_tui.diagnosis.detectors.slow.slow import search
+from frtop_tui.diagnosis.detectors.slow.slow_links import SlowLink
+from frtop_tui.diagnosis.detectors.slow.straggling import chance
+
+
+def late(job: SteppingJob, *, steps: bool = True, **shape: Any) -> dict[tuple[int, ...], float]:
+    """Who is late beyond doubt, and by how many ms."""
+    found, _ = search(job.statistics(steps=steps), job.frame(**shape))
+    return {one.ranks: one.late_ns / 1e6 for one in found if one.twice}
+
+
+def two_by_two(inner: float, between: float) -> SteppingJob:
+    """Two pairs that reduce eight times in a step, and pairs across that reduce once."""
+    job = SteppingJob(4)
+    pairs, across = ((0, 1), (2, 3)), ((0, 2), (1, 3))
+    job.meetings = [Meeting(pairs, lambda rank, step: inner, name="tp") for _ in range(8)]
+    job.meetings.append(Meeting(across, lambda rank, step: between, name="dp"))
+    return job
+
+
+@pytest.mark.parametrize("steps", [True, False])
+@pytest.mark.parametrize("world", [2, 3, 4, 64])
+def test_a_straggler_is_named_with_its_lateness(world: int, steps: bool) -> None:
+    job = data_parallel(world).run(120, late={1: 30.0})
+    found = late(job, steps=steps)
+    assert found == {(1,): pytest.approx(30, rel=0.1)}
+
+
+def test_two_stragglers_are_named_together() -> None:
+    job = data_parallel(8).run(120, late={1: 60.0, 5: 64.0})
+    assert late(job) == {(1, 5): pytest.approx(62, rel=0.1)}
+
+
+def test_nobody_is_named_where_nobody_is_slower() -> None:
+    for seed in range(40):
+        for world in (2, 4, 16):
+            assert not late(data_parallel(world, noise=0.3, seed=seed).run(100))
+
+
+def test_a_cost_that_nobody_feels_is_no_verdict() -> None:
+    assert not late(data_parallel(noise=0.001).run(120, late={1: 5.0}))
+
+
+def test_a_fault_that_began_within_the_window_is_found_with_its_begin() -> None:
+    job = data_parallel().run(120)
+    begun = job.ended[0]
+    job.run(60, late={1: 50.0})
+    [found], _ = search(job.statistics(), job.frame())
+    assert found.ranks == (1,)
+    assert found.since_ns / 1e6 == pytest.approx(begun, abs=1000)
+    assert not found.at_least
+
+
+def test_a_fault_that_ended_is_no_verdict() -> None:
+    job = data_parallel().run(100, late={1: 50.0})
+    assert late(job)
+    assert not late(job.run(60))
+
+
+def test_ops_between_hosts_without_measured_clocks_prove_nothing() -> None:
+    job = data_parallel(error_ns=None).run(120, late={1: 50.0})
+    assert not late(job)
+
+
+def test_clocks_may_be_all_of_it() -> None:
+    assert not late(data_parallel(error_ns=60_000_000).run(120, late={1: 50.0}))
+
+
+def test_late_once_in_a_step_of_many_ops() -> None:
+    """Twenty-three of twenty-four ops are on time."""
+    job = SteppingJob(4)
+    job.meetings = [Meeting((job.everybody,), lambda rank, step: 8.0) for _ in range(24)]
+    job.run(80, late={3: 31.0})
+    assert late(job) == {(3,): pytest.approx(31, rel=0.1)}
+    assert late(job, steps=False) == {(3,): pytest.approx(31, rel=0.1)}
+
+
+def test_what_is_late_in_each_sampled_op_does_not_count_for_all() -> None:
+    """Every eighth op is sampled, and the late one is each time among them."""
+    job = SteppingJob(4, stride=8)
+    job.meetings = [Meeting((job.everybody,), lambda rank, step: 8.0) for _ in range(8)]
+    job.meetings = [job.meetings[0]] * 7 + [
+        Meeting((job.everybody,), lambda rank, step: 8.0 + 16.0 * (rank == 2))
+    ]
+    job.run(160)
+    [found], _ = search(job.statistics(), job.frame())
+    assert found.late_ns / 1e6 == pytest.approx(16, rel=0.1)
+    assert found.share == pytest.approx(16 / 84, rel=0.3)
+
+
+def test_buckets_that_overlap_count_once() -> None:
+    job = SteppingJob(4)
+    job.meetings = [
+        *(Meeting((job.everybody,), lambda rank, step: 20.0, waits=False) for _ in range(4)),
+        Meeting((job.everybody,), lambda rank, step: 20.0),
+    ]
+    job.run(150, late={1: 40.0})
+    [found], _ = search(job.statistics(), job.frame())
+    assert found.ranks == (1,)
+    assert found.late_ns / 1e6 == pytest.approx(40, rel=0.1)
+    assert found.share == pytest.approx(40 / 140.5, rel=0.15)
+
+
+def test_who_waits_in_one_group_is_not_slow_in_another() -> None:
+    """Rank 1 keeps 0 in their pair, and 0 is late to 2, which is not its fault."""
+    job = two_by_two(10.0, 5.0)
+    job.meetings[0].work = lambda rank, step: 10.0 + 20.0 * (rank == 1)
+    job.run(120)
+    assert late(job) == {(1,): pytest.approx(20, rel=0.1)}
+
+
+def test_slow_in_one_of_two_pairs_at_the_outer_op() -> None:
+    job = two_by_two(5.0, 20.0)
+    job.meetings[-1].work = lambda rank, step: 20.0 + 15.0 * (rank == 2)
+    job.run(200)
+    assert late(job) == {(2,): pytest.approx(15, rel=0.1)}
+
+
+# Controls
+
+
+def test_warm_up_and_compilation_raise_nothing() -> None:
+    job = data_parallel().run(1, late={3: 60_000.0}).run(10, late={3: 2000.0}).run(60)
+    assert not late(job)
+
+
+def test_checkpoints_and_evaluation_by_rank_0_raise_nothing() -> None:
+    job = data_parallel()
+    for _ in range(12):
+        job.run(1, late={0: 3000.0}).run(9)
+    assert not late(job)
+    assert not late(job, steps=False)
+
+
+def test_lengths_that_even_out_raise_nothing() -> None:
+    for seed in range(10):
+        dice = random.Random(seed)
+        job = SteppingJob(4, seed=seed)
+        job.meetings = [Meeting((job.everybody,), lambda rank, step: dice.expovariate(1 / 200))]  # noqa: B023
+        assert not late(job.run(120))
+
+
+@pytest.mark.parametrize("lasts", [1, 5])
+def test_imbalance_that_moves_raises_nothing(lasts: int) -> None:
+    for seed in range(10):
+        dice = random.Random(seed)
+        hot = [dice.randrange(4) for _ in range(40)]
+        job = SteppingJob(4, seed=seed)
+        job.meetings = [
+            Meeting(
+                (job.everybody,),
+                lambda rank, step: 100 + 100 * (rank == hot[step // lasts % len(hot)]),  # noqa: B023
+            )
+        ]
+        assert not late(job.run(150))
+
+
+def test_a_pipeline_of_uneven_stages_raises_nothing() -> None:
+    """The last of one step is the first stage by design; stage 1 works for longest."""
+    job = SteppingJob(4)
+    job.meetings = [
+        Meeting((job.everybody,), lambda rank, step: (200.0, 290.0, 250.0, 160.0)[rank])
+    ]
+    job.run(150)
+    assert late(job)
+    assert not late(job, p2p=[(0, 1, 2, 3)])
+
+
+def replicated_pipeline(late_rank: int | None) -> SteppingJob:
+    """Two pipelines (0, 1) and (2, 3); each stage reduces with its like at the end of a step.
+
+    What a receive waits for is no work of its own: the first stage waits for the second.
+    """
+    job = SteppingJob(4)
+
+    def work(rank: int, step: int) -> float:
+        return 150.0 + 50 * (rank % 2) + 40.0 * (rank == late_rank)
+
+    job.meetings = [
+        # Stands for the messages: both of a pipeline leave it together.
+        Meeting(((0, 1), (2, 3)), work, kind="send", name="pp"),
+        Meeting(((0, 2), (1, 3)), lambda rank, step: 10.0, name="dp"),
+    ]
+    return job
+
+
+def test_a_slow_stage_is_told_from_the_stages_that_wait_for_it() -> None:
+    job = replicated_pipeline(3).run(150)
+    found = late(job, p2p=[(0, 1), (2, 3)])
+    assert found == {(3,): pytest.approx(40, rel=0.1)}
+
+
+def test_stages_that_differ_by_design_are_not_compared() -> None:
+    job = replicated_pipeline(None).run(150)
+    assert not late(job, p2p=[(0, 1), (2, 3)])
+
+
+def test_without_steps_messages_may_explain_lateness() -> None:
+    job = replicated_pipeline(3).run(150)
+    assert not late(job, steps=False, p2p=[(0, 1), (2, 3)])
+
+
+def test_hosts_of_devices_may_issue_late_ahead_of_them() -> None:
+    """The device has 400 ms of work before this op: its host's 30 ms cost nothing."""
+    job = data_parallel()
+    job.meetings[0].transfer = lambda _: 400.0
+    job.meetings[0].waits = False
+    job.run(150, late={1: 60.0})
+    assert not late(job, device=True)
+    job = data_parallel().run(150, late={1: 60.0})
+    assert late(job, device=True) == {(1,): pytest.approx(60, rel=0.1)}
+
+
+def test_broadcasts_make_nobody_late() -> None:
+    job = data_parallel()
+    job.meetings[0].kind = "broadcast"
+    assert not late(job.run(120, late={1: 60.0}))
+
+
+# Links
+
+
+def links_of(job: SteppingJob) -> list[SlowLink]:
+    return search(job.statistics(), job.frame())[1]
+
+
+def linked(slow: set[tuple[int, ...]]) -> SteppingJob:
+    job = two_by_two(20.0, 20.0)
+    job.meetings = [job.meetings[0], job.meetings[-1]]
+    for meeting in job.meetings:
+        meeting.transfer = lambda group: 40.0 if group in slow else 8.0
+    return job
+
+
+def test_a_rank_with_a_slow_link_is_told_from_a_slow_rank() -> None:
+    job = linked({(0, 1), (1, 3)}).run(200)
+    assert not late(job)
+    links = links_of(job)
+    assert links[0].ranks == (1,)
+    assert links[0].common
+    assert links[0].twice
+    assert links[0].transfer_ns / 1e6 == pytest.approx(40, rel=0.05)
+    assert links[0].usual_ns / 1e6 == pytest.approx(8, rel=0.05)
+
+
+def test_the_link_between_two_ranks_blames_neither() -> None:
+    links = links_of(linked({(0, 1)}).run(200))
+    assert links[0].ranks == (0, 1)
+    assert not links[0].common
+
+
+def test_equal_links_are_no_finding() -> None:
+    assert not links_of(linked(set()).run(200))
+
+
+def test_the_chance_of_dice() -> None:
+    assert chance(10, 10, 0.5) == pytest.approx(1 / 1024)
+    assert chance(4, 0, 0.25) == pytest.approx(1)
+    assert chance(20, 15, 0.5) == pytest.approx(0.0207, rel=0.01)

@@ -1,0 +1,239 @@
+"""The verdict *slow*: its words, cause, cost, confirmation, and what comes before it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from diagnosis.scenes import SECOND, Scene, only
+from diagnosis.slow_jobs import Meeting, SteppingJob, data_parallel
+from frtop_probe import wire
+from frtop_tui.diagnosis.engine import Engine
+from frtop_tui.diagnosis.model import Frame
+from frtop_tui.job.statistics import JobStatistics
+from frtop_tui.report.document import document
+from frtop_tui.report.exit_status import exit_status
+from frtop_tui.report.text import text
+
+
+class SlowScene(Scene):
+    """A scene whose frames carry statistics, as old as a request takes."""
+
+    def __init__(self, job: SteppingJob, statistics: JobStatistics | None = None) -> None:
+        super().__init__(job.world)
+        self.engine = Engine(explain=True)
+        self.take(statistics or job.statistics())
+
+    def take(self, statistics: JobStatistics) -> None:
+        self.now = statistics.until_ns / SECOND + 1
+        self.statistics = statistics
+        self.step()
+
+    def step(self) -> None:
+        """The ranks go on."""
+        self.does(range(len(self.actors)), "all_reduce", ago=0.1)
+
+    def frame(self) -> Any:
+        return msgspec.structs.replace(super().frame(), statistics=self.statistics)
+
+    def looks_of(self, cores: dict[int, float], ready: dict[int, float] | None = None) -> Frame:
+        """Two looks at each rank, 30 s apart, between which it used so many cores.
+
+        Its main thread could run, and had no processor, a share of `ready` of the time.
+        """
+        for at in (0.0, 30.0):
+            for rank, actor in self.actors.items():
+                used = int(at * cores.get(rank, 0.2) * SECOND)
+                waited = int(at * (ready or {}).get(rank, 0.0) * SECOND)
+                self.kernel(rank, "R", cpu_ns=used)
+                main = wire.Process(actor.pid, "R", "python", cpu_ns=used, ready_ns=used + waited)
+                actor.threads = (main,)
+                self.hear()
+                self.state.apply_snapshots(
+                    "node0", wire.SnapshotResponse(1, "node0", (self.look_of(actor),))
+                )
+            self.pass_time(30.0 if not at else 0.1)
+            self.step()
+        return self.judge().frame
+
+
+def slow_job(**fields: Any) -> SteppingJob:
+    return data_parallel(**fields).run(150, late={2: 40.0})
+
+
+def test_a_straggler_makes_the_job_slow() -> None:
+    scene = SlowScene(slow_job())
+    frame = scene.judge().frame
+    verdict = only(frame)
+    assert (frame.health, exit_status(frame)) == ("slow", 5)
+    assert (verdict.kind, verdict.culprits, verdict.confidence) == ("slow", (2,), "confirmed")
+    assert verdict.victims == {0, 1, 3}
+    assert verdict.slow is not None
+    assert verdict.slow.late_ns == pytest.approx(40e6, rel=0.1)
+    assert verdict.slow.share == pytest.approx(40 / 240.5, rel=0.15)
+    assert verdict.slow.at_least
+    said = "\n".join(text(frame))
+    assert "rank 2 (node0 pid 1002) comes 40ms late to all_reduce" in said
+    assert f"ranks 0-1,3 wait: {100 * verdict.slow.share:.0f} % of the time" in said
+    assert "  progress" not in said
+    assert "SLOW since" in said
+
+
+def test_what_it_costs_grows_from_window_to_window() -> None:
+    job = slow_job()
+    scene = SlowScene(job)
+    first = only(scene.judge().frame)
+    job.steps = {rank: those[-100:] for rank, those in job.steps.items()}
+    job.ops = {key: ops[-100:] for key, ops in job.ops.items()}
+    job.run(200, late={2: 40.0})
+    scene.take(job.statistics())
+    later = only(scene.judge().frame)
+    assert later.since_ns == first.since_ns
+    assert first.slow is not None
+    assert later.slow is not None
+    # 40 ms in each of 350 steps, by three ranks.
+    assert later.slow.lost_ns == pytest.approx(3 * 350 * 40e6, rel=0.15)
+
+
+def test_the_document_has_its_figures() -> None:
+    found = document(SlowScene(slow_job()).judge().frame)["verdicts"][0]
+    assert found["why"]["cause"] in ("unknown", "compute")
+    assert found["slow"]["late_s"] == pytest.approx(0.04, rel=0.1)
+    assert found["slow"]["hours_of"] == "rank"
+    assert document(Scene().judge().frame)["verdicts"] == []
+
+
+def test_one_half_of_a_window_is_a_suspicion_and_no_verdict() -> None:
+    scene = SlowScene(data_parallel(work=100.0).run(50, late={2: 40.0}))
+    frame = scene.judge().frame
+    assert not frame.verdicts
+    assert frame.health == "healthy"
+    assert frame.trace is not None
+    [finding] = frame.trace.findings
+    assert finding.kind == "slow"
+    assert finding.confirmation.startswith("not confirmed: the two halves")
+
+
+def test_a_hang_comes_before_slow() -> None:
+    scene = SlowScene(slow_job())
+    assert scene.judge().frame.health == "slow"
+    scene.waits([0, 1, 3], "all_reduce", for_s=30)
+    scene.sleeps(2)
+    frame = scene.settle(10)
+    assert frame.health == "hung"
+    assert {verdict.kind for verdict in frame.verdicts} == {"not_entered"}
+
+
+def test_old_statistics_say_nothing_of_now() -> None:
+    scene = SlowScene(slow_job())
+    assert scene.judge().frame.verdicts
+    scene.pass_time(90)
+    scene.step()
+    assert not scene.judge().frame.verdicts
+
+
+def test_a_few_ranks_are_looked_at_and_not_again_and_again() -> None:
+    scene = SlowScene(data_parallel(16).run(150, late={2: 40.0}))
+    asked: list[int] = []
+    for _ in range(20):
+        judgement = scene.judge()
+        asked += [one.key - 1 for one in judgement.look_requests]
+        scene.pass_time(0.5)
+        scene.step()
+    assert set(asked) == {0, 1, 2}
+    assert len(asked) < 20
+
+
+# Causes
+
+
+def test_data() -> None:
+    job = data_parallel()
+    job.data = {0: 3.0, 1: 4.0, 2: 42.0, 3: 3.0}
+    scene = SlowScene(job.run(150, late={2: 40.0}))
+    scene.fetches(2, worker=-2)
+    verdict = only(scene.judge().frame)
+    assert (verdict.why.cause, verdict.why.layer) == ("data", "data")
+    assert "39ms longer in each step" in verdict.why.text
+    assert "in the rank itself" in verdict.why.text
+
+
+def test_compute_by_processor_time() -> None:
+    verdict = only(SlowScene(slow_job()).looks_of({2: 0.4}))
+    assert verdict.why.cause == "compute"
+    assert any("0.40 cores, the others 0.20" in line for line in verdict.evidence)
+
+
+def test_starved() -> None:
+    verdict = only(SlowScene(slow_job()).looks_of({2: 0.2}, {2: 0.16}))
+    assert verdict.why.cause == "starved"
+    assert "no processor, 16 % of the time" in verdict.why.text
+
+
+def test_a_full_host_that_is_full_for_all_is_no_cause() -> None:
+    verdict = only(SlowScene(slow_job()).looks_of({2: 0.2}, dict.fromkeys(range(4), 0.16)))
+    assert verdict.why.cause == "unknown"
+
+
+def gpus(scene: Scene, mhz: dict[int, int], processes: dict[int, int], throttle: int = 0) -> None:
+    for rank, actor in scene.actors.items():
+        at_ns = scene._ns(actor, 1.0)
+        sample = wire.GpuSample(at_ns, 95, 400_000, 1, mhz.get(rank, 1980), throttle)
+        gpu = wire.Gpu(rank, f"GPU-{rank}", processes=processes.get(rank, 1), samples=(sample,))
+        actor.gauges = wire.Gauges((gpu,))
+
+
+def test_throttled() -> None:
+    scene = SlowScene(slow_job())
+    gpus(scene, {2: 1200}, {}, throttle=0x40)
+    verdict = only(scene.judge().frame)
+    assert (verdict.why.cause, verdict.why.layer) == ("throttled", "device")
+    assert "GPU 2 runs at 1200 MHz, those of the others at 1980 MHz: slowed by heat" in (
+        verdict.why.text
+    )
+
+
+def test_a_neighbour() -> None:
+    scene = SlowScene(slow_job())
+    gpus(scene, {}, {2: 2})
+    assert only(scene.judge().frame).why.cause == "neighbour"
+    scene = SlowScene(slow_job())
+    gpus(scene, {}, dict.fromkeys(range(4), 2))
+    assert only(scene.judge().frame).why.cause != "neighbour"
+
+
+def test_unknown_says_what_was_not_seen() -> None:
+    statistics = slow_job().statistics(steps=False)
+    verdict = only(SlowScene(slow_job(), statistics).judge().frame)
+    assert verdict.why.cause == "unknown"
+    assert any("frtop_probe.step()" in line for line in verdict.missing)
+    assert verdict.slow is not None
+    assert verdict.slow.step_ns is None
+
+
+def test_a_slow_link_names_the_host_at_its_end() -> None:
+    job = SteppingJob(4)
+    pairs, across = ((0, 1), (2, 3)), ((0, 2), (1, 3))
+    for groups, name in ((pairs, "tp"), (across, "dp")):
+        job.meetings.append(Meeting(groups, lambda rank, step: 20.0, name=name))
+    for meeting in job.meetings:
+        meeting.transfer = lambda group: 40.0 if 1 in group else 8.0
+    job.run(250)
+    scene = SlowScene(job)
+    for actor in scene.actors.values():
+        actor.host = actor.rank
+    scene.hosts = [f"node{rank}" for rank in range(4)]
+    scene.skews = [0.0] * 4
+    verdict = only(scene.judge().frame)
+    assert (verdict.kind, verdict.culprits, verdict.why.cause) == ("slow", (1,), "network")
+    assert verdict.slow is not None
+    assert verdict.slow.late_ns == pytest.approx(32e6, rel=0.1)
+    assert "the link of rank 1" in verdict.headline
+
+
+def test_one_of_very_many_ranks() -> None:
+    job = data_parallel(512).run(64, late={300: 60.0})
+    verdict = only(SlowScene(job).judge().frame)
+    assert verdict.culprits == (300,)

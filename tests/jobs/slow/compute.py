@@ -1,0 +1,37 @@
+"""Rank 2 computes 40 ms longer than the others in every step."""
+
+import time
+
+import torch
+import torch.distributed as dist
+
+from zoo.ground_truth import Case, Truth
+from zoo.rank import join
+from zoo.steps import STEPS, WORK_S, optimizer_of, spin
+
+CASE = Case(
+    (
+        Truth(
+            ("slow",), culprits=(2,), causes=("compute",), progress=("active",), late_ms=40,
+            says=("all_reduce",),
+        ),
+    ),
+    modes=("sync",),
+    within_s=60,
+)  # fmt: skip
+
+
+def main() -> None:
+    job = join()
+    gradient, optimizer = torch.ones(1000), optimizer_of()
+    for _ in range(STEPS):
+        time.sleep(WORK_S)
+        if job.rank == 2:
+            job.mark_fault()
+            spin(0.04)
+        dist.all_reduce(gradient)
+        optimizer.step()
+
+
+if __name__ == "__main__":
+    main()

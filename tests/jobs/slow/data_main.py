@@ -1,0 +1,36 @@
+"""Rank 1 loads its batches itself, and each takes 40 ms longer than those of the others."""
+
+import time
+
+import torch
+import torch.distributed as dist
+
+from zoo.ground_truth import Case, Truth
+from zoo.rank import join
+from zoo.steps import WORK_S, batches, optimizer_of
+
+CASE = Case(
+    (
+        Truth(
+            ("slow",), culprits=(1,), causes=("data",), progress=("active",), late_ms=40,
+            says=("in the rank itself",),
+        ),
+    ),
+    modes=("sync",),
+    within_s=60,
+)  # fmt: skip
+
+
+def main() -> None:
+    job = join()
+    gradient, optimizer = torch.ones(100), optimizer_of()
+    for batch in batches(0.045 if job.rank == 1 else 0.005):
+        job.mark_fault()
+        time.sleep(WORK_S)
+        gradient += batch.mean()
+        dist.all_reduce(gradient)
+        optimizer.step()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,36 @@
+"""The DataLoader's worker of rank 3 needs 100 ms for a batch, and a step takes 60 ms."""
+
+import time
+
+import torch
+import torch.distributed as dist
+
+from zoo.ground_truth import Case, Truth
+from zoo.rank import join
+from zoo.steps import WORK_S, batches, optimizer_of
+
+CASE = Case(
+    (
+        Truth(
+            ("slow",), culprits=(3,), causes=("data",), progress=("active",), late_ms=40,
+            says=("DataLoader workers",),
+        ),
+    ),
+    modes=("sync",),
+    within_s=60,
+)  # fmt: skip
+
+
+def main() -> None:
+    job = join()
+    gradient, optimizer = torch.ones(100), optimizer_of()
+    for batch in batches(0.1 if job.rank == 3 else 0.005, workers=1):
+        job.mark_fault()
+        time.sleep(WORK_S)
+        gradient += batch.mean()
+        dist.all_reduce(gradient)
+        optimizer.step()
+
+
+if __name__ == "__main__":
+    main()

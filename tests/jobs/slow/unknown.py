@@ -1,0 +1,37 @@
+"""Rank 1 sleeps 30 ms in every step, and nothing but its stack shows it."""
+
+import time
+
+import torch
+import torch.distributed as dist
+
+from zoo.ground_truth import Case, Truth
+from zoo.rank import join
+from zoo.steps import STEPS, WORK_S, optimizer_of
+
+CASE = Case(
+    (
+        Truth(
+            ("slow",), culprits=(1,), causes=("unknown",), progress=("active",), late_ms=30,
+            says=("nothing that was seen tells",),
+        ),
+    ),
+    modes=("sync",),
+    within_s=60,
+)  # fmt: skip
+
+
+def main() -> None:
+    job = join()
+    gradient, optimizer = torch.ones(1000), optimizer_of()
+    for _ in range(STEPS):
+        time.sleep(WORK_S)
+        if job.rank == 1:
+            job.mark_fault()
+            time.sleep(0.03)
+        dist.all_reduce(gradient)
+        optimizer.step()
+
+
+if __name__ == "__main__":
+    main()

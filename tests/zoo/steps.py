@@ -1,0 +1,53 @@
+"""Training steps of known length, for programs that are slow: work, batches and optimizers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Final
+
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+STEPS: Final = 5000
+"""More than anybody watches."""
+WORK_S: Final = 0.06
+"""What every rank does in a step: it sleeps, so that hosts with few processors have room."""
+
+
+def spin(seconds: float) -> None:
+    """Keeps a processor for exactly so long, however fast it is."""
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        pass
+
+
+def optimizer_of(model: torch.nn.Module | None = None) -> torch.optim.Optimizer:
+    """An optimizer, whose steps are those of the training; without a model it changes nothing."""
+    parameters = [torch.nn.Parameter(torch.zeros(1))] if model is None else model.parameters()
+    return torch.optim.SGD(parameters, lr=0.0)
+
+
+def groups_of(members: list[list[int]], name: str, rank: int) -> torch.distributed.ProcessGroup:
+    """Creates all of these groups, and returns the group of this rank."""
+    groups = [torch.distributed.new_group(ranks, group_desc=name) for ranks in members]
+    return next(g for g, ranks in zip(groups, members, strict=True) if rank in ranks)
+
+
+class TimedBatches(Dataset[torch.Tensor]):
+    """Batches of one element that take `seconds` each."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    def __len__(self) -> int:
+        return STEPS
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        time.sleep(self._seconds)
+        return torch.full((100,), float(index))
+
+
+def batches(seconds: float, workers: int = 0) -> Iterator[torch.Tensor]:
+    """Batches of which each takes `seconds` in the rank itself, or in one of its workers."""
+    yield from DataLoader(TimedBatches(seconds), batch_size=1, num_workers=workers)

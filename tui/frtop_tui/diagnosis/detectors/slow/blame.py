@@ -1,0 +1,93 @@
+"""Follows lateness through groups to the ranks where it begins.
+
+A rank that waits for a slow neighbour in one group comes late to the next group, through no fault
+of its own. It is the wait-for graph once more, by sums of time instead of ops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from frtop_tui.diagnosis.detectors.slow.late_ranks import LateRanks
+from frtop_tui.diagnosis.detectors.slow.roles import Place
+from frtop_tui.diagnosis.detectors.slow.slow_links import SlowLink
+from frtop_tui.diagnosis.detectors.slow.step_times import (
+    excess_ns,
+    step_ns,
+    waits_are_known,
+)
+from frtop_tui.diagnosis.thresholds import EXPLAINED_SHARE
+from frtop_tui.job.groups import members_of
+from frtop_tui.job.statistics import JobStatistics
+
+
+def to_blame(
+    statistics: JobStatistics,
+    found: Sequence[LateRanks],
+    known: Mapping[int, Place],
+    links: Sequence[SlowLink],
+) -> list[LateRanks]:
+    """Of all that are late those of whom nothing else explains it, the costliest first.
+
+    Args:
+        statistics: in which they were found.
+        found: who is late, group by group.
+        known: the places of ranks that send and receive.
+        links: whose ops take long: who comes out of them late, comes late to the next.
+    """
+    order = sorted(found, key=lambda one: one.share, reverse=True)
+    roots = [one for one in order if not _waited_elsewhere(one, order)]
+    roots = [one for one in roots if not _by_link(one, links)]
+    roots = [one for one in roots if not _by_messages(statistics, one, known)]
+    named: set[int] = set()
+    first = []
+    for one in roots:  # once for all groups
+        if named.isdisjoint(one.ranks):
+            first.append(one)
+        named.update(one.ranks)
+    return first
+
+
+def _waited_elsewhere(one: LateRanks, found: Sequence[LateRanks]) -> bool:
+    """Whether others keep these ranks in another group for most of the time that they are late."""
+    ranks = set(one.ranks)
+    return any(
+        other.group != one.group
+        and ranks.isdisjoint(other.ranks)
+        and not ranks.isdisjoint(other.members)
+        and other.share >= EXPLAINED_SHARE * one.share
+        and not _holds_up(other, one)
+        for other in found
+    )
+
+
+def _holds_up(other: LateRanks, one: LateRanks) -> bool:
+    """Whether `one` keeps `other` just as well: then neither explains the other."""
+    return not set(other.ranks).isdisjoint(one.members) and one.share > other.share
+
+
+def _by_link(one: LateRanks, links: Sequence[SlowLink]) -> bool:
+    """Whether slow ops of another group explain it."""
+    ranks = set(one.ranks)
+    return any(
+        link.share >= EXPLAINED_SHARE * one.share
+        and any(
+            group != one.group and not ranks.isdisjoint(members_of(group.ranks))
+            for group in link.groups
+        )
+        for link in links
+    )
+
+
+def _by_messages(statistics: JobStatistics, one: LateRanks, known: Mapping[int, Place]) -> bool:
+    """Whether ranks that receive may only have waited for a message.
+
+    Only their own time shows that they did not, where waits are recorded.
+    """
+    if not any(known.get(rank) for rank in one.ranks):
+        return False
+    took = step_ns(statistics, one.members, one.since_ns)
+    own = excess_ns(statistics, one.ranks, one.members, one.since_ns)
+    if took is None or own is None or not waits_are_known(statistics, one.members, one.since_ns):
+        return True
+    return own < EXPLAINED_SHARE * one.share * took

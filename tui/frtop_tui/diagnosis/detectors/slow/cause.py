@@ -1,0 +1,201 @@
+"""Why a rank is slow: what takes its time, by steps, looks and gauges; else unknown."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import reduce
+from operator import or_
+from statistics import median
+from typing import Final, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from frtop_probe import wire
+from frtop_tui.diagnosis.detectors.slow.late_ranks import LateRanks
+from frtop_tui.diagnosis.detectors.slow.step_times import data_ns, device_ns, excess_ns, step_ns
+from frtop_tui.diagnosis.evidence.absence_cause import LOADS_ITSELF
+from frtop_tui.diagnosis.evidence.rank_activity import main_thread_location
+from frtop_tui.diagnosis.evidence.stack_location import StackLocation
+from frtop_tui.diagnosis.thresholds import EXPLAINED_SHARE, GAUGED_NS, THROTTLED_CLOCK
+from frtop_tui.job.model import Rank
+from frtop_tui.job.statistics import JobStatistics
+
+MOST_COMPARED: Final = 64
+"""Others whose looks and gauges are compared with: more show the same."""
+SlowWord = Literal["data", "compute", "network", "throttled", "starved", "neighbour", "unknown"]
+
+
+class SlowCause(Struct, frozen=True):
+    """Why ranks are slow, and what shows it; of what follows only what belongs to `cause` is set.
+
+    Attributes:
+        data_ns: of each step, by how much its fetches take longer than those of the others.
+        loads_itself: whether the rank loads its batches itself; None where nothing tells.
+        device_ns: the same of forward, backward and optimizer.
+        cpu: cores that the rank uses, `cpu_others` those of the ranks that it is compared with.
+        ready: share of the time in which its main thread could run and had no processor;
+            `ready_others` that of the others.
+        gpu: the one that is slow, or shared.
+        mhz, mhz_others: its clock, and that of the others.
+        throttle: NVML's bits of why.
+        strangers: processes on the GPU that are not the job's.
+        location: where its main thread was in the last look.
+        seconds: between the two looks.
+        step_ns: how long a step takes; None where steps are not recorded.
+    """
+
+    cause: SlowWord = "unknown"
+    data_ns: int | None = None
+    loads_itself: bool | None = None
+    device_ns: int | None = None
+    cpu: float | None = None
+    cpu_others: float | None = None
+    ready: float | None = None
+    ready_others: float | None = None
+    gpu: wire.Gpu | None = None
+    mhz: int = 0
+    mhz_others: int = 0
+    throttle: int = 0
+    strangers: int = 0
+    location: StackLocation | None = None
+    seconds: float = 0.0
+    step_ns: int | None = None
+
+
+def cause_of(
+    statistics: JobStatistics, found: LateRanks, ranks: Mapping[int, Rank], now_ns: int
+) -> SlowCause:
+    """What takes the time of ranks that are late: what lies deepest, if it explains most of it."""
+    views = [ranks[rank] for rank in found.ranks if rank in ranks]
+    others = [ranks[one] for one in found.members if one not in found.ranks and one in ranks]
+    others = others[:MOST_COMPARED]
+    took = step_ns(statistics, found.members, found.since_ns)
+    seen = SlowCause(location=_location(views), step_ns=took)
+    seen = replace(seen, **_looked(views, others))
+    wanted = EXPLAINED_SHARE * found.share
+    if seen.ready is not None and seen.ready - (seen.ready_others or 0.0) >= wanted:
+        return replace(seen, cause="starved")
+    if (gpus := _gpus(views, others, ranks, now_ns)) is not None:
+        return replace(seen, **gpus)
+    if took:
+        of_steps = {
+            name: excess_ns(statistics, found.ranks, found.members, found.since_ns, of)
+            for name, of in (("data_ns", data_ns), ("device_ns", device_ns))
+        }
+        seen = replace(seen, loads_itself=_loads_itself(views), **of_steps)
+        if (seen.data_ns or 0) >= wanted * took:
+            return replace(seen, cause="data")
+        if (seen.device_ns or 0) >= wanted * took:
+            return replace(seen, cause="compute")
+    known = seen.cpu is not None and seen.cpu_others is not None
+    if known and (seen.cpu or 0.0) - (seen.cpu_others or 0.0) >= wanted:
+        return replace(seen, cause="compute")
+    return seen
+
+
+def _looked(views: Sequence[Rank], others: Sequence[Rank]) -> dict[str, float | None]:
+    """What two looks at each show of processors."""
+    apart = [seconds for view in views if (seconds := _apart_ns(view) / 1e9)]
+    return {
+        "cpu": _median_of(_cores, views),
+        "cpu_others": _median_of(_cores, others),
+        "ready": _median_of(ready_share, views),
+        "ready_others": _median_of(ready_share, others),
+        "seconds": min(apart, default=0.0),
+    }
+
+
+def _median_of(figure: Callable[[Rank], float | None], views: Sequence[Rank]) -> float | None:
+    known = [value for value in map(figure, views) if value is not None]
+    return median(known) if known else None
+
+
+def _apart_ns(view: Rank) -> int:
+    new, old = view.snapshot, view.prior_snapshot
+    return new.at_ns - old.at_ns if new is not None and old is not None else 0
+
+
+def _cores(view: Rank) -> float | None:
+    """Cores that a rank's own process used between two looks."""
+    new, old = (_process(one, view.identity.pid) for one in (view.snapshot, view.prior_snapshot))
+    apart_ns = _apart_ns(view)
+    if new is None or old is None or apart_ns <= 0:
+        return None
+    return max(0, new.cpu_ns - old.cpu_ns) / apart_ns
+
+
+def ready_share(view: Rank) -> float | None:
+    """Share of the time between two looks in which the main thread could run, and did not."""
+    new, old = (
+        _main_thread(one, view.identity.pid) for one in (view.snapshot, view.prior_snapshot)
+    )
+    apart_ns = _apart_ns(view)
+    if new is None or old is None or apart_ns <= 0 or min(new.ready_ns, old.ready_ns) < 0:
+        return None
+    # Up to its last turn: of a thread that waits for one now, the wait is not counted yet.
+    ready_ns = new.ready_ns - old.ready_ns
+    return min(1.0, max(0, ready_ns - (new.cpu_ns - old.cpu_ns)) / apart_ns)
+
+
+def _process(snapshot: wire.Snapshot | None, pid: int) -> wire.Process | None:
+    return _with_pid(snapshot.processes, pid) if snapshot is not None else None
+
+
+def _main_thread(snapshot: wire.Snapshot | None, pid: int) -> wire.Process | None:
+    return _with_pid(snapshot.threads, pid) if snapshot is not None else None
+
+
+def _with_pid(processes: Iterable[wire.Process], pid: int) -> wire.Process | None:
+    return next((one for one in processes if one.pid == pid), None)
+
+
+def _location(views: Sequence[Rank]) -> StackLocation | None:
+    return next((place for view in views if (place := main_thread_location(view))), None)
+
+
+def _loads_itself(views: Sequence[Rank]) -> bool | None:
+    fetches = [view.status.fetch for view in views if view.status and view.status.fetch]
+    return fetches[0].worker == LOADS_ITSELF if fetches else None
+
+
+def _gpus(
+    views: Sequence[Rank], others: Sequence[Rank], ranks: Mapping[int, Rank], now_ns: int
+) -> dict[str, object] | None:
+    """A GPU of theirs that is slowed down, or that others use, unlike those of the other ranks."""
+    theirs, compared = _busy(views, now_ns), _busy(others, now_ns)
+    if not theirs:
+        return None
+    own = Counter(_gpu_key(view, gpu) for view in ranks.values() for gpu in _gpus_of(view))
+    usual = [mhz for _, _, mhz in compared if mhz]
+    shared = any(gpu.processes > own[_gpu_key(view, gpu)] for view, gpu, _ in compared)
+    for view, gpu, mhz in theirs:
+        strangers = gpu.processes - own[_gpu_key(view, gpu)]
+        if strangers > 0 and not shared:
+            return {"cause": "neighbour", "gpu": gpu, "strangers": strangers}
+        if mhz and usual and mhz < THROTTLED_CLOCK * median(usual):
+            bits = reduce(or_, (sample.throttle or 0 for sample in gpu.samples))
+            clocks = {"mhz": round(mhz), "mhz_others": round(median(usual))}
+            return {"cause": "throttled", "gpu": gpu, "throttle": bits, **clocks}
+    return None
+
+
+def _busy(views: Sequence[Rank], now_ns: int) -> list[tuple[Rank, wire.Gpu, float | None]]:
+    """GPUs with samples of now, and their median clock while kernels ran."""
+    found = []
+    for view in views:
+        for gpu in _gpus_of(view):
+            fresh = [one for one in gpu.samples if now_ns - view.clock_ns - one.at_ns < GAUGED_NS]
+            if fresh and not gpu.mig and not gpu.error:
+                clocks = [one.sm_mhz for one in fresh if one.sm_mhz and one.utilization]
+                found.append((view, gpu, median(clocks) if clocks else None))
+    return found
+
+
+def _gpus_of(view: Rank) -> tuple[wire.Gpu, ...]:
+    return view.gauges.gpus if view.gauges is not None else ()
+
+
+def _gpu_key(view: Rank, gpu: wire.Gpu) -> tuple[str, str, int]:
+    return view.host, gpu.uuid, gpu.index

@@ -1,0 +1,197 @@
+"""Ranks that come late to the collectives of one group, and by how much.
+
+Late in a group is not slow yet: a rank may have waited elsewhere. `blame` tells that apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+from typing import NamedTuple
+
+from frtop_probe import wire
+from frtop_tui.diagnosis.detectors.slow.parts import boundaries, episodes_of, in_parts
+from frtop_tui.diagnosis.detectors.slow.roles import NEED_ALL
+from frtop_tui.diagnosis.detectors.slow.step_times import (
+    excess_ns,
+    step_ns,
+    waits_are_known,
+)
+from frtop_tui.diagnosis.detectors.slow.straggling import Straggling, straggling
+from frtop_tui.diagnosis.thresholds import MIN_SLOW_SHARE, MOST_ARRIVALS
+from frtop_tui.job.naming import GroupKey
+from frtop_tui.job.statistics import JobStatistics, SampledGroup, SampledOp
+
+
+class LateRanks(NamedTuple):
+    """Ranks that come late in one group.
+
+    Attributes:
+        ranks: as few as explain it.
+        members: those that were compared, they among them.
+        since_ns: operator's clock; with `at_least` it may be longer.
+        until_ns: of the last op.
+        late: sampled ops since then that they were late in, of `sampled`.
+        late_ns: by how much: the median, weighted by the time that it cost.
+        error_ns: by how much clocks may make that wrong.
+        share: of all time, that the others lose by it.
+        twice: whether both halves of the time show it.
+        site: the line of the ops in which that is most.
+    """
+
+    group: GroupKey
+    ranks: tuple[int, ...]
+    members: tuple[int, ...]
+    since_ns: int
+    until_ns: int
+    at_least: bool
+    late: int
+    sampled: int
+    late_ns: int
+    error_ns: int
+    share: float
+    twice: bool
+    kind: str = ""
+    site: wire.Site | None = None
+
+    @property
+    def seconds(self) -> float:
+        return (self.until_ns - self.since_ns) / 1e9
+
+
+def late_ranks(
+    statistics: JobStatistics,
+    group: SampledGroup,
+    peers: Sequence[int],
+    tests: int = 1,
+    *,
+    on_device: bool = False,
+) -> LateRanks | None:
+    """Those of `peers` that come late to the ops of `group`; None if nobody does.
+
+    Args:
+        statistics: of the job.
+        group: and its sampled ops.
+        peers: members that have the same work.
+        tests: groups that are looked at.
+        on_device: whether its ops may be of devices.
+    """
+    # Of a large group a few ops show as much, and each arrival costs time.
+    most = max(64, MOST_ARRIVALS // max(1, tests * len(group.members)))
+    ops = _usable(group, peers, on_device=on_device)[-most:]
+    if not ops:
+        return None
+    episodes = episodes_of(ops)
+    bounds = boundaries(statistics, peers, ops[0].first_ns, ops[-1].last_ns)
+    parts, content = in_parts(bounds, episodes, peers)
+    scale = _scale(statistics, group, peers)
+    if scale > 1:
+        parts = [
+            part._replace(
+                delays={rank: scale * delay for rank, delay in part.delays.items()},
+                error_ns=scale * part.error_ns,
+            )
+            for part in parts
+        ]
+    found = straggling(parts, tests)
+    if found is None:
+        return None
+    since = [those for those in content if those[-1].last_ns >= found.since_ns]
+    until_ns = ops[-1].last_ns
+    share = min(found.share, _most_lost(statistics, group, peers, found))
+    if share < MIN_SLOW_SHARE:
+        return None
+    sizes = _lateness([op for part in since for one in part for op in one.ops], peers, found.who)
+    if not sizes:
+        return None
+    late_ns = _weighted_median([size for size, _ in sizes])
+    # A rank that is a little last by chance is not late: half as much as usual counts.
+    late = [op for size, op in sizes if 2 * size >= late_ns]
+    sites = [op.site for op in late]
+    return LateRanks(
+        group.group,
+        found.who,
+        tuple(peers),
+        found.since_ns,
+        until_ns,
+        found.at_least,
+        len(late),
+        sum(len(one.ops) for part in since for one in part),
+        late_ns,
+        round(median(op.error_ns or 0 for op in late)),
+        share,
+        found.twice,
+        late[-1].kind,
+        max(set(sites), key=sites.count),
+    )
+
+
+def _usable(group: SampledGroup, peers: Sequence[int], *, on_device: bool) -> list[SampledOp]:
+    """Ops that need all, of which it is known when each of `peers` came, on clocks that compare.
+
+    The host of a device issues ahead of it. That it issues late costs nothing, unless the op was
+    over soon after: then the device had nothing else to do.
+    """
+    found = []
+    for op in group.arrivals:
+        if op.kind not in NEED_ALL or op.error_ns is None or not op.complete:
+            continue
+        if on_device and (op.ended_ns is None or op.ended_ns - op.last_ns > op.skew_ns):
+            continue
+        # More of them are sampled where there were fewer for a while.
+        if op.number % group.stride == 0 and all(rank in op.arrivals for rank in peers):
+            found.append(op)
+    return found
+
+
+def _scale(statistics: JobStatistics, group: SampledGroup, peers: Sequence[int]) -> int:
+    """How many ops each sampled one is an example of, where ops are waited for one by one.
+
+    Else one lateness may show in many ops, and it counts once.
+    """
+    return group.stride if waits_are_known(statistics, peers, 0) else 1
+
+
+def _most_lost(
+    statistics: JobStatistics,
+    group: SampledGroup,
+    peers: Sequence[int],
+    found: Straggling[int],
+) -> float:
+    """At most which share of the time the others can lose in this group.
+
+    Of every so many ops one is sampled. Where steps have as many, it is the late one each time.
+    """
+    if group.stride == 1:
+        return 1.0
+    took = step_ns(statistics, peers, found.since_ns)
+    own = excess_ns(statistics, found.who, peers, found.since_ns)
+    if took and own is not None and waits_are_known(statistics, peers, found.since_ns):
+        return max(0, own) / took
+    return 1.0
+
+
+def _lateness(
+    ops: Sequence[SampledOp], peers: Sequence[int], who: Sequence[int]
+) -> list[tuple[int, SampledOp]]:
+    """Of each op in which one of `who` is the last, by how much they come after the others."""
+    others = [rank for rank in peers if rank not in who]
+    found = []
+    for op in ops:
+        last = max(op.arrivals[rank] for rank in who)
+        if last > max(op.arrivals[rank] for rank in others):
+            usual = median(op.arrivals[rank] for rank in others)
+            late = median(op.arrivals[rank] for rank in who)
+            if late > usual:
+                found.append((round(late - usual), op))
+    return found
+
+
+def _weighted_median(sizes: Sequence[int]) -> int:
+    """The size up to which half of the sum comes: many small ones do not hide a large one."""
+    left = sum(sizes) / 2
+    for size in sorted(sizes):
+        left -= size
+        if left <= 0:
+            return size
+    return sizes[-1]

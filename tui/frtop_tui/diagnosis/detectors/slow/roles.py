@@ -1,0 +1,72 @@
+"""Which ranks, and which groups, can be compared: those that have the same work by design.
+
+Stages of a pipeline may differ in work, and the first one is the last to come to whatever ends a
+step: that is how it was built. So ranks that send to each other are compared only with ranks at the
+same place of groups that are alike. Ranks of which nothing tells the place are compared with none.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Final
+
+from frtop_probe.ring.rank_ranges import unfold
+from frtop_tui.job.model import BaseFrame, Rank
+from frtop_tui.job.naming import GroupKey
+from frtop_tui.job.statistics import SampledGroup
+
+NEED_ALL: Final = frozenset({
+    "all_reduce", "all_reduce_coalesced", "all_gather", "all_gather_coalesced",
+    "all_gather_into_tensor", "all_gather_into_tensor_coalesced", "reduce_scatter",
+    "reduce_scatter_tensor", "reduce_scatter_tensor_coalesced", "all_to_all", "all_to_all_single",
+    "barrier", "monitored_barrier",
+})  # fmt: skip
+"""Kinds that no rank can finish before all have come. The root of a broadcast waits for nobody."""
+_ON_HOSTS: Final = frozenset({"", "gloo", "mpi"})
+"""Backends whose ops are of no device; the first is not known, and no device was seen."""
+
+Place = tuple[int, ...]
+"""At which place of each group in which it sends or receives a rank is."""
+
+
+def places(ranks: Mapping[int, Rank]) -> Mapping[int, Place]:
+    """Of each rank that sends or receives; all others have the place `()`."""
+    found: defaultdict[int, set[tuple[str, int]]] = defaultdict(set)
+    for rank, view in ranks.items():
+        for number, progress in view.group_progress.items():
+            group = view.groups.get(number)
+            if progress.p2p and group is not None:
+                found[rank].add((group.ranks, _place_in(group.ranks).get(rank, -1)))
+    return {rank: tuple(sorted(place for _, place in theirs)) for rank, theirs in found.items()}
+
+
+@lru_cache(maxsize=4096)
+def _place_in(ranks: str) -> Mapping[int, int]:
+    try:
+        return {rank: place for place, rank in enumerate(sorted(unfold(ranks)))}
+    except ValueError:  # out of a file
+        return {}
+
+
+def peers_of(members: Sequence[int], known: Mapping[int, Place]) -> list[tuple[int, ...]]:
+    """The members with the same work, where there are two or more of it."""
+    alike: defaultdict[Place, list[int]] = defaultdict(list)
+    for rank in members:
+        alike[known.get(rank, ())].append(rank)
+    return [tuple(ranks) for ranks in alike.values() if len(ranks) > 1]
+
+
+def on_devices(frame: BaseFrame) -> frozenset[GroupKey]:
+    """Groups whose ops may be of devices: their hosts issue them early, and wait for none."""
+    return frozenset(group.key for group in frame.groups if group.backend not in _ON_HOSTS)
+
+
+def alike(frame: BaseFrame, groups: Sequence[SampledGroup]) -> list[list[SampledGroup]]:
+    """Groups with the same description and size, where there are two or more of them."""
+    descriptions = {group.key: group.description for group in frame.groups}
+    found: defaultdict[tuple[str, int], list[SampledGroup]] = defaultdict(list)
+    for group in groups:
+        found[descriptions.get(group.group, ""), len(group.members)].append(group)
+    return [those for those in found.values() if len(those) > 1]

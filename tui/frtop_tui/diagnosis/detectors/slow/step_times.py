@@ -1,0 +1,87 @@
+"""What ranks do of their own in their steps, compared with ranks that have the same work.
+
+A step's time without that in which communication kept it for certain. It needs no clocks, and a
+rank that waited elsewhere has no more of it than others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from statistics import median
+
+from frtop_tui.job.statistics import JobStatistics, StepSplit
+
+MIN_STEPS = 5
+"""Fewer steps have no median worth the name."""
+
+
+def own_ns(step: StepSplit) -> int | None:
+    """The time of a step that no communication took for certain."""
+    return step.took_ns - step.blocked_ns
+
+
+def data_ns(step: StepSplit) -> int | None:
+    """The time that fetches took; None where they are not recorded."""
+    return step.data_ns
+
+
+def device_ns(step: StepSplit) -> int | None:
+    """Forward, backward and optimizer, as far as all are recorded."""
+    phases = (step.forward_ns, step.backward_ns, step.optimizer_ns)
+    return sum(phase for phase in phases if phase is not None) if any(phases) else None
+
+
+def excess_ns(
+    statistics: JobStatistics,
+    ranks: Sequence[int],
+    peers: Sequence[int],
+    since_ns: int,
+    of: Callable[[StepSplit], int | None] = own_ns,
+) -> int | None:
+    """How much more than their peers `ranks` have of something: the median over common steps.
+
+    Args:
+        statistics: with steps of both.
+        ranks: in question.
+        peers: whom to compare with; `ranks` among them are left out.
+        since_ns: steps that end later are compared.
+        of: what is compared.
+
+    Returns:
+        None where too few steps of both are known.
+    """
+    theirs = _by_number(statistics, ranks, since_ns, of)
+    others = _by_number(statistics, [one for one in peers if one not in ranks], since_ns, of)
+    common = theirs.keys() & others.keys()
+    if len(common) < MIN_STEPS:
+        return None
+    return round(median(median(theirs[n]) - median(others[n]) for n in common))
+
+
+def step_ns(statistics: JobStatistics, ranks: Sequence[int], since_ns: int) -> int | None:
+    """How long a step takes: the median of those of `ranks`."""
+    known = _by_number(statistics, ranks, since_ns, lambda step: step.took_ns)
+    every = [took for one in known.values() for took in one]
+    return round(median(every)) if len(every) >= MIN_STEPS else None
+
+
+def waits_are_known(statistics: JobStatistics, peers: Sequence[int], since_ns: int) -> bool:
+    """Whether steps show that communication kept any of `peers`: else their own time is no news."""
+    known = _by_number(statistics, peers, since_ns, lambda step: step.blocked_ns)
+    return any(any(one) for one in known.values())
+
+
+def _by_number(
+    statistics: JobStatistics,
+    ranks: Sequence[int],
+    since_ns: int,
+    of: Callable[[StepSplit], int | None],
+) -> dict[int, list[int]]:
+    """By the step's number what is known of `ranks`."""
+    found: dict[int, list[int]] = {}
+    for rank in ranks:
+        for step in statistics.steps.get(rank, ()):
+            value = of(step) if step.end_ns > since_ns else None
+            if value is not None:
+                found.setdefault(step.number, []).append(value)
+    return found

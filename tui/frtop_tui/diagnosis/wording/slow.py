@@ -1,0 +1,232 @@
+"""Words for stragglers and slow links: how late, what it costs everybody, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from frtop_tui.diagnosis.detectors.slow.cause import SlowCause, SlowWord
+from frtop_tui.diagnosis.detectors.slow.slow import LateDetail, LinkDetail
+from frtop_tui.diagnosis.finding import Finding
+from frtop_tui.diagnosis.model import Layer, Sentences, Slowness, Why
+from frtop_tui.diagnosis.wording.absence import stacks_step
+from frtop_tui.diagnosis.wording.phrases import Tense, who
+from frtop_tui.job.gpus import throttle_text
+from frtop_tui.job.model import BaseFrame, Rank
+from frtop_tui.job.naming import duration, group_label
+from frtop_tui.job.stack_frames import site_line
+
+_LAYERS: Final[dict[SlowWord, Layer]] = {
+    "data": "data",
+    "compute": "software",
+    "network": "network",
+    "throttled": "device",
+    "starved": "software",
+    "neighbour": "device",
+    "unknown": "unknown",
+}
+
+
+def late(finding: Finding, detail: LateDetail, frame: BaseFrame, tense: Tense) -> Sentences:
+    """Ranks that come late, op after op."""
+    seen, slowness = detail.late, detail.slowness
+    ranks = finding.culprits
+    comes = tense.of("comes" if len(ranks) == 1 else "come", "came")
+    label = group_label(seen.group.name, _description(frame, finding))
+    head = (
+        f"{who(frame.ranks, ranks)} {comes} {milliseconds(seen.late_ns)} late to {seen.kind} of"
+        f" {label}, in {slowness.late} of the last {slowness.sampled} sampled ops"
+    )
+    line = f" at {site_line(seen.site)}" if seen.site is not None else ""
+    clocks = f", clocks ±{milliseconds(seen.error_ns)}" if seen.error_ns else ""
+    lateness = (
+        f"late in {slowness.late} of the last {slowness.sampled} sampled ops of {label}{line}:"
+        f" {milliseconds(seen.late_ns)} after the others (median{clocks})"
+    )
+    evidence = [
+        lateness,
+        *_cost(finding, slowness, frame),
+        *_processors(detail.why),
+    ]
+    views = [frame.ranks[rank] for rank in ranks if rank in frame.ranks]
+    text, step = _REASONS[detail.why.cause](detail.why, views[0] if views else None)
+    waiting = f"{tense.waits(finding.victims)}: {percent(slowness.share)} of the time"
+    why = Why(detail.why.cause, _LAYERS[detail.why.cause], text)
+    return Sentences(head, why, step, tuple(evidence), tuple(_missing(detail.why)), waiting)
+
+
+def slow_link(finding: Finding, detail: LinkDetail, frame: BaseFrame, tense: Tense) -> Sentences:
+    """Ops that take long although all arrive together."""
+    link, slowness = detail.link, detail.slowness
+    if link.common:
+        where = who(frame.ranks, link.ranks)
+        if link.host and len(link.ranks) > 1:
+            where = f"host {link.host} ({where})"
+        where = f"of {where}"
+    else:
+        where = f"between {' and '.join(f'rank {rank}' for rank in link.ranks)}"
+    longer = link.transfer_ns / max(1, link.usual_ns)
+    head = (
+        f"the link {where} {tense.of('is', 'was')} slow: {link.kind} there"
+        f" {tense.of('takes', 'took')} {milliseconds(link.transfer_ns)}, {longer:.1f} times as long"
+        " as in groups that are alike"
+    )
+    slow = len(link.groups)
+    transfers = (
+        f"{slow} of {link.alike} groups that are alike: from the last arrival to the end"
+        f" {milliseconds(link.transfer_ns)}, in the others {milliseconds(link.usual_ns)}"
+        f" (medians of {link.kind}, {link.bytes / 1e6:.1f} MB)"
+    )
+    evidence = [
+        transfers,
+        f"its members arrive within {milliseconds(link.skew_ns)}: none of them is late",
+        *_cost(finding, slowness, frame),
+    ]
+    cause = detail.why.cause
+    if cause == "starved":
+        text, step = _starved(detail.why, None)
+    elif cause == "network":
+        text = "the others move the same data faster; who is late, if anybody, does not explain it"
+        step = "compare the interfaces of these hosts: speed and errors (ethtool, ibstat), traffic"
+    else:
+        text = "all its ranks are on one host, so it is no network; what it is was not seen"
+        step = "compare what these ranks share on the host: memory, PCIe, processors"
+    why = Why(cause, _LAYERS[cause], text)
+    missing = () if link.common else ("at which end: the two meet in no other group",)
+    waiting = f"{tense.waits(finding.victims)}: {percent(slowness.share)} of the time"
+    return Sentences(head, why, step, tuple(evidence), missing, waiting)
+
+
+def milliseconds(ns: float) -> str:
+    """`0.42ms`, `4.2ms`, `31ms`, `2.1s`."""
+    if ns >= 1e9:
+        return f"{ns / 1e9:.1f}s"
+    value = ns / 1e6
+    return f"{value:.2f}ms" if value < 1 else f"{value:.1f}ms" if value < 10 else f"{value:.0f}ms"
+
+
+def percent(share: float) -> str:
+    """`13 %`."""
+    return f"{100 * share:.0f} %"
+
+
+def _cost(finding: Finding, slowness: Slowness, frame: BaseFrame) -> list[str]:
+    """What it costs everybody: of each step, and since it began."""
+    lines = []
+    if slowness.step_ns:
+        lost = milliseconds(slowness.share * slowness.step_ns)
+        lines.append(
+            f"a step takes {milliseconds(slowness.step_ns)}, of which the others wait {lost}"
+        )
+    kind = "GPU" if slowness.on_gpus else "rank"
+    hours = slowness.lost_ns / 3.6e12
+    figure = f"{hours:.1f} {kind} hours" if hours >= 1 else f"{60 * hours:.1f} {kind} minutes"
+    least = "at least " if slowness.at_least else ""
+    lasts = duration(max(0, frame.now_ns - finding.since_ns) / 1e9)
+    lines.append(
+        f"{slowness.waiting} ranks have lost {least}{figure} in {least}{lasts}:"
+        f" {percent(slowness.share)} of their time"
+    )
+    return lines
+
+
+def _processors(why: SlowCause) -> list[str]:
+    """What two looks show, whatever the cause is."""
+    lines = []
+    if why.cpu is not None and why.cpu_others is not None:
+        lines.append(
+            f"it uses {why.cpu:.2f} cores, the others {why.cpu_others:.2f}"
+            f" (over {why.seconds:.0f}s)"
+        )
+    if why.ready is not None and why.cause != "starved" and why.ready >= 0.01:
+        lines.append(f"its main thread waited for a processor {percent(why.ready)} of the time")
+    return lines
+
+
+def _missing(why: SlowCause) -> list[str]:
+    """What would have told the cause."""
+    missing = []
+    if why.cause == "unknown":
+        if why.step_ns is None:
+            missing.append(
+                "steps, and what of them is data: no optimizer, and no frtop_probe.step()"
+            )
+        elif why.data_ns is None:
+            missing.append("whether data is late: no fetches of a DataLoader are recorded")
+        if why.cpu is None or why.cpu_others is None:
+            missing.append("processor time: no two looks yet at it and at others")
+    return missing
+
+
+def _data(why: SlowCause, _: Rank | None) -> tuple[str, str]:
+    where = {True: ", in the rank itself", False: ", by its DataLoader workers", None: ""}
+    text = (
+        f"its batches take {milliseconds(why.data_ns or 0)} longer in each step than those of the"
+        f" others{where[why.loads_itself]}"
+    )
+    step = (
+        "load in workers (num_workers), and ahead (prefetch_factor)"
+        if why.loads_itself
+        else "compare its shards, its storage and its workers' processors with those of the others"
+    )
+    return text, step
+
+
+def _compute(why: SlowCause, view: Rank | None) -> tuple[str, str]:
+    if why.device_ns:
+        longer = milliseconds(why.device_ns)
+        text = f"its forward, backward and optimizer take {longer} longer in each step"
+    else:
+        text = "it computes for longer than the others between ops"
+    return text, f"what it does there: {_stacks(view)}; does it get more work than the others?"
+
+
+def _starved(why: SlowCause, _: Rank | None) -> tuple[str, str]:
+    text = (
+        f"its main thread could run, and had no processor, {percent(why.ready or 0)} of the time:"
+        " a container's limit, or a full host"
+    )
+    return text, "cat /sys/fs/cgroup/cpu.stat in its container (nr_throttled), and top on its host"
+
+
+def _throttled(why: SlowCause, _: Rank | None) -> tuple[str, str]:
+    index = why.gpu.index if why.gpu is not None else 0
+    reason = throttle_text(why.throttle)
+    text = (
+        f"GPU {index} runs at {why.mhz} MHz, those of the others at {why.mhz_others} MHz"
+        f"{f': {reason}' if reason else ''}"
+    )
+    return text, f"nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER -i {index} on its host"
+
+
+def _neighbour(why: SlowCause, _: Rank | None) -> tuple[str, str]:
+    index = why.gpu.index if why.gpu is not None else 0
+    processes = "process" if why.strangers == 1 else "processes"
+    text = f"{why.strangers} {processes} of others compute on GPU {index}, too"
+    return text, f"nvidia-smi -i {index} on its host lists them"
+
+
+def _unknown(why: SlowCause, view: Rank | None) -> tuple[str, str]:
+    line = why.location.line if why.location is not None else ""
+    place = f"; its stack was last at {line}" if line else ""
+    return f"nothing that was seen tells what takes its time{place}", _stacks(view)
+
+
+def _stacks(view: Rank | None) -> str:
+    return stacks_step(view) if view is not None else "py-spy dump --pid PID on its host"
+
+
+def _description(frame: BaseFrame, finding: Finding) -> str:
+    found = (group.description for group in frame.groups if group.key == finding.group)
+    return next(found, "")
+
+
+_REASONS: Final[Mapping[SlowWord, Callable[[SlowCause, Rank | None], tuple[str, str]]]] = {
+    "data": _data,
+    "compute": _compute,
+    "starved": _starved,
+    "throttled": _throttled,
+    "neighbour": _neighbour,
+    "network": _unknown,
+    "unknown": _unknown,
+}

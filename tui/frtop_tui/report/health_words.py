@@ -1,0 +1,36 @@
+"""The health of a job in words, with since when: the same on screens and in text."""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+from frtop_tui.diagnosis.model import Frame
+from frtop_tui.job.naming import duration
+from frtop_tui.job.outside import is_least_since
+
+_DAY_S: Final = 86_400
+
+
+def health_words(frame: Frame) -> str:
+    """`HUNG for 4m12s`, `SLOW since 14:02 (38m05s)`; how long as far as that is known.
+
+    A hang is counted in seconds. What is slow lasts for hours: when it began says more, as that is
+    what to look for in logs.
+    """
+    word = frame.health.upper()
+    if not frame.since_ns:
+        return word
+    lasts_s = max(0.0, (frame.until_ns - frame.since_ns) / 1e9)
+    if frame.health != "slow":
+        least = "at least " if is_least_since(frame, frame.since_ns) else ""
+        return f"{word} for {least}{duration(lasts_s)}"
+    slow = frame.verdicts[0].slow if frame.verdicts else None
+    least = "at least " if slow is not None and slow.at_least else ""
+    return f"{word} since {_clock(frame, lasts_s)} ({least}{duration(lasts_s)})"
+
+
+def _clock(frame: Frame, lasts_s: float) -> str:
+    """When it began, in the viewer's time zone; with its date if that is a day ago or more."""
+    at = time.localtime(frame.wall_ns / 1e9 - lasts_s)
+    return time.strftime("%Y-%m-%d %H:%M" if lasts_s >= _DAY_S else "%H:%M", at)
