@@ -59,6 +59,9 @@ class Source(Protocol):
     def choose(self, job: JobKey | None) -> None:
         """Shows this job from now on; None: the newest."""
 
+    def explain(self, *, on: bool) -> None:
+        """Whether frames carry the wait-for graph: `Frame.trace`. It costs, so not always."""
+
     def close(self) -> None:
         """Ends threads and sockets."""
 
@@ -80,6 +83,7 @@ class ScriptedSource:
         self.exported: list[tuple[Path, str, bool]] = []
         self.ras_asked: list[tuple[int, bool]] = []
         self.chosen: list[JobKey | None] = []
+        self.explained: list[bool] = []
         self.closed = False
 
     def frame(self) -> Frame:
@@ -132,6 +136,9 @@ class ScriptedSource:
 
     def choose(self, job: JobKey | None) -> None:
         self.chosen.append(job)
+
+    def explain(self, *, on: bool) -> None:
+        self.explained.append(on)
 
     def close(self) -> None:
         self.closed = True

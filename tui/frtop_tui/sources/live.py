@@ -150,6 +150,9 @@ class LiveSource:
     def choose(self, job: JobKey | None) -> None:
         self._commands.put(partial(Session.choose, job=job))
 
+    def explain(self, *, on: bool) -> None:
+        self._commands.put(partial(Session.explain, on=on))
+
     def follow_ops(self, ranks: Iterable[int] | None) -> None:
         """Follows every op of these ranks from now on; None: of all. `take_ops` gives them."""
         wanted = frozenset(ranks) if ranks is not None else None

@@ -38,6 +38,8 @@ FRAME_NS: Final = 250_000_000
 PAUSE: Final = 3
 """A frame that took long is followed by a pause of this many times its duration."""
 RESOLVE_AGAIN_NS: Final = 10_000_000_000
+EXPLAINED_NODES: Final = 4096
+"""Ops of the wait-for graph on a screen; 16,384 ranks in groups of 8 wait in 2,048."""
 READ_ONLY: Final = "started with --read-only"
 
 
@@ -67,6 +69,7 @@ class Session:
         self._names = names
         self._job = job
         self._state = JobState(READ_ONLY if read_only else "")
+        self._explain = explain
         self._engine = Engine(explain=explain)
         self.requests = AgentRequests(connections.send, self._state, read_only=read_only)
         self._commands = Commands(self.requests.tracker, self._state)
@@ -121,6 +124,11 @@ class Session:
     def export(self, path: Path, name: str, *, over: bool, redact: bool) -> None:
         now = time.monotonic_ns()
         self._commands.export(self._frame, path, name, over=over, redact=redact, now=now)
+
+    def explain(self, *, on: bool) -> None:
+        """Whether frames carry the wait-for graph from now on, as far as it can be drawn."""
+        self._engine.explained_nodes = EXPLAINED_NODES if on or self._explain else 0
+        self._next_frame = 0
 
     def discover(self, now: int) -> None:
         """Connects to names that were resolved and to new agents of this host."""
