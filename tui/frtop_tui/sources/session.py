@@ -29,7 +29,7 @@ from frtop_tui.sources.connection_events import (
     UpdateReceived,
 )
 from frtop_tui.sources.endpoints import Resolver
-from frtop_tui.sources.local_discovery import LocalDiscovery
+from frtop_tui.sources.local_discovery import KnownAgents, LocalDiscovery
 from frtop_tui.sources.op_follower import OpFollower, OpOutlet
 from frtop_tui.sources.pipes.place_search import PlaceSearch
 from frtop_tui.sources.ras_commands import RasCommands
@@ -56,7 +56,7 @@ class Session:
         connections: Connections,
         names: tuple[str, ...],
         job: Wanted,
-        local: LocalDiscovery | None = None,
+        local: LocalDiscovery | KnownAgents | None = None,
         places: PlaceSearch | None = None,
         *,
         outlet: OpOutlet | None = None,
