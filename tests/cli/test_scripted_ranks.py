@@ -14,7 +14,7 @@ from frtop_tui.demo.scripted.counts import Counts
 from frtop_tui.demo.scripted.culprit import SUPPORTED
 from frtop_tui.demo.scripted.job import ScriptedJob
 from frtop_tui.demo.scripted.ranks import HostRanks
-from frtop_tui.demo.scripted.script import DELAY_NS, DP, JITTER_NS, MS, SECOND, Script, Shape
+from frtop_tui.demo.scripted.script import DELAY_NS, DP, JITTER_NS, MS, SECOND, Script, ScriptedMesh
 from frtop_tui.demo.scripted.service import rank_answer
 from frtop_tui.diagnosis.engine import Engine
 from frtop_tui.diagnosis.model import Frame
@@ -32,7 +32,7 @@ class Watched:
     """The agents of a scripted job and an operator, without sockets, on one clock."""
 
     def __init__(self, fault: str, ranks: int = 16) -> None:
-        self.script = Script(Shape.of(ranks), fault, BEGIN)
+        self.script = Script(ScriptedMesh.of(ranks), fault, BEGIN)
         self.hosts = [HostRanks(self.script, n) for n in range(self.script.shape.hosts)]
         self.state, self.engine = JobState(), Engine()
         self.now = BEGIN
@@ -89,7 +89,7 @@ def test_the_mesh_of_its_groups_is_found() -> None:
 
 
 def test_all_members_have_come_before_an_op_is_over() -> None:
-    script = Script(Shape.of(32), "slow", BEGIN)
+    script = Script(ScriptedMesh.of(32), "slow", BEGIN)
     for step in (script.fault_step - 1, script.fault_step + 1):
         for rank in range(32):
             level = script.level(rank)
@@ -125,8 +125,8 @@ def test_the_straggler_comes_last_by_its_delay_in_the_samples() -> None:
             assert one.steps.took_ns.first == SECOND + DELAY_NS
     tp_group = range(script.culprit // 8 * 8, script.culprit // 8 * 8 + 8)
     skews = []
-    for at in issued.values():
-        mates = {rank: at[rank] for rank in tp_group}
+    for arrivals in issued.values():
+        mates = {rank: arrivals[rank] for rank in tp_group}
         if max(mates, key=mates.__getitem__) == script.culprit:
             skews.append(max(mates.values()) - min(mates.values()))
     assert any(abs(skew - DELAY_NS) < 2 * JITTER_NS for skew in skews)
@@ -173,7 +173,7 @@ def test_ops_of_one_group_are_found_in_a_history_by_number() -> None:
 @pytest.mark.parametrize("ranks", [8, 20, 16_392])
 def test_a_number_of_ranks_without_a_mesh_is_refused(ranks: int) -> None:
     with pytest.raises(UsageError, match="cannot be scripted"):
-        Shape.of(ranks)
+        ScriptedMesh.of(ranks)
 
 
 def test_real_sockets_carry_it_and_nothing_is_left(

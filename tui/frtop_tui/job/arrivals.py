@@ -33,23 +33,23 @@ class ArrivalSummary:
 
 def summary_of(group: SampledGroup) -> ArrivalSummary | None:
     """None where no sampled op is complete: who came last of some is not known."""
-    whole = [op for op in group.arrivals if op.complete and op.arrivals]
-    if not whole:
+    complete = [op for op in group.arrivals if op.complete and op.arrivals]
+    if not complete:
         return None
     delays: dict[int, list[int]] = defaultdict(list)
-    for op in whole:
+    for op in complete:
         first = op.first_ns
         for rank, at in op.arrivals.items():
             delays[rank].append(at - first)
-    errors = [op.error_ns for op in whole]
+    errors = [op.error_ns for op in complete]
     known = [error for error in errors if error is not None]
     return ArrivalSummary(
-        len(whole),
-        len(group.arrivals) - len(whole),
+        len(complete),
+        len(group.arrivals) - len(complete),
         group.stride,
-        round(median(op.skew_ns for op in whole)),
-        max(op.skew_ns for op in whole),
-        tuple(Counter(op.last_rank for op in whole).most_common()),
+        round(median(op.skew_ns for op in complete)),
+        max(op.skew_ns for op in complete),
+        tuple(Counter(op.last_rank for op in complete).most_common()),
         {rank: round(median(ones)) for rank, ones in delays.items()},
         max(known) if len(known) == len(errors) else None,
     )

@@ -12,7 +12,7 @@ import signal
 import sys
 
 from frtop_probe import keys
-from frtop_tui.demo.scripted.script import Script, Shape
+from frtop_tui.demo.scripted.script import Script, ScriptedMesh
 from frtop_tui.demo.scripted.service import Service
 
 
@@ -20,7 +20,7 @@ def main() -> None:
     """Serves until the other end of standard input is closed, however that happened."""
     ranks, fault, begin_ns, process, processes = sys.argv[1:6]
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's; whoever started this ends it
-    script = Script(Shape.of(int(ranks)), fault, int(begin_ns))
+    script = Script(ScriptedMesh.of(int(ranks)), fault, int(begin_ns))
     hosts = range(int(process), script.shape.hosts, int(processes))
     service = Service(keys.load(create=False), script, hosts)
     try:

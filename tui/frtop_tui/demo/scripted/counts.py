@@ -203,6 +203,10 @@ class Counts:
         found = []
         for group in GROUP_NAMES:
             if ops := sorted(rows.get(group, ())):
-                columns = map(pack, zip(*ops, strict=True))
-                found.append(wire.SampledOps(group, strides[group], *columns, count=len(ops)))
+                number, issued_ns, took_ns, size, row = map(pack, zip(*ops, strict=True))
+                found.append(
+                    wire.SampledOps(
+                        group, strides[group], number, issued_ns, took_ns, size, row, len(ops)
+                    )
+                )
         return tuple(found)

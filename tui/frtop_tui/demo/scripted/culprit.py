@@ -49,7 +49,7 @@ def in_op(kind: str, site: wire.Site) -> tuple[wire.TraceFrame, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class RankLook:
     """A rank's process and main thread; `fetch` and `beats` are what its ring says."""
 
     frames: tuple[wire.TraceFrame, ...] = COMPUTING
@@ -66,20 +66,22 @@ class Look:
     """Of the DataLoader worker that it may wait for: state, system call and file."""
 
 
-WAITING: Final = Look(active=False, state="S", syscall="futex", wchan="futex_do_wait", busy=False)
+WAITING: Final = RankLook(
+    active=False, state="S", syscall="futex", wchan="futex_do_wait", busy=False
+)
 FEW_WORKERS: Final = 2
 
-LOOKS: Final[dict[str, Look]] = {
-    "stall": Look(_LOADING, active=False, state="S", syscall="poll", wchan="do_poll", busy=False,
+LOOKS: Final[dict[str, RankLook]] = {
+    "stall": RankLook(_LOADING, active=False, state="S", syscall="poll", wchan="do_poll", busy=False,
                   loads=True, worker=("D", "read", "/data/shard-0412")),
-    "sleep": Look((_at(TRAIN, 226, "train", "time.sleep(3600)"), *_MAIN), active=False, state="S",
+    "sleep": RankLook((_at(TRAIN, 226, "train", "time.sleep(3600)"), *_MAIN), active=False, state="S",
                   syscall="clock_nanosleep", wchan="hrtimer_nanosleep", busy=False),
-    "file": Look((_at(TRAIN, 190, "read_vocabulary", "file.read()"), *_MAIN), active=False,
+    "file": RankLook((_at(TRAIN, 190, "read_vocabulary", "file.read()"), *_MAIN), active=False,
                  state="S", syscall="read", wchan="pipe_read", file="/data/vocabulary", busy=False),
-    "gil": Look((_at("/home/ml/llama/kernels.py", 12, "load", "_ext.load(path)"), *_MAIN),
+    "gil": RankLook((_at("/home/ml/llama/kernels.py", 12, "load", "_ext.load(path)"), *_MAIN),
                 owns_gil=True, state="S", syscall="clock_nanosleep", busy=False, beats=False),
-    "stop": Look(COMPUTING, state="T", wchan="do_signal_stop", busy=False, beats=False),
-    "compute": Look((_at("/home/ml/llama/search.py", 44, "refine", "m = torch.tanh(m @ m)"),
+    "stop": RankLook(COMPUTING, state="T", wchan="do_signal_stop", busy=False, beats=False),
+    "compute": RankLook((_at("/home/ml/llama/search.py", 44, "refine", "m = torch.tanh(m @ m)"),
                      *_MAIN)),
 }  # fmt: skip
 """Faults after which the culprit lives, and is in no op."""
@@ -100,6 +102,6 @@ def exception(at_ns: int) -> wire.UncaughtException:
     )
 
 
-def waiting_in(kind: str, site: wire.Site) -> Look:
+def waiting_in(kind: str, site: wire.Site) -> RankLook:
     """A rank that waits in an op."""
     return replace(WAITING, frames=in_op(kind, site))

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Final
 
 from frtop_probe import keys
-from frtop_tui.demo.scripted.script import Script, Shape
+from frtop_tui.demo.scripted.script import Script, ScriptedMesh
 from frtop_tui.demo.scripted.service import ADDRESS
 from frtop_tui.errors import DemoFailed
 from frtop_tui.sources.endpoints import Endpoint
@@ -33,7 +33,7 @@ class ScriptedJob:
         Raises:
             UsageError: there is no mesh of so many ranks.
         """
-        self.script = Script(Shape.of(ranks), fault, time.monotonic_ns())
+        self.script = Script(ScriptedMesh.of(ranks), fault, time.monotonic_ns())
         self._folder = Path(tempfile.mkdtemp(prefix="frtop-demo-"))
         self.processes: list[subprocess.Popen[bytes]] = []
 
@@ -66,8 +66,8 @@ class ScriptedJob:
             assert process.stdout is not None
             line = process.stdout.readline()
             if not line:
-                log = (self._folder / "log").read_text(errors="replace").splitlines()[-4:]
-                raise DemoFailed("\n".join(["the scripted hosts do not start", *log]),
+                last = (self._folder / "log").read_text(errors="replace").splitlines()[-4:]
+                raise DemoFailed("\n".join(["the scripted hosts do not start", *last]),
                                  "with fewer ranks it needs fewer files: `ulimit -n`")  # fmt: skip
             found += [
                 Endpoint(name, ADDRESS, pub, ask, pair.public)

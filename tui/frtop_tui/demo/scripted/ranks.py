@@ -12,7 +12,7 @@ from frtop_tui.demo.scripted.culprit import (
     FEW_WORKERS,
     LOOKS,
     MAIN_IDENT,
-    Look,
+    RankLook,
     exception,
     waiting_in,
 )
@@ -20,7 +20,6 @@ from frtop_tui.demo.scripted.script import (
     DATA_NS,
     GROUP_NAMES,
     MS,
-    PER_HOST,
     PP,
     SECOND,
     WORLD,
@@ -32,7 +31,7 @@ RUN: Final = "demo"
 QUICK_NS: Final = 400 * MS
 """Of a group that moved since, the last op is not told: it would be outdated at once."""
 PROCESS_TICKS: Final = 8
-"""The process of a rank is told once in so many ticks, and each rank at another one."""
+"""The process of a rank is sent once in so many ticks, and each rank at another one."""
 HISTORY_OPS: Final = 4096
 BEAT_NS: Final = 250 * MS
 _GPU: Final = wire.Gpu(0, "GPU-scripted", "scripted GPU", 700_000, 80 << 30, 90_000, 1)
@@ -45,7 +44,9 @@ class HostRanks:
         self.script = script
         self.name = f"node{index}"
         self.skew_ns = (index * 7919 % 2000) * MS  # every host has a clock of its own
-        self.ranks = range(index * PER_HOST, (index + 1) * PER_HOST)
+        each = script.shape.per_host
+        self.index = index
+        self.ranks = range(index * each, min((index + 1) * each, script.shape.world))
         self.levels = {rank: script.level(rank) for rank in self.ranks}
         self.sites = tuple(wire.Site(op.file, op.line, op.function) for op in script.program)
         self.signatures = tuple(
@@ -56,8 +57,8 @@ class HostRanks:
             )
             for op in script.program
         )
-        self._told: dict[int, dict[int, int]] = {rank: {} for rank in self.ranks}
-        self._told_last: dict[int, set[int]] = {rank: set() for rank in self.ranks}
+        self._sent: dict[int, dict[int, int]] = {rank: {} for rank in self.ranks}
+        self._sent_last: dict[int, set[int]] = {rank: set() for rank in self.ranks}
         self._pending: dict[int, int] = {}
         self._dead: set[int] = set()
         self._ticks = 0
@@ -81,17 +82,17 @@ class HostRanks:
         ended = self._ended(rank, now_ns)
         if ended is not None and rank in self._dead and not full:
             return None
-        told, told_last = self._told[rank], self._told_last[rank]
+        sent, sent_last = self._sent[rank], self._sent_last[rank]
         progress: list[wire.GroupProgress] = []
         for group in GROUP_NAMES:
             if group == PP and script.shape.pp == 1:
                 continue
             one = self._progress(rank, group, at, now_ns)
-            if full or told.get(group) != one.number or (one.last and group not in told_last):
+            if full or sent.get(group) != one.number or (one.last and group not in sent_last):
                 progress.append(one)
             if not full:
-                told[group] = one.number
-                (told_last.add if one.last is not None else told_last.discard)(group)
+                sent[group] = one.number
+                (sent_last.add if one.last is not None else sent_last.discard)(group)
         pending = self.pending(rank, at)
         sequence = pending[0].sequence if pending else 0
         changed = full or self._pending.get(rank, 0) != sequence
@@ -116,17 +117,17 @@ class HostRanks:
         )
 
     def _identity(self, rank: int) -> wire.Identity:
-        shape = self.script.shape
+        shape, local = self.script.shape, rank - self.ranks[0]
         job = wire.Job("node0", 29500, shape.world, RUN, 0, "scripted", "train_llm.py")
         settings = (
-            ("CUDA_VISIBLE_DEVICES", str(rank % PER_HOST)),
-            ("NCCL_ALGO", "Tree" if rank // PER_HOST == 1 else "Ring"),  # one host differs
+            ("CUDA_VISIBLE_DEVICES", str(local)),
+            ("NCCL_ALGO", "Tree" if self.index == 1 else "Ring"),  # one host differs
             ("NCCL_IB_HCA", "mlx5"),
             ("TORCH_NCCL_TRACE_BUFFER_SIZE", "2000"),
         )
         begun = self.script.step_ns(0) + self.skew_ns
         return wire.Identity(
-            20_000 + rank % PER_HOST, 1, rank, rank % PER_HOST, job,
+            20_000 + local, 1, rank, local, job,
             ("train_llm.py", "--config", "70b.toml"), "/home/ml/llama", "2.15.0", "3.12.4", begun,
             MAIN_IDENT, settings=settings,
         )  # fmt: skip
@@ -211,7 +212,7 @@ class HostRanks:
             return None
         return wire.ExitInfo(at_ns + self.skew_ns, ended.exit_code, ended.signal, ended.clean)
 
-    def _look(self, rank: int, at: Position, now_ns: int) -> Look:
+    def _look(self, rank: int, at: Position, now_ns: int) -> RankLook:
         """The process and main thread of a rank at a time."""
         script = self.script
         if at.pending:
@@ -220,12 +221,12 @@ class HostRanks:
             assert op.site is not None
             return waiting_in(op.signature.kind, op.site)
         if rank == script.culprit and script.hangs and now_ns > script.fault_ns + 20 * MS:
-            return LOOKS.get(script.fault, Look())
-        return Look(COMPUTING)
+            return LOOKS.get(script.fault, RankLook())
+        return RankLook(COMPUTING)
 
     def _process(self, rank: int, at: Position, now_ns: int) -> wire.Process:
         look = self._look(rank, at, now_ns)
-        script, pid = self.script, 20_000 + rank % PER_HOST
+        script, pid = self.script, 20_000 + rank - self.ranks[0]
         worked = now_ns if look.busy else script.step_ns(at.step)
         cpu = (worked - script.step_ns(0)) * 7 // 10
         return wire.Process(
@@ -241,7 +242,7 @@ class HostRanks:
             1_110 if braked else 1_980, 0x80 if braked else 0,
         )  # fmt: skip
         gpu = wire.Gpu(
-            rank % PER_HOST, f"{_GPU.uuid}-{rank}", _GPU.name, _GPU.power_limit_mw,
+            rank - self.ranks[0], f"{_GPU.uuid}-{rank}", _GPU.name, _GPU.power_limit_mw,
             _GPU.memory_total, _GPU.idle_mw, 1, samples=(sample,),
         )  # fmt: skip
         return wire.Gauges((gpu,))
@@ -270,7 +271,7 @@ class HostRanks:
             dumps = (wire.StackDump(own.pid, (main,)),)
         return wire.Snapshot(
             key, taken, self.status(rank, at, now_ns), (own, *workers), dumps, last,
-            addresses=(f"10.0.{self.ranks[0] // PER_HOST // 256}.{rank // PER_HOST % 256}",),
+            addresses=(f"10.0.0.{self.index}",),
         )  # fmt: skip
 
     def last_ops(self, rank: int, now_ns: int, most: int) -> list[wire.Op]:

@@ -16,7 +16,9 @@ from frtop_tui.errors import UsageError
 
 MS: Final = 1_000_000
 SECOND: Final = 1_000 * MS
-PER_HOST: Final = 8
+TP_SIZE: Final = 8
+MOST_HOSTS: Final = 128
+"""Each is two connections with a handshake: more take long on a small machine."""
 LEAST: Final = 16
 MOST: Final = 16_384
 PERIOD_NS: Final = SECOND
@@ -83,7 +85,7 @@ DATA_NS: Final = 18 * MS
 
 
 @dataclass(frozen=True)
-class Shape:
+class ScriptedMesh:
     """The mesh. Ranks count along tp first, so that a tp group is on one host."""
 
     pp: int
@@ -91,27 +93,33 @@ class Shape:
     tp: int
 
     @classmethod
-    def of(cls, ranks: int) -> Shape:
+    def of(cls, ranks: int) -> ScriptedMesh:
         """The mesh of so many ranks.
 
         Raises:
             UsageError: there is none.
         """
-        if not LEAST <= ranks <= MOST or ranks % PER_HOST:
+        if not LEAST <= ranks <= MOST or ranks % TP_SIZE:
             raise UsageError(
                 f"{ranks} ranks cannot be scripted",
-                f"a multiple of {PER_HOST} from {LEAST} to {MOST}: frtop demo --ranks 4096",
+                f"a multiple of {TP_SIZE} from {LEAST} to {MOST}: frtop demo --ranks 4096",
             )
-        pp = 4 if ranks >= 128 and ranks % (4 * PER_HOST) == 0 else 1
-        return cls(pp, ranks // pp // PER_HOST, PER_HOST)
+        pp = 4 if ranks >= 128 and ranks % (4 * TP_SIZE) == 0 else 1
+        return cls(pp, ranks // pp // TP_SIZE, TP_SIZE)
 
     @property
     def world(self) -> int:
         return self.pp * self.dp * self.tp
 
     @property
+    def per_host(self) -> int:
+        """Ranks of one host: whole tp groups."""
+        groups = self.world // self.tp
+        return self.tp * -(-groups // MOST_HOSTS)
+
+    @property
     def hosts(self) -> int:
-        return self.world // PER_HOST
+        return -(-self.world // self.per_host)
 
     def place(self, rank: int) -> tuple[int, int, int]:
         """On the axes pp, dp and tp."""
@@ -149,7 +157,7 @@ class Position(NamedTuple):
 class Script:
     """The job's course. Times are of one monotonic clock; hosts show them with a skew."""
 
-    shape: Shape
+    shape: ScriptedMesh
     fault: str
     begin_ns: int
 

@@ -28,6 +28,7 @@ ADDRESS: Final = "127.0.0.1"
 SOCKETS_PER_HOST: Final = 2
 FILES_PER_HOST: Final = 8
 """Of each socket an eventfd, a listener and connections."""
+VERSION: Final = own_version() or "scripted"  # reading it takes a millisecond
 NOT_HERE: Final = "a scripted rank has no process: this is what `frtop demo --ranks` cannot show"
 
 
@@ -100,7 +101,7 @@ class ScriptedAgent:
             now + host.skew_ns,
             time.time_ns(),
             ranks,
-            version=own_version() or "scripted",
+            version=VERSION,
             full=full,
         )
 
@@ -151,12 +152,12 @@ class Service:
         due = self._ticks()
         next_tick, agent = next(due)
         while True:
-            wait_ms = max(0.0, (next_tick - time.monotonic()) * 1e3)
+            wait_ms = max(0, int((next_tick - time.monotonic()) * 1e3))
             for socket, _ in self._poller.poll(wait_ms):
                 if isinstance(socket, int):
                     return
                 self._by_socket[socket].answer_all()
-            while next_tick <= time.monotonic():
+            if next_tick <= time.monotonic():  # one at a time: requests come in between
                 agent.tick()
                 next_tick, agent = next(due)
 
