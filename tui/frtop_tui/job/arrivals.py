@@ -13,7 +13,7 @@ from frtop_tui.job.statistics import JobStatistics, SampledGroup
 
 
 @dataclass(frozen=True, slots=True)
-class ArrivalSummary:
+class SkewSummary:
     """Of the `ops` sampled ones in which all members are known to have arrived.
 
     Times in ns. `last` are ranks and in how many of the ops each came last, the most often first;
@@ -31,7 +31,7 @@ class ArrivalSummary:
     error_ns: int | None
 
 
-def summary_of(group: SampledGroup) -> ArrivalSummary | None:
+def summary_of(group: SampledGroup) -> SkewSummary | None:
     """None where no sampled op is complete: who came last of some is not known."""
     complete = [op for op in group.arrivals if op.complete and op.arrivals]
     if not complete:
@@ -43,7 +43,7 @@ def summary_of(group: SampledGroup) -> ArrivalSummary | None:
             delays[rank].append(at - first)
     errors = [op.error_ns for op in complete]
     known = [error for error in errors if error is not None]
-    return ArrivalSummary(
+    return SkewSummary(
         len(complete),
         len(group.arrivals) - len(complete),
         group.stride,

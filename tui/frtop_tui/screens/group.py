@@ -10,7 +10,7 @@ from textual.binding import Binding, BindingType
 
 from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.job.arrivals import ArrivalSummary, sampled_group, summary_of
+from frtop_tui.job.arrivals import SkewSummary, sampled_group, summary_of
 from frtop_tui.job.group_members import members
 from frtop_tui.job.groups import identifier
 from frtop_tui.job.mesh import Mesh, NoMesh, find_mesh
@@ -47,7 +47,7 @@ class GroupScreen(FrameScreen):
         self.view: GroupView | None = None
         self._mesh: Mesh | NoMesh = NoMesh("no groups known")
         self._mesh_of: tuple[GroupKey, ...] = ()
-        self._arrivals: ArrivalSummary | None = None
+        self._arrivals: SkewSummary | None = None
         self._arrivals_of: tuple[JobStatistics | None, GroupKey] | None = None
 
     @property
@@ -102,7 +102,7 @@ class GroupScreen(FrameScreen):
             self._mesh_of, self._mesh = keys, find_mesh(frame.groups)
         return self._mesh
 
-    def _arrivals_in(self, frame: Frame) -> ArrivalSummary | None:
+    def _arrivals_in(self, frame: Frame) -> SkewSummary | None:
         of = (frame.statistics, self.key)
         known = self._arrivals_of
         if known is None or known[0] is not of[0] or known[1] != of[1]:

@@ -9,7 +9,7 @@ from typing import Final
 
 from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.model import Frame, JudgedRank
-from frtop_tui.job.arrivals import ArrivalSummary
+from frtop_tui.job.arrivals import SkewSummary
 from frtop_tui.job.group_members import Member, by_number
 from frtop_tui.job.groups import identifier
 from frtop_tui.job.mesh import Mesh, NoMesh
@@ -39,14 +39,14 @@ def group_facts(
     view: GroupView,
     members: Sequence[Member[JudgedRank]],
     mesh: Mesh | NoMesh,
-    arrivals: ArrivalSummary | None,
+    arrivals: SkewSummary | None,
 ) -> list[Fact]:
     """What there is to know of a group, the fronts first."""
     return [
         *front_facts(view, members),
         *_host_facts(view, members),
         *_about(frame, view, members, mesh),
-        *arrival_facts(frame, view, arrivals),
+        *skew_facts(frame, view, arrivals),
     ]
 
 
@@ -60,10 +60,10 @@ def front_facts(view: GroupView, members: Sequence[Member[JudgedRank]]) -> list[
         if number is None:
             rows.append(Fact("not known", f"{len(ranks):,}", "warn", fold(ranks)))
             continue
-        behind = furthest - number
-        late = behind > 0 and view.exact
+        lag = furthest - number
+        late = lag > 0 and view.exact
         words = f"{_number(view, number):<10} {len(ranks):>6,}"
-        label = "issued" if not behind else f"{behind:,} behind" if view.exact else ""
+        label = "issued" if not lag else f"{lag:,} behind" if view.exact else ""
         rows.append(Fact(label, words, "late" if late else "", fold(ranks)))
     completed = by_number({member.number: member.completed for member in members})
     if [number for number, _ in completed] == [None]:
@@ -196,7 +196,7 @@ def _by_value(values: Mapping[str, Sequence[int]]) -> str:
     return listed([f"{value} on {fold(ranks)}" for value, ranks in values.items()], 3)
 
 
-def arrival_facts(frame: Frame, view: GroupView, arrivals: ArrivalSummary | None) -> list[Fact]:
+def skew_facts(frame: Frame, view: GroupView, arrivals: SkewSummary | None) -> list[Fact]:
     """Who comes last to its ops, and by how much; or why that is not known."""
     if arrivals is None:
         if frame.statistics is None:

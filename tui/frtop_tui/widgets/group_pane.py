@@ -8,7 +8,7 @@ from typing import ClassVar, Final
 from textual.binding import Binding, BindingType
 
 from frtop_tui.diagnosis.model import Frame, JudgedRank
-from frtop_tui.job.arrivals import ArrivalSummary
+from frtop_tui.job.arrivals import SkewSummary
 from frtop_tui.job.group_members import Member
 from frtop_tui.job.model import GroupView
 from frtop_tui.report.rank_states import LETTERS
@@ -77,7 +77,7 @@ class MemberTable(LineTable[Member[JudgedRank]]):
                 Column("rank", 6, self._rank, lambda m: m.number, right=True),
                 Column("state", 9, _state, lambda m: m.number),
                 Column("issued", 9, self._issued, lambda m: m.number, right=True),
-                Column("behind", 6, self._behind, lambda m: m.number, right=True),
+                Column("behind", 6, self._lag, lambda m: m.number, right=True),
                 Column("completed", 9, _completed, lambda m: m.number, right=True, needs=96),
                 Column("for", 7, self._for, lambda m: m.number, right=True),
                 Column("comes after", 11, self._late, lambda m: m.number, right=True, needs=120),
@@ -99,22 +99,22 @@ class MemberTable(LineTable[Member[JudgedRank]]):
         frame: Frame,
         view: GroupView,
         members: Sequence[Member[JudgedRank]],
-        arrivals: ArrivalSummary | None,
+        arrivals: SkewSummary | None,
     ) -> None:
         """Shows these members of a group, those that are behind first."""
         selected = self.chosen if self.cursor > 1 else None
         self.frame, self.furthest, self.exact = frame, view.number, view.exact
         self.delays = arrivals.delays if arrivals is not None else {}
         self._reasons = blame_reasons(frame)
-        behind = {
+        lags = {
             member.number: view.number - issued
             for member in members
             if view.exact and (issued := member.issued) is not None and issued < view.number
         }
-        if behind:
-            first = [member for member in members if member.number in behind]
-            first.sort(key=lambda member: -behind[member.number])
-            rest = (member for member in members if member.number not in behind)
+        if lags:
+            first = [member for member in members if member.number in lags]
+            first.sort(key=lambda member: -lags[member.number])
+            rest = (member for member in members if member.number not in lags)
             members = [*first, *rest]
         self.rows = members
         if selected is not None:
@@ -137,7 +137,7 @@ class MemberTable(LineTable[Member[JudgedRank]]):
             return ("-", "dim")
         return (f"{'' if self.exact else '~'}#{issued}" if issued else "none yet", "")
 
-    def _behind(self, member: Member[JudgedRank]) -> Span:
+    def _lag(self, member: Member[JudgedRank]) -> Span:
         issued = member.issued
         if issued is None or not self.exact or issued >= self.furthest:
             return ("", "")

@@ -58,30 +58,29 @@ _LAG: Final = (
 
 def lag(frame: Frame) -> LensView:
     """How many ops each rank is behind the furthest member of its groups, in the worst of them."""
-    behind: dict[int, tuple[int, str]] = {}
+    lags: dict[int, tuple[int, str]] = {}
     for view in frame.groups:
         if not view.exact or not view.late:
             continue
         for member in members(view, frame.ranks, view.late):
             ops = view.number - (member.issued or 0)
-            if member.issued is not None and ops > behind.get(member.number, (0, ""))[0]:
-                behind[member.number] = (ops, group_name(view))
-    letters = {rank: _lag_letter(view, behind) for rank, view in frame.ranks.items()}
+            if member.issued is not None and ops > lags.get(member.number, (0, ""))[0]:
+                lags[member.number] = (ops, group_name(view))
+    letters = {rank: _lag_letter(view, lags) for rank, view in frame.ranks.items()}
     values = {
-        rank: f"{ops:,} op{'s' * (ops > 1)} behind in {name}"
-        for rank, (ops, name) in behind.items()
+        rank: f"{ops:,} op{'s' * (ops > 1)} behind in {name}" for rank, (ops, name) in lags.items()
     }
     if not any(group.number for group in frame.groups):
         return LensView(why="no group has issued an op that can be compared")
     return LensView(letters, values, _LAG)
 
 
-def _lag_letter(rank: JudgedRank, behind: Mapping[int, tuple[int, str]]) -> Span:
+def _lag_letter(rank: JudgedRank, lags: Mapping[int, tuple[int, str]]) -> Span:
     if rank.state == "unheard":
         return UNKNOWN
     if not rank.evidence.has_numbers or not rank.identity.books:
         return ("-", "dim")
-    ops, _ = behind.get(rank.rank, (0, ""))
+    ops, _ = lags.get(rank.rank, (0, ""))
     return _LAG[0 if not ops else min(4, 1 + len(str(ops)) - (ops == 1))][0]
 
 

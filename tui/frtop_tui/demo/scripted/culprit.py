@@ -72,10 +72,10 @@ WAITING: Final = RankLook(
 FEW_WORKERS: Final = 2
 
 LOOKS: Final[dict[str, RankLook]] = {
-    "stall": RankLook(_LOADING, active=False, state="S", syscall="poll", wchan="do_poll", busy=False,
-                  loads=True, worker=("D", "read", "/data/shard-0412")),
-    "sleep": RankLook((_at(TRAIN, 226, "train", "time.sleep(3600)"), *_MAIN), active=False, state="S",
-                  syscall="clock_nanosleep", wchan="hrtimer_nanosleep", busy=False),
+    "stall": RankLook(_LOADING, active=False, state="S", syscall="poll", wchan="do_poll",
+                  busy=False, loads=True, worker=("D", "read", "/data/shard-0412")),
+    "sleep": RankLook((_at(TRAIN, 226, "train", "time.sleep(3600)"), *_MAIN), active=False,
+                  state="S", syscall="clock_nanosleep", wchan="hrtimer_nanosleep", busy=False),
     "file": RankLook((_at(TRAIN, 190, "read_vocabulary", "file.read()"), *_MAIN), active=False,
                  state="S", syscall="read", wchan="pipe_read", file="/data/vocabulary", busy=False),
     "gil": RankLook((_at("/home/ml/llama/kernels.py", 12, "load", "_ext.load(path)"), *_MAIN),
