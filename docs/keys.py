@@ -10,30 +10,40 @@ from textual.dom import DOMNode
 
 from frtop_tui.app import FrtopApp
 from frtop_tui.screens.base import FrameScreen
+from frtop_tui.screens.group import GroupScreen
 from frtop_tui.screens.hosts import HostsScreen
 from frtop_tui.screens.jobs import JobsScreen
 from frtop_tui.screens.overview import Overview
 from frtop_tui.screens.rank import RankScreen
 from frtop_tui.screens.ranks import RanksScreen
 from frtop_tui.screens.ras import RasScreen
+from frtop_tui.screens.settings import SettingsScreen
 from frtop_tui.screens.stacks import StacksScreen
 from frtop_tui.screens.tensors import TensorsScreen
+from frtop_tui.screens.waits import WaitsScreen
+from frtop_tui.widgets.group_pane import MemberTable
+from frtop_tui.widgets.groups import GroupPanel
 from frtop_tui.widgets.host_table import HostTable
 from frtop_tui.widgets.jobs import JobTable
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.question import Question
 from frtop_tui.widgets.rank_grid import RankGrid
 from frtop_tui.widgets.rank_table import RankTable
+from frtop_tui.widgets.settings_pane import SettingsPane
 from frtop_tui.widgets.stack_tree import StackTree
+from frtop_tui.widgets.wait_tree_pane import WaitTreePane
 
 PAGE: Final = Path(__file__).with_name("keys.md")
 BEGIN: Final = "<!-- keys: `make docs` writes this table from the program -->"
 END: Final = "<!-- end of keys -->"
 OWNERS: Final[tuple[tuple[str, tuple[type[DOMNode], ...]], ...]] = (
     ("everywhere", (FrtopApp, FrameScreen, LineView)),
-    ("overview", (Overview, RankGrid)),
+    ("overview", (Overview, RankGrid, GroupPanel)),
     ("ranks", (RanksScreen, RankTable)),
     ("one rank", (RankScreen,)),
+    ("group", (GroupScreen, MemberTable)),
+    ("waits", (WaitsScreen, WaitTreePane)),
+    ("settings", (SettingsScreen, SettingsPane)),
     ("tensors", (TensorsScreen, Question)),
     ("RAS", (RasScreen,)),
     ("hosts", (HostsScreen, HostTable)),
@@ -47,6 +57,7 @@ SPELLED: Final = {
     "greater_than_sign": ">",
     "escape": "esc",
     "plus": "+",
+    "minus": "-",
 }
 
 

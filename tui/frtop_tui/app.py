@@ -25,6 +25,7 @@ from frtop_tui.job.naming import JobKey, duration, job_key, printable
 from frtop_tui.report.alarm import job_to_capture
 from frtop_tui.screens.base import FrameScreen
 from frtop_tui.screens.export import ExportScreen
+from frtop_tui.screens.group import GroupScreen
 from frtop_tui.screens.help import HelpScreen, key_rows
 from frtop_tui.screens.hosts import HostsScreen
 from frtop_tui.screens.jobs import JobsScreen
@@ -34,6 +35,7 @@ from frtop_tui.screens.messages import (
     ChooseJob,
     ExportJob,
     InspectRank,
+    OpenGroup,
     OpenRank,
     OpenRanks,
     OpenRas,
@@ -47,8 +49,10 @@ from frtop_tui.screens.painting import CompactApp
 from frtop_tui.screens.rank import RankScreen
 from frtop_tui.screens.ranks import RanksScreen
 from frtop_tui.screens.ras import RasScreen
+from frtop_tui.screens.settings import SettingsScreen
 from frtop_tui.screens.stacks import StacksScreen
 from frtop_tui.screens.tensors import TensorsScreen
+from frtop_tui.screens.waits import WaitsScreen
 from frtop_tui.sources.base import Source
 from frtop_tui.statistics.wanted import StatisticsWanted
 from frtop_tui.terminal import TerminalGone, is_there, watched
@@ -75,6 +79,9 @@ class FrtopApp(OrderedKeys, CompactApp, inherit_bindings=False):
         "screens/tensors.tcss",
         "screens/ras.tcss",
         "screens/hosts.tcss",
+        "screens/group.tcss",
+        "screens/waits.tcss",
+        "screens/settings.tcss",
         "screens/jobs.tcss",
         "screens/export.tcss",
         "screens/help.tcss",
@@ -116,6 +123,7 @@ class FrtopApp(OrderedKeys, CompactApp, inherit_bindings=False):
         """The frame on the screen while paused."""
         self._watched: tuple[int, ...] = ()
         self._shown_hosts: tuple[str, ...] = ()
+        self._explained = False
         self._captured: set[JobKey] = set()
         """Jobs that were captured automatically."""
         self._writings: tuple[Writing, ...] = ()
@@ -155,6 +163,9 @@ class FrtopApp(OrderedKeys, CompactApp, inherit_bindings=False):
         if screen.shown_hosts != self._shown_hosts:
             self._shown_hosts = screen.shown_hosts
             self.source.show_hosts(self._shown_hosts)
+        if screen.wants_trace != self._explained:
+            self._explained = screen.wants_trace
+            self.source.explain(on=self._explained)
 
     def _draw(self, newest: Frame) -> None:
         """Draws the newest frame, or the paused one, on the visible screen."""
@@ -225,6 +236,15 @@ class FrtopApp(OrderedKeys, CompactApp, inherit_bindings=False):
 
     async def on_open_ranks(self, event: OpenRanks) -> None:
         await self.open(RanksScreen(self.marked, event.filter_text, editing=event.editing))
+
+    async def on_open_group(self, event: OpenGroup) -> None:
+        await self.open(GroupScreen(self.marked, event.keys))
+
+    async def on_open_waits(self) -> None:
+        await self.open(WaitsScreen(self.marked))
+
+    async def on_open_settings(self) -> None:
+        await self.open(SettingsScreen(self.marked))
 
     async def on_open_stacks(self) -> None:
         await self.open(StacksScreen(self.marked))

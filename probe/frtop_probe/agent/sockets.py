@@ -7,7 +7,7 @@ import errno
 import math
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import zmq
 import zmq.asyncio
@@ -143,6 +143,12 @@ def _make_sockets(
 ) -> tuple[zmq.asyncio.Socket, zmq.asyncio.Socket]:
     updates = context.socket(zmq.PUB)
     requests = context.socket(zmq.ROUTER)
+    protect(updates, requests, pair, bind)
+    return updates, requests
+
+
+def protect(updates: zmq.Socket[Any], requests: zmq.Socket[Any], pair: KeyPair, bind: str) -> None:
+    """Encrypts and bounds a PUB and a ROUTER socket that are not bound yet."""
     for socket in (updates, requests):
         socket.curve_server = True  # before bind: earlier connections would be unencrypted
         socket.curve_secretkey = pair.secret
@@ -159,7 +165,6 @@ def _make_sockets(
     # With a handover, a client that chose another operator's connection id would be sent that
     # operator's responses.
     requests.router_handover = False
-    return updates, requests
 
 
 def _bracketed(bind: str) -> str:

@@ -9,17 +9,20 @@ import sys
 import textwrap
 import time
 from types import FrameType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from frtop_tui.cli.output import stderr_width
 from frtop_tui.cli.screen import require_terminal
-from frtop_tui.demo.faults import FAULTS
+from frtop_tui.demo.faults import FAULTS, SLOW
 from frtop_tui.demo.job import FAULT_STEP, DemoJob
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.errors import DemoFailed, NoAgent
+from frtop_tui.errors import DemoFailed, NoAgent, UsageError
 from frtop_tui.report.text import text
 from frtop_tui.sources.agent_start import start_agent
 from frtop_tui.sources.live import LiveSource
+
+if TYPE_CHECKING:
+    from frtop_tui.demo.scripted.job import ScriptedJob
 
 START_S: Final = 120.0
 VERDICT_S: Final = 45.0
@@ -27,6 +30,12 @@ HEALTHY_STEPS: Final = 4 * FAULT_STEP
 
 
 def run(options: argparse.Namespace) -> int:
+    if options.ranks is not None:
+        return _run_scripted(options)
+    if options.fault == SLOW:
+        raise UsageError(
+            "slow is a fault of scripted ranks", "name how many: frtop demo --fault slow --ranks 64"
+        )
     fault = FAULTS[options.fault]
     if not options.headless:
         require_terminal("without a terminal: frtop demo --headless")
@@ -47,6 +56,53 @@ def run(options: argparse.Namespace) -> int:
                 signal.signal(number, signal.SIG_IGN)  # the cleanup takes seconds
             source.close()
             _print("ending the job")
+
+
+def _run_scripted(options: argparse.Namespace) -> int:
+    """Shows scripted ranks: any number of them, real messages, nothing that trains."""
+    from frtop_tui.demo.scripted.culprit import SUPPORTED  # noqa: PLC0415 - only with --ranks
+    from frtop_tui.demo.scripted.job import ScriptedJob  # noqa: PLC0415
+
+    if options.unprepared or options.fault not in SUPPORTED:
+        what = "--unprepared" if options.unprepared else f"the fault {options.fault}"
+        raise UsageError(f"{what} needs a real job", "leave out --ranks")
+    if not options.headless:
+        require_terminal("without a terminal: frtop demo --ranks N --headless")
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt)
+    with ScriptedJob(options.ranks, options.fault) as job:
+        _print(f"starting the agents of {options.ranks:,} scripted ranks; no torch, no training")
+        source = LiveSource(agents=job.start())
+        try:
+            if options.headless:
+                return _scripted_headless(job, source)
+            from frtop_tui.app import run_app  # noqa: PLC0415 - Textual only when drawing
+
+            return run_app(source, auto_capture=False)
+        finally:
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                signal.signal(number, signal.SIG_IGN)
+            source.close()
+
+
+def _scripted_headless(job: ScriptedJob, source: LiveSource) -> int:
+    """Prints the verdict; 0 if it names the culprit alone, or nobody where nothing is wrong."""
+    script = job.script
+    end_ns = script.fault_ns + int(VERDICT_S * 1e9)
+    verdicts_wanted = script.fault != "none"
+    while True:
+        frame = source.frame()
+        confirmed = bool(frame.verdicts) and frame.verdicts[0].confidence == "confirmed"
+        if (confirmed and verdicts_wanted) or time.monotonic_ns() > end_ns:
+            break
+        time.sleep(0.1)
+    print("\n".join(text(frame)), flush=True)
+    named = {rank for verdict in frame.verdicts for rank in verdict.culprits}
+    if script.fault == "mismatch":  # sides of a mismatch are parties; here one is alone
+        named |= {side[0] for one in frame.verdicts for side in one.parties if len(side) == 1}
+    right = named == ({script.culprit} if verdicts_wanted else set())
+    _print("the verdict is right" if right else f"the verdict is wrong: rank {script.culprit}")
+    return 0 if right else 1
 
 
 def _screen(job: DemoJob, source: LiveSource) -> int:

@@ -21,7 +21,7 @@ from frtop_tui.cli.host_options import (
 from frtop_tui.cli.option_values import number, port, rank, seconds
 from frtop_tui.cli.statistics_options import add_statistics
 from frtop_tui.cli.watch_options import add_watch
-from frtop_tui.demo.faults import FAULTS
+from frtop_tui.demo.faults import FAULTS, SLOW
 from frtop_tui.errors import UsageError
 
 if TYPE_CHECKING:
@@ -183,10 +183,15 @@ def parser() -> tuple[argparse.ArgumentParser, tuple[str, ...]]:
     demo = verbs.add_parser(
         "demo",
         help="start a real job that hangs, and show it",
-        epilog="faults:\n" + "".join(f"  {f.name:10} {f.summary}\n" for f in FAULTS.values()),
+        epilog="faults:\n"
+        + "".join(f"  {f.name:10} {f.summary}\n" for f in FAULTS.values())
+        + f"  {SLOW:10} with --ranks: one rank comes late to every step\n",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    demo.add_argument("--fault", choices=FAULTS, default="stall", metavar="NAME",
+    demo.add_argument("--ranks", type=int, metavar="N",
+                      help="scripted ranks instead, up to 16,384 of them: real messages of real "
+                      "agents, no torch; most faults are one rank's of them")  # fmt: skip
+    demo.add_argument("--fault", choices=(*FAULTS, SLOW), default="stall", metavar="NAME",
                       help="what goes wrong (default: stall)")  # fmt: skip
     demo.add_argument("--unprepared", action="store_true",
                       help="start the job without the recorder, and show it from outside"

@@ -12,6 +12,8 @@ if TYPE_CHECKING:  # the parser lists the faults; this import would double its s
     from frtop_tui.diagnosis.model import Verdict
 
 RANKS: Final = 4
+SLOW: Final = "slow"
+"""A fault of scripted ranks only: one comes late to every step."""
 CULPRIT: Final = 2
 
 

@@ -48,7 +48,7 @@ from frtop_tui.diagnosis.look_requests import (
 from frtop_tui.diagnosis.model import Frame, Verdict, judged_frame, unjudged
 from frtop_tui.diagnosis.thresholds import AGENT_QUIET_NS, MOST_VERDICTS
 from frtop_tui.diagnosis.trace import Trace
-from frtop_tui.diagnosis.wording.explain import trace_of
+from frtop_tui.diagnosis.wording.explain import MOST_LISTED, trace_of
 from frtop_tui.diagnosis.wording.notes import death_notes, dropped_notes, long_wait_texts
 from frtop_tui.diagnosis.wording.outside import rest_note
 from frtop_tui.diagnosis.wording.past import past_findings, word_retrospect
@@ -89,7 +89,8 @@ class Engine:
 
     def __init__(self, memory: Memory | None = None, *, explain: bool = False) -> None:
         """Args: explain: whether each judged frame carries a trace of its stages."""
-        self._explain = explain
+        self.explained_nodes = MOST_LISTED if explain else 0
+        """How many nodes of the wait-for graph that trace has at most; 0: there is none."""
         self.memory = memory if memory is not None else Memory()
         self._begin()
 
@@ -112,7 +113,7 @@ class Engine:
         found = self._confirm(situation, self._detect(context, hints))
         verdicts, notes = self._word(context, found)
         judged = self._annotate(context, found, verdicts, notes)
-        if self._explain:
+        if self.explained_nodes:
             judged = replace(judged, trace=self._trace(situation, found))
         self._remember(context, found, judged)
         return Judgement(judged, self._request_looks(context, found), hints.wanted)
@@ -226,8 +227,12 @@ class Engine:
 
     def _trace(self, situation: Situation, found: _Found) -> Trace:
         reason = self.memory.confirmations.reason
-        findings = (*found.findings, *found.slow)
-        return trace_of(situation.context, findings, lambda finding: reason(finding, situation))
+        return trace_of(
+            situation.context,
+            (*found.findings, *found.slow),
+            lambda finding: reason(finding, situation),
+            self.explained_nodes,
+        )
 
     def _remember(self, context: Context, found: _Found, judged: Frame) -> None:
         """Keeps what was found while nobody has died."""

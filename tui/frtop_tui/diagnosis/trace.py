@@ -20,10 +20,15 @@ class BlockedRanks(Struct, frozen=True):
 
 
 class Edge(Struct, frozen=True):
-    """Absent ranks of a node that are themselves blocked, and in which op."""
+    """Absent ranks of a node that are themselves blocked, and in which op.
+
+    `node` is its place in the graph, -1 where it was cut off: ops of groups with one name are
+    called alike.
+    """
 
     ranks: str
     op: str
+    node: int = -1
 
 
 class NodeTrace(Struct, frozen=True):
@@ -35,6 +40,7 @@ class NodeTrace(Struct, frozen=True):
         ended: absent members whose process ended.
         unobserved: absent members that nobody observes.
         edges: absent members that are blocked elsewhere: the blame goes on there.
+        seconds: the longest wait; None where nothing tells.
     """
 
     op: str
@@ -44,6 +50,7 @@ class NodeTrace(Struct, frozen=True):
     ended: str = ""
     unobserved: str = ""
     edges: tuple[Edge, ...] = ()
+    seconds: float | None = None
 
 
 class LeftOut(Struct, frozen=True):

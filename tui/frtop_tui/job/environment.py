@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from frtop_tui.job.model import Rank
@@ -20,10 +20,15 @@ VERSIONS: Final = frozenset({"torch", "python"})
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """By name: the value of all ranks, or folded ranks by value where they differ."""
+    """By name: the value of all ranks, or folded ranks by value where they differ.
+
+    `members` has these ranks one by one, and `unknown` those of which no settings are read.
+    """
 
     common: Mapping[str, str]
     different: Mapping[str, Mapping[str, str]]
+    members: Mapping[str, Mapping[str, tuple[int, ...]]] = field(default_factory=dict)
+    unknown: tuple[int, ...] = ()
 
 
 def environment(views: Iterable[Rank]) -> Environment:
@@ -31,27 +36,41 @@ def environment(views: Iterable[Rank]) -> Environment:
 
     Of the others no settings are read.
     """
-    values: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
-    ranks: list[int] = []
-    known: dict[tuple[object, ...], dict[str, str]] = {}  # most ranks are alike
+    alike: dict[tuple[object, ...], list[Rank]] = defaultdict(list)  # most ranks are
+    unknown: list[int] = []
     for view in views:
         who = view.identity
-        if not who.prepared:
-            continue
-        ranks.append(view.rank)
-        key = (who.torch, who.python, who.settings)
-        for name, value in known.setdefault(key, _named(view)).items():
-            values[name][value].append(view.rank)
+        if who.prepared:
+            alike[who.torch, who.python, who.settings].append(view)
+        else:
+            unknown.append(view.rank)
+    values: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+    ranks: list[int] = []
+    for some in alike.values():
+        numbers = [view.rank for view in some]
+        ranks += numbers
+        for name, value in _named(some[0]).items():
+            values[name][value] += numbers
     common: dict[str, str] = {}
-    different: dict[str, dict[str, str]] = {}
+    members: dict[str, dict[str, tuple[int, ...]]] = {}
     for name, by_value in sorted(values.items()):
         unset = set() if name in VERSIONS else set(ranks).difference(*by_value.values())
         if len(by_value) == 1 and not unset:
             common[name] = next(iter(by_value))
             continue
-        ranks_by_value = {value: folded(members) for value, members in by_value.items()}
-        different[name] = ranks_by_value | ({UNSET: folded(unset)} if unset else {})
-    return Environment(common, different)
+        members[name] = {value: tuple(sorted(some)) for value, some in by_value.items()}
+        if unset:
+            members[name][UNSET] = tuple(sorted(unset))
+    different = {
+        name: {value: folded(some) for value, some in by_value.items()}
+        for name, by_value in members.items()
+    }
+    return Environment(common, different, members, tuple(unknown))
+
+
+def is_own(name: str) -> bool:
+    """Whether each rank gets its own value of a setting from the launcher."""
+    return name in OWN or name.startswith(OWN_PREFIX)
 
 
 def differing(found: Environment) -> list[str]:
@@ -59,7 +78,7 @@ def differing(found: Environment) -> list[str]:
     return [
         f"{name} differs: " + ", ".join(f"{shortened(v)} on {on}" for v, on in by_value.items())
         for name, by_value in found.different.items()
-        if name not in OWN and not name.startswith(OWN_PREFIX)
+        if not is_own(name)
     ]
 
 

@@ -7,7 +7,8 @@ from html import escape
 from typing import Final
 
 from frtop_tui.job.naming import shortened
-from frtop_tui.report.wait_drawing import GAP_X, GAP_Y, HEIGHT, WIDTH, Arrow, Box, WaitDrawing
+from frtop_tui.report.wait_boxes import Arrow, Box
+from frtop_tui.report.wait_drawing import GAP_X, GAP_Y, HEIGHT, WIDTH, WaitDrawing
 
 LETTERS_PER_LINE: Final = 42
 _RANKS_LENGTH: Final = 34

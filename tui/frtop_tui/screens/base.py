@@ -40,6 +40,8 @@ class FrameScreen(Screen[None]):
     ]
     crumb: str = ""
     """The screen's name in the path on the first line."""
+    wants_trace: bool = False
+    """Whether its frames carry the wait-for graph."""
 
     def __init__(self, marked: set[int]) -> None:
         super().__init__()

@@ -8,6 +8,7 @@ from pathlib import Path
 from textual.message import Message
 
 from frtop_probe import wire
+from frtop_tui.job.naming import GroupKey
 
 
 class OpenRank(Message):
@@ -25,6 +26,22 @@ class OpenRanks(Message):
         super().__init__()
         self.filter_text = filter_text
         self.editing = editing
+
+
+class OpenGroup(Message):
+    """Open the screen of a process group; `keys` are this one, and those to go on to."""
+
+    def __init__(self, keys: Iterable[GroupKey]) -> None:
+        super().__init__()
+        self.keys = tuple(keys)
+
+
+class OpenWaits(Message):
+    """Open the wait-for graph."""
+
+
+class OpenSettings(Message):
+    """Open the versions and settings of all ranks."""
 
 
 class OpenStacks(Message):

@@ -9,13 +9,22 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
 
-from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.screens.base import FrameScreen
-from frtop_tui.screens.messages import OpenRank, OpenRanks, OpenRas, OpenStacks, OpenTensors
+from frtop_tui.screens.messages import (
+    OpenGroup,
+    OpenRank,
+    OpenRanks,
+    OpenRas,
+    OpenSettings,
+    OpenStacks,
+    OpenTensors,
+    OpenWaits,
+)
 from frtop_tui.screens.tensor_target import tensor_target
 from frtop_tui.widgets.activity import blame_reasons, describe_activity_and_line
 from frtop_tui.widgets.groups import GroupPanel
+from frtop_tui.widgets.lenses import LensView
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.rank_grid import RankGrid, legend
 from frtop_tui.widgets.rank_table import RankTable, most_relevant
@@ -33,6 +42,8 @@ class Legend(LineView, can_focus=False):
         super().__init__(id="legend")
         self.frame: Frame | None = None
         self.rank: int | None = None
+        self.lens: LensView | None = None
+        """What the letters show, where that is not states."""
 
     def content(self, width: int) -> Sequence[Line]:
         frame = self.frame
@@ -48,10 +59,12 @@ class Legend(LineView, can_focus=False):
                     plain(view.host),
                     plain(f"pid {view.identity.pid}" if view.identity.pid else "", "dim"),
                     plain(view.state, view.state),
+                    plain(self.lens.values.get(view.rank, "") if self.lens else "", "strong"),
                     plain(describe_activity_and_line(view, frame.now_ns, blame_reasons(frame))),
                 )
             )
-        return (clip(about, width), clip((*plain(" "), *legend(frame)), width))
+        letters = self.lens.legend() if self.lens is not None else legend(frame)
+        return (clip(about, width), clip((*plain(" "), *letters), width))
 
 
 class Overview(FrameScreen):
@@ -71,6 +84,15 @@ class Overview(FrameScreen):
             show=False,
             tooltip="shows the risk of asking NCCL's RAS; asks nothing yet",
             id="ras",
+        ),
+        Binding("w", "waits", "waits", tooltip="who waits for whom", id="waits"),
+        Binding(
+            "V",
+            "settings",
+            "settings",
+            show=False,
+            tooltip="versions and settings, and which of them differ",
+            id="settings",
         ),
         Binding("slash", "filter", "filter", tooltip="list matching ranks", id="filter"),
     ]
@@ -109,7 +131,9 @@ class Overview(FrameScreen):
 
     def draw_legend(self) -> None:
         legend_lines = self.query_one(Legend)
-        legend_lines.frame, legend_lines.rank = self.frame, self.query_one(RankGrid).chosen
+        grid = self.query_one(RankGrid)
+        legend_lines.frame, legend_lines.rank = self.frame, grid.chosen
+        legend_lines.lens = None if grid.lens == "state" else grid.lens_view
         legend_lines.redraw()
 
     def on_line_view_moved(self) -> None:
@@ -122,13 +146,17 @@ class Overview(FrameScreen):
         elif isinstance(sender, RankTable) and sender.chosen is not None:
             self.post_message(OpenRank(sender.chosen.rank))
         elif isinstance(sender, GroupPanel) and sender.chosen is not None:
-            label = sender.chosen.label.partition(":*")[0]
-            members = fold(rank for group in sender.chosen.groups for rank in group.members)
-            # A filter is split at spaces: a name with a space cannot be one.
-            self.post_message(OpenRanks(f"rank:{members}" if " " in label else f"group:{label}"))
+            groups = sorted(sender.chosen.groups, key=lambda group: group.members)
+            self.post_message(OpenGroup(group.key for group in groups))
 
     def action_stacks(self) -> None:
         self.post_message(OpenStacks())
+
+    def action_waits(self) -> None:
+        self.post_message(OpenWaits())
+
+    def action_settings(self) -> None:
+        self.post_message(OpenSettings())
 
     @property
     def chosen(self) -> int | None:

@@ -10,11 +10,18 @@ from textual.binding import Binding, BindingType
 from textual.containers import Container
 
 from frtop_tui.diagnosis.model import Frame, JudgedRank
-from frtop_tui.job.naming import duration, group_label, printable
+from frtop_tui.job.naming import GroupKey, duration, group_label, printable
 from frtop_tui.job.native_stacks import cost, has_native
 from frtop_tui.report.rank_words import format_exit
 from frtop_tui.screens.base import OneRankScreen
-from frtop_tui.screens.messages import OpenRas, OpenTensors, TakeNativeStacks, TakeStacks
+from frtop_tui.screens.messages import (
+    OpenGroup,
+    OpenRas,
+    OpenTensors,
+    OpenWaits,
+    TakeNativeStacks,
+    TakeStacks,
+)
 from frtop_tui.screens.native_key import AGAIN_S, NativeKey
 from frtop_tui.widgets.formats import format_age_coarse
 from frtop_tui.widgets.lines import LineView
@@ -60,6 +67,20 @@ def relevant_group(frame: Frame, rank: JudgedRank) -> str:
     return group_label(group_of.name, group_of.description) if group_of is not None else ""
 
 
+def group_of_op(frame: Frame, rank: JudgedRank) -> GroupKey | None:
+    """The group of the op that a rank is blocked in, else where it is late, else of its last op."""
+    op = rank.blocked_on
+    number = op.group if op is not None else 0
+    if not rank.groups.get(number):
+        late = [view.key for view in frame.groups if rank.rank in view.late]
+        if late:
+            return late[0]
+        progress = rank.group_progress.values()
+        number = max(progress, key=lambda one: one.issued_ns).group if progress else 0
+    group = rank.groups.get(number) or next(iter(rank.groups.values()), None)
+    return GroupKey(group.name, group.ranks, group.epoch) if group is not None else None
+
+
 class Banner(LineView, can_focus=False):
     """What matters most about the rank; hidden when there is nothing."""
 
@@ -99,6 +120,8 @@ class RankScreen(OneRankScreen):
             tooltip="shows the risk of asking NCCL's RAS; asks nothing yet",
             id="ras",
         ),
+        Binding("o", "group", "group", tooltip="the group of its op", id="group"),
+        Binding("w", "waits", "waits", show=False, tooltip="who waits for whom", id="waits"),
         Binding("n", "neighbour(1)", "next rank", id="rank.next"),
         Binding("p", "neighbour(-1)", "previous", tooltip="previous rank", id="rank.previous"),
         Binding("F", "follow", "follow", tooltip="scroll the queue to the newest op", id="follow"),
@@ -187,6 +210,18 @@ class RankScreen(OneRankScreen):
     def action_tensors(self) -> None:
         if self.check_available("tensors"):
             self.post_message(OpenTensors(self.rank))
+
+    def action_group(self) -> None:
+        if self.frame is None or self.known is None:
+            return
+        key = group_of_op(self.frame, self.known)
+        if key is None:
+            self.app.notify("It is in no process group.", timeout=4)
+        else:
+            self.post_message(OpenGroup((key,)))
+
+    def action_waits(self) -> None:
+        self.post_message(OpenWaits())
 
     def action_ras(self) -> None:
         self.post_message(OpenRas(self.rank))

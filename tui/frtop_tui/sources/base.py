@@ -69,6 +69,9 @@ class Source(Protocol):
         Several may want some: they get what serves all of them.
         """
 
+    def explain(self, *, on: bool) -> None:
+        """Whether frames carry the wait-for graph: `Frame.trace`. It costs, so not always."""
+
     def close(self) -> None:
         """Ends threads and sockets."""
 
@@ -92,6 +95,7 @@ class ScriptedSource:
         self.ras_asked: list[tuple[int, bool]] = []
         self.chosen: list[JobKey | None] = []
         self.statistics_wanted: dict[str, StatisticsWanted | None] = {}
+        self.explained: list[bool] = []
         self.closed = False
 
     def frame(self) -> Frame:
@@ -150,6 +154,9 @@ class ScriptedSource:
 
     def want_statistics(self, wanted: StatisticsWanted | None, *, whom: str = "") -> None:
         self.statistics_wanted[whom] = wanted
+
+    def explain(self, *, on: bool) -> None:
+        self.explained.append(on)
 
     def close(self) -> None:
         self.closed = True

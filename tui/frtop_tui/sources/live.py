@@ -27,10 +27,10 @@ from frtop_tui.job.model import Problem
 from frtop_tui.job.naming import JobKey, RankPid
 from frtop_tui.sources.agent_connections import AgentConnections
 from frtop_tui.sources.connection_events import Connections
-from frtop_tui.sources.endpoints import LOCAL, expand
+from frtop_tui.sources.endpoints import LOCAL, Endpoint, expand
 from frtop_tui.sources.forwarding.connections import ForwardedConnections
 from frtop_tui.sources.joined_connections import JoinedConnections
-from frtop_tui.sources.local_discovery import LocalDiscovery
+from frtop_tui.sources.local_discovery import KnownAgents, LocalDiscovery
 from frtop_tui.sources.op_follower import FollowedOps, OpOutlet
 from frtop_tui.sources.pipes.connections import PipeConnections
 from frtop_tui.sources.pipes.payload import agent_lines
@@ -56,6 +56,7 @@ class LiveSource:
         job: str | RankPid | None = None,
         *,
         places: Sequence[AnyPlace] = (),
+        agents: Sequence[Endpoint] = (),
         python: str = "",
         read_only: bool = False,
         explain: bool = False,
@@ -67,6 +68,8 @@ class LiveSource:
             job: name or run id of the job to show, or a pid of its ranks; None is the newest.
             places: hosts that are reached through a shell, without an agent or a key; and agents
                 behind a host on the way.
+            agents: those of which it is known where they listen; no others of this host are
+                looked for then.
             python: path of the Python to use there, "" to find one.
             read_only: give up the right to ask ranks; the agents enforce it.
             explain: each frame carries a trace of how it was judged.
@@ -77,7 +80,8 @@ class LiveSource:
         """
         named = [spec for spec in specs if spec != LOCAL]
         self._names = expand(named) if named else ()
-        self._local = LOCAL in specs
+        self._agents = tuple(agents)
+        self._local = LOCAL in specs and not self._agents
         self._places = tuple(places)
         self._forwarded = sum(len(one.hosts) for one in places if isinstance(one, ForwardedAgents))
         self._python = python
@@ -94,7 +98,7 @@ class LiveSource:
     @property
     def _by_sockets(self) -> bool:
         """Whether there are agents to be reached by sockets, for which a key is needed."""
-        return self._local or bool(self._names or self._forwarded)
+        return self._local or bool(self._names or self._forwarded or self._agents)
 
     def _key(self) -> keys.KeyPair | None:
         """Loads our pair, and never makes one: no agent would admit it.
@@ -158,6 +162,9 @@ class LiveSource:
     def want_statistics(self, wanted: StatisticsWanted | None, *, whom: str = "") -> None:
         self._commands.put(lambda session: session.statistics.want(wanted, whom))
 
+    def explain(self, *, on: bool) -> None:
+        self._commands.put(partial(Session.explain, on=on))
+
     def follow_ops(self, ranks: Iterable[int] | None) -> None:
         """Follows every op of these ranks from now on; None: of all. `take_ops` gives them."""
         wanted = frozenset(ranks) if ranks is not None else None
@@ -175,11 +182,17 @@ class LiveSource:
         connections: Connections | None = None
         try:
             # Behind a host on the way an agent takes twice as many.
-            _raise_file_limit(len(self._names) + len(self._places) + 2 * self._forwarded)
+            _raise_file_limit(
+                len(self._names) + len(self._places) + 2 * self._forwarded + len(self._agents)
+            )
             connections = self._connections()
             if connections is None:
                 return
-            local = LocalDiscovery(self._names) if self._local else None
+            local: LocalDiscovery | KnownAgents | None = None
+            if self._local:
+                local = LocalDiscovery(self._names)
+            elif self._agents:
+                local = KnownAgents(self._agents)
             session = Session(
                 connections,
                 self._names,

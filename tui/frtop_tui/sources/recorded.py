@@ -10,6 +10,7 @@ from typing import Literal
 from msgspec.structs import replace
 
 from frtop_probe import archive
+from frtop_tui.diagnosis.histories import with_trace
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import FrtopError, Unreadable
 from frtop_tui.export import capture
@@ -124,6 +125,11 @@ class RecordedSource:
             self._frame = replace(
                 self._frame, statistics=again(self._frame, joint, self._statistics)
             )
+
+    def explain(self, *, on: bool) -> None:
+        """Judges the frame once more, with its wait-for graph."""
+        if on:
+            self._frame = with_trace(self._frame)
 
     def close(self) -> None:
         """Does nothing: there is no thread and no socket."""

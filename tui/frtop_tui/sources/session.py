@@ -30,7 +30,7 @@ from frtop_tui.sources.connection_events import (
 )
 from frtop_tui.sources.endpoints import Resolver
 from frtop_tui.sources.gauge_histories import GaugeHistories
-from frtop_tui.sources.local_discovery import LocalDiscovery
+from frtop_tui.sources.local_discovery import KnownAgents, LocalDiscovery
 from frtop_tui.sources.op_follower import OpFollower, OpOutlet
 from frtop_tui.sources.pipes.place_search import PlaceSearch
 from frtop_tui.sources.ras_commands import RasCommands
@@ -40,6 +40,8 @@ FRAME_NS: Final = 250_000_000
 PAUSE: Final = 3
 """A frame that took long is followed by a pause of this many times its duration."""
 RESOLVE_AGAIN_NS: Final = 10_000_000_000
+EXPLAINED_NODES: Final = 4096
+"""Ops of the wait-for graph on a screen; 16,384 ranks in groups of 8 wait in 2,048."""
 READ_ONLY: Final = "started with --read-only"
 
 
@@ -56,7 +58,7 @@ class Session:
         connections: Connections,
         names: tuple[str, ...],
         job: Wanted,
-        local: LocalDiscovery | None = None,
+        local: LocalDiscovery | KnownAgents | None = None,
         places: PlaceSearch | None = None,
         *,
         outlet: OpOutlet | None = None,
@@ -69,6 +71,7 @@ class Session:
         self._names = names
         self._job = job
         self._state = JobState(READ_ONLY if read_only else "")
+        self._explain = explain
         self._engine = Engine(explain=explain)
         self.requests = AgentRequests(connections.send, self._state, read_only=read_only)
         self._commands = Commands(self.requests.tracker, self._state)
@@ -125,6 +128,11 @@ class Session:
     def export(self, path: Path, name: str, *, over: bool, redact: bool) -> None:
         now = time.monotonic_ns()
         self._commands.export(self._frame, path, name, over=over, redact=redact, now=now)
+
+    def explain(self, *, on: bool) -> None:
+        """Whether frames carry the wait-for graph from now on, as far as it can be drawn."""
+        self._engine.explained_nodes = EXPLAINED_NODES if on or self._explain else 0
+        self._next_frame = 0
 
     def discover(self, now: int) -> None:
         """Connects to names that were resolved and to new agents of this host."""

@@ -140,10 +140,10 @@ def group_line(row: GroupSummary, label_width: int, width: int, now_ns: int) -> 
 
 
 class GroupPanel(LineView):
-    """The list of groups; `enter` opens a group's ranks."""
+    """The list of groups; `enter` opens a group."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "choose", "ranks", tooltip="list the group's ranks", id="group.open"),
+        Binding("enter", "choose", "group", tooltip="how far its members are", id="group.open"),
     ]
 
     def __init__(self) -> None:

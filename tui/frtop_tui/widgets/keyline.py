@@ -18,6 +18,7 @@ KEY_NAMES = {
     "right_square_bracket": "]",
     "escape": "esc",
     "plus": "+",
+    "minus": "-",
 }
 
 

@@ -34,14 +34,23 @@ class Widths:
     group: int
     kind: int
     site: int
+    usual: int = 0
 
     @classmethod
     def of(cls, rank: JudgedRank, ops: Iterable[wire.Op]) -> Widths:
         rows = [
-            (op_number(op), op_group(rank, op), op_kind(op), format_site(op.site)) for op in ops
+            (
+                op_number(op),
+                op_group(rank, op),
+                op_kind(op),
+                format_site(op.site),
+                usual_wait(op) if op.pending else "",
+            )
+            for op in ops
         ]
-        longest = [max((len(row[n]) for row in rows), default=0) for n in range(4)]
-        return cls(longest[0], min(16, longest[1]), min(24, longest[2]), min(22, longest[3]))
+        longest = [max((len(row[n]) for row in rows), default=0) for n in range(5)]
+        short = (min(16, longest[1]), min(24, longest[2]), min(22, longest[3]))
+        return cls(longest[0], *short, longest[4])
 
 
 def op_line(
@@ -51,6 +60,11 @@ def op_line(
     blocking = rank.blocked_on is not None and op.sequence == rank.blocked_on.sequence
     signature = op.signature
     what = "" if signature is None else format_tensors(signature.inputs or signature.outputs)
+    usual: Line = ()
+    if columns.usual:
+        text = usual_wait(op) if op.pending else ""
+        usual = (("  " + fit(text, columns.usual), "dim"),)
+        width -= columns.usual + 2
     head = " ".join(
         (
             fit(op_number(op), columns.number),
@@ -66,8 +80,14 @@ def op_line(
         (head + "  ", "strong" if blocking else ""),
         (fit(what, room), "dim"),
         (" " + fit(took[0], 9, right=True), took[1]),
+        *usual,
         ("  " + fit(format_site(op.site), columns.site), "dim"),
     )
+
+
+def usual_wait(op: wire.Op) -> str:
+    """`usually 18.2 ms`: how long ops at its line take; "" where that is not known."""
+    return f"usually {format_duration(op.usual_ns)}" if op.usual_count else ""
 
 
 def queue_lines(

@@ -11,6 +11,7 @@ from textual.binding import Binding, BindingType
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.report.rank_states import LETTERS, URGENCY
 from frtop_tui.widgets.grid_layout import lay_out, ranks_by_host
+from frtop_tui.widgets.lenses import EMPTY, EVERY_FRAME, LENSES, UNKNOWN, next_lens
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, Span, fit, join, plain
 
@@ -55,6 +56,13 @@ class RankGrid(LineView):
             id="grid.open",
         ),
         Binding("space", "mark", "mark", tooltip="mark the rank for merged stacks", id="grid.mark"),
+        Binding(
+            "L",
+            "lens",
+            "lens",
+            tooltip="what the letters show: state, lag, step time, skew, device use",
+            id="grid.lens",
+        ),
         Binding("left,h", "sideways(-1)", "left", show=False, tooltip="previous rank", id="left"),
         Binding("right,l", "sideways(1)", "right", show=False, tooltip="next rank", id="right"),
     ]
@@ -69,9 +77,13 @@ class RankGrid(LineView):
         self._hosts: dict[str, list[int]] = {}
         self._members: tuple[object, ...] = ()
         self._laid_out: tuple[tuple[object, ...], int] | None = None
+        self.lens = "state"
+        self.lens_view = EMPTY
+        self._seen: tuple[str, object, Frame] | None = None
 
     def show(self, frame: Frame) -> None:
         self.ranks = frame.ranks
+        self._look(frame)
         # Comparing costs a tenth of grouping thousands of ranks by host again.
         world = frame.job.world_size if frame.job else 0
         members = (world, *frame.ranks, *[rank.host for rank in frame.ranks.values()])
@@ -79,6 +91,23 @@ class RankGrid(LineView):
             self._members = members
             self._hosts = ranks_by_host(frame)
         self.redraw()
+
+    def _look(self, frame: Frame) -> None:
+        """Sees a frame through the lens; what depends on statistics only, with each new ones."""
+        news: object = frame if self.lens in EVERY_FRAME else frame.statistics
+        seen = self._seen
+        if seen is None or seen[0] != self.lens or seen[1] is not news or news is None:
+            look = LENSES[self.lens]
+            self.lens_view = look(frame) if look is not None else EMPTY
+        self._seen = (self.lens, news, frame)
+
+    def action_lens(self) -> None:
+        self.lens = next_lens(self.lens)
+        self.entitle("ranks" if self.lens == "state" else f"ranks by {self.lens}")
+        if self._seen is not None:
+            self._look(self._seen[2])
+        self.redraw()
+        self.post_message(self.Moved(self))
 
     def content(self, width: int) -> Sequence[Line]:
         if self._laid_out != (self._members, width):
@@ -104,8 +133,12 @@ class RankGrid(LineView):
 
     def _letter(self, rank: int) -> Span:
         view = self.ranks.get(rank)
-        state = "unheard" if view is None else view.state
-        letter = LETTERS[state]
+        state: str
+        if self.lens == "state" or view is None:
+            state = "unheard" if view is None else view.state
+            letter = LETTERS["unheard" if view is None else view.state]
+        else:
+            letter, state = self.lens_view.letters.get(rank, UNKNOWN)
         if rank == self.chosen and self.has_focus:
             return (letter, "cursor")
         return (letter, "mark") if rank in self.marked else (letter, state)

@@ -21,7 +21,7 @@ from frtop_tui.widgets.activity import (
     source_line,
     verdict_order,
 )
-from frtop_tui.widgets.formats import format_age_coarse
+from frtop_tui.widgets.formats import format_age_coarse, format_duration
 from frtop_tui.widgets.grid_layout import natural_key, short_hosts
 from frtop_tui.widgets.spans import Line, Span
 from frtop_tui.widgets.table import Column, LineTable
@@ -70,6 +70,17 @@ def _rank(rank: JudgedRank, marked: Collection[int]) -> Span:
 
 def _state(rank: JudgedRank) -> Span:
     return (f"{LETTERS[rank.state]} {rank.state}", rank.state)
+
+
+def _usual_ns(rank: JudgedRank) -> int:
+    """How long ops at the line that it waits at take, in ns; 0 where that is not known."""
+    op = rank.blocked_on
+    return op.usual_ns if op is not None and op.usual_count else 0
+
+
+def _usually(rank: JudgedRank) -> Span:
+    usual = _usual_ns(rank)
+    return (format_duration(usual) if usual else "", "dim")
 
 
 def _line(rank: JudgedRank) -> Span:
@@ -122,6 +133,7 @@ def columns(marked: Collection[int], at: RowContext) -> list[Column[JudgedRank]]
             lambda r: -at.since_s(r),
             right=True,
         ),
+        Column("usually", 8, _usually, _usual_ns, right=True, needs=100),
         Column("host", 8, lambda r: (at.names[r.host], ""), lambda r: natural_key(r.host), wide=16),
         Column("activity", 0, lambda r: (at.activity(r), ""), at.activity),
         Column("line", 18, _line, lambda r: _line(r)[0], needs=LINE_NEEDS),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from frtop_probe.ring.rank_ranges import fold
@@ -22,7 +22,7 @@ from frtop_tui.diagnosis.trace import (
 )
 from frtop_tui.diagnosis.wording.phrases import op_text
 
-_MOST_LISTED: Final = 64
+MOST_LISTED: Final = 64
 """Lines of each list: the most important come first."""
 
 _SIGNS: Final[tuple[tuple[Callable[[Wait], bool], str], ...]] = (
@@ -53,19 +53,32 @@ _SIGNS: Final[tuple[tuple[Callable[[Wait], bool], str], ...]] = (
 
 
 def trace_of(
-    context: Context, findings: Sequence[Finding], reason: Callable[[Finding], str]
+    context: Context,
+    findings: Sequence[Finding],
+    reason: Callable[[Finding], str],
+    most_nodes: int = MOST_LISTED,
 ) -> Trace:
-    """What each stage found; `reason` tells why a finding is confirmed or not."""
+    """What each stage found.
+
+    Args:
+        context: of the judgement.
+        findings: of it.
+        reason: tells why a finding is confirmed or not.
+        most_nodes: of the graph; the others are counted.
+    """
     followed = dict.fromkeys(context.overdue)  # and where they lead: these come first
     others = (node for node in context.graph.all.values() if node not in followed)
     nodes = [*followed, *sorted(others, key=lambda node: node.since_ns)]
-    blocked = [line for node in nodes for line in _blocked(node, context.now_ns)]
+    blocked = [line for node in nodes[:MOST_LISTED] for line in _blocked(node, context.now_ns)]
+    more_blocked = max(0, len(blocked) - MOST_LISTED) + max(0, len(nodes) - MOST_LISTED)
+    shown = nodes[:most_nodes]
+    places = {node: place for place, node in enumerate(shown)}
     return Trace(
-        tuple(blocked[:_MOST_LISTED]),
-        tuple(_node(node, context) for node in nodes[:_MOST_LISTED]),
+        tuple(blocked[:MOST_LISTED]),
+        tuple(_node(node, context, places) for node in shown),
         tuple(_finding(finding, reason(finding)) for finding in findings),
-        max(0, len(blocked) - _MOST_LISTED),
-        max(0, len(nodes) - _MOST_LISTED),
+        more_blocked,
+        max(0, len(nodes) - most_nodes),
     )
 
 
@@ -84,7 +97,7 @@ def _blocked(node: WaitNode, now_ns: int) -> list[BlockedRanks]:
     return lines
 
 
-def _node(node: WaitNode, context: Context) -> NodeTrace:
+def _node(node: WaitNode, context: Context, places: Mapping[WaitNode, int]) -> NodeTrace:
     context.graph.look_into(node, context.now_ns)
     edges: dict[WaitNode, list[int]] = {}
     for rank, elsewhere in node.blocked_at.items():
@@ -96,7 +109,11 @@ def _node(node: WaitNode, context: Context) -> NodeTrace:
         fold(node.free),
         fold(node.ended),
         fold(node.unobserved),
-        tuple(Edge(fold(ranks), op_text(elsewhere)) for elsewhere, ranks in edges.items()),
+        tuple(
+            Edge(fold(ranks), op_text(elsewhere), places.get(elsewhere, -1))
+            for elsewhere, ranks in edges.items()
+        ),
+        round((context.now_ns - node.known_since_ns) / 1e9, 1) if node.known_since_ns else None,
     )
 
 
@@ -108,7 +125,7 @@ def _finding(finding: Finding, reason: str) -> FindingTrace:
         fold(finding.culprits),
         fold(finding.victims),
         reason,
-        tuple(op_text(node) for node in finding.nodes[:_MOST_LISTED]),
+        tuple(op_text(node) for node in finding.nodes[:MOST_LISTED]),
         _left_out(finding),
     )
 

@@ -1,0 +1,215 @@
+"""`frtop demo --ranks`: what scripted ranks tell is consistent, and shows their fault."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from itertools import accumulate
+from pathlib import Path
+
+import pytest
+
+from frtop_probe import wire
+from frtop_tui.demo.scripted.counts import Counts
+from frtop_tui.demo.scripted.culprit import SUPPORTED
+from frtop_tui.demo.scripted.job import ScriptedJob
+from frtop_tui.demo.scripted.ranks import HostRanks
+from frtop_tui.demo.scripted.script import DELAY_NS, DP, JITTER_NS, MS, SECOND, Script, ScriptedMesh
+from frtop_tui.demo.scripted.service import rank_answer
+from frtop_tui.diagnosis.engine import Engine
+from frtop_tui.diagnosis.model import Frame
+from frtop_tui.errors import UsageError
+from frtop_tui.export.histories import ops_of
+from frtop_tui.job.mesh import Mesh, find_mesh
+from frtop_tui.job.state import JobState
+from frtop_tui.sources.live import LiveSource
+from waiting import wait_for
+
+BEGIN = 1_000 * SECOND
+
+
+class Watched:
+    """The agents of a scripted job and an operator, without sockets, on one clock."""
+
+    def __init__(self, fault: str, ranks: int = 16) -> None:
+        self.script = Script(ScriptedMesh.of(ranks), fault, BEGIN)
+        self.hosts = [HostRanks(self.script, n) for n in range(self.script.shape.hosts)]
+        self.state, self.engine = JobState(), Engine()
+        self.now = BEGIN
+        self.number = 0
+
+    def tick(self, seconds: float = 0.5) -> Frame:
+        self.now += int(seconds * SECOND)
+        self.number += 1
+        for host in self.hosts:
+            full = self.number == 1
+            ranks = host.state(self.now) if full else host.changes(self.now)
+            at = self.now + host.skew_ns
+            update = wire.Update(host.name, host.name, self.number, at, 0, ranks, full=full)
+            sent = wire.decode_update(wire.encode(update))
+            assert self.state.apply(host.name, sent, self.now)
+        judgement = self.engine.judge(self.state.frame(self.now, 0))
+        for look in judgement.look_requests:
+            host = next(one for one in self.hosts if one.name == look.host)
+            request = wire.SnapshotRequest(1, (look.key,), look.stacks, 32)
+            answer = wire.decode_response(wire.encode(rank_answer(host, request, self.now)))
+            assert isinstance(answer, wire.SnapshotResponse)
+            self.state.apply_snapshots(host.name, answer)
+        return judgement.frame
+
+    def watch(self, seconds: float) -> list[Frame]:
+        return [self.tick() for _ in range(int(seconds / 0.5))]
+
+
+@pytest.mark.parametrize("fault", SUPPORTED)
+def test_the_fault_of_one_rank_is_found_and_nothing_before_it(fault: str) -> None:
+    job = Watched(fault)
+    before = job.watch((job.script.fault_ns - BEGIN) / SECOND - 1)
+    assert {frame.health for frame in before[1:]} == {"healthy"}
+    frame = job.watch(25)[-1]
+    if fault in ("none", "slow"):
+        assert frame.health == "healthy"
+        assert not any(one.kind != "slow" for one in frame.verdicts)
+        return
+    (verdict,) = frame.verdicts
+    assert verdict.confidence == "confirmed"
+    if fault == "mismatch":
+        assert verdict.kind == "mismatch"
+        assert (job.script.culprit,) in verdict.parties or verdict.culprits
+    else:
+        assert verdict.culprits == (job.script.culprit,)
+
+
+def test_the_mesh_of_its_groups_is_found() -> None:
+    job = Watched("none", 256)
+    frame = job.tick()
+    mesh = find_mesh(frame.groups)
+    assert isinstance(mesh, Mesh)
+    assert mesh.shape == "pp 4 x dp 8 x tp 8"
+
+
+def test_all_members_have_come_before_an_op_is_over() -> None:
+    script = Script(ScriptedMesh.of(32), "slow", BEGIN)
+    for step in (script.fault_step - 1, script.fault_step + 1):
+        for rank in range(32):
+            level = script.level(rank)
+            ends = 0
+            for op in range(len(script.program)):
+                issued, end = (script.issue_ns(rank, level, step, op),
+                               script.end_ns(level, step, op))  # fmt: skip
+                assert ends <= issued < end
+                ends = end
+            assert ends <= script.step_ns(step + 1)
+
+
+def test_the_straggler_comes_last_by_its_delay_in_the_samples() -> None:
+    job = Watched("slow", 32)
+    script = job.script
+    now = script.fault_ns + 40 * SECOND
+    issued: dict[int, dict[int, int]] = {}
+    for host in job.hosts:
+        since = now - 20 * SECOND + host.skew_ns
+        request = wire.StatisticsRequest(
+            1, tuple(rank + 1 for rank in host.ranks), since, 0, samples=64, steps=8
+        )
+        answer = wire.decode_response(wire.encode(Counts(host).answer(request, now)))
+        assert isinstance(answer, wire.StatisticsResponse)
+        for one in answer.ranks:
+            (tp,) = [samples for samples in one.samples if samples.group == 4]
+            numbers, times = _column(tp.number, tp.count), _column(tp.issued_ns, tp.count)
+            assert not any(number % tp.stride for number in numbers)
+            for number, at in zip(numbers, times, strict=True):
+                issued.setdefault(number, {})[one.key - 1] = at - host.skew_ns
+            assert one.steps is not None
+            assert one.steps.count == 8
+            assert one.steps.took_ns.first == SECOND + DELAY_NS
+    tp_group = range(script.culprit // 8 * 8, script.culprit // 8 * 8 + 8)
+    skews = []
+    for arrivals in issued.values():
+        mates = {rank: arrivals[rank] for rank in tp_group}
+        if max(mates, key=mates.__getitem__) == script.culprit:
+            skews.append(max(mates.values()) - min(mates.values()))
+    assert any(abs(skew - DELAY_NS) < 2 * JITTER_NS for skew in skews)
+
+
+def _column(column: wire.HistoryColumn, count: int) -> list[int]:
+    """A column's values."""
+    if not column.width:
+        return [column.first] * count
+    width, data = column.width, column.differences
+    steps = [int.from_bytes(data[n : n + width], "little", signed=True)
+             for n in range(0, len(data), width)]  # fmt: skip
+    return list(accumulate(steps, initial=column.first))
+
+
+def test_counted_ops_are_those_of_the_history() -> None:
+    job = Watched("none", 16)
+    host, now = job.hosts[1], BEGIN + 30 * SECOND + 500 * MS
+    first = host.ranks[0]
+    window = (BEGIN + 10 * SECOND + host.skew_ns, BEGIN + 30 * SECOND + host.skew_ns)
+    answer = Counts(host).answer(wire.StatisticsRequest(1, (first + 1,), *window), now)
+    counted = Counter({(one.group, one.kind, one.site): one.count for one in answer.ranks[0].calls})
+    history = rank_answer(host, wire.HistoryRequest(2, first + 1), now)
+    assert isinstance(history, wire.HistoryResponse)
+    ops = [op for op in ops_of(history.history) if window[0] <= op.issued_ns < window[1]]
+    lines = [(site.file, site.line) for site in answer.sites]
+    kinds = Counter(
+        (op.group, op.signature.kind, lines.index((op.site.file, op.site.line)) + 1)
+        for op in ops
+        if op.signature is not None and op.site is not None
+    )
+    assert counted == kinds
+
+
+def test_ops_of_one_group_are_found_in_a_history_by_number() -> None:
+    job = Watched("none", 16)
+    host = job.hosts[0]
+    request = wire.HistoryRequest(1, 1, group=DP, first=801, last=804)
+    answer = rank_answer(host, request, BEGIN + 5 * SECOND)
+    assert isinstance(answer, wire.HistoryResponse)
+    assert [op.number for op in ops_of(answer.history)] == [801, 802, 803, 804]
+
+
+@pytest.mark.parametrize("ranks", [8, 20, 16_392])
+def test_a_number_of_ranks_without_a_mesh_is_refused(ranks: int) -> None:
+    with pytest.raises(UsageError, match="cannot be scripted"):
+        ScriptedMesh.of(ranks)
+
+
+def test_real_sockets_carry_it_and_nothing_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    monkeypatch.setenv("FRTOP_KEY_FILE", str(tmp_path / "unused"))
+    with ScriptedJob(16, "none") as job:
+        source = LiveSource(agents=job.start())
+        pids = [process.pid for process in job.processes]
+        try:
+            frame = wait_for(
+                lambda: f if len((f := source.frame()).ranks) == 16 and f.groups else None,
+                "all ranks are heard",
+            )
+            assert [host.name for host in frame.hosts] == ["node0", "node1"]
+            source.watch([3])
+            wait_for(lambda: source.frame().ranks[3].snapshot, "a snapshot")
+            wait_for(
+                lambda: all(host.clock_error_ns is not None for host in source.frame().hosts),
+                "clocks are compared",
+            )
+        finally:
+            source.close()
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_hosts_end_with_whoever_started_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FRTOP_KEY_FILE", "")
+    with ScriptedJob(16, "none") as job:
+        job.start()
+        (process,) = job.processes
+        assert process.stdin is not None
+        process.stdin.close()  # as the kernel does it when the other end dies
+        assert process.wait(20) == 0

@@ -1,0 +1,8 @@
+"""Thousands of scripted ranks: real agents' messages over real sockets, about ranks that are not.
+
+script    what happens when: steps, ops, faults, as functions of the time
+ranks     the same as an agent tells it: updates, snapshots, histories
+counts    the same as statistics
+service   the agents' sockets, many in one process (`__main__`)
+job       starts and ends these processes
+"""

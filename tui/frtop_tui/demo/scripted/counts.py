@@ -1,0 +1,212 @@
+"""Statistics and histories of scripted ranks, of the same ops as their updates tell of."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from math import log2
+from typing import Final
+
+from frtop_probe import wire
+from frtop_probe.history_columns import pack
+from frtop_probe.ring.layout import Flag
+from frtop_tui.demo.scripted.ranks import HISTORY_OPS, HostRanks
+from frtop_tui.demo.scripted.script import DATA_NS, GROUP_NAMES, JITTER_NS, MS
+
+MOST_SAMPLES: Final = 1024
+MOST_STEPS: Final = 1024
+OPTIMIZER_NS: Final = 14 * MS
+FORWARD_NS: Final = 320 * MS
+BACKWARD_NS: Final = 470 * MS
+
+
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """Steps of which all ops are over, and that ended within the window."""
+
+    first: int
+    last: int
+    level: int
+
+
+def history(host: HostRanks, rank: int, now_ns: int, request: wire.HistoryRequest) -> wire.History:
+    """The ops that a ring would still have, and the marks of their steps."""
+    most = min(request.limit or HISTORY_OPS, HISTORY_OPS)
+    at = host.script.position(rank, host.levels[rank], now_ns)
+    ops = host.last_ops(rank, now_ns, HISTORY_OPS if request.group else most)
+    if request.group:
+        ops = [
+            op for op in ops
+            if op.group == request.group and request.first <= op.number <= request.last
+        ][-most:]  # fmt: skip
+    sites, signatures = host.sites, list(host.signatures)
+    rows = []
+    for op in ops:
+        place = (op.sequence - 1) % len(sites)
+        if op.signature != signatures[place]:
+            assert op.signature is not None
+            signatures.append(op.signature)
+        number = signatures.index(op.signature) if op.signature != signatures[place] else place
+        rows.append(
+            wire.HistoryRow(
+                op.sequence, op.group, op.number, number + 1, place + 1, op.issued_ns,
+                op.done_ns - op.issued_ns if op.done_ns else 0, op.thread, int(Flag.SYNC),
+            )
+        )  # fmt: skip
+    steps = sorted({(op.sequence - 1) // len(sites) for op in ops})
+    marks = tuple(
+        wire.Mark("step", begin + host.skew_ns, end + host.skew_ns, step)
+        for step in steps
+        if step < at.step
+        for begin, end in [(host.script.step_ns(step), host.script.step_ns(step + 1))]
+    )
+    return wire.History(tuple(signatures), sites, tuple(rows), marks=marks)
+
+
+class Counts:
+    """Statistics of a host's ranks. What ranks of one level share is counted once."""
+
+    def __init__(self, host: HostRanks) -> None:
+        self._host = host
+        self._calls: dict[_Window, tuple[wire.CallStatistics, ...]] = {}
+        self._steps: dict[tuple[_Window, int], wire.StepTimes] = {}
+
+    def answer(self, request: wire.StatisticsRequest, now_ns: int) -> wire.StatisticsResponse:
+        """What the ranks did within the window that is asked for."""
+        host = self._host
+        until = min(request.until_ns or now_ns + host.skew_ns, now_ns + host.skew_ns)
+        self._calls.clear()
+        self._steps.clear()
+        ranks = tuple(
+            self._rank(key - 1, request, until - host.skew_ns)
+            for key in request.keys
+            if key - 1 in host.ranks
+        )
+        return wire.StatisticsResponse(
+            request.id, host.name, request.since_ns, until, ranks, host.sites
+        )
+
+    def _rank(self, rank: int, request: wire.StatisticsRequest, until: int) -> wire.RankStatistics:
+        host, script = self._host, self._host.script
+        level = host.levels[rank]
+        at = script.position(rank, level, until)
+        oldest = max(0, at.step - HISTORY_OPS // len(script.program) + 1)
+        first = oldest
+        since = request.since_ns - host.skew_ns
+        while first < at.step and script.step_ns(first) < since:
+            first = max(first + 1, script.step_at(since))
+        window = _Window(first, at.step, level)
+        if window not in self._calls:
+            self._calls[window] = self._count(window)
+        calls = self._calls[window]
+        steps = None
+        if request.steps and first < at.step:
+            most = (window, min(request.steps, MOST_STEPS))
+            if most not in self._steps:
+                self._steps[most] = self._split(*most)
+            steps = self._steps[most]
+        samples: tuple[wire.SampledOps, ...] = ()
+        if request.samples:
+            most_samples = min(request.samples, MOST_SAMPLES)
+            samples = self._samples(rank, window, most_samples)
+        return wire.RankStatistics(
+            rank + 1,
+            script.step_ns(oldest) + host.skew_ns,
+            calls if request.calls or request.samples else (),
+            samples,
+            steps,
+        )
+
+    def _took(self, window: _Window, step: int, op: int) -> int:
+        """How long an op takes a rank of this level, from the middle of all ranks' jitter."""
+        script = self._host.script
+        issued = script.issue_ns(0, window.level, step, op)
+        jitter = (step * 104_729 + op * 1_299_709) % JITTER_NS
+        return script.end_ns(window.level, step, op) - (issued - jitter + JITTER_NS // 2)
+
+    def _count(self, window: _Window) -> tuple[wire.CallStatistics, ...]:
+        """Ops by line; those that are over within whole steps."""
+        script, host = self._host.script, self._host
+        steps = range(window.first, window.last)
+        slow = [step for step in steps if step >= script.fault_step]
+        rows = []
+        for site in sorted({(op.line, op.group) for op in script.program}):
+            ops = [n for n, op in enumerate(script.program) if (op.line, op.group) == site]
+            planned = script.program[ops[0]]
+            buckets: Counter[int] = Counter()
+            total = longest = 0
+            for some in (slow, steps[: len(steps) - len(slow)]):
+                for op in ops if some else ():
+                    took = self._took(window, some[0], op)
+                    buckets[int(wire.OCTAVE * log2(took))] += len(some)
+                    total += took * len(some)
+                    longest = max(longest, took)
+            count = len(steps) * len(ops)
+            if not count:
+                continue
+            begin, end = script.step_ns(window.first), script.step_ns(window.last)
+            rows.append(
+                wire.CallStatistics(
+                    planned.kind, planned.group, ops[0] + 1, planned.bytes.bit_length(),
+                    count=count, bytes=count * planned.bytes, timed=count,
+                    timed_bytes=count * planned.bytes, timed_ns=total, max_ns=longest,
+                    durations=tuple(sorted(buckets.items())), waited_ns=total,
+                    first_ns=begin + host.skew_ns, last_ns=end + host.skew_ns,
+                )
+            )  # fmt: skip
+        return tuple(rows)
+
+    def _split(self, window: _Window, most: int) -> wire.StepTimes:
+        script, skew = self._host.script, self._host.skew_ns
+        steps = list(range(window.first, window.last))[-most:]
+        ends = [script.step_ns(step + 1) + skew for step in steps]
+        took = [script.step_ns(step + 1) - script.step_ns(step) for step in steps]
+        late = [script.fault == "slow" and step >= script.fault_step for step in steps]
+        blocked = [
+            sum(self._took(window, step, op) for op in range(len(script.program))) for step in steps
+        ]
+        slower = 150 * MS if window.level == 0 else 0
+        return wire.StepTimes(
+            pack(steps), pack(ends), pack(took), pack([DATA_NS] * len(steps)),
+            pack(blocked), pack(blocked),
+            pack([FORWARD_NS + slower * one for one in late]), pack([BACKWARD_NS] * len(steps)),
+            pack([OPTIMIZER_NS] * len(steps)), pack([16] * len(steps)),
+            len(steps), phases=True, fetches=True,
+        )  # fmt: skip
+
+    def _samples(self, rank: int, window: _Window, most: int) -> tuple[wire.SampledOps, ...]:
+        """Of each group the ops whose numbers are multiples of a power of two: so many fit."""
+        script, host = self._host.script, self._host
+        rows: dict[int, list[tuple[int, ...]]] = {op.group: [] for op in script.program}
+        lines = {(one.group, one.site): n for n, one in enumerate(self._calls[window], 1)}
+        of_line = {op.line: n + 1 for n, op in reversed(list(enumerate(script.program)))}
+        strides = {}
+        for group in rows:
+            per_step = sum(op.group == group for op in script.program)
+            stride = 1
+            while (window.last - window.first) * per_step // stride > most:
+                stride *= 2
+            strides[group] = stride
+        for op, planned in enumerate(script.program):
+            call = lines.get((planned.group, of_line[planned.line]), 0)
+            count, index = script.numbers[op]
+            stride = strides[planned.group]
+            for step in range(window.first, window.last):
+                number = step * count + index + 1
+                if number % stride:
+                    continue
+                issued = script.issue_ns(rank, window.level, step, op)
+                took = script.end_ns(window.level, step, op) - issued
+                rows[planned.group].append(
+                    (number, issued + host.skew_ns, took, planned.bytes, call)
+                )
+        found = []
+        for group in GROUP_NAMES:
+            if ops := sorted(rows.get(group, ())):
+                number, issued_ns, took_ns, size, row = map(pack, zip(*ops, strict=True))
+                found.append(
+                    wire.SampledOps(
+                        group, strides[group], number, issued_ns, took_ns, size, row, len(ops)
+                    )
+                )
+        return tuple(found)

@@ -1,0 +1,270 @@
+"""What happens when in a scripted job: a pure function of the time, the same in every process.
+
+Every step runs the same program of ops on a mesh pp x dp x tp. A fault at one rank spreads as it
+would: first the ranks of its tp group wait, then who shares a dp group with one of these, and so on
+until all do. How a rank is struck is its level; level 0 is the culprit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final, NamedTuple
+
+from frtop_probe.ring.rank_ranges import fold
+from frtop_tui.errors import UsageError
+
+MS: Final = 1_000_000
+SECOND: Final = 1_000 * MS
+TP_SIZE: Final = 8
+MOST_HOSTS: Final = 128
+"""Each is two connections with a handshake: more take long on a small machine."""
+LEAST: Final = 16
+MOST: Final = 16_384
+PERIOD_NS: Final = SECOND
+"""Of a step without a fault."""
+DELAY_NS: Final = 150 * MS
+"""How much later the straggler comes to its first op of each step."""
+STEPS_BEFORE: Final = 400
+"""Steps that were made when the demo begins, so that there is a history."""
+FAULT_AFTER: Final = 12
+"""Steps after the beginning."""
+JITTER_NS: Final = 600_000
+"""Ranks issue an op within this time of each other."""
+
+WORLD, PP, DP, TP = 1, 2, 3, 4
+GROUP_NAMES: Final = {WORLD: "default_pg", PP: "pp", DP: "dp", TP: "tp"}
+
+
+class PlannedOp(NamedTuple):
+    """An op of the program. Times in ns from the begin of the step; `elements` are of bfloat16."""
+
+    kind: str
+    group: int
+    file: str
+    line: int
+    function: str
+    begin_ns: int
+    took_ns: int
+    elements: int
+
+    @property
+    def bytes(self) -> int:
+        return 2 * self.elements
+
+
+def _program() -> tuple[PlannedOp, ...]:
+    layer, train = "/home/ml/llama/model/parallel.py", "/home/ml/llama/train.py"
+    # An odd number of ops of each group: samples of every second or fourth one meet all of them.
+    ops = [PlannedOp("all_reduce", TP, layer, 61, "embed", 22 * MS, 3 * MS, 2**23)]
+    for index in range(6):
+        at = (30 + 50 * index) * MS
+        ops.append(PlannedOp("all_gather", TP, layer, 88, "forward", at, 4 * MS, 2**24))
+        ops.append(
+            PlannedOp("reduce_scatter", TP, layer, 97, "forward", at + 30 * MS, 5 * MS, 2**24)
+        )
+    for index in range(6):
+        at = (350 + 75 * index) * MS
+        ops.append(PlannedOp("all_gather", TP, layer, 121, "backward", at, 4 * MS, 2**24))
+        ops.append(
+            PlannedOp("reduce_scatter", TP, layer, 130, "backward", at + 45 * MS, 5 * MS, 2**24)
+        )
+    ops += [
+        PlannedOp("reduce_scatter", DP, train, 231, "reduce", at, 48 * MS, 2**27)
+        for at in (785 * MS, 840 * MS)
+    ]
+    ops.append(PlannedOp("all_reduce", PP, train, 236, "clip", 897 * MS, 3 * MS, 1))
+    ops.append(PlannedOp("all_reduce", WORLD, train, 240, "log", 906 * MS, 8 * MS, 1))
+    ops.append(PlannedOp("all_gather", DP, train, 244, "gather", 940 * MS, 45 * MS, 2**27))
+    return tuple(ops)
+
+
+PROGRAM: Final = _program()
+DATA_NS: Final = 18 * MS
+"""The DataLoader's part at the begin of each step."""
+
+
+@dataclass(frozen=True)
+class ScriptedMesh:
+    """The mesh. Ranks count along tp first, so that a tp group is on one host."""
+
+    pp: int
+    dp: int
+    tp: int
+
+    @classmethod
+    def of(cls, ranks: int) -> ScriptedMesh:
+        """The mesh of so many ranks.
+
+        Raises:
+            UsageError: there is none.
+        """
+        if not LEAST <= ranks <= MOST or ranks % TP_SIZE:
+            raise UsageError(
+                f"{ranks} ranks cannot be scripted",
+                f"a multiple of {TP_SIZE} from {LEAST} to {MOST}: frtop demo --ranks 4096",
+            )
+        pp = 4 if ranks >= 128 and ranks % (4 * TP_SIZE) == 0 else 1
+        return cls(pp, ranks // pp // TP_SIZE, TP_SIZE)
+
+    @property
+    def world(self) -> int:
+        return self.pp * self.dp * self.tp
+
+    @property
+    def per_host(self) -> int:
+        """Ranks of one host: whole tp groups."""
+        groups = self.world // self.tp
+        return self.tp * -(-groups // MOST_HOSTS)
+
+    @property
+    def hosts(self) -> int:
+        return -(-self.world // self.per_host)
+
+    def place(self, rank: int) -> tuple[int, int, int]:
+        """On the axes pp, dp and tp."""
+        rest, tp = divmod(rank, self.tp)
+        pp, dp = divmod(rest, self.dp)
+        return pp, dp, tp
+
+    def members(self, group: int, rank: int) -> str:
+        """The folded members of one of a rank's groups."""
+        pp, dp, tp = self.place(rank)
+        if group == TP:
+            return f"{rank - tp}-{rank - tp + self.tp - 1}"
+        if group == DP:
+            first = pp * self.dp * self.tp + tp
+            return fold(range(first, first + self.dp * self.tp, self.tp))
+        if group == PP:
+            return fold(range(dp * self.tp + tp, self.world, self.dp * self.tp))
+        return f"0-{self.world - 1}"
+
+    def index(self, group: int, rank: int) -> int:
+        """Which of the groups of one axis a rank is in."""
+        pp, dp, tp = self.place(rank)
+        return {TP: pp * self.dp + dp, DP: pp * self.tp + tp, PP: dp * self.tp + tp}.get(group, 0)
+
+
+class Position(NamedTuple):
+    """Where a rank is: in `step`, `issued` ops of which are issued, the last perhaps `pending`."""
+
+    step: int
+    issued: int
+    pending: bool
+
+
+@dataclass(frozen=True)
+class Script:
+    """The job's course. Times are of one monotonic clock; hosts show them with a skew."""
+
+    shape: ScriptedMesh
+    fault: str
+    begin_ns: int
+
+    @cached_property
+    def program(self) -> tuple[PlannedOp, ...]:
+        """Without an axis of one rank, also without its ops."""
+        return tuple(op for op in PROGRAM if op.group != PP or self.shape.pp > 1)
+
+    @cached_property
+    def numbers(self) -> tuple[tuple[int, int], ...]:
+        """Of each op of the program: how many its group has in a step, and which it is of them."""
+        count = {group: [op.group for op in self.program].count(group) for group in GROUP_NAMES}
+        seen = dict.fromkeys(GROUP_NAMES, 0)
+        found = []
+        for op in self.program:
+            found.append((count[op.group], seen[op.group]))
+            seen[op.group] += 1
+        return tuple(found)
+
+    @cached_property
+    def culprit(self) -> int:
+        """The rank of the fault."""
+        return self.shape.world * 5 // 8 + 5
+
+    @property
+    def fault_step(self) -> int:
+        """The first step with the fault."""
+        return STEPS_BEFORE + FAULT_AFTER
+
+    @property
+    def hangs(self) -> bool:
+        return self.fault not in ("none", "slow")
+
+    @property
+    def fault_ns(self) -> int:
+        return self.step_ns(self.fault_step)
+
+    def level(self, rank: int) -> int:
+        """How many groups are between a rank and the culprit: 0 is the culprit itself."""
+        pp, dp, _ = self.shape.place(rank)
+        bad_pp, bad_dp, _ = self.shape.place(self.culprit)
+        if rank == self.culprit:
+            return 0
+        return 1 if (pp, dp) == (bad_pp, bad_dp) else 2 if pp == bad_pp else 3
+
+    @cached_property
+    def struck(self) -> tuple[int, ...]:
+        """By level, the first op of the program in which a rank waits for the culprit."""
+        groups = [op.group for op in self.program]
+        last = groups.index(PP) if PP in groups else groups.index(WORLD)
+        return (0, 0, groups.index(DP), last)
+
+    def step_ns(self, step: int) -> int:
+        """When a step begins."""
+        at = self.begin_ns + (step - STEPS_BEFORE) * PERIOD_NS
+        slow = step - self.fault_step if self.fault == "slow" else 0
+        return at + max(0, slow) * DELAY_NS
+
+    def step_at(self, now_ns: int) -> int:
+        """The step of a time; a job that hangs stays in the one of its fault."""
+        step = STEPS_BEFORE + (now_ns - self.begin_ns) // PERIOD_NS
+        if self.hangs:
+            return min(step, self.fault_step)
+        if self.fault == "slow" and step > self.fault_step:
+            since = now_ns - self.fault_ns
+            step = self.fault_step + since // (PERIOD_NS + DELAY_NS)
+        return int(step)
+
+    def issue_ns(self, rank: int, level: int, step: int, op: int) -> int:
+        """When a rank issues an op, or would without the hang."""
+        late = self.fault == "slow" and step >= self.fault_step
+        delayed = late and (level == 0 or op > self.struck[level])
+        jitter = (rank * 7919 + step * 104_729 + op * 1_299_709) % JITTER_NS
+        return self.step_ns(step) + self.program[op].begin_ns + delayed * DELAY_NS + jitter
+
+    def end_ns(self, level: int, step: int, op: int) -> int:
+        """When the members of a group are through with an op, all together."""
+        late = self.fault == "slow" and step >= self.fault_step
+        delayed = late and op >= self.struck[level]
+        planned = self.program[op]
+        return self.step_ns(step) + planned.begin_ns + planned.took_ns + delayed * DELAY_NS
+
+    def position(self, rank: int, level: int, now_ns: int) -> Position:
+        """Where a rank is at a time."""
+        step = self.step_at(now_ns)
+        if self.hangs and step == self.fault_step:
+            most = self.struck[level] + 1 if level or self.fault == "mismatch" else 0
+        else:
+            most = len(self.program)
+        issued = 0
+        while issued < most and self.issue_ns(rank, level, step, issued) <= now_ns:
+            issued += 1
+        if not issued:
+            return Position(step, 0, pending=False)
+        hung = self.hangs and step == self.fault_step and issued == self.struck[level] + 1
+        return Position(step, issued, hung or now_ns < self.end_ns(level, step, issued - 1))
+
+    def number(self, step: int, op: int) -> int:
+        """The op's number in its group."""
+        count, index = self.numbers[op]
+        return step * count + index + 1
+
+    def last_number(self, group: int, step: int, issued: int) -> int:
+        """The number of the last op that was issued in a group."""
+        for op in range(issued - 1, -1, -1):
+            if self.program[op].group == group:
+                return self.number(step, op)
+        count = next(n for (n, _), op in zip(self.numbers, self.program, strict=True)
+                     if op.group == group)  # fmt: skip
+        return step * count

@@ -1,0 +1,72 @@
+"""Who comes when: the sampled ops of groups, summed up for a group and for each rank."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from statistics import median
+
+from frtop_tui.job.groups import identifier
+from frtop_tui.job.naming import GroupKey
+from frtop_tui.job.statistics import JobStatistics, SampledGroup
+
+
+@dataclass(frozen=True, slots=True)
+class SkewSummary:
+    """Of the `ops` sampled ones in which all members are known to have arrived.
+
+    Times in ns. `last` are ranks and in how many of the ops each came last, the most often first;
+    `delays` is by rank the median time after the first member. `error_ns` is how wrong times of
+    different hosts may be, None where that was not measured.
+    """
+
+    ops: int
+    incomplete: int
+    stride: int
+    skew_ns: int
+    longest_ns: int
+    last: tuple[tuple[int, int], ...]
+    delays: dict[int, int]
+    error_ns: int | None
+
+
+def summary_of(group: SampledGroup) -> SkewSummary | None:
+    """None where no sampled op is complete: who came last of some is not known."""
+    complete = [op for op in group.arrivals if op.complete and op.arrivals]
+    if not complete:
+        return None
+    delays: dict[int, list[int]] = defaultdict(list)
+    for op in complete:
+        first = op.first_ns
+        for rank, at in op.arrivals.items():
+            delays[rank].append(at - first)
+    errors = [op.error_ns for op in complete]
+    known = [error for error in errors if error is not None]
+    return SkewSummary(
+        len(complete),
+        len(group.arrivals) - len(complete),
+        group.stride,
+        round(median(op.skew_ns for op in complete)),
+        max(op.skew_ns for op in complete),
+        tuple(Counter(op.last_rank for op in complete).most_common()),
+        {rank: round(median(ones)) for rank, ones in delays.items()},
+        max(known) if len(known) == len(errors) else None,
+    )
+
+
+def sampled_group(statistics: JobStatistics | None, key: GroupKey) -> SampledGroup | None:
+    """The sampled ops of one group, if there are any."""
+    wanted = identifier(key)
+    groups = statistics.groups if statistics is not None else ()
+    return next((one for one in groups if identifier(one.group) == wanted), None)
+
+
+def rank_delays(groups: Iterable[SampledGroup]) -> dict[int, int]:
+    """By rank how long after the first member it comes, in ns: the median in its worst group."""
+    found: dict[int, int] = {}
+    for group in groups:
+        summary = summary_of(group)
+        for rank, delay in summary.delays.items() if summary is not None else ():
+            found[rank] = max(found.get(rank, 0), delay)
+    return found

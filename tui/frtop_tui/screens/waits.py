@@ -1,0 +1,51 @@
+"""The wait-for graph: whom all wait for, and below it who waits for that, directly or not."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+
+from frtop_tui.diagnosis.model import Frame
+from frtop_tui.report.wait_tree import TreeRow
+from frtop_tui.screens.base import FrameScreen
+from frtop_tui.screens.messages import OpenRank, OpenRanks
+from frtop_tui.widgets.wait_tree_pane import WaitTreePane
+
+
+class WaitsScreen(FrameScreen):
+    """Asks for the graph while it is open: frames carry it only then."""
+
+    AUTO_FOCUS = "#waits"
+    crumb = "waits"
+    wants_trace = True
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "app.back", "back", tooltip="previous screen", id="back"),
+    ]
+
+    def panes(self) -> ComposeResult:
+        yield WaitTreePane()
+
+    def draw(self, frame: Frame) -> None:
+        pane = self.query_one(WaitTreePane)
+        if frame.trace is None:
+            pane.empty = "looking who waits for whom" if frame.ranks else "no ranks yet"
+        else:
+            pane.empty = "nobody waits for anybody"
+        pane.show(frame)
+
+    def on_line_view_chosen(self) -> None:
+        pane = self.query_one(WaitTreePane)
+        row = pane.chosen
+        if row is None or row.box is None:
+            pane.action_fold_or_unfold()
+        elif row.count == 1:
+            self.post_message(OpenRank(_first(row)))
+        else:
+            self.post_message(OpenRanks(f"rank:{row.box.ranks}"))
+
+
+def _first(row: TreeRow) -> int:
+    assert row.box is not None
+    return int(row.box.ranks)

@@ -1,0 +1,206 @@
+"""What the letters of the rank grid show: states, lag, step time, arrival skew, device use. Pure.
+
+A lens gives each rank a letter, and a tone beside it: no meaning is in colours alone. A lens
+without data says why.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Final
+
+from frtop_tui.diagnosis.model import Frame, JudgedRank
+from frtop_tui.job.arrivals import rank_delays
+from frtop_tui.job.group_members import members
+from frtop_tui.widgets.formats import format_duration, group_name
+from frtop_tui.widgets.spans import Line, Span, join, plain
+
+UNKNOWN: Final[Span] = ("?", "unheard")
+NO_STATISTICS: Final = "no statistics yet"
+
+
+@dataclass(frozen=True, slots=True)
+class LensView:
+    """One frame through a lens: `values` says it in words; `why` is why there is nothing."""
+
+    letters: Mapping[int, Span] = field(default_factory=dict)
+    values: Mapping[int, str] = field(default_factory=dict)
+    meanings: tuple[tuple[Span, str], ...] = ()
+    why: str = ""
+
+    def legend(self) -> Line:
+        """The letters that are on the screen, with their meaning and how many ranks have them."""
+        if self.why:
+            return plain(self.why, "warn")
+        counts = Counter(letter for letter, _ in self.letters.values())
+        known = [(letter, words) for letter, words in self.meanings if counts[letter[0]]]
+        return join(
+            [(letter, (f" {words} {counts[letter[0]]:,}", "")) for letter, words in known],
+            between="   ",
+        )
+
+
+Lens = Callable[[Frame], LensView]
+
+_LAG: Final = (
+    ((".", "moving"), "at the front"),
+    (("1", "warn"), "1 op behind"),
+    (("2", "warn"), "2 to 9"),
+    (("3", "late"), "10 to 99"),
+    (("4", "late"), "100 and more"),
+    (("-", "dim"), "no numbers"),
+    (UNKNOWN, "unheard"),
+)
+
+
+def lag(frame: Frame) -> LensView:
+    """How many ops each rank is behind the furthest member of its groups, in the worst of them."""
+    lags: dict[int, tuple[int, str]] = {}
+    for view in frame.groups:
+        if not view.exact or not view.late:
+            continue
+        for member in members(view, frame.ranks, view.late):
+            ops = view.number - (member.issued or 0)
+            if member.issued is not None and ops > lags.get(member.number, (0, ""))[0]:
+                lags[member.number] = (ops, group_name(view))
+    letters = {rank: _lag_letter(view, lags) for rank, view in frame.ranks.items()}
+    values = {
+        rank: f"{ops:,} op{'s' * (ops > 1)} behind in {name}" for rank, (ops, name) in lags.items()
+    }
+    if not any(group.number for group in frame.groups):
+        return LensView(why="no group has issued an op that can be compared")
+    return LensView(letters, values, _LAG)
+
+
+def _lag_letter(rank: JudgedRank, lags: Mapping[int, tuple[int, str]]) -> Span:
+    if rank.state == "unheard":
+        return UNKNOWN
+    if not rank.evidence.has_numbers or not rank.identity.books:
+        return ("-", "dim")
+    ops, _ = lags.get(rank.rank, (0, ""))
+    return _LAG[0 if not ops else min(4, 1 + len(str(ops)) - (ops == 1))][0]
+
+
+_SLOWER: Final = (
+    (("-", "dim"), "faster by 10 % and more"),
+    ((".", "moving"), "within 10 % of the median"),
+    (("1", "warn"), "10 % slower"),
+    (("2", "warn"), "20 %"),
+    (("3", "late"), "30 to 49 %"),
+    (("4", "late"), "50 % and more"),
+    (("?", "unheard"), "no steps"),
+)
+
+
+def step_time(frame: Frame) -> LensView:
+    """The median step of each rank, compared with the median of all of them."""
+    statistics = frame.statistics
+    if statistics is None:
+        return LensView(why=NO_STATISTICS)
+    took = {
+        rank: median(step.took_ns for step in steps)
+        for rank, steps in statistics.steps.items()
+        if steps
+    }
+    if not took:
+        return LensView(why="nobody records steps: call frtop_probe.step() once in each")
+    middle = median(took.values())
+    meanings = (
+        *_SLOWER[:1],
+        (_SLOWER[1][0], f"within 10 % of {format_duration(round(middle))}"),
+        *_SLOWER[2:],
+    )
+    letters = {rank: _slower_letter(took.get(rank), middle) for rank in frame.ranks}
+    values = {rank: f"step {format_duration(round(ns))}" for rank, ns in took.items()}
+    return LensView(letters, values, meanings)
+
+
+def _slower_letter(took: float | None, middle: float) -> Span:
+    if took is None or not middle:
+        return UNKNOWN
+    ratio = took / middle
+    limits = (0.9, 1.1, 1.2, 1.3, 1.5)
+    return _SLOWER[sum(ratio >= limit for limit in limits)][0]
+
+
+_SKEW: Final = (
+    ((".", "moving"), "under 1 ms after the first"),
+    (("1", ""), "1 to 10 ms"),
+    (("2", "warn"), "10 to 100 ms"),
+    (("3", "late"), "0.1 to 1 s"),
+    (("4", "late"), "1 s and more"),
+    (("?", "unheard"), "not sampled"),
+)
+
+
+def skew(frame: Frame) -> LensView:
+    """How long after the first member of its groups each rank comes, in the worst of them."""
+    statistics = frame.statistics
+    if statistics is None:
+        return LensView(why=NO_STATISTICS)
+    delays = rank_delays(statistics.groups)
+    if not delays:
+        return LensView(why="no op was sampled at all members of its group")
+    letters = {
+        rank: UNKNOWN
+        if (ns := delays.get(rank)) is None
+        else _SKEW[sum(ns >= limit for limit in (10**6, 10**7, 10**8, 10**9))][0]
+        for rank in frame.ranks
+    }
+    values = {rank: f"{format_duration(ns)} after the first" for rank, ns in delays.items()}
+    return LensView(letters, values, _SKEW)
+
+
+_USE: Final = (
+    *(((str(n), "" if n >= 5 else "warn"), f"{10 * n} %") for n in range(10)),
+    (("*", "moving"), "95 % and more"),
+    (("!", "bad"), "lost"),
+    (("?", "unheard"), "not known"),
+)
+
+
+def device_use(frame: Frame) -> LensView:
+    """In what part of the last sample a kernel ran on the devices of each rank."""
+    letters: dict[int, Span] = {}
+    values: dict[int, str] = {}
+    for rank, view in frame.ranks.items():
+        letters[rank], values[rank] = _use_of(view)
+    if all(letter == UNKNOWN for letter in letters.values()):
+        notes = {view.gauges.note for view in frame.ranks.values() if view.gauges is not None}
+        return LensView(why=next(filter(None, sorted(notes)), "no device of any rank is seen"))
+    return LensView(letters, values, _USE)
+
+
+def _use_of(rank: JudgedRank) -> tuple[Span, str]:
+    gpus = rank.gauges.gpus if rank.gauges is not None else ()
+    if any(gpu.error for gpu in gpus):
+        return ("!", "bad"), next(gpu.error for gpu in gpus if gpu.error)
+    used = [gpu.samples[-1].utilization for gpu in gpus if gpu.samples]
+    known = [percent for percent in used if percent is not None]
+    if not known:
+        return UNKNOWN, "device use not known"
+    percent = sum(known) / len(known)
+    letter = _USE[10 if percent >= 95 else int(percent // 10)][0]
+    return letter, f"device {percent:.0f} %"
+
+
+LENSES: Final[Mapping[str, Lens | None]] = {
+    "state": None,
+    "lag": lag,
+    "step time": step_time,
+    "arrival skew": skew,
+    "device use": device_use,
+}
+"""In the order in which the key goes through them; states are drawn as they are."""
+EMPTY: Final = LensView()
+EVERY_FRAME: Final = ("lag", "device use")
+"""Lenses of which each frame has something new; the others have it with new statistics."""
+
+
+def next_lens(name: str) -> str:
+    """The lens after this one."""
+    names = list(LENSES)
+    return names[(names.index(name) + 1) % len(names)]

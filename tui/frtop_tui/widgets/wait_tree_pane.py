@@ -1,0 +1,157 @@
+"""Who waits for whom, as a tree that folds: the ranks that all wait for are on top."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, Final
+
+from textual.binding import Binding, BindingType
+
+from frtop_tui.diagnosis.model import Frame, Why
+from frtop_tui.diagnosis.trace import Trace
+from frtop_tui.job.naming import duration, shortened
+from frtop_tui.report.wait_boxes import Box, BoxKind, WaitBoxes, wait_boxes
+from frtop_tui.report.wait_tree import Key, TreeRow, tree_rows
+from frtop_tui.widgets.activity import blame_reasons
+from frtop_tui.widgets.formats import shorten_ranks
+from frtop_tui.widgets.lines import LineView
+from frtop_tui.widgets.spans import Line, clip, plain, width_of
+
+MOST_NODES: Final = 4096
+_TONES: Final[dict[BoxKind, str]] = {
+    "waits": "",
+    "free": "late",
+    "ended": "dead",
+    "unobserved": "unheard",
+}
+_WORDS: Final[dict[BoxKind, str]] = {
+    "waits": "",
+    "free": "not entered, not blocked",
+    "ended": "its process ended",
+    "unobserved": "not observed: may have entered",
+}
+
+
+def row_line(row: TreeRow, reasons: Mapping[int, Why], width: int) -> Line:
+    """One line of the tree: what it is, how many ranks, since when, which."""
+    mark = {True: "+ ", False: "- ", None: "  "}[row.folded]
+    if row.kind == "left out":
+        return plain(f"  and {row.count:,} more ops in which ranks wait", "dim")
+    if row.kind == "more":
+        return ((row.lead, "dim"), (f"+ {row.count:,} more that wait for it", "dim"))
+    box = row.box
+    assert box is not None
+    head: Line
+    if box.kind == "waits":
+        head = ((row.lead, "dim"), (mark, "key"), (box.title, "strong" if box.overdue else ""))
+        several = "wait" if row.count != 1 else "waits"
+        head = (*head, (f"  {row.count:,} {several}", ""))
+        if box.seconds is not None:
+            head = (*head, (f" {duration(box.seconds)}", "warn" if box.overdue else "dim"))
+    else:
+        words = f"rank{'s' * (row.count != 1)} {shortened(box.ranks, 30)}"
+        head = ((row.lead, "dim"), (mark, "key"), (words, _TONES[box.kind]))
+        head = (*head, (f"  {cause_of(box, reasons) or _WORDS[box.kind]}", ""))
+    if row.kind == "closes":
+        return clip((*head, ("  the same again: ", "bad"), ("a deadlock", "bad")), width)
+    if row.kind == "again":
+        return clip((*head, ("  as above", "dim")), width)
+    if box.kind != "waits":
+        return clip(head, width)
+    ends = "" if row.folded is not None or row.lead else "  nobody is absent"
+    room = max(6, width - width_of(head) - len(ends) - 2)
+    return clip((*head, (f"  {shorten_ranks(box.ranks, room)}{ends}", "dim")), width)
+
+
+def cause_of(box: Box, reasons: Mapping[int, Why]) -> str:
+    """Why the verdict blames the ranks of a box; "" where it does not blame them."""
+    first = box.ranks.partition(",")[0].partition("-")[0]
+    why = reasons.get(int(first)) if first.isdigit() else None
+    if why is None:
+        return ""
+    layer = "" if why.layer == "unknown" else f"{why.layer}: "
+    return layer + why.text
+
+
+class WaitTreePane(LineView):
+    """Folds with left and right; enter goes to the rank, or to the ranks of a line."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding(
+            "enter",
+            "choose",
+            "open",
+            tooltip="show the rank, or list the ranks of the line",
+            id="waits.open",
+        ),
+        Binding(
+            "right,l,plus", "fold(False)", "unfold", tooltip="show what is in it", id="waits.unfold"
+        ),
+        Binding(
+            "left,h,minus", "fold(True)", "fold", tooltip="hide what is in it", id="waits.fold"
+        ),
+        Binding(
+            "space", "fold_or_unfold", "fold", show=False, tooltip="fold or unfold", id="waits.both"
+        ),
+    ]
+
+    def __init__(self) -> None:
+        super().__init__(id="waits", classes="pane", has_cursor=True)
+        self.entitle("who waits for whom")
+        self.empty = ""
+        self.rows: Sequence[TreeRow] = ()
+        self._graph = WaitBoxes()
+        self._of: Trace | None = None
+        self._toggled: set[Key] = set()
+        self._reasons: Mapping[int, Why] = {}
+
+    def show(self, frame: Frame) -> None:
+        if frame.trace is not self._of:
+            self._of = frame.trace
+            self._graph = WaitBoxes()
+            if frame.trace is not None:
+                self._graph = wait_boxes(frame.trace, MOST_NODES)
+        self._reasons = blame_reasons(frame)
+        self._grow()
+
+    def _grow(self) -> None:
+        """Makes the lines anew; the cursor stays on its line, where that is still there."""
+        chosen = self.chosen
+        self.rows = tree_rows(self._graph, self._toggled)
+        self.redraw()
+        if chosen is not None:
+            places = (n for n, row in enumerate(self.rows) if row.key == chosen.key)
+            self.move_to(next(places, self.cursor))
+
+    @property
+    def chosen(self) -> TreeRow | None:
+        return self.rows[self.cursor] if self.cursor < len(self.rows) else None
+
+    def content(self, width: int) -> Sequence[Line]:
+        if not self.rows:
+            return (plain(self.empty, "dim"),)
+        return _Lines(self.rows, self._reasons, width)
+
+    def action_fold(self, fold: bool) -> None:
+        row = self.chosen
+        if row is not None and row.folded is not None and row.folded != fold:
+            self.action_fold_or_unfold()
+
+    def action_fold_or_unfold(self) -> None:
+        row = self.chosen
+        if row is not None and row.folded is not None:
+            self._toggled ^= {row.key}
+            self._grow()
+
+
+class _Lines(Sequence[Line]):
+    """Builds a line when it becomes visible."""
+
+    def __init__(self, rows: Sequence[TreeRow], reasons: Mapping[int, Why], width: int) -> None:
+        self._rows, self._reasons, self._width = rows, reasons, width
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, y: int) -> Line:  # type: ignore[override]  # only lines, no slices
+        return row_line(self._rows[y], self._reasons, self._width)
