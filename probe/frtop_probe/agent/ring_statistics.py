@@ -43,28 +43,34 @@ def ring_statistics(
     oldest = max(1, head - ring.shape.slots + 1)
     first = bulk_read.first_since(ring, oldest, head, window.since_ns)
     summary = RankSummary(window, now_ns)
-    begin = first
+    begin, steps_ns = first, 0
     if window.steps:
-        begin = _add_steps(ring, summary, window, oldest, head) or first
+        begin, steps_ns = _add_steps(ring, summary, window, oldest, head) or (first, _LONGEST)
     reader = _FieldReader(rank.view, summary.table, sites, calls=window.calls)
     read, from_ns = 0, max(window.since_ns, ring.header.monotonic_ns)
     for slots in bulk_read.slots(ring, min(begin, first), head):
         if not read and slots.issued and first == oldest > 1:
             from_ns = slots.issued[0]
         read += len(slots.sequence)
-        _add(summary, reader, slots, window)
+        _add(summary, reader, slots, window, steps_ns)
         yield
     lost = max(0, head - min(begin, first) + 1) - read
     return summary.build(rank.key, from_ns, lost, "")
 
 
 def _add(
-    summary: RankSummary, reader: _FieldReader, slots: bulk_read.Slots, window: Window
+    summary: RankSummary,
+    reader: _FieldReader,
+    slots: bulk_read.Slots,
+    window: Window,
+    steps_ns: int,
 ) -> None:
+    """Adds some slots; those from before `steps_ns` matter for no step that is told."""
     slots, fields = reader.fields(slots)
     if not slots.issued:
         return
-    summary.add_to_steps(fields)
+    if slots.issued[-1] >= steps_ns:
+        summary.add_to_steps(fields)
     since, until = window.since_ns, window.until_ns
     if min(slots.issued) < since or max(slots.issued) >= until:
         slots, fields = reader.fields(slots.only([since <= at < until for at in slots.issued]))
@@ -74,8 +80,8 @@ def _add(
 
 def _add_steps(
     ring: Ring, summary: RankSummary, window: Window, oldest: int, head: int
-) -> int | None:
-    """Adds ends of steps; returns the first event that matters for the steps of the window."""
+) -> tuple[int, int] | None:
+    """Adds ends of steps; returns the first event that matters for them, and its time in ns."""
     ends = [end for end in _step_ends(ring, oldest, head) if end[1].at_ns < window.until_ns]
     inside = [place for place, (_, end) in enumerate(ends) if end.at_ns >= window.since_ns]
     if not inside:
@@ -84,7 +90,7 @@ def _add_steps(
     first = max(0, max(inside[0], len(ends) - window.steps) - 2)
     for _, end in ends[first:]:
         summary.splitter.add_end(end)
-    return ends[first][0]
+    return ends[first][0], ends[first][1].at_ns
 
 
 def _step_ends(ring: Ring, oldest: int, head: int) -> Iterable[tuple[int, StepEnd]]:
@@ -116,10 +122,13 @@ class _FieldReader:
         else:
             kinds = list(zip(slots.group, slots.what, slots.later, strict=True))
         known = self._known
-        for kind in dict.fromkeys(kinds):
-            if kind not in known:
-                known[kind] = self._look_up(kind)
-        classes = [known[kind] for kind in kinds]
+        try:
+            classes = [known[kind] for kind in kinds]
+        except KeyError:  # most chunks have nothing new
+            for kind in dict.fromkeys(kinds):
+                if kind not in known:
+                    known[kind] = self._look_up(kind)
+            classes = [known[kind] for kind in kinds]
         if None in classes or not _are_possible(slots):
             is_op = [
                 one is not None and 0 <= issued < _LONGEST and 0 <= number < _LONGEST
