@@ -17,7 +17,7 @@ import msgspec
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.export.capture import FORMAT_1_NAMES, CaptureContent
-from frtop_tui.export.formats import frame_json, op_table
+from frtop_tui.export.formats import call_table, frame_json, op_table
 from frtop_tui.report import stream_events
 
 PAGE: Final = Path(__file__).with_name("formats.md")
@@ -51,9 +51,11 @@ def regions() -> dict[str, str]:
 
 
 def with_columns(page: str) -> str:
-    """`docs/export.md` with the columns of the CSV between their marks."""
-    rows = [f"| `{name}` | {text} |" for name, text in op_table.COLUMNS.items()]
-    return _replaced(page, "columns", "\n".join(["| column | |", "|---|---|", *rows]))
+    """`docs/export.md` with the columns of the CSV files between their marks."""
+    for region, columns in (("columns", op_table.COLUMNS), ("calls", call_table.COLUMNS)):
+        rows = [f"| `{name}` | {text} |" for name, text in columns.items()]
+        page = _replaced(page, region, "\n".join(["| column | |", "|---|---|", *rows]))
+    return page
 
 
 def schema_text() -> str:

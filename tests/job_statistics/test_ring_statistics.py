@@ -14,8 +14,8 @@ from frtop_probe import wire
 from frtop_probe.agent.ring_rank import RingRank
 from frtop_probe.agent.ring_statistics import ring_statistics
 from frtop_probe.agent.statistics_requests import MAX_BYTES, size_of, statistics_response
-from frtop_probe.ring import layout
-from frtop_probe.ring.layout import Event, Flag, Side, StatusCell
+from frtop_probe.ring import bulk_read
+from frtop_probe.ring.layout import Event, Flag, MarkKind, Side, StatusCell
 from frtop_probe.ring.reader import Ring
 from frtop_probe.statistics.calls import SiteTable
 from frtop_probe.statistics.op_records import fields_of
@@ -126,13 +126,15 @@ def test_steps_are_split_by_the_ops_in_them(builder: RingBuilder) -> None:
         begin = 10 * S + step * 100 * MS
         write(builder, Event.OP, begin + 10 * MS, step, done=begin + 30 * MS, flags=Flag.SYNC)
         write(builder, Event.OP, begin + 90 * MS, step, done=begin + 115 * MS, group=2)
-        write(builder, Event.STEP, begin + 100 * MS, step, thread=1)
+        builder.mark(MarkKind.STEP, begin + 100 * MS, begin + 100 * MS, step)
+        builder.mark(MarkKind.FETCH, begin + 2 * MS, begin + 5 * MS, 1)
+    builder.cells[StatusCell.WATCHED] = 1 << MarkKind.FETCH
     since = 10 * S + 2000 * MS
     found, _ = told(builder, Window(since, 2**60, calls=False, samples=0, steps=10))
     steps = RankAnswer(0, "", 0, {}, found, ()).steps()
     assert [one.number for one in steps] == list(range(30, 40))
     assert {(one.took_ns, one.blocked_ns, one.data_ns) for one in steps} == {
-        (100 * MS, 20 * MS, None)
+        (100 * MS, 20 * MS, 3 * MS)
     }
     # What the step before left pending for 15 ms, together with the op at 10 ms; and the last 10.
     assert {one.pending_ns for one in steps} == {30 * MS + 10 * MS}
@@ -145,7 +147,7 @@ def test_a_damaged_ring_tells_what_fits_the_wire(builder: RingBuilder) -> None:
     for n, value in enumerate((2**63 - 1, -(2**63), -1, 2**62, 5), 1):
         write(builder, Event.OP, value, n, done=2**63 - 1)
         write(builder, Event.OP, 5 * n, 2**64 - 1, done=-(2**63))
-        write(builder, Event.STEP, value, n)
+        builder.mark(MarkKind.STEP, min(abs(value), 2**63 - 1), n, n)
     found, sites = told(builder, FULL)
     response = wire.StatisticsResponse(1, "node0", 0, 1, (found,), tuple(sites.places))
     assert wire.decode_response(wire.from_frame(wire.to_frame(response))) == response
@@ -168,14 +170,9 @@ def test_an_answer_leaves_out_ranks_that_do_not_fit(
     assert MAX_BYTES < wire.MAX_MESSAGE / 2
 
 
-def test_the_event_is_where_it_is_looked_for(builder: RingBuilder) -> None:
-    from frtop_probe.ring import bulk_read  # noqa: PLC0415
-
+def test_the_first_event_of_a_window_is_found(builder: RingBuilder) -> None:
     many_ops(builder, 20)
-    write(builder, Event.STEP, 99 * S, 1)
     ring = Ring(builder.path)
     head = ring.cell(StatusCell.HEAD)
-    assert bulk_read.events(ring, 1, head, Event.STEP) == [builder.sequence]
-    assert bulk_read.first_since(ring, 1, head, 99 * S) == builder.sequence
-    assert bulk_read.first_since(ring, 1, head, 100 * S) == head + 1
-    assert layout.SLOT_ISSUED == 8
+    for at, place in ((0, 1), (10 * S + 4 * MS, 4), (10 * S + 4 * MS + 1, 5), (99 * S, head + 1)):
+        assert bulk_read.first_since(ring, 1, head, at) == place

@@ -6,14 +6,14 @@ looked up of ops that are sampled.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator
 from typing import Final, cast
 
 from frtop_probe import wire
 from frtop_probe.agent.ring_rank import RingRank
 from frtop_probe.agent.ring_view import RingView
-from frtop_probe.ring import bulk_read
-from frtop_probe.ring.layout import Event, Flag, StatusCell
+from frtop_probe.ring import bulk_read, marks
+from frtop_probe.ring.layout import Event, Flag, MarkKind, StatusCell
 from frtop_probe.ring.reader import OpKey, Ring
 from frtop_probe.statistics.calls import CallKey, CallTable, OpClass, OpFields, SiteTable
 from frtop_probe.statistics.op_bytes import op_bytes
@@ -22,6 +22,12 @@ from frtop_probe.statistics.steps import StepEnd
 
 _LONGEST: Final = 2**62
 """Values in a ring may be anything; sums of them must fit the wire."""
+_SPANS: Final = {
+    MarkKind.FETCH: "fetch",
+    MarkKind.FORWARD: "forward",
+    MarkKind.BACKWARD: "backward",
+    MarkKind.OPTIMIZER: "optimizer",
+}
 _Kind = tuple[int, ...]
 """Group, event and flags, later flags; with calls also form, position of sizes, site."""
 
@@ -43,28 +49,35 @@ def ring_statistics(
     oldest = max(1, head - ring.shape.slots + 1)
     first = bulk_read.first_since(ring, oldest, head, window.since_ns)
     summary = RankSummary(window, now_ns)
-    begin = first
+    begin, steps_ns = first, 0
     if window.steps:
-        begin = _add_steps(ring, summary, window, oldest, head) or first
+        steps_ns = _add_steps(ring, summary, window) or _LONGEST
+        begin = min(first, bulk_read.first_since(ring, oldest, head, steps_ns))
     reader = _FieldReader(rank.view, summary.table, sites, calls=window.calls)
     read, from_ns = 0, max(window.since_ns, ring.header.monotonic_ns)
-    for slots in bulk_read.slots(ring, min(begin, first), head):
+    for slots in bulk_read.slots(ring, begin, head):
         if not read and slots.issued and first == oldest > 1:
             from_ns = slots.issued[0]
         read += len(slots.sequence)
-        _add(summary, reader, slots, window)
+        _add(summary, reader, slots, window, steps_ns)
         yield
-    lost = max(0, head - min(begin, first) + 1) - read
+    lost = max(0, head - begin + 1) - read
     return summary.build(rank.key, from_ns, lost, "")
 
 
 def _add(
-    summary: RankSummary, reader: _FieldReader, slots: bulk_read.Slots, window: Window
+    summary: RankSummary,
+    reader: _FieldReader,
+    slots: bulk_read.Slots,
+    window: Window,
+    steps_ns: int,
 ) -> None:
+    """Adds some slots; those from before `steps_ns` matter for no step that is told."""
     slots, fields = reader.fields(slots)
     if not slots.issued:
         return
-    summary.add_to_steps(fields)
+    if slots.issued[-1] >= steps_ns:
+        summary.add_to_steps(fields)
     since, until = window.since_ns, window.until_ns
     if min(slots.issued) < since or max(slots.issued) >= until:
         slots, fields = reader.fields(slots.only([since <= at < until for at in slots.issued]))
@@ -72,27 +85,37 @@ def _add(
         summary.add_inside(fields, reader.resolver(slots))
 
 
-def _add_steps(
-    ring: Ring, summary: RankSummary, window: Window, oldest: int, head: int
-) -> int | None:
-    """Adds ends of steps; returns the first event that matters for the steps of the window."""
-    ends = [end for end in _step_ends(ring, oldest, head) if end[1].at_ns < window.until_ns]
-    inside = [place for place, (_, end) in enumerate(ends) if end.at_ns >= window.since_ns]
+def _add_steps(ring: Ring, summary: RankSummary, window: Window) -> int | None:
+    """Adds what the steps of the window are made of; returns since when, in ns, ops matter too."""
+    found = _marks(ring, window)
+    ends = [row for row in found if row.kind is MarkKind.STEP and row.begin_ns < window.until_ns]
+    inside = [place for place, row in enumerate(ends) if row.begin_ns >= window.since_ns]
     if not inside:
         return None
     # The step before the first one begins earlier: ops that it left pending may last into it.
     first = max(0, max(inside[0], len(ends) - window.steps) - 2)
-    for _, end in ends[first:]:
-        summary.splitter.add_end(end)
-    return ends[first][0]
+    splitter, watched = summary.splitter, marks.watched(ring)
+    for row in ends[first:]:
+        splitter.add_end(StepEnd(row.number, row.begin_ns, row.thread, row.samples))
+    since_ns = ends[first].begin_ns
+    for row in found:
+        name = _SPANS.get(row.kind)
+        if name is not None and row.end_ns > since_ns:
+            splitter.add_span(name, row.begin_ns, row.end_ns)
+    splitter.fetches = MarkKind.FETCH in watched
+    splitter.phases = MarkKind.BACKWARD in watched
+    return since_ns
 
 
-def _step_ends(ring: Ring, oldest: int, head: int) -> Iterable[tuple[int, StepEnd]]:
-    """Steps that the ring has, with the events at which they ended."""
-    for sequence in bulk_read.events(ring, oldest, head, Event.STEP):
-        row = ring.event(sequence)
-        if row is not None and row.event is Event.STEP:
-            yield sequence, StepEnd(row.number, row.issued_ns, row.thread)
+def _marks(ring: Ring, window: Window) -> list[marks.MarkRow]:
+    """The marks of the window and of the step before it, ordered by their begin."""
+    since = window.since_ns
+    for back in (window.until_ns - since, since):  # not all of them, if the last step was soon
+        found = marks.read_marks(ring, max(0, since - back))
+        before = sum(row.kind is MarkKind.STEP and row.begin_ns < since for row in found)
+        if before > 1 or not any(row.kind is MarkKind.STEP for row in found):
+            break
+    return found
 
 
 class _FieldReader:
@@ -116,10 +139,13 @@ class _FieldReader:
         else:
             kinds = list(zip(slots.group, slots.what, slots.later, strict=True))
         known = self._known
-        for kind in dict.fromkeys(kinds):
-            if kind not in known:
-                known[kind] = self._look_up(kind)
-        classes = [known[kind] for kind in kinds]
+        try:
+            classes = [known[kind] for kind in kinds]
+        except KeyError:  # most chunks have nothing new
+            for kind in dict.fromkeys(kinds):
+                if kind not in known:
+                    known[kind] = self._look_up(kind)
+            classes = [known[kind] for kind in kinds]
         if None in classes or not _are_possible(slots):
             is_op = [
                 one is not None and 0 <= issued < _LONGEST and 0 <= number < _LONGEST

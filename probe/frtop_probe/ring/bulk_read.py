@@ -32,8 +32,6 @@ _WORDS: Final = (0, 1, 2, 3, 7, 9)
 """Fields of `Slots` that are whole words of a slot; the others are halves of 32 bits."""
 _HALVES: Final = (8, 9, 10, 11, 12, 13, 17)
 _SUM_HALF: Final = 16
-_KIND_BYTE: Final = 52
-"""Offset of a slot's event."""
 
 
 def words(ring: Ring, first: int, last: int) -> Iterator[Words]:
@@ -126,15 +124,6 @@ def first_since(ring: Ring, first: int, last: int, at_ns: int) -> int:
         else:
             end = middle
     return begin
-
-
-def events(ring: Ring, first: int, last: int, event: Event) -> list[int]:
-    """Returns those from `first` to `last` that are of this kind, as far as one byte tells."""
-    size, width = ring.shape.slots, layout.SLOT_SIZE
-    kinds = bytes(ring.slot_bytes[_KIND_BYTE::width])
-    if event not in kinds:
-        return []
-    return [one for one in range(first, last + 1) if kinds[one % size] == event]
 
 
 def event_and_flags(what: int) -> tuple[int, int]:

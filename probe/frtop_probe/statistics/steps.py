@@ -7,7 +7,6 @@ pending at all.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
@@ -112,12 +111,17 @@ def overlaps(bounds: Sequence[Interval], intervals: Iterable[Interval]) -> list[
         bounds: one after the other, none overlaps another.
         intervals: in any order, and they may overlap.
     """
-    found = [0] * len(bounds)
-    begins = [begin for begin, _ in bounds]
-    ends = [end for _, end in bounds]
+    found, place, count = [0] * len(bounds), 0, len(bounds)
     for begin, end in _joined(intervals):
-        for place in range(bisect_right(ends, begin), bisect_left(begins, end)):
-            found[place] += min(end, ends[place]) - max(begin, begins[place])
+        while place < count and bounds[place][1] <= begin:
+            place += 1
+        at = place
+        while at < count and bounds[at][0] < end:
+            since, until = bounds[at]
+            found[at] += min(end, until) - max(begin, since)
+            at += 1
+        if place == count:
+            break
     return found
 
 

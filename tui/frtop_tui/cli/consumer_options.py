@@ -51,6 +51,9 @@ def add_metrics(verb: argparse.ArgumentParser) -> None:
                       help="print them once, and serve nothing")  # fmt: skip
     verb.add_argument("--per-rank", action=argparse.BooleanOptionalAction, default=None,
                       help="series for each rank (default: up to 64 ranks)")  # fmt: skip
+    verb.add_argument("--calls", action="store_true",
+                      help="also how long ops take, by kind, group and size: counted by the agents,"
+                      " some 3 us an op")  # fmt: skip
     verb.add_argument("--bytes-of", type=_ranks_or_none, default=frozenset({0}), metavar="RANKS",
                       help="count the bytes of the ops of these ranks: every op of theirs is"
                       " asked of their agents; `none` for none (default: 0)")  # fmt: skip

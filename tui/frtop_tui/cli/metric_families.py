@@ -13,6 +13,7 @@ from typing import Any, Final, get_args
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
 
 from frtop_tui.cli.host_metrics import HostMetrics
+from frtop_tui.cli.statistics_families import statistics_families
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.job.job_activity import known_jobs
 from frtop_tui.job.model import Health, HostState, RankState
@@ -61,6 +62,7 @@ class JobCollector:
                 families += [*self._of_job(self._frame), *self._of_groups(self._frame)]
                 families += [*self._of_frtop(self._frame), *self._of_ranks(self._frame)]
                 families += self._hosts.families(self._frame)
+                families += statistics_families(self._frame)
         yield from families
 
     def _of_job(self, frame: Frame) -> Iterator[Any]:

@@ -17,6 +17,7 @@ from frtop_probe import daemon_thread
 from frtop_tui.cli.live import AppearanceTimer, connect, require_job, show_progress
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import FrtopError, Missing, UsageError
+from frtop_tui.statistics.wanted import StatisticsWanted
 
 if TYPE_CHECKING:
     from frtop_tui.cli.metric_families import JobCollector
@@ -39,6 +40,7 @@ def run(options: argparse.Namespace) -> int:
     source = connect(options)
     try:
         source.follow_ops(options.bytes_of)
+        source.want_statistics(StatisticsWanted(calls=options.calls), whom="metrics")
         if server is None:
             _look_once(source, collector, options.wait)
             return 0

@@ -12,10 +12,12 @@ from frtop_tui.report.incident import (
     Incident,
     RankRow,
     StackBranch,
+    TimeSection,
     VerdictSection,
 )
 from frtop_tui.report.page_style import STYLE
 from frtop_tui.report.rank_states import LETTERS, MEANINGS
+from frtop_tui.report.statistics_table import HEAD, STEP_HEAD
 from frtop_tui.report.wait_drawing import place_waits
 from frtop_tui.report.wait_drawing_svg import drawing_svg
 
@@ -45,6 +47,7 @@ def html_page(incident: Incident) -> str:
             *_section("Ranks", _ranks(incident)),
             *_section("Stacks", _stacks(incident)),
             *_section("Groups", _table(GROUP_COLUMNS, incident.groups)),
+            *_section("Where the time goes", _time(incident.time)),
             *_section("What was not seen", _list(incident.coverage)),
             *_section("Settings that differ", _table(("name", "values"), incident.different)),
             *_section("Settings", _table(("name", "value"), incident.settings)),
@@ -72,6 +75,11 @@ def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     if not body:
         return []
     return ['<div class="scroll"><table>', f"<tr>{head}</tr>", *body, "</table></div>"]
+
+
+def _time(one: TimeSection) -> list[str]:
+    tables = (*_table(HEAD, one.calls), *_table(STEP_HEAD, one.steps))
+    return [*_list(one.facts), *tables] if tables else []
 
 
 def _verdict(one: VerdictSection) -> str:

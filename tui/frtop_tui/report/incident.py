@@ -24,6 +24,8 @@ from frtop_tui.report.merged_stacks import MergedStacks, merge_frame
 from frtop_tui.report.rank_states import URGENCY
 from frtop_tui.report.rank_words import format_exit, op_name
 from frtop_tui.report.stacks import branches
+from frtop_tui.report.statistics_table import call_cells, step_cells
+from frtop_tui.report.statistics_words import clock_words, coverage_words, window_words
 from frtop_tui.report.text import (
     HEALTHY,
     NO_VERDICT,
@@ -37,6 +39,7 @@ from frtop_tui.report.text import (
 MOST_RANKS: Final = 4096
 """Ranks that are listed one by one; a page of more is not read."""
 MOST_GROUPS: Final = 200
+MOST_CALLS: Final = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +78,15 @@ class StackBranch:
 
 
 @dataclass(frozen=True, slots=True)
+class TimeSection:
+    """Where the time goes: the tables of statistics, and what they lack; empty where unknown."""
+
+    facts: tuple[str, ...] = ()
+    calls: tuple[tuple[str, ...], ...] = ()
+    steps: tuple[tuple[str, ...], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Incident:
     """One judged frame, as people read it who were not there."""
 
@@ -90,6 +102,7 @@ class Incident:
     ranks: tuple[RankRow, ...]
     by_state: tuple[tuple[RankState, str], ...]
     groups: tuple[tuple[str, ...], ...]
+    time: TimeSection
     stacks: tuple[StackBranch, ...]
     stacks_age: str
     no_stacks: tuple[tuple[str, str], ...]
@@ -128,6 +141,7 @@ def incident_of(frame: Frame, version: str) -> Incident:
         ranks=tuple(_ranks(frame, blamed)),
         by_state=_by_state(frame),
         groups=tuple(_groups(frame)),
+        time=_time(frame),
         stacks=_stacks(merged),
         stacks_age=duration(merged.age_s(frame.now_ns)) if merged.roots else "",
         no_stacks=tuple((printable(why), fold(ranks)) for why, ranks in merged.missing),
@@ -235,6 +249,16 @@ def _groups(frame: Frame) -> Iterable[tuple[str, ...]]:
                 fold(group.waiting),
             )
         )
+
+
+def _time(frame: Frame) -> TimeSection:
+    found = frame.statistics
+    if found is None or not (found.calls or found.steps):
+        return TimeSection()
+    facts = filter(None, (window_words(found), clock_words(found), *coverage_words(found)))
+    calls = (_clean(cells) for cells in call_cells(frame, found, most=MOST_CALLS))
+    steps = (_clean(cells) for cells in step_cells(found))
+    return TimeSection(_clean(facts), tuple(calls), tuple(steps))
 
 
 def _stacks(merged: MergedStacks) -> tuple[StackBranch, ...]:

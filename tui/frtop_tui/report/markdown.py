@@ -11,9 +11,11 @@ from frtop_tui.report.incident import (
     GROUP_COLUMNS,
     Incident,
     StackBranch,
+    TimeSection,
     VerdictSection,
 )
 from frtop_tui.report.rank_states import LETTERS
+from frtop_tui.report.statistics_table import HEAD, STEP_HEAD
 
 MOST_ROWS: Final = 64
 """Ranks that are listed one by one: a longer table is not pasted. The states list all ranks."""
@@ -38,6 +40,7 @@ def markdown(incident: Incident) -> str:
         *_section("Ranks", _ranks(incident)),
         *_section("Stacks", _stacks(incident)),
         *_section("Groups", _table(GROUP_COLUMNS, incident.groups)),
+        *_section("Where the time goes", _time(incident.time)),
         *_section("What was not seen", _list(incident.coverage)),
         *_section("Settings that differ", _table(("name", "values"), incident.different)),
         *_section("Settings", _table(("name", "value"), incident.settings)),
@@ -77,6 +80,11 @@ def _block(lines: Sequence[str]) -> list[str]:
     runs = (len(run) for line in lines for run in re.findall(r"`+", line))
     fence = "`" * max(3, max(runs, default=0) + 1)
     return [f"{fence}text", *lines, fence]
+
+
+def _time(one: TimeSection) -> list[str]:
+    tables = (*_table(HEAD, one.calls), *_table(STEP_HEAD, one.steps))
+    return [*_list(one.facts), *tables] if tables else []
 
 
 def _verdict(one: VerdictSection) -> Iterable[str]:

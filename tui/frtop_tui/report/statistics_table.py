@@ -49,12 +49,13 @@ def statistics_lines(frame: Frame, order: str = SLOWEST, most: int = MOST_LINES)
     rows = ordered(found.calls, order)
     lines = [" · ".join(filter(None, facts)), *(f"note  {one}" for one in coverage_words(found))]
     if rows:
-        lines += ["", f"by line, sorted by {order}", *call_table(frame, found, order)[: most + 1]]
+        table = (HEAD, *call_cells(frame, found, order, most))
+        lines += ["", f"by line, sorted by {order}", *aligned(table)]
     if len(rows) > most:
         lines.append(f"and {len(rows) - most} more rows: --json has all")
     if steps := step_rows(found):
         lines += ["", f"where a step goes (medians of {steps[0].steps:,} steps)"]
-        lines += aligned((STEP_HEAD, *(_step_cells(row) for row in steps)))
+        lines += aligned((STEP_HEAD, *step_cells(found)))
         lines += [_pace(steps[0]), COMMUNICATION]
     return [printable(line) for line in lines]
 
@@ -65,11 +66,13 @@ COMMUNICATION: Final = (
 )
 
 
-def call_table(frame: Frame, found: JobStatistics, order: str = SLOWEST) -> list[str]:
-    """The rows of calls, after a line with their heads."""
+def call_cells(
+    frame: Frame, found: JobStatistics, order: str = SLOWEST, most: int | None = None
+) -> list[Sequence[str]]:
+    """The cells of the first rows of calls, as `HEAD` names them."""
     labels = labels_of(frame.groups)
-    table: list[Sequence[str]] = [HEAD]
-    for row in ordered(found.calls, order):
+    table: list[Sequence[str]] = []
+    for row in ordered(found.calls, order)[:most]:
         share = share_of_step(row)
         table.append((
             line_words(row),
@@ -85,7 +88,7 @@ def call_table(frame: Frame, found: JobStatistics, order: str = SLOWEST) -> list
             last_words(row),
             NOT_KNOWN if share is None else f"{100 * share:.1f} %",
         ))  # fmt: skip
-    return aligned(table)
+    return table
 
 
 def aligned(table: Sequence[Sequence[str]]) -> list[str]:
@@ -99,6 +102,11 @@ def aligned(table: Sequence[Sequence[str]]) -> list[str]:
         ).rstrip()
         for cells in table
     ]
+
+
+def step_cells(found: JobStatistics) -> list[tuple[str, ...]]:
+    """The cells of the table of steps, as `STEP_HEAD` names them."""
+    return [_step_cells(row) for row in step_rows(found)]
 
 
 def _step_cells(row: StepRow) -> tuple[str, ...]:

@@ -52,7 +52,7 @@ def op_table(frame: Frame) -> bytes:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
     for _, view in sorted(frame.ranks.items()):
-        writer.writerows([_safe(cell) for cell in _row(one)] for one in rank_ops(frame, view))
+        writer.writerows([safe_cell(cell) for cell in _row(one)] for one in rank_ops(frame, view))
     return text.getvalue().encode("utf-8", "replace")
 
 
@@ -101,7 +101,8 @@ def tensors_text(specs: tuple[wire.TensorSpec, ...] | None) -> str:
     )
 
 
-def _safe(cell: object) -> object:
+def safe_cell(cell: object) -> object:
+    """A cell that no spreadsheet takes for a formula, and no terminal for an escape."""
     if not isinstance(cell, str):
         return cell
     text = printable(cell)

@@ -8,6 +8,7 @@ from typing import Final
 
 from frtop_tui.diagnosis.histories import with_trace
 from frtop_tui.diagnosis.model import Frame
+from frtop_tui.export.formats.call_table import call_table
 from frtop_tui.export.formats.chrome_trace import chrome_trace
 from frtop_tui.export.formats.flight_dumps import flight_dumps
 from frtop_tui.export.formats.frame_json import frame_json
@@ -42,6 +43,7 @@ WRITERS: Final[Mapping[str, Callable[[Frame], Content]]] = {
     "markdown": _markdown,
     "json": _json,
     "csv": op_table,
+    "calls": call_table,
     "chrome": chrome_trace,
     "flightrecorder": flight_dumps,
     "speedscope": speedscope,
