@@ -10,6 +10,7 @@ from frtop_tui.sources.gauge_histories import (
     AGAIN_NS,
     MOST_TROUBLED,
     POINTS,
+    ROW_GAUGES,
     TROUBLED_AGAIN_NS,
     GaugeHistories,
 )
@@ -49,8 +50,16 @@ def test_hosts_on_the_screen_are_asked_again_and_again() -> None:
     assert asker.update(frame, NOW) == ["node2"]  # there is no node9
     (_, request) = asker.sent[0]
     assert request == wire.GaugeHistoryRequest(request.id, points=POINTS)
-    assert asker.update(frame, NOW + 1) == []
-    assert asker.update(frame, NOW + AGAIN_NS) == ["node2"]
+    asker.histories.show(("node2", "node3"))
+    assert asker.update(frame, NOW + 1) == ["node3"]
+    (_, request) = asker.sent[0]
+    assert request == wire.GaugeHistoryRequest(request.id, ROW_GAUGES, POINTS)
+    asker.histories.show(("node3", "node2"))  # the cursor has moved
+    assert asker.update(frame, NOW + 2) == ["node3", "node2"]
+    asker.histories.show(("node2",))
+    assert asker.update(frame, NOW + 3) == ["node2"]
+    assert asker.update(frame, NOW + 4) == []
+    assert asker.update(frame, NOW + 3 + AGAIN_NS) == ["node2"]
     asker.histories.show(())
     assert asker.update(frame, NOW + 9 * AGAIN_NS) == []
 
