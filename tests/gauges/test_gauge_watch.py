@@ -150,6 +150,22 @@ def test_samples_on_both_sides_of_a_pause_are_not_of_one_window() -> None:
     assert len(windows.gpu(0).samples) == 1
 
 
+def test_who_else_is_on_a_gpu_is_told_where_a_rank_is_known_to_be_on_it() -> None:
+    windows = GpuWindows()
+    more = {"pids": (7, 8, 9), "pid_bytes": (3, 4, -1), "throttle": 0x80, "sm_mhz": 1110,
+            "max_sm_mhz": 1980, "xids": 2, "xid": 79}  # fmt: skip
+    windows.add(reading(0, 56, 412_000, **more), processes=True)
+    (gpu,) = windows.subjects({0: [7]})
+    assert (gpu.kind, gpu.name, gpu.detail, gpu.pids) == ("gpu", "0", "X", (7,))
+    assert gpu.values == {
+        "use": 560, "power_mw": 412_000, "sm_mhz": 1110, "max_sm_mhz": 1980, "throttle": 0x80,
+        "processes": 3, "others": 2, "others_mem": 4, "xids": 2, "xid": 79,
+    }  # fmt: skip
+    (gpu,) = windows.subjects({})
+    assert "others" not in gpu.values  # in a container pids may be other numbers
+    assert windows.memory == {7: 3, 8: 4}
+
+
 async def test_a_rank_with_a_recorder_sends_them_once_and_its_black_box_has_them(
     tmp_path: Path,
 ) -> None:

@@ -59,6 +59,30 @@ async def test_all_figures_of_two_gpus(gpus: Gpus, gauges: GaugeWorker) -> None:
     assert abs(reading.at_ns - time.monotonic_ns()) < 5e9
 
 
+async def test_xid_errors_are_heard_from_the_first_reading_on(
+    gpus: Gpus, gauges: GaugeWorker
+) -> None:
+    gpus.add()
+    gpus.add()
+    gpus.add(listen=0)  # as with MIG
+    assert [(gpu.xid, gpu.xids) for gpu in (await gauges.read()).gpus] == [
+        (0, 0),
+        (0, 0),
+        (0, None),
+    ]
+    gpus.set(None, xids="1 79 0 31 1 13")
+    first, second, _ = (await gauges.read()).gpus
+    assert (first.xid, first.xids, second.xid, second.xids) == (31, 1, 13, 2)
+    assert abs(second.xid_at_ns - time.monotonic_ns()) < 60e9
+    assert [gpu.xids for gpu in (await gauges.read()).gpus] == [1, 2, None]  # each once
+
+
+async def test_clocks_heat_and_memory_of_processes(gpus: Gpus, gauges: GaugeWorker) -> None:
+    gpus.add(pids="77 78")
+    (gpu,) = (await gauges.read(processes=True)).gpus
+    assert (gpu.max_sm_mhz, gpu.temperature, gpu.pid_bytes) == (1980, 61, (1 << 30, 1 << 30))
+
+
 async def test_processes_are_asked_for_only_when_wanted(gpus: Gpus, gauges: GaugeWorker) -> None:
     gpus.add(pids=HANG)
     assert (await gauges.read()).gpus[0].pids is None
