@@ -34,21 +34,25 @@ from frtop_tui.screens.messages import (
     ChooseJob,
     ExportJob,
     InspectRank,
+    OpenQueues,
     OpenRank,
     OpenRanks,
     OpenRas,
     OpenTensors,
+    OpenTimeline,
     SaveTensors,
     TakeNativeStacks,
     TakeStacks,
 )
 from frtop_tui.screens.overview import Overview
 from frtop_tui.screens.painting import CompactApp
+from frtop_tui.screens.queues import QueuesScreen
 from frtop_tui.screens.rank import RankScreen
 from frtop_tui.screens.ranks import RanksScreen
 from frtop_tui.screens.ras import RasScreen
 from frtop_tui.screens.stacks import StacksScreen
 from frtop_tui.screens.tensors import TensorsScreen
+from frtop_tui.screens.timeline import TimelineScreen
 from frtop_tui.sources.base import Source
 from frtop_tui.statistics.wanted import StatisticsWanted
 from frtop_tui.terminal import TerminalGone, is_there, watched
@@ -78,6 +82,8 @@ class FrtopApp(OrderedKeys, CompactApp, inherit_bindings=False):
         "screens/jobs.tcss",
         "screens/export.tcss",
         "screens/help.tcss",
+        "screens/timeline.tcss",
+        "screens/queues.tcss",
         "app.tcss",
     ]
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -116,6 +122,7 @@ class FrtopApp(OrderedKeys, CompactApp, inherit_bindings=False):
         """The frame on the screen while paused."""
         self._watched: tuple[int, ...] = ()
         self._shown_hosts: tuple[str, ...] = ()
+        self._followed: tuple[tuple[int, ...], int | None] = ((), None)
         self._captured: set[JobKey] = set()
         """Jobs that were captured automatically."""
         self._writings: tuple[Writing, ...] = ()
@@ -155,6 +162,9 @@ class FrtopApp(OrderedKeys, CompactApp, inherit_bindings=False):
         if screen.shown_hosts != self._shown_hosts:
             self._shown_hosts = screen.shown_hosts
             self.source.show_hosts(self._shown_hosts)
+        if screen.followed != self._followed:
+            self._followed = screen.followed
+            self.source.follow_lanes(*self._followed)
 
     def _draw(self, newest: Frame) -> None:
         """Draws the newest frame, or the paused one, on the visible screen."""
@@ -165,7 +175,7 @@ class FrtopApp(OrderedKeys, CompactApp, inherit_bindings=False):
         if self.paused_frame is not None:
             delay = duration(max(0, newest.now_ns - self.paused_frame.now_ns) / 1e9)
             badge = f"PAUSED, {delay} behind: Z resumes"
-        screen.show(self.paused_frame or newest, badge)
+        screen.show(self.paused_frame or newest, badge, self.source.histories())
 
     def _announce_files(self, frame: Frame) -> None:
         """Notifies of files that are finished, unless a visible pane shows them."""
@@ -225,6 +235,12 @@ class FrtopApp(OrderedKeys, CompactApp, inherit_bindings=False):
 
     async def on_open_ranks(self, event: OpenRanks) -> None:
         await self.open(RanksScreen(self.marked, event.filter_text, editing=event.editing))
+
+    async def on_open_timeline(self, event: OpenTimeline) -> None:
+        await self.open(TimelineScreen(self.marked, event.rank, event.group))
+
+    async def on_open_queues(self, event: OpenQueues) -> None:
+        await self.open(QueuesScreen(self.marked, event.rank))
 
     async def on_open_stacks(self) -> None:
         await self.open(StacksScreen(self.marked))

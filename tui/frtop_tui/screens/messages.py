@@ -8,6 +8,7 @@ from pathlib import Path
 from textual.message import Message
 
 from frtop_probe import wire
+from frtop_tui.job.groups import Identifier
 
 
 class OpenRank(Message):
@@ -25,6 +26,22 @@ class OpenRanks(Message):
         super().__init__()
         self.filter_text = filter_text
         self.editing = editing
+
+
+class OpenTimeline(Message):
+    """Open the timeline: of the marked ranks, of a group, or of all; the cursor is on `rank`."""
+
+    def __init__(self, rank: int | None = None, group: Identifier | None = None) -> None:
+        super().__init__()
+        self.rank, self.group = rank, group
+
+
+class OpenQueues(Message):
+    """Open queues side by side: of the marked ranks, or of `rank` beside others."""
+
+    def __init__(self, rank: int | None = None) -> None:
+        super().__init__()
+        self.rank = rank
 
 
 class OpenStacks(Message):

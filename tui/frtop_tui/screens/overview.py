@@ -12,7 +12,15 @@ from textual.containers import Container
 from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.screens.base import FrameScreen
-from frtop_tui.screens.messages import OpenRank, OpenRanks, OpenRas, OpenStacks, OpenTensors
+from frtop_tui.screens.messages import (
+    OpenQueues,
+    OpenRank,
+    OpenRanks,
+    OpenRas,
+    OpenStacks,
+    OpenTensors,
+    OpenTimeline,
+)
 from frtop_tui.screens.tensor_target import tensor_target
 from frtop_tui.widgets.activity import blame_reasons, describe_activity_and_line
 from frtop_tui.widgets.groups import GroupPanel
@@ -72,6 +80,8 @@ class Overview(FrameScreen):
             tooltip="shows the risk of asking NCCL's RAS; asks nothing yet",
             id="ras",
         ),
+        Binding("w", "timeline", "timeline", tooltip="who did what when, on one clock", id="when"),
+        Binding("c", "queues", "compare", tooltip="queues of some ranks side by side", id="queues"),
         Binding("slash", "filter", "filter", tooltip="list matching ranks", id="filter"),
     ]
 
@@ -140,6 +150,12 @@ class Overview(FrameScreen):
     def action_ras(self) -> None:
         if self.chosen is not None:
             self.post_message(OpenRas(self.chosen))
+
+    def action_timeline(self) -> None:
+        self.post_message(OpenTimeline(self.chosen))
+
+    def action_queues(self) -> None:
+        self.post_message(OpenQueues(self.chosen))
 
     def action_tensors(self) -> None:
         """Opens the tensors of the chosen rank, or of one that waits for it."""

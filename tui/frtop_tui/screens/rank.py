@@ -10,11 +10,19 @@ from textual.binding import Binding, BindingType
 from textual.containers import Container
 
 from frtop_tui.diagnosis.model import Frame, JudgedRank
+from frtop_tui.job.groups import Identifier, identifier, members_of
 from frtop_tui.job.naming import duration, group_label, printable
 from frtop_tui.job.native_stacks import cost, has_native
 from frtop_tui.report.rank_words import format_exit
 from frtop_tui.screens.base import OneRankScreen
-from frtop_tui.screens.messages import OpenRas, OpenTensors, TakeNativeStacks, TakeStacks
+from frtop_tui.screens.messages import (
+    OpenQueues,
+    OpenRas,
+    OpenTensors,
+    OpenTimeline,
+    TakeNativeStacks,
+    TakeStacks,
+)
 from frtop_tui.screens.native_key import AGAIN_S, NativeKey
 from frtop_tui.widgets.formats import format_age_coarse
 from frtop_tui.widgets.lines import LineView
@@ -60,6 +68,17 @@ def relevant_group(frame: Frame, rank: JudgedRank) -> str:
     return group_label(group_of.name, group_of.description) if group_of is not None else ""
 
 
+def relevant_key(frame: Frame, rank: JudgedRank) -> Identifier | None:
+    """The same group, else its largest one, so that it is looked up across ranks."""
+    late = [group.key for group in frame.groups if rank.rank in group.late]
+    if late:
+        return identifier(late[0])
+    op = rank.blocked_on
+    here = rank.groups.get(op.group) if op is not None else None
+    groups = [here] if here is not None else list(rank.groups.values())
+    return max(map(identifier, groups), key=lambda one: len(members_of(one[1])), default=None)
+
+
 class Banner(LineView, can_focus=False):
     """What matters most about the rank; hidden when there is nothing."""
 
@@ -99,6 +118,8 @@ class RankScreen(OneRankScreen):
             tooltip="shows the risk of asking NCCL's RAS; asks nothing yet",
             id="ras",
         ),
+        Binding("w", "timeline", "timeline", tooltip="who did what when, on one clock", id="when"),
+        Binding("c", "queues", "compare", tooltip="queues of some ranks side by side", id="queues"),
         Binding("n", "neighbour(1)", "next rank", id="rank.next"),
         Binding("p", "neighbour(-1)", "previous", tooltip="previous rank", id="rank.previous"),
         Binding("F", "follow", "follow", tooltip="scroll the queue to the newest op", id="follow"),
@@ -183,6 +204,14 @@ class RankScreen(OneRankScreen):
             text = f"{cost(rank)} Press N again to do it."
             self.app.notify(printable(text), timeout=AGAIN_S, markup=False)
         self.draw_all()
+
+    def action_timeline(self) -> None:
+        frame, rank = self.frame, self.known
+        group = relevant_key(frame, rank) if frame is not None and rank is not None else None
+        self.post_message(OpenTimeline(self.rank, group))
+
+    def action_queues(self) -> None:
+        self.post_message(OpenQueues(self.rank))
 
     def action_tensors(self) -> None:
         if self.check_available("tensors"):

@@ -19,6 +19,7 @@ from frtop_tui.job.model import Problem, Writing
 from frtop_tui.job.naming import JobKey
 from frtop_tui.statistics.of_frame import again
 from frtop_tui.statistics.wanted import StatisticsWanted, joint_wanted
+from frtop_tui.lanes.histories import Histories, histories_in
 
 
 class RecordedSource:
@@ -28,6 +29,7 @@ class RecordedSource:
         self._frame = frame
         self._statistics = frame.statistics
         self._wanted: dict[str, StatisticsWanted] = {}
+        self._histories = histories_in(frame)
 
     def frame(self) -> Frame:
         return self._frame
@@ -37,6 +39,12 @@ class RecordedSource:
 
     def show_hosts(self, hosts: Iterable[str]) -> None:
         """Does nothing: the frame has the gauges that were recorded."""
+
+    def follow_lanes(self, ranks: Iterable[int], since_ns: int | None) -> None:
+        """Does nothing: the frame has all recorded ops."""
+
+    def histories(self) -> Histories:
+        return self._histories
 
     def dump(self, ranks: Iterable[int]) -> None:
         """Does nothing: the frame has all recorded stacks."""
