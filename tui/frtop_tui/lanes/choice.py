@@ -41,15 +41,15 @@ def blamed(frame: Frame) -> tuple[int, ...]:
     return tuple(dict.fromkeys(rank for rank in found if rank in frame.ranks))
 
 
-def to_compare(frame: Frame, marked: Collection[int], rank: int | None, most: int) -> list[int]:
-    """The ranks whose queues stand side by side.
+def to_compare(frame: Frame, marked: Collection[int], rank: int | None) -> list[int]:
+    """The ranks whose queues stand side by side, the most telling ones first.
 
-    Those that are marked, else a culprit (or `rank`) beside those that wait for it, else beside
-    members of its first group.
+    Those that are marked; else `rank` (or a culprit), the other sides of its verdict and those that
+    wait for it; then members of its groups.
     """
     here = sorted(one for one in marked if one in frame.ranks)
     if len(here) > 1:
-        return here[:most]
+        return here
     first = [one for one in (*here, rank) if one is not None and one in frame.ranks]
     first = first or list(blamed(frame)[:1]) or sorted(frame.ranks)[:1]
     about = [one for one in frame.verdicts if {*first} & {*one.culprits, *chain(*one.parties)}]
@@ -62,8 +62,7 @@ def to_compare(frame: Frame, marked: Collection[int], rank: int | None, most: in
         for one in members_of(group.ranks)
     ]
     found = dict.fromkeys((*first, *sides, *waiting, *beside))
-    fitting = [one for one in found if one in frame.ranks]
-    return fitting[: min(most, max(2, len(here) or len(sides) + 1, 3))]
+    return [one for one in found if one in frame.ranks]
 
 
 def _ahead(first: Collection[int], ranks: Collection[int]) -> list[int]:

@@ -21,6 +21,7 @@ from frtop_tui.widgets.spans import Line, plain
 
 MOST: Final = 8
 """Ranks side by side."""
+USUAL: Final = 4
 NEWEST: Final = 1024
 """Ops of each rank that are aligned while a job runs; of a recorded one all are."""
 RECORDED: Final = 8192
@@ -35,6 +36,12 @@ class QueuesScreen(FrameScreen):
         Binding("escape", "app.back", "back", tooltip="previous screen", id="back"),
         Binding("n", "difference(1)", "next difference", id="difference.next"),
         Binding("p", "difference(-1)", "previous one", show=False, id="difference.previous"),
+        Binding(
+            "plus,equals_sign", "more(1)", "more ranks", tooltip="one rank more", id="lanes.more"
+        ),
+        Binding(
+            "minus", "more(-1)", "fewer ranks", show=False, tooltip="one rank less", id="lanes.less"
+        ),
         Binding("w", "timeline", "timeline", tooltip="the same ranks on one clock", id="when"),
     ]
 
@@ -43,6 +50,7 @@ class QueuesScreen(FrameScreen):
         self.only = frozenset(marked)
         self.rank = rank
         self.ranks: list[int] = []
+        self._candidates: list[int] = []
         self._aligned: tuple[OpColumns | None, ...] = ()
         self._first: Differing | None = None
         self._went = False
@@ -59,7 +67,9 @@ class QueuesScreen(FrameScreen):
 
     def draw(self, frame: Frame) -> None:
         if not self.ranks:
-            self.ranks = to_compare(frame, self.only, self.rank, MOST)
+            self._candidates = to_compare(frame, self.only, self.rank)
+            marked = len(self.only.intersection(self._candidates))
+            self.ranks = self._candidates[: max(2, min(MOST, marked)) if marked > 1 else USUAL]
         table = self.query_one(QueueTable)
         found = [self.histories.ops.get(rank) for rank in self.ranks]
         why = self.histories.why_none
@@ -115,6 +125,16 @@ class QueuesScreen(FrameScreen):
         chosen = self.query_one(QueueTable).chosen
         if chosen < len(self.ranks):
             self.post_message(OpenRank(self.ranks[chosen]))
+
+    def action_more(self, by: int) -> None:
+        """Compares one rank more, or one less."""
+        wanted = len(self.ranks) + by
+        if 1 < wanted <= min(MOST, len(self._candidates)):
+            self.ranks = self._candidates[:wanted]
+            self.draw_all()
+        else:
+            text = f"Queues of 2 to {MOST} ranks stand side by side; mark others with space."
+            self.app.notify(text, timeout=4)
 
     def action_difference(self, by: int) -> None:
         table = self.query_one(QueueTable)

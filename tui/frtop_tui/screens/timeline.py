@@ -22,6 +22,7 @@ from frtop_tui.widgets.lane_lines import cursor_op, step_columns
 from frtop_tui.widgets.lane_pane import LanePane, Ruler, WordsPane
 from frtop_tui.widgets.lane_rows import LaneRows
 from frtop_tui.widgets.op_lines import error_text, mark_line, op_lines, span_text
+from frtop_tui.widgets.queue_cells import op_name
 from frtop_tui.widgets.spans import Line, join, plain
 
 MOST_FOLLOWED: Final = 64
@@ -196,7 +197,14 @@ class TimelineScreen(FrameScreen):
         at = window.time(self.column) - lane.clock_ns
         if at < lane.ops.known_from:
             return "not recorded any more: its ring holds newer ops only"
-        return "no op is pending" if at < lane.ops.known_until else "not known yet"
+        if at >= lane.ops.known_until:
+            return "not known yet"
+        before = lane.last_by(window.time(self.column))
+        if before < 0:
+            return "no op is pending"
+        ended = lane.ops.end[before] if lane.ops.end_known(before) else lane.ops.issued[before]
+        since = span_text(max(0, at - ended))
+        return f"no op is pending; {op_name(lane, lane.ops.op(before))} was {since} before"
 
     def _subject(self, frame: Frame) -> str:
         if not len(self.rows):

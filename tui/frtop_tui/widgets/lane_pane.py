@@ -34,7 +34,9 @@ class LanePane(LineView):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "choose", "open", tooltip="show the lane's rank", id="lane.open"),
-        Binding("left,h", "sideways(-1)", "earlier", tooltip="one column earlier", id="left"),
+        Binding(
+            "left,h", "sideways(-1)", "earlier", show=False, tooltip="one column earlier", id="left"
+        ),
         Binding(
             "right,l", "sideways(1)", "later", show=False, tooltip="one column later", id="right"
         ),
