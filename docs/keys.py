@@ -13,15 +13,19 @@ from frtop_tui.screens.base import FrameScreen
 from frtop_tui.screens.hosts import HostsScreen
 from frtop_tui.screens.jobs import JobsScreen
 from frtop_tui.screens.overview import Overview
+from frtop_tui.screens.queues import QueuesScreen
 from frtop_tui.screens.rank import RankScreen
 from frtop_tui.screens.ranks import RanksScreen
 from frtop_tui.screens.ras import RasScreen
 from frtop_tui.screens.stacks import StacksScreen
 from frtop_tui.screens.tensors import TensorsScreen
+from frtop_tui.screens.timeline import TimelineScreen
 from frtop_tui.widgets.host_table import HostTable
 from frtop_tui.widgets.jobs import JobTable
+from frtop_tui.widgets.lane_pane import LanePane
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.question import Question
+from frtop_tui.widgets.queue_table import QueueTable
 from frtop_tui.widgets.rank_grid import RankGrid
 from frtop_tui.widgets.rank_table import RankTable
 from frtop_tui.widgets.stack_tree import StackTree
@@ -34,6 +38,8 @@ OWNERS: Final[tuple[tuple[str, tuple[type[DOMNode], ...]], ...]] = (
     ("overview", (Overview, RankGrid)),
     ("ranks", (RanksScreen, RankTable)),
     ("one rank", (RankScreen,)),
+    ("timeline", (TimelineScreen, LanePane)),
+    ("queues", (QueuesScreen, QueueTable)),
     ("tensors", (TensorsScreen, Question)),
     ("RAS", (RasScreen,)),
     ("hosts", (HostsScreen, HostTable)),
@@ -47,6 +53,8 @@ SPELLED: Final = {
     "greater_than_sign": ">",
     "escape": "esc",
     "plus": "+",
+    "equals_sign": "=",
+    "minus": "-",
 }
 
 

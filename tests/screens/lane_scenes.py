@@ -114,4 +114,30 @@ def differs() -> Frame:
     return trains(*waits, lane_view(3, tuple(ops)), lane_view(6, ops_of_rank(6)[:-1]))
 
 
-SCENES = {"trains": trains, "differs": differs}
+def marks_of_rank(rank: int) -> tuple[wire.Mark, ...]:
+    """Steps of data, forward, backward and optimizer, as far as a recorder is asked for them."""
+    marks = []
+    late = 60 * MS if rank == STRAGGLER else rank % 3 * MS
+    for step in range(STEPS):
+        begin = BEGIN + step * STEP_NS - clock(rank)
+        times = (0, 22, 112 + late // MS, 222, 236)
+        kinds = ("fetch", "forward", "backward", "optimizer")
+        for kind, first, last in zip(kinds, times, times[1:], strict=False):
+            if kind != "backward":
+                marks.append(wire.Mark(kind, begin + first * MS, begin + last * MS))
+        marks.append(wire.Mark("step", begin, begin + STEP_NS - MS, 2199 + step))
+    return tuple(marks)
+
+
+def phases() -> Frame:
+    """The same with steps, fetches and phases, as a recorder tells of them."""
+    views = []
+    for rank in range(RANKS):
+        view = lane_view(rank)
+        assert view.snapshot is not None
+        snapshot = replace(view.snapshot, marks=marks_of_rank(rank))
+        views.append(replace(view, snapshot=snapshot))
+    return trains(*views)
+
+
+SCENES = {"trains": trains, "differs": differs, "phases": phases}

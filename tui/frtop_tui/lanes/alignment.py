@@ -192,9 +192,10 @@ def _why_missing(lane: Lane, key: RowKey) -> int:
     if group is None or lane.rank not in members_of(group[1]):
         return NO_MEMBER
     own = lane.group_ids.get(group)
-    if own is None:
+    front = lane.front(own) if own is not None else None
+    if own is None or front is None:
         return OLDER
-    if number > lane.front(own):
+    if number > front:
         return NOT_THERE
     oldest, newest = lane.ops.bounds.get(own, (0, 0))
     between = oldest < number < newest

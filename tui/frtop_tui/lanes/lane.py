@@ -9,13 +9,15 @@ from functools import cached_property
 from operator import attrgetter
 from typing import Final
 
+from msgspec import structs
+
 from frtop_probe import wire
 from frtop_tui.job.groups import Identifier, identifier
 from frtop_tui.job.model import BaseFrame, Rank
 from frtop_tui.job.outside import without_recorder
 from frtop_tui.lanes.intervals import Intervals
 from frtop_tui.lanes.letters import PHASES
-from frtop_tui.lanes.op_columns import OpColumns
+from frtop_tui.lanes.op_columns import PENDING_NS, OpColumns
 
 NO_OPS: Final = OpColumns()
 
@@ -26,7 +28,7 @@ class Spans(Intervals):
     def __init__(self, marks: Sequence[wire.Mark]) -> None:
         self.marks = sorted(marks, key=attrgetter("begin_ns"))
         begin = [mark.begin_ns for mark in self.marks]
-        super().__init__(begin, [max(mark.begin_ns, mark.end_ns) for mark in self.marks])
+        super().__init__(begin, [_span_end(mark) for mark in self.marks])
 
 
 @dataclass(frozen=True)
@@ -58,17 +60,26 @@ class Lane:
 
     @cached_property
     def steps(self) -> Sequence[wire.Mark]:
-        """Ends of steps, oldest first."""
+        """Steps, oldest first; one whose begin is not known has none."""
         marks = [mark for mark in self.ops.marks if mark.kind == "step"]
-        return sorted(marks, key=attrgetter("end_ns"))
+        marks.sort(key=attrgetter("end_ns"))
+        for index in range(len(marks) - 1, 0, -1):
+            before = marks[index - 1]
+            if marks[index].begin_ns == marks[index].end_ns and (
+                marks[index].number == before.number + 1
+            ):
+                marks[index] = structs.replace(marks[index], begin_ns=before.end_ns)
+        return marks
 
     @cached_property
     def notes(self) -> Sequence[wire.Mark]:
         marks = [mark for mark in self.ops.marks if mark.kind == "note"]
         return sorted(marks, key=attrgetter("begin_ns"))
 
-    def front(self, group: int) -> int:
-        """The last number that the rank is known to have issued in a group, by its own id."""
+    def front(self, group: int) -> int | None:
+        """The last number that the rank issued in a group, by its own id; None: not known."""
+        if group not in self.fronts and group not in self.ops.bounds:
+            return None
         return max(self.fronts.get(group, 0), self.ops.bounds.get(group, (0, 0))[1])
 
     @property
@@ -122,6 +133,11 @@ def _why_none(view: Rank, ops: OpColumns | None) -> str:
     if view.state == "starting":
         return "no op yet"
     return "not recorded" if ops is None else "no ops"
+
+
+def _span_end(mark: wire.Mark) -> int:
+    """When a span is over; one that lasts has no end yet."""
+    return max(mark.begin_ns, mark.end_ns) if mark.end_ns else PENDING_NS
 
 
 def clock_error_ns(lanes: Sequence[Lane]) -> int | None:

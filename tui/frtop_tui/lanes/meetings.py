@@ -104,4 +104,5 @@ class Meetings:
 def _not_yet(lane: Lane, key: tuple[Identifier, int]) -> bool:
     """Whether a rank is known not to have come so far in a group."""
     own = lane.group_ids.get(key[0])
-    return own is not None and lane.front(own) < key[1]
+    front = lane.front(own) if own is not None else None
+    return front is not None and front < key[1]

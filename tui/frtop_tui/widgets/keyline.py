@@ -18,6 +18,8 @@ KEY_NAMES = {
     "right_square_bracket": "]",
     "escape": "esc",
     "plus": "+",
+    "equals_sign": "=",
+    "minus": "-",
 }
 
 

@@ -8,6 +8,7 @@ from typing import Final
 from frtop_probe import wire
 from frtop_tui.job.naming import duration, folded, group_label
 from frtop_tui.job.op_size import tensor_bytes
+from frtop_tui.lanes.cells import NOTHING, cells_of
 from frtop_tui.lanes.lane import Lane
 from frtop_tui.lanes.letters import PHASES
 from frtop_tui.lanes.meetings import Meeting
@@ -64,18 +65,20 @@ def clock_time(unix_ns: int) -> str:
 def mark_line(lane: Lane, at_ns: int, column_ns: int, wall_ns: int) -> Line:
     """Phases, the step and notes at the cursor; empty without any."""
     begin = at_ns - lane.clock_ns
-    end = begin + column_ns
     parts: list[Line] = []
-    for mark in lane.spans.marks:
-        if mark.begin_ns < end and max(mark.end_ns, mark.begin_ns + 1) > begin:
+    spans, until = lane.spans, lane.ops.known_until
+    for position in cells_of(spans, begin, column_ns, 1, until).positions:
+        if position != NOTHING:
+            mark = spans.marks[position]
             name = "data" if mark.kind == "fetch" else mark.kind
-            parts.append(plain(f"{name} {format_duration(mark.end_ns - mark.begin_ns)}"))
+            took = (mark.end_ns or until) - mark.begin_ns
+            parts.append(plain(f"{name} {'' if mark.end_ns else 'for '}{format_duration(took)}"))
     step = next((mark for mark in lane.steps if mark.end_ns >= begin), None)
     if step is not None:
         took = format_duration(step.end_ns - step.begin_ns) if step.begin_ns < step.end_ns else ""
         ends = clock_time(step.end_ns + lane.clock_ns + wall_ns)
         parts.append(plain(" ".join(filter(None, (f"step {step.number}", took, f"ends {ends}")))))
-    here = [mark.text for mark in lane.notes if begin <= mark.begin_ns < end]
+    here = [mark.text for mark in lane.notes if begin <= mark.begin_ns < begin + column_ns]
     parts += [plain(f"note {text}", "key") for text in here]
     return join(parts[: len(PHASES) + 4])
 
