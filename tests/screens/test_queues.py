@@ -45,7 +45,9 @@ async def test_a_rank_stands_beside_others_and_more_can_be_added() -> None:
 async def test_the_culprit_stands_first_beside_those_that_wait_for_it() -> None:
     async with driven(scenes.hung(), size=(120, 30)) as app:
         await app.press("enter", "c")
-        await app.sees("rank 37", "not issued", "rank 37 has not issued it")
+        await app.sees("rank 37", "not issued")
+        await app.press("G")
+        await app.sees("#8812 dp:0 all_reduce", "ranks 0-2 issued it; rank 37 has not issued it")
         assert app.source.followed[-1][0] == (37, 0, 1, 2)
 
 

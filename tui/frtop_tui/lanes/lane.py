@@ -119,7 +119,7 @@ def lane_of(frame: BaseFrame, rank: int, ops: OpColumns | None, why_none: str = 
         view.clock_ns,
         host.clock_error_ns if host is not None else None,
         view.groups,
-        {key: one.number for key, one in view.group_progress.items()},
+        _fronts(view),
         why,
         dumped or not view.identity.prepared,
     )
@@ -133,6 +133,12 @@ def _why_none(view: Rank, ops: OpColumns | None) -> str:
     if view.state == "starting":
         return "no op yet"
     return "not recorded" if ops is None else "no ops"
+
+
+def _fronts(view: Rank) -> dict[int, int]:
+    """By group, the last number that was issued. A recorder tells of groups that have ops."""
+    fronts = dict.fromkeys(view.groups, 0) if view.identity.prepared and view.status else {}
+    return fronts | {key: one.number for key, one in view.group_progress.items()}
 
 
 def _span_end(mark: wire.Mark) -> int:
