@@ -8,6 +8,7 @@ import statistics
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from msgspec import structs
@@ -64,9 +65,10 @@ async def _screen(frame: Frame, ops: Mapping[int, OpColumns]) -> None:
         screen = app.screen
         assert isinstance(screen, TimelineScreen)
         print(f"  `w` to painted             {opened.text}   (budget 500 ms of wall time)")
-        taken = []
-        for action in ACTIONS:
-            taken.append((await _painted(app, lambda: app.run_action(action, screen)), action))
+        taken = [
+            (await _painted(app, partial(app.run_action, action, screen)), action)
+            for action in ACTIONS
+        ]
         worst, action = max(taken, key=lambda one: one[0].cpu_ms)
         middle = statistics.median(one.cpu_ms for one, _ in taken)
         print(f"  a key to painted           {worst.text} at worst ({action}), median"
@@ -89,7 +91,7 @@ async def _painted(app: FrtopApp, act: Callable[[], Awaitable[object]]) -> _Take
     await act()
     for _ in range(TURNS):
         await asyncio.sleep(0)
-    app.screen._compositor.render_strips()
+    app.screen._compositor.render_strips()  # noqa: SLF001 - what a terminal is sent is made of it
     return _Taken((time.process_time() - cpu) * 1e3, (time.perf_counter() - wall) * 1e3)
 
 
@@ -152,5 +154,11 @@ def _frame() -> Frame:
         for rank in range(RANKS)
     }
     return Frame(
-        NOW, 1_790_000_000 * 10**9, "healthy", NOW, job, ranks=ranks, coverage=Coverage(RANKS, RANKS)
+        NOW,
+        1_790_000_000 * 10**9,
+        "healthy",
+        NOW,
+        job,
+        ranks=ranks,
+        coverage=Coverage(RANKS, RANKS),
     )

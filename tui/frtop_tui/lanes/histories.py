@@ -57,6 +57,7 @@ def _of_view(view: Rank, now_ns: int) -> OpColumns:
     over = view.exit_info is not None and view.exit_info.at_ns
     return columns_of_ops(
         ops.values(),
+        snapshot.marks if snapshot is not None else (),
         lost=snapshot.ops_lost if snapshot is not None else 0,
         note=snapshot.ops_note if snapshot is not None else "",
         known_until=over or now_ns - view.clock_ns,

@@ -8,8 +8,8 @@ from typing import Protocol
 
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.naming import JobKey
-from frtop_tui.statistics.wanted import StatisticsWanted
 from frtop_tui.lanes.histories import Histories, histories_in
+from frtop_tui.statistics.wanted import StatisticsWanted
 
 
 class Source(Protocol):

@@ -17,9 +17,9 @@ from frtop_tui.export.formats.writing import write_export
 from frtop_tui.export.output_path import write_unused
 from frtop_tui.job.model import Problem, Writing
 from frtop_tui.job.naming import JobKey
+from frtop_tui.lanes.histories import Histories, histories_in
 from frtop_tui.statistics.of_frame import again
 from frtop_tui.statistics.wanted import StatisticsWanted, joint_wanted
-from frtop_tui.lanes.histories import Histories, histories_in
 
 
 class RecordedSource:

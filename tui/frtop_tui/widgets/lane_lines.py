@@ -150,7 +150,9 @@ def _draw_phases(
 ) -> None:
     """Phases stand over gaps, and over ops during which the program goes on."""
     spans = lane.spans
-    shown = cells_of(spans, window.begin_ns - lane.clock_ns, window.step_ns, window.columns, lane.ops.known_until)
+    shown = cells_of(
+        spans, window.begin_ns - lane.clock_ns, window.step_ns, window.columns, lane.ops.known_until
+    )
     flags = lane.ops.flags
     for column, span in enumerate(shown.positions):
         position = cells.positions[column]

@@ -6,13 +6,15 @@ from datetime import datetime
 from typing import Final
 
 from frtop_probe import wire
+from frtop_probe.statistics.op_bytes import op_bytes
 from frtop_tui.job.naming import duration, folded, group_label
-from frtop_tui.job.op_size import tensor_bytes
 from frtop_tui.lanes.cells import NOTHING, cells_of
 from frtop_tui.lanes.lane import Lane
 from frtop_tui.lanes.letters import PHASES
 from frtop_tui.lanes.meetings import Meeting
 from frtop_tui.report.rank_words import op_kind, op_number
+from frtop_tui.report.statistics_words import bandwidth_words
+from frtop_tui.statistics.bandwidth import bus_factor
 from frtop_tui.widgets.formats import format_duration, format_site, format_tensors
 from frtop_tui.widgets.spans import Line, join, plain
 
@@ -137,7 +139,7 @@ def _waited(lane: Lane, op: wire.Op, meeting: Meeting | None) -> list[str]:
     if meeting.ended_ns is not None:
         moved = meeting.ended_ns - meeting.last_ns
         parts.append(f"then {_length(moved)} until all were done")
-        parts.append(_bandwidth(op, moved, error))
+        parts.append(_bandwidth(op, moved, meeting))
     return [part for part in parts if part]
 
 
@@ -145,11 +147,17 @@ def _length(nanoseconds: int) -> str:
     return "no time" if nanoseconds < _FEWEST_NS else format_duration(nanoseconds)
 
 
-def _bandwidth(op: wire.Op, moved_ns: int, error_ns: int | None) -> str:
-    """Bytes of the op over the time of the transfer; "" where the clocks say nothing of it."""
-    signature = op.signature
-    if signature is None or error_ns is None or moved_ns < max(_FEWEST_NS, 2 * error_ns):
+def _bandwidth(op: wire.Op, moved_ns: int, meeting: Meeting) -> str:
+    """Bytes of the op over the time of the transfer; "" where the clocks say nothing of it.
+
+    Both as nccl-tests defines them: of the algorithm, and of each rank's link.
+    """
+    signature, error, members = op.signature, meeting.error_ns, len(meeting.members)
+    if signature is None or error is None or moved_ns < max(_FEWEST_NS, 2 * error):
         return ""
-    sides = [tensor_bytes(side) for side in (signature.inputs, signature.outputs)]
-    size = max((one for one in sides if one), default=0)
-    return f"{size / moved_ns:.3g} GB/s" if size else ""
+    size = op_bytes(signature, members)
+    if not size:
+        return ""
+    speed, factor = size / moved_ns * 1e9, bus_factor(signature.kind, members)
+    bus = f", bus {bandwidth_words(speed * factor)}" if factor is not None else ""
+    return f"{bandwidth_words(speed)}{bus}"
