@@ -14,19 +14,23 @@ from frtop_tui.screens.group import GroupScreen
 from frtop_tui.screens.hosts import HostsScreen
 from frtop_tui.screens.jobs import JobsScreen
 from frtop_tui.screens.overview import Overview
+from frtop_tui.screens.queues import QueuesScreen
 from frtop_tui.screens.rank import RankScreen
 from frtop_tui.screens.ranks import RanksScreen
 from frtop_tui.screens.ras import RasScreen
 from frtop_tui.screens.settings import SettingsScreen
 from frtop_tui.screens.stacks import StacksScreen
 from frtop_tui.screens.tensors import TensorsScreen
+from frtop_tui.screens.timeline import TimelineScreen
 from frtop_tui.screens.waits import WaitsScreen
 from frtop_tui.widgets.group_pane import MemberTable
 from frtop_tui.widgets.groups import GroupPanel
 from frtop_tui.widgets.host_table import HostTable
 from frtop_tui.widgets.jobs import JobTable
+from frtop_tui.widgets.lane_pane import LanePane
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.question import Question
+from frtop_tui.widgets.queue_table import QueueTable
 from frtop_tui.widgets.rank_grid import RankGrid
 from frtop_tui.widgets.rank_table import RankTable
 from frtop_tui.widgets.settings_pane import SettingsPane
@@ -44,6 +48,8 @@ OWNERS: Final[tuple[tuple[str, tuple[type[DOMNode], ...]], ...]] = (
     ("group", (GroupScreen, MemberTable)),
     ("waits", (WaitsScreen, WaitTreePane)),
     ("settings", (SettingsScreen, SettingsPane)),
+    ("timeline", (TimelineScreen, LanePane)),
+    ("queues", (QueuesScreen, QueueTable)),
     ("tensors", (TensorsScreen, Question)),
     ("RAS", (RasScreen,)),
     ("hosts", (HostsScreen, HostTable)),
@@ -57,6 +63,7 @@ SPELLED: Final = {
     "greater_than_sign": ">",
     "escape": "esc",
     "plus": "+",
+    "equals_sign": "=",
     "minus": "-",
 }
 

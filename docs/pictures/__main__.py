@@ -18,9 +18,10 @@ from frtop_tui.app import FrtopApp, run_app  # noqa: E402
 from frtop_tui.sources.base import ScriptedSource  # noqa: E402
 from frtop_tui.terminal import end  # noqa: E402
 from screens.answer_scenes import SCENES as PREPARED  # noqa: E402
+from screens.lane_scenes import SCENES as LANES  # noqa: E402
 from screens.unprepared_scenes import SCENES as UNPREPARED  # noqa: E402
 
-SCENES = {**PREPARED, **UNPREPARED}
+SCENES = {**PREPARED, **UNPREPARED, **LANES}
 
 PICTURES = {
     "overview": ("hung", (100, 28), ()),
@@ -41,6 +42,13 @@ PICTURES = {
     "dead-rank": ("dead", (120, 32), ("enter",)),
     "unprepared": ("unprepared", (100, 24), ()),
     "two-roots": ("two_roots", (100, 36), ()),
+    "timeline": ("phases", (120, 24), ("w", "p")),
+    "timeline-80x24": ("phases", (80, 24), ("w", "p")),
+    "timeline-200x60": ("phases", (200, 60), ("w", "p")),
+    "timeline-hung": ("hung", (120, 24), ("w",)),
+    "timeline-op": ("trains", (120, 24), ("w", "p", "o")),
+    "queues": ("differs", (120, 24), ("2", *("space",) * 8, "c")),
+    "queues-80x24": ("differs", (80, 24), ("2", *("space",) * 8, "c")),
     "no-agent": ("no_agent", (80, 24), ()),
 }
 """By name of the picture: scene, terminal size, keys to press."""

@@ -36,22 +36,26 @@ from frtop_tui.screens.messages import (
     ExportJob,
     InspectRank,
     OpenGroup,
+    OpenQueues,
     OpenRank,
     OpenRanks,
     OpenRas,
     OpenTensors,
+    OpenTimeline,
     SaveTensors,
     TakeNativeStacks,
     TakeStacks,
 )
 from frtop_tui.screens.overview import Overview
 from frtop_tui.screens.painting import CompactApp
+from frtop_tui.screens.queues import QueuesScreen
 from frtop_tui.screens.rank import RankScreen
 from frtop_tui.screens.ranks import RanksScreen
 from frtop_tui.screens.ras import RasScreen
 from frtop_tui.screens.settings import SettingsScreen
 from frtop_tui.screens.stacks import StacksScreen
 from frtop_tui.screens.tensors import TensorsScreen
+from frtop_tui.screens.timeline import TimelineScreen
 from frtop_tui.screens.waits import WaitsScreen
 from frtop_tui.sources.base import Source
 from frtop_tui.statistics.wanted import StatisticsWanted
@@ -85,6 +89,8 @@ class FrtopApp(OrderedKeys, CompactApp, inherit_bindings=False):
         "screens/jobs.tcss",
         "screens/export.tcss",
         "screens/help.tcss",
+        "screens/timeline.tcss",
+        "screens/queues.tcss",
         "app.tcss",
     ]
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -124,6 +130,7 @@ class FrtopApp(OrderedKeys, CompactApp, inherit_bindings=False):
         self._watched: tuple[int, ...] = ()
         self._shown_hosts: tuple[str, ...] = ()
         self._explained = False
+        self._followed: tuple[tuple[int, ...], int | None] = ((), None)
         self._captured: set[JobKey] = set()
         """Jobs that were captured automatically."""
         self._writings: tuple[Writing, ...] = ()
@@ -166,6 +173,9 @@ class FrtopApp(OrderedKeys, CompactApp, inherit_bindings=False):
         if screen.wants_trace != self._explained:
             self._explained = screen.wants_trace
             self.source.explain(on=self._explained)
+        if screen.followed != self._followed:
+            self._followed = screen.followed
+            self.source.follow_lanes(*self._followed)
 
     def _draw(self, newest: Frame) -> None:
         """Draws the newest frame, or the paused one, on the visible screen."""
@@ -176,7 +186,7 @@ class FrtopApp(OrderedKeys, CompactApp, inherit_bindings=False):
         if self.paused_frame is not None:
             delay = duration(max(0, newest.now_ns - self.paused_frame.now_ns) / 1e9)
             badge = f"PAUSED, {delay} behind: Z resumes"
-        screen.show(self.paused_frame or newest, badge)
+        screen.show(self.paused_frame or newest, badge, self.source.histories())
 
     def _announce_files(self, frame: Frame) -> None:
         """Notifies of files that are finished, unless a visible pane shows them."""
@@ -245,6 +255,12 @@ class FrtopApp(OrderedKeys, CompactApp, inherit_bindings=False):
 
     async def on_open_settings(self) -> None:
         await self.open(SettingsScreen(self.marked))
+
+    async def on_open_timeline(self, event: OpenTimeline) -> None:
+        await self.open(TimelineScreen(self.marked, event.rank, event.group))
+
+    async def on_open_queues(self, event: OpenQueues) -> None:
+        await self.open(QueuesScreen(self.marked, event.rank))
 
     async def on_open_stacks(self) -> None:
         await self.open(StacksScreen(self.marked))

@@ -13,6 +13,7 @@ from textual.widgets import Static
 
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.job.naming import printable
+from frtop_tui.lanes.histories import Histories
 from frtop_tui.screens.availability import why_unavailable
 from frtop_tui.widgets.headline import Headline
 from frtop_tui.widgets.keyline import KeyLine
@@ -48,6 +49,8 @@ class FrameScreen(Screen[None]):
         self.marked = marked
         self.frame: Frame | None = None
         self.badge = ""
+        self.histories = Histories()
+        """The ops of the ranks in `followed`, as far as the source has them."""
 
     def compose(self) -> ComposeResult:
         yield Static(id="too-small", markup=False)
@@ -80,6 +83,11 @@ class FrameScreen(Screen[None]):
         return ()
 
     @property
+    def followed(self) -> tuple[tuple[int, ...], int | None]:
+        """Ranks whose histories the source fetches for this screen, and since when."""
+        return (), None
+
+    @property
     def host(self) -> str:
         """The host of the screen's rank; empty for screens about several ranks."""
         return ""
@@ -108,11 +116,12 @@ class FrameScreen(Screen[None]):
         names = [s.crumb for s in self.app.screen_stack if isinstance(s, FrameScreen) and s.crumb]
         return (*plain(" > ".join(names[:-1]) + " > ", "dim"), *plain(names[-1], "strong"))
 
-    def show(self, frame: Frame, badge: str = "") -> None:
+    def show(self, frame: Frame, badge: str = "", histories: Histories | None = None) -> None:
         """Draws a frame; the frame that is already on the screen costs nothing."""
-        if frame is self.frame and badge == self.badge:
+        histories = histories if histories is not None else self.histories
+        if frame is self.frame and badge == self.badge and histories is self.histories:
             return
-        self.frame, self.badge = frame, badge
+        self.frame, self.badge, self.histories = frame, badge, histories
         self.draw_all()
 
     def draw_all(self) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from textual.message import Message
 
 from frtop_probe import wire
+from frtop_tui.job.groups import Identifier
 from frtop_tui.job.naming import GroupKey
 
 
@@ -42,6 +43,22 @@ class OpenWaits(Message):
 
 class OpenSettings(Message):
     """Open the versions and settings of all ranks."""
+
+
+class OpenTimeline(Message):
+    """Open the timeline: of the marked ranks, of a group, or of all; the cursor is on `rank`."""
+
+    def __init__(self, rank: int | None = None, group: Identifier | None = None) -> None:
+        super().__init__()
+        self.rank, self.group = rank, group
+
+
+class OpenQueues(Message):
+    """Open queues side by side: of the marked ranks, or of `rank` beside others."""
+
+    def __init__(self, rank: int | None = None) -> None:
+        super().__init__()
+        self.rank = rank
 
 
 class OpenStacks(Message):

@@ -13,12 +13,14 @@ from frtop_tui.diagnosis.model import Frame
 from frtop_tui.screens.base import FrameScreen
 from frtop_tui.screens.messages import (
     OpenGroup,
+    OpenQueues,
     OpenRank,
     OpenRanks,
     OpenRas,
     OpenSettings,
     OpenStacks,
     OpenTensors,
+    OpenTimeline,
     OpenWaits,
 )
 from frtop_tui.screens.tensor_target import tensor_target
@@ -94,6 +96,8 @@ class Overview(FrameScreen):
             tooltip="versions and settings, and which of them differ",
             id="settings",
         ),
+        Binding("T", "timeline", "timeline", tooltip="who did what when, on one clock", id="when"),
+        Binding("c", "queues", "compare", tooltip="queues of some ranks side by side", id="queues"),
         Binding("slash", "filter", "filter", tooltip="list matching ranks", id="filter"),
     ]
 
@@ -168,6 +172,12 @@ class Overview(FrameScreen):
     def action_ras(self) -> None:
         if self.chosen is not None:
             self.post_message(OpenRas(self.chosen))
+
+    def action_timeline(self) -> None:
+        self.post_message(OpenTimeline(self.chosen))
+
+    def action_queues(self) -> None:
+        self.post_message(OpenQueues(self.chosen))
 
     def action_tensors(self) -> None:
         """Opens the tensors of the chosen rank, or of one that waits for it."""

@@ -10,14 +10,17 @@ from textual.binding import Binding, BindingType
 from textual.containers import Container
 
 from frtop_tui.diagnosis.model import Frame, JudgedRank
+from frtop_tui.job.groups import Identifier, identifier, members_of
 from frtop_tui.job.naming import GroupKey, duration, group_label, printable
 from frtop_tui.job.native_stacks import cost, has_native
 from frtop_tui.report.rank_words import format_exit
 from frtop_tui.screens.base import OneRankScreen
 from frtop_tui.screens.messages import (
     OpenGroup,
+    OpenQueues,
     OpenRas,
     OpenTensors,
+    OpenTimeline,
     OpenWaits,
     TakeNativeStacks,
     TakeStacks,
@@ -81,6 +84,17 @@ def group_of_op(frame: Frame, rank: JudgedRank) -> GroupKey | None:
     return GroupKey(group.name, group.ranks, group.epoch) if group is not None else None
 
 
+def relevant_key(frame: Frame, rank: JudgedRank) -> Identifier | None:
+    """The same group, else its largest one, so that it is looked up across ranks."""
+    late = [group.key for group in frame.groups if rank.rank in group.late]
+    if late:
+        return identifier(late[0])
+    op = rank.blocked_on
+    here = rank.groups.get(op.group) if op is not None else None
+    groups = [here] if here is not None else list(rank.groups.values())
+    return max(map(identifier, groups), key=lambda one: len(members_of(one[1])), default=None)
+
+
 class Banner(LineView, can_focus=False):
     """What matters most about the rank; hidden when there is nothing."""
 
@@ -122,6 +136,8 @@ class RankScreen(OneRankScreen):
         ),
         Binding("o", "group", "group", tooltip="the group of its op", id="group"),
         Binding("w", "waits", "waits", show=False, tooltip="who waits for whom", id="waits"),
+        Binding("T", "timeline", "timeline", tooltip="who did what when, on one clock", id="when"),
+        Binding("c", "queues", "compare", tooltip="queues of some ranks side by side", id="queues"),
         Binding("n", "neighbour(1)", "next rank", id="rank.next"),
         Binding("p", "neighbour(-1)", "previous", tooltip="previous rank", id="rank.previous"),
         Binding("F", "follow", "follow", tooltip="scroll the queue to the newest op", id="follow"),
@@ -206,6 +222,14 @@ class RankScreen(OneRankScreen):
             text = f"{cost(rank)} Press N again to do it."
             self.app.notify(printable(text), timeout=AGAIN_S, markup=False)
         self.draw_all()
+
+    def action_timeline(self) -> None:
+        frame, rank = self.frame, self.known
+        group = relevant_key(frame, rank) if frame is not None and rank is not None else None
+        self.post_message(OpenTimeline(self.rank, group))
+
+    def action_queues(self) -> None:
+        self.post_message(OpenQueues(self.rank))
 
     def action_tensors(self) -> None:
         if self.check_available("tensors"):

@@ -11,7 +11,13 @@ from textual.widgets import Input, Static
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.screens.base import FrameScreen
 from frtop_tui.screens.filter import FilterError, matching
-from frtop_tui.screens.messages import OpenRank, OpenStacks, OpenTensors
+from frtop_tui.screens.messages import (
+    OpenQueues,
+    OpenRank,
+    OpenStacks,
+    OpenTensors,
+    OpenTimeline,
+)
 from frtop_tui.screens.tensor_target import tensor_target
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.rank_table import RankTable
@@ -45,6 +51,8 @@ class RanksScreen(FrameScreen):
             id="sort.next",
         ),
         Binding("I", "reverse", "reverse", tooltip="reverse the order", id="sort.reverse"),
+        Binding("T", "timeline", "timeline", tooltip="who did what when, on one clock", id="when"),
+        Binding("c", "queues", "compare", tooltip="queues of some ranks side by side", id="queues"),
         Binding("b", "stacks", "stacks", tooltip="take and merge stacks", id="stacks.take"),
         Binding(
             "t", "tensors", "tensors", tooltip="statistics of the rank's tensors", id="tensors"
@@ -145,6 +153,18 @@ class RanksScreen(FrameScreen):
 
     def action_stacks(self) -> None:
         self.post_message(OpenStacks())
+
+    @property
+    def chosen(self) -> int | None:
+        """The rank under the cursor."""
+        row = self.query_one(RankTable).chosen
+        return row.rank if row is not None else None
+
+    def action_timeline(self) -> None:
+        self.post_message(OpenTimeline(self.chosen))
+
+    def action_queues(self) -> None:
+        self.post_message(OpenQueues(self.chosen))
 
     def action_tensors(self) -> None:
         row = self.query_one(RankTable).chosen

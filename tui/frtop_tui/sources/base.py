@@ -8,6 +8,7 @@ from typing import Protocol
 
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.naming import JobKey
+from frtop_tui.lanes.histories import Histories, histories_in
 from frtop_tui.statistics.wanted import StatisticsWanted
 
 
@@ -26,6 +27,12 @@ class Source(Protocol):
 
     def show_hosts(self, hosts: Iterable[str]) -> None:
         """Keeps the last ten minutes of these hosts' gauges fresh: `HostView.gauges`."""
+
+    def follow_lanes(self, ranks: Iterable[int], since_ns: int | None) -> None:
+        """Fetches the newest ops of these ranks, of no others, and those since that time."""
+
+    def histories(self) -> Histories:
+        """What came of it; the same object as before when nothing changed."""
 
     def dump(self, ranks: Iterable[int]) -> None:
         """Takes the stacks of these ranks once."""
@@ -84,6 +91,9 @@ class ScriptedSource:
         self._index = 0
         self.watched: list[tuple[int, ...]] = []
         self.shown_hosts: list[tuple[str, ...]] = []
+        self.followed: list[tuple[tuple[int, ...], int | None]] = []
+        self._histories_of: Frame | None = None
+        self._histories = Histories()
         self.dumped: list[tuple[int, ...]] = []
         self.inspected: list[int] = []
         self.taken_native: list[int] = []
@@ -115,6 +125,15 @@ class ScriptedSource:
 
     def show_hosts(self, hosts: Iterable[str]) -> None:
         self.shown_hosts.append(tuple(hosts))
+
+    def follow_lanes(self, ranks: Iterable[int], since_ns: int | None) -> None:
+        self.followed.append((tuple(ranks), since_ns))
+
+    def histories(self) -> Histories:
+        frame = self.frame()
+        if self._histories_of is not frame:
+            self._histories_of, self._histories = frame, histories_in(frame)
+        return self._histories
 
     def dump(self, ranks: Iterable[int]) -> None:
         self.dumped.append(tuple(ranks))

@@ -25,6 +25,7 @@ from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import KeyTrouble
 from frtop_tui.job.model import Problem
 from frtop_tui.job.naming import JobKey, RankPid
+from frtop_tui.lanes.histories import Histories
 from frtop_tui.sources.agent_connections import AgentConnections
 from frtop_tui.sources.connection_events import Connections
 from frtop_tui.sources.endpoints import LOCAL, Endpoint, expand
@@ -93,6 +94,7 @@ class LiveSource:
         self._outlet = OpOutlet()
         self._closing = threading.Event()
         self._frame = Frame(now_ns=time.monotonic_ns(), wall_ns=time.time_ns())
+        self._histories = Histories()
         self._thread = daemon_thread.start(self._run, "frtop source")
 
     @property
@@ -124,6 +126,13 @@ class LiveSource:
     def show_hosts(self, hosts: Iterable[str]) -> None:
         wanted = tuple(hosts)
         self._commands.put(lambda session: session.gauges.show(wanted))
+
+    def follow_lanes(self, ranks: Iterable[int], since_ns: int | None) -> None:
+        wanted = frozenset(ranks)
+        self._commands.put(lambda session: session.lanes.follow(wanted, since_ns))
+
+    def histories(self) -> Histories:
+        return self._histories
 
     def dump(self, ranks: Iterable[int]) -> None:
         wanted = frozenset(ranks)
@@ -256,6 +265,7 @@ class LiveSource:
         for event in connections.wait(50):
             session.handle(event, time.monotonic_ns())
         self._frame = session.frame() or self._frame
+        self._histories = session.lanes.histories
 
 
 def _raise_file_limit(hosts: int) -> None:

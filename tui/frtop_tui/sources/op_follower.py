@@ -126,7 +126,7 @@ class OpFollower:
         return [frame.ranks[rank] for rank in self._wanted if rank in frame.ranks]
 
     def _ask(self, view: JudgedRank, known: _RankOps, now: int) -> None:
-        issued = _issued(view)
+        issued = issued_by(view)
         over = view.exit_info is not None
         if not known.again and issued == known.issued and (over or not known.open):
             known.asked_ns = now  # nothing can be new
@@ -214,7 +214,7 @@ class OpFollower:
             self._outlet.put(FollowedOps(view, ended=tuple(ended)))
 
 
-def _issued(view: JudgedRank) -> int:
+def issued_by(view: JudgedRank) -> int:
     """How many ops a rank has issued, by its counters."""
     if view.status is not None and view.identity.prepared:
         return view.status.ops

@@ -18,6 +18,7 @@ from frtop_tui.export.formats.writing import write_export
 from frtop_tui.export.output_path import write_unused
 from frtop_tui.job.model import Problem, Writing
 from frtop_tui.job.naming import JobKey
+from frtop_tui.lanes.histories import Histories, histories_in
 from frtop_tui.statistics.of_frame import again
 from frtop_tui.statistics.wanted import StatisticsWanted, joint_wanted
 
@@ -29,6 +30,7 @@ class RecordedSource:
         self._frame = frame
         self._statistics = frame.statistics
         self._wanted: dict[str, StatisticsWanted] = {}
+        self._histories = histories_in(frame)
 
     def frame(self) -> Frame:
         return self._frame
@@ -38,6 +40,12 @@ class RecordedSource:
 
     def show_hosts(self, hosts: Iterable[str]) -> None:
         """Does nothing: the frame has the gauges that were recorded."""
+
+    def follow_lanes(self, ranks: Iterable[int], since_ns: int | None) -> None:
+        """Does nothing: the frame has all recorded ops."""
+
+    def histories(self) -> Histories:
+        return self._histories
 
     def dump(self, ranks: Iterable[int]) -> None:
         """Does nothing: the frame has all recorded stacks."""

@@ -30,6 +30,7 @@ from frtop_tui.sources.connection_events import (
 )
 from frtop_tui.sources.endpoints import Resolver
 from frtop_tui.sources.gauge_histories import GaugeHistories
+from frtop_tui.sources.lane_follower import LaneFollower
 from frtop_tui.sources.local_discovery import KnownAgents, LocalDiscovery
 from frtop_tui.sources.op_follower import OpFollower, OpOutlet
 from frtop_tui.sources.pipes.place_search import PlaceSearch
@@ -79,6 +80,7 @@ class Session:
         self.ops = OpFollower(self.requests.tracker, outlet or OpOutlet())
         self.statistics = StatisticsFollower(self.requests.tracker, self._state.set_statistics)
         self.gauges = GaugeHistories(self.requests.tracker)
+        self.lanes = LaneFollower(self.requests.tracker)
         self._resolver = Resolver(names)
         self._resolved_at: dict[str, int] = {}
         self._endpoints: dict[str, AnyEndpoint] = {}  # by host
@@ -284,6 +286,7 @@ class Session:
             self.ops.update(self._frame, now)
             self.statistics.update(self._frame, now)
             self.gauges.update(self._frame, now)
+            self.lanes.update(self._frame, now)
             if not self._commands.wants_frame:
                 return self._with_writings()
         observed = self._state.frame(now, time.time_ns(), self._job)

@@ -18,12 +18,14 @@ KEY_NAMES = {
     "right_square_bracket": "]",
     "escape": "esc",
     "plus": "+",
+    "equals_sign": "=",
     "minus": "-",
 }
 
 
 FIRST = (
     *("open", "back", "take", "tensors", "help", "quit"),
+    *("zoom", "lanes", "live", "difference"),
     *("capture", "filter", "mark", "next", "view"),
 )
 """Parts of binding ids; keys are shown in this order while they fit."""

@@ -1,0 +1,65 @@
+"""Queues side by side, walked by keys."""
+
+from __future__ import annotations
+
+from frtop_tui.screens.queues import QueuesScreen
+from frtop_tui.screens.rank import RankScreen
+from frtop_tui.screens.timeline import TimelineScreen
+
+from . import lane_scenes, scenes
+from .driving import driven
+
+
+async def test_the_first_difference_is_in_view_and_said_in_words() -> None:
+    async with driven(lane_scenes.differs(), size=(120, 30)) as app:
+        for _ in range(8):
+            await app.press(*(["2", "space"] if app.screen.crumb == "job" else ["space"]))
+        await app.press("c")
+        assert isinstance(app.screen, QueuesScreen)
+        await app.sees("queues of 8 ranks, 15 ops: the first difference is marked with !: missing")
+        await app.sees("! #8811 dp:0 all_reduce")
+        await app.sees(
+            "missing: ranks 0-5,7 issued it; rank 6 has not issued it",
+            "dtype: ranks 0-2,4-5,7 bf16[26214400]; rank 3 f32[26214400]",
+        )
+        await app.press(*["l"] * 3)
+        await app.press("enter")
+        assert isinstance(app.screen, RankScreen)
+        assert app.screen.rank == 3
+
+
+async def test_a_rank_stands_beside_others_and_more_can_be_added() -> None:
+    async with driven(lane_scenes.trains(), size=(80, 24)) as app:
+        await app.press("c")
+        await app.sees("queues of 4 ranks", "no difference in what is recorded", "102.0 ms")
+        await app.press("plus")
+        await app.sees("queues of 5 ranks")
+        await app.press(*["minus"] * 4)
+        await app.sees("queues of 2 ranks", "Queues of 2 to 8 ranks")
+        await app.press("n")
+        await app.sees("No further difference")
+        await app.press("w")
+        assert isinstance(app.screen, TimelineScreen)
+
+
+async def test_the_culprit_stands_first_beside_those_that_wait_for_it() -> None:
+    async with driven(scenes.hung(), size=(120, 30)) as app:
+        await app.press("enter", "c")
+        await app.sees("rank 37", "not issued")
+        await app.press("G")
+        await app.sees("#8812 dp:0 all_reduce", "ranks 0-2 issued it; rank 37 has not issued it")
+        assert app.source.followed[-1][0] == (37, 0, 1, 2)
+
+
+async def test_new_ops_are_appended_and_the_cursor_stays_on_its_op() -> None:
+    views = [
+        lane_scenes.lane_view(rank, lane_scenes.ops_of_rank(rank)[:6])
+        for rank in range(lane_scenes.RANKS)
+    ]
+    async with driven(lane_scenes.trains(*views), size=(120, 30)) as app:
+        await app.press("c", "g")
+        await app.sees("6 ops", "#1 tp:0 all_gather · the same on all of them")
+        await app.give(lane_scenes.trains())
+        await app.sees("10 ops", "#1 tp:0 all_gather · the same on all of them")
+        await app.press("G")
+        await app.sees("#8811 dp:0 all_reduce · the same on all of them")

@@ -1,0 +1,169 @@
+"""The timeline, walked by keys."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from msgspec.structs import replace
+
+from frtop_probe import wire
+from frtop_tui.lanes.histories import Histories
+from frtop_tui.lanes.letters import WAITS
+from frtop_tui.screens.rank import RankScreen
+from frtop_tui.screens.timeline import TimelineScreen
+from frtop_tui.widgets.lane_pane import LanePane
+
+from . import lane_scenes, scenes
+from .driving import Driven, driven
+
+
+def lane_of(app: Driven, rank: int) -> str:
+    """What is drawn of one rank, after its name."""
+    name = f" rank  {rank} "
+    return next(line for line in app.text().splitlines() if line.startswith(name))[len(name) :]
+
+
+async def test_from_the_ranks_to_the_straggler_and_back() -> None:
+    async with driven(lane_scenes.trains(), size=(120, 30)) as app:
+        await app.press("2", "w")
+        assert isinstance(app.screen, TimelineScreen)
+        await app.sees("timeline of all ranks", "clocks ±0.4 ms")
+        assert WAITS in lane_of(app, 0)
+        assert WAITS not in lane_of(app, lane_scenes.STRAGGLER)
+        await app.press("p")
+        await app.sees("waited 60.0 ms ±0.4 ms for rank 5", "then 42.0 ms until all were done")
+        await app.press(*["j"] * lane_scenes.STRAGGLER)
+        await app.press("n", "p")
+        await app.sees("came last, 60.0 ms ±0.4 ms after the first", "rank 5 (node1)")
+        await app.press("o")
+        await app.sees("one op, by who came first", "+60.0 ms")
+        app.screen.query_one(LanePane).action_last()
+        await app.drawn()
+        await app.press("enter")
+        assert isinstance(app.screen, RankScreen)
+        assert app.screen.rank == lane_scenes.STRAGGLER
+        await app.press("escape", "escape")
+        await app.sees("timeline of all ranks")
+        await app.press("escape")
+        assert not isinstance(app.screen, TimelineScreen)
+
+
+async def test_zooming_in_shows_what_is_under_the_cursor() -> None:
+    async with driven(lane_scenes.trains(), size=(120, 30)) as app:
+        await app.press("w", "p")
+        before = app.text()
+        await app.press("plus", "plus")
+        await app.sees("a column is 5 ms", "all_reduce #8808")
+        assert lane_of(app, 0).count("A") > before.count("A") / 8
+        await app.press("minus", "minus")
+        await app.sees("a column is 20 ms")
+        await app.press("h")
+        await app.press(*["L"] * 3)
+        await app.sees("not known yet")
+
+
+async def test_groups_of_a_rank_have_lanes_of_their_own() -> None:
+    async with driven(lane_scenes.trains(), size=(120, 30)) as app:
+        await app.press("w", "v")
+        await app.sees("timeline of the groups of rank 0", "\n dp:0", "\n tp:0")
+        await app.press("escape")
+        await app.sees("timeline of all ranks")
+
+
+async def test_marked_ranks_are_the_lanes_and_the_group_of_a_rank() -> None:
+    async with driven(lane_scenes.trains(), size=(120, 30)) as app:
+        await app.press("2", "space", "space", "w")
+        await app.sees("timeline of marked ranks")
+        assert app.screen.query_one(LanePane).count == 2
+        assert app.source.followed[-1][0] == (0, 1)
+        await app.press("escape")
+        assert app.source.followed[-1] == ((), None)
+    async with driven(lane_scenes.trains(), size=(120, 30)) as app:
+        await app.press("enter", "w")
+        await app.sees("timeline of ranks of dp:0")
+
+
+async def test_what_is_not_recorded_is_said() -> None:
+    view = lane_scenes.lane_view(2)
+    bare = replace(view, snapshot=None, identity=replace(view.identity, prepared=False))
+    async with driven(lane_scenes.trains(bare), size=(120, 30)) as app:
+        await app.press("w")
+        await app.sees("not recorded: no recorder in its process", "clocks ±0.4 ms")
+        app.source._histories = Histories(why_none={1: "asking its agent"})
+        app.app.tick()
+        await app.sees("asking its agent")
+
+
+async def test_a_culprit_is_the_first_lane_and_the_others_wait_beside_it() -> None:
+    async with driven(scenes.hung(), size=(100, 30)) as app:
+        await app.press("w")
+        await app.sees("timeline of culprits first", "clocks of hosts not compared")
+        lines = [line for line in app.text().splitlines() if line.startswith(" rank")]
+        assert lines[0].startswith(" rank  37")
+        assert lines[0].rstrip().endswith("A")
+        assert lines[1].rstrip().endswith("AAAAAAAAAA")
+        await app.press("j", "h")
+        await app.sees("pending for 4m12s", "rank 37 has not issued it")
+
+
+async def test_marks_are_drawn_and_jumped_to() -> None:
+    host = lane_scenes.clock(0)
+    begins = [lane_scenes.BEGIN + n * lane_scenes.STEP_NS - host for n in range(4)]
+    marks = [wire.Mark("step", at, at + lane_scenes.STEP_NS, 70 + n) for n, at in enumerate(begins)]
+    marks += [wire.Mark("fetch", at, at + 40_000_000) for at in begins]
+    marks += [wire.Mark("note", begins[2], begins[2], text="checkpoint")]
+    async with driven(lane_scenes.trains(), size=(120, 30)) as app:
+        known = app.source.histories()
+        ops = dataclasses.replace(known.ops[0], marks=tuple(marks))
+        app.source._histories = Histories({**known.ops, 0: ops})
+        await app.press("w")
+        await app.sees("72│", "d data", "│ step", "* note")
+        assert "dd" in lane_of(app, 0)
+        await app.press("S")
+        await app.sees("step 72 240.0 ms ends")
+        await app.press("s", "s")
+        await app.sees("step 73 240.0 ms ends", "No further step is recorded of rank 0.")
+
+
+async def test_a_recorded_job_has_nothing_to_follow() -> None:
+    async with driven(lane_scenes.trains(recorded=True), size=(120, 30)) as app:
+        await app.press("w", "f")
+        await app.sees("Nothing new comes: this was recorded.")
+        await app.sees("timeline of all ranks")
+
+
+async def test_live_lanes_move_on_until_somebody_looks_at_a_time() -> None:
+    async with driven(lane_scenes.trains(), size=(120, 30)) as app:
+        await app.press("w")
+        await app.sees("· follows")
+        screen = app.screen
+        assert isinstance(screen, TimelineScreen)
+        assert screen.window is not None
+        before = screen.window.end_ns
+        frame = lane_scenes.trains()
+        await app.give(
+            replace(frame, now_ns=frame.now_ns + scenes.S, wall_ns=scenes.WALL + scenes.S)
+        )
+        assert screen.window.end_ns > before
+        await app.press("H")
+        await app.sees("· stands still")
+        await app.press("f")
+        await app.sees("· follows")
+
+
+async def test_an_equal_frame_repaints_no_lane() -> None:
+    async with driven(lane_scenes.trains(), size=(120, 30)) as app:
+        await app.press("w")
+        pane = app.screen.query_one(LanePane)
+        pane.cells_repainted = 0
+        await app.give(replace(lane_scenes.trains()))
+        assert pane.cells_repainted == 0
+
+
+async def test_small_terminals_and_empty_jobs_have_a_timeline_too() -> None:
+    async with driven(lane_scenes.trains(), size=(60, 15)) as app:
+        await app.press("w", "plus", "n", "p", "o", "v", "escape")
+        await app.sees("timeline of")
+    async with driven(scenes.connecting(), size=(80, 24)) as app:
+        await app.press("w", "n", "s", "o", "v", "plus", "enter", "space", "f", "c", "n", "plus")
+        await app.sees("no op")

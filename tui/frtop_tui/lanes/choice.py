@@ -1,0 +1,72 @@
+"""Which ranks get a lane, in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from itertools import chain
+
+from frtop_tui.diagnosis.model import Frame
+from frtop_tui.job.groups import Identifier, identifier, members_of
+
+
+def ranks_in_lanes(
+    frame: Frame, marked: Collection[int], group: Identifier | None = None
+) -> tuple[list[int], str]:
+    """The ranks in their order, and which they are in words.
+
+    Those that are marked, else those of the group, else all: culprits first, then their victims.
+    """
+    here = {rank for rank in marked if rank in frame.ranks}
+    if here:
+        return sorted(here), "marked ranks"
+    first = blamed(frame)
+    if group is not None:
+        members = [rank for rank in members_of(group[1]) if rank in frame.ranks]
+        named = [view for view in frame.groups if identifier(view.key) == group]
+        label = (named[0].description or named[0].key.name) if named else group[0]
+        return _ahead(first, members), f"ranks of {label}"
+    victims = sorted(set(chain.from_iterable(one.victims for one in frame.verdicts)))
+    rest = sorted(frame.ranks)
+    words = "culprits first" if first else "all ranks"
+    return _ahead((*first, *victims), rest), words
+
+
+def blamed(frame: Frame) -> tuple[int, ...]:
+    """Culprits, and one rank of each party, in the order of the verdicts."""
+    found = [
+        rank
+        for verdict in frame.verdicts
+        for rank in (*verdict.culprits, *(party[0] for party in verdict.parties if party))
+    ]
+    return tuple(dict.fromkeys(rank for rank in found if rank in frame.ranks))
+
+
+def to_compare(frame: Frame, marked: Collection[int], rank: int | None) -> list[int]:
+    """The ranks whose queues stand side by side, the most telling ones first.
+
+    Those that are marked; else `rank` (or a culprit), the other sides of its verdict and those that
+    wait for it; then members of its groups.
+    """
+    here = sorted(one for one in marked if one in frame.ranks)
+    if len(here) > 1:
+        return here
+    first = [one for one in (*here, rank) if one is not None and one in frame.ranks]
+    first = first or list(blamed(frame)[:1]) or sorted(frame.ranks)[:1]
+    about = [one for one in frame.verdicts if {*first} & {*one.culprits, *chain(*one.parties)}]
+    sides = [party[0] for one in about for party in one.parties if party]
+    waiting = [one for verdict in about for one in sorted(verdict.victims)]
+    beside = [
+        one
+        for view in first[:1]
+        for group in frame.ranks[view].groups.values()
+        for one in members_of(group.ranks)
+    ]
+    found = dict.fromkeys((*first, *sides, *waiting, *beside))
+    return [one for one in found if one in frame.ranks]
+
+
+def _ahead(first: Collection[int], ranks: Collection[int]) -> list[int]:
+    """`ranks`, of which those in `first` come first."""
+    here = set(ranks)
+    ordered = dict.fromkeys(rank for rank in first if rank in here)
+    return [*ordered, *(rank for rank in ranks if rank not in ordered)]

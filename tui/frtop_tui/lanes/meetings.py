@@ -1,0 +1,108 @@
+"""One collective across ranks: who came when, who came last, and when it was over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from frtop_probe import wire
+from frtop_tui.job.groups import Identifier, identifier, members_of
+from frtop_tui.lanes.lane import Lane, clock_error_ns
+
+
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """One op. Times are of the operator's clock, `issued_ns` is by rank.
+
+    `absent` are members that are known not to have issued it, `unknown` those of whom nothing is
+    known.
+    """
+
+    group: wire.Group
+    number: int
+    issued_ns: Mapping[int, int]
+    members: tuple[int, ...]
+    absent: tuple[int, ...] = ()
+    unknown: tuple[int, ...] = ()
+    ended_ns: int | None = None  # the last exact end; None: not known, or it is not over
+    error_ns: int | None = None
+
+    @property
+    def key(self) -> tuple[Identifier, int]:
+        """What is the same for this op on all ranks."""
+        return identifier(self.group), self.number
+
+    @property
+    def complete(self) -> bool:
+        """Whether the times of all members are known."""
+        return len(self.issued_ns) == len(self.members) > 1
+
+    @property
+    def first_ns(self) -> int:
+        return min(self.issued_ns.values())
+
+    @property
+    def last_ns(self) -> int:
+        return max(self.issued_ns.values())
+
+    @property
+    def last_rank(self) -> int:
+        return max(self.issued_ns, key=self.issued_ns.__getitem__)
+
+
+class Meetings:
+    """Looks up collectives across the lanes that are there, each once."""
+
+    def __init__(self, lane_of: Callable[[int], Lane | None]) -> None:
+        """Args: lane_of: the lane of a rank; None: it is not in view."""
+        self._lane_of = lane_of
+        self._known: dict[tuple[Identifier, int], Meeting | None] = {}
+
+    def of(self, lane: Lane, position: int) -> Meeting | None:
+        """The collective of this op; None where its number says nothing of other ranks."""
+        group = lane.groups.get(lane.ops.group[position])
+        number = lane.ops.number[position]
+        if group is None or not group.exact or not lane.ops.is_numbered(position):
+            return None
+        key = (identifier(group), number)
+        if key not in self._known:
+            self._known[key] = self._look_up(group, key)
+        return self._known[key]
+
+    def _look_up(self, group: wire.Group, key: tuple[Identifier, int]) -> Meeting | None:
+        members = members_of(group.ranks)
+        issued: dict[int, int] = {}
+        lanes, ends = [], []
+        absent, unknown = [], []
+        open_somewhere = False
+        for rank in members:
+            lane = self._lane_of(rank)
+            position = lane.position(*key) if lane is not None else None
+            if lane is None or position is None:
+                (absent if lane is not None and _not_yet(lane, key) else unknown).append(rank)
+                continue
+            ops = lane.ops
+            issued[rank] = ops.issued[position] + lane.clock_ns
+            lanes.append(lane)
+            if ops.pending(position):
+                open_somewhere = True
+            elif ops.end_known(position) and not (lane.at_most or ops.at_most(position)):
+                ends.append(ops.end[position] + lane.clock_ns)
+        ended = max(ends) if ends and not open_somewhere and not absent else None
+        return Meeting(
+            group,
+            key[1],
+            issued,
+            members,
+            tuple(absent),
+            tuple(unknown),
+            ended,
+            clock_error_ns(lanes),
+        )
+
+
+def _not_yet(lane: Lane, key: tuple[Identifier, int]) -> bool:
+    """Whether a rank is known not to have come so far in a group."""
+    own = lane.group_ids.get(key[0])
+    front = lane.front(own) if own is not None else None
+    return front is not None and front < key[1]

@@ -1,0 +1,360 @@
+"""The ops of one rank by field: 64 ranks with 8,192 ops each are drawn without an object per op.
+
+All times are of the rank's host. Lists of integers are made, extended and searched at the speed
+of C; an `Op` is made only of the one that is described.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import accumulate, chain, compress, repeat
+from operator import add, le, sub
+from typing import Final, Generic, TypeVar
+
+from msgspec.structs import astuple
+
+from frtop_probe import wire
+from frtop_probe.history_columns import unpack
+from frtop_probe.ring.layout import Flag
+from frtop_tui.lanes.intervals import Intervals
+from frtop_tui.lanes.letters import letter_of
+
+PENDING_NS: Final = 2**62
+"""The end of an op that has none yet."""
+UNTRACKED: Final = int(Flag.UNTRACKED)
+LATE: Final = int(Flag.LATE)
+_P2P: Final = int(Flag.P2P)
+_CALL: Final = 1 << 16
+"""Flag of our own: a call that makes groups, which has no number."""
+_NO_END: Final = UNTRACKED | wire.UNTIMED
+_ALONE: Final = _P2P | _CALL
+_FIELDS: Final = ("sequence", "group", "number", "signature", "site", "issued", "took", "flags")
+_NUMBERS: Final = 1 << 48
+"""More than there are ops in a group."""
+
+
+@dataclass(frozen=True)
+class OpColumns:
+    """Ops in the order in which they were issued.
+
+    `took` is 0 while an op is pending, and negative when it failed. `known_from` is since when
+    every op is here, `known_until` up to when. `reach` is the last end of any op up to that one.
+    """
+
+    sequence: Sequence[int] = ()
+    group: Sequence[int] = ()
+    number: Sequence[int] = ()
+    signature: Sequence[int] = ()  # from 1, in `signatures`; 0: not known
+    site: Sequence[int] = ()
+    issued: Sequence[int] = ()
+    took: Sequence[int] = ()
+    flags: Sequence[int] = ()
+    signatures: tuple[wire.Signature, ...] = ()
+    sites: tuple[wire.Site, ...] = ()
+    marks: tuple[wire.Mark, ...] = ()
+    lost: int = 0
+    note: str = ""
+    known_from: int = 0
+    known_until: int = 0
+    end: Sequence[int] = field(default=(), repr=False)
+    reach: Sequence[int] = field(default=(), repr=False)
+
+    def __len__(self) -> int:
+        return len(self.issued)
+
+    @cached_property
+    def letters(self) -> str:
+        """A letter per entry of `signatures`, after one for an unknown signature."""
+        return letter_of("") + "".join(letter_of(one.kind) for one in self.signatures)
+
+    @cached_property
+    def length(self) -> Sequence[int]:
+        """How long each op is drawn, in ns."""
+        return list(map(sub, self.end, self.issued))
+
+    @cached_property
+    def _positions(self) -> Mapping[int, int]:
+        # Integers as keys: tuples cost three times as much, and the garbage collector's time.
+        keys = map(add, map(_NUMBERS.__mul__, self.group), self.number)
+        if not any(flags & _ALONE for flags in {*self.flags}):
+            return dict(zip(keys, range(len(self)), strict=True))
+        own = [not flags & _ALONE for flags in self.flags]
+        return dict(zip(compress(keys, own), compress(range(len(self)), own), strict=True))
+
+    @cached_property
+    def bounds(self) -> Mapping[int, tuple[int, int]]:
+        """By the rank's own id of a group, the first and the last number of its collectives."""
+        found: dict[int, tuple[int, int]] = {}
+        for group in {*self.group}:
+            wanted = map(group.__eq__, self.group)
+            flags = compress(zip(self.number, self.flags, strict=True), wanted)
+            numbers = [number for number, flag in flags if not flag & _ALONE and number > 0]
+            if numbers:
+                found[group] = min(numbers), max(numbers)
+        return found
+
+    def find(self, group: int, number: int) -> int | None:
+        """Where the collective `number` of a group is, by the rank's own id of it."""
+        position = self._positions.get(group * _NUMBERS + number)
+        if position is None or self.number[position] != number or self.group[position] != group:
+            return None
+        return position
+
+    def is_numbered(self, position: int) -> bool:
+        """Whether an op has a number that it shares with other ranks: no message, no call."""
+        return self.number[position] > 0 and not self.flags[position] & _ALONE
+
+    def letter(self, position: int) -> str:
+        """What stands for an op in its lane."""
+        return self.letters[self.signature[position]]
+
+    def pending(self, position: int) -> bool:
+        return self.end[position] == PENDING_NS
+
+    def at_most(self, position: int) -> bool:
+        """Whether an op may have ended before its end."""
+        return bool(self.flags[position] & LATE)
+
+    def end_known(self, position: int) -> bool:
+        """Whether anybody knows when an op ended; it is pending where nothing is over."""
+        flags, took = self.flags[position], self.took[position]
+        return self.pending(position) or not (flags & _NO_END or not took)
+
+    def op(self, position: int) -> wire.Op:
+        """One op as everything else reads it."""
+        issued, took, flags = self.issued[position], self.took[position], self.flags[position]
+        done = 0 if not took else issued + took if took > 0 else took - issued
+        signature, site = self.signature[position], self.site[position]
+        return wire.Op(
+            self.sequence[position],
+            self.group[position],
+            self.number[position],
+            self.signatures[signature - 1] if signature else None,
+            self.sites[site - 1] if site else None,
+            issued,
+            done,
+            sync=bool(flags & Flag.SYNC),
+            p2p=bool(flags & _P2P),
+            pseudo=bool(flags & _CALL),
+            tracked=not flags & UNTRACKED,
+            timed=not flags & wire.UNTIMED,
+            late=bool(flags & LATE),
+            on_device=bool(flags & Flag.DEVICE),
+        )
+
+    def at(self, positions: Sequence[int]) -> Intervals:
+        """Some of the ops, to be drawn in a lane of their own."""
+        issued = [self.issued[position] for position in positions]
+        return Intervals(issued, [self.end[position] for position in positions])
+
+    def known_to(self, until_ns: int) -> OpColumns:
+        """The same, with nothing issued since."""
+        return replace(self, known_until=max(self.known_until, until_ns))
+
+
+def columns_of(
+    history: wire.History, asked: int = 0, known_until: int = 0, open_ops: Iterable[int] = ()
+) -> OpColumns:
+    """The ops of a history.
+
+    Args:
+        history: as an agent sent it.
+        asked: how many of the newest ops were asked for; 0: all.
+        known_until: host's clock: the history has every op that was issued by then.
+        open_ops: sequences of ops that are pending though nobody sees their ends.
+
+    Raises:
+        ValueError: its columns do not fit together.
+    """
+    if history.columns is not None:
+        rows: Iterable[Sequence[int]] = unpack(history.columns)
+    else:
+        rows = zip(*map(astuple, history.rows), strict=True) if history.rows else repeat((), 11)
+    sequence, group, number, signature, site, issued, took, _, flags, pseudo, _ = rows
+    most, most_sites = len(history.signatures), len(history.sites)
+    if not {*signature} <= {*range(most + 1)}:
+        signature = [one if 0 < one <= most else 0 for one in signature]
+    if not {*site} <= {*range(most_sites + 1)}:
+        site = [one if 0 < one <= most_sites else 0 for one in site]
+    if any(pseudo):  # calls that make groups have no number to compare
+        flags = [one | _CALL if call else one for one, call in zip(flags, pseudo, strict=True)]
+    fields = _in_order([sequence, group, number, signature, site, issued, took, flags])
+    older = bool(asked) and len(fields[0]) * 2 >= asked
+    return _made(
+        fields,
+        open_ops,
+        OpColumns(
+            signatures=history.signatures,
+            sites=history.sites,
+            marks=history.marks,
+            lost=history.lost,
+            note=history.note,
+            known_from=fields[5][0] if fields[5] and (older or fields[0][0] > 1) else 0,
+            known_until=known_until,
+        ),
+    )
+
+
+def columns_of_ops(
+    ops: Iterable[wire.Op],
+    marks: tuple[wire.Mark, ...] = (),
+    *,
+    lost: int = 0,
+    note: str = "",
+    known_until: int = 0,
+    open_ops: Iterable[int] = (),
+    all_open: bool = True,
+) -> OpColumns:
+    """The same of ops that a file or a snapshot has; equal signatures and sites are shared.
+
+    Without `all_open`, ops without an end are pending only if they are among `open_ops`.
+    """
+    waited = frozenset(open_ops)
+    ops = tuple(ops)
+    signatures, sites = _Table[wire.Signature](), _Table[wire.Site]()
+    fields = _in_order([
+        [op.sequence for op in ops],
+        [op.group for op in ops],
+        [op.number for op in ops],
+        [signatures.index(op.signature) for op in ops],
+        [sites.index(op.site) for op in ops],
+        [op.issued_ns for op in ops],
+        list(map(_took, ops)),
+        [_flags(op, unseen=not all_open and op.sequence not in waited) for op in ops],
+    ])  # fmt: skip
+    known_from = fields[5][0] if ops and fields[0][0] > 1 else 0
+    like = OpColumns(
+        signatures=signatures.values,
+        sites=sites.values,
+        marks=marks,
+        lost=lost,
+        note=note,
+        known_from=known_from,
+        known_until=known_until,
+    )
+    return _made(fields, waited, like)
+
+
+def extended(old: OpColumns, new: OpColumns, most: int) -> OpColumns | None:
+    """`old` up to where `new` begins, then `new`: at most `most` ops.
+
+    Returns None where they do not overlap: ops between them may be missing.
+    """
+    if not len(old) or not len(new):
+        return new
+    begin = min(new.sequence)
+    if begin > max(old.sequence) + 1:
+        return None
+    keep = [sequence < begin for sequence in old.sequence]
+    first = max(0, sum(keep) + len(new) - most)
+    signatures = _Table(old.signatures)
+    sites = _Table(old.sites)
+    to_signature = [0, *map(signatures.index, new.signatures)]
+    to_site = [0, *map(sites.index, new.sites)]
+    joined = []
+    for name in _FIELDS:
+        fresh: Iterable[int] = getattr(new, name)
+        if name == "signature":
+            fresh = map(to_signature.__getitem__, fresh)
+        elif name == "site":
+            fresh = map(to_site.__getitem__, fresh)
+        joined.append(list(chain(compress(getattr(old, name), keep), fresh))[first:])
+    open_ops = compress(new.sequence, map(PENDING_NS.__eq__, new.end))
+    known_from = joined[5][0] if first else old.known_from
+    marks_from = new.marks[0].begin_ns if new.marks else 0
+    earlier = tuple(m for m in old.marks if not marks_from or m.begin_ns < marks_from)
+    like = OpColumns(
+        signatures=signatures.values,
+        sites=sites.values,
+        marks=(earlier + new.marks)[-most:],
+        lost=max(old.lost, new.lost),
+        note=new.note,
+        known_from=known_from,
+        known_until=max(old.known_until, new.known_until),
+    )
+    return _made(_in_order(joined), tuple(open_ops), like)
+
+
+Value = TypeVar("Value")
+
+
+class _Table(Generic[Value]):
+    """Numbers values from 1; equal objects are looked up by identity first."""
+
+    def __init__(self, values: Iterable[Value] = ()) -> None:
+        self._indices = {value: index for index, value in enumerate(values, 1)}
+        self._by_id: dict[int, int] = {}
+
+    @property
+    def values(self) -> tuple[Value, ...]:
+        return tuple(self._indices)
+
+    def index(self, value: Value | None) -> int:
+        if value is None:
+            return 0
+        known = self._by_id.get(id(value))
+        if known is None:
+            known = self._indices.setdefault(value, len(self._indices) + 1)
+            self._by_id[id(value)] = known
+        return known
+
+
+def _in_order(fields: list[Sequence[int]]) -> list[Sequence[int]]:
+    """The rows by the time at which they were issued: threads may have overtaken each other."""
+    issued = fields[5]
+    if all(map(le, issued, issued[1:])):
+        return fields
+    order = sorted(range(len(issued)), key=issued.__getitem__)
+    return [[values[index] for index in order] for values in fields]
+
+
+def _made(fields: list[Sequence[int]], open_ops: Iterable[int], like: OpColumns) -> OpColumns:
+    sequence, issued, took, flags = fields[0], fields[5], fields[6], fields[7]
+    if issued and min(took) > 0 and not any(flag & _NO_END for flag in {*flags}):
+        end = list(map(add, issued, took))
+    else:
+        waited = frozenset(open_ops)
+        rows = zip(sequence, issued, took, flags, strict=True)
+        end = [_end(begin, lasts, flag, waited, number) for number, begin, lasts, flag in rows]
+    values = dict(zip(_FIELDS, fields, strict=True))
+    return OpColumns(
+        **values,
+        signatures=like.signatures,
+        sites=like.sites,
+        marks=like.marks,
+        lost=like.lost,
+        note=like.note,
+        known_from=like.known_from,
+        known_until=like.known_until,
+        end=end,
+        reach=list(accumulate(end, max)),
+    )
+
+
+def _end(issued: int, took: int, flags: int, waited: Container[int], sequence: int) -> int:
+    """When an op is over: at once, for drawing, where nobody knows when."""
+    if took:
+        return issued if flags & _NO_END else issued + abs(took)
+    return issued if flags & UNTRACKED and sequence not in waited else PENDING_NS
+
+
+def _took(op: wire.Op) -> int:
+    if not op.done_ns:
+        return 0
+    if op.done_ns > 0:
+        return max(1, op.done_ns - op.issued_ns)
+    return min(-1, op.issued_ns + op.done_ns)
+
+
+def _flags(op: wire.Op, *, unseen: bool) -> int:
+    return (
+        op.sync * Flag.SYNC.value
+        | op.p2p * _P2P
+        | op.pseudo * _CALL
+        | (unseen or not op.tracked) * UNTRACKED
+        | op.late * LATE
+        | op.on_device * Flag.DEVICE.value
+        | (not op.timed) * wire.UNTIMED
+    )

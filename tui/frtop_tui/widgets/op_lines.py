@@ -1,0 +1,163 @@
+"""The op under the cursor of a timeline in words: what, when, for whom it waited, how fast."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Final
+
+from frtop_probe import wire
+from frtop_probe.statistics.op_bytes import op_bytes
+from frtop_tui.job.naming import duration, folded, group_label
+from frtop_tui.lanes.cells import NOTHING, cells_of
+from frtop_tui.lanes.lane import Lane
+from frtop_tui.lanes.letters import PHASES
+from frtop_tui.lanes.meetings import Meeting
+from frtop_tui.report.rank_words import op_kind, op_number
+from frtop_tui.report.statistics_words import bandwidth_words
+from frtop_tui.statistics.bandwidth import bus_factor
+from frtop_tui.widgets.formats import format_duration, format_site, format_tensors
+from frtop_tui.widgets.spans import Line, join, plain
+
+_FEWEST_NS: Final = 1000
+"""A transfer that seems shorter has no bandwidth: it was over when the last rank came."""
+
+
+def op_lines(
+    lane: Lane, position: int, begun: int, meeting: Meeting | None, wall_ns: int
+) -> list[Line]:
+    """Two lines about an op.
+
+    Args:
+        lane: whose op it is.
+        position: which one.
+        begun: how many ops began in the cursor's column.
+        meeting: the same op on all ranks, where it has a number.
+        wall_ns: added to the operator's clock it gives Unix time.
+    """
+    op = lane.ops.op(position)
+    signature = op.signature
+    group = lane.groups.get(op.group)
+    sizes = "" if signature is None else format_tensors(signature.inputs or signature.outputs)
+    if signature is not None and signature.reduce:
+        sizes = f"{sizes} {signature.reduce}".strip()
+    name = " ".join(filter(None, (op_kind(op), op_number(op))))
+    what = join(
+        (
+            plain(name, "strong"),
+            plain(group_label(group.name, group.description) if group is not None else ""),
+            plain(sizes),
+            plain(format_site(op.site), "dim"),
+            plain(f"issued {clock_time(op.issued_ns + lane.clock_ns + wall_ns)}", "dim"),
+            plain(f"longest of {begun:,} in this column" if begun > 1 else "", "dim"),
+        )
+    )
+    parts = [_took(lane, position), *_waited(lane, op, meeting)]
+    return [what, join(plain(part) for part in parts)]
+
+
+def clock_time(unix_ns: int) -> str:
+    """`14:40:12.402` in the viewer's time zone."""
+    try:
+        local = datetime.fromtimestamp(unix_ns // 1_000_000 / 1e3).astimezone()
+    except (ValueError, OverflowError, OSError):  # a damaged file may have times of any size
+        return "at an impossible time"
+    return f"{local:%H:%M:%S}.{local.microsecond // 1000:03}"
+
+
+def mark_line(lane: Lane, at_ns: int, column_ns: int, wall_ns: int) -> Line:
+    """Phases, the step and notes at the cursor; empty without any."""
+    begin = at_ns - lane.clock_ns
+    parts: list[Line] = []
+    spans, until = lane.spans, lane.ops.known_until
+    for position in cells_of(spans, begin, column_ns, 1, until).positions:
+        if position != NOTHING:
+            mark = spans.marks[position]
+            name = "data" if mark.kind == "fetch" else mark.kind
+            took = (mark.end_ns or until) - mark.begin_ns
+            parts.append(plain(f"{name} {'' if mark.end_ns else 'for '}{format_duration(took)}"))
+    step = next((mark for mark in lane.steps if mark.end_ns >= begin), None)
+    if step is not None:
+        took = format_duration(step.end_ns - step.begin_ns) if step.begin_ns < step.end_ns else ""
+        ends = clock_time(step.end_ns + lane.clock_ns + wall_ns)
+        parts.append(plain(" ".join(filter(None, (f"step {step.number}", took, f"ends {ends}")))))
+    here = [mark.text for mark in lane.notes if begin <= mark.begin_ns < begin + column_ns]
+    parts += [plain(f"note {text}", "key") for text in here]
+    return join(parts[: len(PHASES) + 4])
+
+
+def span_text(nanoseconds: int) -> str:
+    """A length of time: `20 ms`, `1.5 s`, `4m12s`; whole numbers without a fraction."""
+    text = format_duration(nanoseconds) if nanoseconds < 10_000_000_000 else ""
+    return text.replace(".0 ", " ").replace(".00 ", " ") or duration(nanoseconds / 1e9)
+
+
+def error_text(error_ns: int | None) -> str:
+    """How far clocks of hosts may be apart: `clocks +-0.4 ms`."""
+    if error_ns is None:
+        return "clocks of hosts not compared"
+    return f"clocks ±{_exact(error_ns)}" if error_ns else "one clock"
+
+
+def _exact(nanoseconds: int) -> str:
+    return f"{nanoseconds / 1e6:.2g} ms" if nanoseconds < 10_000_000 else span_text(nanoseconds)
+
+
+def _took(lane: Lane, position: int) -> str:
+    ops = lane.ops
+    if ops.pending(position):
+        return f"pending for {format_duration(ops.known_until - ops.issued[position])}"
+    if not ops.end_known(position):
+        return "its end is not known"
+    took = format_duration(abs(ops.took[position]))
+    if ops.took[position] < 0:
+        return f"failed after {took}"
+    return f"took {'at most ' * (lane.at_most or ops.at_most(position))}{took}"
+
+
+def _waited(lane: Lane, op: wire.Op, meeting: Meeting | None) -> list[str]:
+    """For whom the rank waited, and how fast the data moved once all were there."""
+    if meeting is None:
+        return [] if op.group == 0 or op.p2p or op.pseudo else ["numbers cannot be compared"]
+    known, members = len(meeting.issued_ns), len(meeting.members)
+    parts: list[str] = []
+    if meeting.absent:
+        parts.append(f"{folded(meeting.absent)} ha{'s' if len(meeting.absent) == 1 else 've'} not"
+                     " issued it")  # fmt: skip
+    if not meeting.complete:
+        if meeting.unknown:
+            parts.append(f"when {known} of {members} ranks came is known")
+        return parts
+    own = meeting.issued_ns[lane.rank]
+    error = meeting.error_ns
+    doubt = " (clocks not compared)" if error is None else f" ±{_exact(error)}" if error else ""
+    waited = meeting.last_ns - own
+    if meeting.last_rank == lane.rank:
+        after = _length(meeting.last_ns - meeting.first_ns)
+        parts.append(f"came last, {after}{doubt} after the first")
+    else:
+        parts.append(f"waited {_length(waited)}{doubt} for rank {meeting.last_rank}")
+    if meeting.ended_ns is not None:
+        moved = meeting.ended_ns - meeting.last_ns
+        parts.append(f"then {_length(moved)} until all were done")
+        parts.append(_bandwidth(op, moved, meeting))
+    return [part for part in parts if part]
+
+
+def _length(nanoseconds: int) -> str:
+    return "no time" if nanoseconds < _FEWEST_NS else format_duration(nanoseconds)
+
+
+def _bandwidth(op: wire.Op, moved_ns: int, meeting: Meeting) -> str:
+    """Bytes of the op over the time of the transfer; "" where the clocks say nothing of it.
+
+    Both as nccl-tests defines them: of the algorithm, and of each rank's link.
+    """
+    signature, error, members = op.signature, meeting.error_ns, len(meeting.members)
+    if signature is None or error is None or moved_ns < max(_FEWEST_NS, 2 * error):
+        return ""
+    size = op_bytes(signature, members)
+    if not size:
+        return ""
+    speed, factor = size / moved_ns * 1e9, bus_factor(signature.kind, members)
+    bus = f", bus {bandwidth_words(speed * factor)}" if factor is not None else ""
+    return f"{bandwidth_words(speed)}{bus}"
