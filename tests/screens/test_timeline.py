@@ -25,7 +25,7 @@ def lane_of(app: Driven, rank: int) -> str:
 
 async def test_from_the_ranks_to_the_straggler_and_back() -> None:
     async with driven(lane_scenes.trains(), size=(120, 30)) as app:
-        await app.press("2", "w")
+        await app.press("2", "T")
         assert isinstance(app.screen, TimelineScreen)
         await app.sees("timeline of all ranks", "clocks ±0.4 ms")
         assert WAITS in lane_of(app, 0)
@@ -50,7 +50,7 @@ async def test_from_the_ranks_to_the_straggler_and_back() -> None:
 
 async def test_zooming_in_shows_what_is_under_the_cursor() -> None:
     async with driven(lane_scenes.trains(), size=(120, 30)) as app:
-        await app.press("w", "p")
+        await app.press("T", "p")
         before = app.text()
         await app.press("plus", "plus")
         await app.sees("a column is 5 ms", "all_reduce #8808")
@@ -64,7 +64,7 @@ async def test_zooming_in_shows_what_is_under_the_cursor() -> None:
 
 async def test_groups_of_a_rank_have_lanes_of_their_own() -> None:
     async with driven(lane_scenes.trains(), size=(120, 30)) as app:
-        await app.press("w", "v")
+        await app.press("T", "v")
         await app.sees("timeline of the groups of rank 0", "\n dp:0", "\n tp:0")
         await app.press("escape")
         await app.sees("timeline of all ranks")
@@ -72,14 +72,14 @@ async def test_groups_of_a_rank_have_lanes_of_their_own() -> None:
 
 async def test_marked_ranks_are_the_lanes_and_the_group_of_a_rank() -> None:
     async with driven(lane_scenes.trains(), size=(120, 30)) as app:
-        await app.press("2", "space", "space", "w")
+        await app.press("2", "space", "space", "T")
         await app.sees("timeline of marked ranks")
         assert app.screen.query_one(LanePane).count == 2
         assert app.source.followed[-1][0] == (0, 1)
         await app.press("escape")
         assert app.source.followed[-1] == ((), None)
     async with driven(lane_scenes.trains(), size=(120, 30)) as app:
-        await app.press("enter", "w")
+        await app.press("enter", "T")
         await app.sees("timeline of ranks of dp:0")
 
 
@@ -87,7 +87,7 @@ async def test_what_is_not_recorded_is_said() -> None:
     view = lane_scenes.lane_view(2)
     bare = replace(view, snapshot=None, identity=replace(view.identity, prepared=False))
     async with driven(lane_scenes.trains(bare), size=(120, 30)) as app:
-        await app.press("w")
+        await app.press("T")
         await app.sees("not recorded: no recorder in its process", "clocks ±0.4 ms")
         app.source._histories = Histories(why_none={1: "asking its agent"})
         app.app.tick()
@@ -96,7 +96,7 @@ async def test_what_is_not_recorded_is_said() -> None:
 
 async def test_a_culprit_is_the_first_lane_and_the_others_wait_beside_it() -> None:
     async with driven(scenes.hung(), size=(100, 30)) as app:
-        await app.press("w")
+        await app.press("T")
         await app.sees("timeline of culprits first", "clocks of hosts not compared")
         lines = [line for line in app.text().splitlines() if line.startswith(" rank")]
         assert lines[0].startswith(" rank  37")
@@ -116,7 +116,7 @@ async def test_marks_are_drawn_and_jumped_to() -> None:
         known = app.source.histories()
         ops = dataclasses.replace(known.ops[0], marks=tuple(marks))
         app.source._histories = Histories({**known.ops, 0: ops})
-        await app.press("w")
+        await app.press("T")
         await app.sees("72│", "d data", "│ step", "* note")
         assert "dd" in lane_of(app, 0)
         await app.press("S")
@@ -127,14 +127,14 @@ async def test_marks_are_drawn_and_jumped_to() -> None:
 
 async def test_a_recorded_job_has_nothing_to_follow() -> None:
     async with driven(lane_scenes.trains(recorded=True), size=(120, 30)) as app:
-        await app.press("w", "f")
+        await app.press("T", "f")
         await app.sees("Nothing new comes: this was recorded.")
         await app.sees("timeline of all ranks")
 
 
 async def test_live_lanes_move_on_until_somebody_looks_at_a_time() -> None:
     async with driven(lane_scenes.trains(), size=(120, 30)) as app:
-        await app.press("w")
+        await app.press("T")
         await app.sees("· follows")
         screen = app.screen
         assert isinstance(screen, TimelineScreen)
@@ -153,7 +153,7 @@ async def test_live_lanes_move_on_until_somebody_looks_at_a_time() -> None:
 
 async def test_an_equal_frame_repaints_no_lane() -> None:
     async with driven(lane_scenes.trains(), size=(120, 30)) as app:
-        await app.press("w")
+        await app.press("T")
         pane = app.screen.query_one(LanePane)
         pane.cells_repainted = 0
         await app.give(replace(lane_scenes.trains()))
