@@ -10,6 +10,8 @@ from textual.dom import DOMNode
 
 from frtop_tui.app import FrtopApp
 from frtop_tui.screens.base import FrameScreen
+from frtop_tui.screens.command_line import CommandInput
+from frtop_tui.screens.commands import COMMANDS
 from frtop_tui.screens.group import GroupScreen
 from frtop_tui.screens.hosts import HostsScreen
 from frtop_tui.screens.jobs import JobsScreen
@@ -20,6 +22,7 @@ from frtop_tui.screens.ranks import RanksScreen
 from frtop_tui.screens.ras import RasScreen
 from frtop_tui.screens.settings import SettingsScreen
 from frtop_tui.screens.stacks import StacksScreen
+from frtop_tui.screens.statistics import StatisticsScreen
 from frtop_tui.screens.tensors import TensorsScreen
 from frtop_tui.screens.timeline import TimelineScreen
 from frtop_tui.screens.waits import WaitsScreen
@@ -27,6 +30,7 @@ from frtop_tui.widgets.group_pane import MemberTable
 from frtop_tui.widgets.groups import GroupPanel
 from frtop_tui.widgets.host_table import HostTable
 from frtop_tui.widgets.jobs import JobTable
+from frtop_tui.widgets.keyline import key_name
 from frtop_tui.widgets.lane_pane import LanePane
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.question import Question
@@ -35,6 +39,7 @@ from frtop_tui.widgets.rank_grid import RankGrid
 from frtop_tui.widgets.rank_table import RankTable
 from frtop_tui.widgets.settings_pane import SettingsPane
 from frtop_tui.widgets.stack_tree import StackTree
+from frtop_tui.widgets.statistics_table import CallTable
 from frtop_tui.widgets.wait_tree_pane import WaitTreePane
 
 PAGE: Final = Path(__file__).with_name("keys.md")
@@ -55,17 +60,9 @@ OWNERS: Final[tuple[tuple[str, tuple[type[DOMNode], ...]], ...]] = (
     ("hosts", (HostsScreen, HostTable)),
     ("jobs", (JobsScreen, JobTable)),
     ("stacks", (StacksScreen, StackTree)),
+    ("statistics", (StatisticsScreen, CallTable)),
+    ("command", (CommandInput,)),
 )
-SPELLED: Final = {
-    "question_mark": "?",
-    "slash": "/",
-    "less_than_sign": "<",
-    "greater_than_sign": ">",
-    "escape": "esc",
-    "plus": "+",
-    "equals_sign": "=",
-    "minus": "-",
-}
 
 
 def table() -> str:
@@ -75,11 +72,16 @@ def table() -> str:
         for owner in owners:
             for binding in owner.__dict__.get("BINDINGS", ()):
                 assert isinstance(binding, Binding)
-                keys = " ".join(f"`{SPELLED.get(k, k)}`" for k in binding.key.split(","))
+                keys = " ".join(f"`{key_name(k)}`" for k in binding.key.split(","))
                 does = binding.description
                 if binding.tooltip and binding.tooltip != does:
                     does += f": {binding.tooltip}"
                 rows.append(f"| {screen} | {keys} | {does} |")
+    rows += ["", "| command | key | |", "|---|---|---|"]
+    for command in COMMANDS:
+        key = f"`{command.key}`" if command.key else ""
+        usage = command.usage.replace("|", "\\|")
+        rows.append(f"| `:{usage}` | {key} | {command.summary} |")
     return "\n".join(rows)
 
 

@@ -7,6 +7,7 @@ to the visible screen. A slow terminal delays only itself; a pause is one rememb
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from collections.abc import Iterable
 from functools import partial
@@ -18,23 +19,26 @@ from textual.binding import Binding, BindingType
 from textual.notifications import SeverityLevel
 from textual.screen import Screen
 
+from frtop_tui.appearance import theme_for
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.export.output_path import default_path
 from frtop_tui.job.model import Writing
-from frtop_tui.job.naming import JobKey, duration, job_key, printable
+from frtop_tui.job.naming import JobKey, job_key, printable
 from frtop_tui.report.alarm import job_to_capture
-from frtop_tui.screens.base import FrameScreen
+from frtop_tui.screens.base import FrameScreen, Preferences
+from frtop_tui.screens.commands import VIEWS
 from frtop_tui.screens.export import ExportScreen
 from frtop_tui.screens.group import GroupScreen
 from frtop_tui.screens.help import HelpScreen, key_rows
-from frtop_tui.screens.hosts import HostsScreen
 from frtop_tui.screens.jobs import JobsScreen
 from frtop_tui.screens.keyboard import OrderedKeys
 from frtop_tui.screens.messages import (
     AskRas,
+    CaptureJob,
     ChooseJob,
     ExportJob,
     InspectRank,
+    LookThrough,
     OpenGroup,
     OpenQueues,
     OpenRank,
@@ -46,8 +50,10 @@ from frtop_tui.screens.messages import (
     TakeNativeStacks,
     TakeStacks,
 )
+from frtop_tui.screens.navigation import NavigatedApp
 from frtop_tui.screens.overview import Overview
 from frtop_tui.screens.painting import CompactApp
+from frtop_tui.screens.past import PastApp
 from frtop_tui.screens.queues import QueuesScreen
 from frtop_tui.screens.rank import RankScreen
 from frtop_tui.screens.ranks import RanksScreen
@@ -55,21 +61,22 @@ from frtop_tui.screens.ras import RasScreen
 from frtop_tui.screens.settings import SettingsScreen
 from frtop_tui.screens.stacks import StacksScreen
 from frtop_tui.screens.tensors import TensorsScreen
+from frtop_tui.screens.themes import ThemedApp
 from frtop_tui.screens.timeline import TimelineScreen
 from frtop_tui.screens.waits import WaitsScreen
 from frtop_tui.sources.base import Source
 from frtop_tui.statistics.wanted import StatisticsWanted
 from frtop_tui.terminal import TerminalGone, is_there, watched
 from frtop_tui.widgets.file_status import IN_PROGRESS, describe_file
+from frtop_tui.widgets.rank_grid import RankGrid
 from frtop_tui.widgets.verdict import verdict_text
 
 TICK_S: Final = 0.25
-VIEWS: Final = {"ranks": RanksScreen, "hosts": HostsScreen, "stacks": StacksScreen}
 LOST: Final = 128 + signal.SIGHUP
 """Exit status when the terminal was closed."""
 
 
-class FrtopApp(OrderedKeys, CompactApp, inherit_bindings=False):
+class FrtopApp(NavigatedApp, PastApp, OrderedKeys, CompactApp, ThemedApp, inherit_bindings=False):
     """Shows one job of a source."""
 
     TITLE = "frtop"
@@ -91,18 +98,13 @@ class FrtopApp(OrderedKeys, CompactApp, inherit_bindings=False):
         "screens/help.tcss",
         "screens/timeline.tcss",
         "screens/queues.tcss",
+        "screens/statistics.tcss",
+        "screens/command_line.tcss",
         "app.tcss",
     ]
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("question_mark", "help", "help", tooltip="all keys and a glossary", id="help"),
-        Binding(
-            "1", "view('job')", "job", show=False, tooltip="overview of the job", id="view.job"
-        ),
-        Binding("2", "view('ranks')", "ranks", tooltip="all ranks as a table", id="view.ranks"),
-        Binding("3", "view('hosts')", "hosts", tooltip="state of every host", id="view.hosts"),
-        Binding(
-            "4", "view('stacks')", "stacks", show=False, tooltip="merged stacks", id="view.stacks"
-        ),
+        *(view.binding for view in VIEWS if view.key),
         Binding("J", "jobs", "jobs", tooltip="list all jobs", id="jobs"),
         Binding(
             "e", "capture", "capture", tooltip="write everything known to a file", id="capture"
@@ -111,6 +113,40 @@ class FrtopApp(OrderedKeys, CompactApp, inherit_bindings=False):
             "E", "export", "export", tooltip="write a report, a trace, stacks, ...", id="export"
         ),
         Binding("Z", "pause", "pause", tooltip="freeze the screen, or resume", id="pause"),
+        Binding(
+            "colon",
+            "command",
+            "command",
+            tooltip="type a command; tab completes it",
+            id="commands",
+        ),
+        Binding(
+            "left_curly_bracket",
+            "history(-1)",
+            "before",
+            show=False,
+            tooltip="back to the screen before",
+            id="history.before",
+        ),
+        Binding(
+            "L", "history(1)", "after", show=False, tooltip="forward again", id="history.after"
+        ),
+        Binding(
+            "left_square_bracket",
+            "past(-1)",
+            "earlier",
+            show=False,
+            tooltip="the frame before the shown one, of those that were received",
+            id="past.earlier",
+        ),
+        Binding(
+            "right_square_bracket",
+            "past(1)",
+            "later",
+            show=False,
+            tooltip="the frame after it; after the last one the live one",
+            id="past.later",
+        ),
         Binding("y", "copy", "copy", tooltip="copy the verdict", id="copy"),
         Binding("q", "quit", "quit", id="quit"),
         Binding("ctrl+c", "quit", "quit", show=False, id="interrupt", priority=True),
@@ -119,18 +155,26 @@ class FrtopApp(OrderedKeys, CompactApp, inherit_bindings=False):
         Binding("ctrl+p", "command_palette", "commands", show=False, id="palette"),
     ]
 
-    def __init__(self, source: Source, title: str = "frtop", *, auto_capture: bool = True) -> None:
+    def __init__(
+        self,
+        source: Source,
+        title: str = "frtop",
+        *,
+        auto_capture: bool = True,
+        theme: str = "dark",
+        preferences: Preferences | None = None,
+    ) -> None:
         super().__init__()
+        self.preferences = preferences or Preferences()
+        self.use_theme(theme)
         self.source = source
         self.auto_capture = auto_capture
         self.title = title
-        self.marked: set[int] = set()
-        self.paused_frame: Frame | None = None
-        """The frame on the screen while paused."""
         self._watched: tuple[int, ...] = ()
         self._shown_hosts: tuple[str, ...] = ()
         self._explained = False
         self._followed: tuple[tuple[int, ...], int | None] = ((), None)
+        self._window_s: float | None = None
         self._captured: set[JobKey] = set()
         """Jobs that were captured automatically."""
         self._writings: tuple[Writing, ...] = ()
@@ -142,6 +186,7 @@ class FrtopApp(OrderedKeys, CompactApp, inherit_bindings=False):
     def on_mount(self) -> None:
         self._home_loop = asyncio.get_running_loop()
         self.source.want_statistics(StatisticsWanted(), whom="verdicts")
+        self.visits.visit(self.path)
         self.tick()
         self.set_interval(TICK_S, self.tick)
 
@@ -150,6 +195,7 @@ class FrtopApp(OrderedKeys, CompactApp, inherit_bindings=False):
         if not self.screen_stack:
             return  # the app ends: Textual closes the screens before it stops the timer
         newest = self.source.frame()
+        self.received.take(newest)
         self._send_requests(newest)
         self._announce_files(newest)
         self._draw(newest)
@@ -161,9 +207,9 @@ class FrtopApp(OrderedKeys, CompactApp, inherit_bindings=False):
             self._captured.add(key)
             self._capture(newest, automatic=True)
         screen = self.screen
-        if not isinstance(screen, FrameScreen):
+        if not isinstance(screen, FrameScreen) or self.in_past:
             return
-        screen.request(self.paused_frame or newest)
+        screen.request(self.received.shown or newest)
         if screen.watched_ranks != self._watched:
             self._watched = screen.watched_ranks
             self.source.watch(self._watched)
@@ -176,17 +222,19 @@ class FrtopApp(OrderedKeys, CompactApp, inherit_bindings=False):
         if screen.followed != self._followed:
             self._followed = screen.followed
             self.source.follow_lanes(*self._followed)
+        if screen.wanted_window != self._window_s:
+            self._window_s = screen.wanted_window
+            seconds = self._window_s
+            wanted = None if seconds is None else StatisticsWanted(seconds, calls=True)
+            self.source.want_statistics(wanted, whom="screen")
 
     def _draw(self, newest: Frame) -> None:
-        """Draws the newest frame, or the paused one, on the visible screen."""
+        """Draws the newest frame, or the one that is shown instead, on the visible screen."""
         screen = self.screen
-        if not isinstance(screen, FrameScreen):
-            return
-        badge = ""
-        if self.paused_frame is not None:
-            delay = duration(max(0, newest.now_ns - self.paused_frame.now_ns) / 1e9)
-            badge = f"PAUSED, {delay} behind: Z resumes"
-        screen.show(self.paused_frame or newest, badge, self.source.histories())
+        if isinstance(screen, FrameScreen):
+            frame, badge, past = self.shown(newest)
+            histories = None if past else self.source.histories()
+            screen.show(frame, badge, histories, past=past)
 
     def _announce_files(self, frame: Frame) -> None:
         """Notifies of files that are finished, unless a visible pane shows them."""
@@ -213,25 +261,6 @@ class FrtopApp(OrderedKeys, CompactApp, inherit_bindings=False):
         if self._home_loop is not None:
             self._home_loop.call_soon_threadsafe(partial(self.exit, return_code=status))
 
-    async def open(self, screen: FrameScreen) -> None:
-        """Opens a screen on top of the others and draws it at once."""
-        await self.push_screen(screen)
-        self.tick()
-
-    async def action_back(self) -> None:
-        """Closes the visible screen, unless it is the overview."""
-        if len(self.screen_stack) > 1:
-            await self.pop_screen()
-            self.tick()
-
-    async def action_view(self, name: str) -> None:
-        """Opens one of the numbered views on top of the overview."""
-        while len(self.screen_stack) > 1:
-            await self.pop_screen()
-        if name in VIEWS:
-            await self.push_screen(VIEWS[name](self.marked))
-        self.tick()
-
     async def action_help(self) -> None:
         """Opens help for the visible screen, or closes it."""
         screen = self.screen
@@ -249,6 +278,10 @@ class FrtopApp(OrderedKeys, CompactApp, inherit_bindings=False):
 
     async def on_open_group(self, event: OpenGroup) -> None:
         await self.open(GroupScreen(self.marked, event.keys))
+
+    async def on_look_through(self, event: LookThrough) -> None:
+        await self.action_view("job")
+        self.screen.query_one(RankGrid).look_through(event.lens)
 
     async def on_open_waits(self) -> None:
         await self.open(WaitsScreen(self.marked))
@@ -282,6 +315,8 @@ class FrtopApp(OrderedKeys, CompactApp, inherit_bindings=False):
     async def on_choose_job(self, event: ChooseJob) -> None:
         """Shows another job's overview; marks belong to the ranks of the old one."""
         self.marked.clear()
+        self.action_live()
+        await self.forget_visits()
         self.source.choose(job_key(event.job))
         await self.action_view("job")
 
@@ -297,9 +332,12 @@ class FrtopApp(OrderedKeys, CompactApp, inherit_bindings=False):
         if isinstance(screen, FrameScreen) and screen.check_available("capture"):
             self._capture(self.source.frame())
 
+    def on_capture_job(self, event: CaptureJob) -> None:
+        self.source.capture(event.path)
+
     def _capture(self, frame: Frame, *, automatic: bool = False) -> None:
         try:
-            path = default_path(frame, frame.wall_ns)
+            path = default_path(frame, frame.wall_ns, folder=self.preferences.folder)
         except OSError as error:  # the current folder was deleted
             text = f"Cannot capture in this folder ({error.strerror}); start frtop in another one."
             self.notify(text, markup=False)
@@ -316,7 +354,8 @@ class FrtopApp(OrderedKeys, CompactApp, inherit_bindings=False):
 
     async def on_export_job(self, event: ExportJob) -> None:
         self.source.export(event.path, event.name)
-        await self.action_back()
+        if isinstance(self.screen, ExportScreen):
+            await self.action_back()
 
     def on_take_stacks(self, event: TakeStacks) -> None:
         self.source.dump(event.ranks)
@@ -324,16 +363,9 @@ class FrtopApp(OrderedKeys, CompactApp, inherit_bindings=False):
     def on_take_native_stacks(self, event: TakeNativeStacks) -> None:
         self.source.take_native(event.rank)
 
-    def action_pause(self) -> None:
-        """Freezes the screen; once more resumes with the newest frame."""
-        if isinstance(self.screen, FrameScreen) and not self.screen.check_available("pause"):
-            return
-        self.paused_frame = self.source.frame() if self.paused_frame is None else None
-        self.tick()
-
     def action_copy(self) -> None:
         """Copies the verdict to the user's clipboard, through the terminal (OSC 52)."""
-        frame = self.paused_frame or self.source.frame()
+        frame = self.received.shown or self.source.frame()
         if not frame.verdicts:
             self.notify("Nothing to copy: there is no verdict.", timeout=4)
             return
@@ -348,18 +380,33 @@ class FrtopApp(OrderedKeys, CompactApp, inherit_bindings=False):
                 yield SystemCommand(binding.description, binding.tooltip, run)
 
 
-def run_app(source: Source, title: str = "frtop", *, auto_capture: bool = True) -> int:
+def run_app(
+    source: Source,
+    title: str = "frtop",
+    *,
+    auto_capture: bool = True,
+    theme: str = "auto",
+    preferences: Preferences | None = None,
+) -> int:
     """Shows a source until the user quits or the terminal is closed.
 
     Args:
         source: closed on return.
         title: of the terminal's window.
         auto_capture: write every confirmed hang to the current folder, once per job.
+        theme: one of `THEMES`; `auto` follows the terminal and `NO_COLOR`.
+        preferences: the user's, of the window of statistics and where files go.
 
     Returns:
         The exit status. Textual's threads may still run: end the process with `terminal.end`.
     """
-    app = FrtopApp(source, title, auto_capture=auto_capture)
+    app = FrtopApp(
+        source,
+        title,
+        auto_capture=auto_capture,
+        theme=theme_for(theme, os.environ),
+        preferences=preferences,
+    )
     try:
         with watched(app.leave):
             app.run()

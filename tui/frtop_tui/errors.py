@@ -2,6 +2,7 @@
 
 FrtopError              exit status 1
 ├── UsageError          2   the command line is wrong
+├── ConfigTrouble       2   the configuration file, or a variable, has a wrong setting
 ├── NoAgent                 no agent of frtop runs here
 ├── NoJob                   no distributed job was found there
 ├── NotOurs                 a process is another user's
@@ -32,6 +33,12 @@ class FrtopError(Exception):
 
 class UsageError(FrtopError):
     """The command line is wrong."""
+
+    exit_status = 2
+
+
+class ConfigTrouble(FrtopError):
+    """The configuration file, or an environment variable, has a setting that cannot be used."""
 
     exit_status = 2
 

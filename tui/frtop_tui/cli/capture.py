@@ -10,6 +10,7 @@ from typing import Final
 
 from frtop_tui.cli.files import require_writable, wait_for_file
 from frtop_tui.cli.live import connect, show_progress, wait_for_ranks
+from frtop_tui.cli.settings import folder_of
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import FrtopError
 from frtop_tui.export.output_path import default_path
@@ -30,14 +31,19 @@ def run(options: argparse.Namespace) -> int:
         require_writable(path)
     source = connect(options)
     try:
-        return capture(source, path, redact=options.redact)
+        return capture(source, path, redact=options.redact, folder=folder_of(options))
     finally:
         source.close()
         show_progress("")
 
 
 def capture(
-    source: Source, path: Path | None, wait_s: float = VERDICT_S, *, redact: bool = False
+    source: Source,
+    path: Path | None,
+    wait_s: float = VERDICT_S,
+    *,
+    redact: bool = False,
+    folder: Path | None = None,
 ) -> int:
     """Collects while the verdict settles, writes the capture, prints its path and the verdict.
 
@@ -50,7 +56,7 @@ def capture(
     if not frame.ranks:
         problem = frame.problem or Problem("no job found")
         raise FrtopError(problem.text, problem.next or "`frtop diagnose` shows why")
-    path = path or default_path(frame, time.time_ns(), redact=redact)
+    path = path or default_path(frame, time.time_ns(), redact=redact, folder=folder)
     source.capture(path, settle_s=wait_s, redact=redact)
     try:
         writing = wait_for_file(source, "capture", path, "ranks")

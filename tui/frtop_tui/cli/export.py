@@ -12,6 +12,7 @@ from typing import Final
 from frtop_tui.cli.capture import VERDICT_S
 from frtop_tui.cli.files import require_writable, wait_for_file
 from frtop_tui.cli.live import connect, show_progress, wait_for_report
+from frtop_tui.cli.settings import folder_of
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import FrtopError, UsageError
 from frtop_tui.export.flightrecorder.file_names import pattern_of
@@ -75,7 +76,9 @@ def _export_recorded(options: argparse.Namespace, name: str, path: Path | None) 
         content = encoded(frame, name, redact=options.redact)
         assert isinstance(content, bytes)
         return _print_bytes(content, frame)
-    path = path or default_path(frame, time.time_ns(), SUFFIXES[name], redact=options.redact)
+    path = path or default_path(
+        frame, time.time_ns(), SUFFIXES[name], redact=options.redact, folder=folder_of(options)
+    )
     try:
         size = write_export(path, frame, name, over=options.force, redact=options.redact)
     except FileExistsError as error:
@@ -98,7 +101,9 @@ def _export_live(options: argparse.Namespace, name: str, path: Path | None) -> i
                 wait_for_file(source, "export", path, "ranks")
                 show_progress("")
                 return _print_bytes(path.read_bytes(), source.frame())
-        path = path or default_path(frame, time.time_ns(), SUFFIXES[name], redact=options.redact)
+        path = path or default_path(
+            frame, time.time_ns(), SUFFIXES[name], redact=options.redact, folder=folder_of(options)
+        )
         source.export(path, name, over=options.force, redact=options.redact)
         writing = wait_for_file(source, "export", path, "ranks")
         show_progress("")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
+from frtop_tui.appearance import THEMES
 from frtop_tui.errors import UsageError
 
 
@@ -28,19 +29,20 @@ def add_shells(
     verb.add_argument(
         "--ssh",
         nargs="+",
-        default=[],
+        default=None,
         metavar="SPEC",
         help="hosts that are reached by ssh, without an agent, a key or a port: 'node[0-7]', "
         "user@node3:22, slurm:JOBID, k8s:[NAMESPACE/]SELECTOR[:CONTAINER]",
     )
-    verb.add_argument("--via", default="", metavar="COMMAND",
+    verb.add_argument("--via", metavar="COMMAND",
                       help="a command that gives a shell on a host of --ssh, instead of ssh: "
                       "'docker exec -i {host} sh'")  # fmt: skip
-    verb.add_argument("--through", default="", metavar="HOST",
+    verb.add_argument("--through", metavar="HOST",
                       help="a host that reaches those of --ssh and --connect for us: one "
                       "connection for all"
                       )  # fmt: skip
-    verb.add_argument("--python", default="", metavar="PATH", help=python_help)
+    verb.add_argument("--python", metavar="PATH", help=python_help)
+    verb.set_defaults(settings=True)
 
 
 def add_connection(verb: argparse.ArgumentParser, *, pid: bool = True) -> None:
@@ -53,8 +55,16 @@ def add_connection(verb: argparse.ArgumentParser, *, pid: bool = True) -> None:
         verb.add_argument("--pid", type=pid_of, metavar="PID",
                           help="the job that this process of this host is a rank of"
                           )  # fmt: skip
-    verb.add_argument("--read-only", action="store_true",
+    verb.add_argument("--read-only", action=argparse.BooleanOptionalAction, default=None,
                       help="request nothing of the ranks; the agents enforce it")  # fmt: skip
+
+
+def add_theme(verb: argparse.ArgumentParser) -> None:
+    """Adds the option of verbs with a screen."""
+    verb.add_argument("--theme", choices=THEMES, metavar="NAME",
+                      help="auto, dark, contrast, ansi (the terminal's 16 colours) or plain"
+                      " (none); default auto")  # fmt: skip
+    verb.set_defaults(settings=True)
 
 
 def settle_hosts(options: argparse.Namespace, verbs: Sequence[str]) -> None:

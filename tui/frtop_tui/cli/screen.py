@@ -9,8 +9,10 @@ import argparse
 import shlex
 import sys
 from pathlib import Path
+from typing import Any
 
 from frtop_tui.cli.live import connect
+from frtop_tui.cli.settings import folder_of
 from frtop_tui.errors import UsageError
 
 
@@ -25,7 +27,7 @@ def run(options: argparse.Namespace) -> int:
     require_terminal("without a terminal: frtop diagnose; over ssh: ssh -t host frtop")
     from frtop_tui.app import run_app  # noqa: PLC0415 - Textual only when drawing
 
-    return run_app(connect(options))
+    return run_app(connect(options), **_look(options))
 
 
 def run_open(options: argparse.Namespace) -> int:
@@ -39,4 +41,15 @@ def run_open(options: argparse.Namespace) -> int:
     source = RecordedSource(open_paths(paths, options.job, pattern_of(options.ranks_from)))
     from frtop_tui.app import run_app  # noqa: PLC0415 - Textual only when drawing
 
-    return run_app(source)
+    return run_app(source, **_look(options))
+
+
+def _look(options: argparse.Namespace) -> dict[str, Any]:
+    """What the settings say of the screens."""
+    from frtop_tui.screens.base import Preferences  # noqa: PLC0415 - Textual only when drawing
+
+    return {
+        "auto_capture": options.auto_capture,
+        "theme": options.theme,
+        "preferences": Preferences(options.window, folder_of(options)),
+    }

@@ -35,12 +35,12 @@ def add_watch(verbs: Any, run: Run, run_history: Run) -> None:
         " again. docs/watch.md has a service for systemd, Slurm and Kubernetes.",
     )
     add_connection(watch, pid=False)
-    watch.add_argument("--exec", dest="command", metavar="CMD", default="",
+    watch.add_argument("--exec", dest="command", metavar="CMD",
                        help="run this for each confirmed verdict, which it gets as JSON on its"
                        " input; without a shell")  # fmt: skip
-    watch.add_argument("--shell", action="store_true",
+    watch.add_argument("--shell", action="store_true", default=None,
                        help="run CMD by sh -c")  # fmt: skip
-    watch.add_argument("--post", metavar="URL", default="",
+    watch.add_argument("--post", metavar="URL",
                        help="send each confirmed verdict there, as JSON by POST")  # fmt: skip
     watch.add_argument("--captures", metavar="FOLDER",
                        help="where captures go (default: captures in the folder of the state);"
@@ -53,13 +53,13 @@ def add_watch(verbs: Any, run: Run, run_history: Run) -> None:
     watch.add_argument("--state", metavar="FOLDER",
                        help="what was reported, so that it is not reported again (default:"
                        " ~/.local/state/frtop)")  # fmt: skip
-    watch.add_argument("--every", type=time_span, default=EVERY_S, metavar="TIME",
+    watch.add_argument("--every", type=time_span, metavar="TIME",
                        help="report one cause in one job once in this time: 90s, 10m, 6h, 2d"
                        " (default 1h)")  # fmt: skip
-    watch.add_argument("--before", type=time_span, default=BEFORE_S, metavar="TIME",
+    watch.add_argument("--before", type=time_span, metavar="TIME",
                        help="with so little left of the op's own timeout, capture without waiting"
                        " for the confirmation (default 30s)")  # fmt: skip
-    watch.add_argument("--deadline", type=time_span, default=DEADLINE_S, metavar="TIME",
+    watch.add_argument("--deadline", type=time_span, metavar="TIME",
                        help="longest time for CMD (default 60s)")  # fmt: skip
     watch.add_argument("--slow", action="store_true",
                        help="capture and report jobs that are slow, too; else that is one line"

@@ -22,15 +22,24 @@ Result = TypeVar("Result")
 _STRANGE: Final = re.compile(r"[^A-Za-z0-9._-]+")
 
 
-def default_path(frame: Frame, wall_ns: int, suffix: str = ".cap", *, redact: bool = False) -> Path:
-    """An unused path `frtop-<job>-<HHMM><suffix>` in the current folder.
+def default_path(
+    frame: Frame,
+    wall_ns: int,
+    suffix: str = ".cap",
+    *,
+    redact: bool = False,
+    folder: Path | None = None,
+) -> Path:
+    """An unused path `frtop-<job>-<HHMM><suffix>` in the folder, or in the current one.
 
     If that is not writable, in the folder for temporary files. With `redact` the name of a job is
     in it only where redaction leaves it.
     """
     if redact:
         frame = redacted(structs.replace(frame, ranks={}, groups=(), verdicts=(), trace=None))
-    folder = Path.cwd() if os.access(".", os.W_OK | os.X_OK) else Path(tempfile.gettempdir())
+    folder = Path.cwd() if folder is None else folder
+    if not os.access(folder, os.W_OK | os.X_OK):
+        folder = Path(tempfile.gettempdir())
     return unused_path(folder / default_name(frame, wall_ns, suffix))
 
 

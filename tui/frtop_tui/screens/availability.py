@@ -12,6 +12,8 @@ ASKS = ("inspect", "save")
 """Actions that make a rank answer."""
 RAS = "ask_ras"
 """Asks NCCL's RAS, which needs no recorder in the rank."""
+LIVE_ONLY = (*ASKS, RAS, "take", "native", "capture", "export")
+"""Actions that ask agents, so that what they find is of now."""
 
 
 def action_name(action: str) -> str:
@@ -20,7 +22,12 @@ def action_name(action: str) -> str:
 
 
 def why_unavailable(
-    action: str, frame: Frame, host: str = "", rank: JudgedRank | None = None
+    action: str,
+    frame: Frame,
+    host: str = "",
+    rank: JudgedRank | None = None,
+    *,
+    past: str = "",
 ) -> str:
     """Why `action` cannot do anything with this frame; empty when it can.
 
@@ -29,13 +36,20 @@ def why_unavailable(
         frame: the frame on the screen.
         host: the host of the rank in question, whose agent may refuse our key.
         rank: the rank in question, which may have nothing that answers; None: any of them.
+        past: how far back the frame is, where it is one of the past.
     """
     name = action_name(action)
+    if past and name in LIVE_ONLY:
+        return f"This is {past} ago, and agents are asked about now: Z or :live goes there."
     if name == "native" and frame.recorded is not None and rank is not None and has_native(rank):
         return ""  # those in the file are shown
     if frame.recorded is not None:
         nothing_there = _without_recorder(frame, rank) if name == "tensors" else ""
         return _when_recorded(name, frame) or nothing_there
+    return _when_live(name, frame, host, rank)
+
+
+def _when_live(name: str, frame: Frame, host: str, rank: JudgedRank | None) -> str:
     if name in ("capture", "export"):
         return _when_writing(name, frame)
     if name in (*ASKS, "tensors"):
@@ -80,7 +94,7 @@ def _when_recorded(name: str, frame: Frame) -> str:
             return "One job was read: `frtop open --job NAME` with the same files shows another."
         holds = "A capture holds" if single else "Dumps and stacks are of"
         return f"{holds} one job: `frtop open` shows other jobs from their own files."
-    if name == "pause":
+    if name in ("pause", "past"):
         return f"Nothing changes here: {this}."
     return ""
 

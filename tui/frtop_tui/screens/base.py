@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Final
 
 from textual import events
 from textual.app import ComposeResult
@@ -21,6 +23,19 @@ from frtop_tui.widgets.spans import Line, plain
 
 SMALLEST = (60, 15)
 """Columns and rows of the smallest terminal that frtop draws on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Preferences:
+    """What the user has set."""
+
+    window_s: float = 60.0
+    """Of statistics; 0: as far as rings reach."""
+    folder: Path | None = None
+    """Where files go; None: the current one."""
+
+
+DEFAULTS: Final = Preferences()
 
 
 class FrameScreen(Screen[None]):
@@ -43,6 +58,8 @@ class FrameScreen(Screen[None]):
     """The screen's name in the path on the first line."""
     wants_trace: bool = False
     """Whether its frames carry the wait-for graph."""
+    is_visited: ClassVar[bool] = True
+    """Whether back and forward lead to it; not to what is only opened over another screen."""
 
     def __init__(self, marked: set[int]) -> None:
         super().__init__()
@@ -51,6 +68,9 @@ class FrameScreen(Screen[None]):
         self.badge = ""
         self.histories = Histories()
         """The ops of the ranks in `followed`, as far as the source has them."""
+        self.preferences = DEFAULTS
+        self.past = ""
+        """How far back the frame is, where it is one of the past."""
 
     def compose(self) -> ComposeResult:
         yield Static(id="too-small", markup=False)
@@ -88,6 +108,11 @@ class FrameScreen(Screen[None]):
         return (), None
 
     @property
+    def wanted_window(self) -> float | None:
+        """Seconds of which the source keeps statistics of all calls fresh; None: none."""
+        return None
+
+    @property
     def host(self) -> str:
         """The host of the screen's rank; empty for screens about several ranks."""
         return ""
@@ -101,7 +126,7 @@ class FrameScreen(Screen[None]):
         """Why this action cannot do anything now; empty when it can."""
         if self.frame is None:
             return ""
-        return why_unavailable(action, self.frame, self.host, self.target)
+        return why_unavailable(action, self.frame, self.host, self.target, past=self.past)
 
     def check_available(self, action: str) -> bool:
         """Whether an action can do anything now; if not, notifies the user of the reason."""
@@ -116,12 +141,27 @@ class FrameScreen(Screen[None]):
         names = [s.crumb for s in self.app.screen_stack if isinstance(s, FrameScreen) and s.crumb]
         return (*plain(" > ".join(names[:-1]) + " > ", "dim"), *plain(names[-1], "strong"))
 
-    def show(self, frame: Frame, badge: str = "", histories: Histories | None = None) -> None:
-        """Draws a frame; the frame that is already on the screen costs nothing."""
+    def show(
+        self,
+        frame: Frame,
+        badge: str = "",
+        histories: Histories | None = None,
+        *,
+        past: str = "",
+    ) -> None:
+        """Draws a frame; the frame that is already on the screen costs nothing.
+
+        Args:
+            frame: to draw.
+            badge: words for the head.
+            histories: of the ranks in `followed`; None: as before.
+            past: how far back the frame is, where it is one of the past.
+        """
         histories = histories if histories is not None else self.histories
-        if frame is self.frame and badge == self.badge and histories is self.histories:
+        same = frame is self.frame and histories is self.histories
+        if same and (badge, past) == (self.badge, self.past):
             return
-        self.frame, self.badge, self.histories = frame, badge, histories
+        self.frame, self.badge, self.histories, self.past = frame, badge, histories, past
         self.draw_all()
 
     def draw_all(self) -> None:

@@ -25,6 +25,7 @@ class ExportScreen(FrameScreen):
 
     AUTO_FOCUS = "#formats"
     crumb = "export"
+    is_visited = False
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "back_or_leave", "back", tooltip="write nothing", id="back"),
     ]
@@ -50,7 +51,10 @@ class ExportScreen(FrameScreen):
         if field.value != self._proposed or field.has_focus:
             return
         try:
-            path = short_path(str(default_path(frame, frame.wall_ns, SUFFIXES[name])))
+            folder = self.preferences.folder
+            path = short_path(
+                str(default_path(frame, frame.wall_ns, SUFFIXES[name], folder=folder))
+            )
         except OSError:  # the current folder was deleted
             path = ""
         self._proposed = field.value = path

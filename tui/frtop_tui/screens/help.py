@@ -92,6 +92,7 @@ class HelpScreen(FrameScreen):
 
     AUTO_FOCUS = "#help"
     crumb = "help"
+    is_visited = False
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "app.back", "back", tooltip="previous screen", id="back"),
     ]

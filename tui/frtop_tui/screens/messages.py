@@ -37,6 +37,14 @@ class OpenGroup(Message):
         self.keys = tuple(keys)
 
 
+class LookThrough(Message):
+    """Show the ranks of the overview by another lens."""
+
+    def __init__(self, lens: str) -> None:
+        super().__init__()
+        self.lens = lens
+
+
 class OpenWaits(Message):
     """Open the wait-for graph."""
 
@@ -115,6 +123,14 @@ class ExportJob(Message):
     def __init__(self, path: Path, name: str) -> None:
         super().__init__()
         self.path, self.name = path, name
+
+
+class CaptureJob(Message):
+    """Write everything known to this file."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.path = path
 
 
 class ChooseJob(Message):

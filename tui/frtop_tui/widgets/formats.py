@@ -67,6 +67,11 @@ def format_time_of_day(wall_ns: int) -> str:
     return f"{datetime.fromtimestamp(wall_ns / 1e9).astimezone():%H:%M}"
 
 
+def format_local_clock(wall_ns: int) -> str:
+    """`03:02:11` in the viewer's time zone."""
+    return f"{datetime.fromtimestamp(wall_ns / 1e9).astimezone():%H:%M:%S}"
+
+
 def short_path(path: str) -> str:
     """The path relative to the current folder, where it lies below that."""
     try:

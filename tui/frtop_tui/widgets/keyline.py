@@ -20,6 +20,9 @@ KEY_NAMES = {
     "plus": "+",
     "equals_sign": "=",
     "minus": "-",
+    "colon": ":",
+    "left_curly_bracket": "{",
+    "right_curly_bracket": "}",
 }
 
 

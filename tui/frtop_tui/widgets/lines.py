@@ -125,8 +125,11 @@ class LineView(ScrollView, can_focus=True):
     def _strip(self, line: Line, width: int, chosen: bool) -> Strip:
         styles = self._tone_styles[chosen]
         if not styles:
-            cursor = Style(bgcolor=self.tone("line").bgcolor, bold=True) if chosen else Style.null()
-            styles.update({name: self.tone(name) + cursor for name in ("", *TONES)})
+            styles.update({name: self.tone(name) for name in ("", *TONES)})
+            if chosen:
+                of_line = self.tone("line")
+                cursor = Style(bgcolor=of_line.bgcolor, bold=True, reverse=of_line.reverse)
+                styles.update({name: style + cursor for name, style in styles.items()})
         segments = [Segment(printable(text), styles[tone]) for text, tone in line]
         # Equal neighbours are joined: every segment costs a colour sequence.
         return Strip(segments).adjust_cell_length(width, styles[""]).simplify()

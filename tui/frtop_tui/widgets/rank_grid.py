@@ -102,7 +102,11 @@ class RankGrid(LineView):
         self._seen = (self.lens, news, frame)
 
     def action_lens(self) -> None:
-        self.lens = next_lens(self.lens)
+        self.look_through(next_lens(self.lens))
+
+    def look_through(self, lens: str) -> None:
+        """Shows ranks by another of `LENSES`."""
+        self.lens = lens
         self.entitle("ranks" if self.lens == "state" else f"ranks by {self.lens}")
         if self._seen is not None:
             self._look(self._seen[2])

@@ -1,0 +1,202 @@
+"""The screen of statistics: what it is of, by what, in which order, and where `enter` leads."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from frtop_tui.job.statistics import SampledGroup, SampledOp
+from frtop_tui.report.statistics_words import labels_of, time_words
+from frtop_tui.screens.rank import RankScreen
+from frtop_tui.screens.ranks import RanksScreen
+from frtop_tui.screens.statistics import StatisticsScreen
+from frtop_tui.statistics.step_table import step_rows
+from frtop_tui.widgets.call_rows import alike, call_rows, last_to_come
+from frtop_tui.widgets.rank_rows import rank_rows
+from frtop_tui.widgets.spans import text_of
+from frtop_tui.widgets.statistics_table import change_text, range_text
+from frtop_tui.widgets.step_lines import bounds_text, step_lines
+
+from . import scenes
+from .driving import driven
+from .statistics_scenes import MS, STRAGGLER, even, straggling, with_statistics
+
+
+def rows_of(text: str) -> list[str]:
+    """The first words of the table's rows."""
+    lines = text.splitlines()
+    begin = next(n for n, line in enumerate(lines) if line.startswith("─ by ")) + 2
+    return [line.split()[0] for line in lines[begin:] if line.strip() and not line.startswith("─")]
+
+
+@pytest.mark.parametrize("size", [(60, 15), (80, 24), (120, 30), (200, 60)])
+async def test_it_says_what_it_is_of_at_every_size(size: tuple[int, int]) -> None:
+    async with driven(straggling(), size=size) as app:
+        await app.press("5")
+        await app.sees("job > statistics", "timed 98,232 of 98,592 ops", "clocks ±400 µs")
+        await app.sees("2 missing: 62-63", "train.py:231", "rank 12: 94%")
+        if size[1] > 20:
+            await app.sees("where a step goes", "rank 12", "399 ms", "140..400 ms")
+
+
+async def test_the_line_that_waits_longest_comes_first_and_enter_opens_the_last_to_come() -> None:
+    async with driven(straggling()) as app:
+        await app.press("5")
+        assert rows_of(app.text())[:3] == ["train.py:231", "parallel.py:88", "train.py:260"]
+        await app.press("enter")
+        assert isinstance(app.screen, RankScreen)
+        assert app.screen.rank == STRAGGLER
+
+
+async def test_enter_on_an_even_line_lists_its_ranks() -> None:
+    async with driven(straggling()) as app:
+        await app.press("5", "j", "enter")
+        assert isinstance(app.screen, RanksScreen)
+        await app.sees("ranks 64 of 64, filter rank:0-63")
+
+
+async def test_a_key_goes_through_lines_ops_groups_and_ranks() -> None:
+    async with driven(straggling()) as app:
+        await app.press("5", "v")
+        await app.sees("by op: 3", "all_gather")
+        await app.press("v")
+        await app.sees("by group: 2", "<=149 ms")
+        await app.press("v")
+        await app.sees("by rank: 64", "60 of 64", "131 ms")
+        assert rows_of(app.text())[0] == str(STRAGGLER)
+        await app.press("enter")
+        assert isinstance(app.screen, RankScreen)
+        assert app.screen.rank == STRAGGLER
+        await app.press("escape", "v")
+        await app.sees("by line: 3")
+
+
+async def test_columns_sort_and_reverse() -> None:
+    async with driven(straggling()) as app:
+        await app.press("5", "less_than_sign")
+        await app.sees("p50 v")
+        await app.press("less_than_sign", "I")
+        await app.sees("count ^")
+        assert rows_of(app.text())[0] == "train.py:260"
+
+
+async def test_the_filter_takes_words_and_their_negation() -> None:
+    async with driven(straggling()) as app:
+        await app.press("5", "slash", *"train !barrier", "enter")
+        await app.sees("by line: 1, filter train !barrier")
+        await app.press("escape")
+        await app.sees("by line: 3")
+        await app.press("slash", *"nothing", "enter")
+        await app.sees("no row matches the filter")
+
+
+async def test_the_mark_shows_what_changed_since() -> None:
+    async with driven(even()) as app:
+        await app.press("5", "m")
+        await app.sees("change since the mark of")
+        await app.give(with_statistics(131.0, at_ns=scenes.NOW + 5 * scenes.S))
+        await app.sees("+131 ms", "rank 12: 94%")
+        line = next(line for line in app.text().splitlines() if "parallel.py:88" in line)
+        assert line.split().count("=") == 3
+        await app.press("m")
+        await app.sees("149 ms")
+        assert "since the mark" not in app.text()
+
+
+async def test_the_source_gathers_statistics_while_the_screen_is_open() -> None:
+    async with driven(scenes.healthy()) as app:
+        await app.press("5")
+        await app.sees("asked for; no answer yet")
+        wanted = app.source.statistics_wanted["screen"]
+        assert wanted is not None
+        assert (wanted.window_s, wanted.calls) == (60.0, True)
+        await app.press("w")
+        app.app.tick()
+        assert (wanted := app.source.statistics_wanted["screen"]) is not None
+        assert wanted.window_s == 10.0
+        await app.press("w")
+        await app.sees("as far as rings reach")
+        await app.press("1")
+        assert app.source.statistics_wanted["screen"] is None
+
+
+async def test_an_equal_frame_repaints_nothing() -> None:
+    frame = straggling()
+    async with driven(frame, size=(160, 40)) as app:
+        await app.press("5")
+        table = app.screen.query_one("#calls")
+        before = table.cells_repainted  # type: ignore[attr-defined]
+        await app.give(replace(frame))
+        assert table.cells_repainted == before  # type: ignore[attr-defined]
+
+
+def test_nobody_is_named_who_arrives_within_the_clocks_error() -> None:
+    frame = straggling()
+    assert frame.statistics is not None
+    rows = call_rows(frame.statistics, "line", labels_of(frame.groups))
+    named = {row.line: last_to_come(row, 400_000) for row in rows}
+    assert named["train.py:231"] == (STRAGGLER, 0.94)
+    assert named["parallel.py:88"] is None  # each rank came last as often as the others
+    assert named["train.py:260"] is None  # one sample
+    reduce = next(row for row in rows if row.line == "train.py:231")
+    assert last_to_come(reduce, 200 * MS) is None
+    assert last_to_come(reduce, None) is None
+
+
+def test_who_comes_last_by_chance_is_not_named() -> None:
+    frame = straggling()
+    assert frame.statistics is not None
+    row = next(r for r in call_rows(frame.statistics, "line", {}) if r.line == "train.py:231")
+    two = replace(row, ranks=frozenset({0, 1}), sampled=64, last=((0, 40), (1, 24)))
+    assert last_to_come(two, 1) is None
+    assert last_to_come(replace(two, last=((0, 60), (1, 4))), 1) == (0, 0.9375)
+
+
+def test_the_time_that_others_waited_is_what_the_last_one_cost_them() -> None:
+    frame = straggling()
+    assert frame.statistics is not None
+    op = SampledOp(8, {0: 0, 1: 10 * MS, 2: 110 * MS}, True, error_ns=MS)
+    unseen = SampledOp(16, {0: 0, 1: 900 * MS}, complete=False)
+    group = SampledGroup(scenes.DP_KEY, (0, 1, 2), (op, unseen))
+    rows = rank_rows(replace(frame.statistics, ranks=(0, 1, 2), groups=(group,)), {})
+    assert [(row.last, row.ops, row.others_ns, row.after_ns) for row in rows] == [
+        (0, 1, 0, 0),
+        (0, 1, 0, 10 * MS),
+        (1, 1, 200 * MS, 110 * MS),
+    ]
+
+
+def test_how_long_communication_took_is_between_two_bounds() -> None:
+    assert bounds_text(9 * MS, 400 * MS) == "9..400 ms"
+    assert bounds_text(9 * MS, 9 * MS) == "9 ms"
+    assert bounds_text(2e9, 12e9) == "2..12 s"
+    assert bounds_text(0, 40_000) == "40.0 µs"
+
+
+def test_steps_without_phases_say_what_is_missing() -> None:
+    statistics = with_statistics(phases=False).statistics
+    assert statistics is not None
+    text = "\n".join(text_of(line) for line in step_lines(step_rows(statistics), 80))
+    assert "not recorded: forward, backward, optimizer" in text
+    assert "data" in text
+    assert text_of(step_lines([], 80)[0]).startswith("no step marks")
+
+
+def test_small_differences_are_none() -> None:
+    assert change_text(1.05, 1.0, time_words)[0] == "="
+    assert change_text(30 * MS, 20 * MS, time_words) == ("+10.0 ms", "warn")
+    assert change_text(20 * MS, 30 * MS, time_words) == ("-10.0 ms", "good")
+    assert range_text((1.0 * MS, 3.0 * MS), time_words) == "<=3.00 ms"
+    assert range_text(None, time_words) == "-"
+
+
+@pytest.mark.parametrize(
+    ("names", "one"),
+    [(("tp:0", "tp:1"), "tp:*"), (("dp",), "dp"), (("a", "b", "c"), "a +2"), ((), "")],
+)
+def test_groups_that_are_alike_have_one_name(names: tuple[str, ...], one: str) -> None:
+    assert alike(names) == one
+
+
+def test_the_screen_is_a_view() -> None:
+    assert StatisticsScreen(set()).crumb == "statistics"

@@ -1,0 +1,172 @@
+"""The configuration file: found, read and checked. Every error names file, line and key."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import stat
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+from frtop_tui.appearance import THEMES
+from frtop_tui.errors import ConfigTrouble
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+VARIABLE: Final = "FRTOP_CONFIG"
+LARGEST: Final = 65_536
+"""Bytes of the file."""
+Names = str | list[str]
+
+
+class WatchTable(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
+    """`[watch]`: defaults of `frtop watch`. Times are `90s`, `10m`, `6h`, `2d`."""
+
+    exec: str | None = None
+    shell: bool | None = None
+    post: str | None = None
+    captures: str | None = None
+    state: str | None = None
+    every: str | None = None
+    before: str | None = None
+    deadline: str | None = None
+
+
+class ConfigFile(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
+    """All keys of the file; None where it has none."""
+
+    connect: Names | None = None
+    ssh: Names | None = None
+    via: str | None = None
+    through: str | None = None
+    python: str | None = None
+    ssh_program: str | None = None
+    read_only: bool | None = None
+    theme: Literal["auto", "dark", "contrast", "ansi", "plain"] | None = None
+    window: Annotated[float, Meta(ge=0, le=86_400)] | None = None
+    folder: str | None = None
+    auto_capture: bool | None = None
+    watch: WatchTable = WatchTable()
+
+
+def config_path(environment: Mapping[str, str]) -> Path | None:
+    """Where the file is: `FRTOP_CONFIG`, else below `XDG_CONFIG_HOME`; None: no home."""
+    named = environment.get(VARIABLE)
+    if named:
+        return Path(named).expanduser()
+    folder = environment.get("XDG_CONFIG_HOME")
+    if not folder or not folder.startswith("/"):  # relative ones are to be ignored
+        home = environment.get("HOME")
+        if not home:
+            return None
+        folder = f"{home}/.config"
+    return Path(folder) / "frtop" / "config.toml"
+
+
+def read_config(path: Path, *, required: bool) -> tuple[ConfigFile, str] | None:
+    """The file and its text; None where there is none, unless it is `required`.
+
+    Raises:
+        ConfigTrouble: it cannot be read, others may write it, or it has a wrong setting.
+    """
+    try:
+        text = _text_of(path)
+    except FileNotFoundError:
+        if not required:
+            return None
+        raise ConfigTrouble(f"{path}: there is no such file", f"unset {VARIABLE}") from None
+    except OSError as error:
+        raise ConfigTrouble(f"{path}: {error.strerror}", f"{VARIABLE} names another") from None
+    except UnicodeDecodeError:
+        raise ConfigTrouble(f"{path} is not UTF-8", "write it again as text") from None
+    try:
+        values = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigTrouble(
+            f"{path}: {error}", "docs/configuration.md has an example; strings need quotes"
+        ) from None
+    _require_known(path, text, values)
+    try:
+        return msgspec.convert(values, ConfigFile), text
+    except msgspec.ValidationError as error:
+        raise _wrong_value(path, text, str(error)) from None
+
+
+def _text_of(path: Path) -> str:
+    """What is in it, if nobody but its owner and root may write there: it can name commands."""
+    with path.open("rb") as file:
+        status = os.fstat(file.fileno())
+        if stat.S_ISREG(status.st_mode):
+            if status.st_uid not in (0, os.geteuid()):
+                raise ConfigTrouble(f"{path} is another user's", f"{VARIABLE} names one of yours")
+            if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+                raise ConfigTrouble(f"others may write {path}", f"chmod go-w {path}")
+        text = file.read(LARGEST + 1)
+    if len(text) > LARGEST:
+        raise ConfigTrouble(f"{path} is larger than {LARGEST} bytes", "is it the right file?")
+    return text.decode()
+
+
+def line_of(text: str, key: str) -> int:
+    """The line of a key such as `theme` or `watch.every`, 0 where it is not found."""
+    table, _, name = key.rpartition(".")
+    inside = ""
+    pattern = re.compile(rf"""\s*["']?{re.escape(name)}["']?\s*=""")
+    for number, line in enumerate(text.splitlines(), 1):
+        if header := re.match(r"\s*\[\s*([^\]]+?)\s*\]", line):
+            inside = header[1]
+            if key == inside:
+                return number
+        elif inside == table and pattern.match(line):
+            return number
+    return 0
+
+
+def place(path: Path, text: str, key: str) -> str:
+    """`config.toml line 3`."""
+    line = line_of(text, key)
+    return f"{path} line {line}" if line else str(path)
+
+
+def keys_of(kind: type[Struct]) -> tuple[str, ...]:
+    """The keys of a table."""
+    return kind.__struct_encode_fields__
+
+
+def _require_known(path: Path, text: str, values: Mapping[str, object]) -> None:
+    watch = values.get("watch")
+    tables: list[tuple[str, Iterable[str], tuple[str, ...]]] = [("", values, keys_of(ConfigFile))]
+    if isinstance(watch, dict):
+        tables.append(("watch.", watch, keys_of(WatchTable)))
+    for prefix, present, known in tables:
+        for key in present:
+            if key not in known:
+                near = difflib.get_close_matches(key.replace("_", "-"), known, 1, cutoff=0.5)
+                step = f"did you mean {prefix}{near[0]}?" if near else f"known: {', '.join(known)}"
+                raise ConfigTrouble(
+                    f"{place(path, text, prefix + key)}: no setting {prefix}{key}", step
+                )
+
+
+def _wrong_value(path: Path, text: str, problem: str) -> ConfigTrouble:
+    """Words msgspec's error: `Expected `bool`, got `str` - at `$.watch.shell``."""
+    what, _, where = problem.partition(" - at ")
+    key = where.strip("`").removeprefix("$.").partition("[")[0]
+    if key == "theme":
+        wrong = re.search(r"'([^']*)'", what)
+        near = difflib.get_close_matches(wrong[1], THEMES, 1) if wrong else []
+        step = f"did you mean {near[0]}?" if near else f"one of {', '.join(THEMES)}"
+        return ConfigTrouble(f"{place(path, text, key)}: {key}: {what}", step)
+    return ConfigTrouble(
+        f"{place(path, text, key)}: {key}: {what.replace('`', '').replace(' | null', '')}",
+        "docs/configuration.md lists what each setting takes",
+    )

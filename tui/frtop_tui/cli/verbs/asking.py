@@ -1,0 +1,70 @@
+"""Verbs that ask ranks something."""
+
+from __future__ import annotations
+
+from frtop_tui.cli.host_options import add_connection
+from frtop_tui.cli.option_values import number, rank
+from frtop_tui.cli.verbs.parts import Parser, Verbs, command
+
+
+def add(verbs: Verbs[Parser]) -> None:
+    """Adds `tensors`, `ras` and `stacks`."""
+    _tensors(verbs)
+    _ras(verbs)
+    _stacks(verbs)
+
+
+def _tensors(verbs: Verbs[Parser]) -> None:
+    tensors = verbs.add_parser(
+        "tensors", help="ask a rank for statistics of the tensors of its pending ops"
+    )
+    add_connection(tensors, pid=False)
+    tensors.add_argument("--rank", type=rank, required=True, metavar="N", help="global rank")
+    tensors.add_argument("--op", type=number, default=0, metavar="OP",
+                         help="only this pending op: as in the column `op`, or its number "
+                              "(default: all)")  # fmt: skip
+    tensors.add_argument("--save", metavar="FILE",
+                         help="write the tensors of one op to a safetensors file")  # fmt: skip
+    tensors.add_argument("--json", action="store_true", help="print a JSON document")
+    tensors.set_defaults(run=command("tensors"))
+
+
+def _ras(verbs: Verbs[Parser]) -> None:
+    ras = verbs.add_parser(
+        "ras",
+        help="ask NCCL's RAS who has launched less: once, after its risk was accepted",
+        description="Asks NCCL's own RAS service which rank has launched fewer ops of which kind,"
+        " and who is missing. Asking it has ended jobs: the risk and NCCL's version are said"
+        " first, and nothing is asked without a yes. One process of one host is asked, once."
+        " Exit status 0 with an answer, 1 without.",
+    )
+    add_connection(ras)
+    ras.add_argument("--rank", type=rank, metavar="N",
+                     help="ask through this rank (default: the first that lives)")  # fmt: skip
+    ras.add_argument("--twice", action="store_true",
+                     help="ask again 11 s later, and say what has not moved: twice the risk"
+                     )  # fmt: skip
+    ras.add_argument("--yes", action="store_true",
+                     help="accept the risk without being asked")  # fmt: skip
+    ras.add_argument("--json", action="store_true", help="print a JSON document")
+    ras.set_defaults(run=command("ras"))
+
+
+def _stacks(verbs: Verbs[Parser]) -> None:
+    stacks = verbs.add_parser(
+        "stacks",
+        help="print the stacks of ranks, on request with frames of C and C++",
+        description="Prints the Python stacks of all ranks as one tree, or those of all threads "
+        "of the ranks that are named. Nothing stands still for that. With --native a rank does, "
+        "for about 0.7 s, at most 5 s; ranks are taken one after the other.",
+    )
+    add_connection(stacks)
+    stacks.add_argument("--rank", type=rank, nargs="+", metavar="N",
+                        help="global ranks (default: all, merged)")  # fmt: skip
+    stacks.add_argument("--native", action="store_true",
+                        help="also frames of C and C++; the named ranks stand still for it"
+                        )  # fmt: skip
+    stacks.add_argument("--yes", action="store_true",
+                        help="do not ask before a rank stands still")  # fmt: skip
+    stacks.add_argument("--json", action="store_true", help="print a JSON document")
+    stacks.set_defaults(run=command("stacks"))

@@ -1,0 +1,90 @@
+"""Verbs that show a job, or write it: screen, verdict, files, the list of jobs."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Final
+
+from frtop_tui.cli.file_options import add_capture, add_export, add_files
+from frtop_tui.cli.host_options import add_connection, add_hosts, add_theme
+from frtop_tui.cli.option_values import seconds
+from frtop_tui.cli.statistics_options import add_statistics
+from frtop_tui.cli.verbs.parts import Parser, Verbs, command
+
+SCREEN: Final = "screen"
+STATUSES: Final = """exit status of diagnose:
+  0  healthy, and all ranks were heard
+  3  hung, dead or diverged
+  5  held up or slow
+  4  undecided: ranks wait, and whether that is unusual is not known yet, or
+     too few ranks were heard
+  2  invalid command line
+  1  any other error
+"""
+
+
+def add(verbs: Verbs[Parser]) -> None:
+    """Adds `screen`, `diagnose`, `open`, `jobs`, `capture`, `export`, `statistics` and `diff`."""
+    screen = verbs.add_parser(SCREEN, help="the live screen (the default command)")
+    add_connection(screen)
+    add_theme(screen)
+    screen.set_defaults(run=command("screen"))
+
+    diagnose = verbs.add_parser(
+        "diagnose",
+        help="print the verdict, without a screen",
+        epilog=STATUSES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_connection(diagnose)
+    add_files(
+        diagnose,
+        "*",
+        "diagnose captures, black boxes, dumps or stacks instead of a live job",
+    )
+    diagnose.add_argument("--json", action="store_true", help="print a JSON document")
+    diagnose.add_argument(
+        "--explain",
+        action="store_true",
+        help="also print how the verdict was found: who is blocked and by which sign, who waits"
+        " for whom, who is left out, why it is confirmed or not",
+    )
+    diagnose.add_argument(
+        "--wait",
+        type=seconds,
+        default=10.0,
+        metavar="SECONDS",
+        help="longest time to wait for a verdict (default 10)",
+    )
+    diagnose.set_defaults(run=command("diagnose"))
+
+    opened = verbs.add_parser(
+        "open",
+        help="show a recorded job: a capture, or a folder of black boxes or dumps",
+        description="Shows a recorded job on the same screens. Needs no network and no torch.",
+    )
+    add_files(
+        opened,
+        "+",
+        "captures, black boxes, Flight Recorder dumps, py-spy stacks, or folders of them",
+    )
+    opened.add_argument("--job", metavar="NAME",
+                        help="name, run id or address:port (default: the one recorded last)"
+                        )  # fmt: skip
+    add_theme(opened)
+    opened.set_defaults(run=command("screen", "run_open"))
+
+    jobs = verbs.add_parser(
+        "jobs",
+        help="list all jobs, those without the recorder, too",
+        description="Lists the jobs that the agents of the hosts see, what to type for each, and"
+        " what is in the way of seeing it. Exit status 0 with jobs, 1 without.",
+    )
+    add_hosts(jobs)
+    jobs.add_argument("--json", action="store_true", help="print a JSON document")
+    jobs.add_argument("--wait", type=seconds, default=10.0, metavar="SECONDS",
+                      help="longest time to wait for the hosts (default 10)")  # fmt: skip
+    jobs.set_defaults(run=command("jobs"), job=None, read_only=True)
+    add_capture(verbs, command("capture"))
+    add_export(verbs, command("export"))
+    add_statistics(verbs, command("statistics"), command("statistics", "run_diff"))

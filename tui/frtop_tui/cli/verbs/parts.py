@@ -1,0 +1,51 @@
+"""What the parsers of all verbs have in common."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NoReturn
+
+from frtop_tui.errors import UsageError
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
+
+
+class Parser(argparse.ArgumentParser):
+    """Raises `UsageError` with a next step, like every other error."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message, f"`{self.prog} --help` lists the options")
+
+    def _print_message(self, message: str, file: SupportsWrite[str] | None = None) -> None:
+        """Argparse's own ignores that help cannot be written."""
+        print(message, end="", file=file)
+
+
+class Version(argparse.Action):
+    """Reads the version only when it is asked for: that is slower than all other parsing."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, help: str) -> None:  # noqa: A002
+        super().__init__(option_strings, dest, nargs=0, help=help)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        from importlib import metadata  # noqa: PLC0415
+
+        print(f"frtop {metadata.version('frtop')}")
+        parser.exit()
+
+
+Verbs = argparse._SubParsersAction  # noqa: SLF001 - argparse has no public name for it
+
+
+def command(name: str, function: str = "run") -> Callable[[argparse.Namespace], int]:
+    """A function of a command's module, imported when it is called."""
+
+    def run(options: argparse.Namespace) -> int:
+        module = importlib.import_module(f"frtop_tui.cli.{name}")
+        status: int = getattr(module, function)(options)
+        return status
+
+    return run

@@ -1,0 +1,93 @@
+"""Verbs that start something: a job, an agent, the demo."""
+
+from __future__ import annotations
+
+import argparse
+
+from frtop_tui.cli.option_values import port
+from frtop_tui.cli.verbs.parts import Parser, Verbs, command
+from frtop_tui.demo.faults import FAULTS, SLOW
+
+
+def add(verbs: Verbs[Parser]) -> None:
+    """Adds `run`, `agent` and `demo`."""
+    _run(verbs)
+    _agent(verbs)
+    _demo(verbs)
+
+
+def _run(verbs: Verbs[Parser]) -> None:
+    run = verbs.add_parser(
+        "run",
+        help="start a job with the recorder: frtop run -- torchrun ...",
+        description="Runs the command with the recorder. The job's code need not change, and "
+        "its environment need not contain frtop.",
+    )
+    run.add_argument("--record", metavar="DIR",
+                     help="write a black box for `frtop open` there when a rank dies"
+                     )  # fmt: skip
+    run.add_argument("--device-tensors", action="store_true",
+                     help="let tensors on NVIDIA GPUs be read: each rank makes a stream and 4 MiB "
+                     "of pinned memory at its first op there, for which the driver may wait for "
+                     "the device"
+                     )  # fmt: skip
+    run.add_argument("--phases", action="store_true",
+                     help="record when forwards and backwards begin and end, on the host: those "
+                     "of DDP and FSDP2, some microseconds a step"
+                     )  # fmt: skip
+    run.add_argument("--watch", action="store_true",
+                     help="watch the job meanwhile, as `frtop watch`; its lines go to stderr"
+                     )  # fmt: skip
+    run.add_argument("--watch-options", default="", metavar="OPTIONS",
+                     help="the same with options of `frtop watch`: '--exec ./tell.sh --kill'"
+                     )  # fmt: skip
+    run.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND ...")
+    run.set_defaults(run=command("run"))
+
+
+def _agent(verbs: Verbs[Parser]) -> None:
+    agent = verbs.add_parser("agent", help="run this host's agent in the foreground")
+    agent.add_argument(
+        "--port",
+        type=port,
+        help="first of its two ports (default: 7677, or the next free pair; 7675 with --all-users)",
+    )
+    agent.add_argument("--bind", metavar="ADDRESS", help="address to listen on (default: all)")
+    agent.add_argument("--read-only", action="store_true",
+                       help="refuse all requests to the ranks, whatever the user's key"
+                       )  # fmt: skip
+    agent.add_argument("--all-users", action="store_true",
+                       help="root only: serve the jobs of every user, to those whom"
+                       " /etc/frtop/admitted lists; see docs/all-users.md")  # fmt: skip
+    agent.add_argument("--config", metavar="FOLDER", default="/etc/frtop",
+                       help="with --all-users: folder of the host's key and the list"
+                       " (default: /etc/frtop)")  # fmt: skip
+    agent.add_argument("--audit", metavar="FILE|syslog", action="append", default=[],
+                       help="with --all-users: who looked at what (default: "
+                       "/var/log/frtop/audit.jsonl); `syslog` sends each line there, or to the "
+                       "journal, as well; `syslog:SOCKET` to another socket than /dev/log"
+                       )  # fmt: skip
+    agent.set_defaults(run=command("run", "run_agent"))
+
+
+def _demo(verbs: Verbs[Parser]) -> None:
+    demo = verbs.add_parser(
+        "demo",
+        help="start a real job that hangs, and show it",
+        epilog="faults:\n"
+        + "".join(f"  {f.name:10} {f.summary}\n" for f in FAULTS.values())
+        + f"  {SLOW:10} with --ranks: one rank comes late to every step\n",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    demo.add_argument("--ranks", type=int, metavar="N",
+                      help="scripted ranks instead, up to 16,384 of them: real messages of real "
+                      "agents, no torch; most faults are one rank's of them")  # fmt: skip
+    demo.add_argument("--fault", choices=(*FAULTS, SLOW), default="stall", metavar="NAME",
+                      help="what goes wrong (default: stall)")  # fmt: skip
+    demo.add_argument("--unprepared", action="store_true",
+                      help="start the job without the recorder, and show it from outside"
+                      )  # fmt: skip
+    demo.add_argument("--headless", action="store_true",
+                      help="print progress and the verdict instead of the screen; "
+                      "exit status 0 if the verdict is right")  # fmt: skip
+    demo.set_defaults(run=command("demo"))

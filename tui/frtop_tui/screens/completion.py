@@ -1,0 +1,154 @@
+"""The `:` line without a terminal: which command a line names, and how Tab completes it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from itertools import islice
+from typing import Final
+
+from textual.message import Message
+
+from frtop_tui.diagnosis.model import Frame
+from frtop_tui.screens.base import DEFAULTS, FrameScreen, Preferences
+
+MOST: Final = 200
+"""Candidates that are looked at: a job may have ten thousand ranks."""
+
+
+class CommandError(ValueError):
+    """A line is no command; the message names the word, and the nearest valid one."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommandScope:
+    """What commands may look at: the frame on the screen, and the marked ranks."""
+
+    frame: Frame
+    marked: set[int]
+    preferences: Preferences = DEFAULTS
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """Runs an action of the application, as its key does."""
+
+    name: str
+
+
+Outcome = FrameScreen | Message | Action
+"""What a command leads to: a screen to open, a message for the application, or an action."""
+
+
+def nothing_to_name(_: CommandScope) -> Iterable[str]:
+    """Values of a command whose argument cannot be listed."""
+    return ()
+
+
+@dataclass(frozen=True, slots=True)
+class TypedCommand:
+    """One command. `run` gets the text after its name, and raises `CommandError`.
+
+    `argument` names what may follow; in brackets where it may be left out. `values` lists it.
+    `key` does the same without an argument. `needs` is the action that may be unavailable.
+    """
+
+    name: str
+    summary: str
+    run: Callable[[str, CommandScope], Outcome]
+    argument: str = ""
+    values: Callable[[CommandScope], Iterable[str]] = nothing_to_name
+    key: str = ""
+    needs: str = ""
+
+    @property
+    def usage(self) -> str:
+        return f"{self.name} {self.argument}".strip()
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """What Tab makes of a line, the `candidates` for its last part, and what it means."""
+
+    text: str
+    candidates: tuple[str, ...] = ()
+    hint: str = ""
+    head: str = ""
+    """What stands before the candidates."""
+
+
+def nearest(word: str, words: Collection[str]) -> str:
+    """`; did you mean rank?`, or some of those that there are."""
+    near = get_close_matches(word, words, 1, cutoff=0.5)
+    if near:
+        return f"; did you mean {near[0]}?"
+    some = list(islice(words, 8))
+    more = ", ..." if len(words) > len(some) else ""
+    return f"; known are {', '.join(some)}{more}" if some else ""
+
+
+def find(word: str, commands: Sequence[TypedCommand]) -> TypedCommand:
+    """The command of this name, or the only one that begins so.
+
+    Raises:
+        CommandError: there is none, or there are several.
+    """
+    names = [command.name for command in commands]
+    if word not in names:
+        begins = [name for name in names if word and name.startswith(word)]
+        if len(begins) > 1:
+            raise CommandError(f"{word} is the beginning of {', '.join(begins)}")
+        if not begins:
+            raise CommandError(f"no command {word}{nearest(word, names)}")
+        word = begins[0]
+    return next(command for command in commands if command.name == word)
+
+
+def interpret(line: str, commands: Sequence[TypedCommand], situation: CommandScope) -> Outcome:
+    """What a line leads to.
+
+    Raises:
+        CommandError: it cannot be carried out; the message is for the user.
+    """
+    word, _, rest = line.strip().partition(" ")
+    command = find(word, commands)
+    rest = rest.strip()
+    if rest and not command.argument:
+        raise CommandError(f"{command.name} takes nothing after it")
+    if not rest and command.argument and not command.argument.startswith("["):
+        raise CommandError(f"what is missing: {command.usage}")
+    return command.run(rest, situation)
+
+
+def complete(line: str, commands: Sequence[TypedCommand], situation: CommandScope) -> Completion:
+    """Completes a line as far as all candidates agree."""
+    name, space, rest = line.lstrip().partition(" ")
+    if not space:
+        found = [command for command in commands if command.name.startswith(name)]
+        names = tuple(command.name for command in found)
+        only = found[0] if len(found) == 1 else None
+        exact = next((c for c in found if c.name == name), only)
+        hint = f"{exact.usage}: {exact.summary}" if exact is not None else ""
+        if not found:
+            hint = f"no command {name}{nearest(name, [c.name for c in commands])}"
+        after = " " if only is not None and only.argument else ""
+        return Completion(_common(name, names) + after, names, hint)
+    try:
+        command = find(name, commands)
+    except CommandError as error:
+        return Completion(line, (), str(error))
+    word = rest.lstrip()
+    values = (value for value in command.values(situation) if value.startswith(word))
+    candidates = tuple(islice(values, MOST))
+    hint = f"{command.usage}: {command.summary}"
+    head = f"{name} "
+    return Completion(head + _common(word, candidates), candidates, hint, head)
+
+
+def _common(typed: str, candidates: Sequence[str]) -> str:
+    if not candidates:
+        return typed
+    least, most = min(candidates), max(candidates)
+    same = next((n for n, (a, b) in enumerate(zip(least, most, strict=False)) if a != b), None)
+    return least[:same]

@@ -1,0 +1,189 @@
+"""Statistics: what ops cost by line, op, group and rank, who comes last, where a step goes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Final
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.widgets import Input
+
+from frtop_probe.ring.rank_ranges import fold
+from frtop_tui.diagnosis.model import Frame
+from frtop_tui.job.statistics import JobStatistics
+from frtop_tui.screens.base import FrameScreen
+from frtop_tui.screens.messages import OpenRank, OpenRanks
+from frtop_tui.statistics.step_table import StepRow, step_rows
+from frtop_tui.widgets.lines import LineView
+from frtop_tui.widgets.spans import Line
+from frtop_tui.widgets.statistics_head import StatisticsHead, window_text
+from frtop_tui.widgets.statistics_table import CallTable, RankStatisticsTable
+from frtop_tui.widgets.statistics_view import StatisticsView
+from frtop_tui.widgets.step_lines import step_lines
+
+WINDOWS: Final = (60.0, 10.0, 0.0)
+"""Seconds, in the order in which a key goes through them; 0 is as far as rings reach."""
+LONGEST_S: Final = 3600.0
+"""Rings have the last 8,192 ops of a rank: minutes, as a rule."""
+
+
+class StepPane(LineView, can_focus=False):
+    """Where a step goes; computed once for each answer."""
+
+    def __init__(self) -> None:
+        super().__init__(id="steps", classes="pane")
+        self._of: JobStatistics | None = None
+        self._rows: list[StepRow] = []
+
+    def show(self, statistics: JobStatistics | None) -> None:
+        if statistics is not self._of:
+            self._of = statistics
+            self._rows = step_rows(statistics) if statistics is not None else []
+        of = f": medians of {self._rows[0].steps:,} steps" if self._rows else ""
+        self.entitle(f"where a step goes{of}")
+        self.display = self._of is not None
+        self.redraw()
+
+    def content(self, width: int) -> Sequence[Line]:
+        return () if self._of is None else step_lines(self._rows, width)
+
+
+class StatisticsScreen(FrameScreen):
+    """Wants statistics while it is open; `m` marks those that the next ones are compared with."""
+
+    AUTO_FOCUS = "#calls"
+    crumb = "statistics"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "clear_or_back", "back", tooltip="clear the filter, then back",
+                id="back"),
+        Binding("v", "grouping", "by", tooltip="by line, op, group or rank", id="view.grouping"),
+        Binding("w", "window", "window", tooltip="60 s, 10 s, or as far as rings reach",
+                id="view.window"),
+        Binding("m", "baseline", "compare", tooltip="columns show what changes from now on",
+                id="mark.baseline"),
+        Binding("slash", "filter", "filter", tooltip="words of line, op and group; ! negates",
+                id="filter"),
+        Binding("less_than_sign", "sort(-1)", "sort", tooltip="by the previous column",
+                id="sort.before"),
+        Binding("greater_than_sign", "sort(1)", "sort", show=False, tooltip="by the next column",
+                id="sort.next"),
+        Binding("I", "reverse", "reverse", show=False, tooltip="reverse the order",
+                id="sort.reverse"),
+    ]  # fmt: skip
+
+    def __init__(self, marked: set[int], window_s: float | None = None) -> None:
+        super().__init__(marked)
+        self._window_s = window_s
+        self.view = StatisticsView()
+
+    def panes(self) -> ComposeResult:
+        yield StatisticsHead()
+        yield CallTable(self.view.at)
+        yield RankStatisticsTable(self.view.at)
+        yield StepPane()
+        yield Input("", placeholder="train.py  all_reduce  !tp", id="filter", compact=True,
+                    select_on_focus=False)  # fmt: skip
+
+    def on_mount(self) -> None:
+        self.query_one("#filter").display = False
+        self.query_one(RankStatisticsTable).display = False
+        super().on_mount()
+
+    @property
+    def window_s(self) -> float:
+        """Seconds; 0 is as far as rings reach."""
+        return self.preferences.window_s if self._window_s is None else self._window_s
+
+    @property
+    def wanted_window(self) -> float | None:
+        return self.window_s or LONGEST_S
+
+    @property
+    def table(self) -> CallTable | RankStatisticsTable:
+        """The table on the screen."""
+        by_rank = self.view.grouping == "rank"
+        return self.query_one(RankStatisticsTable) if by_rank else self.query_one(CallTable)
+
+    def draw(self, frame: Frame) -> None:
+        view = self.view
+        view.take(frame)
+        self.query_one(StatisticsHead).show(frame, view.difference_text())
+        self.query_one(StepPane).show(frame.statistics)
+        table = self.table
+        table.sorted_by, table.reverse, table.empty = view.sort, view.reverse, view.why_empty()
+        if isinstance(table, CallTable):
+            calls = view.calls()
+            table.show_rows(calls, view.grouping)
+        else:
+            table.show_rows(view.ranks())
+        also = f", filter {view.filter_text}" if view.filter_text else ""
+        window = window_text(self.window_s) if self.window_s else "as far as rings reach"
+        table.entitle(f"by {view.grouping}: {len(table.rows):,}{also} · wanted: {window}")
+
+    def action_grouping(self) -> None:
+        focused = self.focused is not self.query_one(Input)
+        self.view.next_grouping()
+        for table in (self.query_one(CallTable), self.query_one(RankStatisticsTable)):
+            table.display = table is self.table
+        self.draw_all()
+        if focused:
+            self.set_focus(self.table)
+
+    def action_window(self) -> None:
+        index = WINDOWS.index(self.window_s) if self.window_s in WINDOWS else -1
+        self._window_s = WINDOWS[(index + 1) % len(WINDOWS)]
+        self.draw_all()
+
+    def action_baseline(self) -> None:
+        if not self.view.mark():
+            self.app.notify("Nothing to compare with: no statistics have come yet.", timeout=4)
+        self.draw_all()
+
+    def action_filter(self) -> None:
+        field = self.query_one("#filter", Input)
+        field.display = True
+        # `focus()` acts some messages later; the next key must reach the field.
+        self.set_focus(field)
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        self.view.filter_text = event.value.strip()
+        self.draw_all()
+
+    def on_input_submitted(self) -> None:
+        self.leave_input()
+
+    def leave_input(self) -> None:
+        """Focuses the rows; an empty filter line is hidden."""
+        self.query_one("#filter").display = bool(self.view.filter_text)
+        self.set_focus(self.table)
+
+    async def action_clear_or_back(self) -> None:
+        field = self.query_one("#filter", Input)
+        if self.view.filter_text or field.has_focus:
+            field.value = self.view.filter_text = ""
+            self.leave_input()
+            self.draw_all()
+        else:
+            await self.run_action("app.back")
+
+    def action_sort(self, by: int) -> None:
+        """Sorts by the neighbouring visible column."""
+        titles = [column.title for column, _ in self.table.visible_columns(self.table.room)]
+        self.view.sort_by_neighbour(titles, by)
+        self.draw_all()
+
+    def action_reverse(self) -> None:
+        self.view.reverse = not self.view.reverse
+        self.draw_all()
+
+    def on_line_view_chosen(self, event: LineView.Chosen) -> None:
+        table = event.sender
+        if isinstance(table, RankStatisticsTable) and table.chosen is not None:
+            self.post_message(OpenRank(table.chosen.rank))
+        elif isinstance(table, CallTable) and table.chosen is not None:
+            target = self.view.target(table.chosen)
+            if isinstance(target, int):
+                self.post_message(OpenRank(target))
+            else:
+                self.post_message(OpenRanks(f"rank:{fold(sorted(target))}"))

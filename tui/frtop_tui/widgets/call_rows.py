@@ -1,0 +1,167 @@
+"""Statistics as rows: calls by line, op or group, put together where several make one row. Pure.
+
+What cannot be put together is shown as it is: of several medians the least and the largest.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, Literal
+
+from msgspec import Struct
+
+from frtop_tui.job.naming import GroupKey
+from frtop_tui.job.statistics import CallRow, JobStatistics
+from frtop_tui.report.statistics_words import size_words
+from frtop_tui.statistics.orders import waited_ns
+from frtop_tui.widgets.formats import format_site
+
+Grouping = Literal["line", "op", "group", "rank"]
+GROUPINGS: Final[tuple[Grouping, ...]] = ("line", "op", "group", "rank")
+Range = tuple[float, float]
+"""The least and the largest of the parts of a row."""
+FEWEST: Final = 8
+"""Of fewer sampled ops nobody is said to be the last to come."""
+SURE: Final = 3.0
+"""Standard deviations above an even share: chance reaches that once in 700 rows."""
+
+
+class StatisticsRow(Struct, frozen=True):
+    """One line of the table. Times in ns; None where nothing is known.
+
+    `waited_ns` is what ranks waited for the last one to come, in sum, as far as samples tell.
+    `last` are the ranks that came last with their share of the `sampled` ops, the first one first.
+    """
+
+    key: tuple[object, ...]
+    line: str
+    op: str
+    group: str
+    size: str
+    ranks: frozenset[int]
+    count: int = 0
+    rate: float = 0.0
+    bytes: int = 0
+    timed: int = 0
+    total_ns: int = 0
+    waited_ns: int = 0
+    pending: int = 0
+    p50: Range | None = None
+    p95: Range | None = None
+    max_ns: int | None = None
+    skew: Range | None = None
+    transfer: Range | None = None
+    algorithm: Range | None = None
+    bus: Range | None = None
+    sampled: int = 0
+    last: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def text(self) -> str:
+        """What a filter searches."""
+        return f"{self.line} {self.op} {self.group} {self.size}".lower()
+
+
+def alike(labels: Iterable[str]) -> str:
+    """One name for groups that are alike: `tp:*` for tp:0 to tp:7."""
+    names = sorted(set(labels))
+    if len(names) < 2:
+        return names[0] if names else ""
+    stems = {name.partition(":")[0] for name in names}
+    if len(stems) == 1 and all(":" in name for name in names):
+        return f"{names[0].partition(':')[0]}:*"
+    return f"{names[0]} +{len(names) - 1}"
+
+
+def call_rows(
+    statistics: JobStatistics, grouping: Grouping, labels: dict[GroupKey, str]
+) -> list[StatisticsRow]:
+    """The rows of one grouping, in no order."""
+    buckets: dict[tuple[object, ...], list[CallRow]] = {}
+    key_of = _KEYS[grouping]
+    for call in statistics.calls:
+        buckets.setdefault(key_of(call, labels), []).append(call)
+    return [_row(key, calls, labels) for key, calls in buckets.items()]
+
+
+def _label(call: CallRow, labels: dict[GroupKey, str]) -> str:
+    return alike(labels.get(key, key.name) for key in call.groups)
+
+
+_KEYS: Final[dict[str, Callable[[CallRow, dict[GroupKey, str]], tuple[object, ...]]]] = {
+    "line": lambda call, labels: (call.site, call.kind, _label(call, labels), call.size),
+    "op": lambda call, _: (call.kind,),
+    "group": lambda call, labels: (_label(call, labels),),
+}
+
+
+def _row(
+    key: tuple[object, ...], calls: Sequence[CallRow], labels: dict[GroupKey, str]
+) -> StatisticsRow:
+    last: dict[int, int] = {}
+    for call in calls:
+        for rank, count in call.last:
+            last[rank] = last.get(rank, 0) + count
+    longest = [call.max_ns for call in calls if call.max_ns is not None]
+    sizes = {call.size for call in calls}
+    return StatisticsRow(
+        key,
+        _several({format_site(call.site) or "no line" for call in calls}, "lines"),
+        _several({call.kind for call in calls}, "ops"),
+        alike(labels.get(group, group.name) for call in calls for group in call.groups),
+        size_words(max(sizes)) if len(sizes) == 1 else "several",
+        frozenset().union(*(call.ranks for call in calls)),
+        sum(call.count for call in calls),
+        sum(call.rate for call in calls),
+        sum(call.bytes for call in calls),
+        sum(call.timed for call in calls),
+        sum(call.total_ns for call in calls),
+        sum(waited_ns(call) for call in calls),
+        sum(call.pending for call in calls),
+        _range(call.p50_ns for call in calls),
+        _range(call.p95_ns for call in calls),
+        max(longest, default=None),
+        _range(call.skew_ns for call in calls),
+        _range(call.transfer_ns for call in calls),
+        _range(call.algorithm_bandwidth for call in calls),
+        _range(call.bus_bandwidth for call in calls),
+        sum(call.sampled for call in calls),
+        tuple(sorted(last.items(), key=lambda item: (-item[1], item[0]))),
+    )
+
+
+def _several(names: set[str], plural: str) -> str:
+    return names.pop() if len(names) == 1 else f"{len(names)} {plural}"
+
+
+def _range(values: Iterable[float | None]) -> Range | None:
+    known = [value for value in values if value is not None]
+    return (min(known), max(known)) if known else None
+
+
+def last_to_come(row: StatisticsRow, error_ns: int | None) -> tuple[int, float] | None:
+    """The rank that comes last far more often than chance would have it, and its share.
+
+    None where too few ops were sampled, where nobody stands out, and where the ranks arrive within
+    what the clocks may be wrong by.
+    """
+    if not row.last or row.sampled < FEWEST or row.skew is None:
+        return None
+    if error_ns is None or row.skew[1] <= error_ns:
+        return None
+    rank, count = row.last[0]
+    even = 1 / max(2, len(row.ranks))
+    deviation = math.sqrt(row.sampled * even * (1 - even))
+    if count <= row.sampled * even + SURE * deviation:
+        return None
+    return rank, count / row.sampled
+
+
+def matches(text: str, words: str) -> bool:
+    """Whether a row's text has all words of a filter in it; `!` before a word negates it."""
+    for word in words.lower().split():
+        negated = word.startswith("!")
+        if (word.removeprefix("!") in text) == negated:
+            return False
+    return True

@@ -1,0 +1,248 @@
+"""The tables of the statistics: calls by line, op or group, and ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import ClassVar, Final
+
+from textual.binding import Binding, BindingType
+
+from frtop_tui.job.naming import duration
+from frtop_tui.report.statistics_words import NOT_KNOWN, bandwidth_words, time_words
+from frtop_tui.widgets.call_rows import Grouping, Range, StatisticsRow, last_to_come
+from frtop_tui.widgets.rank_rows import RankFigures
+from frtop_tui.widgets.spans import Span
+from frtop_tui.widgets.table import Column, LineTable
+
+RESOLUTION: Final = 0.09
+"""Two medians differ by less than their buckets are wide, twice 4.5 %: nothing has changed."""
+
+OPEN: Final = Binding(
+    "enter",
+    "choose",
+    "open",
+    tooltip="the rank that comes last, where one is named; else the ranks of the row",
+    id="statistics.open",
+)
+
+
+class Difference:
+    """What cells need besides their row: the clocks' error, and the rows at the mark."""
+
+    def __init__(self) -> None:
+        self.error_ns: int | None = None
+        self.seconds = 0.0
+        self.before: Mapping[tuple[object, ...], StatisticsRow] | None = None
+        self.before_ranks: Mapping[int, RankFigures] | None = None
+        self.before_s = 0.0
+
+    def former(self, row: StatisticsRow) -> StatisticsRow | None:
+        """The same row at the mark."""
+        return None if self.before is None else self.before.get(row.key)
+
+
+def range_text(value: Range | None, show: Callable[[float], str]) -> str:
+    """The value; of several, which cannot be put together, the largest: `<=18.2 ms`."""
+    if value is None:
+        return "-"
+    least, most = show(value[0]), show(value[1])
+    return most if least == most else f"<={most}"
+
+
+def sum_words(ns: int | None) -> str:
+    """`900 ms`, `2h09m`: a sum over ranks may be hours; `-` for nothing."""
+    if not ns:
+        return NOT_KNOWN
+    return duration(ns / 1e9) if ns >= 60e9 else time_words(ns)
+
+
+def change_text(after: float, before: float, show: Callable[[float], str]) -> Span:
+    """`+1.2 ms`, `=` within the resolution."""
+    by = after - before
+    if abs(by) <= RESOLUTION * max(abs(after), abs(before)):
+        return ("=", "dim")
+    return (f"{'+' if by > 0 else '-'}{show(abs(by))}", "warn" if by > 0 else "good")
+
+
+def _middle(value: Range | None) -> float | None:
+    return None if value is None else (value[0] + value[1]) / 2
+
+
+class _Cells:
+    """The cells of calls: values, or what has changed since the mark."""
+
+    def __init__(self, at: Difference) -> None:
+        self.at = at
+
+    def span(self, row: StatisticsRow, name: str, show: Callable[[float], str]) -> Span:
+        value: Range | None = getattr(row, name)
+        if self.at.before is None:
+            return (range_text(value, show), "")
+        former = self.at.former(row)
+        before = None if former is None else getattr(former, name)
+        if value is None or before is None:
+            return ("new" if former is None else "-", "dim")
+        return change_text(_middle(value) or 0.0, _middle(before) or 0.0, show)
+
+    def count(self, row: StatisticsRow) -> Span:
+        if self.at.before is None:
+            return (f"{row.count:,}", "")
+        former = self.at.former(row)
+        if former is None:
+            return ("new", "warn")
+        return change_text(row.rate, former.rate, lambda rate: f"{rate:.3g}/s")
+
+    def waited(self, row: StatisticsRow) -> Span:
+        now_s = row.waited_ns / max(self.at.seconds, 1e-9)
+        if self.at.before is None:
+            return (sum_words(row.waited_ns), "")
+        former = self.at.former(row)
+        before_s = 0.0 if former is None else former.waited_ns / max(self.at.before_s, 1e-9)
+        span = change_text(now_s, before_s, time_words)
+        return (f"{span[0]}/s" if span[0] != "=" else "=", span[1])
+
+    def longest(self, row: StatisticsRow) -> Span:
+        return (time_words(row.max_ns), "dim")
+
+    def last(self, row: StatisticsRow) -> Span:
+        found = last_to_come(row, self.at.error_ns)
+        if found is not None:
+            return (f"rank {found[0]}: {found[1]:.0%}", "warn")
+        if not row.sampled or row.skew is None:
+            return ("not sampled", "dim")
+        if self.at.error_ns is None or row.skew[1] <= self.at.error_ns:
+            return ("clock error", "dim")
+        return ("even" if row.sampled >= 8 else f"{row.sampled} sampled", "dim")
+
+    def timed(self, row: StatisticsRow) -> Span:
+        share = row.timed / row.count if row.count else 0.0
+        return (f"{share:.0%}", "" if share > 0.5 else "warn")
+
+
+def call_columns(grouping: Grouping, at: Difference) -> list[Column[StatisticsRow]]:
+    """The columns of calls, the essential ones first."""
+    cells = _Cells(at)
+    line: Column[StatisticsRow] = Column(
+        "line",
+        14 if grouping == "line" else 13,
+        lambda r: (r.line, "strong"),
+        lambda r: r.line,
+        wide=18,
+    )
+    op: Column[StatisticsRow] = Column("op", 10, lambda r: (r.op, ""), lambda r: r.op, wide=14)
+    group: Column[StatisticsRow] = Column(
+        "group",
+        6,
+        lambda r: (r.group, ""),
+        lambda r: r.group,
+        wide=8,
+        needs=60 * (grouping != "group"),
+    )
+    first = {"line": [line, op, group], "op": [op, line, group], "group": [group, op, line]}
+
+    def measure(title: str, name: str, needs: int = 0) -> Column[StatisticsRow]:
+        show = bandwidth_words if name == "bus" else time_words
+        cell = partial(cells.span, name=name, show=show)
+        key = lambda row: -(_middle(getattr(row, name)) or 0.0)  # noqa: E731
+        # Of several lines it is `<=18.2 ms`.
+        width = 9 + (grouping != "line") + (name == "bus")
+        return Column(title, width, cell, key, right=True, needs=needs)
+
+    return [
+        *first[grouping],
+        Column("size", 6, lambda r: (r.size, "dim"), lambda r: r.size, right=True, needs=120),
+        Column("count", 7, cells.count, lambda r: -r.count, right=True, needs=76),
+        measure("p50", "p50", 70),
+        measure("p95", "p95", 104),
+        Column("max", 8, cells.longest, lambda r: -(r.max_ns or 0), right=True, needs=144),
+        measure("skew", "skew", 92),
+        measure("moved", "transfer", 156),
+        measure("bus", "bus", 132),
+        Column("waited", 8, cells.waited, _by_waiting, right=True),
+        Column("timed", 5, cells.timed, lambda r: -r.timed, right=True, needs=168),
+        Column("last to come", 0, cells.last, lambda r: -(r.last[0][1] if r.last else 0)),
+    ]
+
+
+def _by_waiting(row: StatisticsRow) -> tuple[int, int]:
+    """Where waiting was seen nowhere, by the time that ops took."""
+    return (-row.waited_ns, -row.total_ns)
+
+
+def rank_columns(at: Difference) -> list[Column[RankFigures]]:
+    """The columns of ranks."""
+
+    def value(row: RankFigures, name: str) -> Span:
+        now = getattr(row, name)
+        if at.before_ranks is None:
+            return (sum_words(now) if name == "others_ns" else time_words(now), "")
+        former = at.before_ranks.get(row.rank)
+        before = None if former is None else getattr(former, name)
+        if now is None or before is None:
+            return ("-", "dim")
+        return change_text(now, before, time_words)
+
+    def measure(title: str, name: str, width: int, needs: int = 0) -> Column[RankFigures]:
+        key = lambda row: -(getattr(row, name) or 0)  # noqa: E731
+        return Column(title, width, partial(value, name=name), key, right=True, needs=needs)
+
+    return [
+        Column("rank", 6, lambda r: (str(r.rank), "strong"), lambda r: r.rank, right=True),
+        Column("host", 8, lambda r: (r.host, ""), lambda r: r.host, wide=20),
+        Column("came last", 13, _came_last, lambda r: -r.last, right=True),
+        measure("after first", "after_ns", 11),
+        measure("others waited", "others_ns", 15),
+        measure("step", "step_ns", 9),
+        measure("data", "data_ns", 9, 88),
+        Column("steps", 6, lambda r: (f"{r.steps:,}", "dim"), lambda r: -r.steps, right=True,
+               needs=100),
+    ]  # fmt: skip
+
+
+def _came_last(row: RankFigures) -> Span:
+    if not row.ops:
+        return ("not sampled", "dim")
+    return (f"{row.last:,} of {row.ops:,}", "" if row.last else "dim")
+
+
+class CallTable(LineTable[StatisticsRow]):
+    """Calls; the cursor stays on its row."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [OPEN]
+
+    def __init__(self, at: Difference) -> None:
+        super().__init__(call_columns("line", at), "", id="calls", classes="pane")
+        self.at = at
+        self.grouping: Grouping = "line"
+
+    def show_rows(self, rows: Sequence[StatisticsRow], grouping: Grouping) -> None:
+        """Shows these rows in this order."""
+        selected = self.chosen if self.cursor > 1 else None
+        if grouping != self.grouping:
+            self.grouping, self.columns = grouping, tuple(call_columns(grouping, self.at))
+            selected = None
+            self.cursor = 1
+        self.rows = rows
+        if selected is not None:
+            lines = (n for n, row in enumerate(rows, 1) if row.key == selected.key)
+            self.move_to(next(lines, self.cursor))
+        self.redraw()
+
+
+class RankStatisticsTable(LineTable[RankFigures]):
+    """Ranks; the cursor stays on its rank."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [OPEN]
+
+    def __init__(self, at: Difference) -> None:
+        super().__init__(rank_columns(at), "", id="by-rank", classes="pane")
+
+    def show_rows(self, rows: Sequence[RankFigures]) -> None:
+        """Shows these rows in this order."""
+        selected = self.chosen if self.cursor > 1 else None
+        self.rows = rows
+        if selected is not None:
+            lines = (n for n, row in enumerate(rows, 1) if row.rank == selected.rank)
+            self.move_to(next(lines, self.cursor))
+        self.redraw()
