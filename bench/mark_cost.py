@@ -22,6 +22,9 @@ BLOCKS: Final = 12
 CALLS: Final = 1500
 BUDGET_US: Final = 5.0
 """Of a mark. A step has a fetch, three phases and its own end."""
+BUDGET_MS: Final = 1.0
+SLEEPS: Final = 100
+SLEEPS_S: Final = (0.001, 0.005, 0.02)
 MARKS: Final = {
     "fetch of a DataLoader": 1,
     "step of an optimizer, and of the training": 2,
@@ -49,6 +52,10 @@ def main() -> None:
         each = f"{added / marks:>+9.1f}" if marks else ""
         print(f"{name:<44}{marks:>6}{bare:>9.1f}{ours:>9.1f}{added:>+9.1f}{each}")
     print(f"a training step with one of each: {total:+.1f} µs")
+    print(f"how much longer a mark is than the sleep in it, ms (budget {BUDGET_MS:.0f} ms)")
+    print(f"{'mark':<44}{'marks':>6}{'median':>9}{'worst':>9}")
+    for name, longer in _child("sleeps").items():
+        print(f"{name:<44}{len(longer):>6}{statistics.median(longer):>9.3f}{max(longer):>9.3f}")
 
 
 def _child(mode: str) -> dict[str, list[float]]:
@@ -74,9 +81,11 @@ def measure(mode: str) -> dict[str, list[float]]:
     import frtop_probe  # noqa: PLC0415
 
     torch.set_num_threads(1)
-    if mode == "with":
+    if mode != "bare":
         frtop_probe.start()
     dist.init_process_group("fake", rank=0, world_size=8, store=FakeStore())
+    if mode == "sleeps":
+        return _sleeps(torch)
     calls = _calls(torch)
     return {name: [_block(call) for _ in range(BLOCKS)] for name, call in calls.items()}
 
@@ -113,6 +122,63 @@ def _calls(torch: Any) -> dict[str, Callable[[], object]]:
         "forward of DDP": forward,
         "module without hooks": lambda: net(given),
     }
+
+
+def _sleeps(torch: Any) -> dict[str, list[float]]:  # noqa: C901
+    """Sleeps of known length in each kind of mark; returns by how many ms marks are longer."""
+    from frtop_probe.recorder.lifecycle import lifecycle  # noqa: PLC0415
+    from frtop_probe.ring.marks import read_marks  # noqa: PLC0415
+    from frtop_probe.ring.reader import Ring  # noqa: PLC0415
+
+    slept: dict[str, list[int]] = {"fetch": [], "forward": [], "backward": [], "optimizer": []}
+
+    def sleep(kind: str) -> None:
+        began = time.monotonic_ns()
+        time.sleep(SLEEPS_S[len(slept[kind]) % len(SLEEPS_S)])
+        slept[kind].append(time.monotonic_ns() - began)
+
+    class Slow(torch.utils.data.Dataset):  # type: ignore[misc, name-defined]
+        def __len__(self) -> int:
+            return SLEEPS
+
+        def __getitem__(self, place: int) -> Any:
+            sleep("fetch")
+            return torch.ones(1)
+
+    class Slowly(torch.autograd.Function):  # type: ignore[misc, name-defined]
+        @staticmethod
+        def forward(_: Any, given: Any) -> Any:
+            sleep("forward")
+            return given.clone()
+
+        @staticmethod
+        def backward(_: Any, given: Any) -> Any:
+            sleep("backward")
+            return given
+
+    class Net(torch.nn.Linear):  # type: ignore[misc, name-defined]
+        def forward(self, given: Any) -> Any:
+            return Slowly.apply(super().forward(given))
+
+    class SlowSGD(torch.optim.SGD):  # type: ignore[misc, name-defined]
+        def step(self, closure: Any = None) -> Any:
+            sleep("optimizer")
+            return super().step(closure)
+
+    model = torch.nn.parallel.DistributedDataParallel(Net(1, 1))
+    optimizer = SlowSGD(model.parameters(), lr=0.1)
+    for batch in torch.utils.data.DataLoader(Slow(), batch_size=None):
+        with model.no_sync():  # the fake backend has no gradients to give back
+            model(batch).sum().backward()
+        optimizer.step()
+    assert lifecycle.recorder is not None
+    found: dict[str, list[float]] = {}
+    for row in read_marks(Ring(lifecycle.recorder.writer.path)):
+        name = row.kind.name.lower()
+        longer = found.setdefault(name, [])
+        if len(longer) < len(slept.get(name, ())):
+            longer.append((row.end_ns - row.begin_ns - slept[name][len(longer)]) / 1e6)
+    return {name: found[name] for name in slept}
 
 
 def _block(call: Callable[[], object]) -> float:

@@ -57,7 +57,13 @@ SLEEPS = """
             slept("optimizer", 0.002)
             return super().step(closure)
 
+    def labelled(x):
+        with torch.autograd.profiler.record_function("mine"):
+            y = x + 1
+        return y
+
     dist.init_process_group("gloo")
+    assert torch.jit.script(labelled)(torch.ones(1)) == 2  # TorchScript reads how labels work
     model = DDP(Net())
     optimizer = SlowSGD(model.parameters(), lr=0.1)
     for number, batch in enumerate(DataLoader(Slow(), batch_size=1)):

@@ -44,12 +44,12 @@ MARKS = (
 def test_a_step_has_one_line_with_the_sums_of_what_was_in_it() -> None:
     lines = shown(with_marks(*MARKS))
     assert (
-        "- step 412 ended, 4,096 samples: fetch 10.0 ms, forward 200.0 ms, "
-        "backward 500.0 ms (2 times) 1.00 s" in lines
+        "- step 412 took 1.00 s: fetch 10.0 ms, forward 200.0 ms, "
+        "backward 500.0 ms (2 times); 4,096 samples" in lines
     )
     assert "- step 411 ended" in lines
-    assert "- in step 413: in fetch for 7s 8s" in lines
-    assert "- note checkpoint written 8s ago" in lines
+    assert "- in step 413 for 8s: in fetch for 7s" in lines
+    assert "- note, 8s ago: checkpoint written" in lines
 
 
 def test_lines_stand_among_the_ops_newest_first() -> None:
@@ -62,7 +62,8 @@ def test_lines_stand_among_the_ops_newest_first() -> None:
     at = lines.index("- step 7 ended")
     recent = next(n for n, line in enumerate(lines) if "recent" in line)
     newer = sum(op.issued_ns > between for op in done)
-    assert at - recent - 1 == newer
+    assert lines[recent + 1].startswith("- in step 8")
+    assert at - recent - 2 == newer
 
 
 def test_of_a_rank_that_has_ended_nothing_goes_on() -> None:

@@ -22,8 +22,8 @@ _READ_S: Final = 1.0
 DUMPS_AT_ONCE: Final = 4
 MAX_OPS: Final = 8192
 """Ops per response, shared by the ranks requested."""
-MAX_MARKS: Final = 64
-"""Marks per snapshot: those among some dozens of ops."""
+MAX_MARKS: Final = 160
+"""Marks per snapshot: those among some dozens of ops, some 35 bytes each."""
 MAX_PROCESSES: Final = 64
 """Stack dumps per response: more would not be done within the deadline."""
 

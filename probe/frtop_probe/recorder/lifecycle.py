@@ -91,8 +91,8 @@ class Lifecycle:
 
     def step(self, number: int | None, samples: int = 0) -> None:
         if self._running():
-            known = None if number is None else _whole(number)
-            self._recorder.steps.stepped(known, _whole(samples))
+            known = None if number is None else _number_of(number)
+            self._recorder.steps.stepped(known, _number_of(samples))
 
     def annotate(self, text: str) -> None:
         if self._running():
@@ -311,7 +311,7 @@ class Lifecycle:
             self._parents_recorder = recorder
 
 
-def _whole(value: object) -> int:
+def _number_of(value: object) -> int:
     """Returns a number of the program's as it fits the ring; 0 of what is none."""
     try:
         return max(0, min(int(value), MAX_NUMBER))  # type: ignore[call-overload, no-any-return]

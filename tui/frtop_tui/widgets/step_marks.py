@@ -15,6 +15,7 @@ from frtop_tui.widgets.formats import format_age_coarse, format_duration
 from frtop_tui.widgets.spans import Line, fit
 
 PARTS: Final = ("fetch", "forward", "backward", "optimizer")
+_NOW: Final = 2**63
 Placed = tuple[int, Line]
 """A line, and the time of the rank's host at which it belongs."""
 
@@ -22,7 +23,7 @@ Placed = tuple[int, Line]
 def step_lines(
     rank: JudgedRank, marks: Iterable[wire.Mark], now_ns: int, width: int
 ) -> list[Placed]:
-    """The lines, newest first.
+    """The lines, newest first: a step stands above what was in it.
 
     Args:
         rank: whose marks.
@@ -35,56 +36,47 @@ def step_lines(
     before: wire.Mark | None = None
     for mark in marks:
         if mark.kind == "note":
-            words, age = f"note  {printable(mark.text)}", _age(rank, mark.begin_ns, now_ns)
-            placed.append((mark.begin_ns, _line(words, f"{age} ago", width)))
+            words = f"note, {_age(rank, mark.begin_ns, now_ns)} ago: {printable(mark.text)}"
+            placed.append((mark.begin_ns, _line(words, width)))
         elif mark.kind == "step":
-            placed.append((mark.end_ns, _step_line(before, mark, parts, width)))
+            placed.append((mark.end_ns, _line(_step(before, mark, parts), width)))
             before, parts = mark, []
         elif mark.kind in PARTS:
             parts.append(mark)
-    if parts:
-        placed.append((parts[-1].begin_ns, _unfinished(rank, before, parts, now_ns, width)))
+    if parts or before is not None:
+        placed.append((_NOW, _line(_unfinished(rank, before, parts, now_ns), width)))
     return sorted(placed, key=lambda one: -one[0])
 
 
-def _step_line(
-    before: wire.Mark | None, step: wire.Mark, parts: Sequence[wire.Mark], width: int
-) -> Line:
-    """`step 412 ended, 4,096 samples: fetch 12.0 ms, backward 80.1 ms`, and how long it took.
+def _step(before: wire.Mark | None, step: wire.Mark, parts: Sequence[wire.Mark]) -> str:
+    """`step 412 took 1.00 s: fetch 12.0 ms, backward 80.1 ms; 4,096 samples`.
 
-    Of the first one, whose begin is not known, nothing else is said.
+    Of the first one, whose begin is not known, only that it has ended.
     """
-    words = f"step {step.number:,} ended"
-    if step.samples:
-        words += f", {step.samples:,} samples"
+    samples = f"; {step.samples:,} samples" if step.samples else ""
     if before is None:
-        return _line(words, "", width)
-    sums = _sums(parts)
-    return _line(
-        f"{words}: {sums}" if sums else words, format_duration(step.end_ns - before.end_ns), width
-    )
+        return f"step {step.number:,} ended{samples}"
+    took, sums = format_duration(step.end_ns - before.end_ns), _sums(parts)
+    return f"step {step.number:,} took {took}{f': {sums}' if sums else ''}{samples}"
 
 
 def _unfinished(
-    rank: JudgedRank,
-    before: wire.Mark | None,
-    parts: Sequence[wire.Mark],
-    now_ns: int,
-    width: int,
-) -> Line:
+    rank: JudgedRank, before: wire.Mark | None, parts: Sequence[wire.Mark], now_ns: int
+) -> str:
     """What is known of the step that the rank is in, and what of it lasts."""
-    done = [mark for mark in parts if mark.end_ns]
-    lasting = [mark for mark in parts if not mark.end_ns]
-    words = [_sums(done)] if done else []
     over = rank.exit_info is not None
+    done = [mark for mark in parts if mark.end_ns]
+    words = [_sums(done)] if done else []
     words += [
-        f"in {mark.kind} " + ("at its end" if over else "for " + _age(rank, mark.begin_ns, now_ns))
-        for mark in lasting
+        f"in {mark.kind} {'at its end' if over else 'for ' + _age(rank, mark.begin_ns, now_ns)}"
+        for mark in parts
+        if not mark.end_ns
     ]
-    title = f"in step {before.number + 1:,}" if before is not None else "in a step"
-    since = before.end_ns if before is not None else 0
-    age = _age(rank, since, now_ns) if since and not over else ""
-    return _line(f"{title}: {', '.join(words)}" if words else title, age, width)
+    title = "in a step"
+    if before is not None:
+        title = f"in step {before.number + 1:,}"
+        title += "" if over else f" for {_age(rank, before.end_ns, now_ns)}"
+    return f"{title}: {', '.join(words)}" if words else title
 
 
 def _sums(parts: Iterable[wire.Mark]) -> str:
@@ -104,6 +96,5 @@ def _age(rank: JudgedRank, since_ns: int, now_ns: int) -> str:
     return format_age_coarse(rank.age_s(since_ns, now_ns))
 
 
-def _line(words: str, took: str, width: int) -> Line:
-    room = max(10, width - 14)
-    return (("- ", "dim"), (fit(words, room), "dim"), (" " + fit(took, 9, right=True), "dim"))
+def _line(words: str, width: int) -> Line:
+    return (("- ", "dim"), (fit(words, max(10, width - 2)).rstrip(), "dim"))
