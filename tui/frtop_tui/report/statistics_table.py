@@ -51,6 +51,8 @@ def statistics_lines(frame: Frame, order: str = SLOWEST, most: int = MOST_LINES)
     if rows:
         table = (HEAD, *call_cells(frame, found, order, most))
         lines += ["", f"by line, sorted by {order}", *aligned(table)]
+    else:
+        lines += ["", NO_CALLS]
     if len(rows) > most:
         lines.append(f"and {len(rows) - most} more rows: --json has all")
     if steps := step_rows(found):
@@ -60,6 +62,7 @@ def statistics_lines(frame: Frame, order: str = SLOWEST, most: int = MOST_LINES)
     return [printable(line) for line in lines]
 
 
+NO_CALLS: Final = "no op was issued in that time, or none is known"
 COMMUNICATION: Final = (
     "communication: at least what kept the thread that steps, at most while any op was pending;"
     " own: while none was"
