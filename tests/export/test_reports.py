@@ -20,6 +20,7 @@ from frtop_tui.report.html_page import html_page
 from frtop_tui.report.incident import incident_of
 from frtop_tui.report.markdown import markdown
 from frtop_tui.report.wait_drawing import HEIGHT, WIDTH, WaitDrawing, place_waits
+from screens.gauge_scenes import measured
 from screens.rare_scenes import SCENES as ODD
 from screens.scenes import SCENES, hung
 
@@ -102,6 +103,13 @@ def test_every_frame_has_a_well_formed_page(scene: Callable[[], Frame]) -> None:
     for verdict in frame.verdicts:
         assert verdict.next in page.text
     assert text_of(frame).startswith("# ")
+
+
+def test_what_is_out_of_the_ordinary_on_hosts_is_a_note() -> None:
+    assert "node3: gpu4: 1,110 of 1,980 MHz since" in text_of(measured(3))
+    many = text_of(measured(*range(40), hosts=40))
+    assert many.count("gpu4") == 16
+    assert "out of the ordinary on more hosts: node16, node17" in many
 
 
 def test_the_page_loads_and_runs_nothing() -> None:

@@ -20,6 +20,7 @@ from frtop_tui.job.naming import duration, group_label, job_address, job_title, 
 from frtop_tui.job.outside import is_least_since
 from frtop_tui.job.stack_frames import user_frame
 from frtop_tui.report.explain import explain_lines
+from frtop_tui.report.host_notes import host_notes
 from frtop_tui.report.merged_stacks import MergedStacks, merge_frame
 from frtop_tui.report.rank_states import URGENCY
 from frtop_tui.report.rank_words import format_exit, op_name
@@ -135,7 +136,7 @@ def incident_of(frame: Frame, version: str) -> Incident:
         origin=_clean(_origin(frame)),
         verdicts=tuple(_verdict(one, frame) for one in frame.verdicts),
         no_verdict="" if frame.verdicts or not frame.ranks else _no_verdict(frame),
-        notes=_clean([*frame.notes, *differing(settings)]),
+        notes=_clean([*frame.notes, *host_notes(frame), *differing(settings)]),
         trace=frame.trace,
         explanation=_clean(explain_lines(frame.trace)) if frame.trace is not None else (),
         ranks=tuple(_ranks(frame, blamed)),

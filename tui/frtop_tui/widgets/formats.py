@@ -62,11 +62,6 @@ def format_local_time(wall_ns: int) -> str:
     return f"{datetime.fromtimestamp(wall_ns / 1e9).astimezone():%Y-%m-%d %H:%M}"
 
 
-def format_time_of_day(wall_ns: int) -> str:
-    """`14:02` in the viewer's time zone."""
-    return f"{datetime.fromtimestamp(wall_ns / 1e9).astimezone():%H:%M}"
-
-
 def format_local_clock(wall_ns: int) -> str:
     """`03:02:11` in the viewer's time zone."""
     return f"{datetime.fromtimestamp(wall_ns / 1e9).astimezone():%H:%M:%S}"

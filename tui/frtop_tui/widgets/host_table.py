@@ -15,7 +15,8 @@ from frtop_tui.diagnosis.evidence.host_facts import FactTable
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.diagnosis.wording.host_facts import fact_text
 from frtop_tui.job.model import HostState, HostView
-from frtop_tui.widgets.formats import format_age_coarse, format_time_of_day, shorten_ranks
+from frtop_tui.report.host_notes import time_of_day, wall_offset_ns
+from frtop_tui.widgets.formats import format_age_coarse, shorten_ranks
 from frtop_tui.widgets.gauge_cells import cpu_cell, disk_cell, gpu_cell, memory_cell, net_cell
 from frtop_tui.widgets.grid_layout import natural_key
 from frtop_tui.widgets.spans import Span
@@ -52,7 +53,7 @@ class HostRow(Struct, frozen=True):
         return [fact_text(fact, self._time_of_day) for fact in self.facts]
 
     def _time_of_day(self, host_ns: int) -> str:
-        return format_time_of_day(host_ns + self.wall_offset_ns)
+        return time_of_day(host_ns + self.wall_offset_ns)
 
 
 def host_rows(frame: Frame, facts: FactTable) -> list[HostRow]:
@@ -67,7 +68,7 @@ def host_rows(frame: Frame, facts: FactTable) -> list[HostRow]:
             max(0.0, (frame.now_ns - host.heard_ns) / 1e9) if host.heard_ns else None,
             frame.recorded is not None,
             facts.of(host),
-            host.monotonic_ns + frame.wall_ns - frame.now_ns,
+            wall_offset_ns(frame, host),
         )
         for host in frame.hosts
     ]

@@ -1,0 +1,45 @@
+"""What is out of the ordinary about hosts, as lines of a report: facts, and no verdict."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Final
+
+from frtop_tui.diagnosis.evidence.host_facts import facts_of
+from frtop_tui.diagnosis.model import Frame
+from frtop_tui.diagnosis.wording.host_facts import fact_text
+from frtop_tui.job.model import HostView
+from frtop_tui.job.naming import listed
+
+MOST: Final = 16
+"""Lines: of more hosts only the names follow."""
+
+
+def wall_offset_ns(frame: Frame, host: HostView) -> int:
+    """What to add to a host's monotonic times to get the operator's wall clock."""
+    return host.monotonic_ns + frame.wall_ns - frame.now_ns
+
+
+def time_of_day(wall_ns: int) -> str:
+    """`14:02` in the reader's time zone."""
+    return f"{datetime.fromtimestamp(wall_ns / 1e9).astimezone():%H:%M}"
+
+
+def host_notes(frame: Frame) -> list[str]:
+    """A line for each fact about a host that is heard, or was when this was recorded."""
+    lines: list[str] = []
+    left: list[str] = []
+    for host in frame.hosts:
+        if host.state != "heard" or not (facts := facts_of(host.gauges)):
+            continue
+        if len(lines) >= MOST:
+            left.append(host.name)
+            continue
+        offset_ns = wall_offset_ns(frame, host)
+        lines += [
+            f"{host.name}: {fact_text(fact, lambda at_ns: time_of_day(at_ns + offset_ns))}"  # noqa: B023 - called at once
+            for fact in facts
+        ]
+    if left:
+        lines.append(f"out of the ordinary on more hosts: {listed(left, MOST)}")
+    return lines
