@@ -28,6 +28,7 @@ from frtop_tui.export.pseudonyms import MAX_TEXT, Pseudonyms
 from frtop_tui.export.redaction import redacted
 from frtop_tui.export.redaction_rules import OF_ANY, RULES
 from frtop_tui.job.model import ObservedFrame
+from frtop_tui.job.statistics import CallRow, JobStatistics, SampledGroup, SampledOp
 from screens.native_scenes import taken, with_native
 from screens.rare_scenes import SCENES as RARE
 from screens.scenes import SCENES, hung
@@ -177,7 +178,13 @@ def with_ops_of(frame: Frame) -> Frame:
     site = wire.Site("/home/alice/acme/moonshot/train.py", 7, "load")
     ops = tuple(replace(op, site=site) for op in view.snapshot.ops)
     view = replace(view, snapshot=replace(view.snapshot, ops=ops))
-    return replace(frame, ranks={**frame.ranks, 37: view})
+    group = frame.groups[0].key
+    statistics = JobStatistics(
+        0, 1, 0, calls=(CallRow("all_reduce", (group,), site, 64, (37,)),),
+        groups=(SampledGroup(group, (37,), (SampledOp(1, {37: 1}, True, site=site),)),),
+        notes=("alice is at 10.3.0.7",),
+    )  # fmt: skip
+    return replace(frame, ranks={**frame.ranks, 37: view}, statistics=statistics)
 
 
 def bytes_of(content: bytes | Mapping[str, bytes]) -> str:

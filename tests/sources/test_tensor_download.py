@@ -228,6 +228,19 @@ def test_a_missing_folder_is_a_problem(scene: Scene, tmp_path: Path) -> None:
     assert "No such file or directory; name another file" in str(writing.problem)
 
 
+def test_a_full_disk_is_a_problem_that_names_the_file(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    writing = scene.save().writing
+    assert writing.state == "failed"
+    assert str(writing.problem).startswith(f"{scene.path}: No space left on device")
+    assert scene.left_over() == []
+
+
 def test_giving_up_leaves_no_file(scene: Scene) -> None:
     scene.agent.most = 50_000
     download = scene.begin()

@@ -131,8 +131,10 @@ def test_frtop_history_lists_and_forgets(
     history: CulpritHistory, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["history", "--state", str(tmp_path)]) == 0
-    assert "0 runs" in capsys.readouterr().out
+    assert "no history yet: " in capsys.readouterr().out
     history.add([culprit("node4", run, job=f"{run}.py") for run in "abc"])
+    assert main(["history", "--state", str(tmp_path), "--days", "0.5"]) == 0
+    assert "0 runs" in capsys.readouterr().out
     assert main(["history", "--state", str(tmp_path)]) == 0
     said = capsys.readouterr().out
     assert "node4 gpu5  3 times, last " in said

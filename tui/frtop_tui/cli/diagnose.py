@@ -36,9 +36,9 @@ def _before(frame: Frame) -> list[str]:
     """What the history says of the culprits of a live job."""
     if frame.recorded is not None or not frame.verdicts:
         return []
-    from frtop_tui.cli.history import told_before  # noqa: PLC0415 - SQLite, for live jobs only
+    from frtop_tui.cli.history import former_culprits  # noqa: PLC0415 - SQLite, for live jobs only
 
-    return told_before(frame)
+    return former_culprits(frame)
 
 
 def _recorded(options: argparse.Namespace) -> Frame:

@@ -29,6 +29,9 @@ def run(options: argparse.Namespace) -> int:
         known = {"days": options.days, "hosts": [offender_fields(one) for one in rows]}
         print(json.dumps(known, indent=1))
         return 0
+    if not path.exists():
+        print(f"no history yet: {path}; `frtop watch` notes confirmed culprits there")
+        return 0
     runs = len({one.run for one in found})
     print(f"{runs} runs with a confirmed culprit in {options.days:g} days: {path}")
     for one in rows[:MOST_LINES]:
@@ -47,7 +50,7 @@ def history_path(state: str | None) -> Path:
     return Path(folder).expanduser().absolute() / FILE
 
 
-def told_before(frame: Frame) -> list[str]:
+def former_culprits(frame: Frame) -> list[str]:
     """What the history in its usual place says of the culprits of a frame, for `frtop diagnose`."""
     if not state_folder():
         return []
