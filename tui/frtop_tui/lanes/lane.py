@@ -80,6 +80,7 @@ class Lane:
         """The last number that the rank issued in a group, by its own id; None: not known."""
         if group not in self.fronts and group not in self.ops.bounds:
             return None
+        # A history may be newer than the frame that tells of the progress.
         return max(self.fronts.get(group, 0), self.ops.bounds.get(group, (0, 0))[1])
 
     @property
@@ -87,10 +88,16 @@ class Lane:
         """Operator's clock: up to when its ops are known; 0 without any."""
         return self.ops.known_until + self.clock_ns if len(self.ops) or self.ops.marks else 0
 
-    def position(self, group: Identifier, number: int) -> int | None:
-        """Where the collective `number` of a group is; None: it is not there."""
+    def position(self, group: Identifier, number: int, near_ns: int | None = None) -> int | None:
+        """Where the collective `number` of a group is; None: it is not there.
+
+        `near_ns` is when another rank issued it (operator's clock).
+        """
         own = self.group_ids.get(group)
-        return None if own is None else self.ops.find(own, number)
+        if own is None:
+            return None
+        near = near_ns - self.clock_ns if near_ns is not None else None
+        return self.ops.find(own, number, near)
 
     def last_by(self, at_ns: int) -> int:
         """Position of the last op that was issued by `at_ns` (operator's clock), -1 for none."""
