@@ -15,20 +15,11 @@ from frtop_probe import wire
 from frtop_tui.job.groups import Identifier, identifier
 from frtop_tui.job.model import BaseFrame, Rank
 from frtop_tui.job.outside import without_recorder
-from frtop_tui.lanes.intervals import Intervals
+from frtop_tui.lanes.intervals import Spans
 from frtop_tui.lanes.letters import PHASES
-from frtop_tui.lanes.op_columns import PENDING_NS, OpColumns
+from frtop_tui.lanes.op_columns import OpColumns
 
 NO_OPS: Final = OpColumns()
-
-
-class Spans(Intervals):
-    """Marks of a rank that last, as they are drawn: phases and fetches."""
-
-    def __init__(self, marks: Sequence[wire.Mark]) -> None:
-        self.marks = sorted(marks, key=attrgetter("begin_ns"))
-        begin = [mark.begin_ns for mark in self.marks]
-        super().__init__(begin, [_span_end(mark) for mark in self.marks])
 
 
 @dataclass(frozen=True)
@@ -146,11 +137,6 @@ def _fronts(view: Rank) -> dict[int, int]:
     """By group, the last number that was issued. A recorder tells of groups that have ops."""
     fronts = dict.fromkeys(view.groups, 0) if view.identity.prepared and view.status else {}
     return fronts | {key: one.number for key, one in view.group_progress.items()}
-
-
-def _span_end(mark: wire.Mark) -> int:
-    """When a span is over; one that lasts has no end yet."""
-    return max(mark.begin_ns, mark.end_ns) if mark.end_ns else PENDING_NS
 
 
 def clock_error_ns(lanes: Sequence[Lane]) -> int | None:

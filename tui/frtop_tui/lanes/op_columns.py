@@ -19,11 +19,9 @@ from msgspec.structs import astuple
 from frtop_probe import wire
 from frtop_probe.history_columns import unpack
 from frtop_probe.ring.layout import Flag
-from frtop_tui.lanes.intervals import Intervals
+from frtop_tui.lanes.intervals import PENDING_NS, Intervals
 from frtop_tui.lanes.letters import letter_of
 
-PENDING_NS: Final = 2**62
-"""The end of an op that has none yet."""
 UNTRACKED: Final = int(Flag.UNTRACKED)
 LATE: Final = int(Flag.LATE)
 _P2P: Final = int(Flag.P2P)

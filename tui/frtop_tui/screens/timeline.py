@@ -15,7 +15,7 @@ from frtop_tui.lanes.choice import ranks_in_lanes
 from frtop_tui.lanes.jumps import first_window, next_op, next_step, op_window
 from frtop_tui.lanes.letters import legend
 from frtop_tui.lanes.meetings import Meeting
-from frtop_tui.lanes.window import Window
+from frtop_tui.lanes.window import TimeWindow
 from frtop_tui.screens.base import FrameScreen
 from frtop_tui.screens.messages import OpenRank
 from frtop_tui.widgets.lane_lines import cursor_op, step_columns
@@ -64,7 +64,7 @@ class TimelineScreen(FrameScreen):
         self.only = frozenset(marked)
         self.rank, self.group = rank, group
         self.by: By = "ranks"
-        self.window: Window | None = None
+        self.window: TimeWindow | None = None
         self.follow = True
         self.column = -1
         self.op_key: tuple[Identifier, int] | None = None
@@ -74,7 +74,7 @@ class TimelineScreen(FrameScreen):
         self._op_ns = 0
         self._words = ""
         self._followed: tuple[tuple[int, ...], int | None] = ((), None)
-        self._before: tuple[Window | None, bool] = (None, True)
+        self._before: tuple[TimeWindow | None, bool] = (None, True)
 
     def panes(self) -> ComposeResult:
         yield Ruler()
@@ -247,7 +247,7 @@ class TimelineScreen(FrameScreen):
                 self._move_window(self.window.moved(columns))
         self.draw_all()
 
-    def _move_window(self, window: Window) -> None:
+    def _move_window(self, window: TimeWindow) -> None:
         """Whoever looks at a time stays there: the window does not follow any more."""
         self.window, self.follow = window, False
 

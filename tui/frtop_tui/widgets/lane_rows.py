@@ -11,7 +11,7 @@ from frtop_tui.lanes.histories import Histories
 from frtop_tui.lanes.lane import Lane, clock_error_ns, lane_of
 from frtop_tui.lanes.meetings import Meeting, Meetings
 from frtop_tui.lanes.op_columns import OpColumns
-from frtop_tui.lanes.window import Window
+from frtop_tui.lanes.window import TimeWindow
 from frtop_tui.widgets.formats import format_duration
 from frtop_tui.widgets.lane_lines import DrawnLane, drawn_lane, lane_label, lane_line
 from frtop_tui.widgets.spans import Line, fit
@@ -32,7 +32,7 @@ class LaneRows:
     def __init__(self) -> None:
         self._rows: Sequence[LaneRow] = ()
         self.ranks: Sequence[int] = ()
-        self.window: Window | None = None
+        self.window: TimeWindow | None = None
         self.meetings = Meetings(lambda _: None)
         self._frame: Frame | None = None
         self._histories = Histories()
