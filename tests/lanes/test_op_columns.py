@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from frtop_probe import wire
 from frtop_probe.ring.layout import Flag
 from frtop_tui.export.histories import ops_of
-from frtop_tui.lanes.op_columns import PENDING_NS, columns_of, columns_of_ops, extended
+from frtop_tui.lanes.intervals import PENDING_NS
+from frtop_tui.lanes.op_columns import columns_of, columns_of_ops, extended
 from lanes.drawn import GATHER, REDUCE, SITE, history, ops
 
 ROWS = [(1, 1, 100, 50), (2, 1, 120, 10), (1, 2, 200, -30), (1, 3, 300, 0)]
@@ -48,7 +50,7 @@ def test_indices_outside_of_the_tables_are_unknown() -> None:
 def test_columns_that_do_not_fit_together_are_refused() -> None:
     packed = history(ROWS, columns=True).columns
     assert packed is not None
-    broken = wire.History(columns=wire.HistoryColumns(*[packed.sequence] * 10, packed.group))
+    broken = wire.History(columns=replace(packed, group=wire.HistoryColumn(1, 8, b"x")))
     with pytest.raises(ValueError, match="rows"):
         columns_of(broken)
 

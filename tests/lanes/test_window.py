@@ -9,7 +9,7 @@ from frtop_tui.lanes.jumps import first_window, next_op, next_step
 from frtop_tui.lanes.lane import Lane
 from frtop_tui.lanes.letters import letter_of
 from frtop_tui.lanes.op_columns import columns_of
-from frtop_tui.lanes.window import NARROWEST, WIDEST, Window, window_of
+from frtop_tui.lanes.window import NARROWEST, WIDEST, TimeWindow, window_of
 from lanes.drawn import GROUP, Row, history, lane
 
 MS = 1_000_000
@@ -24,7 +24,7 @@ def test_a_window_is_as_narrow_as_holds_the_time() -> None:
 
 
 def test_zooming_keeps_what_is_under_the_cursor() -> None:
-    window = Window(0, 20 * MS, 100)
+    window = TimeWindow(0, 20 * MS, 100)
     at = window.time(30) + 10 * MS
     for by in (1, 1, 3, -2, -9, 20, -60):
         window = window.zoomed(by, 30)
@@ -33,7 +33,7 @@ def test_zooming_keeps_what_is_under_the_cursor() -> None:
 
 
 def test_a_jump_shows_its_target_with_a_margin() -> None:
-    window = Window(0, MS, 100)
+    window = TimeWindow(0, MS, 100)
     assert window.showing(50 * MS, 8) == window
     assert window.showing(500 * MS, 8).column(500 * MS) == 91
     assert window.showing(-500 * MS, 8).column(-500 * MS) == 8

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 from itertools import accumulate
-from operator import sub
+from operator import attrgetter, sub
+from typing import Final
+
+from frtop_probe import wire
+
+PENDING_NS: Final = 2**62
+"""The end of what has none yet."""
 
 
 class Intervals:
@@ -23,3 +29,17 @@ class Intervals:
     def reach(self) -> Sequence[int]:
         """The last end of any up to that one: whether anything lasts at a time is one search."""
         return list(accumulate(self.end, max))
+
+
+class Spans(Intervals):
+    """Marks of a rank that last, as they are drawn: phases and fetches."""
+
+    def __init__(self, marks: Sequence[wire.Mark]) -> None:
+        self.marks = sorted(marks, key=attrgetter("begin_ns"))
+        begin = [mark.begin_ns for mark in self.marks]
+        super().__init__(begin, [_span_end(mark) for mark in self.marks])
+
+
+def _span_end(mark: wire.Mark) -> int:
+    """When a span is over; one that lasts has no end yet."""
+    return max(mark.begin_ns, mark.end_ns) if mark.end_ns else PENDING_NS

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from operator import attrgetter
 from typing import Final
 
+from frtop_tui.lanes.intervals import PENDING_NS
 from frtop_tui.lanes.lane import Lane
-from frtop_tui.lanes.op_columns import PENDING_NS
-from frtop_tui.lanes.window import Window, window_of
+from frtop_tui.lanes.window import TimeWindow, window_of
 
 _RECENT: Final = 32
 """Ops of a rank in view at first: the last steps of most programs."""
@@ -18,7 +18,7 @@ _BEFORE: Final = 4
 """Of a wait, what was before it is in view for one part of so many."""
 
 
-def first_window(lanes: Iterable[Lane], columns: int) -> Window | None:
+def first_window(lanes: Iterable[Lane], columns: int) -> TimeWindow | None:
     """The newest steps or ops of the lanes, and all of what is pending; None without any."""
     known = [lane for lane in lanes if len(lane.ops)]
     if not known:
@@ -37,7 +37,7 @@ def first_window(lanes: Iterable[Lane], columns: int) -> Window | None:
     return window_of(min(begin, until - 1000), until, columns)
 
 
-def op_window(begin_ns: int, end_ns: int, columns: int) -> Window:
+def op_window(begin_ns: int, end_ns: int, columns: int) -> TimeWindow:
     """One op, with some room on both sides."""
     room = max(1000, (end_ns - begin_ns) // 8)
     return window_of(begin_ns - room, end_ns + room, columns)

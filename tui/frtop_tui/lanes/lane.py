@@ -15,20 +15,11 @@ from frtop_probe import wire
 from frtop_tui.job.groups import Identifier, identifier
 from frtop_tui.job.model import BaseFrame, Rank
 from frtop_tui.job.outside import without_recorder
-from frtop_tui.lanes.intervals import Intervals
+from frtop_tui.lanes.intervals import Spans
 from frtop_tui.lanes.letters import PHASES
-from frtop_tui.lanes.op_columns import PENDING_NS, OpColumns
+from frtop_tui.lanes.op_columns import OpColumns
 
 NO_OPS: Final = OpColumns()
-
-
-class Spans(Intervals):
-    """Marks of a rank that last, as they are drawn: phases and fetches."""
-
-    def __init__(self, marks: Sequence[wire.Mark]) -> None:
-        self.marks = sorted(marks, key=attrgetter("begin_ns"))
-        begin = [mark.begin_ns for mark in self.marks]
-        super().__init__(begin, [_span_end(mark) for mark in self.marks])
 
 
 @dataclass(frozen=True)
@@ -80,6 +71,7 @@ class Lane:
         """The last number that the rank issued in a group, by its own id; None: not known."""
         if group not in self.fronts and group not in self.ops.bounds:
             return None
+        # A history may be newer than the frame that tells of the progress.
         return max(self.fronts.get(group, 0), self.ops.bounds.get(group, (0, 0))[1])
 
     @property
@@ -87,10 +79,16 @@ class Lane:
         """Operator's clock: up to when its ops are known; 0 without any."""
         return self.ops.known_until + self.clock_ns if len(self.ops) or self.ops.marks else 0
 
-    def position(self, group: Identifier, number: int) -> int | None:
-        """Where the collective `number` of a group is; None: it is not there."""
+    def position(self, group: Identifier, number: int, near_ns: int | None = None) -> int | None:
+        """Where the collective `number` of a group is; None: it is not there.
+
+        `near_ns` is when another rank issued it (operator's clock).
+        """
         own = self.group_ids.get(group)
-        return None if own is None else self.ops.find(own, number)
+        if own is None:
+            return None
+        near = near_ns - self.clock_ns if near_ns is not None else None
+        return self.ops.find(own, number, near)
 
     def last_by(self, at_ns: int) -> int:
         """Position of the last op that was issued by `at_ns` (operator's clock), -1 for none."""
@@ -139,11 +137,6 @@ def _fronts(view: Rank) -> dict[int, int]:
     """By group, the last number that was issued. A recorder tells of groups that have ops."""
     fronts = dict.fromkeys(view.groups, 0) if view.identity.prepared and view.status else {}
     return fronts | {key: one.number for key, one in view.group_progress.items()}
-
-
-def _span_end(mark: wire.Mark) -> int:
-    """When a span is over; one that lasts has no end yet."""
-    return max(mark.begin_ns, mark.end_ns) if mark.end_ns else PENDING_NS
 
 
 def clock_error_ns(lanes: Sequence[Lane]) -> int | None:

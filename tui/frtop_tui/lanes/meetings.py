@@ -66,10 +66,13 @@ class Meetings:
             return None
         key = (identifier(group), number)
         if key not in self._known:
-            self._known[key] = self._look_up(group, key)
+            near_ns = lane.ops.issued[position] + lane.clock_ns
+            self._known[key] = self._look_up(group, key, near_ns)
         return self._known[key]
 
-    def _look_up(self, group: wire.Group, key: tuple[Identifier, int]) -> Meeting | None:
+    def _look_up(
+        self, group: wire.Group, key: tuple[Identifier, int], near_ns: int
+    ) -> Meeting | None:
         members = members_of(group.ranks)
         issued: dict[int, int] = {}
         lanes, ends = [], []
@@ -77,7 +80,7 @@ class Meetings:
         open_somewhere = False
         for rank in members:
             lane = self._lane_of(rank)
-            position = lane.position(*key) if lane is not None else None
+            position = lane.position(*key, near_ns) if lane is not None else None
             if lane is None or position is None:
                 (absent if lane is not None and _not_yet(lane, key) else unknown).append(rank)
                 continue

@@ -6,6 +6,7 @@ of C; an `Op` is made only of the one that is described.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -18,11 +19,9 @@ from msgspec.structs import astuple
 from frtop_probe import wire
 from frtop_probe.history_columns import unpack
 from frtop_probe.ring.layout import Flag
-from frtop_tui.lanes.intervals import Intervals
+from frtop_tui.lanes.intervals import PENDING_NS, Intervals
 from frtop_tui.lanes.letters import letter_of
 
-PENDING_NS: Final = 2**62
-"""The end of an op that has none yet."""
 UNTRACKED: Final = int(Flag.UNTRACKED)
 LATE: Final = int(Flag.LATE)
 _P2P: Final = int(Flag.P2P)
@@ -31,6 +30,8 @@ _CALL: Final = 1 << 16
 _NO_END: Final = UNTRACKED | wire.UNTIMED
 _ALONE: Final = _P2P | _CALL
 _FIELDS: Final = ("sequence", "group", "number", "signature", "site", "issued", "took", "flags")
+_CHUNK: Final = 1024
+"""Ops that are put into an index together, once one of them is looked for."""
 _NUMBERS: Final = 1 << 48
 """More than there are ops in a group."""
 
@@ -75,13 +76,25 @@ class OpColumns:
         return list(map(sub, self.end, self.issued))
 
     @cached_property
-    def _positions(self) -> Mapping[int, int]:
-        # Integers as keys: tuples cost three times as much, and the garbage collector's time.
-        keys = map(add, map(_NUMBERS.__mul__, self.group), self.number)
-        if not any(flags & _ALONE for flags in {*self.flags}):
-            return dict(zip(keys, range(len(self)), strict=True))
-        own = [not flags & _ALONE for flags in self.flags]
-        return dict(zip(compress(keys, own), compress(range(len(self)), own), strict=True))
+    def _chunks(self) -> dict[int, Mapping[int, int]]:
+        """By number of the chunk, where its collectives are; made when they are looked up."""
+        return {}
+
+    def _positions(self, chunk: int) -> Mapping[int, int]:
+        known = self._chunks.get(chunk)
+        if known is None:
+            here = slice(chunk * _CHUNK, (chunk + 1) * _CHUNK)
+            # Integers as keys: tuples cost three times as much, and the garbage collector's time.
+            keys = map(add, map(_NUMBERS.__mul__, self.group[here]), self.number[here])
+            positions = range(here.start, min(here.stop, len(self)))
+            flags = self.flags[here]
+            if any(one & _ALONE for one in {*flags}):
+                own = [not one & _ALONE for one in flags]
+                found = dict(zip(compress(keys, own), compress(positions, own), strict=True))
+            else:
+                found = dict(zip(keys, positions, strict=True))
+            known = self._chunks[chunk] = found
+        return known
 
     @cached_property
     def bounds(self) -> Mapping[int, tuple[int, int]]:
@@ -95,12 +108,23 @@ class OpColumns:
                 found[group] = min(numbers), max(numbers)
         return found
 
-    def find(self, group: int, number: int) -> int | None:
-        """Where the collective `number` of a group is, by the rank's own id of it."""
-        position = self._positions.get(group * _NUMBERS + number)
-        if position is None or self.number[position] != number or self.group[position] != group:
-            return None
-        return position
+    def find(self, group: int, number: int, near_ns: int | None = None) -> int | None:
+        """Where the collective `number` of a group is, by the rank's own id of it.
+
+        Ranks issue one collective at about the same time: it is looked for around `near_ns` first.
+        """
+        key = group * _NUMBERS + number
+        first = 0 if near_ns is None else bisect_left(self.issued, near_ns) // _CHUNK
+        position = self._positions(first).get(key)
+        if position is None and self._has(group, number):
+            chunks = sorted(range(-(-len(self) // _CHUNK)), key=lambda chunk: abs(chunk - first))
+            found = (self._positions(chunk).get(key) for chunk in chunks[1:])
+            position = next((one for one in found if one is not None), None)
+        return position if position is not None and self.number[position] == number else None
+
+    def _has(self, group: int, number: int) -> bool:
+        first, last = self.bounds.get(group, (1, 0))
+        return first <= number <= last
 
     def is_numbered(self, position: int) -> bool:
         """Whether an op has a number that it shares with other ranks: no message, no call."""

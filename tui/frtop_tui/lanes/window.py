@@ -15,7 +15,7 @@ WIDEST: Final = _STEPS[-1]
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class TimeWindow:
     """`columns` columns of `step_ns` each, from `begin_ns` on (operator's clock)."""
 
     begin_ns: int
@@ -34,27 +34,27 @@ class Window:
         """When a column begins."""
         return self.begin_ns + column * self.step_ns
 
-    def zoomed(self, by: int, column: int) -> Window:
+    def zoomed(self, by: int, column: int) -> TimeWindow:
         """With columns that are `by` steps narrower, or wider; what is at `column` stays there."""
         index = bisect_left(_STEPS, self.step_ns) - by
         step = _STEPS[max(0, min(index, len(_STEPS) - 1))]
         middle = self.time(column) + self.step_ns // 2
         return replace(self, step_ns=step, begin_ns=middle - step // 2 - column * step)
 
-    def moved(self, columns: int) -> Window:
+    def moved(self, columns: int) -> TimeWindow:
         return replace(self, begin_ns=self.begin_ns + columns * self.step_ns)
 
-    def ending(self, at_ns: int) -> Window:
+    def ending(self, at_ns: int) -> TimeWindow:
         """The same width, with `at_ns` in the last column."""
         aligned = -(-at_ns // self.step_ns) * self.step_ns
         return replace(self, begin_ns=aligned - self.step_ns * self.columns)
 
-    def wide(self, columns: int) -> Window:
+    def wide(self, columns: int) -> TimeWindow:
         """As many columns as the screen has now, up to the same end."""
         begin = self.end_ns - columns * self.step_ns
         return replace(self, begin_ns=begin, columns=columns)
 
-    def showing(self, at_ns: int, margin: int = 0) -> Window:
+    def showing(self, at_ns: int, margin: int = 0) -> TimeWindow:
         """Moved so far that `at_ns` is inside, `margin` columns from an end where that fits."""
         column = self.column(at_ns)
         margin = min(margin, self.columns // 2 - 1)
@@ -65,9 +65,9 @@ class Window:
         return self
 
 
-def window_of(begin_ns: int, end_ns: int, columns: int) -> Window:
+def window_of(begin_ns: int, end_ns: int, columns: int) -> TimeWindow:
     """The narrowest columns with which all of that time fits, up to its end."""
     columns = max(1, columns)
     needed = max(1, -(-(end_ns - begin_ns) // columns))
     index = min(bisect_right(_STEPS, needed - 1), len(_STEPS) - 1)
-    return Window(end_ns, _STEPS[index], columns).ending(end_ns)
+    return TimeWindow(end_ns, _STEPS[index], columns).ending(end_ns)

@@ -15,7 +15,7 @@ from frtop_tui.lanes.choice import ranks_in_lanes
 from frtop_tui.lanes.jumps import first_window, next_op, next_step, op_window
 from frtop_tui.lanes.letters import legend
 from frtop_tui.lanes.meetings import Meeting
-from frtop_tui.lanes.window import Window
+from frtop_tui.lanes.window import TimeWindow
 from frtop_tui.screens.base import FrameScreen
 from frtop_tui.screens.messages import OpenRank
 from frtop_tui.widgets.lane_lines import cursor_op, step_columns
@@ -64,16 +64,17 @@ class TimelineScreen(FrameScreen):
         self.only = frozenset(marked)
         self.rank, self.group = rank, group
         self.by: By = "ranks"
-        self.window: Window | None = None
+        self.window: TimeWindow | None = None
         self.follow = True
         self.column = -1
         self.op_key: tuple[Identifier, int] | None = None
         self.selected: tuple[int, int] | None = None
         """Rank and position of the op to which the cursor jumped."""
         self.rows = LaneRows()
+        self._op_ns = 0
         self._words = ""
         self._followed: tuple[tuple[int, ...], int | None] = ((), None)
-        self._before: tuple[Window | None, bool] = (None, True)
+        self._before: tuple[TimeWindow | None, bool] = (None, True)
 
     def panes(self) -> ComposeResult:
         yield Ruler()
@@ -113,7 +114,7 @@ class TimelineScreen(FrameScreen):
             return
         if self.by == "op" and self.op_key is not None:
             here = [one for one in members_of(self.op_key[0][1]) if one in frame.ranks]
-            self.rows.show_op(here, self.op_key)
+            self.rows.show_op(here, self.op_key, self._op_ns)
             return
         ranks, self._words = ranks_in_lanes(frame, self.only, self.group)
         self.rows.show_ranks(ranks)
@@ -246,7 +247,7 @@ class TimelineScreen(FrameScreen):
                 self._move_window(self.window.moved(columns))
         self.draw_all()
 
-    def _move_window(self, window: Window) -> None:
+    def _move_window(self, window: TimeWindow) -> None:
         """Whoever looks at a time stays there: the window does not follow any more."""
         self.window, self.follow = window, False
 
@@ -316,13 +317,13 @@ class TimelineScreen(FrameScreen):
             self._leave_op()
             return
         meeting = self._meeting()
-        if meeting is None or self.window is None:
+        if meeting is None or not meeting.issued_ns or self.window is None:
             self.app.notify("There is no op here that other ranks issue as well.", timeout=4)
             return
         y = self.query_one(LanePane).cursor
         self.rank = self.rows[y].rank
         self._before = (self.window, self.follow)
-        self.by, self.op_key = "op", meeting.key
+        self.by, self.op_key, self._op_ns = "op", meeting.key, meeting.first_ns
         until = meeting.ended_ns or max(meeting.last_ns, self.rows.lane(y).known_until_ns)
         self._move_window(op_window(meeting.first_ns, until, self.window.columns))
         self.column = max(0, self.window.column(meeting.issued_ns.get(self.rank, 0)))

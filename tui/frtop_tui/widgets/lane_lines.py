@@ -20,7 +20,7 @@ from frtop_tui.lanes.letters import (
     WAITS,
 )
 from frtop_tui.lanes.meetings import Meetings
-from frtop_tui.lanes.window import Window
+from frtop_tui.lanes.window import TimeWindow
 from frtop_tui.widgets.spans import Line, Span, fit
 
 _TONES: Final = {
@@ -49,7 +49,7 @@ class DrawnLane:
 
 
 def drawn_lane(
-    lane: Lane, window: Window, meetings: Meetings, only: Sequence[int] | None = None
+    lane: Lane, window: TimeWindow, meetings: Meetings, only: Sequence[int] | None = None
 ) -> DrawnLane:
     """The columns of a lane.
 
@@ -109,7 +109,7 @@ def cursor_op(drawn: DrawnLane | None, column: int) -> tuple[int, int]:
     return drawn.cells.positions[column], drawn.cells.begun[column]
 
 
-def step_columns(lane: Lane, window: Window) -> list[tuple[int, int]]:
+def step_columns(lane: Lane, window: TimeWindow) -> list[tuple[int, int]]:
     """Column and number of the steps that end in the window, as far as there is room."""
     steps = lane.steps
     begin, end = window.begin_ns - lane.clock_ns, window.end_ns - lane.clock_ns
@@ -146,7 +146,7 @@ def _tone(lane: Lane, position: int, is_sliver: bool) -> str:
 
 
 def _draw_phases(
-    lane: Lane, window: Window, cells: Cells, letters: list[str], tones: list[str]
+    lane: Lane, window: TimeWindow, cells: Cells, letters: list[str], tones: list[str]
 ) -> None:
     """Phases stand over gaps, and over ops during which the program goes on."""
     spans = lane.spans
@@ -162,7 +162,7 @@ def _draw_phases(
         tones[column] = _TONES[letters[column]]
 
 
-def _draw_marks(lane: Lane, window: Window, letters: list[str], tones: list[str]) -> None:
+def _draw_marks(lane: Lane, window: TimeWindow, letters: list[str], tones: list[str]) -> None:
     for column, _ in step_columns(lane, window):
         letters[column], tones[column] = STEP, _TONES[STEP]
     for mark in lane.notes:

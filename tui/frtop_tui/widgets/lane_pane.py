@@ -7,7 +7,7 @@ from typing import ClassVar, Final
 
 from textual.binding import Binding, BindingType
 
-from frtop_tui.lanes.window import Window
+from frtop_tui.lanes.window import TimeWindow
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.op_lines import clock_time
 from frtop_tui.widgets.spans import Line, clip, fit, plain
@@ -84,7 +84,7 @@ class Ruler(LineView, can_focus=False):
 
     def __init__(self) -> None:
         super().__init__(id="ruler", classes="pane")
-        self.window: Window | None = None
+        self.window: TimeWindow | None = None
         self.wall_ns = 0
         self.label_width = 0
         self.cursor_column = 0

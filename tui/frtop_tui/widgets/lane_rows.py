@@ -11,7 +11,7 @@ from frtop_tui.lanes.histories import Histories
 from frtop_tui.lanes.lane import Lane, clock_error_ns, lane_of
 from frtop_tui.lanes.meetings import Meeting, Meetings
 from frtop_tui.lanes.op_columns import OpColumns
-from frtop_tui.lanes.window import Window
+from frtop_tui.lanes.window import TimeWindow
 from frtop_tui.widgets.formats import format_duration
 from frtop_tui.widgets.lane_lines import DrawnLane, drawn_lane, lane_label, lane_line
 from frtop_tui.widgets.spans import Line, fit
@@ -32,7 +32,7 @@ class LaneRows:
     def __init__(self) -> None:
         self._rows: Sequence[LaneRow] = ()
         self.ranks: Sequence[int] = ()
-        self.window: Window | None = None
+        self.window: TimeWindow | None = None
         self.meetings = Meetings(lambda _: None)
         self._frame: Frame | None = None
         self._histories = Histories()
@@ -40,6 +40,8 @@ class LaneRows:
         self._drawn: dict[LaneRow, tuple[object, ...]] = {}
         self._filtered: dict[tuple[LaneRow, int], tuple[OpColumns, OpColumns]] = {}
         self._op: tuple[Identifier, int] | None = None
+        self._op_ns = 0
+        """When a rank issued that op: others have it near that time."""
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -56,8 +58,9 @@ class LaneRows:
         rows = [LaneRow(rank, key, name or f"group {key}") for key, name in names.items()]
         self._set([rank, *others], rows or [LaneRow(rank)], None)
 
-    def show_op(self, ranks: Sequence[int], key: tuple[Identifier, int]) -> None:
+    def show_op(self, ranks: Sequence[int], key: tuple[Identifier, int], at_ns: int) -> None:
         """Lanes of the members of one op, which show nothing else."""
+        self._op_ns = at_ns
         if self._op != key or set(self.ranks) != set(ranks):
             self._set(ranks, [LaneRow(rank) for rank in ranks], key)
 
@@ -90,7 +93,7 @@ class LaneRows:
     def _meeting(self) -> Meeting | None:
         for rank in self.ranks:
             lane = self._of_rank(rank)
-            position = lane.position(*self._op) if self._op is not None else None
+            position = lane.position(*self._op, self._op_ns) if self._op is not None else None
             if position is not None:
                 return self.meetings.of(lane, position)
         return None
@@ -141,7 +144,7 @@ class LaneRows:
     def _shown(self, row: LaneRow, lane: Lane) -> Collection[int] | None:
         """Positions of the only ops that a lane shows; None: all."""
         if self._op is not None:
-            position = lane.position(*self._op)
+            position = lane.position(*self._op, self._op_ns)
             return () if position is None else (position,)
         if row.group is not None:
             return [n for n, group in enumerate(lane.ops.group) if group == row.group]
