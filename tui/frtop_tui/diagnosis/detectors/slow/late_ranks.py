@@ -37,6 +37,7 @@ class LateRanks(NamedTuple):
         share: of all time, that the others lose by it.
         twice: whether both halves of the time show it.
         site: the line of the ops in which that is most.
+        stride: one op of so many was sampled.
     """
 
     group: GroupKey
@@ -53,10 +54,12 @@ class LateRanks(NamedTuple):
     twice: bool
     kind: str = ""
     site: wire.Site | None = None
+    stride: int = 1
 
     @property
-    def seconds(self) -> float:
-        return (self.until_ns - self.since_ns) / 1e9
+    def late_ops(self) -> int:
+        """In about how many ops they were late, those included that were not sampled."""
+        return self.late * self.stride
 
 
 def late_ranks(
@@ -123,6 +126,7 @@ def late_ranks(
         found.twice,
         late[-1].kind,
         max(set(sites), key=sites.count),
+        group.stride,
     )
 
 
