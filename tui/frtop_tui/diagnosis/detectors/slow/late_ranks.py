@@ -85,7 +85,8 @@ def late_ranks(
     if not ops:
         return None
     episodes = episodes_of(ops)
-    bounds = boundaries(statistics, peers, ops[0].first_ns, ops[-1].last_ns)
+    first_ns, last_ns = ops[0].first_ns, ops[-1].last_ns
+    bounds = boundaries(statistics, peers, first_ns, last_ns, group.stride)
     parts, content = in_parts(bounds, episodes, peers)
     scale = _scale(statistics, group, peers)
     if scale > 1:
