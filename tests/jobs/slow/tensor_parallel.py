@@ -15,7 +15,8 @@ from zoo.steps import STEPS, groups_of, optimizer_of, spin
 CASE = Case(
     (
         Truth(
-            ("slow",), culprits=(3,), causes=("compute", "starved"), progress=("active",), late_ms=20,
+            ("slow",), culprits=(3,), causes=("compute", "starved"),
+            progress=("active",), late_ms=20,
             says=("of tensor",),
         ),
     ),
