@@ -1,4 +1,4 @@
-"""Two tensor parallel pairs; rank 3 is 20 ms late to the pair's reductions, and so all others wait.
+"""Two tensor parallel pairs; rank 3 is 40 ms late to the pair's reductions, and so all others wait.
 
 Its neighbour, rank 2, comes late to its data group because of that, and is not to blame.
 """
@@ -16,7 +16,7 @@ CASE = Case(
     (
         Truth(
             ("slow",), culprits=(3,), causes=("compute", "starved"),
-            progress=("active",), late_ms=20,
+            progress=("active",), late_ms=40,
             says=("of tensor",),
         ),
     ),
@@ -35,7 +35,7 @@ def main() -> None:
         for _ in range(4):
             time.sleep(0.03)
             if job.rank == 3:
-                spin(0.02)
+                spin(0.04)
             dist.all_reduce(gradient, group=tensor)
         dist.all_reduce(gradient, group=data)
         optimizer.step()

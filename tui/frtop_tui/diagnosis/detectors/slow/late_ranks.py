@@ -10,6 +10,7 @@ from statistics import median
 from typing import NamedTuple
 
 from frtop_probe import wire
+from frtop_probe.statistics.samples import is_chosen
 from frtop_tui.diagnosis.detectors.slow.parts import boundaries, episodes_of, in_parts
 from frtop_tui.diagnosis.detectors.slow.roles import NEED_ALL
 from frtop_tui.diagnosis.detectors.slow.step_times import (
@@ -144,7 +145,7 @@ def _usable(group: SampledGroup, peers: Sequence[int], *, on_device: bool) -> li
         if on_device and (op.ended_ns is None or op.ended_ns - op.last_ns > op.skew_ns):
             continue
         # More of them are sampled where there were fewer for a while.
-        if op.number % group.stride == 0 and all(rank in op.arrivals for rank in peers):
+        if is_chosen(op.number, group.stride) and all(rank in op.arrivals for rank in peers):
             found.append(op)
     return found
 
@@ -163,10 +164,7 @@ def _most_lost(
     peers: Sequence[int],
     found: Straggling[int],
 ) -> float:
-    """At most which share of the time the others can lose in this group.
-
-    Of every so many ops one is sampled. Where steps have as many, it is the late one each time.
-    """
+    """At most which share of the time the others can lose in this group, where few are sampled."""
     if group.stride == 1:
         return 1.0
     took = step_ns(statistics, peers, found.since_ns)
