@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 
 from frtop_probe import wire
 from frtop_probe.ring.rank_ranges import fold
+from frtop_probe.statistics.samples import is_chosen
 from frtop_tui.job.model import BaseFrame, GroupView, ObservedFrame, ObservedRank
 from frtop_tui.job.naming import GroupKey
 from frtop_tui.job.statistics import JobStatistics, SampledGroup, SampledOp, StepSplit
@@ -126,7 +127,7 @@ class SteppingJob:
             SampledGroup(
                 GroupKey(f"{name} {group}", fold(group)),
                 group,
-                tuple(op for op in ops if op.number % self.stride == 0),
+                tuple(op for op in ops if is_chosen(op.number, self.stride)),
                 self.stride,
             )
             for (name, group), ops in self.ops.items()

@@ -16,7 +16,10 @@ WORK_S: Final = 0.06
 
 
 def spin(seconds: float) -> None:
-    """Keeps a processor for exactly so long, however fast it is."""
+    """Keeps a processor for exactly so long, however fast it is.
+
+    On a full host the rank waits for a processor meanwhile: *starved* is as right as *compute*.
+    """
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:
         pass

@@ -12,7 +12,8 @@ from zoo.steps import STEPS, WORK_S, optimizer_of, spin
 CASE = Case(
     (
         Truth(
-            ("slow",), culprits=(2,), causes=("compute",), progress=("active",), late_ms=40,
+            ("slow",), culprits=(2,), causes=("compute", "starved"),
+            progress=("active",), late_ms=40,
             says=("all_reduce",),
         ),
     ),

@@ -13,7 +13,8 @@ from zoo.steps import STEPS, WORK_S, optimizer_of, spin
 CASE = Case(
     (
         Truth(
-            ("slow",), culprits=(1,), causes=("compute",), progress=("active",), late_ms=40,
+            ("slow",), culprits=(1,), causes=("compute", "starved"),
+            progress=("active",), late_ms=40,
         ),
     ),
     modes=("sync",),

@@ -16,7 +16,8 @@ from zoo.steps import STEPS, groups_of, optimizer_of, spin
 CASE = Case(
     (
         Truth(
-            ("slow",), culprits=(3,), causes=("compute",), progress=("active",), late_ms=40,
+            ("slow",), culprits=(3,), causes=("compute", "starved"),
+            progress=("active",), late_ms=40,
             says=("of data",),
         ),
     ),

@@ -1,4 +1,7 @@
-"""Rank 1 needs 25 ms of a processor in every step, and its container gives it half of one."""
+"""Rank 1 needs 25 ms of a processor in every step, and its container gives it half of one.
+
+How late that makes it depends on what else runs on the host.
+"""
 
 import os
 import time
@@ -14,10 +17,10 @@ from zoo.steps import STEPS, WORK_S, optimizer_of
 
 CASE = Case(
     (
-        Truth(("slow",), culprits=(1,), causes=("starved",), progress=("active",), late_ms=25),
+        Truth(("slow",), culprits=(1,), causes=("starved",), progress=("active",)),
     ),
     modes=("sync",),
-    within_s=60,
+    within_s=90,
     needs=("cpu cgroup",),
 )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Two tensor parallel pairs; rank 3 is 20 ms late to the pair's reductions, and so all others wait.
+"""Two tensor parallel pairs; rank 3 is 40 ms late to the pair's reductions, and so all others wait.
 
 Its neighbour, rank 2, comes late to its data group because of that, and is not to blame.
 """
@@ -15,7 +15,8 @@ from zoo.steps import STEPS, groups_of, optimizer_of, spin
 CASE = Case(
     (
         Truth(
-            ("slow",), culprits=(3,), causes=("compute",), progress=("active",), late_ms=20,
+            ("slow",), culprits=(3,), causes=("compute", "starved"),
+            progress=("active",), late_ms=40,
             says=("of tensor",),
         ),
     ),
@@ -34,7 +35,7 @@ def main() -> None:
         for _ in range(4):
             time.sleep(0.03)
             if job.rank == 3:
-                spin(0.02)
+                spin(0.04)
             dist.all_reduce(gradient, group=tensor)
         dist.all_reduce(gradient, group=data)
         optimizer.step()

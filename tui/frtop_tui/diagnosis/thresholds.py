@@ -144,6 +144,8 @@ HALF_WINDOW_NS: Final = 5_000_000_000
 """A garbage collection, a flush or the start of another program may last as long, once."""
 MOST_SLOW_PARTS: Final = 64
 """More parts prove no more, and each is sorted. Steps beyond it are put together."""
+MOST_STEPS_TOGETHER: Final = 8
+"""Of sampled ops: more steps in one part would leave too few parts in a minute."""
 PARTS_WITHOUT_STEPS: Final = 48
 """Of a window, where no steps are known: half of them are enough for two ranks, of which each is
 late in half of the parts by chance."""

@@ -43,9 +43,22 @@ def to_blame(
     first = []
     for one in roots:  # once for all groups
         if named.isdisjoint(one.ranks):
-            first.append(one)
+            first.append(_nearest(one, roots))
         named.update(one.ranks)
     return first
+
+
+def _nearest(one: LateRanks, roots: Sequence[LateRanks]) -> LateRanks:
+    """Of groups in which the same ranks are late for as long, the one with the most late ops.
+
+    Lateness to many ops adds up in the next op of another group: it says less of where it begins.
+    """
+    same = (
+        other
+        for other in roots
+        if other.ranks == one.ranks and other.share >= EXPLAINED_SHARE * one.share
+    )
+    return max(same, key=lambda other: other.late_ops)
 
 
 def _waited_elsewhere(one: LateRanks, found: Sequence[LateRanks]) -> bool:

@@ -10,6 +10,7 @@ from statistics import median
 from typing import NamedTuple
 
 from frtop_probe import wire
+from frtop_probe.statistics.samples import is_chosen
 from frtop_tui.diagnosis.detectors.slow.parts import boundaries, episodes_of, in_parts
 from frtop_tui.diagnosis.detectors.slow.roles import NEED_ALL
 from frtop_tui.diagnosis.detectors.slow.step_times import (
@@ -37,6 +38,7 @@ class LateRanks(NamedTuple):
         share: of all time, that the others lose by it.
         twice: whether both halves of the time show it.
         site: the line of the ops in which that is most.
+        stride: one op of so many was sampled.
     """
 
     group: GroupKey
@@ -53,10 +55,12 @@ class LateRanks(NamedTuple):
     twice: bool
     kind: str = ""
     site: wire.Site | None = None
+    stride: int = 1
 
     @property
-    def seconds(self) -> float:
-        return (self.until_ns - self.since_ns) / 1e9
+    def late_ops(self) -> int:
+        """In about how many ops they were late, those included that were not sampled."""
+        return self.late * self.stride
 
 
 def late_ranks(
@@ -82,7 +86,8 @@ def late_ranks(
     if not ops:
         return None
     episodes = episodes_of(ops)
-    bounds = boundaries(statistics, peers, ops[0].first_ns, ops[-1].last_ns)
+    first_ns, last_ns = ops[0].first_ns, ops[-1].last_ns
+    bounds = boundaries(statistics, peers, first_ns, last_ns, group.stride)
     parts, content = in_parts(bounds, episodes, peers)
     scale = _scale(statistics, group, peers)
     if scale > 1:
@@ -123,6 +128,7 @@ def late_ranks(
         found.twice,
         late[-1].kind,
         max(set(sites), key=sites.count),
+        group.stride,
     )
 
 
@@ -139,7 +145,7 @@ def _usable(group: SampledGroup, peers: Sequence[int], *, on_device: bool) -> li
         if on_device and (op.ended_ns is None or op.ended_ns - op.last_ns > op.skew_ns):
             continue
         # More of them are sampled where there were fewer for a while.
-        if op.number % group.stride == 0 and all(rank in op.arrivals for rank in peers):
+        if is_chosen(op.number, group.stride) and all(rank in op.arrivals for rank in peers):
             found.append(op)
     return found
 
@@ -158,10 +164,7 @@ def _most_lost(
     peers: Sequence[int],
     found: Straggling[int],
 ) -> float:
-    """At most which share of the time the others can lose in this group.
-
-    Of every so many ops one is sampled. Where steps have as many, it is the late one each time.
-    """
+    """At most which share of the time the others can lose in this group, where few are sampled."""
     if group.stride == 1:
         return 1.0
     took = step_ns(statistics, peers, found.since_ns)

@@ -10,7 +10,12 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
-from frtop_tui.diagnosis.thresholds import MOST_SLOW_PARTS, PARTS_WITHOUT_STEPS
+from frtop_tui.diagnosis.thresholds import (
+    MIN_SLOW_PARTS,
+    MOST_SLOW_PARTS,
+    MOST_STEPS_TOGETHER,
+    PARTS_WITHOUT_STEPS,
+)
 from frtop_tui.job.statistics import JobStatistics, SampledOp, StepSplit
 
 One = TypeVar("One", int, str)
@@ -74,14 +79,22 @@ def episodes_of(ops: Sequence[SampledOp]) -> list[Episode]:
 
 
 def boundaries(
-    statistics: JobStatistics, ranks: Sequence[int], from_ns: int, to_ns: int
+    statistics: JobStatistics, ranks: Sequence[int], from_ns: int, to_ns: int, stride: int = 1
 ) -> list[int]:
-    """Where the parts of `from_ns` to `to_ns` begin and end: steps of one of `ranks`, if known."""
+    """Where the parts of `from_ns` to `to_ns` begin and end: steps of one of `ranks`, if known.
+
+    Args:
+        statistics: of the job.
+        ranks: whose steps count.
+        from_ns: begin of the first part.
+        to_ns: end of the last part.
+        stride: one op of so many is sampled. In so many steps each op of a step has its turn.
+    """
     known = (statistics.steps.get(rank, ()) for rank in ranks)
     steps: tuple[StepSplit, ...] = max(known, key=len, default=())
     ends = [step.end_ns for step in steps if from_ns <= step.end_ns <= to_ns]
-    if len(ends) > PARTS_WITHOUT_STEPS // 2:
-        together = -(-len(ends) // MOST_SLOW_PARTS)
+    if len(ends) > MIN_SLOW_PARTS * min(stride, MOST_STEPS_TOGETHER):
+        together = max(-(-len(ends) // MOST_SLOW_PARTS), min(stride, MOST_STEPS_TOGETHER))
         return ends[(len(ends) - 1) % together :: together]
     length = max(1, (to_ns - from_ns) // PARTS_WITHOUT_STEPS)
     return [from_ns + length * n for n in range(PARTS_WITHOUT_STEPS)] + [to_ns]

@@ -13,6 +13,7 @@ from statistics import median
 from typing import NamedTuple
 
 from frtop_probe import wire
+from frtop_probe.statistics.samples import is_chosen
 from frtop_tui.diagnosis.detectors.slow.parts import Part, boundaries
 from frtop_tui.diagnosis.detectors.slow.roles import alike
 from frtop_tui.diagnosis.detectors.slow.straggling import Straggling, straggling
@@ -98,7 +99,7 @@ def _by_call(groups: Sequence[SampledGroup]) -> dict[_Call, dict[str, list[Sampl
     found: defaultdict[_Call, dict[str, list[SampledOp]]] = defaultdict(dict)
     for group in groups:
         for op in group.arrivals:
-            if op.complete and op.ended_ns is not None and op.number % group.stride == 0:
+            if op.complete and op.ended_ns is not None and is_chosen(op.number, group.stride):
                 call = _Call(op.kind, op.site, op.bytes.bit_length())
                 found[call].setdefault(group.group.ranks, []).append(op)
     return found
