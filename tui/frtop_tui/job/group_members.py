@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Generic, TypeVar
+
+from msgspec import Struct
 
 from frtop_probe import wire
 from frtop_tui.job.groups import Identifier, identifier
@@ -14,49 +15,42 @@ from frtop_tui.job.model import GroupView, Rank
 RankT = TypeVar("RankT", bound=Rank)
 
 
-@dataclass(frozen=True, slots=True)
-class Member(Generic[RankT]):
+class Member(Struct, Generic[RankT], frozen=True):
     """One member. `rank` is None where it was never heard, `group` where it does not know it.
 
-    `progress` is None before its first op there.
+    `issued` is the number of the last collective that it issued, 0 before the first; None where
+    nobody knows. `progress` is None before its first op there.
     """
 
     number: int
-    rank: RankT | None
+    rank: RankT | None = None
     group: wire.Group | None = None
     progress: wire.GroupProgress | None = None
-
-    @property
-    def issued(self) -> int | None:
-        """The number of the last collective that it issued; None where nobody knows."""
-        if self.group is None or self.group.gone or self.rank is None:
-            return None
-        if not self.rank.evidence.has_numbers or not self.rank.identity.books:
-            return None
-        return self.progress.number if self.progress is not None else 0
+    issued: int | None = None
 
     @property
     def completed(self) -> int | None:
-        """The number of the last one that is known to be over, here or on its device.
+        """The number of the last collective that is known to be over; None where nobody knows.
 
         An op that its rank waits in is not over, and those before it are.
         """
-        if self.issued is None or self.progress is None or self.rank is None:
+        progress, rank = self.progress, self.rank
+        if progress is None or rank is None or self.issued is None:
             return None
-        if self.progress.watched:
-            return self.progress.completed
-        local = self.progress.group
-        pending = [
-            op.number for op in self.rank.pending if op.group == local and not (op.p2p or op.pseudo)
-        ]
-        if self.rank.pending_more:
+        if progress.watched:
+            return progress.completed
+        if rank.pending_more:
             return None
-        last = self.progress.last
-        if pending:
-            return min(pending) - 1
-        if last is not None and not last.tracked:
-            return None
-        return self.issued if last is not None and last.done_ns else None
+        if rank.pending:
+            pending = [
+                op.number
+                for op in rank.pending
+                if op.group == progress.group and not (op.p2p or op.pseudo)
+            ]
+            if pending:
+                return min(pending) - 1
+        last = progress.last
+        return self.issued if last is not None and last.tracked and last.done_ns else None
 
 
 def members(
@@ -64,26 +58,34 @@ def members(
 ) -> Iterator[Member[RankT]]:
     """The members of a group in order, or `only` some. Each costs a microsecond."""
     key: Identifier = identifier(view.key)
+    name, folded, epoch = key
     local = 0  # mostly the same for all: ranks make groups in one order
     for number in view.members if only is None else only:
         rank = ranks.get(number)
         if rank is None:
-            yield Member(number, None)
+            yield Member(number)
             continue
         group = rank.groups.get(local)
-        if group is None or identifier(group) != key:
+        # The same text is compared in no time; names and epochs repeat with other members.
+        if group is None or group.ranks != folded or group.name != name or group.epoch != epoch:
             group = next((one for one in rank.groups.values() if identifier(one) == key), None)
         if group is None:
             yield Member(number, rank)
             continue
         local = group.id
-        yield Member(number, rank, group, rank.group_progress.get(local))
+        progress = rank.group_progress.get(local)
+        issued = None
+        if not group.gone and rank.evidence.has_numbers and rank.identity.books:
+            issued = progress.number if progress is not None else 0
+        yield Member(number, rank, group, progress, issued)
 
 
-def by_number(numbers: Mapping[int, int | None]) -> list[tuple[int | None, tuple[int, ...]]]:
+def by_number(
+    numbers: Iterable[tuple[int, int | None]],
+) -> list[tuple[int | None, tuple[int, ...]]]:
     """Ranks by the number that each has come to, the furthest first; unknown ones last."""
     found: dict[int | None, list[int]] = defaultdict(list)
-    for rank, number in numbers.items():
+    for rank, number in numbers:
         found[number].append(rank)
     ordered = sorted(found, key=lambda number: -1 if number is None else number, reverse=True)
     return [(number, tuple(found[number])) for number in ordered]

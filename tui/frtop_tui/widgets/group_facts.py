@@ -52,9 +52,8 @@ def group_facts(
 
 def front_facts(view: GroupView, members: Sequence[Member[JudgedRank]]) -> list[Fact]:
     """Members by the number that they issued, and by what is over; who is late stands apart."""
-    issued = {member.number: member.issued for member in members}
     rows: list[Fact] = []
-    fronts = by_number(issued)
+    fronts = by_number([(member.number, member.issued) for member in members])
     furthest = max((number for number, _ in fronts if number is not None), default=0)
     for number, ranks in _some(fronts):
         if number is None:
@@ -65,7 +64,7 @@ def front_facts(view: GroupView, members: Sequence[Member[JudgedRank]]) -> list[
         words = f"{_number(view, number):<10} {len(ranks):>6,}"
         label = "issued" if not lag else f"{lag:,} behind" if view.exact else ""
         rows.append(Fact(label, words, "late" if late else "", fold(ranks)))
-    completed = by_number({member.number: member.completed for member in members})
+    completed = by_number([(member.number, member.completed) for member in members])
     if [number for number, _ in completed] == [None]:
         return [*rows, Fact("completed", "not recorded", "dim")]
     for index, (number, ranks) in enumerate(_some(completed)):
@@ -160,23 +159,28 @@ def _last_op(view: GroupView, now_ns: int) -> list[Fact]:
 
 def _settings(view: GroupView, members: Iterable[Member[JudgedRank]]) -> list[Fact]:
     """Backend, timeout and what its recorder says; values that differ with their ranks."""
-    known = [(member, member.group) for member in members if member.group is not None]
+    alike: dict[tuple[float, str, str, str], list[int]] = defaultdict(list)
+    hosts: set[str] = set()
+    for member in members:
+        if (group := member.group) is not None and member.rank is not None:
+            alike[group.timeout_s, group.backend, group.blind, group.error].append(member.number)
+            hosts.add(member.rank.host)
     timeouts: dict[float, list[int]] = defaultdict(list)
     blind: dict[str, list[int]] = defaultdict(list)
     errors: dict[str, list[int]] = defaultdict(list)
     backends: dict[str, list[int]] = defaultdict(list)
-    for member, group in known:
-        timeouts[group.timeout_s].append(member.number)
-        backends[group.backend].append(member.number)
-        if group.blind:
-            blind[group.blind].append(member.number)
-        if group.error:
-            errors[group.error].append(member.number)
-    about = f"{_by_value(backends)}, " if known else f"{view.backend}, "
+    for (timeout_s, backend, why_blind, error), numbers in alike.items():
+        timeouts[timeout_s] += numbers
+        backends[backend] += numbers
+        if why_blind:
+            blind[why_blind] += numbers
+        if error:
+            errors[error] += numbers
+    about = f"{_by_value(backends) if alike else view.backend}, "
     texts = {duration(at) if at else "not known": ranks for at, ranks in timeouts.items()}
     about += f"timeout {_by_value(texts)}" if texts else "timeout not known"
-    hosts = len({member.rank.host for member, _ in known if member.rank is not None})
-    about += f", {len(view.members):,} members on {hosts} host{'s' * (hosts != 1)}, called "
+    several = "s" * (len(hosts) != 1)
+    about += f", {len(view.members):,} members on {len(hosts)} host{several}, called "
     about += f"{group_label(view.key.name, view.description)} ({view.key.name})"
     about += f", made {view.key.epoch + 1} times" if view.key.epoch else ""
     rows = [Fact("group", about, "warn" if len(texts) > 1 or len(backends) > 1 else "")]
