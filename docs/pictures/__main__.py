@@ -19,9 +19,10 @@ from frtop_tui.sources.base import ScriptedSource  # noqa: E402
 from frtop_tui.terminal import end  # noqa: E402
 from screens.answer_scenes import SCENES as PREPARED  # noqa: E402
 from screens.lane_scenes import SCENES as LANES  # noqa: E402
+from screens.mesh_scenes import SCENES as ON_A_MESH  # noqa: E402
 from screens.unprepared_scenes import SCENES as UNPREPARED  # noqa: E402
 
-SCENES = {**PREPARED, **UNPREPARED, **LANES}
+SCENES = {**PREPARED, **UNPREPARED, **LANES, **ON_A_MESH}
 
 PICTURES = {
     "overview": ("hung", (100, 28), ()),
@@ -31,6 +32,9 @@ PICTURES = {
     "rank-80x24": ("hung", (80, 24), ("enter",)),
     "ranks": ("hung", (120, 28), ("2",)),
     "stacks": ("hung", (100, 20), ("4",)),
+    "group": ("mesh_hung", (120, 30), ("shift+tab", "enter")),
+    "waits": ("mesh_hung", (110, 24), ("w",)),
+    "lens": ("mesh_slow", (100, 28), ("L", "L", "L")),
     "tensors": ("hung", (100, 24), ("slash", *"rank:12", "enter", "t")),
     "hosts": ("hosts", (120, 28), ("3",)),
     "jobs": ("jobs", (100, 16), ("J",)),

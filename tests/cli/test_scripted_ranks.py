@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from itertools import accumulate
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from frtop_probe import wire
+from frtop_probe.history_columns import unpack_column
+from frtop_probe.statistics.samples import is_chosen
 from frtop_tui.demo.scripted.counts import Counts
 from frtop_tui.demo.scripted.culprit import SUPPORTED
 from frtop_tui.demo.scripted.job import ScriptedJob
@@ -116,8 +118,9 @@ def test_the_straggler_comes_last_by_its_delay_in_the_samples() -> None:
         assert isinstance(answer, wire.StatisticsResponse)
         for one in answer.ranks:
             (tp,) = [samples for samples in one.samples if samples.group == 4]
-            numbers, times = _column(tp.number, tp.count), _column(tp.issued_ns, tp.count)
-            assert not any(number % tp.stride for number in numbers)
+            numbers = unpack_column(tp.number, tp.count)
+            times = unpack_column(tp.issued_ns, tp.count)
+            assert all(is_chosen(number, tp.stride) for number in numbers)
             for number, at in zip(numbers, times, strict=True):
                 issued.setdefault(number, {})[one.key - 1] = at - host.skew_ns
             assert one.steps is not None
@@ -132,14 +135,18 @@ def test_the_straggler_comes_last_by_its_delay_in_the_samples() -> None:
     assert any(abs(skew - DELAY_NS) < 2 * JITTER_NS for skew in skews)
 
 
-def _column(column: wire.HistoryColumn, count: int) -> list[int]:
-    """A column's values."""
-    if not column.width:
-        return [column.first] * count
-    width, data = column.width, column.differences
-    steps = [int.from_bytes(data[n : n + width], "little", signed=True)
-             for n in range(0, len(data), width)]  # fmt: skip
-    return list(accumulate(steps, initial=column.first))
+def test_slices_of_time_share_no_step_and_miss_none() -> None:
+    host, now = Watched("slow", 16).hosts[0], BEGIN + 60 * SECOND
+    counts, key = Counts(host), host.ranks[0] + 1
+    bounds = [BEGIN + host.skew_ns + n * 7 * SECOND // 2 for n in range(12)]
+    steps: list[int] = []
+    for since, until in pairwise(bounds):
+        request = wire.StatisticsRequest(1, (key,), since, until, steps=64)
+        (one,) = counts.answer(request, now).ranks
+        if one.steps is not None:
+            steps += unpack_column(one.steps.number, one.steps.count)
+    assert steps == list(range(steps[0], steps[-1] + 1))
+    assert len(steps) > 30
 
 
 def test_counted_ops_are_those_of_the_history() -> None:

@@ -10,6 +10,7 @@ from typing import Final
 from frtop_probe import wire
 from frtop_probe.history_columns import pack
 from frtop_probe.ring.layout import Flag
+from frtop_probe.statistics.samples import is_chosen
 from frtop_tui.demo.scripted.ranks import HISTORY_OPS, HostRanks
 from frtop_tui.demo.scripted.script import DATA_NS, GROUP_NAMES, JITTER_NS, MS
 
@@ -91,16 +92,16 @@ class Counts:
         level = host.levels[rank]
         at = script.position(rank, level, until)
         oldest = max(0, at.step - HISTORY_OPS // len(script.program) + 1)
-        first = oldest
         since = request.since_ns - host.skew_ns
-        while first < at.step and script.step_ns(first) < since:
-            first = max(first + 1, script.step_at(since))
-        window = _Window(first, at.step, level)
+        # A step belongs to the window in which it ends, so that slices of time share none.
+        first = max(oldest, self._first_ending(since))
+        last = min(at.step, self._first_ending(until))
+        window = _Window(first, max(first, last), level)
         if window not in self._calls:
             self._calls[window] = self._count(window)
         calls = self._calls[window]
         steps = None
-        if request.steps and first < at.step:
+        if request.steps and window.first < window.last:
             most = (window, min(request.steps, MOST_STEPS))
             if most not in self._steps:
                 self._steps[most] = self._split(*most)
@@ -116,6 +117,11 @@ class Counts:
             samples,
             steps,
         )
+
+    def _first_ending(self, at_ns: int) -> int:
+        """The first step that ends at a time or later."""
+        step = max(0, self._host.script.step_at(at_ns))
+        return step if self._host.script.step_ns(step + 1) >= at_ns else step + 1
 
     def _took(self, window: _Window, step: int, op: int) -> int:
         """How long an op takes a rank of this level, from the middle of all ranks' jitter."""
@@ -175,38 +181,34 @@ class Counts:
         )  # fmt: skip
 
     def _samples(self, rank: int, window: _Window, most: int) -> tuple[wire.SampledOps, ...]:
-        """Of each group the ops whose numbers are multiples of a power of two: so many fit."""
+        """Of each group the ops that ranks choose by their number: so many at most."""
         script, host = self._host.script, self._host
-        rows: dict[int, list[tuple[int, ...]]] = {op.group: [] for op in script.program}
         lines = {(one.group, one.site): n for n, one in enumerate(self._calls[window], 1)}
         of_line = {op.line: n + 1 for n, op in reversed(list(enumerate(script.program)))}
-        strides = {}
-        for group in rows:
-            per_step = sum(op.group == group for op in script.program)
-            stride = 1
-            while (window.last - window.first) * per_step // stride > most:
-                stride *= 2
-            strides[group] = stride
-        for op, planned in enumerate(script.program):
-            call = lines.get((planned.group, of_line[planned.line]), 0)
-            count, index = script.numbers[op]
-            stride = strides[planned.group]
-            for step in range(window.first, window.last):
-                number = step * count + index + 1
-                if number % stride:
-                    continue
-                issued = script.issue_ns(rank, window.level, step, op)
-                took = script.end_ns(window.level, step, op) - issued
-                rows[planned.group].append(
-                    (number, issued + host.skew_ns, took, planned.bytes, call)
-                )
         found = []
         for group in GROUP_NAMES:
-            if ops := sorted(rows.get(group, ())):
-                number, issued_ns, took_ns, size, row = map(pack, zip(*ops, strict=True))
+            ops = [
+                (script.number(step, op), step, op)
+                for step in range(window.first, window.last)
+                for op, planned in enumerate(script.program)
+                if planned.group == group
+            ]
+            stride = 1
+            while len(ops) > most:
+                stride *= 2
+                ops = [one for one in ops if is_chosen(one[0], stride)]
+            rows = []
+            for number, step, op in ops:
+                planned = script.program[op]
+                issued = script.issue_ns(rank, window.level, step, op)
+                took = script.end_ns(window.level, step, op) - issued
+                call = lines.get((group, of_line[planned.line]), 0)
+                rows.append((number, issued + host.skew_ns, took, planned.bytes, call))
+            if rows:
+                number_of, issued_ns, took_ns, size, row = map(pack, zip(*rows, strict=True))
                 found.append(
                     wire.SampledOps(
-                        group, strides[group], number, issued_ns, took_ns, size, row, len(ops)
+                        group, stride, number_of, issued_ns, took_ns, size, row, len(rows)
                     )
                 )
         return tuple(found)

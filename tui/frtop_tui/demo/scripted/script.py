@@ -55,7 +55,6 @@ class PlannedOp(NamedTuple):
 
 def _program() -> tuple[PlannedOp, ...]:
     layer, train = "/home/ml/llama/model/parallel.py", "/home/ml/llama/train.py"
-    # An odd number of ops of each group: samples of every second or fourth one meet all of them.
     ops = [PlannedOp("all_reduce", TP, layer, 61, "embed", 22 * MS, 3 * MS, 2**23)]
     for index in range(6):
         at = (30 + 50 * index) * MS

@@ -90,6 +90,8 @@ class ScriptedAgent:
                 return self._counts.answer(request, now)
             case wire.SnapshotRequest() | wire.HistoryRequest() | wire.TensorsRequest():
                 return rank_answer(host, request, now)
+            case wire.GaugeHistoryRequest():
+                return wire.GaugeHistoryResponse(request.id, host.name, wire.GaugeHistory())
         return wire.Error(request.id, NOT_HERE, "failed")
 
     def _update(self, ranks: tuple[wire.RankUpdate, ...], now: int, *, full: bool) -> wire.Update:

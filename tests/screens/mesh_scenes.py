@@ -1,0 +1,83 @@
+"""A job on a mesh pp 4 x dp 4 x tp 8, out of the demo's script: one that hangs, one that is slow."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from msgspec.structs import replace
+
+from frtop_probe import wire
+from frtop_tui.demo.scripted.ranks import HostRanks
+from frtop_tui.demo.scripted.script import DELAY_NS, MS, SECOND, TP, Script, ScriptedMesh
+from frtop_tui.demo.scripted.service import rank_answer
+from frtop_tui.diagnosis.engine import Engine
+from frtop_tui.diagnosis.model import Frame
+from frtop_tui.job.model import HostView
+from frtop_tui.job.naming import GroupKey
+from frtop_tui.job.state import JobState
+from frtop_tui.job.statistics import JobStatistics, SampledGroup, SampledOp, StepSplit
+
+RANKS = 128
+BEGIN = 10_000 * SECOND
+WALL = 1_790_000_000 * SECOND
+
+
+@cache
+def mesh_hung() -> Frame:
+    """A DataLoader worker of one rank is stuck; all others wait for it through three groups."""
+    return _watched("stall", 40.0)
+
+
+@cache
+def mesh_slow() -> Frame:
+    """One rank comes late to each step."""
+    frame = _watched("none", 10.5)
+    script = Script(ScriptedMesh.of(RANKS), "slow", BEGIN)
+    first = script.culprit // 8 * 8
+    steps = {
+        rank: tuple(
+            StepSplit(n, 0, SECOND + DELAY_NS * (script.level(rank) < 2)) for n in range(40)
+        )
+        for rank in range(RANKS)
+    }
+    ops = tuple(
+        SampledOp(
+            10_000 + 25 * n,
+            {r: n * SECOND + (DELAY_NS if r == script.culprit else r * MS // 10)
+             for r in range(first, first + 8)},
+            complete=True, kind="all_reduce", error_ns=0,
+        )
+        for n in range(40)
+    )  # fmt: skip
+    key = GroupKey(f"tp{first // 8}", script.shape.members(TP, first))
+    group = SampledGroup(key, tuple(range(first, first + 8)), ops, 32)
+    found = JobStatistics(0, 60 * SECOND, 0, tuple(range(RANKS)), groups=(group,), steps=steps)
+    return replace(frame, statistics=found)
+
+
+def _watched(fault: str, seconds: float) -> Frame:
+    """The last frame of some seconds, heard tick by tick, with its wait-for graph."""
+    script = Script(ScriptedMesh.of(RANKS), fault, BEGIN)
+    hosts = {f"node{n}": HostRanks(script, n) for n in range(script.shape.hosts)}
+    state, engine = JobState(), Engine(explain=True)
+    frame = None
+    for tick in range(1, int(seconds) + 1):
+        now = BEGIN + tick * SECOND + 500 * MS
+        for name, host in hosts.items():
+            ranks = host.changes(now) if tick > 1 else host.state(now)
+            at = now + host.skew_ns
+            update = wire.Update(name, name, tick, at, WALL, ranks, full=tick == 1)
+            assert state.apply(name, update, now)
+        judgement = engine.judge(state.frame(now, WALL))
+        for look in judgement.look_requests:
+            request = wire.SnapshotRequest(1, (look.key,), look.stacks, 32)
+            answer = rank_answer(hosts[look.host], request, now)
+            assert isinstance(answer, wire.SnapshotResponse)
+            state.apply_snapshots(look.host, answer)
+        frame = judgement.frame
+    assert frame is not None
+    views = tuple(HostView(name, "heard", heard_ns=frame.now_ns) for name in hosts)
+    return replace(frame, hosts=views)
+
+
+SCENES = {"mesh_hung": mesh_hung, "mesh_slow": mesh_slow}
