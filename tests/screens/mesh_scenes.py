@@ -1,4 +1,4 @@
-"""A job on a mesh pp 4 x dp 4 x tp 8, out of the demo's script: one that hangs, one that is slow."""
+"""A job on a mesh pp 4 x dp 4 x tp 8, out of the demo's script: it hangs, or is slow."""
 
 from __future__ import annotations
 

@@ -109,23 +109,19 @@ class _Tree:
 
     def _roots(self) -> Iterator[int]:
         """Boxes that wait for nobody, those with the most below them first; then circles."""
-        reach = self._reach()
         ends = [n for n in range(len(self._boxes)) if not self._waits_for.get(n)]
-        yield from sorted(ends, key=lambda n: (not self._boxes[n].overdue, -reach[n], n))
         below: set[int] = set()
+        reach: dict[int, int] = {}
         for end in ends:
-            self._collect(end, below)
+            own: set[int] = set()
+            self._collect(end, own)
+            reach[end] = sum(self._counts[one] for one in own)
+            below |= own
+        yield from sorted(ends, key=lambda n: (not self._boxes[n].overdue, -reach[n], n))
         for box in range(len(self._boxes)):  # only deadlocks, and who waits for them, are left
             if box not in below and self._in_circle(box):
                 self._collect(box, below)
                 yield box
-
-    def _reach(self) -> list[int]:
-        """How many ranks wait for each box directly."""
-        return [
-            sum(self._counts[one] for one in self._waiters.get(n, ()))
-            for n in range(len(self._boxes))
-        ]
 
     def _collect(self, box: int, into: set[int]) -> None:
         todo = [box]
