@@ -13,7 +13,15 @@ from frtop_probe import wire
 from frtop_tui.job.stack_frames import _WRAPPERS, is_wrapper, shown_frames, user_frame
 
 RECORDERS = Path(frtop_probe.recorder.__file__).parent
-ORIGINALS = {"original", "redispatch", "previous", "previous_thread", "execute"}
+ORIGINALS = {
+    "after",
+    "before",
+    "execute",
+    "original",
+    "previous",
+    "previous_thread",
+    "redispatch",
+}
 """What the recorder's modules call the functions that they wrap."""
 WAIT = frame(f"{RECORDER}/waits.py:110", "_wrapper.<locals>.wait")
 ON_DEVICE = frame(f"{RECORDER}/waits.py:146", "on_device")

@@ -79,6 +79,7 @@ def test_a_mark_that_nobody_saw_end_is_left_out(writer: RingWriter) -> None:
     writer.marks.begin(FETCH, 3)  # lasts
     writer.marks.end(writer.marks.begin(BACKWARD, 4))
     assert numbers(Ring(writer.path)) == [3, 4]
+    assert numbers(Ring(writer.path), time.monotonic_ns()) == [3]
 
 
 def test_the_end_of_an_overwritten_mark_is_dropped(writer: RingWriter) -> None:

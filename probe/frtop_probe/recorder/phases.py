@@ -6,7 +6,7 @@ of a graph:
 
 * a backward is the one Python function from which torch starts its engine;
 * a forward of DDP is what DDP itself labels for profilers. Dynamo knows such labels by their class
-  and never enters them; so of a DDP that is compiled as a whole no forward is recorded;
+  and leaves them out of graphs; a forward that is compiled with its label is not recorded;
 * a forward of FSDP2 is that of its root. FSDP2 keeps Dynamo out of the functions around it.
 
 The forward of a bare module is not recorded.

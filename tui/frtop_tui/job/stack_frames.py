@@ -23,7 +23,9 @@ _WRAPPERS: Final = frozenset({
     ("exceptions", "excepthook"), ("exceptions", "threading_excepthook"), ("fetches", "__next__"),
     ("graph_captures", "begin"), ("graph_captures", "end"), ("group_calls", "register"),
     ("group_calls", "wrapper"), ("guard", "wrapper"), ("hook", "kernel"),
-    ("import_hook", "exec_module"), ("waits", "on_device"), ("waits", "wait"),
+    ("import_hook", "exec_module"), ("phases", "__enter__"), ("phases", "__exit__"),
+    ("phases", "_engine_run_backward"), ("phases", "first"), ("phases", "second"),
+    ("waits", "on_device"), ("waits", "wait"),
 })  # fmt: skip
 """By module, functions of frtop's recorder that the program runs instead of torch's or Python's,
 and that call those."""
