@@ -11,6 +11,8 @@ from msgspec.structs import replace
 from bench.hosts import Hosts
 from frtop_probe import wire
 from frtop_probe.history_columns import pack
+from frtop_probe.ring.layout import StatusCell
+from frtop_probe.ring.reader import Ring
 from frtop_probe.statistics.samples import is_chosen
 from frtop_tui.sources.live import LiveSource
 from frtop_tui.statistics.answers import RankAnswer
@@ -35,11 +37,14 @@ def main() -> None:
 def _agent() -> None:
     with Hosts(1, RANKS, RATE) as hosts:
         agent = psutil.Process(hosts.agents[0].pid)
+        rings = [Ring(path) for path in sorted(hosts.folders[0].glob("*.ring"))]
         source = LiveSource(hosts.connect)
         try:
             time.sleep(8)
+            head, begin = _issued(rings), time.monotonic()
             idle = _share(agent)
-            print(f"agent, {RANKS} ranks at {RATE:,.0f} ops/s each: {idle:.1f} % of a core without")
+            rate = (_issued(rings) - head) / (time.monotonic() - begin) / RANKS
+            print(f"agent, {RANKS} ranks at {rate:,.0f} ops/s each: {idle:.1f} % of a core without")
             for calls, budget in ((False, 1), (True, 4)):
                 source.want_statistics(StatisticsWanted(calls=calls), whom="bench")
                 time.sleep(6)  # the first look asks for all that rings have
@@ -47,6 +52,12 @@ def _agent() -> None:
                 print(f"  {what:<28}{_share(agent) - idle:+6.2f} % of a core   (budget {budget})")
         finally:
             source.close()
+            for ring in rings:
+                ring.close()
+
+
+def _issued(rings: list[Ring]) -> int:
+    return sum(ring.cell(StatusCell.HEAD) for ring in rings)
 
 
 def _share(process: psutil.Process) -> float:

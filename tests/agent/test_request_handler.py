@@ -98,6 +98,9 @@ def test_the_owner_acts_a_reader_reads_and_a_stranger_is_refused(users: Users) -
     assert reader.snapshots(known[0].key)[0].processes[0].pid == rank.pid
     assert isinstance(reader.request(wire.TimeRequest(50)), wire.TimeResponse)
     assert isinstance(reader.request(wire.HistoryRequest(51, known[0].key)), wire.HistoryResponse)
+    told = reader.request(wire.StatisticsRequest(51, (known[0].key,), samples=8, steps=2))
+    assert isinstance(told, wire.StatisticsResponse)
+    assert [one.key for one in told.ranks] == [known[0].key]
     error = error_of(reader, wire.TensorsRequest(52, known[0].key))
     assert error is not None
     assert error.id == 52

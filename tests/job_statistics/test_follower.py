@@ -12,7 +12,13 @@ from frtop_probe.statistics.rank_summary import Window
 from frtop_tui.diagnosis.model import JudgedRank
 from frtop_tui.job.statistics import JobStatistics
 from frtop_tui.sources.request_tracker import RequestTracker
-from frtop_tui.sources.statistics_follower import INTERVAL_NS, LAG_NS, PIECES, StatisticsFollower
+from frtop_tui.sources.statistics_follower import (
+    INTERVAL_NS,
+    LAG_NS,
+    PIECES,
+    StatisticsFollower,
+    interval_ns,
+)
 from frtop_tui.statistics.wanted import StatisticsWanted
 from job_statistics.ranks import MS, answer, group, op
 from sources.fakes import FakeConnections, S, frame_of, rank_view
@@ -175,3 +181,9 @@ def test_another_job_begins_anew(following: Following) -> None:
     assert host == "node0"
     assert isinstance(request, wire.StatisticsRequest)
     assert request.until_ns - request.since_ns == 15 * S
+
+
+def test_rows_of_many_ranks_are_asked_for_less_often() -> None:
+    for ranks, times in ((64, 1), (2048, 2), (10_000, 4)):
+        assert interval_ns(StatisticsWanted(calls=True), ranks) == times * INTERVAL_NS
+        assert interval_ns(StatisticsWanted(), ranks) == INTERVAL_NS

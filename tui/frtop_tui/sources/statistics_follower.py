@@ -26,6 +26,9 @@ from frtop_tui.statistics.merger import StatisticsMerger
 from frtop_tui.statistics.wanted import MOST_STEPS, StatisticsWanted, joint_wanted, samples_for
 
 INTERVAL_NS: Final = 5_000_000_000
+MANY: Final = 1024
+"""Of twice as many ranks, and more, rows of calls come less often: up to `LONGEST` times."""
+LONGEST: Final = 4
 LAG_NS: Final = 1_000_000_000
 """How long ago a slice ends."""
 PIECES: Final = 4
@@ -39,6 +42,11 @@ MOST_WAITING: Final = 8
 TOO_OLD: Final = "agents that are older than this frtop tell no statistics: {}"
 
 OnStatistics = Callable[[wire.Job, JobStatistics | None], None]
+
+
+def interval_ns(wanted: StatisticsWanted, ranks: int) -> int:
+    """How long a slice is. Rows of calls cost as much for a long one, here some 10 us a row."""
+    return INTERVAL_NS * (max(1, min(LONGEST, ranks // MANY)) if wanted.calls else 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +111,7 @@ class StatisticsFollower:
         if not same_job(self._job, frame.job):
             self._begin_anew()
         self._job = frame.job
-        if frame.ranks and now - self._asked_ns >= INTERVAL_NS:
+        if frame.ranks and now - self._asked_ns >= interval_ns(self._wanted, len(frame.ranks)):
             self._begin_slice(frame, self._wanted, now)
         for name, host in self._hosts.items():
             self._ask(name, host, now)
