@@ -52,6 +52,6 @@ def test_the_host_with_a_slow_link_is_named(links: Cluster) -> None:
         assert verdict["victims"] == "0,2-3"
         late_s = verdict["slow"]["late_s"]
         print(f"named after {seconds:.1f} s: {1e3 * late_s:.1f} ms longer; {verdict['headline']}")
-        assert late_s == pytest.approx(BITS / MBIT / 1e6, rel=0.25)
+        assert late_s == pytest.approx(BITS / MBIT / 1e6, rel=0.1)
         assert watcher.frame()["health"] == "slow"
     links.wait_for(lambda: watcher.frame()["health"] == "healthy", "it is quick again", 90)

@@ -33,8 +33,12 @@ def optimizer_of(model: torch.nn.Module | None = None) -> torch.optim.Optimizer:
 
 def groups_of(members: list[list[int]], name: str, rank: int) -> torch.distributed.ProcessGroup:
     """Creates all of these groups, and returns the group of this rank."""
-    groups = [torch.distributed.new_group(ranks, group_desc=name) for ranks in members]
-    return next(g for g, ranks in zip(groups, members, strict=True) if rank in ranks)
+    own: list[torch.distributed.ProcessGroup] = []
+    for ranks in members:
+        group = torch.distributed.new_group(ranks, group_desc=name)
+        if rank in ranks:
+            own.append(group)
+    return own[0]
 
 
 class TimedBatches(Dataset[torch.Tensor]):

@@ -31,6 +31,8 @@ APPEAR_S: Final = 5.0
 """How long to wait until a rank that was named is heard, in seconds."""
 REACH_S: Final = 45.0
 """How long hosts may take to be reached through a shell: a log-in, a look for a Python."""
+SLOW_CAUSE_S: Final = 6.0
+"""Two looks at who is slow, and at others, are there by then: they may tell why."""
 NOBODY_S: Final = 0.5
 """A problem that lasts so long while no host is heard is the answer."""
 FIRST_ANSWER_S: Final = 3.0
@@ -122,7 +124,7 @@ def wait_for_report(source: Source, wait_s: float, report: Callable[[str], None]
         confirmed = all(verdict.confidence == "confirmed" for verdict in frame.verdicts)
         # A confirmed verdict does not wait for a host that may never answer.
         if frame.verdicts and confirmed and (not connecting or waited_s > FIRST_ANSWER_S):
-            return True
+            return waited_s > SLOW_CAUSE_S or not _cause_is_due(frame)
         if frame.health == "ended" and not frame.verdicts and not connecting:
             return True
         healthy = frame.health == "healthy" and not frame.verdicts
@@ -131,6 +133,11 @@ def wait_for_report(source: Source, wait_s: float, report: Callable[[str], None]
         return lasts and not connecting
 
     return _wait_until(can_be_reported, source, wait_s, report)
+
+
+def _cause_is_due(frame: Frame) -> bool:
+    """Whether looks that were asked for may tell why somebody is slow."""
+    return any(one.kind == "slow" and one.why.cause == "unknown" for one in frame.verdicts)
 
 
 def wait_for_ranks(source: Source, wait_s: float, report: Callable[[str], None]) -> Frame:

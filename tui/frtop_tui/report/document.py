@@ -11,7 +11,7 @@ import msgspec
 from frtop_probe import wire
 from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.graph.wait_node import number_of
-from frtop_tui.diagnosis.model import Frame, Verdict
+from frtop_tui.diagnosis.model import Frame, Slowness, Verdict
 from frtop_tui.job.environment import environment
 from frtop_tui.job.job_activity import activity_in, known_jobs
 from frtop_tui.job.model import HostView, Rank, Recorded
@@ -152,18 +152,15 @@ def verdict_fields(verdict: Verdict, descriptions: dict[GroupKey, str]) -> dict[
         "op": op and {"number": op.number, "kind": op.kind},
         "why": msgspec.to_builtins(verdict.why),
         "left_s": rounded(verdict.left_s),
-        "slow": _slowness(verdict),
         "evidence": list(verdict.evidence),
         "missing": list(verdict.missing),
         "next": verdict.next,
+        **({} if verdict.slow is None else {"slow": _slowness(verdict.slow)}),
     }
 
 
-def _slowness(verdict: Verdict) -> dict[str, Any] | None:
-    """How slow somebody is, in seconds; None of a verdict of another kind."""
-    slow = verdict.slow
-    if slow is None:
-        return None
+def _slowness(slow: Slowness) -> dict[str, Any]:
+    """How slow somebody is, in seconds."""
     return {
         "late_ops": slow.late,
         "sampled_ops": slow.sampled,

@@ -42,7 +42,9 @@ def status(verdict: Verdict, frame: Frame) -> str:
         parts.append(PROGRESS[verdict.progress])
     if verdict.since_ns:
         lasts = max(0, _until(verdict, frame) - verdict.since_ns) / 1e9
-        parts.append(f"for {age_text(lasts, least=is_least_since(frame, verdict.since_ns))}")
+        of_slow = verdict.slow is not None and verdict.slow.at_least
+        least = of_slow or is_least_since(frame, verdict.since_ns)
+        parts.append(f"for {age_text(lasts, least=least)}")
     return " · ".join(parts)
 
 
