@@ -38,7 +38,7 @@ async def test_a_rank_stands_beside_others_and_more_can_be_added() -> None:
         await app.sees("queues of 2 ranks", "Queues of 2 to 8 ranks")
         await app.press("n")
         await app.sees("No further difference")
-        await app.press("w")
+        await app.press("T")
         assert isinstance(app.screen, TimelineScreen)
 
 

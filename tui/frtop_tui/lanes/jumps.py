@@ -13,7 +13,7 @@ from frtop_tui.lanes.window import TimeWindow, window_of
 
 _RECENT: Final = 32
 """Ops of a rank in view at first: the last steps of most programs."""
-_STALE_NS: Final = 3_000_000_000
+_STALE_NS: Final = 10_000_000_000
 """A lane that was not heard of for longer does not hold up the others."""
 _STEPS: Final = 2
 _BEFORE: Final = 4
