@@ -40,7 +40,7 @@ def history(
     return wire.History(*tables, columns=packed, marks=marks)
 
 
-def ops(rows: Sequence[Row], first: int = 1, *, until: int = 10**9, flags: int = 0) -> OpColumns:
+def ops(rows: Sequence[Row], first: int = 1, *, until: int = 10**11, flags: int = 0) -> OpColumns:
     return columns_of(history(rows, first, flags=flags), known_until=until)
 
 

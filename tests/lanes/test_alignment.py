@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from frtop_probe import wire
-from frtop_tui.lanes.alignment import NO_MEMBER, NOT_THERE, OLDER, Alignment, aligned
+from frtop_tui.lanes.alignment import NO_MEMBER, NOT_THERE, OLDER, UNREAD, Alignment, aligned
 from frtop_tui.lanes.lane import Lane
 from frtop_tui.lanes.op_columns import columns_of
 from lanes.drawn import GROUP, REDUCE, SITE, Row, lane
@@ -43,6 +45,26 @@ def test_the_first_difference_is_the_op_that_one_has_not_issued() -> None:
     first = found.first_difference()
     assert first is not None
     assert (first.row, first.fields, first.legal) == (1, ("missing",), False)
+
+
+def test_who_is_on_the_way_to_an_op_is_no_difference_yet() -> None:
+    rows: list[Row] = [(1, 1, 100, 5), (1, 2, 200, 0)]
+    lanes = [lane(0, rows), lane(1, rows[:1])]
+    late = [replace(one, ops=replace(one.ops, known_until=2_000_000_000)) for one in lanes]
+    found = aligned(late, 100)
+    assert columns(found)[1] == [0, NOT_THERE]
+    differing = found.differing(1)
+    assert differing is not None
+    assert (differing.fields, differing.legal) == (("missing",), True)
+    assert found.first_difference() is None
+
+
+def test_what_was_issued_after_a_history_was_read_is_not_missing_in_it() -> None:
+    rows: list[Row] = [(1, 1, 100, 5), (1, 2, 200, 0)]
+    early = lane(1, rows[:1])
+    found = aligned([lane(0, rows), replace(early, ops=replace(early.ops, known_until=150))], 100)
+    assert columns(found)[1] == [0, UNREAD]
+    assert found.differing(1) is None
 
 
 def test_what_a_ring_has_no_more_is_not_called_missing() -> None:

@@ -41,10 +41,10 @@ def test_before_the_oldest_op_of_a_ring_nothing_is_recorded() -> None:
 def test_a_long_op_is_drawn_though_many_short_ones_follow() -> None:
     rows: list[Row] = [(2, 1, 0, 1000), *((1, n, n * 10, 1) for n in range(1, 50))]
     lane = ops(rows)
-    cells = cells_of(lane, 500, 100, 4, 10**9)
+    cells = cells_of(lane, 500, 100, 4, 10**11)
     assert cells.positions == [0] * 4
     assert cells.begun == [0] * 4
-    assert cells_of(lane, 200, 100, 2, 10**9).begun == [10, 10]
+    assert cells_of(lane, 200, 100, 2, 10**11).begun == [10, 10]
 
 
 def test_the_end_that_is_an_upper_bound_is_drawn_as_such() -> None:

@@ -111,7 +111,8 @@ def differs() -> Frame:
         lane_view(rank, (*ops_of_rank(rank)[:-1], replace(ops_of_rank(rank)[-1], done_ns=0)))
         for rank in (0, 1, 2, 4, 5, 7)
     ]
-    return trains(*waits, lane_view(3, tuple(ops)), lane_view(6, ops_of_rank(6)[:-1]))
+    frame = trains(*waits, lane_view(3, tuple(ops)), lane_view(6, ops_of_rank(6)[:-1]))
+    return replace(frame, now_ns=NOW + 5 * S, wall_ns=WALL + 5 * S)
 
 
 def marks_of_rank(rank: int) -> tuple[wire.Mark, ...]:

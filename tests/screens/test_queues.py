@@ -19,7 +19,7 @@ async def test_the_first_difference_is_in_view_and_said_in_words() -> None:
         await app.sees("queues of 8 ranks, 15 ops: the first difference is marked with !: missing")
         await app.sees("! #8811 dp:0 all_reduce")
         await app.sees(
-            "missing: ranks 0-5,7 issued it; rank 6 has not issued it",
+            "missing: ranks 0-5,7 issued it; rank 6 has not issued it, 5.1s after the first",
             "dtype: ranks 0-2,4-5,7 bf16[26214400]; rank 3 f32[26214400]",
         )
         await app.press(*["l"] * 3)
@@ -38,7 +38,7 @@ async def test_a_rank_stands_beside_others_and_more_can_be_added() -> None:
         await app.sees("queues of 2 ranks", "Queues of 2 to 8 ranks")
         await app.press("n")
         await app.sees("No further difference")
-        await app.press("w")
+        await app.press("T")
         assert isinstance(app.screen, TimelineScreen)
 
 
@@ -47,7 +47,10 @@ async def test_the_culprit_stands_first_beside_those_that_wait_for_it() -> None:
         await app.press("enter", "c")
         await app.sees("rank 37", "not issued")
         await app.press("G")
-        await app.sees("#8812 dp:0 all_reduce", "ranks 0-2 issued it; rank 37 has not issued it")
+        await app.sees(
+            "#8812 dp:0 all_reduce",
+            "ranks 0-2 issued it; rank 37 has not issued it, 4m12s after the first",
+        )
         assert app.source.followed[-1][0] == (37, 0, 1, 2)
 
 

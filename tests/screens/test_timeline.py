@@ -160,10 +160,24 @@ async def test_an_equal_frame_repaints_no_lane() -> None:
         assert pane.cells_repainted == 0
 
 
+async def test_a_pause_holds_the_lanes_and_one_that_opens_in_it_is_filled() -> None:
+    async with driven(lane_scenes.trains(), size=(120, 30)) as app:
+        await app.press("Z", "T")
+        await app.sees("timeline of all ranks", "AAA")
+        shown = lane_of(app, 0)
+        known = app.source.histories()
+        app.source._histories = Histories({**known.ops, 0: known.ops[5]})
+        app.app.tick()
+        await app.drawn()
+        assert lane_of(app, 0) == shown
+        await app.press("Z")
+        await app.wait_for(lambda: lane_of(app, 0) != shown)
+
+
 async def test_small_terminals_and_empty_jobs_have_a_timeline_too() -> None:
     async with driven(lane_scenes.trains(), size=(60, 15)) as app:
-        await app.press("w", "plus", "n", "p", "o", "v", "escape")
+        await app.press("T", "plus", "n", "p", "o", "v", "escape")
         await app.sees("timeline of")
     async with driven(scenes.connecting(), size=(80, 24)) as app:
-        await app.press("w", "n", "s", "o", "v", "plus", "enter", "space", "f", "c", "n", "plus")
+        await app.press("T", "n", "s", "o", "v", "plus", "enter", "space", "f", "c", "n", "plus")
         await app.sees("no op")

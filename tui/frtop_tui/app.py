@@ -233,7 +233,8 @@ class FrtopApp(NavigatedApp, PastApp, OrderedKeys, CompactApp, ThemedApp, inheri
         screen = self.screen
         if isinstance(screen, FrameScreen):
             frame, badge, past = self.shown(newest)
-            histories = None if past else self.source.histories()
+            frozen = past and screen.has_histories
+            histories = None if frozen else self.source.histories()
             screen.show(frame, badge, histories, past=past)
 
     def _announce_files(self, frame: Frame) -> None:

@@ -11,6 +11,7 @@ from typing import Final, Literal
 
 from frtop_probe import wire
 from frtop_probe.consistency.signatures import difference
+from frtop_tui.diagnosis.thresholds import MIN_PATIENCE_NS
 from frtop_tui.job.groups import Identifier, members_of
 from frtop_tui.lanes.lane import Lane
 
@@ -18,12 +19,15 @@ NOT_THERE: Final = -1
 NO_MEMBER: Final = -2
 OLDER: Final = -3
 """The rank's history does not reach so far back, or there is none."""
+UNREAD: Final = -4
+"""It was issued elsewhere after the rank's history was read."""
 RowKey = tuple[Identifier | None, int]
-Missing = Literal["not issued", "not its group", "not recorded"]
+Missing = Literal["not issued", "not its group", "not recorded", "not read yet"]
 MISSING: Final[dict[int, Missing]] = {
     NOT_THERE: "not issued",
     NO_MEMBER: "not its group",
     OLDER: "not recorded",
+    UNREAD: "not read yet",
 }
 
 
@@ -31,7 +35,8 @@ MISSING: Final[dict[int, Missing]] = {
 class Differing:
     """What is not the same in one row: the field, and whether that is an error of the program.
 
-    `fields` may legally differ where `legal`: other lines may issue one op.
+    `fields` may legally differ where `legal`: other lines may issue one op, and a rank may be on
+    its way to it.
     """
 
     row: int
@@ -66,7 +71,8 @@ class Alignment:
         if group is None:
             return None
         fields: list[str] = []
-        if any(column[row] == NOT_THERE for column in self.cells):
+        missing_s = self.missing_s(row)
+        if missing_s * 1e9 >= MIN_PATIENCE_NS:
             fields.append("missing")
         if row in self.out_of_order:
             fields.append("order")
@@ -81,9 +87,18 @@ class Alignment:
                     fields.append(found)
         if fields:
             return Differing(row, tuple(fields))
+        if missing_s:
+            return Differing(row, ("missing",), legal=True)
         if len({op.site for op in ops if op.site is not None}) > 1:
             return Differing(row, ("line",), legal=True)
         return None
+
+    def missing_s(self, row: int) -> float:
+        """For how long a rank is known not to have issued what another has; 0.0 for none."""
+        cells = [(lane, column[row]) for lane, column in zip(self.lanes, self.cells, strict=True)]
+        issued = min(lane.ops.issued[at] + lane.clock_ns for lane, at in cells if at >= 0)
+        ages = [lane.known_until_ns - issued for lane, at in cells if at == NOT_THERE]
+        return max([1, *ages]) / 1e9 if ages else 0.0
 
     def first_difference(self) -> Differing | None:
         """The oldest row that differs in what must agree."""
@@ -130,7 +145,7 @@ def aligned(lanes: Sequence[Lane], newest: int) -> Alignment:
     cells: tuple[list[int], ...] = tuple([] for _ in lanes)
     out_of_order: set[int] = set()
     while (found := _next(lanes, queues, places, heads)) is not None:
-        key, in_order = found
+        key, at_ns, in_order = found
         if not in_order:
             out_of_order.add(len(keys))
         keys.append(key)
@@ -140,6 +155,8 @@ def aligned(lanes: Sequence[Lane], newest: int) -> Alignment:
                 used[index][position] = 1
             else:
                 position = _why_missing(lane, key)
+                if position == NOT_THERE and lane.known_until_ns < at_ns:
+                    position = UNREAD
             cells[index].append(position)
             head, of_lane = heads[index], used[index]
             while head < len(of_lane) and of_lane[head]:
@@ -153,8 +170,8 @@ def _next(
     queues: Sequence[Sequence[RowKey]],
     places: Sequence[Mapping[RowKey, int]],
     heads: Sequence[int],
-) -> tuple[RowKey, bool] | None:
-    """The op that comes next on all ranks that have it, and whether there was such a one.
+) -> tuple[RowKey, int, bool] | None:
+    """The op that comes next on all ranks that have it, when one issued it, and whether all do.
 
     Of several the one that was issued first; in a conflict of orders that is the next one, too.
     """
@@ -163,11 +180,14 @@ def _next(
         for index, (lane, head) in enumerate(zip(lanes, heads, strict=True))
         if head < len(queues[index])
     ])  # fmt: skip
-    for _, index in here:
+    for at_ns, index in here:
         key = queues[index][heads[index]]
         if all(place.get(key, head) == head for place, head in zip(places, heads, strict=True)):
-            return key, True
-    return (queues[here[0][1]][heads[here[0][1]]], False) if here else None
+            return key, at_ns, True
+    if not here:
+        return None
+    at_ns, index = here[0]
+    return queues[index][heads[index]], at_ns, False
 
 
 def _keys(lane: Lane, index: int) -> list[RowKey]:

@@ -13,6 +13,8 @@ from frtop_tui.lanes.window import TimeWindow, window_of
 
 _RECENT: Final = 32
 """Ops of a rank in view at first: the last steps of most programs."""
+_STALE_NS: Final = 10_000_000_000
+"""A lane that was not heard of for longer does not hold up the others."""
 _STEPS: Final = 2
 _BEFORE: Final = 4
 """Of a wait, what was before it is in view for one part of so many."""
@@ -35,6 +37,13 @@ def first_window(lanes: Iterable[Lane], columns: int) -> TimeWindow | None:
         # Ranks may have ended long ago: what they did is in view, and not what came after.
         until = max([min(until, 2 * newest - begin), *map(_end_ns, known)])
     return window_of(min(begin, until - 1000), until, columns)
+
+
+def newest_known_ns(lanes: Iterable[Lane]) -> int:
+    """Up to when all lanes are known that are asked again and again; 0 without any."""
+    known = [until for lane in lanes if (until := lane.known_until_ns)]
+    newest = max(known, default=0)
+    return min((until for until in known if newest - until < _STALE_NS), default=0)
 
 
 def op_window(begin_ns: int, end_ns: int, columns: int) -> TimeWindow:

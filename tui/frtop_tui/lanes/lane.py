@@ -108,7 +108,11 @@ def lane_of(frame: BaseFrame, rank: int, ops: OpColumns | None, why_none: str = 
     if view is None:
         return Lane(rank, "", why_none="never heard")
     host = next((one for one in frame.hosts if one.name == view.host), None)
-    why = "" if ops is not None and (len(ops) or ops.marks) else why_none or _why_none(view, ops)
+    why = (
+        ""
+        if ops is not None and (len(ops) or ops.marks)
+        else why_none or _why_none(frame, view, ops)
+    )
     dumped = not view.evidence.has_process
     return Lane(
         rank,
@@ -123,14 +127,16 @@ def lane_of(frame: BaseFrame, rank: int, ops: OpColumns | None, why_none: str = 
     )
 
 
-def _why_none(view: Rank, ops: OpColumns | None) -> str:
+def _why_none(frame: BaseFrame, view: Rank, ops: OpColumns | None) -> str:
     if ops is not None and ops.note:
         return ops.note
     if without_recorder(view):
         return "not recorded: no recorder in its process"
     if view.state == "starting":
         return "no op yet"
-    return "not recorded" if ops is None else "no ops"
+    if ops is not None:
+        return "no ops"
+    return "not recorded" if frame.recorded is not None else "its agent was not asked yet"
 
 
 def _fronts(view: Rank) -> dict[int, int]:

@@ -113,6 +113,11 @@ class FrameScreen(Screen[None]):
         return None
 
     @property
+    def has_histories(self) -> bool:
+        """Whether those are there: of a frame of the past they are shown as they are."""
+        return all(rank in self.histories.ops for rank in self.followed[0])
+
+    @property
     def host(self) -> str:
         """The host of the screen's rank; empty for screens about several ranks."""
         return ""

@@ -12,7 +12,7 @@ from frtop_tui.job.groups import Identifier, members_of
 from frtop_tui.job.naming import group_label
 from frtop_tui.lanes.cells import NOTHING
 from frtop_tui.lanes.choice import ranks_in_lanes
-from frtop_tui.lanes.jumps import first_window, next_op, next_step, op_window
+from frtop_tui.lanes.jumps import first_window, newest_known_ns, next_op, next_step, op_window
 from frtop_tui.lanes.letters import legend
 from frtop_tui.lanes.meetings import Meeting
 from frtop_tui.lanes.window import TimeWindow
@@ -131,7 +131,7 @@ class TimelineScreen(FrameScreen):
         elif self.window.columns != columns:
             self.window = self.window.wide(columns)
         if self.follow:
-            until = max((lane.known_until_ns for lane in lanes), default=0)
+            until = newest_known_ns(lanes)
             if until and until > self.window.end_ns:
                 self.window = self.window.ending(until)
         if self.column < 0:
@@ -269,7 +269,7 @@ class TimelineScreen(FrameScreen):
         self.follow = not self.follow
         if self.follow and self.window is not None:
             lanes = [self.rows.lane(y) for y in self.query_one(LanePane).visible]
-            until = max((lane.known_until_ns for lane in lanes), default=0)
+            until = newest_known_ns(lanes)
             self.window = self.window.ending(until) if until else self.window
         self.draw_all()
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from frtop_probe import wire
-from frtop_tui.job.naming import folded, group_label
+from frtop_tui.job.naming import duration, folded, group_label
 from frtop_tui.lanes.alignment import MISSING, Alignment, Differing
 from frtop_tui.lanes.lane import Lane
 from frtop_tui.report.rank_words import op_kind, op_number
@@ -17,7 +17,7 @@ _NARROWEST: Final = 8
 _WIDEST: Final = 24
 _WORDS: Final = 13
 """Cells from which a rank's column has room for words."""
-_SHORT: Final = {"not issued": "--", "not its group": "", "not recorded": "·"}
+_SHORT: Final = {"not issued": "--", "not its group": "", "not recorded": "·", "not read yet": "·"}
 
 
 def column_width(room: int, lanes: int) -> int:
@@ -84,7 +84,9 @@ def difference_lines(alignment: Alignment, row: int) -> list[Line]:
     if differing is None:
         alike = "the same on all of them" if len(ops) > 1 else "of this rank only"
         return [join((plain(named, "strong"), plain(alike), plain(format_site(op.site), "dim")))]
-    lines = [join((plain(named, "strong"), plain("another line issues it" * differing.legal)))]
+    on_its_way = differing.legal and "missing" in differing.fields
+    note = "may be on its way" if on_its_way else "no error" if differing.legal else ""
+    lines = [join((plain(named, "strong"), plain(note)))]
     for name in differing.fields:
         parts = [f"{folded(ranks)} {value}" for value, ranks in _sides(alignment, row, name)]
         lines.append(((f"{name}: ", "" if differing.legal else "bad"), ("; ".join(parts), "")))
@@ -100,7 +102,7 @@ def _sides(alignment: Alignment, row: int, name: str) -> list[tuple[str, list[in
         if position >= 0:
             value = _value(ops[index], name, position)
         elif name == "missing" and MISSING[position] == "not issued":
-            value = "has not issued it"
+            value = f"has not issued it, {duration(alignment.missing_s(row))} after the first"
         else:
             continue
         found.setdefault(value, []).append(lane.rank)
