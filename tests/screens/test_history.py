@@ -167,7 +167,8 @@ async def test_nothing_is_asked_of_agents_in_the_past() -> None:
         await app.sees("agents are asked about now", "Z or :live")
         await app.press("e")
         await app.press("escape", "t")
-        assert app.source.dumped == app.source.captured == app.source.inspected == []
+        asked = (*app.source.dumped, *app.source.captured, *app.source.inspected)
+        assert asked == ()
         await app.press("Z")
         await app.wait_for(lambda: bool(app.source.inspected))
 
