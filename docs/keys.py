@@ -39,7 +39,7 @@ from frtop_tui.widgets.rank_grid import RankGrid
 from frtop_tui.widgets.rank_table import RankTable
 from frtop_tui.widgets.settings_pane import SettingsPane
 from frtop_tui.widgets.stack_tree import StackTree
-from frtop_tui.widgets.statistics_table import CallTable
+from frtop_tui.widgets.statistics_table import CallStatisticsTable
 from frtop_tui.widgets.wait_tree_pane import WaitTreePane
 
 PAGE: Final = Path(__file__).with_name("keys.md")
@@ -60,7 +60,7 @@ OWNERS: Final[tuple[tuple[str, tuple[type[DOMNode], ...]], ...]] = (
     ("hosts", (HostsScreen, HostTable)),
     ("jobs", (JobsScreen, JobTable)),
     ("stacks", (StacksScreen, StackTree)),
-    ("statistics", (StatisticsScreen, CallTable)),
+    ("statistics", (StatisticsScreen, CallStatisticsTable)),
     ("command", (CommandInput,)),
 )
 

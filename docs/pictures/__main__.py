@@ -20,9 +20,10 @@ from frtop_tui.terminal import end  # noqa: E402
 from screens.answer_scenes import SCENES as PREPARED  # noqa: E402
 from screens.lane_scenes import SCENES as LANES  # noqa: E402
 from screens.mesh_scenes import SCENES as ON_A_MESH  # noqa: E402
+from screens.statistics_scenes import SCENES as STATISTICS  # noqa: E402
 from screens.unprepared_scenes import SCENES as UNPREPARED  # noqa: E402
 
-SCENES = {**PREPARED, **UNPREPARED, **LANES, **ON_A_MESH}
+SCENES = {**PREPARED, **STATISTICS, **UNPREPARED, **LANES, **ON_A_MESH}
 
 PICTURES = {
     "overview": ("hung", (100, 28), ()),
@@ -40,6 +41,10 @@ PICTURES = {
     "jobs": ("jobs", (100, 16), ("J",)),
     "captured": ("captured", (100, 28), ()),
     "recorded": ("recorded", (100, 28), ()),
+    "statistics": ("straggling", (120, 26), ("5",)),
+    "statistics-80x24": ("straggling", (80, 24), ("5",)),
+    "statistics-200x60": ("straggling", (200, 60), ("5", "v", "v", "v")),
+    "command": ("hung", (80, 24), ("colon", *"r")),
     "help": ("hung", (100, 36), ("question_mark",)),
     "healthy": ("healthy", (100, 24), ()),
     "dead": ("dead", (100, 28), ()),

@@ -116,7 +116,7 @@ def test_the_number_of_frames_is_bounded() -> None:
     assert len(large) == 100_000 // 4096
     while large.back():
         pass
-    assert large.age_s() >= 120  # further apart
+    assert large.age_s() >= 90  # further apart
 
 
 def test_a_frame_that_is_looked_at_stays_when_the_bound_has_passed_it() -> None:
@@ -167,7 +167,8 @@ async def test_nothing_is_asked_of_agents_in_the_past() -> None:
         await app.sees("agents are asked about now", "Z or :live")
         await app.press("e")
         await app.press("escape", "t")
-        assert app.source.dumped == app.source.captured == app.source.inspected == []
+        asked = (*app.source.dumped, *app.source.captured, *app.source.inspected)
+        assert asked == ()
         await app.press("Z")
         await app.wait_for(lambda: bool(app.source.inspected))
 

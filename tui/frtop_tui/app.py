@@ -129,7 +129,12 @@ class FrtopApp(NavigatedApp, PastApp, OrderedKeys, CompactApp, ThemedApp, inheri
             id="history.before",
         ),
         Binding(
-            "L", "history(1)", "after", show=False, tooltip="forward again", id="history.after"
+            "right_curly_bracket",
+            "history(1)",
+            "after",
+            show=False,
+            tooltip="forward again",
+            id="history.after",
         ),
         Binding(
             "left_square_bracket",

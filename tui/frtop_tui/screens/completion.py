@@ -89,12 +89,14 @@ def nearest(word: str, words: Collection[str]) -> str:
 
 
 def find(word: str, commands: Sequence[TypedCommand]) -> TypedCommand:
-    """The command of this name, or the only one that begins so.
+    """The command of this name, of this letter as its key, or the only one that begins so.
 
     Raises:
         CommandError: there is none, or there are several.
     """
     names = [command.name for command in commands]
+    by_key = {command.key: command.name for command in commands if command.key.isalpha()}
+    word = by_key.get(word, word)
     if word not in names:
         begins = [name for name in names if word and name.startswith(word)]
         if len(begins) > 1:

@@ -18,7 +18,7 @@ from frtop_tui.statistics.step_table import StepRow, step_rows
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line
 from frtop_tui.widgets.statistics_head import StatisticsHead, window_text
-from frtop_tui.widgets.statistics_table import CallTable, RankStatisticsTable
+from frtop_tui.widgets.statistics_table import CallStatisticsTable, RankStatisticsTable
 from frtop_tui.widgets.statistics_view import StatisticsView
 from frtop_tui.widgets.step_lines import step_lines
 
@@ -79,7 +79,7 @@ class StatisticsScreen(FrameScreen):
 
     def panes(self) -> ComposeResult:
         yield StatisticsHead()
-        yield CallTable(self.view.at)
+        yield CallStatisticsTable(self.view.at)
         yield RankStatisticsTable(self.view.at)
         yield StepPane()
         yield Input("", placeholder="train.py  all_reduce  !tp", id="filter", compact=True,
@@ -100,10 +100,12 @@ class StatisticsScreen(FrameScreen):
         return self.window_s or LONGEST_S
 
     @property
-    def table(self) -> CallTable | RankStatisticsTable:
+    def table(self) -> CallStatisticsTable | RankStatisticsTable:
         """The table on the screen."""
         by_rank = self.view.grouping == "rank"
-        return self.query_one(RankStatisticsTable) if by_rank else self.query_one(CallTable)
+        return (
+            self.query_one(RankStatisticsTable) if by_rank else self.query_one(CallStatisticsTable)
+        )
 
     def draw(self, frame: Frame) -> None:
         view = self.view
@@ -112,7 +114,7 @@ class StatisticsScreen(FrameScreen):
         self.query_one(StepPane).show(frame.statistics)
         table = self.table
         table.sorted_by, table.reverse, table.empty = view.sort, view.reverse, view.why_empty()
-        if isinstance(table, CallTable):
+        if isinstance(table, CallStatisticsTable):
             calls = view.calls()
             table.show_rows(calls, view.grouping)
         else:
@@ -124,7 +126,7 @@ class StatisticsScreen(FrameScreen):
     def action_grouping(self) -> None:
         focused = self.focused is not self.query_one(Input)
         self.view.next_grouping()
-        for table in (self.query_one(CallTable), self.query_one(RankStatisticsTable)):
+        for table in (self.query_one(CallStatisticsTable), self.query_one(RankStatisticsTable)):
             table.display = table is self.table
         self.draw_all()
         if focused:
@@ -181,7 +183,7 @@ class StatisticsScreen(FrameScreen):
         table = event.sender
         if isinstance(table, RankStatisticsTable) and table.chosen is not None:
             self.post_message(OpenRank(table.chosen.rank))
-        elif isinstance(table, CallTable) and table.chosen is not None:
+        elif isinstance(table, CallStatisticsTable) and table.chosen is not None:
             target = self.view.target(table.chosen)
             if isinstance(target, int):
                 self.post_message(OpenRank(target))

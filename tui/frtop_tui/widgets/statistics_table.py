@@ -206,7 +206,7 @@ def _came_last(row: RankFigures) -> Span:
     return (f"{row.last:,} of {row.ops:,}", "" if row.last else "dim")
 
 
-class CallTable(LineTable[StatisticsRow]):
+class CallStatisticsTable(LineTable[StatisticsRow]):
     """Calls; the cursor stays on its row."""
 
     BINDINGS: ClassVar[list[BindingType]] = [OPEN]
