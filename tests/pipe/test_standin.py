@@ -184,7 +184,7 @@ def test_a_number_out_of_range_matters_only_where_it_is_read(data: bytes) -> Non
 
 
 def test_a_number_out_of_range_is_no_value() -> None:
-    decoder = msgspec_standin.json.Decoder()
+    decoder: msgspec_standin.json.Decoder[Any] = msgspec_standin.json.Decoder()
     for data in (b"1e999", b"[1e999]"):
         with pytest.raises(msgspec_standin.DecodeError):
             decoder.decode(data)

@@ -7,12 +7,10 @@ state and the screen gets a new frame. Nothing ever waits for one host.
 from __future__ import annotations
 
 import queue
-import resource
 import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -25,7 +23,11 @@ from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import KeyTrouble
 from frtop_tui.job.model import Problem
 from frtop_tui.job.naming import JobKey, RankPid
+<<<<<<< HEAD
 from frtop_tui.lanes.histories import Histories
+=======
+from frtop_tui.sources import file_limit
+>>>>>>> rest15
 from frtop_tui.sources.agent_connections import AgentConnections
 from frtop_tui.sources.connection_events import Connections
 from frtop_tui.sources.endpoints import LOCAL, Endpoint, expand
@@ -42,8 +44,6 @@ from frtop_tui.sources.session import Session
 from frtop_tui.statistics.wanted import StatisticsWanted
 
 KEY_INTERVAL_S: Final = 0.2
-FILES_PER_HOST: Final = 3
-SPARE_FILES: Final = 256
 
 Command = Callable[[Session], None]
 
@@ -188,12 +188,14 @@ class LiveSource:
         self._thread.join(timeout=12)
 
     def _run(self) -> None:
+        # Behind a host on the way an agent takes twice as many.
+        hosts = len(self._names) + len(self._places) + 2 * self._forwarded + len(self._agents)
+        with file_limit.OF_PROCESS.room_for(hosts):
+            self._follow()
+
+    def _follow(self) -> None:
         connections: Connections | None = None
         try:
-            # Behind a host on the way an agent takes twice as many.
-            _raise_file_limit(
-                len(self._names) + len(self._places) + 2 * self._forwarded + len(self._agents)
-            )
             connections = self._connections()
             if connections is None:
                 return
@@ -266,16 +268,6 @@ class LiveSource:
             session.handle(event, time.monotonic_ns())
         self._frame = session.frame() or self._frame
         self._histories = session.lanes.histories
-
-
-def _raise_file_limit(hosts: int) -> None:
-    """Makes room for two connections or three pipes per host: often 1,024 files are allowed."""
-    wanted = FILES_PER_HOST * hosts + SPARE_FILES
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if wanted > soft:
-        with suppress(ValueError, OSError):  # then as many hosts as fit are heard
-            most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def _failed(frame: Frame, error: Exception) -> Frame:
