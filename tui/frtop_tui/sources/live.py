@@ -23,11 +23,8 @@ from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import KeyTrouble
 from frtop_tui.job.model import Problem
 from frtop_tui.job.naming import JobKey, RankPid
-<<<<<<< HEAD
 from frtop_tui.lanes.histories import Histories
-=======
 from frtop_tui.sources import file_limit
->>>>>>> rest15
 from frtop_tui.sources.agent_connections import AgentConnections
 from frtop_tui.sources.connection_events import Connections
 from frtop_tui.sources.endpoints import LOCAL, Endpoint, expand
