@@ -237,3 +237,14 @@ def test_one_of_very_many_ranks() -> None:
     job = data_parallel(512).run(64, late={300: 60.0})
     verdict = only(SlowScene(job).judge().frame)
     assert verdict.culprits == (300,)
+
+
+def test_of_very_many_ranks_not_all_statistics_are_searched() -> None:
+    job = data_parallel(512).run(120, late={300: 60.0})
+    scene = SlowScene(job)
+    assert only(scene.judge().frame).culprits == (300,)
+    scene.statistics = data_parallel(512).run(120).statistics()
+    assert scene.judge().frame.verdicts  # as of a second ago
+    scene.pass_time(7)
+    scene.step()
+    assert not scene.judge().frame.verdicts

@@ -14,7 +14,7 @@ from frtop_tui.diagnosis.detectors.slow.slow_links import SlowLink, slow_links
 from frtop_tui.diagnosis.detectors.slow.step_times import step_ns
 from frtop_tui.diagnosis.finding import Detail, Finding
 from frtop_tui.diagnosis.model import OpName, Slowness
-from frtop_tui.diagnosis.thresholds import CONFIRM_NS, STATISTICS_STALE_NS
+from frtop_tui.diagnosis.thresholds import ARRIVALS_PER_S, CONFIRM_NS, STATISTICS_STALE_NS
 from frtop_tui.job.model import BaseFrame, ObservedFrame, Rank
 from frtop_tui.job.statistics import JobStatistics
 
@@ -58,11 +58,14 @@ class SlowState:
     links: list[SlowLink] = field(default_factory=list)
     findings: tuple[Finding, ...] = ()
     judged_ns: int = 0
+    next_ns: int = 0  # the next statistics to be searched are not older
 
 
 def slow(frame: ObservedFrame, state: SlowState) -> tuple[Finding, ...]:
     """Findings by the newest statistics; none where they are missing, or too old."""
     statistics = frame.statistics
+    if statistics is not None and frame.now_ns < state.next_ns:
+        statistics = state.statistics  # of very many ranks not all that come are searched
     if statistics is None or frame.now_ns - statistics.until_ns > STATISTICS_STALE_NS:
         state.statistics, state.findings = statistics, ()
         return ()
@@ -70,6 +73,8 @@ def slow(frame: ObservedFrame, state: SlowState) -> tuple[Finding, ...]:
     if fresh:
         state.statistics = statistics
         state.late, state.links = search(statistics, frame)
+        arrivals = sum(len(group.members) * len(group.arrivals) for group in statistics.groups)
+        state.next_ns = frame.now_ns + arrivals * 1_000_000_000 // ARRIVALS_PER_S
     if fresh or frame.now_ns - state.judged_ns > CONFIRM_NS:  # a look may tell the cause
         state.judged_ns = frame.now_ns
         state.findings = tuple(_findings(frame, statistics, state))
