@@ -10,7 +10,7 @@ from zoo.ground_truth import Case
 from zoo.rank import join
 from zoo.steps import STEPS, WORK_S, optimizer_of
 
-CASE = Case(modes=("sync",), lasts_s=20)
+CASE = Case(modes=("sync",), lasts_s=14)
 
 
 def main() -> None:
