@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+from statistics import median
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from diagnosis.slow_jobs import Meeting, SteppingJob, data_parallel
 from frtop_tui.diagnosis.detectors.slow.slow import search
@@ -95,6 +97,22 @@ def test_one_op_of_eight_is_sampled() -> None:
     assert found.ranks == (2,)
     assert found.late_ns / 1e6 == pytest.approx(40, rel=0.1)
     assert found.share == pytest.approx(40 / 108, rel=0.25)
+
+
+@pytest.mark.parametrize("stride", [1, 2, 4])
+def test_steps_without_a_sampled_op_cost_as_much_as_the_others(stride: int) -> None:
+    """One op a step, which nobody is seen to wait for, as of DDP: of every so many one is told."""
+    job = data_parallel(2).run(400, late={1: 40.0})
+    job.stride = stride
+    whole = job.statistics()
+    steps = {
+        rank: tuple(replace(step, blocked_ns=0) for step in those)
+        for rank, those in whole.steps.items()
+    }
+    [found], _ = search(replace(whole, steps=steps), job.frame())
+    took = median(step.took_ns for step in whole.steps[0])
+    assert found.ranks == (1,)
+    assert found.share == pytest.approx(40e6 / took, rel=0.15)
 
 
 def test_buckets_that_overlap_count_once() -> None:

@@ -21,7 +21,6 @@ CHOSEN: tuple[tuple[str, Mode], ...] = (
     ("not_entered/gil_asleep", "sync"),
     ("silent/reduce_op", "sync"),
     ("slow/data_main", "sync"),
-    ("slow/none_lengths", "sync"),
 )
 UNPREPARED: tuple[tuple[str, Mode], ...] = (
     ("dead/segfault", "sync"),

@@ -5,13 +5,21 @@ Late in a group is not slow yet: a rank may have waited elsewhere. `blame` tells
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from statistics import median
 from typing import NamedTuple
 
 from frtop_probe import wire
 from frtop_probe.statistics.samples import is_chosen
-from frtop_tui.diagnosis.detectors.slow.parts import boundaries, episodes_of, in_parts
+from frtop_tui.diagnosis.detectors.slow.parts import (
+    Episode,
+    Part,
+    boundaries,
+    episodes_of,
+    in_parts,
+    step_ends,
+)
 from frtop_tui.diagnosis.detectors.slow.roles import NEED_ALL
 from frtop_tui.diagnosis.detectors.slow.step_times import (
     excess_ns,
@@ -89,15 +97,8 @@ def late_ranks(
     first_ns, last_ns = ops[0].first_ns, ops[-1].last_ns
     bounds = boundaries(statistics, peers, first_ns, last_ns, group.stride)
     parts, content = in_parts(bounds, episodes, peers)
-    scale = _scale(statistics, group, peers)
-    if scale > 1:
-        parts = [
-            part._replace(
-                delays={rank: scale * delay for rank, delay in part.delays.items()},
-                error_ns=scale * part.error_ns,
-            )
-            for part in parts
-        ]
+    scales = _scales(statistics, group, peers, parts, content)
+    parts = [_scaled(part, scale) for part, scale in zip(parts, scales, strict=True)]
     found = straggling(parts, tests)
     if found is None:
         return None
@@ -150,12 +151,35 @@ def _usable(group: SampledGroup, peers: Sequence[int], *, on_device: bool) -> li
     return found
 
 
-def _scale(statistics: JobStatistics, group: SampledGroup, peers: Sequence[int]) -> int:
-    """How many ops each sampled one is an example of, where ops are waited for one by one.
+def _scales(
+    statistics: JobStatistics,
+    group: SampledGroup,
+    peers: Sequence[int],
+    parts: Sequence[Part[int]],
+    content: Sequence[Sequence[Episode]],
+) -> list[float]:
+    """By part, how much time the sampled ops are an example of.
 
-    Else one lateness may show in many ops, and it counts once.
+    Where ops are waited for one by one, each stands for those that were not sampled. Else one
+    lateness may show in many ops of a step: then each step with a sampled op stands for those
+    without.
     """
-    return group.stride if waits_are_known(statistics, peers, 0) else 1
+    if group.stride == 1 or waits_are_known(statistics, peers, 0):
+        return [float(group.stride)] * len(parts)
+    ends = step_ends(statistics, peers)
+    scales = []
+    for part, those in zip(parts, content, strict=True):
+        steps = bisect_right(ends, part.to_ns) - bisect_right(ends, part.from_ns)
+        seen = len({bisect_right(ends, one.last_ns) for one in those})
+        scales.append(max(1.0, steps / seen))
+    return scales
+
+
+def _scaled(part: Part[int], scale: float) -> Part[int]:
+    if scale == 1:
+        return part
+    delays = {rank: round(scale * delay) for rank, delay in part.delays.items()}
+    return part._replace(delays=delays, error_ns=round(scale * part.error_ns))
 
 
 def _most_lost(

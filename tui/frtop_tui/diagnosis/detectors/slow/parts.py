@@ -90,14 +90,19 @@ def boundaries(
         to_ns: end of the last part.
         stride: one op of so many is sampled. In so many steps each op of a step has its turn.
     """
-    known = (statistics.steps.get(rank, ()) for rank in ranks)
-    steps: tuple[StepSplit, ...] = max(known, key=len, default=())
-    ends = [step.end_ns for step in steps if from_ns <= step.end_ns <= to_ns]
+    ends = [end for end in step_ends(statistics, ranks) if from_ns <= end <= to_ns]
     if len(ends) > MIN_SLOW_PARTS * min(stride, MOST_STEPS_TOGETHER):
         together = max(-(-len(ends) // MOST_SLOW_PARTS), min(stride, MOST_STEPS_TOGETHER))
         return ends[(len(ends) - 1) % together :: together]
     length = max(1, (to_ns - from_ns) // PARTS_WITHOUT_STEPS)
     return [from_ns + length * n for n in range(PARTS_WITHOUT_STEPS)] + [to_ns]
+
+
+def step_ends(statistics: JobStatistics, ranks: Sequence[int]) -> list[int]:
+    """When steps ended, by that one of `ranks` of which most are known."""
+    known = (statistics.steps.get(rank, ()) for rank in ranks)
+    steps: tuple[StepSplit, ...] = max(known, key=len, default=())
+    return [step.end_ns for step in steps]
 
 
 def in_parts(
