@@ -17,8 +17,9 @@ from agent.outside_fakes import EPOCH_NS, SECOND, backend, books, entry, group, 
 from frtop_probe import keys, wire
 from frtop_probe.agent.admission import Admission
 from frtop_probe.agent.announcement import Announcement
+from frtop_probe.agent.outside_rank import FIRST_READS
 from frtop_probe.agent.rank_tracker import RankTracker
-from frtop_probe.agent.request_handler import FIRST_READS, RequestHandler, SlowRequest
+from frtop_probe.agent.request_handler import RequestHandler, SlowRequest
 from frtop_probe.agent.shown_ranks import ShownRanks
 from frtop_probe.agent.snapshots import SnapshotTaker
 from frtop_probe.keys import AuthorizedKey, KeyPair, editing
@@ -335,6 +336,12 @@ def test_a_rank_without_a_recorder_has_torchs_history_and_cannot_be_asked(tmp_pa
     found = asyncio.run(handler._respond(wire.HistoryRequest(6, rank.key, 3)))
     assert isinstance(found, wire.HistoryResponse)
     assert [row.number for row in found.history.rows] == [2, 3, 4]
+    told = asyncio.run(handler._respond(wire.StatisticsRequest(6, (rank.key,), samples=8)))
+    assert isinstance(told, wire.StatisticsResponse)
+    (seen,) = told.ranks
+    assert [(one.kind, one.count, one.timed) for one in seen.calls] == [("all_reduce", 4, 0)]
+    assert (seen.samples[0].count, seen.steps) == (4, None)
+    assert "when ops ended is not known" in seen.note
     some = asyncio.run(handler._respond(wire.HistoryRequest(7, rank.key, 0, 1, 2, 3)))
     assert isinstance(some, wire.HistoryResponse)
     assert [row.number for row in some.history.rows] == [2, 3]

@@ -47,6 +47,8 @@ MIN_PACE_NS: Final = 2_000_000_000
 STALE_NS: Final = 15_000_000_000
 """For how long the last books that were read stand for those that are not readable now: three
 looks at the slowest. Then ops may be over, and numbers tell nothing any more."""
+FIRST_READS: Final = 4
+"""How often one waits for a ring that was never read: its rank was chosen a moment ago."""
 MAX_GONE: Final = 32
 """Destroyed groups whose last numbers are known."""
 
@@ -379,6 +381,13 @@ class OutsideRank(TrackedRank):
 
     def status(self) -> None:
         return None
+
+    async def read_first(self, limit: int) -> None:
+        """The same, until there was a first read, as far as that is soon."""
+        for _ in range(FIRST_READS):
+            await self.read_ops(limit)
+            if self.flight.read_ns:
+                break
 
     async def read_ops(self, limit: int) -> None:
         if self.read_ring is not None and self.lives:

@@ -31,9 +31,6 @@ MAX_PENDING_OF_OTHERS: Final = 16
 MAX_PENDING_PER_KEY: Final = 8
 """Of one other user: nor must one of them shut out the rest."""
 
-FIRST_READS: Final = 4
-"""How often a history waits for a ring that was never read: its rank was chosen a moment ago."""
-
 ActRequest = wire.TensorsRequest | wire.DataRequest | wire.RasRequest | wire.NativeStacksRequest
 """Requests that make a rank work or stand still, show data, or are a risk to it; all others only
 read."""
@@ -204,10 +201,7 @@ class RequestHandler:
             # Out of the read that the sums were of: the ring may have gone on since.
             found = flight.excerpt(request.group, request.first, request.last)
         else:
-            for _ in range(FIRST_READS):
-                await rank.read_ops(request.limit)
-                if flight.read_ns:
-                    break
+            await rank.read_first(request.limit)
             found = flight.history(request.limit)
         if not found.rows and not request.group:
             why = flight.note or "the Flight Recorder was not read yet"

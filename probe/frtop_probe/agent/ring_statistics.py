@@ -15,7 +15,7 @@ from frtop_probe.agent.ring_view import RingView
 from frtop_probe.ring import bulk_read, marks
 from frtop_probe.ring.layout import Event, Flag, MarkKind, StatusCell
 from frtop_probe.ring.reader import OpKey, Ring
-from frtop_probe.statistics.calls import CallKey, CallTable, OpClass, OpFields, SiteTable
+from frtop_probe.statistics.calls import CallKey, OpClass, OpFields, RankCalls, SiteTable
 from frtop_probe.statistics.op_bytes import op_bytes
 from frtop_probe.statistics.rank_summary import RankSummary, Window
 from frtop_probe.statistics.steps import StepEnd
@@ -121,7 +121,7 @@ def _marks(ring: Ring, window: Window) -> list[marks.MarkRow]:
 class _FieldReader:
     """From slots to the fields that are summed up; looks up what many ops share once."""
 
-    def __init__(self, view: RingView, table: CallTable, sites: SiteTable, *, calls: bool) -> None:
+    def __init__(self, view: RingView, table: RankCalls, sites: SiteTable, *, calls: bool) -> None:
         self._view = view
         self._table = table
         self._sites = sites

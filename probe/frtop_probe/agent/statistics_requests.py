@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Sequence
 from typing import Final, TypeVar
 
 from frtop_probe import wire
@@ -29,7 +29,7 @@ Result = TypeVar("Result")
 
 
 async def statistics_response(
-    host: str, request: wire.StatisticsRequest, ranks: Iterable[TrackedRank]
+    host: str, request: wire.StatisticsRequest, ranks: Sequence[TrackedRank]
 ) -> wire.StatisticsResponse:
     """What these ranks did, in the order in which they are asked for."""
     now = time.monotonic_ns()
@@ -44,11 +44,12 @@ async def statistics_response(
     sites = SiteTable()
     found: list[wire.RankStatistics] = []
     spent = size = 0
+    outside = [rank for rank in ranks if isinstance(rank, OutsideRank)]
+    await asyncio.gather(*(rank.read_first(LIMIT) for rank in outside))
     for rank in ranks:
         if isinstance(rank, RingRank):
             one, took = await _in_turns(ring_statistics(rank, window, sites, now))
         elif isinstance(rank, OutsideRank):
-            await rank.read_ops(LIMIT)
             one, took = await _in_turns(_outside_statistics(rank, window, sites, now))
         else:
             continue

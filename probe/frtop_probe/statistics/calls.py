@@ -45,7 +45,7 @@ class OpClass:
         late: bool = False,
         sync: bool = False,
     ) -> None:
-        """Args: call: row of a `CallTable`. exact, late: what an end says. sync: calls wait."""
+        """Args: call: row of a `RankCalls`. exact, late: what an end says. sync: calls wait."""
         self.call = call
         self.group = group
         self.collective = collective
@@ -78,7 +78,7 @@ class SiteTable:
         return 0 if site is None else self.places.setdefault(site, len(self.places) + 1)
 
 
-class CallTable:
+class RankCalls:
     """The rows of one rank."""
 
     def __init__(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from frtop_probe import wire
-from frtop_probe.statistics.calls import CallKey, CallTable, OpClass, OpFields, SiteTable
+from frtop_probe.statistics.calls import CallKey, OpClass, OpFields, RankCalls, SiteTable
 from frtop_probe.statistics.op_bytes import op_bytes
 
 _Kind = tuple[int, int, int, bool, bool, bool, bool, bool, bool]
@@ -13,7 +13,7 @@ _Kind = tuple[int, int, int, bool, bool, bool, bool, bool, bool]
 
 def fields_of(
     ops: Iterable[wire.Op],
-    table: CallTable,
+    table: RankCalls,
     sites: SiteTable,
     members: Callable[[int], int],
 ) -> OpFields:
@@ -45,7 +45,7 @@ def fields_of(
 
 
 def _class_of(
-    op: wire.Op, table: CallTable, sites: SiteTable, members: Callable[[int], int]
+    op: wire.Op, table: RankCalls, sites: SiteTable, members: Callable[[int], int]
 ) -> OpClass:
     signature = op.signature
     size = op_bytes(signature, members(op.group)) if signature is not None else None

@@ -7,7 +7,7 @@ from itertools import compress
 from typing import NamedTuple
 
 from frtop_probe import wire
-from frtop_probe.statistics.calls import CallTable, OpClass, OpFields
+from frtop_probe.statistics.calls import OpClass, OpFields, RankCalls
 from frtop_probe.statistics.samples import Sampler
 from frtop_probe.statistics.steps import StepSplitter
 
@@ -28,7 +28,7 @@ class RankSummary:
     def __init__(self, window: Window, now_ns: int) -> None:
         """Args: now_ns: until then an op is pending that has not ended."""
         self.window = window
-        self.table = CallTable()
+        self.table = RankCalls()
         self.splitter = StepSplitter(now_ns)
         self._sampler = Sampler(window.samples) if window.samples else None
 

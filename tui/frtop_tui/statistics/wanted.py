@@ -11,7 +11,7 @@ from frtop_tui.job.naming import GroupKey
 
 MOST_TIMES: Final = 250_000
 """Issue times of sampled ops of all ranks in a window: some 100 bytes each."""
-MOST_SAMPLES: Final = 64
+MOST_SAMPLES: Final = 32
 """Ops of one group in one slice: enough for who is late how often, and for a median."""
 MOST_STEPS: Final = 16
 """Steps of one rank in one slice. Splitting them costs the agent up to a microsecond an op."""
