@@ -23,7 +23,7 @@ MAX_LINE: Final = 200
 INNERMOST: Final = 48
 OUTERMOST: Final = 12
 
-Guard = Callable[[Callable[..., object]], Callable[..., None]]
+Guard = Callable[[Callable[..., object]], Callable[..., object]]
 
 
 class ExceptionRecorder:
