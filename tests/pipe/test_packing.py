@@ -9,7 +9,7 @@ from pathlib import Path
 import frtop_probe
 from frtop_probe.pipe.packing import DOCTOR, archive, collect, pack
 
-MAX_BYTES = 350_000
+MAX_BYTES = 400_000
 PACKAGE = Path(frtop_probe.__path__[0])
 
 
