@@ -87,10 +87,11 @@ class QueuesScreen(FrameScreen):
         else:
             alignment = table.alignment
         row = self._first.row if self._first is not None else None
-        table.show(alignment, row, [lane.ops.known_until for lane in lanes])
         if not self._went and len(alignment) and None not in found:
             self._went = True
-            self.call_after_refresh(table.move_to, row if row is not None else len(alignment) - 1)
+            table.cursor = row if row is not None else len(alignment) - 1
+            self.call_after_refresh(lambda: table.move_to(table.cursor))
+        table.show(alignment, row, [lane.ops.known_until for lane in lanes])
         self._draw_words(alignment, lanes)
 
     def _draw_words(self, alignment: Alignment, lanes: list[Lane]) -> None:

@@ -64,6 +64,8 @@ def row_line(
     for lane_index, column in enumerate(alignment.cells):
         lane, until = lanes[lane_index], now_ns[lane_index]
         text, tone = _cell(lane, column[row], until, differing, width)
+        if alignment.keys[row][0] is None and column[row] < 0:
+            text = ""  # others have no such op, members of the group or not
         spans += [(fit(text, width - 1, right=True), tone), (" ", "")]
     return tuple(spans)
 
