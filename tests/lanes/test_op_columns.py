@@ -24,8 +24,8 @@ def test_a_history_and_its_ops_make_the_same_columns(columns: bool) -> None:
     again = columns_of_ops(ops_of(sent))
     for name in ("sequence", "group", "number", "issued", "took", "end"):
         assert list(getattr(again, name)) == list(getattr(found, name)), name
-    plain = [wire.Op(*one) for one in map(fields, ops_of(sent))]
-    assert [fields(found.op(position)) for position in range(4)] == [fields(one) for one in plain]
+    sent_ops = ops_of(sent)
+    assert [fields(found.op(n)) for n in range(4)] == [fields(one) for one in sent_ops]
 
 
 def fields(op: wire.Op) -> tuple[object, ...]:

@@ -238,7 +238,7 @@ class FrtopApp(NavigatedApp, PastApp, OrderedKeys, CompactApp, ThemedApp, inheri
         screen = self.screen
         if isinstance(screen, FrameScreen):
             frame, badge, past = self.shown(newest)
-            frozen = past and screen.has_histories
+            frozen = (badge or past) and screen.has_histories
             histories = None if frozen else self.source.histories()
             screen.show(frame, badge, histories, past=past)
 

@@ -76,7 +76,8 @@ class Meetings:
         members = members_of(group.ranks)
         issued: dict[int, int] = {}
         lanes, ends = [], []
-        absent, unknown = [], []
+        absent: list[int] = []
+        unknown: list[int] = []
         open_somewhere = False
         for rank in members:
             lane = self._lane_of(rank)

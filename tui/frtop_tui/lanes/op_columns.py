@@ -277,7 +277,7 @@ def extended(old: OpColumns, new: OpColumns, most: int) -> OpColumns | None:
     sites = _Table(old.sites)
     to_signature = [0, *map(signatures.index, new.signatures)]
     to_site = [0, *map(sites.index, new.sites)]
-    joined = []
+    joined: list[Sequence[int]] = []
     for name in _FIELDS:
         fresh: Iterable[int] = getattr(new, name)
         if name == "signature":
@@ -325,7 +325,7 @@ class _Table(Generic[Value]):
         return known
 
 
-def _in_order(fields: list[Sequence[int]]) -> list[Sequence[int]]:
+def _in_order(fields: Sequence[Sequence[int]]) -> Sequence[Sequence[int]]:
     """The rows by the time at which they were issued: threads may have overtaken each other."""
     issued = fields[5]
     if all(map(le, issued, issued[1:])):
@@ -334,7 +334,7 @@ def _in_order(fields: list[Sequence[int]]) -> list[Sequence[int]]:
     return [[values[index] for index in order] for values in fields]
 
 
-def _made(fields: list[Sequence[int]], open_ops: Iterable[int], like: OpColumns) -> OpColumns:
+def _made(fields: Sequence[Sequence[int]], open_ops: Iterable[int], like: OpColumns) -> OpColumns:
     sequence, issued, took, flags = fields[0], fields[5], fields[6], fields[7]
     if issued and min(took) > 0 and not any(flag & _NO_END for flag in {*flags}):
         end = list(map(add, issued, took))

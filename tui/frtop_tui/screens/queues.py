@@ -87,10 +87,11 @@ class QueuesScreen(FrameScreen):
         else:
             alignment = table.alignment
         row = self._first.row if self._first is not None else None
-        table.show(alignment, row, [lane.ops.known_until for lane in lanes])
         if not self._went and len(alignment) and None not in found:
             self._went = True
-            self.call_after_refresh(table.move_to, row if row is not None else len(alignment) - 1)
+            table.cursor = row if row is not None else len(alignment) - 1
+            self.call_after_refresh(lambda: table.move_to(table.cursor))
+        table.show(alignment, row, [lane.ops.known_until for lane in lanes])
         self._draw_words(alignment, lanes)
 
     def _draw_words(self, alignment: Alignment, lanes: list[Lane]) -> None:
@@ -103,7 +104,7 @@ class QueuesScreen(FrameScreen):
         if len(alignment):
             lines = difference_lines(alignment, min(table.cursor, len(alignment) - 1))
         for lane in lanes:
-            lost = f"{lane.ops.lost:,} ops lost" if lane.ops.lost else ""
+            lost = f"{lane.ops.lost:,} older ops cannot be read" if lane.ops.lost else ""
             if lane.why_none or lost:
                 lines.append(plain(f"rank {lane.rank}: {lane.why_none or lost}", "warn"))
         words.lines = lines

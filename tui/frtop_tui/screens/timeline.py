@@ -86,7 +86,7 @@ class TimelineScreen(FrameScreen):
         return self._followed
 
     def _to_follow(self) -> tuple[tuple[int, ...], int | None]:
-        here = [self.rows[y].rank for y in self.query_one(LanePane).visible]
+        here = [self.rows[y].rank for y in self.query_one(LanePane).in_view]
         wanted = tuple(dict.fromkeys((*here, *self.rows.ranks[:MOST_FOLLOWED])))
         wanted = wanted[: max(len(here), MOST_FOLLOWED)]
         if self.window is None:
@@ -123,7 +123,7 @@ class TimelineScreen(FrameScreen):
         columns = width - self.rows.label_width
         if columns < 1:
             return  # not laid out yet
-        lanes = [self.rows.lane(y) for y in self.query_one(LanePane).visible]
+        lanes = [self.rows.lane(y) for y in self.query_one(LanePane).in_view]
         if self.window is None:
             self.window = first_window(lanes, columns)
             if self.window is None:
@@ -147,7 +147,7 @@ class TimelineScreen(FrameScreen):
     def _draw_head(self, frame: Frame) -> None:
         ruler, pane = self.query_one(Ruler), self.query_one(LanePane)
         window = self.window
-        lanes = [self.rows.lane(y) for y in pane.visible]
+        lanes = [self.rows.lane(y) for y in pane.in_view]
         if window is None:
             ruler.entitle(f"timeline of {self._words}: no op is known yet")
         else:
@@ -177,7 +177,7 @@ class TimelineScreen(FrameScreen):
             position, begun = self._op_at(y)
             at_ns = self.window.time(self.column)
             marks = mark_line(lane, at_ns, self.window.step_ns, wall_ns)
-            lost = f"{lane.ops.lost:,} ops lost" if lane.ops.lost else ""
+            lost = f"{lane.ops.lost:,} older ops cannot be read" if lane.ops.lost else ""
             if position != NOTHING:
                 meeting = self.rows.meetings.of(lane, position)
                 lines[:2] = op_lines(lane, position, begun, meeting, wall_ns)
@@ -185,7 +185,7 @@ class TimelineScreen(FrameScreen):
                 lines[0] = plain(f"rank {lane.rank}: {self._nothing(y)}", "dim")
             notes = lane.ops.note if not lane.why_none else ""
             lines[2] = join((marks, plain(lost, "warn"), plain(notes, "dim")))
-            shown = {one for n in pane.visible for one in self.rows.drawn_letters(n)}
+            shown = {one for n in pane.in_view for one in self.rows.drawn_letters(n)}
             lines.append(join([plain(f"{a} {b}", "dim") for a, b in legend(shown)], between="  "))
         words.lines = lines
         words.redraw()
@@ -268,7 +268,7 @@ class TimelineScreen(FrameScreen):
             return
         self.follow = not self.follow
         if self.follow and self.window is not None:
-            lanes = [self.rows.lane(y) for y in self.query_one(LanePane).visible]
+            lanes = [self.rows.lane(y) for y in self.query_one(LanePane).in_view]
             until = newest_known_ns(lanes)
             self.window = self.window.ending(until) if until else self.window
         self.draw_all()

@@ -66,7 +66,7 @@ class LanePane(LineView):
         return _Rows(self) if self.count else (plain(self.empty, "dim"),)
 
     @property
-    def visible(self) -> range:
+    def in_view(self) -> range:
         """The lanes on the screen."""
         top = self.scroll_offset.y
         height = self.scrollable_content_region.height

@@ -141,7 +141,7 @@ class LaneRows:
         assert isinstance(found, DrawnLane)
         return found
 
-    def _shown(self, row: LaneRow, lane: Lane) -> Collection[int] | None:
+    def _shown(self, row: LaneRow, lane: Lane) -> Sequence[int] | None:
         """Positions of the only ops that a lane shows; None: all."""
         if self._op is not None:
             position = lane.position(*self._op, self._op_ns)

@@ -77,9 +77,9 @@ def mark_line(lane: Lane, at_ns: int, column_ns: int, wall_ns: int) -> Line:
             parts.append(plain(f"{name} {'' if mark.end_ns else 'for '}{format_duration(took)}"))
     step = next((mark for mark in lane.steps if mark.end_ns >= begin), None)
     if step is not None:
-        took = format_duration(step.end_ns - step.begin_ns) if step.begin_ns < step.end_ns else ""
+        lasted = format_duration(step.end_ns - step.begin_ns) * (step.begin_ns < step.end_ns)
         ends = clock_time(step.end_ns + lane.clock_ns + wall_ns)
-        parts.append(plain(" ".join(filter(None, (f"step {step.number}", took, f"ends {ends}")))))
+        parts.append(plain(" ".join(filter(None, (f"step {step.number}", lasted, f"ends {ends}")))))
     here = [mark.text for mark in lane.notes if begin <= mark.begin_ns < begin + column_ns]
     parts += [plain(f"note {text}", "key") for text in here]
     return join(parts[: len(PHASES) + 4])

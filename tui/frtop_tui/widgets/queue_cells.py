@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -17,6 +18,7 @@ _NARROWEST: Final = 8
 _WIDEST: Final = 24
 _WORDS: Final = 13
 """Cells from which a rank's column has room for words."""
+_FRACTION: Final = re.compile(r"\.\d+| ")
 _SHORT: Final = {"not issued": "--", "not its group": "", "not recorded": "·", "not read yet": "·"}
 
 
@@ -64,6 +66,8 @@ def row_line(
     for lane_index, column in enumerate(alignment.cells):
         lane, until = lanes[lane_index], now_ns[lane_index]
         text, tone = _cell(lane, column[row], until, differing, width)
+        if alignment.keys[row][0] is None and column[row] < 0:
+            text = ""  # others have no such op, members of the group or not
         spans += [(fit(text, width - 1, right=True), tone), (" ", "")]
     return tuple(spans)
 
@@ -144,4 +148,5 @@ def _cell(lane: Lane, position: int, now_ns: int, differing: Differing | None, w
     took = format_duration(abs(ops.took[position]))
     if ops.took[position] < 0:
         return "failed", "bad"
-    return "<=" * (lane.at_most or ops.at_most(position)) + took, "dim"
+    took = "<=" * (lane.at_most or ops.at_most(position)) + took
+    return took if len(took) < width else _FRACTION.sub("", took), "dim"
