@@ -6,10 +6,14 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import median
+from typing import Final
 
 from frtop_tui.job.groups import identifier
 from frtop_tui.job.naming import GroupKey
 from frtop_tui.job.statistics import JobStatistics, SampledGroup
+
+LITTLE_NS: Final = 1_000_000
+"""Clocks that are wrong by less tell all that anybody wants to know."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +66,22 @@ def sampled_group(statistics: JobStatistics | None, key: GroupKey) -> SampledGro
     return next((one for one in groups if identifier(one.group) == wanted), None)
 
 
-def rank_delays(groups: Iterable[SampledGroup]) -> dict[int, int]:
-    """By rank how long after the first member it comes, in ns: the median in its worst group."""
-    found: dict[int, int] = {}
+def rank_delays(groups: Iterable[SampledGroup]) -> dict[int, int | None]:
+    """By rank how long after the first member it comes, in ns: the median in its worst group.
+
+    None where that is not more than what the clocks of its hosts may be wrong by.
+    """
+    found: dict[int, int | None] = {}
     for group in groups:
         summary = summary_of(group)
-        for rank, delay in summary.delays.items() if summary is not None else ():
-            found[rank] = max(found.get(rank, 0), delay)
+        if summary is None:
+            continue
+        for rank, delay in summary.delays.items():
+            error = summary.error_ns
+            sure = error is not None and (delay > error or error <= LITTLE_NS)
+            before = found.get(rank)
+            if sure:
+                found[rank] = max(before or 0, delay)
+            elif before is None:
+                found[rank] = None
     return found

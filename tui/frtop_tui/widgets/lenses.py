@@ -132,6 +132,7 @@ _SKEW: Final = (
     (("2", "warn"), "10 to 100 ms"),
     (("3", "late"), "0.1 to 1 s"),
     (("4", "late"), "1 s and more"),
+    (("~", "dim"), "within the clocks' error"),
     (("?", "unheard"), "not sampled"),
 )
 
@@ -144,14 +145,21 @@ def skew(frame: Frame) -> LensView:
     delays = rank_delays(statistics.groups)
     if not delays:
         return LensView(why="no op was sampled at all members of its group")
-    letters = {
-        rank: UNKNOWN
-        if (ns := delays.get(rank)) is None
-        else _SKEW[sum(ns >= limit for limit in (10**6, 10**7, 10**8, 10**9))][0]
-        for rank in frame.ranks
+    letters = {rank: _skew_letter(rank, delays) for rank in frame.ranks}
+    values = {
+        rank: f"{format_duration(ns)} after the first"
+        for rank, ns in delays.items()
+        if ns is not None
     }
-    values = {rank: f"{format_duration(ns)} after the first" for rank, ns in delays.items()}
     return LensView(letters, values, _SKEW)
+
+
+def _skew_letter(rank: int, delays: Mapping[int, int | None]) -> Span:
+    if rank not in delays:
+        return UNKNOWN
+    if (ns := delays[rank]) is None:
+        return ("~", "dim")
+    return _SKEW[sum(ns >= limit for limit in (10**6, 10**7, 10**8, 10**9))][0]
 
 
 _USE: Final = (

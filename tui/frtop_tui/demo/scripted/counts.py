@@ -12,7 +12,7 @@ from frtop_probe.history_columns import pack
 from frtop_probe.ring.layout import Flag
 from frtop_probe.statistics.samples import is_chosen
 from frtop_tui.demo.scripted.ranks import HISTORY_OPS, HostRanks
-from frtop_tui.demo.scripted.script import DATA_NS, GROUP_NAMES, JITTER_NS, MS
+from frtop_tui.demo.scripted.script import DATA_NS, DELAY_NS, GROUP_NAMES, JITTER_NS, MS
 
 MOST_SAMPLES: Final = 1024
 MOST_STEPS: Final = 1024
@@ -171,11 +171,12 @@ class Counts:
         blocked = [
             sum(self._took(window, step, op) for op in range(len(script.program))) for step in steps
         ]
-        slower = 150 * MS if window.level == 0 else 0
+        slower = DELAY_NS // 2 if window.level == 0 else 0
         return wire.StepTimes(
             pack(steps), pack(ends), pack(took), pack([DATA_NS] * len(steps)),
             pack(blocked), pack(blocked),
-            pack([FORWARD_NS + slower * one for one in late]), pack([BACKWARD_NS] * len(steps)),
+            pack([FORWARD_NS + slower * one for one in late]),
+            pack([BACKWARD_NS + slower * one for one in late]),
             pack([OPTIMIZER_NS] * len(steps)), pack([16] * len(steps)),
             len(steps), phases=True, fetches=True,
         )  # fmt: skip

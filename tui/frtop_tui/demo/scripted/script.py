@@ -24,7 +24,8 @@ MOST: Final = 16_384
 PERIOD_NS: Final = SECOND
 """Of a step without a fault."""
 DELAY_NS: Final = 150 * MS
-"""How much later the straggler comes to its first op of each step."""
+"""How much longer the straggler computes in each step: a part of it before each op of its tp group,
+which come first in the program."""
 STEPS_BEFORE: Final = 400
 """Steps that were made when the demo begins, so that there is a history."""
 FAULT_AFTER: Final = 12
@@ -227,17 +228,24 @@ class Script:
 
     def issue_ns(self, rank: int, level: int, step: int, op: int) -> int:
         """When a rank issues an op, or would without the hang."""
-        late = self.fault == "slow" and step >= self.fault_step
-        delayed = late and (level == 0 or op > self.struck[level])
+        late = self._late_ns(level, step, op + (level == 0))
         jitter = (rank * 7919 + step * 104_729 + op * 1_299_709) % JITTER_NS
-        return self.step_ns(step) + self.program[op].begin_ns + delayed * DELAY_NS + jitter
+        return self.step_ns(step) + self.program[op].begin_ns + late + jitter
 
     def end_ns(self, level: int, step: int, op: int) -> int:
         """When the members of a group are through with an op, all together."""
-        late = self.fault == "slow" and step >= self.fault_step
-        delayed = late and op >= self.struck[level]
         planned = self.program[op]
-        return self.step_ns(step) + planned.begin_ns + planned.took_ns + delayed * DELAY_NS
+        late = self._late_ns(level, step, op + 1)
+        return self.step_ns(step) + planned.begin_ns + planned.took_ns + late
+
+    def _late_ns(self, level: int, step: int, ops: int) -> int:
+        """How late the straggler has made a rank that is through with so many ops of a step."""
+        if self.fault != "slow" or step < self.fault_step:
+            return 0
+        if level < 2:
+            before = self.numbers[0][0]
+            return DELAY_NS * min(ops, before) // before
+        return DELAY_NS * (ops > self.struck[level])
 
     def position(self, rank: int, level: int, now_ns: int) -> Position:
         """Where a rank is at a time."""
