@@ -223,10 +223,10 @@ async def test_the_table_sorts_by_neighbouring_columns_and_reverses() -> None:
         await app.sees("for ^")
 
 
-async def test_enter_on_a_group_lists_its_ranks() -> None:
+async def test_enter_on_a_group_opens_it() -> None:
     async with driven(scenes.hung()) as app:
         await app.press("shift+tab", "j", "enter")
-        await app.sees("ranks 64 of 64, filter group:tp")
+        await app.sees("job > tp:0", "1 of 8 alike")
 
 
 async def test_pause_freezes_the_frame_and_says_so() -> None:
@@ -242,7 +242,7 @@ async def test_pause_freezes_the_frame_and_says_so() -> None:
 
 
 async def test_help_lists_the_keys_of_the_previous_screen() -> None:
-    async with driven(scenes.hung(), size=(100, 76)) as app:
+    async with driven(scenes.hung(), size=(100, 110)) as app:
         await app.press("question_mark")
         await app.sees(
             "help: keys of job", "open: show the rank", "other ranks wait for it", "host:node[0-3]"

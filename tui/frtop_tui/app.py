@@ -28,7 +28,6 @@ from frtop_tui.report.alarm import job_to_capture
 from frtop_tui.screens.base import FrameScreen, Preferences
 from frtop_tui.screens.commands import VIEWS
 from frtop_tui.screens.export import ExportScreen
-from frtop_tui.screens.group import GroupScreen
 from frtop_tui.screens.help import HelpScreen, key_rows
 from frtop_tui.screens.jobs import JobsScreen
 from frtop_tui.screens.keyboard import OrderedKeys
@@ -38,37 +37,20 @@ from frtop_tui.screens.messages import (
     ChooseJob,
     ExportJob,
     InspectRank,
-    LookThrough,
-    OpenGroup,
-    OpenQueues,
-    OpenRank,
-    OpenRanks,
-    OpenRas,
-    OpenTensors,
-    OpenTimeline,
     SaveTensors,
     TakeNativeStacks,
     TakeStacks,
 )
-from frtop_tui.screens.navigation import NavigatedApp
+from frtop_tui.screens.opening import OpeningApp
 from frtop_tui.screens.overview import Overview
 from frtop_tui.screens.painting import CompactApp
 from frtop_tui.screens.past import PastApp
-from frtop_tui.screens.queues import QueuesScreen
-from frtop_tui.screens.rank import RankScreen
-from frtop_tui.screens.ranks import RanksScreen
-from frtop_tui.screens.ras import RasScreen
-from frtop_tui.screens.settings import SettingsScreen
-from frtop_tui.screens.stacks import StacksScreen
 from frtop_tui.screens.tensors import TensorsScreen
 from frtop_tui.screens.themes import ThemedApp
-from frtop_tui.screens.timeline import TimelineScreen
-from frtop_tui.screens.waits import WaitsScreen
 from frtop_tui.sources.base import Source
 from frtop_tui.statistics.wanted import StatisticsWanted
 from frtop_tui.terminal import TerminalGone, is_there, watched
 from frtop_tui.widgets.file_status import IN_PROGRESS, describe_file
-from frtop_tui.widgets.rank_grid import RankGrid
 from frtop_tui.widgets.verdict import verdict_text
 
 TICK_S: Final = 0.25
@@ -76,7 +58,7 @@ LOST: Final = 128 + signal.SIGHUP
 """Exit status when the terminal was closed."""
 
 
-class FrtopApp(NavigatedApp, PastApp, OrderedKeys, CompactApp, ThemedApp, inherit_bindings=False):
+class FrtopApp(OpeningApp, PastApp, OrderedKeys, CompactApp, ThemedApp, inherit_bindings=False):
     """Shows one job of a source."""
 
     TITLE = "frtop"
@@ -275,40 +257,6 @@ class FrtopApp(NavigatedApp, PastApp, OrderedKeys, CompactApp, ThemedApp, inheri
         elif isinstance(screen, FrameScreen):
             keys = key_rows(screen.active_bindings.values(), screen.why_unavailable)
             await self.open(HelpScreen(self.marked, keys, screen.crumb))
-
-    async def on_open_rank(self, event: OpenRank) -> None:
-        await self.open(RankScreen(self.marked, event.rank))
-
-    async def on_open_ranks(self, event: OpenRanks) -> None:
-        await self.open(RanksScreen(self.marked, event.filter_text, editing=event.editing))
-
-    async def on_open_group(self, event: OpenGroup) -> None:
-        await self.open(GroupScreen(self.marked, event.keys))
-
-    async def on_look_through(self, event: LookThrough) -> None:
-        await self.action_view("job")
-        self.screen.query_one(RankGrid).look_through(event.lens)
-
-    async def on_open_waits(self) -> None:
-        await self.open(WaitsScreen(self.marked))
-
-    async def on_open_settings(self) -> None:
-        await self.open(SettingsScreen(self.marked))
-
-    async def on_open_timeline(self, event: OpenTimeline) -> None:
-        await self.open(TimelineScreen(self.marked, event.rank, event.group))
-
-    async def on_open_queues(self, event: OpenQueues) -> None:
-        await self.open(QueuesScreen(self.marked, event.rank))
-
-    async def on_open_stacks(self) -> None:
-        await self.open(StacksScreen(self.marked))
-
-    async def on_open_tensors(self, event: OpenTensors) -> None:
-        await self.open(TensorsScreen(self.marked, event.rank, event.instead_of))
-
-    async def on_open_ras(self, event: OpenRas) -> None:
-        await self.open(RasScreen(self.marked, event.rank))
 
     def on_ask_ras(self, event: AskRas) -> None:
         self.source.ask_ras(event.rank, look=event.look)

@@ -1,0 +1,64 @@
+"""Opens the screens that other screens ask for."""
+
+from __future__ import annotations
+
+from frtop_tui.screens.group import GroupScreen
+from frtop_tui.screens.messages import (
+    LookThrough,
+    OpenGroup,
+    OpenQueues,
+    OpenRank,
+    OpenRanks,
+    OpenRas,
+    OpenTensors,
+    OpenTimeline,
+)
+from frtop_tui.screens.navigation import NavigatedApp
+from frtop_tui.screens.queues import QueuesScreen
+from frtop_tui.screens.rank import RankScreen
+from frtop_tui.screens.ranks import RanksScreen
+from frtop_tui.screens.ras import RasScreen
+from frtop_tui.screens.settings import SettingsScreen
+from frtop_tui.screens.stacks import StacksScreen
+from frtop_tui.screens.tensors import TensorsScreen
+from frtop_tui.screens.timeline import TimelineScreen
+from frtop_tui.screens.waits import WaitsScreen
+from frtop_tui.widgets.rank_grid import RankGrid
+
+
+class OpeningApp(NavigatedApp, inherit_bindings=False):
+    """An application that opens a screen for each message that asks for one."""
+
+    async def on_open_rank(self, event: OpenRank) -> None:
+        await self.open(RankScreen(self.marked, event.rank))
+
+    async def on_open_ranks(self, event: OpenRanks) -> None:
+        await self.open(RanksScreen(self.marked, event.filter_text, editing=event.editing))
+
+    async def on_open_group(self, event: OpenGroup) -> None:
+        await self.open(GroupScreen(self.marked, event.keys))
+
+    async def on_open_waits(self) -> None:
+        await self.open(WaitsScreen(self.marked))
+
+    async def on_open_settings(self) -> None:
+        await self.open(SettingsScreen(self.marked))
+
+    async def on_open_timeline(self, event: OpenTimeline) -> None:
+        await self.open(TimelineScreen(self.marked, event.rank, event.group))
+
+    async def on_open_queues(self, event: OpenQueues) -> None:
+        await self.open(QueuesScreen(self.marked, event.rank))
+
+    async def on_open_stacks(self) -> None:
+        await self.open(StacksScreen(self.marked))
+
+    async def on_open_tensors(self, event: OpenTensors) -> None:
+        await self.open(TensorsScreen(self.marked, event.rank, event.instead_of))
+
+    async def on_open_ras(self, event: OpenRas) -> None:
+        await self.open(RasScreen(self.marked, event.rank))
+
+    async def on_look_through(self, event: LookThrough) -> None:
+        await self.action_view("job")
+        self.screen.query_one(RankGrid).look_through(event.lens)
