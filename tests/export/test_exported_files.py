@@ -144,9 +144,9 @@ def test_an_op_that_several_sources_tell_of_is_one_row() -> None:
 def test_a_text_is_no_formula() -> None:
     table = op_table(open_paths([SLEEPING])).decode()
     assert "\n=" not in table
-    from frtop_tui.export.formats.op_table import _safe  # noqa: PLC0415
+    from frtop_tui.export.formats.op_table import safe_cell  # noqa: PLC0415
 
-    assert _safe("=cmd()") == "'=cmd()"
+    assert safe_cell("=cmd()") == "'=cmd()"
 
 
 def test_an_existing_file_is_replaced_only_when_asked_for(
