@@ -93,7 +93,7 @@ def measure(mode: str) -> dict[str, list[float]]:
 def _calls(torch: Any) -> dict[str, Callable[[], object]]:
     import frtop_probe  # noqa: PLC0415
 
-    class Nothing(torch.optim.Optimizer):  # type: ignore[misc, name-defined]
+    class Nothing(torch.optim.Optimizer):  # type: ignore[misc]
         def step(self, closure: object = None) -> None:
             pass
 
@@ -137,7 +137,7 @@ def _sleeps(torch: Any) -> dict[str, list[float]]:  # noqa: C901
         time.sleep(SLEEPS_S[len(slept[kind]) % len(SLEEPS_S)])
         slept[kind].append(time.monotonic_ns() - began)
 
-    class Slow(torch.utils.data.Dataset):  # type: ignore[misc, name-defined]
+    class Slow(torch.utils.data.Dataset):  # type: ignore[misc]
         def __len__(self) -> int:
             return SLEEPS
 
@@ -145,7 +145,7 @@ def _sleeps(torch: Any) -> dict[str, list[float]]:  # noqa: C901
             sleep("fetch")
             return torch.ones(1)
 
-    class Slowly(torch.autograd.Function):  # type: ignore[misc, name-defined]
+    class Slowly(torch.autograd.Function):  # type: ignore[misc]
         @staticmethod
         def forward(_: Any, given: Any) -> Any:
             sleep("forward")
@@ -156,11 +156,11 @@ def _sleeps(torch: Any) -> dict[str, list[float]]:  # noqa: C901
             sleep("backward")
             return given
 
-    class Net(torch.nn.Linear):  # type: ignore[misc, name-defined]
+    class Net(torch.nn.Linear):  # type: ignore[misc]
         def forward(self, given: Any) -> Any:
             return Slowly.apply(super().forward(given))
 
-    class SlowSGD(torch.optim.SGD):  # type: ignore[misc, name-defined]
+    class SlowSGD(torch.optim.SGD):  # type: ignore[misc]
         def step(self, closure: Any = None) -> Any:
             sleep("optimizer")
             return super().step(closure)

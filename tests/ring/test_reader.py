@@ -266,8 +266,8 @@ def test_no_torn_read_while_threads_write(tmp_path: Path) -> None:
             for slots in bulk_read.slots(ring, max(1, previous - 8), previous):
                 assert slots.sequence == slots.issued == slots.number == slots.thread
                 assert slots.record == slots.sequence
-            for row in read_marks(ring):
-                assert row.begin_ns == row.end_ns
+            for mark in read_marks(ring):
+                assert mark.begin_ns == mark.end_ns
             return seen >= 3000
 
         wait_for(is_enough, lambda: f"3000 events; there are {seen}", seconds=60, pause_s=0)

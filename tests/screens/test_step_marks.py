@@ -19,8 +19,15 @@ def with_marks(*marks: tuple[str, float, float, int, str, int]) -> JudgedRank:
     assert view.snapshot is not None
     now = NOW - view.clock_ns
     made = tuple(
-        wire.Mark(kind, now - round(begin * MS), now - round(end * MS) if end else 0, *rest)
-        for kind, begin, end, *rest in marks
+        wire.Mark(
+            kind,
+            now - round(begin * MS),
+            now - round(end * MS) if end else 0,
+            number,
+            text,
+            samples,
+        )
+        for kind, begin, end, number, text, samples in marks
     )
     return replace(view, snapshot=replace(view.snapshot, marks=made))
 
