@@ -51,6 +51,7 @@ async def test_the_culprit_stands_first_beside_those_that_wait_for_it() -> None:
             "#8812 dp:0 all_reduce",
             "rank 37 has not issued it, 4m12s after the first",
         )
+        app.app.tick()
         assert app.source.followed[-1][0] == (37, 0, 1, 2)
 
 

@@ -75,8 +75,10 @@ async def test_marked_ranks_are_the_lanes_and_the_group_of_a_rank() -> None:
         await app.press("2", "space", "space", "T")
         await app.sees("timeline of marked ranks")
         assert app.screen.query_one(LanePane).count == 2
+        app.app.tick()
         assert app.source.followed[-1][0] == (0, 1)
         await app.press("escape")
+        app.app.tick()
         assert app.source.followed[-1] == ((), None)
     async with driven(lane_scenes.trains(), size=(120, 30)) as app:
         await app.press("enter", "T")

@@ -196,15 +196,17 @@ def _keys(lane: Lane, index: int) -> list[RowKey]:
     Each key is there once, whatever a damaged history says: the merge relies on it.
     """
     names = {own: group for group, own in lane.group_ids.items()}
-    is_numbered, find = lane.ops.is_numbered, lane.ops.find
-    return [
-        (names[group], number)
-        if group in names and is_numbered(position) and find(group, number) == position
-        else (None, position << 8 | index)
-        for position, (group, number) in enumerate(
-            zip(lane.ops.group, lane.ops.number, strict=True)
-        )
-    ]
+    is_numbered = lane.ops.is_numbered
+    keys: list[RowKey] = []
+    numbers = list(zip(lane.ops.group, lane.ops.number, strict=True))
+    last = {own: position for position, own in enumerate(numbers) if is_numbered(position)}
+    for position, own in enumerate(numbers):
+        group = names.get(own[0])
+        if group is not None and last.get(own) == position:
+            keys.append((group, own[1]))
+        else:
+            keys.append((None, position << 8 | index))
+    return keys
 
 
 def _why_missing(lane: Lane, key: RowKey) -> int:

@@ -30,7 +30,7 @@ _CALL: Final = 1 << 16
 _NO_END: Final = UNTRACKED | wire.UNTIMED
 _ALONE: Final = _P2P | _CALL
 _FIELDS: Final = ("sequence", "group", "number", "signature", "site", "issued", "took", "flags")
-_CHUNK: Final = 1024
+_CHUNK: Final = 256
 """Ops that are put into an index together, once one of them is looked for."""
 _NUMBERS: Final = 1 << 48
 """More than there are ops in a group."""
