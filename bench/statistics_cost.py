@@ -134,16 +134,17 @@ def _told(number: int, samples: int) -> wire.RankStatistics:
     first, stride = 2000 * number + 1, 1
     while len(numbers := [n for n in range(first, first + 2000) if is_chosen(n, stride)]) > samples:
         stride *= 2
-    columns = [
-        pack(values)
-        for values in (numbers, [10**9 + n * 10**6 for n in numbers], [10**6] * len(numbers),
-                       [1 << 20] * len(numbers), [LINES] * len(numbers))
-        if numbers
-    ]  # fmt: skip
-    told = tuple(
-        wire.SampledOps(group, stride, *columns, count=len(numbers))
-        for group in (1, 2, 3) if columns
-    )  # fmt: skip
+    told: tuple[wire.SampledOps, ...] = ()
+    if numbers:
+        number_column = pack(numbers)
+        issued = pack([10**9 + n * 10**6 for n in numbers])
+        took, size, call = (pack([value] * len(numbers)) for value in (10**6, 1 << 20, LINES))
+        told = tuple(
+            wire.SampledOps(
+                group, stride, number_column, issued, took, size, call, count=len(numbers)
+            )
+            for group in (1, 2, 3)
+        )
     return wire.RankStatistics(0, number * 5_000_000_000, calls, told)
 
 

@@ -10,6 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from diagnosis.slow_jobs import Meeting, SteppingJob, data_parallel
+from frtop_probe.statistics.samples import is_chosen
 from frtop_tui.diagnosis.detectors.slow.slow import search
 from frtop_tui.diagnosis.detectors.slow.slow_links import SlowLink
 from frtop_tui.diagnosis.detectors.slow.straggling import chance
@@ -134,6 +135,35 @@ def test_who_waits_in_one_group_is_not_slow_in_another() -> None:
     job.meetings[0].work = lambda rank, step: 10.0 + 20.0 * (rank == 1)
     job.run(120)
     assert late(job) == {(1,): pytest.approx(20, rel=0.1)}
+
+
+@pytest.mark.parametrize("steps", [20, 30, 55])
+@pytest.mark.parametrize("stride", [1, 2, 4, 8, 16, 32])
+def test_neighbours_of_a_straggler_are_not_accused_of_its_lateness(stride: int, steps: int) -> None:
+    """Rank 25 delays the eight ranks of its inner group, and each of them comes late to an outer
+    one. Of the inner group's many ops few are sampled, of the outer groups' all."""
+    inner = tuple(tuple(range(8 * n, 8 * n + 8)) for n in range(4))
+    outer = tuple(tuple(range(n, 32, 8)) for n in range(8))
+    job = SteppingJob(32)
+    job.meetings = [
+        *(Meeting(inner, lambda rank, _: 36.0 + 6.0 * (rank == 25), name="tp") for _ in range(25)),
+        *(Meeting(outer, lambda *_: 5.0, name="dp") for _ in range(3)),
+    ]
+    statistics = job.run(steps).statistics()
+    groups = tuple(
+        replace(
+            group,
+            stride=stride,
+            arrivals=tuple(o for o in group.arrivals if is_chosen(o.number, stride)),
+        )
+        if group.group.name.startswith("tp")
+        else group
+        for group in statistics.groups
+    )
+    found, _ = search(replace(statistics, groups=groups), job.frame())
+    assert {one.ranks for one in found} <= {(25,)}
+    if stride * 3 < 25:  # else of many steps no op is sampled
+        assert [one.ranks for one in found] == [(25,)]
 
 
 def test_slow_in_one_of_two_pairs_at_the_outer_op() -> None:

@@ -38,7 +38,7 @@ def to_blame(
     order = sorted(found, key=lambda one: one.share, reverse=True)
     roots = [one for one in order if not _waited_elsewhere(one, order)]
     roots = [one for one in roots if not _by_link(one, links)]
-    roots = [one for one in roots if not _by_messages(statistics, one, known)]
+    roots = [one for one in roots if not _only_waited(statistics, one, known)]
     named: set[int] = set()
     first = []
     for one in roots:  # once for all groups
@@ -92,15 +92,14 @@ def _by_link(one: LateRanks, links: Sequence[SlowLink]) -> bool:
     )
 
 
-def _by_messages(statistics: JobStatistics, one: LateRanks, known: Mapping[int, Place]) -> bool:
-    """Whether ranks that receive may only have waited for a message.
+def _only_waited(statistics: JobStatistics, one: LateRanks, known: Mapping[int, Place]) -> bool:
+    """Whether these ranks waited elsewhere for most of the time that they are late.
 
-    Only their own time shows that they did not, where waits are recorded.
+    Their own time shows it, where waits are recorded. Else ranks that receive may only have waited
+    for a message, and of others it is not known.
     """
-    if not any(known.get(rank) for rank in one.ranks):
-        return False
     took = step_ns(statistics, one.members, one.since_ns)
     own = excess_ns(statistics, one.ranks, one.members, one.since_ns)
     if took is None or own is None or not waits_are_known(statistics, one.members, one.since_ns):
-        return True
+        return any(known.get(rank) for rank in one.ranks)
     return own < EXPLAINED_SHARE * one.share * took

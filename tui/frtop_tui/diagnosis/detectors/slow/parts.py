@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 from frtop_tui.diagnosis.thresholds import (
-    MIN_SLOW_PARTS,
     MOST_SLOW_PARTS,
     MOST_STEPS_TOGETHER,
     PARTS_WITHOUT_STEPS,
@@ -91,8 +90,10 @@ def boundaries(
         stride: one op of so many is sampled. In so many steps each op of a step has its turn.
     """
     ends = [end for end in step_ends(statistics, ranks) if from_ns <= end <= to_ns]
-    if len(ends) > MIN_SLOW_PARTS * min(stride, MOST_STEPS_TOGETHER):
-        together = max(-(-len(ends) // MOST_SLOW_PARTS), min(stride, MOST_STEPS_TOGETHER))
+    if len(ends) > PARTS_WITHOUT_STEPS // 2:
+        # Where few steps are known, it counts more that there are parts enough to prove anything.
+        for_each_op = min(stride, MOST_STEPS_TOGETHER, len(ends) // (PARTS_WITHOUT_STEPS // 2))
+        together = max(-(-len(ends) // MOST_SLOW_PARTS), for_each_op)
         return ends[(len(ends) - 1) % together :: together]
     length = max(1, (to_ns - from_ns) // PARTS_WITHOUT_STEPS)
     return [from_ns + length * n for n in range(PARTS_WITHOUT_STEPS)] + [to_ns]
