@@ -144,7 +144,7 @@ async def test_without_a_job_e_captures_nothing() -> None:
 async def test_a_deleted_folder_is_reported_without_a_crash(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def gone(*_: object) -> Path:
+    def gone(*_: object, **__: object) -> Path:
         raise FileNotFoundError(2, "No such file or directory")
 
     monkeypatch.setattr("frtop_tui.app.default_path", gone)

@@ -290,7 +290,7 @@ async def test_a_read_only_session_asks_no_rank_and_says_why() -> None:
     async with driven(answer_scenes.read_only(), size=(100, 30)) as app:
         await app.sees("(t tensors)", "read-only")
         await app.press("t")
-        await app.sees("The ranks may not be asked", "frtop key", "without --read")
+        await app.sees("The ranks may not be asked", "key admit", "without --read")
         await app.press("enter", "t")
         assert isinstance(app.screen, RankScreen)
         assert app.source.inspected == []

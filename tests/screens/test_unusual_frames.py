@@ -59,6 +59,8 @@ async def test_other_jobs_are_shown_with_the_way_to_them() -> None:
         await app.sees("llama-70b · +1 other job (J) · 64 ranks")
         await app.sees("other jobs  1 ended; J shows it")
         await app.press("question_mark")
+        await app.sees("help: keys of job")
+        await app.press("pagedown")
         await app.sees("+1 other job")
 
 
