@@ -38,8 +38,9 @@ class StepCounter:
         self._begun: dict[int, list[tuple[int, int]]] = {}
         """By thread: `id` and mark of the optimizer that is at work in it. Some call another one
         in their step, which is part of it and has no mark (0)."""
-        self._round: set[int] = set()
-        """`id` of the optimizers that have begun since one of them began before."""
+        self._round: weakref.WeakSet[Any] = weakref.WeakSet()
+        """Optimizers that have begun since one of them began before; none that is gone, whose `id`
+        another one may have by now."""
         self._times_optimizers = True
 
     @property
@@ -58,9 +59,9 @@ class StepCounter:
         if begun:
             begun.append((id(optimizer), 0))
             return
-        if id(optimizer) in self._round:
+        if optimizer in self._round:
             self._round.clear()
-        self._round.add(id(optimizer))
+        self._round.add(optimizer)
         if len(self._round) > MOST_OPTIMIZERS:
             self._times_optimizers = False
             self._marks.unwatch(MarkKind.OPTIMIZER)
