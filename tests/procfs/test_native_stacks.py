@@ -9,12 +9,12 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
-from frtop_probe.procfs import native_stacks, ptrace_refusal, tool_process, tracing
+from frtop_probe.procfs import native_stacks, processes, ptrace_refusal, tool_process, tracing
 from frtop_probe.procfs.native_stacks import Tool
 from frtop_probe.procfs.tracing import Task
 from procfs.debugged import BLOCKED_LINE, ENDS_WHILE_ATTACHING, HOLDS, Debugged, debugger
@@ -26,6 +26,7 @@ from frtop_probe.procfs import native_stacks
 found = asyncio.run(native_stacks.take(int(sys.argv[1]), native_stacks.Tool(*sys.argv[2:])))
 print(found.dump.error, found.stopped_ns, found.note, found.dump.help)
 """
+BURNS = "while True: pass"
 SLACK_NS = 300_000_000
 """What a loaded host may add to a pause of one millisecond."""
 
@@ -43,6 +44,26 @@ def tool(request: pytest.FixtureRequest) -> Tool:
     if path is None:
         pytest.skip(f"{request.param} is not installed")
     return Tool(request.param, path)
+
+
+@contextmanager
+def starved(pid: int, cpu: int) -> Iterator[None]:
+    """The process may run on one CPU only, and there only when nobody else wants to."""
+    everywhere = os.sched_getaffinity(pid)
+    for tid in processes.thread_ids(pid):
+        os.sched_setaffinity(tid, {cpu})
+        os.sched_setscheduler(tid, os.SCHED_IDLE, os.sched_param(0))
+    burners = [subprocess.Popen([sys.executable, "-c", BURNS]) for _ in range(6)]
+    for burner in burners:
+        os.sched_setaffinity(burner.pid, {cpu})
+    try:
+        yield
+    finally:
+        for burner in burners:
+            burner.kill()
+            burner.wait()
+        for tid in processes.thread_ids(pid):
+            os.sched_setaffinity(tid, everywhere)
 
 
 async def test_native_frames_are_marked_and_the_process_finishes(
@@ -149,6 +170,23 @@ async def test_a_stop_by_somebody_else_meanwhile_is_left(
     os.kill(target.pid, signal.SIGSTOP)
     found = await taking
     assert found.dump.error == "deadline"
+    assert "stopped by somebody else meanwhile, and was left so" in found.note
+    wait_for(lambda: target.states() == "T", "it is stopped")
+    os.kill(target.pid, signal.SIGCONT)
+    target.finish()
+
+
+async def test_a_stop_by_somebody_else_is_told_when_the_process_gets_no_cpu_to_stop(
+    target: Debugged, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread that its tool has let go of runs for a moment before it stops."""
+    monkeypatch.setattr(native_stacks, "MAX_STOP_S", 0.3)
+    taking = asyncio.ensure_future(native_stacks.take(target.pid, debugger(tmp_path, HOLDS)))
+    await wait_for_async(target.is_held, "the tool holds all threads")
+    cpu = min(os.sched_getaffinity(0))
+    with starved(target.pid, cpu):
+        os.kill(target.pid, signal.SIGSTOP)
+        found = await taking
     assert "stopped by somebody else meanwhile, and was left so" in found.note
     wait_for(lambda: target.states() == "T", "it is stopped")
     os.kill(target.pid, signal.SIGCONT)

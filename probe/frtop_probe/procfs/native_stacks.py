@@ -237,11 +237,12 @@ async def _release(pid: int, watch: _Watch, tool: Tool, *, died: bool) -> str:
         watch.look()
         tasks = tracing.read_tasks(pid)
         waited_s = time.monotonic() - begin
-        # A thread in state R may have taken its SIGSTOP, and be about to stop for it.
-        unsettled = left_stop and waited_s < _SETTLE_S and any(task.state == "R" for task in tasks)
-        if all(task.runs and not (left_stop and task.own_stop) for task in tasks) and not unsettled:
+        # A thread in state R may have taken a SIGSTOP, or be about to, and then stops for it.
+        may_stop_s = _RELEASE_S if watch.foreign else _SETTLE_S if left_stop else 0.0
+        settled = waited_s >= may_stop_s or all(task.state != "R" for task in tasks)
+        if settled and all(task.runs and not (left_stop and task.own_stop) for task in tasks):
             return f"its tool left process {pid} stopped: frtop resumed it" if resumed else ""
-        if watch.foreign or waited_s > _RELEASE_S:
+        if (watch.foreign and settled) or waited_s > _RELEASE_S:
             break
         if left_stop:
             resumed = tracing.resume_ours(pid) or resumed
