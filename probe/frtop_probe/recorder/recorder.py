@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -30,10 +30,11 @@ from frtop_probe.recorder.guard import log_line
 from frtop_probe.recorder.hook import Hook, TorchTooOldError, hide_from_dynamo
 from frtop_probe.recorder.pending import PendingOps
 from frtop_probe.recorder.process_flag import process_flag
+from frtop_probe.recorder.requests import GoOn, Request, RequestTable, Response, no_ops
 from frtop_probe.recorder.responder import Responder
 from frtop_probe.recorder.signatures import SignatureTable
 from frtop_probe.recorder.spawn_lock import failure_message
-from frtop_probe.recorder.tensor_requests import Response, TensorRequests
+from frtop_probe.recorder.tensor_requests import TensorRequests
 from frtop_probe.recorder.thread import RecorderThread
 from frtop_probe.recorder.transports import TransportWatch
 from frtop_probe.recorder.writer import RingWriter
@@ -74,6 +75,9 @@ class Recorder:
         self.sites: CallSites
         self.hook: Hook | None = None
         self.tensors: TensorRequests | None = None
+        self.requests = RequestTable()
+        self.requests.serve({trace_permission.ASK: self._allow_tracing})
+        self.requests.serve({"tensors": no_ops, "data": no_ops})
         self.rank_identity = identity.from_environment()
         self._site: Callable[..., int] | None = None
         self._pseudo_numbers: dict[str, itertools.count[int]] = {}
@@ -126,6 +130,7 @@ class Recorder:
             hide_from_dynamo(torch, getattr(function, "__func__", function))
         self.groups.adopt_all()
         self.tensors = TensorRequests(self.pending, torch)
+        self.requests.serve(self.tensors.handlers)
         self.enabled[0] = True
         self.writer.cells[StatusCell.STATE] = State.ON
 
@@ -307,7 +312,7 @@ class Recorder:
 
     def _responder(self) -> Responder | None:
         try:
-            return Responder(socket_path.socket_of(self.writer.path), self._respond)
+            return Responder(socket_path.socket_of(self.writer.path), self.requests.respond)
         except OSError as error:
             folder = self.writer.path.parent
             self._note_once(
@@ -316,9 +321,5 @@ class Recorder:
             )
             return None
 
-    def _respond(self, request: Mapping[str, Any], go_on: Callable[[], bool]) -> Response:
-        if request.get("ask") == trace_permission.ASK:
-            return trace_permission.respond(self.home, request)
-        if self.tensors is None:  # no process group yet, so no ops
-            return {"error": "none"}, b""
-        return self.tensors.respond(request, go_on)
+    def _allow_tracing(self, request: Request, go_on: GoOn) -> Response:  # noqa: ARG002
+        return trace_permission.respond(self.home, request)

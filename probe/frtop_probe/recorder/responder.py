@@ -16,12 +16,13 @@ import select
 import socket
 import struct
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from frtop_probe.recorder.descriptors import OwnedSocket
+from frtop_probe.recorder.requests import GoOn, Handler, Response
 from frtop_probe.ring.socket_path import address
 
 HEAD: Final = struct.Struct("!II")
@@ -32,13 +33,6 @@ MAX_CLIENTS: Final = 32
 """Most clients that are accepted between two beats."""
 _SEND: Final = 256 * 1024
 _CREDENTIALS: Final = struct.Struct("3i")
-
-Respond = Callable[
-    [Mapping[str, Any], Callable[[], bool]], tuple[dict[str, Any], bytes | bytearray]
-]
-"""Takes a request and a function that long work calls between pieces (false: the client has
-left); returns header and data of the response. The request's `peer` is the client's pid, by the
-kernel; 0 in another pid namespace."""
 
 
 class _Client:
@@ -57,7 +51,7 @@ class _Client:
 class Responder:
     """A listening socket at `path`, open until `close`."""
 
-    def __init__(self, path: Path, respond: Respond) -> None:
+    def __init__(self, path: Path, respond: Handler) -> None:
         """Raises OSError if the socket cannot be created there."""
         self.path = path
         self._respond = respond
@@ -178,9 +172,7 @@ class Responder:
         client.unsent = memoryview(HEAD.pack(len(text), len(data)) + text + data)
         client.deadline = time.monotonic() + TIMEOUT_S
 
-    def _response(
-        self, line: bytes, peer: int, go_on: Callable[[], bool]
-    ) -> tuple[dict[str, Any], bytes | bytearray]:
+    def _response(self, line: bytes, peer: int, go_on: GoOn) -> Response:
         try:
             request = json.loads(line)
             if not isinstance(request, dict):

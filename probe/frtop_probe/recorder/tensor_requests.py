@@ -8,13 +8,20 @@ peers arrive, a kernel may be writing), which a reader cannot detect.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
 from copy import copy
 from typing import Any, Final
 
 from frtop_probe.recorder.device_tensors import TORN, DeviceChunks, DeviceTensors
 from frtop_probe.recorder.memory_reader import MemoryReader
 from frtop_probe.recorder.pending import PendingOps
+from frtop_probe.recorder.requests import (
+    INVALID,
+    GoOn,
+    Handler,
+    Request,
+    Response,
+    numbers_of,
+)
 from frtop_probe.recorder.tensor_memory import GONE, UnreadableTensor, local_tensor
 from frtop_probe.recorder.tensor_refs import OpTensorRefs, TensorRef
 from frtop_probe.recorder.tensor_stats import TensorStats
@@ -32,10 +39,6 @@ _TRIES: Final = 20
 _TRY_S: Final = 0.002
 _DEVICE, _SEEN = 3, 6
 """Places in a summary."""
-
-Response = tuple[dict[str, Any], bytes | bytearray]
-"""A header and raw bytes."""
-_INVALID: Final[Response] = ({"error": "failed", "help": "the request was not understood"}, b"")
 
 
 class TensorRequests:
@@ -60,26 +63,32 @@ class TensorRequests:
         if self._reader is not None:
             self._reader.close()
 
-    def respond(self, request: Mapping[str, Any], go_on: Callable[[], bool]) -> Response:
-        """Answers an unchecked request from the socket.
+    @property
+    def handlers(self) -> dict[str, Handler]:
+        """What can be asked for."""
+        return {"tensors": self._asked_for_tensors, "data": self._asked_for_data}
 
-        Args:
-            request: any JSON object.
-            go_on: called between pieces; false when the client has left.
-        """
-        numbers = [request.get(name, 0) for name in ("sequence", "index", "offset", "size")]
-        if not all(type(number) is int and 0 <= number < 2**63 for number in numbers):
-            return _INVALID
-        self._pending.reap()
-        asked = request.get("ask") == "data" or request.get("devices") is True
-        chunks = DeviceChunks(self._torch, self._devices, go_on, asked=asked)
-        reader = self._reader = MemoryReader(self._torch, self._pending, chunks, go_on)
+    def _asked_for_tensors(self, request: Request, go_on: GoOn) -> Response:
+        numbers = numbers_of(request, "sequence")
+        if numbers is None:
+            return INVALID
+        reader = self._new_reader(go_on, devices=request.get("devices") is True)
         with reader.reading():
-            if request.get("ask") == "tensors":
-                return self._summaries(reader, numbers[0])
-            if request.get("ask") == "data":
-                return self._data(reader, *numbers)
-        return _INVALID
+            return self._summaries(reader, *numbers)
+
+    def _asked_for_data(self, request: Request, go_on: GoOn) -> Response:
+        numbers = numbers_of(request, "sequence", "index", "offset", "size")
+        if numbers is None:
+            return INVALID
+        reader = self._new_reader(go_on, devices=True)
+        with reader.reading():
+            return self._data(reader, *numbers)
+
+    def _new_reader(self, go_on: GoOn, *, devices: bool) -> MemoryReader:
+        self._pending.reap()
+        chunks = DeviceChunks(self._torch, self._devices, go_on, asked=devices)
+        self._reader = MemoryReader(self._torch, self._pending, chunks, go_on)
+        return self._reader
 
     def _summaries(self, reader: MemoryReader, sequence: int) -> Response:
         """Summarises all tensors of one op; for sequence number 0, of the oldest pending ops.

@@ -1,0 +1,53 @@
+"""What a rank can be asked on its socket: a name, and the function that answers.
+
+All handlers have one signature, so what is new to be asked is one line in the recorder. They run
+on the recorder's thread, between two beats, and may be asked anything: a request is JSON that
+nobody has checked but for its being an object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+Request = Mapping[str, Any]
+"""An unchecked request. Its `peer` is the pid of who asks; 0: in another pid namespace."""
+GoOn = Callable[[], bool]
+"""Called between pieces of long work, so that beats come in between; false: the client has left."""
+Response = tuple[dict[str, Any], bytes | bytearray]
+"""A header and raw bytes. `error` in the header is "" or one word, `help` says what to do."""
+Handler = Callable[[Request, GoOn], Response]
+
+INVALID: Final[Response] = ({"error": "failed", "help": "the request was not understood"}, b"")
+
+
+class RequestTable:
+    """Handlers by the `ask` of the requests that they answer."""
+
+    def __init__(self) -> None:
+        self._handlers: dict[str, Handler] = {}
+
+    def serve(self, handlers: Mapping[str, Handler]) -> None:
+        """Adds handlers; one of a name that has one already takes its place."""
+        self._handlers.update(handlers)
+
+    def respond(self, request: Request, go_on: GoOn) -> Response:
+        """Answers a request, or says that it was not understood."""
+        ask = request.get("ask")
+        handler = self._handlers.get(ask) if isinstance(ask, str) else None
+        return handler(request, go_on) if handler is not None else INVALID
+
+
+def numbers_of(request: Request, *names: str) -> tuple[int, ...] | None:
+    """Returns these numbers of a request, 0 where it has none; None if one of them is none.
+
+    A number is from 0 to 2^63 - 1.
+    """
+    numbers = tuple(request.get(name, 0) for name in names)
+    valid = all(type(number) is int and 0 <= number < 2**63 for number in numbers)
+    return numbers if valid else None
+
+
+def no_ops(request: Request, go_on: GoOn) -> Response:  # noqa: ARG001 - it is a handler
+    """Answers for tensors while there is no process group, and so no op."""
+    return {"error": "none"}, b""
