@@ -81,6 +81,8 @@ def test_a_hang_is_told_by_a_watcher_that_was_restarted_and_the_job_ended_on_dem
     options = ("--job", address_of(job.pids[0]), "--exec", f"cp /dev/stdin {told}", "--kill")
     first = watch(*options)
     wait_for(lambda: first.events("suspect") or first.events("confirmed"), "a verdict", 60)
+    # It says the line first: one killed in between says it twice rather than never.
+    wait_for(lambda: list((tmp_path / "state").glob("job-*.json")), "its successor can know")
     first.kill()
     says_what_was_before(options[1], tmp_path, monkeypatch)
 
