@@ -44,7 +44,12 @@ def _zoo(names: tuple[str, ...]) -> dict[str, str]:
     }
 
 
-_STEPS: Final = {"ddp": "DDP", "fsdp": "FSDP2", "moe": "all_to_all with varying splits"}
+_STEPS: Final = {
+    "ddp": "DDP",
+    "fsdp": "FSDP2",
+    "tensor_parallel": "tensor parallel",
+    "moe": "all_to_all with varying splits",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +96,7 @@ CHECKS: Final = (
         FRONT: "the recorder follows the device: handed over and complete, in a hang",
         **_zoo(FIRST_FAULTS),
     }, arguments=FIRST_FAULTS),
-    Check("steps", 150, {
+    Check("steps", 180, {
         "cost of an op": "what the recorder adds to an op of one rank",
         "cost of looks": "status-only look and full dump with a full ring",
         **{f"step {k}": f"{v}: the step with the recorder on and off" for k, v in _STEPS.items()},

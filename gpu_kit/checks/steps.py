@@ -11,10 +11,16 @@ from gpu_kit.checks.context import Context
 from gpu_kit.facts import Fact
 from gpu_kit.findings import Finding, Outcome
 
-JOBS: Final = (("ops", 1, 8.0), ("ddp", 4, 12.0), ("moe", 4, 12.0), ("fsdp", 4, 12.0))
+JOBS: Final = (
+    ("ops", 1, 8.0),
+    ("ddp", 4, 12.0),
+    ("moe", 4, 12.0),
+    ("fsdp", 4, 12.0),
+    ("tensor_parallel", 4, 8.0),
+)
 """Kind, ranks, and seconds of measuring."""
 START_S: Final = 40.0
-KINDS: Final = ("ddp", "fsdp", "moe")
+KINDS: Final = ("ddp", "fsdp", "tensor_parallel", "moe")
 OP_BUDGET_US: Final = 12.0
 
 
