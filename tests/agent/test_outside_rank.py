@@ -25,13 +25,8 @@ from agent.outside_fakes import (
 )
 from frtop_probe import wire
 from frtop_probe.agent.outside_books import numbered_ops, place_of
-from frtop_probe.agent.outside_rank import (
-    MAX_GONE,
-    MAX_PENDING,
-    MAX_PENDING_OF_RANK,
-    STALE_NS,
-    OutsideRank,
-)
+from frtop_probe.agent.outside_groups import MAX_GONE, MAX_PENDING, STALE_NS
+from frtop_probe.agent.outside_rank import MAX_PENDING_OF_RANK, OutsideRank
 from frtop_probe.outside.c10d_backends import NO_PENDING
 from frtop_probe.outside.c10d_books import NO_GROUPS
 from frtop_probe.outside.memory import NO_RIGHT, REPLACED
@@ -249,7 +244,7 @@ def test_state_is_bounded_while_groups_come_and_go(rank: OutsideRank) -> None:
     full = shown(rank)
     living = [(one.name, one.id) for one in full.groups if not one.gone]
     assert living == [("499", 500)]  # ids are not reused
-    assert len(full.groups) == len(full.group_progress) == len(rank._ids) == MAX_GONE + 1
+    assert len(full.groups) == len(full.group_progress) == len(rank._groups._ids) == MAX_GONE + 1
     assert len(full.pending or ()) == 1
 
 
