@@ -61,7 +61,7 @@ venv-torch: $(VENV)/.installed-torch
 $(VENV)/.installed-torch: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet 'torch==$(TORCH)' numpy
-	$(BIN)/pip install --quiet --editable . $$($(BIN)/python -c "import tomllib; print(*[d for d in tomllib.load(open('pyproject.toml','rb'))['project']['optional-dependencies']['dev'] if not d.startswith('frtop')])")
+	$(BIN)/pip install --quiet --editable '.[metrics]' $$($(BIN)/python -c "import tomllib; print(*[d for d in tomllib.load(open('pyproject.toml','rb'))['project']['optional-dependencies']['dev'] if not d.startswith('frtop')])")
 	touch $@
 
 clean:  ## remove environments and caches

@@ -35,7 +35,7 @@ def test_while_the_store_is_asked_the_rank_is_seen_in_the_call(tmp_path: Path) -
         FAKE
         + """
     asked = []
-    class Store(FakeStore):
+    class Store(dist.Store):
         def compare_set(self, key, expected, desired):
             from frtop_probe.recorder.lifecycle import lifecycle
             asked.append((key, len(lifecycle.recorder.pending.open)))
