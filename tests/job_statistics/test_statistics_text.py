@@ -26,7 +26,10 @@ def write(path: Path, *, late_ms: int = 20, torch: str = "2.13.0") -> Frame:
     """A capture of four ranks; rank 2 comes last to every op, and a step takes 0.1 s."""
     views = [rank_view(rank, "node0", groups={1: GROUP}) for rank in range(4)]
     views = [
-        replace(view, identity=replace(view.identity, torch=torch, main_ident=1)) for view in views
+        replace(
+            view, identity=replace(view.identity, torch=torch, main_ident=1, start_ticks=late_ms)
+        )  # another run
+        for view in views
     ]
     frame = frame_of(*views, now=100 * S, groups=group_views(views))
     histories = {}

@@ -112,6 +112,11 @@ def test_marks_last_as_long_as_the_sleeps_in_them(tmp_path: Path, phases: str) -
     assert {row.thread for row in marks(ring)} == {ring.header.main_ident}
     phase_rows = marks(ring, *PHASES)
     assert all(a.end_ns <= b.begin_ns for a, b in pairwise(phase_rows))
+    # DDP waits for its ops in C++. That they are over is known when the next phase begins, and
+    # not only at the next op, a fetch and a step later.
+    begins = [row.begin_ns for row in marks(ring, OPTIMIZER)]
+    reduced = [row.done_ns for row in ops(ring) if row.done_ns][-10::3]  # of each third backward
+    assert all(done < begin for done, begin in zip(reduced, begins, strict=True))
     each = [FORWARD, BACKWARD] * 3 if phases else []
     assert [row.kind for row in phase_rows] == [*each, OPTIMIZER] * 4
     assert [row.number for row in phase_rows] == [n for n in range(1, 5) for _ in [*each, 0]]

@@ -3,8 +3,9 @@
 `Work.wait` tells when a thread began to wait for an op, and its return when the op was complete
 (see `waits`). That is exact. Nobody may wait, though, or C++ alone; and a `Work` keeps its tensors
 alive, also after completion. So each hook tests two handles (in turn, because one that never
-completes must not block those after it), the recorder's thread tests all, and completed handles are
-dropped at once; what is found so ended at that time or before, and is marked `Flag.LATE`.
+completes must not block those after it), phases that end test 32, the recorder's thread tests all,
+and completed handles are dropped at once; what is found so ended at that time or before, and is
+marked `Flag.LATE`.
 
 Some handles never report completion. They are held weakly as soon as the caller has them:
 Python sees the same object as we do, so its end means that no caller waits any more.
@@ -100,6 +101,24 @@ class PendingOps:
                     finish(entry, now, late=True)
 
         return probe
+
+    def test_oldest(self) -> None:
+        """Tests the oldest handles where a phase ends, or the optimizer begins.
+
+        What C++ has waited for (the reducer of DDP) is over by then. The next hook may be a fetch
+        and a forward later: ops would seem to be pending in all of it.
+        """
+        handles = self.handles
+        if not handles:
+            return
+        now = time.monotonic_ns()
+        try:
+            oldest = list(itertools.islice(handles.values(), TESTED))
+        except RuntimeError:
+            return  # another thread took or added one
+        for entry in oldest:
+            if entry[0].is_completed():
+                self.finish(entry, now, late=True)
 
     def _finisher(self) -> Callable[..., None]:
         writer = self.writer

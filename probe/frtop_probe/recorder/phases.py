@@ -42,7 +42,11 @@ def wanted() -> bool:
 class PhaseRecorder:
     """The phases of all threads. A phase inside another one is part of that."""
 
-    def __init__(self, writer: RingWriter, steps: StepCounter) -> None:
+    def __init__(
+        self, writer: RingWriter, steps: StepCounter, test_ops: Callable[[], None]
+    ) -> None:
+        """Args: test_ops: looks which pending ops are over."""
+        self._test_ops = test_ops
         self._marks = writer.marks
         self._steps = steps
         self._open: dict[int, tuple[int, int, int]] = {}
@@ -95,9 +99,10 @@ class PhaseRecorder:
         return mark
 
     def backward_ends(self, mark: int | None) -> None:
-        """Ends it."""
+        """Ends it. What was communicated in it is over, as far as torch has waited for it."""
         if mark:
             self._marks.end(mark)
+            self._test_ops()
             self._open.pop(threading.get_ident(), None)
             self._backward = 0
 

@@ -66,9 +66,9 @@ class Recorder:
         self.raw_reduce_ops: deque[tuple[int, Any]] = deque(maxlen=MAX_DECODED)
         self.pending = PendingOps(writer)
         self.signatures = SignatureTable(writer)
-        self.steps = steps.StepCounter(writer)
+        self.steps = steps.StepCounter(writer, self.pending.test_oldest)
         self.fetches = fetches.FetchRecorder(writer)
-        self.phases = phases.PhaseRecorder(writer, self.steps)
+        self.phases = phases.PhaseRecorder(writer, self.steps, self.pending.test_oldest)
         self.exceptions = ExceptionRecorder(writer)
         self.groups: GroupTable
         self.devices: DeviceWatch

@@ -28,8 +28,10 @@ class StepCounter:
     The user's own `step()` counts like another optimizer.
     """
 
-    def __init__(self, writer: RingWriter) -> None:
+    def __init__(self, writer: RingWriter, test_ops: Callable[[], None]) -> None:
+        """Args: test_ops: looks which pending ops are over."""
         self._writer = writer
+        self._test_ops = test_ops
         self._marks = writer.marks
         self._counts: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self._own = 0
@@ -49,9 +51,10 @@ class StepCounter:
         return self._last + 1
 
     def optimizer_begins(self, optimizer: Any) -> None:
-        """Begins the mark of an optimizer's step."""
+        """Begins the mark of an optimizer's step. What was communicated for it is over."""
         if not self._times_optimizers:
             return
+        self._test_ops()
         begun = self._begun.setdefault(threading.get_ident(), [])
         if any(known == id(optimizer) for known, _ in begun):  # it has raised
             self._marks.abandon(begun[0][1])

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import argparse
 
+from frtop_tui.statistics.limits import Limit, limits_of
+
 
 def rank(text: str) -> int:
     """A global rank."""
@@ -41,3 +43,11 @@ def port(text: str) -> int:
             f"{text!r}: ports are 1 to 65534 (the next port is used, too)"
         )
     return value
+
+
+def limits(text: str) -> tuple[Limit, ...]:
+    """By how much a run may be slower, by figure."""
+    try:
+        return limits_of(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -15,9 +16,13 @@ from frtop_tui.export.flightrecorder.file_names import pattern_of
 from frtop_tui.export.loader import open_paths
 from frtop_tui.job.naming import GroupKey, group_label, listed
 from frtop_tui.report.comparison_text import comparison_document, comparison_lines
+from frtop_tui.report.regression_text import STATUS, check_document, check_lines
 from frtop_tui.report.statistics_table import statistics_document, statistics_lines
 from frtop_tui.sources.base import Source
 from frtop_tui.sources.recorded import RecordedSource
+from frtop_tui.statistics.limits import Limit
+from frtop_tui.statistics.of_frame import without_overlap
+from frtop_tui.statistics.regression import Check, checked, overall
 from frtop_tui.statistics.wanted import StatisticsWanted
 
 ANSWER_S: Final = 20.0
@@ -99,10 +104,26 @@ def _answered(source: Source, wait_s: float) -> Frame:
 
 
 def run_diff(options: argparse.Namespace) -> int:
-    """Returns 0, whatever changed."""
+    """Returns 0, whatever changed; with limits what the checks say."""
     before, after = (open_paths([Path(path)], options.job) for path in (options.a, options.b))
+    after = without_overlap(before, after)
+    checks = _checks(before, after, options.fail_above) if options.fail_above else None
     if options.json:
-        print(json.dumps(comparison_document(before, after), indent=1))
+        document = comparison_document(before, after)
+        if checks is not None:
+            document |= check_document(checks)
+        print(json.dumps(document, indent=1))
     else:
-        print("\n".join(comparison_lines(before, after)))
-    return 0
+        lines = comparison_lines(before, after)
+        print("\n".join([*lines, "", *check_lines(checks)] if checks is not None else lines))
+    return STATUS[overall(checks)] if checks is not None else 0
+
+
+def _checks(before: Frame, after: Frame, limits: Sequence[Limit]) -> tuple[Check, ...]:
+    first, second = before.statistics, after.statistics
+    if first is None or second is None:
+        which = "first" if first is None else "second"
+        return tuple(
+            Check(limit, "undecided", why=f"the {which} recording has no ops") for limit in limits
+        )
+    return checked(first, second, limits)

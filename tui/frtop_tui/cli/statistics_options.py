@@ -8,9 +8,20 @@ from typing import Any
 
 from frtop_tui.cli.file_options import add_files
 from frtop_tui.cli.host_options import add_connection
-from frtop_tui.cli.option_values import rank, seconds
+from frtop_tui.cli.option_values import limits, rank, seconds
 
 Run = Callable[[argparse.Namespace], int]
+DIFF = """Compares two captures or black boxes of one job, or of two runs of it: lines whose ops are
+new, gone, slower or faster by more than the noise, the time of a step, skew, and
+settings. With --fail-above also whether the second one is too slow: docs/statistics.md.
+"""
+DIFF_STATUSES = """exit status of diff:
+  0  without limits; with them if nothing has grown by more, for certain
+  6  a figure has grown by more than its limit, for certain
+  4  undecided: too few samples, or they differ by more than what is to be told
+  2  invalid command line
+  1  any other error
+"""
 SORTS = ("time", "waiting", "skew", "p50", "p95", "max", "count", "bytes", "bus", "line")
 
 
@@ -43,12 +54,16 @@ def add_statistics(verbs: Any, run: Run, run_diff: Run) -> None:
     diff = verbs.add_parser(
         "diff",
         help="what changed between two captures: lines, steps, skew, settings",
-        description="Compares two captures or black boxes of one job, or of two runs of it: lines"
-        " whose ops are new, gone, slower or faster by more than the noise, the time of a step, who"
-        " comes late, and settings. Exit status 0, whatever changed.",
+        description=DIFF,
+        epilog=DIFF_STATUSES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     diff.add_argument("a", metavar="BEFORE", help="capture or black boxes")
     diff.add_argument("b", metavar="AFTER", help="likewise, of a later time or another run")
     diff.add_argument("--job", metavar="NAME", help="name, run id or address:port")
+    diff.add_argument("--fail-above", type=limits, metavar="LIMITS",
+                      help="check that figures have not grown by more than a share, a time or both,"
+                      " as in step=5%%,skew=10%%+1ms: step, data, forward, backward, optimizer,"
+                      " communication, own; skew and transfer of each line")  # fmt: skip
     diff.add_argument("--json", action="store_true", help="print a JSON document")
     diff.set_defaults(run=run_diff)

@@ -53,8 +53,9 @@ class SampledOp(Struct, frozen=True):
     """One collective across the ranks of its group: when each of them issued it.
 
     `arrivals` has the ranks that are known of; it is `complete` if these are all members.
-    `ended_ns` is the last exact end that is known, None where none is. Times of different hosts
-    are wrong by up to `error_ns` (None: that was not measured).
+    `ended_ns` is the last exact end that is known, None where none is, and `transfer_ns` the time
+    from the last arrival to it where all ends are. Times of different hosts are wrong by up to
+    `error_ns` (None: that was not measured).
     """
 
     number: int
@@ -65,6 +66,7 @@ class SampledOp(Struct, frozen=True):
     bytes: int = 0
     ended_ns: int | None = None
     error_ns: int | None = None
+    transfer_ns: int | None = None
 
     @property
     def first_ns(self) -> int:

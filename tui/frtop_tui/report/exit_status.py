@@ -1,4 +1,4 @@
-"""A judged frame as one number: what `frtop diagnose` exits with."""
+"""Exit statuses: of `frtop diagnose` by its judged frame, of `frtop diff` by its checks."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ UNDECIDED: Final = 4
 """Nobody can be blamed, or too little was seen."""
 HELD_UP: Final = 5
 """The job waits for a rank that makes progress, or that may; or it is slow."""
+SLOWER: Final = 6
+"""Of `frtop diff`: the second run is slower than its limits allow."""
 
 _FINAL: Final = frozenset({"dead", "mismatch", "cycle"})
 """Verdict kinds after which a job does not recover."""

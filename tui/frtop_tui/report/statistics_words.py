@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from frtop_probe import wire
 from frtop_tui.job.model import GroupView
 from frtop_tui.job.naming import GroupKey, duration, folded, group_label, shortened
 from frtop_tui.job.statistics import CallRow, JobStatistics
@@ -51,9 +52,12 @@ def _three_digits(value: float) -> str:
 
 def line_words(row: CallRow) -> str:
     """`train.py:231`; `-` where the line is not known."""
-    if row.site is None:
-        return NOT_KNOWN
-    return f"{row.site.file.rsplit('/', 1)[-1]}:{row.site.line}"
+    return place_words(row.site)
+
+
+def place_words(site: wire.Site | None) -> str:
+    """`train.py:231`; `-` for None."""
+    return NOT_KNOWN if site is None else f"{site.file.rsplit('/', 1)[-1]}:{site.line}"
 
 
 def labels_of(groups: Iterable[GroupView]) -> dict[GroupKey, str]:

@@ -12,7 +12,7 @@ from msgspec import Struct
 from frtop_probe import wire
 from frtop_probe.wire.statistics import OCTAVE
 from frtop_tui.job.groups import members_of
-from frtop_tui.job.statistics import CallRow, JobStatistics
+from frtop_tui.job.statistics import CallRow, JobStatistics, SampledOp
 
 BUCKET: Final = 2 ** (1 / OCTAVE) - 1
 """A quantile is that of a bucket: so far it may be from the truth, as a share."""
@@ -28,6 +28,8 @@ FEWEST: Final = 8
 """Of fewer values the noise is not known, so nothing is said of them."""
 
 Change = Literal["new", "gone", "slower", "faster", "same", "unknown"]
+Line = tuple[str, wire.Site | None, int, int]
+"""Kind, line, members, class of size: names and numbers of groups are not the same in two runs."""
 LineKey = tuple[str, wire.Site | None, int, int, bool, bool]
 """Kind, line, members, class of size, p2p, on a device."""
 
@@ -135,29 +137,33 @@ def _by_key(rows: Sequence[CallRow]) -> dict[LineKey, CallRow]:
     """The rows by what is the same in two runs; names and numbers of groups may not be."""
     found: dict[LineKey, CallRow] = {}
     for row in rows:
-        members = _members(row)
-        key = (row.kind, row.site, members, row.size.bit_length(), row.p2p, row.on_device)
+        key = (*line_of_row(row), row.p2p, row.on_device)
         known = found.get(key)
         if known is None or row.count > known.count:
             found[key] = row
     return found
 
 
-def _members(row: CallRow) -> int:
-    return len(members_of(row.groups[0].ranks)) if row.groups else 0
+def line_of_row(row: CallRow) -> Line:
+    """What is the same of a row in two runs."""
+    members = len(members_of(row.groups[0].ranks)) if row.groups else 0
+    return (row.kind, row.site, members, row.size.bit_length())
+
+
+def line_of_op(op: SampledOp, members: int) -> Line:
+    """The same of one op, in a group with so many members."""
+    size = 1 << op.bytes.bit_length() if op.bytes else 0
+    return (op.kind, op.site, members, size.bit_length())
 
 
 def _skews(statistics: JobStatistics) -> dict[LineKey, list[int]]:
     """Skews of the complete ops of each row."""
     found: dict[LineKey, list[int]] = {}
     rows = _by_key(statistics.calls)
-    by_line: dict[tuple[str, wire.Site | None, int, int], LineKey] = {
-        (key[0], key[1], key[2], key[3]): key for key in rows
-    }
+    by_line: dict[Line, LineKey] = {key[:4]: key for key in rows}
     for group in statistics.groups:
         for op in group.arrivals:
-            size = (1 << op.bytes.bit_length() if op.bytes else 0).bit_length()
-            key = by_line.get((op.kind, op.site, len(group.members), size))
+            key = by_line.get(line_of_op(op, len(group.members)))
             if key is not None and op.complete:
                 found.setdefault(key, []).append(op.skew_ns)
     return found

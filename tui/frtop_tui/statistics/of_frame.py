@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
@@ -22,6 +22,7 @@ from frtop_tui.statistics.wanted import StatisticsWanted, samples_for
 ALL: Final = StatisticsWanted(window_s=0.0, calls=True)
 """Everything that the histories have."""
 STEPS: Final = 1024
+AnyFrame = TypeVar("AnyFrame", bound=BaseFrame)
 Marks = Mapping[int, tuple[wire.Mark, ...]]
 """By rank, of its history: ranks that are not there have none."""
 
@@ -63,6 +64,32 @@ def again(
         for rank, several in before.steps.items()
     }
     return replace(found, steps={rank: several for rank, several in inside.items() if several})
+
+
+def without_overlap(before: BaseFrame, after: AnyFrame) -> AnyFrame:
+    """`after` with the statistics of what `before` does not have: both may be of one run.
+
+    Rings hold minutes, so two captures of one run have most steps in common.
+    """
+    earlier, later = before.recorded, after.recorded
+    found = after.statistics
+    if earlier is None or later is None or found is None or not _is_same_run(before, after):
+        return after
+    seconds = (later.wall_ns - earlier.wall_ns) / 1e9
+    if not 0 < seconds < found.seconds:
+        return after
+    later_only = again(after, StatisticsWanted(seconds, calls=True), found)
+    return after if later_only is None else replace(after, statistics=later_only)
+
+
+def _is_same_run(before: BaseFrame, after: BaseFrame) -> bool:
+    """Whether a rank is the same process."""
+    return any(
+        (one.host, one.identity.pid, one.identity.start_ticks)
+        == (other.host, other.identity.pid, other.identity.start_ticks)
+        for rank, one in after.ranks.items()
+        if (other := before.ranks.get(rank)) is not None
+    )
 
 
 def _ops(view: Rank) -> tuple[wire.Op, ...]:

@@ -134,4 +134,5 @@ def _finish(op: JoinedOp, members: int, error_ns: int | None) -> None:
         op.bytes,
         op.ended_ns or None,
         error_ns,
+        op.transfer_ns,
     )

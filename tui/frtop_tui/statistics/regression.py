@@ -1,0 +1,164 @@
+"""Whether a run is slower than another one by more than limits allow, or nobody can tell."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from statistics import median
+from typing import Final, Literal, NamedTuple
+
+from frtop_tui.job.statistics import JobStatistics, SampledOp, StepSplit
+from frtop_tui.statistics.comparison import Line, line_of_op, line_of_row
+from frtop_tui.statistics.limits import LINE_FIGURES, Limit
+from frtop_tui.statistics.significance import FEWEST, blocks, excess, growth
+
+Result = Literal["within", "above", "undecided"]
+MOST_LINES: Final = 64
+"""Lines with a check of their own: those whose ops took the most time. More checks need more
+evidence each."""
+
+
+class Check(NamedTuple):
+    """One figure against its limit.
+
+    `growth` is the share by which it has grown, at least and at most, and `excess_ns` by how much
+    it is above what the limit allows; None where there is too little. `why` says why nothing is
+    decided. `samples` are those of each side.
+    """
+
+    limit: Limit
+    result: Result
+    line: Line | None = None
+    before_ns: int | None = None
+    after_ns: int | None = None
+    growth: tuple[float, float] | None = None
+    excess_ns: tuple[float, float] | None = None
+    samples: tuple[int, int] = (0, 0)
+    why: str = ""
+
+
+class _Samples(NamedTuple):
+    """Values of one figure in the order of time, before and after; ns."""
+
+    limit: Limit
+    before: Sequence[int] | None
+    after: Sequence[int] | None
+    line: Line | None = None
+
+
+def checked(
+    before: JobStatistics, after: JobStatistics, limits: Sequence[Limit]
+) -> tuple[Check, ...]:
+    """One check of each limit, or one of each line; in the order of the limits."""
+    samples = [one for limit in limits for one in _samples(before, after, limit)]
+    return tuple(_check(one, len(samples)) for one in samples)
+
+
+def overall(checks: Sequence[Check]) -> Result:
+    """Above if one check is; undecided if one is."""
+    results = {one.result for one in checks}
+    return "above" if "above" in results else "undecided" if "undecided" in results else "within"
+
+
+def _check(samples: _Samples, checks: int) -> Check:
+    limit, line = samples.limit, samples.line
+    if not samples.before or not samples.after:
+        sides = (samples.before, "before"), (samples.after, "after")
+        gaps = {when: "not recorded" if one is None else "no step of which all ranks tell"
+                for one, when in sides if not one}  # fmt: skip
+        why = ", ".join(f"{text} {when}" for when, text in gaps.items())
+        if line is None and limit.figure in LINE_FIGURES:
+            why = "no line has ops in both of which all members tell"
+        return Check(limit, "undecided", line, why=why)
+    medians = round(median(samples.before)), round(median(samples.after))
+    counts = len(samples.before), len(samples.after)
+    first, second = blocks(samples.before), blocks(samples.after)
+    grown = growth(first, second, checks)
+    allowed = [value * (1 + limit.share) + limit.ns for value in first]
+    above = excess(allowed, second, checks)
+    result: Result = "undecided"
+    why = ""
+    if above is None:
+        why = f"too few samples: {min(counts)}, and {FEWEST} or more are needed"
+    elif above[0] > 0:
+        result = "above"
+    elif above[1] <= 0:
+        result = "within"
+    else:
+        why = "the spread is larger than the difference to the limit"
+    return Check(limit, result, line, *medians, grown, above, counts, why)
+
+
+def _samples(before: JobStatistics, after: JobStatistics, limit: Limit) -> list[_Samples]:
+    if limit.figure not in LINE_FIGURES:
+        value = _STEPS[limit.figure]
+        return [_Samples(limit, _of_steps(before, value), _of_steps(after, value))]
+    first, second = _of_lines(before, limit.figure), _of_lines(after, limit.figure)
+    # Samples alone do not tell which lines matter: an op a second is sampled like a thousand.
+    shared = [line for line in _by_time(after) if line in first and line in second]
+    found = [_Samples(limit, first[line], second[line], line) for line in shared[:MOST_LINES]]
+    return found or [_Samples(limit, None, None)]
+
+
+_STEPS: Final[Mapping[str, Callable[[StepSplit], int | None]]] = {
+    "step": lambda step: step.took_ns,
+    "data": lambda step: step.data_ns,
+    "forward": lambda step: step.forward_ns,
+    "backward": lambda step: step.backward_ns,
+    "optimizer": lambda step: step.optimizer_ns,
+    "communication": lambda step: step.pending_ns,
+    "own": lambda step: step.took_ns - step.pending_ns,
+}
+
+
+def _of_steps(
+    statistics: JobStatistics, value: Callable[[StepSplit], int | None]
+) -> list[int] | None:
+    """Of each step of which all ranks tell, the value of the rank where it is largest.
+
+    Ranks wait for each other in each step, so their values are not so many samples. None where a
+    rank does not record it.
+    """
+    by_number: defaultdict[int, list[int]] = defaultdict(list)
+    for steps in statistics.steps.values():
+        for step in steps:
+            figure = value(step)
+            if figure is None:
+                return None
+            by_number[step.number].append(figure)
+    if not by_number:
+        return None
+    ranks = sum(1 for steps in statistics.steps.values() if steps)
+    return [max(by_number[n]) for n in sorted(by_number) if len(by_number[n]) == ranks]
+
+
+def _of_lines(statistics: JobStatistics, figure: str) -> dict[Line, list[int]]:
+    ops: defaultdict[Line, list[SampledOp]] = defaultdict(list)
+    for group in statistics.groups:
+        for op in group.arrivals:
+            if op.complete and op.site is not None and _value(op, figure) is not None:
+                ops[line_of_op(op, len(group.members))].append(op)
+    return {
+        line: [
+            value
+            for op in sorted(several, key=lambda op: op.last_ns)
+            if (value := _value(op, figure)) is not None
+        ]
+        for line, several in ops.items()
+    }
+
+
+def _value(op: SampledOp, figure: str) -> int | None:
+    """None where the clocks of hosts are not good enough for it."""
+    if op.error_ns is None:
+        return None
+    if figure == "skew":
+        # Within the error of the clocks, ranks may have come together.
+        return op.skew_ns if op.skew_ns > op.error_ns else 0
+    return op.transfer_ns
+
+
+def _by_time(statistics: JobStatistics) -> list[Line]:
+    """The lines, those first whose ops took longest together."""
+    rows = sorted(statistics.calls, key=lambda row: -row.total_ns)
+    return list(dict.fromkeys(line_of_row(row) for row in rows if not row.p2p))
