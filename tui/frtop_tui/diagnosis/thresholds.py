@@ -156,6 +156,9 @@ ARRIVALS_PER_S: Final = 10_000
 a search every 25 s."""
 EXPLAINED_SHARE: Final = 0.5
 """A cause explains lateness if it accounts for at least this part of it: then it is the largest."""
+SLOW_CAUSE_NS: Final = 6_000_000_000
+"""So long after a slow rank is named, two looks at it and at others are there: whoever needs an
+answer waits for them, as they may tell why."""
 GAUGED_NS: Final = 60_000_000_000
 """Gauges of so long ago up to now are of the same window as the ops."""
 THROTTLED_CLOCK: Final = 0.9
