@@ -136,6 +136,7 @@ class Scene:
         usual_s: float = 0.02,
         told: bool = True,
         tracked: bool = True,
+        sync: bool = False,
         **fields: object,
     ) -> None:
         """Ops that are complete, or of whose completion nobody knows."""
@@ -150,6 +151,7 @@ class Scene:
                 usual_s=usual_s,
                 fields=fields,
                 told=told,
+                sync=sync,
                 tracked=tracked,
             )
 

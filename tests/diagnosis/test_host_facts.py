@@ -42,6 +42,7 @@ def kinds(facts: tuple[HostFact, ...]) -> list[str]:
         ({}, []),
         ({"psi_cpu": 400, "cpu": 990}, ["cpu pressure"]),
         ({"psi_cpu": 400, "cpu": 500}, []),  # a processor is free: another reason
+        ({"steal": 250}, ["cpu stolen"]),
         ({"psi_memory_full": 150}, ["memory pressure"]),
         ({"psi_memory": 900}, []),  # some task waits: the others go on
         ({"psi_io_full": 300}, ["io pressure"]),
@@ -97,6 +98,11 @@ def test_a_full_or_silent_file_system(changes: dict[str, Any], found: list[str])
 )
 def test_a_link_in_trouble(changes: dict[str, int], found: list[str]) -> None:
     assert kinds(link_facts(of("infiniband", PORT, **changes))) == found
+
+
+@pytest.mark.parametrize(("permille", "found"), [(0, []), (9, []), (15, ["retransmits"])])
+def test_what_is_lost_on_the_way(permille: int, found: list[str]) -> None:
+    assert kinds(link_facts(of("host", HOST, retransmits=permille))) == found
 
 
 def test_a_port_without_a_cable_and_old_errors_are_ordinary() -> None:

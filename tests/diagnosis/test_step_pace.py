@@ -49,3 +49,16 @@ def test_of_several_absent_ranks_the_slowest_pace_counts(quick: int, slow: int) 
     assert only(frame).culprits == (3, 4)
     assert frame.health == "held up"
     assert scene.settle(10).health == "hung"
+
+
+@pytest.mark.parametrize(("sync", "hung"), [(True, True), (False, False)])
+def test_what_others_kept_it_in_an_op_is_no_pause_of_its_own(sync: bool, hung: bool) -> None:
+    """Two ops took 2 s each, as after a cable was out: whoever waits in them is no slower by it."""
+    scene = Scene(4)
+    for number in range(16):
+        took_s = 2.0 if number in (8, 12) else 0.02
+        later_s = 0.1 * (16 - number) + 2.0 * sum(number < one for one in (9, 13))
+        scene.does(range(4), "all_reduce", ago=6 + later_s, usual_s=took_s, sync=sync)
+    scene.waits([0, 1, 3], "all_reduce", for_s=6)
+    scene.sleeps(2)
+    assert (only(scene.settle()).confidence == "confirmed") is hung

@@ -27,6 +27,7 @@ from frtop_probe.gauges.host.subjects import (
     host_reading_from,
     known,
 )
+from frtop_probe.gauges.host.tcp import parse_snmp
 
 MOUNTS = (
     "36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue\n"
@@ -43,6 +44,7 @@ SAMPLES: dict[Callable[[str], Any], str] = {
     parse_rate: "400 Gb/sec (4X NDR)\n",
     parse_state: "4: ACTIVE\n",
     parse_ticks: "77 (a b) c) S 1 77 77 0 -1 4194304 1 0 0 0 11 12 13 14 20 0 5 0 99 0 0",
+    parse_snmp: "Tcp: RtoMin OutSegs RetransSegs\nTcp: 200 1999 16\nUdp: InDatagrams\nUdp: 5\n",
     named_numbers: "oom_kill 3\nMemFree:  12 kB\n",
 }
 
@@ -88,6 +90,7 @@ def test_any_text_gives_no_error(parse: Callable[[str], Any], text: str) -> None
         (parse_rate, 50_000_000_000),
         (parse_state, (4, "ACTIVE")),
         (parse_ticks, (23, 27)),
+        (parse_snmp, {"RtoMin": 200, "OutSegs": 1999, "RetransSegs": 16}),
         (named_numbers, {"oom_kill": 3, "MemFree": 12}),
     ],
 )  # fmt: skip

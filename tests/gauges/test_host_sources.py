@@ -24,6 +24,7 @@ from frtop_probe.gauges.host.pressure import NO_PRESSURE
 from frtop_probe.gauges.host.process_trees import TreeSource
 from frtop_probe.gauges.host.sources import HostSources
 from frtop_probe.gauges.host.subjects import SubjectReading
+from frtop_probe.gauges.host.tcp import TcpSource
 from gauges.hung_mount import hung_mount, possible
 from gauges.trees import cgroup_v2, infiniband_port, nic, write
 from waiting import wait_for
@@ -252,3 +253,16 @@ def test_cpu_shares_are_of_the_time_between_two_readings(tmp_path: Path) -> None
     assert source.read(1 * S) == {"cores": 1, "load": 868}
     write(tmp_path, {"stat": "cpu 160 0 60 810 65 0 0 5 0 0\ncpu0 1 2 3"})
     assert source.read(3 * S) == {"cores": 1, "load": 868, "cpu": 750, "iowait": 150, "steal": 50}
+
+
+def test_what_tcp_sends_again_is_a_share_of_enough(tmp_path: Path) -> None:
+    source = TcpSource(tmp_path)
+    for at, sent, again, found in (
+        (1, 100, 5, {}),
+        (2, 1080, 25, {"retransmits": 20}),
+        (3, 1180, 95, {}),  # of too few
+        (4, 20, 0, {}),  # counted anew
+    ):
+        lines = f"Tcp: MaxConn OutSegs RetransSegs\nTcp: -1 {sent} {again}\n"
+        write(tmp_path, {"net/snmp": lines})
+        assert source.read(at * S) == found

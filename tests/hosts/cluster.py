@@ -131,6 +131,8 @@ class Cluster:
             "FRTOP_DIR": FOLDER,
             "FRTOP_KEY_FILE": str(self.key_file),
             "FRTOP_AGENT_WITH": str(os.getpid()),
+            # These hosts share one list of processes, with whatever else runs on this machine.
+            "FRTOP_OUTSIDE": "1" if self._bare else "0",
             "OMP_NUM_THREADS": "1",
         }
 

@@ -93,7 +93,7 @@ def test_a_host_that_vanishes_from_a_running_job_is_not_blamed(
 
 
 def test_the_hang_is_found_on_its_host(cluster: Cluster, watcher: Watcher, hung: int) -> None:
-    said = diagnosed(cluster, "--wait", "30")
+    said = diagnosed(cluster)
     assert said.status == 3, said
     assert is_found(said.document)
     (verdict,) = said.document["verdicts"]

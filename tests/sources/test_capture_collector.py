@@ -12,8 +12,10 @@ from msgspec.structs import replace
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame, JudgedRank, Verdict, Why
+from frtop_tui.diagnosis.thresholds import SLOW_CAUSE_NS
 from frtop_tui.export import capture
 from frtop_tui.job.model import HostView
+from frtop_tui.job.statistics import JobStatistics
 from frtop_tui.sources import capture_collector
 from frtop_tui.sources.capture_collector import (
     DEADLINE_NS,
@@ -365,10 +367,18 @@ def test_columns_that_do_not_fit_together_are_named_not_kept(scene: Scene) -> No
 
 
 SUSPECT = Verdict("stuck", "suspect", "none", (), "x", Why("unknown", "unknown", ""), "")
+SLOW = replace(SUSPECT, kind="slow", confidence="confirmed", progress="active")
+TOLD = JobStatistics(0, 1, 0)
 
 
 @pytest.mark.parametrize(("frame", "watched_s", "settled"), [
-    (frame_of(*ranks(["a"], 2), health="healthy"), 0, True),
+    (frame_of(*ranks(["a"], 2), health="healthy", statistics=TOLD), 0, True),
+    (frame_of(*ranks(["a"], 2), health="healthy"), 0, False),
+    (frame_of(*ranks(["a"], 2), health="healthy"), HEALTHY_NS / S, True),
+    (frame_of(*ranks(["a"], 2), health="slow", verdicts=(SLOW,)), 0, False),
+    (frame_of(*ranks(["a"], 2), health="slow", verdicts=(SLOW,)), SLOW_CAUSE_NS / S, True),
+    (frame_of(*ranks(["a"], 2), health="slow",
+              verdicts=(replace(SLOW, why=Why("data", "data", "")),)), 0, True),
     (frame_of(*ranks(["a"], 2, pending=(OP,)), health="healthy"), 0, False),
     (frame_of(*ranks(["a"], 2, pending=(OP,)), health="healthy"), HEALTHY_NS / S, True),
     (frame_of(*ranks(["a"], 2, state="stopped"), health="healthy"), 0, False),

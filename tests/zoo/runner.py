@@ -25,9 +25,11 @@ from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.naming import is_called
 from frtop_tui.prepare import ZERO_CODE_START, prepare
 from frtop_tui.sources.agent_start import start_agent
+from frtop_tui.sources.base import Source
 from frtop_tui.sources.live import LiveSource
 from frtop_tui.statistics.wanted import StatisticsWanted
 from zoo import cgroup
+from zoo.capture_file import FAMILY, mistakes_of_capture
 from zoo.ground_truth import Case, Mode, Truth
 from zoo.observer import START_S, Observer, Outcome, OutsideObserver
 
@@ -181,11 +183,15 @@ class Zoo:
         with ExitStack() as stack:
             stack.callback(_end_agents, folder / "frtop")
             stack.callback(self._ask, do="stop")
-            watch = self._watch(stack, case, folder, request, late=comes_late(name, mode))
-            if watch is None:
+            found = self._watch(stack, case, folder, request, late=comes_late(name, mode))
+            if found is None:
                 return Outcome("", name, mode, reached="undecided", reason=GONE)
+            watch, source = found
             outcome = watch.control() if case.healthy else watch.fault()
             outcome = replace(outcome, name=name, mode=mode)
+            if self._prepared and name.startswith(FAMILY) and not outcome.failure:
+                wrong = mistakes_of_capture(source, case, folder / "slow.cap")
+                outcome = replace(outcome, failure=wrong)
             if dumps:
                 outcome = replace(outcome, dumps=self._dumped(folder))
         log = folder / "log"
@@ -196,7 +202,7 @@ class Zoo:
 
     def _watch(
         self, stack: ExitStack, case: Case, folder: Path, request: dict[str, Any], *, late: bool
-    ) -> Observer | None:
+    ) -> tuple[Observer, Source] | None:
         """Starts the program, and frtop before or after it; None if it has ended by then.
 
         An agent finds all jobs of this host, so the program's own job is named.
@@ -212,10 +218,10 @@ class Zoo:
         stack.callback(source.close)
         source.want_statistics(StatisticsWanted(), whom="verdicts")
         kind = Observer if self._prepared else OutsideObserver
-        watch = kind(case, folder, lambda: _of_job(source.frame(), job), self._running)
+        watch: Observer = kind(case, folder, lambda: _of_job(source.frame(), job), self._running)
         if not self._prepared and not late:
             self._ask(**request)
-        return watch
+        return watch, source
 
     def _hangs(self, folder: Path) -> bool:
         """Waits until the fault is `LATE_S` old; returns whether any rank still runs."""

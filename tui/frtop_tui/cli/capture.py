@@ -18,6 +18,7 @@ from frtop_tui.job.coverage import unheard_text
 from frtop_tui.job.model import Problem
 from frtop_tui.job.naming import printable
 from frtop_tui.sources.base import Source
+from frtop_tui.statistics.wanted import StatisticsWanted
 
 VERDICT_S: Final = 10.0
 """How long to wait for all ranks, and then for a verdict. A capture without one is worth having:
@@ -30,6 +31,7 @@ def run(options: argparse.Namespace) -> int:
     if path is not None:
         require_writable(path)
     source = connect(options)
+    source.want_statistics(StatisticsWanted(), whom="verdicts")  # they tell who is slow
     try:
         return capture(source, path, redact=options.redact, folder=folder_of(options))
     finally:

@@ -23,6 +23,7 @@ from frtop_tui.export.output_path import default_path
 from frtop_tui.job.coverage import unheard_text
 from frtop_tui.job.model import Problem
 from frtop_tui.job.naming import printable
+from frtop_tui.statistics.wanted import StatisticsWanted
 
 STDOUT: Final = "-"
 
@@ -89,6 +90,7 @@ def _export_recorded(options: argparse.Namespace, name: str, path: Path | None) 
 
 def _export_live(options: argparse.Namespace, name: str, path: Path | None) -> int:
     source = connect(options)
+    source.want_statistics(StatisticsWanted(), whom="verdicts")  # they tell who is slow
     try:
         frame = wait_for_report(source, VERDICT_S, show_progress)
         if not frame.ranks:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from frtop_probe import wire
 from frtop_tui.cli.output import stderr_width
 from frtop_tui.diagnosis.model import Frame, JudgedRank
+from frtop_tui.diagnosis.thresholds import SLOW_CAUSE_NS
 from frtop_tui.errors import FrtopError, NoAgent, NoJob, NotOurs, Unreachable
 from frtop_tui.job.model import Problem
 from frtop_tui.job.naming import listed, printable
@@ -31,8 +32,6 @@ APPEAR_S: Final = 5.0
 """How long to wait until a rank that was named is heard, in seconds."""
 REACH_S: Final = 45.0
 """How long hosts may take to be reached through a shell: a log-in, a look for a Python."""
-SLOW_CAUSE_S: Final = 6.0
-"""Two looks at who is slow, and at others, are there by then: they may tell why."""
 NOBODY_S: Final = 0.5
 """A problem that lasts so long while no host is heard is the answer."""
 FIRST_ANSWER_S: Final = 3.0
@@ -124,7 +123,7 @@ def wait_for_report(source: Source, wait_s: float, report: Callable[[str], None]
         confirmed = all(verdict.confidence == "confirmed" for verdict in frame.verdicts)
         # A confirmed verdict does not wait for a host that may never answer.
         if frame.verdicts and confirmed and (not connecting or waited_s > FIRST_ANSWER_S):
-            return waited_s > SLOW_CAUSE_S or not _cause_is_due(frame)
+            return waited_s > SLOW_CAUSE_NS / 1e9 or not frame.awaits_cause
         if frame.health == "ended" and not frame.verdicts and not connecting:
             return True
         healthy = frame.health == "healthy" and not frame.verdicts
@@ -133,11 +132,6 @@ def wait_for_report(source: Source, wait_s: float, report: Callable[[str], None]
         return lasts and not connecting
 
     return _wait_until(can_be_reported, source, wait_s, report)
-
-
-def _cause_is_due(frame: Frame) -> bool:
-    """Whether looks that were asked for may tell why somebody is slow."""
-    return any(one.kind == "slow" and one.why.cause == "unknown" for one in frame.verdicts)
 
 
 def wait_for_ranks(source: Source, wait_s: float, report: Callable[[str], None]) -> Frame:

@@ -1,4 +1,4 @@
-"""Compares whole histories of a recorded frame: finds mismatches that caused no hang."""
+"""Judges a recorded frame by its whole histories: mismatches that caused no hang, who was slow."""
 
 from __future__ import annotations
 
@@ -13,16 +13,22 @@ from frtop_tui.diagnosis.engine import Engine
 from frtop_tui.diagnosis.finding import group_key
 from frtop_tui.diagnosis.health import health_of
 from frtop_tui.diagnosis.history.confirmation import confirmed_at_once
-from frtop_tui.diagnosis.model import BASE_FIELDS, Frame
+from frtop_tui.diagnosis.model import Frame, observed
+from frtop_tui.diagnosis.recorded_slow import with_slow
 from frtop_tui.diagnosis.thresholds import MOST_VERDICTS
 from frtop_tui.diagnosis.wording.verdict import word
-from frtop_tui.job.model import ObservedFrame, ObservedRank, as_rank
+from frtop_tui.statistics.of_frame import minutes_of
 
 _AS_RECORDED: Final = "confirmed when this was recorded"
 
 
 def with_histories(frame: Frame) -> Frame:
-    """`frame` with the mismatches among the ops in its ranks' snapshots."""
+    """`frame` with what the ops in its ranks' snapshots show: mismatches; else who is slow."""
+    found = _with_mismatches(frame)
+    return with_slow(found, minutes_of(found))
+
+
+def _with_mismatches(frame: Frame) -> Frame:
     known = {
         verdict.group
         for verdict in frame.verdicts
@@ -48,10 +54,10 @@ def with_trace(frame: Frame) -> Frame:
     """`frame`, out of a capture, with the trace of judging it again: captures keep no trace."""
     if frame.trace is not None or not frame.ranks:
         return frame
-    known = {name: getattr(frame, name) for name in BASE_FIELDS}
-    ranks = {number: as_rank(ObservedRank, rank) for number, rank in frame.ranks.items()}
-    observed = ObservedFrame(**{**known, "ranks": ranks, "notes": ()})
-    trace = Engine(explain=True).judge(observed).frame.trace
+    again = replace(observed(frame), statistics=next(minutes_of(frame), None))
+    if any(verdict.kind == "slow" for verdict in frame.verdicts):
+        again = replace(again, health="healthy")  # as it was before anybody judged
+    trace = Engine(explain=True).judge(again).frame.trace
     if trace is None:
         return frame
     # One frame confirms little: what was confirmed while the job lived stays confirmed.

@@ -8,7 +8,7 @@ from typing import Final, Literal
 from msgspec import Struct, field
 
 from frtop_tui.diagnosis.trace import Trace
-from frtop_tui.job.model import BaseFrame, ObservedFrame, Rank, Writing, as_rank
+from frtop_tui.job.model import BaseFrame, ObservedFrame, ObservedRank, Rank, Writing, as_rank
 from frtop_tui.job.naming import GroupKey
 
 VerdictKind = Literal["dead", "mismatch", "cycle", "not_entered", "stuck", "slow", "undecided"]
@@ -110,6 +110,11 @@ class Frame(BaseFrame, frozen=True):
     trace: Trace | None = None  # where it was asked for
 
     @property
+    def awaits_cause(self) -> bool:
+        """Whether looks that were asked for may tell why somebody is slow."""
+        return any(one.kind == "slow" and one.why.cause == "unknown" for one in self.verdicts)
+
+    @property
     def until_ns(self) -> int:
         """Up to when what is said has lasted: now, for a wait not beyond its ranks' end."""
         if self.health in _SINCE_THE_END or not self.ranks:
@@ -131,3 +136,10 @@ def judged_frame(frame: ObservedFrame, ranks: Mapping[int, JudgedRank], **change
     """The same moment, with what the diagnosis `changes` in it."""
     known = {name: getattr(frame, name) for name in BASE_FIELDS}
     return Frame(ranks=ranks, **{**known, **changes})
+
+
+def observed(frame: Frame) -> ObservedFrame:
+    """The same moment without what the diagnosis said of it."""
+    known = {name: getattr(frame, name) for name in BASE_FIELDS}
+    ranks = {number: as_rank(ObservedRank, rank) for number, rank in frame.ranks.items()}
+    return ObservedFrame(**{**known, "ranks": ranks, "notes": ()})

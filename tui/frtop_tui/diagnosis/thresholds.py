@@ -114,6 +114,9 @@ BUSY_CPU: Final = 900
 """Below, a processor is free, and who waits for one waits for another reason."""
 PRESSURE_CPU: Final = 300
 """For three tenths of the time some task waits for a processor. A loader per core makes less."""
+STOLEN_CPU: Final = 100
+"""A tenth of all processors' time goes to other virtual machines: more than cores sold twice at
+rest, and as much as a rank's own share of a step may be."""
 PRESSURE_MEMORY: Final = 100
 """For a tenth of the time *all* tasks wait for memory: it is being written out and read again."""
 PRESSURE_IO: Final = 300
@@ -127,6 +130,9 @@ FULL_INODES: Final = 10
 """Permille of files that can still be made."""
 SATURATED: Final = 0.9
 """Of a link's speed: protocols take the rest."""
+RETRANSMITS: Final = 10
+"""A hundredth of what TCP sends is lost: networks of a data centre lose less than a thousandth, and
+a connection whose loss is a hundredth does not come near the speed of its link."""
 CAPPED_SHARE: Final = 0.6
 """At its power limit a GPU usually runs at more of its highest clock than this (by data sheets)."""
 WORKING_GPU: Final = 500
@@ -156,8 +162,16 @@ ARRIVALS_PER_S: Final = 10_000
 a search every 25 s."""
 EXPLAINED_SHARE: Final = 0.5
 """A cause explains lateness if it accounts for at least this part of it: then it is the largest."""
+SLOW_CAUSE_NS: Final = 6_000_000_000
+"""So long after a slow rank is named, two looks at it and at others are there: whoever needs an
+answer waits for them, as they may tell why."""
 GAUGED_NS: Final = 60_000_000_000
 """Gauges of so long ago up to now are of the same window as the ops."""
+MIN_FACT_READINGS: Final = 3
+"""Of a host, within the window in which a rank is late: fewer may be one moment and its echo."""
+OF_PEERS: Final = 0.25
+"""A fact that shows in more than this share of the readings of a rank that is on time explains
+nothing: who it holds for half as often as for the late one is no clear contrast."""
 THROTTLED_CLOCK: Final = 0.9
 """A GPU at less than this share of the clock of the others is slowed down; boost clocks of equal
 GPUs differ by a few percent. From data sheets, not measured."""

@@ -21,6 +21,7 @@ from msgspec.structs import replace
 from frtop_probe import wire
 from frtop_probe.history_columns import length
 from frtop_tui.diagnosis.model import Frame
+from frtop_tui.diagnosis.thresholds import SLOW_CAUSE_NS
 from frtop_tui.export import capture
 from frtop_tui.export.output_path import write_unused
 from frtop_tui.job.model import Problem, Writing
@@ -290,14 +291,17 @@ class CaptureCollector:
 def is_settled(frame: Frame, watched_ns: int) -> bool:
     """Whether watching for longer is unlikely to change the verdict, or that there is none.
 
-    Where nobody waits for anything, a job with recorders is healthy at once: ages in rings are
-    older than our look. In any other one a wait that is young by now may last.
+    Where nobody waits for anything, a job with recorders is healthy once it is told what its ranks
+    did in the last minute: ages in rings are older than our look. In any other one a wait that is
+    young by now may last. Two looks may tell why somebody is slow.
     """
+    if frame.awaits_cause:
+        return watched_ns >= SLOW_CAUSE_NS
     if frame.verdicts:
         return all(verdict.confidence == "confirmed" for verdict in frame.verdicts)
     if frame.health == "ended":
         return True
-    idle = all(
+    idle = frame.statistics is not None and all(
         view.identity.prepared and not view.pending and view.state in ("moving", "done")
         for view in frame.ranks.values()
     )

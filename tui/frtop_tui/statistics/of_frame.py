@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Final, TypeVar
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
 from frtop_probe import wire
-from frtop_probe.statistics.calls import SiteTable
+from frtop_probe.statistics.calls import OpFields, RankCalls, SiteTable
 from frtop_probe.statistics.op_records import fields_of
 from frtop_probe.statistics.rank_summary import RankSummary, Window
 from frtop_probe.statistics.steps import SPANS, StepEnd
@@ -22,6 +23,12 @@ from frtop_tui.statistics.wanted import StatisticsWanted, samples_for
 ALL: Final = StatisticsWanted(window_s=0.0, calls=True)
 """Everything that the histories have."""
 STEPS: Final = 1024
+MOST_WINDOWS: Final = 60
+"""An hour: who has been slow for longer has been so *at least* since then."""
+SLICES: Final = 12
+"""A live job is asked for a minute in so many slices, each with its own samples."""
+OPS_BEFORE: Final = 256
+"""Ops from before a window: they matter for its first step only."""
 AnyFrame = TypeVar("AnyFrame", bound=BaseFrame)
 Marks = Mapping[int, tuple[wire.Mark, ...]]
 """By rank, of its history: ranks that are not there have none."""
@@ -34,22 +41,12 @@ def statistics_of(
 
     None where no rank has a history.
     """
-    with_ops = {n: view for n, view in frame.ranks.items() if n in marks}
-    issued = [op.issued_ns + view.clock_ns for view in with_ops.values() for op in
-              (*_ops(view)[:1], *_ops(view)[-1:]) if op.issued_ns > 0]  # fmt: skip
-    issued += [one.begin_ns + frame.ranks[n].clock_ns for n in with_ops for one in
-               marks.get(n, ())[:1]]  # fmt: skip
-    if not issued:
+    recorded = RecordedOps(frame, marks)
+    if not recorded.first_ns:
         return None
-    until = max(frame.now_ns, *issued) + 1
-    since = until - round(wanted.window_s * 1e9) if wanted.window_s else min(issued)
-    merger = StatisticsMerger(wanted.ranks, wanted.groups)
-    merger.begin(0, since, until)
-    samples = samples_for([len(view.groups) for view in with_ops.values()], 1)
-    for rank, view in with_ops.items():
-        window = Window(since - view.clock_ns, until - view.clock_ns, wanted.calls, samples, STEPS)
-        merger.add(0, _answer(view, marks.get(rank, ()), window))
-    return merger.build(errors_of(frame.hosts), frame.ranks)
+    until = recorded.until_ns
+    since = until - round(wanted.window_s * 1e9) if wanted.window_s else recorded.first_ns
+    return recorded.between(since, until, wanted, slices=1)
 
 
 def again(
@@ -92,18 +89,100 @@ def _is_same_run(before: BaseFrame, after: BaseFrame) -> bool:
     )
 
 
+def minutes_of(frame: BaseFrame) -> Iterator[JobStatistics]:
+    """What a live job's verdicts are made of, minute by minute from the newest on.
+
+    Args:
+        frame: of a file, whose statistics are of all that its ranks' histories have.
+    """
+    if frame.statistics is None:
+        return
+    views = (frame.ranks.get(rank) for rank in frame.statistics.ranks)
+    marks = {one.rank: one.snapshot.marks for one in views if one is not None and one.snapshot}
+    recorded, wanted = RecordedOps(frame, marks), StatisticsWanted()
+    length = round(wanted.window_s * 1e9)
+    until = recorded.until_ns
+    for _ in range(MOST_WINDOWS):
+        if not 0 < recorded.first_ns < until:
+            return
+        found = recorded.between(until - length, until, wanted, slices=SLICES)
+        if found is not None:
+            yield found
+        until -= length
+
+
+class _RankOps(NamedTuple):
+    """The ops of one rank by field, with the tables that they refer to."""
+
+    view: Rank
+    ops: OpFields
+    marks: tuple[wire.Mark, ...]
+    rows: RankCalls
+    sites: SiteTable
+
+
+class RecordedOps:
+    """The histories of a job's ranks, of which any window can be told."""
+
+    def __init__(self, frame: BaseFrame, marks: Marks) -> None:
+        """Args: marks: of the ranks that have a history."""
+        self._frame = frame
+        self._views = [view for number, view in frame.ranks.items() if number in marks]
+        self._marks = marks
+        self._ranks: list[_RankOps] = []
+        issued = [op.issued_ns + view.clock_ns for view in self._views for op in
+                  (*_ops(view)[:1], *_ops(view)[-1:]) if op.issued_ns > 0]  # fmt: skip
+        issued += [one.begin_ns + view.clock_ns for view in self._views for one in
+                   marks.get(view.rank, ())[:1]]  # fmt: skip
+        self.first_ns = min(issued, default=0)
+        self.until_ns = max(frame.now_ns, *issued) + 1 if issued else frame.now_ns + 1
+
+    def between(
+        self, since: int, until: int, wanted: StatisticsWanted, slices: int
+    ) -> JobStatistics | None:
+        """What happened within a time.
+
+        Args:
+            since: begin, in ns of the operator's clock.
+            until: end.
+            wanted: what of it; its window does not count.
+            slices: how many times as many ops are sampled as in one slice.
+        """
+        self._ranks = self._ranks or [
+            _of_rank(view, self._marks.get(view.rank, ())) for view in self._views
+        ]
+        merger = StatisticsMerger(wanted.ranks, wanted.groups)
+        merger.begin(0, since, until)
+        samples = slices * samples_for([len(view.groups) for view in self._views], slices)
+        for one in self._ranks:
+            clock = one.view.clock_ns
+            window = Window(since - clock, until - clock, wanted.calls, samples, STEPS)
+            merger.add(0, _answer(one, window))
+        return merger.build(errors_of(self._frame.hosts), self._frame.ranks)
+
+
 def _ops(view: Rank) -> tuple[wire.Op, ...]:
     return view.snapshot.ops if view.snapshot is not None else ()
 
 
-def _answer(view: Rank, marks: Iterable[wire.Mark], window: Window) -> RankAnswer:
-    sites = SiteTable()
-    summary = RankSummary(window, window.until_ns)
+def _of_rank(view: Rank, marks: tuple[wire.Mark, ...]) -> _RankOps:
+    sites, rows = SiteTable(), RankCalls()
     members = {number: len(members_of(group.ranks)) for number, group in view.groups.items()}
-    ops = fields_of(_ops(view), summary.table, sites, lambda group: members.get(group, 0))
-    summary.add(ops)
+    ops = fields_of(_ops(view), rows, sites, lambda group: members.get(group, 0))
+    return _RankOps(view, ops, marks, rows, sites)
+
+
+def _answer(one: _RankOps, window: Window) -> RankAnswer:
+    view = one.view
+    summary = RankSummary(window, window.until_ns)
+    summary.table.places = one.rows.places
+    summary.add(_around(one.ops, window))
     splitter, main = summary.splitter, view.identity.main_ident
-    for mark in marks:
+    # The first step of a window began before it.
+    from_ns = 2 * window.since_ns - window.until_ns
+    for mark in one.marks:
+        if mark.end_ns < from_ns:
+            continue
         if mark.kind == "step":
             splitter.add_end(StepEnd(mark.number, mark.end_ns, main, mark.samples))
         elif mark.kind in SPANS:
@@ -112,6 +191,14 @@ def _answer(view: Rank, marks: Iterable[wire.Mark], window: Window) -> RankAnswe
             splitter.phases |= mark.kind == "backward"
     snapshot = view.snapshot
     lost, note = (snapshot.ops_lost, snapshot.ops_note) if snapshot is not None else (0, "")
-    from_ns = ops.issued[0] if ops.issued else window.since_ns
-    found = summary.build(view.key, from_ns, lost, note)
-    return RankAnswer(view.rank, view.host, view.clock_ns, view.groups, found, tuple(sites.places))
+    begun_ns = one.ops.issued[0] if one.ops.issued else window.since_ns
+    found = summary.build(view.key, begun_ns, lost, note)
+    places = tuple(one.sites.places)
+    return RankAnswer(view.rank, view.host, view.clock_ns, view.groups, found, places)
+
+
+def _around(ops: OpFields, window: Window) -> OpFields:
+    """The ops of a window, and a few from before."""
+    first = max(0, bisect_left(ops.issued, window.since_ns) - OPS_BEFORE)
+    last = bisect_left(ops.issued, window.until_ns)
+    return OpFields(*(several[first:last] for several in ops))

@@ -19,6 +19,7 @@ from frtop_probe.gauges.host.nics import NicSource
 from frtop_probe.gauges.host.pressure import NO_PRESSURE, read_pressure
 from frtop_probe.gauges.host.process_trees import TreeSource
 from frtop_probe.gauges.host.subjects import HostReading, SubjectReading
+from frtop_probe.gauges.host.tcp import TcpSource
 
 MAX_RANKS: Final = 64
 """Whose processes, folders and cgroups are looked at, per reading."""
@@ -32,7 +33,7 @@ class HostSources:
     def __init__(self, proc: Path = Path("/proc"), sys: Path = Path("/sys")) -> None:
         self._proc = proc
         self._calls = HangingCalls()
-        self._cpu, self._memory = CpuSource(proc), MemorySource(proc)
+        self._cpu, self._memory, self._tcp = CpuSource(proc), MemorySource(proc), TcpSource(proc)
         self._cgroups = CgroupSource(proc)
         self._trees = TreeSource(proc, os.sysconf("SC_CLK_TCK"))
         self._disks = DiskSource(proc, self._calls)
@@ -66,7 +67,7 @@ class HostSources:
         return HostReading(now_ns, tuple(subjects), tuple(notes))
 
     def _host(self, now_ns: int, notes: list[str]) -> tuple[SubjectReading, ...]:
-        values = {**self._cpu.read(now_ns), **self._memory.read()}
+        values = {**self._cpu.read(now_ns), **self._memory.read(), **self._tcp.read(now_ns)}
         waits = read_pressure(self._proc / "pressure")
         if not waits:
             notes.append(NO_PRESSURE)

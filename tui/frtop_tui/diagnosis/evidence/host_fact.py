@@ -15,6 +15,7 @@ from frtop_tui.job.host_gauges import UNKNOWN, GaugedSubject, HostGauges
 
 FactKind = Literal[
     "cpu pressure",  # tasks wait for a processor, which are all busy
+    "cpu stolen",  # the machine below this virtual one gives its processors to others
     "memory pressure",
     "io pressure",
     "held back",  # a cgroup has used its share of processors in some of its periods
@@ -22,6 +23,7 @@ FactKind = Literal[
     "disk full",
     "disk silent",  # a file system does not answer
     "nic saturated",
+    "retransmits",  # of what is sent over TCP much is lost
     "link errors",
     "link down",
     "gpu slow",  # its clocks are held down
@@ -30,17 +32,23 @@ FactKind = Literal[
 ]
 CAUSES: Final[dict[FactKind, str]] = {
     "cpu pressure": "starved",
+    "cpu stolen": "starved",
     "memory pressure": "starved",
     "io pressure": "data",
     "held back": "starved",
     "disk silent": "data",
     "nic saturated": "network",
+    "retransmits": "network",
     "link errors": "network",
     "link down": "network",
     "gpu slow": "throttled",
     "gpu shared": "neighbour",
 }
 """The cause of *slow* that a fact would be evidence of; some are of none."""
+SHARES: Final[frozenset[FactKind]] = frozenset({
+    "cpu pressure", "cpu stolen", "held back", "memory pressure", "io pressure",
+})  # fmt: skip
+"""Facts whose value is a share of the time, in permille."""
 
 
 class HostFact(Struct, frozen=True):
@@ -60,6 +68,11 @@ class HostFact(Struct, frozen=True):
     at_least: bool = False
     bits: int = 0
     text: str = ""  # what the subject says of it, in its own words
+
+    @property
+    def most(self) -> float:
+        """At most which share of the time it can cost; 1 where its value says nothing of that."""
+        return self.value / 1000 if self.kind in SHARES else 1.0
 
     @property
     def cause(self) -> str:

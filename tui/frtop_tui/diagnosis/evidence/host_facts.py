@@ -18,7 +18,8 @@ from frtop_tui.job.model import HostView
 
 FACT_GAUGES: Final = (
     "errors", "free", "inodes_free", "link_downed", "oom_kills", "others", "psi_cpu",
-    "psi_io_full", "psi_memory_full", "received", "sent", "state", "throttle", "throttled", "xids",
+    "psi_io_full", "psi_memory_full", "received", "retransmits", "sent", "state", "steal",
+    "throttle", "throttled", "xids",
 )  # fmt: skip
 """Whose histories say since when a fact is so; most of them seldom change, and cost little."""
 _ALL: Final = (gpu_facts, pressure_facts, link_facts, disk_facts)

@@ -11,6 +11,7 @@ from frtop_tui.diagnosis.thresholds import (
     PRESSURE_CPU,
     PRESSURE_IO,
     PRESSURE_MEMORY,
+    STOLEN_CPU,
 )
 from frtop_tui.job.host_gauges import GaugedSubject, HostGauges
 
@@ -31,6 +32,7 @@ def _pressure(gauges: HostGauges, host: GaugedSubject) -> Iterator[HostFact]:
     """Waiting for a processor is out of the ordinary only where none is free."""
     rules: tuple[tuple[FactKind, str, int], ...] = (
         ("cpu pressure", "psi_cpu", PRESSURE_CPU),
+        ("cpu stolen", "steal", STOLEN_CPU),
         ("memory pressure", "psi_memory_full", PRESSURE_MEMORY),
         ("io pressure", "psi_io_full", PRESSURE_IO),
     )

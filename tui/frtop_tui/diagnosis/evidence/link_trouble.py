@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from frtop_tui.diagnosis.evidence.host_fact import HostFact, risen, since
-from frtop_tui.diagnosis.thresholds import SATURATED
+from frtop_tui.diagnosis.thresholds import RETRANSMITS, SATURATED
 from frtop_tui.job.host_gauges import GaugedSubject, HostGauges
 
 _ACTIVE: Final = 4
@@ -16,11 +16,19 @@ _WAYS: Final = ("received", "sent")
 
 def link_facts(gauges: HostGauges) -> tuple[HostFact, ...]:
     """Of all interfaces and ports. Nobody knows which of them a rank uses."""
-    found: list[HostFact] = []
+    found = [fact for one in gauges.of_kind("host") for fact in _lost(gauges, one)]
     for kind in ("infiniband", "nic"):
         for one in gauges.of_kind(kind):
             found += _facts(gauges, one)
     return tuple(found)
+
+
+def _lost(gauges: HostGauges, host: GaugedSubject) -> Iterator[HostFact]:
+    """What TCP sends again: losses that no interface of this host counts."""
+    value = host.values.get("retransmits", 0)
+    if value >= RETRANSMITS:
+        begin, at_least = since(gauges, host, "retransmits", RETRANSMITS.__le__)
+        yield HostFact("retransmits", "", (), value, RETRANSMITS, begin, at_least)
 
 
 def _facts(gauges: HostGauges, link: GaugedSubject) -> Iterator[HostFact]:

@@ -79,12 +79,22 @@ def may_be_slow_step(view: Rank, now_ns: int) -> bool:
     # Nobody knows when a dump was written, and so how long ago its last op was.
     if not view.evidence.has_ages or view.snapshot is None or len(view.snapshot.ops) < MIN_PACE_OPS:
         return False
-    issued = sorted(op.issued_ns for op in view.snapshot.ops)
+    ops = sorted(view.snapshot.ops, key=lambda op: op.issued_ns)
     # The second longest pause: the longest one may have been a checkpoint, or the start.
-    usual = sorted(after - before for before, after in pairwise(issued))[-2]
-    last = max(issued[-1], last_activity_ns(view))
+    usual = sorted(after.issued_ns - _left_ns(before, after.issued_ns)
+                   for before, after in pairwise(ops))[-2]  # fmt: skip
+    last = max(_left_ns(ops[-1], now_ns - view.clock_ns), last_activity_ns(view))
     limit_ns = min(MAX_SLOW_STEP_NS, SLOW_STEP * usual + UPDATE_DELAY_NS)
     return now_ns - view.clock_ns - last < limit_ns
+
+
+def _left_ns(op: wire.Op, next_ns: int) -> int:
+    """When the rank went on after `op`: what others kept it in a call is no pause of its own.
+
+    `next_ns` is when it issued the next one. Of an op that it did not wait in, it went on at once.
+    """
+    waited = op.sync and not op.on_device and op.timed and not op.late
+    return op.done_ns if waited and op.issued_ns < op.done_ns <= next_ns else op.issued_ns
 
 
 def _between_dumps(view: Rank) -> ProgressSeen:

@@ -59,6 +59,10 @@ def _cpu_pressure(fact: HostFact, when: str) -> str:
     return f"all processors are busy, and {percent(fact.value)} of the time some task waits{when}"
 
 
+def _cpu_stolen(fact: HostFact, when: str) -> str:
+    return f"the hypervisor gives {percent(fact.value)} of the processors' time to others{when}"
+
+
 def _memory_pressure(fact: HostFact, when: str) -> str:
     return f"{percent(fact.value)} of the time all tasks wait for memory{when}"
 
@@ -91,6 +95,10 @@ def _saturated(fact: HostFact, when: str) -> str:
     return f"{fact.text} {per_second(fact.value)} of {per_second(fact.limit)}{when}"
 
 
+def _retransmits(fact: HostFact, when: str) -> str:
+    return f"{percent(fact.value)} of what TCP sends is lost and sent again{when}"
+
+
 def _link_errors(fact: HostFact, when: str) -> str:
     if fact.text == "link_downed":
         return f"went down {fact.value} time{'s' * (fact.value > 1)}{_last(when)}"
@@ -106,6 +114,7 @@ _SENTENCES = {
     "gpu shared": _gpu_shared,
     "gpu error": _gpu_error,
     "cpu pressure": _cpu_pressure,
+    "cpu stolen": _cpu_stolen,
     "memory pressure": _memory_pressure,
     "io pressure": _io_pressure,
     "held back": _held_back,
@@ -113,6 +122,7 @@ _SENTENCES = {
     "disk full": _disk_full,
     "disk silent": _disk_silent,
     "nic saturated": _saturated,
+    "retransmits": _retransmits,
     "link errors": _link_errors,
     "link down": _link_down,
 }

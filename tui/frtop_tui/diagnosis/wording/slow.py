@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from msgspec.structs import replace
+
 from frtop_tui.diagnosis.detectors.slow.cause import SlowCause, SlowWord
 from frtop_tui.diagnosis.detectors.slow.slow import LateDetail, LinkDetail
+from frtop_tui.diagnosis.evidence.host_fact import FactKind, HostFact
 from frtop_tui.diagnosis.finding import Finding
 from frtop_tui.diagnosis.model import Layer, Sentences, Slowness, Why
 from frtop_tui.diagnosis.wording.absence import stacks_step
+from frtop_tui.diagnosis.wording.host_facts import fact_text
 from frtop_tui.diagnosis.wording.phrases import Tense, who
 from frtop_tui.job.gpus import throttle_text
 from frtop_tui.job.model import BaseFrame, Rank
-from frtop_tui.job.naming import duration, group_label
+from frtop_tui.job.naming import duration, group_label, printable
 from frtop_tui.job.stack_frames import site_line
 
 _LAYERS: Final[dict[SlowWord, Layer]] = {
@@ -24,6 +28,15 @@ _LAYERS: Final[dict[SlowWord, Layer]] = {
     "starved": "software",
     "neighbour": "device",
     "unknown": "unknown",
+}
+
+MOST_CONTEXT: Final = 4
+_STEPS: Final[dict[FactKind, str]] = {
+    "held back": "raise the limit of its cgroup (cpu.max, --cpus), or start fewer threads in it",
+    "cpu pressure": "top on its host: what else computes there, and are ranks pinned to cores",
+    "cpu stolen": "ask who runs the machine below: it gives this one's processors to others",
+    "memory pressure": "free -m and vmstat 1 on its host: what else has its memory",
+    "link errors": "compare the interfaces of these hosts: speed and errors (ethtool, ibstat)",
 }
 
 
@@ -47,6 +60,7 @@ def late(finding: Finding, detail: LateDetail, frame: BaseFrame, tense: Tense) -
         lateness,
         *_cost(finding, slowness, frame),
         *_processors(detail.why),
+        *_context(detail.why),
     ]
     views = [frame.ranks[rank] for rank in ranks if rank in frame.ranks]
     text, step = _REASONS[detail.why.cause](detail.why, views[0] if views else None)
@@ -81,12 +95,17 @@ def slow_link(finding: Finding, detail: LinkDetail, frame: BaseFrame, tense: Ten
         transfers,
         f"its members arrive within {milliseconds(link.skew_ns)}: none of them is late",
         *_cost(finding, slowness, frame),
+        *_context(detail.why),
     ]
     cause = detail.why.cause
     if cause == "starved":
         text, step = _starved(detail.why, None)
     elif cause == "network":
-        text = "the others move the same data faster; who is late, if anybody, does not explain it"
+        fact = f": {_undated(detail.why.fact)}" if detail.why.fact is not None else ""
+        text = (
+            "the others move the same data faster; who is late, if anybody, does not explain it"
+            f"{fact}"
+        )
         step = "compare the interfaces of these hosts: speed and errors (ethtool, ibstat), traffic"
     else:
         text = "all its ranks are on one host, so it is no network; what it is was not seen"
@@ -143,6 +162,18 @@ def _processors(why: SlowCause) -> list[str]:
     return lines
 
 
+def _context(why: SlowCause) -> list[str]:
+    """Facts that hold for ranks that are on time as well, or of which that is not known."""
+    return [
+        f"on its host: {_undated(fact)}; not only for it, as far as is known"
+        for fact in why.context[:MOST_CONTEXT]
+    ]
+
+
+def _undated(fact: HostFact) -> str:
+    return fact_text(replace(fact, since_ns=0), lambda _: "")
+
+
 def _missing(why: SlowCause) -> list[str]:
     """What would have told the cause."""
     missing = []
@@ -159,10 +190,14 @@ def _missing(why: SlowCause) -> list[str]:
 
 
 def _data(why: SlowCause, _: Rank | None) -> tuple[str, str]:
+    if why.fact is not None and not why.data_ns:
+        text = f"it waits for data, maybe: {_undated(why.fact)}, and those who are on time do not"
+        return text, "what reads and writes there: iotop, nfsstat; where its data lies"
     where = {True: ", in the rank itself", False: ", by its DataLoader workers", None: ""}
     text = (
         f"its batches take {milliseconds(why.data_ns or 0)} longer in each step than those of the"
         f" others{where[why.loads_itself]}"
+        f"{f'; {_undated(why.fact)}' if why.fact is not None else ''}"
     )
     step = (
         "load in workers (num_workers), and ahead (prefetch_factor)"
@@ -182,14 +217,26 @@ def _compute(why: SlowCause, view: Rank | None) -> tuple[str, str]:
 
 
 def _starved(why: SlowCause, _: Rank | None) -> tuple[str, str]:
-    text = (
-        f"its main thread could run, and had no processor, {percent(why.ready or 0)} of the time:"
-        " a container's limit, or a full host"
+    fact = why.fact
+    turns = (
+        f"its main thread could run, and had no processor, {percent(why.ready)} of the time"
+        if why.ready is not None
+        else "it lacks processors, and those who are on time do not"
     )
-    return text, "cat /sys/fs/cgroup/cpu.stat in its container (nr_throttled), and top on its host"
+    if fact is None:
+        text = f"{turns}: a container's limit, or a full host"
+        step = "cat /sys/fs/cgroup/cpu.stat in its container (nr_throttled), and top on its host"
+        return text, step
+    if fact.kind == "memory pressure":
+        turns = "its host lacks memory, and those of others who are on time do not"
+    return f"{turns}: {_undated(fact)}", _STEPS.get(fact.kind, "top on its host")
 
 
 def _throttled(why: SlowCause, _: Rank | None) -> tuple[str, str]:
+    if why.fact is not None:
+        index = printable(why.fact.subject)
+        text = f"{_undated(why.fact)}; those of the others are not slowed down"
+        return text, f"nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER -i {index} on its host"
     index = why.gpu.index if why.gpu is not None else 0
     reason = throttle_text(why.throttle)
     text = (
@@ -200,10 +247,20 @@ def _throttled(why: SlowCause, _: Rank | None) -> tuple[str, str]:
 
 
 def _neighbour(why: SlowCause, _: Rank | None) -> tuple[str, str]:
+    if why.fact is not None:
+        index = printable(why.fact.subject)
+        return f"{_undated(why.fact)}", f"nvidia-smi -i {index} on its host lists them"
     index = why.gpu.index if why.gpu is not None else 0
     processes = "process" if why.strangers == 1 else "processes"
     text = f"{why.strangers} {processes} of others compute on GPU {index}, too"
     return text, f"nvidia-smi -i {index} on its host lists them"
+
+
+def _network(why: SlowCause, view: Rank | None) -> tuple[str, str]:
+    if why.fact is None:
+        return _unknown(why, view)
+    text = f"its host's network, maybe: {_undated(why.fact)}; not so on the hosts of the others"
+    return text, f"{_STEPS['link errors']}; what it waits for: {_stacks(view)}"
 
 
 def _unknown(why: SlowCause, view: Rank | None) -> tuple[str, str]:
@@ -227,6 +284,6 @@ _REASONS: Final[Mapping[SlowWord, Callable[[SlowCause, Rank | None], tuple[str, 
     "starved": _starved,
     "throttled": _throttled,
     "neighbour": _neighbour,
-    "network": _unknown,
+    "network": _network,
     "unknown": _unknown,
 }

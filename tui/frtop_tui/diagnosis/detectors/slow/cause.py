@@ -3,28 +3,33 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from operator import or_
 from statistics import median
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from frtop_probe import wire
+from frtop_tui.diagnosis.detectors.slow.host_evidence import HostEvidence, host_evidence
 from frtop_tui.diagnosis.detectors.slow.late_ranks import LateRanks
+from frtop_tui.diagnosis.detectors.slow.looks import looked
 from frtop_tui.diagnosis.detectors.slow.step_times import data_ns, device_ns, excess_ns, step_ns
 from frtop_tui.diagnosis.evidence.absence_cause import LOADS_ITSELF
+from frtop_tui.diagnosis.evidence.host_fact import HostFact
 from frtop_tui.diagnosis.evidence.rank_activity import main_thread_location
 from frtop_tui.diagnosis.evidence.stack_location import StackLocation
 from frtop_tui.diagnosis.thresholds import EXPLAINED_SHARE, GAUGED_NS, THROTTLED_CLOCK
-from frtop_tui.job.model import Rank
+from frtop_tui.job.model import BaseFrame, Rank
 from frtop_tui.job.statistics import JobStatistics
 
+SlowWord = Literal["data", "compute", "network", "throttled", "starved", "neighbour", "unknown"]
+_OF_TURNS: Final = frozenset({"cpu pressure", "held back"})
+"""Facts for which threads wait for their turn: the kernel counts that for each thread."""
 MOST_COMPARED: Final = 64
 """Others whose looks and gauges are compared with: more show the same."""
-SlowWord = Literal["data", "compute", "network", "throttled", "starved", "neighbour", "unknown"]
 
 
 class SlowCause(Struct, frozen=True):
@@ -42,6 +47,8 @@ class SlowCause(Struct, frozen=True):
         throttle: NVML's bits of why.
         strangers: processes on the GPU that are not the job's.
         location: where its main thread was in the last look.
+        fact: about its host, which shows the cause or says more of it.
+        context: facts that hold for others as well.
         seconds: between the two looks.
         step_ns: how long a step takes; None where steps are not recorded.
     """
@@ -62,93 +69,99 @@ class SlowCause(Struct, frozen=True):
     location: StackLocation | None = None
     seconds: float = 0.0
     step_ns: int | None = None
+    fact: HostFact | None = None
+    context: tuple[HostFact, ...] = ()
 
 
-def cause_of(
-    statistics: JobStatistics, found: LateRanks, ranks: Mapping[int, Rank], now_ns: int
-) -> SlowCause:
+def cause_of(statistics: JobStatistics, found: LateRanks, frame: BaseFrame) -> SlowCause:
     """What takes the time of ranks that are late: what lies deepest, if it explains most of it."""
+    ranks, now_ns = frame.ranks, frame.now_ns
     views = [ranks[rank] for rank in found.ranks if rank in ranks]
     others = [ranks[one] for one in found.members if one not in found.ranks and one in ranks]
     others = others[:MOST_COMPARED]
     took = step_ns(statistics, found.members, found.since_ns)
-    seen = SlowCause(location=_location(views), step_ns=took)
-    seen = replace(seen, **_looked(views, others))
+    gauges = host_evidence(views, others, frame.hosts, found.since_ns, found.until_ns)
+    seen = SlowCause(location=_location(views), step_ns=took, context=gauges.context)
+    seen = replace(seen, **looked(views, others))
     wanted = EXPLAINED_SHARE * found.share
-    if seen.ready is not None and seen.ready - (seen.ready_others or 0.0) >= wanted:
-        return replace(seen, cause="starved")
-    if (gpus := _gpus(views, others, ranks, now_ns)) is not None:
-        return replace(seen, **gpus)
     if took:
         of_steps = {
             name: excess_ns(statistics, found.ranks, found.members, found.since_ns, of)
             for name, of in (("data_ns", data_ns), ("device_ns", device_ns))
         }
         seen = replace(seen, loads_itself=_loads_itself(views), **of_steps)
-        if (seen.data_ns or 0) >= wanted * took:
-            return replace(seen, cause="data")
-        if (seen.device_ns or 0) >= wanted * took:
-            return replace(seen, cause="compute")
-    known = seen.cpu is not None and seen.cpu_others is not None
-    if known and (seen.cpu or 0.0) - (seen.cpu_others or 0.0) >= wanted:
-        return replace(seen, cause="compute")
-    return seen
+    late = _Lateness(seen, gauges, wanted, _gpus(views, others, ranks, now_ns))
+    return next(filter(None, (rule(late) for rule in _RULES)), seen)
 
 
-def _looked(views: Sequence[Rank], others: Sequence[Rank]) -> dict[str, float | None]:
-    """What two looks at each show of processors."""
-    apart = [seconds for view in views if (seconds := _apart_ns(view) / 1e9)]
-    return {
-        "cpu": _median_of(_cores, views),
-        "cpu_others": _median_of(_cores, others),
-        "ready": _median_of(ready_share, views),
-        "ready_others": _median_of(ready_share, others),
-        "seconds": min(apart, default=0.0),
-    }
+class _Lateness(NamedTuple):
+    """What is known of ranks that are late; a cause has to account for `wanted` of the time."""
+
+    seen: SlowCause
+    gauges: HostEvidence
+    wanted: float
+    gpus: dict[str, object] | None
+
+    def explains(self, excess_ns: int | None) -> bool:
+        """Whether so much more of something in each step is most of the lateness."""
+        took = self.seen.step_ns
+        return bool(took) and (excess_ns or 0) >= self.wanted * (took or 0)
 
 
-def _median_of(figure: Callable[[Rank], float | None], views: Sequence[Rank]) -> float | None:
-    known = [value for value in map(figure, views) if value is not None]
-    return median(known) if known else None
+def _starved(late: _Lateness) -> SlowCause | None:
+    """That it lacks processors, by looks at its main thread or by gauges of its host.
 
-
-def _apart_ns(view: Rank) -> int:
-    new, old = view.snapshot, view.prior_snapshot
-    return new.at_ns - old.at_ns if new is not None and old is not None else 0
-
-
-def _cores(view: Rank) -> float | None:
-    """Cores that a rank's own process used between two looks."""
-    new, old = (_process(one, view.identity.pid) for one in (view.snapshot, view.prior_snapshot))
-    apart_ns = _apart_ns(view)
-    if new is None or old is None or apart_ns <= 0:
+    A main thread that was seen to have its processor is not starved by a limit that others in its
+    container reach; but its loader's workers may be.
+    """
+    seen, fact = late.seen, late.gauges.of_cause("starved", late.wanted)
+    if seen.ready is not None and seen.ready - (seen.ready_others or 0.0) >= late.wanted:
+        return replace(seen, cause="starved", fact=fact)
+    had_its_turn = seen.ready is not None and fact is not None and fact.kind in _OF_TURNS
+    if fact is None or (had_its_turn and not late.explains(seen.data_ns)):
         return None
-    return max(0, new.cpu_ns - old.cpu_ns) / apart_ns
+    return replace(seen, cause="starved", fact=fact, ready=None)
 
 
-def ready_share(view: Rank) -> float | None:
-    """Share of the time between two looks in which the main thread could run, and did not."""
-    new, old = (
-        _main_thread(one, view.identity.pid) for one in (view.snapshot, view.prior_snapshot)
-    )
-    apart_ns = _apart_ns(view)
-    if new is None or old is None or apart_ns <= 0 or min(new.ready_ns, old.ready_ns) < 0:
+def _by_gpu(late: _Lateness) -> SlowCause | None:
+    """Its GPU is slowed down or shared, by its clock beside others' or by what NVML says."""
+    if late.gpus is not None:
+        return replace(late.seen, **late.gpus)
+    words: tuple[SlowWord, ...] = ("throttled", "neighbour")
+    facts = ((word, late.gauges.of_cause(word)) for word in words)
+    return next((replace(late.seen, cause=w, fact=fact) for w, fact in facts if fact), None)
+
+
+def _by_steps(late: _Lateness) -> SlowCause | None:
+    """What takes longer in each of its steps."""
+    if late.explains(late.seen.data_ns):
+        return replace(late.seen, cause="data", fact=late.gauges.of_cause("data"))
+    if late.explains(late.seen.device_ns):
+        return replace(late.seen, cause="compute")
+    return None
+
+
+def _by_disk(late: _Lateness) -> SlowCause | None:
+    fact = late.gauges.of_cause("data", late.wanted)
+    return replace(late.seen, cause="data", fact=fact) if fact is not None else None
+
+
+def _by_processor_time(late: _Lateness) -> SlowCause | None:
+    """It uses more than the others between two looks."""
+    cpu, others = late.seen.cpu, late.seen.cpu_others
+    if cpu is None or others is None or cpu - others < late.wanted:
         return None
-    # Up to its last turn: of a thread that waits for one now, the wait is not counted yet.
-    ready_ns = new.ready_ns - old.ready_ns
-    return min(1.0, max(0, ready_ns - (new.cpu_ns - old.cpu_ns)) / apart_ns)
+    return replace(late.seen, cause="compute")
 
 
-def _process(snapshot: wire.Snapshot | None, pid: int) -> wire.Process | None:
-    return _with_pid(snapshot.processes, pid) if snapshot is not None else None
+def _by_network(late: _Lateness) -> SlowCause | None:
+    """Its host's links are in trouble, and nothing else is seen."""
+    fact = late.gauges.of_cause("network")
+    return replace(late.seen, cause="network", fact=fact) if fact is not None else None
 
 
-def _main_thread(snapshot: wire.Snapshot | None, pid: int) -> wire.Process | None:
-    return _with_pid(snapshot.threads, pid) if snapshot is not None else None
-
-
-def _with_pid(processes: Iterable[wire.Process], pid: int) -> wire.Process | None:
-    return next((one for one in processes if one.pid == pid), None)
+_RULES: Final = (_starved, _by_gpu, _by_steps, _by_disk, _by_processor_time, _by_network)
+"""In order: what lies deepest first, what is only probable last."""
 
 
 def _location(views: Sequence[Rank]) -> StackLocation | None:

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from frtop_tui.diagnosis.detectors.slow.blame import to_blame
-from frtop_tui.diagnosis.detectors.slow.cause import SlowCause, cause_of, ready_share
+from frtop_tui.diagnosis.detectors.slow.cause import MOST_COMPARED, SlowCause, cause_of
+from frtop_tui.diagnosis.detectors.slow.host_evidence import host_evidence
 from frtop_tui.diagnosis.detectors.slow.late_ranks import LateRanks, late_ranks
+from frtop_tui.diagnosis.detectors.slow.looks import ready_share
 from frtop_tui.diagnosis.detectors.slow.roles import on_devices, peers_of, places
 from frtop_tui.diagnosis.detectors.slow.slow_links import SlowLink, slow_links
 from frtop_tui.diagnosis.detectors.slow.step_times import step_ns
@@ -123,7 +125,7 @@ def _findings(
     named: set[int] = set()
     for late in state.late[:MOST_SLOW]:
         waiting = connected(statistics, late.members) - set(late.ranks)
-        why = cause_of(statistics, late, frame.ranks, frame.now_ns)
+        why = cause_of(statistics, late, frame)
         slowness = Slowness(
             late.late, late.sampled, late.late_ns, late.error_ns, late.share, len(waiting), 0,
             why.step_ns, on_gpus, late.at_least,
@@ -160,7 +162,7 @@ def _of_link(
         link.sampled, link.sampled, link.transfer_ns - link.usual_ns, 0, link.share, len(waiting),
         0, took, on_gpus, link.at_least,
     )  # fmt: skip
-    why = _why_of_link(link, frame.ranks)
+    why = _why_of_link(link, frame)
     parties = () if link.common else tuple((rank,) for rank in link.ranks)
     return Finding(
         kind="slow",
@@ -177,14 +179,20 @@ def _of_link(
     )
 
 
-def _why_of_link(link: SlowLink, ranks: Mapping[int, Rank]) -> SlowCause:
+def _why_of_link(link: SlowLink, frame: ObservedFrame) -> SlowCause:
     """The network, where hosts differ and the ranks had their processors."""
+    ranks = frame.ranks
     views = [ranks[rank] for rank in link.ranks if rank in ranks]
     waits = [share for view in views if (share := ready_share(view)) is not None]
     if waits and max(waits) >= link.share:
         return SlowCause("starved", ready=max(waits))
     apart = len({ranks[rank].host for rank in link.members if rank in ranks}) > 1
-    return SlowCause("network" if apart else "unknown")
+    if not apart:
+        return SlowCause()
+    there = {view.host for view in views}
+    others = [view for view in ranks.values() if view.host not in there][:MOST_COMPARED]
+    gauges = host_evidence(views, others, frame.hosts, link.since_ns, link.until_ns)
+    return SlowCause("network", fact=gauges.of_cause("network"), context=gauges.context)
 
 
 def connected(statistics: JobStatistics, members: Iterable[int]) -> set[int]:
