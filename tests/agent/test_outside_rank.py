@@ -248,6 +248,25 @@ def test_state_is_bounded_while_groups_come_and_go(rank: OutsideRank) -> None:
     assert len(full.pending or ()) == 1
 
 
+def test_progress_that_could_not_be_read_again_says_of_when_it_is(rank: OutsideRank) -> None:
+    rank.take(look(backend(number=4)), 3 * SECOND, begun_ns=2 * SECOND)
+    (front,) = progress_at(rank, 4)
+    assert front.as_of_ns == 0
+    (front,) = progress_at(rank, 5)
+    assert (front.number, front.as_of_ns) == (4, 2 * SECOND)
+    rank.take(Look(rank.pid, None, NO_RIGHT), 6 * SECOND)
+    (front,) = shown(rank).group_progress
+    assert front.as_of_ns == 2 * SECOND
+    rank.take(look(backend(number=4)), 7 * SECOND)
+    (front,) = progress_at(rank, 8)
+    assert (front.number, front.as_of_ns) == (4, 0)
+
+
+def progress_at(rank: OutsideRank, second: int) -> tuple[wire.GroupProgress, ...]:
+    rank.update(second * SECOND)
+    return rank.full().group_progress
+
+
 def test_books_that_are_not_readable_for_long_tell_nothing_any_more(rank: OutsideRank) -> None:
     rank.take(look(backend(number=4, pending=[work("allreduce", 4)])), SECOND)
     for second in range(2, 40):

@@ -24,6 +24,7 @@ class Outside(Scene):
         self.unreadable: set[int] = set()
         self.recorded: dict[int, list[wire.Op]] = {}
         self.prepared: set[int] = set()  # ranks that have a recorder all the same
+        self.read_at: dict[int, float] = {}  # of ranks that could not be read again since
         super().__init__(world, begun=begun)
 
     def update_of(self, actor: Actor) -> wire.RankUpdate:
@@ -40,7 +41,11 @@ class Outside(Scene):
             books=self.readable and actor.rank not in self.unreadable,
         )
         notes = self.notes.get(actor.rank, ())
-        return replace(update, identity=identity, status=None, notes=notes)
+        progress = update.group_progress
+        if (at := self.read_at.get(actor.rank)) is not None:
+            as_of_ns = self._ns(actor, self.now - at)
+            progress = tuple(replace(one, as_of_ns=as_of_ns) for one in progress)
+        return replace(update, identity=identity, status=None, notes=notes, group_progress=progress)
 
     def look_of(
         self, actor: Actor, pids: Sequence[int] = (), *, stacks: bool = True

@@ -30,6 +30,8 @@ from frtop_probe.outside.model import Backend, Books, GroupBook
 STALE_NS: Final = 15_000_000_000
 """For how long the last books that were read stand for those that are not readable now: three
 looks at the slowest. Then ops may be over, and numbers tell nothing any more."""
+LAG_NS: Final = 2_500_000_000
+"""Two looks and a half: what was read before may not be so any more, and says of when it is."""
 MAX_PENDING: Final = 16
 """Per group."""
 MIN_PACE_NS: Final = 2_000_000_000
@@ -90,8 +92,14 @@ class OutsideGroups:
             if not self.known[number].gone
         }
 
-    def take(self, books: Books, at_ns: int) -> tuple[str, ...]:
-        """Takes in books that were read at `at_ns`; returns what they do not tell, in words."""
+    def take(self, books: Books, at_ns: int, begun_ns: int) -> tuple[str, ...]:
+        """Takes in books; returns what they do not tell, in words.
+
+        Args:
+            books: what was read between `begun_ns` and `at_ns`.
+            at_ns: what is seen for the first time is known since then.
+            begun_ns: what is seen was so then, or later.
+        """
         self._untold = []
         self.keep(frozenset(group.name for group in books.groups))
         pending: dict[_PendingKey, wire.Op] = {}
@@ -104,7 +112,7 @@ class OutsideGroups:
             self._advance(number, backend, at_ns)
             pending.update(self._pending_of(number, backend, at_ns))
             self.progress[number] = self._progress_of(number, backend, pending)
-        self._read_at.update(dict.fromkeys(read, at_ns))
+        self._read_at.update(dict.fromkeys(read, begun_ns))
         # Of a group that this look could not read, the last one holds for a while.
         unread = {
             key: op
@@ -141,6 +149,14 @@ class OutsideGroups:
             for group in known.keys() & groups:
                 del known[group]
         self._ids = {key: group for key, group in self._ids.items() if group not in groups}
+
+    def age(self, now_ns: int) -> None:
+        """Says of when the progress is that was not read for a while."""
+        for group, read_ns in self._read_at.items():
+            shown = self.progress[group]
+            late = now_ns - read_ns > LAG_NS and not self.known[group].gone
+            if late and shown.as_of_ns != read_ns:
+                self.progress[group] = structs.replace(shown, as_of_ns=read_ns)
 
     def forget_pending(self) -> None:
         """Nothing that was in progress is known to be so any more."""

@@ -79,8 +79,8 @@ class OutsideRank(TrackedRank):
             if self._identity is not None:
                 self._identity = self._identify(self._books)
 
-    def take(self, look: Look, at_ns: int) -> None:
-        """Takes in a look at `at_ns` (monotonic, ns).
+    def take(self, look: Look, at_ns: int, begun_ns: int = 0) -> None:
+        """Takes in a look that ended at `at_ns` and began at `begun_ns` (monotonic, ns).
 
         One that could not read the books leaves what the last one showed, and says why; after
         `STALE_NS` of them nothing is left that only books can tell.
@@ -104,7 +104,7 @@ class OutsideRank(TrackedRank):
         self._books, self._read_ns = books, at_ns
         self._identity = self._identify(books)
         self._names = {group.address: label_of(group) for group in books.groups}
-        self._notes += self._groups.take(books, at_ns)
+        self._notes += self._groups.take(books, at_ns, begun_ns or at_ns)
 
     def _explained(self, reason: str) -> str:
         """With the setting that is in the way, and what changes it."""
@@ -126,6 +126,7 @@ class OutsideRank(TrackedRank):
         if self._identity is None:
             return None  # not looked at yet
         self._expire(now_ns)
+        self._groups.age(now_ns)
         self._new_process()
         full, sent = self.full(), self._sent
         known = {group.id: group for group in sent.groups}

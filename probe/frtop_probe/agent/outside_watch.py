@@ -236,7 +236,7 @@ class OutsideWatch:
             now = time.monotonic()
             reason = look.reason or (look.books.reason if look.books is not None else "")
             watched.not_before = now + _pause_s(reason)
-            rank.take(look, time.monotonic_ns())
+            rank.take(look, time.monotonic_ns(), begun_ns=int(begin * 1e9))
         except Exception as error:  # noqa: BLE001 - one rank must not hide the others
             watched.not_before = time.monotonic() + RESTART_S
             self._note(error)

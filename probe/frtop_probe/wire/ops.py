@@ -111,6 +111,8 @@ class GroupProgress(Struct, frozen=True, array_like=True):
     `last` is None while the group moves quickly, since it would be outdated at once. `enqueued` is
     the number of the last collective that was handed to its device, `completed` of the last one
     that the device was seen to complete, at `advanced_ns` or before; they are true while `watched`.
+    `as_of_ns` is when this was read from outside, if nobody could read it again for some seconds
+    (0: it is of now).
     """
 
     group: int
@@ -122,3 +124,4 @@ class GroupProgress(Struct, frozen=True, array_like=True):
     completed: int = 0
     advanced_ns: int = 0
     watched: bool = False
+    as_of_ns: int = 0

@@ -25,6 +25,7 @@ from frtop_tui.diagnosis.blocked.stale_pending import (
 )
 from frtop_tui.diagnosis.evidence.death import Death, death_of
 from frtop_tui.diagnosis.evidence.rank_change import only_counters_differ
+from frtop_tui.diagnosis.evidence.staleness import is_stale
 from frtop_tui.job.groups import Identifier, identifier
 from frtop_tui.job.model import Rank, RankState
 
@@ -40,6 +41,7 @@ class RankIndex:
         self.dead: dict[int, Death] = {}
         self.beside: set[int] = set()  # ranks that may wait for transports nobody observes
         self.partial: set[int] = set()  # ranks of which not every op is known
+        self.stale: set[int] = set()  # ranks that could not be read for a while
         self.deaths_version = 0  # grows whenever the order of deaths may differ
         # What differs from the update before:
         self.seen: list[int] = []  # ranks that are another object
@@ -96,6 +98,7 @@ class RankIndex:
             self.dead.pop(old.rank, None)
             self.beside.discard(old.rank)
             self.partial.discard(old.rank)
+            self.stale.discard(old.rank)
         self.replaced.append((old, new))
         wait = None
         if new is not None:
@@ -104,6 +107,8 @@ class RankIndex:
                 self.beside.add(new.rank)
             if not new.evidence.has_every_op:
                 self.partial.add(new.rank)
+            if is_stale(new):
+                self.stale.add(new.rank)
             wait = wait_of(new)
             if wait is not None and is_wait_doubtful(new, wait):
                 self._doubtful[new.rank] = wait

@@ -18,6 +18,7 @@ from frtop_probe import wire
 from frtop_tui.diagnosis.blocked.group_frontier import GroupFrontier, pending_numbers
 from frtop_tui.diagnosis.blocked.rank_index import RankIndex
 from frtop_tui.diagnosis.blocked.wait_deadlines import NEVER, WaitStage
+from frtop_tui.diagnosis.evidence.staleness import known_until_ns
 from frtop_tui.diagnosis.evidence.unobserved_wait import unobserved_wait
 from frtop_tui.diagnosis.graph import traversal
 from frtop_tui.diagnosis.graph.wait_node import (
@@ -29,6 +30,7 @@ from frtop_tui.diagnosis.graph.wait_node import (
     node_id,
     rank_set,
 )
+from frtop_tui.job.groups import identifier
 from frtop_tui.job.model import Rank
 
 SETTLED_NS = 1_000_000_000
@@ -102,13 +104,18 @@ class WaitGraph:
             found = [node for node, at_ns in begins.items() if now_ns > at_ns]
             until_ns = min((at_ns for at_ns in begins.values() if now_ns <= at_ns), default=NEVER)
             self._in_stage[stage] = (self._changes, until_ns, found)
-        if self._quiet:
+        if self._quiet or self._index.stale:
             # Nobody knows what happened there since: no wait grows older by silence.
-            found = [node for node in found if node.has_begun(stage, self._heard_ns)]
+            found = [node for node in found if node.has_begun(stage, self._known_until_ns)]
         return found
 
-    def _heard_ns(self, rank: int) -> int:
-        return self._quiet.get(self._index.corrected[rank].host, NEVER)
+    def _known_until_ns(self, rank: int) -> int:
+        view, wait = self._index.corrected[rank], self._index.waits.get(rank)
+        heard_ns = self._quiet.get(view.host, NEVER)
+        if wait is None or rank not in self._index.stale:
+            return heard_ns
+        counted = not (wait.op.p2p or wait.op.pseudo)
+        return min(heard_ns, known_until_ns(view, wait.op.group if counted else None))
 
     def overdue(self, now_ns: int) -> list[WaitNode]:
         """Nodes with an overdue wait, and those that they lead to; the oldest first."""
@@ -174,7 +181,7 @@ class WaitGraph:
         index = self._index
         for rank in absent:
             view = index.corrected.get(rank)
-            if view is None or view.state == "unheard" or _is_uncounted(view, node):
+            if view is None or view.state == "unheard" or self._is_unknown(view, node):
                 unobserved.append(rank)
             elif view.exit_info is not None:
                 ended.append(rank)
@@ -193,6 +200,14 @@ class WaitGraph:
             return False
         node.free, node.ended, node.unobserved, node.blocked_at = now
         return True
+
+    def _is_unknown(self, view: Rank, node: WaitNode) -> bool:
+        """Whether nobody knows if a living rank has entered the op of a node by now."""
+        if _is_uncounted(view, node):
+            return True
+        if view.rank not in self._index.stale or view.exit_info is not None:
+            return False
+        return known_until_ns(view, _own_id(view, node)) < node.known_since_ns
 
     def _once(
         self, what: Hashable, nodes: Sequence[WaitNode], find: Callable[[], _Found]
@@ -310,6 +325,15 @@ def _is_uncounted(view: Rank, node: WaitNode) -> bool:
     evidence = view.evidence
     unknown = evidence.has_ages and not evidence.has_numbers and view.exit_info is None
     return unknown and node.number is not None
+
+
+def _own_id(view: Rank, node: WaitNode) -> int | None:
+    """The rank's own id of the group that counts the op of a node; None if none does."""
+    if node.group is None or node.number is None:
+        return None
+    wanted = identifier(node.group)
+    found = (own for own, group in view.groups.items() if identifier(group) == wanted)
+    return next(found, None)
 
 
 def _is_inside(view: Rank | None, node: WaitNode) -> bool:
