@@ -3,8 +3,9 @@
     python -m torch.distributed.run --nproc-per-node 2 -m bench.items_job --steps 400 --late-ms 5
 
 Rank 1's dataset takes `--late-ms` longer for each of the 4 items of a batch. With `--traceml` the
-loop is what traceml needs: its `init` and `trace_step`, and nothing else differs. Rank 0 prints the
-time of each step in ms as JSON at the end.
+loop is what traceml needs: its `init` and `trace_step`, and nothing else differs. With `--frtop` or
+`--traceml`, `--paired` switches it off and on again between blocks of steps. Rank 0 prints as JSON
+what blocks of steps took in ms, with and without: wall clock, and CPU of all threads.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ import contextlib
 import json
 import time
 from collections.abc import Callable
-from itertools import pairwise
 from typing import Any
 
 import torch
@@ -26,6 +26,9 @@ ITEMS = 4
 """Of a batch."""
 WARM = 20
 """Steps that are not counted."""
+BLOCK = 12
+SETTLED = 2
+"""Steps of a block that are not counted: what was switched on has kernels to choose anew."""
 
 
 class Items(Dataset[torch.Tensor]):
@@ -42,12 +45,27 @@ class Items(Dataset[torch.Tensor]):
         return torch.full((512,), float(index % 7))
 
 
-def _traced(wanted: bool, model: Any) -> Callable[[], contextlib.AbstractContextManager[None]]:
-    if not wanted:
-        return contextlib.nullcontext
-    import traceml_ai  # type: ignore[import-not-found]  # noqa: PLC0415 - in an environment of its own
+Step = Callable[[], contextlib.AbstractContextManager[None]]
 
-    return lambda: traceml_ai.trace_step(model)
+
+def _switch(tool: str, model: Any) -> Callable[[bool], Step]:
+    """Returns a function that switches a tool on or off, which returns what steps run in."""
+    if tool == "traceml":
+        import traceml_ai  # noqa: PLC0415 - in an environment of its own
+
+        return lambda on: (lambda: traceml_ai.trace_step(model)) if on else contextlib.nullcontext
+    if tool == "frtop":
+        from bench.recorder_switch import RecorderSwitch  # noqa: PLC0415
+
+        switch = RecorderSwitch(torch)
+
+        def change(on: bool) -> Step:
+            dist.barrier()  # no thread issues ops now
+            switch.set(on)
+            return contextlib.nullcontext
+
+        return change
+    return lambda _: contextlib.nullcontext
 
 
 def main() -> None:
@@ -56,12 +74,15 @@ def main() -> None:
     options.add_argument("--steps", type=int, default=400)
     options.add_argument("--late-ms", type=float, default=0.0)
     options.add_argument("--leak-kib", type=int, default=0, help="that rank 1 forgets in each step")
-    options.add_argument("--traceml", action="store_true")
+    tools = options.add_mutually_exclusive_group()
+    tools.add_argument("--traceml", dest="tool", action="store_const", const="traceml", default="")
+    tools.add_argument("--frtop", dest="tool", action="store_const", const="frtop")
+    options.add_argument("--paired", action="store_true")
     chosen = options.parse_args()
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
-    if chosen.traceml:
-        import traceml_ai  # noqa: PLC0415
+    if chosen.tool == "traceml":
+        import traceml_ai  # type: ignore[import-not-found]  # noqa: PLC0415
 
         traceml_ai.init(mode="auto")
     layers = [layer for _ in range(4) for layer in (torch.nn.Linear(512, 512), torch.nn.ReLU())]
@@ -69,18 +90,28 @@ def main() -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
     late = dist.get_rank() == 1
     items = Items(ITEMS * chosen.steps, chosen.late_ms / 1000 if late else 0.0)
-    step, ends, forgotten = _traced(chosen.traceml, model), [], []
-    for batch in DataLoader(items, batch_size=ITEMS):
+    switch, forgotten = _switch(chosen.tool, model), []
+    step, took = switch(True), {True: [], False: []}
+    began = time.perf_counter(), time.process_time()
+    for number, batch in enumerate(DataLoader(items, batch_size=ITEMS)):
+        if not number % BLOCK:
+            on = not chosen.paired or number // BLOCK % 4 in {0, 3}  # with, without, without, with
+            step = switch(on)
+        if number % BLOCK == SETTLED:
+            began = time.perf_counter(), time.process_time()
         with step():
             optimizer.zero_grad()
             model(batch).pow(2).mean().backward()
             optimizer.step()
         if late and chosen.leak_kib:
             forgotten.append(torch.ones(256 * chosen.leak_kib))
-        ends.append(time.perf_counter())
+        if number % BLOCK == BLOCK - 1 and number > WARM:
+            now = time.perf_counter(), time.process_time()
+            each = [1000 * (end - begin) / (BLOCK - 1 - SETTLED)
+                    for begin, end in zip(began, now, strict=True)]  # fmt: skip
+            took[on].append(each)
     if not late:
-        took = [1000 * (end - begin) for begin, end in pairwise(ends[WARM:])]
-        print(json.dumps([round(one, 3) for one in took]), flush=True)
+        print(json.dumps({"with": took[True], "without": took[False]}), flush=True)
     dist.destroy_process_group()
 
 

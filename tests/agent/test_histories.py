@@ -92,6 +92,17 @@ def test_what_is_being_written_is_lost(builder: RingBuilder) -> None:
     assert ([row.sequence for row in found.rows], found.lost) == ([1, 2, 3, 6], 2)
 
 
+@pytest.mark.parametrize("limit", [0, 5, 5000])
+def test_what_was_overwritten_is_not_lost(builder: RingBuilder, limit: int) -> None:
+    for _ in range(600):
+        builder.op(done=True)
+    slots = builder.shape.slots
+    builder.map[builder._slot(600 - slots + 1)] ^= 0xFF  # a newer op is written there
+    found = read(builder, limit)
+    assert (len(found.rows), found.lost) == (min(limit or slots, slots - 1), 0)
+    assert ring_rank(builder).view.ops(limit or slots)[1] == 0
+
+
 def test_marks_of_the_time_of_the_ops_are_in_a_history(builder: RingBuilder) -> None:
     builder.add_entry(Side.NOTE, 1, "checkpoint written")
     for n in range(1, 4):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
@@ -14,6 +14,7 @@ from frtop_tui.diagnosis.evidence.host_fact import CAUSES, HostFact
 from frtop_tui.diagnosis.evidence.host_facts import FactTable, facts_for, facts_of
 from frtop_tui.diagnosis.evidence.host_pressure import pressure_facts
 from frtop_tui.diagnosis.evidence.link_trouble import link_facts
+from frtop_tui.diagnosis.evidence.memory_growth import growth_facts
 from frtop_tui.diagnosis.wording.host_facts import fact_text
 from frtop_tui.job.host_gauges import HostGauges
 from frtop_tui.job.model import HostView
@@ -188,3 +189,37 @@ def test_facts_are_computed_again_for_new_gauges_only() -> None:
 def test_the_causes_are_words_of_slow() -> None:
     assert set(CAUSES.values()) <= {"data", "compute", "network", "throttled", "starved",
                                     "neighbour"}  # fmt: skip
+
+
+def _steady(ago_s: int) -> int:
+    return 8 * GIB - ago_s * (GIB >> 6)
+
+
+@pytest.mark.parametrize(
+    ("memory", "changes", "found"),
+    [
+        (_steady, {}, 1),  # 960 MiB a minute
+        (lambda ago_s: _steady(ago_s) + (ago_s // 10 % 3) * (GIB >> 5), {}, 1),  # and some freed
+        (lambda ago_s: _steady(min(ago_s, 100)), {}, 0),  # it began 100 s ago
+        (lambda ago_s: _steady(max(ago_s, 150)), {}, 0),  # a cache that is full by now
+        (lambda ago_s: 8 * GIB - (ago_s % 200) * (GIB >> 6), {}, 0),  # freed again and again
+        (lambda _: 8 * GIB, {}, 0),
+        (_steady, {"mem_available": 3000 * GIB}, 0),  # for two days
+    ],
+)
+def test_memory_that_only_grows(
+    memory: Callable[[int], int], changes: dict[str, int], found: int
+) -> None:
+    def readings(ago_s: int) -> Iterable[SubjectReading]:
+        yield subject("host", "", HOST, **changes)
+        yield subject("rank", "5", {"cpu": 1000, "mem": memory(ago_s)}, pids=(5,))
+        yield subject("rank", "6", {"cpu": 1000, "mem": GIB}, pids=(6,))
+
+    facts = growth_facts(gauges(readings))
+    assert [fact.keys for fact in facts] == [(5,)] * found
+    for fact in facts:
+        assert fact.value == pytest.approx(60 * (GIB >> 6), rel=0.1)
+        assert fact.limit == pytest.approx(HOST["mem_available"] / (GIB >> 6), rel=0.1)
+        words = fact_text(fact, lambda _: "13:52")
+        assert words.startswith("pid 5: its memory grows by 9")
+        assert "M a minute since 13:52 or longer; what is left lasts 7h" in words

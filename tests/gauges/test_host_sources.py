@@ -98,6 +98,9 @@ def test_a_tree_counts_children_also_after_their_end() -> None:
         (tree,) = source.read([process.pid], now)
         assert tree.values["cpu"] * (now - begin) / S >= 280  # thousandths of a core, for so long
         assert tree.values["processes"] == 1
+        resident = Path(f"/proc/{process.pid}/statm").read_text().split()[1]
+        pages = int(resident)  # the kernel sums both up at different times
+        assert tree.values["mem"] == pytest.approx(pages * os.sysconf("SC_PAGE_SIZE"), rel=0.2)
     finally:
         process.kill()
         process.wait()

@@ -101,6 +101,7 @@ def test_the_table_says_who_is_late_and_where_a_step_goes(
     assert "20.0 ms" in text
     assert "samples/s" in text
     assert " ".join(text.split()).count("rank 2 - - - 1.00 ms - 99.0 ms 100 ms") == 1
+    assert "of a step - - - 21 % - 79 %" in " ".join(text.split())
     document = json.loads(
         printed(capsys, "statistics", "--json", "--rank", "1", "--", str(tmp_path / "a.cap"))
     )

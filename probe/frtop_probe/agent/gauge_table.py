@@ -20,7 +20,7 @@ UNKNOWN: Final = -1
 _TRIM: Final = 32
 _BITS: Final = 10
 ROUNDED: Final = frozenset({
-    "cpu", "free", "gpu_mem", "mem_available", "mem_used", "others_mem", "power_mw", "read",
+    "cpu", "free", "gpu_mem", "mem", "mem_available", "mem_used", "others_mem", "power_mw", "read",
     "received", "sent", "swap_used", "waits", "written",
 })  # fmt: skip
 """Of these three figures are enough, and change less often."""

@@ -34,20 +34,22 @@ _Known = tuple[int, int, int, int]
 async def history(rank: RingRank, limit: int = 0, *, columns: bool = False) -> wire.History:
     """The newest `limit` ops of a rank (0: all), also of one that has ended.
 
-    The marks are those since the first of these ops; the ring bounds their number.
+    The marks are those since the first of these ops; the ring bounds their number. Ops before them
+    were overwritten, as rings are: only those in between are lost.
     """
     ring = rank.ring
     ring.refresh()
     builder = HistoryBuilder(rank.view)
     head = ring.cell(StatusCell.HEAD)
     first = max(1, head - (limit or ring.shape.slots) + 1)
-    read = 0
+    read, oldest = 0, head + 1
     for slots in bulk_read.slots(ring, max(first, head - ring.shape.slots + 1), head):
         builder.add(slots)
         read += len(slots.sequence)
+        oldest = min(oldest, next(iter(slots.sequence), oldest))
         await asyncio.sleep(0)  # the tick and other requests get their turn
     marks = rank.view.marks(builder.since_ns)
-    return builder.build(max(0, head - first + 1) - read, marks=marks, columns=columns)
+    return builder.build(max(0, head - oldest + 1 - read), marks=marks, columns=columns)
 
 
 def excerpt(view: RingView, group: int, first: int, last: int) -> wire.History:

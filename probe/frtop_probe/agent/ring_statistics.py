@@ -54,14 +54,16 @@ def ring_statistics(
         steps_ns = _add_steps(ring, summary, window) or _LONGEST
         begin = min(first, bulk_read.first_since(ring, oldest, head, steps_ns))
     reader = _FieldReader(rank.view, summary.table, sites, calls=window.calls)
-    read, from_ns = 0, max(window.since_ns, ring.header.monotonic_ns)
+    read = oldest_read = 0
+    from_ns = max(window.since_ns, ring.header.monotonic_ns)
     for slots in bulk_read.slots(ring, begin, head):
         if not read and slots.issued and first == oldest > 1:
             from_ns = slots.issued[0]
         read += len(slots.sequence)
+        oldest_read = oldest_read or next(iter(slots.sequence), 0)
         _add(summary, reader, slots, window, steps_ns)
         yield
-    lost = max(0, head - begin + 1) - read
+    lost = max(0, head - (oldest_read or begin) + 1 - read)
     return summary.build(rank.key, from_ns, lost, "")
 
 

@@ -184,8 +184,9 @@ class RingView:
 
     def ops(self, limit: int) -> tuple[tuple[wire.Op, ...], int]:
         """The newest `limit` ops, oldest first, and how many in between cannot be read."""
-        rows, lost = self.ring.events(0, limit)
-        return tuple(map(self.op, rows)), lost
+        rows, _ = self.ring.events(0, limit)
+        between = rows[-1].sequence - rows[0].sequence + 1 if rows else 0
+        return tuple(map(self.op, rows)), between - len(rows)
 
     def marks(self, since_ns: int = 0) -> tuple[wire.Mark, ...]:
         """What the rank did beside ops from `since_ns` on, oldest first."""

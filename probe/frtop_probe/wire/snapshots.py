@@ -82,7 +82,7 @@ class Snapshot(Struct, frozen=True, array_like=True):
     processes: tuple[Process, ...] = ()
     dumps: tuple[StackDump, ...] = ()
     ops: tuple[Op, ...] = ()
-    ops_lost: int = 0
+    ops_lost: int = 0  # ops in between that cannot be read
     threads: tuple[Process, ...] = ()  # the rank's own threads; `pid` is the native thread id
     dead_connections: tuple[DeadConnection, ...] = ()
     addresses: tuple[str, ...] = ()

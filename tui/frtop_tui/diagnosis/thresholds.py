@@ -119,6 +119,15 @@ STOLEN_CPU: Final = 100
 rest, and as much as a rank's own share of a step may be."""
 PRESSURE_MEMORY: Final = 100
 """For a tenth of the time *all* tasks wait for memory: it is being written out and read again."""
+GROWTH_NS: Final = 240_000_000_000
+"""Memory is looked at over four minutes or longer: caches and pools have filled by then, or the
+fact goes away with them."""
+GROWTH_BLOCKS: Final = 8
+"""The least memory of each of so many parts of that time is more than that of the part before: by
+chance alone once in 8! = 40,320 times, and never of memory that is freed again."""
+GROWTH_LEFT_S: Final = 86_400
+"""At its pace the memory that is left would be used up within a day. A slower growth is none that
+ends a job by surprise."""
 PRESSURE_IO: Final = 300
 """For three tenths of the time all tasks that could run wait for disks."""
 HELD_BACK: Final = 100

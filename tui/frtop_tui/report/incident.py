@@ -292,7 +292,7 @@ def _coverage(frame: Frame) -> list[str]:
         if view.snapshot is not None and view.snapshot.ops_lost
     }
     if lost:
-        lines.append(f"ops that could not be read any more: ranks {fold(lost)}")
+        lines.append(f"ops in between that could not be read: ranks {fold(lost)}")
     return list(dict.fromkeys(lines))
 
 

@@ -109,7 +109,9 @@ def aligned(table: Sequence[Sequence[str]]) -> list[str]:
 
 def step_cells(found: JobStatistics) -> list[tuple[str, ...]]:
     """The cells of the table of steps, as `STEP_HEAD` names them."""
-    return [_step_cells(row) for row in step_rows(found)]
+    rows = step_rows(found)
+    cells = [_step_cells(row) for row in rows]
+    return [cells[0], _share_cells(rows[0]), *cells[1:]] if rows else []
 
 
 def _step_cells(row: StepRow) -> tuple[str, ...]:
@@ -123,6 +125,25 @@ def _step_cells(row: StepRow) -> tuple[str, ...]:
         time_words(row.optimizer_ns),
         time_words(row.own_ns),
         time_words(row.took_ns),
+    )
+
+
+def _share_cells(row: StepRow) -> tuple[str, ...]:
+    """The same as shares of the step."""
+
+    def share(ns: int | None) -> str:
+        return NOT_KNOWN if ns is None or not row.took_ns else f"{100 * ns / row.took_ns:.0f} %"
+
+    low, high = share(row.blocked_ns), share(row.pending_ns)
+    return (
+        "of a step",
+        share(row.data_ns),
+        share(row.forward_ns),
+        share(row.backward_ns),
+        high if low == high else f"{low} to {high}",
+        share(row.optimizer_ns),
+        share(row.own_ns),
+        "",
     )
 
 

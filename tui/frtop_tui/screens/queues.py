@@ -104,7 +104,7 @@ class QueuesScreen(FrameScreen):
         if len(alignment):
             lines = difference_lines(alignment, min(table.cursor, len(alignment) - 1))
         for lane in lanes:
-            lost = f"{lane.ops.lost:,} older ops cannot be read" if lane.ops.lost else ""
+            lost = f"{lane.ops.lost:,} ops in between cannot be read" if lane.ops.lost else ""
             if lane.why_none or lost:
                 lines.append(plain(f"rank {lane.rank}: {lane.why_none or lost}", "warn"))
         words.lines = lines

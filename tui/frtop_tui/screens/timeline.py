@@ -177,7 +177,7 @@ class TimelineScreen(FrameScreen):
             position, begun = self._op_at(y)
             at_ns = self.window.time(self.column)
             marks = mark_line(lane, at_ns, self.window.step_ns, wall_ns)
-            lost = f"{lane.ops.lost:,} older ops cannot be read" if lane.ops.lost else ""
+            lost = f"{lane.ops.lost:,} ops in between cannot be read" if lane.ops.lost else ""
             if position != NOTHING:
                 meeting = self.rows.meetings.of(lane, position)
                 lines[:2] = op_lines(lane, position, begun, meeting, wall_ns)

@@ -193,6 +193,7 @@ def _rank(
             (
                 plain("" if used is None else f"{cores(used)} cores"),
                 plain(graph(gauges, rank, "cpu", bars)),
+                plain(_amount("", rank.values.get("mem"), " resident")),
                 plain(_amount("", rank.values.get("gpu_mem"), " on its GPUs")),
                 plain("" if count is None else f"{count} process{'es' * (count > 1)}", "dim"),
             ),

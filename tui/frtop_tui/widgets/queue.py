@@ -141,7 +141,7 @@ def queue_lines(
     others = step_lines(rank, snapshot.marks, now_ns, width)
     rows += [line for _, line in merge(others, placed, key=lambda one: -one[0])]
     if snapshot.ops_lost:
-        rows.append(plain(f"  {snapshot.ops_lost:,} earlier ops were overwritten", "warn"))
+        rows.append(plain(f"  {snapshot.ops_lost:,} ops in between could not be read", "warn"))
     return rows
 
 

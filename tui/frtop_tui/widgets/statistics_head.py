@@ -34,7 +34,7 @@ def scope_parts(frame: Frame, statistics: JobStatistics) -> Iterator[Line]:
         reach_s = max(0.0, (statistics.until_ns - statistics.from_ns) / 1e9)
         yield plain(f"rings of all ranks reach back {duration(reach_s)} only", "warn")
     if statistics.lost:
-        yield plain(f"{statistics.lost:,} ops lost", "warn")
+        yield plain(f"{statistics.lost:,} ops could not be read", "warn")
     if statistics.missing:
         missing = statistics.missing
         yield plain(f"{len(missing):,} missing: {shorten_ranks(fold(missing), 24)}", "warn")

@@ -18,6 +18,7 @@ FactKind = Literal[
     "cpu stolen",  # the machine below this virtual one gives its processors to others
     "memory pressure",
     "io pressure",
+    "memory grows",  # that of a rank, without a pause
     "held back",  # a cgroup has used its share of processors in some of its periods
     "out of memory",  # the kernel has killed for want of memory
     "disk full",

@@ -1,6 +1,7 @@
 """All facts about a host that are out of the ordinary, those that concern a GPU first.
 
-Each has a function of its own, in `gpu_trouble`, `host_pressure`, `link_trouble`, `disk_trouble`.
+Each has a function of its own, in `gpu_trouble`, `host_pressure`, `memory_growth`, `link_trouble`,
+`disk_trouble`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from frtop_tui.diagnosis.evidence.gpu_trouble import gpu_facts
 from frtop_tui.diagnosis.evidence.host_fact import HostFact
 from frtop_tui.diagnosis.evidence.host_pressure import pressure_facts
 from frtop_tui.diagnosis.evidence.link_trouble import link_facts
+from frtop_tui.diagnosis.evidence.memory_growth import growth_facts
 from frtop_tui.job.host_gauges import HostGauges
 from frtop_tui.job.model import HostView
 
@@ -22,7 +24,7 @@ FACT_GAUGES: Final = (
     "throttle", "throttled", "xids",
 )  # fmt: skip
 """Whose histories say since when a fact is so; most of them seldom change, and cost little."""
-_ALL: Final = (gpu_facts, pressure_facts, link_facts, disk_facts)
+_ALL: Final = (gpu_facts, pressure_facts, growth_facts, link_facts, disk_facts)
 
 
 def facts_of(gauges: HostGauges | None) -> tuple[HostFact, ...]:

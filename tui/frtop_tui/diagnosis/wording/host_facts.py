@@ -7,7 +7,7 @@ from collections.abc import Callable
 from frtop_tui.diagnosis.evidence.host_fact import HostFact
 from frtop_tui.job.gauge_words import amount, per_second, percent
 from frtop_tui.job.gpus import throttle_reasons
-from frtop_tui.job.naming import printable
+from frtop_tui.job.naming import duration, printable
 
 Clock = Callable[[int], str]
 """Turns a time of the host's clock into a time of day."""
@@ -67,6 +67,11 @@ def _memory_pressure(fact: HostFact, when: str) -> str:
     return f"{percent(fact.value)} of the time all tasks wait for memory{when}"
 
 
+def _memory_grows(fact: HostFact, when: str) -> str:
+    left = f"what is left lasts {duration(fact.limit)} at this pace"
+    return f"its memory grows by {amount(fact.value)} a minute{when}; {left}"
+
+
 def _io_pressure(fact: HostFact, when: str) -> str:
     return f"{percent(fact.value)} of the time all tasks wait for disks{when}"
 
@@ -116,6 +121,7 @@ _SENTENCES = {
     "cpu pressure": _cpu_pressure,
     "cpu stolen": _cpu_stolen,
     "memory pressure": _memory_pressure,
+    "memory grows": _memory_grows,
     "io pressure": _io_pressure,
     "held back": _held_back,
     "out of memory": _out_of_memory,
