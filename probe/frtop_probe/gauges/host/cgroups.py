@@ -116,9 +116,9 @@ class CgroupSource:
     ) -> SubjectReading:
         def levels(controller: str) -> CgroupPlace | None:
             """Where a controller's files are: in its own hierarchy, or in version 2's."""
-            for name, version in ((controller, 1), (UNIFIED, 2)):
-                if name in paths and name in mounted:
-                    return place(paths[name], mounted[name], version)
+            for key, version in ((controller, 1), (UNIFIED, 2)):
+                if key in paths and key in mounted:
+                    return place(paths[key], mounted[key], version)
             return None
 
         cpu, usage, memory = levels("cpu"), levels("cpuacct"), levels("memory")
