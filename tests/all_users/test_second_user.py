@@ -19,6 +19,7 @@ from all_users.conftest import AllUsersHost, Screen
 from frtop_probe import keys, wire
 from frtop_probe.agent import public_card
 from frtop_probe.all_users import become_user
+from frtop_probe.all_users.host_figures import NOBODY
 from frtop_probe.all_users.subscription import joint_key, split_key
 from frtop_tui.cli.live import require_own
 from frtop_tui.errors import NotOurs
@@ -34,7 +35,7 @@ def uid_of(pid: int) -> int:
 
 
 def readers_of(agent: int) -> dict[int, int]:
-    """Processes below the agent: pid to uid."""
+    """Processes below the agent that read ranks: pid to uid. The host alone is read by nobody."""
     found: dict[int, int] = {}
     todo = [agent]
     while todo:
@@ -42,7 +43,7 @@ def readers_of(agent: int) -> dict[int, int]:
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
         todo += map(int, children)
         found |= {int(child): uid_of(int(child)) for child in children}
-    return found
+    return {pid: uid for pid, uid in found.items() if uid != NOBODY}
 
 
 def test_a_key_sees_the_ranks_of_the_users_that_the_list_gives_it(

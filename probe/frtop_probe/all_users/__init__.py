@@ -9,6 +9,7 @@
     presence        which users have processes that may be ranks
     subscription    the updates of one connection: only ranks that its key may see
     host_admission  who may connect: the list, as of now
+    host_figures    what the host does, of which every user can read the same
     requests        from an operator's request to the processes that answer it
     user_processes  all of them: started while somebody looks, then ended
     service         sockets on one side, processes on the other, subscriptions between them

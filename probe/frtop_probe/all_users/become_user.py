@@ -68,7 +68,8 @@ def main() -> None:
     uid, keep, command = int(sys.argv[1]), sys.argv[2] == "1", sys.argv[3:]
     os.closerange(3, 1 << 20)
     os.umask(0o077)
-    os.setsid()
+    if os.getsid(0) != os.getpid():
+        os.setsid()
     os.chdir("/")
     try:
         become(uid, keep_ptrace=keep)

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import zmq
+from msgspec.structs import replace
 
 from frtop_probe import keys, wire
 from frtop_probe.agent.interfaces import Operator
@@ -25,6 +26,7 @@ from frtop_probe.agent.sockets import AgentSockets
 from frtop_probe.all_users.admitted import AdmittedKey
 from frtop_probe.all_users.audit import AuditLog, AuditProblem, line_of
 from frtop_probe.all_users.host_admission import HostAdmission, limits_of
+from frtop_probe.all_users.host_figures import HostFigures
 from frtop_probe.all_users.requests import RankRequests
 from frtop_probe.all_users.subscription import Subscription
 from frtop_probe.all_users.user_process import Asker, UserProcess
@@ -73,6 +75,7 @@ class AllUsersService:
         self._audit = audit
         self._connections: dict[Operator, _Connection] = {}
         self._processes = UserProcesses(self._take)
+        self._figures = HostFigures(lambda: bool(self._connections))
         self._pending: Counter[bytes] = Counter()
         self._tasks: set[asyncio.Task[None]] = set()
         self._requests = RankRequests(
@@ -83,6 +86,7 @@ class AllUsersService:
         """Works until `leaving` is set."""
         serving = asyncio.create_task(self._serve())
         caring = asyncio.create_task(self._care())
+        reading = asyncio.create_task(self._figures.run())
         try:
             while not leaving.is_set() and not serving.done() and not caring.done():
                 self._tick()
@@ -92,7 +96,7 @@ class AllUsersService:
                 if task.done():
                     task.result()  # raises: the unit starts it anew
         finally:
-            tasks = [serving, caring, *self._tasks]
+            tasks = [serving, caring, reading, *self._tasks]
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -165,7 +169,8 @@ class AllUsersService:
         if isinstance(request, wire.TimeRequest):
             return None  # answered above
         if isinstance(request, wire.GaugeHistoryRequest):
-            return wire.GaugeHistoryResponse(request.id, self.host, wire.GaugeHistory())
+            found = self._figures.history(request)
+            return wire.GaugeHistoryResponse(request.id, self.host, found)
         return await self._requests.respond(operator, admitted, request, self._not_act(operator))
 
     def _not_act(self, operator: Operator) -> str:
@@ -206,7 +211,8 @@ class AllUsersService:
         self._show(connection, admitted)
         subscription.ask()
         states = await self._states(operator, admitted, subscription.visible)
-        update = subscription.state(states, self._empty(), self._notes(admitted))
+        empty = replace(self._empty(), gauges=self._figures.full())
+        update = subscription.state(states, empty, self._notes(admitted))
         if len(states) < len(subscription.visible):
             subscription.lose()  # it asks again, for those that have not answered
         may_act = admitted.most == "act" and not self._not_act(operator)
@@ -236,6 +242,7 @@ class AllUsersService:
 
     def _tick(self) -> None:
         now = time.monotonic()
+        empty = replace(self._empty(), gauges=self._figures.changes())
         for operator, connection in list(self._connections.items()):
             if now - connection.heard > LEFT_S:
                 del self._connections[operator]
@@ -244,7 +251,7 @@ class AllUsersService:
             if admitted is None:
                 continue  # its next request is refused
             self._show(connection, admitted)
-            update = connection.subscription.update(self._empty(), self._notes(admitted))
+            update = connection.subscription.update(empty, self._notes(admitted))
             if update is not None and connection.follows:
                 self._send_update(connection, update)
 

@@ -201,4 +201,6 @@ def _around(ops: OpFields, window: Window) -> OpFields:
     """The ops of a window, and a few from before."""
     first = max(0, bisect_left(ops.issued, window.since_ns) - OPS_BEFORE)
     last = bisect_left(ops.issued, window.until_ns)
-    return OpFields(*(several[first:last] for several in ops))
+    part = slice(first, last)
+    classes, number, issued, took, thread = ops
+    return OpFields(classes[part], number[part], issued[part], took[part], thread[part])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ MAX_CGROUPS: Final = 64
 MAX_LEVELS: Final = 16
 UNIFIED: Final = ""
 """The key of version 2 beside the names of version 1's controllers."""
+_NAMED_BY: Final = ("memory", "cpu", UNIFIED)
 NO_CGROUPS: Final = "the limits of ranks' cgroups cannot be read here"
 
 
@@ -69,6 +71,15 @@ def place(path: str, mount: Mount, version: int) -> CgroupPlace | None:
     return CgroupPlace(tuple(levels[:MAX_LEVELS]), version)
 
 
+def _name(paths: Mapping[str, str], shared: Mapping[str, int]) -> str:
+    """What to call processes with these paths: by one that no others have, if there is one.
+
+    In version 1 the same memory cgroup may be divided into several of CPU.
+    """
+    found = [path for name in _NAMED_BY if (path := paths.get(name, "/")) != "/"]
+    return next((path for path in found if shared[path] == 1), next(iter(found), ""))
+
+
 class CgroupSource:
     """A subject for each cgroup that ranks are in, but for that of all processes."""
 
@@ -88,13 +99,16 @@ class CgroupSource:
                 if name in found
             )
             users.setdefault(relevant, []).append(pid)
-        for memberships, members in list(users.items())[:MAX_CGROUPS]:
-            paths = dict(memberships)
+        groups = [(dict(one), members) for one, members in list(users.items())[:MAX_CGROUPS]]
+        shared = Counter(path for paths, _ in groups for path in set(paths.values()))
+        for paths, members in groups:
             if any(path != "/" for path in paths.values()):
-                yield self._subject(paths, mounted, tuple(members), now_ns)
+                name = _name(paths, shared)
+                yield self._subject(name, paths, mounted, tuple(members), now_ns)
 
     def _subject(
         self,
+        name: str,
         paths: dict[str, str],
         mounted: Mapping[str, Mount],
         pids: tuple[int, ...],
@@ -102,14 +116,12 @@ class CgroupSource:
     ) -> SubjectReading:
         def levels(controller: str) -> CgroupPlace | None:
             """Where a controller's files are: in its own hierarchy, or in version 2's."""
-            for name, version in ((controller, 1), (UNIFIED, 2)):
-                if name in paths and name in mounted:
-                    return place(paths[name], mounted[name], version)
+            for key, version in ((controller, 1), (UNIFIED, 2)):
+                if key in paths and key in mounted:
+                    return place(paths[key], mounted[key], version)
             return None
 
         cpu, usage, memory = levels("cpu"), levels("cpuacct"), levels("memory")
-        name = next((p for p in (paths.get("memory"), paths.get("cpu")) if p and p != "/"), "")
-        name = name or paths.get(UNIFIED, "")
         values: dict[str, int | None] = {}
         if cpu is not None:
             limit = cgroup_files.cpu_limit(cpu.levels, version=cpu.version)

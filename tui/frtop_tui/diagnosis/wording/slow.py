@@ -234,9 +234,9 @@ def _starved(why: SlowCause, _: Rank | None) -> tuple[str, str]:
 
 def _throttled(why: SlowCause, _: Rank | None) -> tuple[str, str]:
     if why.fact is not None:
-        index = printable(why.fact.subject)
+        named = printable(why.fact.subject)
         text = f"{_undated(why.fact)}; those of the others are not slowed down"
-        return text, f"nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER -i {index} on its host"
+        return text, f"nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER -i {named} on its host"
     index = why.gpu.index if why.gpu is not None else 0
     reason = throttle_text(why.throttle)
     text = (
@@ -248,8 +248,8 @@ def _throttled(why: SlowCause, _: Rank | None) -> tuple[str, str]:
 
 def _neighbour(why: SlowCause, _: Rank | None) -> tuple[str, str]:
     if why.fact is not None:
-        index = printable(why.fact.subject)
-        return f"{_undated(why.fact)}", f"nvidia-smi -i {index} on its host lists them"
+        named = printable(why.fact.subject)
+        return f"{_undated(why.fact)}", f"nvidia-smi -i {named} on its host lists them"
     index = why.gpu.index if why.gpu is not None else 0
     processes = "process" if why.strangers == 1 else "processes"
     text = f"{why.strangers} {processes} of others compute on GPU {index}, too"
