@@ -43,7 +43,9 @@ class HostsScreen(FrameScreen):
         yield HostPane()
 
     def draw(self, frame: Frame) -> None:
-        self.query_one(HostTable).show_hosts(frame)
+        ranks = (frame.ranks.get(rank) for rank in self.of_interest)
+        first = next((rank.host for rank in ranks if rank is not None), "")
+        self.query_one(HostTable).show_hosts(frame, first)
         self.draw_host()
 
     @property

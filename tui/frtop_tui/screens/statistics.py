@@ -110,6 +110,8 @@ class StatisticsScreen(FrameScreen):
     def draw(self, frame: Frame) -> None:
         view = self.view
         view.take(frame)
+        view.at.blamed = {rank for one in frame.verdicts for rank in one.culprits}
+        view.at.of_interest = self.of_interest
         self.query_one(StatisticsHead).show(frame, view.difference_text())
         self.query_one(StepPane).show(frame.statistics)
         table = self.table

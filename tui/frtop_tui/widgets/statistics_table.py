@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import ClassVar, Final
 
@@ -36,6 +36,10 @@ class Difference:
         self.before: Mapping[tuple[object, ...], StatisticsRow] | None = None
         self.before_ranks: Mapping[int, RankFigures] | None = None
         self.before_s = 0.0
+        self.blamed: Collection[int] = ()
+        """Ranks that a verdict names."""
+        self.of_interest: Sequence[int] = ()
+        """Ranks on whose row the cursor starts, the first one before the others."""
 
     def former(self, row: StatisticsRow) -> StatisticsRow | None:
         """The same row at the mark."""
@@ -108,7 +112,8 @@ class _Cells:
     def last(self, row: StatisticsRow) -> Span:
         found = last_to_come(row, self.at.error_ns)
         if found is not None:
-            return (f"rank {found[0]}: {found[1]:.0%}", "warn")
+            tone = "late" if found[0] in self.at.blamed else "warn"
+            return (f"rank {found[0]}: {found[1]:.0%}", tone)
         if not row.sampled or row.skew is None:
             return ("not sampled", "dim")
         if self.at.error_ns is None or row.skew[1] <= self.at.error_ns:
@@ -219,15 +224,24 @@ class CallStatisticsTable(LineTable[StatisticsRow]):
     def show_rows(self, rows: Sequence[StatisticsRow], grouping: Grouping) -> None:
         """Shows these rows in this order."""
         selected = self.chosen if self.cursor > 1 else None
+        begins = not self.rows
         if grouping != self.grouping:
             self.grouping, self.columns = grouping, tuple(call_columns(grouping, self.at))
-            selected = None
+            selected, begins = None, True
             self.cursor = 1
         self.rows = rows
         if selected is not None:
             lines = (n for n, row in enumerate(rows, 1) if row.key == selected.key)
             self.move_to(next(lines, self.cursor))
+        elif begins and (line := self._first_line_of(self.at.of_interest)):
+            self.start_at(line)
         self.redraw()
+
+    def _first_line_of(self, ranks: Sequence[int]) -> int:
+        """The first line that names one of these ranks, the first one before the others; or 0."""
+        named = [last_to_come(row, self.at.error_ns) for row in self.rows]
+        lines = {found[0]: n for n, found in reversed([*enumerate(named, 1)]) if found}
+        return next((lines[rank] for rank in ranks if rank in lines), 0)
 
 
 class RankStatisticsTable(LineTable[RankFigures]):
@@ -237,12 +251,18 @@ class RankStatisticsTable(LineTable[RankFigures]):
 
     def __init__(self, at: Difference) -> None:
         super().__init__(rank_columns(at), "", id="by-rank", classes="pane")
+        self.at = at
 
     def show_rows(self, rows: Sequence[RankFigures]) -> None:
         """Shows these rows in this order."""
         selected = self.chosen if self.cursor > 1 else None
+        begins = not self.rows
         self.rows = rows
+        lines = {row.rank: n for n, row in enumerate(rows, 1)}
         if selected is not None:
-            lines = (n for n, row in enumerate(rows, 1) if row.rank == selected.rank)
-            self.move_to(next(lines, self.cursor))
+            self.move_to(lines.get(selected.rank, self.cursor))
+        elif begins:
+            line = next((lines[rank] for rank in self.at.of_interest if rank in lines), 0)
+            if line:
+                self.start_at(line)
         self.redraw()
