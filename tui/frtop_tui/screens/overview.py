@@ -163,10 +163,6 @@ class Overview(FrameScreen):
         self.post_message(OpenSettings())
 
     @property
-    def subject(self) -> int | None:
-        return self.chosen
-
-    @property
     def chosen(self) -> int | None:
         """The rank under the cursor of the focused list, or of the grid."""
         table = self.query_one(RankTable)

@@ -81,7 +81,7 @@ class HostFigures:
             "state": 4, "speed": _LINK, "received": moved, "sent": moved - 10 * MS, "errors": 0,
             "link_downed": 0,
         }, detail="InfiniBand ACTIVE")  # fmt: skip
-        yield SubjectReading("disk", "/tmp", {
+        yield SubjectReading("disk", "/scratch", {
             "size": 1200 * _GIB, "free": 700 * _GIB, "read": 0, "written": 3_000_000, "busy": 20,
         }, detail="ext4 /dev/nvme0n1")  # fmt: skip
         for rank in host.ranks:
