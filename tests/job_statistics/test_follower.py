@@ -34,11 +34,16 @@ class Following:
         self.connections = FakeConnections()
         self.tracker = RequestTracker(self.connections.send)
         self.told: list[JobStatistics | None] = []
-        self.follower = StatisticsFollower(self.tracker, lambda _, found: self.told.append(found))
+        self.shown: list[JobStatistics | None] = []
+        self.follower = StatisticsFollower(self.tracker, self.tell)
         self.now = 1000 * S
         self.asked: list[tuple[str, wire.StatisticsRequest]] = []
         self.most = 9  # ranks in one answer
         self.refusing: Sequence[str] = ()
+
+    def tell(self, _: wire.Job, found: JobStatistics | None, shown: JobStatistics | None) -> None:
+        self.told.append(found)
+        self.shown.append(shown)
 
     def clock(self, host: str) -> int:
         return 500 * S if host == "node1" else 0
@@ -187,3 +192,32 @@ def test_rows_of_many_ranks_are_asked_for_less_often() -> None:
     for ranks, times in ((64, 1), (2048, 2), (10_000, 4)):
         assert interval_ns(StatisticsWanted(calls=True), ranks) == times * INTERVAL_NS
         assert interval_ns(StatisticsWanted(), ranks) == INTERVAL_NS
+
+
+def test_a_screen_has_a_window_of_its_own_beside_that_of_the_verdicts(following: Following) -> None:
+    following.follower.want(StatisticsWanted(), "verdicts")
+    following.follower.want(ALL, "screen")
+    following.go_on()
+    assert following.told[-1] is not None
+    assert following.shown[-1] is None  # the same window
+    asked = len(following.asked)
+    following.follower.want(replace(ALL, window_s=10.0), "screen")
+    following.go_on()
+    assert len(following.asked) == asked  # what is known is put together anew
+    for _ in range(4):
+        following.go_on(5.0)
+    whole, shown = following.told[-1], following.shown[-1]
+    assert whole is not None
+    assert shown is not None
+    assert whole.seconds == pytest.approx(60, abs=16)
+    assert shown.seconds == pytest.approx(10, abs=1)
+    assert shown.calls[0].count == pytest.approx(4 * 10 * 10, abs=40)
+    assert sum(len(one.arrivals) for one in whole.groups) > len(shown.groups[0].arrivals)
+    following.follower.want(replace(ALL, window_s=3600.0), "screen")
+    for _ in range(3):
+        following.go_on(5.0)
+    whole, shown = following.told[-1], following.shown[-1]
+    assert whole is not None
+    assert shown is not None
+    assert 60 <= whole.seconds <= 75  # as the pieces of the time before are
+    assert shown.seconds > 3600

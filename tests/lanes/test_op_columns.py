@@ -86,6 +86,18 @@ def test_tables_of_responses_may_differ() -> None:
     assert [joined.op(n).site for n in (0, 1)] == [SITE, None]
 
 
+def test_an_agent_may_send_the_same_signature_and_line_twice() -> None:
+    sent = replace(history(ROWS), signatures=(GATHER, GATHER, REDUCE), sites=(SITE, SITE))
+    old = columns_of(replace(sent, rows=tuple(replace(r, signature=3, site=2) for r in sent.rows)))
+    joined = extended(old, ops([(1, 4, 400, 10)], first=5), 100)
+    assert joined is not None
+    assert [joined.op(n).signature for n in range(5)] == [REDUCE] * 5
+    assert [joined.op(n).site for n in range(5)] == [SITE] * 5
+    again = extended(joined, ops([(1, 5, 500, 10)], first=6), 100)
+    assert again is not None
+    assert (again.signatures, again.sites) == (joined.signatures, joined.sites)
+
+
 def test_what_does_not_overlap_is_not_joined() -> None:
     old = ops([(1, 1, 100, 50)])
     assert extended(old, ops([(1, 3, 300, 10)], first=3), 100) is None

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from frtop_probe.gauges.host.subjects import SubjectReading
 from frtop_tui.diagnosis.evidence.host_facts import FactTable
 from frtop_tui.job.host_gauges import UNKNOWN
-from frtop_tui.widgets.host_pane import host_lines
+from frtop_tui.widgets.host_pane import HostPane, host_lines
 from frtop_tui.widgets.host_summary import host_summary
 from frtop_tui.widgets.host_table import GAUGE_COLUMNS, HostTable, host_rows
 from frtop_tui.widgets.spans import text_of
@@ -35,16 +35,20 @@ def test_a_graph_shows_peaks_and_gaps() -> None:
 async def test_what_is_out_of_the_ordinary_comes_first_and_in_words() -> None:
     async with driven(measured(6), size=(120, 40)) as app:
         await app.press("3")
+        shown = app.screen.query_one(HostPane).row
+        assert shown is not None
+        assert shown.host.name == "node4"  # the culprit's
+        await app.press("g")
         await app.sees("hosts 8: 8 heard", "out of the ordinary", BRAKE, "power brake", "61 %")
         table = app.screen.query_one(HostTable)
         assert [row.host.name for row in table.rows][:2] == ["node6", "node0"]
-        await app.sees("! gpu4: 1,110 of 1,980 MHz since", "gpu7", "mlx5_0:1", "3.1/3.0 GB/s")
+        await app.sees("! gpu4: 1,110 of 1,980 MHz since", "gpu7", "mlx5_0:1", "in 3.1 GB/s")
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)])
 async def test_a_host_unfolds_at_every_size(size: tuple[int, int]) -> None:
     async with driven(measured(6), size=size) as app:
-        await app.press("3", "space")
+        await app.press("3", "g", "space")
         await app.sees("! gpu4", "node6", "gpu0", "98 % busy")
         await app.press("tab", "G")
         await app.sees("heard   its agent answers")
@@ -53,7 +57,7 @@ async def test_a_host_unfolds_at_every_size(size: tuple[int, int]) -> None:
 
 
 async def test_a_key_shows_how_hosts_are_reached() -> None:
-    async with driven(measured(6), size=(120, 40)) as app:
+    async with driven(measured(6), size=(150, 40)) as app:
         await app.press("3")
         await app.sees("net in/out")
         await app.press("c")
@@ -64,7 +68,7 @@ async def test_a_key_shows_how_hosts_are_reached() -> None:
 
 async def test_the_source_is_asked_for_the_hosts_on_the_screen_only() -> None:
     async with driven(measured(6, hosts=512), size=(80, 24)) as app:
-        await app.press("3")
+        await app.press("3", "g")
         app.app.tick()
         shown = app.source.shown_hosts[-1]
         assert shown[0] == "node6"

@@ -62,7 +62,11 @@ async def test_enter_lists_the_ranks_of_that_host_only() -> None:
     names = sorted({view.host for view in ranks.values()})
     hosts = tuple(HostView(name, "heard", heard_ns=scenes.NOW) for name in names)
     async with driven(replace(frame, ranks=ranks, hosts=hosts), size=(100, 30)) as app:
-        await app.press("3", "enter")
+        await app.press("3")
+        chosen = app.screen.query_one(HostTable).chosen
+        assert chosen is not None
+        assert chosen.host.name == "node5"  # the culprit's
+        await app.press("g", "enter")
         await app.sees("ranks 8 of 64, filter host:node1")
         assert isinstance(app.screen, RanksScreen)
         await app.press("escape", "escape")

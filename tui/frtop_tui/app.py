@@ -28,6 +28,7 @@ from frtop_tui.report.alarm import job_to_capture
 from frtop_tui.screens.base import FrameScreen, Preferences
 from frtop_tui.screens.commands import VIEWS
 from frtop_tui.screens.export import ExportScreen
+from frtop_tui.screens.failure import ShortFailures
 from frtop_tui.screens.help import HelpScreen, key_rows
 from frtop_tui.screens.jobs import JobsScreen
 from frtop_tui.screens.keyboard import OrderedKeys
@@ -58,7 +59,15 @@ LOST: Final = 128 + signal.SIGHUP
 """Exit status when the terminal was closed."""
 
 
-class FrtopApp(OpeningApp, PastApp, OrderedKeys, CompactApp, ThemedApp, inherit_bindings=False):
+class FrtopApp(
+    OpeningApp,
+    PastApp,
+    OrderedKeys,
+    CompactApp,
+    ThemedApp,
+    ShortFailures,
+    inherit_bindings=False,
+):
     """Shows one job of a source."""
 
     TITLE = "frtop"

@@ -127,6 +127,7 @@ def write(
                     writings=(),
                     read_only="",
                     trace=None,
+                    shown_statistics=None,
                     statistics=None if tables else frame.statistics,  # made of them when opened
                 )
             )

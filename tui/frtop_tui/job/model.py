@@ -370,6 +370,12 @@ class BaseFrame(Struct, frozen=True):
     activities: tuple[JobActivity, ...] = ()  # of `job` and `other_jobs`
     divergence_hints: tuple[DivergenceHint, ...] = ()  # of the last seconds
     statistics: JobStatistics | None = None  # the newest ones, where anybody asked for them
+    shown_statistics: JobStatistics | None = None  # of a screen's window, if that is another one
+
+    @property
+    def screen_statistics(self) -> JobStatistics | None:
+        """Those that the screen of statistics shows."""
+        return self.shown_statistics or self.statistics
 
 
 class ObservedFrame(BaseFrame, frozen=True):

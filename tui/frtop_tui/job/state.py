@@ -49,11 +49,19 @@ class JobState:
         self._views = RankViews()
         self._checksums = ChecksumComparisons()
         self._activities = JobActivities()
-        self._statistics: tuple[wire.Job, JobStatistics | None] | None = None
+        self._statistics: tuple[wire.Job, JobStatistics | None, JobStatistics | None] | None = None
 
-    def set_statistics(self, job: wire.Job, statistics: JobStatistics | None) -> None:
-        """Sets the newest statistics of a job; None: nobody asks for them any more."""
-        self._statistics = job, statistics
+    def set_statistics(
+        self,
+        job: wire.Job,
+        statistics: JobStatistics | None,
+        shown: JobStatistics | None = None,
+    ) -> None:
+        """Sets the newest statistics of a job; None: nobody asks for them any more.
+
+        `shown` are those of the window that a screen asks for, where that is another one.
+        """
+        self._statistics = job, statistics, shown
 
     def set_host(
         self, name: str, state: HostState, problem: Problem | None = None, now_ns: int = 0
@@ -237,13 +245,14 @@ class JobState:
             read_only=self._read_only or _may_only_read(hosts, chosen.records),
             activities=activities,
             divergence_hints=self._checksums.hints(chosen.key, now_ns),
-            statistics=self._statistics_of(chosen.job),
+            statistics=self._statistics_of(chosen.job)[0],
+            shown_statistics=self._statistics_of(chosen.job)[1],
         )
 
-    def _statistics_of(self, job: wire.Job) -> JobStatistics | None:
+    def _statistics_of(self, job: wire.Job) -> tuple[JobStatistics | None, JobStatistics | None]:
         if self._statistics is None or not same_job(self._statistics[0], job):
-            return None
-        return self._statistics[1]
+            return None, None
+        return self._statistics[1:]
 
     def _by_job(self) -> tuple[list[JobRanks], list[RankRecord]]:
         """As `by_job`, computed again only when a record was added, removed or replaced."""

@@ -7,6 +7,7 @@ from itertools import chain
 
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.groups import Identifier, identifier, members_of
+from frtop_tui.job.naming import GroupKey
 
 
 def ranks_in_lanes(
@@ -14,7 +15,8 @@ def ranks_in_lanes(
 ) -> tuple[list[int], str]:
     """The ranks in their order, and which they are in words.
 
-    Those that are marked, else those of the group, else all: culprits first, then their victims.
+    Those that are marked, else those of the group, else all: culprits first, then who shares the
+    group of their verdict with them, then the others that wait.
     """
     here = {rank for rank in marked if rank in frame.ranks}
     if here:
@@ -25,10 +27,18 @@ def ranks_in_lanes(
         named = [view for view in frame.groups if identifier(view.key) == group]
         label = (named[0].description or named[0].key.name) if named else group[0]
         return _ahead(first, members), f"ranks of {label}"
+    near = [n for one in frame.verdicts if one.group is not None for n in _members(one.group)]
     victims = sorted(set(chain.from_iterable(one.victims for one in frame.verdicts)))
     rest = sorted(frame.ranks)
     words = "culprits first" if first else "all ranks"
-    return _ahead((*first, *victims), rest), words
+    return _ahead((*first, *near, *victims), rest), words
+
+
+def late_in(frame: Frame, rank: int) -> Identifier | None:
+    """The group in which a verdict *slow* says that this rank is late."""
+    found = (one.group for one in frame.verdicts if one.slow is not None and rank in one.culprits)
+    key = next(found, None)
+    return identifier(key) if key is not None else None
 
 
 def blamed(frame: Frame) -> tuple[int, ...]:
@@ -63,6 +73,10 @@ def to_compare(frame: Frame, marked: Collection[int], rank: int | None) -> list[
     ]
     found = dict.fromkeys((*first, *sides, *waiting, *beside))
     return [one for one in found if one in frame.ranks]
+
+
+def _members(group: GroupKey) -> tuple[int, ...]:
+    return members_of(identifier(group)[1])
 
 
 def _ahead(first: Collection[int], ranks: Collection[int]) -> list[int]:

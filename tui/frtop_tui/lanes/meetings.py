@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from frtop_probe import wire
 from frtop_tui.job.groups import Identifier, identifier, members_of
 from frtop_tui.lanes.lane import Lane, clock_error_ns
+
+_LOOKED_AT: Final = 64
+"""Ops of a group among which one is looked for: each is looked up in the lanes of all members."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +107,29 @@ class Meetings:
             ended,
             clock_error_ns(lanes),
         )
+
+
+def last_late_op(
+    lane: Lane, meetings: Meetings, group: Identifier, most_members: int
+) -> int | None:
+    """Position of the newest op of a group to which this rank is known to have come last.
+
+    Of a group with more than `most_members`, not all of whom are in view, the newest op of all.
+    """
+    own = lane.group_ids.get(group)
+    if own is None:
+        return None
+    ops = lane.ops
+    here = [n for n, one in enumerate(ops.group) if one == own and ops.is_numbered(n)][-_LOOKED_AT:]
+    if len(members_of(group[1])) > most_members:
+        return here[-1] if here else None
+    for position in reversed(here):
+        meeting = meetings.of(lane, position)
+        if meeting is None or not meeting.complete or meeting.last_rank != lane.rank:
+            continue
+        if meeting.error_ns is not None and meeting.last_ns - meeting.first_ns > meeting.error_ns:
+            return position
+    return None
 
 
 def _not_yet(lane: Lane, key: tuple[Identifier, int]) -> bool:

@@ -305,22 +305,28 @@ Value = TypeVar("Value")
 
 
 class _Table(Generic[Value]):
-    """Numbers values from 1; equal objects are looked up by identity first."""
+    """Numbers values from 1; equal objects are looked up by identity first.
+
+    Numbers of the values it starts with stay as they are: an agent may send equal ones.
+    """
 
     def __init__(self, values: Iterable[Value] = ()) -> None:
-        self._indices = {value: index for index, value in enumerate(values, 1)}
+        self._values = list(values)
+        self._indices = {value: index for index, value in enumerate(self._values, 1)}
         self._by_id: dict[int, int] = {}
 
     @property
     def values(self) -> tuple[Value, ...]:
-        return tuple(self._indices)
+        return tuple(self._values)
 
     def index(self, value: Value | None) -> int:
         if value is None:
             return 0
         known = self._by_id.get(id(value))
         if known is None:
-            known = self._indices.setdefault(value, len(self._indices) + 1)
+            known = self._indices.setdefault(value, len(self._values) + 1)
+            if known > len(self._values):
+                self._values.append(value)
             self._by_id[id(value)] = known
         return known
 

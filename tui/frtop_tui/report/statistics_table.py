@@ -15,13 +15,13 @@ from frtop_tui.report.statistics_words import (
     coverage_words,
     group_words,
     labels_of,
-    last_words,
     line_words,
     ranks_words,
     size_words,
     time_words,
     window_words,
 )
+from frtop_tui.statistics.last_to_come import last_to_come
 from frtop_tui.statistics.orders import SLOWEST, ordered, share_of_step
 from frtop_tui.statistics.step_table import StepRow, step_rows
 
@@ -88,7 +88,7 @@ def call_cells(
             time_words(row.max_ns),
             bandwidth_words(row.bus_bandwidth),
             time_words(row.skew_ns),
-            last_words(row),
+            last_to_come([row]).words,
             NOT_KNOWN if share is None else f"{100 * share:.1f} %",
         ))  # fmt: skip
     return table

@@ -12,11 +12,6 @@ from frtop_tui.job.statistics import CallRow, JobStatistics
 _TIMES = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
 _SIZES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 NOT_KNOWN = "-"
-EVEN = 1.5
-"""Who comes last to less than this many times its share does so by chance: "even"."""
-
-FEW = 20
-"""Of fewer sampled ops no share is told."""
 
 
 def time_words(ns: float | None) -> str:
@@ -73,19 +68,6 @@ def group_words(row: CallRow, labels: Mapping[GroupKey, str]) -> str:
     if len(names) == 1:
         return names.pop() + (":*" if len(row.groups) > 1 else "")
     return f"{len(row.groups)} groups"
-
-
-def last_words(row: CallRow) -> str:
-    """`rank 12: 94 %`, `rank 1: 2 of 4`, `even`, or `-` where nobody is known to have come last."""
-    if not row.last or not row.sampled:
-        return NOT_KNOWN
-    rank, times = row.last[0]
-    members = max(2, len(row.ranks) // max(1, len(row.groups)))
-    if row.sampled < FEW:
-        return f"rank {rank}: {times} of {row.sampled}"
-    if times <= EVEN * row.sampled / members:
-        return "even"
-    return f"rank {rank}: {100 * times / row.sampled:.0f} %"
 
 
 def clock_words(found: JobStatistics) -> str:

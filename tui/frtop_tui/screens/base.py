@@ -71,6 +71,8 @@ class FrameScreen(Screen[None]):
         self.preferences = DEFAULTS
         self.past = ""
         """How far back the frame is, where it is one of the past."""
+        self.about: int | None = None
+        """The `subject` of the screen from which this one was opened."""
 
     def compose(self) -> ComposeResult:
         yield Static(id="too-small", markup=False)
@@ -126,6 +128,18 @@ class FrameScreen(Screen[None]):
     def target(self) -> JudgedRank | None:
         """The screen's rank; None for screens about several ranks."""
         return None
+
+    @property
+    def subject(self) -> int | None:
+        """The rank that the user looks at: the screen's, or the one under its cursor."""
+        return self.target.rank if self.target is not None else None
+
+    @property
+    def of_interest(self) -> tuple[int, ...]:
+        """Ranks on which a screen's cursor is to start: its subject, then the culprits."""
+        culprits = [r for one in self.frame.verdicts for r in one.culprits] if self.frame else []
+        about = () if self.about is None else (self.about,)
+        return tuple(dict.fromkeys((*about, *culprits)))
 
     def why_unavailable(self, action: str) -> str:
         """Why this action cannot do anything now; empty when it can."""

@@ -43,7 +43,11 @@ class HostsScreen(FrameScreen):
         yield HostPane()
 
     def draw(self, frame: Frame) -> None:
-        self.query_one(HostTable).show_hosts(frame)
+        ranks = (frame.ranks.get(rank) for rank in self.of_interest)
+        first = next((rank.host for rank in ranks if rank is not None), "")
+        if any(host.state != "heard" for host in frame.hosts):
+            first = ""  # a host that is not heard of goes first: what it hides is not known
+        self.query_one(HostTable).show_hosts(frame, first)
         self.draw_host()
 
     @property

@@ -68,8 +68,12 @@ class NavigatedApp(App[None], inherit_bindings=False):
         await self._push(screen)
         await self._visited()
 
-    async def _push(self, screen: FrameScreen) -> None:
-        screen.preferences = self.preferences
+    async def _push(self, screen: FrameScreen, about: int | None = None) -> None:
+        """Opens a screen; `about`: the rank that is looked at, where not on the visible screen."""
+        below = self.screen
+        if about is None and isinstance(below, FrameScreen):
+            about = below.subject
+        screen.preferences, screen.about = self.preferences, about
         await self.push_screen(screen)
 
     async def action_back(self) -> None:
@@ -80,11 +84,12 @@ class NavigatedApp(App[None], inherit_bindings=False):
 
     async def action_view(self, name: str) -> None:
         """Opens one of the views on top of the overview."""
+        about = self.screen.subject if isinstance(self.screen, FrameScreen) else None
         await self._close_down_to(1)
         view = view_of(name)
         screen = view.screen(self.marked)
         if type(screen) is not type(self.screen_stack[0]):
-            await self._push(screen)
+            await self._push(screen, about)
         await self._visited()
 
     async def _close_down_to(self, count: int) -> None:

@@ -155,6 +155,10 @@ class RanksScreen(FrameScreen):
         self.post_message(OpenStacks())
 
     @property
+    def subject(self) -> int | None:
+        return self.chosen
+
+    @property
     def chosen(self) -> int | None:
         """The rank under the cursor."""
         row = self.query_one(RankTable).chosen

@@ -100,6 +100,14 @@ class StatisticsScreen(FrameScreen):
         return self.window_s or LONGEST_S
 
     @property
+    def subject(self) -> int | None:
+        table = self.table
+        if isinstance(table, RankStatisticsTable):
+            return table.chosen.rank if table.chosen is not None else None
+        target = self.view.target(table.chosen) if table.chosen is not None else None
+        return target if isinstance(target, int) else None
+
+    @property
     def table(self) -> CallStatisticsTable | RankStatisticsTable:
         """The table on the screen."""
         by_rank = self.view.grouping == "rank"
@@ -110,8 +118,10 @@ class StatisticsScreen(FrameScreen):
     def draw(self, frame: Frame) -> None:
         view = self.view
         view.take(frame)
+        view.at.blamed = {rank for one in frame.verdicts for rank in one.culprits}
+        view.at.of_interest = self.of_interest
         self.query_one(StatisticsHead).show(frame, view.difference_text())
-        self.query_one(StepPane).show(frame.statistics)
+        self.query_one(StepPane).show(frame.screen_statistics)
         table = self.table
         table.sorted_by, table.reverse, table.empty = view.sort, view.reverse, view.why_empty()
         if isinstance(table, CallStatisticsTable):
@@ -121,7 +131,8 @@ class StatisticsScreen(FrameScreen):
             table.show_rows(view.ranks())
         also = f", filter {view.filter_text}" if view.filter_text else ""
         window = window_text(self.window_s) if self.window_s else "as far as rings reach"
-        table.entitle(f"by {view.grouping}: {len(table.rows):,}{also} · wanted: {window}")
+        wanted = f" · wanted: {window}" if frame.recorded is None else ""
+        table.entitle(f"by {view.grouping}: {len(table.rows):,}{also}{wanted}")
 
     def action_grouping(self) -> None:
         focused = self.focused is not self.query_one(Input)
@@ -132,7 +143,14 @@ class StatisticsScreen(FrameScreen):
         if focused:
             self.set_focus(self.table)
 
+    def why_unavailable(self, action: str) -> str:
+        if action == "window" and self.frame is not None and self.frame.recorded is not None:
+            return "The window is that of the file."
+        return super().why_unavailable(action)
+
     def action_window(self) -> None:
+        if not self.check_available("window"):
+            return
         index = WINDOWS.index(self.window_s) if self.window_s in WINDOWS else -1
         self._window_s = WINDOWS[(index + 1) % len(WINDOWS)]
         self.draw_all()

@@ -11,10 +11,10 @@ from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.groups import Identifier, members_of
 from frtop_tui.job.naming import group_label
 from frtop_tui.lanes.cells import NOTHING
-from frtop_tui.lanes.choice import ranks_in_lanes
+from frtop_tui.lanes.choice import late_in, ranks_in_lanes
 from frtop_tui.lanes.jumps import first_window, newest_known_ns, next_op, next_step, op_window
 from frtop_tui.lanes.letters import legend
-from frtop_tui.lanes.meetings import Meeting
+from frtop_tui.lanes.meetings import Meeting, last_late_op
 from frtop_tui.lanes.window import TimeWindow
 from frtop_tui.screens.base import FrameScreen
 from frtop_tui.screens.messages import OpenRank
@@ -72,6 +72,8 @@ class TimelineScreen(FrameScreen):
         """Rank and position of the op to which the cursor jumped."""
         self.rows = LaneRows()
         self._op_ns = 0
+        self._seeks_late_op = True
+        """Whether the cursor is to go to an op to which its rank came late, once one is known."""
         self._words = ""
         self._followed: tuple[tuple[int, ...], int | None] = ((), None)
         self._before: tuple[TimeWindow | None, bool] = (None, True)
@@ -80,6 +82,10 @@ class TimelineScreen(FrameScreen):
         yield Ruler()
         yield LanePane(self._draw_lane)
         yield WordsPane()
+
+    @property
+    def subject(self) -> int | None:
+        return self.rows[self.query_one(LanePane).cursor].rank if len(self.rows) else None
 
     @property
     def followed(self) -> tuple[tuple[int, ...], int | None]:
@@ -105,6 +111,7 @@ class TimelineScreen(FrameScreen):
             self.call_after_refresh(pane.move_to, pane.cursor)
             self.rank = None
         self._place_window(pane.room)
+        self._seek_late_op(frame)
         pane.redraw()
         self._draw_head(frame)
         self._draw_words(frame)
@@ -138,6 +145,23 @@ class TimelineScreen(FrameScreen):
             self.column = columns - columns // 4
         self.column = min(self.column, columns - 1)
         self.rows.window = self.window
+
+    def _seek_late_op(self, frame: Frame) -> None:
+        """Once, of a straggler: what the verdict says of it is under the cursor, and stays there.
+
+        The ops of its group come from other agents, some ticks later.
+        """
+        if not self._seeks_late_op or self.window is None or not len(self.rows):
+            return
+        lane = self.rows.lane(self.query_one(LanePane).cursor)
+        group = late_in(frame, lane.rank)
+        if group is None or self.by != "ranks":
+            return
+        position = last_late_op(lane, self.rows.meetings, group, MOST_FOLLOWED)
+        if position is not None:
+            self._look_at(lane.ops.issued[position] + lane.clock_ns)
+            self.selected = (lane.rank, position)
+            self.rows.window = self.window
 
     def _draw_lane(self, y: int) -> Line:
         pane = self.query_one(LanePane)
@@ -229,12 +253,12 @@ class TimelineScreen(FrameScreen):
         return None if position == NOTHING else self.rows.meetings.of(self.rows.lane(y), position)
 
     def on_line_view_moved(self) -> None:
-        self.selected = None
+        self._take_over()
         self.draw_all()
 
     def on_lane_pane_sideways(self, event: LanePane.Sideways) -> None:
         event.stop()
-        self.selected = None
+        self._take_over()
         if self.window is None:
             return
         columns = event.columns * (self.window.columns // 2 if event.screen else 1)
@@ -246,6 +270,10 @@ class TimelineScreen(FrameScreen):
             if at != self.column:
                 self._move_window(self.window.moved(columns))
         self.draw_all()
+
+    def _take_over(self) -> None:
+        """A key moves the cursor: it is on no op in particular any more."""
+        self.selected, self._seeks_late_op = None, False
 
     def _move_window(self, window: TimeWindow) -> None:
         """Whoever looks at a time stays there: the window does not follow any more."""
@@ -267,6 +295,7 @@ class TimelineScreen(FrameScreen):
         if not self.check_available("follow"):
             return
         self.follow = not self.follow
+        self._take_over()
         if self.follow and self.window is not None:
             lanes = [self.rows.lane(y) for y in self.query_one(LanePane).in_view]
             until = newest_known_ns(lanes)
@@ -307,6 +336,7 @@ class TimelineScreen(FrameScreen):
         self.draw_all()
 
     def _look_at(self, at_ns: int) -> None:
+        self._seeks_late_op = False
         if self.window is not None:
             self._move_window(self.window.showing(at_ns, MARGIN))
             self.column = self.window.column(at_ns)

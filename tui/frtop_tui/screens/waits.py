@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
+from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.report.wait_tree import TreeRow
 from frtop_tui.screens.base import FrameScreen
@@ -29,21 +31,26 @@ class WaitsScreen(FrameScreen):
 
     def draw(self, frame: Frame) -> None:
         pane = self.query_one(WaitTreePane)
-        if frame.trace is None:
-            pane.empty = "looking who waits for whom" if frame.ranks else "no ranks yet"
-        else:
-            pane.empty = "nobody waits for anybody"
+        pane.empty = "looking who waits for whom" if frame.ranks else "no ranks yet"
         pane.show(frame)
 
     def on_line_view_chosen(self) -> None:
         pane = self.query_one(WaitTreePane)
         row = pane.chosen
-        if row is None or row.box is None:
+        if row is None and pane.ranks:
+            self._open(pane.ranks)
+        elif row is None or row.box is None:
             pane.action_fold_or_unfold()
         elif row.count == 1:
             self.post_message(OpenRank(_first(row)))
         else:
             self.post_message(OpenRanks(f"rank:{row.box.ranks}"))
+
+    def _open(self, ranks: Sequence[int]) -> None:
+        if len(ranks) == 1:
+            self.post_message(OpenRank(ranks[0]))
+        else:
+            self.post_message(OpenRanks(f"rank:{fold(sorted(ranks))}"))
 
 
 def _first(row: TreeRow) -> int:

@@ -41,7 +41,10 @@ MOST_WAITING: Final = 8
 """Slices that a host may be late with."""
 TOO_OLD: Final = "agents that are older than this frtop tell no statistics: {}"
 
-OnStatistics = Callable[[wire.Job, JobStatistics | None], None]
+OnStatistics = Callable[[wire.Job, JobStatistics | None, JobStatistics | None], None]
+"""Takes a job, its statistics, and those of the window that a screen shows, if that is another."""
+VERDICTS: Final = "verdicts"
+"""Who wants what verdicts are made of: a screen's window does not change that."""
 
 
 def interval_ns(wanted: StatisticsWanted, ranks: int) -> int:
@@ -92,6 +95,7 @@ class StatisticsFollower:
         self._number = 0
         self._asked_ns = self._until_ns = 0
         self._fresh = False
+        self._built: tuple[int, ...] = ()
 
     def want(self, wanted: StatisticsWanted | None, whom: str = "") -> None:
         """Asks from now on for what `whom` wants, and others; None: they want nothing more."""
@@ -103,6 +107,8 @@ class StatisticsFollower:
         if joint != self._wanted:
             self._wanted = joint
             self._begin_anew()
+        elif self._windows() != self._built:
+            self._fresh = bool(self._until_ns)
 
     def update(self, frame: Frame | None, now: int) -> None:
         """Asks for the next slice when it is time, and tells what came."""
@@ -124,7 +130,7 @@ class StatisticsFollower:
             self._tracker.drop(host.under_way)
         self._hosts.clear()
         if self._job is not None and self._wanted is None:
-            self._on_statistics(self._job, None)
+            self._on_statistics(self._job, None, None)
         wanted = self._wanted or StatisticsWanted()
         self._merger = StatisticsMerger(wanted.ranks, wanted.groups)
         self._asked_ns = self._until_ns = 0
@@ -133,7 +139,7 @@ class StatisticsFollower:
     def _begin_slice(self, frame: Frame, wanted: StatisticsWanted, now: int) -> None:
         self._asked_ns = now
         since, until = self._until_ns, now - LAG_NS
-        window = max(INTERVAL_NS, round(wanted.window_s * 1e9))
+        window = _nanoseconds(wanted)
         views: defaultdict[str, dict[int, JudgedRank]] = defaultdict(dict)
         for view in frame.ranks.values():
             if view.state != "unheard":
@@ -143,7 +149,10 @@ class StatisticsFollower:
         first = not self._until_ns
         borders = [since, until]
         if first:
-            borders = [until - window * (PIECES - n) // PIECES for n in range(PIECES + 1)]
+            ago = (
+                one * n // PIECES for one in (window, *self._windows()) for n in range(PIECES + 1)
+            )
+            borders = sorted({until - one for one in ago})
         for begin, end in pairwise(borders):
             self._number += 1
             self._merger.begin(self._number, begin, end)
@@ -203,11 +212,25 @@ class StatisticsFollower:
 
     def _build(self, frame: Frame, wanted: StatisticsWanted) -> None:
         self._fresh = False
-        self._merger.forget(self._until_ns - max(INTERVAL_NS, round(wanted.window_s * 1e9)))
-        found = self._merger.build(errors_of(frame.hosts), frame.ranks)
+        self._merger.forget(self._until_ns - _nanoseconds(wanted))
+        self._built = self._windows()
+        errors = errors_of(frame.hosts)
+        found, *others = [
+            self._merger.build(errors, frame.ranks, self._until_ns - window)
+            for window in self._built
+        ]
         too_old = sorted(name for name, host in self._hosts.items() if host.too_old)
         if found is not None and too_old:
             note = TOO_OLD.format(", ".join(too_old[:8]))
             found = structs.replace(found, notes=(*found.notes, note))
         if self._job is not None:
-            self._on_statistics(self._job, found)
+            self._on_statistics(self._job, found, others[0] if others else None)
+
+    def _windows(self) -> tuple[int, ...]:
+        """In ns: that of the verdicts, or of whoever wants something; a screen's, if it differs."""
+        several = sorted(self._by_whom.items(), key=lambda one: (one[0] != VERDICTS, one[1].calls))
+        return tuple(dict.fromkeys(_nanoseconds(wanted) for _, wanted in several))[:2]
+
+
+def _nanoseconds(wanted: StatisticsWanted) -> int:
+    return max(INTERVAL_NS, round(wanted.window_s * 1e9))

@@ -104,7 +104,7 @@ def _row(
     covered = [seconds.get(rank, 0.0) for rank in sums.ranks]
     mean = sum(covered) / len(covered) if covered else 0.0
     # Within the error of the clocks nobody is known to be the last one.
-    clear_skews = [op for op in joined if error_ns is not None and op.skew_ns > error_ns]
+    clear_skews = [op for op in joined if op.is_clear]
     last = Counter(op.last_rank for op in clear_skews)
     ordered = sorted(last.items(), key=lambda item: (-item[1], item[0]))
     return CallRow(

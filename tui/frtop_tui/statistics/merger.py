@@ -138,23 +138,26 @@ class StatisticsMerger:
                 del self._steps[rank]
 
     def build(
-        self, errors: Mapping[str, int | None], expected: Collection[int]
+        self, errors: Mapping[str, int | None], expected: Collection[int], since_ns: int = 0
     ) -> JobStatistics | None:
         """The statistics of all slices; None while there is none.
 
         Args:
             errors: by host, of its clock against the operator's.
             expected: the ranks that were asked.
+            since_ns: only of slices that were not over by then.
         """
-        slices = [self._slices[number] for number in sorted(self._slices)]
-        if not slices:
+        numbers = sorted(n for n, one in self._slices.items() if one.until_ns > since_ns)
+        if not numbers:
             return None
+        slices = [self._slices[number] for number in numbers]
+        begin_ns = slices[0].since_ns if since_ns else 0
         answered = {rank for one in slices for rank in one.from_ns}
         seconds: defaultdict[int, float] = defaultdict(float)
         for one in slices:
             for rank, from_ns in one.from_ns.items():
                 seconds[rank] += max(0, one.until_ns - from_ns) / 1e9
-        groups = [group.build(errors) for group in self._groups.values()]
+        groups = [group.build(errors, numbers[0]) for group in self._groups.values()]
         by_row = ops_by_row(ops for _, ops in groups)
         error = clock_error([errors.get(host) for host in self._hosts])
         return JobStatistics(
@@ -165,7 +168,10 @@ class StatisticsMerger:
             missing=tuple(sorted(set(expected) - answered)),
             calls=rows_of(_all_sums(slices), by_row, seconds, error),
             groups=tuple(group for group, _ in groups if group.arrivals),
-            steps={rank: tuple(steps) for rank, steps in sorted(self._steps.items())},
+            steps={
+                rank: tuple(step for step in steps if step.end_ns >= begin_ns)
+                for rank, steps in sorted(self._steps.items())
+            },
             clock_error_ns=error,
             lost=sum(one.lost for one in slices),
             notes=tuple(dict.fromkeys(note for one in slices for note in one.notes)),

@@ -36,6 +36,12 @@ class JoinedOp:
         self.skew_ns = self.last_ns = self.last_rank = 0
 
     @property
+    def is_clear(self) -> bool:
+        """Whether it is known who came last: later than the clocks of its own hosts are wrong."""
+        error = self.result.error_ns if self.result is not None else None
+        return error is not None and self.skew_ns > error
+
+    @property
     def transfer_ns(self) -> int | None:
         """From the last arrival to the last end; None where an end is not exact."""
         if not self.complete or self.exact < len(self.issued) or self.ended_ns <= self.last_ns:
@@ -98,18 +104,21 @@ class JoinedGroup:
         for number in [number for number in self._strides if number < before]:
             del self._strides[number]
 
-    def build(self, errors: Mapping[str, int | None]) -> tuple[SampledGroup, list[JoinedOp]]:
+    def build(
+        self, errors: Mapping[str, int | None], first: int = 0
+    ) -> tuple[SampledGroup, list[JoinedOp]]:
         """The group, and its ops in the same order.
 
         Args:
             errors: by host, of its clock against the operator's.
+            first: number of the first slice that counts.
         """
         error = clock_error([errors.get(host) for host in self.hosts])
         strides, found = self._strides, []
         for number in sorted(self.ops):
             op = self.ops[number]
-            if not is_chosen(number, strides[op.slice]):
-                continue  # not all ranks tell of it
+            if op.slice < first or not is_chosen(number, strides[op.slice]):
+                continue  # before the window, or not all ranks tell of it
             if op.result is None or op.result.error_ns != error:
                 _finish(op, len(self.members), error)
             found.append(op)

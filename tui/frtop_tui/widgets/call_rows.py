@@ -5,7 +5,6 @@ What cannot be put together is shown as it is: of several medians the least and 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Literal
 
@@ -14,6 +13,7 @@ from msgspec import Struct
 from frtop_tui.job.naming import GroupKey
 from frtop_tui.job.statistics import CallRow, JobStatistics
 from frtop_tui.report.statistics_words import size_words
+from frtop_tui.statistics.last_to_come import LastToCome, last_to_come
 from frtop_tui.statistics.orders import waited_ns
 from frtop_tui.widgets.formats import format_site
 
@@ -21,17 +21,12 @@ Grouping = Literal["line", "op", "group", "rank"]
 GROUPINGS: Final[tuple[Grouping, ...]] = ("line", "op", "group", "rank")
 Range = tuple[float, float]
 """The least and the largest of the parts of a row."""
-FEWEST: Final = 8
-"""Of fewer sampled ops nobody is said to be the last to come."""
-SURE: Final = 3.0
-"""Standard deviations above an even share: chance reaches that once in 700 rows."""
 
 
 class StatisticsRow(Struct, frozen=True):
     """One line of the table. Times in ns; None where nothing is known.
 
     `waited_ns` is what ranks waited for the last one to come, in sum, as far as samples tell.
-    `last` are the ranks that came last with their share of the `sampled` ops, the first one first.
     """
 
     key: tuple[object, ...]
@@ -55,7 +50,7 @@ class StatisticsRow(Struct, frozen=True):
     algorithm: Range | None = None
     bus: Range | None = None
     sampled: int = 0
-    last: tuple[tuple[int, int], ...] = ()
+    last: LastToCome = LastToCome()
 
     @property
     def text(self) -> str:
@@ -99,10 +94,6 @@ _KEYS: Final[dict[str, Callable[[CallRow, dict[GroupKey, str]], tuple[object, ..
 def _row(
     key: tuple[object, ...], calls: Sequence[CallRow], labels: dict[GroupKey, str]
 ) -> StatisticsRow:
-    last: dict[int, int] = {}
-    for call in calls:
-        for rank, count in call.last:
-            last[rank] = last.get(rank, 0) + count
     longest = [call.max_ns for call in calls if call.max_ns is not None]
     sizes = {call.size for call in calls}
     return StatisticsRow(
@@ -127,7 +118,7 @@ def _row(
         _range(call.algorithm_bandwidth for call in calls),
         _range(call.bus_bandwidth for call in calls),
         sum(call.sampled for call in calls),
-        tuple(sorted(last.items(), key=lambda item: (-item[1], item[0]))),
+        last_to_come(calls),
     )
 
 
@@ -138,24 +129,6 @@ def _several(names: set[str], plural: str) -> str:
 def _range(values: Iterable[float | None]) -> Range | None:
     known = [value for value in values if value is not None]
     return (min(known), max(known)) if known else None
-
-
-def last_to_come(row: StatisticsRow, error_ns: int | None) -> tuple[int, float] | None:
-    """The rank that comes last far more often than chance would have it, and its share.
-
-    None where too few ops were sampled, where nobody stands out, and where the ranks arrive within
-    what the clocks may be wrong by.
-    """
-    if not row.last or row.sampled < FEWEST or row.skew is None:
-        return None
-    if error_ns is None or row.skew[1] <= error_ns:
-        return None
-    rank, count = row.last[0]
-    even = 1 / max(2, len(row.ranks))
-    deviation = math.sqrt(row.sampled * even * (1 - even))
-    if count <= row.sampled * even + SURE * deviation:
-        return None
-    return rank, count / row.sampled
 
 
 def matches(text: str, words: str) -> bool:

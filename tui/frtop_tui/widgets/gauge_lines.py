@@ -106,6 +106,7 @@ def _gpu(
         f"gpu{gpu.name}",
         (
             plain(printable(gpu.problem), "warn"),
+            plain(f"rank{'s' * ('-' in ranks or ',' in ranks)} {ranks}" if ranks else "", "dim"),
             plain("busy: not known" if "use" not in values else f"{percent(values['use'])} busy"),
             plain(graph(gauges, gpu, "use", bars, FULL)),
             plain(throttle_text(values.get("throttle")), "warn"),
@@ -113,7 +114,6 @@ def _gpu(
             plain(power_text(values.get("power_mw"), values.get("power_limit_mw"))),
             plain("" if used is None else amount(used) + (f" of {amount(total)}" if total else "")),
             plain("" if heat is None else f"{heat} °C"),
-            plain(f"rank{'s' * ('-' in ranks or ',' in ranks)} {ranks}" if ranks else "", "dim"),
             plain(printable(gpu.detail).removeprefix("NVIDIA "), "dim"),
         ),
     )

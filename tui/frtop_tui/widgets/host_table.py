@@ -164,8 +164,8 @@ GAUGE_COLUMNS: Final[tuple[Column[HostRow], ...]] = (
     Column("cpu", 12, lambda r: cpu_cell(r.host.gauges, 6), lambda r: r.host.name),
     Column("mem", 5, lambda r: memory_cell(r.host.gauges), lambda r: r.host.name, right=True),
     Column("net in/out", 20, lambda r: net_cell(r.host.gauges, 6), lambda r: r.host.name,
-           needs=110),
-    Column("disk", 16, lambda r: disk_cell(r.host.gauges), lambda r: r.host.name, needs=150),
+           needs=138),
+    Column("disk", 16, lambda r: disk_cell(r.host.gauges), lambda r: r.host.name, needs=158),
     Column("gpu", 34, lambda r: gpu_cell(r.host.gauges), lambda r: r.host.name, needs=190),
     Column("out of the ordinary", 0, _first_trouble, lambda r: len(r.facts)),
 )  # fmt: skip
@@ -192,6 +192,8 @@ class HostTable(LineTable[HostRow]):
         self.by_gauges: bool | None = None
         """Whether gauges are shown; None: where there are any."""
         self._facts = FactTable()
+        self._sticks = False
+        """Whether the cursor stays with its host on line 1, too, and not with the worst host."""
 
     def action_columns(self) -> None:
         """Changes between what hosts do and how they are reached."""
@@ -212,14 +214,19 @@ class HostTable(LineTable[HostRow]):
         wanted = known if self.by_gauges is None else self.by_gauges
         self.columns = GAUGE_COLUMNS if wanted else COLUMNS
 
-    def show_hosts(self, frame: Frame) -> None:
-        selected = self.chosen if self.cursor > 1 else None
+    def show_hosts(self, frame: Frame, first: str = "") -> None:
+        """Shows all hosts of a frame; the cursor starts on the one that is named `first`."""
+        begins = not self.rows
+        selected = self.chosen if self.cursor > 1 or self._sticks else None
         self.rows = host_rows(frame, self._facts)
         self._choose_columns()
         counts = count_states(self.rows)
         self.entitle(f"hosts {len(self.rows):,}: {counts}" if self.rows else "hosts")
-        if selected is not None:
-            name = selected.host.name
-            lines = (n for n, row in enumerate(self.rows, 1) if row.host.name == name)
-            self.move_to(next(lines, self.cursor))
+        name = selected.host.name if selected is not None else first if begins else ""
+        line = next((n for n, row in enumerate(self.rows, 1) if row.host.name == name), 0)
+        if line and begins:
+            self.start_at(line)
+            self._sticks = True
+        elif line:
+            self.move_to(line)
         self.redraw()

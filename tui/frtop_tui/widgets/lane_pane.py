@@ -10,7 +10,7 @@ from textual.binding import Binding, BindingType
 from frtop_tui.lanes.window import TimeWindow
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.op_lines import clock_time
-from frtop_tui.widgets.spans import Line, clip, fit, plain
+from frtop_tui.widgets.spans import Line, clip, fit, plain, reflow
 
 _TICK: Final = 20
 """Columns between two times on the ruler."""
@@ -124,4 +124,4 @@ class WordsPane(LineView, can_focus=False):
         self.lines: Sequence[Line] = ()
 
     def content(self, width: int) -> Sequence[Line]:
-        return [clip(line, width) for line in self.lines]
+        return [row for line in self.lines for row in reflow(line, width)]

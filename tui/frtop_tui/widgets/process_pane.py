@@ -15,7 +15,7 @@ from frtop_tui.widgets.formats import format_bytes
 from frtop_tui.widgets.gpu_lines import gpu_lines
 from frtop_tui.widgets.host_summary import host_summary
 from frtop_tui.widgets.lines import LineView
-from frtop_tui.widgets.spans import Line, clip, fit, join, plain, tail, wrap
+from frtop_tui.widgets.spans import Line, clip, fit, join, plain, reflow, tail, wrap
 from frtop_tui.widgets.states import PROCESS_STATES
 
 TROUBLE = ("D", "T", "t", "Z", "X")
@@ -59,9 +59,11 @@ def process_lines(
     ]
     if rank.transports:
         rows.append(plain(f"  {of_rank(rank)}", "dim"))
-    rows += gpu_lines(rank, now_ns)
+    beside = [*gpu_lines(rank, now_ns)]
     if host is not None:
-        rows += host_summary(host, rank.key)
+        beside += host_summary(host, rank.key)
+    for line in beside:
+        rows += reflow(line, width, "  ")
     for one in settings_of_rank(rank):
         rows += wrap(one.sentence, width, "warn" if one.blinds else "dim", ("  ", ""))
     children = [p for p in processes if p.pid != rank.identity.pid]

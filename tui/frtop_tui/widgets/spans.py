@@ -135,6 +135,33 @@ def flow(parts: Iterable[Line], width: int, indent: str = "", between: str = "  
     return [clip((*lead, *join(row, between, "")), width) for row in rows]
 
 
+def reflow(line: Line, width: int, indent: str = "") -> list[Line]:
+    """A line that was joined of parts, or has one, in as many lines as it needs."""
+    if width_of(line) <= width:
+        return [line]
+    if len(line) == 1:
+        return wrap(line[0][0], width, line[0][1])
+    parts: list[list[Span]] = [[]]
+    between = ""
+    for text, tone in line:
+        if text.strip(" ") in ("", "·"):
+            between = between or text
+            parts.append([])
+        else:
+            parts[-1].append((text, tone))
+    rows: list[list[Line]] = [[]]
+    used = 0
+    for part in map(tuple, parts):
+        length = width_of(part)
+        if rows[-1] and used + len(between) + length > width:
+            rows.append([])
+            used = len(indent)
+        used += length + len(between) * bool(rows[-1])
+        rows[-1].append(part)
+    lines = [join(row, between, "dim") for row in rows]
+    return [clip((*plain(indent if n else ""), *line), width) for n, line in enumerate(lines)]
+
+
 def changed_columns(old: Line, new: Line) -> Sequence[tuple[int, int]]:
     """Where two lines differ, as (column, width) of each changed span."""
     found: list[tuple[int, int]] = []

@@ -42,7 +42,7 @@ def scope_parts(frame: Frame, statistics: JobStatistics) -> Iterator[Line]:
 
 def scope_lines(frame: Frame, width: int) -> list[Line]:
     """The parts in as many lines as they need, then the notes."""
-    statistics = frame.statistics
+    statistics = frame.screen_statistics
     if statistics is None:
         return []
     rows = flow(scope_parts(frame, statistics), width, between=" · ")

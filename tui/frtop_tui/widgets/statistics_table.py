@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import ClassVar, Final
 
@@ -10,7 +10,7 @@ from textual.binding import Binding, BindingType
 
 from frtop_tui.job.naming import duration
 from frtop_tui.report.statistics_words import NOT_KNOWN, bandwidth_words, time_words
-from frtop_tui.widgets.call_rows import Grouping, Range, StatisticsRow, last_to_come
+from frtop_tui.widgets.call_rows import Grouping, Range, StatisticsRow
 from frtop_tui.widgets.rank_rows import RankFigures
 from frtop_tui.widgets.spans import Span
 from frtop_tui.widgets.table import Column, LineTable
@@ -28,14 +28,17 @@ OPEN: Final = Binding(
 
 
 class Difference:
-    """What cells need besides their row: the clocks' error, and the rows at the mark."""
+    """What cells need besides their row: whom a verdict names, and the rows at the mark."""
 
     def __init__(self) -> None:
-        self.error_ns: int | None = None
         self.seconds = 0.0
         self.before: Mapping[tuple[object, ...], StatisticsRow] | None = None
         self.before_ranks: Mapping[int, RankFigures] | None = None
         self.before_s = 0.0
+        self.blamed: Collection[int] = ()
+        """Ranks that a verdict names."""
+        self.of_interest: Sequence[int] = ()
+        """Ranks on whose row the cursor starts, the first one before the others."""
 
     def former(self, row: StatisticsRow) -> StatisticsRow | None:
         """The same row at the mark."""
@@ -106,14 +109,10 @@ class _Cells:
         return (time_words(row.max_ns), "dim")
 
     def last(self, row: StatisticsRow) -> Span:
-        found = last_to_come(row, self.at.error_ns)
-        if found is not None:
-            return (f"rank {found[0]}: {found[1]:.0%}", "warn")
-        if not row.sampled or row.skew is None:
-            return ("not sampled", "dim")
-        if self.at.error_ns is None or row.skew[1] <= self.at.error_ns:
-            return ("clock error", "dim")
-        return ("even" if row.sampled >= 8 else f"{row.sampled} sampled", "dim")
+        found = row.last
+        if found.rank is None:
+            return (found.words, "dim")
+        return (found.words, "late" if found.rank in self.at.blamed else "warn")
 
     def timed(self, row: StatisticsRow) -> Span:
         share = row.timed / row.count if row.count else 0.0
@@ -152,7 +151,7 @@ def call_columns(grouping: Grouping, at: Difference) -> list[Column[StatisticsRo
     return [
         *first[grouping],
         Column("size", 6, lambda r: (r.size, "dim"), lambda r: r.size, right=True, needs=120),
-        Column("count", 7, cells.count, lambda r: -r.count, right=True, needs=76),
+        Column("count", 7, cells.count, lambda r: -r.count, right=True, needs=88),
         measure("p50", "p50", 70),
         measure("p95", "p95", 104),
         Column("max", 8, cells.longest, lambda r: -(r.max_ns or 0), right=True, needs=144),
@@ -161,7 +160,7 @@ def call_columns(grouping: Grouping, at: Difference) -> list[Column[StatisticsRo
         measure("bus", "bus", 132),
         Column("waited", 8, cells.waited, _by_waiting, right=True),
         Column("timed", 5, cells.timed, lambda r: -r.timed, right=True, needs=168),
-        Column("last to come", 0, cells.last, lambda r: -(r.last[0][1] if r.last else 0)),
+        Column("last to come", 0, cells.last, lambda r: -r.last.share),
     ]
 
 
@@ -219,15 +218,30 @@ class CallStatisticsTable(LineTable[StatisticsRow]):
     def show_rows(self, rows: Sequence[StatisticsRow], grouping: Grouping) -> None:
         """Shows these rows in this order."""
         selected = self.chosen if self.cursor > 1 else None
+        begins = not self.rows
         if grouping != self.grouping:
             self.grouping, self.columns = grouping, tuple(call_columns(grouping, self.at))
-            selected = None
+            selected, begins = None, True
             self.cursor = 1
         self.rows = rows
         if selected is not None:
             lines = (n for n, row in enumerate(rows, 1) if row.key == selected.key)
             self.move_to(next(lines, self.cursor))
+        elif begins and (line := self._first_line_of(self.at.of_interest)):
+            self.start_at(line)
         self.redraw()
+
+    def _first_line_of(self, ranks: Sequence[int]) -> int:
+        """The line in which one of these ranks comes last the most often; 0 where none does.
+
+        The first of `ranks` goes before the others.
+        """
+        best: dict[int, tuple[float, int]] = {}
+        for line, row in enumerate(self.rows, 1):
+            found = row.last
+            if found.rank is not None and found.share > best.get(found.rank, (0.0, 0))[0]:
+                best[found.rank] = (found.share, line)
+        return next((best[rank][1] for rank in ranks if rank in best), 0)
 
 
 class RankStatisticsTable(LineTable[RankFigures]):
@@ -237,12 +251,18 @@ class RankStatisticsTable(LineTable[RankFigures]):
 
     def __init__(self, at: Difference) -> None:
         super().__init__(rank_columns(at), "", id="by-rank", classes="pane")
+        self.at = at
 
     def show_rows(self, rows: Sequence[RankFigures]) -> None:
         """Shows these rows in this order."""
         selected = self.chosen if self.cursor > 1 else None
+        begins = not self.rows
         self.rows = rows
+        lines = {row.rank: n for n, row in enumerate(rows, 1)}
         if selected is not None:
-            lines = (n for n, row in enumerate(rows, 1) if row.rank == selected.rank)
-            self.move_to(next(lines, self.cursor))
+            self.move_to(lines.get(selected.rank, self.cursor))
+        elif begins:
+            line = next((lines[rank] for rank in self.at.of_interest if rank in lines), 0)
+            if line:
+                self.start_at(line)
         self.redraw()

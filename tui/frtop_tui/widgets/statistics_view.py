@@ -12,7 +12,6 @@ from frtop_tui.widgets.call_rows import (
     Grouping,
     StatisticsRow,
     call_rows,
-    last_to_come,
     matches,
 )
 from frtop_tui.widgets.formats import format_local_clock
@@ -42,13 +41,12 @@ class StatisticsView:
     def take(self, frame: Frame) -> None:
         """Makes the rows, where the answer, the grouping or the mark is another one."""
         self._frame = frame
-        statistics = frame.statistics
+        statistics = frame.screen_statistics
         made = (statistics, self.grouping, self.baseline)
         if len(made) == len(self._made) and all(map(_same, made, self._made)):
             return
         self._made = made
         self._calls, self._ranks = self._rows(frame, statistics)
-        self.at.error_ns = statistics.clock_error_ns if statistics is not None else None
         self.at.seconds = statistics.seconds if statistics is not None else 0.0
         before = self.baseline[0] if self.baseline is not None else None
         calls, ranks = self._rows(frame, before)
@@ -101,15 +99,14 @@ class StatisticsView:
         if self.baseline is not None:
             self.baseline = None
             return True
-        if frame is None or frame.statistics is None:
+        if frame is None or frame.screen_statistics is None:
             return False
-        self.baseline = frame.statistics, frame.wall_ns
+        self.baseline = frame.screen_statistics, frame.wall_ns
         return True
 
     def target(self, row: StatisticsRow) -> int | Collection[int]:
         """Where `enter` leads: to the rank that is named as the last to come, else to all ranks."""
-        found = last_to_come(row, self.at.error_ns)
-        return found[0] if found is not None else row.ranks
+        return row.ranks if row.last.rank is None else row.last.rank
 
     def difference_text(self) -> str:
         """What the columns show, where that is a difference; else ""."""
@@ -124,7 +121,7 @@ class StatisticsView:
     def why_empty(self) -> str:
         """What is said where there is no row."""
         frame = self._frame
-        if frame is None or frame.statistics is None:
+        if frame is None or frame.screen_statistics is None:
             if frame is not None and frame.recorded is not None:
                 return f"this {frame.recorded.kind} holds no statistics"
             return "asked for; no answer yet"

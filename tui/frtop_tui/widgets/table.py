@@ -72,6 +72,11 @@ class LineTable(LineView, Generic[RowT]):
         index = self.cursor - 1
         return self.rows[index] if 0 <= index < len(self.rows) else None
 
+    def start_at(self, y: int) -> None:
+        """Puts the cursor on a line of rows that have not been drawn yet."""
+        self.cursor = y
+        self.call_after_refresh(self.move_to, y)
+
     def visible_columns(self, width: int) -> list[tuple[Column[RowT], int]]:
         """The columns that fit, with their widths."""
         columns = [column for column in self.columns if width >= column.needs]

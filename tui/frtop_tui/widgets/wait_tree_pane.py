@@ -13,6 +13,7 @@ from frtop_tui.job.naming import duration, shortened
 from frtop_tui.report.wait_boxes import Box, BoxKind, WaitBoxes, wait_boxes
 from frtop_tui.report.wait_tree import Key, TreeRow, tree_rows
 from frtop_tui.widgets.activity import blame_reasons
+from frtop_tui.widgets.endings import Row, rows_without_waits
 from frtop_tui.widgets.formats import shorten_ranks
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, clip, plain, width_of
@@ -104,8 +105,11 @@ class WaitTreePane(LineView):
         self._of: Trace | None = None
         self._toggled: set[Key] = set()
         self._reasons: Mapping[int, Why] = {}
+        self._frame: Frame | None = None
+        self._instead: Sequence[Row] = ()
 
     def show(self, frame: Frame) -> None:
+        self._frame = frame if frame.trace is not None else None
         if frame.trace is not self._of:
             self._of = frame.trace
             self._graph = WaitBoxes()
@@ -127,7 +131,16 @@ class WaitTreePane(LineView):
     def chosen(self) -> TreeRow | None:
         return self.rows[self.cursor] if self.cursor < len(self.rows) else None
 
+    @property
+    def ranks(self) -> Sequence[int]:
+        """Those that the cursor's line is about, where there is no graph."""
+        here = self._instead[self.cursor : self.cursor + 1] if not self.rows else ()
+        return here[0][0] if here else ()
+
     def content(self, width: int) -> Sequence[Line]:
+        if not self.rows and self._frame is not None:
+            self._instead = rows_without_waits(self._frame, width)
+            return [line for _, line in self._instead]
         if not self.rows:
             return (plain(self.empty, "dim"),)
         return _Lines(self.rows, self._reasons, width)

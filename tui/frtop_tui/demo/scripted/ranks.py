@@ -31,10 +31,10 @@ RUN: Final = "demo"
 QUICK_NS: Final = 400 * MS
 """Of a group that moved since, the last op is not told: it would be outdated at once."""
 PROCESS_TICKS: Final = 8
-"""The process of a rank is sent once in so many ticks, and each rank at another one."""
+"""The process and the GPU of a rank are sent once in so many ticks, each rank at another one."""
 HISTORY_OPS: Final = 4096
 BEAT_NS: Final = 250 * MS
-_GPU: Final = wire.Gpu(0, "GPU-scripted", "scripted GPU", 700_000, 80 << 30, 90_000, 1)
+GPU: Final = wire.Gpu(0, "GPU-scripted", "scripted GPU", 700_000, 80 << 30, 90_000, 1)
 
 
 class HostRanks:
@@ -113,7 +113,7 @@ class HostRanks:
             process=self._process(rank, at, now_ns) if full or dated else None,
             exception=raised,
             exit_info=ended,
-            gauges=self._gauges(rank, now_ns) if full else None,
+            gauges=wire.Gauges((self.gpu(rank, now_ns),)) if full or dated else None,
         )
 
     def _identity(self, rank: int) -> wire.Identity:
@@ -234,18 +234,19 @@ class HostRanks:
             (41 << 30) + (rank << 20), 38, FEW_WORKERS,
         )  # fmt: skip
 
-    def _gauges(self, rank: int, now_ns: int) -> wire.Gauges:
-        braked = self.script.fault == "slow" and rank == self.script.culprit
+    def gpu(self, rank: int, now_ns: int) -> wire.Gpu:
+        """The rank's GPU with a sample of now: the straggler's is slowed by a power brake."""
+        script = self.script
+        braked = script.fault == "slow" and rank == script.culprit and now_ns >= script.fault_ns
         sample = wire.GpuSample(
             now_ns + self.skew_ns, 99 if braked else 92 + rank % 6,
             310_000 if braked else 640_000 + rank % 7 * 1000, (66 << 30) + (rank % 5 << 28),
             1_110 if braked else 1_980, 0x80 if braked else 0,
         )  # fmt: skip
-        gpu = wire.Gpu(
-            rank - self.ranks[0], f"{_GPU.uuid}-{rank}", _GPU.name, _GPU.power_limit_mw,
-            _GPU.memory_total, _GPU.idle_mw, 1, samples=(sample,),
+        return wire.Gpu(
+            rank - self.ranks[0], f"{GPU.uuid}-{rank}", GPU.name, GPU.power_limit_mw,
+            GPU.memory_total, GPU.idle_mw, 1, samples=(sample,),
         )  # fmt: skip
-        return wire.Gauges((gpu,))
 
     def snapshot(self, rank: int, now_ns: int, *, stacks: bool, ops: int) -> wire.Snapshot:
         """The rank's processes, stacks and last ops, as asked for."""

@@ -21,6 +21,7 @@ from frtop_probe.agent.service import TICK
 from frtop_probe.agent.sockets import DOMAIN, protect
 from frtop_probe.keys import KeyPair
 from frtop_tui.demo.scripted.counts import Counts, history
+from frtop_tui.demo.scripted.gauges import HostFigures
 from frtop_tui.demo.scripted.ranks import HostRanks, known_ranks
 from frtop_tui.demo.scripted.script import Script
 
@@ -50,6 +51,7 @@ class ScriptedAgent:
     ) -> None:
         self.host = HostRanks(script, index)
         self._counts = Counts(self.host)
+        self._figures = HostFigures(self.host)
         self._updates = context.socket(zmq.PUB)
         self.requests = context.socket(zmq.ROUTER)
         protect(self._updates, self.requests, pair, ADDRESS)
@@ -91,11 +93,13 @@ class ScriptedAgent:
             case wire.SnapshotRequest() | wire.HistoryRequest() | wire.TensorsRequest():
                 return rank_answer(host, request, now)
             case wire.GaugeHistoryRequest():
-                return wire.GaugeHistoryResponse(request.id, host.name, wire.GaugeHistory())
+                found = self._figures.history(request, now)
+                return wire.GaugeHistoryResponse(request.id, host.name, found)
         return wire.Error(request.id, NOT_HERE, "failed")
 
     def _update(self, ranks: tuple[wire.RankUpdate, ...], now: int, *, full: bool) -> wire.Update:
         host = self.host
+        figures = self._figures.full(now) if full else self._figures.changes(now)
         return wire.Update(
             host.name,
             f"scripted-{host.name}",
@@ -105,6 +109,7 @@ class ScriptedAgent:
             ranks,
             version=VERSION,
             full=full,
+            gauges=figures,
         )
 
 

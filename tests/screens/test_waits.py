@@ -1,0 +1,67 @@
+"""The screen of waits where nobody waits any more: who ended in which order, and where it stood."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from frtop_probe import wire
+from frtop_tui.diagnosis.model import Frame
+from frtop_tui.diagnosis.trace import Trace
+from frtop_tui.screens.rank import RankScreen
+from frtop_tui.screens.ranks import RanksScreen
+from frtop_tui.widgets.endings import NOBODY, rows_without_waits
+from frtop_tui.widgets.spans import text_of
+
+from . import scenes
+from .driving import driven
+from .scenes import HOST_NOW, S
+
+
+def all_ended() -> Frame:
+    """Rank 5 raised an exception; the launcher killed the others half a second later."""
+    frame = scenes.dead()
+    killed = wire.ExitInfo(HOST_NOW - 29 * S - S // 2, signal=15)
+    ranks = {
+        number: view
+        if number == 5
+        else replace(view, state="dead", pending=(), blocked_on=None, exit_info=killed)
+        for number, view in frame.ranks.items()
+    }
+    return replace(frame, ranks=ranks, trace=Trace())
+
+
+def test_who_ended_first_and_why_is_told_and_then_the_others() -> None:
+    rows = rows_without_waits(all_ended(), 120)
+    lines = [text_of(line) for _, line in rows]
+    assert lines[0] == f"{NOBODY} now: 64 of 64 ranks have ended"
+    first = next(n for n, line in enumerate(lines) if line.startswith("  rank 5 · RuntimeError"))
+    text = " ".join(lines[first:])
+    assert "an illegal memory access was encountered at train.py:226" in text
+    assert "ended with exit code 1" in text
+    assert "first, 31s ago" in text
+    assert "ranks 0-4,6-63 · ended by signal 15 · 1.5s later" in text
+    assert rows[first][0] == (5,)
+
+
+def test_of_a_job_that_goes_on_it_is_said_that_nobody_waits() -> None:
+    frame = scenes.healthy()
+    assert [text_of(line) for _, line in rows_without_waits(frame, 80)] == [NOBODY]
+
+
+def test_every_line_fits() -> None:
+    for width in (40, 80):
+        for _, line in rows_without_waits(all_ended(), width):
+            assert len(text_of(line)) <= width
+
+
+async def test_enter_leads_to_the_ranks_of_a_line() -> None:
+    async with driven(all_ended(), size=(120, 40)) as app:
+        await app.press("w")
+        await app.sees("64 of 64 ranks have ended", "ranks 0-4,6-63")
+        lines = app.text().splitlines()
+        top = next(n for n, line in enumerate(lines) if NOBODY in line)
+        at = next(n for n, line in enumerate(lines) if "rank 5 · RuntimeError" in line)
+        await app.press(*"j" * (at - top), "enter")
+        assert isinstance(app.screen, RankScreen)
+        await app.press("escape", "G", "enter")
+        assert isinstance(app.screen, RanksScreen)

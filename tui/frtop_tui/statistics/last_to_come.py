@@ -1,0 +1,76 @@
+"""Who comes last to the ops of a line: the one rule, and its words, for screens and for text.
+
+A rank is named if it comes last far more often than chance would have it, to the ops of its own
+groups: a line's ops may be of many groups that are alike, and a rank takes part in one of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from frtop_tui.job.statistics import CallRow
+
+FEWEST: Final = 8
+"""Of fewer sampled ops of its groups no rank is said to be the last to come."""
+SURE: Final = 4.5
+"""Logarithm of how improbable chance is, as of three standard deviations; that of the number of
+ranks is added, because the most conspicuous of all of them is looked at."""
+CANDIDATES: Final = 8
+"""Ranks that are looked at, those first that come last the most often."""
+NOT_SAMPLED: Final = "not sampled"
+WITHIN_ERROR: Final = "clock error"
+"""Ranks arrive within what the clocks may be wrong by, or nobody compared the clocks."""
+EVEN: Final = "even"
+
+
+@dataclass(frozen=True, slots=True)
+class LastToCome:
+    """What is known of it; `share` is of the sampled ops of the rank's own groups."""
+
+    words: str = NOT_SAMPLED
+    rank: int | None = None
+    share: float = 0.0
+
+
+def last_to_come(calls: Sequence[CallRow]) -> LastToCome:
+    """Who comes last to the ops of these rows, taken together."""
+    sampled = sum(call.sampled for call in calls)
+    if not sampled:
+        return LastToCome()
+    times: Counter[int] = Counter()
+    for call in calls:
+        times.update(dict(call.last))
+    if not times:
+        return LastToCome(WITHIN_ERROR)
+    most = sorted(times.items(), key=lambda item: (-item[1], item[0]))[:CANDIDATES]
+    found = [
+        (count / ops, -rank) for rank, count in most if (ops := _ops_if_sure(rank, count, calls))
+    ]
+    if found:
+        share, rank = min(1.0, max(found)[0]), -max(found)[1]
+        return LastToCome(f"rank {rank}: {100 * share:.0f} %", rank, share)
+    return LastToCome(EVEN if sampled >= FEWEST else f"{sampled} sampled")
+
+
+def _ops_if_sure(rank: int, times: int, calls: Iterable[CallRow]) -> float:
+    """To how many sampled ops a rank came at all; 0 where it may be last to `times` by chance."""
+    ops = expected = 0.0
+    ranks = 1
+    for call in calls:
+        if rank in call.ranks:
+            groups = max(1, len(call.groups))
+            here = call.sampled / groups  # groups that are alike are sampled alike
+            ops += here
+            expected += here / max(2.0, len(call.ranks) / groups)
+            ranks = max(ranks, len(call.ranks))
+    if ops < FEWEST or times <= expected:
+        return 0.0
+    share, even = min(1.0, times / ops), expected / ops
+    rest = (1 - share) * math.log((1 - share) / (1 - even)) if share < 1 else 0.0
+    # Chernoff's bound of the chance to come last so often: it holds for few ops of many ranks, too.
+    surprise = ops * (share * math.log(share / even) + rest)
+    return ops if surprise > SURE + math.log(ranks) else 0.0
