@@ -19,6 +19,7 @@ from frtop_probe.recorder import (
     graph_captures,
     group_calls,
     interpreter,
+    issuers,
     phases,
     steps,
 )
@@ -188,6 +189,8 @@ class Lifecycle:
             when_imported(graph_captures.GRAPHS, self._always_guarded(self._watch_captures))
             if phases.wanted():
                 self._watch_phases(sys.modules["torch"])
+            if recorder.issuers is not None:
+                self._watch_modules(sys.modules["torch"])
             if c10d.is_initialized():
                 recorder.default_group_created(c10d)
 
@@ -246,6 +249,21 @@ class Lifecycle:
             self._watched.add(phases.SETTING)
             if phases.install(torch, recorder, self._marking, self._always_guarded):
                 self._watch_marks(MarkKind.BACKWARD)
+
+    def _watch_modules(self, torch: Any) -> None:
+        def of_process() -> issuers.Issuers:
+            found = self._recorder.issuers
+            assert found is not None
+            return found
+
+        def enabled() -> Any:
+            recorder = self.recorder
+            return recorder.enabled if recorder is not None else (False,)
+
+        if issuers.SETTING not in self._watched:
+            self._watched.add(issuers.SETTING)
+            if not issuers.install(torch, of_process, enabled, self._marking, self._failed):
+                self._recorder.writer.write_note(issuers.TOO_OLD)
 
     def _watch_marks(self, *kinds: MarkKind) -> None:
         """Says in the ring what is recorded; a forked child has another one."""
