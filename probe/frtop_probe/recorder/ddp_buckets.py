@@ -2,7 +2,7 @@
 
 The reducer issues ops in C++, from the hook of the gradient that was the last of a bucket. It hands
 its books out with new tensors of all gradients. A dispatch mode gives it an empty one instead of
-each, so nothing is allocated. It is asked after a forward, never inside an op: it holds a lock then.
+each, so nothing is allocated. It is asked after a forward: inside an op it holds a lock.
 """
 
 from __future__ import annotations

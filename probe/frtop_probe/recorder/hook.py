@@ -56,9 +56,11 @@ class KernelContext(Protocol):
     devices: DeviceWatch
     pending: PendingOps
     sites: CallSites
-    find_issuer: FindIssuer | None
     enabled: list[bool]
     raw_reduce_ops: deque[tuple[int, Any]]
+
+    @property
+    def find_issuer(self) -> FindIssuer | None: ...
 
     def fail(self, error: BaseException) -> None: ...
 

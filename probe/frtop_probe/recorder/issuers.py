@@ -26,12 +26,12 @@ from frtop_probe.recorder.call_sites import CallSites
 from frtop_probe.recorder.ddp_buckets import DDP, MAX_MEMBERS, DDPBuckets
 from frtop_probe.recorder.hook import hide_from_dynamo
 from frtop_probe.recorder.labels import wrap_labels
-from frtop_probe.recorder.module_calls import ModuleCalls, wrap_calls
+from frtop_probe.recorder.module_calls import Current, ModuleCalls, wrap_calls
 from frtop_probe.recorder.module_names import ModuleNames, Name, class_of
 from frtop_probe.recorder.phases import Guard, wrap_backward
 from frtop_probe.recorder.steps import StepCounter
 from frtop_probe.recorder.writer import RingWriter
-from frtop_probe.ring.layout import MAX_MODULES, PHASE_SHIFT, Phase, Side, StatusCell
+from frtop_probe.ring.layout import MAX_MODULES, PHASE_SHIFT, IssuePhase, Side, StatusCell
 
 SETTING: Final = "FRTOP_MODULES"
 DDP_LABEL: Final = "DistributedDataParallel.forward"
@@ -118,26 +118,36 @@ class Issuers:
         graph = self._graphs.get(site)
         if graph is None:
             graph = self._graphs[site] = self._graph_of(site)
+        running: Sequence[Any] = stack
         if task < 0:
-            running = stack[-1] if stack else None
             phase = (
-                Phase.FORWARD if stack
-                else Phase.OPTIMIZER if self._steps.in_optimizer(thread)
-                else Phase.OUTSIDE
+                IssuePhase.FORWARD if stack
+                else IssuePhase.OPTIMIZER if self._steps.in_optimizer(thread)
+                else IssuePhase.OUTSIDE
             )  # fmt: skip
         else:
-            again = len(stack) > calls.floor
-            running = stack[-1] if again else None
-            phase = Phase.RECOMPUTE if again else Phase.BACKWARD
+            running = stack[calls.floor :]
+            phase = IssuePhase.RECOMPUTE if running else IssuePhase.BACKWARD
         if label:
             number = self._of_path(label.strip())
-        elif running is not None:
-            number = self._of_module(running, graph)
+        elif running:
+            number = self._of_running(running, graph)
         elif task >= 0:
             number = self._of_node(task, graph, process_group, args)
         else:
-            number = self._number(*UNKNOWN, f"graph {graph}") if graph else 0
+            number = self._of_graph(graph)
         return number | phase << PHASE_SHIFT
+
+    def _of_running(self, running: Sequence[Any], graph: str) -> int:
+        """Of the innermost module with a name: graphs run modules of their own, which have none."""
+        for module in reversed(running):
+            number = self._of_module(module, graph)
+            if number:
+                return number
+        return self._of_graph(graph)
+
+    def _of_graph(self, graph: str) -> int:
+        return self._number(*UNKNOWN, f"graph {graph}") if graph else 0
 
     def _of_node(self, task: int, graph: str, process_group: Any, args: Sequence[Any]) -> int:
         node = self._node()
@@ -154,17 +164,18 @@ class Issuers:
             return self._number(*name, "")
         calls = self.calls.backward
         owner = calls.owner_of(node._sequence_nr()) if calls is not None else None  # noqa: SLF001
-        if owner is not None:
-            return self._of_module(owner, graph)
-        return self._number(*UNKNOWN, f"graph {graph}") if graph else 0
+        number = self._of_module(owner, graph) if owner is not None else 0
+        return number or self._of_graph(graph)
 
     def _of_module(self, module: Any, graph: str) -> int:
         key = id(module), graph
         known = self._by_module.get(key)
         if known is not None and known[0]() is module:
             return known[1]
-        name = self.names.of(module) or UNKNOWN
-        number = self._number(*name, f"graph {graph}" if graph else "")
+        name = self.names.of(module)
+        number = self._number(*name, f"graph {graph}" if graph else "") if name is not None else 0
+        if len(self._by_module) >= MAX_LABELS:
+            self._by_module.clear()
         self._by_module[key] = weakref.ref(module), number
         return number
 
@@ -202,23 +213,16 @@ class Issuers:
         return ""
 
 
-def install(
-    torch: Any,
-    issuers: Callable[[], Issuers],
-    enabled: Callable[[], list[bool]],
-    guard: Guard,
-    failed: Callable[[BaseException], None],
-) -> bool:
+def install(torch: Any, current: Current, issuers: Callable[[], Issuers], guard: Guard) -> bool:
     """Wraps what tells modules and backwards; returns whether this torch has what that needs.
 
     Args:
         torch: the package.
+        current: where the wrapper of calls finds what belongs to this process.
         issuers: returns those of this process: a forked child has others.
-        enabled: likewise the recorder's flag.
         guard: of functions that record.
-        failed: takes an exception of the recorder.
     """
-    if not wrap_calls(torch, lambda: issuers().calls, enabled, failed):
+    if not wrap_calls(torch, current):
         return False
     wrap_labels(
         torch,
@@ -226,7 +230,11 @@ def install(
         guard(lambda label: issuers().label_begins(label)),
         guard(lambda label: issuers().label_ends(label)),
     )
-    begins = guard(lambda: issuers().calls.backward_begins())
+
+    def backward_begins() -> Any:
+        return issuers().calls.backward_begins()
+
+    begins = guard(backward_begins)
     hide_from_dynamo(torch, begins)
     ends = guard(lambda before: issuers().calls.backward_ends(before))
     return wrap_backward(torch, begins, ends)

@@ -26,6 +26,7 @@ from frtop_probe.recorder import (
 from frtop_probe.recorder.guard import guarded, log_line, raised_by_signal_handler
 from frtop_probe.recorder.import_hook import when_imported
 from frtop_probe.recorder.marks import MAX_NUMBER
+from frtop_probe.recorder.module_calls import Current
 from frtop_probe.recorder.recorder import Recorder
 from frtop_probe.recorder.writer import NoRingSpace, create
 from frtop_probe.ring.folder import FolderError, candidates
@@ -49,6 +50,7 @@ class Lifecycle:
         self._watched: set[str] = set()
         self._kinds: set[MarkKind] = set()
         self._parents_recorder: Recorder | None = None
+        self._current_calls = Current()
 
     # -- called from outside
 
@@ -256,14 +258,13 @@ class Lifecycle:
             assert found is not None
             return found
 
-        def enabled() -> Any:
-            recorder = self.recorder
-            return recorder.enabled if recorder is not None else (False,)
-
+        current, recorder = self._current_calls, self._recorder
+        current.calls, current.enabled = of_process().calls, recorder.enabled
+        current.fail = self._failed
         if issuers.SETTING not in self._watched:
             self._watched.add(issuers.SETTING)
-            if not issuers.install(torch, of_process, enabled, self._marking, self._failed):
-                self._recorder.writer.write_note(issuers.TOO_OLD)
+            if not issuers.install(torch, current, of_process, self._marking):
+                recorder.writer.write_note(issuers.TOO_OLD)
 
     def _watch_marks(self, *kinds: MarkKind) -> None:
         """Says in the ring what is recorded; a forked child has another one."""
@@ -323,6 +324,7 @@ class Lifecycle:
         recorder, self.recorder = self.recorder, None
         self._lock = threading.RLock()
         graph_captures.captures.clear()
+        self._current_calls.calls = None
         if recorder is not None:
             recorder.abandon_in_child()
             # Kept alive: the child must not drop handles of the parent's ops here.

@@ -52,15 +52,37 @@ class ThreadCalls:
         owner = self.owners[at] if at >= 0 else None
         return owner() if owner is not None else None
 
-    def shorten(self) -> None:
-        """Drops the older half of what is known of nodes."""
-        half = len(self.starts) // 2
-        del self.owners[:half]
-        del self.starts[:half]
+    def enter(self, module: Any, number: int, roots: dict[int, weakref.ref[Any]]) -> None:
+        """A module begins to run, at an autograd sequence number."""
+        stack, starts = self.stack, self.starts
+        me = weakref.ref(module)
+        if not stack:
+            if len(roots) >= MAX_ROOTS and id(module) not in roots:
+                roots.clear()
+            roots[id(module)] = me
+        stack.append(module)
+        last = starts[-1]
+        if number == last:
+            self.owners[-1] = me
+            return
+        if number < last:  # the numbers of this thread began anew
+            starts[:], self.owners[:] = [-1], [None]
+        elif len(starts) > MAX_BOUNDARIES:
+            half = len(starts) // 2
+            del starts[:half], self.owners[:half]
+        starts.append(number)
+        self.owners.append(me)
 
-    def restart(self) -> None:
-        """Forgets all nodes: the numbers of this thread began anew."""
-        self.starts[:], self.owners[:] = [-1], [None]
+    def leave(self, depth: int, number: int) -> None:
+        """A module has ended, or raised; `depth` modules run now."""
+        stack = self.stack
+        del stack[depth:]
+        owner = weakref.ref(stack[-1]) if stack else None
+        if number == self.starts[-1]:
+            self.owners[-1] = owner
+        else:
+            self.starts.append(number)
+            self.owners.append(owner)
 
 
 class ModuleCalls:
@@ -92,28 +114,34 @@ class ModuleCalls:
     def backward_ends(self, before: tuple[ThreadCalls, int, ThreadCalls | None] | None) -> None:
         """Restores what was before."""
         if before is not None:
-            calls, calls.floor, self.backward = before
+            calls, floor, self.backward = before
+            calls.floor = floor
 
 
-def wrap_calls(
-    torch: Any, calls: Callable[[], ModuleCalls], enabled: Callable[[], list[bool]], fail: Any
-) -> bool:
-    """Wraps calls of modules; returns whether this torch has what that needs.
+class Current:
+    """Where the wrapper finds what belongs to this process: a forked child has its own."""
 
-    Args:
-        torch: the package.
-        calls: returns those of this process: a forked child has others.
-        enabled: likewise its flag.
-        fail: takes an exception of the recorder.
-    """
+    __slots__ = ("calls", "enabled", "fail")
+
+    def __init__(self) -> None:
+        self.calls: ModuleCalls | None = None
+        self.enabled: list[bool] = [False]
+        self.fail: Callable[[BaseException], Any] = lambda _: None
+
+
+def wrap_calls(torch: Any, current: Current) -> bool:
+    """Wraps calls of modules; returns whether this torch has what that needs."""
     kind = torch.nn.Module
     original = kind.__dict__.get("__call__")
     number = getattr(torch._C._autograd, "_get_sequence_nr", None)  # noqa: SLF001
     compiling = getattr(torch.compiler, "is_dynamo_compiling", None)
     if original is None or number is None or compiling is None:
         return False
-    wrapper = _wrapper(original, calls, enabled, fail, number, compiling)
+    wrapper = _wrapper(original, current, number, compiling)
+    # The program's own code runs below it, so each function of ours there is hidden by itself.
     hide_from_dynamo(torch, wrapper, callees=False)
+    for function in (ModuleCalls.of_thread, ThreadCalls.enter, ThreadCalls.leave):
+        hide_from_dynamo(torch, function)
     for name in _KNOWN_TO_DYNAMO:
         # It goes a shorter way where `__call__` is the one that it knows.
         module = sys.modules.get(name)
@@ -125,55 +153,25 @@ def wrap_calls(
 
 def _wrapper(
     original: Callable[..., Any],
-    find_calls: Callable[[], ModuleCalls],
-    find_flag: Callable[[], list[bool]],
-    fail: Callable[[BaseException], Any],
+    current: Current,
     number: Callable[[], int],
     compiling: Callable[[], bool],
 ) -> Callable[..., Any]:
-    reference, most = weakref.ref, MAX_BOUNDARIES
-
     @functools.wraps(original)
     def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
-        if compiling() or not find_flag()[0]:
+        if compiling() or (known := current.calls) is None or not current.enabled[0]:
             return original(self, *args, **kwargs)
-        depth = -1
+        calls = known.of_thread()
+        depth = len(calls.stack)
         try:
             try:
-                known = find_calls()
-                calls = known.of_thread()
-                stack, starts, owners = calls.stack, calls.starts, calls.owners
-                depth = len(stack)
-                stack.append(self)
-                me, now = reference(self), number()
-                if not depth:
-                    roots = known.roots
-                    if len(roots) >= MAX_ROOTS and id(self) not in roots:
-                        roots.clear()
-                    roots[id(self)] = me
-                if now == starts[-1]:
-                    owners[-1] = me
-                else:
-                    if now < starts[-1]:
-                        calls.restart()
-                    elif len(starts) > most:
-                        calls.shorten()
-                    starts.append(now)
-                    owners.append(me)
+                calls.enter(self, number(), known.roots)
             except Exception as error:
                 if raised_by_signal_handler(error):
                     raise
-                fail(error)
+                current.fail(error)
             return original(self, *args, **kwargs)
         finally:
-            if depth >= 0:
-                del stack[depth:]
-                now = number()
-                me = reference(stack[-1]) if depth else None
-                if now == starts[-1]:
-                    owners[-1] = me
-                else:
-                    starts.append(now)
-                    owners.append(me)
+            calls.leave(depth, number())
 
     return __call__

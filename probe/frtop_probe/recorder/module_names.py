@@ -66,7 +66,7 @@ class ModuleNames:
                 continue
             known = self._looks.get(key)
             looks = known[1] if known is not None and known[0]() is root else 0
-            if looks < MAX_LOOKS:
+            if looks < MAX_LOOKS and not _is_graph(root):
                 self._looks[key] = reference, looks + 1
                 self._index(root)
 
@@ -98,6 +98,13 @@ def walk(root: Any) -> Iterator[tuple[Any, Name]]:
             if child is not None:
                 dropped = wraps and name in _INNER
                 rest.append((child, path if dropped else f"{path}.{name}" if path else name))
+
+
+def _is_graph(root: Any) -> bool:
+    """Whether it is a graph of the compiler's, which runs as a module without parts."""
+    return not root._modules and any(  # noqa: SLF001
+        kind.__name__ == "GraphModule" for kind in type(root).__mro__
+    )
 
 
 def inner_class(module: Any) -> str:

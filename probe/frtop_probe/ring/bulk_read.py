@@ -133,7 +133,7 @@ def event_and_flags(what: int) -> tuple[int, int]:
 
 
 def issuer_of(what: int) -> int:
-    """Returns the issuer of an op; see `layout.Phase`."""
+    """Returns the issuer of an op; see `layout.IssuePhase`."""
     issuer: int = _EVENT.unpack(_HALF.pack(what))[2]
     return issuer
 

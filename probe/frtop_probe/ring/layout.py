@@ -129,8 +129,8 @@ SITE_ROW: Final = struct.Struct("=20sI8x")
 SLOT_BODY: Final = struct.Struct("=QqQQIIIIIBBHQ")
 """sequence number, issue time in ns, number in its group, pthread ident, group id, form id, site
 id, timeout in ms (0: the group's), party (index in the group of the root or peer, plus 1; 0:
-none), event, flags, issuer (0: not recorded; else see `Phase`), position of the sizes (0: none or
-unknown)."""
+none), event, flags, issuer (0: not recorded, else see `IssuePhase`), position of the sizes (0: none
+or unknown)."""
 SLOT: Final = struct.Struct("=64sIBBHqq")
 """A body and its CRC-32, later flags, reduce op, reserved, done in ns, wait in ns.
 
@@ -199,7 +199,7 @@ class Flag(enum.IntFlag):
     ENQUEUED = 32  # of a DEVICE op: that call has returned
 
 
-class Phase(enum.IntEnum):
+class IssuePhase(enum.IntEnum):
     """What a rank does when it issues an op: the issuer's bits from `PHASE_SHIFT` on.
 
     The bits below are the number of a MODULE entry (0: no module, or not known). Before modules

@@ -99,7 +99,7 @@ class EventRow:
     reduce: str | None
     event: Event
     issuer: int = 0
-    """See `layout.Phase`."""
+    """See `layout.IssuePhase`."""
 
     @property
     def group(self) -> int:

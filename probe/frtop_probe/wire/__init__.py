@@ -48,6 +48,7 @@ from frtop_probe.wire.host_gauges import (
 from frtop_probe.wire.ops import (
     Group,
     GroupProgress,
+    Issuer,
     Op,
     Signature,
     Site,
@@ -166,6 +167,7 @@ __all__ = [
     "HistoryRow",
     "HostSample",
     "Identity",
+    "Issuer",
     "Job",
     "Mark",
     "NativeStacksRequest",

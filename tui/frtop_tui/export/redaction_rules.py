@@ -28,6 +28,8 @@ RULES: Final[Mapping[type, Mapping[str, str]]] = {
                  "blind": "text", "error": "message"},
     wire.Signature: {"kind": "keep", "reduce": "keep", "members": "keep"},
     wire.TensorSpec: {"dtype": "keep", "device": "keep"},
+    wire.Issuer: {"phase": "keep", "path": "text", "root": "text", "part": "text",
+                  "modules": "text"},
     wire.Site: {"file": "path", "function": "keep"},
     wire.Process: {"state": "keep", "name": "keep", "wchan": "keep", "syscall": "keep",
                    "file": "path"},
