@@ -96,7 +96,9 @@ def test_fsdp2_trains_identically_while_phases_are_recorded(tmp_path: Path, how:
 
 
 def _same_compilation(with_us: str, without: str) -> None:
-    assert "frtop_probe" not in with_us
+    # Where Dynamo goes through calls of modules with hooks, the wrapper stands in its stacks.
+    ours = [line for line in with_us.splitlines() if "frtop_probe" in line]
+    assert all("module_calls.py" in line for line in ours)
     for word in ("Recompiling", "Graph break", "WON'T CONVERT"):
         assert with_us.count(word) == without.count(word)
 

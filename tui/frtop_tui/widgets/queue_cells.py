@@ -88,11 +88,8 @@ def difference_lines(alignment: Alignment, row: int) -> list[Line]:
     named = op_name(alignment.lanes[index], op)
     if differing is None:
         alike = "the same on all of them" if len(ops) > 1 else "of this rank only"
-        parts = (
-            plain(named, "strong"), plain(alike), plain(issuer_text(op.issuer)),
-            plain(format_site(op.site), "dim"),
-        )  # fmt: skip
-        return [join(parts)]
+        issuer, line = plain(issuer_text(op.issuer)), plain(format_site(op.site), "dim")
+        return [join((plain(named, "strong"), plain(alike), issuer, line))]
     on_its_way = differing.legal and "missing" in differing.fields
     note = "may be on its way" if on_its_way else "no error" if differing.legal else ""
     lines = [join((plain(named, "strong"), plain(note)))]
