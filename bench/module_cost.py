@@ -1,7 +1,7 @@
 """The cost of recording modules: a call of a module, an op, and whole training steps.
 
-Processes without the recorder, with it, and with it and modules alternate. The fastest block counts,
-because other load on the machine only adds time.
+Processes without the recorder, with it, and with it and modules alternate. The fastest block
+counts, because other load on the machine only adds time.
 """
 
 from __future__ import annotations

@@ -231,10 +231,7 @@ def install(torch: Any, current: Current, issuers: Callable[[], Issuers], guard:
         guard(lambda label: issuers().label_ends(label)),
     )
 
-    def backward_begins() -> Any:
-        return issuers().calls.backward_begins()
-
-    begins = guard(backward_begins)
+    begins = guard(lambda: ModuleCalls.backward_begins(issuers().calls))
     hide_from_dynamo(torch, begins)
     ends = guard(lambda before: issuers().calls.backward_ends(before))
     return wrap_backward(torch, begins, ends)
