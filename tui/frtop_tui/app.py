@@ -74,6 +74,7 @@ class FrtopApp(OpeningApp, PastApp, OrderedKeys, CompactApp, ThemedApp, inherit_
         "screens/hosts.tcss",
         "screens/group.tcss",
         "screens/waits.tcss",
+        "screens/modules.tcss",
         "screens/settings.tcss",
         "screens/jobs.tcss",
         "screens/export.tcss",

@@ -231,7 +231,10 @@ def install(torch: Any, current: Current, issuers: Callable[[], Issuers], guard:
         guard(lambda label: issuers().label_ends(label)),
     )
 
-    begins = guard(lambda: ModuleCalls.backward_begins(issuers().calls))
+    def calls() -> ModuleCalls:
+        return issuers().calls
+
+    begins = guard(lambda: calls().backward_begins())
     hide_from_dynamo(torch, begins)
-    ends = guard(lambda before: issuers().calls.backward_ends(before))
+    ends = guard(lambda before: calls().backward_ends(before))
     return wrap_backward(torch, begins, ends)

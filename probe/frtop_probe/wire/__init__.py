@@ -113,6 +113,7 @@ from frtop_probe.wire.snapshots import (
 from frtop_probe.wire.statistics import (
     OCTAVE,
     CallStatistics,
+    ModuleStatistics,
     RankStatistics,
     SampledOps,
     StepTimes,
@@ -170,6 +171,7 @@ __all__ = [
     "Issuer",
     "Job",
     "Mark",
+    "ModuleStatistics",
     "NativeStacksRequest",
     "NativeStacksResponse",
     "Op",
