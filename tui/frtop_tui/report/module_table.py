@@ -16,8 +16,8 @@ NOT_RECORDED: Final = (
     "modules are not recorded: start the job with `frtop run --modules`, or FRTOP_MODULES=1"
 )
 LEVELS: Final = (
-    "collectives by module: level 0 of CommDebugMode. Ops of DTensor and of tensors (its levels 1 to"
-    " 3) are not recorded"
+    "collectives by module: level 0 of CommDebugMode. Ops of DTensor and of tensors (its levels 1"
+    " to 3) are not recorded"
 )
 MOST_KINDS: Final = 3
 INDENT: Final = "  "

@@ -58,7 +58,7 @@ class ModuleTreePane(LineTable[ModuleNode]):
 
     def _columns(self, phases: list[str]) -> tuple[Column[ModuleNode], ...]:
         return (
-            Column("module", 0, self._name, lambda node: node.path),
+            Column("module", 0, self._module, lambda node: node.path),
             *(
                 Column(
                     _SHORT.get(phase, PHASES.get(phase, phase)), _COUNT, _cell_of(phase),
@@ -71,7 +71,7 @@ class ModuleTreePane(LineTable[ModuleNode]):
             Column("kinds", 34, lambda node: (kinds_words(node), "dim"), kinds_words, needs=110),
         )  # fmt: skip
 
-    def _name(self, node: ModuleNode) -> Span:
+    def _module(self, node: ModuleNode) -> Span:
         sign = " " if not node.children else "+" if node.path in self.folded else "-"
         text = f"{INDENT * node.depth}{sign} {node.name}"
         return text, "" if node.own else "dim"
