@@ -8,7 +8,7 @@ from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.issuer_words import PHASES
 from frtop_tui.job.naming import job_title, printable
 from frtop_tui.job.statistics import JobStatistics
-from frtop_tui.report.statistics_table import aligned
+from frtop_tui.report.statistics_table import NO_CALLS, aligned
 from frtop_tui.report.statistics_words import coverage_words, ranks_words, size_words, window_words
 from frtop_tui.statistics.module_tree import ModuleNode, module_roots, phases_of
 
@@ -33,7 +33,7 @@ def module_lines(frame: Frame) -> list[str]:
     lines = [" · ".join(filter(None, facts)), *(f"note  {one}" for one in coverage_words(found))]
     roots = module_roots(found.modules)
     if not roots:
-        return [printable(line) for line in (*lines, "", NOT_RECORDED)]
+        return [printable(line) for line in (*lines, "", why_empty(found))]
     phases = phases_of(roots)
     table = [("", *(PHASES.get(one, one) for one in phases), "bytes", "kinds")]
     table += [
@@ -48,6 +48,11 @@ def module_lines(frame: Frame) -> list[str]:
     ]
     lines += ["", *aligned(table), "", LEVELS]
     return [printable(line) for line in lines]
+
+
+def why_empty(found: JobStatistics) -> str:
+    """What is said where no op has a module."""
+    return NOT_RECORDED if found.calls else NO_CALLS
 
 
 def kinds_words(node: ModuleNode) -> str:

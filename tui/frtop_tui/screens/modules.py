@@ -32,32 +32,27 @@ class ModulesScreen(FrameScreen):
 
     def __init__(self, marked: set[int]) -> None:
         super().__init__(marked)
-        self._window_s: float | None = None
+        self._window_s = WINDOWS[-1]  # a rank that hangs issues nothing
         self._level: int | None = None
 
     def panes(self) -> ComposeResult:
         yield ModuleTreePane()
 
     @property
-    def window_s(self) -> float:
-        """Seconds; 0 is as far as rings reach."""
-        return self.preferences.window_s if self._window_s is None else self._window_s
-
-    @property
     def wanted_window(self) -> float | None:
-        return self.window_s or LONGEST_S
+        return self._window_s or LONGEST_S
 
     def draw(self, frame: Frame) -> None:
         pane = self.query_one(ModuleTreePane)
         pane.show_modules(frame.statistics)
         found = frame.statistics
-        window = window_text(self.window_s) if self.window_s else "as far as rings reach"
+        window = window_text(self._window_s) if self._window_s else "as far as rings reach"
         of = f"{len(found.ranks):,} ranks · " if found is not None else ""
         pane.entitle(f"{of}{LEVELS if pane.rows else 'modules'} · wanted: {window}")
 
     def action_window(self) -> None:
-        index = WINDOWS.index(self.window_s) if self.window_s in WINDOWS else -1
-        self._window_s = WINDOWS[(index + 1) % len(WINDOWS)]
+        index = WINDOWS.index(self._window_s) + 1
+        self._window_s = WINDOWS[index % len(WINDOWS)]
         self.draw_all()
 
     def action_level(self, by: int) -> None:

@@ -7,7 +7,7 @@ from typing import Final
 
 from frtop_tui.job.issuer_words import PHASES
 from frtop_tui.job.statistics import JobStatistics
-from frtop_tui.report.module_table import INDENT, NOT_RECORDED, kinds_words
+from frtop_tui.report.module_table import INDENT, kinds_words, why_empty
 from frtop_tui.report.statistics_words import size_words
 from frtop_tui.statistics.module_tree import ModuleNode, module_roots, phases_of
 from frtop_tui.widgets.spans import Span
@@ -33,7 +33,7 @@ class ModuleTreePane(LineTable[ModuleNode]):
             self._roots = module_roots(statistics.modules) if statistics is not None else []
             self.columns = self._columns(phases_of(self._roots))
         if statistics is not None:
-            self.empty = NOT_RECORDED
+            self.empty = why_empty(statistics)
         folded = frozenset(self.folded)
         self.show([node for root in self._roots for node in root.walk(folded)])
 

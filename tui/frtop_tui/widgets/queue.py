@@ -59,7 +59,10 @@ class Widths:
 def op_line(
     rank: JudgedRank, op: wire.Op, took: tuple[str, str], columns: Widths, width: int
 ) -> Line:
-    """Number, group, kind, tensors, duration, line; narrow panes cut the tensors."""
+    """Number, group, kind, tensors, duration, issuer, line.
+
+    Narrow panes cut the tensors, and have no room for the line beside an issuer.
+    """
     blocking = rank.blocked_on is not None and op.sequence == rank.blocked_on.sequence
     signature = op.signature
     what = "" if signature is None else format_tensors(signature.inputs or signature.outputs)
@@ -79,7 +82,11 @@ def op_line(
             fit(op_kind(op), columns.kind),
         )
     )
-    room = max(0, min(48, width - len(head) - columns.site - 16))
+    site: Line = (("  " + fit(format_site(op.site), columns.site), "dim"),)
+    room = width - len(head) - columns.site - 16
+    if issuer and room < 0:
+        site, room = (), room + columns.site
+    room = max(0, min(48, room))
     if signature is not None and signature.reduce and len(what) + len(signature.reduce) < room:
         what = f"{what} {signature.reduce}"
     return (
@@ -89,7 +96,7 @@ def op_line(
         (" " + fit(took[0], 9, right=True), took[1]),
         *usual,
         *issuer,
-        ("  " + fit(format_site(op.site), columns.site), "dim"),
+        *site,
     )
 
 
