@@ -18,6 +18,7 @@ from bench import (
     lanes,
     live,
     mark_cost,
+    module_cost,
     reach,
     recorder_cost,
     startup,
@@ -34,6 +35,7 @@ from bench import (
 PARTS: Final = (
     recorder_cost,
     mark_cost,
+    module_cost,
     durations,
     steps,
     busy_thread,

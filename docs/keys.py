@@ -15,6 +15,7 @@ from frtop_tui.screens.commands import COMMANDS
 from frtop_tui.screens.group import GroupScreen
 from frtop_tui.screens.hosts import HostsScreen
 from frtop_tui.screens.jobs import JobsScreen
+from frtop_tui.screens.modules import ModulesScreen
 from frtop_tui.screens.overview import Overview
 from frtop_tui.screens.queues import QueuesScreen
 from frtop_tui.screens.rank import RankScreen
@@ -61,6 +62,7 @@ OWNERS: Final[tuple[tuple[str, tuple[type[DOMNode], ...]], ...]] = (
     ("jobs", (JobsScreen, JobTable)),
     ("stacks", (StacksScreen, StackTree)),
     ("statistics", (StatisticsScreen, CallStatisticsTable)),
+    ("modules", (ModulesScreen,)),
     ("command", (CommandInput,)),
 )
 

@@ -21,6 +21,7 @@ import psutil
 import pytest
 
 from frtop_probe.recorder.device_tensors import SETTING
+from frtop_probe.recorder.issuers import SETTING as MODULES
 from frtop_probe.recorder.phases import SETTING as PHASES
 from frtop_tui.cli import main, run
 from frtop_tui.errors import UsageError
@@ -132,6 +133,12 @@ def test_phases_are_recorded_only_where_that_was_asked_for() -> None:
     show = ["--", "sh", "-c", f'echo "${PHASES}."']
     assert frtop(*show).stdout == ".\n"
     assert frtop("--phases", *show).stdout == "1.\n"
+
+
+def test_modules_are_recorded_only_where_that_was_asked_for() -> None:
+    show = ["--", "sh", "-c", f'echo "${MODULES}."']
+    assert frtop(*show).stdout == ".\n"
+    assert frtop("--modules", *show).stdout == "1.\n"
 
 
 def test_an_unwritable_record_folder_is_an_error_with_a_next_step(record: Path) -> None:

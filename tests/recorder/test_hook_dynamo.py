@@ -83,7 +83,7 @@ SHARDED = """
     "how", ["eager", *(pytest.param(one, marks=pytest.mark.long) for one in ("blocks", "whole"))]
 )
 def test_fsdp2_trains_identically_while_phases_are_recorded(tmp_path: Path, how: str) -> None:
-    ours = run(SHARDED, tmp_path / "rings", how, ranks=2, FRTOP_PHASES="1")
+    ours = run(SHARDED, tmp_path / "rings", how, ranks=2, FRTOP_PHASES="1", FRTOP_MODULES="1")
     bare = run(SHARDED, tmp_path / "none", how, ranks=2, FRTOP_OFF="1")
     for with_us, without in zip(ours, bare, strict=True):
         assert (with_us.code, without.code) == (0, 0), with_us.err + without.err
@@ -96,7 +96,9 @@ def test_fsdp2_trains_identically_while_phases_are_recorded(tmp_path: Path, how:
 
 
 def _same_compilation(with_us: str, without: str) -> None:
-    assert "frtop_probe" not in with_us
+    # Where Dynamo goes through calls of modules with hooks, the wrapper stands in its stacks.
+    ours = [line for line in with_us.splitlines() if "frtop_probe" in line]
+    assert all("module_calls.py" in line for line in ours)
     for word in ("Recompiling", "Graph break", "WON'T CONVERT"):
         assert with_us.count(word) == without.count(word)
 
@@ -107,7 +109,7 @@ def _same_compilation(with_us: str, without: str) -> None:
 def test_compiled_ddp_trains_identically_and_dynamo_skips_the_hook(
     tmp_path: Path, ranks: int, phases: str
 ) -> None:
-    ours = run(PROGRAM, tmp_path / "rings", ranks=ranks, FRTOP_PHASES=phases)
+    ours = run(PROGRAM, tmp_path / "rings", ranks=ranks, FRTOP_PHASES=phases, FRTOP_MODULES=phases)
     bare = run(PROGRAM, tmp_path / "none", ranks=ranks, FRTOP_OFF="1")
     for ended in (*ours, *bare):
         assert ended.code == 0, ended.err

@@ -34,6 +34,7 @@ from frtop_probe.wire import (
     HistoryRow,
     HostSample,
     Identity,
+    Issuer,
     Job,
     Mark,
     NativeStacksRequest,
@@ -81,6 +82,7 @@ _OP: Final = Op(
     41207, 2, 8812, _SIGNATURE, _SITE, 10**12, -(10**12), 2**47, True, True, False, True, 600_000,
     18_200_000, 900,
 )  # fmt: skip
+_ISSUER: Final = Issuer("forward", "layers.3.mlp", "Net")
 _STATUS: Final = RankStatus(
     1, 10**12, 50_019, 2203, 10**12, DataLoaderFetch(7, 5, 2, 90112, 4), 1, 2, 3
 )
@@ -248,6 +250,35 @@ RESPONSES: Final = {
                 HistoryColumn(600_000),
             ),
         ),
+    ),
+    "response-history-issuers": HistoryResponse(
+        11,
+        "node4",
+        1,
+        History(
+            (_SIGNATURE,), (_SITE,), (), 0, "",
+            HistoryColumns(
+                HistoryColumn(41207, 1, b"\1"),
+                HistoryColumn(2),
+                HistoryColumn(8812, 1, b"\1"),
+                HistoryColumn(1),
+                HistoryColumn(1),
+                HistoryColumn(10**12, 4, b"\x40\x42\x0f\0"),
+                HistoryColumn(10**9),
+                HistoryColumn(2**47),
+                HistoryColumn(5),
+                HistoryColumn(0),
+                HistoryColumn(600_000),
+                HistoryColumn(1, 1, b"\1"),
+            ),
+            issuers=(
+                _ISSUER,
+                Issuer("backward", "", "Net", "DDP bucket 0: a ... b (2 parameters)", ("a", "b")),
+            ),
+        ),
+    ),
+    "response-snapshot-issuer": SnapshotResponse(
+        8, "node4", (Snapshot(1, 10**12, ops=(replace(_OP, issuer=_ISSUER),)),), 10**12
     ),
     "response-history-marks": HistoryResponse(
         11,

@@ -83,6 +83,7 @@ class FrtopApp(
         "screens/hosts.tcss",
         "screens/group.tcss",
         "screens/waits.tcss",
+        "screens/modules.tcss",
         "screens/settings.tcss",
         "screens/jobs.tcss",
         "screens/export.tcss",

@@ -14,6 +14,8 @@ DEVICE_TENSORS = "FRTOP_DEVICE_TENSORS"
 """Of `recorder.device_tensors`."""
 PHASES = "FRTOP_PHASES"
 """Of `recorder.phases`."""
+MODULES = "FRTOP_MODULES"
+"""Of `recorder.issuers`."""
 ZERO_CODE_START = Path(frtop_probe.__file__).parent / "recorder" / "zero"
 """Contains a `sitecustomize` that also runs the job's own."""
 
@@ -24,13 +26,14 @@ def prepare(
     *,
     device_tensors: bool = False,
     phases: bool = False,
+    modules: bool = False,
 ) -> dict[str, str]:
     """Returns `environ` with the recorder's `sitecustomize` first in PYTHONPATH.
 
     The first rank of each host starts the agent on this interpreter: the job's own may lack
     pyzmq and py-spy. `record` is the folder for black boxes; None keeps that of `environ`.
-    `device_tensors`: tensors on GPUs can be read; `phases`: forwards and backwards are recorded.
-    `environ` may say so, too.
+    `device_tensors`: tensors on GPUs can be read; `phases`: forwards and backwards are recorded;
+    `modules`: which module issued each op is. `environ` may say so, too.
     """
     prepared = dict(environ)
     path = [part for part in environ.get("PYTHONPATH", "").split(os.pathsep) if part]
@@ -43,4 +46,6 @@ def prepare(
         prepared[DEVICE_TENSORS] = "1"
     if phases:
         prepared[PHASES] = "1"
+    if modules:
+        prepared[MODULES] = "1"
     return prepared

@@ -27,8 +27,8 @@ _LONGEST: Final = 2**62
 Value = TypeVar("Value")
 _Kind = tuple[int, int, int, int, int, int, int]
 """What many ops share: group, form, party, position of sizes, event, later flags, site."""
-_Known = tuple[int, int, int, int]
-"""The same as fields of a row: signature, site, flags, pseudo."""
+_Known = tuple[int, int, int, int, int]
+"""The same as fields of a row: signature, site, flags, pseudo, issuer."""
 
 
 async def history(rank: RingRank, limit: int = 0, *, columns: bool = False) -> wire.History:
@@ -69,13 +69,14 @@ def excerpt(view: RingView, group: int, first: int, last: int) -> wire.History:
 
 
 class HistoryBuilder:
-    """Builds a `wire.History`, with tables for signatures and sites."""
+    """Builds a `wire.History`, with tables of what many ops have in common."""
 
     def __init__(self, view: RingView) -> None:
         self._view = view
         self._known: dict[_Kind, _Known | None] = {}
         self._signatures: dict[wire.Signature, int] = {}
         self._sites: dict[wire.Site, int] = {}
+        self._issuers: dict[wire.Issuer, int] = {}
         self._columns: tuple[list[int], ...] = tuple([] for _ in FIELDS)
 
     def add(self, slots: bulk_read.Slots) -> None:
@@ -98,13 +99,13 @@ class HistoryBuilder:
             slots, found = slots.only(is_op), list(compress(found, is_op))
         if not found:
             return
-        signatures, sites, flags, pseudo = zip(*found, strict=True)
+        signatures, sites, flags, pseudo, issuers = zip(*found, strict=True)
         took = [
             done - issued or 1 if done >= issued > 0 else _took(issued, done)
             for issued, done in zip(slots.issued, slots.done, strict=True)
         ]
         fields = (slots.sequence, slots.group, slots.number, signatures, sites, slots.issued, took,
-                  slots.thread, flags, pseudo, slots.timeout)  # fmt: skip
+                  slots.thread, flags, pseudo, slots.timeout, issuers)  # fmt: skip
         for column, values in zip(self._columns, fields, strict=True):
             column.extend(values)
 
@@ -118,11 +119,12 @@ class HistoryBuilder:
         self, lost: int, *, marks: tuple[wire.Mark, ...] = (), columns: bool = False
     ) -> wire.History:
         """The history, of which `lost` ops in between could not be read."""
-        tables = tuple(self._signatures), tuple(self._sites)
-        if columns:
-            packed = pack_rows(self._columns)
-            return wire.History(*tables, lost=lost, columns=packed, marks=marks)
-        return wire.History(*tables, tuple(rows_of(self._columns)), lost, marks=marks)
+        rows = () if columns else tuple(rows_of(self._columns))
+        packed = pack_rows(self._columns) if columns else None
+        return wire.History(
+            tuple(self._signatures), tuple(self._sites), rows, lost,
+            columns=packed, marks=marks, issuers=tuple(self._issuers),
+        )  # fmt: skip
 
     def _look_up(self, kind: _Kind) -> _Known | None:
         """What is the same in all ops of a kind; None if these are no ops."""
@@ -137,6 +139,7 @@ class HistoryBuilder:
             _place(self._sites, self._view.site(site)),
             flags | later_flags,
             int(event == Event.PSEUDO),
+            _place(self._issuers, self._view.issuer(bulk_read.issuer_of(what))),
         )
 
 

@@ -186,6 +186,7 @@ class _FieldReader:
             return None
         flags |= bulk_read.flags_and_reduce(later)[0]
         call = size = 0
+        module = None
         p2p, late = bool(flags & Flag.P2P), bool(flags & Flag.LATE)
         if rest:
             form, record, site = rest
@@ -196,6 +197,7 @@ class _FieldReader:
             name = signature.kind if signature is not None else ""
             device = bool(flags & Flag.DEVICE)
             place = self._sites.place(view.site(site))
+            module = self._sites.module(view.issuer(bulk_read.issuer_of(what)), name)
             call = self._table.place(CallKey(name, group, place, size.bit_length(), p2p, device))
         tracked = not flags & Flag.UNTRACKED
         return OpClass(
@@ -206,6 +208,7 @@ class _FieldReader:
             exact=tracked and not late,
             late=tracked and late,
             sync=bool(flags & Flag.SYNC),
+            module=module,
         )
 
 

@@ -14,7 +14,15 @@ import msgspec
 
 from frtop_probe import wire
 from frtop_probe.ring import sizes
-from frtop_probe.ring.layout import Event, Flag, MarkKind, StatusCell
+from frtop_probe.ring.layout import (
+    MAX_MODULES,
+    PHASE_SHIFT,
+    Event,
+    Flag,
+    IssuePhase,
+    MarkKind,
+    StatusCell,
+)
 from frtop_probe.ring.marks import MarkRow, read_marks
 from frtop_probe.ring.rank_ranges import unfold
 from frtop_probe.ring.reader import EventRow, GroupRow, OpKey, Ring
@@ -28,6 +36,10 @@ MAX_FRAMES: Final = 128
 MAX_TRANSPORTS: Final = 32
 MAX_SIGNATURES: Final = 4096
 """Most signatures that are kept: programs with varying shapes have another one in each op."""
+MAX_MEMBERS: Final = 64
+"""Modules of a bucket that are sent."""
+MAX_NAME: Final = 512
+PHASES: Final = {int(p): p.name.lower() for p in IssuePhase if p is not IssuePhase.UNRECORDED}
 MAX_EXPLICIT: Final = 1024
 """Largest group for which even splits of an all_to_all are listed."""
 
@@ -43,6 +55,7 @@ class RingView:
         self._signatures: dict[tuple[OpKey, str | None], wire.Signature | None] = {}
         self._members: dict[int, tuple[object, tuple[int, ...]]] = {}
         self._sites: dict[int, wire.Site | None] = {}
+        self._issuers: dict[int, wire.Issuer] = {}
 
     def identity(self) -> wire.Identity:
         who = self.ring.rank_identity
@@ -166,6 +179,7 @@ class RingView:
             wait_ns=row.wait_ns,
             on_device=bool(row.flags & Flag.DEVICE),
             enqueued=bool(row.flags & Flag.ENQUEUED),
+            issuer=self.issuer(row.issuer),
         )
 
     def last_op(self, row: GroupRow) -> wire.Op:
@@ -241,6 +255,21 @@ class RingView:
             file, line, function = self.ring.sites[number]
             line = line if 0 <= line < 2**31 else 0
             found = self._sites[number] = wire.Site(_text(file), line, _text(function))
+        return found
+
+    def issuer(self, word: int) -> wire.Issuer | None:
+        """What issued an op, from the bits in its slot; None where that is not recorded."""
+        known = self._issuers.get(word)
+        if known is not None or not word:
+            return known
+        phase = PHASES.get(word >> PHASE_SHIFT)
+        number = word & MAX_MODULES
+        module = self.ring.modules.get(number)
+        if phase is None or (number and module is None):
+            return None  # may still be written
+        path, root, part, *members = map(_name, module or ("", "", ""))
+        found = wire.Issuer(phase, path, root, part, tuple(members[:MAX_MEMBERS]))
+        self._issuers[word] = found
         return found
 
 
@@ -343,3 +372,7 @@ def _text(value: str) -> str:
     if value.isascii():
         return value[:MAX_TEXT]
     return value[:MAX_TEXT].encode("utf-8", "replace").decode("utf-8")
+
+
+def _name(value: str) -> str:
+    return _text(value)[:MAX_NAME]

@@ -59,8 +59,9 @@ async def statistics_response(
         if size > MAX_BYTES:
             break
     return wire.StatisticsResponse(
-        request.id, host, window.since_ns, until, tuple(found), tuple(sites.places), spent
-    )
+        request.id, host, window.since_ns, until, tuple(found), tuple(sites.places), spent,
+        tuple(sites.issuers),
+    )  # fmt: skip
 
 
 async def _in_turns(work: Generator[None, None, Result]) -> tuple[Result, int]:
@@ -117,4 +118,4 @@ def size_of(one: wire.RankStatistics) -> int:
             if isinstance(getattr(one.steps, name), wire.HistoryColumn)
         ]
     packed = sum(len(column.differences) + 16 for column in columns)
-    return 100 + 80 * len(one.calls) + 6 * durations + packed
+    return 100 + 40 * len(one.modules) + 80 * len(one.calls) + 6 * durations + packed

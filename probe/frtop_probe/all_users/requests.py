@@ -182,18 +182,26 @@ class RankRequests:
                 return self._returned(request.id, process, answer)
         ranks: list[wire.RankStatistics] = []
         sites: list[wire.Site] = []
+        issuers: list[wire.Issuer] = []
         for number, answer in found:
-            before = len(sites)
+            before, behind = len(sites), len(issuers)
             sites += answer.sites
+            issuers += answer.issuers
             ranks += (
-                replace(one, key=joint_key(number, one.key), calls=_moved(one.calls, before))
+                replace(
+                    one,
+                    key=joint_key(number, one.key),
+                    calls=_moved(one.calls, before),
+                    modules=tuple(replace(m, issuer=m.issuer + behind) for m in one.modules),
+                )
                 for one in answer.ranks
             )
         until = max((one.until_ns for _, one in found), default=request.until_ns)
         spent = sum(one.cpu_ns for _, one in found)
         return wire.StatisticsResponse(
-            request.id, self._host, request.since_ns, until, tuple(ranks), tuple(sites), spent
-        )
+            request.id, self._host, request.since_ns, until, tuple(ranks), tuple(sites), spent,
+            tuple(issuers),
+        )  # fmt: skip
 
     def _returned(
         self, number: int, process: UserProcess, found: wire.Response | None

@@ -68,6 +68,10 @@ class CallSites:
 
         return site
 
+    def file_of(self, site: int) -> str:
+        """Returns the file of a site's line; "" if there is none of this number."""
+        return next((file for (file, _), number in self._numbers.items() if number == site), "")
+
     def _number(self, frame: FrameType) -> int:
         """Returns the number of a frame's line, and keeps it for this place in the code."""
         code = frame.f_code

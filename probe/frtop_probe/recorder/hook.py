@@ -13,7 +13,7 @@ import threading
 import time
 import zlib
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
 from frtop_probe.recorder.call_sites import CallSites, caller_waits
@@ -39,6 +39,11 @@ MAX_TIMEOUT: Final = 2**32 - 1
 MAX_PARTY: Final = 2**32 - 1
 
 
+FindIssuer = Callable[[int, int, Any, Sequence[Any]], int]
+"""Takes the ident of the thread, the site, the process group and the arguments of an op; returns
+what a slot says of its issuer."""
+
+
 class TorchTooOldError(Exception):
     """This torch lacks something that the hook needs; the text says what."""
 
@@ -53,6 +58,9 @@ class KernelContext(Protocol):
     sites: CallSites
     enabled: list[bool]
     raw_reduce_ops: deque[tuple[int, Any]]
+
+    @property
+    def find_issuer(self) -> FindIssuer | None: ...
 
     def fail(self, error: BaseException) -> None: ...
 
@@ -169,6 +177,7 @@ def _kernel(  # noqa: C901, PLR0915
     first_call, first_calls = core.devices.first_call, core.devices.first_calls
     enqueued = core.pending.enqueued
     decode_later = core.raw_reduce_ops.append
+    find_issuer = core.find_issuer
     next_sequence, clock, thread_ident = (
         writer.next_sequence,
         time.monotonic_ns,
@@ -215,6 +224,10 @@ def _kernel(  # noqa: C901, PLR0915
             except ValueError:  # issued by a thread without Python frames
                 caller = None
             site = find_site(caller)
+            issuer = (
+                find_issuer(thread, site, process_group, args)
+                if find_issuer is not None else 0
+            )  # fmt: skip
             flags = 0
             if p2p:
                 flags = p2p_flag | (sync_flag if caller_waits(caller) else 0)
@@ -246,7 +259,7 @@ def _kernel(  # noqa: C901, PLR0915
                         front.blind = P2P
             body = slot_body(
                 sequence, now, number, thread, group_id, form, site, timeout, party,
-                op_event, flags, 0, sizes,
+                op_event, flags, issuer, sizes,
             )  # fmt: skip
             pack_slot(
                 ring, slots_at + sequence % slots * width, body, checksum(body), 0, 0, 0, 0, 0

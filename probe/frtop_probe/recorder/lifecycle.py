@@ -19,12 +19,14 @@ from frtop_probe.recorder import (
     graph_captures,
     group_calls,
     interpreter,
+    issuers,
     phases,
     steps,
 )
 from frtop_probe.recorder.guard import guarded, log_line, raised_by_signal_handler
 from frtop_probe.recorder.import_hook import when_imported
 from frtop_probe.recorder.marks import MAX_NUMBER
+from frtop_probe.recorder.module_calls import Current
 from frtop_probe.recorder.recorder import Recorder
 from frtop_probe.recorder.writer import NoRingSpace, create
 from frtop_probe.ring.folder import FolderError, candidates
@@ -48,6 +50,7 @@ class Lifecycle:
         self._watched: set[str] = set()
         self._kinds: set[MarkKind] = set()
         self._parents_recorder: Recorder | None = None
+        self._current_calls = Current()
 
     # -- called from outside
 
@@ -188,6 +191,8 @@ class Lifecycle:
             when_imported(graph_captures.GRAPHS, self._always_guarded(self._watch_captures))
             if phases.wanted():
                 self._watch_phases(sys.modules["torch"])
+            if recorder.issuers is not None:
+                self._watch_modules(sys.modules["torch"])
             if c10d.is_initialized():
                 recorder.default_group_created(c10d)
 
@@ -247,6 +252,20 @@ class Lifecycle:
             if phases.install(torch, recorder, self._marking, self._always_guarded):
                 self._watch_marks(MarkKind.BACKWARD)
 
+    def _watch_modules(self, torch: Any) -> None:
+        def of_process() -> issuers.Issuers:
+            found = self._recorder.issuers
+            assert found is not None
+            return found
+
+        current, recorder = self._current_calls, self._recorder
+        current.calls, current.enabled = of_process().calls, recorder.enabled
+        current.fail = self._failed
+        if issuers.SETTING not in self._watched:
+            self._watched.add(issuers.SETTING)
+            if not issuers.install(torch, current, of_process, self._marking):
+                recorder.writer.write_note(issuers.TOO_OLD)
+
     def _watch_marks(self, *kinds: MarkKind) -> None:
         """Says in the ring what is recorded; a forked child has another one."""
         self._kinds.update(kinds)
@@ -305,6 +324,7 @@ class Lifecycle:
         recorder, self.recorder = self.recorder, None
         self._lock = threading.RLock()
         graph_captures.captures.clear()
+        self._current_calls.calls = None
         if recorder is not None:
             recorder.abandon_in_child()
             # Kept alive: the child must not drop handles of the parent's ops here.

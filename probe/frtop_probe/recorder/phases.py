@@ -22,6 +22,7 @@ from typing import Any, Final
 
 from frtop_probe.recorder.hook import hide_from_dynamo
 from frtop_probe.recorder.import_hook import when_imported
+from frtop_probe.recorder.labels import wrap_labels
 from frtop_probe.recorder.steps import StepCounter
 from frtop_probe.recorder.writer import RingWriter
 from frtop_probe.ring.layout import MarkKind
@@ -126,8 +127,9 @@ def install(
         names = "_root_pre_forward", "_register_pre_backward_hook"
         _wrap_root(torch, getattr(module, "FSDPState", None), names, begins, ends)
 
-    _wrap_label(
+    wrap_labels(
         torch,
+        DDP.__eq__,
         guard(lambda label: recorder().forward_begins(label)),
         guard(lambda label: recorder().forward_ends(label)),
     )
@@ -136,13 +138,13 @@ def install(
     ends = guard(lambda mark: recorder().backward_ends(mark))
     # All that `guard` makes have one code: what they call is ours.
     hide_from_dynamo(torch, begins)
-    return _wrap_backward(torch, begins, ends)
+    return wrap_backward(torch, begins, ends)
 
 
-def _wrap_backward(
-    torch: Any, begins: Callable[[], int | None], ends: Callable[[int | None], Any]
-) -> bool:
+def wrap_backward(torch: Any, begins: Callable[[], Any], ends: Callable[[Any], Any]) -> bool:
     """Wraps the function from which `backward` and `grad` start torch's engine.
+
+    What `begins` returns is given to `ends`.
 
     Not `torch.autograd.backward` itself: Dynamo and TorchScript know that one by its identity.
     """
@@ -164,32 +166,6 @@ def _wrap_backward(
     graph._engine_run_backward = _engine_run_backward  # type: ignore[union-attr]  # noqa: SLF001
     autograd._engine_run_backward = _engine_run_backward  # noqa: SLF001
     return True
-
-
-def _wrap_label(torch: Any, begins: Hook, ends: Hook) -> None:
-    """Wraps begin and end of the labels that torch gives to parts of a program."""
-    kind = getattr(torch.autograd.profiler, "record_function", None)
-    before, after = (getattr(kind, "__dict__", {}).get(n) for n in ("__enter__", "__exit__"))
-    if before is None or after is None:
-        return
-
-    @functools.wraps(before)
-    def __enter__(self: Any) -> Any:  # noqa: N807 - replaces the method of this name
-        if getattr(self, "name", "") == DDP:
-            begins(self)
-        return before(self)
-
-    @functools.wraps(after)
-    def __exit__(self: Any, *error: Any) -> Any:  # noqa: N807
-        try:
-            return after(self, *error)
-        finally:
-            if getattr(self, "name", "") == DDP:
-                ends(self)
-
-    for wrapper in (__enter__, __exit__):
-        hide_from_dynamo(torch, wrapper)
-        setattr(kind, wrapper.__name__, wrapper)
 
 
 def _wrap_root(torch: Any, kind: Any, names: tuple[str, str], begins: Hook, ends: Hook) -> None:

@@ -18,6 +18,7 @@ from frtop_probe.recorder import (
     agent_launch,
     fetches,
     identity,
+    issuers,
     phases,
     steps,
     trace_permission,
@@ -27,7 +28,7 @@ from frtop_probe.recorder.device_watch import DeviceWatch
 from frtop_probe.recorder.exceptions import ExceptionRecorder
 from frtop_probe.recorder.groups import GroupTable
 from frtop_probe.recorder.guard import log_line
-from frtop_probe.recorder.hook import Hook, TorchTooOldError, hide_from_dynamo
+from frtop_probe.recorder.hook import FindIssuer, Hook, TorchTooOldError, hide_from_dynamo
 from frtop_probe.recorder.pending import PendingOps
 from frtop_probe.recorder.process_flag import process_flag
 from frtop_probe.recorder.requests import GoOn, Request, RequestTable, Response, no_ops
@@ -73,6 +74,7 @@ class Recorder:
         self.groups: GroupTable
         self.devices: DeviceWatch
         self.sites: CallSites
+        self.issuers: issuers.Issuers | None = None
         self.hook: Hook | None = None
         self.tensors: TensorRequests | None = None
         self.requests = RequestTable()
@@ -121,6 +123,8 @@ class Recorder:
         self.groups.front_of = self.devices.front_of
         self.sites = CallSites(self.writer, str(Path(str(torch.__file__)).parent))
         self._site = self.sites.finder()
+        if issuers.wanted():
+            self.issuers = issuers.Issuers(self.writer, torch, self.steps, self.sites)
         try:
             self.hook = Hook(self, self.signatures, torch)
         except TorchTooOldError as error:
@@ -168,6 +172,11 @@ class Recorder:
         thread, self._thread = self._thread, None
         if thread is not None:
             thread.abandon_in_child()
+
+    @property
+    def find_issuer(self) -> FindIssuer | None:
+        """Finds module and phase of an op; None where that was not asked for."""
+        return self.issuers.find if self.issuers is not None else None
 
     @property
     def running(self) -> bool:

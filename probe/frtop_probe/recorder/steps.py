@@ -50,6 +50,10 @@ class StepCounter:
         """Number of the step that the rank is in."""
         return self._last + 1
 
+    def in_optimizer(self, thread: int) -> bool:
+        """Returns whether an optimizer that is timed is at work in a thread."""
+        return bool(self._begun.get(thread))
+
     def optimizer_begins(self, optimizer: Any) -> None:
         """Begins the mark of an optimizer's step. What was communicated for it is over."""
         if not self._times_optimizers:

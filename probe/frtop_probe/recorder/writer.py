@@ -24,7 +24,7 @@ from frtop_probe.ring import layout
 from frtop_probe.ring.layout import MarkKind, Shape, Side, StatusCell
 from frtop_probe.ring.pid_namespace import PidNamespace
 
-LIMITED: Final = frozenset({Side.FORM, Side.SITE})
+LIMITED: Final = frozenset({Side.FORM, Side.SITE, Side.MODULE})
 """Kinds that must leave the end of the side table to other kinds."""
 _TID: Final = struct.Struct("=I")
 _TID_OFFSET: Final = struct.calcsize("=8s2I2Q16s2qI")

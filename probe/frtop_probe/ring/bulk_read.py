@@ -66,7 +66,7 @@ class Slots(NamedTuple):
     timeout: list[int]
     party: list[int]
     what: list[int]
-    """Event and flags; see `event_and_flags`."""
+    """Event, flags and issuer; see `event_and_flags` and `issuer_of`."""
     later: list[int]
     """Later flags and reduce op; see `flags_and_reduce`."""
 
@@ -130,6 +130,12 @@ def event_and_flags(what: int) -> tuple[int, int]:
     """Returns the event and the flags that are set before an op is issued."""
     event, flags, _ = _EVENT.unpack(_HALF.pack(what))
     return event, flags
+
+
+def issuer_of(what: int) -> int:
+    """Returns the issuer of an op; see `layout.IssuePhase`."""
+    issuer: int = _EVENT.unpack(_HALF.pack(what))[2]
+    return issuer
 
 
 def flags_and_reduce(later: int) -> tuple[int, str | None]:

@@ -98,6 +98,7 @@ class Side(enum.IntEnum):
     EXCEPTION = 5  # type, text, thread, frames, main: an uncaught exception
     NOTE = 6  # text, from the recorder or from annotate()
     TRANSPORTS = 7  # [[name, sign], ...] of those past c10d; the last one is valid
+    MODULE = 8  # [path, class of the outermost module, part of it, modules in that part ...]
 
 
 SIDE_ENTRY: Final = struct.Struct("=IHHII")
@@ -128,7 +129,8 @@ SITE_ROW: Final = struct.Struct("=20sI8x")
 SLOT_BODY: Final = struct.Struct("=QqQQIIIIIBBHQ")
 """sequence number, issue time in ns, number in its group, pthread ident, group id, form id, site
 id, timeout in ms (0: the group's), party (index in the group of the root or peer, plus 1; 0:
-none), event, flags, reserved, position of the sizes (0: none or unknown)."""
+none), event, flags, issuer (0: not recorded, else see `IssuePhase`), position of the sizes (0: none
+or unknown)."""
 SLOT: Final = struct.Struct("=64sIBBHqq")
 """A body and its CRC-32, later flags, reduce op, reserved, done in ns, wait in ns.
 
@@ -196,6 +198,24 @@ class Flag(enum.IntFlag):
     DEVICE = 16  # it runs on a device, and the call that issues it does not wait for it
     ENQUEUED = 32  # of a DEVICE op: that call has returned
 
+
+class IssuePhase(enum.IntEnum):
+    """What a rank does when it issues an op: the issuer's bits from `PHASE_SHIFT` on.
+
+    The bits below are the number of a MODULE entry (0: no module, or not known). Before modules
+    were recorded, all these bits were 0.
+    """
+
+    UNRECORDED = 0
+    FORWARD = 1
+    BACKWARD = 2
+    OPTIMIZER = 3
+    RECOMPUTE = 4  # a forward that is run again inside a backward
+    OUTSIDE = 5  # none of these
+
+
+PHASE_SHIFT: Final = 13
+MAX_MODULES: Final = 2**PHASE_SHIFT - 1
 
 REDUCE_OPS: Final = (
     None,

@@ -98,6 +98,8 @@ class EventRow:
     flags: Flag
     reduce: str | None
     event: Event
+    issuer: int = 0
+    """See `layout.IssuePhase`."""
 
     @property
     def group(self) -> int:
@@ -180,6 +182,8 @@ class Ring:
         self.groups: dict[int, dict[str, Any]] = {}
         self.exceptions: list[dict[str, Any]] = []
         self.notes: dict[int, str] = {}
+        self.modules: dict[int, tuple[str, ...]] = {}
+        """What MODULE entries have, by number."""
         self.transports: tuple[tuple[str, str], ...] | None = None  # None: never written
         self.refresh()
 
@@ -261,6 +265,9 @@ class Ring:
             self.exceptions.append(dict(payload))
         elif kind == Side.NOTE:
             self.notes[number] = str(payload)
+        elif kind == Side.MODULE:
+            path, root, part, *members = payload
+            self.modules[number] = str(path), str(root), str(part), *map(str, members)
         elif kind == Side.TRANSPORTS:
             self.transports = tuple((str(name), str(sign)) for name, sign in payload)
 
@@ -392,7 +399,7 @@ def _event_row(data: bytes | mmap.mmap, at: int) -> EventRow | None:
         return None  # empty, or being written
     values = layout.SLOT_BODY.unpack(body)
     sequence, issued, number, thread, group, form, site, timeout = values[:8]
-    party, event, flags, _, record = values[8:]
+    party, event, flags, issuer, record = values[8:]
     names = layout.REDUCE_OPS
     try:
         return EventRow(
@@ -409,6 +416,7 @@ def _event_row(data: bytes | mmap.mmap, at: int) -> EventRow | None:
             Flag(flags | later_flags),
             names[reduce] if reduce < len(names) else "other",
             Event(event),
+            issuer,
         )
     except ValueError:
         return None

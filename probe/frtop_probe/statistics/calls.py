@@ -11,6 +11,8 @@ from frtop_probe.statistics.durations import histogram
 
 MAX_CALLS: Final = 512
 """Rows of one rank. Programs whose sizes vary have some for each line, one for each octave."""
+MAX_MODULES: Final = 4096
+"""Rows of one rank by issuer and kind."""
 _MOST: Final = 2**62
 
 
@@ -32,7 +34,7 @@ OTHERS: Final = CallKey("", 0, 0, 0, False, False)
 class OpClass:
     """What many ops share. Compared by identity, as ops are sorted by it."""
 
-    __slots__ = ("bytes", "call", "collective", "exact", "group", "late", "sync")
+    __slots__ = ("bytes", "call", "collective", "exact", "group", "late", "module", "sync")
 
     def __init__(
         self,
@@ -44,8 +46,12 @@ class OpClass:
         exact: bool = True,
         late: bool = False,
         sync: bool = False,
+        module: tuple[int, str] | None = None,
     ) -> None:
-        """Args: call: row of a `RankCalls`. exact, late: what an end says. sync: calls wait."""
+        """Args: call: row of a `RankCalls`. exact, late: what an end says. sync: calls wait.
+
+        module: issuer, by a `SiteTable`, and kind.
+        """
         self.call = call
         self.group = group
         self.collective = collective
@@ -53,6 +59,7 @@ class OpClass:
         self.exact = exact
         self.late = late
         self.sync = sync
+        self.module = module
 
 
 class OpFields(NamedTuple):
@@ -69,13 +76,20 @@ class OpFields(NamedTuple):
 
 
 class SiteTable:
-    """Lines of a response, which are sent once; indices are from 1 on."""
+    """Lines and issuers of a response, which are sent once; indices are from 1 on."""
 
     def __init__(self) -> None:
         self.places: dict[wire.Site, int] = {}
+        self.issuers: dict[wire.Issuer, int] = {}
 
     def place(self, site: wire.Site | None) -> int:
         return 0 if site is None else self.places.setdefault(site, len(self.places) + 1)
+
+    def module(self, issuer: wire.Issuer | None, kind: str) -> tuple[int, str] | None:
+        """The row of an op by module; None where modules are not recorded."""
+        if issuer is None:
+            return None
+        return self.issuers.setdefault(issuer, len(self.issuers) + 1), kind
 
 
 class RankCalls:
@@ -84,6 +98,9 @@ class RankCalls:
     def __init__(self) -> None:
         self.places: dict[CallKey, int] = {}
         self._sums: dict[int, _Sums] = {}
+        self._modules: dict[tuple[int, str], list[int]] = {}
+        self.modules_left_out = 0
+        """Ops of modules for which there is no row."""
 
     def place(self, key: CallKey) -> int:
         """The row of a key, from 1 on."""
@@ -102,6 +119,25 @@ class RankCalls:
                 sums = self._sums[one.call] = _Sums()
             issued, took = ops.issued, ops.took
             sums.add(one, [took[place] for place in places], issued[places[0]], issued[places[-1]])
+            if one.module is not None:
+                self._count_module(one.module, len(places), one.bytes)
+
+    def _count_module(self, key: tuple[int, str], count: int, size: int) -> None:
+        found = self._modules.get(key)
+        if found is None:
+            if len(self._modules) >= MAX_MODULES:
+                self.modules_left_out += count
+                return
+            found = self._modules[key] = [0, 0]
+        found[0] += count
+        found[1] += count * size
+
+    def modules(self) -> tuple[wire.ModuleStatistics, ...]:
+        """The rows by issuer and kind."""
+        return tuple(
+            wire.ModuleStatistics(issuer, kind, count, min(size, _MOST))
+            for (issuer, kind), (count, size) in self._modules.items()
+        )
 
     def rows(self, wanted: Sequence[int] = ()) -> tuple[tuple[wire.CallStatistics, ...], list[int]]:
         """Rows with ops, and those that are wanted for their key.

@@ -8,7 +8,7 @@ from frtop_probe import wire
 from frtop_probe.statistics.calls import CallKey, OpClass, OpFields, RankCalls, SiteTable
 from frtop_probe.statistics.op_bytes import op_bytes
 
-_Kind = tuple[int, int, int, bool, bool, bool, bool, bool, bool]
+_Kind = tuple[int, int, int, bool, bool, bool, bool, bool, bool, int]
 
 
 def fields_of(
@@ -31,7 +31,7 @@ def fields_of(
         if op.pseudo or op.issued_ns <= 0:
             continue
         kind = (op.group, id(op.signature), id(op.site), op.p2p, op.tracked, op.timed, op.late,
-                op.sync, op.on_device)  # fmt: skip
+                op.sync, op.on_device, id(op.issuer))  # fmt: skip
         one = classes.get(kind)
         if one is None:
             one = classes[kind] = _class_of(op, table, sites, members)
@@ -61,4 +61,5 @@ def _class_of(
         exact=op.tracked and op.timed and not op.late,
         late=op.tracked and op.timed and op.late,
         sync=op.sync,
+        module=sites.module(op.issuer, kind),
     )

@@ -74,8 +74,12 @@ class RankSummary:
             steps = self.splitter.build(window.since_ns, window.until_ns, window.steps)
         if self.table.is_full:
             note = f"{note}; " * bool(note) + "too many different ops: some are in one row"
+        if self.table.modules_left_out:
+            note = f"{note}; " * bool(note) + "too many modules: some are not counted"
         from_ns = max(from_ns, window.since_ns)
-        return wire.RankStatistics(key, from_ns, rows, samples, steps, max(0, lost), note)
+        return wire.RankStatistics(
+            key, from_ns, rows, samples, steps, max(0, lost), note, self.table.modules()
+        )
 
 
 def within(ops: OpFields, since_ns: int, until_ns: int) -> OpFields:

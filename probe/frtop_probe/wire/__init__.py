@@ -48,6 +48,7 @@ from frtop_probe.wire.host_gauges import (
 from frtop_probe.wire.ops import (
     Group,
     GroupProgress,
+    Issuer,
     Op,
     Signature,
     Site,
@@ -112,6 +113,7 @@ from frtop_probe.wire.snapshots import (
 from frtop_probe.wire.statistics import (
     OCTAVE,
     CallStatistics,
+    ModuleStatistics,
     RankStatistics,
     SampledOps,
     StepTimes,
@@ -166,8 +168,10 @@ __all__ = [
     "HistoryRow",
     "HostSample",
     "Identity",
+    "Issuer",
     "Job",
     "Mark",
+    "ModuleStatistics",
     "NativeStacksRequest",
     "NativeStacksResponse",
     "Op",

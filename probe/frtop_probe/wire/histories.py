@@ -6,14 +6,16 @@ from typing import Final
 
 from msgspec import Struct
 
-from frtop_probe.wire.ops import Signature, Site
+from frtop_probe.wire.ops import Issuer, Signature, Site
 
 UNTIMED: Final = 256
 """Flag of a row: `took_ns` says that the op is over, and not how long it took."""
 
 
 class HistoryRow(Struct, frozen=True, array_like=True):
-    """An `Op` in a `History`: `signature` and `site` are indices into its tables from 1, 0 is none.
+    """An `Op` in a `History`.
+
+    `signature`, `site` and `issuer` are indices into its tables from 1, 0 is none.
 
     `took_ns` is 0 while pending, and negative when the op failed after that time. `flags` are
     those of a ring slot (`ring.layout.Flag`), and `UNTIMED`.
@@ -30,6 +32,7 @@ class HistoryRow(Struct, frozen=True, array_like=True):
     flags: int = 0
     pseudo: bool = False
     timeout_ms: int = 0
+    issuer: int = 0
 
 
 class HistoryColumn(Struct, frozen=True, array_like=True):
@@ -57,6 +60,7 @@ class HistoryColumns(Struct, frozen=True, array_like=True):
     flags: HistoryColumn
     pseudo: HistoryColumn
     timeout_ms: HistoryColumn
+    issuer: HistoryColumn = HistoryColumn(0)
 
 
 class Mark(Struct, frozen=True, array_like=True):
@@ -76,7 +80,9 @@ class Mark(Struct, frozen=True, array_like=True):
 
 
 class History(Struct, frozen=True, array_like=True):
-    """All ops that a rank's ring still has, oldest first; signatures and sites are sent once.
+    """All ops that a rank's ring still has, oldest first.
+
+    Signatures, sites and issuers are sent once.
 
     The ops are in `rows`, or by field in `columns`.
     """
@@ -88,3 +94,4 @@ class History(Struct, frozen=True, array_like=True):
     note: str = ""  # where the ops come from, and what is not known of them; "": a recorder's ring
     columns: HistoryColumns | None = None
     marks: tuple[Mark, ...] = ()  # of the same time as the ops, oldest first
+    issuers: tuple[Issuer, ...] = ()

@@ -40,6 +40,23 @@ class Site(Struct, frozen=True, array_like=True):
     function: str
 
 
+class Issuer(Struct, frozen=True, array_like=True):
+    """What issued an op: a phase of training, and the module that ran, or for which it is.
+
+    `phase` is one of "forward", "backward", "optimizer", "recompute" (a forward again, inside a
+    backward), "outside" (none of these). `path` is that of the module below the outermost one that
+    was called, whose class is `root`; both "" where it is not known, only the path where it is that
+    one. `part` is less, or more, than a module: "DDP bucket 2: layers.1 ... layers.4 (8
+    parameters)", "graph eval_with_key.3"; then `modules` are those in it, as far as they are known.
+    """
+
+    phase: str
+    path: str = ""
+    root: str = ""
+    part: str = ""
+    modules: tuple[str, ...] = ()
+
+
 class Op(Struct, frozen=True, array_like=True):
     """One op of one rank. `group` is the rank's own id of the group (0: none).
 
@@ -76,6 +93,7 @@ class Op(Struct, frozen=True, array_like=True):
     wait_ns: int = 0
     on_device: bool = False
     enqueued: bool = False
+    issuer: Issuer | None = None
 
     @property
     def pending(self) -> bool:

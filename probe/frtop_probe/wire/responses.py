@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from frtop_probe.wire.histories import History
 from frtop_probe.wire.host_gauges import GaugeHistory
-from frtop_probe.wire.ops import Site
+from frtop_probe.wire.ops import Issuer, Site
 from frtop_probe.wire.ranks import Job
 from frtop_probe.wire.ras import RasReport
 from frtop_probe.wire.snapshots import Snapshot, StackDump
@@ -137,6 +137,7 @@ class StatisticsResponse(Struct, frozen=True, array_like=True, tag="statistics")
     ranks: tuple[RankStatistics, ...] = ()
     sites: tuple[Site, ...] = ()
     cpu_ns: int = 0
+    issuers: tuple[Issuer, ...] = ()
 
 
 class GaugeHistoryResponse(Struct, frozen=True, array_like=True, tag="gauges"):

@@ -48,6 +48,18 @@ class CallStatistics(Struct, frozen=True, array_like=True):
     last_ns: int = 0
 
 
+class ModuleStatistics(Struct, frozen=True, array_like=True):
+    """Ops of one kind that one issuer issued within the window, and their bytes.
+
+    `issuer` is an index into `StatisticsResponse.issuers` from 1.
+    """
+
+    issuer: int
+    kind: str
+    count: int = 0
+    bytes: int = 0
+
+
 class SampledOps(Struct, frozen=True, array_like=True):
     """Collectives of one group that a rank issued, by field, oldest first.
 
@@ -105,3 +117,4 @@ class RankStatistics(Struct, frozen=True, array_like=True):
     steps: StepTimes | None = None
     lost: int = 0
     note: str = ""
+    modules: tuple[ModuleStatistics, ...] = ()  # with the calls, where modules are recorded

@@ -46,8 +46,13 @@ def run(options: argparse.Namespace) -> int:
     if shutil.which(command[0]) is None:
         raise _cannot_run(command[0])
     record = _record(options.record)
-    tensors, phases = options.device_tensors, options.phases
-    environment = prepare(os.environ, record, device_tensors=tensors, phases=phases)
+    environment = prepare(
+        os.environ,
+        record,
+        device_tensors=options.device_tensors,
+        phases=options.phases,
+        modules=options.modules,
+    )
     if options.watch or options.watch_options:
         _start_watch(options.watch_options)
     try:

@@ -16,6 +16,7 @@ from frtop_tui.export.flightrecorder.file_names import pattern_of
 from frtop_tui.export.loader import open_paths
 from frtop_tui.job.naming import GroupKey, group_label, listed
 from frtop_tui.report.comparison_text import comparison_document, comparison_lines
+from frtop_tui.report.module_table import module_document, module_lines
 from frtop_tui.report.regression_text import STATUS, check_document, check_lines
 from frtop_tui.report.statistics_table import statistics_document, statistics_lines
 from frtop_tui.sources.base import Source
@@ -43,11 +44,17 @@ def run(options: argparse.Namespace) -> int:
     finally:
         source.close()
         show_progress("")
-    if options.json:
+    by_module = options.by == "module"
+    if options.json and frame.statistics is not None:
         found = frame.statistics
-        print(json.dumps(statistics_document(found, options.sort) if found else None, indent=1))
+        document = module_document(found) if by_module else statistics_document(found, options.sort)
+        print(json.dumps(document, indent=1))
+    elif options.json:
+        print("null")
     else:
-        print("\n".join(statistics_lines(frame, options.sort)))
+        print(
+            "\n".join(module_lines(frame) if by_module else statistics_lines(frame, options.sort))
+        )
     return 0 if frame.statistics is not None else 1
 
 

@@ -44,6 +44,9 @@ def add_statistics(verbs: Any, run: Run, run_diff: Run) -> None:
     verb.add_argument("--group", nargs="+", metavar="NAME",
                       help="count the ops of these groups only, by name or description"
                       )  # fmt: skip
+    verb.add_argument("--by", choices=("line", "module"), default="line",
+                      help="rows by line, or a tree by the module and phase that issued ops, where"
+                      " the job was started with --modules (default: line)")  # fmt: skip
     verb.add_argument("--sort", choices=SORTS, default="time",
                       help="what is largest in the first row, or `line` (default: time)"
                       )  # fmt: skip

@@ -32,6 +32,7 @@ def ops_of(history: wire.History) -> tuple[wire.Op, ...]:
         ValueError: it has columns that do not fit together.
     """
     signatures, sites = _table(history.signatures), _table(history.sites)
+    issuers = _table(history.issuers)
     flags_of: dict[int, _Flags] = {}
     return tuple(
         [
@@ -58,10 +59,11 @@ def ops_of(history: wire.History) -> tuple[wire.Op, ...]:
                 0,
                 on_device,
                 enqueued,
+                issuers.get(issuer),
             )
             for (
                 sequence, group, number, signature, site, issued_ns, took_ns, thread, flags,
-                pseudo, timeout_ms,
+                pseudo, timeout_ms, issuer,
             ) in _rows(history)
             for sync, p2p, tracked, timed, late, on_device, enqueued in (
                 flags_of.get(flags) or _flags(flags, flags_of),

@@ -14,7 +14,7 @@ from frtop_tui.diagnosis.model import Frame, OpName, Verdict, Why
 from frtop_tui.job.host_gauges import GaugedSubject, HostGauges
 from frtop_tui.job.model import CoverageNote, GroupView, HostView, Problem, Recorded
 from frtop_tui.job.naming import GroupKey
-from frtop_tui.job.statistics import CallRow, JobStatistics, SampledOp
+from frtop_tui.job.statistics import CallRow, JobStatistics, ModuleRow, SampledOp
 
 RULES: Final[Mapping[type, Mapping[str, str]]] = {
     Frame: {"notes": "text", "read_only": "text"},
@@ -28,6 +28,8 @@ RULES: Final[Mapping[type, Mapping[str, str]]] = {
                  "blind": "text", "error": "message"},
     wire.Signature: {"kind": "keep", "reduce": "keep", "members": "keep"},
     wire.TensorSpec: {"dtype": "keep", "device": "keep"},
+    wire.Issuer: {"phase": "keep", "path": "text", "root": "text", "part": "text",
+                  "modules": "text"},
     wire.Site: {"file": "path", "function": "keep"},
     wire.Process: {"state": "keep", "name": "keep", "wchan": "keep", "syscall": "keep",
                    "file": "path"},
@@ -62,6 +64,7 @@ RULES: Final[Mapping[type, Mapping[str, str]]] = {
     wire.History: {"note": "text"},
     wire.Mark: {"kind": "keep", "text": "text"},
     CallRow: {"kind": "keep"},
+    ModuleRow: {"kind": "keep"},
     SampledOp: {"kind": "keep"},
     JobStatistics: {"notes": "text"},
     GroupView: {"description": "keep", "backend": "keep"},

@@ -49,6 +49,16 @@ class CallRow(Struct, frozen=True):
     last: tuple[tuple[int, int], ...] = ()  # rank and count, the most often first
 
 
+class ModuleRow(Struct, frozen=True):
+    """Ops of one kind that one issuer issued, on these ranks: how many, and their bytes."""
+
+    issuer: wire.Issuer
+    kind: str
+    ranks: tuple[int, ...]
+    count: int
+    bytes: int
+
+
 class SampledOp(Struct, frozen=True):
     """One collective across the ranks of its group: when each of them issued it.
 
@@ -133,6 +143,7 @@ class JobStatistics(Struct, frozen=True):
     clock_error_ns: int | None = None  # the largest between two hosts of the job; 0: one host
     lost: int = 0
     notes: tuple[str, ...] = ()
+    modules: tuple[ModuleRow, ...] = ()
 
     @property
     def seconds(self) -> float:

@@ -29,7 +29,8 @@ _CALL: Final = 1 << 16
 """Flag of our own: a call that makes groups, which has no number."""
 _NO_END: Final = UNTRACKED | wire.UNTIMED
 _ALONE: Final = _P2P | _CALL
-_FIELDS: Final = ("sequence", "group", "number", "signature", "site", "issued", "took", "flags")
+_FIELDS: Final = ("sequence", "group", "number", "signature", "site", "issued", "took", "flags",
+           "issuer")  # fmt: skip
 _CHUNK: Final = 256
 """Ops that are put into an index together, once one of them is looked for."""
 _NUMBERS: Final = 1 << 48
@@ -52,8 +53,10 @@ class OpColumns:
     issued: Sequence[int] = ()
     took: Sequence[int] = ()
     flags: Sequence[int] = ()
+    issuer: Sequence[int] = ()
     signatures: tuple[wire.Signature, ...] = ()
     sites: tuple[wire.Site, ...] = ()
+    issuers: tuple[wire.Issuer, ...] = ()
     marks: tuple[wire.Mark, ...] = ()
     lost: int = 0
     note: str = ""
@@ -166,7 +169,13 @@ class OpColumns:
             timed=not flags & wire.UNTIMED,
             late=bool(flags & LATE),
             on_device=bool(flags & Flag.DEVICE),
+            issuer=self.issuer_at(position),
         )
+
+    def issuer_at(self, position: int) -> wire.Issuer | None:
+        """What issued an op; None where that is not recorded."""
+        issuer = self.issuer[position]
+        return self.issuers[issuer - 1] if issuer else None
 
     def at(self, positions: Sequence[int]) -> Intervals:
         """Some of the ops, to be drawn in a lane of their own."""
@@ -195,16 +204,14 @@ def columns_of(
     if history.columns is not None:
         rows: Iterable[Sequence[int]] = unpack(history.columns)
     else:
-        rows = zip(*map(astuple, history.rows), strict=True) if history.rows else repeat((), 11)
-    sequence, group, number, signature, site, issued, took, _, flags, pseudo, _ = rows
-    most, most_sites = len(history.signatures), len(history.sites)
-    if not {*signature} <= {*range(most + 1)}:
-        signature = [one if 0 < one <= most else 0 for one in signature]
-    if not {*site} <= {*range(most_sites + 1)}:
-        site = [one if 0 < one <= most_sites else 0 for one in site]
+        rows = zip(*map(astuple, history.rows), strict=True) if history.rows else repeat((), 12)
+    sequence, group, number, signature, site, issued, took, _, flags, pseudo, _, issuer = rows
+    signature = _within(signature, len(history.signatures))
+    site = _within(site, len(history.sites))
+    issuer = _within(issuer, len(history.issuers))
     if any(pseudo):  # calls that make groups have no number to compare
         flags = [one | _CALL if call else one for one, call in zip(flags, pseudo, strict=True)]
-    fields = _in_order([sequence, group, number, signature, site, issued, took, flags])
+    fields = _in_order([sequence, group, number, signature, site, issued, took, flags, issuer])
     older = bool(asked) and len(fields[0]) * 2 >= asked
     return _made(
         fields,
@@ -212,6 +219,7 @@ def columns_of(
         OpColumns(
             signatures=history.signatures,
             sites=history.sites,
+            issuers=history.issuers,
             marks=history.marks,
             lost=history.lost,
             note=history.note,
@@ -237,7 +245,9 @@ def columns_of_ops(
     """
     waited = frozenset(open_ops)
     ops = tuple(ops)
-    signatures, sites = _Table[wire.Signature](), _Table[wire.Site]()
+    signatures, sites, issuers = (
+        _Table[wire.Signature](), _Table[wire.Site](), _Table[wire.Issuer]()
+    )  # fmt: skip
     fields = _in_order([
         [op.sequence for op in ops],
         [op.group for op in ops],
@@ -247,11 +257,13 @@ def columns_of_ops(
         [op.issued_ns for op in ops],
         list(map(_took, ops)),
         [_flags(op, unseen=not all_open and op.sequence not in waited) for op in ops],
+        [issuers.index(op.issuer) for op in ops],
     ])  # fmt: skip
     known_from = fields[5][0] if ops and fields[0][0] > 1 else 0
     like = OpColumns(
         signatures=signatures.values,
         sites=sites.values,
+        issuers=issuers.values,
         marks=marks,
         lost=lost,
         note=note,
@@ -274,16 +286,17 @@ def extended(old: OpColumns, new: OpColumns, most: int) -> OpColumns | None:
     keep = [sequence < begin for sequence in old.sequence]
     first = max(0, sum(keep) + len(new) - most)
     signatures = _Table(old.signatures)
-    sites = _Table(old.sites)
-    to_signature = [0, *map(signatures.index, new.signatures)]
-    to_site = [0, *map(sites.index, new.sites)]
+    sites, issuers = _Table(old.sites), _Table(old.issuers)
+    translated = {
+        "signature": [0, *map(signatures.index, new.signatures)],
+        "site": [0, *map(sites.index, new.sites)],
+        "issuer": [0, *map(issuers.index, new.issuers)],
+    }
     joined: list[Sequence[int]] = []
     for name in _FIELDS:
         fresh: Iterable[int] = getattr(new, name)
-        if name == "signature":
-            fresh = map(to_signature.__getitem__, fresh)
-        elif name == "site":
-            fresh = map(to_site.__getitem__, fresh)
+        if name in translated:
+            fresh = map(translated[name].__getitem__, fresh)
         joined.append(list(chain(compress(getattr(old, name), keep), fresh))[first:])
     open_ops = compress(new.sequence, map(PENDING_NS.__eq__, new.end))
     known_from = joined[5][0] if first else old.known_from
@@ -292,6 +305,7 @@ def extended(old: OpColumns, new: OpColumns, most: int) -> OpColumns | None:
     like = OpColumns(
         signatures=signatures.values,
         sites=sites.values,
+        issuers=issuers.values,
         marks=(earlier + new.marks)[-most:],
         lost=max(old.lost, new.lost),
         note=new.note,
@@ -302,6 +316,13 @@ def extended(old: OpColumns, new: OpColumns, most: int) -> OpColumns | None:
 
 
 Value = TypeVar("Value")
+
+
+def _within(indices: Sequence[int], most: int) -> Sequence[int]:
+    """Indices into a table from 1; 0 of what is outside of it."""
+    if {*indices} <= {*range(most + 1)}:
+        return indices
+    return [one if 0 < one <= most else 0 for one in indices]
 
 
 class _Table(Generic[Value]):
@@ -353,6 +374,7 @@ def _made(fields: Sequence[Sequence[int]], open_ops: Iterable[int], like: OpColu
         **values,
         signatures=like.signatures,
         sites=like.sites,
+        issuers=like.issuers,
         marks=like.marks,
         lost=like.lost,
         note=like.note,

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 from frtop_probe import wire
 from frtop_probe.statistics.op_bytes import tensor_bytes
+from frtop_tui.job.issuer_words import full_path
 from frtop_tui.job.model import Rank
 from frtop_tui.report.stream_events import OpEnded, OpIssued, StreamEvent
 from frtop_tui.report.timeline import Timeline
@@ -57,6 +58,9 @@ def issued(
         bytes_in=tensor_bytes(signature.inputs) if signature else None,
         bytes_out=tensor_bytes(signature.outputs) if signature else None,
         site=f"{op.site.file}:{op.site.line} ({op.site.function})" if op.site else "",
+        phase=op.issuer.phase if op.issuer else "",
+        module=full_path(op.issuer) if op.issuer else "",
+        module_part=op.issuer.part if op.issuer else "",
         issued_s=timeline.of_rank(view, op.issued_ns),
         dated=op.dated,
         error_s=errors.get(view.host),

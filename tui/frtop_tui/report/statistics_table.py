@@ -29,7 +29,9 @@ MOST_LINES: Final = 40
 HEAD: Final = ("line", "op", "group", "size", "count", "p50", "p95", "max", "bus", "skew",
                "last to come", "of a step")  # fmt: skip
 STEP_HEAD: Final = ("", "data", "forward", "backward", "communication", "optimizer", "own", "step")
-LEFT: Final = frozenset({"line", "op", "group", "last to come", "check", "limit", "result", ""})
+LEFT: Final = frozenset(
+    {"line", "kinds", "op", "group", "last to come", "check", "limit", "result", ""}
+)
 """Columns of words; the others are figures, whose ends are aligned."""
 
 

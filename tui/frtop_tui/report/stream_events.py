@@ -124,6 +124,9 @@ class OpIssued(StreamEvent, frozen=True, tag="op_issued"):
     issued_s: float
     dated: bool  # False: issued then or before
     error_s: float | None  # how far `issued_s` may be off from other hosts' times
+    phase: str = ""  # forward, backward, optimizer, recompute, outside; "" not recorded
+    module: str = ""  # class of the outermost module, and the path below
+    module_part: str = ""  # a bucket of DDP, a compiled graph
 
 
 class OpEnded(StreamEvent, frozen=True, tag="op_ended"):

@@ -39,6 +39,7 @@ from frtop_tui.screens.messages import (
     OpenRas,
     OpenTensors,
 )
+from frtop_tui.screens.modules import ModulesScreen
 from frtop_tui.screens.overview import Overview
 from frtop_tui.screens.queues import QueuesScreen
 from frtop_tui.screens.ranks import RanksScreen
@@ -234,6 +235,7 @@ VIEWS: Final = (
     View("timeline", TimelineScreen, "who did what when, on one clock"),
     View("queues", QueuesScreen, "queues of some ranks side by side"),
     View("waits", WaitsScreen, "who waits for whom"),
+    View("modules", ModulesScreen, "ops by the module and phase that issued them, as a tree"),
     View("settings", SettingsScreen, "settings of the job that differ between ranks"),
 )  # fmt: skip
 """The overview is the first one: the others lie on top of it."""

@@ -32,6 +32,7 @@ class RankAnswer(NamedTuple):
     groups: Mapping[int, wire.Group]
     statistics: wire.RankStatistics
     sites: Sequence[wire.Site]
+    issuers: Sequence[wire.Issuer] = ()
 
     def site(self, place: int) -> wire.Site | None:
         return self.sites[place - 1] if 0 < place <= len(self.sites) else None
@@ -83,7 +84,18 @@ def answers_of(
         response: of its agent.
     """
     return [
-        (view, RankAnswer(view.rank, view.host, view.clock_ns, view.groups, one, response.sites))
+        (
+            view,
+            RankAnswer(
+                view.rank,
+                view.host,
+                view.clock_ns,
+                view.groups,
+                one,
+                response.sites,
+                response.issuers,
+            ),
+        )
         for one in response.ranks
         if (view := views.get(one.key)) is not None
     ]

@@ -15,6 +15,7 @@ from frtop_tui.job.naming import GroupKey
 from frtop_tui.job.statistics import JobStatistics, StepSplit
 from frtop_tui.statistics.answers import GroupAcross, RankAnswer, clock_error, group_across
 from frtop_tui.statistics.merged_calls import MOST_ROWS, CallSums, ops_by_row, rows_of
+from frtop_tui.statistics.module_sums import ModuleKey, ModuleSums, add_modules, module_rows
 from frtop_tui.statistics.sampled_ops import JoinedGroup, RowKey
 
 MOST_STEPS: Final = 4096
@@ -29,6 +30,7 @@ class _Slice:
         self.since_ns = since_ns
         self.until_ns = until_ns
         self.sums: dict[RowKey, CallSums] = {}
+        self.modules: dict[ModuleKey, ModuleSums] = {}
         self.from_ns: dict[int, int] = {}
         self.lost = 0
         self.notes: dict[str, None] = {}
@@ -82,6 +84,8 @@ class StatisticsMerger:
         self._add_ops(number, one, answer)
 
     def _add_ops(self, number: int, one: _Slice, answer: RankAnswer) -> None:
+        if self._ranks is None or answer.rank in self._ranks:
+            add_modules(one.modules, answer)
         groups = {local: self._group(group) for local, group in answer.groups.items()}
         rows: list[RowKey | None] = [None]
         counted = self._ranks is None or answer.rank in self._ranks
@@ -175,6 +179,7 @@ class StatisticsMerger:
             clock_error_ns=error,
             lost=sum(one.lost for one in slices),
             notes=tuple(dict.fromkeys(note for one in slices for note in one.notes)),
+            modules=module_rows([one.modules for one in slices]),
         )
 
 

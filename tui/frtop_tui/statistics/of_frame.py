@@ -193,8 +193,8 @@ def _answer(one: _RankOps, window: Window) -> RankAnswer:
     lost, note = (snapshot.ops_lost, snapshot.ops_note) if snapshot is not None else (0, "")
     begun_ns = one.ops.issued[0] if one.ops.issued else window.since_ns
     found = summary.build(view.key, begun_ns, lost, note)
-    places = tuple(one.sites.places)
-    return RankAnswer(view.rank, view.host, view.clock_ns, view.groups, found, places)
+    places, issuers = tuple(one.sites.places), tuple(one.sites.issuers)
+    return RankAnswer(view.rank, view.host, view.clock_ns, view.groups, found, places, issuers)
 
 
 def _around(ops: OpFields, window: Window) -> OpFields:

@@ -12,6 +12,7 @@ from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.job.arrivals import SkewSummary
 from frtop_tui.job.group_members import Member, by_number
 from frtop_tui.job.groups import identifier
+from frtop_tui.job.issuer_words import issuer_text
 from frtop_tui.job.mesh import Mesh, NoMesh
 from frtop_tui.job.model import GroupView
 from frtop_tui.job.naming import duration, folded_hosts, group_label, listed
@@ -150,6 +151,7 @@ def _last_op(view: GroupView, now_ns: int) -> list[Fact]:
     parts = [f"{op_kind(op)} {_number(view, view.number)}"]
     if op.site is not None:
         parts.append(format_site(op.site))
+    parts += filter(None, [issuer_text(op.issuer)])
     if view.issued_ns:
         parts.append(f"issued {duration(view.idle_s(now_ns))} ago")
     if op.usual_count:

@@ -7,6 +7,7 @@ from typing import Final
 
 from frtop_probe import wire
 from frtop_probe.statistics.op_bytes import op_bytes
+from frtop_tui.job.issuer_words import issuer_text
 from frtop_tui.job.naming import duration, folded, group_label
 from frtop_tui.lanes.cells import NOTHING, cells_of
 from frtop_tui.lanes.lane import Lane
@@ -46,6 +47,7 @@ def op_lines(
             plain(name, "strong"),
             plain(group_label(group.name, group.description) if group is not None else ""),
             plain(sizes),
+            plain(issuer_text(op.issuer)),
             plain(format_site(op.site), "dim"),
             plain(f"issued {clock_time(op.issued_ns + lane.clock_ns + wall_ns)}", "dim"),
             plain(f"longest of {begun:,} in this column" if begun > 1 else "", "dim"),

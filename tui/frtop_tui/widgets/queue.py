@@ -12,6 +12,7 @@ from heapq import merge
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.job.groups import Identifier, identifier
+from frtop_tui.job.issuer_words import brief_issuer
 from frtop_tui.job.naming import group_label
 from frtop_tui.job.outside import NEXT_TIME, age_text
 from frtop_tui.report.rank_words import op_group, op_kind, op_number
@@ -35,6 +36,7 @@ class Widths:
     kind: int
     site: int
     usual: int = 0
+    issuer: int = 0
 
     @classmethod
     def of(cls, rank: JudgedRank, ops: Iterable[wire.Op]) -> Widths:
@@ -45,18 +47,22 @@ class Widths:
                 op_kind(op),
                 format_site(op.site),
                 usual_wait(op) if op.pending else "",
+                brief_issuer(op.issuer),
             )
             for op in ops
         ]
-        longest = [max((len(row[n]) for row in rows), default=0) for n in range(5)]
+        longest = [max((len(row[n]) for row in rows), default=0) for n in range(6)]
         short = (min(16, longest[1]), min(24, longest[2]), min(22, longest[3]))
-        return cls(longest[0], *short, longest[4])
+        return cls(longest[0], *short, longest[4], min(40, longest[5]))
 
 
 def op_line(
     rank: JudgedRank, op: wire.Op, took: tuple[str, str], columns: Widths, width: int
 ) -> Line:
-    """Number, group, kind, tensors, duration, line; narrow panes cut the tensors."""
+    """Number, group, kind, tensors, duration, issuer, line.
+
+    Narrow panes cut the tensors, and have no room for the line beside an issuer.
+    """
     blocking = rank.blocked_on is not None and op.sequence == rank.blocked_on.sequence
     signature = op.signature
     what = "" if signature is None else format_tensors(signature.inputs or signature.outputs)
@@ -65,6 +71,10 @@ def op_line(
         text = usual_wait(op) if op.pending else ""
         usual = (("  " + fit(text, columns.usual), "dim"),)
         width -= columns.usual + 2
+    issuer: Line = ()
+    if columns.issuer:
+        issuer = (("  " + fit(brief_issuer(op.issuer), columns.issuer), ""),)
+        width -= columns.issuer + 2
     head = " ".join(
         (
             fit(op_number(op), columns.number),
@@ -72,7 +82,11 @@ def op_line(
             fit(op_kind(op), columns.kind),
         )
     )
-    room = max(0, min(48, width - len(head) - columns.site - 16))
+    site: Line = (("  " + fit(format_site(op.site), columns.site), "dim"),)
+    room = width - len(head) - columns.site - 16
+    if issuer and room < 0:
+        site, room = (), room + columns.site
+    room = max(0, min(48, room))
     if signature is not None and signature.reduce and len(what) + len(signature.reduce) < room:
         what = f"{what} {signature.reduce}"
     return (
@@ -81,7 +95,8 @@ def op_line(
         (fit(what, room), "dim"),
         (" " + fit(took[0], 9, right=True), took[1]),
         *usual,
-        ("  " + fit(format_site(op.site), columns.site), "dim"),
+        *issuer,
+        *site,
     )
 
 

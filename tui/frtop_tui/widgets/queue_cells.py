@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from frtop_probe import wire
+from frtop_tui.job.issuer_words import issuer_text
 from frtop_tui.job.naming import duration, folded, group_label
 from frtop_tui.lanes.alignment import MISSING, Alignment, Differing
 from frtop_tui.lanes.lane import Lane
@@ -87,7 +88,8 @@ def difference_lines(alignment: Alignment, row: int) -> list[Line]:
     named = op_name(alignment.lanes[index], op)
     if differing is None:
         alike = "the same on all of them" if len(ops) > 1 else "of this rank only"
-        return [join((plain(named, "strong"), plain(alike), plain(format_site(op.site), "dim")))]
+        issuer, line = plain(issuer_text(op.issuer)), plain(format_site(op.site), "dim")
+        return [join((plain(named, "strong"), plain(alike), issuer, line))]
     on_its_way = differing.legal and "missing" in differing.fields
     note = "may be on its way" if on_its_way else "no error" if differing.legal else ""
     lines = [join((plain(named, "strong"), plain(note)))]

@@ -8,6 +8,7 @@ from typing import Final
 from frtop_probe import wire
 from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.model import Frame, JudgedRank
+from frtop_tui.job.issuer_words import issuer_text
 from frtop_tui.job.outside import age_text
 from frtop_tui.report.rank_words import op_name
 from frtop_tui.widgets.checksum_match import ChecksumMatch, find_op, match_checksums
@@ -52,6 +53,7 @@ def op_head(rank: JudgedRank, sequence: int, now_ns: int, width: int) -> list[Li
         plain(f"{name} {reduce}" if reduce else name, "strong"),
         state,
         plain("blocked in it" if blocking else ""),
+        plain(issuer_text(op.issuer)),
         plain(format_site(op.site), "dim"),
     )
     return flow(parts, width)

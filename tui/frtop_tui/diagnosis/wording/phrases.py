@@ -10,6 +10,7 @@ from frtop_probe import wire
 from frtop_probe.consistency.signatures import SIZELESS
 from frtop_tui.diagnosis.evidence.death import Death
 from frtop_tui.diagnosis.graph.wait_node import RankSet, WaitNode, kind_of, number_of, rank_set
+from frtop_tui.job.issuer_words import brief_issuer
 from frtop_tui.job.model import Rank
 from frtop_tui.job.naming import duration, folded, group_label, shortened
 from frtop_tui.job.outside import age_words
@@ -55,13 +56,17 @@ def label_of(group: wire.Group) -> str:
 
 
 def named_op(op: wire.Op, group: wire.Group | None, peer: int | None = None) -> str:
-    """`all_reduce #8812 of default_pg`, `recv from rank 2 of default_pg`."""
+    """`all_reduce #8812 of default_pg`, `recv from rank 2 of default_pg`.
+
+    With the module that issued it, where that is recorded: `... (backward of layers.3.mlp)`.
+    """
     kind, number = kind_of(op), number_of(op, group)
     if group is None or op.pseudo:
         return kind
     counted = f" #{number}" if number is not None else ""
     side = f" {'from' if 'recv' in kind else 'to'} rank {peer}" if peer is not None else ""
-    return f"{kind}{counted}{side} of {label_of(group)}"
+    issuer = brief_issuer(op.issuer)
+    return f"{kind}{counted}{side} of {label_of(group)}" + (f" ({issuer})" if issuer else "")
 
 
 def op_text(node: WaitNode) -> str:

@@ -19,6 +19,7 @@ from frtop_tui.export.formats.lanes import Slice, slices_of
 from frtop_tui.export.formats.op_table import tensors_text
 from frtop_tui.export.formats.rank_ops import RankOp, rank_ops, unix_offset_ns
 from frtop_tui.job.groups import Identifier, identifier
+from frtop_tui.job.issuer_words import issuer_text
 from frtop_tui.job.naming import group_label, job_title, printable
 from frtop_tui.report.text import kind_words, title_line
 
@@ -129,6 +130,7 @@ def _arguments(one: RankOp) -> Event:
         "peer": signature.peer,
         "inputs": tensors_text(signature.inputs),
         "outputs": tensors_text(signature.outputs),
+        "issuer": issuer_text(op.issuer),
         "line": f"{site.file}:{site.line} ({site.function})" if site is not None else None,
         "end": _END_WORDS[one.end],
         "begin": None if op.dated else "at most: it was there at the first look",

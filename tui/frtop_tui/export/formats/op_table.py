@@ -9,6 +9,7 @@ from typing import Final
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.export.formats.rank_ops import RankOp, rank_ops
+from frtop_tui.job.issuer_words import full_path
 from frtop_tui.job.naming import group_label, printable
 
 COLUMNS: Final = {
@@ -40,6 +41,10 @@ COLUMNS: Final = {
     "function": "",
     "thread": "pthread ident",
     "sequence": "of the rank, over all groups",
+    "phase": "forward, backward, optimizer, recompute (forward again, inside a backward), outside;"
+    " empty: not recorded",
+    "module": "that issued it, or for which it is: class of the outermost one, and the path below",
+    "module_part": "a bucket of DDP, a compiled graph",
 }
 """The columns in their order, and what they mean."""
 _FORMULA: Final = ("=", "+", "-", "@")
@@ -60,6 +65,7 @@ def _row(one: RankOp) -> tuple[object, ...]:
     op, view, group = one.op, one.view, one.group
     signature = op.signature or wire.Signature("")
     site = op.site or wire.Site("", 0, "")
+    issuer = op.issuer or wire.Issuer("")
     has_group = group is not None and not op.pseudo
     took = max(0, one.end_ns - one.begin_ns) if one.end_ns else None
     return (
@@ -90,6 +96,9 @@ def _row(one: RankOp) -> tuple[object, ...]:
         site.function,
         op.thread or None,
         op.sequence,
+        issuer.phase,
+        full_path(issuer),
+        issuer.part,
     )
 
 

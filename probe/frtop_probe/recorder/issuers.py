@@ -1,0 +1,240 @@
+"""Which module and which phase issue an op, if `FRTOP_MODULES` is 1: a number for the op's slot.
+
+In this order, as far as it is known:
+
+* FSDP2 says by its labels whose parameters it gathers or reduces, prefetched ones too;
+* the innermost module that runs, or is run again inside a backward (activation checkpointing);
+* in a backward: the bucket of DDP; the module of a parameter whose gradient is accumulated; the
+  module that made the node of autograd.
+
+An op of a compiled graph has the module in which the graph was entered, and the graph's name.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from frtop_probe.recorder.call_sites import CallSites
+from frtop_probe.recorder.ddp_buckets import DDP, MAX_MEMBERS, DDPBuckets
+from frtop_probe.recorder.hook import hide_from_dynamo
+from frtop_probe.recorder.labels import wrap_labels
+from frtop_probe.recorder.module_calls import Current, ModuleCalls, wrap_calls
+from frtop_probe.recorder.module_names import ModuleNames, Name, class_of
+from frtop_probe.recorder.phases import Guard, wrap_backward
+from frtop_probe.recorder.steps import StepCounter
+from frtop_probe.recorder.writer import RingWriter
+from frtop_probe.ring.layout import MAX_MODULES, PHASE_SHIFT, IssuePhase, Side, StatusCell
+
+SETTING: Final = "FRTOP_MODULES"
+DDP_LABEL: Final = "DistributedDataParallel.forward"
+FSDP_LABELS: Final = "FSDP::"
+_FSDP: Final = re.compile(r"^FSDP::(?:all_gather|post_backward_reduce)\b(?: \((?P<path>[^)]*)\))?")
+"""Labels around what FSDP2 issues. Those inside them are about the same module; the one of a
+prefetch contains that of the gather."""
+_TRACED: Final = "<eval_with_key>"
+_CACHE: Final = "torch._inductor.runtime.cache_dir_utils"
+TOO_OLD: Final = "modules are not recorded: this torch lacks what that needs"
+UNKNOWN: Final[Name] = "", ""
+MAX_LABELS: Final = 65_536
+
+
+def wanted() -> bool:
+    """Returns whether the job was started with modules."""
+    return os.environ.get(SETTING) == "1"
+
+
+class Issuers:
+    """Numbers modules, and finds that of an op."""
+
+    def __init__(
+        self, writer: RingWriter, torch: Any, steps: StepCounter, sites: CallSites
+    ) -> None:
+        self.calls = ModuleCalls()
+        self.names = ModuleNames(self.calls.roots)
+        self.buckets = DDPBuckets(torch)
+        self._writer = writer
+        self._steps = steps
+        self._sites = sites
+        self._task = torch._C._current_graph_task_id  # noqa: SLF001
+        self._node = torch._C._current_autograd_node  # noqa: SLF001
+        self._labels: dict[int, list[str]] = {}
+        """By thread: paths of the FSDP2 labels that are open."""
+        self._paths: dict[str, str] = {}
+        self._graphs: dict[int, str] = {}
+        """By call site: the graph that the line belongs to, "" for none."""
+        self._numbers: dict[tuple[str, ...], int] = {}
+        self._by_module: dict[tuple[int, str], tuple[weakref.ref[Any], int]] = {}
+        self._count = itertools.count(1)
+
+    # -- what torch does
+
+    def label_begins(self, label: Any) -> None:
+        """Hears of a label."""
+        text = label.name
+        if text.startswith(FSDP_LABELS):
+            self._labels.setdefault(threading.get_ident(), []).append(self._path_of(text))
+
+    def label_ends(self, label: Any) -> None:
+        """Hears of its end."""
+        if label.name == DDP_LABEL:
+            stack = self.calls.of_thread().stack
+            if stack and class_of(stack[-1]) == DDP:
+                self.buckets.look(stack[-1])
+        elif open_labels := self._labels.get(threading.get_ident()):
+            open_labels.pop()
+
+    def _path_of(self, text: str) -> str:
+        """The path in a label of FSDP2; a blank one for the root, "" where it is none of an op."""
+        known = self._paths.get(text)
+        if known is None:
+            found = _FSDP.match(text)
+            known = (found["path"] or " ") if found else ""
+            if len(self._paths) < MAX_LABELS:
+                self._paths[text] = known
+        return known
+
+    # -- an op
+
+    def find(self, thread: int, site: int, process_group: Any, args: Sequence[Any]) -> int:
+        """Returns the number for an op's slot: that of the module, and the phase.
+
+        Args:
+            thread: ident of the calling one.
+            site: number of the line that issues it.
+            process_group: of the op.
+            args: of the op.
+        """
+        calls = self.calls.of_thread()
+        stack, task = calls.stack, self._task()
+        label = next((one for one in reversed(self._labels.get(thread, ())) if one), "")
+        graph = self._graphs.get(site)
+        if graph is None:
+            graph = self._graphs[site] = self._graph_of(site)
+        running: Sequence[Any] = stack
+        if task < 0:
+            phase = (
+                IssuePhase.FORWARD if stack
+                else IssuePhase.OPTIMIZER if self._steps.in_optimizer(thread)
+                else IssuePhase.OUTSIDE
+            )  # fmt: skip
+        else:
+            running = stack[calls.floor :]
+            phase = IssuePhase.RECOMPUTE if running else IssuePhase.BACKWARD
+        if label:
+            number = self._of_path(label.strip())
+        elif running:
+            number = self._of_running(running, graph)
+        elif task >= 0:
+            number = self._of_node(task, graph, process_group, args)
+        else:
+            number = self._of_graph(graph)
+        return number | phase << PHASE_SHIFT
+
+    def _of_running(self, running: Sequence[Any], graph: str) -> int:
+        """Of the innermost module with a name: graphs run modules of their own, which have none."""
+        for module in reversed(running):
+            number = self._of_module(module, graph)
+            if number:
+                return number
+        return self._of_graph(graph)
+
+    def _of_graph(self, graph: str) -> int:
+        return self._number(*UNKNOWN, f"graph {graph}") if graph else 0
+
+    def _of_node(self, task: int, graph: str, process_group: Any, args: Sequence[Any]) -> int:
+        node = self._node()
+        if node is None:
+            return 0
+        parameter = getattr(node, "variable", None)
+        if parameter is not None:
+            tensors = args[0] if isinstance(args[0], list) else ()
+            values = sum(one.numel() for one in tensors)
+            bucket = self.buckets.issued(parameter, task, process_group, values)
+            name = self.names.of_parameter(parameter) or UNKNOWN
+            if bucket is not None:
+                return self._number(name[0], "", bucket.text, *bucket.modules[:MAX_MEMBERS])
+            return self._number(*name, "")
+        calls = self.calls.backward
+        owner = calls.owner_of(node._sequence_nr()) if calls is not None else None  # noqa: SLF001
+        number = self._of_module(owner, graph) if owner is not None else 0
+        return number or self._of_graph(graph)
+
+    def _of_module(self, module: Any, graph: str) -> int:
+        key = id(module), graph
+        known = self._by_module.get(key)
+        if known is not None and known[0]() is module:
+            return known[1]
+        name = self.names.of(module)
+        number = self._number(*name, f"graph {graph}" if graph else "") if name is not None else 0
+        if len(self._by_module) >= MAX_LABELS:
+            self._by_module.clear()
+        self._by_module[key] = weakref.ref(module), number
+        return number
+
+    def _of_path(self, path: str) -> int:
+        number = self._numbers.get(("", path))
+        if number is None:
+            number = self._number(self.names.root_with(path), path, "")
+            self._numbers["", path] = number
+        return number
+
+    def _number(self, root: str, path: str, part: str, *members: str) -> int:
+        """The number of a module, or of a part of it; 0 if nothing is known, or no room is left."""
+        key = root, path, part
+        number = self._numbers.get(key)
+        if number is not None:
+            return number
+        number = 0
+        if any(key):
+            number = next(self._count)
+            entry = [path, root, part, *members]
+            if number > MAX_MODULES or not self._writer.write_entry(Side.MODULE, number, entry):
+                self._writer.cells[StatusCell.SIDE_LOST] += 1
+                number = 0
+        self._numbers[key] = number
+        return number
+
+    def _graph_of(self, site: int) -> str:
+        """The name of the compiled graph that a line is generated code of; "" for none."""
+        file = self._sites.file_of(site)
+        if file.startswith(_TRACED):
+            return file.strip("<>").replace(">", "")
+        cache: Any = sys.modules.get(_CACHE)
+        if cache is not None and file.startswith(cache.cache_dir()):
+            return Path(file).stem
+        return ""
+
+
+def install(torch: Any, current: Current, issuers: Callable[[], Issuers], guard: Guard) -> bool:
+    """Wraps what tells modules and backwards; returns whether this torch has what that needs.
+
+    Args:
+        torch: the package.
+        current: where the wrapper of calls finds what belongs to this process.
+        issuers: returns those of this process: a forked child has others.
+        guard: of functions that record.
+    """
+    if not wrap_calls(torch, current):
+        return False
+    wrap_labels(
+        torch,
+        lambda text: text == DDP_LABEL or text.startswith(FSDP_LABELS),
+        guard(lambda label: issuers().label_begins(label)),
+        guard(lambda label: issuers().label_ends(label)),
+    )
+
+    def calls() -> ModuleCalls:
+        return issuers().calls
+
+    begins = guard(lambda: calls().backward_begins())
+    hide_from_dynamo(torch, begins)
+    ends = guard(lambda before: calls().backward_ends(before))
+    return wrap_backward(torch, begins, ends)

@@ -1,0 +1,127 @@
+"""Names of modules: the path below the outermost module that was called, as in a state dict."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from typing import Any, Final
+
+MAX_LOOKS: Final = 16
+"""How often one root is gone through. Its modules may change; one that is never found must not
+cost a walk at each op."""
+_INNER: Final = frozenset(
+    {"module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
+)
+_WRAPPERS: Final = frozenset(
+    {
+        "DistributedDataParallel",
+        "DataParallel",
+        "OptimizedModule",
+        "FullyShardedDataParallel",
+        "CheckpointWrapper",
+        "OffloadWrapper",
+    }
+)
+Name = tuple[str, str]
+"""Class of the outermost module, and the path below it ("": itself). Neither has wrappers of
+torch's, such as DDP."""
+
+
+class ModuleNames:
+    """Names of the modules below all known roots."""
+
+    def __init__(self, roots: dict[int, weakref.ref[Any]]) -> None:
+        self._roots = roots
+        self._names: dict[int, tuple[weakref.ref[Any], Name]] = {}
+        self._parameters: dict[int, tuple[weakref.ref[Any], Name]] = {}
+        self._looks: dict[int, tuple[weakref.ref[Any], int]] = {}
+
+    def of(self, module: Any) -> Name | None:
+        """Returns a module's name; None if it is below no root."""
+        return self._find(self._names, module)
+
+    def of_parameter(self, parameter: Any) -> Name | None:
+        """Returns the name of the module that a parameter belongs to."""
+        return self._find(self._parameters, parameter)
+
+    def root_with(self, path: str) -> str:
+        """Returns the root that has this path; "" if none or several have."""
+        self._look()
+        found = {name[0] for _, name in self._names.values() if name[1] == path}
+        return found.pop() if len(found) == 1 else ""
+
+    def _find(self, table: dict[int, tuple[weakref.ref[Any], Name]], wanted: Any) -> Name | None:
+        for again in (self._look, bool):
+            known = table.get(id(wanted))
+            if known is not None and known[0]() is wanted:
+                return known[1]
+            again()
+        return None
+
+    def _look(self) -> None:
+        for key, reference in list(self._roots.items()):
+            root = reference()
+            if root is None:
+                self._roots.pop(key, None)
+                continue
+            known = self._looks.get(key)
+            looks = known[1] if known is not None and known[0]() is root else 0
+            if looks < MAX_LOOKS and not _is_graph(root):
+                self._looks[key] = reference, looks + 1
+                self._index(root)
+
+    def _index(self, root: Any) -> None:
+        names, parameters = self._names, self._parameters
+        for module, name in walk(root):
+            known = names.get(id(module))
+            # A part that is called by itself as well is named by the whole.
+            if known is None or known[0]() is not module or name[1]:
+                names[id(module)] = weakref.ref(module), name
+            for parameter in module._parameters.values():  # noqa: SLF001
+                if parameter is not None:
+                    parameters[id(parameter)] = weakref.ref(parameter), name
+
+
+def walk(root: Any) -> Iterator[tuple[Any, Name]]:
+    """Yields all modules below a root with their names, each once."""
+    kind = inner_class(root)
+    seen: set[int] = set()
+    rest: list[tuple[Any, str]] = [(root, "")]
+    while rest:
+        module, path = rest.pop()
+        if id(module) in seen:
+            continue
+        seen.add(id(module))
+        yield module, (kind, path)
+        wraps = class_of(module) in _WRAPPERS
+        for name, child in reversed(list(module._modules.items())):  # noqa: SLF001
+            if child is not None:
+                dropped = wraps and name in _INNER
+                rest.append((child, path if dropped else f"{path}.{name}" if path else name))
+
+
+def _is_graph(root: Any) -> bool:
+    """Whether it is a graph of the compiler's, which runs as a module without parts."""
+    return not root._modules and any(  # noqa: SLF001
+        kind.__name__ == "GraphModule" for kind in type(root).__mro__
+    )
+
+
+def inner_class(module: Any) -> str:
+    """Returns the class of what wrappers of torch's contain."""
+    while class_of(module) in _WRAPPERS:
+        children = module._modules.items()  # noqa: SLF001
+        inner = next((one for name, one in children if name in _INNER), None)
+        if inner is None:
+            break
+        module = inner
+    return class_of(module)
+
+
+def class_of(module: Any) -> str:
+    """Returns the name of a module's class; FSDP2 makes a class of its own for each."""
+    kind = type(module)
+    bases = kind.__bases__
+    if len(bases) > 1 and bases[0].__name__ == "FSDPModule":
+        kind = bases[1]
+    return kind.__name__

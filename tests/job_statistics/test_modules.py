@@ -1,0 +1,103 @@
+"""Ops by module: summed by rank, over ranks, and as a tree."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+from frtop_probe import wire
+from frtop_probe.statistics import calls
+from frtop_probe.statistics.calls import OpClass, OpFields, RankCalls, SiteTable
+from frtop_tui.job.issuer_words import brief_issuer, issuer_text
+from frtop_tui.job.statistics import JobStatistics, ModuleRow
+from frtop_tui.report.module_table import NOT_RECORDED, module_document, why_empty
+from frtop_tui.statistics.answers import RankAnswer
+from frtop_tui.statistics.module_sums import add_modules, module_rows
+from frtop_tui.statistics.module_tree import NO_MODULE, module_roots, phases_of
+
+MLP = wire.Issuer("forward", "layers.10.mlp", "Net")
+BACK = wire.Issuer("backward", "layers.2.mlp", "Net")
+BUCKET = wire.Issuer("backward", "", "Net", "DDP bucket 0: a ... b (2 parameters)", ("a", "b"))
+NOTHING = wire.Issuer("outside")
+ROWS = (
+    ModuleRow(MLP, "all_reduce", (0, 1), 4, 4000),
+    ModuleRow(BACK, "all_reduce", (0,), 3, 300),
+    ModuleRow(BACK, "all_gather", (1,), 1, 10),
+    ModuleRow(BUCKET, "all_reduce", (0, 1), 2, 20),
+    ModuleRow(NOTHING, "broadcast", (0,), 1, 8),
+)
+
+
+def test_a_tree_sums_up_what_is_below_and_keeps_the_order_of_layers() -> None:
+    net, others = module_roots(ROWS)
+    assert [(node.name, node.depth) for node in net.walk()] == [
+        ("Net", 0), ("layers", 1), ("2", 2), ("mlp", 3), ("10", 2), ("mlp", 3),
+        ("DDP bucket 0: a ... b (2 parameters)", 1),
+    ]  # fmt: skip
+    assert net.total == Counter({
+        ("forward", "all_reduce"): 4, ("backward", "all_reduce"): 5,
+        ("backward", "all_gather"): 1,
+    })  # fmt: skip
+    assert not net.own
+    assert (net.count("backward"), net.size("backward"), net.size()) == (6, 330, 4330)
+    assert net.kinds() == [("all_reduce", 9), ("all_gather", 1)]
+    assert (others.name, others.own) == (NO_MODULE, {("outside", "broadcast"): 1})
+    assert phases_of([net, others]) == ["forward", "backward", "outside"]
+    assert [node.name for node in net.walk(frozenset({"Net.layers"}))][:2] == ["Net", "layers"]
+
+
+def test_a_path_of_any_length_has_a_bounded_depth() -> None:
+    (root,) = module_roots([ModuleRow(wire.Issuer("forward", "a." * 300, "N"), "x", (0,), 1, 1)])
+    assert max(node.depth for node in root.walk()) <= 32
+
+
+def test_the_document_has_the_fields_of_comm_debug_modes_dump() -> None:
+    found = JobStatistics(0, 10**9, 0, (0, 1), modules=ROWS)
+    document = json.loads(json.dumps(module_document(found)))
+    net = document["modules"][0]
+    assert net["fqn"] == "Net"
+    assert net["collectives_forward"] == [["all_reduce", 4]]
+    assert net["collectives_backward"] == [["all_gather", 1], ["all_reduce", 5]]
+    assert net["children"][0]["fqn"] == "Net.layers"
+    assert why_empty(JobStatistics(0, 1, 0)) != NOT_RECORDED
+
+
+def test_sums_of_ranks_and_slices_are_bounded_and_ignore_impossible_rows() -> None:
+    answer = RankAnswer(
+        3, "node0", 0, {},
+        wire.RankStatistics(1, 0, modules=(
+            wire.ModuleStatistics(1, "all_reduce", 4, 40),
+            wire.ModuleStatistics(2, "all_reduce", 1, 10),
+            wire.ModuleStatistics(0, "all_reduce", 1, 10),
+        )),
+        (), (MLP,),
+    )  # fmt: skip
+    one, other = {}, {}  # type: ignore[var-annotated]
+    add_modules(one, answer)
+    add_modules(other, answer._replace(rank=5))
+    assert module_rows([one, other]) == (ModuleRow(MLP, "all_reduce", (3, 5), 8, 80),)
+
+
+def test_a_rank_counts_by_module_beside_its_lines(monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    monkeypatch.setattr(calls, "MAX_MODULES", 1)
+    sites, table = SiteTable(), RankCalls()
+    classes = [
+        OpClass(1, 1, collective=True, size=8, module=sites.module(issuer, "all_reduce"))
+        for issuer in (MLP, BACK, None)
+    ]
+    ops = [classes[0], classes[1], classes[0], classes[2]]
+    table.count(OpFields(ops, (1, 2, 3, 4), (1, 2, 3, 4), (1, 1, 1, 1), (0,) * 4))
+    assert table.modules() == (wire.ModuleStatistics(1, "all_reduce", 2, 16),)
+    assert table.modules_left_out == 1
+    assert tuple(sites.issuers) == (MLP, BACK)
+
+
+def test_an_issuer_in_words() -> None:
+    assert issuer_text(BACK) == "backward of layers.2.mlp"
+    assert issuer_text(BUCKET) == "backward, DDP bucket 0: a ... b (2 parameters)"
+    assert brief_issuer(BUCKET) == "backward, DDP bucket 0: a ... b"
+    assert issuer_text(wire.Issuer("recompute", "", "Net")) == "recomputed forward of Net"
+    graph = wire.Issuer("forward", "layers.1", "Net", "graph eval_with_key.3")
+    assert issuer_text(graph) == "forward of layers.1, graph eval_with_key.3"
+    assert issuer_text(wire.Issuer("optimizer")) == "optimizer"
+    assert issuer_text(NOTHING) == issuer_text(None) == ""

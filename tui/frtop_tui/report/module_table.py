@@ -1,0 +1,97 @@
+"""Ops by module as lines of text and as JSON, with what CommDebugMode's dump has of collectives."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from frtop_tui.diagnosis.model import Frame
+from frtop_tui.job.issuer_words import PHASES
+from frtop_tui.job.naming import job_title, printable
+from frtop_tui.job.statistics import JobStatistics
+from frtop_tui.report.statistics_table import NO_CALLS, aligned
+from frtop_tui.report.statistics_words import coverage_words, ranks_words, size_words, window_words
+from frtop_tui.statistics.module_tree import ModuleNode, module_roots, phases_of
+
+NOT_RECORDED: Final = (
+    "modules are not recorded: start the job with `frtop run --modules`, or FRTOP_MODULES=1"
+)
+LEVELS: Final = (
+    "collectives by module: level 0 of CommDebugMode. Ops of DTensor and of tensors (its levels 1"
+    " to 3) are not recorded"
+)
+MOST_KINDS: Final = 3
+INDENT: Final = "  "
+
+
+def module_lines(frame: Frame) -> list[str]:
+    """All lines are safe for a terminal."""
+    found = frame.statistics
+    if found is None:
+        return ["nothing is known of what the ranks did"]
+    title = job_title(frame.job) if frame.job is not None else "frtop"
+    facts = (title, ranks_words(found), window_words(found))
+    lines = [" · ".join(filter(None, facts)), *(f"note  {one}" for one in coverage_words(found))]
+    roots = module_roots(found.modules)
+    if not roots:
+        return [printable(line) for line in (*lines, "", why_empty(found))]
+    phases = phases_of(roots)
+    table = [("", *(PHASES.get(one, one) for one in phases), "bytes", "kinds")]
+    table += [
+        (
+            INDENT * node.depth + node.name,
+            *(f"{node.count(phase):,}" for phase in phases),
+            size_words(node.size()),
+            kinds_words(node),
+        )
+        for root in roots
+        for node in root.walk()
+    ]
+    lines += ["", *aligned(table), "", LEVELS]
+    return [printable(line) for line in lines]
+
+
+def why_empty(found: JobStatistics) -> str:
+    """What is said where no op has a module."""
+    return NOT_RECORDED if found.calls else NO_CALLS
+
+
+def kinds_words(node: ModuleNode) -> str:
+    """`all_reduce 12, broadcast 2`."""
+    kinds = node.kinds()
+    texts = [f"{kind or 'unknown'} {count:,}" for kind, count in kinds[:MOST_KINDS]]
+    more = len(kinds) - MOST_KINDS
+    return ", ".join([*texts, f"{more} more"] if more > 0 else texts)
+
+
+def module_document(found: JobStatistics) -> dict[str, Any]:
+    """The tree as values of JSON."""
+    roots = module_roots(found.modules)
+    return {
+        "seconds": found.seconds,
+        "ranks": list(found.ranks),
+        "recorded": bool(roots),
+        "levels": LEVELS,
+        "modules": [_node(root) for root in roots],
+    }
+
+
+def _node(node: ModuleNode) -> dict[str, Any]:
+    """As CommDebugMode's: `collectives_*` are of the module and of all below it."""
+    phases = phases_of([node])
+    return {
+        "fqn": node.path,
+        "part": node.is_part,
+        "ranks": sorted(node.ranks),
+        **{
+            f"collectives_{phase}": [
+                [kind, count] for (of, kind), count in sorted(node.total.items()) if of == phase
+            ]
+            for phase in dict.fromkeys(("forward", "backward", *phases))
+        },
+        "bytes": {phase: node.size(phase) for phase in phases},
+        "own": [
+            {"phase": phase, "kind": kind, "count": count, "bytes": node.own_bytes[phase, kind]}
+            for (phase, kind), count in sorted(node.own.items())
+        ],
+        "children": [_node(child) for child in node.sorted_children()],
+    }

@@ -1,0 +1,104 @@
+"""Ops by module as a tree: each node has its own ops, and those of all below it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from frtop_tui.job.issuer_words import PHASES
+from frtop_tui.job.statistics import ModuleRow
+
+DEEPEST: Final = 32
+"""Levels of a path; the rest of a longer one is one name. Paths come from programs."""
+NO_MODULE: Final = "no module"
+OpKind = tuple[str, str]
+"""Phase and kind of op."""
+
+
+@dataclass(slots=True)
+class ModuleNode:
+    """A module, or a part of one: a bucket of DDP, a compiled graph.
+
+    `own` and `own_bytes` are of what it issued itself, `total` and `total_bytes` with all below.
+    """
+
+    name: str
+    path: str
+    depth: int
+    is_part: bool = False
+    own: Counter[OpKind] = field(default_factory=Counter)
+    own_bytes: Counter[OpKind] = field(default_factory=Counter)
+    total: Counter[OpKind] = field(default_factory=Counter)
+    total_bytes: Counter[OpKind] = field(default_factory=Counter)
+    ranks: set[int] = field(default_factory=set)
+    children: dict[str, ModuleNode] = field(default_factory=dict)
+
+    def child(self, name: str, *, is_part: bool = False) -> ModuleNode:
+        """The node of this name below it, made if need be."""
+        found = self.children.get(name)
+        if found is None:
+            path = f"{self.path}.{name}" if self.path else name
+            found = self.children[name] = ModuleNode(name, path, self.depth + 1, is_part)
+        return found
+
+    def count(self, phase: str) -> int:
+        """Ops of a phase, with all below."""
+        return sum(count for (of, _), count in self.total.items() if of == phase)
+
+    def size(self, phase: str = "") -> int:
+        """Their bytes; of all phases without one."""
+        return sum(n for (of, _), n in self.total_bytes.items() if phase in ("", of))
+
+    def kinds(self) -> list[tuple[str, int]]:
+        """Kinds of ops with their counts, the most frequent first."""
+        found: Counter[str] = Counter()
+        for (_, kind), count in self.total.items():
+            found[kind] += count
+        return found.most_common()
+
+    def walk(self, folded: frozenset[str] = frozenset()) -> Iterator[ModuleNode]:
+        """This node and those below in the order of their names; none below folded ones."""
+        rest = [self]
+        while rest:
+            node = rest.pop()
+            yield node
+            if node.path not in folded:
+                rest += reversed(node.sorted_children())
+
+    def sorted_children(self) -> list[ModuleNode]:
+        """Modules before their parts; `layers.2` before `layers.10`."""
+        return sorted(self.children.values(), key=lambda one: (one.is_part, _natural(one.name)))
+
+
+def module_roots(rows: Iterable[ModuleRow]) -> list[ModuleNode]:
+    """The outermost modules, then what belongs to none."""
+    top = ModuleNode("", "", -1)
+    for row in rows:
+        issuer = row.issuer
+        nodes = [top]
+        names = [issuer.root] if issuer.root else []
+        names += [one for one in issuer.path.split(".", DEEPEST - 1) if one]
+        for name in names or [NO_MODULE]:
+            nodes.append(nodes[-1].child(name))
+        if issuer.part:
+            nodes.append(nodes[-1].child(issuer.part, is_part=True))
+        key = issuer.phase, row.kind
+        nodes[-1].own[key] += row.count
+        nodes[-1].own_bytes[key] += row.bytes
+        for node in nodes[1:]:
+            node.total[key] += row.count
+            node.total_bytes[key] += row.bytes
+            node.ranks.update(row.ranks)
+    return sorted(top.children.values(), key=lambda one: (one.name == NO_MODULE, one.name))
+
+
+def phases_of(roots: Iterable[ModuleNode]) -> list[str]:
+    """The phases in which anything was issued, in the order of a step."""
+    found = {phase for root in roots for phase, _ in root.total}
+    return [*(one for one in PHASES if one in found), *sorted(found - PHASES.keys())]
+
+
+def _natural(name: str) -> tuple[int, int, str]:
+    return (0, int(name), "") if name.isdecimal() and len(name) < 10 else (1, 0, name)
