@@ -51,7 +51,7 @@ Step = Callable[[], contextlib.AbstractContextManager[None]]
 def _switch(tool: str, model: Any) -> Callable[[bool], Step]:
     """Returns a function that switches a tool on or off, which returns what steps run in."""
     if tool == "traceml":
-        import traceml_ai  # noqa: PLC0415 - in an environment of its own
+        import traceml_ai  # type: ignore[import-not-found]  # noqa: PLC0415 - an extra environment
 
         return lambda on: (lambda: traceml_ai.trace_step(model)) if on else contextlib.nullcontext
     if tool == "frtop":
@@ -82,7 +82,7 @@ def main() -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     if chosen.tool == "traceml":
-        import traceml_ai  # type: ignore[import-not-found]  # noqa: PLC0415
+        import traceml_ai  # noqa: PLC0415
 
         traceml_ai.init(mode="auto")
     layers = [layer for _ in range(4) for layer in (torch.nn.Linear(512, 512), torch.nn.ReLU())]
@@ -91,7 +91,8 @@ def main() -> None:
     late = dist.get_rank() == 1
     items = Items(ITEMS * chosen.steps, chosen.late_ms / 1000 if late else 0.0)
     switch, forgotten = _switch(chosen.tool, model), []
-    step, took = switch(True), {True: [], False: []}
+    step = switch(True)
+    took: dict[bool, list[list[float]]] = {True: [], False: []}
     began = time.perf_counter(), time.process_time()
     for number, batch in enumerate(DataLoader(items, batch_size=ITEMS)):
         if not number % BLOCK:

@@ -254,7 +254,7 @@ def test_progress_that_could_not_be_read_again_says_of_when_it_is(rank: OutsideR
     assert front.as_of_ns == 0
     (front,) = progress_at(rank, 5)
     assert (front.number, front.as_of_ns) == (4, 2 * SECOND)
-    rank.take(Look(rank.pid, None, NO_RIGHT), 6 * SECOND)
+    rank.take(Look(rank.pid, reason=NO_RIGHT), 6 * SECOND)
     (front,) = shown(rank).group_progress
     assert front.as_of_ns == 2 * SECOND
     rank.take(look(backend(number=4)), 7 * SECOND)
