@@ -184,7 +184,7 @@ class RankRequests:
         sites: list[wire.Site] = []
         issuers: list[wire.Issuer] = []
         for number, answer in found:
-            before, behind = len(sites), len(issuers)
+            before, known = len(sites), len(issuers)
             sites += answer.sites
             issuers += answer.issuers
             ranks += (
@@ -192,7 +192,7 @@ class RankRequests:
                     one,
                     key=joint_key(number, one.key),
                     calls=_moved(one.calls, before),
-                    modules=tuple(replace(m, issuer=m.issuer + behind) for m in one.modules),
+                    modules=tuple(replace(m, issuer=m.issuer + known) for m in one.modules),
                 )
                 for one in answer.ranks
             )

@@ -20,7 +20,7 @@ _LINK: Final = 50 * 10**9
 _THROUGH_LINK: Final = 31 * 10**8
 
 
-class HostFigures:
+class ScriptedFigures:
     """What a host's agent tells of its gauges; each reading is a function of the time alone."""
 
     def __init__(self, host: HostRanks) -> None:

@@ -21,7 +21,7 @@ from frtop_probe.agent.service import TICK
 from frtop_probe.agent.sockets import DOMAIN, protect
 from frtop_probe.keys import KeyPair
 from frtop_tui.demo.scripted.counts import Counts, history
-from frtop_tui.demo.scripted.gauges import HostFigures
+from frtop_tui.demo.scripted.gauges import ScriptedFigures
 from frtop_tui.demo.scripted.ranks import HostRanks, known_ranks
 from frtop_tui.demo.scripted.script import Script
 
@@ -51,7 +51,7 @@ class ScriptedAgent:
     ) -> None:
         self.host = HostRanks(script, index)
         self._counts = Counts(self.host)
-        self._figures = HostFigures(self.host)
+        self._figures = ScriptedFigures(self.host)
         self._updates = context.socket(zmq.PUB)
         self.requests = context.socket(zmq.ROUTER)
         protect(self._updates, self.requests, pair, ADDRESS)
