@@ -125,7 +125,7 @@ class ProfileRequests:
             elif action != "status":
                 return INVALID
             session.lease = now + LEASE_S
-            return self._told(session, now), b""
+            return self._status(session, now), b""
         finally:
             self._lock.release()
 
@@ -134,7 +134,7 @@ class ProfileRequests:
             return INVALID
         session = self._session
         if session is not None and session.order.token == order.token:
-            return self._told(session, now), b""
+            return self._status(session, now), b""
         if session is not None and session.stage != "over":
             return {"error": "busy", "help": "another operator profiles this rank"}, b""
         if why := why_not(self._torch):
@@ -144,9 +144,9 @@ class ProfileRequests:
         self._entrances.watch()
         self._steps.reached = self._at_step
         self._expect_ops(not order.steps)
-        return self._told(session, now), b""
+        return self._status(session, now), b""
 
-    def _told(self, session: _Session, now: float) -> dict[str, Any]:
+    def _status(self, session: _Session, now: float) -> dict[str, Any]:
         running = session.stage == "running"
         lasted = (now if running else session.ended) - session.begun if session.begun else 0.0
         return {
