@@ -97,7 +97,7 @@ def cost_lines(options: ProfileOptions) -> tuple[str, ...]:
     ]
     return (
         f"torch.profiler will run inside of the ranks for {what}, from their next step on.",
-        "Each op of torch takes some microseconds longer. At the end the rank stands still while"
-        " torch puts its events together and writes them: some 10 µs for each.",
+        "Each op of torch takes some microseconds longer.",
+        "At the end the rank stands still while torch writes its events: some 10 µs for each.",
         *(f"{line[0].upper()}{line[1:]}." for line in more),
     )

@@ -151,7 +151,7 @@ class ProfileOrders:
                 continue
             if not one.under_way and now - one.asked_ns >= POLL_NS:
                 self._ask(one, "status", now)
-            idle = not (one.piece or one.unwritten)
+            idle = bool(one.files) and not (one.piece or one.unwritten)
             if one.progress.stage == "fetching" and idle and fetching < AT_ONCE:
                 fetching += 1
                 self._fetch(one, now)
@@ -194,7 +194,9 @@ class ProfileOrders:
         if token != self._token or one.over or action == "withdraw" or not self.under_way:
             return
         if not isinstance(response, wire.ProfileResponse):
-            text = response.text if isinstance(response, wire.Error) else "an answer of another kind"
+            text = (
+                response.text if isinstance(response, wire.Error) else "an answer of another kind"
+            )
             reason = response.reason if isinstance(response, wire.Error) else ""
             self._note(one, text, later=reason in _LATER and action == "status", now=now)
             return
@@ -300,9 +302,7 @@ class ProfileOrders:
         traces = [
             RankTrace(one.view.rank, one.view.host, dict(one.paths), one.clocks) for one in done
         ]
-        histories = {
-            one.view.rank: one.history for one in done if one.history is not None
-        }
+        histories = {one.view.rank: one.history for one in done if one.history is not None}
         failed = [
             f"rank {one.view.rank} is not in it: {one.progress.text}"
             for one in self._ranks.values()
@@ -356,9 +356,7 @@ def _why_not(frame: Frame, view: JudgedRank) -> str:
     return ""
 
 
-def _inflated(
-    response: wire.ProfileDataResponse, file: wire.ProfileFile, offset: int
-) -> bytes:
+def _inflated(response: wire.ProfileDataResponse, file: wire.ProfileFile, offset: int) -> bytes:
     """The bytes of a piece; none if it is not what was asked for."""
     asked = (file.name, offset, file.size)
     if (response.name, response.offset, response.total) != asked or not 0 < response.size <= PIECE:
