@@ -37,7 +37,7 @@ from frtop_probe.ring.profile_files import FILES, profile_file
 
 LEASE_S: Final = 15.0
 """How long an order lives on without a word from its operator."""
-KEPT_S: Final = 60.0
+REMEMBERED_S: Final = 60.0
 """How long it is known why an order came to nothing."""
 OVERTIME_S: Final = 120.0
 """A profile by steps ends after this time, however few they were."""
@@ -183,7 +183,7 @@ class ProfileRequests:
                 self._save(session)
             elif session.stage == "ready" and session.ending:
                 self._over(session, "gone", session.ending)
-            if session.stage == "over" and now > session.lease + KEPT_S:
+            if session.stage == "over" and now > session.lease + REMEMBERED_S:
                 self._session = None
         finally:
             self._lock.release()

@@ -112,8 +112,8 @@ def _write_separate(path: Path, traces: Sequence[RankTrace]) -> int:
     size = 0
     for trace in traces:
         for name, file in trace.files.items():
-            whole = "" if name == "trace" else f".{name}"
-            target = path / f"rank{trace.rank}{whole}.json"
+            suffix = "" if name == "trace" else f".{name}"
+            target = path / f"rank{trace.rank}{suffix}.json"
             shutil.move(file, target)
             size += target.stat().st_size
     return size

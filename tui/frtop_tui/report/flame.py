@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Any, Final
 
 import msgspec
@@ -103,29 +104,29 @@ def flame_rows(
 
 
 def different(node: FlameNode, totals: dict[int, int]) -> str:
-    """Ranks whose share of this frame is surely another than that of all others together."""
-    if len(totals) < 2:
+    """Ranks whose share of this frame is surely another than the median of all ranks."""
+    shares = {rank: node.counts.get(rank, 0) / total for rank, total in totals.items() if total}
+    if len(shares) < 2:
         return ""
+    usual = median(shares.values())
     found = []
-    samples, hits = sum(totals.values()), sum(node.counts.values())
-    for rank, total in totals.items():
-        mine = node.counts.get(rank, 0)
-        rest = samples - total
-        if not total or not rest:
-            continue
-        share, others = mine / total, (hits - mine) / rest
-        both = min(1.0, hits / samples)
-        error = math.sqrt(both * (1 - both) * (1 / total + 1 / rest))
-        if abs(share - others) > max(LEAST, SURE * error):
-            found.append((abs(share - others), rank, share, others))
+    for rank, share in shares.items():
+        spread = _variance(share) + _variance(usual)
+        if abs(share - usual) > max(LEAST, SURE * math.sqrt(spread / totals[rank])):
+            found.append(rank)
     if not found:
         return ""
-    if len(found) > 1 and len(found) >= len(totals) / 2:
-        low = min(node.counts.get(rank, 0) / total for rank, total in totals.items() if total)
-        high = max(node.counts.get(rank, 0) / total for rank, total in totals.items() if total)
+    low, high = min(shares.values()), max(shares.values())
+    if 2 * len(found) >= len(shares):
         return f"{low:.0%} to {high:.0%} among ranks"
-    _, _, share, others = max(found)
-    return f"{folded([rank for _, rank, _, _ in found])}: {share:.0%}, others {others:.0%}"
+    theirs = [shares[rank] for rank in found]
+    lowest, highest = min(theirs), max(theirs)
+    several = f" to {highest:.0%}" if round(lowest, 2) != round(highest, 2) else ""
+    return f"{folded(found)}: {lowest:.0%}{several}, usually {usual:.0%}"
+
+
+def _variance(share: float) -> float:
+    return max(0.0, share * (1 - share))
 
 
 def folded_stacks(ranks: Sequence[RankSamples]) -> Iterator[str]:

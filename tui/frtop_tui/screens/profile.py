@@ -42,7 +42,7 @@ class ProfileScreen(FrameScreen):
             Binding(key, f"option('{name}')", name, show=False, tooltip=text, id=f"profile.{name}")
             for key, name, text in (
                 ("s", "shapes", "with shapes, or without"),
-                ("k", "stacks", "with stacks of Python, or without"),
+                ("c", "stacks", "with stacks of Python, or without"),
                 ("m", "memory", "with allocations, or without"),
                 ("d", "devices", "with what runs on GPUs, or without"),
                 ("x", "execution", "with an execution trace, or without"),

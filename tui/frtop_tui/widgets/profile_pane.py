@@ -12,7 +12,7 @@ from frtop_tui.widgets.spans import Line, clip, plain, wrap
 
 _OPTIONS = (
     ("s", "shapes", "shapes of inputs"),
-    ("k", "stacks", "stacks of Python"),
+    ("c", "stacks", "stacks of Python"),
     ("m", "memory", "allocations"),
     ("d", "devices", "what runs on GPUs"),
     ("x", "execution", "execution trace, for Chakra's converter"),
