@@ -12,11 +12,13 @@ from frtop_tui.app import FrtopApp
 from frtop_tui.screens.base import FrameScreen
 from frtop_tui.screens.command_line import CommandInput
 from frtop_tui.screens.commands import COMMANDS
+from frtop_tui.screens.flame import FlameScreen
 from frtop_tui.screens.group import GroupScreen
 from frtop_tui.screens.hosts import HostsScreen
 from frtop_tui.screens.jobs import JobsScreen
 from frtop_tui.screens.modules import ModulesScreen
 from frtop_tui.screens.overview import Overview
+from frtop_tui.screens.profile import ProfileScreen
 from frtop_tui.screens.queues import QueuesScreen
 from frtop_tui.screens.rank import RankScreen
 from frtop_tui.screens.ranks import RanksScreen
@@ -27,6 +29,7 @@ from frtop_tui.screens.statistics import StatisticsScreen
 from frtop_tui.screens.tensors import TensorsScreen
 from frtop_tui.screens.timeline import TimelineScreen
 from frtop_tui.screens.waits import WaitsScreen
+from frtop_tui.widgets.flame_pane import FlamePane
 from frtop_tui.widgets.group_pane import MemberTable
 from frtop_tui.widgets.groups import GroupPanel
 from frtop_tui.widgets.host_table import HostTable
@@ -63,6 +66,8 @@ OWNERS: Final[tuple[tuple[str, tuple[type[DOMNode], ...]], ...]] = (
     ("stacks", (StacksScreen, StackTree)),
     ("statistics", (StatisticsScreen, CallStatisticsTable)),
     ("modules", (ModulesScreen,)),
+    ("profile", (ProfileScreen,)),
+    ("sampled stacks", (FlameScreen, FlamePane)),
     ("command", (CommandInput,)),
 )
 

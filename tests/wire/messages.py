@@ -42,6 +42,11 @@ from frtop_probe.wire import (
     Op,
     OpTensors,
     Process,
+    ProfileDataRequest,
+    ProfileDataResponse,
+    ProfileFile,
+    ProfileRequest,
+    ProfileResponse,
     RankStatus,
     RankUpdate,
     RasCommunicator,
@@ -53,6 +58,8 @@ from frtop_probe.wire import (
     RasRequest,
     RasResponse,
     RasSummaryRow,
+    SampleRequest,
+    SampleResponse,
     Signature,
     Site,
     Snapshot,
@@ -183,6 +190,11 @@ REQUESTS: Final = {
     "request-data": DataRequest(13, 1, 41207, 2, 4096, 65536),
     "request-ras": RasRequest(14, 1, True),
     "request-native-stacks": NativeStacksRequest(14, 1),
+    "request-profile": ProfileRequest(
+        16, 1, "begin", "0123456789abcdef", 5, 2.5, 30.0, True, True, True, False, True
+    ),
+    "request-profile-data": ProfileDataRequest(17, 1, "trace", 4096, 65536),
+    "request-sample": SampleRequest(18, 1, 10.0, 100, False),
     "request-gauges": GaugeHistoryRequest(15, ("cpu", "in"), 60),
 }
 RESPONSES: Final = {
@@ -319,6 +331,18 @@ RESPONSES: Final = {
             ),
         ),
         "deadline", "ask again",
+    ),
+    "response-profile": ProfileResponse(
+        16, "node4", 1, 10**12, "ready", 812, 816, 2 * 10**9, 10**7,
+        ((10**12, 17 * 10**17), (10**12 + 2 * 10**9, 17 * 10**17 + 2 * 10**9)),
+        (ProfileFile("trace", 10**7),), "failed", "the script profiles itself",
+    ),
+    "response-profile-data": ProfileDataResponse(
+        17, 1, "trace", 4096, 3, 10**7, b"\x78\x01", "gone", "it is not there any more"
+    ),
+    "response-sample": SampleResponse(
+        18, "node4", 1, 10**12, 10.0, 100, (("train (train.py:4);step (train.py:9)", 812),), 3,
+        "of 5,000 different stacks the 4,096 most frequent ones", "refused", "ptrace_scope is 1",
     ),
     "response-native-stacks": NativeStacksResponse(
         14, "node4", 1, 10**12, 700_000_000,

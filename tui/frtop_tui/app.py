@@ -19,9 +19,11 @@ from textual.binding import Binding, BindingType
 from textual.notifications import SeverityLevel
 from textual.screen import Screen
 
+from frtop_probe import daemon_thread
 from frtop_tui.appearance import theme_for
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.export.output_path import default_path
+from frtop_tui.export.sampled_stacks import write_samples
 from frtop_tui.job.model import Writing
 from frtop_tui.job.naming import JobKey, job_key, printable
 from frtop_tui.report.alarm import job_to_capture
@@ -38,6 +40,9 @@ from frtop_tui.screens.messages import (
     ChooseJob,
     ExportJob,
     InspectRank,
+    OrderProfile,
+    SampleStacks,
+    SaveSamples,
     SaveTensors,
     TakeNativeStacks,
     TakeStacks,
@@ -91,6 +96,7 @@ class FrtopApp(
         "screens/timeline.tcss",
         "screens/queues.tcss",
         "screens/statistics.tcss",
+        "screens/profile.tcss",
         "screens/command_line.tcss",
         "app.tcss",
     ]
@@ -103,6 +109,22 @@ class FrtopApp(
         ),
         Binding(
             "E", "export", "export", tooltip="write a report, a trace, stacks, ...", id="export"
+        ),
+        Binding(
+            "P",
+            "profile",
+            "profile",
+            show=False,
+            tooltip="torch's profiler in the marked ranks: asks first, with its cost",
+            id="profile",
+        ),
+        Binding(
+            "r",
+            "flame",
+            "sampled stacks",
+            show=False,
+            tooltip="of the marked ranks: ten seconds as a flame tree, from outside",
+            id="flame",
         ),
         Binding("Z", "pause", "pause", tooltip="freeze the screen, or resume", id="pause"),
         Binding(
@@ -233,6 +255,7 @@ class FrtopApp(
             frozen = (badge or past) and screen.has_histories
             histories = None if frozen else self.source.histories()
             screen.show(frame, badge, histories, past=past)
+            screen.take_beside(self.source.profiling(), self.source.samples())
 
     def _announce_files(self, frame: Frame) -> None:
         """Notifies of files that are finished, unless a visible pane shows them."""
@@ -320,6 +343,27 @@ class FrtopApp(
         self.source.export(event.path, event.name)
         if isinstance(self.screen, ExportScreen):
             await self.action_back()
+
+    def on_order_profile(self, event: OrderProfile) -> None:
+        self.source.profile(event.ranks, event.options, event.path)
+
+    def on_withdraw_profile(self) -> None:
+        self.source.withdraw_profile()
+
+    def on_sample_stacks(self, event: SampleStacks) -> None:
+        self.source.sample(event.ranks)
+
+    async def on_save_samples(self, event: SaveSamples) -> None:
+        """Writes both forms beside each other."""
+        frame, folder = self.source.frame(), self.preferences.folder
+        try:
+            paths = await daemon_thread.run(
+                partial(write_samples, event.samples.ranks, frame, folder), "frtop samples"
+            )
+        except OSError as error:
+            self.notify(f"Not written: {error.strerror}", severity="warning", markup=False)
+        else:
+            self.notify(f"Written: {', '.join(map(str, paths))}", timeout=8, markup=False)
 
     def on_take_stacks(self, event: TakeStacks) -> None:
         self.source.dump(event.ranks)

@@ -1,4 +1,4 @@
-"""Asks a rank for its tensors, or for permission to read it, by its recorder's socket.
+"""Asks a rank for its tensors, for permission to read it, ..., by its recorder's socket.
 
 A rank that hangs may not answer; then `/proc` and the ring show why. Replies are checked like
 all data from outside.
@@ -29,20 +29,26 @@ MAX_HEADER: Final = 4 * 1024 * 1024
 MAX_DATA: Final = 4 * 1024 * 1024
 MAX_TEXT: Final = 300
 _HEAD: Final = struct.Struct("!II")
-_ERRORS: Final = frozenset({"", "gone", "none", "failed"})
+_ERRORS: Final = frozenset({"", "gone", "none", "failed", "busy", "deadline"})
 """Errors that a rank may report itself; all others are found from outside."""
 
 
-class _Reply(msgspec.Struct, frozen=True):
+class Reply(msgspec.Struct, frozen=True):
     """The header of a reply."""
 
     error: str = ""
     help: str = ""
     ops: tuple[wire.OpTensors, ...] = ()
     total: int = 0
+    stage: str = ""
+    steps: tuple[int, int] = (0, 0)
+    lasted_ns: int = 0
+    stood_still_ns: int = 0
+    clocks: tuple[tuple[int, int], ...] = ()
+    files: tuple[tuple[str, int], ...] = ()
 
 
-class _NoReplyError(Exception):
+class NoReplyError(Exception):
     """There is no reply: `error` as in `wire.TensorsResponse`, `text` with the next step."""
 
     def __init__(self, error: str, text: str) -> None:
@@ -51,7 +57,7 @@ class _NoReplyError(Exception):
         self.text = text
 
 
-_replies = msgspec.json.Decoder(_Reply)
+_replies = msgspec.json.Decoder(Reply)
 
 
 async def summarize_tensors(
@@ -66,7 +72,7 @@ async def summarize_tensors(
         ops, error, text = tuple(map(_printable_op, reply.ops)), reply.error, reply.help
         if error == "none":
             text = f"process {rank.pid} is pending in no op with tensors: ask the ranks that are"
-    except _NoReplyError as none:
+    except NoReplyError as none:
         error, text = none.error, none.text
     return wire.TensorsResponse(request.id, host, rank.key, time.monotonic_ns(), ops, error, text)
 
@@ -86,7 +92,7 @@ async def read_tensor_data(rank: RingRank, request: wire.DataRequest) -> wire.Da
         total, error, text = reply.total, reply.error, reply.help
         if len(found) > size:
             raise _malformed_reply(rank)
-    except _NoReplyError as none:
+    except NoReplyError as none:
         found, error, text = b"", none.error, none.text
     return wire.DataResponse(
         request.id,
@@ -101,17 +107,27 @@ async def read_tensor_data(rank: RingRank, request: wire.DataRequest) -> wire.Da
     )
 
 
+async def ask_rank(rank: RingRank, request: dict[str, Any]) -> Reply:
+    """Asks a rank something that is answered without data.
+
+    Raises:
+        NoReplyError: there is no reply, and why.
+    """
+    reply, _ = await _query(rank, request)
+    return msgspec.structs.replace(reply, stage=_printable(reply.stage))
+
+
 async def ask_for_permission(rank: RingRank) -> bool:
     """Asks a rank to let this process read its memory; returns whether it did."""
     try:
         reply, _ = await _query(rank, {"ask": "trace"})
-    except _NoReplyError:
+    except NoReplyError:
         return False
     return not reply.error
 
 
-async def _query(rank: RingRank, request: dict[str, Any]) -> tuple[_Reply, bytes]:
-    """Sends one request and reads the reply; raises `_NoReplyError`."""
+async def _query(rank: RingRank, request: dict[str, Any]) -> tuple[Reply, bytes]:
+    """Sends one request and reads the reply; raises `NoReplyError`."""
     _check_can_answer(rank)
     connection = _connect_to(rank)
     try:
@@ -172,49 +188,47 @@ async def _receive(connection: socket.socket, size: int) -> bytes:
 
 
 def _check_can_answer(rank: RingRank) -> None:
-    """Raises `_NoReplyError` when `/proc` shows that the rank cannot reply."""
+    """Raises `NoReplyError` when `/proc` shows that the rank cannot reply."""
     seen = processes.read_stat(rank.pid) if rank.lives else None
     if seen is None or seen.start_ticks != rank.start_ticks or seen.state in "ZX":
-        raise _NoReplyError(
+        raise NoReplyError(
             "gone", f"process {rank.pid} has ended, and its tensors are gone: see how it ended"
         )
     if seen.state == "T":
-        raise _NoReplyError(
+        raise NoReplyError(
             "stopped",
             f"process {rank.pid} is stopped: `kill -CONT {rank.pid}` resumes it, then ask again",
         )
     if seen.state == "t":
-        raise _NoReplyError(
+        raise NoReplyError(
             "stopped", f"a debugger holds process {rank.pid}: resume it there, then ask again"
         )
 
 
-def _why_no_reply(rank: RingRank) -> _NoReplyError:
+def _why_no_reply(rank: RingRank) -> NoReplyError:
     """Why a rank with a socket did not reply."""
     try:
         _check_can_answer(rank)
         beat_ns = rank.ring.cell(StatusCell.BEAT_NS)
-    except _NoReplyError as why:
+    except NoReplyError as why:
         return why
     except ValueError:  # the ring has been closed
-        return _NoReplyError(
-            "gone", f"process {rank.pid} has started anew: ask for the state again"
-        )
+        return NoReplyError("gone", f"process {rank.pid} has started anew: ask for the state again")
     age_ns = time.monotonic_ns() - beat_ns
     if age_ns > SILENT_NS:
-        return _NoReplyError(
+        return NoReplyError(
             "silent",
             f"process {rank.pid} lives but has run no Python for {age_ns / 1e9:.0f} s, most "
             "likely because a call in C holds the GIL: its stacks show which",
         )
-    return _NoReplyError(
+    return NoReplyError(
         "deadline",
         f"process {rank.pid} runs but did not answer within {DEADLINE_S:.0f} s: others may be "
         "asking it too, so ask again",
     )
 
 
-def _why_no_socket(rank: RingRank) -> _NoReplyError:
+def _why_no_socket(rank: RingRank) -> NoReplyError:
     """Why there is no socket, or nobody listens on it."""
     silent = _why_no_reply(rank)
     if silent.error in ("gone", "stopped"):
@@ -234,12 +248,12 @@ def _why_no_socket(rank: RingRank) -> _NoReplyError:
             "its socket was deleted; start the job again with this frtop, or with another "
             "FRTOP_DIR"
         )
-    return _NoReplyError("missing", text)
+    return NoReplyError("missing", text)
 
 
-def _malformed_reply(rank: RingRank) -> _NoReplyError:
+def _malformed_reply(rank: RingRank) -> NoReplyError:
     text = f"the reply of process {rank.pid} cannot be parsed: is its frtop of another version?"
-    return _NoReplyError("failed", text)
+    return NoReplyError("failed", text)
 
 
 def _printable_op(op: wire.OpTensors) -> wire.OpTensors:

@@ -10,10 +10,12 @@ from collections.abc import Callable
 from typing import Final, Literal
 
 from frtop_probe import wire
+from frtop_probe.agent import stack_samples
 from frtop_probe.agent.histories import excerpt, history
 from frtop_probe.agent.interfaces import Operator, OperatorChannel
 from frtop_probe.agent.native_requests import NativeStacksTaker
 from frtop_probe.agent.outside_rank import OutsideRank
+from frtop_probe.agent.profile_requests import profile, profile_data
 from frtop_probe.agent.rank_client import read_tensor_data, summarize_tensors
 from frtop_probe.agent.rank_tracker import RankTracker
 from frtop_probe.agent.ras_requests import RasRequests
@@ -31,13 +33,28 @@ MAX_PENDING_OF_OTHERS: Final = 16
 MAX_PENDING_PER_KEY: Final = 8
 """Of one other user: nor must one of them shut out the rest."""
 
-ActRequest = wire.TensorsRequest | wire.DataRequest | wire.RasRequest | wire.NativeStacksRequest
+ActRequest = (
+    wire.TensorsRequest
+    | wire.DataRequest
+    | wire.RasRequest
+    | wire.NativeStacksRequest
+    | wire.ProfileRequest
+    | wire.ProfileDataRequest
+)
 """Requests that make a rank work or stand still, show data, or are a risk to it; all others only
 read."""
-RankRequest = wire.HistoryRequest | wire.TensorsRequest | wire.DataRequest
+RankRequest = (
+    wire.HistoryRequest
+    | wire.TensorsRequest
+    | wire.DataRequest
+    | wire.ProfileRequest
+    | wire.ProfileDataRequest
+)
 """Requests that only a rank with a recorder can answer."""
 ManyRanksRequest = wire.SnapshotRequest | wire.StatisticsRequest
-SlowRequest = ManyRanksRequest | RankRequest | wire.RasRequest | wire.NativeStacksRequest
+AnyRankRequest = wire.RasRequest | wire.NativeStacksRequest | wire.SampleRequest
+"""Requests about one rank, with a recorder or without."""
+SlowRequest = ManyRanksRequest | RankRequest | AnyRankRequest
 
 
 class RequestHandler:
@@ -177,13 +194,20 @@ class RequestHandler:
         if isinstance(request, ManyRanksRequest):
             return await self._ask_many(request, ranks)
         rank = ranks[0]
-        if isinstance(request, wire.RasRequest):
-            return await self._ras.respond(request, rank)
-        if isinstance(request, wire.NativeStacksRequest):
-            return await self._native.take(request, rank)
+        if isinstance(request, AnyRankRequest):
+            return await self._ask_any(request, rank)
         if isinstance(rank, RingRank):
             return await self._ask(request, rank)
         return await self._ask_outside(request, rank)
+
+    async def _ask_any(self, request: AnyRankRequest, rank: TrackedRank) -> wire.Response:
+        match request:
+            case wire.RasRequest():
+                return await self._ras.respond(request, rank)
+            case wire.NativeStacksRequest():
+                return await self._native.take(request, rank)
+            case wire.SampleRequest():
+                return await stack_samples.sample(self._host, request, rank)
 
     async def _ask_many(self, request: ManyRanksRequest, ranks: list[TrackedRank]) -> wire.Response:
         if isinstance(request, wire.StatisticsRequest):
@@ -220,6 +244,10 @@ class RequestHandler:
                 return await summarize_tensors(self._host, rank, request)
             case wire.DataRequest():
                 return await read_tensor_data(rank, request)
+            case wire.ProfileRequest():
+                return await profile(self._host, rank, request)
+            case wire.ProfileDataRequest():
+                return await profile_data(rank, request)
 
     async def _send(self, operator: Operator, response: wire.Response) -> None:
         await self._channel.send(operator, wire.to_frame(response))

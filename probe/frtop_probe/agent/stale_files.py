@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from frtop_probe.agent.agent_lock import AgentLock
-from frtop_probe.ring import layout, socket_path
+from frtop_probe.ring import layout, profile_files, socket_path
 from frtop_probe.ring.folder import AGENT_FILE, AgentFiles
 from frtop_probe.ring.pid_namespace import PidNamespace
 from frtop_probe.ring.reader import RingError, locked, read_summary
@@ -97,6 +97,11 @@ class StaleFiles:
                     and self._is_old(path, now)
                     and _nobody_listens(path)
                 ):
+                    path.unlink()
+        for path in self._files(profile_files.NAMES):
+            ring = path.with_name(path.name.partition(".")[0] + layout.SUFFIX)
+            with suppress(OSError):
+                if not ring.exists() and self._is_old(path, now):
                     path.unlink()
 
     def _remove_agents_files(self, inhabited: set[str], now: float) -> None:

@@ -31,6 +31,9 @@ NAMES: Final[dict[type, str]] = {
     wire.RasRequest: "ras",
     wire.NativeStacksRequest: "native",
     wire.StatisticsRequest: "statistics",
+    wire.ProfileRequest: "profile",
+    wire.ProfileDataRequest: "profile_data",
+    wire.SampleRequest: "sample",
 }
 """What the audit calls them. A look with stacks is called "stacks"."""
 OneRankRequest = (
@@ -39,6 +42,9 @@ OneRankRequest = (
     | wire.DataRequest
     | wire.RasRequest
     | wire.NativeStacksRequest
+    | wire.ProfileRequest
+    | wire.ProfileDataRequest
+    | wire.SampleRequest
 )
 RankRequest = ManyRanksRequest | OneRankRequest
 Touched = tuple[str, int, int]
@@ -219,7 +225,10 @@ class RankRequests:
             | wire.TensorsResponse
             | wire.DataResponse
             | wire.RasResponse
-            | wire.NativeStacksResponse,
+            | wire.NativeStacksResponse
+            | wire.ProfileResponse
+            | wire.ProfileDataResponse
+            | wire.SampleResponse,
         ):
             return replace(found, id=number, key=joint_key(process.number, found.key))
         return replace(found, id=number)

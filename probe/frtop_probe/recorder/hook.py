@@ -37,6 +37,10 @@ from frtop_probe.ring.layout import Event, Flag, StatusCell
 
 MAX_TIMEOUT: Final = 2**32 - 1
 MAX_PARTY: Final = 2**32 - 1
+OFF: Final = 0
+ON: Final = 1
+EXPECTING: Final = 2
+"""On, and `at_op` is to be called: costs nothing while it is not."""
 
 
 FindIssuer = Callable[[int, int, Any, Sequence[Any]], int]
@@ -49,20 +53,23 @@ class TorchTooOldError(Exception):
 
 
 class KernelContext(Protocol):
-    """What the kernels share. Only `enabled[0]` turns them off."""
+    """What the kernels share. `enabled[0]` is `OFF`, `ON` or `EXPECTING`."""
 
     writer: RingWriter
     groups: GroupTable
     devices: DeviceWatch
     pending: PendingOps
     sites: CallSites
-    enabled: list[bool]
+    enabled: list[int]
     raw_reduce_ops: deque[tuple[int, Any]]
 
     @property
     def find_issuer(self) -> FindIssuer | None: ...
 
     def fail(self, error: BaseException) -> None: ...
+
+    def at_op(self) -> None:
+        """Called before an op while ops are expected. Never raises."""
 
 
 class Hook:
@@ -155,7 +162,7 @@ def _kernel(  # noqa: C901, PLR0915
     # The function that `overload.redispatch` wraps: saves a Python frame, 0.4 µs.
     redispatch = getattr(overload._handle, "redispatch_boxed", overload.redispatch)  # noqa: SLF001
     below, unbox_group, unbox_work = parts.below, parts.unbox_group, parts.unbox_work
-    writer, enabled, fail = core.writer, core.enabled, core.fail
+    writer, enabled, fail, at_op, on = core.writer, core.enabled, core.fail, core.at_op, ON
     shape, ring, words, cells = writer.shape, writer.map, writer.words, writer.cells
     varying, p2p = Splits(), operation.p2p
     make_key = key_function(operation, varying)
@@ -192,8 +199,10 @@ def _kernel(  # noqa: C901, PLR0915
     getframe, identity = sys._getframe, id  # noqa: SLF001
 
     def kernel(keyset: Any, *args: Any) -> Any:  # noqa: C901, PLR0912, PLR0915
-        if not enabled[0]:
-            return redispatch(keyset & below, *args)
+        if enabled[0] is not on:
+            if not enabled[0]:
+                return redispatch(keyset & below, *args)
+            at_op()
         sequence = 0
         try:
             now = clock()

@@ -280,7 +280,7 @@ class Lifecycle:
         return self.recorder is not None and self.recorder.running
 
     def _enabled(self) -> bool:
-        return self.recorder is not None and self.recorder.enabled[0]
+        return self.recorder is not None and bool(self.recorder.enabled[0])
 
     def _guarded(self, function: Callable[..., Value]) -> Callable[..., Value | None]:
         return guarded(function, self._running, self._failed)
@@ -289,7 +289,7 @@ class Lifecycle:
         """As `_guarded`, cheaper."""
 
         def active() -> bool:
-            return (recorder := self.recorder) is not None and recorder.alive[0]
+            return (recorder := self.recorder) is not None and bool(recorder.alive[0])
 
         return guarded(function, active, self._failed)
 

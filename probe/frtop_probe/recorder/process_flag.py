@@ -20,8 +20,8 @@ _MADV_WIPEONFORK: Final = 18
 no name for it."""
 
 
-def process_flag() -> list[bool]:
-    """Returns a clear flag, to be read and set as `flag[0]`.
+def process_flag() -> list[int]:
+    """Returns a clear flag, to be read and set as `flag[0]`: a number from 0 to 255.
 
     Where the kernel cannot clear it in children (before 4.14, gVisor), it is an ordinary list:
     then only forks that Python sees are noticed.
@@ -30,6 +30,6 @@ def process_flag() -> list[bool]:
         page = mmap.mmap(-1, mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         page.madvise(_MADV_WIPEONFORK)
     except (OSError, ValueError):
-        return [False]
+        return [0]
     # One item of it is read and set as one of a list is; nothing else is done with it.
-    return cast("list[bool]", memoryview(page).cast("?"))
+    return cast("list[int]", memoryview(page))

@@ -28,9 +28,18 @@ from frtop_probe.recorder.device_watch import DeviceWatch
 from frtop_probe.recorder.exceptions import ExceptionRecorder
 from frtop_probe.recorder.groups import GroupTable
 from frtop_probe.recorder.guard import log_line
-from frtop_probe.recorder.hook import FindIssuer, Hook, TorchTooOldError, hide_from_dynamo
+from frtop_probe.recorder.hook import (
+    EXPECTING,
+    OFF,
+    ON,
+    FindIssuer,
+    Hook,
+    TorchTooOldError,
+    hide_from_dynamo,
+)
 from frtop_probe.recorder.pending import PendingOps
 from frtop_probe.recorder.process_flag import process_flag
+from frtop_probe.recorder.profile_requests import ProfileRequests
 from frtop_probe.recorder.requests import GoOn, Request, RequestTable, Response, no_ops
 from frtop_probe.recorder.responder import Responder
 from frtop_probe.recorder.signatures import SignatureTable
@@ -77,6 +86,7 @@ class Recorder:
         self.issuers: issuers.Issuers | None = None
         self.hook: Hook | None = None
         self.tensors: TensorRequests | None = None
+        self.profile: ProfileRequests | None = None
         self.requests = RequestTable()
         self.requests.serve({trace_permission.ASK: self._allow_tracing})
         self.requests.serve({"tensors": no_ops, "data": no_ops})
@@ -104,7 +114,7 @@ class Recorder:
                 responder.remove()
             raise
         self._thread = thread
-        self.alive[0] = True
+        self.alive[0] = ON
 
     def attach(self, torch: ModuleType, c10d: ModuleType, parents: Recorder | None = None) -> None:
         """Installs the kernels, or logs once why this torch is unsuitable.
@@ -135,7 +145,11 @@ class Recorder:
         self.groups.adopt_all()
         self.tensors = TensorRequests(self.pending, torch)
         self.requests.serve(self.tensors.handlers)
-        self.enabled[0] = True
+        self.profile = ProfileRequests(
+            torch, self.writer.path, self.steps, self.pending, self._expect_ops
+        )
+        self.requests.serve(self.profile.handlers)
+        self.enabled[0] = ON
         self.writer.cells[StatusCell.STATE] = State.ON
 
     def resume(self) -> None:
@@ -144,12 +158,14 @@ class Recorder:
             return
         if self.hook is not None:
             self.groups.mark_inexact()
-            self.enabled[0] = True
+            self.enabled[0] = ON
         self.begin()
 
     def stop(self) -> None:
         """Disables recording and joins the thread; kernels and ring stay."""
-        self.enabled[0] = self.alive[0] = False
+        if self.profile is not None:
+            self.profile.close()
+        self.enabled[0] = self.alive[0] = OFF
         thread, self._thread = self._thread, None
         if thread is not None:
             thread.stop()
@@ -165,8 +181,10 @@ class Recorder:
 
     def abandon_in_child(self) -> None:
         """Disables this recorder in a forked child, where its thread does not run."""
-        self.enabled[0] = self.alive[0] = False
+        self.enabled[0] = self.alive[0] = OFF
         self.exceptions.writer = None
+        if self.profile is not None:
+            self.profile.abandon_in_child()
         if self.tensors is not None:
             self.tensors.close()
         thread, self._thread = self._thread, None
@@ -200,10 +218,10 @@ class Recorder:
                 "training goes on; please report this"
             )
         except Exception:  # noqa: BLE001 - nothing of ours may reach the program
-            self.enabled[0] = False
+            self.enabled[0] = OFF
 
     def turn_off(self, why: str) -> None:
-        self.enabled[0] = False
+        self.enabled[0] = OFF
         self.writer.cells[StatusCell.STATE] = State.OFF
         if self._note_once(why):
             log_line(why)
@@ -215,6 +233,17 @@ class Recorder:
         self._logged.add(text)
         self.writer.write_note(text)
         return True
+
+    # -- ops that somebody waits for
+
+    def at_op(self) -> None:
+        """Called before an op while ops are expected. Never raises."""
+        if self.profile is not None:
+            self.profile.at_op()
+
+    def _expect_ops(self, expected: bool) -> None:
+        if self.enabled[0]:
+            self.enabled[0] = EXPECTING if expected else ON
 
     # -- events besides ops
 
@@ -281,6 +310,8 @@ class Recorder:
             self.groups.copy_last_ops()
         if self.tensors is not None:
             self.tensors.prepare()
+        if self.profile is not None:
+            self.profile.beat()
         self._check_agent()
         if (transports := self._transports.changed()) is not None:
             self.writer.write_entry(Side.TRANSPORTS, 0, transports)

@@ -44,6 +44,10 @@ class StepCounter:
         """Optimizers that have begun since one of them began before; none that is gone, whose `id`
         another one may have by now."""
         self._times_optimizers = True
+        self.reached: Callable[[int], None] | None = None
+        """Called at the end of each step, by the thread that has made it."""
+        self.thread = 0
+        """The ident of that thread; 0 before the first step."""
 
     @property
     def current(self) -> int:
@@ -112,6 +116,9 @@ class StepCounter:
         self._writer.cells[StatusCell.STEP] = step
         self._writer.cells[StatusCell.STEP_NS] = time.monotonic_ns()
         self._last_mark = self._marks.instant(MarkKind.STEP, step)
+        self.thread = threading.get_ident()
+        if self.reached is not None:
+            self.reached(step)
 
 
 def watch_optimizers(

@@ -30,7 +30,7 @@ class WaitHook:
         self,
         work: Any,
         pending: PendingOps,
-        enabled: list[bool],
+        enabled: list[int],
         fail: Callable[[BaseException], None],
     ) -> None:
         """Installs the wrappers.
@@ -65,7 +65,7 @@ def _classes(kind: Any) -> list[Any]:
 def _wrapper(  # noqa: C901, PLR0915 - as in `hook`
     original: Callable[..., Any],
     pending: PendingOps,
-    enabled: list[bool],
+    enabled: list[int],
     fail: Callable[[BaseException], None],
 ) -> Callable[..., Any]:
     handles, silent_handles = pending.handles, pending.silent_handles

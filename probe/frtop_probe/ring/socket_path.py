@@ -12,6 +12,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
+from frtop_probe.ring.profile_files import FILES, profile_file
+
 SUFFIX: Final = ".sock"
 MAX_ADDRESS: Final = 107
 
@@ -40,7 +42,7 @@ def address(path: Path) -> Iterator[bytes]:
 
 
 def remove_ring(ring: Path) -> None:
-    """Removes a ring and its socket, ignoring errors."""
-    for path in (ring, socket_of(ring)):
+    """Removes a ring, its socket and its profile, ignoring errors."""
+    for path in (ring, socket_of(ring), *(profile_file(ring, name) for name in FILES)):
         with suppress(OSError):
             path.unlink()

@@ -54,6 +54,15 @@ from frtop_probe.wire.ops import (
     Site,
     TensorSpec,
 )
+from frtop_probe.wire.profiles import (
+    ProfileDataRequest,
+    ProfileDataResponse,
+    ProfileFile,
+    ProfileRequest,
+    ProfileResponse,
+    SampleRequest,
+    SampleResponse,
+)
 from frtop_probe.wire.ranks import (
     BlockSums,
     DataLoaderFetch,
@@ -177,6 +186,11 @@ __all__ = [
     "Op",
     "OpTensors",
     "Process",
+    "ProfileDataRequest",
+    "ProfileDataResponse",
+    "ProfileFile",
+    "ProfileRequest",
+    "ProfileResponse",
     "RankStatistics",
     "RankStatus",
     "RankUpdate",
@@ -191,6 +205,8 @@ __all__ = [
     "RasSummaryRow",
     "Request",
     "Response",
+    "SampleRequest",
+    "SampleResponse",
     "SampledOps",
     "Signature",
     "Site",

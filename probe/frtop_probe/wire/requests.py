@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from frtop_probe.wire.profiles import ProfileDataRequest, ProfileRequest, SampleRequest
+
 
 class StateRequest(Struct, frozen=True, array_like=True, tag="state"):
     """Requests the full state; answered with a full `Update`.
@@ -147,4 +149,7 @@ Request = (
     | NativeStacksRequest
     | StatisticsRequest
     | GaugeHistoryRequest
+    | ProfileRequest
+    | ProfileDataRequest
+    | SampleRequest
 )

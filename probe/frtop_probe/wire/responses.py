@@ -7,6 +7,7 @@ from msgspec import Struct
 from frtop_probe.wire.histories import History
 from frtop_probe.wire.host_gauges import GaugeHistory
 from frtop_probe.wire.ops import Issuer, Site
+from frtop_probe.wire.profiles import ProfileDataResponse, ProfileResponse, SampleResponse
 from frtop_probe.wire.ranks import Job
 from frtop_probe.wire.ras import RasReport
 from frtop_probe.wire.snapshots import Snapshot, StackDump
@@ -169,6 +170,9 @@ Response = (
     | NativeStacksResponse
     | StatisticsResponse
     | GaugeHistoryResponse
+    | ProfileResponse
+    | ProfileDataResponse
+    | SampleResponse
     | Error
 )
 

@@ -24,6 +24,13 @@ def number(text: str) -> int:
     return int(text)
 
 
+def steps(text: str) -> int:
+    """Of a profile, from 1 to 100."""
+    if not text.isdecimal() or not 1 <= int(text) <= 100:
+        raise argparse.ArgumentTypeError(f"{text!r}: steps are from 1 to 100")
+    return int(text)
+
+
 def seconds(text: str) -> float:
     """More than 0, at most a day."""
     try:

@@ -15,6 +15,7 @@ from textual.widgets import Static
 
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.job.naming import printable
+from frtop_tui.job.profiles import ProfileProgress, SampledStacks
 from frtop_tui.lanes.histories import Histories
 from frtop_tui.screens.availability import why_unavailable
 from frtop_tui.widgets.headline import Headline
@@ -93,6 +94,9 @@ class FrameScreen(Screen[None]):
     def draw(self, frame: Frame) -> None:
         """Gives the frame to the panes. Sends nothing."""
         raise NotImplementedError
+
+    def take_beside(self, progress: ProfileProgress | None, samples: SampledStacks) -> None:
+        """Takes what is in no frame: how far a profile is, and stacks that were sampled."""
 
     @property
     def watched_ranks(self) -> tuple[int, ...]:

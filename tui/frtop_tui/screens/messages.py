@@ -10,6 +10,7 @@ from textual.message import Message
 from frtop_probe import wire
 from frtop_tui.job.groups import Identifier
 from frtop_tui.job.naming import GroupKey
+from frtop_tui.job.profiles import ProfileOptions, SampledStacks
 
 
 class OpenRank(Message):
@@ -115,6 +116,30 @@ class SaveTensors(Message):
     def __init__(self, rank: int, sequence: int, path: Path) -> None:
         super().__init__()
         self.rank, self.sequence, self.path = rank, sequence, path
+
+
+class OrderProfile(Message):
+    """Run torch's profiler in these ranks; the user has been told what it costs."""
+
+    def __init__(self, ranks: Iterable[int], options: ProfileOptions, path: Path) -> None:
+        super().__init__()
+        self.ranks, self.options, self.path = tuple(ranks), options, path
+
+
+class WithdrawProfile(Message):
+    """Withdraw that order."""
+
+
+class SampleStacks(TakeStacks):
+    """Sample the stacks of these ranks for ten seconds."""
+
+
+class SaveSamples(Message):
+    """Write sampled stacks to files."""
+
+    def __init__(self, samples: SampledStacks) -> None:
+        super().__init__()
+        self.samples = samples
 
 
 class ExportJob(Message):

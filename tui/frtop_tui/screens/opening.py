@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from frtop_tui.screens.base import FrameScreen
+from frtop_tui.screens.flame import FlameScreen
 from frtop_tui.screens.group import GroupScreen
 from frtop_tui.screens.messages import (
     LookThrough,
@@ -14,6 +16,7 @@ from frtop_tui.screens.messages import (
     OpenTimeline,
 )
 from frtop_tui.screens.navigation import NavigatedApp
+from frtop_tui.screens.profile import ProfileScreen
 from frtop_tui.screens.queues import QueuesScreen
 from frtop_tui.screens.rank import RankScreen
 from frtop_tui.screens.ranks import RanksScreen
@@ -58,6 +61,33 @@ class OpeningApp(NavigatedApp, inherit_bindings=False):
 
     async def on_open_ras(self, event: OpenRas) -> None:
         await self.open(RasScreen(self.marked, event.rank))
+
+    async def action_profile(self) -> None:
+        """Opens the question for the marked ranks, or the one under the cursor."""
+        screen = self.screen
+        if isinstance(screen, FrameScreen) and not isinstance(screen, ProfileScreen):
+            await self._open_of_ranks(ProfileScreen, screen)
+        elif isinstance(screen, ProfileScreen) and not screen.under_way:
+            screen.start_anew()
+
+    async def action_flame(self) -> None:
+        """Samples the stacks of the marked ranks, or of the one under the cursor."""
+        screen = self.screen
+        if isinstance(screen, FrameScreen) and not isinstance(screen, FlameScreen):
+            await self._open_of_ranks(FlameScreen, screen)
+
+    async def _open_of_ranks(
+        self, kind: type[ProfileScreen | FlameScreen], screen: FrameScreen
+    ) -> None:
+        frame = screen.frame
+        known = set(frame.ranks) if frame is not None else set()
+        one = getattr(screen, "rank", getattr(screen, "chosen", None))
+        chosen = {one} if isinstance(one, int) else set()
+        ranks = tuple(sorted((self.marked or chosen or known) & known))
+        if ranks:
+            await self.open(kind(self.marked, ranks))
+        else:
+            self.notify("No rank is known yet.", timeout=4)
 
     async def on_look_through(self, event: LookThrough) -> None:
         await self.action_view("job")

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.naming import JobKey
+from frtop_tui.job.profiles import ProfileOptions, ProfileProgress, SampledStacks
 from frtop_tui.lanes.histories import Histories, histories_in
 from frtop_tui.statistics.wanted import StatisticsWanted
 
@@ -51,6 +52,21 @@ class Source(Protocol):
 
         With `look` nothing is asked, only looked at what is in the way: `JudgedRank.ras_look`.
         """
+
+    def profile(self, ranks: Iterable[int], options: ProfileOptions, path: Path) -> None:
+        """Runs torch's profiler in these ranks and writes one file of it: `profiling`."""
+
+    def withdraw_profile(self) -> None:
+        """Ends that, in the ranks as well."""
+
+    def profiling(self) -> ProfileProgress | None:
+        """How far the last order is; the same object as before when nothing changed."""
+
+    def sample(self, ranks: Iterable[int]) -> None:
+        """Samples the stacks of these ranks for ten seconds, from outside: `samples`."""
+
+    def samples(self) -> SampledStacks:
+        """What came of it; the same object as before when nothing changed."""
 
     def capture(
         self, path: Path, *, automatic: bool = False, settle_s: float = 0.0, redact: bool = False
@@ -104,6 +120,11 @@ class ScriptedSource:
         self.exported: list[tuple[Path, str, bool]] = []
         self.ras_asked: list[tuple[int, bool]] = []
         self.chosen: list[JobKey | None] = []
+        self.profiled: list[tuple[tuple[int, ...], ProfileOptions, Path]] = []
+        self.profile_progress: ProfileProgress | None = None
+        self.withdrawn = 0
+        self.sampled: list[tuple[int, ...]] = []
+        self.sampled_stacks = SampledStacks()
         self.statistics_wanted: dict[str, StatisticsWanted | None] = {}
         self.explained: list[bool] = []
         self.closed = False
@@ -149,6 +170,21 @@ class ScriptedSource:
 
     def ask_ras(self, rank: int, *, look: bool) -> None:
         self.ras_asked.append((rank, look))
+
+    def profile(self, ranks: Iterable[int], options: ProfileOptions, path: Path) -> None:
+        self.profiled.append((tuple(ranks), options, path))
+
+    def withdraw_profile(self) -> None:
+        self.withdrawn += 1
+
+    def profiling(self) -> ProfileProgress | None:
+        return self.profile_progress
+
+    def sample(self, ranks: Iterable[int]) -> None:
+        self.sampled.append(tuple(ranks))
+
+    def samples(self) -> SampledStacks:
+        return self.sampled_stacks
 
     def capture(
         self,

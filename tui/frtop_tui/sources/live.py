@@ -23,6 +23,7 @@ from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import KeyTrouble
 from frtop_tui.job.model import Problem
 from frtop_tui.job.naming import JobKey, RankPid
+from frtop_tui.job.profiles import ProfileOptions, ProfileProgress, SampledStacks
 from frtop_tui.lanes.histories import Histories
 from frtop_tui.sources import file_limit
 from frtop_tui.sources.agent_connections import AgentConnections
@@ -92,6 +93,8 @@ class LiveSource:
         self._closing = threading.Event()
         self._frame = Frame(now_ns=time.monotonic_ns(), wall_ns=time.time_ns())
         self._histories = Histories()
+        self._profiling: ProfileProgress | None = None
+        self._samples = SampledStacks()
         self._thread = daemon_thread.start(self._run, "frtop source")
 
     @property
@@ -146,6 +149,22 @@ class LiveSource:
 
     def ask_ras(self, rank: int, *, look: bool) -> None:
         self._commands.put(partial(Session.ask_ras, rank=rank, look=look))
+
+    def profile(self, ranks: Iterable[int], options: ProfileOptions, path: Path) -> None:
+        wanted = tuple(ranks)
+        self._commands.put(partial(Session.profile, ranks=wanted, options=options, path=path))
+
+    def withdraw_profile(self) -> None:
+        self._commands.put(Session.withdraw_profile)
+
+    def profiling(self) -> ProfileProgress | None:
+        return self._profiling
+
+    def sample(self, ranks: Iterable[int]) -> None:
+        self._commands.put(partial(Session.sample, ranks=tuple(ranks)))
+
+    def samples(self) -> SampledStacks:
+        return self._samples
 
     def capture(
         self, path: Path, *, automatic: bool = False, settle_s: float = 0.0, redact: bool = False
@@ -265,6 +284,8 @@ class LiveSource:
             session.handle(event, time.monotonic_ns())
         self._frame = session.frame() or self._frame
         self._histories = session.lanes.histories
+        self._profiling = session.profiles.progress
+        self._samples = session.sampling.samples
 
 
 def _failed(frame: Frame, error: Exception) -> Frame:

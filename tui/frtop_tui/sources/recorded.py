@@ -18,6 +18,7 @@ from frtop_tui.export.formats.writing import write_export
 from frtop_tui.export.output_path import write_unused
 from frtop_tui.job.model import Problem, Writing
 from frtop_tui.job.naming import JobKey
+from frtop_tui.job.profiles import ProfileOptions, ProfileProgress, SampledStacks
 from frtop_tui.lanes.histories import Histories, histories_in
 from frtop_tui.statistics.of_frame import again
 from frtop_tui.statistics.wanted import StatisticsWanted, joint_wanted
@@ -102,6 +103,21 @@ class RecordedSource:
             self._set_writing("capture", path, problem=problem)
             return
         self._set_writing("capture", path, size=size)
+
+    def profile(self, ranks: Iterable[int], options: ProfileOptions, path: Path) -> None:
+        """Nothing runs any more."""
+
+    def withdraw_profile(self) -> None:
+        """Nothing was ordered."""
+
+    def profiling(self) -> ProfileProgress | None:
+        return None
+
+    def sample(self, ranks: Iterable[int]) -> None:
+        """Nothing runs any more."""
+
+    def samples(self) -> SampledStacks:
+        return SampledStacks()
 
     def finish_capture(self) -> None:
         """Does nothing: a capture is written at once."""

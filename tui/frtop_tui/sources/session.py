@@ -14,6 +14,7 @@ from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import FrtopError
 from frtop_tui.job.model import Problem
 from frtop_tui.job.naming import JobKey, Wanted
+from frtop_tui.job.profiles import ProfileOptions
 from frtop_tui.job.state import JobState
 from frtop_tui.sources.agent_requests import AgentRequests
 from frtop_tui.sources.commands import Commands
@@ -34,7 +35,9 @@ from frtop_tui.sources.lane_follower import LaneFollower
 from frtop_tui.sources.local_discovery import KnownAgents, LocalDiscovery
 from frtop_tui.sources.op_follower import OpFollower, OpOutlet
 from frtop_tui.sources.pipes.place_search import PlaceSearch
+from frtop_tui.sources.profile_orders import ProfileOrders
 from frtop_tui.sources.ras_commands import RasCommands
+from frtop_tui.sources.stack_sampling import StackSampling
 from frtop_tui.sources.statistics_follower import StatisticsFollower
 
 FRAME_NS: Final = 250_000_000
@@ -81,6 +84,8 @@ class Session:
         self.statistics = StatisticsFollower(self.requests.tracker, self._state.set_statistics)
         self.gauges = GaugeHistories(self.requests.tracker)
         self.lanes = LaneFollower(self.requests.tracker)
+        self.profiles = ProfileOrders(self.requests.tracker)
+        self.sampling = StackSampling(self.requests.tracker)
         self._resolver = Resolver(names)
         self._resolved_at: dict[str, int] = {}
         self._endpoints: dict[str, AnyEndpoint] = {}  # by host
@@ -113,6 +118,15 @@ class Session:
 
     def ask_ras(self, rank: int, *, look: bool) -> None:
         self._ras.ask(self._frame, rank, time.monotonic_ns(), look=look)
+
+    def profile(self, ranks: tuple[int, ...], options: ProfileOptions, path: Path) -> None:
+        self.profiles.order(self._frame, ranks, options, path, time.monotonic_ns())
+
+    def withdraw_profile(self) -> None:
+        self.profiles.withdraw(time.monotonic_ns())
+
+    def sample(self, ranks: tuple[int, ...]) -> None:
+        self.sampling.sample(self._frame, ranks, time.monotonic_ns())
 
     def capture(self, path: Path, *, automatic: bool, settle_s: float, redact: bool) -> None:
         self._commands.capture(
@@ -287,6 +301,7 @@ class Session:
             self.statistics.update(self._frame, now)
             self.gauges.update(self._frame, now)
             self.lanes.update(self._frame, now)
+            self.profiles.update(self._frame, now)
             if not self._commands.wants_frame:
                 return self._with_writings()
         observed = self._state.frame(now, time.time_ns(), self._job)
@@ -314,6 +329,7 @@ class Session:
 
     def close(self) -> None:
         """Gives up what is being fetched; lets a file that is being written end."""
+        self.profiles.close(time.monotonic_ns())
         self._commands.close(time.monotonic_ns())
 
 

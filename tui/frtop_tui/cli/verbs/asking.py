@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from frtop_tui.cli.host_options import add_connection
-from frtop_tui.cli.option_values import number, rank
+from frtop_tui.cli.option_values import number, rank, seconds, steps
 from frtop_tui.cli.verbs.parts import Parser, Verbs, command
 
 
 def add(verbs: Verbs[Parser]) -> None:
-    """Adds `tensors`, `ras` and `stacks`."""
+    """Adds `tensors`, `ras`, `stacks` and `profile`."""
     _tensors(verbs)
     _ras(verbs)
     _stacks(verbs)
+    _profile(verbs)
 
 
 def _tensors(verbs: Verbs[Parser]) -> None:
@@ -68,3 +69,39 @@ def _stacks(verbs: Verbs[Parser]) -> None:
                         help="do not ask before a rank stands still")  # fmt: skip
     stacks.add_argument("--json", action="store_true", help="print a JSON document")
     stacks.set_defaults(run=command("stacks"))
+
+
+def _profile(verbs: Verbs[Parser]) -> None:
+    profile = verbs.add_parser(
+        "profile",
+        help="run torch's profiler in running ranks, and write one trace for Perfetto",
+        description="Runs torch.profiler inside of ranks that have frtop's recorder, from their "
+        "next step on, and writes one trace of all of them with frtop's own lanes. What it costs "
+        "is said first. Exit status 0 if all ranks are in it, 1 if some are not.",
+    )
+    add_connection(profile)
+    profile.add_argument("--ranks", metavar="LIST", help="such as 0-3,8 (default: all, up to 64)")
+    length = profile.add_mutually_exclusive_group()
+    length.add_argument("--steps", type=steps, default=5, metavar="N",
+                        help="training steps, up to 100 (default: 5)")  # fmt: skip
+    length.add_argument("--seconds", type=seconds, metavar="S",
+                        help="seconds instead, up to 60: for programs without an optimizer"
+                        )  # fmt: skip
+    profile.add_argument("-o", "--output", metavar="FILE",
+                         help="the file, .json.gz (default: frtop-JOB-HHMM-profile.json.gz here)"
+                         )  # fmt: skip
+    profile.add_argument("--shapes", action="store_true", help="with the shapes of inputs")
+    profile.add_argument("--stacks", action="store_true", help="with the stacks of Python: slow")
+    profile.add_argument("--memory", action="store_true", help="with allocations")
+    profile.add_argument("--no-devices", action="store_true",
+                         help="without what runs on GPUs")  # fmt: skip
+    profile.add_argument("--execution-trace", action="store_true",
+                         help="also the execution trace of each rank, for Chakra's converter"
+                         )  # fmt: skip
+    profile.add_argument("--separate", action="store_true",
+                         help="a folder with a file for each rank, as torch wrote it")  # fmt: skip
+    profile.add_argument("--wait", type=seconds, default=60.0, metavar="S",
+                         help="how long ranks may take to come to a step (default: 60)"
+                         )  # fmt: skip
+    profile.add_argument("--yes", action="store_true", help="do not ask before")
+    profile.set_defaults(run=command("profile"))

@@ -1,0 +1,39 @@
+"""The files that torch's profiler writes beside a ring, until somebody has fetched them.
+
+The rank creates them (mode 0600, in the folder that is closed to all others), the agent reads
+them, and the rank removes them: when it is told so, when nobody asks for them any more, or at the
+next order. Of a rank that was killed they go with its ring.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from pathlib import Path
+from typing import Final
+
+FILES: Final = ("trace", "execution")
+"""torch's profile, and the trace of its execution trace observer."""
+NAMES: Final = re.compile(r"\d{1,10}-\d{1,20}(?:-\d{1,20})?\.(?:trace|execution)\.json")
+
+
+def profile_file(ring: Path, name: str) -> Path:
+    """The path of one of `FILES` beside a ring."""
+    return ring.with_suffix(f".{name}.json")
+
+
+def read_piece(path: Path, offset: int, size: int) -> tuple[bytes, int]:
+    """Bytes of a file from `offset` on, at most `size`, and its whole size.
+
+    Raises:
+        OSError: it is not there, or no file of this user's own.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or status.st_uid not in (os.geteuid(), 0):
+            raise PermissionError(0, "it is not the rank's own file", str(path))
+        return os.pread(descriptor, size, offset), status.st_size
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,72 @@
+"""Sampled stacks: as py-spy writes them, as a tree over ranks, and in other programs' formats."""
+
+from __future__ import annotations
+
+import json
+
+from frtop_probe.agent.stack_samples import parse
+from frtop_tui.job.profiles import RankSamples
+from frtop_tui.report.flame import (
+    flame_rows,
+    flame_tree,
+    folded_stacks,
+    frame_parts,
+    speedscope,
+)
+from frtop_tui.sources.stack_sampling import frames_of
+
+MAIN = ("MainThread", "main (/srv/train.py:3)")
+LOAD, STEP = "load (/srv/data.py:9)", "step (/srv/train.py:7)"
+
+
+def samples(rank: int, loading: int, stepping: int) -> RankSamples:
+    stacks = (((*MAIN, LOAD), loading), ((*MAIN, STEP), stepping), (("frtop",), 1000))
+    return RankSamples(rank, tuple(one for one in stacks if one[1]), 10.0, 100)
+
+
+def test_what_py_spy_writes_is_read_and_anything_else_is_not() -> None:
+    found, missed = parse(
+        "py-spy> Sampling process 100 times a second\n"
+        "thread (10154): MainThread;main (/srv/train.py:3) 146\n"
+        "thread (10154): MainThread;main (/srv/train.py:3) 4\n"
+        "no count\n x 99999999999999\n\n"
+        "py-spy> Wrote raw flamegraph data to '/dev/stdout'. Samples: 150 Errors: 3\n"
+    )
+    assert missed == 3
+    assert dict(found) == {"thread (10154): MainThread;main (/srv/train.py:3)": 150}
+    assert frames_of("thread (0x7F12AB): my worker;a (b:1)") == ("my worker", "a (b:1)")
+    assert frames_of("thread (0x7F12AB);a (b:1)") == ("thread without a name", "a (b:1)")
+
+
+def test_ranks_are_merged_and_what_differs_is_marked() -> None:
+    ranks = [samples(rank, 100, 900) for rank in range(7)] + [samples(7, 800, 200)]
+    roots, totals = flame_tree(ranks)
+    assert totals == dict.fromkeys(range(8), 1000)
+    assert [node.name for node in roots] == ["MainThread", "frtop"]
+    rows = {row.node.name: row for row in flame_rows(roots, totals, set())}
+    assert rows["MainThread"].share == 1.0
+    assert rows[LOAD].share == (7 * 100 + 800) / 8000
+    assert rows[LOAD].differs == "rank 7: 80%, usually 10%"
+    assert rows["MainThread"].differs == ""
+    closed = flame_rows(roots, totals, {("MainThread",)})
+    assert [row.node.name for row in closed] == ["MainThread", "frtop"]
+
+
+def test_ranks_that_do_the_same_are_not_called_different() -> None:
+    ranks = [samples(rank, 100 + rank, 900 - rank) for rank in range(8)]
+    rows = flame_rows(*flame_tree(ranks), set())
+    assert not any(row.differs for row in rows)
+    assert flame_rows(*flame_tree([]), set()) == []
+
+
+def test_other_programs_get_what_they_read() -> None:
+    ranks = [samples(0, 100, 900), samples(1, 0, 1000)]
+    assert f"rank 0;{';'.join(MAIN)};{LOAD} 100" in set(folded_stacks(ranks))
+    document = json.loads(speedscope(ranks, "train.py"))
+    names = [frame["name"] for frame in document["shared"]["frames"]]
+    main = next(one for one in document["profiles"] if one["name"] == "rank 0: MainThread")
+    assert [names[index] for index in main["samples"][0]] == ["main", "load"]
+    assert main["weights"] == [1.0, 9.0]
+    assert main["endValue"] == 10.0
+    assert frame_parts(LOAD) == ("load", "/srv/data.py", 9)
+    assert frame_parts("<built-in>") == ("<built-in>", "", 0)

@@ -1,0 +1,194 @@
+"""torch's profiler in a rank, when it is asked for."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from frtop_probe.ring.profile_files import profile_file
+from recorder.interactive_rank import InteractiveRank, interactive_ranks
+from waiting import wait_for
+
+pytestmark = pytest.mark.torch
+
+TOKEN = "0123456789abcdef"
+TRAINING = """
+net = torch.nn.Linear(8, 8)
+optimizer = torch.optim.SGD(net.parameters(), 0.1)
+def steps(count):
+    for _ in range(count):
+        net(torch.ones(2, 8)).sum().backward()
+        dist.all_reduce(net.weight.grad)
+        optimizer.step()
+def recording():
+    return torch.autograd._profiler_enabled()
+"""
+
+
+@pytest.fixture(scope="module")
+def trainer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InteractiveRank]:
+    with interactive_ranks(tmp_path_factory.mktemp("profile") / "rings", 1) as (one,):
+        one.run(TRAINING)
+        yield one
+
+
+@pytest.fixture
+def rank(trainer: InteractiveRank) -> InteractiveRank:
+    trainer.run("lifecycle.recorder.profile.close()")
+    return trainer
+
+
+def ask(rank: InteractiveRank, action: str = "status", **options: Any) -> dict[str, Any]:
+    header, data = rank.request(ask="profile", action=action, order=TOKEN, wait=30.0, **options)
+    assert data == b""
+    return header
+
+
+def stage(rank: InteractiveRank, wanted: str) -> dict[str, Any]:
+    return wait_for(lambda: (told := ask(rank))["stage"] == wanted and told, wanted)
+
+
+def trace_of(rank: InteractiveRank) -> dict[str, Any]:
+    path = profile_file(rank.ring.path, "trace")
+    assert path.stat().st_mode & 0o777 == 0o600
+    found: dict[str, Any] = json.loads(path.read_bytes())
+    return found
+
+
+def test_steps_are_recorded_with_their_backwards(rank: InteractiveRank) -> None:
+    rank.run("steps(2)")
+    assert ask(rank, "begin", steps=2, shapes=True)["stage"] == "waiting"
+    rank.run("steps(1); assert recording(); steps(2); assert not recording()")
+    told = stage(rank, "ready")
+    assert told["steps"][1] - told["steps"][0] == 1
+    assert dict(told["files"]).keys() == {"trace"}
+    assert all(wall - at > 10**17 for at, wall in told["clocks"])
+    names = Counter(event["name"] for event in trace_of(rank)["traceEvents"])
+    assert names["aten::linear"] == 2
+    assert names["AddmmBackward0"] == 2
+    assert names["c10d::allreduce_"] == 2
+    assert all(names[f"ProfilerStep#{number}"] == 1 for number in told["steps"])
+    ask(rank, "withdraw")
+    assert not profile_file(rank.ring.path, "trace").exists()
+    assert rank.ring.path.exists()
+
+
+def test_seconds_begin_and_end_at_ops(rank: InteractiveRank) -> None:
+    ask(rank, "begin", seconds=0.1, execution=True)
+    rank.run("""
+deadline = time.monotonic() + 30
+tensor = torch.ones(3)
+while not recording():
+    dist.all_reduce(tensor)
+    assert time.monotonic() < deadline
+while recording():
+    dist.all_reduce(tensor)
+    assert time.monotonic() < deadline
+""")
+    told = stage(rank, "ready")
+    assert dict(told["files"]).keys() == {"trace", "execution"}
+    assert told["lasted_ns"] >= 0.1e9
+    nodes = json.loads(profile_file(rank.ring.path, "execution").read_bytes())["nodes"]
+    assert any(node["name"] == "c10d::allreduce_" for node in nodes)
+    rank.run("steps(3); assert not recording()")
+
+
+def test_a_script_that_profiles_itself_is_left_alone(rank: InteractiveRank) -> None:
+    rank.run("""
+import torch.profiler
+own = torch.profiler.profile(schedule=torch.profiler.schedule(wait=100, warmup=1, active=1))
+own.__enter__()
+""")
+    assert "profiles itself" in ask(rank, "begin", steps=1)["help"]
+    rank.run("own.__exit__(None, None, None)")
+    assert ask(rank, "begin", steps=5)["stage"] == "waiting"
+    rank.run("steps(2)")
+    assert ask(rank)["stage"] == "running"
+    rank.run("""
+assert recording()
+with torch.autograd.profiler.profile() as later:
+    steps(1)
+assert later.key_averages() and not recording()
+""")
+    told = ask(rank)
+    assert (told["stage"], told["error"]) == ("over", "failed")
+    assert "profiles itself" in told["help"]
+
+
+def test_nothing_stays_on_when_the_operator_is_gone(rank: InteractiveRank) -> None:
+    ask(rank, "begin", steps=50)
+    rank.run("steps(2); assert recording()")
+    rank.run("lifecycle.recorder.profile._session.lease = 0.0")
+    rank.run("wait_for(lambda: lifecycle.recorder.enabled[0] == 2)")
+    rank.run("dist.all_reduce(torch.ones(1)); assert not recording()")
+    assert not profile_file(rank.ring.path, "trace").exists()
+
+
+def test_a_rank_that_comes_to_no_step_gives_up(rank: InteractiveRank) -> None:
+    rank.request(ask="profile", action="begin", order=TOKEN, wait=0.2, steps=1)
+    told = stage(rank, "over")
+    assert "came to no step in" in told["help"]
+    rank.run("steps(2); assert not recording()")
+
+
+def test_a_forked_child_records_nothing(rank: InteractiveRank) -> None:
+    ask(rank, "begin", steps=2, stacks=True)
+    rank.run("""
+steps(2)
+pid = os.fork()
+if not pid:
+    def resident():
+        return int(open("/proc/self/statm").read().split()[1]) * 4096
+    for _ in range(2000): torch.ones(3).add(1)
+    before = resident()
+    for _ in range(20000): torch.ones(3).add(1)
+    os._exit(resident() - before > 1 << 20 or sys.getprofile() is not None)
+assert os.waitpid(pid, 0)[1] == 0
+steps(3)
+""")
+    assert stage(rank, "ready")["steps"]
+    assert any(e.get("cat") == "python_function" for e in trace_of(rank)["traceEvents"])
+
+
+def test_it_does_not_begin_during_a_capture_or_in_a_backward(rank: InteractiveRank) -> None:
+    rank.run("""
+from frtop_probe.recorder.graph_captures import captures
+class Graph: pass
+graph = Graph()
+captures.begins(graph)
+""")
+    ask(rank, "begin", seconds=1.0)
+    rank.run("""
+dist.all_reduce(torch.ones(1)); assert not recording()
+captures.over(graph)
+class InBackward(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x): return x * 2
+    @staticmethod
+    def backward(ctx, g):
+        dist.all_reduce(torch.ones(1))
+        saved["in"] = recording()
+        return g
+InBackward.apply(torch.ones(1, requires_grad=True)).backward()
+assert not saved["in"] and not recording()
+dist.all_reduce(torch.ones(1)); assert recording()
+""")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"steps": 1000},
+        {"steps": -1},
+        {"steps": True},
+        {"seconds": float("nan")},
+        {},
+        {"steps": "1"},
+    ],
+)
+def test_orders_are_bounded(rank: InteractiveRank, wrong: dict[str, Any]) -> None:
+    assert ask(rank, "begin", **wrong)["error"] == "failed"

@@ -1,0 +1,81 @@
+"""`P` says what a profile costs, and orders nothing before a yes; `r` shows sampled stacks."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from frtop_tui.job.model import Recorded
+from frtop_tui.job.profiles import (
+    ProfileOptions,
+    ProfileProgress,
+    RankProfile,
+    RankSamples,
+    SampledStacks,
+)
+
+from . import scenes
+from .driving import driven
+
+
+async def test_the_cost_is_shown_before_anything_is_ordered() -> None:
+    async with driven(scenes.hung(), size=(120, 40)) as app:
+        app.app.marked.update((0, 1))
+        await app.press("P")
+        await app.sees("profile ranks 0-1?", "the rank stands still", "for 5 steps")
+        await app.press("s", "c", "plus")
+        await app.sees("[x] shapes of inputs", "several times slower", "for 10 steps")
+        assert app.source.profiled == []
+        await app.press("enter", "enter")
+        ((ranks, options, path),) = app.source.profiled
+        assert (ranks, options) == ((0, 1), ProfileOptions(steps=10, shapes=True, stacks=True))
+        assert path.name.endswith("-profile.json.gz")
+        states = (
+            RankProfile(0, "node0", "running", 7, 9, 10**9),
+            RankProfile(1, "node0", "failed", text="the script profiles itself"),
+        )
+        running = ProfileProgress(options, states, str(path))
+        app.source.profile_progress = running
+        app.app.tick()
+        await app.sees("1 recording", "steps 7 to 9", "the script profiles itself")
+        await app.press("escape")
+        assert app.source.withdrawn == 1
+        written = (replace(states[0], stage="done"), states[1])
+        app.source.profile_progress = replace(running, ranks=written, state="written", size=10**6)
+        app.app.tick()
+        await app.sees("1.0 MB", "ui.perfetto.dev")
+        await app.press("escape")
+        assert app.source.withdrawn == 1
+
+
+async def test_leaving_orders_nothing() -> None:
+    async with driven(scenes.hung(), size=(120, 40)) as app:
+        await app.press("2", "P")
+        await app.sees("?")
+        await app.press("u", "escape")
+        assert app.source.profiled == []
+
+
+async def test_a_capture_cannot_be_profiled() -> None:
+    recorded = replace(scenes.hung(), recorded=Recorded("capture", "x.cap", scenes.WALL))
+    async with driven(recorded, size=(120, 40)) as app:
+        await app.press("P")
+        await app.sees("There is no live job to ask")
+        assert app.source.profiled == []
+
+
+async def test_sampled_stacks_are_a_tree_that_folds() -> None:
+    async with driven(scenes.hung(), size=(120, 40)) as app:
+        app.app.marked.update((0, 1))
+        await app.press("r")
+        assert app.source.sampled == [(0, 1)]
+        await app.sees("nothing stops for it")
+        stacks = ((("MainThread", "main (/srv/train.py:3)", "load (/srv/data.py:9)"), 990),)
+        app.source.sampled_stacks = SampledStacks(
+            (RankSamples(0, stacks, 10.0, 100), RankSamples(1, text="py-spy: refused"))
+        )
+        app.app.tick()
+        await app.sees("load  data.py:9", "100.0%", "rank 1: py-spy: refused")
+        await app.press("enter")
+        assert "load  data.py:9" not in app.text()
+        await app.press("r")
+        assert app.source.sampled == [(0, 1), (0, 1)]

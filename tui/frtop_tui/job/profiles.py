@@ -1,0 +1,103 @@
+"""What is ordered of torch's profiler, how far ranks are with it, and stacks that were sampled."""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+from msgspec import Struct
+
+from frtop_tui.job.model import Problem
+
+MOST_RANKS: Final = 64
+"""Of one order: each rank writes a file, and all of them become one."""
+
+RankStage = Literal[
+    "ordered",  # the rank has not answered yet
+    "waiting",  # for the thread that trains to come to a step, or an op
+    "running",
+    "saving",
+    "fetching",
+    "done",
+    "failed",
+]
+
+
+class ProfileOptions(Struct, frozen=True):
+    """So many `steps`, or so many `seconds` if there are none; `wait_s` to come to the first."""
+
+    steps: int = 5
+    seconds: float = 0.0
+    wait_s: float = 60.0
+    shapes: bool = False
+    stacks: bool = False
+    memory: bool = False
+    devices: bool = True
+    execution: bool = False
+    separate: bool = False  # a file for each rank, as torch wrote it
+
+
+class RankProfile(Struct, frozen=True):
+    """How far one rank is. `done` and `total` are bytes of its files."""
+
+    rank: int
+    host: str
+    stage: RankStage = "ordered"
+    first: int = 0
+    last: int = 0
+    lasted_ns: int = 0
+    stood_still_ns: int = 0
+    done: int = 0
+    total: int = 0
+    text: str = ""  # why it failed, or what is in the way
+
+
+class ProfileProgress(Struct, frozen=True):
+    """One order for some ranks, and what becomes of its file."""
+
+    options: ProfileOptions
+    ranks: tuple[RankProfile, ...]
+    path: str
+    state: Literal["running", "merging", "written", "failed", "withdrawn"] = "running"
+    size: int = 0
+    problem: Problem | None = None
+    since_ns: int = 0  # operator's clock
+
+
+class RankSamples(Struct, frozen=True):
+    """Sampled stacks of one rank, outermost frame first, or why there are none."""
+
+    rank: int
+    stacks: tuple[tuple[tuple[str, ...], int], ...] = ()
+    seconds: float = 0.0
+    rate: int = 0
+    missed: int = 0
+    text: str = ""
+
+
+class SampledStacks(Struct, frozen=True):
+    """Of all ranks that were asked for; `waiting` have not answered yet."""
+
+    ranks: tuple[RankSamples, ...] = ()
+    waiting: tuple[int, ...] = ()
+    since_ns: int = 0  # operator's clock: when they were asked for
+
+
+def cost_lines(options: ProfileOptions) -> tuple[str, ...]:
+    """What an order costs the ranks, as a person is told before it is given."""
+    what = f"{options.steps} steps" if options.steps else f"{options.seconds:g} s"
+    more = [
+        text
+        for wanted, text in (
+            (options.shapes, "shapes keep tensors alive until their op is over"),
+            (options.stacks, "stacks make Python itself several times slower"),
+            (options.memory, "memory adds an event for each allocation"),
+            (options.execution, "the execution trace writes a record for each op as it runs"),
+        )
+        if wanted
+    ]
+    return (
+        f"torch.profiler will run inside of the ranks for {what}, from their next step on.",
+        "Each op of torch takes some microseconds longer.",
+        "At the end the rank stands still while torch writes its events: some 10 µs for each.",
+        *(f"{line[0].upper()}{line[1:]}." for line in more),
+    )

@@ -1,0 +1,71 @@
+"""What becomes of a profile, in words."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from typing import Final
+
+from frtop_tui.job.naming import duration, folded
+from frtop_tui.job.profiles import ProfileProgress, RankProfile
+
+STAGES: Final = {
+    "ordered": "asked",
+    "waiting": "waiting for a step",
+    "running": "recording",
+    "saving": "writing",
+    "fetching": "fetching",
+    "done": "done",
+    "failed": "not profiled",
+}
+
+
+def progress_text(progress: ProfileProgress) -> str:
+    """One line: how many ranks are at which stage."""
+    if progress.state == "merging":
+        return "merging the traces"
+    stages = Counter[str](rank.stage for rank in progress.ranks)
+    parts = [f"{stages[name]} {text}" for name, text in STAGES.items() if stages[name]]
+    done = sum(rank.done for rank in progress.ranks)
+    more = f", {done / 1e6:.1f} MB fetched" if done else ""
+    return f"{', '.join(parts)} of {len(progress.ranks)} ranks{more}"
+
+
+def rank_text(rank: RankProfile) -> str:
+    """What is known of one rank's profile."""
+    parts = [STAGES[rank.stage]]
+    if rank.last >= rank.first > 0:
+        parts.append(
+            f"step {rank.first}"
+            if rank.first == rank.last
+            else f"steps {rank.first} to {rank.last}"
+        )
+    if rank.lasted_ns:
+        parts.append(duration(rank.lasted_ns / 1e9))
+    if rank.total:
+        parts.append(f"{rank.done / 1e6:.1f} of {rank.total / 1e6:.1f} MB")
+    if rank.stood_still_ns:
+        parts.append(f"stood still for {rank.stood_still_ns / 1e6:.0f} ms")
+    if rank.text:
+        parts.append(rank.text)
+    return ", ".join(parts)
+
+
+def result_lines(progress: ProfileProgress) -> Iterator[str]:
+    """What was written, and what not: ranks that are alike in one line."""
+    if progress.state == "written":
+        done = [rank for rank in progress.ranks if rank.stage == "done"]
+        longest_ms = max((rank.stood_still_ns for rank in done), default=0) / 1e6
+        size = f"{progress.size / 1e6:.1f} MB"
+        yield (
+            f"{folded(rank.rank for rank in done)}: {size} in {progress.path}; a rank stood still "
+            f"for {longest_ms:.0f} ms at most"
+        )
+    reasons = defaultdict(list)
+    for rank in progress.ranks:
+        if rank.text and (rank.stage == "failed" or progress.state == "written"):
+            reasons[rank.text].append(rank.rank)
+    for text, ranks in reasons.items():
+        yield f"{folded(ranks)}: {text}"
+    if progress.state != "written" and progress.problem is not None:
+        yield str(progress.problem)

@@ -1,0 +1,139 @@
+"""torch's profiler in some ranks: the question with its cost, then progress and result."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar, Final
+
+from msgspec.structs import replace
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+
+from frtop_tui.diagnosis.model import Frame
+from frtop_tui.export.output_path import default_path
+from frtop_tui.job.naming import folded
+from frtop_tui.job.profiles import ProfileOptions, ProfileProgress, SampledStacks
+from frtop_tui.screens.base import FrameScreen
+from frtop_tui.screens.messages import OrderProfile, WithdrawProfile
+from frtop_tui.widgets.profile_pane import ProfilePane
+
+STEPS: Final = (1, 2, 3, 5, 10, 20, 50, 100)
+SECONDS: Final = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
+SUFFIX: Final = "-profile.json.gz"
+
+
+class ProfileScreen(FrameScreen):
+    """Orders nothing until `enter`; `escape` withdraws what was ordered."""
+
+    AUTO_FOCUS = "#profile"
+    is_visited = False
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "withdraw_or_back", "withdraw", tooltip="withdraws the order, then back",
+                id="profile.back"),
+        Binding("enter", "order", "order", tooltip="orders it, once its cost was shown",
+                id="profile.order"),
+        Binding("plus", "longer(1)", "longer", show=False, tooltip="more steps, or seconds",
+                id="profile.longer"),
+        Binding("minus", "longer(-1)", "shorter", show=False, tooltip="fewer steps, or seconds",
+                id="profile.shorter"),
+        Binding("u", "unit", "unit", show=False, tooltip="seconds instead of steps, and back",
+                id="profile.unit"),
+        *(
+            Binding(key, f"option('{name}')", name, show=False, tooltip=text, id=f"profile.{name}")
+            for key, name, text in (
+                ("s", "shapes", "with shapes, or without"),
+                ("c", "stacks", "with stacks of Python, or without"),
+                ("m", "memory", "with allocations, or without"),
+                ("d", "devices", "with what runs on GPUs, or without"),
+                ("x", "execution", "with an execution trace, or without"),
+            )
+        ),
+    ]  # fmt: skip
+
+    def __init__(self, marked: set[int], ranks: tuple[int, ...]) -> None:
+        super().__init__(marked)
+        self.ranks = ranks
+        self.options = ProfileOptions()
+        self._progress: ProfileProgress | None = None
+        self._ordered = False
+
+    @property
+    def crumb(self) -> str:  # type: ignore[override]  # names the ranks
+        return f"profile of {folded(self.ranks)}"
+
+    @property
+    def under_way(self) -> bool:
+        """Whether an order is."""
+        return self._progress is not None and self._progress.state in ("running", "merging")
+
+    def panes(self) -> ComposeResult:
+        yield ProfilePane()
+
+    def take_beside(
+        self,
+        progress: ProfileProgress | None,
+        samples: SampledStacks,  # noqa: ARG002
+    ) -> None:
+        before, self._progress = self._progress, progress
+        if progress is not None and progress.state in ("running", "merging"):
+            self._ordered = True  # by an earlier screen: it goes on
+        if progress is not before:
+            self.draw_all()
+
+    def draw(self, frame: Frame) -> None:
+        pane = self.query_one(ProfilePane)
+        if self._ordered and self._progress is not None:
+            pane.show(self._progress)
+            return
+        try:
+            path = str(self._path(frame))
+        except OSError as error:
+            pane.ask(self.ranks, self.options, "", f"Cannot write here: {error.strerror}.")
+            return
+        pane.ask(self.ranks, self.options, path, self.why_unavailable("profile"))
+
+    def _path(self, frame: Frame) -> Path:
+        return default_path(frame, frame.wall_ns, SUFFIX, folder=self.preferences.folder)
+
+    def action_order(self) -> None:
+        frame = self.frame
+        if frame is None or self._ordered or not self.check_available("profile"):
+            return
+        self._progress, self._ordered = None, True
+        self.post_message(OrderProfile(self.ranks, self.options, self._path(frame)))
+
+    async def action_withdraw_or_back(self) -> None:
+        if self.under_way:
+            self.post_message(WithdrawProfile())
+        else:
+            await self.app.run_action("back")
+
+    def action_option(self, name: str) -> None:
+        self._change(replace(self.options, **{name: not getattr(self.options, name)}))
+
+    def action_unit(self) -> None:
+        if self.options.steps:
+            self._change(replace(self.options, steps=0, seconds=5.0))
+        else:
+            self._change(replace(self.options, steps=5, seconds=0.0))
+
+    def action_longer(self, by: int) -> None:
+        options = self.options
+        if options.steps:
+            self._change(replace(options, steps=_next(STEPS, options.steps, by)))
+        else:
+            self._change(replace(options, seconds=_next(SECONDS, options.seconds, by)))
+
+    def start_anew(self) -> None:
+        """Asks again, after an order came to its end."""
+        self._ordered = False
+        self.draw_all()
+
+    def _change(self, options: ProfileOptions) -> None:
+        if not self._ordered:
+            self.options = options
+            self.draw_all()
+
+
+def _next(choices: tuple[float, ...], now: float, by: int) -> float:
+    return choices[max(0, min(len(choices) - 1, choices.index(now) + by))]
