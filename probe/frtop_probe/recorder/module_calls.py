@@ -125,7 +125,7 @@ class Current:
 
     def __init__(self) -> None:
         self.calls: ModuleCalls | None = None
-        self.enabled: list[bool] = [False]
+        self.enabled: list[int] = [0]
         self.fail: Callable[[BaseException], Any] = lambda _: None
 
 
