@@ -48,3 +48,14 @@ def test_messages_that_only_stacks_show_are_as_old_as_what_is_read_of_their_rank
         scene.in_call(rank, "recv", (("src", f"{source}"), ("group", '"default_pg"')))
     scene.read_at = dict.fromkeys((0, 1), scene.now + read_after_s)
     assert [verdict.kind for verdict in scene.settle(8).verdicts] == kinds
+
+
+def test_where_only_stacks_are_known_nobody_is_named_by_one_look() -> None:
+    scene = Outside(4)
+    scene.readable = False
+    for rank in (0, 1, 3):
+        scene.in_call(rank, "all_reduce", (("group", '"default_pg"'),))
+    scene.sleeps(2)
+    early = only(scene.settle(1))
+    assert (early.kind, early.culprits) == ("undecided", ())
+    assert only(scene.settle(20)).culprits == (2,)

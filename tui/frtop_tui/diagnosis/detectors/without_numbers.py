@@ -112,8 +112,14 @@ def _outside(
     sites: Sequence[SharedCall],
     outside: Sequence[StackState],
 ) -> list[Finding]:
-    """One finding for each cause that keeps ranks out of all calls."""
-    blamed = _blamed(outside, sites, len(states))
+    """One finding for each cause that keeps ranks out of all calls.
+
+    Nobody is blamed by one look at ranks that can be looked at again: their waits have no age.
+    """
+    once = context.has_ages and any(
+        state.progress_seen.sign == "stacks_once" for site in sites for state in site.states
+    )
+    blamed = [] if once else _blamed(outside, sites, len(states))
     if not blamed:
         return [_undecided(MaybeComing(tuple(sites), tuple(outside)), sites, outside)]
     causes: dict[str, list[StackState]] = {}
