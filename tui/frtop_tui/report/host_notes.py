@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from functools import partial
 from typing import Final
 
 from frtop_tui.diagnosis.evidence.host_facts import facts_of
@@ -25,6 +26,15 @@ def time_of_day(wall_ns: int) -> str:
     return f"{datetime.fromtimestamp(wall_ns / 1e9).astimezone():%H:%M}"
 
 
+def _local_time(offset_ns: int, at_ns: int) -> str:
+    return time_of_day(at_ns + offset_ns)
+
+
+def rank_keys(frame: Frame, host: HostView) -> dict[int, int]:
+    """The ranks of a host by their keys."""
+    return {view.key: view.rank for view in frame.ranks.values() if view.host == host.name}
+
+
 def host_notes(frame: Frame) -> list[str]:
     """A line for each fact about a host that is heard, or was when this was recorded."""
     lines: list[str] = []
@@ -35,11 +45,8 @@ def host_notes(frame: Frame) -> list[str]:
         if len(lines) >= MOST:
             left.append(host.name)
             continue
-        offset_ns = wall_offset_ns(frame, host)
-        lines += [
-            f"{host.name}: {fact_text(fact, lambda at_ns: time_of_day(at_ns + offset_ns))}"  # noqa: B023 - called at once
-            for fact in facts
-        ]
+        clock, ranks = partial(_local_time, wall_offset_ns(frame, host)), rank_keys(frame, host)
+        lines += [f"{host.name}: {fact_text(fact, clock, ranks)}" for fact in facts]
     if left:
         lines.append(f"out of the ordinary on more hosts: {listed(left, MOST)}")
     return lines

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from math import ceil
 from typing import ClassVar, Final
 
 from msgspec import Struct
+from msgspec import field as struct_field
 from textual.binding import Binding, BindingType
 
 from frtop_probe.ring.rank_ranges import fold
@@ -15,7 +16,7 @@ from frtop_tui.diagnosis.evidence.host_facts import FactTable
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.diagnosis.wording.host_facts import fact_text
 from frtop_tui.job.model import HostState, HostView
-from frtop_tui.report.host_notes import time_of_day, wall_offset_ns
+from frtop_tui.report.host_notes import rank_keys, time_of_day, wall_offset_ns
 from frtop_tui.widgets.formats import format_age_coarse, shorten_ranks
 from frtop_tui.widgets.gauge_cells import cpu_cell, disk_cell, gpu_cell, memory_cell, net_cell
 from frtop_tui.widgets.grid_layout import natural_key
@@ -47,10 +48,13 @@ class HostRow(Struct, frozen=True):
     wall_offset_ns: int = 0
     """Added to the host's monotonic times it gives the operator's wall clock."""
 
+    rank_keys: Mapping[int, int] = struct_field(default_factory=dict)
+    """Its ranks by key, where there are facts."""
+
     @property
     def troubles(self) -> list[str]:
         """The facts in words; of a host that is not heard they are those of then."""
-        return [fact_text(fact, self._time_of_day) for fact in self.facts]
+        return [fact_text(fact, self._time_of_day, self.rank_keys) for fact in self.facts]
 
     def _time_of_day(self, host_ns: int) -> str:
         return time_of_day(host_ns + self.wall_offset_ns)
@@ -69,6 +73,7 @@ def host_rows(frame: Frame, facts: FactTable) -> list[HostRow]:
             frame.recorded is not None,
             facts.of(host),
             wall_offset_ns(frame, host),
+            rank_keys(frame, host) if facts.of(host) else {},
         )
         for host in frame.hosts
     ]

@@ -31,9 +31,7 @@ def growth_facts(gauges: HostGauges) -> tuple[HostFact, ...]:
         left_s = None if room is None else round(60 * room / together)
         if left_s is not None and left_s <= GROWTH_LEFT_S:
             facts.append(
-                HostFact(
-                    "memory grows", f"pid {rank.name}", rank.keys, pace, left_s, times[0], True
-                )
+                HostFact("memory grows", rank.name, rank.keys, pace, left_s, times[0], True)
             )
     return tuple(facts)
 

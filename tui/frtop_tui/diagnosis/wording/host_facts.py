@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from frtop_tui.diagnosis.evidence.host_fact import HostFact
 from frtop_tui.job.gauge_words import amount, per_second, percent
 from frtop_tui.job.gpus import throttle_reasons
-from frtop_tui.job.naming import duration, printable
+from frtop_tui.job.naming import duration, folded, printable
 
 Clock = Callable[[int], str]
 """Turns a time of the host's clock into a time of day."""
 
 
-def fact_text(fact: HostFact, clock: Clock) -> str:
-    """One fact: `gpu4: 1,110 of 1,980 MHz since 14:02, power brake`."""
+def fact_text(fact: HostFact, clock: Clock, ranks: Mapping[int, int] | None = None) -> str:
+    """One fact: `gpu4: 1,110 of 1,980 MHz since 14:02, power brake`.
+
+    Args:
+        fact: of a host.
+        clock: of that host.
+        ranks: of that host, by key; None where the fact stands beside its rank.
+    """
     made = _SENTENCES[fact.kind](fact, _when(fact, clock))
-    return f"{_subject(fact)}{made}"
+    return f"{_subject(fact, ranks)}{made}"
 
 
-def _subject(fact: HostFact) -> str:
+def _subject(fact: HostFact, ranks: Mapping[int, int] | None) -> str:
     name = printable(fact.subject)
+    if fact.kind == "memory grows":
+        known = [ranks[key] for key in fact.keys if key in ranks] if ranks is not None else []
+        return f"{folded(known)}: " if known else ""
     if fact.kind.startswith("gpu"):
         return f"gpu{name}: "
     return f"{name}: " if name else ""
