@@ -68,10 +68,12 @@ def test_a_key_sees_the_ranks_of_the_users_that_the_list_gives_it(
 
     # Updates follow, of that user only, and nothing is published.
     process, _ = split_key(of_ann[pids[ann]])
-    wait_for(lambda: theirs.receive() and len(theirs.updates) > 3, "updates", pause_s=0)
-    told = [rank.key for update in theirs.updates for rank in update.ranks]
-    assert told
-    assert {split_key(key)[0] for key in told} == {process}
+
+    def told() -> list[int]:
+        return [rank.key for update in theirs.updates for rank in update.ranks]
+
+    wait_for(lambda: theirs.receive() and len(told()) > 3, "updates", pause_s=0)
+    assert {split_key(key)[0] for key in told()} == {process}
     assert not theirs.published.poll(0)
 
     stays_unprivileged(readers)

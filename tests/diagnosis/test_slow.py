@@ -268,6 +268,19 @@ def test_hosts_of_devices_may_issue_late_ahead_of_them() -> None:
     assert late(job, device=True) == {(1,): pytest.approx(60, rel=0.1)}
 
 
+@pytest.mark.parametrize("blocking", [False, True])
+def test_a_slow_device_shows_only_where_its_host_waits_for_it(blocking: bool) -> None:
+    """Rank 1's device needs 60 ms longer. Ahead of it all hosts issue together, and the op takes as
+    long for all; a host that waits for its device before the op comes late to it."""
+    job = data_parallel()
+    job.meetings[0].waits = blocking
+    job.meetings[0].transfer = lambda _: 0.5 if blocking else 260.0
+    job.run(150, late={1: 60.0} if blocking else None)
+    found, links = search(job.statistics(), job.frame(device=True))
+    assert [one.ranks for one in found] == ([(1,)] if blocking else [])
+    assert not links
+
+
 def test_broadcasts_make_nobody_late() -> None:
     job = data_parallel()
     job.meetings[0].kind = "broadcast"

@@ -207,6 +207,16 @@ class Network:
             for host, device in ends:
                 host.run("tc", "qdisc", "delete", "dev", device, "root")
 
+    @contextmanager
+    def lossy(self, name: str, rate: str) -> Iterator[None]:
+        """Loses on the way to the host what is more than `rate`: a switch with hardly a buffer."""
+        shape = ("root", "tbf", "rate", rate, "burst", "4kb", "limit", "8kb")
+        self.switch.run("tc", "qdisc", "replace", "dev", name, *shape)
+        try:
+            yield
+        finally:
+            self.switch.run("tc", "qdisc", "delete", "dev", name, "root")
+
     def close(self) -> None:
         """Ends all processes on the hosts, then the hosts."""
         hosts = list(self.hosts.values())
