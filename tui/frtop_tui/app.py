@@ -7,6 +7,7 @@ to the visible screen. A slow terminal delays only itself; a pause is one rememb
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 from collections.abc import Iterable
@@ -388,6 +389,15 @@ class FrtopApp(
                 yield SystemCommand(binding.description, binding.tooltip, run)
 
 
+def collect_rarely() -> None:
+    """Sets the garbage collector to the program's needs, for the rest of its life.
+
+    Histories are lists of millions of integers: a full collection goes over all of them, 100 ms,
+    while somebody waits for a key. Nearly all that is dropped is freed without the collector.
+    """
+    gc.set_threshold(10_000, 20, 20)
+
+
 def run_app(
     source: Source,
     title: str = "frtop",
@@ -408,6 +418,7 @@ def run_app(
     Returns:
         The exit status. Textual's threads may still run: end the process with `terminal.end`.
     """
+    collect_rarely()
     app = FrtopApp(
         source,
         title,

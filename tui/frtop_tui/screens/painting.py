@@ -8,13 +8,17 @@ cell is sent once and each style once.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final
 
 from rich.cells import cell_len
+from rich.color import ColorSystem
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from textual._compositor import ChopsUpdate, CompositorUpdate
 from textual.app import App
 from textual.screen import Screen
+from textual.strip import Strip
 
 TOKEN: Final = re.compile(r"\x1b\[(\d+);(\d+)H|\x1b\[([\d;]*)m|(\n)|([^\x00-\x1f\x7f]+)")
 MIN_LENGTH: Final = 256
@@ -56,22 +60,57 @@ def shortened(update: str) -> str:
     runs = parse_runs(update)
     if runs is None or _overlap(runs):
         return update
+    return written(runs)
+
+
+def written(runs: list[Run]) -> str:
+    """Runs that do not overlap, sorted so that each style is set once."""
     runs.sort()
-    written: list[str] = []
+    parts: list[str] = []
     current, at_row, at_column = "", 0, 0
     for style, row, column, text in runs:
         if style != current:
-            written.append(f"\x1b[0;{style}m" if style else "\x1b[0m")
+            parts.append(f"\x1b[0;{style}m" if style else "\x1b[0m")
             current = style
         if row != at_row or column < at_column:
-            written.append(f"\x1b[{row};{column}H")
+            parts.append(f"\x1b[{row};{column}H")
         elif column > at_column:
-            written.append(f"\x1b[{column - at_column}C")
-        written.append(text)
+            parts.append(f"\x1b[{column - at_column}C")
+        parts.append(text)
         at_row = row
         at_column = column + (len(text) if text.isascii() else cell_len(text))
-    written.append("\x1b[0m")
-    return "".join(written)
+    parts.append("\x1b[0m")
+    return "".join(parts)
+
+
+@lru_cache(4096)
+def _is_narrow(text: str) -> bool:
+    """Whether each character takes one cell, so that cells are counted as characters."""
+    return text.isascii() or all(cell_len(letter) == 1 for letter in text)
+
+
+def cut_runs(strip: Strip, x: int, spans: Sequence[tuple[int, int]], row: int,
+             colors: ColorSystem) -> list[Run] | None:  # fmt: skip
+    """The runs of a strip that begins in column `x` (from 0), within spans of columns.
+
+    Cutting strips would make two or three objects with seven caches each for every span. None where
+    cells cannot be cut so: characters of two cells, links, control codes.
+    """
+    found: list[Run] = []
+    for text, style, control in strip:
+        if control or not _is_narrow(text) or (style is not None and style.link):
+            return None
+        end = x + len(text)
+        for left, right in spans:
+            start, stop = max(x, left), min(end, right)
+            if start < stop:
+                ansi = "" if style is None else style._ansi  # noqa: SLF001 - Textual's own cache
+                if ansi is None:
+                    assert style is not None
+                    ansi = Strip.render_ansi(style, colors)
+                found.append((ansi, row + 1, start + 1, text[start - x : stop - x]))
+        x = end
+    return found
 
 
 def _overlap(runs: list[Run]) -> bool:
@@ -94,16 +133,39 @@ class CompactUpdate(CompositorUpdate):
         return self.update.__rich_console__(console, options)
 
     def render_segments(self, console: Console) -> str:
-        written: list[str] = []
+        runs = self._runs(console)
+        return shortened(self._cropped(console)) if runs is None else written(runs)
+
+    def _runs(self, console: Console) -> list[Run] | None:
+        """What changes on the terminal; None where that needs strips that are cropped."""
+        update, found = self.update, list[Run]()
+        colors = console._color_system or ColorSystem.TRUECOLOR  # noqa: SLF001 - as Strip does
+        lines: dict[int, list[tuple[int, int]]] = {}
+        for y, left, right in update.spans:
+            lines.setdefault(y, []).append((left, right))
+        for y, spans in lines.items():
+            first, last = spans[0][0], spans[-1][1]
+            for end, (x, strip) in zip(update.chop_ends[y], update.chops[y].items(), strict=False):
+                # The strip is None where another widget covers it.
+                if strip is None or x >= last or end <= first:
+                    continue
+                here = [(max(x, left), min(end, right)) for left, right in spans]
+                runs = cut_runs(strip, x, here, y, colors)
+                if runs is None:
+                    return None
+                found += runs
+        return found
+
+    def _cropped(self, console: Console) -> str:
+        parts: list[str] = []
         update = self.update
         for y, left, right in update.spans:
             for end, (x, strip) in zip(update.chop_ends[y], update.chops[y].items(), strict=False):
                 start, stop = max(x, left), min(end, right)
-                # The strip is None where another widget covers it.
                 if strip is not None and start < stop:
-                    written.append(f"\x1b[{y + 1};{start + 1}H")
-                    written.append(strip.crop(start - x, stop - x).render(console))
-        return shortened("".join(written))
+                    parts.append(f"\x1b[{y + 1};{start + 1}H")
+                    parts.append(strip.crop(start - x, stop - x).render(console))
+        return "".join(parts)
 
 
 class CompactApp(App[None], inherit_bindings=False):

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
+from typing import Final
 
-from frtop_tui.diagnosis.model import Frame
+from frtop_tui.diagnosis.model import Frame, JudgedRank
 
 UNKNOWN_HOST = "not heard"
 
@@ -28,6 +30,24 @@ class Layout:
     label_width: int
     positions: Mapping[int, tuple[int, int]]
     order: tuple[int, ...]
+
+
+class _HostNames:
+    """The hosts of the ranks that were looked at last: several panes ask for each frame."""
+
+    def __init__(self) -> None:
+        self._of: Mapping[int, JudgedRank] | None = None
+        self._names: frozenset[str] = frozenset()
+
+    def __call__(self, ranks: Mapping[int, JudgedRank]) -> frozenset[str]:
+        """The names of all hosts of these ranks."""
+        if ranks is not self._of:
+            self._of = ranks
+            self._names = frozenset(map(attrgetter("host"), ranks.values()))
+        return self._names
+
+
+host_names: Final = _HostNames()
 
 
 def natural_key(text: str) -> list[tuple[int, str]]:

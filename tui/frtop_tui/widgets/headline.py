@@ -15,6 +15,7 @@ from frtop_tui.job.outside import age_text, is_least_since, preparation
 from frtop_tui.report.health_words import health_words
 from frtop_tui.widgets.file_status import files_summary
 from frtop_tui.widgets.formats import format_local_time, format_rank_count, job_name, short_path
+from frtop_tui.widgets.grid_layout import host_names
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, clip, fit, join, plain, spread, width_of
 from frtop_tui.widgets.states import HEALTH_TONE
@@ -34,7 +35,7 @@ def job_line(frame: Frame, width: int = 0) -> Line:
 
 
 def _job_line(frame: Frame, seen: str) -> Line:
-    names = tuple(sorted({rank.host for rank in frame.ranks.values()}))
+    names = tuple(sorted(host_names(frame.ranks)))
     world = frame.job.world_size if frame.job else len(frame.ranks)
     return join(
         (

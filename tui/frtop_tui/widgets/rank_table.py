@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain, islice
+from itertools import chain, compress, islice
 from typing import ClassVar
 
 from textual.binding import Binding, BindingType
@@ -22,7 +22,7 @@ from frtop_tui.widgets.activity import (
     verdict_order,
 )
 from frtop_tui.widgets.formats import format_age_coarse, format_duration
-from frtop_tui.widgets.grid_layout import natural_key, short_hosts
+from frtop_tui.widgets.grid_layout import host_names, natural_key, short_hosts
 from frtop_tui.widgets.spans import Line, Span
 from frtop_tui.widgets.table import Column, LineTable
 
@@ -155,12 +155,12 @@ def columns(marked: Collection[int], at: RowContext) -> list[Column[JudgedRank]]
 def most_relevant(frame: Frame, limit: int) -> list[JudgedRank]:
     """At most `limit` ranks: culprits first, then by state."""
     order = verdict_order(frame)
-    by_state: dict[str, list[JudgedRank]] = {state: [] for state in URGENCY}
-    for rank in frame.ranks.values():
-        if rank.rank not in order:
-            by_state[rank.state].append(rank)
+    ranks = frame.ranks.values()
+    states = [rank.state for rank in ranks]
     culprits = (frame.ranks[rank] for rank in order if rank in frame.ranks)
-    return list(islice(chain(culprits, *by_state.values()), limit))
+    by_state = (compress(ranks, map(state.__eq__, states)) for state in URGENCY)
+    rest = (rank for rank in chain.from_iterable(by_state) if rank.rank not in order)
+    return list(islice(chain(culprits, rest), limit))
 
 
 class RankTable(LineTable[JudgedRank]):
@@ -185,7 +185,7 @@ class RankTable(LineTable[JudgedRank]):
     def show_ranks(self, frame: Frame, ranks: Sequence[JudgedRank]) -> None:
         """Shows these ranks in this order."""
         self.context.take(frame)
-        hosts = {rank.host for rank in frame.ranks.values()}
+        hosts = host_names(frame.ranks)
         if hosts != self.context.names.keys():
             self.context.names = short_hosts(sorted(hosts))
         selected = self.chosen if self.cursor > 1 else None

@@ -49,14 +49,19 @@ def text_of(line: Line) -> str:
     return "".join(text for text, _ in line)
 
 
+def cells(text: str) -> int:
+    """Width of a text in terminal cells; of ASCII without the look-up of each character."""
+    return len(text) if text.isascii() else cell_len(text)
+
+
 def width_of(line: Line) -> int:
     """Width of the line in terminal cells."""
-    return sum(cell_len(text) for text, _ in line)
+    return sum(cells(text) for text, _ in line)
 
 
 def fit(text: str, width: int, *, right: bool = False) -> str:
     """The text in exactly `width` cells; a `~` marks where it was cut."""
-    length = cell_len(text)
+    length = cells(text)
     if length > width:
         return set_cell_size(text, width - 1) + "~" if width > 0 else ""
     return " " * (width - length) + text if right else text + " " * (width - length)
@@ -168,8 +173,8 @@ def changed_columns(old: Line, new: Line) -> Sequence[tuple[int, int]]:
     x = 0
     for index, after in enumerate(new):
         before = old[index] if index < len(old) else ("", "")
-        width = cell_len(after[0])
-        if cell_len(before[0]) != width:
+        width = cells(after[0])
+        if cells(before[0]) != width:
             rest = max(width_of(old[index:]), width_of(new[index:]))
             return [*found, (x, rest)]
         if before != after:
