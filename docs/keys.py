@@ -37,6 +37,7 @@ from frtop_tui.widgets.jobs import JobTable
 from frtop_tui.widgets.keyline import key_name
 from frtop_tui.widgets.lane_pane import LanePane
 from frtop_tui.widgets.lines import LineView
+from frtop_tui.widgets.module_tree_pane import ModuleTreePane
 from frtop_tui.widgets.question import Question
 from frtop_tui.widgets.queue_table import QueueTable
 from frtop_tui.widgets.rank_grid import RankGrid
@@ -65,7 +66,7 @@ OWNERS: Final[tuple[tuple[str, tuple[type[DOMNode], ...]], ...]] = (
     ("jobs", (JobsScreen, JobTable)),
     ("stacks", (StacksScreen, StackTree)),
     ("statistics", (StatisticsScreen, CallStatisticsTable)),
-    ("modules", (ModulesScreen,)),
+    ("modules", (ModulesScreen, ModuleTreePane)),
     ("profile", (ProfileScreen,)),
     ("sampled stacks", (FlameScreen, FlamePane)),
     ("command", (CommandInput,)),

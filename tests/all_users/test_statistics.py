@@ -29,9 +29,12 @@ class Process:
 
 def told(key: int, *sites: wire.Site) -> wire.StatisticsResponse:
     calls = (wire.CallStatistics("all_reduce", 1, len(sites)), wire.CallStatistics("barrier", 1))
+    issuer = wire.Issuer("forward", sites[0].function if sites else "")
+    modules = (wire.ModuleStatistics(1, "all_reduce"),)
     return wire.StatisticsResponse(
-        9, "node0", 5, 7, (wire.RankStatistics(key, 5, calls),), sites, 40
-    )
+        9, "node0", 5, 7, (wire.RankStatistics(key, 5, calls, modules=modules),), sites, 40,
+        (issuer,),
+    )  # fmt: skip
 
 
 def ask(*processes: Process) -> wire.Response:
@@ -48,6 +51,8 @@ def test_ranks_of_several_users_keep_their_lines() -> None:
     assert (found.id, found.host, found.until_ns, found.cpu_ns) == (4, "node0", 7, 80)
     assert [one.key for one in found.ranks] == [joint_key(1, 3), joint_key(2, 3)]
     assert found.sites == LINES
+    assert [issuer.path for issuer in found.issuers] == [line.function for line in LINES]
+    assert [[row.issuer for row in one.modules] for one in found.ranks] == [[1], [2]]
     assert [[call.site for call in one.calls] for one in found.ranks] == [[1, 0], [2, 0]]
     assert [cast("wire.StatisticsRequest", one.asked[0]).keys for one in (first, second)] == [
         (3,), (3,)]  # fmt: skip

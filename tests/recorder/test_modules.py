@@ -292,6 +292,25 @@ def test_ops_are_named_by_module_and_phase(tmp_path: Path) -> None:
     assert steps[:2] == forward
 
 
+def test_a_torch_that_surprises_us_costs_the_modules_and_nothing_else(tmp_path: Path) -> None:
+    program = """
+        import torch, torch.distributed as dist
+        from frtop_probe.recorder.module_names import ModuleNames
+        ModuleNames.of = lambda *_: 1 / 0
+        class Reduces(torch.nn.Module):
+            def forward(self, x):
+                dist.all_reduce(x)
+                return x
+        dist.init_process_group("gloo")
+        for _ in range(2): Reduces()(torch.ones(1))
+        dist.destroy_process_group()
+    """
+    (ended,) = checked(run(program, tmp_path / "rings", FRTOP_MODULES="1"))
+    assert [issuer for _, issuer in issuers(ended.ring)] == [None, None]
+    (note,) = ended.ring.notes.values()
+    assert note.startswith("modules are not recorded any more (ZeroDivisionError")
+
+
 def test_without_being_asked_for_nothing_is_wrapped_or_recorded(tmp_path: Path) -> None:
     program = """
         import torch, torch.distributed as dist

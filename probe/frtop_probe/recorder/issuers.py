@@ -15,7 +15,6 @@ from __future__ import annotations
 import itertools
 import os
 import re
-import sys
 import threading
 import weakref
 from collections.abc import Callable, Sequence
@@ -24,6 +23,7 @@ from typing import Any, Final
 
 from frtop_probe.recorder.call_sites import CallSites
 from frtop_probe.recorder.ddp_buckets import DDP, MAX_MEMBERS, DDPBuckets
+from frtop_probe.recorder.guard import raised_by_signal_handler
 from frtop_probe.recorder.hook import hide_from_dynamo
 from frtop_probe.recorder.labels import wrap_labels
 from frtop_probe.recorder.module_calls import Current, ModuleCalls, wrap_calls
@@ -40,7 +40,10 @@ _FSDP: Final = re.compile(r"^FSDP::(?:all_gather|post_backward_reduce)\b(?: \((?
 """Labels around what FSDP2 issues. Those inside them are about the same module; the one of a
 prefetch contains that of the gather."""
 _TRACED: Final = "<eval_with_key>"
-_CACHE: Final = "torch._inductor.runtime.cache_dir_utils"
+_CACHE: Final = "TORCHINDUCTOR_CACHE_DIR"
+ACCUMULATES: Final = "AccumulateGrad"
+"""The node of autograd that adds to the gradient of a parameter."""
+GIVEN_UP: Final = "modules are not recorded any more"
 TOO_OLD: Final = "modules are not recorded: this torch lacks what that needs"
 UNKNOWN: Final[Name] = "", ""
 MAX_LABELS: Final = 65_536
@@ -73,6 +76,7 @@ class Issuers:
         self._numbers: dict[tuple[str, ...], int] = {}
         self._by_module: dict[tuple[int, str], tuple[weakref.ref[Any], int]] = {}
         self._count = itertools.count(1)
+        self.given_up = False
 
     # -- what torch does
 
@@ -112,6 +116,23 @@ class Issuers:
             process_group: of the op.
             args: of the op.
         """
+        if self.given_up:
+            return 0
+        try:
+            return self._find(thread, site, process_group, args)
+        except Exception as error:
+            if raised_by_signal_handler(error):
+                raise
+            self.give_up(error)
+            return 0
+
+    def give_up(self, error: BaseException) -> None:
+        """Records no modules any more, because of an exception of ours; ops go on."""
+        if not self.given_up:
+            self.given_up = True
+            self._writer.write_note(f"{GIVEN_UP} ({type(error).__name__}: {error})")
+
+    def _find(self, thread: int, site: int, process_group: Any, args: Sequence[Any]) -> int:
         calls = self.calls.of_thread()
         stack, task = calls.stack, self._task()
         label = next((one for one in reversed(self._labels.get(thread, ())) if one), "")
@@ -153,8 +174,8 @@ class Issuers:
         node = self._node()
         if node is None:
             return 0
-        parameter = getattr(node, "variable", None)
-        if parameter is not None:
+        if type(node).__name__ == ACCUMULATES:
+            parameter = node.variable
             tensors = args[0] if isinstance(args[0], list) else ()
             values = sum(one.numel() for one in tensors)
             bucket = self.buckets.issued(parameter, task, process_group, values)
@@ -163,7 +184,9 @@ class Issuers:
                 return self._number(name[0], "", bucket.text, *bucket.modules[:MAX_MEMBERS])
             return self._number(*name, "")
         calls = self.calls.backward
-        owner = calls.owner_of(node._sequence_nr()) if calls is not None else None  # noqa: SLF001
+        number_of = getattr(node, "_sequence_nr", None)
+        known = calls is not None and number_of is not None
+        owner = calls.owner_of(number_of()) if known else None
         number = self._of_module(owner, graph) if owner is not None else 0
         return number or self._of_graph(graph)
 
@@ -207,10 +230,8 @@ class Issuers:
         file = self._sites.file_of(site)
         if file.startswith(_TRACED):
             return file.strip("<>").replace(">", "")
-        cache: Any = sys.modules.get(_CACHE)
-        if cache is not None and file.startswith(cache.cache_dir()):
-            return Path(file).stem
-        return ""
+        cache = os.environ.get(_CACHE)  # Inductor sets it itself before it writes there
+        return Path(file).stem if cache and file.startswith(cache) else ""
 
 
 def install(torch: Any, current: Current, issuers: Callable[[], Issuers], guard: Guard) -> bool:

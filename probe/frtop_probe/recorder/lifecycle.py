@@ -258,12 +258,23 @@ class Lifecycle:
             assert found is not None
             return found
 
+        def failed(error: BaseException) -> None:
+            self._current_calls.calls = None
+            of_process().give_up(error)
+
+        def active() -> bool:
+            recorder = self.recorder
+            return recorder is not None and recorder.alive[0] and not of_process().given_up
+
+        def guard(function: Callable[..., Value]) -> Callable[..., Value | None]:
+            return guarded(function, active, failed)
+
         current, recorder = self._current_calls, self._recorder
         current.calls, current.enabled = of_process().calls, recorder.enabled
-        current.fail = self._failed
+        current.fail = failed
         if issuers.SETTING not in self._watched:
             self._watched.add(issuers.SETTING)
-            if not issuers.install(torch, current, of_process, self._marking):
+            if not issuers.install(torch, current, of_process, guard):
                 recorder.writer.write_note(issuers.TOO_OLD)
 
     def _watch_marks(self, *kinds: MarkKind) -> None:

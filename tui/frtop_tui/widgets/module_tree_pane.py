@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import ClassVar, Final
+
+from textual.binding import Binding, BindingType
 
 from frtop_tui.job.issuer_words import PHASES
 from frtop_tui.job.statistics import JobStatistics
@@ -19,6 +21,11 @@ _SHORT: Final = {"recompute": "recomputed", "outside": "outside"}
 
 class ModuleTreePane(LineTable[ModuleNode]):
     """Made once for each answer; `enter` folds and unfolds a node."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "choose", "fold", tooltip="fold or unfold what is below",
+                id="fold.toggle"),
+    ]  # fmt: skip
 
     def __init__(self) -> None:
         super().__init__((), "asked for; no answer yet", id="modules", classes="pane")

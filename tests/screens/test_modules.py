@@ -1,0 +1,61 @@
+"""The tree of modules: what each issued in which phase, as far as it is unfolded."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from frtop_probe import wire
+from frtop_tui.diagnosis.model import Frame
+from frtop_tui.job.statistics import ModuleRow
+from frtop_tui.screens.modules import ModulesScreen
+from frtop_tui.widgets.module_tree_pane import ModuleTreePane
+
+from .driving import Driven, driven
+from .statistics_scenes import straggling
+
+BUCKET = "DDP bucket 0: layers.0 ... layers.1 (4 parameters)"
+ROWS = (
+    *(
+        ModuleRow(wire.Issuer(phase, f"layers.{n}.mlp", "Transformer"), "all_reduce", (0,), 8, 800)
+        for n in range(12)
+        for phase in ("forward", "backward")
+    ),
+    ModuleRow(wire.Issuer("backward", "", "Transformer", BUCKET), "all_reduce", (0,), 3, 3000),
+)
+
+
+def with_modules(rows: tuple[ModuleRow, ...] = ROWS) -> Frame:
+    frame = straggling()
+    assert frame.statistics is not None
+    return replace(frame, statistics=replace(frame.statistics, modules=rows))
+
+
+async def open_modules(app: Driven) -> ModulesScreen:
+    await app.press("colon", *"modules", "enter")
+    assert isinstance(app.screen, ModulesScreen)
+    return app.screen
+
+
+@pytest.mark.parametrize("size", [(60, 15), (80, 24), (150, 40)])
+async def test_the_tree_folds_by_levels_and_by_node(size: tuple[int, int]) -> None:
+    async with driven(with_modules(), size=size) as app:
+        screen = await open_modules(app)
+        await app.sees("job > modules", "- Transformer", "96", "99")
+        pane = screen.query_one(ModuleTreePane)
+        assert len(pane.rows) == 1 + 1 + 12 + 12 + 1
+        await app.press("minus")
+        assert [node.name for node in pane.rows][1:3] == ["layers", "0"]
+        assert len(pane.rows) == 1 + 1 + 12 + 1
+        await app.press("minus", "minus")
+        assert [node.name for node in pane.rows] == ["Transformer"]
+        await app.press("enter")
+        assert [node.name for node in pane.rows] == ["Transformer", "layers", BUCKET]
+        await app.press("plus", "plus", "plus")
+        assert len(pane.rows) == 27
+
+
+async def test_without_modules_it_says_how_they_are_recorded() -> None:
+    async with driven(with_modules(())) as app:
+        await open_modules(app)
+        await app.sees("modules are not recorded: start the job with `frtop run --modules`")
