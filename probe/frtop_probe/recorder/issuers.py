@@ -185,8 +185,9 @@ class Issuers:
             return self._number(*name, "")
         calls = self.calls.backward
         number_of = getattr(node, "_sequence_nr", None)
-        known = calls is not None and number_of is not None
-        owner = calls.owner_of(number_of()) if known else None
+        owner = None
+        if calls is not None and number_of is not None:
+            owner = calls.owner_of(number_of())
         number = self._of_module(owner, graph) if owner is not None else 0
         return number or self._of_graph(graph)
 

@@ -264,7 +264,7 @@ class Lifecycle:
 
         def active() -> bool:
             recorder = self.recorder
-            return recorder is not None and recorder.alive[0] and not of_process().given_up
+            return recorder is not None and bool(recorder.alive[0]) and not of_process().given_up
 
         def guard(function: Callable[..., Value]) -> Callable[..., Value | None]:
             return guarded(function, active, failed)
