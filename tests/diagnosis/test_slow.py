@@ -166,6 +166,28 @@ def test_neighbours_of_a_straggler_are_not_accused_of_its_lateness(stride: int, 
         assert [one.ranks for one in found] == [(25,)]
 
 
+@pytest.mark.parametrize("stride", [1, 2, 4, 8, 16])
+def test_neighbours_are_not_accused_where_neither_steps_nor_waits_are_known(stride: int) -> None:
+    """As of a job that nobody prepared: few of its inner ops are sampled."""
+    job = two_by_two(30.0, 5.0)
+    for meeting in job.meetings[:-1]:
+        meeting.work = lambda rank, step: 30.0 + 40.0 * (rank == 3)
+    statistics = job.run(100).statistics(steps=False)
+    groups = tuple(
+        replace(
+            group,
+            stride=stride,
+            arrivals=tuple(o for o in group.arrivals if is_chosen(o.number, stride)),
+        )
+        if group.group.name.startswith("tp")
+        else group
+        for group in statistics.groups
+    )
+    found, _ = search(replace(statistics, groups=groups), job.frame())
+    assert [one.ranks for one in found] == [(3,)]
+    assert found[0].late_ns / 1e6 == pytest.approx(40, rel=0.1)
+
+
 def test_slow_in_one_of_two_pairs_at_the_outer_op() -> None:
     job = two_by_two(5.0, 20.0)
     job.meetings[-1].work = lambda rank, step: 20.0 + 15.0 * (rank == 2)

@@ -16,7 +16,7 @@ from frtop_tui.diagnosis.detectors.slow.step_times import (
     step_ns,
     waits_are_known,
 )
-from frtop_tui.diagnosis.thresholds import EXPLAINED_SHARE
+from frtop_tui.diagnosis.thresholds import EXPLAINED_SHARE, MIN_SLOW_SHARE
 from frtop_tui.job.groups import members_of
 from frtop_tui.job.statistics import JobStatistics
 
@@ -42,6 +42,8 @@ def to_blame(
     named: set[int] = set()
     first = []
     for one in roots:  # once for all groups
+        if one.share < MIN_SLOW_SHARE:
+            continue  # for certain; it may explain others all the same
         if named.isdisjoint(one.ranks):
             first.append(_nearest(one, roots))
         named.update(one.ranks)
@@ -53,12 +55,13 @@ def _nearest(one: LateRanks, roots: Sequence[LateRanks]) -> LateRanks:
 
     Lateness to many ops adds up in the next op of another group: it says less of where it begins.
     """
-    same = (
+    same = [
         other
         for other in roots
-        if other.ranks == one.ranks and other.share >= EXPLAINED_SHARE * one.share
-    )
-    return max(same, key=lambda other: other.late_ops)
+        if other.ranks == one.ranks and other.most_share >= EXPLAINED_SHARE * one.share
+    ]
+    nearest = max(same, key=lambda other: other.late_ops)
+    return nearest._replace(share=max(other.share for other in same))
 
 
 def _waited_elsewhere(one: LateRanks, found: Sequence[LateRanks]) -> bool:
@@ -68,7 +71,7 @@ def _waited_elsewhere(one: LateRanks, found: Sequence[LateRanks]) -> bool:
         other.group != one.group
         and ranks.isdisjoint(other.ranks)
         and not ranks.isdisjoint(other.members)
-        and other.share >= EXPLAINED_SHARE * one.share
+        and other.most_share >= EXPLAINED_SHARE * one.share
         and not _holds_up(other, one)
         for other in found
     )

@@ -43,7 +43,8 @@ class LateRanks(NamedTuple):
         late: sampled ops since then that they were late in, of `sampled`.
         late_ns: by how much: the median, weighted by the time that it cost.
         error_ns: by how much clocks may make that wrong.
-        share: of all time, that the others lose by it.
+        share: of all time, that the others lose by it; at least that, where `most_share` is more.
+        most_share: the same at most.
         twice: whether both halves of the time show it.
         site: the line of the ops in which that is most.
         stride: one op of so many was sampled.
@@ -64,6 +65,7 @@ class LateRanks(NamedTuple):
     kind: str = ""
     site: wire.Site | None = None
     stride: int = 1
+    most_share: float = 0.0
 
     @property
     def late_ops(self) -> int:
@@ -104,9 +106,11 @@ def late_ranks(
         return None
     since = [those for those in content if those[-1].last_ns >= found.since_ns]
     until_ns = ops[-1].last_ns
-    share = min(found.share, _most_lost(statistics, group, peers, found))
-    if share < MIN_SLOW_SHARE:
+    most_share = min(found.share, _most_lost(statistics, group, peers, found))
+    if most_share < MIN_SLOW_SHARE:
         return None
+    is_open = _is_cost_open(statistics, group, peers)
+    share = most_share / group.stride if is_open else most_share
     sizes = _lateness([op for part in since for one in part for op in one.ops], peers, found.who)
     if not sizes:
         return None
@@ -130,6 +134,7 @@ def late_ranks(
         late[-1].kind,
         max(set(sites), key=sites.count),
         group.stride,
+        most_share,
     )
 
 
@@ -162,9 +167,10 @@ def _scales(
 
     Where ops are waited for one by one, each stands for those that were not sampled. Else one
     lateness may show in many ops of a step: then each step with a sampled op stands for those
-    without.
+    without. Where no steps are known either, they stand for all: what that costs at most.
     """
-    if group.stride == 1 or waits_are_known(statistics, peers, 0):
+    is_open = _is_cost_open(statistics, group, peers)
+    if group.stride == 1 or is_open or waits_are_known(statistics, peers, 0):
         return [float(group.stride)] * len(parts)
     ends = step_ends(statistics, peers)
     scales = []
@@ -173,6 +179,12 @@ def _scales(
         seen = len({bisect_right(ends, one.last_ns) for one in those})
         scales.append(max(1.0, steps / seen))
     return scales
+
+
+def _is_cost_open(statistics: JobStatistics, group: SampledGroup, peers: Sequence[int]) -> bool:
+    """Whether nothing tells if ops that were not sampled cost as much as those that were."""
+    known = waits_are_known(statistics, peers, 0) or step_ends(statistics, peers)
+    return group.stride > 1 and not known
 
 
 def _scaled(part: Part[int], scale: float) -> Part[int]:
