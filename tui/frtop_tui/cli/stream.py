@@ -23,6 +23,7 @@ from frtop_tui.report.stream_events import (
     StreamHead,
 )
 from frtop_tui.report.timeline import Timeline, clock_errors
+from frtop_tui.statistics.wanted import StatisticsWanted
 
 if TYPE_CHECKING:
     from frtop_tui.sources.live import LiveSource
@@ -81,6 +82,8 @@ def _events_of_file(
 
 def _live(options: argparse.Namespace, timeline: Timeline, events: FrameEvents) -> int:
     source = connect(options)
+    if "verdicts" in options.only:  # *slow* is found in statistics
+        source.want_statistics(StatisticsWanted(), whom="verdicts")
     try:
         frame = _first(source, options.wait)
         show_progress("")
