@@ -1,0 +1,48 @@
+"""Rank 1 is pinned to a processor beside a program that spins, and needs 30 ms of it in a step.
+
+How late that makes it depends on what else runs on the host.
+"""
+
+import os
+import subprocess
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+
+from zoo.ground_truth import Case, Truth
+from zoo.rank import join
+from zoo.steps import STEPS, WORK_S, optimizer_of
+
+CASE = Case(
+    (
+        Truth(("slow",), culprits=(1,), causes=("starved",), progress=("active",)),
+    ),
+    modes=("sync",),
+    within_s=90,
+)  # fmt: skip
+SPIN = "import ctypes; ctypes.CDLL(None).prctl(1, 9)\nwhile True: pass"
+"""It ends with the rank: PR_SET_PDEATHSIG."""
+
+
+def main() -> None:
+    job = join()
+    cores = sorted(os.sched_getaffinity(0))
+    own = {cores[-1]} if job.rank == 1 else set(cores[:-1] or cores)
+    os.sched_setaffinity(0, own)
+    if job.rank == 1:
+        subprocess.Popen([sys.executable, "-c", SPIN])
+    gradient, optimizer = torch.ones(1000), optimizer_of()
+    for _ in range(STEPS):
+        job.mark_fault()
+        time.sleep(WORK_S)
+        begun = time.thread_time()
+        while time.thread_time() - begun < (0.03 if job.rank == 1 else 0.01):
+            pass
+        dist.all_reduce(gradient)
+        optimizer.step()
+
+
+if __name__ == "__main__":
+    main()
