@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from frtop_tui.job.groups import identifier
 from frtop_tui.lanes.lane import Lane, clock_error_ns
-from frtop_tui.lanes.meetings import Meeting, Meetings
+from frtop_tui.lanes.meetings import Meeting, Meetings, last_late_op
 from lanes.drawn import Row, lane
 
 
@@ -55,3 +56,15 @@ def test_ranks_of_one_host_have_one_clock() -> None:
     assert clock_error_ns([lane(0, rows), lane(1, rows)]) == 20
     unmeasured = replace(lane(2, rows), error_ns=None)
     assert clock_error_ns([lane(0, rows), unmeasured]) is None
+
+
+def test_the_newest_op_to_which_a_rank_came_last_is_found() -> None:
+    on_time: list[Row] = [(1, 6, 1000, 500), (1, 7, 2000, 500), (1, 8, 3000, 500)]
+    late: list[Row] = [(1, 6, 1400, 100), (1, 7, 2400, 100), (1, 8, 2990, 510)]
+    lanes = [*(lane(rank, on_time) for rank in range(3)), lane(3, late)]
+    meetings = Meetings({one.rank: one for one in lanes}.get)
+    group = identifier(lanes[0].groups[1])
+    assert last_late_op(lanes[3], meetings, group, 64) == 1
+    assert last_late_op(lanes[1], meetings, group, 64) is None
+    assert last_late_op(lanes[3], meetings, group, 2) == 2  # not all are in view: the newest
+    assert last_late_op(lanes[3], meetings, ("other", "0-3"), 64) is None

@@ -50,6 +50,7 @@ async def driven_live(source: LiveSource, size: tuple[int, int]) -> AsyncIterato
             yield Driven(app, source, pilot)  # type: ignore[arg-type]  # no frames are given
 
 
+@pytest.mark.long
 async def test_keys_alone_lead_from_the_verdict_to_lane_statistics_host_and_gauges(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -71,7 +72,7 @@ async def test_keys_alone_lead_from_the_verdict_to_lane_statistics_host_and_gaug
             await app.sees("one op, by who came first")
             assert timeline.rows.ranks[-1] == straggler
             await app.press("escape", "5")
-            await app.sees(f"rank {straggler}: 100%", "where a step goes")
+            await app.sees(f"rank {straggler}: 100 %", "where a step goes")
             assert app.screen.subject == straggler
 
             await app.press("enter")
