@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ import pytest
 
 from frtop_probe import wire
 from frtop_probe.agent.ring_view import RingView
+from frtop_probe.recorder import module_calls
+from frtop_probe.recorder.module_calls import ModuleCalls, ThreadCalls
 from frtop_probe.ring.layout import StatusCell
 from frtop_probe.ring.reader import Ring
 from recorder import rank_runner
@@ -29,7 +32,7 @@ COMMON = """
         ColwiseParallel, RowwiseParallel, parallelize_module
     )
     from torch.nn.parallel import DistributedDataParallel as DDP
-    from torch.utils.checkpoint import checkpoint
+    from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
 
     class MLP(torch.nn.Module):
         def __init__(self):
@@ -45,7 +48,8 @@ COMMON = """
             self.out = torch.nn.Linear(8, 4)
         def forward(self, x):
             for layer in self.layers:
-                x = checkpoint(layer, x, use_reentrant=False) if self.again else layer(x)
+                with set_checkpoint_early_stop(False):  # or the last op is not issued again
+                    x = checkpoint(layer, x, use_reentrant=False) if self.again else layer(x)
             return self.out(x)
 
     def sharded(net):
@@ -323,3 +327,46 @@ def test_without_being_asked_for_nothing_is_wrapped_or_recorded(tmp_path: Path) 
     (ended,) = checked(run(program, tmp_path / "rings"))
     assert [issuer for _, issuer in issuers(ended.ring)] == [None]
     assert not ended.ring.modules
+
+
+class Module:
+    """Stands for a module: only its identity matters."""
+
+
+def test_a_node_belongs_to_the_innermost_module_that_ran_when_it_was_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module_calls, "MAX_BOUNDARIES", 8)
+    calls, roots = ThreadCalls(), {}  # type: ignore[var-annotated]
+    outer, inner = Module(), Module()
+    calls.enter(outer, 10, roots)
+    calls.enter(inner, 10, roots)  # made no node before
+    calls.leave(1, 12)
+    calls.leave(0, 15)
+    made = [calls.owner_of(number) for number in range(9, 17)]
+    assert made == [None, inner, inner, outer, outer, outer, None, None]
+    assert [one() for one in roots.values()] == [outer]
+    for number in range(20, 60, 2):
+        calls.enter(inner, number, roots)
+        calls.leave(0, number + 1)
+    assert len(calls.starts) == len(calls.owners) <= 11
+    assert calls.owner_of(58) is inner
+    assert calls.owner_of(10) is None  # forgotten
+    calls.enter(outer, 3, roots)  # numbers began anew
+    assert (calls.owner_of(3), calls.owner_of(58)) == (outer, outer)
+
+
+def test_nodes_on_a_device_are_those_of_the_thread_that_began_the_backward() -> None:
+    several = ModuleCalls()
+    engine = ThreadCalls()
+    assert several.makers(engine) is None
+    own = several.of_thread()
+    first = several.backward_begins()
+    assert several.makers(own) is several.makers(engine) is own
+    thread = threading.Thread(target=several.backward_begins)
+    thread.start()
+    thread.join()
+    assert several.makers(own) is own
+    assert several.makers(engine) is None  # of two threads nobody knows whose it is
+    several.backward_ends(first)
+    assert several.makers(engine) not in (None, own)

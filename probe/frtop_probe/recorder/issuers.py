@@ -183,7 +183,7 @@ class Issuers:
             if bucket is not None:
                 return self._number(name[0], "", bucket.text, *bucket.modules[:MAX_MEMBERS])
             return self._number(*name, "")
-        calls = self.calls.backward
+        calls = self.calls.makers(self.calls.of_thread())
         number_of = getattr(node, "_sequence_nr", None)
         owner = None
         if calls is not None and number_of is not None:

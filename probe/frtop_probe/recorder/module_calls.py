@@ -92,8 +92,8 @@ class ModuleCalls:
         self.local = threading.local()
         self.roots: dict[int, weakref.ref[Any]] = {}
         """By `id`: modules that were called by none."""
-        self.backward: ThreadCalls | None = None
-        """Of the thread that began the last backward. On a device another thread runs its nodes."""
+        self._backwards: list[ThreadCalls] = []
+        """Of the threads that began the backwards which run."""
 
     def of_thread(self) -> ThreadCalls:
         """Returns those of the calling thread."""
@@ -103,19 +103,31 @@ class ModuleCalls:
             calls = self.local.calls = ThreadCalls()
         return calls
 
-    def backward_begins(self) -> tuple[ThreadCalls, int, ThreadCalls | None]:
+    def backward_begins(self) -> tuple[ThreadCalls, int]:
         """Separates modules that run inside the backward from those that called it."""
         calls = self.of_thread()
-        before = calls, calls.floor, self.backward
+        before = calls, calls.floor
         calls.floor = len(calls.stack)
-        self.backward = calls
+        self._backwards.append(calls)
         return before
 
-    def backward_ends(self, before: tuple[ThreadCalls, int, ThreadCalls | None] | None) -> None:
+    def backward_ends(self, before: tuple[ThreadCalls, int] | None) -> None:
         """Restores what was before."""
         if before is not None:
-            calls, floor, self.backward = before
+            calls, floor = before
             calls.floor = floor
+            self._backwards.remove(calls)
+
+    def makers(self, own: ThreadCalls) -> ThreadCalls | None:
+        """Of the thread whose forward made the nodes that a thread runs; None: not known.
+
+        On a device nodes are run by a thread of the engine's, not by the one that began.
+        """
+        began = self._backwards[:]
+        if any(one is own for one in began):
+            return own
+        only = began[0] if began else None
+        return only if all(one is only for one in began) else None
 
 
 class Current:

@@ -36,8 +36,8 @@ def _run(verbs: Verbs[Parser]) -> None:
                      "of DDP and FSDP2, some microseconds a step"
                      )  # fmt: skip
     run.add_argument("--modules", action="store_true",
-                     help="record which module, and which phase, issued each op: two microseconds "
-                     "or so a call of a module, and one an op"
+                     help="record which module, and which phase, issued each op: a microsecond or "
+                     "two a call of a module, some three an op"
                      )  # fmt: skip
     run.add_argument("--watch", action="store_true",
                      help="watch the job meanwhile, as `frtop watch`; its lines go to stderr"
