@@ -38,7 +38,7 @@ def test_two_ranks_are_profiled_into_one_trace(
         if event["name"] == "c10d::allreduce_"
     ]
     found = Counter(number for _, number in numbers)
-    assert None not in found
+    assert found.pop(None, 0) <= 2  # of each rank the op at which its profile ended
     assert len({pid for pid, _ in numbers}) == 2
     assert sum(count == 2 for count in found.values()) > len(found) / 2  # both ranks have it
     end.touch()
