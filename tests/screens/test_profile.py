@@ -23,7 +23,7 @@ async def test_the_cost_is_shown_before_anything_is_ordered() -> None:
         await app.press("P")
         await app.sees("profile ranks 0-1?", "the rank stands still", "for 5 steps")
         await app.press("s", "c", "plus")
-        await app.sees("[x] shapes of inputs", "several times slower", "for 10 steps")
+        await app.sees("[x] shapes of inputs", "twice as long", "for 10 steps")
         assert app.source.profiled == []
         await app.press("enter", "enter")
         ((ranks, options, path),) = app.source.profiled

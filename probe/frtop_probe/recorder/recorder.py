@@ -89,7 +89,7 @@ class Recorder:
         self.profile: ProfileRequests | None = None
         self.requests = RequestTable()
         self.requests.serve({trace_permission.ASK: self._allow_tracing})
-        self.requests.serve({"tensors": no_ops, "data": no_ops})
+        self.requests.serve({"tensors": no_ops, "data": no_ops, "profile": no_ops})
         self.rank_identity = identity.from_environment()
         self._site: Callable[..., int] | None = None
         self._pseudo_numbers: dict[str, itertools.count[int]] = {}

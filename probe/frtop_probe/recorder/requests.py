@@ -49,5 +49,5 @@ def numbers_of(request: Request, *names: str) -> tuple[int, ...] | None:
 
 
 def no_ops(request: Request, go_on: GoOn) -> Response:  # noqa: ARG001 - it is a handler
-    """Answers for tensors while there is no process group, and so no op."""
+    """Answers while there is no process group, and so no op."""
     return {"error": "none"}, b""

@@ -89,9 +89,9 @@ def cost_lines(options: ProfileOptions) -> tuple[str, ...]:
         text
         for wanted, text in (
             (options.shapes, "shapes keep tensors alive until their op is over"),
-            (options.stacks, "stacks make Python itself several times slower"),
+            (options.stacks, "stacks make steps take about twice as long"),
             (options.memory, "memory adds an event for each allocation"),
-            (options.execution, "the execution trace writes a record for each op as it runs"),
+            (options.execution, "the execution trace makes steps take up to ten times as long"),
         )
         if wanted
     ]

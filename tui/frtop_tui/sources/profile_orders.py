@@ -6,9 +6,9 @@ leaves nothing on. Of each rank one piece of a file is under way at a time, of `
 
 from __future__ import annotations
 
+import os
 import secrets
 import shutil
-import tempfile
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -38,8 +38,10 @@ AT_ONCE: Final = 4
 PIECE: Final = 2 * 1024 * 1024
 MOST_OPS: Final = 5000
 """Of a rank's own ops, that stand beside its profile."""
+ANSWER_NS: Final = 10_000_000_000
+"""After the time to wait: a rank says by itself that it came to no step, if it can."""
 GRACE_NS: Final = 150_000_000_000
-"""After the time to wait: the longest profile by steps, and writing it."""
+"""After that: the longest profile by steps, and writing it."""
 MOST_BYTES: Final = 1 << 30
 _STAGES: Final[dict[str, RankStage]] = {
     "waiting": "waiting",
@@ -80,7 +82,8 @@ class ProfileOrders:
         self._ranks: dict[int, _Rank] = {}
         self._token = ""
         self._folder: Path | None = None
-        self._until = 0
+        self._begin_until = self._until = 0
+        """Until when a rank must have begun, and must be done."""
         self._frame: Frame | None = None
         self.progress: ProfileProgress | None = None
 
@@ -109,16 +112,16 @@ class ProfileOrders:
             states.append(progress)
             self._ranks[view.rank] = _Rank(view, self._tracker.agent(view.host), progress)
         self.progress = ProfileProgress(options, tuple(states), str(path), since_ns=now)
-        self._until = now + int(options.wait_s * 1e9) + GRACE_NS
+        self._begin_until = now + int(options.wait_s * 1e9) + ANSWER_NS
+        self._until = self._begin_until + GRACE_NS
         if len(chosen) > MOST_RANKS:
             self._end("failed", Problem(f"{len(chosen)} ranks are too many", "mark at most 64"))
             self._ranks.clear()
             return
-        try:
-            self._folder = Path(tempfile.mkdtemp(prefix=".frtop-profile-", dir=path.parent))
-        except OSError as error:
-            self._end("failed", Problem(f"{path.parent}: {error.strerror}", "name another folder"))
+        if not os.access(path.parent, os.W_OK | os.X_OK):
+            self._end("failed", Problem(f"{path.parent} is not writable", "name another folder"))
             return
+        self._folder = path.parent / f".frtop-profile-{self._token}"
         for one in self._ranks.values():
             if not one.over:
                 self._ask(one, "begin", now)
@@ -145,7 +148,7 @@ class ProfileOrders:
         for one in self._ranks.values():
             if one.over:
                 continue
-            if now > self._until:
+            if now > (self._until if one.progress.first else self._begin_until):
                 text = one.progress.text or "it did not come to an end in time"
                 self._fail(one, f"{text}: the order is withdrawn", now)
                 continue
@@ -369,5 +372,6 @@ def _inflated(response: wire.ProfileDataResponse, file: wire.ProfileFile, offset
 
 
 def _append(path: Path, data: bytes) -> None:
+    path.parent.mkdir(mode=0o700, exist_ok=True)
     with path.open("ab") as file:
         file.write(data)
