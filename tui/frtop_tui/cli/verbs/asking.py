@@ -24,6 +24,9 @@ def _tensors(verbs: Verbs[Parser]) -> None:
     tensors.add_argument("--op", type=number, default=0, metavar="OP",
                          help="only this pending op: as in the column `op`, or its number "
                               "(default: all)")  # fmt: skip
+    tensors.add_argument("--members", action="store_true",
+                         help="ask all members of the op's group, and compare: each works for up "
+                              "to 1.2 s")  # fmt: skip
     tensors.add_argument("--save", metavar="FILE",
                          help="write the tensors of one op to a safetensors file")  # fmt: skip
     tensors.add_argument("--json", action="store_true", help="print a JSON document")
