@@ -9,7 +9,7 @@ from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.job.groups import group_views
 from frtop_tui.numbers.member_words import member_words
 from frtop_tui.numbers.members import compare_members, members_to_ask
-from frtop_tui.numbers.sides import Side, odd_ranks, sides_of
+from frtop_tui.numbers.sides import RankSide, odd_ranks, sides_of
 from sources.fakes import frame_of, rank_view
 
 GROUP = wire.Group(1, "0", "default_pg", "gloo", "0-3", True)
@@ -105,4 +105,4 @@ def test_sides() -> None:
     assert odd_ranks(sides_of([(0, "a"), (1, "b")])) == ()
     assert odd_ranks(sides_of([(0, "a"), (1, "b"), (2, "c")])) == ()
     assert odd_ranks(sides_of([(0, "a"), (1, "b"), (2, "a")])) == (1,)
-    assert sides_of([(2, "a"), (0, "a")]) == (Side("a", (0, 2)),)
+    assert sides_of([(2, "a"), (0, "a")]) == (RankSide("a", (0, 2)),)

@@ -14,8 +14,8 @@ from msgspec import structs
 
 from frtop_probe import wire
 from frtop_tui.cli.files import require_writable, wait_for_file
-from frtop_tui.cli.member_tensors import compared
 from frtop_tui.cli.live import await_rank, connect, show_progress
+from frtop_tui.cli.member_tensors import compared
 from frtop_tui.diagnosis.model import JudgedRank
 from frtop_tui.errors import FrtopError, UsageError
 from frtop_tui.job.naming import printable

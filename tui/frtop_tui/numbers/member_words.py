@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from frtop_tui.job.naming import folded, listed
 from frtop_tui.numbers.members import MembersComparison, TensorSides
-from frtop_tui.numbers.sides import Side
+from frtop_tui.numbers.sides import RankSide
 
 MOST_SIDES: Final = 4
 NOBODY: Final = "no fault: "
@@ -26,7 +26,7 @@ _BY_NATURE: Final = {
 }
 
 
-class Words(NamedTuple):
+class WordLine(NamedTuple):
     """A line: what it is about, what is said, and how it is to be read."""
 
     subject: str
@@ -34,26 +34,26 @@ class Words(NamedTuple):
     tone: str = ""  # "bad", "warn", "good", "dim"
 
 
-def member_words(found: MembersComparison) -> Iterator[Words]:
+def member_words(found: MembersComparison) -> Iterator[WordLine]:
     """One line of who answered, then those of each tensor."""
-    yield Words("members", _asked(found), "dim")
+    yield WordLine("members", _asked(found), "dim")
     if len(found.answered) < 2:
-        yield Words("", "nothing to compare: fewer than two members have this op pending", "dim")
+        yield WordLine("", "nothing to compare: fewer than two members have this op pending", "dim")
         return
     for tensor in found.tensors:
         yield _layouts(tensor)
         if tensor.not_finite:
-            yield Words("", _not_finite(tensor, len(found.answered)), "bad")
+            yield WordLine("", _not_finite(tensor, len(found.answered)), "bad")
         if len(tensor.contents) and sum(len(side.ranks) for side in tensor.contents) > 1:
-            yield Words("", _contents(found.kind, tensor), "dim")
+            yield WordLine("", _contents(found.kind, tensor), "dim")
         if tensor.norms is not None and tensor.norms[0] != tensor.norms[1]:
             least, most = tensor.norms
-            yield Words("", f"norm from {least:.6g} to {most:.6g}", "dim")
+            yield WordLine("", f"norm from {least:.6g} to {most:.6g}", "dim")
         if tensor.partly:
             words = "read another part of it in their time: their bytes are not compared"
-            yield Words("", f"{folded(tensor.partly)} {words}", "dim")
+            yield WordLine("", f"{folded(tensor.partly)} {words}", "dim")
         for side in tensor.unread[:MOST_SIDES]:
-            yield Words("", f"{folded(side.ranks)}: {side.value}", "warn")
+            yield WordLine("", f"{folded(side.ranks)}: {side.value}", "warn")
 
 
 def _asked(found: MembersComparison) -> str:
@@ -67,17 +67,17 @@ def _asked(found: MembersComparison) -> str:
     return "; ".join(words)
 
 
-def _layouts(tensor: TensorSides) -> Words:
+def _layouts(tensor: TensorSides) -> WordLine:
     if len(tensor.layouts) == 1:
-        return Words(tensor.label, f"{tensor.layouts[0].value} on all", "good")
+        return WordLine(tensor.label, f"{tensor.layouts[0].value} on all", "good")
     split = _listed(tensor.layouts)
     if not tensor.differ_in:
-        return Words(tensor.label, f"{split}: they may differ in this op")
+        return WordLine(tensor.label, f"{split}: they may differ in this op")
     if tensor.odd_layouts:
         who = f"{folded(tensor.odd_layouts)} differ{'s' * (len(tensor.odd_layouts) == 1)}"
-        return Words(tensor.label, f"{who} in {tensor.differ_in}: {split}", "bad")
+        return WordLine(tensor.label, f"{who} in {tensor.differ_in}: {split}", "bad")
     text = f"members differ in {tensor.differ_in}, no side is the majority: {split}"
-    return Words(tensor.label, text, "bad")
+    return WordLine(tensor.label, text, "bad")
 
 
 def _contents(kind: str, tensor: TensorSides) -> str:
@@ -106,5 +106,5 @@ def _not_finite(tensor: TensorSides, answered: int) -> str:
     return listed(found, 6) + (f"; the other {rest:,} none" if rest else "")
 
 
-def _listed(sides: Sequence[Side]) -> str:
+def _listed(sides: Sequence[RankSide]) -> str:
     return listed([f"{side.value} on {folded(side.ranks)}" for side in sides], MOST_SIDES, "; ")

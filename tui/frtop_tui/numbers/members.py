@@ -7,13 +7,14 @@ is pending. So sides of equal bytes are shown, and nobody is blamed for them.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from frtop_probe import wire
 from frtop_probe.consistency.signatures import difference
 from frtop_tui.diagnosis.model import Frame, JudgedRank
-from frtop_tui.job.groups import identifier
+from frtop_tui.job.naming import group_label
 from frtop_tui.numbers.pending_tensors import (
     MemberAnswer,
     OpIdentity,
@@ -22,7 +23,7 @@ from frtop_tui.numbers.pending_tensors import (
     members_of_op,
     op_identity,
 )
-from frtop_tui.numbers.sides import Side, odd_ranks, sides_of
+from frtop_tui.numbers.sides import RankSide, odd_ranks, sides_of
 
 MOST_ASKED = 1024
 """Members that are asked at once: each works for up to 1.2 s, and answers some kilobytes."""
@@ -36,14 +37,14 @@ class TensorSides:
     """
 
     label: str
-    layouts: tuple[Side, ...]
+    layouts: tuple[RankSide, ...]
     differ_in: str  # in what layouts differ that must agree, "" in nothing
     odd_layouts: tuple[int, ...]
-    contents: tuple[Side, ...]
+    contents: tuple[RankSide, ...]
     not_finite: tuple[tuple[int, int, int], ...]  # rank, NaN, Inf
     norms: tuple[float, float] | None  # the least and the greatest
     partly: tuple[int, ...]  # ranks that read another part of it: not compared
-    unread: tuple[Side, ...]  # by the reason
+    unread: tuple[RankSide, ...]  # by the reason
 
     @property
     def odd_contents(self) -> tuple[int, ...]:
@@ -90,21 +91,20 @@ def compare(
     answers = [member_answer(number, frame.ranks.get(number), identity) for number in members]
     with_tensors = [one for one in answers if not one.state]
     most = max((len(one.tensors.tensors) for one in with_tensors if one.tensors), default=0)
+    by_state: defaultdict[str, list[int]] = defaultdict(list)
+    for one in answers:
+        by_state[one.state].append(one.rank)
+    sides = (_sides(with_tensors, index, group.backend) for index in range(most))
     return MembersComparison(
         op.signature.kind if op.signature is not None else "op",
         op.number,
-        identifier(group)[0] if not group.description else group.description,
+        group_label(group.name, group.description),
         len(members),
-        tuple(one.rank for one in with_tensors),
-        *(
-            tuple(one.rank for one in answers if one.state == state)
-            for state in ("not asked", "not pending", "no answer")
-        ),
-        tuple(
-            sides
-            for index in range(most)
-            if (sides := _sides(with_tensors, index, group.backend)) is not None
-        ),
+        tuple(by_state[""]),
+        tuple(by_state["not asked"]),
+        tuple(by_state["not pending"]),
+        tuple(by_state["no answer"]),
+        tuple(one for one in sides if one is not None),
     )
 
 
@@ -139,7 +139,7 @@ def _sides(answers: Sequence[MemberAnswer], index: int, backend: str) -> TensorS
     )  # fmt: skip
 
 
-def _differ_in(answers: Sequence[MemberAnswer], layouts: Sequence[Side], backend: str) -> str:
+def _differ_in(answers: Sequence[MemberAnswer], layouts: Sequence[RankSide], backend: str) -> str:
     """What must agree between the sides and does not, by the rule of the op's kind."""
     ops = {one.rank: one.op.signature for one in answers if one.op is not None}
     first = ops.get(layouts[0].ranks[0])

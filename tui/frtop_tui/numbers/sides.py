@@ -8,14 +8,14 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class RankSide:
     """Ranks that say the same, in order."""
 
     value: str
     ranks: tuple[int, ...]
 
 
-def sides_of(values: Iterable[tuple[int, str]]) -> tuple[Side, ...]:
+def sides_of(values: Iterable[tuple[int, str]]) -> tuple[RankSide, ...]:
     """Sides of ranks with their values, the largest first; of equal ones that of the lowest rank.
 
     Args:
@@ -24,11 +24,11 @@ def sides_of(values: Iterable[tuple[int, str]]) -> tuple[Side, ...]:
     found: defaultdict[str, list[int]] = defaultdict(list)
     for rank, value in values:
         found[value].append(rank)
-    sides = (Side(value, tuple(sorted(ranks))) for value, ranks in found.items())
+    sides = (RankSide(value, tuple(sorted(ranks))) for value, ranks in found.items())
     return tuple(sorted(sides, key=lambda side: (-len(side.ranks), side.ranks)))
 
 
-def odd_ranks(sides: Sequence[Side]) -> tuple[int, ...]:
+def odd_ranks(sides: Sequence[RankSide]) -> tuple[int, ...]:
     """Ranks that differ from what more than half of all say; empty where no value has so many.
 
     Of two parties of equal size nobody can say which one is wrong, nor where all differ.

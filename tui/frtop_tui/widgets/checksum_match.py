@@ -8,6 +8,7 @@ from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.numbers.pending_tensors import OpIdentity, members_of_op, op_identity
 
+
 @dataclass(frozen=True, slots=True)
 class ChecksumMatch:
     """The other members of the op's group, by how their data compares."""
