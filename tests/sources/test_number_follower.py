@@ -64,8 +64,8 @@ def test_a_rank_that_differs_is_named_once_its_samples_are_there() -> None:
             tracker.receive("a", answer, now)
     follower.update(FRAME, now + POLL_NS)
     assert requests(connections) == []  # all have said all
-    (one,) = follower.numbers.found.ops
-    assert (one.number, one.odd) == (2, (2,))
+    (different,) = follower.numbers.found.ops
+    assert (different.number, different.odd) == (2, (2,))
     assert (follower.numbers.samples, follower.numbers.runs) == (8, False)
 
 
