@@ -23,6 +23,7 @@ from frtop_tui.screens.queues import QueuesScreen
 from frtop_tui.screens.rank import RankScreen
 from frtop_tui.screens.ranks import RanksScreen
 from frtop_tui.screens.ras import RasScreen
+from frtop_tui.screens.record import RecordScreen
 from frtop_tui.screens.settings import SettingsScreen
 from frtop_tui.screens.stacks import StacksScreen
 from frtop_tui.screens.statistics import StatisticsScreen
@@ -62,6 +63,7 @@ OWNERS: Final[tuple[tuple[str, tuple[type[DOMNode], ...]], ...]] = (
     ("queues", (QueuesScreen, QueueTable)),
     ("tensors", (TensorsScreen, Question)),
     ("RAS", (RasScreen,)),
+    ("record", (RecordScreen,)),
     ("hosts", (HostsScreen, HostTable)),
     ("jobs", (JobsScreen, JobTable)),
     ("stacks", (StacksScreen, StackTree)),

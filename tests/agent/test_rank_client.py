@@ -80,7 +80,9 @@ def test_a_rank_replies_or_the_reason_is_given(
     with interactive_ranks(tmp_path / "rings", 2) as pair, tracked_rank(pair[0].ring.path) as rank:
         recorded: InteractiveRank = pair[0]
         assert tensors(rank).error == "none"
-        reply, _ = asyncio.run(rank_client._query(rank, {"ask": "trace", "peer": 1}))
+        reply, _ = asyncio.run(
+            rank_client.query(rank, {"ask": "trace", "peer": 1}, rank_client._any_reply)
+        )
         # Nobody has announced this process as the agent; without Yama 1 it would not matter.
         assert "not the agent" in reply.help or "ptrace_scope is" in reply.help
         assert not asyncio.run(rank_client.ask_for_permission(rank))

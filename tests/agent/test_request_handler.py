@@ -65,6 +65,8 @@ def may_act(operator: Operator, *, read_only: bool = False) -> bool:
         wire.DataRequest(-2, 10**6, 1, 0, 0, 10),
         wire.RasRequest(-3, 10**6),
         wire.NativeStacksRequest(-4, 10**6),
+        wire.ControlRequest(-5, 10**6, note="x"),
+        wire.NumbersRequest(-6, 10**6),
     )
     for act in acts:
         refused = error_of(operator, act)
@@ -305,6 +307,8 @@ def test_a_rank_without_a_recorder_has_torchs_history_and_cannot_be_asked(tmp_pa
     requests: list[SlowRequest] = [
         wire.TensorsRequest(2, rank.key),
         wire.DataRequest(3, rank.key, 1, 0, 0, 10),
+        wire.ControlRequest(8, rank.key, wire.NumbersOrder(1, 10)),
+        wire.NumbersRequest(9, rank.key),
     ]
     for request in requests:
         response = asyncio.run(handler._respond(request))

@@ -9,6 +9,8 @@ from msgspec.structs import replace
 from frtop_probe.wire import (
     UNTIMED,
     BlockSums,
+    ControlRequest,
+    ControlResponse,
     DataLoaderFetch,
     DataRequest,
     DataResponse,
@@ -39,6 +41,11 @@ from frtop_probe.wire import (
     Mark,
     NativeStacksRequest,
     NativeStacksResponse,
+    NumberSample,
+    NumbersOrder,
+    NumbersRequest,
+    NumbersResponse,
+    NumberState,
     Op,
     OpTensors,
     Process,
@@ -58,6 +65,7 @@ from frtop_probe.wire import (
     RasRequest,
     RasResponse,
     RasSummaryRow,
+    RecordedNow,
     SampleRequest,
     SampleResponse,
     Signature,
@@ -196,6 +204,10 @@ REQUESTS: Final = {
     "request-profile-data": ProfileDataRequest(17, 1, "trace", 4096, 65536),
     "request-sample": SampleRequest(18, 1, 10.0, 100, False),
     "request-gauges": GaugeHistoryRequest(15, ("cpu", "in"), 60),
+    "request-control": ControlRequest(
+        16, 1, NumbersOrder(4, 100, 60, True, (1, 3), 5), False, "loss jumped here"
+    ),
+    "request-numbers": NumbersRequest(17, 1, 4096),
 }
 RESPONSES: Final = {
     "response-state": StateResponse(7, _UPDATE),
@@ -362,6 +374,22 @@ RESPONSES: Final = {
             (GaugeColumn(GaugeSeries(1, 1, "cpu"), HistoryColumn(612, 2, b"\1\0\xff\xff")),),
             ("no InfiniBand",),
         ),
+    ),
+    "response-control": ControlResponse(
+        16, "node4", 1,
+        RecordedNow(NumberState(True, 4, 96, 58, 5, 12, 1, 2, "no room"), True, 8192, 2405632),
+        "failed", "the ring has no room for more notes",
+    ),
+    "response-numbers": NumbersResponse(
+        17, "node4", 1,
+        (
+            NumberSample(
+                4097, 1, 8812, "all_reduce", "output", "wait", 231, 10**12, 3, "bfloat16",
+                1024, 2048, 2048, "9f86d081", 3, 1, 7, 2, -1.5, 2.5, 0.25, 41.5, "no room",
+            ),
+        ),
+        ((3, Site("train.py", 231, "step")),), 2,
+        NumberState(True, 4, 96), "gone", "see how it ended",
     ),
     "response-data": DataResponse(13, 1, 41207, 2, 4096, 2**26, b"\x00\x80", "gone", "too late"),
     "response-ras": RasResponse(

@@ -42,6 +42,7 @@ from frtop_tui.screens.messages import (
     ExportJob,
     InspectRank,
     OrderProfile,
+    OrderRecord,
     SampleStacks,
     SaveSamples,
     SaveTensors,
@@ -91,6 +92,7 @@ class FrtopApp(
         "screens/waits.tcss",
         "screens/modules.tcss",
         "screens/settings.tcss",
+        "screens/record.tcss",
         "screens/jobs.tcss",
         "screens/export.tcss",
         "screens/help.tcss",
@@ -104,6 +106,14 @@ class FrtopApp(
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("question_mark", "help", "help", tooltip="all keys and a glossary", id="help"),
         *(view.binding for view in VIEWS if view.key),
+        Binding(
+            "a",
+            "command('note ')",
+            "note",
+            show=False,
+            tooltip="note something in the rings of the marked ranks, or of all",
+            id="note",
+        ),
         Binding("J", "jobs", "jobs", tooltip="list all jobs", id="jobs"),
         Binding(
             "e", "capture", "capture", tooltip="write everything known to a file", id="capture"
@@ -255,7 +265,8 @@ class FrtopApp(
             frame, badge, past = self.shown(newest)
             frozen = (badge or past) and screen.has_histories
             histories = None if frozen else self.source.histories()
-            screen.show(frame, badge, histories, past=past)
+            numbers = self.source.numbers()
+            screen.show(frame, badge, histories, numbers=numbers, past=past)
             screen.take_beside(self.source.profiling(), self.source.samples())
 
     def _announce_files(self, frame: Frame) -> None:
@@ -310,6 +321,11 @@ class FrtopApp(
 
     def on_inspect_rank(self, event: InspectRank) -> None:
         self.source.inspect(event.rank)
+
+    def on_order_record(self, event: OrderRecord) -> None:
+        self.source.record(event.order)
+        if event.order.note:
+            self.notify(f"Noted on {len(event.order.ranks):,} ranks.", timeout=4)
 
     def on_save_tensors(self, event: SaveTensors) -> None:
         self.source.save(event.rank, event.sequence, event.path)

@@ -11,7 +11,7 @@ import json
 import socket
 import struct
 import time
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -33,11 +33,16 @@ _ERRORS: Final = frozenset({"", "gone", "none", "failed", "busy", "deadline"})
 """Errors that a rank may report itself; all others are found from outside."""
 
 
-class Reply(msgspec.Struct, frozen=True):
-    """The header of a reply."""
+class ReplyHead(msgspec.Struct, frozen=True):
+    """What the header of every reply has."""
 
     error: str = ""
     help: str = ""
+
+
+class Reply(ReplyHead, frozen=True):
+    """The header of a reply about tensors, or a profile."""
+
     ops: tuple[wire.OpTensors, ...] = ()
     total: int = 0
     stage: str = ""
@@ -58,6 +63,8 @@ class NoReplyError(Exception):
 
 
 _replies = msgspec.json.Decoder(Reply)
+_any_reply = msgspec.json.Decoder(ReplyHead)
+AnyReply = TypeVar("AnyReply", bound=ReplyHead)
 
 
 async def summarize_tensors(
@@ -68,7 +75,7 @@ async def summarize_tensors(
     error = text = ""
     try:
         payload = {"sequence": request.sequence, "devices": request.devices}
-        reply, _ = await _query(rank, {"ask": "tensors", **payload})
+        reply, _ = await query(rank, {"ask": "tensors", **payload}, _replies)
         ops, error, text = tuple(map(_printable_op, reply.ops)), reply.error, reply.help
         if error == "none":
             text = f"process {rank.pid} is pending in no op with tensors: ask the ranks that are"
@@ -88,7 +95,7 @@ async def read_tensor_data(rank: RingRank, request: wire.DataRequest) -> wire.Da
         "size": size,
     }
     try:
-        reply, found = await _query(rank, {"ask": "data", **payload})
+        reply, found = await query(rank, {"ask": "data", **payload}, _replies)
         total, error, text = reply.total, reply.error, reply.help
         if len(found) > size:
             raise _malformed_reply(rank)
@@ -113,27 +120,29 @@ async def ask_rank(rank: RingRank, request: dict[str, Any]) -> Reply:
     Raises:
         NoReplyError: there is no reply, and why.
     """
-    reply, _ = await _query(rank, request)
-    return msgspec.structs.replace(reply, stage=_printable(reply.stage))
+    reply, _ = await query(rank, request, _replies)
+    return msgspec.structs.replace(reply, stage=printable(reply.stage))
 
 
 async def ask_for_permission(rank: RingRank) -> bool:
     """Asks a rank to let this process read its memory; returns whether it did."""
     try:
-        reply, _ = await _query(rank, {"ask": "trace"})
+        reply, _ = await query(rank, {"ask": "trace"}, _any_reply)
     except NoReplyError:
         return False
     return not reply.error
 
 
-async def _query(rank: RingRank, request: dict[str, Any]) -> tuple[Reply, bytes]:
+async def query(
+    rank: RingRank, request: dict[str, Any], decoder: msgspec.json.Decoder[AnyReply]
+) -> tuple[AnyReply, bytes]:
     """Sends one request and reads the reply; raises `NoReplyError`."""
     _check_can_answer(rank)
     connection = _connect_to(rank)
     try:
         exchange = _exchange(connection, json.dumps(request).encode() + b"\n")
         header, found = await asyncio.wait_for(exchange, DEADLINE_S)
-        reply = _replies.decode(header)
+        reply = decoder.decode(header)
         msgspec.msgpack.encode(reply)  # raises for numbers that msgpack cannot encode
     except (asyncio.TimeoutError, TimeoutError):
         raise _why_no_reply(rank) from None
@@ -145,7 +154,7 @@ async def _query(rank: RingRank, request: dict[str, Any]) -> tuple[Reply, bytes]
         connection.close()
     if reply.error not in _ERRORS:
         raise _malformed_reply(rank)
-    return msgspec.structs.replace(reply, help=_printable(reply.help)), found
+    return msgspec.structs.replace(reply, help=printable(reply.help)), found
 
 
 def _connect_to(rank: RingRank) -> socket.socket:
@@ -258,22 +267,22 @@ def _malformed_reply(rank: RingRank) -> NoReplyError:
 
 def _printable_op(op: wire.OpTensors) -> wire.OpTensors:
     return wire.OpTensors(
-        op.sequence, tuple(map(_printable_tensor, op.tensors)), _printable(op.error)
+        op.sequence, tuple(map(_printable_tensor, op.tensors)), printable(op.error)
     )
 
 
 def _printable_tensor(tensor: wire.TensorSummary) -> wire.TensorSummary:
     return msgspec.structs.replace(
         tensor,
-        role=_printable(tensor.role),
-        dtype=_printable(tensor.dtype),
-        device=_printable(tensor.device),
-        first=tuple(map(_printable, tensor.first)),
-        checksum=_printable(tensor.checksum),
-        error=_printable(tensor.error),
+        role=printable(tensor.role),
+        dtype=printable(tensor.dtype),
+        device=printable(tensor.device),
+        first=tuple(map(printable, tensor.first)),
+        checksum=printable(tensor.checksum),
+        error=printable(tensor.error),
     )
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     """Makes a rank's text safe for terminals: one line, without control characters."""
     return "".join(letter if letter.isprintable() else " " for letter in text[:MAX_TEXT])

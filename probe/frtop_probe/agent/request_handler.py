@@ -11,6 +11,7 @@ from typing import Final, Literal
 
 from frtop_probe import wire
 from frtop_probe.agent import stack_samples
+from frtop_probe.agent.control_requests import control_rank, read_numbers
 from frtop_probe.agent.histories import excerpt, history
 from frtop_probe.agent.interfaces import Operator, OperatorChannel
 from frtop_probe.agent.native_requests import NativeStacksTaker
@@ -40,6 +41,8 @@ ActRequest = (
     | wire.NativeStacksRequest
     | wire.ProfileRequest
     | wire.ProfileDataRequest
+    | wire.ControlRequest
+    | wire.NumbersRequest
 )
 """Requests that make a rank work or stand still, show data, or are a risk to it; all others only
 read."""
@@ -49,6 +52,8 @@ RankRequest = (
     | wire.DataRequest
     | wire.ProfileRequest
     | wire.ProfileDataRequest
+    | wire.ControlRequest
+    | wire.NumbersRequest
 )
 """Requests that only a rank with a recorder can answer."""
 ManyRanksRequest = wire.SnapshotRequest | wire.StatisticsRequest
@@ -232,7 +237,9 @@ class RequestHandler:
             return wire.Error(request.id, why, "outside")
         return wire.HistoryResponse(request.id, self._host, request.key, found)
 
-    async def _ask(self, request: RankRequest, rank: RingRank) -> wire.Response:
+    async def _ask(  # noqa: PLR0911 - one each
+        self, request: RankRequest, rank: RingRank
+    ) -> wire.Response:
         match request:
             case wire.HistoryRequest() if request.group:
                 ops = excerpt(rank.view, request.group, request.first, request.last)
@@ -248,6 +255,10 @@ class RequestHandler:
                 return await profile(self._host, rank, request)
             case wire.ProfileDataRequest():
                 return await profile_data(rank, request)
+            case wire.ControlRequest():
+                return await control_rank(self._host, rank, request)
+            case wire.NumbersRequest():
+                return await read_numbers(self._host, rank, request)
 
     async def _send(self, operator: Operator, response: wire.Response) -> None:
         await self._channel.send(operator, wire.to_frame(response))

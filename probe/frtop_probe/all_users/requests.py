@@ -34,6 +34,8 @@ NAMES: Final[dict[type, str]] = {
     wire.ProfileRequest: "profile",
     wire.ProfileDataRequest: "profile_data",
     wire.SampleRequest: "sample",
+    wire.ControlRequest: "control",
+    wire.NumbersRequest: "numbers",
 }
 """What the audit calls them. A look with stacks is called "stacks"."""
 OneRankRequest = (
@@ -45,6 +47,8 @@ OneRankRequest = (
     | wire.ProfileRequest
     | wire.ProfileDataRequest
     | wire.SampleRequest
+    | wire.ControlRequest
+    | wire.NumbersRequest
 )
 RankRequest = ManyRanksRequest | OneRankRequest
 Touched = tuple[str, int, int]
@@ -228,7 +232,9 @@ class RankRequests:
             | wire.NativeStacksResponse
             | wire.ProfileResponse
             | wire.ProfileDataResponse
-            | wire.SampleResponse,
+            | wire.SampleResponse
+            | wire.ControlResponse
+            | wire.NumbersResponse,
         ):
             return replace(found, id=number, key=joint_key(process.number, found.key))
         return replace(found, id=number)

@@ -21,6 +21,7 @@ from frtop_probe.recorder.device_front import P2P
 from frtop_probe.recorder.device_watch import DeviceWatch
 from frtop_probe.recorder.groups import GroupTable
 from frtop_probe.recorder.guard import raised_by_signal_handler
+from frtop_probe.recorder.number_watch import NumberWatch
 from frtop_probe.recorder.operations import Operation, operations
 from frtop_probe.recorder.pending import PendingOps
 from frtop_probe.recorder.signatures import (
@@ -60,6 +61,7 @@ class KernelContext(Protocol):
     devices: DeviceWatch
     pending: PendingOps
     sites: CallSites
+    numbers: NumberWatch
     enabled: list[int]
     raw_reduce_ops: deque[tuple[int, Any]]
 
@@ -87,7 +89,7 @@ class Hook:
             kernel = _kernel(operation, core, signatures, parts)
             hide_from_dynamo(torch, kernel)
             self._library.impl(operation.name, kernel, "BackendSelect", with_keyset=True)
-        self._waits = WaitHook(parts.work, core.pending, core.enabled, core.fail)
+        self._waits = WaitHook(parts.work, core.pending, core.numbers, core.enabled, core.fail)
         for _, _, wrapper in self._waits.wrapped:
             hide_from_dynamo(torch, wrapper)
 
@@ -183,6 +185,7 @@ def _kernel(  # noqa: C901, PLR0915
     get_tensors, remember_device_op = tensor_getter(operation), core.pending.device_ops.append
     first_call, first_calls = core.devices.first_call, core.devices.first_calls
     enqueued = core.pending.enqueued
+    watching, watch_op, handed = core.numbers.watching, core.numbers.begin, core.numbers.handed
     decode_later = core.raw_reduce_ops.append
     find_issuer = core.find_issuer
     next_sequence, clock, thread_ident = (
@@ -282,6 +285,7 @@ def _kernel(  # noqa: C901, PLR0915
                 decode_later((sequence, args[at_reduce]))
             if not sequence & spill_mask:
                 spill_old_ops()
+            watched = watch_op(operation, args, group_id, number, site, flags) if watching else None
         except NothingToCommunicate:
             pass
         except BaseException as error:
@@ -320,6 +324,8 @@ def _kernel(  # noqa: C901, PLR0915
                         silent_handles[identity(work)] = entry
                     else:
                         handles[identity(work)] = entry
+                    if watched is not None:
+                        handed(watched, work)
                 else:
                     if front is None or front.blind:
                         untrack(sequence)

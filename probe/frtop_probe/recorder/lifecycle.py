@@ -189,8 +189,9 @@ class Lifecycle:
             when_imported(OPTIMIZERS, self._always_guarded(self._watch_optimizers))
             when_imported(LOADERS, self._always_guarded(self._watch_loaders))
             when_imported(graph_captures.GRAPHS, self._always_guarded(self._watch_captures))
+            recorder.install_phases = self._watch_phases
             if phases.wanted():
-                self._watch_phases(sys.modules["torch"])
+                recorder.switch_phases(on=True)
             if recorder.issuers is not None:
                 self._watch_modules(sys.modules["torch"])
             if c10d.is_initialized():
@@ -204,11 +205,15 @@ class Lifecycle:
     def _watch_optimizers(self, module: ModuleType) -> None:
         def begins(optimizer: Any) -> None:
             if (recorder := self.recorder) is not None:
+                if recorder.numbers.watching:
+                    recorder.numbers.step_begins(optimizer)
                 recorder.steps.optimizer_begins(optimizer)
 
         def stepped(optimizer: Any) -> None:
             if (recorder := self.recorder) is not None:
                 recorder.steps.optimizer_stepped(optimizer)
+                if recorder.numbers.watching:
+                    recorder.numbers.step_ended(optimizer)
 
         if OPTIMIZERS not in self._watched:
             self._watched.add(OPTIMIZERS)
@@ -243,14 +248,16 @@ class Lifecycle:
 
         graph_captures.watch_captures(module, self._guarded(began), self._guarded(ended))
 
-    def _watch_phases(self, torch: Any) -> None:
+    def _watch_phases(self) -> bool:
         def recorder() -> phases.PhaseRecorder:
             return self._recorder.phases
 
         if phases.SETTING not in self._watched:
             self._watched.add(phases.SETTING)
+            torch = sys.modules["torch"]
             if phases.install(torch, recorder, self._marking, self._always_guarded):
-                self._watch_marks(MarkKind.BACKWARD)
+                self._kinds.add(MarkKind.BACKWARD)
+        return MarkKind.BACKWARD in self._kinds
 
     def _watch_modules(self, torch: Any) -> None:
         def of_process() -> issuers.Issuers:

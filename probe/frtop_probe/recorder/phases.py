@@ -50,14 +50,28 @@ class PhaseRecorder:
         self._test_ops = test_ops
         self._marks = writer.marks
         self._steps = steps
+        self.on = True
+        """Whether phases begin; those that have begun end in any event."""
         self._open: dict[int, tuple[int, int, int]] = {}
         """By thread: `id` of what runs forward (0: a backward), its mark, and the step."""
         self._watches_forward = False
         self._backward = 0
         """Mark of the backward that runs: inside it torch may start others, in other threads."""
 
+    def switch(self, *, on: bool) -> None:
+        """Records phases from the next ones on, or none any more."""
+        self.on = on
+        self._watches_forward = False
+        if on:
+            self._marks.watch(MarkKind.BACKWARD)
+        else:
+            self._marks.unwatch(MarkKind.BACKWARD)
+            self._marks.unwatch(MarkKind.FORWARD)
+
     def forward_begins(self, owner: Any) -> None:
         """Begins the forward of a DDP or FSDP2 module."""
+        if not self.on:
+            return
         thread, step = threading.get_ident(), self._steps.current
         known = self._open.get(thread)
         if known is not None:
@@ -89,6 +103,8 @@ class PhaseRecorder:
 
     def backward_begins(self) -> int:
         """Begins a backward; returns what `backward_ends` takes."""
+        if not self.on:
+            return 0
         thread, step = threading.get_ident(), self._steps.current
         known = self._open.get(thread)
         if self._backward or (known is not None and known[2] == step):

@@ -24,6 +24,7 @@ from frtop_probe.recorder import (
     trace_permission,
 )
 from frtop_probe.recorder.call_sites import CallSites
+from frtop_probe.recorder.control import ControlRequests
 from frtop_probe.recorder.device_watch import DeviceWatch
 from frtop_probe.recorder.exceptions import ExceptionRecorder
 from frtop_probe.recorder.groups import GroupTable
@@ -37,6 +38,7 @@ from frtop_probe.recorder.hook import (
     TorchTooOldError,
     hide_from_dynamo,
 )
+from frtop_probe.recorder.number_watch import NumberWatch
 from frtop_probe.recorder.pending import PendingOps
 from frtop_probe.recorder.process_flag import process_flag
 from frtop_probe.recorder.profile_requests import ProfileRequests
@@ -84,12 +86,17 @@ class Recorder:
         self.devices: DeviceWatch
         self.sites: CallSites
         self.issuers: issuers.Issuers | None = None
+        self.numbers: NumberWatch
         self.hook: Hook | None = None
+        self.install_phases: Callable[[], bool] | None = None
+        """Wraps what begins and ends phases, unless it is wrapped; returns whether that worked."""
+        self.records_phases = False
         self.tensors: TensorRequests | None = None
         self.profile: ProfileRequests | None = None
         self.requests = RequestTable()
         self.requests.serve({trace_permission.ASK: self._allow_tracing})
-        self.requests.serve({"tensors": no_ops, "data": no_ops, "profile": no_ops})
+        asks = ("tensors", "data", "profile", "control", "numbers")
+        self.requests.serve(dict.fromkeys(asks, no_ops))
         self.rank_identity = identity.from_environment()
         self._site: Callable[..., int] | None = None
         self._pseudo_numbers: dict[str, itertools.count[int]] = {}
@@ -133,6 +140,7 @@ class Recorder:
         self.groups.front_of = self.devices.front_of
         self.sites = CallSites(self.writer, str(Path(str(torch.__file__)).parent))
         self._site = self.sites.finder()
+        self.numbers = NumberWatch(torch, self.steps, self.writer.write_note)
         if issuers.wanted():
             self.issuers = issuers.Issuers(self.writer, torch, self.steps, self.sites)
         try:
@@ -149,6 +157,7 @@ class Recorder:
             torch, self.writer.path, self.steps, self.pending, self._expect_ops
         )
         self.requests.serve(self.profile.handlers)
+        self.requests.serve(ControlRequests(self).handlers)
         self.enabled[0] = ON
         self.writer.cells[StatusCell.STATE] = State.ON
 
@@ -173,6 +182,7 @@ class Recorder:
                 self.devices.look(time.monotonic_ns())
             if self.tensors is not None:
                 self.tensors.stop()
+                self.numbers.stop(join=True)
             self.pending.release()
             self._decode()
             self.raw_reduce_ops.clear()
@@ -286,6 +296,7 @@ class Recorder:
 
     def release_handles(self, process_group: Any | None) -> None:
         """Drops handles before a group is destroyed: they would keep its connections open."""
+        self.numbers.forget()
         if process_group is None:
             self.devices.close()
             self.pending.release()
@@ -349,6 +360,14 @@ class Recorder:
             self._note_once(problem)
 
     # -- requests
+
+    def switch_phases(self, *, on: bool) -> str:
+        """Records phases from now on, or none; returns why that cannot be done."""
+        if on and not (self.install_phases is not None and self.install_phases()):
+            return "phases cannot be recorded with this torch"
+        self.phases.switch(on=on)
+        self.records_phases = on
+        return ""
 
     def _responder(self) -> Responder | None:
         try:

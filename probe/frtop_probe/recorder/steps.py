@@ -58,6 +58,11 @@ class StepCounter:
         """Returns whether an optimizer that is timed is at work in a thread."""
         return bool(self._begun.get(thread))
 
+    def index_of(self, optimizer: Any) -> int:
+        """Its place among the optimizers that have stepped: the same on all ranks."""
+        counts = self._counts
+        return list(counts).index(optimizer) if optimizer in counts else len(counts)
+
     def optimizer_begins(self, optimizer: Any) -> None:
         """Begins the mark of an optimizer's step. What was communicated for it is over."""
         if not self._times_optimizers:

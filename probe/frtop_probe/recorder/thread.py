@@ -20,7 +20,7 @@ JOIN_S: Final = 10.0
 """Longest wait for the thread's end. It ends within milliseconds unless it is in a call of torch
 that does not return, or the machine is overloaded. Left alone in such a call while the interpreter
 goes, it would abort the process where the call takes the GIL again: waiting is the lesser evil."""
-_FAULTS: Final = frozenset({
+FAULTS: Final = frozenset({
     signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP,
     signal.SIGSYS, signal.SIGABRT,
 })  # fmt: skip
@@ -65,7 +65,7 @@ class RecorderThread:
 
     def _run(self) -> None:
         # Signals that the program blocks for its own `sigwait` would come here and kill it.
-        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - _FAULTS)
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - FAULTS)
         try:
             while self._keep_time():
                 left = self._next - time.monotonic()

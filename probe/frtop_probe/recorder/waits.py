@@ -13,6 +13,7 @@ from types import FunctionType
 from typing import Any, Final
 
 from frtop_probe.recorder.guard import raised_by_signal_handler
+from frtop_probe.recorder.number_watch import NumberWatch
 from frtop_probe.recorder.pending import MAX_UNMEASURED, PendingOps
 from frtop_probe.ring import layout
 
@@ -30,6 +31,7 @@ class WaitHook:
         self,
         work: Any,
         pending: PendingOps,
+        numbers: NumberWatch,
         enabled: list[int],
         fail: Callable[[BaseException], None],
     ) -> None:
@@ -38,6 +40,7 @@ class WaitHook:
         Args:
             work: torch's class of handles.
             pending: the ops.
+            numbers: samples what an op has left, after the wait for it.
             enabled: whether the recorder is on, in its first item.
             fail: called with an exception of the recorder.
         """
@@ -46,7 +49,7 @@ class WaitHook:
         for kind in _classes(work):
             own = kind.__dict__.get("wait")
             if own is not None and not isinstance(own, FunctionType):
-                ours = _wrapper(kind.wait, pending, enabled, fail)
+                ours = _wrapper(kind.wait, pending, numbers, enabled, fail)
                 kind.wait = ours
                 self.wrapped.append((kind, own, ours))
 
@@ -65,6 +68,7 @@ def _classes(kind: Any) -> list[Any]:
 def _wrapper(  # noqa: C901, PLR0915 - as in `hook`
     original: Callable[..., Any],
     pending: PendingOps,
+    numbers: NumberWatch,
     enabled: list[int],
     fail: Callable[[BaseException], None],
 ) -> Callable[..., Any]:
@@ -77,14 +81,20 @@ def _wrapper(  # noqa: C901, PLR0915 - as in `hook`
     first, slots, width = shape.slots_offset // 8, shape.slots, layout.SLOT_SIZE // 8
     wait_word, done_word = layout.SLOT_WAIT // 8, layout.SLOT_DONE // 8
     clock, identity = time.monotonic_ns, id
+    unfinished, sample = numbers.unfinished, numbers.ended
 
     # pybind11 asks a handle of a Python class whether that class overrides `wait`, and tells a
     # call from the override itself by this name and by `self`: with another name it would call the
     # wrapper again and again.
-    def wait(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: C901, PLR0912
+    def wait(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: C901, PLR0912, PLR0915
         if not enabled[0]:
             return original(self, *args, **kwargs)
         key = identity(self)
+        if unfinished and (watched := unfinished.pop(key, None)) is not None:
+            late = not watched.sync and self.is_completed()
+            result = wait(self, *args, **kwargs)
+            sample(watched, "late" if late else "wait")
+            return result
         entry = find(key)
         if entry is None:
             entry = silent_handles.get(key)

@@ -118,10 +118,13 @@ class RingWriter:
         if sequence > self.cells[StatusCell.HEAD]:  # noqa: PLR1730 - a call may switch threads
             self.cells[StatusCell.HEAD] = sequence
 
-    def write_note(self, text: str) -> None:
+    def write_note(self, text: str) -> bool:
+        """Writes a note, with a mark of its time; returns whether there was room for it."""
         number = next(self._notes)
-        if self.write_entry(Side.NOTE, number, text[:2000]):
+        written = self.write_entry(Side.NOTE, number, text[:2000])
+        if written:
             self.marks.instant(MarkKind.NOTE, number)
+        return written
 
 
 def create(folders: list[Path]) -> RingWriter:

@@ -45,6 +45,12 @@ from frtop_probe.wire.host_gauges import (
     GaugeSubject,
     HostSample,
 )
+from frtop_probe.wire.numbers import (
+    NumberSample,
+    NumbersOrder,
+    NumberState,
+    RecordedNow,
+)
 from frtop_probe.wire.ops import (
     Group,
     GroupProgress,
@@ -84,10 +90,12 @@ from frtop_probe.wire.ras import (
     RasSummaryRow,
 )
 from frtop_probe.wire.requests import (
+    ControlRequest,
     DataRequest,
     GaugeHistoryRequest,
     HistoryRequest,
     NativeStacksRequest,
+    NumbersRequest,
     RasRequest,
     Request,
     SnapshotRequest,
@@ -98,11 +106,13 @@ from frtop_probe.wire.requests import (
 )
 from frtop_probe.wire.responses import (
     BlackBox,
+    ControlResponse,
     DataResponse,
     Error,
     GaugeHistoryResponse,
     HistoryResponse,
     NativeStacksResponse,
+    NumbersResponse,
     RasResponse,
     Response,
     SnapshotResponse,
@@ -152,6 +162,8 @@ __all__ = [
     "BlackBox",
     "BlockSums",
     "CallStatistics",
+    "ControlRequest",
+    "ControlResponse",
     "DataLoaderFetch",
     "DataRequest",
     "DataResponse",
@@ -183,6 +195,11 @@ __all__ = [
     "ModuleStatistics",
     "NativeStacksRequest",
     "NativeStacksResponse",
+    "NumberSample",
+    "NumberState",
+    "NumbersOrder",
+    "NumbersRequest",
+    "NumbersResponse",
     "Op",
     "OpTensors",
     "Process",
@@ -203,6 +220,7 @@ __all__ = [
     "RasRequest",
     "RasResponse",
     "RasSummaryRow",
+    "RecordedNow",
     "Request",
     "Response",
     "SampleRequest",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from frtop_probe.wire.numbers import NumbersOrder
 from frtop_probe.wire.profiles import ProfileDataRequest, ProfileRequest, SampleRequest
 
 
@@ -138,6 +139,27 @@ class GaugeHistoryRequest(Struct, frozen=True, array_like=True, tag="gauges"):
     points: int = 0
 
 
+class ControlRequest(Struct, frozen=True, array_like=True, tag="control"):
+    """Changes what a rank records from now on; None and "" change nothing. An act.
+
+    `note` is written into its ring, with the time.
+    """
+
+    id: int
+    key: int
+    numbers: NumbersOrder | None = None
+    phases: bool | None = None
+    note: str = ""
+
+
+class NumbersRequest(Struct, frozen=True, array_like=True, tag="numbers"):
+    """Requests the samples of a rank after number `after`, the oldest first. An act."""
+
+    id: int
+    key: int
+    after: int = 0
+
+
 Request = (
     StateRequest
     | SnapshotRequest
@@ -152,4 +174,6 @@ Request = (
     | ProfileRequest
     | ProfileDataRequest
     | SampleRequest
+    | ControlRequest
+    | NumbersRequest
 )

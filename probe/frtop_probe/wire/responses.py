@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from frtop_probe.wire.histories import History
 from frtop_probe.wire.host_gauges import GaugeHistory
+from frtop_probe.wire.numbers import NumberSample, NumberState, RecordedNow
 from frtop_probe.wire.ops import Issuer, Site
 from frtop_probe.wire.profiles import ProfileDataResponse, ProfileResponse, SampleResponse
 from frtop_probe.wire.ranks import Job
@@ -147,6 +148,34 @@ class GaugeHistoryResponse(Struct, frozen=True, array_like=True, tag="gauges"):
     history: GaugeHistory
 
 
+class ControlResponse(Struct, frozen=True, array_like=True, tag="control"):
+    """What a rank records after a `ControlRequest`; `error` and `help` as in `TensorsResponse`."""
+
+    id: int
+    host: str
+    key: int
+    recorded: RecordedNow = RecordedNow()
+    error: str = ""
+    help: str = ""
+
+
+class NumbersResponse(Struct, frozen=True, array_like=True, tag="numbers"):
+    """Samples of a rank, and the lines of their ops by the rank's own ids.
+
+    `lost` samples after the number asked for were overwritten before.
+    """
+
+    id: int
+    host: str
+    key: int
+    samples: tuple[NumberSample, ...] = ()
+    sites: tuple[tuple[int, Site], ...] = ()
+    lost: int = 0
+    state: NumberState = NumberState()
+    error: str = ""
+    help: str = ""
+
+
 class Error(Struct, frozen=True, array_like=True, tag="refusal"):
     """The agent will not, or cannot; `text` is a message for the user.
 
@@ -173,6 +202,8 @@ Response = (
     | ProfileResponse
     | ProfileDataResponse
     | SampleResponse
+    | ControlResponse
+    | NumbersResponse
     | Error
 )
 

@@ -31,6 +31,13 @@ def steps(text: str) -> int:
     return int(text)
 
 
+def count(text: str) -> int:
+    """How many, 0 for none."""
+    if not text.isdecimal() or int(text) >= 2**31:
+        raise argparse.ArgumentTypeError(f"{text!r} is no count: 0, 1, 2 ...")
+    return int(text)
+
+
 def seconds(text: str) -> float:
     """More than 0, at most a day."""
     try:

@@ -15,6 +15,7 @@ from msgspec import structs
 from frtop_probe import wire
 from frtop_tui.cli.files import require_writable, wait_for_file
 from frtop_tui.cli.live import await_rank, connect, show_progress
+from frtop_tui.cli.member_tensors import compared
 from frtop_tui.diagnosis.model import JudgedRank
 from frtop_tui.errors import FrtopError, UsageError
 from frtop_tui.job.naming import printable
@@ -38,6 +39,10 @@ def run(options: argparse.Namespace) -> int:
     try:
         view, answer = ask(source, options.rank)
         ops = _chosen(view, answer.ops, options.op)
+        if options.members:
+            one = only_one(view, ops, "--members compares one op")
+            print(compared(source, view, one.sequence, as_json=options.json))
+            return 0
         print(_json(view, ops) if options.json else "\n".join(lines(view, ops)))
         if path is not None:
             _save(source, view, ops, path)
@@ -173,14 +178,24 @@ def _names(view: JudgedRank, ops: Sequence[wire.OpTensors]) -> str:
     return ", ".join(words)
 
 
+def only_one(view: JudgedRank, ops: Sequence[wire.OpTensors], why: str) -> wire.OpTensors:
+    """The only op with tensors.
+
+    Raises:
+        UsageError: there are several, or none; `why` is what one is needed for.
+    """
+    with_tensors = [one for one in ops if one.tensors]
+    if len(with_tensors) != 1:
+        there = _names(view, with_tensors) or "none with tensors"
+        raise UsageError(why, f"name it with --op: {there}")
+    return with_tensors[0]
+
+
 def _save(source: Source, view: JudgedRank, ops: Sequence[wire.OpTensors], path: Path) -> None:
-    with_data = [one for one in ops if one.tensors]
-    if len(with_data) != 1:
-        there = _names(view, with_data) or "none with tensors"
-        raise UsageError("--save writes the tensors of one op", f"name it with --op: {there}")
-    size = sum(tensor.size for tensor in with_data[0].tensors)
+    chosen = only_one(view, ops, "--save writes the tensors of one op")
+    size = sum(tensor.size for tensor in chosen.tensors)
     print(f"writing {size:,} bytes to {path}", file=sys.stderr)
-    source.save(view.rank, with_data[0].sequence, path)
+    source.save(view.rank, chosen.sequence, path)
     writing = wait_for_file(source, "tensors", path, "bytes")
     show_progress("")
     print(f"{writing.path}  {writing.size:,} bytes", file=sys.stderr)

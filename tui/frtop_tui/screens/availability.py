@@ -8,7 +8,7 @@ from frtop_tui.job.outside import without_recorder
 from frtop_tui.widgets.file_status import file_in_progress
 from frtop_tui.widgets.formats import format_local_time, short_path
 
-ASKS = ("inspect", "save", "profile")
+ASKS = ("inspect", "members", "save", "profile", "order")
 """Actions that make a rank answer."""
 RAS = "ask_ras"
 """Asks NCCL's RAS, which needs no recorder in the rank."""

@@ -17,6 +17,7 @@ from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.job.naming import printable
 from frtop_tui.job.profiles import ProfileProgress, SampledStacks
 from frtop_tui.lanes.histories import Histories
+from frtop_tui.numbers.orders import NO_NUMBERS, JobNumbers
 from frtop_tui.screens.availability import why_unavailable
 from frtop_tui.widgets.headline import Headline
 from frtop_tui.widgets.keyline import KeyLine
@@ -69,6 +70,8 @@ class FrameScreen(Screen[None]):
         self.badge = ""
         self.histories = Histories()
         """The ops of the ranks in `followed`, as far as the source has them."""
+        self.numbers = NO_NUMBERS
+        """What ranks record, and have sampled."""
         self.preferences = DEFAULTS
         self.past = ""
         """How far back the frame is, where it is one of the past."""
@@ -170,6 +173,7 @@ class FrameScreen(Screen[None]):
         badge: str = "",
         histories: Histories | None = None,
         *,
+        numbers: JobNumbers = NO_NUMBERS,
         past: str = "",
     ) -> None:
         """Draws a frame; the frame that is already on the screen costs nothing.
@@ -178,13 +182,15 @@ class FrameScreen(Screen[None]):
             frame: to draw.
             badge: words for the head.
             histories: of the ranks in `followed`; None: as before.
+            numbers: what ranks record, and have sampled.
             past: how far back the frame is, where it is one of the past.
         """
         histories = histories if histories is not None else self.histories
-        same = frame is self.frame and histories is self.histories
+        same = frame is self.frame and histories is self.histories and numbers is self.numbers
         if same and (badge, past) == (self.badge, self.past):
             return
         self.frame, self.badge, self.histories, self.past = frame, badge, histories, past
+        self.numbers = numbers
         self.draw_all()
 
     def draw_all(self) -> None:

@@ -52,9 +52,9 @@ class CommandInput(Input):
         Binding("escape", "leave", "leave", tooltip="run nothing", id="command.back"),
     ]  # fmt: skip
 
-    def __init__(self, former: Sequence[str]) -> None:
+    def __init__(self, former: Sequence[str], begin: str = "") -> None:
         super().__init__(
-            "", placeholder="command", id="command", compact=True, select_on_focus=False
+            begin, placeholder="command", id="command", compact=True, select_on_focus=False
         )
         self._former = [*former, ""]
         self._at = len(self._former) - 1
@@ -109,14 +109,17 @@ class CommandLine(Vertical):
     class Left(Message):
         """The line is to be closed."""
 
-    def __init__(self, completer: Callable[[str], Completion], former: Sequence[str]) -> None:
+    def __init__(
+        self, completer: Callable[[str], Completion], former: Sequence[str], begin: str = ""
+    ) -> None:
         super().__init__(id="command-line")
+        self.begin = begin
         self.completer = completer
         self.former = former
 
     def compose(self) -> ComposeResult:
         yield CommandHints()
-        yield CommandInput(self.former)
+        yield CommandInput(self.former, self.begin)
 
     def on_mount(self) -> None:
         self._show_hints()

@@ -15,6 +15,7 @@ from textual.binding import Binding
 from frtop_tui.export.format_names import FORMAT_NAMES, SUFFIXES
 from frtop_tui.export.output_path import default_path
 from frtop_tui.job.naming import is_called, job_call
+from frtop_tui.numbers.orders import RecordOrder
 from frtop_tui.screens.availability import why_unavailable
 from frtop_tui.screens.base import FrameScreen
 from frtop_tui.screens.completion import (
@@ -38,11 +39,13 @@ from frtop_tui.screens.messages import (
     OpenRanks,
     OpenRas,
     OpenTensors,
+    OrderRecord,
 )
 from frtop_tui.screens.modules import ModulesScreen
 from frtop_tui.screens.overview import Overview
 from frtop_tui.screens.queues import QueuesScreen
 from frtop_tui.screens.ranks import RanksScreen
+from frtop_tui.screens.record import RecordScreen, target_ranks
 from frtop_tui.screens.settings import SettingsScreen
 from frtop_tui.screens.stacks import StacksScreen
 from frtop_tui.screens.statistics import StatisticsScreen
@@ -189,6 +192,15 @@ def _job(text: str, situation: CommandScope) -> Outcome:
     raise CommandError(f"no other job {text}{nearest(text, job_calls(situation))}")
 
 
+def _note(text: str, situation: CommandScope) -> Outcome:
+    ranks = target_ranks(situation.frame, situation.marked)
+    if not text:
+        raise CommandError("write what is to be noted")
+    if not ranks:
+        raise CommandError("no rank is heard")
+    return OrderRecord(RecordOrder(ranks, note=text))
+
+
 def _path(text: str) -> Path:
     path = Path(text).expanduser()
     if not path.parent.is_dir():
@@ -237,6 +249,7 @@ VIEWS: Final = (
     View("waits", WaitsScreen, "who waits for whom"),
     View("modules", ModulesScreen, "ops by the module and phase that issued them, as a tree"),
     View("settings", SettingsScreen, "settings of the job that differ between ranks"),
+    View("record", RecordScreen, "what ranks record, changed while they run; sampled numbers"),
 )  # fmt: skip
 """The overview is the first one: the others lie on top of it."""
 
@@ -252,6 +265,8 @@ COMMANDS: Final[tuple[TypedCommand, ...]] = (
             lambda _: ("rank:", "host:", "group:", *WORDS), key="/"),
     TypedCommand("tensors", "tensors of a rank's pending ops", _tensors, "N", numbers,
                  needs="tensors"),
+    TypedCommand("note", "note something in the rings of the marked ranks, or of all", _note,
+                 "TEXT", key="a", needs="order"),
     TypedCommand("ras", "the risk of asking NCCL's RAS through a rank", _ras, "N", numbers),
     TypedCommand("profile", "torch's profiler in the marked ranks", lambda *_: Action("profile"),
             key="P", needs="profile"),

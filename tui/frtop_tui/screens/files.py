@@ -9,8 +9,8 @@ from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.export.output_path import unused_path
 from frtop_tui.job.naming import job_title
+from frtop_tui.numbers.pending_tensors import find_op
 from frtop_tui.report.rank_words import op_kind, op_number
-from frtop_tui.widgets.checksum_match import find_op
 from frtop_tui.widgets.formats import format_file_size
 
 

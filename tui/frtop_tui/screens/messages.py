@@ -11,6 +11,7 @@ from frtop_probe import wire
 from frtop_tui.job.groups import Identifier
 from frtop_tui.job.naming import GroupKey
 from frtop_tui.job.profiles import ProfileOptions, SampledStacks
+from frtop_tui.numbers.orders import RecordOrder
 
 
 class OpenRank(Message):
@@ -108,6 +109,14 @@ class AskRas(OpenRank):
     def __init__(self, rank: int, *, look: bool) -> None:
         super().__init__(rank)
         self.look = look
+
+
+class OrderRecord(Message):
+    """Change what ranks record, or note something in their rings."""
+
+    def __init__(self, order: RecordOrder) -> None:
+        super().__init__()
+        self.order = order
 
 
 class SaveTensors(Message):

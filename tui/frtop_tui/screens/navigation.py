@@ -125,13 +125,13 @@ class NavigatedApp(App[None], inherit_bindings=False):
         frame = screen.frame if isinstance(screen, FrameScreen) else None
         return None if frame is None else CommandScope(frame, self.marked, self.preferences)
 
-    async def action_command(self) -> None:
-        """Opens the line for a command, above the keys."""
+    async def action_command(self, begin: str = "") -> None:
+        """Opens the line for a command, above the keys; it may begin with something."""
         screen, situation = self.screen, self.situation
         if situation is None or screen.query(CommandLine):
             return
         completer = partial(complete, commands=COMMANDS, situation=situation)
-        line = CommandLine(completer, self._former)
+        line = CommandLine(completer, self._former, begin)
         await screen.mount(line, before="#keys")
         # `focus()` acts some messages later; the next key must reach the field.
         screen.set_focus(line.query_one("#command"))

@@ -11,6 +11,7 @@ from textual.binding import Binding, BindingType
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.job.naming import printable
+from frtop_tui.numbers.members import MOST_ASKED, members_to_ask
 from frtop_tui.screens.availability import why_unavailable
 from frtop_tui.screens.base import OneRankScreen
 from frtop_tui.screens.files import readable_bytes, save_question, tensor_path
@@ -28,6 +29,13 @@ class TensorsScreen(OneRankScreen):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "app.back", "back", tooltip="previous screen", id="back"),
         Binding("t,plus", "inspect", "ask again", tooltip="ask the rank again", id="tensors.ask"),
+        Binding(
+            "m",
+            "members",
+            "all members",
+            tooltip="ask all members of the op under the cursor, and compare: each works up to 1 s",
+            id="tensors.members",
+        ),
         Binding(
             "T",
             "save",
@@ -119,6 +127,21 @@ class TensorsScreen(OneRankScreen):
         if self.frame is not None and self.known is not None and self.check_available("inspect"):
             self._ask(self.frame)
             self.draw_all()
+
+    def action_members(self) -> None:
+        """Asks the members of the op under the cursor; their answers are compared above it."""
+        frame, rank, op = self.frame, self.known, self.query_one(TensorsPane).chosen
+        if frame is None or rank is None or not self.check_available("members"):
+            return
+        asked = members_to_ask(frame, rank, op.sequence) if op is not None else ()
+        if not asked:
+            text = "No members to ask: no op of a group with exact numbers is pending here."
+            self.app.notify(text)
+            return
+        for number in asked:
+            self.post_message(InspectRank(number))
+        group = "the members" if len(asked) < MOST_ASKED else f"the first {MOST_ASKED:,} members"
+        self.app.notify(f"Asking {group}: {len(asked):,} ranks.")
 
     def action_save(self) -> None:
         frame, rank, op = self.frame, self.known, self.query_one(TensorsPane).chosen

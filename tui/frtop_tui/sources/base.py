@@ -10,6 +10,7 @@ from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.naming import JobKey
 from frtop_tui.job.profiles import ProfileOptions, ProfileProgress, SampledStacks
 from frtop_tui.lanes.histories import Histories, histories_in
+from frtop_tui.numbers.orders import NO_NUMBERS, JobNumbers, RecordOrder
 from frtop_tui.statistics.wanted import StatisticsWanted
 
 
@@ -34,6 +35,12 @@ class Source(Protocol):
 
     def histories(self) -> Histories:
         """What came of it; the same object as before when nothing changed."""
+
+    def record(self, order: RecordOrder) -> None:
+        """Changes what ranks record, or writes a note into them."""
+
+    def numbers(self) -> JobNumbers:
+        """What came of that; the same object as before when nothing changed."""
 
     def dump(self, ranks: Iterable[int]) -> None:
         """Takes the stacks of these ranks once."""
@@ -112,6 +119,8 @@ class ScriptedSource:
         self._histories = Histories()
         self.dumped: list[tuple[int, ...]] = []
         self.inspected: list[int] = []
+        self.orders: list[RecordOrder] = []
+        self.given_numbers = NO_NUMBERS
         self.taken_native: list[int] = []
         self.saved: list[tuple[int, int, Path]] = []
         self.captured: list[tuple[Path, bool]] = []
@@ -155,6 +164,12 @@ class ScriptedSource:
         if self._histories_of is not frame:
             self._histories_of, self._histories = frame, histories_in(frame)
         return self._histories
+
+    def record(self, order: RecordOrder) -> None:
+        self.orders.append(order)
+
+    def numbers(self) -> JobNumbers:
+        return self.given_numbers
 
     def dump(self, ranks: Iterable[int]) -> None:
         self.dumped.append(tuple(ranks))

@@ -25,6 +25,7 @@ from frtop_tui.job.model import Problem
 from frtop_tui.job.naming import JobKey, RankPid
 from frtop_tui.job.profiles import ProfileOptions, ProfileProgress, SampledStacks
 from frtop_tui.lanes.histories import Histories
+from frtop_tui.numbers.orders import NO_NUMBERS, JobNumbers, RecordOrder
 from frtop_tui.sources import file_limit
 from frtop_tui.sources.agent_connections import AgentConnections
 from frtop_tui.sources.connection_events import Connections
@@ -95,6 +96,7 @@ class LiveSource:
         self._histories = Histories()
         self._profiling: ProfileProgress | None = None
         self._samples = SampledStacks()
+        self._numbers = NO_NUMBERS
         self._thread = daemon_thread.start(self._run, "frtop source")
 
     @property
@@ -133,6 +135,12 @@ class LiveSource:
 
     def histories(self) -> Histories:
         return self._histories
+
+    def record(self, order: RecordOrder) -> None:
+        self._commands.put(lambda session: session.numbers.order(order))
+
+    def numbers(self) -> JobNumbers:
+        return self._numbers
 
     def dump(self, ranks: Iterable[int]) -> None:
         wanted = frozenset(ranks)
@@ -286,6 +294,7 @@ class LiveSource:
         self._histories = session.lanes.histories
         self._profiling = session.profiles.progress
         self._samples = session.sampling.samples
+        self._numbers = session.numbers.numbers
 
 
 def _failed(frame: Frame, error: Exception) -> Frame:

@@ -20,6 +20,7 @@ from frtop_tui.job.model import Problem, Writing
 from frtop_tui.job.naming import JobKey
 from frtop_tui.job.profiles import ProfileOptions, ProfileProgress, SampledStacks
 from frtop_tui.lanes.histories import Histories, histories_in
+from frtop_tui.numbers.orders import NO_NUMBERS, JobNumbers, RecordOrder
 from frtop_tui.statistics.of_frame import again
 from frtop_tui.statistics.wanted import StatisticsWanted, joint_wanted
 
@@ -50,6 +51,13 @@ class RecordedSource:
 
     def dump(self, ranks: Iterable[int]) -> None:
         """Does nothing: the frame has all recorded stacks."""
+
+    def record(self, order: RecordOrder) -> None:
+        """Does nothing: there is no live rank."""
+
+    def numbers(self) -> JobNumbers:
+        """None: files hold no samples."""
+        return NO_NUMBERS
 
     def inspect(self, rank: int) -> None:
         """Does nothing: the frame has what the rank responded when it was recorded."""

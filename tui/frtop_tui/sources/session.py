@@ -33,6 +33,7 @@ from frtop_tui.sources.endpoints import Resolver
 from frtop_tui.sources.gauge_histories import GaugeHistories
 from frtop_tui.sources.lane_follower import LaneFollower
 from frtop_tui.sources.local_discovery import KnownAgents, LocalDiscovery
+from frtop_tui.sources.number_follower import NumberFollower
 from frtop_tui.sources.op_follower import OpFollower, OpOutlet
 from frtop_tui.sources.pipes.place_search import PlaceSearch
 from frtop_tui.sources.profile_orders import ProfileOrders
@@ -86,6 +87,7 @@ class Session:
         self.lanes = LaneFollower(self.requests.tracker)
         self.profiles = ProfileOrders(self.requests.tracker)
         self.sampling = StackSampling(self.requests.tracker)
+        self.numbers = NumberFollower(self.requests.tracker)
         self._resolver = Resolver(names)
         self._resolved_at: dict[str, int] = {}
         self._endpoints: dict[str, AnyEndpoint] = {}  # by host
@@ -302,6 +304,7 @@ class Session:
             self.gauges.update(self._frame, now)
             self.lanes.update(self._frame, now)
             self.profiles.update(self._frame, now)
+            self.numbers.update(self._frame, now)
             if not self._commands.wants_frame:
                 return self._with_writings()
         observed = self._state.frame(now, time.time_ns(), self._job)

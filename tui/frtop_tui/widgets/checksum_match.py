@@ -6,10 +6,7 @@ from dataclasses import dataclass
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame, JudgedRank
-from frtop_tui.job.groups import identifier
-
-OpIdentity = tuple[object, ...]
-"""Group name, ranks and epoch, and the op's number: equal on all ranks that issued the op."""
+from frtop_tui.numbers.pending_tensors import OpIdentity, members_of_op, op_identity
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,34 +21,14 @@ class ChecksumMatch:
     unanswered: tuple[int, ...] = ()  # asked; the rank could not answer
 
 
-def find_op(rank: JudgedRank, sequence: int) -> wire.Op | None:
-    """The op with this sequence number, if frtop still knows it."""
-    for op in rank.pending:
-        if op.sequence == sequence:
-            return op
-    if rank.blocked_on is not None and rank.blocked_on.sequence == sequence:
-        return rank.blocked_on
-    ops = rank.snapshot.ops if rank.snapshot is not None else ()
-    return next((op for op in ops if op.sequence == sequence), None)
-
-
-def _op_identity(rank: JudgedRank, sequence: int) -> OpIdentity | None:
-    """None for p2p ops and for groups without exact op numbers."""
-    op = find_op(rank, sequence)
-    group = rank.groups.get(op.group) if op is not None else None
-    if op is None or group is None or op.p2p or not group.exact:
-        return None
-    return (*identifier(group), op.number)
-
-
 def match_checksums(frame: Frame, rank: JudgedRank, sequence: int, index: int) -> ChecksumMatch:
     """Compares tensor `index` of an op with the same tensor on the group's other ranks."""
-    identity = _op_identity(rank, sequence)
+    identity = op_identity(rank, sequence)
     own = _tensor(rank, sequence, index)
     if identity is None or own is None or not own.checksum:
         return ChecksumMatch()
     found: tuple[list[int], ...] = ([], [], [], [], [], [])
-    for number in _members(frame, identity):
+    for number in members_of_op(frame, identity):
         if number == rank.rank:
             continue
         view = frame.ranks.get(number)
@@ -67,13 +44,6 @@ def match_checksums(frame: Frame, rank: JudgedRank, sequence: int, index: int) -
     return ChecksumMatch(*map(tuple, found))
 
 
-def _members(frame: Frame, identity: OpIdentity) -> tuple[int, ...]:
-    for group in frame.groups:
-        if identifier(group.key) == identity[:3]:
-            return group.members
-    return ()
-
-
 def _tensor(rank: JudgedRank, sequence: int, index: int) -> wire.TensorSummary | None:
     for op in rank.tensors.ops if rank.tensors is not None else ():
         if op.sequence == sequence and index < len(op.tensors):
@@ -87,6 +57,6 @@ def _same_tensor(
     if rank is None or rank.tensors is None:
         return None
     for op in rank.tensors.ops:
-        if _op_identity(rank, op.sequence) == identity:
+        if op_identity(rank, op.sequence) == identity:
             return _tensor(rank, op.sequence, index)
     return None

@@ -10,8 +10,11 @@ from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.job.issuer_words import issuer_text
 from frtop_tui.job.outside import age_text
+from frtop_tui.numbers.member_words import member_words
+from frtop_tui.numbers.members import compare_members
+from frtop_tui.numbers.pending_tensors import find_op
 from frtop_tui.report.rank_words import op_name
-from frtop_tui.widgets.checksum_match import ChecksumMatch, find_op, match_checksums
+from frtop_tui.widgets.checksum_match import ChecksumMatch, match_checksums
 from frtop_tui.widgets.formats import (
     format_bytes,
     format_rank_count,
@@ -147,6 +150,7 @@ def op_lines(frame: Frame, rank: JudgedRank, op: wire.OpTensors, width: int) -> 
     if reduced and op.tensors:
         words = "may be partly reduced already: values can differ between ranks"
         yield from wrap(words, width, "dim", ("  ", ""))
+    yield from compared_lines(frame, rank, op.sequence, width)
     roles = [summary.role for summary in op.tensors]
     for index, summary in enumerate(op.tensors):
         role, count = summary.role, roles.count(summary.role)
@@ -154,6 +158,16 @@ def op_lines(frame: Frame, rank: JudgedRank, op: wire.OpTensors, width: int) -> 
         label = role if count == 1 else f"{role} {position} of {count}"
         match = match_checksums(frame, rank, op.sequence, index)
         yield from summary_lines(summary, label, match, width, reduced=reduced)
+
+
+def compared_lines(frame: Frame, rank: JudgedRank, sequence: int, width: int) -> Iterator[Line]:
+    """What the members that were asked say of this op, once there is another one."""
+    found = compare_members(frame, rank, sequence)
+    if found is None or len(found.answered) + len(found.no_answer) + len(found.not_pending) < 2:
+        return
+    for subject, text, tone in member_words(found):
+        head = (f"  {subject}  ", "strong") if subject else (INDENT, "")
+        yield from wrap(text, width, tone, head)
 
 
 def error_lines(answer: wire.TensorsResponse, rank: int, width: int) -> list[Line]:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from frtop_tui.cli.host_options import add_connection
-from frtop_tui.cli.option_values import number, rank, seconds, steps
+from frtop_tui.cli.option_values import count, number, rank, seconds, steps
 from frtop_tui.cli.verbs.parts import Parser, Verbs, command
 
 
 def add(verbs: Verbs[Parser]) -> None:
-    """Adds `tensors`, `ras`, `stacks` and `profile`."""
+    """Adds `tensors`, `numbers`, `record`, `ras`, `stacks` and `profile`."""
     _tensors(verbs)
+    _numbers(verbs)
+    _record(verbs)
     _ras(verbs)
     _stacks(verbs)
     _profile(verbs)
@@ -24,10 +26,66 @@ def _tensors(verbs: Verbs[Parser]) -> None:
     tensors.add_argument("--op", type=number, default=0, metavar="OP",
                          help="only this pending op: as in the column `op`, or its number "
                               "(default: all)")  # fmt: skip
+    tensors.add_argument("--members", action="store_true",
+                         help="ask all members of the op's group, and compare: each works for up "
+                              "to 1.2 s")  # fmt: skip
     tensors.add_argument("--save", metavar="FILE",
                          help="write the tensors of one op to a safetensors file")  # fmt: skip
     tensors.add_argument("--json", action="store_true", help="print a JSON document")
     tensors.set_defaults(run=command("tensors"))
+
+
+def _numbers(verbs: Verbs[Parser]) -> None:
+    numbers = verbs.add_parser(
+        "numbers",
+        help="sample values in ops and steps, and name the rank whose bytes differ, or have NaN",
+        description="Asks ranks to sample the inputs and results of their ops while the job runs,"
+        " and compares them: after an all_reduce, a broadcast or an all_gather all members have"
+        " equal bytes. What it costs the ranks is said first, and nothing is asked without a yes."
+        " Exit status 3 if something differs or has NaN, 0 if not, 1 without samples.",
+    )
+    add_connection(numbers)
+    numbers.add_argument("--group", metavar="NAME", help="only its ops, and its members")
+    numbers.add_argument("--rank", type=rank, nargs="+", metavar="N",
+                         help="only these global ranks")  # fmt: skip
+    numbers.add_argument("--every", type=number, default=1, metavar="K",
+                         help="every Kth op of a group (default: 1)")  # fmt: skip
+    numbers.add_argument("--ops", type=count, default=100, metavar="N",
+                         help="up to N ops on each rank, 0: none (default: 100)")  # fmt: skip
+    numbers.add_argument("--steps", type=count, default=0, metavar="N",
+                         help="gradients and parameters at N steps of optimizers")  # fmt: skip
+    numbers.add_argument("--seconds", type=count, default=60, metavar="S",
+                         help="at most so long (default: 60; most: 3600)")  # fmt: skip
+    numbers.add_argument(
+        "--no-inputs",
+        action="store_true",
+        help="results only: half the cost, and no rank is named for a NaN",
+    )
+    numbers.add_argument("--first", action="store_true", help="stop at the first finding")
+    numbers.add_argument("--stop", action="store_true", help="end what is sampled now")
+    numbers.add_argument("--yes", action="store_true",
+                         help="accept the cost without being asked")  # fmt: skip
+    numbers.add_argument("--json", action="store_true", help="print a JSON document")
+    numbers.set_defaults(run=command("numbers"))
+
+
+def _record(verbs: Verbs[Parser]) -> None:
+    record = verbs.add_parser(
+        "record",
+        help="change what ranks record while they run, or write a note into their history",
+        description="Says what ranks record, and changes it: phases, a note with the time of now."
+        " Numbers are sampled by `frtop numbers`. The ring's size is fixed when a rank starts.",
+    )
+    add_connection(record)
+    record.add_argument("--rank", type=rank, nargs="+", metavar="N",
+                        help="global ranks (default: all)")  # fmt: skip
+    record.add_argument("--note", default="", metavar="TEXT",
+                        help="a note for the timeline, the history and captures: up to 200 "
+                             "characters")  # fmt: skip
+    record.add_argument("--phases", choices=("on", "off"),
+                        help="forwards and backwards, from now on: 4 us each")  # fmt: skip
+    record.add_argument("--json", action="store_true", help="print a JSON document")
+    record.set_defaults(run=command("record"))
 
 
 def _ras(verbs: Verbs[Parser]) -> None:

@@ -1,0 +1,107 @@
+"""The cost of sampled numbers: what an op waits for, and what is counted beside it, per MiB.
+
+One process with a gloo group of its own: an all_reduce of one rank copies nothing over a network,
+so what is added is ours. The fastest block counts, because other load only adds time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Final
+
+SIZES_MIB: Final = (0.001, 1.0, 8.0, 25.0)
+BLOCKS: Final = 7
+BYTES: Final = 50 * 2**20
+"""Of the tensors of one block, about: less than the buffer holds, so that nothing is left out."""
+
+
+def main() -> None:
+    """Prints µs per op without and with samples, and what a MiB costs in both threads."""
+    found = _child()
+    print("numbers: an all_reduce of one rank, µs; of its input and its result a sample each")
+    print(f"{'MiB':>8}{'off':>10}{'on':>10}{'added':>10}{'µs/MiB':>10}{'counted, µs/MiB':>18}")
+    for size, one in found.items():
+        mib = 2 * float(size)
+        added = one["on"] - one["off"]
+        print(f"{float(size):>8.3g}{one['off']:>10.1f}{one['on']:>10.1f}{added:>+10.1f}"
+              f"{added / mib:>10.0f}{one['counted'] / mib:>18.0f}")  # fmt: skip
+    print("the copy is in the thread that waits for the op; counting in one of low priority")
+
+
+def _child() -> dict[str, dict[str, float]]:
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o700)
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", "-m", "bench.number_cost", "child"],
+            env={**os.environ, "FRTOP_DIR": folder, "FRTOP_AGENT": "0", "OMP_NUM_THREADS": "1"},
+            stdout=subprocess.PIPE,
+            check=True,
+        )
+    found: dict[str, dict[str, float]] = json.loads(done.stdout)
+    return found
+
+
+def measure() -> dict[str, dict[str, float]]:
+    """Runs in a child; returns µs per op, by MiB of its tensor."""
+    import torch  # noqa: PLC0415 - only the child needs torch
+    import torch.distributed as dist  # noqa: PLC0415
+    from torch._C._distributed_c10d import HashStore  # noqa: PLC0415
+
+    import frtop_probe  # noqa: PLC0415
+    from frtop_probe.recorder.lifecycle import lifecycle  # noqa: PLC0415
+    from frtop_probe.recorder.number_watch import WatchPlan  # noqa: PLC0415
+
+    frtop_probe.start()
+    dist.init_process_group("gloo", rank=0, world_size=1, store=HashStore())
+    assert lifecycle.recorder is not None
+    numbers = lifecycle.recorder.numbers
+    found: dict[str, dict[str, float]] = {}
+    for size in SIZES_MIB:
+        tensor = torch.randn(max(1, int(size * 2**18)))
+        ops = max(1, min(200, int(BYTES / (2 * tensor.nbytes))))
+        one = {"off": float("inf"), "on": float("inf"), "counted": float("inf")}
+        for _ in range(BLOCKS):
+            one["off"] = min(one["off"], _block(dist, tensor, ops))
+            numbers.start(WatchPlan(1, 10**6, time.monotonic_ns() + 10**12))
+            one["on"] = min(one["on"], _block(dist, tensor, ops))
+            while numbers.count - numbers.begun_at < 2 * ops:
+                time.sleep(0.005)
+            numbers.stop(join=True)
+            one["counted"] = min(one["counted"], _counting(numbers, torch, tensor))
+        assert not numbers.skipped, "the buffer was full"
+        found[str(size)] = one
+    return found
+
+
+def _block(dist: Any, tensor: Any, ops: int) -> float:
+    begin = time.perf_counter_ns()
+    for _ in range(ops):
+        dist.all_reduce(tensor)
+    return (time.perf_counter_ns() - begin) / 1000 / ops
+
+
+def _counting(numbers: Any, torch: Any, tensor: Any) -> float:
+    """CPU time of counting one op's two samples."""
+    from frtop_probe.recorder.number_stats import SampleStats  # noqa: PLC0415
+
+    data = memoryview(bytearray(tensor.numpy().tobytes()))
+    begin = time.thread_time_ns()
+    for _ in range(2):
+        stats = SampleStats()
+        stats.add(torch, tensor.dtype, data)
+        stats.row()
+    assert numbers.count
+    return (time.thread_time_ns() - begin) / 1000
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        print(json.dumps(measure()))
+    else:
+        main()

@@ -1,0 +1,370 @@
+"""Samples the numbers in chosen ops and in optimizers' steps, while a person has asked for it.
+
+Off, `watching` is empty, and the hook asks nothing else. On, inputs are copied when an op is
+issued, and results when a wait for it has returned, both in the thread that does so: at no other
+time are the bytes known to be the op's. What DDP waits for in C++ is copied when the next
+optimizer's step begins; of other ops that nobody is seen to wait for, results are not known.
+A thread of ours counts the copies, and ends the watch.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+from frtop_probe.recorder.guard import guarded
+from frtop_probe.recorder.number_buffer import CopyBuffer
+from frtop_probe.recorder.number_copies import (
+    TensorCopies,
+    aligned,
+    copy_tensors,
+    tensors_of,
+)
+from frtop_probe.recorder.number_stats import SampleStats
+from frtop_probe.recorder.operations import Operation
+from frtop_probe.recorder.optimizer_tensors import loss_scale, step_tensors
+from frtop_probe.recorder.steps import StepCounter
+from frtop_probe.recorder.thread import FAULTS
+from frtop_probe.ring.layout import Flag
+
+BUFFER: Final = 64 * 1024 * 1024
+"""Bytes of copies that wait to be counted."""
+MOST_SAMPLES: Final = 4096
+"""Samples that wait to be asked for, the newest ones."""
+MOST_UNFINISHED: Final = 64
+"""Ops whose end is waited for; each keeps its tensors alive."""
+FORGET_NS: Final = 5_000_000_000
+"""After this time the result of an op that is complete, and that nobody was seen to wait for, is
+given up."""
+BEAT_S: Final = 0.2
+JOIN_S: Final = 5.0
+NICENESS: Final = 10
+_FRAMES: Final = 40
+"""Frames among which the begin of a backward is looked for."""
+
+
+@dataclass(slots=True)
+class WatchPlan:
+    """What was asked for, and how much of it is left."""
+
+    every: int
+    ops: int
+    until_ns: int
+    inputs: bool = True
+    groups: frozenset[int] = frozenset()
+    """Ids of groups; none: all."""
+    steps: int = 0
+    """Optimizers' steps of which parameters and gradients are sampled."""
+    asked: tuple[int, int, int] = (0, 0, 0)
+    """Ops, seconds and steps as they were asked for."""
+
+
+@dataclass(slots=True)
+class Subject:
+    """What a sample is of, in the order of the fields of `wire.NumberSample`."""
+
+    group: int
+    number: int
+    kind: str
+    role: str
+    taken: str
+    step: int
+    at_ns: int
+    site: int
+
+
+@dataclass(slots=True)
+class UnfinishedOp:
+    """An op that is being watched: its result is read at its end."""
+
+    subject: Subject
+    tensors: list[Any]
+    sync: bool
+    """Its caller waits for it at once, so that nothing of the program runs before."""
+    in_backward: bool
+    begun_ns: int
+    work: Any = None
+
+
+class NumberWatch:
+    """Belongs to a recorder; `begin`, `handed`, `ended` and those of steps run in its threads."""
+
+    def __init__(
+        self,
+        torch: Any,
+        steps: StepCounter,
+        note: Callable[[str], object],
+    ) -> None:
+        """Watches nothing at first.
+
+        Args:
+            torch: the package.
+            steps: tells the number of the step.
+            note: writes a note into the ring.
+        """
+        self.watching: list[WatchPlan] = []
+        """The plan, or nothing: what the hook asks at each op."""
+        self.unfinished: dict[int, UnfinishedOp] = {}
+        """By `id` of their handles, which they keep alive."""
+        self.unseen = self.skipped = 0
+        """Ops whose end nobody was seen to wait for; samples for which there was no room."""
+        self.count = self.begun_at = 0
+        """Samples so far; those before the watch began."""
+        self.samples: deque[list[Any]] = deque(maxlen=MOST_SAMPLES)
+        """Rows in the order of the fields of `wire.NumberSample`."""
+        self.failure = ""
+        self._torch = torch
+        self._steps = steps
+        self._note = note
+        self._buffer: CopyBuffer | None = None
+        self._queue: queue.SimpleQueue[tuple[Subject, TensorCopies] | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._noted = False
+        self._begun_step = 0
+        self.begin, self.handed, self.ended, self.step_begins, self.step_ended = (
+            guarded(function, lambda: True, self._failed)
+            for function in (
+                self._begin, self._handed, self._ended, self._step_begins, self._step_ended
+            )
+        )  # fmt: skip
+
+    # -- on and off, in the recorder's thread
+
+    def start(self, plan: WatchPlan) -> None:
+        """Watches from now on, in the place of what was watched before."""
+        if self._buffer is None:
+            self._buffer = CopyBuffer(BUFFER)
+        self.failure, self._noted = "", False
+        self.samples.clear()
+        self.begun_at = self.count
+        self.unseen = self.skipped = 0
+        self._queue.put(None)  # a thread that still counts ends after that
+        self._queue = queue.SimpleQueue()
+        self.watching[:] = [plan]
+        self._thread = threading.Thread(target=self._run, name="frtop numbers", daemon=True)
+        self._thread.start()
+
+    def stop(self, *, join: bool = False) -> None:
+        """Watches nothing any more; what was sampled stays. With `join` the thread has ended."""
+        self.watching.clear()
+        self.unfinished.clear()
+        self._queue.put(None)
+        thread = self._thread
+        if join and thread is not None and thread is not threading.current_thread():
+            thread.join(JOIN_S)
+
+    @property
+    def busy(self) -> bool:
+        """Whether it watches, or counts what it has copied."""
+        return bool(self.watching) or self._thread is not None
+
+    def forget(self) -> None:
+        """Lets go of all handles, before a group is destroyed."""
+        self.unfinished.clear()
+
+    # -- in the program's threads
+
+    def _begin(  # noqa: PLR0917 - as the hook has it
+        self, operation: Operation, args: Any, group: int, number: int, site: int, flags: int
+    ) -> UnfinishedOp | None:
+        """Called before an op is passed on; returns it if its result is to be sampled, too."""
+        plan = self.watching[0]
+        if (
+            number % plan.every
+            or plan.ops <= 0
+            or operation.p2p
+            or operation.barrier
+            or (plan.groups and group not in plan.groups)
+        ):
+            return None
+        plan.ops -= 1
+        now = time.monotonic_ns()
+        subject = Subject(
+            group, number, operation.kind, "input", "issue", self._steps.current, now, site
+        )
+        if plan.inputs:
+            self._take(subject, tensors_of(operation, args, outputs=False))
+        results = tensors_of(operation, args, outputs=True)
+        return UnfinishedOp(subject, results, bool(flags & Flag.SYNC), _in_backward(), now)
+
+    def _handed(self, op: UnfinishedOp, work: Any) -> None:
+        """Takes the handle that the op's call returned."""
+        op.work = work
+        unfinished = self.unfinished
+        while len(unfinished) >= MOST_UNFINISHED:
+            unfinished.pop(next(iter(unfinished)))
+            self.unseen += 1
+        if self.watching:
+            unfinished[id(work)] = op
+
+    def _ended(self, op: UnfinishedOp, taken: str = "wait") -> None:
+        """Samples the result of an op, whose tensors nobody else has touched yet."""
+        one = op.subject
+        now = time.monotonic_ns()
+        subject = Subject(one.group, one.number, one.kind, "output", taken, one.step, now, one.site)
+        self._take(subject, op.tensors)
+
+    def _step_begins(self, optimizer: Any) -> None:
+        """Samples what backwards have left in gradients, before the optimizer uses them."""
+        self._begun_step = self._steps.current
+        # Modes of the program would see even the reading of an attribute.
+        with self._torch._C.DisableTorchFunction():  # noqa: SLF001
+            self._end_of_backwards()
+            if self.watching and self.watching[0].steps > 0:
+                self._sample_step(optimizer, "gradient")
+                scale = loss_scale(sys._getframe(1))  # noqa: SLF001
+                if scale is not None:
+                    self._take(self._subject(optimizer, 0, "loss_scale", "loss scale"), [scale])
+
+    def _step_ended(self, optimizer: Any) -> None:
+        """Samples the parameters that an optimizer's step has left."""
+        if self.watching and self.watching[0].steps > 0:
+            with self._torch._C.DisableTorchFunction():  # noqa: SLF001
+                self._sample_step(optimizer, "parameter")
+            self.watching[0].steps -= 1
+
+    # -- inside
+
+    def _end_of_backwards(self) -> None:
+        """Samples what DDP has reduced since the last step, where nothing was reduced since."""
+        seen: set[int] = set()
+        for key, op in reversed(list(self.unfinished.items())):
+            if not op.in_backward:
+                continue
+            now = op.subject.step == self._begun_step
+            place = id(op.work) if not op.tensors else op.tensors[0].data_ptr()
+            if now and not _is_done(op.work):
+                continue
+            self.unfinished.pop(key, None)
+            if now and place not in seen:
+                self._ended(op, "step")
+            else:  # a later op has written there
+                self.unseen += 1
+            seen.add(place)
+
+    def _sample_step(self, optimizer: Any, role: str) -> None:
+        for place, name, tensor in step_tensors(optimizer, self._begun_step):
+            given = tensor if role == "parameter" else tensor.grad
+            if given is not None:
+                self._take(self._subject(optimizer, place, role, name), [given])
+
+    def _subject(self, optimizer: Any, place: int, role: str, name: str) -> Subject:
+        kind = name or f"parameter {place}"
+        step, now = self._begun_step, time.monotonic_ns()
+        return Subject(
+            0, place, kind, role, f"optimizer {self._steps.index_of(optimizer)}", step, now, 0
+        )
+
+    def _take(self, subject: Subject, tensors: list[Any]) -> None:
+        buffer = self._buffer
+        if buffer is not None and tensors:
+            self._queue.put((subject, copy_tensors(self._torch, buffer, tensors)))
+
+    def _failed(self, error: BaseException) -> None:
+        """Ends the watch after an exception of ours."""
+        self.failure = f"{type(error).__name__}: {error}"[:200]
+        self.watching.clear()
+        self.unfinished.clear()
+
+    # -- in our thread
+
+    def _run(self) -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - FAULTS)
+        with suppress(OSError):  # of this thread only, on Linux
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
+        waiting = self._queue
+        while True:
+            try:
+                found = waiting.get(timeout=BEAT_S)
+            except queue.Empty:
+                if self._is_over():
+                    break
+                continue
+            if found is None:
+                break
+            try:
+                self._add(*found)
+            except Exception as error:  # noqa: BLE001 - the worker's boundary
+                self._failed(error)
+        if self._thread is threading.current_thread():
+            self._thread = None
+
+    def _is_over(self) -> bool:
+        """Ends a watch that has all it was asked for, or whose time is up."""
+        now = time.monotonic_ns()
+        for key, op in list(self.unfinished.items()):
+            old = now - op.begun_ns > FORGET_NS
+            if old and not op.in_backward and op.work.is_completed():
+                self.unfinished.pop(key, None)
+                self.unseen += 1
+        if not self.watching:
+            return True
+        plan = self.watching[0]
+        has_all = plan.ops <= 0 and plan.steps <= 0 and not self.unfinished
+        if has_all or now > plan.until_ns:
+            self.watching.clear()
+            self.unseen += len(self.unfinished)
+            self.unfinished.clear()
+            return True
+        return False
+
+    def _add(self, subject: Subject, copies: TensorCopies) -> None:
+        stats, buffer = SampleStats(), self._buffer
+        try:
+            if copies.block is not None and buffer is not None:
+                view, at = buffer.view(copies.block), 0
+                for dtype, size in copies.parts:
+                    stats.add(self._torch, dtype, view[at : at + size])
+                    at += aligned(size)
+        finally:
+            if copies.block is not None and buffer is not None:
+                buffer.release(copies.block)
+        row = stats.row()
+        if copies.error:
+            self.skipped += 1
+            row[-1] = copies.error
+        self.count += 1
+        one = subject
+        self.samples.append(
+            [
+                *(self.count, one.group, one.number, one.kind, one.role, one.taken, one.step),
+                *(one.at_ns, one.site, copies.dtypes, copies.elements, copies.size, copies.seen),
+                *row,
+            ]
+        )
+        nans = row[1]
+        if nans and one.role in ("input", "gradient") and not self._noted:
+            self._noted = True
+            what = f"the {one.role} of {one.kind}" + (f" #{one.number}" if one.group else "")
+            self._note(f"numbers: {nans:,} NaN in {what}, step {one.step}: the first one sampled")
+
+
+def _is_done(work: Any) -> bool:
+    """Whether an op is over. Its future is done first, and DDP waits for that alone."""
+    if work.is_completed():
+        return True
+    try:
+        return bool(work.get_future().done())
+    except RuntimeError:  # not every handle has one
+        return False
+
+
+def _in_backward() -> bool:
+    """Whether the op is issued inside a backward, as that of DDP is."""
+    frame = sys._getframe(2)  # noqa: SLF001
+    for _ in range(_FRAMES):
+        if frame is None:
+            return False
+        if frame.f_code.co_name == "_engine_run_backward":
+            return True
+        frame = frame.f_back  # type: ignore[assignment]
+    return False

@@ -1,0 +1,86 @@
+"""Numbers that ranks sample in their ops and steps, and what they record at all."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+
+class NumbersOrder(Struct, frozen=True, array_like=True):
+    """What a rank is to sample: of every `every`-th op of `groups` (its own ids; none: all).
+
+    It ends after `ops` ops and `steps` steps of optimizers, or after `seconds`. With neither ops
+    nor steps, nothing is sampled any more.
+    """
+
+    every: int = 1
+    ops: int = 0
+    seconds: int = 60
+    inputs: bool = True
+    groups: tuple[int, ...] = ()
+    steps: int = 0
+
+
+class NumberSample(Struct, frozen=True, array_like=True):
+    """Statistics of what an op got or left, or of one parameter or gradient.
+
+    `n` counts the samples of a rank. `number` is that of the op in its group, or the place of a
+    parameter in its optimizer. `role` is "input", "output", "gradient", "parameter" or
+    "loss_scale". `taken` says when: "issue", "wait" (a wait for the op had
+    returned), "late" (the same, but the op was over before) or "step" (an optimizer's step began):
+    after these two the program may have changed it; or "optimizer N". `site` is
+    the rank's own id of the line.
+
+    Of `size` bytes the first `seen` were read; `checksum` covers these. The figures ignore NaN
+    and Inf, and are None when nothing is left. `error` says why there are none.
+    """
+
+    n: int
+    group: int
+    number: int
+    kind: str
+    role: str
+    taken: str
+    step: int
+    at_ns: int
+    site: int
+    dtype: str
+    elements: int
+    size: int
+    seen: int
+    checksum: str = ""
+    nans: int = 0
+    infinities: int = 0
+    zeros: int = 0
+    subnormals: int = 0
+    minimum: float | None = None
+    maximum: float | None = None
+    magnitude: float | None = None  # the mean of magnitudes
+    norm: float | None = None
+    error: str = ""
+
+
+class NumberState(Struct, frozen=True, array_like=True):
+    """What a rank samples now, and how much of it is left.
+
+    `unseen` counts ops whose result was not read, as nobody was seen to wait for them, and
+    `skipped` samples without figures. `failure`: the watch ended by an error of its own.
+    """
+
+    on: bool = False
+    every: int = 0
+    ops_left: int = 0
+    seconds_left: int = 0
+    steps_left: int = 0
+    samples: int = 0
+    unseen: int = 0
+    skipped: int = 0
+    failure: str = ""
+
+
+class RecordedNow(Struct, frozen=True, array_like=True):
+    """What a rank records beside ops. The ring's size in ops and bytes is fixed when it starts."""
+
+    numbers: NumberState = NumberState()
+    phases: bool = False
+    slots: int = 0
+    ring_bytes: int = 0

@@ -1,0 +1,86 @@
+"""`frtop numbers`, `record` and `tensors --members` as a person types them, on real jobs."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from e2e.conftest import Launch, frtop
+from waiting import wait_for
+
+
+def start(*arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "frtop_tui", *arguments],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+@pytest.mark.long
+def test_faults_in_numbers_are_named(home: Path, torchrun: Launch, tmp_path: Path) -> None:
+    job = torchrun("odd_numbers.py", str(tmp_path), ranks=3)
+    wait_for(
+        lambda: any(home.glob("agent-*.json")) and len(list(home.glob("*.ring"))) == 3, "rings"
+    )
+    noted = frtop("record", "--note", "before the faults")
+    assert noted.returncode == 0, noted.stdout + noted.stderr
+    assert "noted on ranks 0-2: before the faults" in noted.stdout
+
+    unasked = frtop("numbers")
+    assert unasked.returncode == 2
+    assert "the training thread waits for a copy" in unasked.stderr
+    healthy = frtop("numbers", "--ops", "20", "--steps", "5", "--yes")
+    assert healthy.returncode == 0, healthy.stdout + healthy.stderr
+    assert "equal bit by bit" in healthy.stdout
+
+    watch = start("numbers", "--ops", "100000", "--first", "--yes")
+    wait_for(is_sampling, "ranks sample")
+    (tmp_path / "nan").touch()
+    said, _ = watch.communicate(timeout=90)
+    assert watch.returncode == 3, said
+    assert "rank 1: 68 NaN in its input of all_reduce" in said
+    assert re.search(r"step \d+ odd_numbers.py:\d+; none in that of ranks 0,2", said), said
+
+    (tmp_path / "parameter").touch()
+    found = frtop("numbers", "--ops", "0", "--steps", "20", "--yes", "--json")
+    assert found.returncode == 3, found.stdout + found.stderr
+    step = json.loads(found.stdout)["findings"]["steps"][0]
+    assert (step["role"], step["odd"]) == ("parameter", [2])
+    assert step["names"] == ["module.weight (float32, 64 values)"]
+
+    diagnosed = json.loads(frtop("diagnose", "--json").stdout)
+    notes = diagnosed["ranks"]["1"]["notes"]
+    assert "operator: before the faults" in notes
+    assert any("NaN in the input of all_reduce" in note for note in notes)
+    (tmp_path / "end").touch()
+    output, _ = job.communicate(timeout=60)
+    assert job.returncode == 0, output
+
+
+def is_sampling() -> bool:
+    found = json.loads(frtop("record", "--json").stdout)
+    return all(rank["recorded"][0][0] and rank["recorded"][0][5] for rank in found.values())
+
+
+@pytest.mark.long
+def test_members_of_a_pending_op_are_compared(home: Path, torchrun: Launch, tmp_path: Path) -> None:
+    torchrun("told_to_hang.py", str(tmp_path), "1", ranks=3)
+    wait_for(
+        lambda: any(home.glob("agent-*.json")) and len(list(home.glob("*.ring"))) == 3, "rings"
+    )
+    os.mkfifo(tmp_path / "shard")
+    (tmp_path / "hang").touch()
+
+    def compared() -> str:
+        said = frtop("tensors", "--rank", "0", "--members")
+        return said.stdout if "not pending on rank 1" in said.stdout else ""
+
+    said = wait_for(compared, "rank 1 is missing")
+    assert "2 of 3 answered; not pending on rank 1" in said
+    assert "float32[1000] on all" in said

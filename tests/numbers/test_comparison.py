@@ -1,0 +1,141 @@
+"""Whose bytes differ, where a NaN came from, and when nothing may be concluded."""
+
+from __future__ import annotations
+
+from frtop_probe import wire
+from frtop_tui.job.stack_frames import site_line
+from frtop_tui.numbers.comparison import Findings, findings
+from frtop_tui.numbers.finding_words import finding_words
+from frtop_tui.numbers.samples import GroupNames, RankSample, SampledRank
+
+GROUP = ("0", "0-3", 0)
+LINE = wire.Site("/home/me/train.py", 231, "step")
+
+
+def op(
+    rank: int, number: int, checksum: str, *, kind: str = "all_reduce", role: str = "output",
+    taken: str = "wait", nans: int = 0, elements: int = 8, error: str = "",
+) -> RankSample:  # fmt: skip
+    sample = wire.NumberSample(
+        number, 1, number, kind, role, taken, number // 2, 10**9, 3, "float32", elements,
+        4 * elements, 4 * elements, checksum, nans, error=error,
+    )  # fmt: skip
+    return RankSample(rank, sample, GROUP, LINE)
+
+
+def step(
+    rank: int, number: int, sums: str, *, role: str = "parameter", zeros: int = 0
+) -> list[RankSample]:
+    """One parameter for each letter of `sums`."""
+    return [
+        RankSample(
+            rank,
+            wire.NumberSample(
+                1, 0, place, f"parameter {place}", role, "optimizer 0", number, 10**9, 0, "float32",
+                8, 32, 32, checksum, zeros=zeros,
+            ),
+            None,
+        )
+        for place, checksum in enumerate(sums)
+    ]  # fmt: skip
+
+
+def said(found: Findings) -> str:
+    names = GroupNames({GROUP: "dp:0"})
+    return "\n".join(" ".join(one[:2]) for one in finding_words(found, names, site_line))
+
+
+def test_the_rank_with_other_bytes_is_named_from_its_first_op_on() -> None:
+    samples = [op(rank, n, f"{n}") for rank in range(4) for n in range(1, 6)]
+    samples += [op(rank, n, "x" if rank == 2 else f"{n}") for rank in range(4) for n in (6, 8)]
+    samples += [op(rank, 7, "7") for rank in range(4)]
+    found = findings(samples, 4)
+    (one,) = found.ops
+    assert (one.number, one.odd, one.equal_before, one.differing) == (6, (2,), 5, 2)
+    text = said(found)
+    assert "rank 2: other bytes than the rest after all_reduce #6 dp:0, step 3 train.py:231" in text
+    assert "equal on all at #5 (step 2); 2 of 8 compared ops differ" in text
+
+
+def test_of_two_halves_nobody_is_named() -> None:
+    found = findings([op(rank, 1, "ab"[rank % 2]) for rank in range(4)], 4)
+    assert found.ops[0].odd == ()
+    assert "no side is the majority" in said(found)
+    assert "it may have differed before" in said(found)
+
+
+def test_ops_whose_results_differ_by_nature_are_not_compared() -> None:
+    kinds = ("reduce_scatter_tensor", "all_to_all_single", "scatter", "reduce", "gather", "strange")
+    samples = [op(r, n, f"{r}", kind=kind) for r in range(4) for n, kind in enumerate(kinds)]
+    assert findings(samples, 4) == Findings()
+
+
+def test_what_the_program_changes_after_each_op_accuses_nobody() -> None:
+    """An accumulation into the result, say: it differs from the first op on."""
+    samples = [op(r, n, f"{r} {n}", taken="late") for r in range(4) for n in range(1, 9)]
+    found = findings(samples, 4)
+    assert (found.ops, found.unclear) == ((), 8)
+    assert "nothing is concluded" in said(found)
+
+
+def test_what_was_read_later_is_named_once_it_was_equal_before() -> None:
+    samples = [op(r, n, "a", taken="step") for r in range(4) for n in (1, 2)]
+    samples += [op(r, 3, "b" if r == 1 else "a", taken="step") for r in range(4)]
+    found = findings(samples, 4)
+    assert found.ops[0].odd == (1,)
+    assert "the op did that, or the program since then" in said(found)
+
+
+def test_results_of_other_sizes_or_without_figures_are_not_compared() -> None:
+    samples = [op(r, 1, f"{r}", elements=8 + r) for r in range(4)]
+    samples += [op(r, 2, "" if r else "a", error="full" if r else "") for r in range(4)]
+    found = findings(samples, 4)
+    assert (found.ops, found.incomplete) == ((), 2)
+
+
+def test_the_first_nan_is_named_by_the_input_that_had_it() -> None:
+    samples = [
+        op(r, n, f"{r}", role="input", nans=5 if (r == 1 and n == 3) or n > 3 else 0)
+        for r in range(4) for n in range(1, 6)
+    ]  # fmt: skip
+    found = findings(samples, 4)
+    assert [(one.rank, one.sample.sample.number) for one in found.bad] == [(1, 3)]
+    assert "rank 1: 5 NaN in its input of all_reduce #3 dp:0, step 1 train.py:231" in said(found)
+    assert "none in that of ranks 0,2-3" in said(found)
+
+
+def test_a_parameter_is_named_with_its_rank_and_step() -> None:
+    samples = [one for r in range(4) for n in (1, 2) for one in step(r, n, "abc")]
+    samples += [one for r in range(4) for one in step(r, 3, "axc" if r == 3 else "abc")]
+    found = findings(samples, 4)
+    (one,) = found.steps
+    assert (one.role, one.step, one.odd, one.equal_before) == ("parameter", 3, (3,), 2)
+    text = said(found)
+    assert "rank 3: other parameters than the rest after step 3 of optimizer 0: par" in text
+    assert "parameter 1 (float32, 8 values)" in text
+
+
+def test_ranks_that_are_no_replicas_accuse_nobody() -> None:
+    sharded = [one for r in range(4) for n in (1, 2) for one in step(r, n, f"{r}b{r}")]
+    mesh = [one for r in range(4) for one in step(r, 1, "xyz" if r < 2 else "abc")]
+    zeros = [one for r in range(4) for one in step(r, 1, "x" if r == 2 else "a", zeros=8)]
+    stages = [one for r in range(4) for one in step(r, 1, "ab" if r < 3 else "abc")]
+    for samples in (sharded, mesh, zeros, stages):
+        assert findings(samples, 4).steps == ()
+    assert "no replicas, so nothing is concluded" in said(findings(sharded, 4))
+
+
+def test_steps_that_only_some_have_sampled_are_not_compared() -> None:
+    """Of a mesh a majority of those may hold one shard."""
+    samples = [one for r in (0, 1, 2) for one in step(r, 1, "xyz" if r < 2 else "abc")]
+    assert findings(samples, 4).steps == ()
+
+
+def test_samples_are_taken_once() -> None:
+    group = wire.Group(1, "0", "default_pg", "gloo", "0-3")
+    numbers = SampledRank()
+    samples = tuple(op(0, n, "a").sample for n in (1, 2, 3))
+    response = wire.NumbersResponse(1, "a", 1, samples, ((3, LINE),))
+    assert numbers.add(0, response, {1: group}) == 3
+    assert numbers.add(0, response, {1: group}) == 0
+    assert (numbers.samples[0].group, numbers.samples[0].site) == (GROUP, LINE)

@@ -1,0 +1,311 @@
+"""Numbers are sampled at the end of ops and steps: faults are named, and training is the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import msgspec
+import pytest
+
+from frtop_probe import wire
+from frtop_probe.ring.layout import MarkKind
+from frtop_probe.ring.marks import read_marks, watched
+from frtop_tui.numbers.comparison import Findings, findings
+from frtop_tui.numbers.samples import RankSample
+from recorder.interactive_rank import InteractiveRank, interactive_ranks
+from waiting import wait_for
+
+pytestmark = pytest.mark.torch
+
+Ranks = tuple[InteractiveRank, ...]
+MODEL = """
+import hashlib
+torch.manual_seed(0)
+net = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
+ddp = torch.nn.parallel.DistributedDataParallel(net)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+flip = nan = False
+def hook(state, bucket):
+    work = dist.all_reduce(bucket.buffer(), async_op=True)
+    def then(future):
+        if flip and rank == 2:
+            bucket.buffer().view(torch.int32)[3] ^= 1
+        return bucket.buffer()
+    return work.get_future().then(then)
+def train(steps):
+    for _ in range(steps):
+        opt.zero_grad()
+        loss = ddp(torch.randn(4, 8) + rank).square().mean()
+        (loss * (float("nan") if nan and rank == 1 else 1)).backward()
+        opt.step()
+first = [one.detach().clone() for one in net.parameters()]
+def restore():
+    flip = nan = False
+    for one, old in zip(net.parameters(), first):
+        one.data.copy_(old)
+def digest():
+    tensors = [*net.parameters(), torch.get_rng_state(), torch.randn(3)]
+    return hashlib.sha256(b"".join(one.detach().numpy().tobytes() for one in tensors)).hexdigest()
+"""
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
+    folder = tmp_path_factory.mktemp("numbers") / "rings"
+    with interactive_ranks(folder, 3) as found:
+        yield tuple(found)
+
+
+def run(ranks: Ranks, program: str) -> None:
+    for rank in ranks:
+        rank.start(program)
+    for rank in ranks:
+        rank.expect("done")
+
+
+def watch(ranks: Ranks, **order: Any) -> None:
+    wanted = {"every": 1, "ops": 0, "seconds": 60, "inputs": True, "groups": [], "steps": 0}
+    for rank in ranks:
+        reply, _ = rank.request(ask="control", watch={**wanted, **order})
+        assert reply["error"] == "", reply
+
+
+def state(rank: InteractiveRank) -> wire.NumberState:
+    reply, _ = rank.request(ask="numbers", after=2**62)
+    return msgspec.convert(reply["numbers"], wire.NumberState)
+
+
+def is_off(rank: InteractiveRank) -> bool:
+    return not state(rank).on
+
+
+def samples(ranks: Ranks) -> list[RankSample]:
+    """All samples, after the watch was ended and counted."""
+    watch(ranks)
+    group = ("0", "0-2", 0)
+    found: list[RankSample] = []
+    for number, rank in enumerate(ranks):
+        wait_for(partial(is_off, rank), "the samples to be counted")
+        reply, _ = rank.request(ask="numbers", after=0)
+        assert reply["lost"] == 0
+        rows = msgspec.convert(reply["samples"], list[wire.NumberSample])
+        assert not state(rank).failure
+        found += [RankSample(number, one, group if one.group else None) for one in rows]
+    return found
+
+
+def notes(rank: InteractiveRank) -> list[str]:
+    rank.ring.refresh()
+    return list(rank.ring.notes.values())
+
+
+def sampled(ranks: Ranks, program: str, **order: Any) -> Findings:
+    run(ranks, "dist.barrier()")
+    watch(ranks, **{"ops": 1000, **order})
+    run(ranks, program)
+    return findings(samples(ranks), len(ranks))
+
+
+@pytest.fixture(scope="module")
+def model(ranks: Ranks) -> None:
+    run(ranks, MODEL)
+    run(ranks, "train(3)")
+
+
+@pytest.mark.usefixtures("model")
+def test_a_nan_is_named_with_its_rank_op_and_step(ranks: Ranks) -> None:
+    found = sampled(ranks, "before = lifecycle.recorder.steps.current; train(2); nan = True\n"
+                           "train(1); nan = False\n"
+                           "[one.data.nan_to_num_() for one in net.parameters()]")  # fmt: skip
+    (bad,) = found.bad
+    assert (bad.rank, bad.what, bad.others_clean) == (1, "NaN", (0, 2))
+    assert bad.sample.sample.kind == "all_reduce"
+    run(ranks, f"assert before + 2 == {bad.sample.sample.step}, before")
+    assert bad.sample.sample.site
+    assert not found.ops  # all got the NaN
+    assert any("NaN in the input of all_reduce" in text for text in notes(ranks[1]))
+    assert not any("NaN in the input" in text for text in notes(ranks[0]))
+    run(ranks, "restore(); train(1)")
+
+
+@pytest.mark.usefixtures("model")
+def test_a_bit_in_one_ranks_bucket_is_named_with_op_and_step(ranks: Ranks) -> None:
+    run(ranks, "ddp.register_comm_hook(None, hook); train(1)")
+    found = sampled(ranks, "before = lifecycle.recorder.steps.current; train(2); flip = True\n"
+                           "train(1); flip = False; train(1)")  # fmt: skip
+    (one,) = found.ops
+    assert (one.odd, one.kind, one.changed) == ((2,), "all_reduce", True)
+    assert one.equal_before == one.number - 1
+    run(ranks, f"assert before + 2 == {one.step}, before")
+    run(ranks, "restore(); train(1)")
+
+
+@pytest.mark.usefixtures("model")
+def test_a_bit_in_a_gradient_or_a_parameter_is_named_with_its_step(ranks: Ranks) -> None:
+    change = """
+def change(optimizer, *_):
+    if rank == 1:
+        {}.view(torch.int32)[1] ^= 4
+train(1)
+before = lifecycle.recorder.steps.current
+added = opt.register_step_pre_hook(change)
+train(1)
+added.remove()
+"""
+    gradient = change.format("net[2].bias.grad")
+    found = sampled(ranks, gradient, steps=5, ops=0)
+    # The hook of all optimizers runs before that of one: what it does shows in the parameters.
+    (one,) = [each for each in found.steps if each.role == "parameter"]
+    assert one.odd == (1,)
+    assert one.names == ("parameter 3 (float32, 2 values)",)
+    assert one.equal_before == one.step - 1
+    run(ranks, f"assert before == {one.step}")
+    run(ranks, "restore(); train(1)")
+    found = sampled(ranks, "train(1)\nif rank == 1: net[0].weight.data[0, 0] = 9\ntrain(1)",
+                    steps=5, ops=0)  # fmt: skip
+    assert {(one.role, one.odd) for one in found.steps} == {("parameter", (1,))}
+    run(ranks, "restore(); train(1)")
+
+
+@pytest.mark.parametrize(
+    "dtype", ["float32", "float64", "bfloat16", "float16", "int32", "uint8", "complex64"]
+)
+def test_healthy_ops_accuse_nobody(ranks: Ranks, dtype: str) -> None:
+    found = sampled(ranks, f"""
+kind = torch.{dtype}
+own = torch.arange(12).to(kind) + rank
+dist.all_reduce(own.clone())
+dist.broadcast(own.clone(), 1)
+dist.all_gather([torch.empty(12, dtype=kind) for _ in range(3)], own.clone())
+splits = [(rank + other) % 3 + 1 for other in range(3)]
+dist.all_to_all_single(torch.empty(6, dtype=kind), own[:6].clone(), splits, splits)
+dist.reduce_scatter(torch.empty(4, dtype=kind), list(own.clone().chunk(3)))
+dist.all_to_all_single(torch.empty(12, dtype=kind), own.clone())
+dist.scatter(torch.empty(4, dtype=kind), list(own.chunk(3)) if rank == 0 else None, src=0)
+dist.reduce(own.clone(), 0)
+peer = rank ^ 1
+if rank < 2:
+    jobs = [dist.isend(own.clone(), peer), dist.irecv(torch.empty_like(own), peer)]
+    for job in jobs: job.wait()
+waits = [dist.all_reduce(own.clone(), async_op=True) for _ in range(4)]
+for work in waits: work.wait()
+dist.barrier()
+""")  # fmt: skip
+    assert (found.ops, found.bad, found.steps) == ((), (), ())
+    assert dict(found.equal_ops) == {("0", "0-2", 0): 7}
+
+
+def test_fp8_is_compared_by_its_bytes(ranks: Ranks) -> None:
+    found = sampled(ranks, """
+own = torch.arange(16, dtype=torch.float32).to(torch.float8_e4m3fn)
+dist.broadcast(own.view(torch.uint8), 0)
+""")  # fmt: skip
+    assert not found.ops
+    assert sum(found.equal_ops.values()) == 1
+
+
+@pytest.mark.usefixtures("model")
+def test_training_is_equal_bit_by_bit(ranks: Ranks) -> None:
+    run(ranks, "restore(); torch.manual_seed(5); train(4); plain = digest(); restore()")
+    found = sampled(ranks, "torch.manual_seed(5); train(4); watched = digest()", steps=100)
+    run(ranks, "assert plain == watched")
+    assert sum(found.equal_ops.values()) == 4
+    assert found.equal_steps == 8
+
+
+@pytest.mark.usefixtures("model")
+def test_modes_and_profilers_see_nothing(ranks: Ranks) -> None:
+    program = """
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.overrides import TorchFunctionMode
+class Ops(TorchDispatchMode):
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        seen.append(str(func)); return func(*args, **(kwargs or {}))
+class Functions(TorchFunctionMode):
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        seen.append(str(func)); return func(*args, **(kwargs or {}))
+def record():
+    global seen
+    seen = []
+    with Ops(), Functions(), torch.profiler.profile() as profile:
+        train(2)
+    events = sorted({one.name for one in profile.events() if one.name.startswith("aten::")})
+    return seen, events
+"""
+    run(ranks, program + "train(2); plain = record()")
+    sampled(ranks, "watched = record()", steps=100)
+    run(ranks, "assert plain == watched, (plain, watched)")
+
+
+@pytest.mark.usefixtures("model")
+def test_off_leaves_nothing_behind(ranks: Ranks) -> None:
+    sampled(ranks, "train(2)", steps=3)
+    run(ranks, "numbers = lifecycle.recorder.numbers\n"
+               "assert not numbers.watching and not numbers.unfinished")  # fmt: skip
+    before = state(ranks[0]).samples
+    run(ranks, "train(2)")
+    assert state(ranks[0]).samples == before
+
+
+@pytest.mark.usefixtures("model")
+def test_a_watch_ends_by_itself(ranks: Ranks) -> None:
+    watch(ranks, ops=2)
+    run(ranks, "train(4)")
+    wait_for(lambda: all(map(is_off, ranks)), "the watch to end")
+    watch(ranks, ops=1000, seconds=1)
+    wait_for(lambda: all(map(is_off, ranks)), "the watch to end")
+
+
+def test_an_order_that_makes_no_sense_is_refused(ranks: Ranks) -> None:
+    for broken in ({"every": -1}, {"ops": "many"}, {"groups": ["x"]}, {"seconds": 1.5}):
+        reply, _ = ranks[0].request(ask="control", watch=broken)
+        assert reply["error"] == "failed", broken
+    reply, _ = ranks[0].request(ask="numbers", after=-1)
+    assert reply["error"] == "failed"
+
+
+def test_a_note_of_the_operator_is_in_the_ring(ranks: Ranks) -> None:
+    ranks[0].request(ask="control", note="look\x1b[31m here")
+    wait_for(lambda: any("operator: look" in one for one in notes(ranks[0])), "the note")
+    assert not any("\x1b" in one for one in notes(ranks[0]))
+
+
+@pytest.mark.usefixtures("model")
+def test_phases_are_switched_while_it_runs(ranks: Ranks) -> None:
+    rank = ranks[0]
+
+    def backwards() -> int:
+        return sum(row.kind is MarkKind.BACKWARD for row in read_marks(rank.ring))
+
+    run(ranks, "train(2)")
+    assert backwards() == 0
+    reply, _ = rank.request(ask="control", phases=True)
+    assert reply["recorded"][1] is True
+    run(ranks, "train(2)")
+    assert backwards() == 2
+    assert MarkKind.BACKWARD in watched(rank.ring)
+    reply, _ = rank.request(ask="control", phases=False)
+    run(ranks, "train(2)")
+    assert (backwards(), reply["recorded"][1]) == (2, False)
+    assert MarkKind.BACKWARD not in watched(rank.ring)
+
+
+@pytest.mark.usefixtures("model")
+def test_nothing_is_compiled_again(ranks: Ranks) -> None:
+    run(ranks, """
+from torch._dynamo.utils import counters
+compiled = torch.compile(ddp, backend="eager")
+def again(steps):
+    for _ in range(steps):
+        opt.zero_grad()
+        compiled(torch.randn(4, 8) + rank).square().mean().backward()
+        opt.step()
+    return counters["stats"]["unique_graphs"], dict(counters["graph_break"])
+plain = again(4)
+""")  # fmt: skip
+    found = sampled(ranks, "watched = again(4)", steps=100)
+    run(ranks, "assert plain == watched == again(2), (plain, watched)")
+    assert not found.ops
+    assert sum(found.equal_ops.values()) == 4

@@ -1,0 +1,90 @@
+"""Orders reach ranks once, samples are asked for while there are any, and faults are named."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from frtop_probe import wire
+from frtop_tui.job.groups import identifier
+from frtop_tui.job.model import HostView
+from frtop_tui.numbers.orders import RecordOrder
+from frtop_tui.sources.number_follower import AT_A_HOST, POLL_NS, NumberFollower
+from frtop_tui.sources.request_tracker import RequestTracker
+from sources.fakes import FakeConnections, frame_of, rank_view
+
+GROUP = wire.Group(1, "0", "default_pg", "gloo", "0-3", True)
+ON = wire.NumberState(True, 1, 10, 60)
+ORDER = wire.NumbersOrder(1, 10)
+FRAME = frame_of(*(replace(rank_view(n, "a"), key=n + 1, groups={1: GROUP}) for n in range(4)))
+
+
+def following() -> tuple[NumberFollower, RequestTracker, FakeConnections]:
+    connections = FakeConnections()
+    tracker = RequestTracker(connections.send)
+    return NumberFollower(tracker), tracker, connections
+
+
+def requests(connections: FakeConnections) -> list[wire.Request]:
+    found = [request for _, request in connections.sent]
+    connections.sent.clear()
+    return found
+
+
+def sample(n: int, checksum: str) -> wire.NumberSample:
+    return wire.NumberSample(
+        n, 1, n, "all_reduce", "output", "wait", n, 1, 0, "float32", 8, 32, 32, checksum
+    )
+
+
+def test_a_rank_that_differs_is_named_once_its_samples_are_there() -> None:
+    follower, tracker, connections = following()
+    follower.order(RecordOrder((0, 1, 2, 3), ORDER, identifier(GROUP)))
+    follower.update(FRAME, 1)
+    orders = requests(connections)
+    assert [one.key for one in orders if isinstance(one, wire.ControlRequest)] == [1, 2, 3, 4]
+    assert all(one.numbers.groups == (1,) for one in orders if isinstance(one, wire.ControlRequest)
+               and one.numbers is not None)  # fmt: skip
+    assert follower.numbers.runs
+    for one in orders:
+        assert isinstance(one, wire.ControlRequest)
+        tracker.receive("a", wire.ControlResponse(one.id, "a", one.key, wire.RecordedNow(ON)), 2)
+    now, asked = 3, 0
+    while asked < 4:
+        now += POLL_NS
+        follower.update(FRAME, now)
+        polls = requests(connections)
+        assert 0 < len(polls) <= AT_A_HOST
+        for poll in polls:
+            assert isinstance(poll, wire.NumbersRequest)
+            assert poll.after == 0
+            asked += 1
+            sums = (sample(1, "a"), sample(2, "b" if poll.key == 3 else "a"))
+            state = wire.NumberState(samples=2)
+            answer = wire.NumbersResponse(poll.id, "a", poll.key, sums, state=state)
+            tracker.receive("a", answer, now)
+    follower.update(FRAME, now + POLL_NS)
+    assert requests(connections) == []  # all have said all
+    (different,) = follower.numbers.found.ops
+    assert (different.number, different.odd) == (2, (2,))
+    assert (follower.numbers.samples, follower.numbers.runs) == (8, False)
+
+
+def test_an_order_that_cannot_be_carried_out_says_why() -> None:
+    follower, tracker, connections = following()
+    reader = replace(FRAME, hosts=(HostView("a", "heard", may_act=False),))
+    follower.order(RecordOrder((0, 9), note="x"))
+    follower.update(reader, 1)
+    assert connections.sent == []
+    assert "may only read" in follower.numbers.controls[0].problem
+    assert follower.numbers.controls[9].problem == "it is not heard"
+    follower.order(RecordOrder((0,), ORDER, ("other", "0-3", 0)))
+    follower.update(FRAME, 2)
+    assert follower.numbers.controls[0].problem == "it is no member of that group"
+    follower.order(RecordOrder((1,), ORDER))
+    follower.update(FRAME, 3)
+    (request,) = requests(connections)
+    assert isinstance(request, wire.ControlRequest)
+    tracker.receive("a", wire.Error(request.id, "words", "words"), 4)
+    follower.update(FRAME, 5 + POLL_NS)
+    assert follower.numbers.controls[1].problem == "words"
+    assert connections.sent == []  # such a rank is not asked for samples

@@ -1,0 +1,63 @@
+"""`frtop record`: what ranks record now, and changes of it while they run."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from frtop_tui.cli.live import connect, show_progress, wait_for_ranks
+from frtop_tui.errors import FrtopError, UsageError
+from frtop_tui.job.naming import folded, printable
+from frtop_tui.numbers.orders import JobNumbers, RecordOrder
+from frtop_tui.numbers.record_words import record_words
+from frtop_tui.sources.base import Source
+
+APPEAR_S: Final = 8.0
+ANSWER_S: Final = 10.0
+
+
+def run(options: argparse.Namespace) -> int:
+    """Returns 0 if all ranks did what was asked, 1 if not."""
+    source = connect(options)
+    try:
+        frame = wait_for_ranks(source, APPEAR_S, show_progress)
+        ranks = tuple(options.rank) if options.rank else tuple(sorted(frame.ranks))
+        if strange := sorted(set(ranks) - frame.ranks.keys()):
+            raise UsageError(f"the job has no rank {strange[0]}", "`frtop jobs` lists its ranks")
+        if not ranks:
+            raise FrtopError("no rank is heard", "`frtop diagnose` says which hosts are")
+        phases = None if options.phases is None else options.phases == "on"
+        source.record(RecordOrder(ranks, phases=phases, note=options.note))
+        found = _answered(source, len(ranks))
+    finally:
+        show_progress("")
+        source.close()
+    if options.json:
+        document = {str(rank): one for rank, one in sorted(found.controls.items())}
+        print(msgspec.json.format(msgspec.json.encode(document), indent=1).decode())
+    else:
+        print("\n".join(_lines(found, options)))
+    return 1 if any(one.problem for one in found.controls.values()) else 0
+
+
+def _answered(source: Source, ranks: int) -> JobNumbers:
+    end = time.monotonic() + ANSWER_S
+    while True:
+        found = source.numbers()
+        due = [rank for rank, one in found.controls.items() if one.due]
+        if (len(found.controls) >= ranks and not due) or time.monotonic() > end:
+            return found
+        show_progress(f"asking {ranks:,} ranks")
+        time.sleep(0.05)
+
+
+def _lines(found: JobNumbers, options: argparse.Namespace) -> Iterator[str]:
+    done = [rank for rank, one in found.controls.items() if one.recorded and not one.problem]
+    if options.note and done:
+        yield printable(f"noted on {folded(done)}: {options.note}")
+    for words in record_words(found):
+        yield printable(f"{words.subject:<10}  {words.text}")

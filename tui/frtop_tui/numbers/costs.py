@@ -1,0 +1,40 @@
+"""What recording more costs a rank, in the words that a person reads before saying yes.
+
+The figures are those of `python -m bench number_cost` and `mark_cost`, rounded up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from frtop_probe import wire
+
+COPY_MS: Final = 1.0
+"""Per MiB, in the thread that trains: the copy. Pages of the buffer are made when first used."""
+COUNT_MS: Final = 1.5
+"""Per MiB, in a thread of its own with low priority: sums, counts and the checksum."""
+BUFFER_MIB: Final = 64
+PHASE_US: Final = 4
+
+
+def number_costs(order: wire.NumbersOrder) -> Iterator[str]:
+    """What an order to sample numbers costs each rank."""
+    if order.ops:
+        sides = "inputs and results" if order.inputs else "results"
+        every = "every op" if order.every == 1 else f"every {order.every}th op"
+        yield f"{every}, {sides}: up to {order.ops:,} ops, for at most {order.seconds} s"
+    if order.steps:
+        yield (
+            f"gradients and parameters at {order.steps:,} steps of optimizers, 32 MiB of each at a"
+            " step"
+        )
+    yield (
+        f"the training thread waits for a copy: about {COPY_MS:.0f} ms a MiB and 0.3 ms a sample,"
+        f" more for the first {BUFFER_MIB} MiB"
+    )
+    yield (
+        f"a thread of low priority counts: about {COUNT_MS:.1f} ms of a core a MiB, some of it"
+        f" with the GIL; {BUFFER_MIB} MiB of memory"
+    )
+    yield "tensors of sampled ops are kept until a wait for them ends; no device is waited for"

@@ -1,0 +1,130 @@
+"""What samples of numbers say, in sentences: for screens and the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from frtop_probe import wire
+from frtop_tui.job.naming import folded, listed
+from frtop_tui.numbers.comparison import BadNumbers, Findings, OpDifference, StepDifference
+from frtop_tui.numbers.member_words import WordLine
+from frtop_tui.numbers.samples import GroupNames
+from frtop_tui.numbers.sides import RankSide
+
+MOST_BAD: Final = 8
+
+
+def finding_words(
+    found: Findings, names: GroupNames, site: Callable[[wire.Site | None], str]
+) -> Iterator[WordLine]:
+    """What differs first, then where a NaN was, then what was compared and is equal.
+
+    Args:
+        found: of all samples.
+        names: of groups.
+        site: writes a line of the program.
+    """
+    for op in found.ops:
+        yield from _op(op, names, site)
+    for step in found.steps:
+        yield from _step(step)
+    for bad in found.bad[:MOST_BAD]:
+        yield _bad(bad, names, site)
+    if len(found.bad) > MOST_BAD:
+        yield WordLine("", f"and {len(found.bad) - MOST_BAD:,} more ranks with NaN or Inf", "bad")
+    yield from _rest(found, names)
+
+
+def _rest(found: Findings, names: GroupNames) -> Iterator[WordLine]:
+    """What was compared and is equal, and what was not compared."""
+    for group, count in found.equal_ops.items():
+        text = f"the results of {count:,} ops were equal bit by bit on all who were compared"
+        yield WordLine(names.label(group), text, "good" if not found.ops else "dim")
+    if found.equal_steps:
+        text = f"equal bit by bit at {found.equal_steps:,} samples of steps"
+        yield WordLine("replicas", text, "good" if not found.steps else "dim")
+    for role in found.unlike:
+        if not any(one.role == role for one in found.steps):
+            text = (
+                f"{role}s differ on all ranks, or are of different layouts: no replicas, so "
+                "nothing is concluded"
+            )
+            yield WordLine("", text, "dim")
+    if found.unclear:
+        text = (
+            f"{found.unclear:,} results differ that the program may have changed since: nothing is"
+            " concluded"
+        )
+        yield WordLine("", text, "dim")
+    if found.incomplete:
+        text = f"{found.incomplete:,} ops were sampled by some members only"
+        yield WordLine("", text, "dim")
+
+
+def _op(
+    one: OpDifference, names: GroupNames, site: Callable[[wire.Site | None], str]
+) -> Iterator[WordLine]:
+    where = " ".join(filter(None, (f"step {one.step}", site(one.site))))
+    name = f"{one.kind} #{one.number} {names.label(one.group)}"
+    if one.odd:
+        who = folded(one.odd)
+        yield WordLine("differs", f"{who}: other bytes than the rest after {name}, {where}", "bad")
+    else:
+        text = f"members have different results of {name}, {where}; no side is the majority"
+        yield WordLine("differs", text, "bad")
+    yield WordLine("", _sides(one.sides), "dim")
+    if one.equal_before:
+        before = f"equal on all at #{one.equal_before} (step {one.equal_before_step})"
+    else:
+        before = "no earlier op was sampled on all members: it may have differed before"
+    yield WordLine(
+        "", f"{before}; {one.differing:,} of {one.compared:,} compared ops differ", "dim"
+    )
+    if one.changed:
+        text = (
+            "read after the op was over, before the optimizer's step: the op did that, or the "
+            "program since then"
+        )
+        yield WordLine("", text, "warn")
+
+
+def _step(one: StepDifference) -> Iterator[WordLine]:
+    before = "before" if one.role == "gradient" else "after"
+    when = f"{before} step {one.step} of {one.optimizer}"
+    what = listed(one.names, 3)
+    if one.odd:
+        who = folded(one.odd)
+        text = f"{who}: other {one.role}s than the rest {when}: {what}"
+    else:
+        text = f"replicas have different {one.role}s {when}, no side is the majority: {what}"
+    yield WordLine("differs", text, "bad")
+    yield WordLine(
+        "", f"{len(one.names):,} of {one.read:,} that were read; {_sides(one.sides)}", "dim"
+    )
+    known = (
+        f"equal on all at step {one.equal_before}"
+        if one.equal_before >= 0
+        else ("the first step that was sampled: it may have been so before")
+    )
+    yield WordLine("", known, "dim")
+
+
+def _bad(one: BadNumbers, names: GroupNames, site: Callable[[wire.Site | None], str]) -> WordLine:
+    sample = one.sample.sample
+    count = sample.nans if one.what == "NaN" else sample.infinities
+    if one.sample.group is not None:
+        group = names.label(one.sample.group)
+        what = f"{sample.kind} #{sample.number} {group}, step {sample.step}"
+    else:
+        what = f"{sample.kind}, step {sample.step}"
+    line = site(one.sample.site)
+    clean = f"; none in that of {folded(one.others_clean)}" if one.others_clean else ""
+    text = f"rank {one.rank}: {count:,} {one.what} in its {sample.role} of {what} {line}".rstrip()
+    return WordLine(one.what, f"{text}{clean}", "bad")
+
+
+def _sides(sides: tuple[RankSide, ...]) -> str:
+    return "; ".join(f"{side.value} on {folded(side.ranks)}" for side in sides[:4]) + (
+        f" and {len(sides) - 4:,} more" if len(sides) > 4 else ""
+    )

@@ -1,0 +1,58 @@
+"""What an operator wants ranks to record, and what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from frtop_probe import wire
+from frtop_tui.job.groups import Identifier
+from frtop_tui.numbers.comparison import Findings
+from frtop_tui.numbers.samples import GroupNames
+
+NO_FINDINGS: Final = Findings()
+NO_NAMES: Final = GroupNames({})
+
+
+@dataclass(frozen=True, slots=True)
+class RecordOrder:
+    """What an operator wants of ranks. `group` None: the ops of all groups."""
+
+    ranks: tuple[int, ...]
+    numbers: wire.NumbersOrder | None = None
+    group: Identifier | None = None
+    phases: bool | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RankControl:
+    """What became of the last order to a rank."""
+
+    recorded: wire.RecordedNow | None = None
+    problem: str = ""
+    due: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class JobNumbers:
+    """What ranks record and have sampled; the same object until something changes."""
+
+    controls: Mapping[int, RankControl]
+    states: Mapping[int, wire.NumberState]
+    problems: Mapping[int, str]
+    samples: int = 0
+    lost: int = 0
+    found: Findings = NO_FINDINGS
+    names: GroupNames = NO_NAMES
+
+    @property
+    def runs(self) -> bool:
+        """Whether a rank samples, or has not answered yet."""
+        return any(one.due for one in self.controls.values()) or any(
+            state.on for state in self.states.values()
+        )
+
+
+NO_NUMBERS: Final = JobNumbers({}, {}, {})

@@ -1,0 +1,55 @@
+"""What ranks record now, and what it costs to change that, in lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from frtop_probe import wire
+from frtop_tui.job.naming import folded
+from frtop_tui.numbers.costs import PHASE_US
+from frtop_tui.numbers.member_words import WordLine
+from frtop_tui.numbers.orders import JobNumbers
+from frtop_tui.numbers.sides import sides_of
+
+
+def record_words(found: JobNumbers) -> Iterator[WordLine]:
+    """What is on, with the ranks that have it so; then who could not be asked."""
+    known = {rank: one.recorded for rank, one in found.controls.items() if one.recorded is not None}
+    newest = {rank: one.numbers for rank, one in known.items()} | dict(found.states)
+    yield from _sides("numbers", {rank: _numbers(one) for rank, one in newest.items()})
+    cost = f"{PHASE_US} us each on the host"
+    yield from _sides(
+        "phases",
+        {rank: f"on: {cost}" if one.phases else "off" for rank, one in known.items()},
+    )
+    yield from _sides(
+        "ring",
+        {
+            rank: f"the last {one.slots:,} ops, {one.ring_bytes / 1e6:.1f} MB: fixed when a rank"
+            " starts, there is no setting"
+            for rank, one in known.items()
+        },
+    )
+    due = [rank for rank, one in found.controls.items() if one.due]
+    if due:
+        yield WordLine("", f"{folded(due)}: no answer yet", "warn")
+    problems = ((rank, one.problem) for rank, one in found.controls.items() if one.problem)
+    for side in sides_of(problems):
+        yield WordLine("", f"{folded(side.ranks)}: {side.value}", "warn")
+
+
+def _sides(subject: str, values: dict[int, str]) -> Iterator[WordLine]:
+    sides = sides_of(values.items())
+    for side in sides:
+        who = "" if len(sides) == 1 else f" ({folded(side.ranks)})"
+        yield WordLine(subject, side.value + who)
+
+
+def _numbers(state: wire.NumberState) -> str:
+    if not state.every:
+        return f"off: {state.failure}" if state.failure else "off"
+    left = [f"{state.ops_left:,} ops"] if state.ops_left else []
+    left += [f"{state.steps_left:,} steps"] if state.steps_left else []
+    more = f", {' and '.join(left)} left" if left else ""
+    every = "every op" if state.every == 1 else f"every {state.every}th op"
+    return f"on, {every}{more}; at most {state.seconds_left} s"

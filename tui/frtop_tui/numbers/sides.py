@@ -1,0 +1,39 @@
+"""Ranks by what they say: the one rule by which one of them differs from the others."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class RankSide:
+    """Ranks that say the same, in order."""
+
+    value: str
+    ranks: tuple[int, ...]
+
+
+def sides_of(values: Iterable[tuple[int, str]]) -> tuple[RankSide, ...]:
+    """Sides of ranks with their values, the largest first; of equal ones that of the lowest rank.
+
+    Args:
+        values: a rank and what it says.
+    """
+    found: defaultdict[str, list[int]] = defaultdict(list)
+    for rank, value in values:
+        found[value].append(rank)
+    sides = (RankSide(value, tuple(sorted(ranks))) for value, ranks in found.items())
+    return tuple(sorted(sides, key=lambda side: (-len(side.ranks), side.ranks)))
+
+
+def odd_ranks(sides: Sequence[RankSide]) -> tuple[int, ...]:
+    """Ranks that differ from what more than half of all say; empty where no value has so many.
+
+    Of two parties of equal size nobody can say which one is wrong, nor where all differ.
+    """
+    total = sum(len(side.ranks) for side in sides)
+    if len(sides) < 2 or 2 * len(sides[0].ranks) <= total:
+        return ()
+    return tuple(sorted(rank for side in sides[1:] for rank in side.ranks))

@@ -1,0 +1,82 @@
+"""The pane of what ranks record, what changing it costs, and what sampled numbers say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from frtop_probe import wire
+from frtop_tui.job.naming import folded
+from frtop_tui.job.stack_frames import site_line
+from frtop_tui.numbers.costs import PHASE_US, number_costs
+from frtop_tui.numbers.finding_words import finding_words
+from frtop_tui.numbers.member_words import WordLine
+from frtop_tui.numbers.orders import JobNumbers
+from frtop_tui.numbers.record_words import record_words
+from frtop_tui.widgets.formats import format_rank_count, shorten_ranks
+from frtop_tui.widgets.lines import LineView
+from frtop_tui.widgets.spans import Line, plain, wrap
+
+SUBJECT = 12
+
+
+def record_lines(
+    found: JobNumbers, ranks: Sequence[int], order: wire.NumbersOrder, confirm: str, width: int
+) -> Iterator[Line]:
+    """All of the pane.
+
+    Args:
+        found: what ranks record, and have sampled.
+        ranks: whom an order goes to.
+        order: what `s` would ask of them.
+        confirm: what the next press of a key does, "" where none was pressed.
+        width: of the pane.
+    """
+    count = format_rank_count(len(ranks))
+    yield plain(f"orders go to {count}: {shorten_ranks(folded(ranks), width - 40)}", "dim")
+    if confirm:
+        yield from wrap(confirm, width, "warn")
+    yield ()
+    yield plain("recorded now", "strong")
+    yield from _lines(record_words(found), width)
+    yield ()
+    yield plain("what it costs each rank", "strong")
+    costs = [WordLine("s numbers", text) for text in number_costs(order)]
+    costs = [one if n == 0 else WordLine("", one.text) for n, one in enumerate(costs)]
+    costs.append(WordLine("p phases", f"{PHASE_US} us for each forward and backward"))
+    costs.append(WordLine("a note", "one line in the ring, at the time of now"))
+    yield from _lines(costs, width)
+    if found.states:
+        yield ()
+        yield plain(f"numbers: {found.samples:,} samples", "strong")
+        yield from _lines(finding_words(found.found, found.names, site_line), width)
+        if unseen := sum(one.unseen for one in found.states.values()):
+            text = f"{unseen:,} results were not read: nobody was seen to wait for the ops"
+            yield from wrap(text, width, "dim")
+
+
+def _lines(words: Iterable[WordLine], width: int) -> Iterator[Line]:
+    for subject, text, tone in words:
+        yield from wrap(text, width, tone, (f"  {subject:<{SUBJECT}}", "strong"))
+
+
+class RecordPane(LineView):
+    """Scrolls; has no cursor."""
+
+    def __init__(self) -> None:
+        super().__init__(id="record", classes="pane")
+        self.entitle("what ranks record")
+        self._given: tuple[JobNumbers, Sequence[int], wire.NumbersOrder, str] | None = None
+        self.unavailable = ""
+        """Why ranks cannot be asked."""
+
+    def show(
+        self, found: JobNumbers, ranks: Sequence[int], order: wire.NumbersOrder, confirm: str
+    ) -> None:
+        """Takes what `record_lines` needs."""
+        self._given = found, ranks, order, confirm
+        self.redraw()
+
+    def content(self, width: int) -> Sequence[Line]:
+        if self.unavailable:
+            return wrap(self.unavailable, width, "warn")
+        return list(record_lines(*self._given, width)) if self._given is not None else ()
