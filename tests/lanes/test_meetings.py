@@ -67,4 +67,4 @@ def test_the_newest_op_to_which_a_rank_came_last_is_found() -> None:
     assert last_late_op(lanes[3], meetings, group, 64) == 1
     assert last_late_op(lanes[1], meetings, group, 64) is None
     assert last_late_op(lanes[3], meetings, group, 2) == 2  # not all are in view: the newest
-    assert last_late_op(lanes[3], meetings, ("other", "0-3"), 64) is None
+    assert last_late_op(lanes[3], meetings, ("other", "0-3", 0), 64) is None
