@@ -11,6 +11,8 @@ import pytest
 from e2e.conftest import Launch, frtop
 from waiting import wait_for
 
+DEADLINE_S = 300.0
+"""Steps of a loaded host take ten times as long."""
 STEPS = 120
 """Between two captures, at least."""
 
@@ -35,13 +37,13 @@ def test_a_run_that_got_slower_fails_and_one_that_did_not_passes(
     assert STEPS <= apart[0]["samples_after"] < overlapping[0]["samples_after"]
     for one in diff(tmp_path, "b", "c", {6}):
         assert one["result"] == "above"
-        assert one["after_ns"] - one["before_ns"] == pytest.approx(20e6, rel=0.5)
+        assert one["after_ns"] - one["before_ns"] > 10e6  # 20 ms, and what the host adds
 
 
 def captured(folder: Path, name: str, steps: int) -> None:
     """Writes a capture after so many more steps."""
     first = steps_of(folder)
-    wait_for(lambda: steps_of(folder) >= first + steps, "steps", 60)
+    wait_for(lambda: steps_of(folder) >= first + steps, "steps", DEADLINE_S)
     taken = frtop("capture", "-o", str(folder / name))
     assert taken.returncode == 0, taken.stdout + taken.stderr
 
