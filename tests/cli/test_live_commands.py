@@ -82,6 +82,7 @@ def live(monkeypatch: pytest.MonkeyPatch) -> Callable[[Source], None]:
 def options(**fields: object) -> argparse.Namespace:
     known: dict[str, object] = {
         "output": None, "save": None, "rank": 0, "op": 0, "json": False, "redact": False,
+        "members": False,
     }  # fmt: skip
     return argparse.Namespace(**{**known, **fields})
 

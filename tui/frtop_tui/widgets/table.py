@@ -75,7 +75,8 @@ class LineTable(LineView, Generic[RowT]):
     def start_at(self, y: int) -> None:
         """Puts the cursor on a line of rows that have not been drawn yet."""
         self.cursor = y
-        self.call_after_refresh(self.move_to, y)
+        # A key may come first: it is scrolled to wherever the cursor is by then.
+        self.call_after_refresh(lambda: self.move_to(self.cursor))
 
     def visible_columns(self, width: int) -> list[tuple[Column[RowT], int]]:
         """The columns that fit, with their widths."""
