@@ -32,6 +32,7 @@ from frtop_probe.outside.worker import (
     DID_NOT_RETURN,
     NO_CHILD,
     SCAN_DID_NOT_RETURN,
+    Look,
 )
 from frtop_probe.procfs import exit_status
 from waiting import DEADLINE_S, wait_for_async
@@ -286,10 +287,10 @@ async def test_a_rank_that_cannot_be_taken_in_does_not_hide_the_others(
     pids = sleepers(2)
     intact = OutsideRank.take
 
-    def take(rank: OutsideRank, *arguments: object) -> None:
+    def take(rank: OutsideRank, look: Look, at_ns: int, begun_ns: int = 0) -> None:
         if rank.pid == pids[0]:
             raise KeyError("odd books")
-        intact(rank, *arguments)  # type: ignore[arg-type]
+        intact(rank, look, at_ns, begun_ns)
 
     monkeypatch.setattr(OutsideRank, "take", take)
     watch.find(*pids)

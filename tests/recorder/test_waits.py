@@ -142,7 +142,7 @@ def test_an_op_that_was_complete_before_the_wait_has_an_upper_bound(
 def test_the_usual_wait_is_that_of_exact_ends(world: list[FinishedRank]) -> None:
     ring = world[0].ring
     count, usual = ring.typical_wait_ns(rows(ring)[0].site)
-    assert count == 3
+    assert count == sum(Flag.LATE not in row.flags for row in rows(ring)[:3])
     assert usual <= max(ended - began for began, ended in truth(world[0])[:3])
 
 

@@ -15,11 +15,9 @@ from zoo.runner import Zoo, case_of, missing, names
 CHOSEN: tuple[tuple[str, Mode], ...] = (
     ("cycle/opposite_groups", "sync"),
     ("dead/exit_status", "late"),
-    ("device/stuck", "late"),
     ("mismatch/rank_zero", "late"),
     ("not_entered/dataloader_worker", "late"),
     ("not_entered/gil_asleep", "sync"),
-    ("silent/reduce_op", "sync"),
     ("slow/data_main", "sync"),
 )
 UNPREPARED: tuple[tuple[str, Mode], ...] = (

@@ -177,9 +177,10 @@ class NumberWatch:
         self, operation: Operation, args: Any, group: int, number: int, site: int, flags: int
     ) -> UnfinishedOp | None:
         """Called before an op is passed on; returns it if its result is to be sampled, too."""
-        plan = self.watching[0]
+        plan = self._plan
         if (
-            number % plan.every
+            plan is None
+            or number % plan.every
             or plan.ops <= 0
             or operation.p2p
             or operation.barrier
@@ -219,7 +220,8 @@ class NumberWatch:
         # Modes of the program would see even the reading of an attribute.
         with self._torch._C.DisableTorchFunction():  # noqa: SLF001
             self._end_of_backwards()
-            if self.watching and self.watching[0].steps > 0:
+            plan = self._plan
+            if plan is not None and plan.steps > 0:
                 self._sample_step(optimizer, "gradient")
                 scale = loss_scale(sys._getframe(1))  # noqa: SLF001
                 if scale is not None:
@@ -227,12 +229,18 @@ class NumberWatch:
 
     def _step_ended(self, optimizer: Any) -> None:
         """Samples the parameters that an optimizer's step has left."""
-        if self.watching and self.watching[0].steps > 0:
+        plan = self._plan
+        if plan is not None and plan.steps > 0:
             with self._torch._C.DisableTorchFunction():  # noqa: SLF001
                 self._sample_step(optimizer, "parameter")
-            self.watching[0].steps -= 1
+            plan.steps -= 1
 
     # -- inside
+
+    @property
+    def _plan(self) -> WatchPlan | None:
+        """The plan; our thread may end the watch at any time."""
+        return next(iter(self.watching), None)
 
     def _end_of_backwards(self) -> None:
         """Samples what DDP has reduced since the last step, where nothing was reduced since."""
@@ -306,9 +314,9 @@ class NumberWatch:
             if old and not op.in_backward and op.work.is_completed():
                 self.unfinished.pop(key, None)
                 self.unseen += 1
-        if not self.watching:
+        plan = self._plan
+        if plan is None:
             return True
-        plan = self.watching[0]
         has_all = plan.ops <= 0 and plan.steps <= 0 and not self.unfinished
         if has_all or now > plan.until_ns:
             self.watching.clear()

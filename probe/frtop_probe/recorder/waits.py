@@ -60,6 +60,14 @@ class WaitHook:
                 kind.wait = own
 
 
+def _is_over(work: Any) -> bool:
+    """Whether an op is complete; a handle of the program's own may fail to say."""
+    try:
+        return bool(work.is_completed())
+    except Exception:  # noqa: BLE001 - it is the program's to raise, in its own call
+        return False
+
+
 def _classes(kind: Any) -> list[Any]:
     """Returns a class and all that are derived from it; some in C++ have a `wait` of their own."""
     return [kind, *(each for derived in kind.__subclasses__() for each in _classes(derived))]
@@ -91,7 +99,7 @@ def _wrapper(  # noqa: C901, PLR0915 - as in `hook`
             return original(self, *args, **kwargs)
         key = identity(self)
         if unfinished and (watched := unfinished.pop(key, None)) is not None:
-            late = not watched.sync and self.is_completed()
+            late = not watched.sync and _is_over(self)
             result = wait(self, *args, **kwargs)
             sample(watched, "late" if late else "wait")
             return result
