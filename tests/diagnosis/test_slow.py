@@ -263,6 +263,20 @@ def replicated_pipeline(late_rank: int | None) -> SteppingJob:
     return job
 
 
+def test_ranks_with_twice_as_many_ops_have_other_work() -> None:
+    """Two pairs that meet once in a step: one has made 20 ops by then, the other one 40."""
+    job = SteppingJob(4)
+    pairs, across = ((0, 1), (2, 3)), ((0, 2), (1, 3))
+    job.meetings = [
+        *(Meeting(pairs, lambda *_: 1.0, name="tp") for _ in range(20)),
+        *(Meeting(pairs[1:], lambda *_: 1.0, name="tp") for _ in range(20)),
+        Meeting(across, lambda *_: 1.0, name="dp"),
+    ]
+    job.run(200)
+    for steps in (True, False):
+        assert not late(job, steps=steps)
+
+
 def test_a_slow_stage_is_told_from_the_stages_that_wait_for_it() -> None:
     job = replicated_pipeline(3).run(150)
     found = late(job, p2p=[(0, 1), (2, 3)])

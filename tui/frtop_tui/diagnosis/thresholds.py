@@ -164,6 +164,9 @@ MOST_STEPS_TOGETHER: Final = 8
 PARTS_WITHOUT_STEPS: Final = 48
 """Of a window, where no steps are known: half of them are enough for two ranks, of which each is
 late in half of the parts by chance."""
+OTHER_WORK: Final = 1.5
+"""Who issues half as many collectives again in the same time has other work. Those that meet in
+each step issue equally many, and what both ends of a window cut off is less."""
 MOST_ARRIVALS: Final = 200_000
 """Arrivals that are looked at in one judgement: some 0.3 s of one core."""
 ARRIVALS_PER_S: Final = 10_000

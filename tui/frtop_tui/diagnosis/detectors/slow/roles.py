@@ -3,6 +3,7 @@
 Stages of a pipeline may differ in work, and the first one is the last to come to whatever ends a
 step: that is how it was built. So ranks that send to each other are compared only with ranks at the
 same place of groups that are alike. Ranks of which nothing tells the place are compared with none.
+Nor are ranks compared of which one issues far more ops than the other: it has other work.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ from functools import lru_cache
 from typing import Final
 
 from frtop_probe.ring.rank_ranges import unfold
+from frtop_tui.diagnosis.thresholds import OTHER_WORK
 from frtop_tui.job.model import BaseFrame, Rank
 from frtop_tui.job.naming import GroupKey
-from frtop_tui.job.statistics import SampledGroup
+from frtop_tui.job.statistics import JobStatistics, SampledGroup
 
 NEED_ALL: Final = frozenset({
     "all_reduce", "all_reduce_coalesced", "all_gather", "all_gather_coalesced",
@@ -50,12 +52,39 @@ def _place_in(ranks: str) -> Mapping[int, int]:
         return {}
 
 
-def peers_of(members: Sequence[int], known: Mapping[int, Place]) -> list[tuple[int, ...]]:
+def op_rates(statistics: JobStatistics) -> Mapping[int, float]:
+    """How many collectives each rank issued per ns, in all its groups together."""
+    rates: defaultdict[int, float] = defaultdict(float)
+    for group in statistics.groups:
+        if len(group.arrivals) > 1:
+            first, last = group.arrivals[0], group.arrivals[-1]
+            rate = (last.number - first.number) / max(1, last.last_ns - first.last_ns)
+            for rank in group.members:
+                rates[rank] += rate
+    return rates
+
+
+def peers_of(
+    members: Sequence[int], known: Mapping[int, Place], rates: Mapping[int, float]
+) -> list[tuple[int, ...]]:
     """The members with the same work, where there are two or more of it."""
     alike: defaultdict[Place, list[int]] = defaultdict(list)
     for rank in members:
         alike[known.get(rank, ())].append(rank)
-    return [tuple(ranks) for ranks in alike.values() if len(ranks) > 1]
+    found = (those for ranks in alike.values() for those in _of_equal_rate(ranks, rates))
+    return [tuple(sorted(ranks)) for ranks in found if len(ranks) > 1]
+
+
+def _of_equal_rate(ranks: Sequence[int], rates: Mapping[int, float]) -> list[list[int]]:
+    found: list[list[int]] = []
+    least = 0.0
+    for rank in sorted(ranks, key=lambda rank: rates.get(rank, 0.0)):
+        rate = rates.get(rank, 0.0)
+        if not found or rate > OTHER_WORK * least:
+            found.append([])
+            least = rate
+        found[-1].append(rank)
+    return found
 
 
 def on_devices(frame: BaseFrame) -> frozenset[GroupKey]:

@@ -11,7 +11,7 @@ from frtop_tui.diagnosis.detectors.slow.cause import MOST_COMPARED, SlowCause, c
 from frtop_tui.diagnosis.detectors.slow.host_evidence import host_evidence
 from frtop_tui.diagnosis.detectors.slow.late_ranks import LateRanks, late_ranks
 from frtop_tui.diagnosis.detectors.slow.looks import ready_share
-from frtop_tui.diagnosis.detectors.slow.roles import on_devices, peers_of, places
+from frtop_tui.diagnosis.detectors.slow.roles import on_devices, op_rates, peers_of, places
 from frtop_tui.diagnosis.detectors.slow.slow_links import SlowLink, slow_links
 from frtop_tui.diagnosis.detectors.slow.step_times import step_ns
 from frtop_tui.diagnosis.finding import Detail, Finding
@@ -106,10 +106,11 @@ def _is_looked_at(view: Rank, now_ns: int) -> bool:
 def search(statistics: JobStatistics, frame: BaseFrame) -> tuple[list[LateRanks], list[SlowLink]]:
     """Who is late beyond what others explain, and whose ops take long; `frame` has their groups."""
     known, devices = places(frame.ranks), on_devices(frame)
+    rates = op_rates(statistics)
     found = []
     tests = len(statistics.groups)
     for group in statistics.groups:
-        for peers in peers_of(group.members, known):
+        for peers in peers_of(group.members, known, rates):
             on_device = group.group in devices
             one = late_ranks(statistics, group, peers, tests, on_device=on_device)
             if one is not None:
