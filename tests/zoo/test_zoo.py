@@ -17,13 +17,9 @@ CHOSEN: tuple[tuple[str, Mode], ...] = (
     ("dead/exit_status", "late"),
     ("mismatch/rank_zero", "late"),
     ("not_entered/dataloader_worker", "late"),
-    ("not_entered/gil_asleep", "sync"),
     ("slow/data_main", "sync"),
 )
-UNPREPARED: tuple[tuple[str, Mode], ...] = (
-    ("dead/segfault", "sync"),
-    ("unobserved/wedged_behind_op", "late"),
-)
+UNPREPARED: tuple[tuple[str, Mode], ...] = (("dead/segfault", "sync"),)
 PATIENCE = 3.0
 """`make zoo`, which runs alone, has none."""
 REST = tuple(
