@@ -59,6 +59,16 @@ def test_ranks_that_do_the_same_are_not_called_different() -> None:
     assert flame_rows(*flame_tree([]), set()) == []
 
 
+def test_threads_of_one_name_leave_the_main_thread_whole() -> None:
+    """A process has one feeder thread for each queue, all of one name."""
+    feeds = (("QueueFeederThread", "_feed (queues.py:231)"), 2000)
+    ranks = [RankSamples(2, ((MAIN, 1000), feeds, (("frtop",), 1000)), 10.0, 100)]
+    roots, totals = flame_tree(ranks)
+    assert totals == {2: 1000}
+    assert [node.name for node in roots] == ["MainThread", "QueueFeederThread", "frtop"]
+    assert {row.share for row in flame_rows(roots, totals, set())} == {1.0}
+
+
 def test_other_programs_get_what_they_read() -> None:
     ranks = [samples(0, 100, 900), samples(1, 0, 1000)]
     assert f"rank 0;{';'.join(MAIN)};{LOAD} 100" in set(folded_stacks(ranks))

@@ -52,8 +52,13 @@ class Grandchild:
 
 @pytest.mark.parametrize("reaped", [True, False])
 @pytest.mark.parametrize("kill", [0, signal.SIGKILL, signal.SIGABRT])
-def test_the_exit_status_of_a_foreign_process_is_read(reaped: bool, kill: int) -> None:
-    grandchild = Grandchild("sh -c 'sleep 0.3; exit 5'", reaped=reaped)
+def test_the_exit_status_of_a_foreign_process_is_read(
+    reaped: bool, kill: int, tmp_path: Path
+) -> None:
+    ended = tmp_path / "ended"
+    grandchild = Grandchild(
+        f"sh -c 'until [ -e {ended} ]; do sleep 0.05; done; exit 5'", reaped=reaped
+    )
     pidfd = exit_status.open_pidfd(grandchild.pid)
     try:
         assert pidfd is not None
@@ -62,6 +67,8 @@ def test_the_exit_status_of_a_foreign_process_is_read(reaped: bool, kill: int) -
         assert exit_status.read_exit_status(pidfd, grandchild.pid, grandchild.start_ticks) is None
         if kill:
             os.kill(grandchild.pid, kill)
+        else:
+            ended.touch()
         assert select.select([pidfd], [], [], 10)[0]
         if reaped:
             wait_for(lambda: processes.read_stat(grandchild.pid) is None, "the parent reaps it")

@@ -165,7 +165,10 @@ def interactive_ranks(
 
 def open_sockets(pid: int) -> set[str]:
     """Returns the open sockets of a process, as `/proc` names them."""
-    links = [os.readlink(entry.path) for entry in os.scandir(f"/proc/{pid}/fd")]  # noqa: PTH115
+    links = []
+    for name in os.listdir(f"/proc/{pid}/fd"):  # noqa: PTH208 - names suffice
+        with suppress(FileNotFoundError):  # closed since it was listed
+            links.append(os.readlink(f"/proc/{pid}/fd/{name}"))
     return {link for link in links if link.startswith("socket:")}
 
 

@@ -36,6 +36,10 @@ class FlameNode:
         """Of the time that was sampled, of all ranks together."""
         return sum(self.counts.values()) / max(1, sum(totals.values()))
 
+    def totals(self, totals: dict[int, int]) -> dict[int, int]:
+        """What shares below this root are of: threads of one name may be several."""
+        return {rank: max(total, self.counts.get(rank, 0)) for rank, total in totals.items()}
+
 
 @dataclass(frozen=True, slots=True)
 class FlameRow:
@@ -51,7 +55,8 @@ class FlameRow:
 def flame_tree(ranks: Sequence[RankSamples]) -> tuple[list[FlameNode], dict[int, int]]:
     """The roots, which are threads, and how often each rank was sampled.
 
-    Each time a sample of every thread was taken: so the thread with most of them tells how often.
+    Each time a sample of every thread was taken: so the main thread's tell how often. Of a rank
+    without one the thread with most of them does.
     """
     roots: dict[str, FlameNode] = {}
     totals: dict[int, int] = {}
@@ -69,13 +74,20 @@ def flame_tree(ranks: Sequence[RankSamples]) -> tuple[list[FlameNode], dict[int,
     for node in roots.values():
         for rank_number, count in node.counts.items():
             totals[rank_number] = max(totals.get(rank_number, 0), count)
+    if MAIN in roots:
+        totals |= roots[MAIN].counts
     return _sorted(roots, totals), totals
 
 
 def _sorted(nodes: dict[str, FlameNode], totals: dict[int, int]) -> list[FlameNode]:
     return sorted(
         nodes.values(),
-        key=lambda node: (node.name == OURS, -node.share(totals), node.name != MAIN, node.name),
+        key=lambda node: (
+            node.name == OURS,
+            -min(1.0, node.share(totals)),
+            node.name != MAIN,
+            node.name,
+        ),
     )
 
 
@@ -90,16 +102,16 @@ def flame_rows(
         toggled: paths that the user has opened or closed, against that.
     """
     rows: list[FlameRow] = []
-    waiting = [(node, 0, True) for node in reversed(roots)]
+    waiting = [(node, 0, node.totals(totals)) for node in reversed(roots)]
     while waiting:
-        node, depth, wide = waiting.pop()
-        share = node.share(totals)
-        open_ = (wide and share >= 0.05) != (node.path in toggled)
-        differs = different(node, totals)
+        node, depth, of = waiting.pop()
+        share = node.share(of)
+        open_ = (share >= 0.05) != (node.path in toggled)
+        differs = different(node, of)
         rows.append(FlameRow(node, depth, share, None if not node.children else not open_, differs))
         if open_:
-            below = _sorted(node.children, totals)
-            waiting += [(child, depth + 1, True) for child in reversed(below)]
+            below = _sorted(node.children, of)
+            waiting += [(child, depth + 1, of) for child in reversed(below)]
     return rows
 
 

@@ -64,7 +64,7 @@ class FlamePane(LineView):
         for text, ranks in reasons.items():
             rows += wrap(text, width, "warn", (f"{folded(ranks)}: ", "strong"))
         if self.progress:
-            rows.append(plain(self.progress, "dim"))
+            rows += wrap(self.progress, width, "dim")
         return rows or [plain("nothing was sampled", "dim")]
 
     def action_fold_or_unfold(self) -> None:
