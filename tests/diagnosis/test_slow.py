@@ -100,6 +100,36 @@ def test_one_op_of_eight_is_sampled() -> None:
     assert found.share == pytest.approx(40 / 108, rel=0.25)
 
 
+@pytest.mark.parametrize("stride", [4, 16, 64])
+def test_steps_show_what_few_sampled_ops_cannot(stride: int) -> None:
+    """One op of ten is late, as of FSDP2: of most steps it is not sampled."""
+    job = SteppingJob(4, stride=stride)
+    job.meetings = [Meeting((job.everybody,), lambda rank, step: 10.0) for _ in range(10)]
+    job.run(200)
+    assert not late(job)
+    begun = job.ended[0]
+    job.run(200, late={1: 40.0})
+    [found], _ = search(job.statistics(), job.frame())
+    assert found.ranks == (1,)
+    assert found.twice
+    assert found.share == pytest.approx(40 / 145, rel=0.1)
+    assert found.since_ns / 1e6 == pytest.approx(begun, abs=2000)
+
+
+def test_steps_of_their_own_make_nobody_late() -> None:
+    """Who does more after its ops than others, and comes to none of them late, holds up nobody."""
+    job = SteppingJob(4, stride=8)
+    job.meetings = [Meeting((job.everybody,), lambda rank, step: 10.0) for _ in range(10)]
+    job.run(200)
+    whole = job.statistics()
+    more = tuple(replace(step, blocked_ns=0) for step in whole.steps[1])
+    steps = whole.steps | {
+        0: tuple(replace(step, blocked_ns=40_000_000) for step in whole.steps[0]),
+        1: more,
+    }
+    assert not search(replace(whole, steps=steps), job.frame())[0]
+
+
 @pytest.mark.parametrize("stride", [1, 2, 4])
 def test_steps_without_a_sampled_op_cost_as_much_as_the_others(stride: int) -> None:
     """One op a step, which nobody is seen to wait for, as of DDP: of every so many one is told."""

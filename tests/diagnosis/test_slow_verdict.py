@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from diagnosis.scenes import SECOND, Scene, only
 from diagnosis.slow_jobs import Meeting, SteppingJob, data_parallel
@@ -164,6 +165,16 @@ def test_compute_by_processor_time() -> None:
     verdict = only(SlowScene(slow_job()).looks_of({2: 0.4}))
     assert verdict.why.cause == "compute"
     assert any("0.40 cores, the others 0.20" in line for line in verdict.evidence)
+
+
+def test_an_optimizer_that_takes_as_long_as_others_is_not_said_to_take_longer() -> None:
+    job = slow_job()
+    for rank, steps in job.steps.items():
+        own_ns = 1_000_000 - 1000 * (rank == 2)
+        job.steps[rank] = [replace(step, optimizer_ns=own_ns) for step in steps]
+    verdict = only(SlowScene(job).looks_of({2: 0.4}))
+    assert verdict.why.cause == "compute"
+    assert "it computes for longer than the others between ops" in verdict.why.text
 
 
 def test_starved() -> None:

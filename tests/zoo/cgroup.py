@@ -44,13 +44,13 @@ def limited(controller: Controller) -> Iterator[Path]:
         _removed(folder)
 
 
-def give_half(folder: Path, pid: int) -> None:
-    """Lets a process use half of a core, in turns of a few ms; `folder` is one of `limited`."""
+def give_fifth(folder: Path, pid: int) -> None:
+    """Lets a process use a fifth of a core, in turns of a ms; `folder` is one of `limited`."""
     if (folder / "cpu.max").exists():
-        (folder / "cpu.max").write_text("2500 5000")
+        (folder / "cpu.max").write_text("1000 5000")
     else:
         (folder / "cpu.cfs_period_us").write_text("5000")
-        (folder / "cpu.cfs_quota_us").write_text("2500")
+        (folder / "cpu.cfs_quota_us").write_text("1000")
     (folder / "cgroup.procs").write_text(str(pid))
 
 

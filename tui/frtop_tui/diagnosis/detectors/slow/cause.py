@@ -33,12 +33,13 @@ MOST_COMPARED: Final = 64
 
 
 class SlowCause(Struct, frozen=True):
-    """Why ranks are slow, and what shows it; of what follows only what belongs to `cause` is set.
+    """Why ranks are slow, and what is known of it.
 
     Attributes:
         data_ns: of each step, by how much its fetches take longer than those of the others.
         loads_itself: whether the rank loads its batches itself; None where nothing tells.
-        device_ns: the same of forward, backward and optimizer.
+        device_ns: the same of forward, backward and optimizer; None where processor time shows
+            the cause, and they do not.
         cpu: cores that the rank uses, `cpu_others` those of the ranks that it is compared with.
         ready: share of the time in which its main thread could run and had no processor;
             `ready_others` that of the others.
@@ -151,7 +152,7 @@ def _by_processor_time(late: _Lateness) -> SlowCause | None:
     cpu, others = late.seen.cpu, late.seen.cpu_others
     if cpu is None or others is None or cpu - others < late.wanted:
         return None
-    return replace(late.seen, cause="compute")
+    return replace(late.seen, cause="compute", device_ns=None)
 
 
 def _by_network(late: _Lateness) -> SlowCause | None:

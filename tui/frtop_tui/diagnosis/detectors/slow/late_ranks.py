@@ -23,11 +23,12 @@ from frtop_tui.diagnosis.detectors.slow.parts import (
 from frtop_tui.diagnosis.detectors.slow.roles import NEED_ALL
 from frtop_tui.diagnosis.detectors.slow.step_times import (
     excess_ns,
+    own_parts,
     step_ns,
     waits_are_known,
 )
 from frtop_tui.diagnosis.detectors.slow.straggling import Straggling, straggling
-from frtop_tui.diagnosis.thresholds import MIN_SLOW_SHARE, MOST_ARRIVALS
+from frtop_tui.diagnosis.thresholds import MIN_SLOW_SHARE, MOST_ARRIVALS, PARTS_WITHOUT_STEPS
 from frtop_tui.job.naming import GroupKey
 from frtop_tui.job.statistics import JobStatistics, SampledGroup, SampledOp
 
@@ -102,6 +103,8 @@ def late_ranks(
     scales = _scales(statistics, group, peers, parts, content)
     parts = [_scaled(part, scale) for part, scale in zip(parts, scales, strict=True)]
     found = straggling(parts, tests)
+    if group.stride > 1 and (found is None or not found.twice):
+        found = _shown_by_steps(statistics, peers, parts, tests) or found
     if found is None:
         return None
     since = [those for those in content if those[-1].last_ns >= found.since_ns]
@@ -154,6 +157,28 @@ def _usable(group: SampledGroup, peers: Sequence[int], *, on_device: bool) -> li
         if is_chosen(op.number, group.stride) and all(rank in op.arrivals for rank in peers):
             found.append(op)
     return found
+
+
+def _shown_by_steps(
+    statistics: JobStatistics, peers: Sequence[int], parts: Sequence[Part[int]], tests: int
+) -> Straggling[int] | None:
+    """Those who do more of their own in step after step, if the sampled ops say the same.
+
+    A rank may be late to one op of each step, and that one is rarely sampled. What is not recorded
+    may pass for a rank's own work: so it has to come later than the others, too.
+    """
+    if not waits_are_known(statistics, peers, 0):
+        return None
+    most = max(PARTS_WITHOUT_STEPS // 2, MOST_ARRIVALS // max(1, tests * len(peers)))
+    found = straggling(own_parts(statistics, peers, most), tests)
+    if found is None:
+        return None
+    late = {
+        rank: sum(part.delays[rank] for part in parts if part.to_ns > found.since_ns)
+        for rank in peers
+    }
+    others = max(late[rank] for rank in peers if rank not in found.who)
+    return found if min(late[rank] for rank in found.who) > others else None
 
 
 def _scales(

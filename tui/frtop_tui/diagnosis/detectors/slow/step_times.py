@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from statistics import median
 
+from frtop_tui.diagnosis.detectors.slow.parts import Part
 from frtop_tui.job.statistics import JobStatistics, StepSplit
 
 MIN_STEPS = 5
@@ -63,6 +64,22 @@ def step_ns(statistics: JobStatistics, ranks: Sequence[int], since_ns: int) -> i
     known = _by_number(statistics, ranks, since_ns, lambda step: step.took_ns)
     every = [took for one in known.values() for took in one]
     return round(median(every)) if len(every) >= MIN_STEPS else None
+
+
+def own_parts(statistics: JobStatistics, peers: Sequence[int], most: int) -> list[Part[int]]:
+    """The last `most` steps that all of `peers` have, each with how much more each did of its own.
+
+    Unlike ops, steps are not sampled one by one: they show what happens once in many ops.
+    """
+    steps = [{one.number: one for one in statistics.steps.get(rank, ())} for rank in peers]
+    common = set.intersection(*(set(those) for those in steps)) if steps else set[int]()
+    parts = []
+    for number in sorted(common)[-most:]:
+        own = {rank: own_ns(those[number]) or 0 for rank, those in zip(peers, steps, strict=True)}
+        least, first = min(own.values()), steps[0][number]
+        delays = {rank: time_ns - least for rank, time_ns in own.items()}
+        parts.append(Part(first.end_ns - first.took_ns, first.end_ns, delays))
+    return parts
 
 
 def waits_are_known(statistics: JobStatistics, peers: Sequence[int], since_ns: int) -> bool:
