@@ -168,7 +168,7 @@ def open_sockets(pid: int) -> set[str]:
     links = []
     for name in os.listdir(f"/proc/{pid}/fd"):  # noqa: PTH208 - names suffice
         with suppress(FileNotFoundError):  # closed since it was listed
-            links.append(os.readlink(f"/proc/{pid}/fd/{name}"))
+            links.append(os.readlink(f"/proc/{pid}/fd/{name}"))  # noqa: PTH115
     return {link for link in links if link.startswith("socket:")}
 
 
