@@ -121,8 +121,8 @@ def _history(rank: int) -> wire.History:
     for n in range(OPS):
         issued = NOW - (OPS - n) * 5_000_000 + random_.randrange(2_000_000)
         took = random_.randrange(100_000, 2_900_000)
-        row = (100 + n, 1 + n % 2, 1 + n // 2, 1 + n % 3, 1, issued, took, 7, 1, 0, 0)
-        for column, value in zip(fields, row, strict=True):
+        row = wire.HistoryRow(100 + n, 1 + n % 2, 1 + n // 2, 1 + n % 3, 1, issued, took, 7, 1)
+        for column, value in zip(fields, structs.astuple(row), strict=True):
             column.append(value)
     return wire.History(signatures, (site,), columns=pack_rows(fields))
 

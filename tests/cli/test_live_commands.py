@@ -21,9 +21,18 @@ from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import FrtopError, NoAgent, NoJob, UsageError
 from frtop_tui.export import capture
 from frtop_tui.export.output_path import default_path, unused_path
-from frtop_tui.job.model import Coverage, CoverageNote, HostView, Problem, Writing
+from frtop_tui.job.model import (
+    OUTSIDE,
+    RECORDER,
+    Coverage,
+    CoverageNote,
+    HostView,
+    Problem,
+    Writing,
+)
+from frtop_tui.job.statistics import JobStatistics
 from frtop_tui.sources.base import ScriptedSource, Source
-from screens.scenes import WALL, connecting, hung, no_agent
+from screens.scenes import WALL, connecting, healthy, hung, no_agent
 
 GRADIENT = wire.TensorSummary(
     "input", "float32", (4, 1024), "cpu", 16384, 4096, 4096, -1.5, 2.5, 0.25, 64.0, 3, 1,
@@ -320,6 +329,28 @@ def test_a_job_that_was_named_is_searched_for_since_a_host_was_heard(
     source.give(unknown)
     with pytest.raises(NoAgent, match="no rank has pid 4711"):
         live_command.wait_for_report(source, 20.0, lambda _: None)
+
+
+@pytest.mark.parametrize("every_op", [True, False])
+def test_a_healthy_report_waits_for_what_tells_who_is_slow(
+    every_op: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the recorder nothing tells, and nothing is waited for."""
+    monkeypatch.setattr(live_command, "HEALTHY_S", 0.2)
+    frame = healthy()
+    ranks = {
+        number: replace(view, evidence=RECORDER if every_op else OUTSIDE)
+        for number, view in frame.ranks.items()
+    }
+    source = ScriptedSource([replace(frame, ranks=ranks)])
+    begin = time.monotonic()
+
+    def report(_: str) -> None:
+        if time.monotonic() - begin > 0.6:
+            source.give(replace(frame, ranks=ranks, statistics=JobStatistics(0, 1, 0)))
+
+    found = live_command.wait_for_report(source, 20.0, report)
+    assert (found.statistics is not None) == every_op
 
 
 def test_time_in_which_hosts_are_only_being_reached_does_not_count(

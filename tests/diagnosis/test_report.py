@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from msgspec.structs import replace as replace_job
 
 from diagnosis.scenes import Scene
+from diagnosis.slow_jobs import data_parallel
 from frtop_probe.wire import Job
 from frtop_tui.diagnosis.model import Frame, Verdict, VerdictKind, Why
 from frtop_tui.job.model import Coverage, Health, JobActivity, Problem, Recorded
@@ -93,7 +94,17 @@ def test_a_suspicion_is_marked_in_the_headline() -> None:
 def test_a_healthy_job_is_called_healthy() -> None:
     lines = text(Scene(4).settle())
     assert "HEALTHY" in lines[0]
-    assert lines[1] == "no rank waits unusually long"
+    assert lines[1].startswith("no rank waits unusually long; whether one is slow is not known")
+    recorded = Scene(4).settle(), Recorded("capture", "job.cap", 0)
+    assert text(replace(recorded[0], recorded=recorded[1]))[2] == "no rank waits unusually long"
+
+
+@pytest.mark.parametrize(("steps", "says"), [(120, "in 24s"), (40, "too short a time")])
+def test_nobody_is_called_on_time_before_ranks_were_compared(steps: int, says: str) -> None:
+    statistics = data_parallel().run(steps).statistics()
+    frame = replace(Scene(4).settle(), statistics=statistics)
+    assert says in text(frame)[1]
+    assert bool(document(frame)["compared_s"]) == (steps == 120)
 
 
 def test_missing_ranks_of_a_healthy_job_are_listed() -> None:

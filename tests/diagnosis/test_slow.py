@@ -123,7 +123,8 @@ def test_steps_of_their_own_make_nobody_late() -> None:
     job.run(200)
     whole = job.statistics()
     more = tuple(replace(step, blocked_ns=0) for step in whole.steps[1])
-    steps = whole.steps | {
+    steps = {
+        **whole.steps,
         0: tuple(replace(step, blocked_ns=40_000_000) for step in whole.steps[0]),
         1: more,
     }

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 HEALTHY_S: Final = 3.0
 """A job must look healthy for this long to be reported as healthy: longer than the shortest
 unusual wait."""
+STATISTICS_S: Final = 8.0
+"""So long the figures of the last minute are waited for: without them nobody is seen to be slow."""
 SEARCH_S: Final = 5.0
 """How long a job that was named may take to appear: an agent searches for jobs that nobody
 prepared only once somebody looks, and then reads each of their ranks."""
@@ -129,9 +131,15 @@ def wait_for_report(source: Source, wait_s: float, report: Callable[[str], None]
         healthy = frame.health == "healthy" and not frame.verdicts
         healthy_since = (healthy_since or now) if healthy else None
         lasts = healthy_since is not None and now - healthy_since > HEALTHY_S
-        return lasts and not connecting
+        return lasts and not connecting and (_is_compared(frame) or waited_s > STATISTICS_S)
 
     return _wait_until(can_be_reported, source, wait_s, report)
+
+
+def _is_compared(frame: Frame) -> bool:
+    """Whether it was looked whether a rank is late, or nothing can tell."""
+    every_op = any(view.evidence.has_every_op for view in frame.ranks.values())
+    return frame.statistics is not None or not every_op
 
 
 def wait_for_ranks(source: Source, wait_s: float, report: Callable[[str], None]) -> Frame:

@@ -5,11 +5,40 @@ from __future__ import annotations
 import time
 from typing import Final
 
+from frtop_tui.diagnosis.health import compared_ns
 from frtop_tui.diagnosis.model import Frame
+from frtop_tui.job.model import Health
 from frtop_tui.job.naming import duration
 from frtop_tui.job.outside import is_least_since
 
 _DAY_S: Final = 86_400
+_NO_VERDICT: Final[dict[Health, str]] = {
+    "ended": "its ranks have ended, and nobody waits for any of them",
+    "unheard": "no rank that may still run is heard: this is the last known state",
+}
+_NO_LONG_WAIT: Final = "no rank waits unusually long"
+
+
+def no_verdict_words(frame: Frame) -> str:
+    """What is known of a job of which there is no verdict.
+
+    That nobody hangs shows at once. That nobody is slow takes ops of some time: until those are
+    known it is not said.
+    """
+    if frame.health in _NO_VERDICT:
+        return _NO_VERDICT[frame.health]
+    if frame.recorded is not None or frame.health != "healthy":
+        return _NO_LONG_WAIT
+    compared = compared_ns(frame.statistics)
+    if compared:
+        return f"{_NO_LONG_WAIT}, and none was late again and again in {duration(compared / 1e9)}"
+    return f"{_NO_LONG_WAIT}; whether one is slow is not known: {_why_unknown(frame)}"
+
+
+def _why_unknown(frame: Frame) -> str:
+    if not any(view.evidence.has_every_op for view in frame.ranks.values()):
+        return "no rank has the recorder"
+    return "too few ops, or too short a time of them, were seen"
 
 
 def health_words(frame: Frame) -> str:

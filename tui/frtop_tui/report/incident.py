@@ -20,6 +20,7 @@ from frtop_tui.job.naming import duration, group_label, job_address, job_title, 
 from frtop_tui.job.outside import is_least_since
 from frtop_tui.job.stack_frames import user_frame
 from frtop_tui.report.explain import explain_lines
+from frtop_tui.report.health_words import no_verdict_words
 from frtop_tui.report.host_notes import host_notes
 from frtop_tui.report.merged_stacks import MergedStacks, merge_frame
 from frtop_tui.report.rank_states import URGENCY
@@ -28,8 +29,6 @@ from frtop_tui.report.stacks import branches
 from frtop_tui.report.statistics_table import call_cells, step_cells
 from frtop_tui.report.statistics_words import clock_words, coverage_words, window_words
 from frtop_tui.report.text import (
-    HEALTHY,
-    NO_VERDICT,
     kind_words,
     recorded_lines,
     title_line,
@@ -179,7 +178,7 @@ def _origin(frame: Frame) -> list[str]:
 
 
 def _no_verdict(frame: Frame) -> str:
-    return NO_VERDICT.get(frame.health, HEALTHY) if frame.health != "waiting" else ""
+    return no_verdict_words(frame) if frame.health != "waiting" else ""
 
 
 def _verdict(verdict: Verdict, frame: Frame) -> VerdictSection:

@@ -9,19 +9,13 @@ from frtop_tui.diagnosis.model import Frame, Verdict
 from frtop_tui.job.coverage import unheard_text
 from frtop_tui.job.environment import differing, environment
 from frtop_tui.job.job_activity import other_jobs_text
-from frtop_tui.job.model import Health
 from frtop_tui.job.naming import duration, job_title, printable
 from frtop_tui.job.outside import is_least_since
 from frtop_tui.report.explain import explain_lines
-from frtop_tui.report.health_words import health_words
+from frtop_tui.report.health_words import health_words, no_verdict_words
 
 _MOST_HOSTS: Final = 4
 """Hosts not heard that are listed with their reasons."""
-NO_VERDICT: Final[dict[Health, str]] = {
-    "ended": "its ranks have ended, and nobody waits for any of them",
-    "unheard": "no rank that may still run is heard: this is the last known state",
-}
-HEALTHY: Final = "no rank waits unusually long"
 
 
 def text(frame: Frame) -> list[str]:
@@ -38,7 +32,7 @@ def text(frame: Frame) -> list[str]:
         lines += frame.notes
         notes = missing
     elif not frame.verdicts and frame.ranks:
-        lines.append(NO_VERDICT.get(frame.health, HEALTHY))
+        lines.append(no_verdict_words(frame))
     if frame.ranks:  # without ranks `problem` names the hosts
         notes += [*unheard_hosts(frame), *differing(environment(frame.ranks.values()))]
     tail = [f"note  {note}" for note in notes]
