@@ -147,6 +147,29 @@ def test_steps_without_a_sampled_op_cost_as_much_as_the_others(stride: int) -> N
     assert found.share == pytest.approx(40e6 / took, rel=0.15)
 
 
+@pytest.mark.parametrize("waits", [True, False])
+def test_steps_of_which_few_are_told_do_not_hide_the_time_between_them(waits: bool) -> None:
+    """Of 15 s at a time agents tell the last 48 steps: of quick ones that is a tenth."""
+    job = data_parallel(2, work=30.0).run(500, late={1: 15.0})
+    job.stride = 4
+    whole = job.statistics()
+    begun_ns = whole.steps[0][0].end_ns
+    told = {
+        rank: tuple(
+            step if waits else replace(step, blocked_ns=0)
+            for step, later in zip(those, those[48:], strict=False)
+            if (later.end_ns - begun_ns) // 15_000_000_000
+            > (step.end_ns - begun_ns) // 15_000_000_000
+        )
+        for rank, those in whole.steps.items()
+    }
+    assert 0 < len(told[0]) < 100
+    [found], _ = search(replace(whole, steps=told), job.frame())
+    assert found.ranks == (1,)
+    assert found.twice
+    assert found.share == pytest.approx(15 / 45.5, rel=0.15)
+
+
 def test_buckets_that_overlap_count_once() -> None:
     job = SteppingJob(4)
     job.meetings = [

@@ -5,7 +5,6 @@ Late in a group is not slow yet: a rank may have waited elsewhere. `blame` tells
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Sequence
 from statistics import median
 from typing import NamedTuple
@@ -18,7 +17,7 @@ from frtop_tui.diagnosis.detectors.slow.parts import (
     boundaries,
     episodes_of,
     in_parts,
-    step_ends,
+    known_steps,
 )
 from frtop_tui.diagnosis.detectors.slow.roles import NEED_ALL
 from frtop_tui.diagnosis.detectors.slow.step_times import (
@@ -197,18 +196,18 @@ def _scales(
     is_open = _is_cost_open(statistics, group, peers)
     if group.stride == 1 or is_open or waits_are_known(statistics, peers, 0):
         return [float(group.stride)] * len(parts)
-    ends = step_ends(statistics, peers)
+    took = median(step.took_ns for step in known_steps(statistics, peers)) or 1
     scales = []
     for part, those in zip(parts, content, strict=True):
-        steps = bisect_right(ends, part.to_ns) - bisect_right(ends, part.from_ns)
-        seen = len({bisect_right(ends, one.last_ns) for one in those})
-        scales.append(max(1.0, steps / seen))
+        seen = len({int((one.last_ns - part.from_ns) / took) for one in those})
+        steps = (part.to_ns - part.from_ns) / took
+        scales.append(max(1.0, min(float(group.stride), steps / seen)))
     return scales
 
 
 def _is_cost_open(statistics: JobStatistics, group: SampledGroup, peers: Sequence[int]) -> bool:
     """Whether nothing tells if ops that were not sampled cost as much as those that were."""
-    known = waits_are_known(statistics, peers, 0) or step_ends(statistics, peers)
+    known = waits_are_known(statistics, peers, 0) or known_steps(statistics, peers)
     return group.stride > 1 and not known
 
 

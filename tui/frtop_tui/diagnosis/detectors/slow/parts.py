@@ -82,6 +82,9 @@ def boundaries(
 ) -> list[int]:
     """Where the parts of `from_ns` to `to_ns` begin and end: steps of one of `ranks`, if known.
 
+    Of quick steps only some are told. They say little of the time between them, so parts are equal
+    then: they have several steps each.
+
     Args:
         statistics: of the job.
         ranks: whose steps count.
@@ -89,8 +92,10 @@ def boundaries(
         to_ns: end of the last part.
         stride: one op of so many is sampled. In so many steps each op of a step has its turn.
     """
-    ends = [end for end in step_ends(statistics, ranks) if from_ns <= end <= to_ns]
-    if len(ends) > PARTS_WITHOUT_STEPS // 2:
+    steps = [one for one in known_steps(statistics, ranks) if from_ns <= one.end_ns <= to_ns]
+    ends = [one.end_ns for one in steps]
+    are_most = 2 * sum(one.took_ns for one in steps) >= to_ns - from_ns
+    if are_most and len(ends) > PARTS_WITHOUT_STEPS // 2:
         # Where few steps are known, it counts more that there are parts enough to prove anything.
         for_each_op = min(stride, MOST_STEPS_TOGETHER, len(ends) // (PARTS_WITHOUT_STEPS // 2))
         together = max(-(-len(ends) // MOST_SLOW_PARTS), for_each_op)
@@ -99,11 +104,9 @@ def boundaries(
     return [from_ns + length * n for n in range(PARTS_WITHOUT_STEPS)] + [to_ns]
 
 
-def step_ends(statistics: JobStatistics, ranks: Sequence[int]) -> list[int]:
-    """When steps ended, by that one of `ranks` of which most are known."""
-    known = (statistics.steps.get(rank, ()) for rank in ranks)
-    steps: tuple[StepSplit, ...] = max(known, key=len, default=())
-    return [step.end_ns for step in steps]
+def known_steps(statistics: JobStatistics, ranks: Sequence[int]) -> tuple[StepSplit, ...]:
+    """The steps of that one of `ranks` of which most are known."""
+    return max((statistics.steps.get(rank, ()) for rank in ranks), key=len, default=())
 
 
 def in_parts(
