@@ -22,8 +22,6 @@ from frtop_tui.errors import FrtopError, NoAgent, NoJob, UsageError
 from frtop_tui.export import capture
 from frtop_tui.export.output_path import default_path, unused_path
 from frtop_tui.job.model import (
-    OUTSIDE,
-    RECORDER,
     Coverage,
     CoverageNote,
     HostView,
@@ -331,26 +329,21 @@ def test_a_job_that_was_named_is_searched_for_since_a_host_was_heard(
         live_command.wait_for_report(source, 20.0, lambda _: None)
 
 
-@pytest.mark.parametrize("every_op", [True, False])
+@pytest.mark.parametrize("comes", [True, False])
 def test_a_healthy_report_waits_for_what_tells_who_is_slow(
-    every_op: bool, monkeypatch: pytest.MonkeyPatch
+    comes: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without the recorder nothing tells, and nothing is waited for."""
-    monkeypatch.setattr(live_command, "HEALTHY_S", 0.2)
-    frame = healthy()
-    ranks = {
-        number: replace(view, evidence=RECORDER if every_op else OUTSIDE)
-        for number, view in frame.ranks.items()
-    }
-    source = ScriptedSource([replace(frame, ranks=ranks)])
+    monkeypatch.setattr(live_command, "HEALTHY_S", 0.1)
+    monkeypatch.setattr(live_command, "STATISTICS_S", 10.0 if comes else 0.5)
+    source = ScriptedSource([healthy()])
     begin = time.monotonic()
 
     def report(_: str) -> None:
-        if time.monotonic() - begin > 0.6:
-            source.give(replace(frame, ranks=ranks, statistics=JobStatistics(0, 1, 0)))
+        if comes and time.monotonic() - begin > 0.4:
+            source.give(replace(healthy(), statistics=JobStatistics(0, 1, 0)))
 
     found = live_command.wait_for_report(source, 20.0, report)
-    assert (found.statistics is not None) == every_op
+    assert (found.statistics is not None) == comes
 
 
 def test_time_in_which_hosts_are_only_being_reached_does_not_count(

@@ -183,6 +183,20 @@ def test_starved() -> None:
     assert "no processor, 16 % of the time" in verdict.why.text
 
 
+def test_a_share_that_is_not_known_is_said_from_to_and_small_causes_do_not_explain_it() -> None:
+    """As of a rank without the recorder: who waits for an op, and where steps end, is not known."""
+    job = data_parallel().run(600, late={2: 40.0})
+    job.stride = 2
+    scene = SlowScene(job, job.statistics(steps=False))
+    frame = scene.looks_of({2: 0.2}, {2: 0.05})
+    verdict = only(frame)
+    assert verdict.slow is not None
+    assert verdict.slow.share == pytest.approx(40 / 240.5 / 2, rel=0.2)
+    assert verdict.slow.most_share == pytest.approx(40 / 240.5, rel=0.2)
+    assert "wait: 8 to 17 % of the time" in "\n".join(text(frame))
+    assert verdict.why.cause == "unknown"
+
+
 def test_a_full_host_that_is_full_for_all_is_no_cause() -> None:
     verdict = only(SlowScene(slow_job()).looks_of({2: 0.2}, dict.fromkeys(range(4), 0.16)))
     assert verdict.why.cause == "unknown"

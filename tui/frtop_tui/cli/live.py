@@ -138,8 +138,7 @@ def wait_for_report(source: Source, wait_s: float, report: Callable[[str], None]
 
 def _is_compared(frame: Frame) -> bool:
     """Whether it was looked whether a rank is late, or nothing can tell."""
-    every_op = any(view.evidence.has_every_op for view in frame.ranks.values())
-    return frame.statistics is not None or not every_op
+    return frame.statistics is not None
 
 
 def wait_for_ranks(source: Source, wait_s: float, report: Callable[[str], None]) -> Frame:

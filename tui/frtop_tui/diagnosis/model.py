@@ -51,6 +51,7 @@ class Slowness(Struct, frozen=True):
     step_ns: int | None = None  # how long a step takes; None where steps are not recorded
     on_gpus: bool = False  # whether those who wait keep a GPU each
     at_least: bool = False
+    most_share: float = 0.0  # where `share` is a lower bound, as few ops were sampled; else 0
 
 
 class Verdict(Struct, frozen=True):

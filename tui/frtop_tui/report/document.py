@@ -169,6 +169,7 @@ def _slowness(slow: Slowness) -> dict[str, Any]:
         "late_s": round(slow.late_ns / 1e9, 6),
         "clock_error_s": round(slow.error_ns / 1e9, 6),
         "share": round(slow.share, 4),
+        "most_share": round(slow.most_share or slow.share, 4),
         "step_s": None if slow.step_ns is None else round(slow.step_ns / 1e9, 6),
         "waiting_ranks": slow.waiting,
         "lost_hours": round(slow.lost_ns / 3.6e12, 4),

@@ -36,8 +36,9 @@ def no_verdict_words(frame: Frame) -> str:
 
 
 def _why_unknown(frame: Frame) -> str:
-    if not any(view.evidence.has_every_op for view in frame.ranks.values()):
-        return "no rank has the recorder"
+    known = frame.statistics is not None and any(one.arrivals for one in frame.statistics.groups)
+    if not known:
+        return "nothing tells when its ranks issued ops"
     return "too few ops, or too short a time of them, were seen"
 
 

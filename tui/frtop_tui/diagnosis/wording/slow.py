@@ -64,7 +64,7 @@ def late(finding: Finding, detail: LateDetail, frame: BaseFrame, tense: Tense) -
     ]
     views = [frame.ranks[rank] for rank in ranks if rank in frame.ranks]
     text, step = _REASONS[detail.why.cause](detail.why, views[0] if views else None)
-    waiting = f"{tense.waits(finding.victims)}: {percent(slowness.share)} of the time"
+    waiting = f"{tense.waits(finding.victims)}: {_lost(slowness)} of the time"
     why = Why(detail.why.cause, _LAYERS[detail.why.cause], text)
     return Sentences(head, why, step, tuple(evidence), tuple(_missing(detail.why)), waiting)
 
@@ -112,7 +112,7 @@ def slow_link(finding: Finding, detail: LinkDetail, frame: BaseFrame, tense: Ten
         step = "compare what these ranks share on the host: memory, PCIe, processors"
     why = Why(cause, _LAYERS[cause], text)
     missing = () if link.common else ("at which end: the two meet in no other group",)
-    waiting = f"{tense.waits(finding.victims)}: {percent(slowness.share)} of the time"
+    waiting = f"{tense.waits(finding.victims)}: {_lost(slowness)} of the time"
     return Sentences(head, why, step, tuple(evidence), missing, waiting)
 
 
@@ -129,6 +129,13 @@ def percent(share: float) -> str:
     return f"{100 * share:.0f} %"
 
 
+def _lost(slowness: Slowness) -> str:
+    """`13 %`; `6 to 48 %` where only some ops were sampled and nothing tells of the others."""
+    least, most = percent(slowness.share), percent(slowness.most_share)
+    is_open = slowness.most_share and least != most
+    return f"{least.removesuffix(' %')} to {most}" if is_open else least
+
+
 def _cost(finding: Finding, slowness: Slowness, frame: BaseFrame) -> list[str]:
     """What it costs everybody: of each step, and since it began."""
     lines = []
@@ -141,10 +148,11 @@ def _cost(finding: Finding, slowness: Slowness, frame: BaseFrame) -> list[str]:
     hours = slowness.lost_ns / 3.6e12
     figure = f"{hours:.1f} {kind} hours" if hours >= 1 else f"{60 * hours:.1f} {kind} minutes"
     least = "at least " if slowness.at_least else ""
+    lost_least = "at least " if slowness.at_least or slowness.most_share else ""
     lasts = duration(max(0, frame.now_ns - finding.since_ns) / 1e9)
     lines.append(
-        f"{slowness.waiting} ranks have lost {least}{figure} in {least}{lasts}:"
-        f" {percent(slowness.share)} of their time"
+        f"{slowness.waiting} ranks have lost {lost_least}{figure} in {least}{lasts}:"
+        f" {_lost(slowness)} of their time"
     )
     return lines
 

@@ -84,7 +84,7 @@ def cause_of(statistics: JobStatistics, found: LateRanks, frame: BaseFrame) -> S
     gauges = host_evidence(views, others, frame.hosts, found.since_ns, found.until_ns)
     seen = SlowCause(location=_location(views), step_ns=took, context=gauges.context)
     seen = replace(seen, **looked(views, others))
-    wanted = EXPLAINED_SHARE * found.share
+    wanted = EXPLAINED_SHARE * max(found.share, found.most_share)
     if took:
         of_steps = {
             name: excess_ns(statistics, found.ranks, found.members, found.since_ns, of)

@@ -68,6 +68,11 @@ class LateRanks(NamedTuple):
     most_share: float = 0.0
 
     @property
+    def is_open(self) -> bool:
+        """Whether nobody knows what ops cost that were not sampled."""
+        return self.most_share > self.share
+
+    @property
     def late_ops(self) -> int:
         """In about how many ops they were late, those included that were not sampled."""
         return self.late * self.stride

@@ -129,7 +129,7 @@ def _findings(
         why = cause_of(statistics, late, frame)
         slowness = Slowness(
             late.late, late.sampled, late.late_ns, late.error_ns, late.share, len(waiting), 0,
-            why.step_ns, on_gpus, late.at_least,
+            why.step_ns, on_gpus, late.at_least, late.most_share if late.is_open else 0.0,
         )  # fmt: skip
         named.update(late.ranks)
         yield Finding(
