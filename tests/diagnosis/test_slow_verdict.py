@@ -233,6 +233,7 @@ def test_unknown_says_what_was_not_seen() -> None:
     statistics = slow_job().statistics(steps=False)
     verdict = only(SlowScene(slow_job(), statistics).judge().frame)
     assert verdict.why.cause == "unknown"
+    assert verdict.next.startswith("r on rank 2: a tree of its stacks of ten seconds")
     assert any("frtop_probe.step()" in line for line in verdict.missing)
     assert verdict.slow is not None
     assert verdict.slow.step_ns is None

@@ -274,7 +274,18 @@ def _network(why: SlowCause, view: Rank | None) -> tuple[str, str]:
 def _unknown(why: SlowCause, view: Rank | None) -> tuple[str, str]:
     line = why.location.line if why.location is not None else ""
     place = f"; its stack was last at {line}" if line else ""
-    return f"nothing that was seen tells what takes its time{place}", _stacks(view)
+    return f"nothing that was seen tells what takes its time{place}", _samples(view)
+
+
+def _samples(view: Rank | None) -> str:
+    """Of a rank that moves one stack tells little."""
+    step = _stacks(view)
+    if view is None or not view.identity.pid or not step.startswith("py-spy dump"):
+        return step
+    return (
+        f"r on rank {view.rank}: a tree of its stacks of ten seconds; without a screen:"
+        f" py-spy record -d 10 -f raw -o stacks.txt --pid {view.identity.pid}"
+    )
 
 
 def _stacks(view: Rank | None) -> str:
