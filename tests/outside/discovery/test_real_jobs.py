@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections import Counter
 from pathlib import Path
@@ -145,6 +146,35 @@ def test_processes_of_another_user_are_counted_and_not_looked_at(programs: Progr
     (alone,) = [alone for alone in programs.scan().left_alone if alone.uid == uid]
     assert alone.text == "1 rank of user 54321: not looked at"
     assert process.pid not in [rank.pid for job in programs.scan().jobs for rank in job.ranks]
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root to start a process of another user")
+def test_a_rank_of_another_user_is_counted_though_it_was_seen_before_its_threads_had_names(
+    programs: Programs,
+) -> None:
+    uid = 54322
+    script = programs.script(
+        "import ctypes, os, signal, threading\n"
+        "go = threading.Event()\n"
+        "signal.signal(signal.SIGUSR1, lambda *_: go.set())\n"
+        f"os.setuid({uid})\n"
+        "def named():\n"
+        "    go.wait()\n"
+        "    ctypes.CDLL(None).prctl(15, b'gloo_tcp_loop', 0, 0, 0)\n"
+        "    threading.Event().wait()\n"
+        "threading.Thread(target=named, daemon=True).start()\n"
+        "while True:\n"
+        "    signal.pause()\n"
+    )
+    process = programs.start(sys.executable, script)
+    tasks = Path(f"/proc/{process.pid}/task")
+    wait_for(lambda: len(os.listdir(tasks)) == 2, "its second thread")
+    assert uid not in [alone.uid for alone in programs.scan().left_alone]
+    process.send_signal(signal.SIGUSR1)
+    wait_for(
+        lambda: uid in [alone.uid for alone in programs.scan().left_alone],
+        lambda: str(programs.scan().left_alone),
+    )
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root to make a pid namespace")

@@ -165,8 +165,7 @@ class Scanner:
         before, entry.stat = entry.stat, stat
         same_program = (before.comm, before.threads) == (stat.comm, stat.threads)
         if not entry.own:
-            # A launcher starts as root and becomes the user before it becomes the program.
-            return not same_program and self._add(pid, inode, stat, now)
+            return self._update_other(entry, now, same_program=same_program)
         if not (entry.is_final and stat.comm == before.comm):
             if not same_program:
                 entry.wait_s, entry.again_at = FIRST_AGAIN_S, now
@@ -175,6 +174,24 @@ class Scanner:
         if before.parent != stat.parent:
             entry.facts = replace(entry.facts, parent=stat.parent)
         return before.parent != stat.parent
+
+    def _update_other(self, entry: _Entry, now: float, *, same_program: bool) -> bool:
+        """Reads a process again that was another user's, if it may be more than that by now.
+
+        A launcher starts as root and becomes the user before it becomes the program, and the
+        threads by which a rank is told get their names after they have begun.
+        """
+        settled = entry.is_kernel_thread or entry.is_rank_of_other or now < entry.again_at
+        if same_program and settled:
+            return False
+        pid, wait_s = entry.facts.pid, FIRST_AGAIN_S
+        if same_program:
+            wait_s = min(2 * entry.wait_s, LAST_AGAIN_S)
+        changed = self._add(pid, entry.inode, entry.stat, now)
+        added = self._entries.get(pid)
+        if added is not None and not added.own:
+            added.wait_s, added.again_at = wait_s, now + wait_s
+        return changed
 
     def _add(self, pid: int, inode: int, stat: ProcessStat, now: float) -> bool:
         is_kernel_thread = stat.parent == 2 or (pid == 2 and stat.parent == 0)
