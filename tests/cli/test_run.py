@@ -397,6 +397,33 @@ def test_ctrl_z_and_fg_work(terminal: Terminal, tmp_path: Path) -> None:
     terminal.expect("status=4\r\n")
 
 
+STOPS_LATE = """
+import os, signal, sys, time
+def stop(*_):
+    time.sleep(1)
+    os.kill(os.getpid(), signal.SIGSTOP)
+signal.signal(signal.SIGTSTP, stop)
+open(sys.argv[1], "w").write(str(os.getpid()))
+print("up", flush=True)
+while True:
+    time.sleep(0.1)
+"""
+
+
+def test_the_shell_has_the_terminal_only_after_the_command_has_stopped(
+    terminal: Terminal, tmp_path: Path
+) -> None:
+    """A command that still reads would take a part of what is typed into the shell."""
+    (tmp_path / "program.py").write_text(STOPS_LATE)
+    run = f"{' '.join(FRTOP)} --record {tmp_path}/record -- {sys.executable} {tmp_path}/program.py"
+    terminal.type(f"{run} {tmp_path}/pid\n")
+    terminal.expect("up\r\n")
+    terminal.type("\x1a")
+    terminal.expect("Stopped")
+    assert psutil.Process(int((tmp_path / "pid").read_text())).status() == "stopped"
+    terminal.type("kill -KILL %1\n")
+
+
 def test_a_command_that_stops_itself_gives_the_terminal_back(
     terminal: Terminal, tmp_path: Path
 ) -> None:

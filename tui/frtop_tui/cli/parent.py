@@ -19,11 +19,15 @@ from typing import Final, NoReturn
 RESTORED: Final = (signal.SIGPIPE, signal.SIGXFSZ)
 """Signals that Python ignores; a command that inherited that would survive a broken pipe."""
 _NOT_FORWARDED: Final = frozenset({
-    signal.SIGKILL, signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU, signal.SIGCHLD,
+    signal.SIGKILL, signal.SIGSTOP, signal.SIGTTIN, signal.SIGTTOU, signal.SIGCHLD,
     signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP, signal.SIGSYS,
     *RESTORED,
 })  # fmt: skip
-"""Signals that stop this process, report a fault in it, or report on its children."""
+"""Signals that stop this process, report a fault in it, or report on its children.
+
+SIGTSTP is not among them: we stop once the command has stopped. If we stopped at once, the shell
+would take the terminal while the command may still read what is typed.
+"""
 FORWARDED: Final = frozenset(signal.valid_signals() - _NOT_FORWARDED)
 """All others: if one ended us, it would also end a command that handles it."""
 _FROM_KERNEL: Final = 0x80
@@ -179,7 +183,12 @@ class Child:
         time.sleep(_STILL_STOPPED_S)
         with suppress(OSError), open(f"/proc/{self.pid}/stat", "rb") as file:  # noqa: PTH123
             if file.read().rpartition(b") ")[2][:1] == b"T":
+                stop = {signal.SIGTSTP}
+                while signal.sigtimedwait(stop, 0):  # the terminal's, which the child got, too
+                    pass
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, stop)
                 os.kill(os.getpid(), signal.SIGTSTP)
+                signal.pthread_sigmask(signal.SIG_BLOCK, stop)
 
 
 def _start_mirror() -> SignalMirror | None:
