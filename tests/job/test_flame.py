@@ -7,10 +7,12 @@ import json
 from frtop_probe.agent.stack_samples import parse
 from frtop_tui.job.profiles import RankSamples
 from frtop_tui.report.flame import (
+    RECORDER,
     flame_rows,
     flame_tree,
     folded_stacks,
     frame_parts,
+    recorder_share,
     speedscope,
 )
 from frtop_tui.sources.stack_sampling import frames_of
@@ -67,6 +69,36 @@ def test_threads_of_one_name_leave_the_main_thread_whole() -> None:
     assert totals == {2: 1000}
     assert [node.name for node in roots] == ["MainThread", "QueueFeederThread", "frtop"]
     assert {row.share for row in flame_rows(roots, totals, set())} == {1.0}
+
+
+PROBE = "/opt/venv/lib/python3.12/site-packages/frtop_probe"
+TORCH = "/opt/venv/lib/python3.12/site-packages/torch/distributed/distributed_c10d.py"
+
+
+def test_the_tree_is_as_it_would_be_without_frtop_and_counts_its_time() -> None:
+    reduce, kernel = f"all_reduce ({TORCH}:2990)", f"kernel ({PROBE}/recorder/hook.py:88)"
+    step = f"_engine_run_backward ({PROBE}/recorder/phases.py:40)"
+    write = f"begin ({PROBE}/recorder/writer.py:31)"
+    lock = "__enter__ (/usr/lib/python3.12/threading.py:293)"
+    stacks = (
+        ((*MAIN, reduce, kernel), 900),  # in what the wrapper calls, which is C++
+        ((*MAIN, step, STEP), 70),
+        ((*MAIN, reduce, kernel, write), 20),
+        ((*MAIN, reduce, kernel, write, lock), 10),
+        (("frtop", f"_beat ({PROBE}/recorder/thread.py:51)"), 1000),
+    )
+    ranks = [RankSamples(0, stacks, 10.0, 100)]
+    roots, totals = flame_tree(ranks)
+    rows = {row.node.path[1:]: row for row in flame_rows(roots, totals, set())}
+    assert set(rows) == {(), MAIN[1:], (*MAIN[1:], reduce), (*MAIN[1:], reduce, RECORDER),
+                         (*MAIN[1:], STEP)}  # fmt: skip
+    assert rows[(*MAIN[1:], reduce)].share == 0.93
+    assert rows[(*MAIN[1:], reduce, RECORDER)].share == 0.03
+    assert recorder_share(roots, totals) == 0.03
+    opened = flame_rows(roots, totals, {(*MAIN, reduce, RECORDER), ("frtop",)})
+    paths = {row.node.path for row in opened}
+    assert {(*MAIN, reduce, RECORDER, write), ("frtop", stacks[4][0][1])} <= paths
+    assert any(PROBE in line for line in folded_stacks(ranks))  # files have all frames
 
 
 def test_other_programs_get_what_they_read() -> None:

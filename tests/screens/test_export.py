@@ -30,6 +30,12 @@ async def test_two_enters_write_a_report_beside_us() -> None:
         await app.sees("verdict: not entered")  # back where it was
 
 
+async def test_at_80_columns_all_formats_are_described_whole() -> None:
+    async with driven(hung()) as app:
+        await app.press("E")
+        await app.sees(*FORMAT_NAMES.values())
+
+
 async def test_another_format_has_another_path_until_one_is_typed() -> None:
     async with driven(hung()) as app:
         await app.press("E", "j", "j")

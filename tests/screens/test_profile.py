@@ -79,3 +79,23 @@ async def test_sampled_stacks_are_a_tree_that_folds() -> None:
         assert "load  data.py:9" not in app.text()
         await app.press("r")
         assert app.source.sampled == [(0, 1), (0, 1)]
+
+
+async def test_of_a_rank_that_hangs_it_says_that_no_step_will_come() -> None:
+    async with driven(scenes.hung(), size=(80, 24)) as app:
+        await app.press("P")
+        await app.sees("Rank 37 stands still, for 4m12s", "at the next step", "in 60 s the order")
+        await app.press("u")
+        await app.sees("at the next step or op")
+        await app.press("escape")
+        app.app.marked.update((0, 1))
+        await app.press("P")
+        await app.sees("Ranks 0-1 stand still, for up to 4m1")
+        assert app.source.profiled == []
+
+
+async def test_of_ranks_that_get_on_it_says_no_such_thing() -> None:
+    async with driven(scenes.healthy(), size=(80, 24)) as app:
+        await app.press("P")
+        await app.sees("profile rank 0?")
+        assert "still, for" not in app.text()

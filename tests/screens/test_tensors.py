@@ -125,6 +125,50 @@ async def test_t_on_a_rank_without_tensors_opens_a_rank_waiting_for_it() -> None
         assert "which waits for" not in app.text()
 
 
+async def test_m_asks_all_members_and_says_who_differs() -> None:
+    async with driven(scenes.hung(), size=(120, 40)) as app:
+        await app.press(*TO_RANK_12)
+        frame = answer_scenes.tensors()
+        await app.give(with_answers(scenes.hung(), {ASKED: frame.ranks[ASKED].tensors}))
+        await app.sees("NaN 3")
+        assert "members" not in app.text().partition("tensors of the pending")[2].splitlines()[1]
+        app.source.inspected.clear()
+        await app.press("m")
+        await app.sees("Asking the members: 64 ranks.")
+        assert app.source.inspected == [ASKED, *(n for n in range(64) if n != ASKED)]
+        odd = with_answers(frame, {15: answer(frame.ranks[15], summary("60303ae2"))})
+        await app.give(odd)
+        await app.sees("members  4 of 64 answered; not asked: ranks 0-11,16-63")
+        await app.sees("rank 12 has 3 NaN, rank 13 has 3 NaN; the other 2 none", "no side is the")
+
+
+async def test_m_of_an_op_without_members_asks_nobody_and_says_so() -> None:
+    frame = answer_scenes.tensors()
+    rank = frame.ranks[ASKED]
+    assert rank.blocked_on is not None
+    send = structs.replace(rank.blocked_on, p2p=True)
+    frame = replace(
+        frame, ranks={**frame.ranks, ASKED: replace(rank, blocked_on=send, pending=(send,))}
+    )
+    async with driven(frame) as app:
+        await app.press(*TO_RANK_12)
+        app.source.inspected.clear()
+        await app.press("m")
+        await app.sees("No members to ask")
+        assert app.source.inspected == []
+
+
+async def test_m_may_not_ask_for_a_key_that_only_reads() -> None:
+    async with driven(scenes.hung(), size=(100, 30)) as app:
+        await asked(app)
+        app.source.inspected.clear()
+        await app.give(replace(answer_scenes.tensors(), read_only=answer_scenes.READ_ONLY))
+        await app.sees("(m all members)")
+        await app.press("m")
+        await app.sees("The ranks may not be asked")
+        assert app.source.inspected == []
+
+
 def test_sends_are_not_compared() -> None:
     frame = answer_scenes.tensors()
     rank = frame.ranks[ASKED]

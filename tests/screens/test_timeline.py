@@ -179,7 +179,16 @@ async def test_a_pause_holds_the_lanes_and_one_that_opens_in_it_is_filled() -> N
 async def test_small_terminals_and_empty_jobs_have_a_timeline_too() -> None:
     async with driven(lane_scenes.trains(), size=(60, 15)) as app:
         await app.press("T", "plus", "n", "p", "o", "v", "escape")
-        await app.sees("timeline of")
+        await app.sees("job > timeline", "all ranks ·")
     async with driven(scenes.connecting(), size=(80, 24)) as app:
         await app.press("T", "n", "s", "o", "v", "plus", "enter", "space", "f", "c", "n", "plus")
         await app.sees("no op")
+
+
+async def test_at_80_columns_the_title_is_whole() -> None:
+    async with driven(lane_scenes.trains(), size=(80, 24)) as app:
+        await app.press("T")
+        await app.sees("job > timeline · follows", "clocks ±0.4 ms")
+        await app.press("p", "o")
+        await app.sees("job > timeline · stands still", "one op, by who came first", "±0.4 ms")
+        assert "…" not in app.text()

@@ -10,7 +10,7 @@ FORMAT_NAMES: Final[Mapping[str, str]] = {
     "markdown": "the same report, to paste into an incident",
     "json": "the complete judged frame, for programs",
     "csv": "one row per rank and op, for tables",
-    "calls": "one row per line, group and size: where the time goes, for tables",
+    "calls": "one row per line, group and size: what its ops cost",
     "chrome": "a trace of all ranks, for ui.perfetto.dev",
     "flightrecorder": "a folder with a dump per rank, for torchfrtrace",
     "speedscope": "stacks, for speedscope.app",

@@ -18,6 +18,7 @@ _PACKAGES: Final = re.compile(
     r"|(?:.*/)?(?:frtop_probe|_distutils_hack)/"
 )
 """Packages by their contents, as they may run from source: torch, frtop itself."""
+_OWN: Final = re.compile(r"(?:.*/)?frtop_probe/")
 _RECORDER: Final = re.compile(r"(?:.*/)?frtop_probe/recorder/(\w+)\.py$")
 _WRAPPERS: Final = frozenset({
     ("exceptions", "excepthook"), ("exceptions", "threading_excepthook"), ("fetches", "__next__"),
@@ -48,11 +49,23 @@ def is_user_code(frame: wire.TraceFrame) -> bool:
 
 def is_wrapper(frame: wire.TraceFrame) -> bool:
     """Whether a frame is a wrapper of frtop's recorder around what the program has called."""
-    found = _RECORDER.match(frame.file)
-    if found is None or frame.native:
-        return False
+    return not frame.native and wraps(frame.file, frame.function)
+
+
+def wraps(file: str, function: str) -> bool:
+    """The same, of a frame of which only these two are known."""
+    found = _RECORDER.match(file)
     # Newer Python versions report qualified names.
-    return (found[1], frame.function.rpartition(".")[2]) in _WRAPPERS
+    return found is not None and (found[1], function.rpartition(".")[2]) in _WRAPPERS
+
+
+def is_own(file: str) -> bool:
+    """Whether a file is of frtop's part inside of the rank."""
+    return _OWN.match(file) is not None
+
+
+def is_standard_library(file: str) -> bool:
+    return _STDLIB.match(file) is not None and _INSTALLED.match(file) is None
 
 
 def shown_frames(frames: Sequence[wire.TraceFrame]) -> Sequence[wire.TraceFrame]:

@@ -6,21 +6,28 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 
 from frtop_tui.job.naming import folded
 from frtop_tui.job.profiles import RankSamples
+from frtop_tui.job.stack_frames import is_own, is_standard_library, wraps
 
 SURE: Final = 4.0
 """Standard errors of the sampling by which a rank must be off to be called different: with less,
 ranks that do the same would be named by chance where there are many frames."""
 MAIN: Final = "MainThread"
 OURS: Final = "frtop"
-"""The recorder's own thread comes last."""
+"""The recorder's own thread comes last, and is folded."""
+RECORDER: Final = "frtop's recorder"
+"""Stands above frames of frtop that the program has led to."""
 LEAST: Final = 0.02
 """And this much of all samples: a difference that nobody could gain from."""
+
+
+FrameKind = Literal["program", "library", "wrapper", "own"]
+"""Whose a frame is: `own` are those of frtop that are no wrappers, `library` Python's."""
 
 
 @dataclass(slots=True)
@@ -56,15 +63,16 @@ def flame_tree(ranks: Sequence[RankSamples]) -> tuple[list[FlameNode], dict[int,
     """The roots, which are threads, and how often each rank was sampled.
 
     Each time a sample of every thread was taken: so the main thread's tell how often. Of a rank
-    without one the thread with most of them does.
+    without one the thread with most of them does. Frames of frtop are as `shown_frames` has them.
     """
     roots: dict[str, FlameNode] = {}
     totals: dict[int, int] = {}
+    kinds: dict[str, FrameKind] = {}
     for rank in ranks:
         for frames, count in rank.stacks:
             level = roots
             path: tuple[str, ...] = ()
-            for name in frames:
+            for name in shown_frames(frames, kinds):
                 path = (*path, name)
                 node = level.get(name)
                 if node is None:
@@ -77,6 +85,50 @@ def flame_tree(ranks: Sequence[RankSamples]) -> tuple[list[FlameNode], dict[int,
     if MAIN in roots:
         totals |= roots[MAIN].counts
     return _sorted(roots, totals), totals
+
+
+def shown_frames(frames: tuple[str, ...], kinds: dict[str, FrameKind]) -> Sequence[str]:
+    """A stack as it would be without frtop, and below `RECORDER` what frtop does in it.
+
+    A wrapper is left out, also where it is innermost: what it calls has mostly no frame of Python,
+    and the time is that of the call.
+
+    Args:
+        frames: outermost first, the thread's name before them.
+        kinds: of frames that were seen before; new ones are added.
+    """
+    for text in frames:
+        if text not in kinds:
+            kinds[text] = _kind(text)
+    if frames[0] == OURS or not {"wrapper", "own"} & {kinds[text] for text in frames}:
+        return frames
+    kept = [text for text in frames if kinds[text] != "wrapper"]
+    last = max(n for n, text in enumerate(kept) if not n or kinds[text] == "program")
+    program = [text for text in kept[: last + 1] if kinds[text] != "own"]
+    rest = kept[last + 1 :]
+    first = next((n for n, text in enumerate(rest) if kinds[text] == "own"), None)
+    if first is None:
+        return [*program, *rest]
+    return [*program, *rest[:first], RECORDER, *rest[first:]]
+
+
+def _kind(text: str) -> FrameKind:
+    function, file, _ = frame_parts(text)
+    if is_own(file):
+        return "wrapper" if wraps(file, function) else "own"
+    return "library" if is_standard_library(file) else "program"
+
+
+def recorder_share(roots: Sequence[FlameNode], totals: dict[int, int]) -> float:
+    """How much of the time threads of the program were in the recorder, wrappers apart."""
+    waiting, samples = list(roots), 0
+    while waiting:
+        node = waiting.pop()
+        if node.name == RECORDER:
+            samples += sum(node.counts.values())
+        else:
+            waiting.extend(node.children.values())
+    return samples / max(1, sum(totals.values()))
 
 
 def _sorted(nodes: dict[str, FlameNode], totals: dict[int, int]) -> list[FlameNode]:
@@ -106,7 +158,8 @@ def flame_rows(
     while waiting:
         node, depth, of = waiting.pop()
         share = node.share(of)
-        open_ = (share >= 0.05) != (node.path in toggled)
+        leads = share >= 0.05 and node.path != (OURS,)
+        open_ = leads != (node.path in toggled)
         differs = different(node, of)
         rows.append(FlameRow(node, depth, share, None if not node.children else not open_, differs))
         if open_:

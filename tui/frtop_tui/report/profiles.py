@@ -1,13 +1,18 @@
-"""What becomes of a profile, in words."""
+"""What may become of a profile, and what does, in words."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from itertools import chain
 from typing import Final
 
+from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.job.naming import duration, folded
-from frtop_tui.job.profiles import ProfileProgress, RankProfile
+from frtop_tui.job.profiles import ProfileOptions, ProfileProgress, RankProfile
+
+_HELD: Final = ("silent", "stopped")
+"""States of ranks that come to no step, whoever waits for them."""
 
 STAGES: Final = {
     "ordered": "asked",
@@ -18,6 +23,36 @@ STAGES: Final = {
     "done": "done",
     "failed": "not profiled",
 }
+
+
+def standing_text(frame: Frame, ranks: Collection[int], options: ProfileOptions) -> str:
+    """Says which of these ranks come to no next step, as it looks; empty where all may.
+
+    A wait alone says nothing: each step has some. A verdict names the rank, or something holds it.
+    """
+    named = {
+        rank
+        for verdict in frame.verdicts
+        if verdict.kind != "slow" and verdict.progress != "active"
+        for rank in (*verdict.culprits, *verdict.victims, *chain(*verdict.parties))
+    }
+    views = [frame.ranks[rank] for rank in ranks if rank in frame.ranks]
+    standing = [view for view in views if view.state in _HELD or _waits(view, named)]
+    if not standing:
+        return ""
+    several = len(standing) > 1
+    seconds = (frame.now_ns - min(view.state_since_ns for view in standing)) / 1e9
+    who = folded(view.rank for view in standing).capitalize()
+    stands = "stand still, for up to" if several else "stands still, for"
+    begin = "step" if options.steps else "step or op"
+    return (
+        f"{who} {stands} {duration(seconds)}: the profiler begins at the next {begin} only."
+        f" Without one in {options.wait_s:g} s the order ends, and nothing was recorded there."
+    )
+
+
+def _waits(view: JudgedRank, named: Collection[int]) -> bool:
+    return view.rank in named and view.state in ("blocked", "late")
 
 
 def progress_text(progress: ProfileProgress) -> str:

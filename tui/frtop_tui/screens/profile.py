@@ -13,6 +13,7 @@ from frtop_tui.diagnosis.model import Frame
 from frtop_tui.export.output_path import default_path
 from frtop_tui.job.naming import folded
 from frtop_tui.job.profiles import ProfileOptions, ProfileProgress, SampledStacks
+from frtop_tui.report.profiles import standing_text
 from frtop_tui.screens.base import FrameScreen
 from frtop_tui.screens.messages import OrderProfile, WithdrawProfile
 from frtop_tui.widgets.profile_pane import ProfilePane
@@ -90,7 +91,9 @@ class ProfileScreen(FrameScreen):
         except OSError as error:
             pane.ask(self.ranks, self.options, "", f"Cannot write here: {error.strerror}.")
             return
-        pane.ask(self.ranks, self.options, path, self.why_unavailable("profile"))
+        unavailable = self.why_unavailable("profile")
+        standing = standing_text(frame, self.ranks, self.options)
+        pane.ask(self.ranks, self.options, path, unavailable, standing)
 
     def _path(self, frame: Frame) -> Path:
         return default_path(frame, frame.wall_ns, SUFFIX, folder=self.preferences.folder)

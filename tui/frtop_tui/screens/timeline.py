@@ -100,6 +100,12 @@ class TimelineScreen(FrameScreen):
         span = self.window.step_ns * self.window.columns
         return wanted, (self.window.begin_ns // span - 1) * span
 
+    def crumbs(self) -> Line:
+        if self.window is None or self.frame is None or self.frame.recorded is not None:
+            return super().crumbs()
+        mode = "follows" if self.follow else "stands still"
+        return (*super().crumbs(), *plain(f" · {mode}", "" if self.follow else "warn"))
+
     def draw(self, frame: Frame) -> None:
         pane = self.query_one(LanePane)
         self._choose_lanes(frame)
@@ -180,11 +186,10 @@ class TimelineScreen(FrameScreen):
                 "groups": f"the groups of rank {self.rows.ranks[0]}" if self.rows.ranks else "",
                 "op": "one op, by who came first",
             }[self.by]
-            mode = "follows" if self.follow and frame.recorded is None else "stands still"
-            ruler.entitle(
-                f"timeline of {about} · {span_text(window.step_ns * window.columns)} · a column is"
-                f" {span_text(window.step_ns)} · {error_text(self.rows.error_ns(lanes))}"
-                + (f" · {mode}" if frame.recorded is None else "")
+            ruler.entitle_before(
+                ("timeline of ", about),
+                f" · {span_text(window.step_ns * window.columns)} · a column is"
+                f" {span_text(window.step_ns)} · {error_text(self.rows.error_ns(lanes))}",
             )
         ruler.window, ruler.wall_ns = window, frame.wall_ns - frame.now_ns
         ruler.label_width, ruler.cursor_column = self.rows.label_width, self.column

@@ -10,7 +10,15 @@ from textual.binding import Binding, BindingType
 
 from frtop_tui.job.naming import folded
 from frtop_tui.job.profiles import SampledStacks
-from frtop_tui.report.flame import FlameNode, FlameRow, flame_rows, flame_tree, frame_parts
+from frtop_tui.report.flame import (
+    RECORDER,
+    FlameNode,
+    FlameRow,
+    flame_rows,
+    flame_tree,
+    frame_parts,
+    recorder_share,
+)
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, clip, plain, wrap
 
@@ -36,6 +44,7 @@ class FlamePane(LineView):
         self.progress = ""
         self._roots: list[FlameNode] = []
         self._totals: dict[int, int] = {}
+        self._recorder = 0.0
         self._toggled: set[tuple[str, ...]] = set()
 
     def show(self, samples: SampledStacks, progress: str) -> None:
@@ -43,6 +52,7 @@ class FlamePane(LineView):
         if samples is not self.samples:
             self.samples = samples
             self._roots, self._totals = flame_tree(samples.ranks)
+            self._recorder = recorder_share(self._roots, self._totals)
         self.progress = progress
         self._grow()
 
@@ -63,6 +73,9 @@ class FlamePane(LineView):
                 reasons.setdefault(rank.text, []).append(rank.rank)
         for text, ranks in reasons.items():
             rows += wrap(text, width, "warn", (f"{folded(ranks)}: ", "strong"))
+        if self._recorder:
+            text = f"{RECORDER} took {self._recorder:.1%} of this time, where it stands in the tree"
+            rows += wrap(text, width, "dim")
         if self.progress:
             rows += wrap(self.progress, width, "dim")
         return rows or [plain("nothing was sampled", "dim")]

@@ -9,7 +9,7 @@ from textual.binding import Binding, BindingType
 
 from frtop_tui.export.format_names import FORMAT_NAMES, is_one_file
 from frtop_tui.widgets.lines import LineView
-from frtop_tui.widgets.spans import Line
+from frtop_tui.widgets.spans import Line, clip
 
 _NAMES: Final = tuple(FORMAT_NAMES)
 _WIDTH: Final = max(map(len, _NAMES)) + 2
@@ -32,7 +32,7 @@ class FormatList(LineView):
 
     def content(self, width: int) -> Sequence[Line]:
         return [
-            ((f" {name:<{_WIDTH}}", "strong"), (summary[: max(0, width - _WIDTH - 1)], ""))
+            clip(((f" {name:<{_WIDTH}}", "strong"), (summary, "")), width)
             for name, summary in FORMAT_NAMES.items()
         ]
 

@@ -21,7 +21,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from frtop_tui.job.naming import printable
-from frtop_tui.widgets.spans import TONES, Line, changed_columns
+from frtop_tui.widgets.spans import TONES, Line, cells, changed_columns, fit
 
 NO_LINE: Line = ()
 
@@ -97,6 +97,20 @@ class LineView(ScrollView, can_focus=True):
         if title != self._title:
             self._title = title
             self.border_title = escape(f" {printable(title)} ")
+
+    def entitle_before(self, begin: tuple[str, str], rest: str) -> None:
+        """A title of which `rest` is whole: where room is short, the first part of `begin` goes.
+
+        Then the end of the second one, for a `~`.
+        """
+        # Beside the title stand a blank and a piece of the border at both ends.
+        room = self.outer_size.width - 4 - cells(rest)
+        first, second = begin
+        whole = first + second
+        if not self.outer_size.width or cells(whole) <= room:
+            self.entitle(whole + rest)
+        else:
+            self.entitle((second if cells(second) <= room else fit(second, room)) + rest)
 
     def _measure(self) -> None:
         """Sets the number of lines, which costs a layout, only when that changes anything."""

@@ -31,12 +31,19 @@ class ProfilePane(LineView):
         self.path = ""
         self.progress: ProfileProgress | None = None
         self.unavailable = ""
+        self.standing = ""
 
     def ask(
-        self, ranks: tuple[int, ...], options: ProfileOptions, path: str, unavailable: str
+        self,
+        ranks: tuple[int, ...],
+        options: ProfileOptions,
+        path: str,
+        unavailable: str,
+        standing: str = "",
     ) -> None:
-        """Shows the question."""
+        """Shows the question, and which ranks are `standing` still."""
         self.ranks, self.options, self.path = ranks, options, path
+        self.standing = standing
         self.progress, self.unavailable = None, unavailable
         self.entitle(f"profile {folded(ranks)}?")
         self.redraw()
@@ -59,6 +66,8 @@ class ProfilePane(LineView):
             return
         for text in cost_lines(options):
             yield plain(text)
+        if self.standing:
+            yield plain(f"{self.standing} r samples stacks instead, now.", "warn")
         yield ()
         length = f"{options.steps} steps" if options.steps else f"{options.seconds:g} s"
         yield (("  + -", "key"), (f"  for {length}", "strong"), ("   u", "key"),

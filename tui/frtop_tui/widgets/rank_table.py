@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, compress, islice
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from textual.binding import Binding, BindingType
 
@@ -26,8 +26,8 @@ from frtop_tui.widgets.grid_layout import host_names, natural_key, short_hosts
 from frtop_tui.widgets.spans import Line, Span
 from frtop_tui.widgets.table import Column, LineTable
 
-LINE_NEEDS = 110
-"""Table width, in cells, from which the line of code has its own column."""
+LINE: Final = "line"
+"""The column of the line of code. Where there is no room for it, the activity names the line."""
 
 
 @dataclass(slots=True)
@@ -39,6 +39,7 @@ class RowContext:
     reasons: Mapping[int, Why] = field(default_factory=dict)
     order: Mapping[int, int] = field(default_factory=dict)
     has_line_column: bool = False
+    host_width: int = 8
 
     def take(self, frame: Frame) -> None:
         self.now_ns = frame.now_ns
@@ -134,9 +135,15 @@ def columns(marked: Collection[int], at: RowContext) -> list[Column[JudgedRank]]
             right=True,
         ),
         Column("usually", 8, _usually, _usual_ns, right=True, needs=100),
-        Column("host", 8, lambda r: (at.names[r.host], ""), lambda r: natural_key(r.host), wide=16),
-        Column("activity", 0, lambda r: (at.activity(r), ""), at.activity),
-        Column("line", 18, _line, lambda r: _line(r)[0], needs=LINE_NEEDS),
+        Column(
+            "host",
+            min(8, at.host_width),
+            lambda r: (at.names[r.host], ""),
+            lambda r: natural_key(r.host),
+            wide=at.host_width,
+        ),
+        Column("activity", 0, lambda r: (at.activity(r), ""), at.activity, least=24),
+        Column(LINE, 18, _line, lambda r: _line(r)[0], needs=110),
         Column("step", 8, lambda r: (str(_step(r) or ""), ""), _step, right=True, needs=90),
         Column("beat", 5, partial(_beat, context=at), lambda r: -at.beat_s(r), right=True),
         Column(
@@ -187,7 +194,9 @@ class RankTable(LineTable[JudgedRank]):
         self.context.take(frame)
         hosts = host_names(frame.ranks)
         if hosts != self.context.names.keys():
-            self.context.names = short_hosts(sorted(hosts))
+            names = self.context.names = short_hosts(sorted(hosts))
+            self.context.host_width = max(6, min(16, max(map(len, names.values()), default=0)))
+            self.columns = tuple(columns(self.marked, self.context))
         selected = self.chosen if self.cursor > 1 else None
         self.rows = ranks
         if selected is not None:
@@ -197,7 +206,8 @@ class RankTable(LineTable[JudgedRank]):
         self.redraw()
 
     def content(self, width: int) -> Sequence[Line]:
-        self.context.has_line_column = width >= LINE_NEEDS
+        shown = self.visible_columns(width)
+        self.context.has_line_column = any(column.title == LINE for column, _ in shown)
         return super().content(width)
 
     def action_mark(self) -> None:

@@ -33,6 +33,8 @@ class Column(Generic[RowT]):
     needs: int = 0
     wide: int = 0
     """Its width in tables from `WIDE` cells on; 0 means no change."""
+    least: int = 8
+    """Of the column that takes the rest: others are left out before it gets fewer cells."""
 
 
 class _Rows(Sequence[Line], Generic[RowT]):
@@ -82,7 +84,13 @@ class LineTable(LineView, Generic[RowT]):
         """The columns that fit, with their widths."""
         columns = [column for column in self.columns if width >= column.needs]
         widths = [c.wide if c.wide and width >= WIDE else c.width for c in columns]
-        rest = max(8, min(WIDEST, width - sum(widths) - 2 * (len(columns) - 1)))
+        rest = width - sum(widths) - 2 * (len(columns) - 1)
+        least = max((column.least for column in columns if not column.width), default=0)
+        for n in reversed(range(len(columns))):  # the last ones are the least essential
+            if rest < least and columns[n].needs:
+                rest += widths.pop(n) + 2
+                del columns[n]
+        rest = max(8, min(WIDEST, rest))
         return [(column, cells or rest) for column, cells in zip(columns, widths, strict=True)]
 
     def content(self, width: int) -> Sequence[Line]:
