@@ -74,6 +74,14 @@ async def test_groups_that_share_a_line_are_gone_through_with_n_and_p() -> None:
         assert app.screen.filter_text == "rank:56-63"
 
 
+async def test_a_group_without_others_alike_says_why_there_is_no_next_one() -> None:
+    async with driven(scenes.hung(), size=(120, 30)) as app:
+        await app.press("shift+tab", "enter")
+        await app.sees("(n next group)", "(p previous)")
+        await app.press("n")
+        await app.sees("No other group was chosen with it")
+
+
 async def test_who_comes_last_is_said_only_beyond_the_error_of_the_clocks() -> None:
     late = with_statistics(scenes.healthy(), sampled(12, 131.0, error_ns=2 * MS))
     async with driven(late, size=(140, 40)) as app:
@@ -221,6 +229,7 @@ async def test_settings_that_differ_are_listed_by_value_with_their_ranks() -> No
                     ("CUDA_VISIBLE_DEVICES", str(n % 8)),
                     ("NCCL_ALGO", "Tree" if n in (3, 9) else "Ring"),
                     ("NCCL_DEBUG", "WARN"),
+                    ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "3"),
                 ),
             ),
         )
@@ -230,6 +239,7 @@ async def test_settings_that_differ_are_listed_by_value_with_their_ranks() -> No
         await app.press("V")
         await app.sees("settings: 1 differs", "NCCL_ALGO differs", "Tree  2 ranks  3,9")
         await app.sees("the same on all ranks", "NCCL_DEBUG", "each rank has its own")
+        await app.sees("TORCH_NCCL_ASYNC_ERROR_HANDLING 3")
         await app.press("down", "down", "enter")
         assert isinstance(app.screen, RanksScreen)
         assert app.screen.filter_text == "rank:3,9"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+from msgspec.structs import replace
+
 from frtop_tui.screens.queues import QueuesScreen
 from frtop_tui.screens.rank import RankScreen
 from frtop_tui.screens.timeline import TimelineScreen
@@ -67,3 +70,22 @@ async def test_new_ops_are_appended_and_the_cursor_stays_on_its_op() -> None:
         await app.sees("10 ops", "#1 tp:0 all_gather · the same on all of them")
         await app.press("G")
         await app.sees("#8811 dp:0 all_reduce · the same on all of them")
+
+
+async def test_the_first_difference_stays_in_view_when_older_ops_come(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The newest ops of a running job are fetched first."""
+    monkeypatch.setattr(lane_scenes, "STEPS", 40)
+    frame = lane_scenes.differs()
+    newest = {
+        rank: replace(view, snapshot=replace(view.snapshot, ops=view.snapshot.ops[-10:]))
+        for rank, view in frame.ranks.items()
+        if view.snapshot is not None
+    }
+    async with driven(replace(frame, ranks=newest), size=(120, 40)) as app:
+        await app.press("c")
+        await app.sees("! #8846 dp:0 all_reduce")
+        await app.give(frame)
+        await app.sees("80 ops")
+        await app.sees("! #8846 dp:0 all_reduce")

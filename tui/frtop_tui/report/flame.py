@@ -164,7 +164,9 @@ def flame_rows(
         rows.append(FlameRow(node, depth, share, None if not node.children else not open_, differs))
         if open_:
             below = _sorted(node.children, of)
-            waiting += [(child, depth + 1, of) for child in reversed(below)]
+            # A chain of calls stays in one column: deep stacks would leave no room for names.
+            deeper = depth + (len(below) > 1 or not depth)
+            waiting += [(child, deeper, of) for child in reversed(below)]
     return rows
 
 

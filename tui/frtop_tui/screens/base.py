@@ -18,7 +18,7 @@ from frtop_tui.job.naming import printable
 from frtop_tui.job.profiles import ProfileProgress, SampledStacks
 from frtop_tui.lanes.histories import Histories
 from frtop_tui.numbers.orders import NO_NUMBERS, JobNumbers
-from frtop_tui.screens.availability import why_unavailable
+from frtop_tui.screens.availability import action_name, why_unavailable
 from frtop_tui.widgets.headline import Headline
 from frtop_tui.widgets.keyline import KeyLine
 from frtop_tui.widgets.spans import Line, plain
@@ -254,9 +254,15 @@ class OneRankScreen(FrameScreen):
     def target(self) -> JudgedRank | None:
         return self.known
 
+    def why_unavailable(self, action: str) -> str:
+        frame = self.frame
+        if frame is not None and action_name(action) == "neighbour" and len(frame.ranks) < 2:
+            return "No other rank is known."
+        return super().why_unavailable(action)
+
     def action_neighbour(self, by: int) -> None:
         """Goes to the next or previous rank; the last rank is followed by the first."""
-        if self.frame is None or not self.frame.ranks:
+        if self.frame is None or not self.check_available("neighbour"):
             return
         ranks = sorted(self.frame.ranks)
         index = ranks.index(self.rank) if self.rank in self.frame.ranks else 0

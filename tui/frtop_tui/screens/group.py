@@ -17,6 +17,7 @@ from frtop_tui.job.mesh import Mesh, NoMesh, find_mesh
 from frtop_tui.job.model import GroupView
 from frtop_tui.job.naming import GroupKey
 from frtop_tui.job.statistics import JobStatistics
+from frtop_tui.screens.availability import action_name
 from frtop_tui.screens.base import FrameScreen
 from frtop_tui.screens.messages import OpenRank, OpenRanks, OpenWaits
 from frtop_tui.widgets.formats import group_name
@@ -111,7 +112,14 @@ class GroupScreen(FrameScreen):
             self._arrivals_of = of
         return self._arrivals
 
+    def why_unavailable(self, action: str) -> str:
+        if action_name(action) == "neighbour" and len(self.keys) < 2:
+            return "No other group was chosen with it: on the overview, enter on a line with *."
+        return super().why_unavailable(action)
+
     def action_neighbour(self, by: int) -> None:
+        if not self.check_available("neighbour"):
+            return
         self.index = (self.index + by) % len(self.keys)
         self.view = None
         for pane in self.query(LineView):

@@ -29,7 +29,7 @@ class ProfileScreen(FrameScreen):
     AUTO_FOCUS = "#profile"
     is_visited = False
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "withdraw_or_back", "withdraw", tooltip="withdraws the order, then back",
+        Binding("escape", "withdraw_or_back", "back", tooltip="withdraws an order first",
                 id="profile.back"),
         Binding("enter", "order", "order", tooltip="orders it, once its cost was shown",
                 id="profile.order"),

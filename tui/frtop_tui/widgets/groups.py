@@ -128,14 +128,14 @@ def group_line(row: GroupSummary, label_width: int, width: int, now_ns: int) -> 
         # Seen from outside, of an op that is over only its number is known.
         kind = op_kind(last) if last is not None and (last.signature or last.sequence) else ""
     head = f"{fit(row.label, label_width)} {len(group.members):>5}  {number:<9} "
-    kind_width = max(0, min(28, width - len(head) - 19))
+    kind_width = max(0, min(28, width - len(head) - 21))
     if row.ops:
         kind = ", ".join(row.ops)
         kind = kind if len(kind) <= kind_width else "different ops"
     return (
         (head, "strong" if group.late else ""),
         (fit(kind, kind_width) + " ", ""),
-        (fit(state[0], 18), state[1]),
+        (fit(state[0], 20), state[1]),
     )
 
 

@@ -17,6 +17,12 @@ from frtop_tui.widgets.spans import Line, Span, fit, join, plain
 
 _NARROWEST: Final = 8
 _WIDEST: Final = 24
+_OP: Final = 48
+"""Cells in which the op's name and its tensors fit."""
+_LEAST: Final = 30
+"""Cells in which its name fits."""
+_ROOMY: Final = 16
+"""Cells of a rank's column that suffice for what mostly stands in it."""
 _WORDS: Final = 13
 """Cells from which a rank's column has room for words."""
 _FRACTION: Final = re.compile(r"\.\d+| ")
@@ -25,7 +31,10 @@ _SHORT: Final = {"not issued": "--", "not its group": "", "not recorded": "·", 
 
 def column_width(room: int, lanes: int) -> int:
     """Cells of one rank's column: what is left beside the op's name."""
-    return max(_NARROWEST, min(_WIDEST, (room - 30) // max(1, lanes)))
+    beside = (room - _OP) // max(1, lanes)
+    if beside < _ROOMY:
+        beside = min(_ROOMY, (room - _LEAST) // max(1, lanes))
+    return max(_NARROWEST, min(_WIDEST, beside))
 
 
 def title_line(lanes: Sequence[Lane], room: int, chosen: int) -> Line:

@@ -64,13 +64,16 @@ class QueueTable(LineView):
 
     def show(self, alignment: Alignment, first: int | None, now_ns: Sequence[int]) -> None:
         """Shows other rows, with the cursor on the same op."""
-        had, key = bool(len(self.alignment)), self.key
+        had, key, before = bool(len(self.alignment)), self.key, self.cursor
         self.alignment, self.first, self.now_ns = alignment, first, now_ns
         self.chosen = min(self.chosen, max(0, len(alignment.lanes) - 1))
         if had and len(alignment):
             last = len(alignment) - 1
             places = range(len(alignment)) if key is not None else ()
             self.cursor = next((n for n in places if alignment.keys[n] == key), last)
+            if self.cursor != before:
+                # Older ops came above it: the lines move under the window.
+                self.call_after_refresh(lambda: self.move_to(self.cursor))
         self.redraw()
 
     @property

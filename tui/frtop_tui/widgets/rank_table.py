@@ -142,7 +142,7 @@ def columns(marked: Collection[int], at: RowContext) -> list[Column[JudgedRank]]
             lambda r: natural_key(r.host),
             wide=at.host_width,
         ),
-        Column("activity", 0, lambda r: (at.activity(r), ""), at.activity, least=24),
+        Column("activity", 0, lambda r: (at.activity(r), ""), at.activity, least=30),
         Column(LINE, 18, _line, lambda r: _line(r)[0], needs=110),
         Column("step", 8, lambda r: (str(_step(r) or ""), ""), _step, right=True, needs=90),
         Column("beat", 5, partial(_beat, context=at), lambda r: -at.beat_s(r), right=True),

@@ -21,6 +21,7 @@ from frtop_tui.widgets.spans import Line, clip, fit, plain
 MOST_VALUES: Final = 64
 """Of one setting; a value for each of thousands of ranks says only that."""
 NAME: Final = 30
+"""Cells of a name; longer ones get more of them where the line is long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,14 +117,16 @@ class SettingsPane(LineView):
     def content(self, width: int) -> Sequence[Line]:
         if not self.rows:
             return (plain("no ranks yet", "dim"),)
-        return [_line(row, width) for row in self.rows]
+        longest = max((len(row.name) for row in self.rows if row.value), default=0)
+        name = max(NAME, min(longest, width // 2))
+        return [_line(row, width, name) for row in self.rows]
 
 
-def _line(row: SettingRow, width: int) -> Line:
+def _line(row: SettingRow, width: int, name: int) -> Line:
     if row.name and not row.value:
         return clip(plain(row.name, row.tone), width)
     if row.name:
-        return clip(((fit(row.name, NAME), "dim"), (" " + row.value, row.tone)), width)
+        return clip(((fit(row.name, name), "dim"), (" " + row.value, row.tone)), width)
     if not row.ranks:
         return clip(plain(f"  {row.value}", row.tone), width)
     count = format_rank_count(len(row.ranks))

@@ -135,7 +135,7 @@ def call_columns(grouping: Grouping, at: Difference) -> list[Column[StatisticsRo
         6,
         lambda r: (r.group, ""),
         lambda r: r.group,
-        wide=8,
+        wide=10,
         needs=60 * (grouping != "group"),
     )
     first = {"line": [line, op, group], "op": [op, line, group], "group": [group, op, line]}
@@ -150,7 +150,7 @@ def call_columns(grouping: Grouping, at: Difference) -> list[Column[StatisticsRo
 
     return [
         *first[grouping],
-        Column("size", 6, lambda r: (r.size, "dim"), lambda r: r.size, right=True, needs=120),
+        Column("size", 7, lambda r: (r.size, "dim"), lambda r: r.size, right=True, needs=120),
         Column("count", 7, cells.count, lambda r: -r.count, right=True, needs=88),
         measure("p50", "p50", 70),
         measure("p95", "p95", 104),
