@@ -26,6 +26,15 @@ VARIABLE: Final = "FRTOP_CONFIG"
 LARGEST: Final = 65_536
 """Bytes of the file."""
 Names = str | list[str]
+_TYPES: Final = {
+    "bool": "true or false",
+    "int": "a number",
+    "float": "a number",
+    "str": "text in quotes",
+    "array": "a list",
+    "object": "a table",
+}
+"""Types of TOML in msgspec's words and ours."""
 
 
 class WatchTable(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
@@ -165,8 +174,20 @@ def _wrong_value(path: Path, text: str, problem: str) -> ConfigTrouble:
         wrong = re.search(r"'([^']*)'", what)
         near = difflib.get_close_matches(wrong[1], THEMES, 1) if wrong else []
         step = f"did you mean {near[0]}?" if near else f"one of {', '.join(THEMES)}"
+        what = f"there is no {wrong[1]}" if wrong else _expected(what)
         return ConfigTrouble(f"{place(path, text, key)}: {key}: {what}", step)
     return ConfigTrouble(
-        f"{place(path, text, key)}: {key}: {what.replace('`', '').replace(' | null', '')}",
+        f"{place(path, text, key)}: {key} {_expected(what)}",
         "docs/configuration.md lists what each setting takes",
     )
+
+
+def _expected(what: str) -> str:
+    """`takes a number, not text`, of msgspec's ``Expected `float | null`, got `str` ``."""
+    found = re.fullmatch(r"Expected `([^`]*)`([^,]*)(?:, got `([^`]*)`)?", what)
+    if found is None:
+        return f"is wrong: {what.replace('`', '')}"
+    kinds = [_TYPES.get(one, one) for one in found[1].split(" | ") if one != "null"]
+    bound = found[2].replace(">=", "of at least").replace("<=", "of at most").replace(".0", "")
+    got = f", not {_TYPES.get(found[3], found[3])}" if found[3] else ""
+    return f"takes {' or '.join(kinds)}{bound}{got}"
