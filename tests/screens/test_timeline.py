@@ -192,3 +192,17 @@ async def test_at_80_columns_the_title_is_whole() -> None:
         await app.press("p", "o")
         await app.sees("job > timeline · stands still", "one op, by who came first", "±0.4 ms")
         assert "…" not in app.text()
+
+
+async def test_the_op_that_was_jumped_to_stays_when_older_ops_come() -> None:
+    frame = lane_scenes.trains()
+    newest = {
+        rank: replace(view, snapshot=replace(view.snapshot, ops=view.snapshot.ops[-4:]))
+        for rank, view in frame.ranks.items()
+        if view.snapshot is not None
+    }
+    async with driven(replace(frame, ranks=newest), size=(120, 30)) as app:
+        await app.press("T", "p")
+        await app.sees("all_reduce #8810")
+        await app.give(frame)
+        assert "all_reduce #8810" in app.text()

@@ -90,6 +90,21 @@ class Lane:
         near = near_ns - self.clock_ns if near_ns is not None else None
         return self.ops.find(own, number, near)
 
+    def same_op(self, sequence: int, issued_ns: int) -> int | None:
+        """Where an op is that was seen before: positions move as older ops come and go.
+
+        Args:
+            sequence: of the op, on its rank.
+            issued_ns: when it was issued, by its host's clock.
+        """
+        issued = self.ops.issued
+        for position in range(bisect_left(issued, issued_ns), len(issued)):
+            if issued[position] != issued_ns:
+                break
+            if self.ops.sequence[position] == sequence:
+                return position
+        return None
+
     def last_by(self, at_ns: int) -> int:
         """Position of the last op that was issued by `at_ns` (operator's clock), -1 for none."""
         return bisect_left(self.ops.issued, at_ns - self.clock_ns + 1) - 1

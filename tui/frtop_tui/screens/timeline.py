@@ -13,6 +13,7 @@ from frtop_tui.job.naming import group_label
 from frtop_tui.lanes.cells import NOTHING
 from frtop_tui.lanes.choice import late_in, ranks_in_lanes
 from frtop_tui.lanes.jumps import first_window, newest_known_ns, next_op, next_step, op_window
+from frtop_tui.lanes.lane import Lane
 from frtop_tui.lanes.letters import legend
 from frtop_tui.lanes.meetings import Meeting, last_late_op
 from frtop_tui.lanes.window import TimeWindow
@@ -68,8 +69,8 @@ class TimelineScreen(FrameScreen):
         self.follow = True
         self.column = -1
         self.op_key: tuple[Identifier, int] | None = None
-        self.selected: tuple[int, int] | None = None
-        """Rank and position of the op to which the cursor jumped."""
+        self.selected: tuple[int, int, int] | None = None
+        """Rank, sequence and issue time of the op to which the cursor jumped."""
         self.rows = LaneRows()
         self._op_ns = 0
         self._seeks_late_op = True
@@ -166,7 +167,7 @@ class TimelineScreen(FrameScreen):
         position = last_late_op(lane, self.rows.meetings, group, MOST_FOLLOWED)
         if position is not None:
             self._look_at(lane.ops.issued[position] + lane.clock_ns)
-            self.selected = (lane.rank, position)
+            self._select(lane, position)
             self.rows.window = self.window
 
     def _draw_lane(self, y: int) -> Line:
@@ -247,8 +248,13 @@ class TimelineScreen(FrameScreen):
         """The op under the cursor, or the one to which it jumped, and how many are in there."""
         row = self.rows[y]
         if self.selected is not None and self.selected[0] == row.rank:
-            return self.selected[1], 1
+            position = self.rows.lane(y).same_op(*self.selected[1:])
+            if position is not None:
+                return position, 1
         return cursor_op(self.rows.drawn(y), self.column)
+
+    def _select(self, lane: Lane, position: int) -> None:
+        self.selected = (lane.rank, lane.ops.sequence[position], lane.ops.issued[position])
 
     def _meeting(self) -> Meeting | None:
         if not len(self.rows):
@@ -324,7 +330,7 @@ class TimelineScreen(FrameScreen):
             return
         at_ns = lane.ops.issued[found] + lane.clock_ns
         self._look_at(at_ns)
-        self.selected = (self.rows[y].rank, found)
+        self._select(lane, found)
         self.draw_all()
 
     def action_step(self, by: int) -> None:
