@@ -102,10 +102,10 @@ def shown_frames(frames: tuple[str, ...], kinds: dict[str, FrameKind]) -> Sequen
             kinds[text] = _kind(text)
     if frames[0] == OURS or not {"wrapper", "own"} & {kinds[text] for text in frames}:
         return frames
-    kept = [text for text in frames if kinds[text] != "wrapper"]
-    last = max(n for n, text in enumerate(kept) if not n or kinds[text] == "program")
-    program = [text for text in kept[: last + 1] if kinds[text] != "own"]
-    rest = kept[last + 1 :]
+    remaining = [text for text in frames if kinds[text] != "wrapper"]
+    last = max(n for n, text in enumerate(remaining) if not n or kinds[text] == "program")
+    program = [text for text in remaining[: last + 1] if kinds[text] != "own"]
+    rest = remaining[last + 1 :]
     first = next((n for n, text in enumerate(rest) if kinds[text] == "own"), None)
     if first is None:
         return [*program, *rest]

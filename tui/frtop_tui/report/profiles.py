@@ -43,10 +43,10 @@ def standing_text(frame: Frame, ranks: Collection[int], options: ProfileOptions)
     several = len(standing) > 1
     seconds = (frame.now_ns - min(view.state_since_ns for view in standing)) / 1e9
     who = folded(view.rank for view in standing).capitalize()
-    stands = "stand still, for up to" if several else "stands still, for"
+    verb = "stand still, for up to" if several else "stands still, for"
     begin = "step" if options.steps else "step or op"
     return (
-        f"{who} {stands} {duration(seconds)}: the profiler begins at the next {begin} only."
+        f"{who} {verb} {duration(seconds)}: the profiler begins at the next {begin} only."
         f" Without one in {options.wait_s:g} s the order ends, and nothing was recorded there."
     )
 

@@ -10,7 +10,7 @@ from frtop_tui.job.gpus import power_text, throttle_text
 from frtop_tui.job.host_gauges import GaugedSubject, HostGauges
 from frtop_tui.job.naming import printable
 from frtop_tui.widgets.gauge_cells import FULL, disk_used, memory_used
-from frtop_tui.widgets.spans import Line, clip, fit, join, plain, wrap
+from frtop_tui.widgets.spans import Line, cells, fit, join, plain, reflow, wrap
 from frtop_tui.widgets.sparkline import graph as padded_graph
 
 BARS: Final = 12
@@ -30,8 +30,11 @@ def gauge_lines(gauges: HostGauges, ranks_of: RanksOf, width: int) -> list[Line]
         if writer is None or not (one.values or one.problem):
             continue  # it is not there any more
         for label, parts in writer(gauges, one, bars, ranks_of(one.keys)):
-            head = (fit(printable(label), max(_LABEL, len(label))) + " ", "strong")
-            rows.append(clip((head, *join(parts)), width))
+            name = fit(printable(label), max(_LABEL, len(label))) + " "
+            below = " " * cells(name)
+            for line in reflow(join(parts), max(1, width - cells(name))):
+                rows.append(((name, "strong"), *line))
+                name = below
     if gauges.notes:
         rows += wrap("; ".join(map(printable, gauges.notes)), width, "dim", ("not      ", "dim"))
     return rows

@@ -225,6 +225,7 @@ class HostTable(LineTable[HostRow]):
         selected = self.chosen if self.cursor > 1 or self._sticks else None
         self.rows = host_rows(frame, self._facts)
         self._choose_columns()
+        self.suffices = {"host": max((len(row.host.name) for row in self.rows), default=0)}
         counts = count_states(self.rows)
         self.entitle(f"hosts {len(self.rows):,}: {counts}" if self.rows else "hosts")
         name = selected.host.name if selected is not None else first if begins else ""

@@ -106,9 +106,9 @@ class LineView(ScrollView, can_focus=True):
         # Beside the title stand a blank and a piece of the border at both ends.
         room = self.outer_size.width - 4 - cells(rest)
         first, second = begin
-        whole = first + second
-        if not self.outer_size.width or cells(whole) <= room:
-            self.entitle(whole + rest)
+        both = first + second
+        if not self.outer_size.width or cells(both) <= room:
+            self.entitle(both + rest)
         else:
             self.entitle((second if cells(second) <= room else fit(second, room)) + rest)
 
@@ -181,6 +181,9 @@ class LineView(ScrollView, can_focus=True):
 
     def move_to(self, y: int) -> None:
         """Puts the cursor on a line and scrolls to it."""
+        if not self.room:
+            self.cursor = max(0, y)  # not laid out yet: there are no lines to count
+            return
         y = max(0, min(y, len(self._lines) - 1))
         if y != self.cursor:
             self._repaint_cursor_line()

@@ -39,7 +39,6 @@ class RowContext:
     reasons: Mapping[int, Why] = field(default_factory=dict)
     order: Mapping[int, int] = field(default_factory=dict)
     has_line_column: bool = False
-    host_width: int = 8
 
     def take(self, frame: Frame) -> None:
         self.now_ns = frame.now_ns
@@ -135,13 +134,7 @@ def columns(marked: Collection[int], at: RowContext) -> list[Column[JudgedRank]]
             right=True,
         ),
         Column("usually", 8, _usually, _usual_ns, right=True, needs=100),
-        Column(
-            "host",
-            min(8, at.host_width),
-            lambda r: (at.names[r.host], ""),
-            lambda r: natural_key(r.host),
-            wide=at.host_width,
-        ),
+        Column("host", 8, lambda r: (at.names[r.host], ""), lambda r: natural_key(r.host), wide=16),
         Column("activity", 0, lambda r: (at.activity(r), ""), at.activity, least=30),
         Column(LINE, 18, _line, lambda r: _line(r)[0], needs=110),
         Column("step", 8, lambda r: (str(_step(r) or ""), ""), _step, right=True, needs=90),
@@ -195,8 +188,7 @@ class RankTable(LineTable[JudgedRank]):
         hosts = host_names(frame.ranks)
         if hosts != self.context.names.keys():
             names = self.context.names = short_hosts(sorted(hosts))
-            self.context.host_width = max(6, min(16, max(map(len, names.values()), default=0)))
-            self.columns = tuple(columns(self.marked, self.context))
+            self.suffices = {"host": max(map(len, names.values()), default=0)}
         selected = self.chosen if self.cursor > 1 else None
         self.rows = ranks
         if selected is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
@@ -15,7 +15,7 @@ RowT = TypeVar("RowT")
 WIDE: Final = 110
 """Table width, in cells, from which columns take their `wide` width."""
 WIDEST: Final = 56
-"""Most cells of the column that takes the rest: its neighbours stay close."""
+"""Most cells of a column that takes the rest and is not the last: its neighbours stay close."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +62,8 @@ class LineTable(LineView, Generic[RowT]):
         self.sorted_by = ""
         self.reverse = False
         self.cursor = 1
+        self.suffices: Mapping[str, int] = {}
+        """By title of a column, cells that suffice for what is in it, where that was looked at."""
 
     def show(self, rows: Sequence[RowT]) -> None:
         """Shows the rows in this order."""
@@ -83,15 +85,22 @@ class LineTable(LineView, Generic[RowT]):
     def visible_columns(self, width: int) -> list[tuple[Column[RowT], int]]:
         """The columns that fit, with their widths."""
         columns = [column for column in self.columns if width >= column.needs]
-        widths = [c.wide if c.wide and width >= WIDE else c.width for c in columns]
+        widths = [self._cells(column, width) for column in columns]
         rest = width - sum(widths) - 2 * (len(columns) - 1)
         least = max((column.least for column in columns if not column.width), default=0)
         for n in reversed(range(len(columns))):  # the last ones are the least essential
             if rest < least and columns[n].needs:
                 rest += widths.pop(n) + 2
                 del columns[n]
-        rest = max(8, min(WIDEST, rest))
+        if columns and columns[-1].width:
+            rest = min(WIDEST, rest)
+        rest = max(8, rest)
         return [(column, cells or rest) for column, cells in zip(columns, widths, strict=True)]
+
+    def _cells(self, column: Column[RowT], width: int) -> int:
+        most = column.wide if column.wide and width >= WIDE else column.width
+        # Beside a title there may be the sign of the order.
+        return min(most, max(self.suffices.get(column.title, most), len(column.title) + 2))
 
     def content(self, width: int) -> Sequence[Line]:
         self.cursor = max(1, self.cursor)

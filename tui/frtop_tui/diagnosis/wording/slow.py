@@ -150,9 +150,11 @@ def _cost(finding: Finding, slowness: Slowness, frame: BaseFrame) -> list[str]:
     least = "at least " if slowness.at_least else ""
     lost_least = "at least " if slowness.at_least or slowness.most_share else ""
     lasts = duration(max(0, frame.now_ns - finding.since_ns) / 1e9)
+    one = slowness.waiting == 1
+    who = "1 rank has" if one else f"{slowness.waiting:,} ranks have"
     lines.append(
-        f"{slowness.waiting} ranks have lost {lost_least}{figure} in {least}{lasts}:"
-        f" {_lost(slowness)} of their time"
+        f"{who} lost {lost_least}{figure} in {least}{lasts}:"
+        f" {_lost(slowness)} of {'its' if one else 'their'} time"
     )
     return lines
 
