@@ -41,6 +41,8 @@ class TorchProfiler:
         self._execution = execution
         self._profile: Any = None
         self._label: Any = None
+        self.trouble = ""
+        """What was ordered and is not recorded, and why."""
 
     def begin(self, step: int) -> None:
         """Starts recording in this thread.
@@ -67,8 +69,13 @@ class TorchProfiler:
         profile._prepare_trace()  # noqa: SLF001
         profile._start_trace()  # noqa: SLF001
         self._profile = profile
-        self._begin_execution_trace()
-        self.step(step)
+        try:
+            self._begin_execution_trace()
+            self.step(step)
+        except BaseException:
+            with suppress(Exception):
+                self.end()
+            raise
 
     def step(self, number: int) -> None:
         """Begins the label of a step, by which other tools find steps in a trace."""
@@ -106,7 +113,8 @@ class TorchProfiler:
 
     def finish_execution_trace(self) -> None:
         """Closes the observer's file, when nothing can be inside of it any more."""
-        if self._execution is not None:
+        execution, self._execution = self._execution, None
+        if execution is not None:
             self._torch._C._profiler._remove_execution_trace_observer()  # noqa: SLF001
 
     def drop(self) -> None:
@@ -138,9 +146,11 @@ class TorchProfiler:
             if core._add_execution_trace_observer(str(self._execution)):  # noqa: SLF001
                 core._enable_execution_trace_observer()  # noqa: SLF001
                 return
-        except (AttributeError, OSError, RuntimeError):  # the profile goes on without
-            pass
+            why = "the script has an observer of its own, and torch has one per process"
+        except (AttributeError, OSError, RuntimeError) as error:  # the profile goes on without
+            why = str(error)
         self._execution = None
+        self.trouble = f"without an execution trace: {why}"
 
 
 def why_not(torch: Any) -> str:

@@ -13,20 +13,20 @@ import os
 import shutil
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
-from frtop_probe import atomic_file, wire
+from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import NotWritten
 from frtop_tui.export import capture
 from frtop_tui.export.formats.chrome_trace import chrome_trace
 from frtop_tui.export.formats.rank_ops import RankOp, rank_ops, unix_offset_ns
 from frtop_tui.export.output_path import write_unused
+from frtop_tui.export.unnamed_file import UnnamedFile
 from frtop_tui.job.naming import group_label, printable
 
 FIRST_PROCESS: Final = 100_000
@@ -42,6 +42,8 @@ _NAMED: Final = (b'"c10d::', b'"record_param_comms', b'"gloo:', b'"nccl:')
 """Beginnings of the names of events that stand for a collective."""
 _DROPPED: Final = frozenset((b'"process_name"', b'"process_sort_index"'))
 _FLOWS: Final = frozenset((b'"s"', b'"t"', b'"f"'))
+_UNREADABLE: Final = (OSError, ValueError, TypeError, KeyError, ArithmeticError, RecursionError)
+"""What reading a file can raise that is not as torch writes it; msgspec's are among them."""
 Event = dict[str, msgspec.Raw]
 
 
@@ -51,7 +53,7 @@ class RankTrace:
 
     rank: int
     host: str
-    files: Mapping[str, Path]
+    files: Mapping[str, UnnamedFile]
     clocks: tuple[tuple[int, int], ...]
 
 
@@ -109,14 +111,15 @@ def write_profiles(
 
 def _write_separate(path: Path, traces: Sequence[RankTrace]) -> int:
     path.mkdir()
-    size = 0
-    for trace in traces:
-        for name, file in trace.files.items():
-            suffix = "" if name == "trace" else f".{name}"
-            target = path / f"rank{trace.rank}{suffix}.json"
-            shutil.move(file, target)
-            size += target.stat().st_size
-    return size
+    try:
+        for trace in traces:
+            for name, file in trace.files.items():
+                suffix = "" if name == "trace" else f".{name}"
+                file.publish(path / f"rank{trace.rank}{suffix}.json")
+    except BaseException:
+        shutil.rmtree(path, ignore_errors=True)
+        raise
+    return sum(file.size for trace in traces for file in trace.files.values())
 
 
 def _write_merged(
@@ -129,21 +132,23 @@ def _write_merged(
     troubles.clear()
     if os.path.lexists(path):
         raise FileExistsError(17, "it exists", str(path))
-    draft = atomic_file.draft_path(path)
+    merged = UnnamedFile(path.parent)
     try:
-        atomic_file.create(draft)
-        with gzip.open(draft, "wb", compresslevel=_LEVEL) as file:
+        with gzip.GzipFile(fileobj=merged, mode="wb", compresslevel=_LEVEL) as file:
             read = _write_events(file.write, traces, frame, [*missing], troubles)
         if not read:
             raise NotWritten(f"no trace can be read: {troubles[0]}", "try again")
-        atomic_file.publish(draft, path, overwrite=False)
+        merged.publish(path)
         for trace in traces:
             if (execution := trace.files.get("execution")) is not None:
-                shutil.copy(execution, beside(path, trace.rank))
-        return path.stat().st_size
+                try:
+                    write_unused(beside(path, trace.rank), execution.publish)
+                except OSError as error:
+                    why = error.strerror or error
+                    troubles.append(f"the execution trace of rank {trace.rank}: {why}")
+        return merged.size
     finally:
-        with suppress(OSError):
-            draft.unlink()
+        merged.close()
 
 
 def beside(path: Path, rank: int) -> Path:
@@ -171,13 +176,18 @@ def _write_events(
     read = 0
     about: dict[str, Any] = {}
     for trace in traces:
-        try:
-            for line in _rank_events(trace, frame, begin, about):
-                write((b"" if first else b",\n") + line)
-                first = False
-            read += 1
-        except (OSError, ValueError, msgspec.MsgspecError) as error:
-            troubles.append(f"the trace of rank {trace.rank} cannot be read: {error}")
+        lines = _rank_events(trace, frame, begin, about)
+        while True:
+            try:
+                line = next(lines, None)
+            except _UNREADABLE as error:
+                troubles.append(f"the trace of rank {trace.rank} cannot be read: {error}")
+                break
+            if line is None:
+                read += 1
+                break
+            write((b"" if first else b",\n") + line)
+            first = False
     document = {
         **own.about,
         "begin_unix_ns": str(begin),
@@ -231,8 +241,7 @@ def _rank_events(
     shift = at - wall + unix_offset_ns(frame, view)
     host = next((one for one in frame.hosts if one.name == view.host), None)
     error = host.clock_error_ns if host is not None else None
-    with trace.files["trace"].open("rb") as file:
-        data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    data = mmap.mmap(trace.files["trace"].fileno(), 0, access=mmap.ACCESS_READ)
     found = _traces.decode(data)
     offset = (found.base + shift - begin) / 1000
     ops = _Numbers(frame, trace.rank, found.events, found.base + shift)
