@@ -47,6 +47,8 @@ REMEMBERED_S: Final = 60.0
 """How long it is known why an order came to nothing."""
 MAX_GROWTH: Final = 512 * 1024 * 1024
 """Memory in bytes by which the process may grow: then the profile ends early."""
+ENTER_S: Final = 5.0
+"""How long a script that starts a profiler in another thread may wait for the end of ours."""
 SETTLE_S: Final = 1.0
 """After the observer was turned off, until nothing can be inside of it any more."""
 
@@ -334,17 +336,22 @@ class ProfileRequests:
 
     def _script_enters(self) -> None:
         """The script starts a profiler itself: ours ends first, and keeps nothing."""
-        if self._ours or not self._lock.acquire(timeout=5.0):
+        if self._ours or not self._lock.acquire(timeout=ENTER_S):
             return
+        elsewhere: ProfileSession | None = None
         try:
             session = self._session
             if session is None:
                 return
-            session.ending = OF_ITS_OWN
-            if session.stage == "running" and session.thread == threading.get_ident():
-                self._end(session)
-                self._ended(session, "failed")
-            elif session.stage != "saving":
+            if session.stage == "running" and session.thread != threading.get_ident():
+                session.discarded, session.ending = "failed", OF_ITS_OWN
+                self._expect_ops(True)
+                elsewhere = session
+            else:
+                if session.stage == "running":
+                    self._end(session)
+                if session.profiler is not None:
+                    session.profiler.finish_execution_trace()
                 self._over(session, "failed", OF_ITS_OWN)
         except Exception as error:
             if raised_by_signal_handler(error):
@@ -352,6 +359,10 @@ class ProfileRequests:
             self._fail(error)
         finally:
             self._lock.release()
+        # Only the thread in which it was started can end ours.
+        until = time.monotonic() + ENTER_S
+        while elsewhere is not None and elsewhere.stage == "running" and time.monotonic() < until:
+            time.sleep(0.005)
 
 
 def _clocks() -> tuple[int, int]:

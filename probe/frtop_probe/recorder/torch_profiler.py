@@ -26,6 +26,7 @@ DAEMON: Final = "KINETO_USE_DAEMON"
 _STEP: Final = "ProfilerStep"
 _ENTRANCES: Final = ("_prepare_profiler", "_enable_profiler")
 """Of `torch.autograd.profiler`: every profiler that a script starts goes through one of them."""
+_OBSERVER: Final = "_add_execution_trace_observer"
 
 
 class CannotProfileError(Exception):
@@ -143,7 +144,9 @@ class TorchProfiler:
         try:
             core = self._torch._C._profiler  # noqa: SLF001
             _create(self._execution)
-            if core._add_execution_trace_observer(str(self._execution)):  # noqa: SLF001
+            core._add_execution_trace_observer(str(self._execution))  # noqa: SLF001
+            # It also says yes where it did nothing, as another one is there.
+            if _is_open(self._execution):
                 core._enable_execution_trace_observer()  # noqa: SLF001
                 return
             why = "the script has an observer of its own, and torch has one per process"
@@ -183,29 +186,33 @@ def in_backward(torch: Any) -> bool:
 class ProfilerEntrances:
     """Tells when the script is about to start a profiler itself, so that ours can end first.
 
-    torch has one per process and raises for a second one: that would be the script's.
+    torch has one per process and raises for a second one: that would be the script's. A second
+    execution trace observer it does not take, and says nothing.
     """
 
     def __init__(self, torch: Any, entering: Callable[[], None]) -> None:
-        self._module = torch.autograd.profiler
+        self._places = [(torch.autograd.profiler, name) for name in _ENTRANCES]
+        module = sys.modules.get("torch.profiler.profiler")
+        if hasattr(module, _OBSERVER):
+            self._places.append((module, _OBSERVER))
         self._entering = entering
-        self._originals: dict[str, Any] = {}
+        self._originals: list[tuple[Any, str, Any, Any]] = []
 
     def watch(self) -> None:
-        for name in _ENTRANCES:
-            original = getattr(self._module, name)
+        for module, name in self._places:
+            original = getattr(module, name)
 
             def enter(*args: Any, _original: Any = original, **kwargs: Any) -> Any:
                 self._entering()
                 return _original(*args, **kwargs)
 
-            self._originals[name] = original, enter
-            setattr(self._module, name, enter)
+            self._originals.append((module, name, original, enter))
+            setattr(module, name, enter)
 
     def leave(self) -> None:
-        for name, (original, ours) in self._originals.items():
-            if getattr(self._module, name) is ours:
-                setattr(self._module, name, original)
+        for module, name, original, ours in self._originals:
+            if getattr(module, name) is ours:
+                setattr(module, name, original)
         self._originals.clear()
 
 
@@ -213,6 +220,17 @@ def _create(path: Path) -> None:
     """Creates a file that torch then writes: it would follow links, and use the program's umask."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     os.close(os.open(path, flags, 0o600))
+
+
+def _is_open(path: Path) -> bool:
+    """Whether this process has opened a file."""
+    wanted = path.stat()
+    with os.scandir("/proc/self/fd") as descriptors:
+        for one in descriptors:
+            with suppress(OSError):  # closed since
+                if os.path.samestat(os.stat(one.path), wanted):  # noqa: PTH116 - an open file
+                    return True
+    return False
 
 
 def _has(torch: Any, name: str) -> bool:
