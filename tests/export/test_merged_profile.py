@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from export.trace_events import problems
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import NotWritten
 from frtop_tui.export.formats.rank_ops import rank_ops, unix_offset_ns
-from frtop_tui.export.merged_profile import RankTrace, beside, write_profiles
+from frtop_tui.export.merged_profile import beside, write_profiles
+from frtop_tui.export.torch_lanes import STEPS_LANE, RankTrace
 from frtop_tui.export.unnamed_file import UnnamedFile
 from screens.scenes import hung
 
@@ -45,6 +47,14 @@ def torch_trace(folder: Path, frame: Frame, rank: int) -> RankTrace:
          "ts": begin + 20, "dur": 5.0, "args": {"Collective name": "allreduce"}},
         {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": pid, "tid": 7, "ts": begin + 60,
          "dur": 1.0},
+        {"ph": "X", "cat": "user_annotation", "name": "Optimizer.step#SGD.step", "pid": pid,
+         "tid": 7, "ts": begin + 70, "dur": 30.0},
+        {"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#3", "pid": pid, "tid": 7,
+         "ts": begin - 2000, "dur": 2080.0},
+        {"ph": "M", "name": "thread_name", "pid": pid, "tid": 7, "ts": begin - 9000,
+         "args": {"name": "thread 7"}},
+        {"ph": "X", "cat": "cpu_op", "name": "aten::early", "pid": pid, "tid": 7,
+         "ts": begin - 9000, "dur": 1.0},
         {"ph": "X", "cat": "kernel", "name": "ncclDevKernel", "pid": 0, "tid": 20,
          "ts": begin + 50, "dur": 9.0, "args": {}},
         {"ph": "s", "cat": "ac2g", "name": "ac2g", "id": 5, "pid": pid, "tid": 7, "ts": begin},
@@ -103,6 +113,10 @@ def test_ranks_are_processes_on_one_clock_with_frtops_numbers(tmp_path: Path) ->
         assert about["ranks"][str(rank)]["wall_clock_jumped_ns"] == 0
     flows = by_name(events, "ac2g")
     assert len({event["id"] for event in flows}) == 2  # those of two ranks are not joined
+    steps = by_name(events, "ProfilerStep#3")
+    assert {event["tid"] for event in steps} == {STEPS_LANE}
+    assert all(event["ts"] == 0 and event["dur"] > 1000 for event in steps)
+    assert problems(document) == []
     assert about["missing"] == ["rank 2 is not in it: gone"]
 
 

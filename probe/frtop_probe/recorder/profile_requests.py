@@ -292,7 +292,7 @@ class ProfileRequests:
     def _start(self, session: ProfileSession) -> None:
         execution = profile_file(self._ring, "execution") if session.order.execution else None
         profiler = TorchProfiler(self._torch, session.order, execution)
-        begun = time.monotonic()
+        begun, clocks = time.monotonic(), _clocks()  # before the first event
         self._ours = True
         try:
             profiler.begin(self._steps.current)
@@ -306,7 +306,7 @@ class ProfileRequests:
         session.memory = own_memory()
         session.stage, session.begun = "running", time.monotonic()
         session.trouble = profiler.trouble
-        session.clocks = [_clocks()]
+        session.clocks = [clocks]
         session.stood_still_ns = round((session.begun - begun) * 1e9)
         self._expect_ops(False)
 

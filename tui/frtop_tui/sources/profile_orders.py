@@ -19,7 +19,8 @@ from msgspec.structs import replace
 from frtop_probe import wire
 from frtop_probe.ring.profile_files import FILES
 from frtop_tui.diagnosis.model import Frame, JudgedRank
-from frtop_tui.export.merged_profile import RankTrace, write_profiles
+from frtop_tui.export.merged_profile import write_profiles
+from frtop_tui.export.torch_lanes import RankTrace
 from frtop_tui.job.model import Problem
 from frtop_tui.job.profiles import (
     MOST_RANKS,
