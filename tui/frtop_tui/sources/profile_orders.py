@@ -337,7 +337,7 @@ class ProfileOrders:
             write_profiles,
             Path(progress.path),
             traces,
-            replace(self._frame, ranks=shown | views),
+            replace(self._frame, ranks={**shown, **views}),
             histories,
             failed,
             separate=progress.options.separate,
