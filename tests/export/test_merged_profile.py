@@ -11,10 +11,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from export.trace_events import problems
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import NotWritten
 from frtop_tui.export.formats.rank_ops import rank_ops, unix_offset_ns
-from frtop_tui.export.merged_profile import RankTrace, beside, write_profiles
+from frtop_tui.export.merged_profile import beside, write_profiles
+from frtop_tui.export.torch_lanes import STEPS_LANE, RankTrace
+from frtop_tui.export.unnamed_file import UnnamedFile
 from screens.scenes import hung
 
 BASE = 1_700_000_000_000_000_000
@@ -44,6 +47,14 @@ def torch_trace(folder: Path, frame: Frame, rank: int) -> RankTrace:
          "ts": begin + 20, "dur": 5.0, "args": {"Collective name": "allreduce"}},
         {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": pid, "tid": 7, "ts": begin + 60,
          "dur": 1.0},
+        {"ph": "X", "cat": "user_annotation", "name": "Optimizer.step#SGD.step", "pid": pid,
+         "tid": 7, "ts": begin + 70, "dur": 30.0},
+        {"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#3", "pid": pid, "tid": 7,
+         "ts": begin - 2000, "dur": 2080.0},
+        {"ph": "M", "name": "thread_name", "pid": pid, "tid": 7, "ts": begin - 9000,
+         "args": {"name": "thread 7"}},
+        {"ph": "X", "cat": "cpu_op", "name": "aten::early", "pid": pid, "tid": 7,
+         "ts": begin - 9000, "dur": 1.0},
         {"ph": "X", "cat": "kernel", "name": "ncclDevKernel", "pid": 0, "tid": 20,
          "ts": begin + 50, "dur": 9.0, "args": {}},
         {"ph": "s", "cat": "ac2g", "name": "ac2g", "id": 5, "pid": pid, "tid": 7, "ts": begin},
@@ -51,11 +62,16 @@ def torch_trace(folder: Path, frame: Frame, rank: int) -> RankTrace:
          "bp": "e"},
         {"ph": "i", "s": "t", "name": "Record Window End", "pid": "", "tid": "", "ts": begin + 90},
     ]  # fmt: skip
-    path = folder / f"rank{rank}.trace.json"
     document = {"baseTimeNanoseconds": BASE, "deviceProperties": [], "traceEvents": events}
-    path.write_text(json.dumps(document))
+    file = unnamed(folder, json.dumps(document))
     clocks = tuple((at + more, wall + more) for more in (-1_000_000, 1_000_000))
-    return RankTrace(rank, frame.ranks[rank].host, {"trace": path}, clocks)
+    return RankTrace(rank, frame.ranks[rank].host, {"trace": file}, clocks)
+
+
+def unnamed(folder: Path, text: str) -> UnnamedFile:
+    file = UnnamedFile(folder)
+    file.write(text.encode())
+    return file
 
 
 def merged(path: Path) -> dict[str, Any]:
@@ -97,27 +113,31 @@ def test_ranks_are_processes_on_one_clock_with_frtops_numbers(tmp_path: Path) ->
         assert about["ranks"][str(rank)]["wall_clock_jumped_ns"] == 0
     flows = by_name(events, "ac2g")
     assert len({event["id"] for event in flows}) == 2  # those of two ranks are not joined
+    steps = by_name(events, "ProfilerStep#3")
+    assert {event["tid"] for event in steps} == {STEPS_LANE}
+    assert all(event["ts"] == 0 and event["dur"] > 1000 for event in steps)
+    assert problems(document) == []
     assert about["missing"] == ["rank 2 is not in it: gone"]
 
 
 def test_a_trace_that_is_torn_is_named_and_the_others_are_there(tmp_path: Path) -> None:
     frame = hung()
     good, torn = (torch_trace(tmp_path, frame, rank) for rank in (0, 1))
-    torn.files["trace"].write_text('{"traceEvents": [{"ph": "X"')
+    half = unnamed(tmp_path, '{"traceEvents": [{"ph": "X"')
+    torn = RankTrace(torn.rank, torn.host, {"trace": half}, torn.clocks)
     _, _, troubles = write_profiles(
         tmp_path / "out.json.gz", [good, torn], frame, {}, (), separate=False
     )
     assert "the trace of rank 1 cannot be read" in troubles[0]
     with pytest.raises(NotWritten):
         write_profiles(tmp_path / "none.json.gz", [torn], frame, {}, (), separate=False)
-    assert not list(tmp_path.glob("*none*"))
+    assert [path.name for path in tmp_path.iterdir()] == ["out.json.gz"]
 
 
 def test_nothing_is_written_over_and_execution_traces_lie_beside(tmp_path: Path) -> None:
     frame = hung()
     trace = torch_trace(tmp_path, frame, 0)
-    execution = tmp_path / "execution"
-    execution.write_text("{}")
+    execution = unnamed(tmp_path, "{}")
     trace = RankTrace(0, trace.host, {**trace.files, "execution": execution}, trace.clocks)
     first = tmp_path / "out.json.gz"
     first.write_text("mine")

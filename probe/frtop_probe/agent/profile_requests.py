@@ -18,7 +18,7 @@ from frtop_probe.ring.profile_files import FILES, profile_file, read_piece
 MAX_PIECE: Final = 4 * 1024 * 1024
 _LEVEL: Final = 1
 """Of zlib: a trace becomes a tenth of its size, at 100 MB a second."""
-_STARTING: Final = "it is in no process group yet: order it again when it trains"
+_STARTING: Final = "it is in no process group yet"
 _OLD: Final = (
     "the frtop in the job is older, and does not know how to profile: start the job with this one"
 )
@@ -44,7 +44,7 @@ async def profile(host: str, rank: RingRank, request: wire.ProfileRequest) -> wi
         reply = await ask_rank(rank, asked)
         error, text = reply.error, reply.help
         if error == "none":
-            error, text = "failed", _STARTING
+            error, text = "deadline", _STARTING  # it is asked again
         elif error == "failed" and "not understood" in text:
             error, text = "missing", _OLD
     except NoReplyError as none:

@@ -200,9 +200,7 @@ def _check_can_answer(rank: RingRank) -> None:
     """Raises `NoReplyError` when `/proc` shows that the rank cannot reply."""
     seen = processes.read_stat(rank.pid) if rank.lives else None
     if seen is None or seen.start_ticks != rank.start_ticks or seen.state in "ZX":
-        raise NoReplyError(
-            "gone", f"process {rank.pid} has ended, and its tensors are gone: see how it ended"
-        )
+        raise NoReplyError("gone", f"process {rank.pid} has ended: see how it ended")
     if seen.state == "T":
         raise NoReplyError(
             "stopped",

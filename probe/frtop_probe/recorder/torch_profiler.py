@@ -12,6 +12,7 @@ What is looked up is features, never versions: torch 2.8 to 2.15 have them by th
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Callable
@@ -26,6 +27,7 @@ DAEMON: Final = "KINETO_USE_DAEMON"
 _STEP: Final = "ProfilerStep"
 _ENTRANCES: Final = ("_prepare_profiler", "_enable_profiler")
 """Of `torch.autograd.profiler`: every profiler that a script starts goes through one of them."""
+_OBSERVER: Final = "_add_execution_trace_observer"
 
 
 class CannotProfileError(Exception):
@@ -41,6 +43,8 @@ class TorchProfiler:
         self._execution = execution
         self._profile: Any = None
         self._label: Any = None
+        self.trouble = ""
+        """What was ordered and is not recorded, and why."""
 
     def begin(self, step: int) -> None:
         """Starts recording in this thread.
@@ -67,8 +71,15 @@ class TorchProfiler:
         profile._prepare_trace()  # noqa: SLF001
         profile._start_trace()  # noqa: SLF001
         self._profile = profile
-        self._begin_execution_trace()
-        self.step(step)
+        with suppress(Exception):  # the trace is as good without
+            self._say_which_rank()
+        try:
+            self._begin_execution_trace()
+            self.step(step)
+        except BaseException:
+            with suppress(Exception):
+                self.end()
+            raise
 
     def step(self, number: int) -> None:
         """Begins the label of a step, by which other tools find steps in a trace."""
@@ -106,7 +117,8 @@ class TorchProfiler:
 
     def finish_execution_trace(self) -> None:
         """Closes the observer's file, when nothing can be inside of it any more."""
-        if self._execution is not None:
+        execution, self._execution = self._execution, None
+        if execution is not None:
             self._torch._C._profiler._remove_execution_trace_observer()  # noqa: SLF001
 
     def drop(self) -> None:
@@ -124,6 +136,18 @@ class TorchProfiler:
         if self._order.stacks:
             sys.setprofile(None)
 
+    def _say_which_rank(self) -> None:
+        """As `torch.profiler` does: by that other tools tell the files of ranks apart."""
+        dist = self._torch.distributed
+        if dist.is_initialized():
+            info = {
+                "backend": dist.get_backend(),
+                "rank": dist.get_rank(),
+                "world_size": dist.get_world_size(),
+                "pg_count": dist.get_pg_count(),
+            }
+            self._torch.autograd._add_metadata_json("distributedInfo", json.dumps(info))  # noqa: SLF001
+
     def _end_label(self) -> None:
         label, self._label = self._label, None
         if label is not None:
@@ -135,12 +159,16 @@ class TorchProfiler:
         try:
             core = self._torch._C._profiler  # noqa: SLF001
             _create(self._execution)
-            if core._add_execution_trace_observer(str(self._execution)):  # noqa: SLF001
+            core._add_execution_trace_observer(str(self._execution))  # noqa: SLF001
+            # It also says yes where it did nothing, as another one is there.
+            if _is_open(self._execution):
                 core._enable_execution_trace_observer()  # noqa: SLF001
                 return
-        except (AttributeError, OSError, RuntimeError):  # the profile goes on without
-            pass
+            why = "the script has an observer of its own, and torch has one per process"
+        except (AttributeError, OSError, RuntimeError) as error:  # the profile goes on without
+            why = str(error)
         self._execution = None
+        self.trouble = f"without an execution trace: {why}"
 
 
 def why_not(torch: Any) -> str:
@@ -173,29 +201,33 @@ def in_backward(torch: Any) -> bool:
 class ProfilerEntrances:
     """Tells when the script is about to start a profiler itself, so that ours can end first.
 
-    torch has one per process and raises for a second one: that would be the script's.
+    torch has one per process and raises for a second one: that would be the script's. A second
+    execution trace observer it does not take, and says nothing.
     """
 
     def __init__(self, torch: Any, entering: Callable[[], None]) -> None:
-        self._module = torch.autograd.profiler
+        self._places = [(torch.autograd.profiler, name) for name in _ENTRANCES]
+        module = sys.modules.get("torch.profiler.profiler")
+        if hasattr(module, _OBSERVER):
+            self._places.append((module, _OBSERVER))
         self._entering = entering
-        self._originals: dict[str, Any] = {}
+        self._originals: list[tuple[Any, str, Any, Any]] = []
 
     def watch(self) -> None:
-        for name in _ENTRANCES:
-            original = getattr(self._module, name)
+        for module, name in self._places:
+            original = getattr(module, name)
 
             def enter(*args: Any, _original: Any = original, **kwargs: Any) -> Any:
                 self._entering()
                 return _original(*args, **kwargs)
 
-            self._originals[name] = original, enter
-            setattr(self._module, name, enter)
+            self._originals.append((module, name, original, enter))
+            setattr(module, name, enter)
 
     def leave(self) -> None:
-        for name, (original, ours) in self._originals.items():
-            if getattr(self._module, name) is ours:
-                setattr(self._module, name, original)
+        for module, name, original, ours in self._originals:
+            if getattr(module, name) is ours:
+                setattr(module, name, original)
         self._originals.clear()
 
 
@@ -203,6 +235,17 @@ def _create(path: Path) -> None:
     """Creates a file that torch then writes: it would follow links, and use the program's umask."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     os.close(os.open(path, flags, 0o600))
+
+
+def _is_open(path: Path) -> bool:
+    """Whether this process has opened a file."""
+    wanted = path.stat()
+    with os.scandir("/proc/self/fd") as descriptors:
+        for one in descriptors:
+            with suppress(OSError):  # closed since
+                if os.path.samestat(os.stat(one.path), wanted):  # noqa: PTH116 - an open file
+                    return True
+    return False
 
 
 def _has(torch: Any, name: str) -> bool:

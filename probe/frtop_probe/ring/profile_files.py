@@ -15,12 +15,20 @@ from typing import Final
 
 FILES: Final = ("trace", "execution")
 """torch's profile, and the trace of its execution trace observer."""
-NAMES: Final = re.compile(r"\d{1,10}-\d{1,20}(?:-\d{1,20})?\.(?:trace|execution)\.json")
+_DRAFT: Final = ".tmp"
+"""What some versions of torch append while they write: a killed rank leaves that file."""
+NAMES: Final = re.compile(r"\d{1,10}-\d{1,20}(?:-\d{1,20})?\.(?:trace|execution)\.json(?:\.tmp)?")
 
 
 def profile_file(ring: Path, name: str) -> Path:
     """The path of one of `FILES` beside a ring."""
     return ring.with_suffix(f".{name}.json")
+
+
+def all_files(ring: Path) -> tuple[Path, ...]:
+    """All paths that a profile may have beside a ring, torch's drafts too."""
+    files = [profile_file(ring, name) for name in FILES]
+    return (*files, *(path.with_name(path.name + _DRAFT) for path in files))
 
 
 def read_piece(path: Path, offset: int, size: int) -> tuple[bytes, int]:

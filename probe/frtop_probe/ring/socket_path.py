@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from frtop_probe.ring.profile_files import FILES, profile_file
+from frtop_probe.ring.profile_files import all_files
 
 SUFFIX: Final = ".sock"
 MAX_ADDRESS: Final = 107
@@ -43,6 +43,6 @@ def address(path: Path) -> Iterator[bytes]:
 
 def remove_ring(ring: Path) -> None:
     """Removes a ring, its socket and its profile, ignoring errors."""
-    for path in (ring, socket_of(ring), *(profile_file(ring, name) for name in FILES)):
+    for path in (ring, socket_of(ring), *all_files(ring)):
         with suppress(OSError):
             path.unlink()

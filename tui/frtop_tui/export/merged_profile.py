@@ -1,68 +1,32 @@
 """Profiles that torch wrote in several ranks as one file for Perfetto, beside frtop's own lanes.
 
 In the Trace Event Format (JSON), compressed. A process per rank, and one for each of its devices;
-times are on the operator's clock. A trace may have a million events: it is read from a mapped
-file, and its events are changed and written one by one, not as Python's objects.
+times are on the operator's clock.
 """
 
 from __future__ import annotations
 
 import gzip
-import mmap
 import os
 import shutil
-from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
-from frtop_probe import atomic_file, wire
+from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import NotWritten
 from frtop_tui.export import capture
 from frtop_tui.export.formats.chrome_trace import chrome_trace
-from frtop_tui.export.formats.rank_ops import RankOp, rank_ops, unix_offset_ns
+from frtop_tui.export.formats.rank_ops import unix_offset_ns
 from frtop_tui.export.output_path import write_unused
-from frtop_tui.job.naming import group_label, printable
+from frtop_tui.export.torch_lanes import PER_RANK, UNREADABLE, RankTrace, rank_events
+from frtop_tui.export.unnamed_file import UnnamedFile
+from frtop_tui.job.naming import printable
 
-FIRST_PROCESS: Final = 100_000
-"""Process ids of torch's lanes begin here; those of frtop's own are far below."""
-PER_RANK: Final = 100
-"""A rank's processes: itself, its devices, and what Kineto shows like processes."""
-SLACK_NS: Final = 50_000
-"""By which the issue of an op may seem to lie outside of torch's event for it."""
-JUMP_NS: Final = 1_000_000
 _LEVEL: Final = 4
-_COLLECTIVE: Final = b'"c10d::'
-_NAMED: Final = (b'"c10d::', b'"record_param_comms', b'"gloo:', b'"nccl:')
-"""Beginnings of the names of events that stand for a collective."""
-_DROPPED: Final = frozenset((b'"process_name"', b'"process_sort_index"'))
-_FLOWS: Final = frozenset((b'"s"', b'"t"', b'"f"'))
-Event = dict[str, msgspec.Raw]
-
-
-@dataclass(frozen=True, slots=True)
-class RankTrace:
-    """The files of one rank by name, and its monotonic and wall clock at both ends, in ns."""
-
-    rank: int
-    host: str
-    files: Mapping[str, Path]
-    clocks: tuple[tuple[int, int], ...]
-
-
-class _Trace(msgspec.Struct):
-    """A file as torch writes it; times are in µs since `base`."""
-
-    events: list[msgspec.Raw] = msgspec.field(name="traceEvents")
-    base: int = msgspec.field(name="baseTimeNanoseconds", default=0)
-    devices: msgspec.Raw = msgspec.field(
-        name="deviceProperties", default_factory=lambda: msgspec.Raw(b"[]")
-    )
 
 
 class _Document(msgspec.Struct):
@@ -70,8 +34,6 @@ class _Document(msgspec.Struct):
     about: dict[str, Any] = msgspec.field(name="otherData")
 
 
-_traces: Final = msgspec.json.Decoder(_Trace)
-_events: Final = msgspec.json.Decoder(Event)
 _documents: Final = msgspec.json.Decoder(_Document)
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -109,14 +71,15 @@ def write_profiles(
 
 def _write_separate(path: Path, traces: Sequence[RankTrace]) -> int:
     path.mkdir()
-    size = 0
-    for trace in traces:
-        for name, file in trace.files.items():
-            suffix = "" if name == "trace" else f".{name}"
-            target = path / f"rank{trace.rank}{suffix}.json"
-            shutil.move(file, target)
-            size += target.stat().st_size
-    return size
+    try:
+        for trace in traces:
+            for name, file in trace.files.items():
+                suffix = "" if name == "trace" else f".{name}"
+                file.publish(path / f"rank{trace.rank}{suffix}.json")
+    except BaseException:
+        shutil.rmtree(path, ignore_errors=True)
+        raise
+    return sum(file.size for trace in traces for file in trace.files.values())
 
 
 def _write_merged(
@@ -129,21 +92,23 @@ def _write_merged(
     troubles.clear()
     if os.path.lexists(path):
         raise FileExistsError(17, "it exists", str(path))
-    draft = atomic_file.draft_path(path)
+    merged = UnnamedFile(path.parent)
     try:
-        atomic_file.create(draft)
-        with gzip.open(draft, "wb", compresslevel=_LEVEL) as file:
+        with gzip.GzipFile(fileobj=merged, mode="wb", compresslevel=_LEVEL) as file:
             read = _write_events(file.write, traces, frame, [*missing], troubles)
         if not read:
             raise NotWritten(f"no trace can be read: {troubles[0]}", "try again")
-        atomic_file.publish(draft, path, overwrite=False)
+        merged.publish(path)
         for trace in traces:
             if (execution := trace.files.get("execution")) is not None:
-                shutil.copy(execution, beside(path, trace.rank))
-        return path.stat().st_size
+                try:
+                    write_unused(beside(path, trace.rank), execution.publish)
+                except OSError as error:
+                    why = error.strerror or error
+                    troubles.append(f"the execution trace of rank {trace.rank}: {why}")
+        return merged.size
     finally:
-        with suppress(OSError):
-            draft.unlink()
+        merged.close()
 
 
 def beside(path: Path, rank: int) -> Path:
@@ -171,13 +136,18 @@ def _write_events(
     read = 0
     about: dict[str, Any] = {}
     for trace in traces:
-        try:
-            for line in _rank_events(trace, frame, begin, about):
-                write((b"" if first else b",\n") + line)
-                first = False
-            read += 1
-        except (OSError, ValueError, msgspec.MsgspecError) as error:
-            troubles.append(f"the trace of rank {trace.rank} cannot be read: {error}")
+        lines = rank_events(trace, frame, begin, about)
+        while True:
+            try:
+                line = next(lines, None)
+            except UNREADABLE as error:
+                troubles.append(f"the trace of rank {trace.rank} cannot be read: {error}")
+                break
+            if line is None:
+                read += 1
+                break
+            write((b"" if first else b",\n") + line)
+            first = False
     document = {
         **own.about,
         "begin_unix_ns": str(begin),
@@ -205,6 +175,7 @@ def _own_events(
     """The lanes of frtop itself, of these ranks, as far as they overlap the profiles."""
     shift = (base - begin) / 1000
     until = (end - begin) / 1000
+    arrows: dict[Any, list[dict[str, Any]]] = {}
     for event in events:
         rank = event["pid"] - 10
         if rank not in ranks:
@@ -216,119 +187,24 @@ def _own_events(
                 event["args"] = {"name": f"{event['args']['name']}: frtop"}
             yield event
             continue
-        event["ts"] += shift
-        if event["ts"] <= until and event["ts"] + event.get("dur", 0.0) >= 0:
+        if not _overlaps(event, shift, until):
+            continue
+        if event["ph"] in ("s", "t", "f"):
+            arrows.setdefault(event["id"], []).append(event)
+        else:
             yield event
+    for arrow in arrows.values():
+        if {"s", "f"} <= {event["ph"] for event in arrow}:
+            yield from arrow
 
 
-def _rank_events(
-    trace: RankTrace, frame: Frame, begin: int, about: dict[str, Any]
-) -> Iterator[bytes]:
-    """The events of one rank on our clock, with processes of their own."""
-    view = frame.ranks[trace.rank]
-    (at, wall), (at_end, wall_end) = trace.clocks[0], trace.clocks[-1]
-    jump = (wall_end - wall) - (at_end - at)
-    shift = at - wall + unix_offset_ns(frame, view)
-    host = next((one for one in frame.hosts if one.name == view.host), None)
-    error = host.clock_error_ns if host is not None else None
-    with trace.files["trace"].open("rb") as file:
-        data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    found = _traces.decode(data)
-    offset = (found.base + shift - begin) / 1000
-    ops = _Numbers(frame, trace.rank, found.events, found.base + shift)
-    processes: dict[bytes, int] = {}
-    numbered = 0
-    for raw in found.events:
-        event = _events.decode(raw)
-        name = bytes(event.get("name", b""))
-        if name in _DROPPED:
-            continue
-        if (pid := event.get("pid")) is not None:
-            known = processes.setdefault(bytes(pid), len(processes))
-            event["pid"] = _raw(FIRST_PROCESS + trace.rank * PER_RANK + min(known, PER_RANK - 1))
-        if (at_us := event.get("ts")) is not None:
-            time_us = float(msgspec.json.decode(at_us)) + offset
-            event["ts"] = msgspec.Raw(b"%.3f" % time_us)
-            if name.startswith(_NAMED) and (number := ops.of(time_us, offset)) is not None:
-                event["args"] = _with(event.get("args"), number)
-                numbered += 1
-        if bytes(event.get("ph", b"")) in _FLOWS and (flow := event.get("id")) is not None:
-            event["id"] = _raw(f"{trace.rank}.{bytes(flow).decode()}")
-        yield _encode(event)
-    for written, place in processes.items():
-        yield from _process_names(trace, written.decode("utf-8", "replace").strip('"'), place)
-    about[str(trace.rank)] = {
-        "host": printable(trace.host),
-        "events": len(found.events),
-        "clock_error_at_most_ns": None if error is None else error + abs(jump),
-        "wall_clock_jumped_ns": jump if abs(jump) > JUMP_NS else 0,
-        "events_with_frtop_number": numbered,
-        "device_properties": msgspec.json.decode(found.devices),
-    }
-
-
-def _process_names(trace: RankTrace, pid: str, place: int) -> Iterator[bytes]:
-    process = FIRST_PROCESS + trace.rank * PER_RANK + min(place, PER_RANK - 1)
-    what = f"GPU {pid}" if pid.isdecimal() and int(pid) < 64 else "torch"
-    if not pid.isdecimal():
-        what = f"torch, {pid or 'marks'}"
-    name = printable(f"rank {trace.rank} ({trace.host}): {what}")
-    for kind, args in (
-        ("process_name", {"name": name}),
-        ("process_sort_index", {"sort_index": trace.rank * PER_RANK + 1 + place}),
-    ):
-        yield _encode({"ph": "M", "name": kind, "pid": process, "tid": 0, "ts": 0, "args": args})
-
-
-class _Numbers:
-    """frtop's numbers of ops, to be found by the time of torch's events for them.
-
-    An op is issued inside of torch's event `c10d::...` for it: frtop's hook is below it.
-    """
-
-    def __init__(
-        self, frame: Frame, rank: int, events: Iterable[msgspec.Raw], shift_ns: int
-    ) -> None:
-        ops = [one for one in rank_ops(frame, frame.ranks[rank]) if not one.op.pseudo]
-        ops.sort(key=lambda one: one.begin_ns)
-        issued = [one.begin_ns for one in ops]
-        spans = sorted(_spans(events, shift_ns))
-        self._begins: list[float] = []
-        self._ends: list[float] = []
-        self._ops: list[RankOp] = []
-        self._shift = shift_ns
-        for begin, end in spans:
-            place = bisect_left(issued, begin - SLACK_NS)
-            if place < len(ops) and issued[place] <= end + SLACK_NS:
-                self._begins.append(begin)
-                self._ends.append(end)
-                self._ops.append(ops[place])
-
-    def of(self, at_us: float, offset_us: float) -> RankOp | None:
-        """The op in whose event a time lies."""
-        at = (at_us - offset_us) * 1000 + self._shift
-        place = bisect_right(self._begins, at + 1) - 1
-        return self._ops[place] if place >= 0 and at <= self._ends[place] else None
-
-
-def _spans(events: Iterable[msgspec.Raw], shift_ns: int) -> Iterator[tuple[float, float]]:
-    for raw in events:
-        if _COLLECTIVE not in bytes(raw):
-            continue
-        event = _events.decode(raw)
-        if bytes(event.get("name", b"")).startswith(_COLLECTIVE) and "dur" in event:
-            begin = float(msgspec.json.decode(event["ts"])) * 1000 + shift_ns
-            yield begin, begin + float(msgspec.json.decode(event["dur"])) * 1000
-
-
-def _with(args: msgspec.Raw | None, one: RankOp) -> msgspec.Raw:
-    known = _events.decode(args) if args is not None else {}
-    group = one.group
-    known["frtop number"] = _raw(one.op.number)
-    if group is not None:
-        known["frtop group"] = _raw(group_label(group.name, group.description))
-    return msgspec.Raw(_encode(known))
-
-
-def _raw(value: object) -> msgspec.Raw:
-    return msgspec.Raw(_encode(value))
+def _overlaps(event: dict[str, Any], shift: float, until: float) -> bool:
+    """Moves an event to our clock; whether any of it is between the first moment and `until`."""
+    at, lasts = event["ts"] + shift, event.get("dur", 0.0)
+    if at > until or at + lasts < 0:
+        return False
+    if at < 0:  # Perfetto drops what begins before the first moment
+        event["args"] = {**event.get("args", {}), "began before, by ms": round(-at / 1000, 3)}
+        event["dur"], at = round(lasts + at, 3), 0.0
+    event["ts"] = round(at, 3)
+    return True

@@ -58,9 +58,10 @@ def unused_path(path: Path) -> Path:
     A dangling link counts as existing: others may put one into a folder for temporary files.
     """
     found, count = path, 1
+    suffix = "".join(path.suffixes[-2:]) if path.suffix == ".gz" else path.suffix
     while os.path.lexists(found):
         count += 1
-        found = path.with_stem(f"{path.stem}-{count}")
+        found = path.with_name(f"{path.name.removesuffix(suffix)}-{count}{suffix}")
     return found
 
 

@@ -23,6 +23,7 @@ STAGES: Final = {
     "done": "done",
     "failed": "not profiled",
 }
+_OVER: Final = ("done", "failed")
 
 
 def standing_text(frame: Frame, ranks: Collection[int], options: ProfileOptions) -> str:
@@ -63,7 +64,9 @@ def progress_text(progress: ProfileProgress) -> str:
     parts = [f"{stages[name]} {text}" for name, text in STAGES.items() if stages[name]]
     done = sum(rank.done for rank in progress.ranks)
     more = f", {done / 1e6:.1f} MB fetched" if done else ""
-    return f"{', '.join(parts)} of {len(progress.ranks)} ranks{more}"
+    kept = next((one for one in progress.ranks if one.text and one.stage not in _OVER), None)
+    why = f"; rank {kept.rank}: {kept.text}" if kept is not None else ""
+    return f"{', '.join(parts)} of {len(progress.ranks)} ranks{more}{why}"
 
 
 def rank_text(rank: RankProfile) -> str:
@@ -96,6 +99,8 @@ def result_lines(progress: ProfileProgress) -> Iterator[str]:
             f"{folded(rank.rank for rank in done)}: {size} in {progress.path}; a rank stood still "
             f"for {longest_ms:.0f} ms at most"
         )
+        if progress.options.execution and not progress.options.separate:
+            yield "the execution trace of each rank lies beside it: *.execution.json"
     reasons = defaultdict(list)
     for rank in progress.ranks:
         if rank.text and (rank.stage == "failed" or progress.state == "written"):

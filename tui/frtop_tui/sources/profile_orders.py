@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import shutil
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,8 +17,10 @@ from typing import Final
 from msgspec.structs import replace
 
 from frtop_probe import wire
+from frtop_probe.ring.profile_files import FILES
 from frtop_tui.diagnosis.model import Frame, JudgedRank
-from frtop_tui.export.merged_profile import RankTrace, write_profiles
+from frtop_tui.export.merged_profile import write_profiles
+from frtop_tui.export.torch_lanes import RankTrace
 from frtop_tui.job.model import Problem
 from frtop_tui.job.profiles import (
     MOST_RANKS,
@@ -31,18 +31,21 @@ from frtop_tui.job.profiles import (
 )
 from frtop_tui.sources.commands import why_not_ask
 from frtop_tui.sources.file_worker import FileWorker
+from frtop_tui.sources.profile_pieces import MOST_BYTES, PIECE, FetchedFiles, inflated
 from frtop_tui.sources.request_tracker import RequestTracker
 
 POLL_NS: Final = 1_000_000_000
+SILENT_POLL_NS: Final = 5_000_000_000
+"""Of a rank that did not answer: its agent waits nearly two seconds for it, and for few at once."""
 AT_ONCE: Final = 4
-PIECE: Final = 2 * 1024 * 1024
+PIECE_NS: Final = 60_000_000_000
+"""How long a piece may be under way: its rank's file is kept meanwhile."""
 MOST_OPS: Final = 5000
 """Of a rank's own ops, that stand beside its profile."""
 ANSWER_NS: Final = 10_000_000_000
 """After the time to wait: a rank says by itself that it came to no step, if it can."""
 GRACE_NS: Final = 150_000_000_000
 """After that: the longest profile by steps, and writing it."""
-MOST_BYTES: Final = 1 << 30
 _STAGES: Final[dict[str, RankStage]] = {
     "waiting": "waiting",
     "running": "running",
@@ -57,7 +60,8 @@ class _Rank:
     view: JudgedRank
     agent: int
     progress: RankProfile
-    asked_ns: int = 0
+    ask_ns: int = 0
+    """When it is to be asked again."""
     under_way: int = 0
     piece: int = 0
     """Number of the request for a piece of a file; 0 when none is under way."""
@@ -65,7 +69,6 @@ class _Rank:
     clocks: tuple[tuple[int, int], ...] = ()
     files: list[wire.ProfileFile] = field(default_factory=list)
     offset: int = 0
-    paths: dict[str, Path] = field(default_factory=dict)
     history: wire.HistoryResponse | None = None
 
     @property
@@ -81,7 +84,7 @@ class ProfileOrders:
         self._files = FileWorker()
         self._ranks: dict[int, _Rank] = {}
         self._token = ""
-        self._folder: Path | None = None
+        self._fetched: FetchedFiles | None = None
         self._begin_until = self._until = 0
         """Until when a rank must have begun, and must be done."""
         self._frame: Frame | None = None
@@ -121,7 +124,7 @@ class ProfileOrders:
         if not os.access(path.parent, os.W_OK | os.X_OK):
             self._end("failed", Problem(f"{path.parent} is not writable", "name another folder"))
             return
-        self._folder = path.parent / f".frtop-profile-{self._token}"
+        self._fetched = FetchedFiles(path.parent)
         for one in self._ranks.values():
             if not one.over:
                 self._ask(one, "begin", now)
@@ -130,12 +133,15 @@ class ProfileOrders:
         """Ends what is under way, in the ranks as well."""
         if self.progress is None or self.progress.state != "running":
             return
+        self._withdraw_all(now)
+        self._end("withdrawn", Problem("withdrawn: nothing stays on in the ranks"))
+
+    def _withdraw_all(self, now: int) -> None:
         for one in self._ranks.values():
             self._tracker.drop(one.under_way)
             self._tracker.drop(one.piece)
-            if one.progress.stage != "failed":
+            if one.progress.stage not in ("done", "failed"):
                 self._ask(one, "withdraw", now)
-        self._end("withdrawn", Problem("withdrawn: nothing stays on in the ranks"))
 
     def update(self, frame: Frame | None, now: int) -> None:
         """Asks how far ranks are, and for pieces of their files."""
@@ -152,8 +158,9 @@ class ProfileOrders:
                 text = one.progress.text or "it did not come to an end in time"
                 self._fail(one, f"{text}: the order is withdrawn", now)
                 continue
-            if not one.under_way and now - one.asked_ns >= POLL_NS:
-                self._ask(one, "status", now)
+            if not one.under_way and now >= one.ask_ns:
+                # One that was not answered may never have been read: the rank takes it only once.
+                self._ask(one, "begin" if one.progress.stage == "ordered" else "status", now)
             idle = bool(one.files) and not (one.piece or one.unwritten)
             if one.progress.stage == "fetching" and idle and fetching < AT_ONCE:
                 fetching += 1
@@ -183,29 +190,29 @@ class ProfileOrders:
             devices=options.devices,
             execution=options.execution,
         )
-        one.asked_ns = now
-        received = partial(self._answered, one, action, self._token)
+        one.ask_ns = now + POLL_NS
+        received = partial(self._answered, one, action)
         one.under_way = self._tracker.request(
-            one.view.host, request, received, now, agent=one.agent, once=action == "begin"
+            one.view.host, request, received, now, agent=one.agent
         )
 
-    def _answered(
-        self, one: _Rank, action: str, token: str, response: wire.Response, now: int
-    ) -> None:
-        if token == self._token:
-            one.under_way = 0
-        if token != self._token or one.over or action == "withdraw" or not self.under_way:
+    def _is_awaited(self, one: _Rank) -> bool:
+        """Whether it belongs to the order of now, which waits for it."""
+        return self.under_way and self._ranks.get(one.view.rank) is one and not one.over
+
+    def _answered(self, one: _Rank, action: str, response: wire.Response, now: int) -> None:
+        one.under_way = 0
+        if action == "withdraw" or not self._is_awaited(one):
             return
         if not isinstance(response, wire.ProfileResponse):
             text = (
                 response.text if isinstance(response, wire.Error) else "an answer of another kind"
             )
             reason = response.reason if isinstance(response, wire.Error) else ""
-            self._note(one, text, later=reason in _LATER and action == "status", now=now)
+            self._note(one, text, later=reason in _LATER, now=now)
             return
         if response.error:
             later = response.error in _LATER and response.stage != "over"
-            # An order that was not answered may have come in all the same.
             self._note(one, response.help, later=later, now=now)
             return
         one.progress = replace(
@@ -217,20 +224,26 @@ class ProfileOrders:
             text=response.help,
         )
         if response.stage == "ready" and one.progress.stage != "fetching":
-            one.clocks = response.clocks
-            one.files = [file for file in response.files if 0 < file.size <= MOST_BYTES]
-            total = sum(file.size for file in one.files)
-            if not one.files or len(one.clocks) != 2:
-                self._fail(one, "torch wrote no trace", now)
-                return
-            one.progress = replace(one.progress, stage="fetching", total=total)
+            self._take_files(one, response, now)
         elif response.stage in _STAGES and one.progress.stage != "fetching":
             one.progress = replace(one.progress, stage=_STAGES[response.stage])
 
+    def _take_files(self, one: _Rank, response: wire.ProfileResponse, now: int) -> None:
+        one.clocks = response.clocks
+        one.files = [file for file in response.files if file.size > 0 and file.name in FILES]
+        total = sum(file.size for file in one.files)
+        if len(one.clocks) != 2 or all(file.name != "trace" for file in one.files):
+            self._fail(one, "torch wrote no trace", now)
+        elif any(file.size > MOST_BYTES for file in one.files):
+            self._fail(one, f"its files have {total / 1e9:.1f} GB: profile fewer steps", now)
+        else:
+            one.progress = replace(one.progress, stage="fetching", total=total)
+
     def _note(self, one: _Rank, text: str, *, later: bool, now: int) -> None:
         if later:
+            one.ask_ns = now + SILENT_POLL_NS
             one.progress = replace(one.progress, text=text)
-        else:
+        elif one.progress.stage != "fetching":  # then its files are there without it
             self._fail(one, text, now)
 
     def _fail(self, one: _Rank, text: str, now: int) -> None:
@@ -241,36 +254,39 @@ class ProfileOrders:
     def _fetch(self, one: _Rank, now: int) -> None:
         file = one.files[0]
         request = wire.ProfileDataRequest(0, one.view.key, file.name, one.offset, PIECE)
-        received = partial(self._received, one, file, self._token)
-        one.piece = self._tracker.request(one.view.host, request, received, now, agent=one.agent)
+        received = partial(self._received, one, file)
+        one.piece = self._tracker.request(
+            one.view.host, request, received, now, timeout_ns=PIECE_NS, agent=one.agent
+        )
 
     def _received(
-        self, one: _Rank, file: wire.ProfileFile, token: str, response: wire.Response, now: int
+        self, one: _Rank, file: wire.ProfileFile, response: wire.Response, now: int
     ) -> None:
-        if token != self._token or one.over or not self.under_way:
-            return
         one.piece = 0
+        if not self._is_awaited(one):
+            return
         if not isinstance(response, wire.ProfileDataResponse) or response.error:
             text = getattr(response, "help", "") or getattr(response, "text", "")
             self._fail(one, text or "an answer of another kind", now)
             return
-        data = _inflated(response, file, one.offset)
-        if not data or self._folder is None:
+        data = inflated(response, file, one.offset)
+        if not data or self._fetched is None:
             self._fail(one, "a piece of its file does not match the request", now)
             return
-        path = self._folder / f"rank{one.view.rank}.{file.name}.json"
-        one.paths[file.name] = path
         one.unwritten = True
         written = partial(self._written, one, file, len(data))
-        self._files.submit(
-            partial(_append, path, data),
-            written,
-            lambda problem, at: self._fail(one, str(problem), at),
-        )
+        append = partial(self._fetched.append, one.view.rank, file.name, data)
+        self._files.submit(append, written, partial(self._give_up, one))
+
+    def _give_up(self, one: _Rank, problem: Problem, now: int) -> None:
+        """There is no room here: no rank's file can be kept."""
+        if self._is_awaited(one):
+            self._withdraw_all(now)
+            self._end("failed", problem)
 
     def _written(self, one: _Rank, file: wire.ProfileFile, size: int, _: None, now: int) -> None:
         one.unwritten = False
-        if one.over or not self.under_way:
+        if not self._is_awaited(one):
             return
         one.offset += size
         one.progress = replace(one.progress, done=one.progress.done + size)
@@ -289,7 +305,7 @@ class ProfileOrders:
     def _finish(self, one: _Rank, response: wire.Response, _now: int) -> None:
         if isinstance(response, wire.HistoryResponse):
             one.history = response
-        one.progress = replace(one.progress, stage="done", text=one.progress.text)
+        one.progress = replace(one.progress, stage="done")
 
     # -- all of them
 
@@ -302,8 +318,11 @@ class ProfileOrders:
             self._end("failed", Problem(f"no rank was profiled: {why}{more}"))
             return
         self.progress = replace(progress, state="merging", since_ns=now)
+        fetched = self._fetched
+        assert fetched is not None
         traces = [
-            RankTrace(one.view.rank, one.view.host, dict(one.paths), one.clocks) for one in done
+            RankTrace(one.view.rank, one.view.host, fetched.of_rank(one.view.rank), one.clocks)
+            for one in done
         ]
         histories = {one.view.rank: one.history for one in done if one.history is not None}
         failed = [
@@ -311,11 +330,14 @@ class ProfileOrders:
             for one in self._ranks.values()
             if one.progress.stage == "failed"
         ]
+        # A rank that ended meanwhile may be gone from the frame, or another one have its number.
+        shown = self._frame.ranks
+        views = {one.view.rank: _newest(one.view, shown.get(one.view.rank)) for one in done}
         task = partial(
             write_profiles,
             Path(progress.path),
             traces,
-            self._frame,
+            replace(self._frame, ranks={**shown, **views}),
             histories,
             failed,
             separate=progress.options.separate,
@@ -335,9 +357,9 @@ class ProfileOrders:
         self._end("written", problem)
 
     def _end(self, state: str, problem: Problem | None) -> None:
-        folder, self._folder = self._folder, None
-        if folder is not None:
-            self._files.submit_silently(partial(shutil.rmtree, folder, ignore_errors=True))
+        fetched, self._fetched = self._fetched, None
+        if fetched is not None:
+            self._files.submit_silently(fetched.close)
         if self.progress is not None:
             states = tuple(one.progress for one in self._ranks.values())
             self.progress = replace(self.progress, state=state, problem=problem, ranks=states)
@@ -346,6 +368,11 @@ class ProfileOrders:
         """Withdraws what is under way; what ranks do not hear of, they withdraw by themselves."""
         self.withdraw(now)
         self._files.close()
+
+
+def _newest(ordered: JudgedRank, shown: JudgedRank | None) -> JudgedRank:
+    same = shown is not None and (shown.host, shown.key) == (ordered.host, ordered.key)
+    return shown if same and shown is not None else ordered
 
 
 def _why_not(frame: Frame, view: JudgedRank) -> str:
@@ -357,21 +384,3 @@ def _why_not(frame: Frame, view: JudgedRank) -> str:
     if not view.identity.prepared:
         return "it has no recorder: start the job with `frtop run`, or sample its stacks (`r`)"
     return ""
-
-
-def _inflated(response: wire.ProfileDataResponse, file: wire.ProfileFile, offset: int) -> bytes:
-    """The bytes of a piece; none if it is not what was asked for."""
-    asked = (file.name, offset, file.size)
-    if (response.name, response.offset, response.total) != asked or not 0 < response.size <= PIECE:
-        return b""
-    try:
-        data = zlib.decompressobj().decompress(response.data, PIECE + 1)
-    except zlib.error:
-        return b""
-    return data if len(data) == response.size else b""
-
-
-def _append(path: Path, data: bytes) -> None:
-    path.parent.mkdir(mode=0o700, exist_ok=True)
-    with path.open("ab") as file:
-        file.write(data)

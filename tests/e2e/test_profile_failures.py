@@ -1,0 +1,163 @@
+"""`frtop profile` on real ranks that cannot, by operators that go away, and of many ranks."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from e2e.conftest import JOBS, frtop
+from recorder.rank_runner import free_port
+from waiting import wait_for
+
+pytestmark = pytest.mark.long
+START = "trains.py"
+Start = Callable[..., "list[subprocess.Popen[bytes]]"]
+
+
+@pytest.fixture
+def start(home: Path, tmp_path: Path) -> Iterator[Start]:
+    """Starts ranks one by one: nothing ends the others when one of them is killed."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def launch(ranks: int, *arguments: str, **more: str) -> list[subprocess.Popen[bytes]]:
+        base = {**os.environ, "OMP_NUM_THREADS": "1", "WORLD_SIZE": str(ranks), **more}
+        base |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+        for rank in range(ranks):
+            command = [sys.executable, "-W", "ignore", str(JOBS / START), str(tmp_path), *arguments]
+            with (tmp_path / f"err-{rank}").open("wb") as errors:
+                started.append(
+                    subprocess.Popen(
+                        [sys.executable, "-m", "frtop_tui", "run", "--", *command],
+                        env={**base, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+                        stderr=errors,
+                    )
+                )
+        wait_for(
+            lambda: any(home.glob("agent-*.json")) and len(list(home.glob("*.sock"))) == ranks,
+            "an agent and all ranks",
+        )
+        return started
+
+    yield launch
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+def profile(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return frtop("profile", "--job", START, "--yes", *arguments)
+
+
+@contextmanager
+def operator(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """Runs beside the test, and ends with the block."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "frtop_tui", "profile", "--job", START, "--yes", *arguments],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def about(file: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(gzip.decompress(file.read_bytes()))["otherData"]
+    return found
+
+
+def nothing_is_left(home: Path, folder: Path) -> bool:
+    names = [path.name for path in (*home.iterdir(), *folder.iterdir())]
+    return not any(".trace.json" in name or ".execution.json" in name or name.startswith(".")
+                   for name in names)  # fmt: skip
+
+
+def test_whoever_cannot_is_named_and_nothing_stays_on(
+    home: Path, start: Start, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    ranks = start(4, "alone")
+    first = out / "all.json.gz"
+    said = profile("--steps", "2", "-o", str(first))
+    assert said.returncode == 0, said.stdout + said.stderr
+    assert sorted(about(first)["ranks"]) == ["0", "1", "2", "3"]
+
+    # One holds the GIL: the others are there, and it is named.
+    (tmp_path / "gil-1").write_text("30")
+    wait_for(lambda: not (tmp_path / "gil-1").exists(), "rank 1 holds the GIL")
+    second = out / "three.json.gz"
+    said = profile("--ranks", "0-3", "--steps", "2", "--wait", "2", "-o", str(second))
+    assert said.returncode == 1, said.stdout + said.stderr
+    assert "rank 1: process" in said.stderr
+    assert "has run no Python for" in said.stderr
+    assert sorted(about(second)["ranks"]) == ["0", "2", "3"]
+    assert "rank 1 is not in it" in about(second)["missing"][0]
+
+    # Two operators at once; the first one is killed while its ranks record.
+    with operator("--ranks", "0,2", "--seconds", "60", "-o", str(out / "killed.json.gz")) as one:
+        wait_for(lambda: is_recording(tmp_path / "err-2"), "rank 2 records", 30)
+        other = profile("--ranks", "0,2", "--steps", "1", "-o", str(out / "other.json.gz"))
+        assert other.returncode == 1
+        assert "another operator profiles this rank" in other.stderr
+        assert not (out / "other.json.gz").exists()
+        assert one.poll() is None
+        one.send_signal(signal.SIGKILL)
+
+    def are_free() -> bool:
+        said = profile("--ranks", "0,2", "--steps", "1", "-o", str(out / "later.json.gz"))
+        return said.returncode == 0
+
+    wait_for(are_free, "the ranks withdrew it", 40)
+    wait_for(lambda: nothing_is_left(home, out), "no file is left", 10)
+    assert not (out / "killed.json.gz").exists()
+
+    # A rank is killed while it records: the others are there.
+    with operator("--ranks", "0,2-3", "--seconds", "6", "-o", str(out / "dead.json.gz")) as three:
+        wait_for(lambda: is_recording(tmp_path / "err-3"), "rank 3 records", 30)
+        ranks[3].kill()
+        _, errors = three.communicate(timeout=60)
+        assert three.returncode == 1, errors
+    assert "rank 3: process" in errors
+    assert "has ended" in errors
+    assert sorted(about(out / "dead.json.gz")["ranks"]) == ["0", "2"]
+    wait_for(lambda: nothing_is_left(home, out), "files of the killed one go")
+    (tmp_path / "end").touch()
+    assert [one.wait(60) for one in (ranks[0], ranks[2])] == [0, 0]
+
+
+def is_recording(errors: Path) -> bool:
+    """Torch says on the rank's stderr when its profiler starts and stops."""
+    said = errors.read_text()
+    return said.count("profiler_start") > said.count("profiler_stop")
+
+
+def test_through_a_shell_and_where_agents_are_read_only(
+    home: Path, start: Start, tmp_path: Path
+) -> None:
+    start(2, "alone", FRTOP_READ_ONLY="1")
+    said = profile("--steps", "1", "-o", str(tmp_path / "refused.json.gz"))
+    assert said.returncode == 1
+    assert "our key may only read on" in said.stderr or "is read-only" in said.stderr, said.stderr
+    assert not (tmp_path / "refused.json.gz").exists()
+
+    remote = tmp_path / "remote"
+    remote.write_text(f"exec env -i PATH='{os.environ['PATH']}' FRTOP_DIR='{home}' sh\n")
+    shell = ("--via", f"sh {remote} {{host}}", "--ssh", "node0")
+    file = tmp_path / "far.json.gz"
+    said = frtop("profile", "--steps", "2", "--yes", "-o", str(file), *shell)
+    assert said.returncode == 0, said.stdout + said.stderr
+    assert sorted(about(file)["ranks"]) == ["0", "1"]
+    said = frtop("profile", "--steps", "2", "--yes", "--read-only", *shell)
+    assert said.returncode == 1
+    assert "--read-only" in said.stderr
