@@ -50,11 +50,20 @@ class NumberRequests:
         """In the order of the fields of `wire.NumberState`."""
         watch, now = self._watch, time.monotonic_ns()
         plan = watch.watching[0] if watch.watching else None
-        counts = [watch.count, watch.unseen, watch.skipped]
+        counts = [watch.count, watch.ops.unseen, watch.skipped]
         if plan is None:
-            return [watch.busy, 0, 0, 0, 0, *counts, watch.failure]
+            return [watch.busy, 0, 0, 0, 0, *counts, watch.failure, watch.thinned]
         left_s = max(0, (plan.until_ns - now) // 1_000_000_000)
-        return [True, plan.every, max(0, plan.ops), left_s, max(0, plan.steps), *counts, ""]
+        return [
+            True,
+            plan.every,
+            max(0, plan.ops),
+            left_s,
+            max(0, plan.steps),
+            *counts,
+            "",
+            watch.thinned,
+        ]
 
     def asked_to_watch(self, request: Request) -> str:
         """Carries out an order; returns why it cannot, "" if it has."""

@@ -93,7 +93,7 @@ class NumberFollower:
         if wanted is not None and (wanted.ops or wanted.steps):
             self._ranks[rank] = SampledRank()  # from now on, so that old samples say nothing
         self._views[rank] = view
-        request = wire.ControlRequest(0, view.key, wanted, order.phases, order.note)
+        request = wire.ControlRequest(0, view.key, wanted, order.phases, order.note, order.sites)
         # Once: a note that is sent again would be there twice.
         self._tracker.request(view.host, request, partial(self._controlled, rank), now, once=True)
 
