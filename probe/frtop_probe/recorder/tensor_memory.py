@@ -79,7 +79,7 @@ def locate(torch: Any, tensor: Any, *, in_order: bool = False) -> MemoryRange:
 
 
 def _address(torch: Any, tensor: Any, width: int) -> int:
-    """Where a tensor's first element is. `data_ptr` would make the copy of a lazily copied tensor."""
+    """Where a tensor begins. `data_ptr` would make the copy of a lazily copied tensor."""
     if hasattr(tensor, "const_data_ptr"):
         return int(tensor.const_data_ptr())
     of_storage = getattr(torch._C, "_data_address", None)  # noqa: SLF001

@@ -77,7 +77,8 @@ def _record(verbs: Verbs[Parser]) -> None:
         "record",
         help="change what ranks record while they run, or write a note into their history",
         description="Says what ranks record, and changes it: phases, call sites, a note with the"
-        " time of now. Numbers are sampled by `frtop numbers`. The ring's size is fixed when a rank starts.",
+        " time of now. Numbers are sampled by `frtop numbers`. The ring's size is fixed when a"
+        " rank starts.",
     )
     add_connection(record)
     record.add_argument("--rank", type=rank, nargs="+", metavar="N",
