@@ -312,7 +312,7 @@ plain = again(4)
 
 
 def test_what_is_waited_for_in_cpp_is_read(ranks: Ranks) -> None:
-    """DDP's buckets, of several backwards in a step too, and what it broadcasts before a forward."""
+    """DDP's buckets, of several backwards in a step too, and its broadcasts before a forward."""
     run(ranks, """
 small = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4))
 norm = torch.nn.parallel.DistributedDataParallel(small)
