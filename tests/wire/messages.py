@@ -388,8 +388,8 @@ RESPONSES: Final = {
         18, "node4", 1,
         (
             NumberSample(
-                4098, 0, 3, "layers.0.weight", "parameter", "optimizer 0", 231, 10**12, 0, "float32",
-                512, 2048, 2048, shard=True,
+                4098, 0, 3, "layers.0.weight", "parameter", "optimizer 0", 231, 10**12, 0,
+                "float32", 512, 2048, 2048, shard=True,
             ),
         ),
     ),

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from frtop_probe.recorder.steps import StepCounter
-from frtop_probe.recorder.unfinished_ops import Subject
+from frtop_probe.recorder.watched_ops import Subject
 
 Take = Callable[[Subject, list[Any]], None]
 

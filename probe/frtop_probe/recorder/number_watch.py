@@ -34,10 +34,10 @@ from frtop_probe.recorder.operations import Operation
 from frtop_probe.recorder.optimizer_tensors import step_tensors
 from frtop_probe.recorder.steps import StepCounter
 from frtop_probe.recorder.thread import FAULTS
-from frtop_probe.recorder.unfinished_ops import (
+from frtop_probe.recorder.watched_ops import (
     Subject,
-    UnfinishedOp,
-    UnfinishedOps,
+    WatchedOp,
+    WatchedOps,
     in_backward,
 )
 from frtop_probe.ring.layout import Flag
@@ -89,7 +89,7 @@ class NumberWatch:
         """
         self.watching: list[WatchPlan] = []
         """The plan, or nothing: what the hook asks at each op."""
-        self.ops = UnfinishedOps()
+        self.ops = WatchedOps()
         self.unfinished = self.ops.by_handle
         """What a wait in Python asks."""
         self.skipped = self.thinned = 0
@@ -164,7 +164,7 @@ class NumberWatch:
 
     def _begin(  # noqa: PLR0917 - as the hook has it
         self, operation: Operation, args: Any, group: int, number: int, site: int, flags: int
-    ) -> UnfinishedOp | None:
+    ) -> WatchedOp | None:
         """Called before an op is passed on; returns it if its result is to be sampled, too."""
         plan = self._plan
         if (
@@ -188,14 +188,14 @@ class NumberWatch:
         if plan.inputs:
             self._take(subject, tensors_of(operation, args, outputs=False))
         results = tensors_of(operation, args, outputs=True)
-        return UnfinishedOp(subject, results, bool(flags & Flag.SYNC), in_backward(2), now)
+        return WatchedOp(subject, results, bool(flags & Flag.SYNC), in_backward(2), now)
 
-    def _handed(self, op: UnfinishedOp, work: Any) -> None:
+    def _handed(self, op: WatchedOp, work: Any) -> None:
         """Takes the handle that the op's call returned."""
         if self.watching:
             self.ops.add(op, work)
 
-    def _ended(self, op: UnfinishedOp, taken: str = "wait") -> None:
+    def _ended(self, op: WatchedOp, taken: str = "wait") -> None:
         """Samples the result of an op, whose tensors nobody else has touched yet."""
         one = op.subject
         now = time.monotonic_ns()

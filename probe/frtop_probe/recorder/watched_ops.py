@@ -34,7 +34,7 @@ class Subject:
 
 
 @dataclass(slots=True)
-class UnfinishedOp:
+class WatchedOp:
     """An op that is being watched: its result is read at its end."""
 
     subject: Subject
@@ -46,16 +46,16 @@ class UnfinishedOp:
     work: Any = None
 
 
-class UnfinishedOps:
+class WatchedOps:
     """Used by several threads: each step is one atomic operation on a dict."""
 
     def __init__(self) -> None:
-        self.by_handle: dict[int, UnfinishedOp] = {}
+        self.by_handle: dict[int, WatchedOp] = {}
         """By `id` of their handles, which they keep alive."""
         self.unseen = 0
         """Ops whose result was given up."""
 
-    def add(self, op: UnfinishedOp, work: Any) -> None:
+    def add(self, op: WatchedOp, work: Any) -> None:
         """Takes an op with the handle that its call returned; gives up the oldest for it."""
         op.work = work
         while len(self.by_handle) >= MOST_UNFINISHED:
@@ -63,12 +63,12 @@ class UnfinishedOps:
             self.unseen += 1
         self.by_handle[id(work)] = op
 
-    def take_complete(self, step: int) -> list[UnfinishedOp]:
+    def take_complete(self, step: int) -> list[WatchedOp]:
         """Takes the ops of this step that are over, where no later one has written to their memory.
 
         Those of earlier backwards are given up: the next one may have written there.
         """
-        found: list[UnfinishedOp] = []
+        found: list[WatchedOp] = []
         places: set[int] = set()
         for key, op in reversed(list(self.by_handle.items())):
             now = op.subject.step == step
