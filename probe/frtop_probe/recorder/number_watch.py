@@ -116,12 +116,11 @@ class NumberWatch:
         def guard(function: Callable[..., Any]) -> Callable[..., Any]:
             return guarded(function, lambda: True, self._failed)
 
-        self.begin, self.handed, self.ended = map(guard, (self._begin, self._handed, self._ended))
-        self.step_begins, self.step_ended = map(guard, (self._step_begins, self._step_ended))
-        self.backward_ended = guard(self._backward_ended)
-        self.update_begins, self.update_ended = map(
-            guard, (self._update_begins, self._update_ended)
-        )
+        self.begin, self.handed = guard(self._begin), guard(self._handed)
+        self.ended, self.backward_ended = guard(self._ended), guard(self._backward_ended)
+        self.step_begins, self.step_ended = guard(self._step_begins), guard(self._step_ended)
+        self.update_begins = guard(self._update_begins)
+        self.update_ended = guard(self._update_ended)
 
     # -- on and off, in the recorder's thread
 
