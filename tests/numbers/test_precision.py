@@ -104,6 +104,18 @@ def test_an_inf_that_the_loss_scaler_left_out_is_no_fault_but_one_after_it_is() 
     assert [(one.rank, one.sample.sample.step) for one in found.bad] == [(1, 3)]
 
 
+def test_what_only_some_ranks_have_said_of_an_update_yet_is_not_shown() -> None:
+    samples = [one for rank in range(2) for one in update(rank, 1, 512.0)]
+    samples += update(0, 2, 256.0, found=1.0)
+    samples += [sample(0, "input", 3, group=GROUP, number=3, infinities=1)]
+    found = findings(samples, 2)
+    assert found.scales[0].back_offs == ()
+    assert (found.any_fault, found.decided_fault) == (True, False)  # its update is to come
+    found = findings([*samples, *update(0, 3, 128.0, found=1.0), *update(1, 3, 512.0)], 2)
+    assert [one.step for one in found.scales[0].back_offs] == [2, 3]
+    assert not found.bad[0].undecided
+
+
 def test_a_cast_that_overflows_is_told_by_larger_values_in_a_wider_dtype() -> None:
     samples = [
         sample(1, "parameter", 1, kind="head.weight", minimum=-70000.0, maximum=2.0, number=3),

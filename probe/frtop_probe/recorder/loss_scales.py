@@ -29,6 +29,13 @@ class LossScales:
         self._last: dict[int, tuple[int, int]] = {}
         """By scaler: the step of its last update, and how many updates there were in that step."""
         self._begun: int | None = None
+        self._open: int | None = None
+        """The scaler that is being updated."""
+
+    @property
+    def in_step(self) -> bool:
+        """Whether an optimizer has stepped, and no scaler was updated since."""
+        return self._begun is not None
 
     def step_begins(self, step: int) -> None:
         """An optimizer steps: what is updated next belongs to that step, which may end before."""
@@ -41,6 +48,7 @@ class LossScales:
         place = self._places.get(scaler)
         if place is None:
             place = self._places[scaler] = next(self._count)
+        self._open = place
         last, count = self._last.get(place, (-1, 0))
         # Steps that are left out have no number of their own.
         self._last[place] = step, count + 1 if step == last else 1
@@ -50,9 +58,9 @@ class LossScales:
 
     def update_ended(self, scaler: Any) -> None:
         """Samples the scale that an update has left."""
-        place = self._places.get(scaler)
+        place, self._open = self._open, None
         scale = getattr(scaler, "_scale", None)
-        if place in self._last and scale is not None:
+        if place is not None and scale is not None:
             self._take(self._subject(place, "loss_scale"), [scale])
 
     def _subject(self, place: int, role: str) -> Subject:

@@ -210,7 +210,8 @@ class NumberWatch:
     def _step_begins(self, optimizer: Any) -> None:
         """Samples what backwards have left in gradients, before the optimizer uses them."""
         self._begun_step = self._steps.current
-        self._scales.step_begins(self._begun_step)
+        if self._wants_more:
+            self._scales.step_begins(self._begun_step)
         with self._torch._C.DisableTorchFunction():  # noqa: SLF001
             self._read_complete("step")
             plan = self._plan
@@ -227,8 +228,9 @@ class NumberWatch:
 
     def _update_begins(self, scaler: Any) -> None:
         """Samples whether an optimizer's gradients had an Inf, before a scaler forgets it."""
-        with self._torch._C.DisableTorchFunction():  # noqa: SLF001
-            self._scales.update_begins(scaler)
+        if self._wants_more or self._scales.in_step:
+            with self._torch._C.DisableTorchFunction():  # noqa: SLF001
+                self._scales.update_begins(scaler)
 
     def _update_ended(self, scaler: Any) -> None:
         """Samples the new scale."""
@@ -249,6 +251,11 @@ class NumberWatch:
             self._every = min(self._every * THINNED, MOST_THINNED)
         elif fill < 0.1:
             self._every = max(1, self._every // THINNED)
+
+    @property
+    def _wants_more(self) -> bool:
+        plan = self._plan
+        return plan is not None and (plan.ops > 0 or plan.steps > 0)
 
     def _read_complete(self, taken: str) -> None:
         for op in self.ops.take_complete(self._steps.current):
@@ -285,6 +292,7 @@ class NumberWatch:
         with suppress(OSError):  # of this thread only, on Linux
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
         waiting = self._queue
+        look = time.monotonic() + BEAT_S
         while True:
             try:
                 found = waiting.get(timeout=BEAT_S)
@@ -298,6 +306,11 @@ class NumberWatch:
                 self._add(*found)
             except Exception as error:  # noqa: BLE001 - the worker's boundary
                 self._failed(error)
+            if (
+                time.monotonic() > look
+            ):  # a watch ends also where there is always something to count
+                self._is_over()
+                look = time.monotonic() + BEAT_S
         if self._thread is threading.current_thread():
             self._thread = None
 

@@ -114,7 +114,7 @@ def _await_end(source: Source, order: RecordOrder, options: argparse.Namespace) 
         show_progress(f"{found.samples:,} samples of {len(order.ranks):,} ranks")
         time.sleep(0.1)
         found = source.numbers()
-        if options.first and found.found.any_fault:
+        if options.first and found.found.decided_fault:
             source.record(RecordOrder(order.ranks, wire.NumbersOrder(1, 0, 0, False)))
             break
     end = time.monotonic() + REST_S

@@ -8,7 +8,7 @@ replicas is told by more than half of them having the same bytes in all that was
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ from frtop_probe import wire
 from frtop_tui.job.groups import Identifier
 from frtop_tui.numbers.by_group import GroupFigures, figures_by_group
 from frtop_tui.numbers.dtypes import DtypeDifference, op_dtypes, step_dtypes
-from frtop_tui.numbers.loss_scales import ScaleHistory, scale_histories, steps_left_out
+from frtop_tui.numbers.loss_scales import ScaleHistory, scale_histories
 from frtop_tui.numbers.precision import CastEvidence, cast_evidence
 from frtop_tui.numbers.samples import RankSample, members
 from frtop_tui.numbers.sides import RankSide, odd_ranks, sides_of
@@ -74,6 +74,7 @@ class BadNumbers:
     what: str  # "NaN" or "Inf"
     others_clean: tuple[int, ...]  # members whose sample of the same op has none
     left_out: bool = False  # a loss scaler found it, and left that step out
+    undecided: bool = False  # it has not said so yet
     cast: CastEvidence | None = None  # of an Inf
 
 
@@ -98,12 +99,17 @@ class Findings:
     @property
     def any_fault(self) -> bool:
         """Whether ranks differ, or one has NaN or Inf that no loss scaler has taken care of."""
+        return self.decided_fault or any(one.undecided for one in self.bad)
+
+    @property
+    def decided_fault(self) -> bool:
+        """The same, without what a loss scaler may still take care of."""
         return bool(
             self.ops
             or self.steps
             or self.dtypes
             or any(one.difference for one in self.scales)
-            or any(not one.left_out for one in self.bad)
+            or any(not (one.left_out or one.undecided) for one in self.bad)
         )
 
 
@@ -138,15 +144,14 @@ def findings(samples: Iterable[RankSample], asked: int) -> Findings:
     ]
     different = [one for _, (one, _, _) in replicas if one is not None]
     scales = scale_histories(updates)
-    left_out = steps_left_out(scales)
     dtypes = [
         *(op_dtypes(group, by) for table in (inputs, outputs) for group, by in table.items()),
-        *(step_dtypes(*key, by_step, asked) for key, by_step in steps.items()),
+        *(step_dtypes(key[0], key[1], by_step, asked) for key, by_step in steps.items()),
     ]
     return Findings(
         tuple(one.first for one in ops.values() if one.first is not None),
         tuple(sorted(different, key=lambda one: (one.step, one.role))),
-        _explained(_bad_numbers(inputs, steps, left_out), samples),
+        _explained(_bad_numbers(inputs, steps, scales), samples),
         {group: one.equal for group, one in ops.items() if one.equal},
         sum(same for _, (_, same, _) in replicas),
         sum(one.partly for one in ops.values()),
@@ -294,30 +299,30 @@ def _sums(of_rank: Mapping[int, RankSample]) -> str:
 def _bad_numbers(
     inputs: Mapping[Identifier, Mapping[int, Sequence[RankSample]]],
     steps: Mapping[tuple[str, str], Mapping[int, Sequence[RankSample]]],
-    left_out: Container[tuple[int, int]],
+    scales: Sequence[ScaleHistory],
 ) -> tuple[BadNumbers, ...]:
     """By group the ranks whose input was the first with NaN or Inf; without ops, gradients."""
-    found = [one for by_number in inputs.values() for one in _first_bad(by_number, left_out)]
+    found = [one for by_number in inputs.values() for one in _first_bad(by_number, scales)]
     if not found:
         gradients = (by_step for (_, role), by_step in steps.items() if role == "gradient")
-        found = [one for by_step in gradients for one in _first_bad(by_step, left_out)]
+        found = [one for by_step in gradients for one in _first_bad(by_step, scales)]
     return tuple(sorted(found, key=lambda one: (one.sample.sample.step, one.rank)))
 
 
 def _first_bad(
-    by_number: Mapping[int, Sequence[RankSample]], left_out: Container[tuple[int, int]]
+    by_number: Mapping[int, Sequence[RankSample]], scales: Sequence[ScaleHistory]
 ) -> Sequence[BadNumbers]:
     """The first ones, or rather those of a step that no loss scaler has left out."""
     first: Sequence[BadNumbers] = ()
     for number in sorted(by_number):
-        bad = _bad(by_number[number], left_out)
+        bad = _bad(by_number[number], scales)
         if not all(one.left_out for one in bad):
             return bad
         first = first or bad
     return first
 
 
-def _bad(ones: Sequence[RankSample], left_out: Container[tuple[int, int]]) -> Sequence[BadNumbers]:
+def _bad(ones: Sequence[RankSample], scales: Sequence[ScaleHistory]) -> Sequence[BadNumbers]:
     bad: dict[int, RankSample] = {}
     for one in ones:
         if (one.sample.nans or one.sample.infinities) and one.rank not in bad:
@@ -326,7 +331,8 @@ def _bad(ones: Sequence[RankSample], left_out: Container[tuple[int, int]]) -> Se
     return [
         BadNumbers(
             rank, one, "NaN" if one.sample.nans else "Inf", clean,
-            (rank, one.sample.step) in left_out,
+            any((rank, one.sample.step) in scale.left_out for scale in scales),
+            any(scale.newest.get(rank, one.sample.step) < one.sample.step for scale in scales),
         )
         for rank, one in sorted(bad.items())
     ]  # fmt: skip

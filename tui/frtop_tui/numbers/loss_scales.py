@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from frtop_tui.numbers.samples import RankSample
 from frtop_tui.numbers.sides import RankSide, odd_ranks, sides_of
@@ -48,13 +48,20 @@ class ScaleHistory:
     back_offs: tuple[BackOff, ...] = ()
     difference: ScaleDifference | None = None
     unread: str = ""  # why no scale was read
+    newest: Mapping[int, int] = field(default_factory=dict)  # by rank: the step of its last update
+    left_out: frozenset[tuple[int, int]] = frozenset()  # ranks with steps that had an Inf or NaN
 
 
 @dataclass(slots=True)
 class _Scaler:
     scales: defaultdict[int, dict[Update, float]]
     found: defaultdict[Update, set[int]]
+    newest: dict[int, Update] = field(default_factory=dict)
     unread: str = ""
+
+    def is_complete(self, update: Update) -> bool:
+        """Whether all ranks have said whether they found an Inf or NaN, as far as they will."""
+        return all(update <= newest for newest in self.newest.values())
 
 
 def scale_histories(samples: Iterable[RankSample]) -> tuple[ScaleHistory, ...]:
@@ -70,19 +77,13 @@ def scale_histories(samples: Iterable[RankSample]) -> tuple[ScaleHistory, ...]:
         scaler, sample = scalers[one.sample.taken], one.sample
         update = sample.step, sample.number
         scaler.unread = scaler.unread or sample.error
+        scaler.newest[one.rank] = update
         if sample.role == "found_inf":
             if sample.maximum or sample.nans or sample.infinities:
                 scaler.found[update].add(one.rank)
         elif sample.maximum is not None:
             scaler.scales[one.rank][update] = sample.maximum
     return tuple(_history(name, scaler) for name, scaler in sorted(scalers.items()))
-
-
-def steps_left_out(histories: Iterable[ScaleHistory]) -> frozenset[tuple[int, int]]:
-    """Ranks with the steps that a scaler has left out at least once."""
-    return frozenset(
-        (rank, off.step) for one in histories for off in one.back_offs for rank in off.ranks
-    )
 
 
 def _history(name: str, scaler: _Scaler) -> ScaleHistory:
@@ -98,9 +99,15 @@ def _history(name: str, scaler: _Scaler) -> ScaleHistory:
         max(map(len, scales.values()), default=0),
         first,
         last,
-        tuple(_back_off(update, found, scales) for update, found in sorted(scaler.found.items())),
+        tuple(
+            _back_off(update, found, scales)
+            for update, found in sorted(scaler.found.items())
+            if scaler.is_complete(update)
+        ),
         _difference(scales),
         "" if ranks else scaler.unread,
+        {rank: newest[0] for rank, newest in scaler.newest.items()},
+        frozenset((rank, update[0]) for update, found in scaler.found.items() for rank in found),
     )
 
 

@@ -17,7 +17,7 @@ from frtop_tui.widgets.formats import format_rank_count, shorten_ranks
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, plain, wrap
 
-SUBJECT = 12
+SUBJECT = 13
 
 
 def record_lines(
