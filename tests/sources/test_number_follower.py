@@ -88,3 +88,19 @@ def test_an_order_that_cannot_be_carried_out_says_why() -> None:
     follower.update(FRAME, 5 + POLL_NS)
     assert follower.numbers.controls[1].problem == "words"
     assert connections.sent == []  # such a rank is not asked for samples
+
+
+def test_an_earlier_build_that_does_not_switch_call_sites_is_named() -> None:
+    """It ignores what it does not know."""
+    follower, tracker, connections = following()
+    follower.order(RecordOrder((0, 1), sites=False))
+    follower.update(FRAME, 1)
+    for one, sites in zip(requests(connections), (False, True), strict=True):
+        assert isinstance(one, wire.ControlRequest)
+        assert one.sites is False
+        recorded = wire.RecordedNow(sites=sites)
+        tracker.receive("a", wire.ControlResponse(one.id, "a", one.key, recorded), 2)
+    follower.update(FRAME, 3)
+    problems = {rank: one.problem for rank, one in follower.numbers.controls.items()}
+    assert problems[0] == ""
+    assert "of an earlier build" in problems[1]

@@ -24,6 +24,10 @@ from frtop_tui.sources.request_tracker import RequestTracker
 POLL_NS: Final = 1_000_000_000
 AT_A_HOST: Final = 2
 """Ranks of a host that are asked at a time: an agent works on four requests of one operator."""
+OLD_BUILD: Final = (
+    "call sites were not switched: its agent or its recorder is of an earlier build; restart the"
+    " agent, or the job"
+)
 PAUSE: Final = 10
 """A comparison that took long is followed by a pause of this many times its duration."""
 
@@ -95,9 +99,13 @@ class NumberFollower:
         self._views[rank] = view
         request = wire.ControlRequest(0, view.key, wanted, order.phases, order.note, order.sites)
         # Once: a note that is sent again would be there twice.
-        self._tracker.request(view.host, request, partial(self._controlled, rank), now, once=True)
+        self._tracker.request(
+            view.host, request, partial(self._controlled, rank, order.sites), now, once=True
+        )
 
-    def _controlled(self, rank: int, response: wire.Response, _now: int) -> None:
+    def _controlled(
+        self, rank: int, sites: bool | None, response: wire.Response, _now: int
+    ) -> None:
         self._changed = True
         if not isinstance(response, wire.ControlResponse):
             text = response.text if isinstance(response, wire.Error) else "no answer"
@@ -105,7 +113,10 @@ class NumberFollower:
             self._ranks.pop(rank, None)
             return
         recorded = response.recorded if response.error in ("", "failed") else None
-        self._controls[rank] = RankControl(recorded, response.help if response.error else "")
+        problem = response.help if response.error else ""
+        if not problem and sites is not None and response.recorded.sites is not sites:
+            problem = OLD_BUILD
+        self._controls[rank] = RankControl(recorded, problem)
         known = self._ranks.get(rank)
         if recorded is None:
             self._ranks.pop(rank, None)
