@@ -408,6 +408,18 @@ def test_ops_are_thinned_by_their_numbers_where_nobody_counts_them(ranks: Ranks)
     run(ranks, "blocker.free = True")
 
 
+@pytest.mark.usefixtures("model")
+def test_a_watch_begins_in_the_step_that_all_are_asked_for(ranks: Ranks) -> None:
+    """Also where ranks got the order at different times."""
+    run(ranks, "import frtop_probe; train(1); frtop_probe.step(10_000)")
+    watch(ranks[:1], ops=1000, steps=9, from_step=10_003)
+    run(ranks, "train(1); frtop_probe.step(10_001)")
+    watch(ranks[1:], ops=1000, steps=9, from_step=10_003)
+    run(ranks, "for n in range(2, 5): train(1); frtop_probe.step(10_000 + n)")
+    steps = {(one.rank, one.sample.step) for one in samples(ranks)}
+    assert steps == {(rank, step) for rank in range(3) for step in (10_003, 10_004)}
+
+
 def test_call_sites_are_switched_while_it_runs(ranks: Ranks) -> None:
     rank = ranks[0]
 

@@ -208,6 +208,7 @@ REQUESTS: Final = {
         16, 1, NumbersOrder(4, 100, 60, True, (1, 3), 5), False, "loss jumped here"
     ),
     "request-control-sites": ControlRequest(17, 1, sites=False),
+    "request-control-from-step": ControlRequest(18, 1, NumbersOrder(1, 100, from_step=240)),
     "request-numbers": NumbersRequest(17, 1, 4096),
 }
 RESPONSES: Final = {

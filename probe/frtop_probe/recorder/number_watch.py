@@ -69,6 +69,13 @@ class WatchPlan:
     """Optimizers' steps of which parameters and gradients are sampled."""
     asked: tuple[int, int, int] = (0, 0, 0)
     """Ops, seconds and steps as they were asked for."""
+    from_step: int = 0
+    begin_by_ns: int = 0
+    """When it begins at the latest, whatever the step."""
+
+    def has_begun(self, step: int) -> bool:
+        """Whether what happens in this step is sampled: all ranks begin in the same one."""
+        return step >= self.from_step or time.monotonic_ns() >= self.begin_by_ns
 
 
 class NumberWatch:
@@ -173,6 +180,7 @@ class NumberWatch:
             or operation.p2p
             or operation.barrier
             or (plan.groups and group not in plan.groups)
+            or not plan.has_begun(self._steps.current)
         ):
             return None
         if number % (plan.every * self._every):
@@ -214,14 +222,13 @@ class NumberWatch:
             self._scales.step_begins(self._begun_step)
         with self._torch._C.DisableTorchFunction():  # noqa: SLF001
             self._read_complete("step")
-            plan = self._plan
-            if plan is not None and plan.steps > 0:
+            if self._samples_step:
                 self._sample_step(optimizer, "gradient")
 
     def _step_ended(self, optimizer: Any) -> None:
         """Samples the parameters that an optimizer's step has left."""
         plan = self._plan
-        if plan is not None and plan.steps > 0:
+        if plan is not None and self._samples_step:
             with self._torch._C.DisableTorchFunction():  # noqa: SLF001
                 self._sample_step(optimizer, "parameter")
             plan.steps -= 1
@@ -253,9 +260,16 @@ class NumberWatch:
             self._every = max(1, self._every // THINNED)
 
     @property
+    def _samples_step(self) -> bool:
+        plan = self._plan
+        return plan is not None and plan.steps > 0 and plan.has_begun(self._begun_step)
+
+    @property
     def _wants_more(self) -> bool:
         plan = self._plan
-        return plan is not None and (plan.ops > 0 or plan.steps > 0)
+        if plan is None or not (plan.ops > 0 or plan.steps > 0):
+            return False
+        return plan.has_begun(self._steps.current)
 
     def _read_complete(self, taken: str) -> None:
         for op in self.ops.take_complete(self._steps.current):

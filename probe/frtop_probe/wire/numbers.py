@@ -9,7 +9,8 @@ class NumbersOrder(Struct, frozen=True, array_like=True):
     """What a rank is to sample: of every `every`-th op of `groups` (its own ids; none: all).
 
     It ends after `ops` ops and `steps` steps of optimizers, or after `seconds`. With neither ops
-    nor steps, nothing is sampled any more.
+    nor steps, nothing is sampled any more. It begins in step `from_step`, or some seconds later if
+    that does not come, so that ranks sample the same ops; 0: at once.
     """
 
     every: int = 1
@@ -18,6 +19,7 @@ class NumbersOrder(Struct, frozen=True, array_like=True):
     inputs: bool = True
     groups: tuple[int, ...] = ()
     steps: int = 0
+    from_step: int = 0
 
 
 class NumberSample(Struct, frozen=True, array_like=True):
