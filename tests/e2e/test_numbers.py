@@ -35,9 +35,15 @@ def test_faults_in_numbers_are_named(home: Path, torchrun: Launch, tmp_path: Pat
     unasked = frtop("numbers")
     assert unasked.returncode == 2
     assert "the training thread waits for a copy" in unasked.stderr
-    healthy = frtop("numbers", "--ops", "20", "--steps", "5", "--yes")
+    healthy = frtop("numbers", "--ops", "20", "--steps", "5", "--yes", "--by", "group")
     assert healthy.returncode == 0, healthy.stdout + healthy.stderr
     assert "equal bit by bit" in healthy.stdout
+    assert "default_pg    all_reduce input, float32, ranks 0-2: " in healthy.stdout
+    assert "optimizer 0   gradients, float32, ranks 0-2: " in healthy.stdout
+
+    switched = frtop("record", "--sites", "off")
+    assert "call sites  off: ops name no line" in switched.stdout, switched.stderr
+    assert "call sites  on: up to 0.9 us an op" in frtop("record", "--sites", "on").stdout
 
     watch = start("numbers", "--ops", "100000", "--first", "--yes")
     wait_for(is_sampling, "ranks sample")

@@ -309,3 +309,128 @@ plain = again(4)
     run(ranks, "assert plain == watched == again(2), (plain, watched)")
     assert not found.ops
     assert sum(found.equal_ops.values()) == 4
+
+
+def test_what_is_waited_for_in_cpp_is_read(ranks: Ranks) -> None:
+    """DDP's buckets, of several backwards in a step too, and its broadcasts before a forward."""
+    run(ranks, """
+small = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4))
+norm = torch.nn.parallel.DistributedDataParallel(small)
+optimizer = torch.optim.SGD(norm.parameters(), lr=0.1)
+def accumulate(steps):
+    for _ in range(steps):
+        for _ in range(2):
+            norm(torch.randn(8, 4)).square().mean().backward()
+        optimizer.step()
+""")  # fmt: skip
+    found = sampled(ranks, "accumulate(3)")
+    assert not found.any_fault
+    assert [state(rank).unseen for rank in ranks] == [0, 0, 0]
+    inputs = [one for one in found.figures if one.role == "input"]
+    outputs = [one for one in found.figures if one.role == "output"]
+    assert sum(one.samples for one in inputs) == sum(one.samples for one in outputs)
+
+
+SCALED = """
+import frtop_probe
+net = torch.nn.Linear(4, 2)
+model = torch.nn.parallel.DistributedDataParallel(net) if {ddp} else net
+opt = torch.optim.SGD(net.named_parameters(), lr=0.01)
+scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=3)
+for step in range(4):
+    opt.zero_grad()
+    loss = model(torch.ones(3, 4)).square().mean()
+    scaler.scale(loss * (float("inf") if rank == 1 and step == 1 else 1)).backward()
+    scaler.step(opt)
+    scaler.update()
+    frtop_probe.step(lifecycle.recorder.steps.current)
+"""
+
+
+def test_a_loss_scale_is_sampled_also_where_a_step_is_left_out(ranks: Ranks) -> None:
+    found = sampled(ranks, SCALED.format(ddp=True), steps=100)
+    (scale,) = found.scales
+    (off,) = scale.back_offs
+    assert (off.ranks, off.before, off.after) == ((0, 1, 2), 1024.0, 512.0)
+    assert scale.updates == 4
+    assert {(one.rank, one.left_out) for one in found.bad} == {(1, True)}
+    assert not found.any_fault
+    found = sampled(ranks, SCALED.format(ddp=False), steps=100)
+    (scale,) = found.scales
+    assert [one.ranks for one in scale.back_offs] == [(1,)]
+    assert scale.difference is not None
+    assert scale.difference.odd == (1,)
+
+
+def test_dtypes_of_a_sharded_model_and_a_cast_that_overflows(ranks: Ranks) -> None:
+    program = """
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+policy = MixedPrecisionPolicy(param_dtype=torch.float16, reduce_dtype=torch.float32)
+torch.manual_seed(0)
+whole = fully_shard(torch.nn.Linear(6, 6), mesh=init_device_mesh("cpu", (3,)), mp_policy=policy)
+opt = torch.optim.SGD(whole.named_parameters(), lr=0.0)
+def shards():
+    opt.zero_grad()
+    whole(torch.ones(3, 6)).float().square().mean().backward()
+    opt.step()
+shards()
+"""
+    run(ranks, program)
+    found = sampled(ranks, "shards()", steps=100)
+    dtypes = {(one.owner.split()[0], one.role, one.dtype, one.shard) for one in found.figures}
+    assert {
+        ("all_gather_into_tensor", "input", "float16", False),
+        ("reduce_scatter_tensor", "input", "float32", False),
+        ("optimizer", "parameter", "float32", True),
+    } <= dtypes
+    assert not found.any_fault  # inputs are views into the middle of the output
+    sums = [one for one in found.figures if one.role == "parameter"]
+    assert sum(one.values for one in sums) == 6 * 6 + 6
+    found = sampled(ranks, """
+if rank == 2: whole.weight._local_tensor[0, 0] = 1e5
+shards(); shards()
+""", steps=100)  # fmt: skip
+    first = found.bad[0]
+    assert (first.rank, first.what, first.sample.sample.dtype) == (2, "Inf", "float16")
+    assert first.cast is None or first.cast.kind == "weight"
+
+
+def test_ops_are_thinned_by_their_numbers_where_nobody_counts_them(ranks: Ranks) -> None:
+    run(ranks, "blocker = lifecycle.recorder.numbers._buffer.reserve(40 * 2**20)")
+    watch(ranks, ops=10_000)
+    run(ranks, "if rank: blocker.free = True\n[dist.all_reduce(torch.ones(4)) for _ in range(200)]")
+    found = samples(ranks)
+    by_rank = [{one.sample.number for one in found if one.rank == rank} for rank in range(3)]
+    assert by_rank[0] < by_rank[1] == by_rank[2]
+    assert all(number % 243 == 0 for number in sorted(by_rank[0])[6:])
+    assert (state(ranks[0]).thinned > 190, state(ranks[1]).thinned) == (True, 0)
+    run(ranks, "blocker.free = True")
+
+
+@pytest.mark.usefixtures("model")
+def test_a_watch_begins_in_the_step_that_all_are_asked_for(ranks: Ranks) -> None:
+    """Also where ranks got the order at different times."""
+    run(ranks, "import frtop_probe; train(1); frtop_probe.step(10_000)")
+    watch(ranks[:1], ops=1000, steps=9, from_step=10_003)
+    run(ranks, "train(1); frtop_probe.step(10_001)")
+    watch(ranks[1:], ops=1000, steps=9, from_step=10_003)
+    run(ranks, "for n in range(2, 5): train(1); frtop_probe.step(10_000 + n)")
+    steps = {(one.rank, one.sample.step) for one in samples(ranks)}
+    assert steps == {(rank, step) for rank in range(3) for step in (10_003, 10_004)}
+
+
+def test_call_sites_are_switched_while_it_runs(ranks: Ranks) -> None:
+    rank = ranks[0]
+
+    def sites() -> list[int]:
+        rows = map(rank.ring.event, range(rank.newest() - 2, rank.newest() + 1))
+        return [row.site for row in rows if row is not None]
+
+    reply, _ = rank.request(ask="control", sites=False)
+    assert reply["recorded"][4] is False
+    run(ranks, "[dist.all_reduce(torch.ones(1)) for _ in range(3)]")
+    assert sites() == [0, 0, 0]
+    reply, _ = rank.request(ask="control", sites=True)
+    run(ranks, "[dist.all_reduce(torch.ones(1)) for _ in range(3)]")
+    assert all(sites())

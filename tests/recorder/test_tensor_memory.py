@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
+from typing import Any
+
 import pytest
 import torch
 
@@ -31,6 +34,18 @@ def test_an_unreadable_tensor_has_a_reason(tensor: torch.Tensor, why: str) -> No
     (ref,) = unpack(1, SEND, tensor_getter(SEND)([[tensor]])).tensors
     with pytest.raises(UnreadableTensor, match=why):
         locate(torch, local_tensor(torch, ref))
+
+
+def test_a_view_is_read_from_its_own_begin() -> None:
+    """And a copy that torch has put off stays put off."""
+    is_lazy: Any = getattr(torch._C, "_is_cow_tensor")  # noqa: B009 - no stub has it
+    tensor = torch.arange(10)
+    for view in (tensor[3:5], tensor.view(2, 5)[1], torch._lazy_clone(tensor)[4:]):
+        lazy = is_lazy(view)
+        memory = locate(torch, view)
+        assert is_lazy(view) is lazy
+        there = ctypes.string_at(memory.address, memory.size)
+        assert there == view.clone().numpy().tobytes()
 
 
 def test_a_dense_tensor_is_readable_in_memory_order_only() -> None:

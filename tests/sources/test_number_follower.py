@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from frtop_probe import wire
+from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.groups import identifier
 from frtop_tui.job.model import HostView
 from frtop_tui.numbers.orders import RecordOrder
@@ -88,3 +89,47 @@ def test_an_order_that_cannot_be_carried_out_says_why() -> None:
     follower.update(FRAME, 5 + POLL_NS)
     assert follower.numbers.controls[1].problem == "words"
     assert connections.sent == []  # such a rank is not asked for samples
+
+
+def test_ranks_begin_to_sample_in_the_same_step() -> None:
+    def at(step: int, far: int = 0) -> Frame:
+        views = (
+            replace(
+                view,
+                status=wire.RankStatus(1, 0, 0, step + (rank == 2) + far * rank, step * 10**8),
+            )
+            for rank, view in FRAME.ranks.items()
+        )  # fmt: skip
+        return frame_of(*views)
+
+    follower, _, connections = following()
+    follower.order(RecordOrder((0, 1, 2), ORDER))
+    follower.update(at(5), 1)
+    assert requests(connections) == []  # until it is known how long a step takes
+    follower.update(at(7), 2)
+    found = requests(connections)
+    starts = [one.numbers.from_step for one in found if isinstance(one, wire.ControlRequest)
+              and one.numbers is not None]  # fmt: skip
+    assert starts == [8 + 1 + 20] * 3
+    follower.order(RecordOrder((0, 1, 2), ORDER))
+    follower.update(at(9, far=100), 3)  # they count by themselves
+    (first, *_) = requests(connections)
+    assert isinstance(first, wire.ControlRequest)
+    assert first.numbers is not None
+    assert first.numbers.from_step == 0
+
+
+def test_an_earlier_build_that_does_not_switch_call_sites_is_named() -> None:
+    """It ignores what it does not know."""
+    follower, tracker, connections = following()
+    follower.order(RecordOrder((0, 1), sites=False))
+    follower.update(FRAME, 1)
+    for one, sites in zip(requests(connections), (False, True), strict=True):
+        assert isinstance(one, wire.ControlRequest)
+        assert one.sites is False
+        recorded = wire.RecordedNow(sites=sites)
+        tracker.receive("a", wire.ControlResponse(one.id, "a", one.key, recorded), 2)
+    follower.update(FRAME, 3)
+    problems = {rank: one.problem for rank, one in follower.numbers.controls.items()}
+    assert problems[0] == ""
+    assert "of an earlier build" in problems[1]

@@ -207,6 +207,8 @@ REQUESTS: Final = {
     "request-control": ControlRequest(
         16, 1, NumbersOrder(4, 100, 60, True, (1, 3), 5), False, "loss jumped here"
     ),
+    "request-control-sites": ControlRequest(17, 1, sites=False),
+    "request-control-from-step": ControlRequest(18, 1, NumbersOrder(1, 100, from_step=240)),
     "request-numbers": NumbersRequest(17, 1, 4096),
 }
 RESPONSES: Final = {
@@ -379,6 +381,18 @@ RESPONSES: Final = {
         16, "node4", 1,
         RecordedNow(NumberState(True, 4, 96, 58, 5, 12, 1, 2, "no room"), True, 8192, 2405632),
         "failed", "the ring has no room for more notes",
+    ),
+    "response-control-sites": ControlResponse(
+        17, "node4", 1, RecordedNow(NumberState(thinned=40), slots=8192, sites=False)
+    ),
+    "response-numbers-shard": NumbersResponse(
+        18, "node4", 1,
+        (
+            NumberSample(
+                4098, 0, 3, "layers.0.weight", "parameter", "optimizer 0", 231, 10**12, 0,
+                "float32", 512, 2048, 2048, shard=True,
+            ),
+        ),
     ),
     "response-numbers": NumbersResponse(
         17, "node4", 1,

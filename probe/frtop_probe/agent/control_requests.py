@@ -40,6 +40,8 @@ async def control_rank(
         payload["watch"] = msgspec.structs.asdict(request.numbers)
     if request.phases is not None:
         payload["phases"] = request.phases
+    if request.sites is not None:
+        payload["sites"] = request.sites
     try:
         reply, _ = await query(rank, payload, _control_replies)
     except NoReplyError as none:

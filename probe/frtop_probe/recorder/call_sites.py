@@ -46,13 +46,25 @@ class CallSites:
         self._places: dict[tuple[int, int], tuple[CodeType, int]] = {}
         self._numbers: dict[tuple[str, int], int] = {}
         self._count = itertools.count(1)
+        self._on = [True]
+
+    @property
+    def on(self) -> bool:
+        """Whether lines are looked for."""
+        return self._on[0]
+
+    def switch(self, *, on: bool) -> None:
+        """Looks for lines from now on, or for none any more: ops have no site then."""
+        self._on[0] = on
 
     def finder(self) -> Callable[[FrameType | None], int]:
         """Returns a function from the hook's caller to the number of the site, 0 for none."""
-        skipped, places = self._skipped, self._places
+        skipped, places, on = self._skipped, self._places, self._on
         classify, number, identity = self._classify, self._number, id
 
         def site(frame: FrameType | None) -> int:
+            if not on[0]:
+                return 0
             while frame is not None:
                 code = frame.f_code
                 file = code.co_filename

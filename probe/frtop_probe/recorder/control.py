@@ -38,6 +38,9 @@ class ControlRequests:
         phases = request.get("phases")
         if isinstance(phases, bool):
             problems.append(self._recorder.switch_phases(on=phases))
+        sites = request.get("sites")
+        if isinstance(sites, bool):
+            self._recorder.sites.switch(on=sites)
         note = request.get("note")
         if isinstance(note, str) and note:
             problems.append(self._write_note(note))
@@ -54,4 +57,5 @@ class ControlRequests:
         """In the order of the fields of `wire.RecordedNow`."""
         recorder = self._recorder
         shape = recorder.writer.shape
-        return [self._numbers.state(), recorder.records_phases, shape.slots, shape.size]
+        numbers, sites = self._numbers.state(), recorder.sites.on
+        return [numbers, recorder.records_phases, shape.slots, shape.size, sites]

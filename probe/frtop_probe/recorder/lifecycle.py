@@ -20,6 +20,7 @@ from frtop_probe.recorder import (
     group_calls,
     interpreter,
     issuers,
+    number_hooks,
     phases,
     steps,
 )
@@ -190,6 +191,7 @@ class Lifecycle:
             when_imported(LOADERS, self._always_guarded(self._watch_loaders))
             when_imported(graph_captures.GRAPHS, self._always_guarded(self._watch_captures))
             recorder.install_phases = self._watch_phases
+            recorder.numbers.install = self._watch_numbers
             if phases.wanted():
                 recorder.switch_phases(on=True)
             if recorder.issuers is not None:
@@ -258,6 +260,13 @@ class Lifecycle:
             if phases.install(torch, recorder, self._marking, self._always_guarded):
                 self._kinds.add(MarkKind.BACKWARD)
         return MarkKind.BACKWARD in self._kinds
+
+    def _watch_numbers(self) -> None:
+        if number_hooks.SETTING not in self._watched:
+            self._watched.add(number_hooks.SETTING)
+            torch = sys.modules["torch"]
+            guard, always = self._marking, self._always_guarded
+            number_hooks.install(torch, lambda: self._recorder.numbers, guard, always)
 
     def _watch_modules(self, torch: Any) -> None:
         def of_process() -> issuers.Issuers:

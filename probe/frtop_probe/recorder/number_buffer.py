@@ -15,7 +15,11 @@ _MADV_DONTFORK: Final = 10
 
 
 class CopyBlock:
-    """Bytes of the buffer that are in use."""
+    """Bytes of the buffer that are in use, until `free` is set; the next `reserve` takes them back.
+
+    Setting it needs no lock: a thread of low priority that is paused while it has a lock would
+    keep the program's threads from copying.
+    """
 
     __slots__ = ("free", "offset", "size")
 
@@ -44,8 +48,7 @@ class CopyBuffer:
             return None
         try:
             blocks = self._blocks
-            first = blocks[0].offset if blocks else 0
-            end = blocks[-1].offset + blocks[-1].size if blocks else 0
+            first, end = self._used()
             if end > first or not blocks:
                 if self.size - end >= size:
                     offset = end
@@ -63,16 +66,27 @@ class CopyBuffer:
         finally:
             self._lock.release()
 
+    def fill(self) -> float:
+        """Returns how full it is, from 0 to 1; 1 also where another thread is at it."""
+        if not self._lock.acquire(blocking=False):
+            return 1.0
+        try:
+            first, end = self._used()
+            if not self._blocks:
+                return 0.0
+            return (end - first if end > first else self.size - first + end) / self.size
+        finally:
+            self._lock.release()
+
+    def _used(self) -> tuple[int, int]:
+        """Takes back what is free; returns where the used bytes begin and end."""
+        blocks = self._blocks
+        while blocks and blocks[0].free:
+            blocks.popleft()
+        if not blocks:
+            return 0, 0
+        return blocks[0].offset, blocks[-1].offset + blocks[-1].size
+
     def view(self, block: CopyBlock) -> memoryview:
         """The bytes of a block."""
         return self._view[block.offset : block.offset + block.size]
-
-    def release(self, block: CopyBlock) -> None:
-        """Gives a block back."""
-        block.free = True
-        if self._lock.acquire(blocking=False):  # else the next one does it
-            try:
-                while self._blocks and self._blocks[0].free:
-                    self._blocks.popleft()
-            finally:
-                self._lock.release()

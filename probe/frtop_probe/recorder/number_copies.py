@@ -23,7 +23,6 @@ MAX_COPY: Final = 32 * 1024 * 1024
 ON_DEVICE: Final = "in the memory of a device: it is not read, as that would wait for the device"
 NO_ROOM: Final = "the buffer was full of copies that nobody had counted yet"
 NO_MEMORY: Final = "the kernel does not let this process read its own memory"
-SHARDED: Final = "a shard: each rank has its own part"
 
 
 @dataclass(slots=True)
@@ -36,6 +35,8 @@ class TensorCopies:
     elements: int
     size: int
     error: str = ""
+    shard: bool = False
+    """Whether a tensor is a part of a distributed one: each rank has another part."""
 
     @property
     def seen(self) -> int:
@@ -55,18 +56,13 @@ def tensors_of(operation: Any, args: Sequence[Any], *, outputs: bool) -> list[An
     ]
 
 
-def local_part(tensor: Any) -> Any:
-    """A distributed tensor's memory, if all ranks have the same.
-
-    Raises:
-        UnreadableTensor: it is a shard.
-    """
+def local_part(tensor: Any) -> tuple[Any, bool]:
+    """A distributed tensor's memory in this rank, and whether that is a part of it only."""
     placements = getattr(tensor, "placements", None)
     if placements is None or not hasattr(tensor, "_local_tensor"):
-        return tensor
-    if not all(one.is_replicate() for one in placements):
-        raise UnreadableTensor(SHARDED)
-    return tensor._local_tensor  # noqa: SLF001
+        return tensor, False
+    sharded = not all(one.is_replicate() for one in placements)
+    return tensor._local_tensor, sharded  # noqa: SLF001
 
 
 def copy_tensors(torch: Any, buffer: CopyBuffer, tensors: Iterable[Any]) -> TensorCopies:
@@ -74,10 +70,12 @@ def copy_tensors(torch: Any, buffer: CopyBuffer, tensors: Iterable[Any]) -> Tens
     ranges: list[tuple[Any, MemoryRange]] = []
     dtypes: list[str] = []
     elements = size = 0
+    shard = False
     try:
         with torch._C.DisableTorchFunction():  # noqa: SLF001
             for given in tensors:
-                tensor = local_part(given)
+                tensor, sharded = local_part(given)
+                shard |= sharded
                 dtypes.append(str(tensor.dtype).removeprefix("torch."))
                 elements += int(tensor.numel())
                 size += int(tensor.numel()) * int(tensor.dtype.itemsize)
@@ -86,14 +84,14 @@ def copy_tensors(torch: Any, buffer: CopyBuffer, tensors: Iterable[Any]) -> Tens
                 if len(ranges) < MOST_TENSORS:
                     ranges.append((tensor.dtype, locate(torch, tensor)))
     except UnreadableTensor as why:
-        return TensorCopies(None, (), _folded(dtypes), elements, size, str(why))
+        return TensorCopies(None, (), _folded(dtypes), elements, size, str(why), shard)
     named = _folded(dtypes)
     total = min(sum(aligned(one.size) for _, one in ranges), MAX_COPY)
     if not total:
-        return TensorCopies(None, (), named, elements, size)
+        return TensorCopies(None, (), named, elements, size, shard=shard)
     block = buffer.reserve(total)
     if block is None:
-        return TensorCopies(None, (), named, elements, size, NO_ROOM)
+        return TensorCopies(None, (), named, elements, size, NO_ROOM, shard)
     view, parts, at = buffer.view(block), [], 0
     try:
         memory = os.open(OWN_MEMORY, os.O_RDONLY | os.O_CLOEXEC)
@@ -108,9 +106,9 @@ def copy_tensors(torch: Any, buffer: CopyBuffer, tensors: Iterable[Any]) -> Tens
         finally:
             os.close(memory)
     except (OSError, OverflowError):
-        buffer.release(block)
-        return TensorCopies(None, (), named, elements, size, NO_MEMORY)
-    return TensorCopies(block, tuple(parts), named, elements, size)
+        block.free = True
+        return TensorCopies(None, (), named, elements, size, NO_MEMORY, shard)
+    return TensorCopies(block, tuple(parts), named, elements, size, shard=shard)
 
 
 def aligned(size: int) -> int:

@@ -12,6 +12,8 @@ from frtop_probe.recorder.requests import INVALID, GoOn, Request, Response, numb
 
 MOST_SECONDS: Final = 3600
 """Longest watch: it ends although nobody ends it, as the one who asked may be gone."""
+WAIT_NS: Final = 5_000_000_000
+"""How long a watch waits for the step in which it is to begin."""
 MOST_OPS: Final = 1_000_000
 MOST_ROWS: Final = 512
 """Samples in an answer; the rest is asked for after it."""
@@ -20,13 +22,13 @@ MOST_GROUPS: Final = 512
 
 def plan_of(request: Request, now_ns: int) -> WatchPlan | None:
     """What a request asks for; None if it makes no sense."""
-    numbers = numbers_of(request, "every", "ops", "seconds", "steps")
+    numbers = numbers_of(request, "every", "ops", "seconds", "steps", "from_step")
     groups = request.get("groups", [])
     if numbers is None or not isinstance(groups, list) or len(groups) > MOST_GROUPS:
         return None
     if not all(type(group) is int for group in groups):
         return None
-    every, ops, seconds, steps = numbers
+    every, ops, seconds, steps, from_step = numbers
     seconds = min(seconds, MOST_SECONDS)
     ops, steps = min(ops, MOST_OPS), min(steps, MOST_OPS)
     return WatchPlan(
@@ -37,6 +39,8 @@ def plan_of(request: Request, now_ns: int) -> WatchPlan | None:
         frozenset(groups),
         steps,
         (ops, seconds, steps),
+        from_step,
+        now_ns + WAIT_NS,
     )
 
 
@@ -50,11 +54,20 @@ class NumberRequests:
         """In the order of the fields of `wire.NumberState`."""
         watch, now = self._watch, time.monotonic_ns()
         plan = watch.watching[0] if watch.watching else None
-        counts = [watch.count, watch.unseen, watch.skipped]
+        counts = [watch.count, watch.ops.unseen, watch.skipped]
         if plan is None:
-            return [watch.busy, 0, 0, 0, 0, *counts, watch.failure]
+            return [watch.busy, 0, 0, 0, 0, *counts, watch.failure, watch.thinned]
         left_s = max(0, (plan.until_ns - now) // 1_000_000_000)
-        return [True, plan.every, max(0, plan.ops), left_s, max(0, plan.steps), *counts, ""]
+        return [
+            True,
+            plan.every,
+            max(0, plan.ops),
+            left_s,
+            max(0, plan.steps),
+            *counts,
+            "",
+            watch.thinned,
+        ]
 
     def asked_to_watch(self, request: Request) -> str:
         """Carries out an order; returns why it cannot, "" if it has."""

@@ -2,9 +2,9 @@
 
 Off, `watching` is empty, and the hook asks nothing else. On, inputs are copied when an op is
 issued, and results when a wait for it has returned, both in the thread that does so: at no other
-time are the bytes known to be the op's. What DDP waits for in C++ is copied when the next
-optimizer's step begins; of other ops that nobody is seen to wait for, results are not known.
-A thread of ours counts the copies, and ends the watch.
+time are the bytes known to be the op's. What C++ waits for, as DDP does, is copied when the
+backward has ended, or else when the next optimizer's step begins. A thread of ours counts the
+copies, and ends the watch.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 import queue
 import signal
-import sys
 import threading
 import time
 from collections import deque
@@ -22,6 +21,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from frtop_probe.recorder.guard import guarded
+from frtop_probe.recorder.loss_scales import LossScales
 from frtop_probe.recorder.number_buffer import CopyBuffer
 from frtop_probe.recorder.number_copies import (
     TensorCopies,
@@ -31,25 +31,28 @@ from frtop_probe.recorder.number_copies import (
 )
 from frtop_probe.recorder.number_stats import SampleStats
 from frtop_probe.recorder.operations import Operation
-from frtop_probe.recorder.optimizer_tensors import loss_scale, step_tensors
+from frtop_probe.recorder.optimizer_tensors import step_tensors
 from frtop_probe.recorder.steps import StepCounter
 from frtop_probe.recorder.thread import FAULTS
+from frtop_probe.recorder.watched_ops import (
+    Subject,
+    WatchedOp,
+    WatchedOps,
+    in_backward,
+)
 from frtop_probe.ring.layout import Flag
 
 BUFFER: Final = 64 * 1024 * 1024
 """Bytes of copies that wait to be counted."""
 MOST_SAMPLES: Final = 4096
 """Samples that wait to be asked for, the newest ones."""
-MOST_UNFINISHED: Final = 64
-"""Ops whose end is waited for; each keeps its tensors alive."""
-FORGET_NS: Final = 5_000_000_000
-"""After this time the result of an op that is complete, and that nobody was seen to wait for, is
-given up."""
+THINNED: Final = 3
+"""While the buffer is more than half full, of the sampled ops only every third one is sampled, then
+every ninth, and so on. These are the same by their numbers on a rank that has less to do."""
+MOST_THINNED: Final = 243
 BEAT_S: Final = 0.2
 JOIN_S: Final = 5.0
 NICENESS: Final = 10
-_FRAMES: Final = 40
-"""Frames among which the begin of a backward is looked for."""
 
 
 @dataclass(slots=True)
@@ -66,33 +69,13 @@ class WatchPlan:
     """Optimizers' steps of which parameters and gradients are sampled."""
     asked: tuple[int, int, int] = (0, 0, 0)
     """Ops, seconds and steps as they were asked for."""
+    from_step: int = 0
+    begin_by_ns: int = 0
+    """When it begins at the latest, whatever the step."""
 
-
-@dataclass(slots=True)
-class Subject:
-    """What a sample is of, in the order of the fields of `wire.NumberSample`."""
-
-    group: int
-    number: int
-    kind: str
-    role: str
-    taken: str
-    step: int
-    at_ns: int
-    site: int
-
-
-@dataclass(slots=True)
-class UnfinishedOp:
-    """An op that is being watched: its result is read at its end."""
-
-    subject: Subject
-    tensors: list[Any]
-    sync: bool
-    """Its caller waits for it at once, so that nothing of the program runs before."""
-    in_backward: bool
-    begun_ns: int
-    work: Any = None
+    def has_begun(self, step: int) -> bool:
+        """Whether what happens in this step is sampled: all ranks begin in the same one."""
+        return step >= self.from_step or time.monotonic_ns() >= self.begin_by_ns
 
 
 class NumberWatch:
@@ -113,15 +96,18 @@ class NumberWatch:
         """
         self.watching: list[WatchPlan] = []
         """The plan, or nothing: what the hook asks at each op."""
-        self.unfinished: dict[int, UnfinishedOp] = {}
-        """By `id` of their handles, which they keep alive."""
-        self.unseen = self.skipped = 0
-        """Ops whose end nobody was seen to wait for; samples for which there was no room."""
+        self.ops = WatchedOps()
+        self.unfinished = self.ops.by_handle
+        """What a wait in Python asks."""
+        self.skipped = self.thinned = 0
+        """Samples without figures; ops that were not sampled as the buffer was filling up."""
         self.count = self.begun_at = 0
         """Samples so far; those before the watch began."""
         self.samples: deque[list[Any]] = deque(maxlen=MOST_SAMPLES)
         """Rows in the order of the fields of `wire.NumberSample`."""
         self.failure = ""
+        self.install: Callable[[], object] | None = None
+        """Wraps what sampled numbers need, once."""
         self._torch = torch
         self._steps = steps
         self._note = note
@@ -130,12 +116,18 @@ class NumberWatch:
         self._thread: threading.Thread | None = None
         self._noted = False
         self._begun_step = 0
-        self.begin, self.handed, self.ended, self.step_begins, self.step_ended = (
-            guarded(function, lambda: True, self._failed)
-            for function in (
-                self._begin, self._handed, self._ended, self._step_begins, self._step_ended
-            )
-        )  # fmt: skip
+        self._every = 1
+        """Of the ops that were asked for, every so many are sampled."""
+        self._scales = LossScales(steps, self._take)
+
+        def guard(function: Callable[..., Any]) -> Callable[..., Any]:
+            return guarded(function, lambda: True, self._failed)
+
+        self.begin, self.handed = guard(self._begin), guard(self._handed)
+        self.ended, self.backward_ended = guard(self._ended), guard(self._backward_ended)
+        self.step_begins, self.step_ended = guard(self._step_begins), guard(self._step_ended)
+        self.update_begins = guard(self._update_begins)
+        self.update_ended = guard(self._update_ended)
 
     # -- on and off, in the recorder's thread
 
@@ -143,10 +135,13 @@ class NumberWatch:
         """Watches from now on, in the place of what was watched before."""
         if self._buffer is None:
             self._buffer = CopyBuffer(BUFFER)
+            if self.install is not None:
+                self.install()
         self.failure, self._noted = "", False
         self.samples.clear()
         self.begun_at = self.count
-        self.unseen = self.skipped = 0
+        self.ops.unseen = self.skipped = self.thinned = 0
+        self._every = 1
         self._queue.put(None)  # a thread that still counts ends after that
         self._queue = queue.SimpleQueue()
         self.watching[:] = [plan]
@@ -175,7 +170,7 @@ class NumberWatch:
 
     def _begin(  # noqa: PLR0917 - as the hook has it
         self, operation: Operation, args: Any, group: int, number: int, site: int, flags: int
-    ) -> UnfinishedOp | None:
+    ) -> WatchedOp | None:
         """Called before an op is passed on; returns it if its result is to be sampled, too."""
         plan = self._plan
         if (
@@ -185,8 +180,13 @@ class NumberWatch:
             or operation.p2p
             or operation.barrier
             or (plan.groups and group not in plan.groups)
+            or not plan.has_begun(self._steps.current)
         ):
             return None
+        if number % (plan.every * self._every):
+            self.thinned += 1
+            return None
+        self._thin()
         plan.ops -= 1
         now = time.monotonic_ns()
         subject = Subject(
@@ -195,45 +195,54 @@ class NumberWatch:
         if plan.inputs:
             self._take(subject, tensors_of(operation, args, outputs=False))
         results = tensors_of(operation, args, outputs=True)
-        return UnfinishedOp(subject, results, bool(flags & Flag.SYNC), _in_backward(), now)
+        return WatchedOp(subject, results, bool(flags & Flag.SYNC), in_backward(2), now)
 
-    def _handed(self, op: UnfinishedOp, work: Any) -> None:
+    def _handed(self, op: WatchedOp, work: Any) -> None:
         """Takes the handle that the op's call returned."""
-        op.work = work
-        unfinished = self.unfinished
-        while len(unfinished) >= MOST_UNFINISHED:
-            unfinished.pop(next(iter(unfinished)))
-            self.unseen += 1
         if self.watching:
-            unfinished[id(work)] = op
+            self.ops.add(op, work)
 
-    def _ended(self, op: UnfinishedOp, taken: str = "wait") -> None:
+    def _ended(self, op: WatchedOp, taken: str = "wait") -> None:
         """Samples the result of an op, whose tensors nobody else has touched yet."""
         one = op.subject
         now = time.monotonic_ns()
         subject = Subject(one.group, one.number, one.kind, "output", taken, one.step, now, one.site)
         self._take(subject, op.tensors)
 
+    def _backward_ended(self) -> None:
+        """Samples what C++ has waited for in a backward, as DDP does, or in the forward before."""
+        # Modes of the program would see even the reading of an attribute.
+        with self._torch._C.DisableTorchFunction():  # noqa: SLF001
+            self._read_complete("backward")
+
     def _step_begins(self, optimizer: Any) -> None:
         """Samples what backwards have left in gradients, before the optimizer uses them."""
         self._begun_step = self._steps.current
-        # Modes of the program would see even the reading of an attribute.
+        if self._wants_more:
+            self._scales.step_begins(self._begun_step)
         with self._torch._C.DisableTorchFunction():  # noqa: SLF001
-            self._end_of_backwards()
-            plan = self._plan
-            if plan is not None and plan.steps > 0:
+            self._read_complete("step")
+            if self._samples_step:
                 self._sample_step(optimizer, "gradient")
-                scale = loss_scale(sys._getframe(1))  # noqa: SLF001
-                if scale is not None:
-                    self._take(self._subject(optimizer, 0, "loss_scale", "loss scale"), [scale])
 
     def _step_ended(self, optimizer: Any) -> None:
         """Samples the parameters that an optimizer's step has left."""
         plan = self._plan
-        if plan is not None and plan.steps > 0:
+        if plan is not None and self._samples_step:
             with self._torch._C.DisableTorchFunction():  # noqa: SLF001
                 self._sample_step(optimizer, "parameter")
             plan.steps -= 1
+
+    def _update_begins(self, scaler: Any) -> None:
+        """Samples whether an optimizer's gradients had an Inf, before a scaler forgets it."""
+        if self._wants_more or self._scales.in_step:
+            with self._torch._C.DisableTorchFunction():  # noqa: SLF001
+                self._scales.update_begins(scaler)
+
+    def _update_ended(self, scaler: Any) -> None:
+        """Samples the new scale."""
+        with self._torch._C.DisableTorchFunction():  # noqa: SLF001
+            self._scales.update_ended(scaler)
 
     # -- inside
 
@@ -242,22 +251,29 @@ class NumberWatch:
         """The plan; our thread may end the watch at any time."""
         return next(iter(self.watching), None)
 
-    def _end_of_backwards(self) -> None:
-        """Samples what DDP has reduced since the last step, where nothing was reduced since."""
-        seen: set[int] = set()
-        for key, op in reversed(list(self.unfinished.items())):
-            if not op.in_backward:
-                continue
-            now = op.subject.step == self._begun_step
-            place = id(op.work) if not op.tensors else op.tensors[0].data_ptr()
-            if now and not _is_done(op.work):
-                continue
-            self.unfinished.pop(key, None)
-            if now and place not in seen:
-                self._ended(op, "step")
-            else:  # a later op has written there
-                self.unseen += 1
-            seen.add(place)
+    def _thin(self) -> None:
+        """Samples fewer ops where they are not counted as fast as they come, and more again."""
+        fill = self._buffer.fill() if self._buffer is not None else 0.0
+        if fill > 0.5:
+            self._every = min(self._every * THINNED, MOST_THINNED)
+        elif fill < 0.1:
+            self._every = max(1, self._every // THINNED)
+
+    @property
+    def _samples_step(self) -> bool:
+        plan = self._plan
+        return plan is not None and plan.steps > 0 and plan.has_begun(self._begun_step)
+
+    @property
+    def _wants_more(self) -> bool:
+        plan = self._plan
+        if plan is None or not (plan.ops > 0 or plan.steps > 0):
+            return False
+        return plan.has_begun(self._steps.current)
+
+    def _read_complete(self, taken: str) -> None:
+        for op in self.ops.take_complete(self._steps.current):
+            self._ended(op, taken)
 
     def _sample_step(self, optimizer: Any, role: str) -> None:
         for place, name, tensor in step_tensors(optimizer, self._begun_step):
@@ -290,6 +306,7 @@ class NumberWatch:
         with suppress(OSError):  # of this thread only, on Linux
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
         waiting = self._queue
+        look = time.monotonic() + BEAT_S
         while True:
             try:
                 found = waiting.get(timeout=BEAT_S)
@@ -303,25 +320,25 @@ class NumberWatch:
                 self._add(*found)
             except Exception as error:  # noqa: BLE001 - the worker's boundary
                 self._failed(error)
+            if (
+                time.monotonic() > look
+            ):  # a watch ends also where there is always something to count
+                self._is_over()
+                look = time.monotonic() + BEAT_S
         if self._thread is threading.current_thread():
             self._thread = None
 
     def _is_over(self) -> bool:
         """Ends a watch that has all it was asked for, or whose time is up."""
         now = time.monotonic_ns()
-        for key, op in list(self.unfinished.items()):
-            old = now - op.begun_ns > FORGET_NS
-            if old and not op.in_backward and op.work.is_completed():
-                self.unfinished.pop(key, None)
-                self.unseen += 1
+        self.ops.forget_old(now)
         plan = self._plan
         if plan is None:
             return True
         has_all = plan.ops <= 0 and plan.steps <= 0 and not self.unfinished
         if has_all or now > plan.until_ns:
             self.watching.clear()
-            self.unseen += len(self.unfinished)
-            self.unfinished.clear()
+            self.ops.give_up()
             return True
         return False
 
@@ -334,19 +351,21 @@ class NumberWatch:
                     stats.add(self._torch, dtype, view[at : at + size])
                     at += aligned(size)
         finally:
-            if copies.block is not None and buffer is not None:
-                buffer.release(copies.block)
+            if copies.block is not None:
+                copies.block.free = True
         row = stats.row()
         if copies.error:
             self.skipped += 1
             row[-1] = copies.error
+        if copies.shard:
+            row[0] = ""  # nobody else has these bytes
         self.count += 1
         one = subject
         self.samples.append(
             [
                 *(self.count, one.group, one.number, one.kind, one.role, one.taken, one.step),
                 *(one.at_ns, one.site, copies.dtypes, copies.elements, copies.size, copies.seen),
-                *row,
+                *(*row, copies.shard),
             ]
         )
         nans = row[1]
@@ -354,25 +373,3 @@ class NumberWatch:
             self._noted = True
             what = f"the {one.role} of {one.kind}" + (f" #{one.number}" if one.group else "")
             self._note(f"numbers: {nans:,} NaN in {what}, step {one.step}: the first one sampled")
-
-
-def _is_done(work: Any) -> bool:
-    """Whether an op is over. Its future is done first, and DDP waits for that alone."""
-    if work.is_completed():
-        return True
-    try:
-        return bool(work.get_future().done())
-    except RuntimeError:  # not every handle has one
-        return False
-
-
-def _in_backward() -> bool:
-    """Whether the op is issued inside a backward, as that of DDP is."""
-    frame = sys._getframe(2)  # noqa: SLF001
-    for _ in range(_FRAMES):
-        if frame is None:
-            return False
-        if frame.f_code.co_name == "_engine_run_backward":
-            return True
-        frame = frame.f_back  # type: ignore[assignment]
-    return False

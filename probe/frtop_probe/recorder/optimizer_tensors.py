@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from types import FrameType
 from typing import Any, Final
 
 MAX_STEP: Final = 32 * 1024 * 1024
@@ -11,8 +10,6 @@ MAX_STEP: Final = 32 * 1024 * 1024
 the next ones. Which ones depends on the step's number alone, so that all ranks read the same."""
 MOST_PARAMETERS: Final = 256
 """In one step."""
-_SCALER: Final = "amp/grad_scaler.py"
-_FRAMES: Final = 12
 
 
 def step_tensors(optimizer: Any, step: int) -> Iterator[tuple[int, str, Any]]:
@@ -51,18 +48,3 @@ def _turns(sizes: list[int]) -> list[tuple[int, int]]:
     if sizes:
         found.append((first, len(sizes)))
     return found
-
-
-def loss_scale(frame: FrameType | None) -> Any | None:
-    """The scale of torch's `GradScaler`, if that is what calls the optimizer's step.
-
-    It is found on the stack, as a local of the scaler's method: nothing registers scalers. Steps
-    that a scaler leaves out because of an Inf call no optimizer, and are not seen.
-    """
-    for _ in range(_FRAMES):
-        if frame is None:
-            return None
-        if frame.f_code.co_filename.endswith(_SCALER):
-            return getattr(frame.f_locals.get("self"), "_scale", None)
-        frame = frame.f_back
-    return None

@@ -75,9 +75,17 @@ def locate(torch: Any, tensor: Any, *, in_order: bool = False) -> MemoryRange:
         raise UnreadableTensor("its values are not contiguous: only its shape is known")
     if int(tensor.storage_offset()) * width + size > int(tensor.untyped_storage().nbytes()):
         raise UnreadableTensor(FREED)
-    # Avoid data_ptr() where possible: it makes the copy of a lazily copied tensor.
-    address = getattr(torch._C, "_data_address", None)  # noqa: SLF001
-    return MemoryRange(int(address(tensor) if address else tensor.data_ptr()), size, device)
+    return MemoryRange(_address(torch, tensor, width), size, device)
+
+
+def _address(torch: Any, tensor: Any, width: int) -> int:
+    """Where a tensor begins. `data_ptr` would make the copy of a lazily copied tensor."""
+    if hasattr(tensor, "const_data_ptr"):
+        return int(tensor.const_data_ptr())
+    of_storage = getattr(torch._C, "_data_address", None)  # noqa: SLF001
+    if of_storage is None:
+        return int(tensor.data_ptr())
+    return int(of_storage(tensor)) + int(tensor.storage_offset()) * width
 
 
 def is_nvidia(torch: Any, tensor: Any) -> bool:

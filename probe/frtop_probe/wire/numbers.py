@@ -9,7 +9,8 @@ class NumbersOrder(Struct, frozen=True, array_like=True):
     """What a rank is to sample: of every `every`-th op of `groups` (its own ids; none: all).
 
     It ends after `ops` ops and `steps` steps of optimizers, or after `seconds`. With neither ops
-    nor steps, nothing is sampled any more.
+    nor steps, nothing is sampled any more. It begins in step `from_step`, or some seconds later if
+    that does not come, so that ranks sample the same ops; 0: at once.
     """
 
     every: int = 1
@@ -18,20 +19,25 @@ class NumbersOrder(Struct, frozen=True, array_like=True):
     inputs: bool = True
     groups: tuple[int, ...] = ()
     steps: int = 0
+    from_step: int = 0
 
 
 class NumberSample(Struct, frozen=True, array_like=True):
     """Statistics of what an op got or left, or of one parameter or gradient.
 
-    `n` counts the samples of a rank. `number` is that of the op in its group, or the place of a
-    parameter in its optimizer. `role` is "input", "output", "gradient", "parameter" or
-    "loss_scale". `taken` says when: "issue", "wait" (a wait for the op had
-    returned), "late" (the same, but the op was over before) or "step" (an optimizer's step began):
-    after these two the program may have changed it; or "optimizer N". `site` is
-    the rank's own id of the line.
+    `n` counts the samples of a rank. `number` is that of the op in its group, the place of a
+    parameter in its optimizer, or how many updates of a loss scale there were in the step. `role`
+    is "input", "output", "gradient", "parameter", "loss_scale" (after an update) or "found_inf"
+    (before it: the maximum is not 0 if gradients had an Inf or NaN). `taken` says when, of an op:
+    "issue", "wait" (a wait for it had returned), "late" (the same, but it was over before),
+    "backward" (a backward had ended) or "step" (an optimizer's step began): after these three the
+    program may have changed it. Of all else it says whose it is: "optimizer N" or "scaler N".
+    `site` is the rank's own id of the line.
 
     Of `size` bytes the first `seen` were read; `checksum` covers these. The figures ignore NaN
-    and Inf, and are None when nothing is left. `error` says why there are none.
+    and Inf, and are None when nothing is left. `subnormals` are below the smallest normal value of
+    their dtype. `error` says why there are none. Of a `shard` each rank has another one, without
+    a checksum.
     """
 
     n: int
@@ -57,13 +63,15 @@ class NumberSample(Struct, frozen=True, array_like=True):
     magnitude: float | None = None  # the mean of magnitudes
     norm: float | None = None
     error: str = ""
+    shard: bool = False
 
 
 class NumberState(Struct, frozen=True, array_like=True):
     """What a rank samples now, and how much of it is left.
 
     `unseen` counts ops whose result was not read, as nobody was seen to wait for them, and
-    `skipped` samples without figures. `failure`: the watch ended by an error of its own.
+    `skipped` samples without figures. `failure`: the watch ended by an error of its own. `thinned`
+    ops were not sampled, as the rank had no time to count them.
     """
 
     on: bool = False
@@ -75,12 +83,17 @@ class NumberState(Struct, frozen=True, array_like=True):
     unseen: int = 0
     skipped: int = 0
     failure: str = ""
+    thinned: int = 0
 
 
 class RecordedNow(Struct, frozen=True, array_like=True):
-    """What a rank records beside ops. The ring's size in ops and bytes is fixed when it starts."""
+    """What a rank records beside ops. The ring's size in ops and bytes is fixed when it starts.
+
+    `sites`: the line of the program that issued an op.
+    """
 
     numbers: NumberState = NumberState()
     phases: bool = False
     slots: int = 0
     ring_bytes: int = 0
+    sites: bool = True

@@ -150,6 +150,7 @@ class ControlRequest(Struct, frozen=True, array_like=True, tag="control"):
     numbers: NumbersOrder | None = None
     phases: bool | None = None
     note: str = ""
+    sites: bool | None = None
 
 
 class NumbersRequest(Struct, frozen=True, array_like=True, tag="numbers"):

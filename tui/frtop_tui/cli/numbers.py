@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
@@ -19,6 +20,7 @@ from frtop_tui.job.model import GroupView
 from frtop_tui.job.naming import folded, group_label, listed, printable
 from frtop_tui.job.stack_frames import site_line
 from frtop_tui.numbers.costs import number_costs
+from frtop_tui.numbers.figure_words import figure_words
 from frtop_tui.numbers.finding_words import finding_words
 from frtop_tui.numbers.orders import JobNumbers, RecordOrder
 from frtop_tui.sources.base import Source
@@ -48,8 +50,12 @@ def run(options: argparse.Namespace) -> int:
     finally:
         show_progress("")
         source.close()
-    print(_document(found) if options.json else "\n".join(lines(found)))
-    if found.found.ops or found.found.steps or found.found.bad:
+    print(
+        _document(found)
+        if options.json
+        else "\n".join(lines(found, by_group=options.by == "group"))
+    )
+    if found.found.any_fault:
         return DIFFERENT
     return 0 if found.samples or options.stop else 1
 
@@ -108,7 +114,7 @@ def _await_end(source: Source, order: RecordOrder, options: argparse.Namespace) 
         show_progress(f"{found.samples:,} samples of {len(order.ranks):,} ranks")
         time.sleep(0.1)
         found = source.numbers()
-        if options.first and (found.found.ops or found.found.steps or found.found.bad):
+        if options.first and found.found.decided_fault:
             source.record(RecordOrder(order.ranks, wire.NumbersOrder(1, 0, 0, False)))
             break
     end = time.monotonic() + REST_S
@@ -131,12 +137,12 @@ def _await_answers(source: Source) -> JobNumbers:
     return source.numbers()
 
 
-def lines(found: JobNumbers) -> list[str]:
-    """What was found, and what could not be seen."""
-    rows = [
-        f"  {one.subject:<12}  {one.text}"
-        for one in finding_words(found.found, found.names, site_line)
-    ]
+def lines(found: JobNumbers, *, by_group: bool = False) -> list[str]:
+    """What was found, and what could not be seen; on request the figures of each group."""
+    said = [*finding_words(found.found, found.names, site_line)]
+    if by_group:
+        said += figure_words(found.found, found.names)
+    rows = [f"  {one.subject:<12}  {one.text}" for one in said]
     return [printable(row) for row in (*_head(found), *rows)]
 
 
@@ -146,8 +152,12 @@ def _head(found: JobNumbers) -> Iterator[str]:
         yield f"{found.lost:,} samples were overwritten before they were asked for: sample fewer"
     if unseen := sum(one.unseen for one in found.states.values()):
         yield f"{unseen:,} results were not read: nobody was seen to wait for the ops"
+    if thinned := sum(one.thinned for one in found.states.values()):
+        yield f"{thinned:,} ops were not sampled, as ranks had no time to count them: --every"
     if skipped := sum(one.skipped for one in found.states.values()):
-        yield f"{skipped:,} samples have no figures: --json says why"
+        reasons: Counter[str] = sum((one.unread for one in found.found.figures), Counter())
+        why = "; ".join(text for text, _ in reasons.most_common(2))
+        yield f"{skipped:,} samples have no figures: {why or 'the reason is lost'}"
     problems = {rank: one.problem for rank, one in found.controls.items() if one.problem}
     for rank, text in sorted({**found.problems, **problems}.items())[:8]:
         yield f"rank {rank}: {text}"

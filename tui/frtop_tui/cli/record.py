@@ -31,7 +31,8 @@ def run(options: argparse.Namespace) -> int:
         if not ranks:
             raise FrtopError("no rank is heard", "`frtop diagnose` says which hosts are")
         phases = None if options.phases is None else options.phases == "on"
-        source.record(RecordOrder(ranks, phases=phases, note=options.note))
+        sites = None if options.sites is None else options.sites == "on"
+        source.record(RecordOrder(ranks, phases=phases, note=options.note, sites=sites))
         found = _answered(source, len(ranks))
     finally:
         show_progress("")

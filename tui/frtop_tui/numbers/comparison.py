@@ -14,6 +14,10 @@ from typing import Any, Final
 
 from frtop_probe import wire
 from frtop_tui.job.groups import Identifier
+from frtop_tui.numbers.by_group import GroupFigures, figures_by_group
+from frtop_tui.numbers.dtypes import DtypeDifference, op_dtypes, step_dtypes
+from frtop_tui.numbers.loss_scales import ScaleHistory, scale_histories
+from frtop_tui.numbers.precision import CastEvidence, cast_evidence
 from frtop_tui.numbers.samples import RankSample, members
 from frtop_tui.numbers.sides import RankSide, odd_ranks, sides_of
 
@@ -69,6 +73,9 @@ class BadNumbers:
     sample: RankSample
     what: str  # "NaN" or "Inf"
     others_clean: tuple[int, ...]  # members whose sample of the same op has none
+    left_out: bool = False  # a loss scaler found it, and left that step out
+    undecided: bool = False  # it has not said so yet
+    cast: CastEvidence | None = None  # of an Inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +92,25 @@ class Findings:
     incomplete: int = 0  # ops of which only some members have a sample
     unclear: int = 0  # ops that differ every time, and may have been changed by the program since
     unlike: tuple[str, ...] = ()  # roles in which no majority of replicas was seen
+    dtypes: tuple[DtypeDifference, ...] = ()
+    scales: tuple[ScaleHistory, ...] = ()
+    figures: tuple[GroupFigures, ...] = ()
+
+    @property
+    def any_fault(self) -> bool:
+        """Whether ranks differ, or one has NaN or Inf that no loss scaler has taken care of."""
+        return self.decided_fault or any(one.undecided for one in self.bad)
+
+    @property
+    def decided_fault(self) -> bool:
+        """The same, without what a loss scaler may still take care of."""
+        return bool(
+            self.ops
+            or self.steps
+            or self.dtypes
+            or any(one.difference for one in self.scales)
+            or any(not (one.left_out or one.undecided) for one in self.bad)
+        )
 
 
 class _Table(defaultdict[Any, defaultdict[int, list[RankSample]]]):
@@ -102,10 +128,13 @@ def findings(samples: Iterable[RankSample], asked: int) -> Findings:
         asked: how many ranks sample: steps that only some have said something of are not compared.
     """
     outputs, inputs, steps = _Table(), _Table(), _Table()
+    samples, updates = list(samples), []
     for one in samples:
         role = one.sample.role
         if role in ("gradient", "parameter"):
             steps[one.sample.taken, role][one.sample.step].append(one)
+        elif role in ("loss_scale", "found_inf"):
+            updates.append(one)
         elif one.group is not None and role in ("input", "output"):
             table = outputs if role == "output" else inputs
             table[one.group][one.sample.number].append(one)
@@ -114,16 +143,38 @@ def findings(samples: Iterable[RankSample], asked: int) -> Findings:
         (key, _compare_steps(key[0], key[1], by_step, asked)) for key, by_step in steps.items()
     ]
     different = [one for _, (one, _, _) in replicas if one is not None]
+    scales = scale_histories(updates)
+    dtypes = [
+        *(op_dtypes(group, by) for table in (inputs, outputs) for group, by in table.items()),
+        *(step_dtypes(key[0], key[1], by_step, asked) for key, by_step in steps.items()),
+    ]
     return Findings(
         tuple(one.first for one in ops.values() if one.first is not None),
         tuple(sorted(different, key=lambda one: (one.step, one.role))),
-        _bad_numbers(inputs, steps),
+        _explained(_bad_numbers(inputs, steps, scales), samples),
         {group: one.equal for group, one in ops.items() if one.equal},
         sum(same for _, (_, same, _) in replicas),
         sum(one.partly for one in ops.values()),
         sum(one.unclear for one in ops.values()),
         tuple(dict.fromkeys(role for (_, role), (_, _, alike) in replicas if not alike)),
+        tuple(one for one in dtypes if one is not None),
+        scales,
+        figures_by_group(samples),
     )
+
+
+def _explained(bad: Sequence[BadNumbers], samples: Sequence[RankSample]) -> tuple[BadNumbers, ...]:
+    """Adds where an Inf may come from."""
+    with_inf = {one.rank for one in bad if one.what == "Inf"}
+    of_rank: defaultdict[int, list[RankSample]] = defaultdict(list)
+    for one in samples if with_inf else ():
+        if one.rank in with_inf:
+            of_rank[one.rank].append(one)
+    return tuple(
+        replace(one, cast=cast_evidence(one.sample, of_rank[one.rank]))
+        if one.what == "Inf" else one
+        for one in bad
+    )  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -248,30 +299,40 @@ def _sums(of_rank: Mapping[int, RankSample]) -> str:
 def _bad_numbers(
     inputs: Mapping[Identifier, Mapping[int, Sequence[RankSample]]],
     steps: Mapping[tuple[str, str], Mapping[int, Sequence[RankSample]]],
+    scales: Sequence[ScaleHistory],
 ) -> tuple[BadNumbers, ...]:
     """By group the ranks whose input was the first with NaN or Inf; without ops, gradients."""
-    found: list[BadNumbers] = []
-    for by_number in inputs.values():
-        for number in sorted(by_number):
-            if bad := _bad(by_number[number]):
-                found += bad
-                break
+    found = [one for by_number in inputs.values() for one in _first_bad(by_number, scales)]
     if not found:
-        for (_, role), by_step in steps.items():
-            for step in sorted(by_step) if role == "gradient" else ():
-                if bad := _bad(by_step[step]):
-                    found += bad
-                    break
+        gradients = (by_step for (_, role), by_step in steps.items() if role == "gradient")
+        found = [one for by_step in gradients for one in _first_bad(by_step, scales)]
     return tuple(sorted(found, key=lambda one: (one.sample.sample.step, one.rank)))
 
 
-def _bad(ones: Sequence[RankSample]) -> list[BadNumbers]:
+def _first_bad(
+    by_number: Mapping[int, Sequence[RankSample]], scales: Sequence[ScaleHistory]
+) -> Sequence[BadNumbers]:
+    """The first ones, or rather those of a step that no loss scaler has left out."""
+    first: Sequence[BadNumbers] = ()
+    for number in sorted(by_number):
+        bad = _bad(by_number[number], scales)
+        if not all(one.left_out for one in bad):
+            return bad
+        first = first or bad
+    return first
+
+
+def _bad(ones: Sequence[RankSample], scales: Sequence[ScaleHistory]) -> Sequence[BadNumbers]:
     bad: dict[int, RankSample] = {}
     for one in ones:
         if (one.sample.nans or one.sample.infinities) and one.rank not in bad:
             bad[one.rank] = one
     clean = tuple(sorted({one.rank for one in ones if not one.sample.error} - set(bad)))
     return [
-        BadNumbers(rank, one, "NaN" if one.sample.nans else "Inf", clean)
+        BadNumbers(
+            rank, one, "NaN" if one.sample.nans else "Inf", clean,
+            any((rank, one.sample.step) in scale.left_out for scale in scales),
+            any(scale.newest.get(rank, one.sample.step) < one.sample.step for scale in scales),
+        )
         for rank, one in sorted(bad.items())
-    ]
+    ]  # fmt: skip

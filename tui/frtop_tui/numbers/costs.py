@@ -16,6 +16,8 @@ COUNT_MS: Final = 1.5
 """Per MiB, in a thread of its own with low priority: sums, counts and the checksum."""
 BUFFER_MIB: Final = 64
 PHASE_US: Final = 4
+SITE_US: Final = 0.9
+"""Per op, on the host."""
 
 
 def number_costs(order: wire.NumbersOrder) -> Iterator[str]:

@@ -8,7 +8,10 @@ from typing import Final
 from frtop_probe import wire
 from frtop_tui.job.naming import folded, listed
 from frtop_tui.numbers.comparison import BadNumbers, Findings, OpDifference, StepDifference
+from frtop_tui.numbers.dtypes import DtypeDifference
+from frtop_tui.numbers.figure_words import scale_words
 from frtop_tui.numbers.member_words import WordLine
+from frtop_tui.numbers.precision import REACHES, largest
 from frtop_tui.numbers.samples import GroupNames
 from frtop_tui.numbers.sides import RankSide
 
@@ -29,10 +32,15 @@ def finding_words(
         yield from _op(op, names, site)
     for step in found.steps:
         yield from _step(step)
+    for dtype in found.dtypes:
+        yield from _dtype(dtype, names)
     for bad in found.bad[:MOST_BAD]:
         yield _bad(bad, names, site)
+        yield from _overflow(bad)
     if len(found.bad) > MOST_BAD:
         yield WordLine("", f"and {len(found.bad) - MOST_BAD:,} more ranks with NaN or Inf", "bad")
+    for scale in found.scales:
+        yield from scale_words(scale)
     yield from _rest(found, names)
 
 
@@ -83,8 +91,8 @@ def _op(
     )
     if one.changed:
         text = (
-            "read after the op was over, before the optimizer's step: the op did that, or the "
-            "program since then"
+            "read when the backward or the wait had ended, or a step began: the op did that, or the"
+            " program since then"
         )
         yield WordLine("", text, "warn")
 
@@ -121,7 +129,44 @@ def _bad(one: BadNumbers, names: GroupNames, site: Callable[[wire.Site | None], 
     line = site(one.sample.site)
     clean = f"; none in that of {folded(one.others_clean)}" if one.others_clean else ""
     text = f"rank {one.rank}: {count:,} {one.what} in its {sample.role} of {what} {line}".rstrip()
+    if one.left_out:
+        return WordLine(one.what, f"{text}{clean}; the loss scaler left that step out", "dim")
     return WordLine(one.what, f"{text}{clean}", "bad")
+
+
+def _overflow(one: BadNumbers) -> Iterator[WordLine]:
+    """How far the dtype of an Inf reaches, and what tells that a cast has overflowed."""
+    sample = one.sample.sample
+    reach = REACHES.get(sample.dtype)
+    if one.what != "Inf" or reach is None:
+        return
+    text = f"{sample.dtype} ends at {reach.largest:.5g}"
+    if (value := largest(one.sample)) is not None:
+        text += f", the largest finite value beside it is {value:.5g}"
+    if (cast := one.cast) is not None:
+        of_op = cast.role in ("input", "output")
+        owner = f"{cast.role} of {cast.kind}" if of_op else f"{cast.role} {cast.kind}"
+        text += (
+            f"; the rank's {owner}, step {cast.step}, is {cast.dtype} and reaches"
+            f" {cast.largest:.5g}: cast to {sample.dtype}, that is Inf"
+        )
+    yield WordLine("", text, "dim")
+
+
+def _dtype(one: DtypeDifference, names: GroupNames) -> Iterator[WordLine]:
+    if one.group is not None:
+        what = f"{one.role} of {one.kind} #{one.number} {names.label(one.group)}, step {one.step}"
+    else:
+        what = (
+            f"{one.role}s of {one.optimizer}, step {one.step}: {listed(one.names, 3)},"
+            f" {len(one.names):,} of {one.read:,}"
+        )
+    if one.odd:
+        text = f"{folded(one.odd)}: another dtype than the rest in the {what}"
+    else:
+        text = f"ranks have different dtypes, no side is the majority, in the {what}"
+    yield WordLine("dtype", text, "bad")
+    yield WordLine("", _sides(one.sides), "dim")
 
 
 def _sides(sides: tuple[RankSide, ...]) -> str:

@@ -24,6 +24,7 @@ class RecordOrder:
     group: Identifier | None = None
     phases: bool | None = None
     note: str = ""
+    sites: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

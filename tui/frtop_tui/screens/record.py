@@ -42,6 +42,9 @@ class RecordScreen(FrameScreen):
         Binding("p", "order('phases')", "phases",
                 tooltip="record forwards and backwards from now on, or no more",
                 id="record.phases"),
+        Binding("c", "order('sites')", "call sites",
+                tooltip="record the line of each op from now on, or none any more",
+                id="record.sites"),
     ]  # fmt: skip
 
     def __init__(self, marked: set[int]) -> None:
@@ -87,13 +90,16 @@ class RecordScreen(FrameScreen):
 
     def _order(self, frame: Frame, what: str) -> RecordOrder:
         ranks = target_ranks(frame, self.marked)
+        known = [one.recorded for one in self.numbers.controls.values() if one.recorded]
         if what == "phases":
-            known = [one.recorded for one in self.numbers.controls.values() if one.recorded]
             return RecordOrder(ranks, phases=not all(one.phases for one in known))
+        if what == "sites":
+            return RecordOrder(ranks, sites=not all(one.sites for one in known))
         return RecordOrder(ranks, SAMPLED if what == "sample" else NOTHING)
 
 
 _CONFIRM: Final = {
     "sample": ("s", "sample now, for at most 60 s"),
     "phases": ("p", "switch phases on where they are off, else off"),
+    "sites": ("c", "switch call sites on where they are off, else off"),
 }

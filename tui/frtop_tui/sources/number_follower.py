@@ -12,6 +12,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
+from msgspec.structs import replace as replace_fields
+
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.job.groups import identifier
@@ -20,10 +22,17 @@ from frtop_tui.numbers.orders import NO_NUMBERS, RankControl, RecordOrder
 from frtop_tui.numbers.samples import GroupNames, SampledRank
 from frtop_tui.sources.commands import why_not_ask
 from frtop_tui.sources.request_tracker import RequestTracker
+from frtop_tui.sources.step_pace import StepPace
 
 POLL_NS: Final = 1_000_000_000
+HOLD_NS: Final = 1_500_000_000
+"""After the first frame, an order waits so long until it is known how long a step takes."""
 AT_A_HOST: Final = 2
 """Ranks of a host that are asked at a time: an agent works on four requests of one operator."""
+OLD_BUILD: Final = (
+    "call sites were not switched: its agent or its recorder is of an earlier build; restart the"
+    " agent, or the job"
+)
 PAUSE: Final = 10
 """A comparison that took long is followed by a pause of this many times its duration."""
 
@@ -42,6 +51,8 @@ class NumberFollower:
         self._under_way: set[int] = set()
         self._changed = self._fresh = False
         self._next_comparison = 0
+        self._pace = StepPace()
+        self._begun_ns = 0
 
     def order(self, order: RecordOrder) -> None:
         """Sends an order with the next frame."""
@@ -51,10 +62,14 @@ class NumberFollower:
         """Sends what is ordered, asks for what was sampled, and compares it."""
         if frame is None:
             return
-        orders, self._orders = self._orders, []
-        for order in orders:
-            for rank in order.ranks:
-                self._send(frame, rank, order, now)
+        self._pace.update(frame)
+        self._begun_ns = self._begun_ns or now
+        if not (self._pace.is_unknown and now - self._begun_ns < HOLD_NS):
+            orders, self._orders = self._orders, []
+            for order in orders:
+                from_step = self._pace.step_ahead(frame, order.ranks) if order.numbers else 0
+                for rank in order.ranks:
+                    self._send(frame, rank, order, from_step, now)
         busy = Counter(self._views[rank].host for rank in self._under_way)
         for rank, known in self._ranks.items():
             view = frame.ranks.get(rank)
@@ -70,7 +85,7 @@ class NumberFollower:
     def _has_more(self, known: SampledRank) -> bool:
         return known.state.on or known.state.samples > known.last
 
-    def _send(self, frame: Frame, rank: int, order: RecordOrder, now: int) -> None:
+    def _send(self, frame: Frame, rank: int, order: RecordOrder, from_step: int, now: int) -> None:
         self._changed = True
         view = frame.ranks.get(rank)
         if view is None:
@@ -78,13 +93,13 @@ class NumberFollower:
             return
         reason, text = why_not_ask(frame, view)
         wanted = order.numbers
+        if wanted is not None:
+            wanted = replace_fields(wanted, from_step=from_step)
         if wanted is not None and order.group is not None:
             ids = tuple(n for n, one in view.groups.items() if identifier(one) == order.group)
             if not ids:
                 reason, text = "group", "it is no member of that group"
-            wanted = wire.NumbersOrder(
-                wanted.every, wanted.ops, wanted.seconds, wanted.inputs, ids, wanted.steps
-            )
+            wanted = replace_fields(wanted, groups=ids)
         if reason:
             self._controls[rank] = RankControl(problem=text)
             return
@@ -93,11 +108,15 @@ class NumberFollower:
         if wanted is not None and (wanted.ops or wanted.steps):
             self._ranks[rank] = SampledRank()  # from now on, so that old samples say nothing
         self._views[rank] = view
-        request = wire.ControlRequest(0, view.key, wanted, order.phases, order.note)
+        request = wire.ControlRequest(0, view.key, wanted, order.phases, order.note, order.sites)
         # Once: a note that is sent again would be there twice.
-        self._tracker.request(view.host, request, partial(self._controlled, rank), now, once=True)
+        self._tracker.request(
+            view.host, request, partial(self._controlled, rank, order.sites), now, once=True
+        )
 
-    def _controlled(self, rank: int, response: wire.Response, _now: int) -> None:
+    def _controlled(
+        self, rank: int, sites: bool | None, response: wire.Response, _now: int
+    ) -> None:
         self._changed = True
         if not isinstance(response, wire.ControlResponse):
             text = response.text if isinstance(response, wire.Error) else "no answer"
@@ -105,7 +124,10 @@ class NumberFollower:
             self._ranks.pop(rank, None)
             return
         recorded = response.recorded if response.error in ("", "failed") else None
-        self._controls[rank] = RankControl(recorded, response.help if response.error else "")
+        problem = response.help if response.error else ""
+        if not problem and sites is not None and response.recorded.sites is not sites:
+            problem = OLD_BUILD
+        self._controls[rank] = RankControl(recorded, problem)
         known = self._ranks.get(rank)
         if recorded is None:
             self._ranks.pop(rank, None)

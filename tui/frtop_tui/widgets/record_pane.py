@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from frtop_probe import wire
 from frtop_tui.job.naming import folded
 from frtop_tui.job.stack_frames import site_line
-from frtop_tui.numbers.costs import PHASE_US, number_costs
+from frtop_tui.numbers.costs import PHASE_US, SITE_US, number_costs
+from frtop_tui.numbers.figure_words import figure_words
 from frtop_tui.numbers.finding_words import finding_words
 from frtop_tui.numbers.member_words import WordLine
 from frtop_tui.numbers.orders import JobNumbers
@@ -16,7 +17,7 @@ from frtop_tui.widgets.formats import format_rank_count, shorten_ranks
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, plain, wrap
 
-SUBJECT = 12
+SUBJECT = 13
 
 
 def record_lines(
@@ -43,6 +44,7 @@ def record_lines(
     costs = [WordLine("s numbers", text) for text in number_costs(order)]
     costs = [one if n == 0 else WordLine("", one.text) for n, one in enumerate(costs)]
     costs.append(WordLine("p phases", f"{PHASE_US} us for each forward and backward"))
+    costs.append(WordLine("c call sites", f"up to {SITE_US} us an op; without, ops name no line"))
     costs.append(WordLine("a note", "one line in the ring, at the time of now"))
     yield from _lines(costs, width)
     if found.states:
@@ -52,6 +54,10 @@ def record_lines(
         if unseen := sum(one.unseen for one in found.states.values()):
             text = f"{unseen:,} results were not read: nobody was seen to wait for the ops"
             yield from wrap(text, width, "dim")
+        if found.found.figures:
+            yield ()
+            yield plain("by group", "strong")
+            yield from _lines(figure_words(found.found, found.names), width)
 
 
 def _lines(words: Iterable[WordLine], width: int) -> Iterator[Line]:

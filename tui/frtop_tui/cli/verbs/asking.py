@@ -61,6 +61,9 @@ def _numbers(verbs: Verbs[Parser]) -> None:
         action="store_true",
         help="results only: half the cost, and no rank is named for a NaN",
     )
+    numbers.add_argument("--by", choices=("group",),
+                         help="also the figures by group: dtypes, means, norms, and how many values"
+                              " are NaN, Inf, zero or below the smallest normal one")  # fmt: skip
     numbers.add_argument("--first", action="store_true", help="stop at the first finding")
     numbers.add_argument("--stop", action="store_true", help="end what is sampled now")
     numbers.add_argument("--yes", action="store_true",
@@ -73,8 +76,9 @@ def _record(verbs: Verbs[Parser]) -> None:
     record = verbs.add_parser(
         "record",
         help="change what ranks record while they run, or write a note into their history",
-        description="Says what ranks record, and changes it: phases, a note with the time of now."
-        " Numbers are sampled by `frtop numbers`. The ring's size is fixed when a rank starts.",
+        description="Says what ranks record, and changes it: phases, call sites, a note with the"
+        " time of now. Numbers are sampled by `frtop numbers`. The ring's size is fixed when a"
+        " rank starts.",
     )
     add_connection(record)
     record.add_argument("--rank", type=rank, nargs="+", metavar="N",
@@ -84,6 +88,9 @@ def _record(verbs: Verbs[Parser]) -> None:
                              "characters")  # fmt: skip
     record.add_argument("--phases", choices=("on", "off"),
                         help="forwards and backwards, from now on: 4 us each")  # fmt: skip
+    record.add_argument("--sites", choices=("on", "off"),
+                        help="the line that issued an op, from now on: off saves up to 0.9 us"
+                             " an op, and verdicts name no line")  # fmt: skip
     record.add_argument("--json", action="store_true", help="print a JSON document")
     record.set_defaults(run=command("record"))
 
