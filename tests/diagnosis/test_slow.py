@@ -10,6 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from diagnosis.slow_jobs import Meeting, SteppingJob, data_parallel
+from frtop_probe import wire
 from frtop_probe.statistics.samples import is_chosen
 from frtop_tui.diagnosis.detectors.slow.slow import search
 from frtop_tui.diagnosis.detectors.slow.slow_links import SlowLink
@@ -168,6 +169,26 @@ def test_steps_of_which_few_are_told_do_not_hide_the_time_between_them(waits: bo
     assert found.ranks == (1,)
     assert found.twice
     assert found.share == pytest.approx(15 / 45.5, rel=0.15)
+
+
+def test_of_lines_that_cost_alike_always_the_same_is_named_with_its_own_kind() -> None:
+    kinds = ("all_gather", "reduce_scatter")
+    named = set()
+    for steps in range(100, 110):
+        job = SteppingJob(4)
+        job.meetings = [
+            Meeting(
+                (job.everybody,),
+                lambda rank, step: 8.0 + 6.0 * (rank == 2),
+                kind=kinds[n % 2],
+                site=wire.Site("/src/parallel.py", 88 + n, "forward"),
+            )
+            for n in range(4)
+        ]
+        [found], _ = search(job.run(steps).statistics(), job.frame())
+        assert found.site is not None
+        named.add((found.kind, found.site.line))
+    assert named == {("all_gather", 88)}
 
 
 def test_buckets_that_overlap_count_once() -> None:

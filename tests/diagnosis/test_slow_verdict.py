@@ -79,6 +79,9 @@ def test_a_straggler_makes_the_job_slow() -> None:
     assert "rank 2 (node0 pid 1002) comes 40ms late to all_reduce" in said
     assert f"ranks 0-1,3 wait: {100 * verdict.slow.share:.0f} % of the time" in said
     assert "  progress" not in said
+    assert (
+        "  cost  16 % of the time: 37ms of each step of 241ms; 3 ranks have lost at least" in said
+    )
     assert "SLOW since" in said
 
 

@@ -13,6 +13,7 @@ from frtop_tui.cli import main
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.export import capture
 from frtop_tui.job.groups import group_views
+from frtop_tui.report.comparison_text import comparison_lines
 from frtop_tui.report.statistics_words import bandwidth_words, size_words, time_words
 from frtop_tui.sources.recorded import RecordedSource
 from frtop_tui.statistics.wanted import StatisticsWanted
@@ -124,6 +125,17 @@ def test_a_comparison_of_captures(tmp_path: Path, capsys: pytest.CaptureFixture[
     document = json.loads(printed(capsys, "diff", "--json", *paths))
     assert document["lines"][0]["skew"]["change"] == "slower"
     assert document["step"]["change"] == "same"
+
+
+def test_of_a_hang_between_two_captures_no_line_is_called_gone(tmp_path: Path) -> None:
+    before = write(tmp_path / "a.cap")
+    assert before.recorded is not None
+    assert before.statistics is not None
+    later = replace(before.recorded, wall_ns=before.recorded.wall_ns + 90_000_000_000)
+    nothing = replace(before.statistics, calls=(), groups=(), steps={})
+    after = replace(before, recorded=later, statistics=nothing)
+    (line,) = comparison_lines(before, after)
+    assert line.startswith("no op ended in the 1m30s between the two recordings: nothing can be")
 
 
 def test_mistakes_name_the_next_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

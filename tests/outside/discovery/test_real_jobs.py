@@ -168,7 +168,7 @@ def test_a_rank_of_another_user_is_counted_though_it_was_seen_before_its_threads
     )
     process = programs.start(sys.executable, script)
     tasks = Path(f"/proc/{process.pid}/task")
-    wait_for(lambda: len(os.listdir(tasks)) == 2, "its second thread")
+    wait_for(lambda: len(list(tasks.iterdir())) == 2, "its second thread")
     assert uid not in [alone.uid for alone in programs.scan().left_alone]
     process.send_signal(signal.SIGUSR1)
     wait_for(

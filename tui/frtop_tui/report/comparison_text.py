@@ -7,8 +7,9 @@ from typing import Any, Final
 
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.environment import UNSET, environment
-from frtop_tui.job.naming import printable, shortened
+from frtop_tui.job.naming import duration, printable, shortened
 from frtop_tui.job.statistics import JobStatistics
+from frtop_tui.report.health_words import health_words
 from frtop_tui.report.statistics_table import aligned
 from frtop_tui.report.statistics_words import NOT_KNOWN, line_words, size_words, time_words
 from frtop_tui.statistics.comparison import (
@@ -30,6 +31,10 @@ def comparison_lines(before: Frame, after: Frame) -> list[str]:
     if first is None or second is None:
         which = "first" if first is None else "second"
         return [f"the {which} recording has no ops: nothing can be compared"]
+    if first.calls and not second.calls:
+        settings = [f"  {one}" for one in settings_changes(before, after)]
+        lines = [_nothing_issued(before, after), *(["", "settings", *settings] if settings else [])]
+        return [printable(line) for line in lines]
     found = compare(first, second)
     lines = [*_steps(found, first, second)]
     changed = [line for line in found.lines if _is_telling(line.duration, line.skew)]
@@ -49,6 +54,16 @@ def comparison_lines(before: Frame, after: Frame) -> list[str]:
     if not changed and not settings and not _is_telling(found.step):
         lines.append(NOTHING)
     return [printable(line) for line in lines]
+
+
+def _nothing_issued(before: Frame, after: Frame) -> str:
+    """What is said in the place of lines that are all gone."""
+    words = "the second recording has no op"
+    if before.recorded is not None and after.recorded is not None:
+        seconds = (after.recorded.wall_ns - before.recorded.wall_ns) / 1e9
+        if seconds > 0:
+            words = f"no op ended in the {duration(seconds)} between the two recordings"
+    return f"{words}: nothing can be compared; the job is {health_words(after)}"
 
 
 def _is_telling(*several: Measured) -> bool:

@@ -64,8 +64,8 @@ def progress_text(progress: ProfileProgress) -> str:
     parts = [f"{stages[name]} {text}" for name, text in STAGES.items() if stages[name]]
     done = sum(rank.done for rank in progress.ranks)
     more = f", {done / 1e6:.1f} MB fetched" if done else ""
-    kept = next((one for one in progress.ranks if one.text and one.stage not in _OVER), None)
-    why = f"; rank {kept.rank}: {kept.text}" if kept is not None else ""
+    held_up = next((one for one in progress.ranks if one.text and one.stage not in _OVER), None)
+    why = f"; rank {held_up.rank}: {held_up.text}" if held_up is not None else ""
     return f"{', '.join(parts)} of {len(progress.ranks)} ranks{more}{why}"
 
 

@@ -6,6 +6,7 @@ import time
 from typing import Final
 
 from frtop_tui.diagnosis.model import Frame, Verdict
+from frtop_tui.diagnosis.wording.slow_cost import cost_words
 from frtop_tui.job.coverage import unheard_text
 from frtop_tui.job.environment import differing, environment
 from frtop_tui.job.job_activity import other_jobs_text
@@ -71,6 +72,8 @@ def verdict_facts(verdict: Verdict, *, least: bool = False) -> list[tuple[str, s
         most = "at most " if least else ""
         left = duration(verdict.left_s)
         facts.append(("timeout", f"killed by its own timeout in {most}{left}"))
+    if verdict.slow is not None:
+        facts.append(("cost", cost_words(verdict.slow)))
     return [*facts, ("next", verdict.next)]
 
 

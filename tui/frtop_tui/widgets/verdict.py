@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from frtop_tui.diagnosis.model import Frame, Verdict
+from frtop_tui.diagnosis.wording.slow_cost import cost_words
 from frtop_tui.job.job_activity import other_jobs_line, rank_notes
 from frtop_tui.job.outside import age_text, is_least_since
 from frtop_tui.report.rank_states import URGENCY
@@ -57,6 +58,8 @@ def verdict_lines(verdict: Verdict, width: int) -> list[Line]:
         text = f"{layer}: {text}"
     if verdict.why.text:
         rows += wrap(text, width, "", ("why   ", "dim"))
+    if verdict.slow is not None:
+        rows += wrap(cost_words(verdict.slow), width, "", ("cost  ", "dim"))
     if verdict.next:
         rows += wrap(verdict.next, width, "", ("next  ", "key"))
     return rows

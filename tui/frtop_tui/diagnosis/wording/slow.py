@@ -11,13 +11,14 @@ from frtop_tui.diagnosis.detectors.slow.cause import SlowCause, SlowWord
 from frtop_tui.diagnosis.detectors.slow.slow import LateDetail, LinkDetail
 from frtop_tui.diagnosis.evidence.host_fact import FactKind, HostFact
 from frtop_tui.diagnosis.finding import Finding
-from frtop_tui.diagnosis.model import Layer, Sentences, Slowness, Why
+from frtop_tui.diagnosis.model import Layer, Sentences, Why
 from frtop_tui.diagnosis.wording.absence import stacks_step
 from frtop_tui.diagnosis.wording.host_facts import fact_text
 from frtop_tui.diagnosis.wording.phrases import Tense, who
+from frtop_tui.diagnosis.wording.slow_cost import lost_words, milliseconds, percent
 from frtop_tui.job.gpus import throttle_text
 from frtop_tui.job.model import BaseFrame, Rank
-from frtop_tui.job.naming import duration, group_label, printable
+from frtop_tui.job.naming import group_label, printable
 from frtop_tui.job.stack_frames import site_line
 
 _LAYERS: Final[dict[SlowWord, Layer]] = {
@@ -58,13 +59,12 @@ def late(finding: Finding, detail: LateDetail, frame: BaseFrame, tense: Tense) -
     )
     evidence = [
         lateness,
-        *_cost(finding, slowness, frame),
         *_processors(detail.why),
         *_context(detail.why),
     ]
     views = [frame.ranks[rank] for rank in ranks if rank in frame.ranks]
     text, step = _REASONS[detail.why.cause](detail.why, views[0] if views else None)
-    waiting = f"{tense.waits(finding.victims)}: {_lost(slowness)} of the time"
+    waiting = f"{tense.waits(finding.victims)}: {lost_words(slowness)}"
     why = Why(detail.why.cause, _LAYERS[detail.why.cause], text)
     return Sentences(head, why, step, tuple(evidence), tuple(_missing(detail.why)), waiting)
 
@@ -94,7 +94,6 @@ def slow_link(finding: Finding, detail: LinkDetail, frame: BaseFrame, tense: Ten
     evidence = [
         transfers,
         f"its members arrive within {milliseconds(link.skew_ns)}: none of them is late",
-        *_cost(finding, slowness, frame),
         *_context(detail.why),
     ]
     cause = detail.why.cause
@@ -112,51 +111,8 @@ def slow_link(finding: Finding, detail: LinkDetail, frame: BaseFrame, tense: Ten
         step = "compare what these ranks share on the host: memory, PCIe, processors"
     why = Why(cause, _LAYERS[cause], text)
     missing = () if link.common else ("at which end: the two meet in no other group",)
-    waiting = f"{tense.waits(finding.victims)}: {_lost(slowness)} of the time"
+    waiting = f"{tense.waits(finding.victims)}: {lost_words(slowness)}"
     return Sentences(head, why, step, tuple(evidence), missing, waiting)
-
-
-def milliseconds(ns: float) -> str:
-    """`0.42ms`, `4.2ms`, `31ms`, `2.1s`."""
-    if ns >= 1e9:
-        return f"{ns / 1e9:.1f}s"
-    value = ns / 1e6
-    return f"{value:.2f}ms" if value < 1 else f"{value:.1f}ms" if value < 10 else f"{value:.0f}ms"
-
-
-def percent(share: float) -> str:
-    """`13 %`."""
-    return f"{100 * share:.0f} %"
-
-
-def _lost(slowness: Slowness) -> str:
-    """`13 %`; `6 to 48 %` where only some ops were sampled and nothing tells of the others."""
-    least, most = percent(slowness.share), percent(slowness.most_share)
-    is_open = slowness.most_share and least != most
-    return f"{least.removesuffix(' %')} to {most}" if is_open else least
-
-
-def _cost(finding: Finding, slowness: Slowness, frame: BaseFrame) -> list[str]:
-    """What it costs everybody: of each step, and since it began."""
-    lines = []
-    if slowness.step_ns:
-        lost = milliseconds(slowness.share * slowness.step_ns)
-        lines.append(
-            f"a step takes {milliseconds(slowness.step_ns)}, of which the others wait {lost}"
-        )
-    kind = "GPU" if slowness.on_gpus else "rank"
-    hours = slowness.lost_ns / 3.6e12
-    figure = f"{hours:.1f} {kind} hours" if hours >= 1 else f"{60 * hours:.1f} {kind} minutes"
-    least = "at least " if slowness.at_least else ""
-    lost_least = "at least " if slowness.at_least or slowness.most_share else ""
-    lasts = duration(max(0, frame.now_ns - finding.since_ns) / 1e9)
-    one = slowness.waiting == 1
-    who = "1 rank has" if one else f"{slowness.waiting:,} ranks have"
-    lines.append(
-        f"{who} lost {lost_least}{figure} in {least}{lasts}:"
-        f" {_lost(slowness)} of {'its' if one else 'their'} time"
-    )
-    return lines
 
 
 def _processors(why: SlowCause) -> list[str]:
@@ -242,28 +198,28 @@ def _starved(why: SlowCause, _: Rank | None) -> tuple[str, str]:
     return f"{turns}: {_undated(fact)}", _STEPS.get(fact.kind, "top on its host")
 
 
-def _throttled(why: SlowCause, _: Rank | None) -> tuple[str, str]:
+def _throttled(why: SlowCause, view: Rank | None) -> tuple[str, str]:
     if why.fact is not None:
         named = printable(why.fact.subject)
-        text = f"{_undated(why.fact)}; those of the others are not slowed down"
-        return text, f"nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER -i {named} on its host"
+        text = f"throttled: {_undated(why.fact)}; those of the others are not slowed down"
+        return text, f"nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER -i {named} on {_host(view)}"
     index = why.gpu.index if why.gpu is not None else 0
     reason = throttle_text(why.throttle)
     text = (
-        f"GPU {index} runs at {why.mhz} MHz, those of the others at {why.mhz_others} MHz"
+        f"throttled: GPU {index} runs at {why.mhz} MHz, those of the others at {why.mhz_others} MHz"
         f"{f': {reason}' if reason else ''}"
     )
-    return text, f"nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER -i {index} on its host"
+    return text, f"nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER -i {index} on {_host(view)}"
 
 
-def _neighbour(why: SlowCause, _: Rank | None) -> tuple[str, str]:
+def _neighbour(why: SlowCause, view: Rank | None) -> tuple[str, str]:
     if why.fact is not None:
         named = printable(why.fact.subject)
-        return f"{_undated(why.fact)}", f"nvidia-smi -i {named} on its host lists them"
+        return f"{_undated(why.fact)}", f"nvidia-smi -i {named} on {_host(view)} lists them"
     index = why.gpu.index if why.gpu is not None else 0
     processes = "process" if why.strangers == 1 else "processes"
     text = f"{why.strangers} {processes} of others compute on GPU {index}, too"
-    return text, f"nvidia-smi -i {index} on its host lists them"
+    return text, f"nvidia-smi -i {index} on {_host(view)} lists them"
 
 
 def _network(why: SlowCause, view: Rank | None) -> tuple[str, str]:
@@ -292,6 +248,10 @@ def _samples(view: Rank | None) -> str:
 
 def _stacks(view: Rank | None) -> str:
     return stacks_step(view) if view is not None else "py-spy dump --pid PID on its host"
+
+
+def _host(view: Rank | None) -> str:
+    return printable(view.host) if view is not None and view.host else "its host"
 
 
 def _description(frame: BaseFrame, finding: Finding) -> str:

@@ -5,9 +5,12 @@ Late in a group is not slow yet: a rank may have waited elsewhere. `blame` tells
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from statistics import median
 from typing import NamedTuple
+
+from msgspec.structs import astuple
 
 from frtop_probe import wire
 from frtop_probe.statistics.samples import is_chosen
@@ -123,8 +126,8 @@ def late_ranks(
         return None
     late_ns = _weighted_median([size for size, _ in sizes])
     # A rank that is a little last by chance is not late: half as much as usual counts.
-    late = [op for size, op in sizes if 2 * size >= late_ns]
-    sites = [op.site for op in late]
+    late = [(size, op) for size, op in sizes if 2 * size >= late_ns]
+    kind, site = _call_of(late)
     return LateRanks(
         group.group,
         found.who,
@@ -135,11 +138,11 @@ def late_ranks(
         len(late),
         sum(len(one.ops) for part in since for one in part),
         late_ns,
-        round(median(op.error_ns or 0 for op in late)),
+        round(median(op.error_ns or 0 for _, op in late)),
         share,
         found.twice,
-        late[-1].kind,
-        max(set(sites), key=sites.count),
+        kind,
+        site,
         group.stride,
         most_share,
     )
@@ -253,6 +256,20 @@ def _lateness(
             if late > usual:
                 found.append((round(late - usual), op))
     return found
+
+
+def _call_of(late: Sequence[tuple[int, SampledOp]]) -> tuple[str, wire.Site | None]:
+    """The kind of op, and its line, to which ranks come late for the longest in sum.
+
+    Of several that cost about as much it is always the same one: what is said must not change from
+    look to look.
+    """
+    sums: defaultdict[tuple[str, wire.Site | None], int] = defaultdict(int)
+    for size, op in late:
+        sums[op.kind, op.site] += size
+    most = max(sums.values())
+    alike = (call for call, total in sums.items() if 2 * total >= most)
+    return min(alike, key=lambda call: (call[0], astuple(call[1] or wire.Site("", 0, ""))))
 
 
 def _weighted_median(sizes: Sequence[int]) -> int:
