@@ -45,8 +45,12 @@ def test_faults_in_numbers_are_named(home: Path, torchrun: Launch, tmp_path: Pat
     assert "call sites  off: ops name no line" in switched.stdout, switched.stderr
     assert "call sites  on: up to 0.9 us an op" in frtop("record", "--sites", "on").stdout
 
+    before = sampled()
     watch = start("numbers", "--ops", "100000", "--first", "--yes")
-    wait_for(is_sampling, "ranks sample")
+    # They begin in a step ahead.
+    wait_for(
+        lambda: all(now > then for now, then in zip(sampled(), before, strict=True)), "samples"
+    )
     (tmp_path / "nan").touch()
     said, _ = watch.communicate(timeout=90)
     assert watch.returncode == 3, said
@@ -69,9 +73,10 @@ def test_faults_in_numbers_are_named(home: Path, torchrun: Launch, tmp_path: Pat
     assert job.returncode == 0, output
 
 
-def is_sampling() -> bool:
+def sampled() -> list[int]:
+    """How many samples each rank has taken since it started."""
     found = json.loads(frtop("record", "--json").stdout)
-    return all(rank["recorded"][0][0] and rank["recorded"][0][5] for rank in found.values())
+    return [found[rank]["recorded"][0][5] for rank in sorted(found)]
 
 
 @pytest.mark.long
