@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import groupby
+from operator import attrgetter
 from typing import Final
 
 from frtop_tui.job.gauge_words import amount, cores, per_second, percent
@@ -10,7 +12,7 @@ from frtop_tui.job.gpus import power_text, throttle_text
 from frtop_tui.job.host_gauges import GaugedSubject, HostGauges
 from frtop_tui.job.naming import printable
 from frtop_tui.widgets.gauge_cells import FULL, disk_used, memory_used
-from frtop_tui.widgets.spans import Line, cells, fit, join, plain, reflow, wrap
+from frtop_tui.widgets.spans import Line, clip, fit, join, plain, width_of, wrap
 from frtop_tui.widgets.sparkline import graph as padded_graph
 
 BARS: Final = 12
@@ -23,21 +25,30 @@ RanksOf = Callable[[Iterable[int]], str]
 
 def gauge_lines(gauges: HostGauges, ranks_of: RanksOf, width: int) -> list[Line]:
     """A line for each subject, then what this host does not offer."""
-    bars = WIDE_BARS if width >= _WIDE else BARS
     rows: list[Line] = []
-    for one in gauges.subjects:
-        writer = _WRITERS.get(one.kind)
-        if writer is None or not (one.values or one.problem):
+    for kind, subjects in groupby(gauges.subjects, attrgetter("kind")):
+        known = [one for one in subjects if one.values or one.problem]
+        if kind not in _WRITERS or not known:
             continue  # it is not there any more
-        for label, parts in writer(gauges, one, bars, ranks_of(one.keys)):
-            name = fit(printable(label), max(_LABEL, len(label))) + " "
-            below = " " * cells(name)
-            for line in reflow(join(parts), max(1, width - cells(name))):
-                rows.append(((name, "strong"), *line))
-                name = below
+        lines = _of_kind(gauges, known, WIDE_BARS if width >= _WIDE else BARS, ranks_of)
+        if any(width_of(line) > width for line in lines):
+            lines = _of_kind(gauges, known, BARS, ranks_of)
+        # As many lines as things: what is below must not leave the pane.
+        rows += [clip(line, width) for line in lines]
     if gauges.notes:
         rows += wrap("; ".join(map(printable, gauges.notes)), width, "dim", ("not      ", "dim"))
     return rows
+
+
+def _of_kind(
+    gauges: HostGauges, subjects: Iterable[GaugedSubject], bars: int, ranks_of: RanksOf
+) -> list[Line]:
+    """Their lines, as long as they are: the label, then what flows."""
+    return [
+        ((fit(printable(label), max(_LABEL, len(label))) + " ", "strong"), *join(parts))
+        for one in subjects
+        for label, parts in _WRITERS[one.kind](gauges, one, bars, ranks_of(one.keys))
+    ]
 
 
 Parts = tuple[Line, ...]

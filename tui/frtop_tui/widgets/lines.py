@@ -181,8 +181,8 @@ class LineView(ScrollView, can_focus=True):
 
     def move_to(self, y: int) -> None:
         """Puts the cursor on a line and scrolls to it."""
-        if not self.room:
-            self.cursor = max(0, y)  # not laid out yet: there are no lines to count
+        if not self._lines:
+            self.cursor = max(0, y)  # not drawn yet: there are no lines to count
             return
         y = max(0, min(y, len(self._lines) - 1))
         if y != self.cursor:
