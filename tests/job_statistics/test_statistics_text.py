@@ -148,6 +148,10 @@ def test_mistakes_name_the_next_step(tmp_path: Path, capsys: pytest.CaptureFixtu
     ):
         assert main(["statistics", path, *options]) != 0
         assert told in capsys.readouterr().err
+    assert main(["statistics", "--group", "tp", path]) != 0
+    assert "is a file, and stands behind --group" in capsys.readouterr().err
+    assert main(["statistics", "--rank", "1", path]) != 0
+    assert "files come before --rank" in capsys.readouterr().err
 
 
 def test_figures_have_three_digits_and_a_unit() -> None:

@@ -6,6 +6,7 @@ Each function raises `argparse.ArgumentTypeError` with what the value has to be.
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from frtop_tui.statistics.limits import Limit, limits_of
 
@@ -13,7 +14,8 @@ from frtop_tui.statistics.limits import Limit, limits_of
 def rank(text: str) -> int:
     """A global rank."""
     if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a rank: ranks are 0, 1, 2 ...")
+        hint = "; files come before --rank" if Path(text).exists() else ""
+        raise argparse.ArgumentTypeError(f"{text!r} is not a rank: ranks are 0, 1, 2 ...{hint}")
     return int(text)
 
 

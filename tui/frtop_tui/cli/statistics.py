@@ -60,6 +60,8 @@ def run(options: argparse.Namespace) -> int:
 
 def _source(options: argparse.Namespace) -> Source:
     if not options.paths:
+        if file := next((name for name in options.group or () if Path(name).exists()), None):
+            raise UsageError(f"{file} is a file, and stands behind --group", "put files first")
         return connect(options)
     if options.connect != ["local"]:
         raise UsageError(
