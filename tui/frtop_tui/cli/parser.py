@@ -18,8 +18,8 @@ def parser() -> tuple[argparse.ArgumentParser, tuple[str, ...]]:
     """The parser and its commands, in the order in which they are listed."""
     top = Parser(
         prog="frtop",
-        description="Shows why a distributed PyTorch job hangs: which rank everyone is waiting "
-        "for, which collective it has not reached, and why.",
+        description="Shows why a distributed PyTorch job hangs or is slow: which rank everyone "
+        "is waiting for, which collective it has not reached or is late to, and why.",
         epilog="Without a command: the live screen on this host's newest job.",
     )
     top.add_argument("--version", action=Version, help="show program's version number and exit")
