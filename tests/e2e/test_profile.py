@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from e2e.conftest import Launch, frtop
+from export.perfetto import LOST, ask_perfetto
+from export.trace_events import problems
 from waiting import wait_for
 
 
@@ -44,3 +46,35 @@ def test_two_ranks_are_profiled_into_one_trace(
     end.touch()
     output, _ = job.communicate(timeout=60)
     assert job.returncode == 0, output
+
+
+@pytest.mark.long
+def test_a_profile_of_four_ranks_opens_in_perfetto(
+    home: Path, torchrun: Launch, tmp_path: Path
+) -> None:
+    file = tmp_path / "out.json.gz"
+    job = torchrun("trains.py", str(tmp_path), ranks=4)
+    wait_for(lambda: any(home.glob("agent-*.json")) and len(list(home.glob("*.sock"))) == 4, "four")
+    wait_for(lambda: "HEALTHY" in frtop("diagnose").stdout, "ranks in a group")
+    said = frtop("profile", "--ranks", "0-3", "--steps", "3", "--shapes", "--execution-trace",
+                 "--yes", "-o", str(file))  # fmt: skip
+    assert said.returncode == 0, said.stdout + said.stderr
+    (tmp_path / "end").touch()
+    document = json.loads(gzip.decompress(file.read_bytes()))
+    assert problems(document) == []
+    for rank in range(4):
+        found = json.loads((tmp_path / f"out.rank{rank}.execution.json").read_bytes())
+        assert found["schema"].startswith("1.")
+        assert {"id", "name", "ctrl_deps", "inputs", "outputs", "attrs"} <= found["nodes"][0].keys()
+        assert any(node["name"] == "c10d::allreduce_" for node in found["nodes"])
+    events = document["traceEvents"]
+    output, _ = job.communicate(timeout=60)
+    assert job.returncode == 0, output
+    slices = sum(event["ph"] == "X" for event in events)
+    arrows = sum(event["ph"] in "tf" for event in events)
+    lost, shown, drawn = ask_perfetto(
+        file, LOST, "select count(*) from slice", "select count(*) from flow"
+    )
+    assert lost == []
+    assert shown[0] >= slices
+    assert drawn == [arrows]

@@ -45,6 +45,7 @@ def counted(between=None):
 def test_a_compiled_model_is_not_compiled_anew(tmp_path: Path, options: dict[str, bool]) -> None:
     with interactive_ranks(tmp_path / "rings", 1) as (rank,):
         rank.run(TRAINING)
+        rank.run("train(1)")  # the first compilation takes long, and nobody asks meanwhile
         rank.start("""
 def wait(step):
     if step == 4:
@@ -53,7 +54,10 @@ def wait(step):
 saved["profiled"] = counted(wait)
 """)
         ask(rank, "begin", steps=4, **options)
+        stage(rank, "ready")
         rank.expect("done")
+        names = names_of(rank)
+        ask(rank, "withdraw")
         rank.run("""
 saved["plain"] = counted()
 assert saved["plain"][1][0] > 0
@@ -64,11 +68,8 @@ assert torch.equal(losses, again), (losses, again)
 assert all(torch.equal(one, other) for one, other in zip(parameters, after))
 assert counts == with_profile, (counts, with_profile)
 """)
-        stage(rank, "ready")
-        names = names_of(rank)
         assert any(name.startswith("ProfilerStep#") for name in names)
         assert any("CompiledFunction" in name for name in names)
-        ask(rank, "withdraw")
 
 
 def names_of(rank: InteractiveRank) -> set[str]:
