@@ -101,6 +101,12 @@ def test_what_it_costs_grows_from_window_to_window() -> None:
     assert later.slow.lost_ns == pytest.approx(3 * 350 * 40e6, rel=0.15)
 
 
+def test_of_two_ranks_one_has_lost_time() -> None:
+    job = data_parallel(world=2).run(150, late={1: 40.0})
+    verdict = only(SlowScene(job).judge().frame)
+    assert any("1 rank has lost at least" in line for line in verdict.evidence)
+
+
 def test_the_document_has_its_figures() -> None:
     found = document(SlowScene(slow_job()).judge().frame)["verdicts"][0]
     assert found["why"]["cause"] in ("unknown", "compute")

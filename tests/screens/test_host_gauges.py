@@ -40,6 +40,7 @@ async def test_what_is_out_of_the_ordinary_comes_first_and_in_words() -> None:
         assert shown.host.name == "node4"  # the culprit's
         await app.press("g")
         await app.sees("hosts 8: 8 heard", "out of the ordinary", BRAKE, "power brake", "61 %")
+        await app.sees("node6   heard")  # as wide as the names
         table = app.screen.query_one(HostTable)
         assert [row.host.name for row in table.rows][:2] == ["node6", "node0"]
         await app.sees("! gpu4: 1,110 of 1,980 MHz since", "gpu7", "mlx5_0:1", "in 3.1 GB/s")

@@ -71,9 +71,9 @@ class QueueTable(LineView):
             last = len(alignment) - 1
             places = range(len(alignment)) if key is not None else ()
             self.cursor = next((n for n in places if alignment.keys[n] == key), last)
-            if self.cursor != before:
-                # Older ops came above it: the lines move under the window.
-                self.call_after_refresh(lambda: self.move_to(self.cursor))
+        if self.cursor != before or not self.scroll_offset.y:
+            # Older ops came above it, or it was put there before there was a layout.
+            self.call_after_refresh(lambda: self.move_to(self.cursor))
         self.redraw()
 
     @property
