@@ -13,6 +13,7 @@ import pytest
 from frtop_tui.cli import main
 from frtop_tui.errors import FrtopError
 from frtop_tui.export import profile_reader
+from frtop_tui.export.merged_profile import BEGAN_BEFORE
 from frtop_tui.export.profile_reader import read_profile
 from frtop_tui.statistics.profiled_modules import ModuleOp, TraceEvent, module_ops
 
@@ -145,14 +146,15 @@ def profile(model: Any = MODEL, **about: Any) -> dict[str, Any]:
          "args": {"Sequence number": one.sequence, "Input Dims": [[8, 4], [], [[2]], 1]}}
         for one in events(STEP)
     ]  # fmt: skip
-    own = {
+    own: dict[str, Any] = {
         "ph": "X", "cat": "collective", "pid": 13, "tid": 2, "ts": 4.0, "dur": 9.0,
         "name": "all_reduce #5", "args": {"phase": "forward", "module root": "Net",
         "module": "mlp", "kind": "all_reduce", "bytes": 64},
     }  # fmt: skip
+    before = {**own, "ts": 0.0, "args": {**own["args"], BEGAN_BEFORE: 0.2}}
     strange = [{"ph": "X"}, {"name": 5}, {"ph": "M", "name": "x", "args": {}}, 7]
     ranks = {"3": {"host": "node0", "modules": model, **about}}
-    return {"traceEvents": [*strange, *torchs, own], "otherData": {"ranks": ranks}}
+    return {"traceEvents": [*strange, *torchs, before, own], "otherData": {"ranks": ranks}}
 
 
 def written(folder: Path, document: Any, name: str = "p.json.gz") -> Path:
@@ -208,7 +210,7 @@ def test_what_is_missing_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert main(["statistics", "--by", "module", "--level", "2"]) == 2
     assert "only known of a profile" in capsys.readouterr().err
     unlabelled = profile(None)
-    unlabelled["traceEvents"].pop()
+    del unlabelled["traceEvents"][-2:]
     path = written(tmp_path, unlabelled)
     assert main(["statistics", "--by", "module", str(path)]) == 1
     assert "modules were not recorded" in capsys.readouterr().out

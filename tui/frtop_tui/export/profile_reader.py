@@ -16,6 +16,7 @@ import msgspec
 
 from frtop_probe import wire
 from frtop_tui.errors import FrtopError
+from frtop_tui.export.merged_profile import BEGAN_BEFORE
 from frtop_tui.export.torch_lanes import FIRST_PROCESS, PER_RANK
 from frtop_tui.job.naming import folded
 from frtop_tui.job.profiles import ModelDescription
@@ -42,6 +43,7 @@ class _Args(msgspec.Struct):
     part: str = msgspec.field(name="module part", default="")
     kind: str = ""
     size: int = msgspec.field(name="bytes", default=0)
+    before: float = msgspec.field(name=BEGAN_BEFORE, default=0.0)
 
 
 class _Event(msgspec.Struct):
@@ -166,7 +168,7 @@ def _add(
                 )  # fmt: skip
         elif event.cat in _OF_FRTOP and event.ts >= 0 and event.pid - FIRST_RANK in events:
             args = _args.decode(event.args)
-            if args.phase:
+            if args.phase and not args.before:
                 issuer = wire.Issuer(args.phase, args.module, args.root, args.part)
                 sums[issuer, args.kind].add(1, args.size, (event.pid - FIRST_RANK,))
     except msgspec.MsgspecError:
