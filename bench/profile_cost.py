@@ -27,6 +27,7 @@ WAYS: Final[dict[str, dict[str, bool]]] = {
     "shapes": {"shapes": True},
     "stacks": {"stacks": True},
     "execution trace": {"execution": True},
+    "modules": {},
 }
 
 
@@ -48,6 +49,7 @@ def _child(way: str) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o700)
         settings = {"FRTOP_DIR": folder, "FRTOP_AGENT": "0"}
+        settings["FRTOP_MODULES"] = str(int(way == "modules"))
         done = subprocess.run(
             [sys.executable, "-W", "ignore", "-m", "bench.profile_cost", way],
             env={**os.environ, **settings},

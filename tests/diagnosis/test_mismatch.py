@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from diagnosis.scenes import FLOATS, SECOND, Scene, frame, only
 from frtop_probe import wire
 from frtop_probe.consistency.signatures import difference
 from frtop_probe.ring.rank_ranges import fold
+from frtop_tui.diagnosis.model import Verdict
+from frtop_tui.report.document import document
 from frtop_tui.report.exit_status import exit_status
 
 MORE = (wire.TensorSpec("float32", (1025,)),)
@@ -415,3 +418,32 @@ def test_members_on_a_silent_host_may_be_the_majority() -> None:
     scene.pass_time(9)
     verdict = only(scene.settle())
     assert (verdict.kind, verdict.culprits, verdict.parties) == ("mismatch", (), ((0, 1), (2,)))
+
+
+def test_a_mismatch_says_which_module_issued_the_ops() -> None:
+    one, other = (wire.Issuer("forward", f"layers.{place}.mlp", "Net") for place in (1, 2))
+    same, different = (_in_modules(issuers) for issuers in ((one, one), (one, other)))
+    assert same.headline.count("(forward of layers.1.mlp)") == 1
+    assert "default_pg (forward of layers.1.mlp), where" in same.headline
+    assert "(forward of layers.2.mlp)" in different.headline
+    assert "broadcast root 0 float32[1024] (forward of layers.2.mlp)" in different.evidence[1]
+    assert "(" not in same.next
+    assert different.issuer == one
+
+
+def _in_modules(issuers: tuple[wire.Issuer, wire.Issuer]) -> Verdict:
+    scene = Scene(4)
+    scene.waits([0, 1, 3], "all_reduce", for_s=3)
+    scene.waits([2], "broadcast", root=0, for_s=3)
+    for rank, actor in scene.actors.items():
+        actor.pending = [replace(op, issuer=issuers[rank == 2]) for op in actor.pending]
+        actor.recent = [replace(op, issuer=issuers[rank == 2]) for op in actor.recent]
+        actor.group_progress = {
+            local: replace(progress, last=actor.pending[-1])
+            for local, progress in actor.group_progress.items()
+        }
+    found = scene.settle()
+    json_of = document(found)
+    assert json_of["verdicts"][0]["op"]["module"] == "Net.layers.1.mlp"
+    assert json_of["ranks"]["2"]["blocked_on"]["module"] == f"Net.{issuers[1].path}"
+    return only(found)

@@ -12,10 +12,14 @@ import pytest
 from msgspec.structs import replace
 
 from export.trace_events import problems
+from frtop_probe import wire
+from frtop_probe.ring.rank_ranges import unfold
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import NotWritten
+from frtop_tui.export.formats.chrome_trace import chrome_trace
 from frtop_tui.export.formats.rank_ops import rank_ops, unix_offset_ns
 from frtop_tui.export.merged_profile import beside, write_profiles
+from frtop_tui.export.profile_reader import read_profile
 from frtop_tui.export.torch_lanes import STEPS_LANE, RankTrace
 from frtop_tui.export.unnamed_file import UnnamedFile
 from screens.scenes import hung
@@ -160,3 +164,43 @@ def test_a_clock_that_jumped_widens_the_error(tmp_path: Path) -> None:
     about = merged(path)["otherData"]["ranks"]["0"]
     assert about["wall_clock_jumped_ns"] == 5_000_000
     assert about["clock_error_at_most_ns"] == 5_001_000
+
+
+def test_the_description_of_a_model_is_in_it_unless_it_is_damaged(tmp_path: Path) -> None:
+    frame = hung()
+    known, damaged = (torch_trace(tmp_path, frame, rank) for rank in (0, 1))
+    module = {"root": "Net", "path": "mlp", "type": "torch.nn.Linear", "parameters": []}
+    texts = json.dumps({"modules": [module]}), '{"modules": 3}'
+    traces = [
+        RankTrace(one.rank, one.host, {**one.files, "modules": unnamed(tmp_path, text)}, one.clocks)
+        for one, text in zip((known, damaged), texts, strict=True)
+    ]
+    path, _, troubles = write_profiles(
+        tmp_path / "out.json.gz", traces, frame, {}, (), separate=False
+    )
+    assert not troubles
+    about = merged(path)["otherData"]["ranks"]
+    assert about["0"]["modules"]["modules"][0]["type"] == "torch.nn.Linear"
+    assert about["1"]["modules"] is None
+    found = read_profile(path)
+    assert (found.ranks, [*found.models], found.recorded) == ((0, 1), [0], True)
+
+
+def test_ops_have_what_a_reader_counts_by_module(tmp_path: Path) -> None:
+    frame = hung()
+    issuer = wire.Issuer("backward", "layers.3", "Net", "graph 1")
+    group = next(iter(frame.ranks[0].groups))
+    signature = wire.Signature("all_gather", inputs=(wire.TensorSpec("float32", (4,)),))
+    pending = tuple(
+        replace(op, issuer=issuer, signature=signature, group=group)
+        for op in frame.ranks[0].pending
+    )
+    ranks = {0: replace(frame.ranks[0], pending=pending, snapshot=None, blocked_on=None)}
+    events = json.loads(chrome_trace(replace(frame, ranks=ranks)))["traceEvents"]
+    args = [one["args"] for one in events if one.get("args", {}).get("phase")]
+    members = len(unfold(frame.ranks[0].groups[group].ranks))
+    assert args
+    for one in args:
+        assert (one["module root"], one["module"]) == ("Net", "layers.3")
+        assert (one["module part"], one["kind"]) == ("graph 1", "all_gather")
+        assert one["bytes"] == 16 * members

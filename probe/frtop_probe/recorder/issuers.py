@@ -2,6 +2,7 @@
 
 In this order, as far as it is known:
 
+* a message of a pipeline has the stage that made it;
 * FSDP2 says by its labels whose parameters it gathers or reduces, prefetched ones too;
 * the innermost module that runs, or is run again inside a backward (activation checkpointing);
 * in a backward: the bucket of DDP; the module of a parameter whose gradient is accumulated; the
@@ -25,10 +26,13 @@ from frtop_probe.recorder.call_sites import CallSites
 from frtop_probe.recorder.ddp_buckets import DDP, MAX_MEMBERS, DDPBuckets
 from frtop_probe.recorder.guard import raised_by_signal_handler
 from frtop_probe.recorder.hook import hide_from_dynamo
+from frtop_probe.recorder.import_hook import when_imported
 from frtop_probe.recorder.labels import wrap_labels
-from frtop_probe.recorder.module_calls import Current, ModuleCalls, wrap_calls
+from frtop_probe.recorder.module_calls import Current, ModuleCalls, add_root, wrap_calls
 from frtop_probe.recorder.module_names import ModuleNames, Name, class_of
+from frtop_probe.recorder.module_profile import ModuleProfile
 from frtop_probe.recorder.phases import Guard, wrap_backward
+from frtop_probe.recorder.pipeline_messages import STAGES, PipelineMessages, wrap_stages
 from frtop_probe.recorder.steps import StepCounter
 from frtop_probe.recorder.writer import RingWriter
 from frtop_probe.ring.layout import MAX_MODULES, PHASE_SHIFT, IssuePhase, Side, StatusCell
@@ -63,6 +67,8 @@ class Issuers:
         self.calls = ModuleCalls()
         self.names = ModuleNames(self.calls.roots)
         self.buckets = DDPBuckets(torch)
+        self.messages = PipelineMessages()
+        self._torch = torch
         self._writer = writer
         self._steps = steps
         self._sites = sites
@@ -95,6 +101,15 @@ class Issuers:
         elif open_labels := self._labels.get(threading.get_ident()):
             open_labels.pop()
 
+    def stage_made(self, stage: Any, messages: Sequence[Any], phase: IssuePhase, what: str) -> None:
+        """Hears that a pipeline's stage has made messages, which are issued next."""
+        module = getattr(stage, "submod", None)
+        if module is not None and self.names.of(module) is None:
+            add_root(self.calls.roots, module)  # it receives before it runs
+        name = (self.names.of(module) if module is not None else None) or UNKNOWN
+        number = self._number(*name, f"pipeline stage {getattr(stage, 'stage_index', '?')}: {what}")
+        self.messages.add(messages, number | phase << PHASE_SHIFT)
+
     def _path_of(self, text: str) -> str:
         """The path in a label of FSDP2; a blank one for the root, "" where it is none of an op."""
         known = self._paths.get(text)
@@ -104,6 +119,10 @@ class Issuers:
             if len(self._paths) < MAX_LABELS:
                 self._paths[text] = known
         return known
+
+    def of_profile(self) -> ModuleProfile:
+        """What a profile has of modules."""
+        return ModuleProfile(self._torch, self.calls, self.names)
 
     # -- an op
 
@@ -133,6 +152,8 @@ class Issuers:
             self._writer.write_note(f"{GIVEN_UP} ({type(error).__name__}: {error})")
 
     def _find(self, thread: int, site: int, process_group: Any, args: Sequence[Any]) -> int:
+        if self.messages.known and (message := self.messages.take(args)):
+            return message
         calls = self.calls.of_thread()
         stack, task = calls.stack, self._task()
         label = next((one for one in reversed(self._labels.get(thread, ())) if one), "")
@@ -252,6 +273,9 @@ def install(torch: Any, current: Current, issuers: Callable[[], Issuers], guard:
         guard(lambda label: issuers().label_begins(label)),
         guard(lambda label: issuers().label_ends(label)),
     )
+
+    made = guard(lambda *message: issuers().stage_made(*message))
+    when_imported(STAGES, guard(lambda module: wrap_stages(torch, module, made)))
 
     def calls() -> ModuleCalls:
         return issuers().calls

@@ -57,9 +57,7 @@ class ThreadCalls:
         stack, starts = self.stack, self.starts
         me = weakref.ref(module)
         if not stack:
-            if len(roots) >= MAX_ROOTS and id(module) not in roots:
-                roots.clear()
-            roots[id(module)] = me
+            add_root(roots, module)
         stack.append(module)
         last = starts[-1]
         if number == last:
@@ -85,6 +83,13 @@ class ThreadCalls:
             self.owners.append(owner)
 
 
+def add_root(roots: dict[int, weakref.ref[Any]], module: Any) -> None:
+    """Notes a module that is called by none."""
+    if len(roots) >= MAX_ROOTS and id(module) not in roots:
+        roots.clear()
+    roots[id(module)] = weakref.ref(module)
+
+
 class ModuleCalls:
     """The modules of all threads, and of the backward that runs."""
 
@@ -92,6 +97,8 @@ class ModuleCalls:
         self.local = threading.local()
         self.roots: dict[int, weakref.ref[Any]] = {}
         """By `id`: modules that were called by none."""
+        self.label: Callable[[Any], Any] | None = None
+        """While a profile runs: begins a label for a module, and returns it."""
         self._backwards: list[ThreadCalls] = []
         """Of the threads that began the backwards which run."""
 
@@ -152,7 +159,7 @@ def wrap_calls(torch: Any, current: Current) -> bool:
     wrapper = _wrapper(original, current, number, compiling)
     # The program's own code runs below it, so each function of ours there is hidden by itself.
     hide_from_dynamo(torch, wrapper, callees=False)
-    for function in (ModuleCalls.of_thread, ThreadCalls.enter, ThreadCalls.leave):
+    for function in (ModuleCalls.of_thread, ThreadCalls.enter, ThreadCalls.leave, add_root):
         hide_from_dynamo(torch, function)
     for name in _KNOWN_TO_DYNAMO:
         # It goes a shorter way where `__call__` is the one that it knows.
@@ -175,9 +182,12 @@ def _wrapper(
             return original(self, *args, **kwargs)
         calls = known.of_thread()
         depth = len(calls.stack)
+        label = None
         try:
             try:
                 calls.enter(self, number(), known.roots)
+                if known.label is not None:
+                    label = known.label(self)
             except Exception as error:
                 if raised_by_signal_handler(error):
                     raise
@@ -185,5 +195,7 @@ def _wrapper(
             return original(self, *args, **kwargs)
         finally:
             calls.leave(depth, number())
+            if label is not None:
+                label.__exit__(None, None, None)
 
     return __call__

@@ -93,7 +93,7 @@ def walk(root: Any) -> Iterator[tuple[Any, Name]]:
             continue
         seen.add(id(module))
         yield module, (kind, path)
-        wraps = class_of(module) in _WRAPPERS
+        wraps = is_wrapper(module)
         for name, child in reversed(list(module._modules.items())):  # noqa: SLF001
             if child is not None:
                 dropped = wraps and name in _INNER
@@ -109,7 +109,7 @@ def _is_graph(root: Any) -> bool:
 
 def inner_class(module: Any) -> str:
     """Returns the class of what wrappers of torch's contain."""
-    while class_of(module) in _WRAPPERS:
+    while is_wrapper(module):
         children = module._modules.items()  # noqa: SLF001
         inner = next((one for name, one in children if name in _INNER), None)
         if inner is None:
@@ -118,10 +118,18 @@ def inner_class(module: Any) -> str:
     return class_of(module)
 
 
+def is_wrapper(module: Any) -> bool:
+    """Whether it only wraps another one, which has its name."""
+    return class_of(module) in _WRAPPERS
+
+
 def class_of(module: Any) -> str:
-    """Returns the name of a module's class; FSDP2 makes a class of its own for each."""
+    """Returns the name of a module's class."""
+    return kind_of(module).__name__
+
+
+def kind_of(module: Any) -> type:
+    """Returns a module's class; FSDP2 makes one of its own for each."""
     kind = type(module)
     bases = kind.__bases__
-    if len(bases) > 1 and bases[0].__name__ == "FSDPModule":
-        kind = bases[1]
-    return kind.__name__
+    return bases[1] if len(bases) > 1 and bases[0].__name__ == "FSDPModule" else kind

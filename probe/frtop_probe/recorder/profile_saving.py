@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from frtop_probe.recorder.module_profile import ModuleProfile
 from frtop_probe.recorder.torch_profiler import TorchProfiler
 from frtop_probe.ring.profile_files import FILES, all_files, profile_file
 
@@ -45,13 +46,16 @@ def why_no_more_execution(ring: Path) -> str:
     return why_no_room(ring, LEAST_ROOM)
 
 
-def save(ring: Path, profiler: TorchProfiler, grown: int) -> dict[str, int]:
+def save(
+    ring: Path, profiler: TorchProfiler, grown: int, modules: ModuleProfile | None
+) -> dict[str, int]:
     """Writes what was recorded.
 
     Args:
         ring: files lie beside it.
         profiler: has ended, and its execution trace is finished.
         grown: memory in bytes that the process has more than before.
+        modules: describes the model, where modules are recorded.
 
     Returns:
         The sizes of the files by name.
@@ -62,6 +66,8 @@ def save(ring: Path, profiler: TorchProfiler, grown: int) -> dict[str, int]:
     if why := why_no_room(ring, max(LEAST_ROOM, 2 * grown)):
         raise OSError(0, why)
     profiler.save(profile_file(ring, "trace"))
+    if modules is not None:
+        modules.save(profile_file(ring, "modules"))
     sizes = {name: size_of(profile_file(ring, name)) for name in FILES}
     return {name: size for name, size in sizes.items() if size}
 

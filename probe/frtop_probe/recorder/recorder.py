@@ -154,8 +154,9 @@ class Recorder:
         self.tensors = TensorRequests(self.pending, torch)
         self.requests.serve(self.tensors.handlers)
         self.profile = ProfileRequests(
-            torch, self.writer.path, self.steps, self.pending, self._expect_ops
-        )
+            torch, self.writer.path, self.steps, self.pending, self._expect_ops,
+            modules=self.issuers.of_profile() if self.issuers is not None else None,
+        )  # fmt: skip
         self.requests.serve(self.profile.handlers)
         self.requests.serve(ControlRequests(self).handlers)
         self.enabled[0] = ON

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from frtop_probe.recorder.profile_order import ProfileOrder
+from frtop_probe.ring.profile_files import create_file
 
 OF_ITS_OWN: Final = "the script profiles itself, and torch has one profiler per process"
 DAEMON: Final = "KINETO_USE_DAEMON"
@@ -107,7 +108,7 @@ class TorchProfiler:
             OSError: the file was not written to its end.
         """
         results, self._profile = self._profile.kineto_results, None
-        _create(path)
+        create_file(path)
         results.save(str(path))
         path.chmod(0o600)  # some versions write another file, and give it this name
         with path.open("rb") as file:
@@ -158,7 +159,7 @@ class TorchProfiler:
             return
         try:
             core = self._torch._C._profiler  # noqa: SLF001
-            _create(self._execution)
+            create_file(self._execution)
             core._add_execution_trace_observer(str(self._execution))  # noqa: SLF001
             # It also says yes where it did nothing, as another one is there.
             if _is_open(self._execution):
@@ -229,12 +230,6 @@ class ProfilerEntrances:
             if getattr(module, name) is ours:
                 setattr(module, name, original)
         self._originals.clear()
-
-
-def _create(path: Path) -> None:
-    """Creates a file that torch then writes: it would follow links, and use the program's umask."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    os.close(os.open(path, flags, 0o600))
 
 
 def _is_open(path: Path) -> bool:

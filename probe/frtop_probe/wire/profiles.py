@@ -28,7 +28,7 @@ class ProfileRequest(Struct, frozen=True, array_like=True, tag="profile"):
 
 
 class ProfileFile(Struct, frozen=True, array_like=True):
-    """A file of a profile: `name` is "trace" or "execution", `size` in bytes."""
+    """A file of a profile: `name` is "trace", "execution" or "modules", `size` in bytes."""
 
     name: str
     size: int

@@ -14,9 +14,11 @@ from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import FrtopError, UsageError
 from frtop_tui.export.flightrecorder.file_names import pattern_of
 from frtop_tui.export.loader import open_paths
+from frtop_tui.export.profile_reader import is_profile, read_profile
 from frtop_tui.job.naming import GroupKey, group_label, listed
 from frtop_tui.report.comparison_text import comparison_document, comparison_lines
 from frtop_tui.report.module_table import module_document, module_lines
+from frtop_tui.report.profiled_modules import profiled_document, profiled_lines
 from frtop_tui.report.regression_text import STATUS, check_document, check_lines
 from frtop_tui.report.statistics_table import statistics_document, statistics_lines
 from frtop_tui.sources.base import Source
@@ -34,6 +36,13 @@ RECORDED_S: Final = 0.0
 
 def run(options: argparse.Namespace) -> int:
     """Returns 0 with figures, 1 without."""
+    if options.by == "module" and len(options.paths) == 1 and is_profile(Path(options.paths[0])):
+        return _run_profile(options, Path(options.paths[0]))
+    if options.level:
+        raise UsageError(
+            f"level {options.level} is only known of a profile",
+            "`frtop profile --steps 1 --shapes -o FILE.json.gz`, then name FILE.json.gz here",
+        )
     source = _source(options)
     try:
         frame = source.frame() if options.paths else wait_for_ranks(
@@ -56,6 +65,16 @@ def run(options: argparse.Namespace) -> int:
             "\n".join(module_lines(frame) if by_module else statistics_lines(frame, options.sort))
         )
     return 0 if frame.statistics is not None else 1
+
+
+def _run_profile(options: argparse.Namespace, path: Path) -> int:
+    level = 1 if options.level is None else options.level
+    found = read_profile(path, options.rank or ())
+    if options.json:
+        print(json.dumps(profiled_document(found, level), indent=1))
+    else:
+        print("\n".join(profiled_lines(found, level)))
+    return 0 if found.recorded else 1
 
 
 def _source(options: argparse.Namespace) -> Source:

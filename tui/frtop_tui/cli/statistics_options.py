@@ -47,6 +47,11 @@ def add_statistics(verbs: Any, run: Run, run_diff: Run) -> None:
     verb.add_argument("--by", choices=("line", "module"), default="line",
                       help="rows by line, or a tree by the module and phase that issued ops, where"
                       " the job was started with --modules (default: line)")  # fmt: skip
+    verb.add_argument("--level", type=int, choices=range(4), metavar="0-3",
+                      help="with --by module: as CommDebugMode counts them, 0 collectives, 1 also"
+                      " parameters and ops on DTensors, 2 ops that are not trivial, 3 all; from 1"
+                      " on of a profile that `frtop profile` wrote (default: 0, of a profile 1)"
+                      )  # fmt: skip
     verb.add_argument("--sort", choices=SORTS, default="time",
                       help="what is largest in the first row, or `line` (default: time)"
                       )  # fmt: skip

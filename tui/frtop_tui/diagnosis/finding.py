@@ -34,6 +34,7 @@ class Finding(Struct, frozen=True):
         since_ns: operator's clock; 0 where nothing tells.
         left_s: seconds until torch's own timeout ends the first of `nodes`; None where it is not
             known.
+        issuer: of the op: the module and the phase, where these are recorded.
     """
 
     kind: VerdictKind
@@ -50,6 +51,7 @@ class Finding(Struct, frozen=True):
     nodes: tuple[WaitNode, ...] = ()
     since_ns: int = 0
     left_s: float | None = None
+    issuer: wire.Issuer | None = None
 
     @property
     def without_nodes(self) -> Finding:
@@ -75,6 +77,7 @@ class NodeFacts(TypedDict):
     nodes: tuple[WaitNode, ...]
     since_ns: int
     left_s: float | None
+    issuer: wire.Issuer | None
 
 
 def facts_of(nodes: Sequence[WaitNode], now_ns: int) -> NodeFacts:
@@ -90,6 +93,7 @@ def facts_of(nodes: Sequence[WaitNode], now_ns: int) -> NodeFacts:
         nodes=tuple(nodes),
         since_ns=first.known_since_ns,
         left_s=soonest.left_s(now_ns),
+        issuer=first.op.issuer,
     )
 
 

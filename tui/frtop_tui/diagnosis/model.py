@@ -7,6 +7,7 @@ from typing import Final, Literal
 
 from msgspec import Struct, field
 
+from frtop_probe import wire
 from frtop_tui.diagnosis.trace import Trace
 from frtop_tui.job.model import BaseFrame, ObservedFrame, ObservedRank, Rank, Writing, as_rank
 from frtop_tui.job.naming import GroupKey
@@ -73,6 +74,7 @@ class Verdict(Struct, frozen=True):
     evidence: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()  # what could not be seen
     slow: Slowness | None = None  # of a verdict of the kind "slow"
+    issuer: wire.Issuer | None = None  # of the op, where modules are recorded
 
 
 class Sentences(Struct, frozen=True):

@@ -26,6 +26,8 @@ from frtop_tui.export.torch_lanes import PER_RANK, UNREADABLE, RankTrace, rank_e
 from frtop_tui.export.unnamed_file import UnnamedFile
 from frtop_tui.job.naming import printable
 
+BEGAN_BEFORE: Final = "began before, by ms"
+"""An argument of events that are drawn from the first moment on."""
 _LEVEL: Final = 4
 
 
@@ -204,7 +206,7 @@ def _overlaps(event: dict[str, Any], shift: float, until: float) -> bool:
     if at > until or at + lasts < 0:
         return False
     if at < 0:  # Perfetto drops what begins before the first moment
-        event["args"] = {**event.get("args", {}), "began before, by ms": round(-at / 1000, 3)}
+        event["args"] = {**event.get("args", {}), BEGAN_BEFORE: round(-at / 1000, 3)}
         event["dur"], at = round(lasts + at, 3), 0.0
     event["ts"] = round(at, 3)
     return True

@@ -19,6 +19,7 @@ from frtop_tui.diagnosis.model import Frame
 from frtop_tui.export.formats.rank_ops import RankOp, rank_ops, unix_offset_ns
 from frtop_tui.export.unnamed_file import UnnamedFile
 from frtop_tui.job.naming import group_label, printable
+from frtop_tui.job.profiles import ModelDescription
 
 FIRST_PROCESS: Final = 100_000
 """Process ids of torch's lanes begin here; those of frtop's own are far below."""
@@ -29,6 +30,8 @@ STEPS_LANE: Final = (1 << 31) - 1
 SLACK_NS: Final = 50_000
 """By which the issue of an op may seem to lie outside of torch's event for it."""
 JUMP_NS: Final = 1_000_000
+MOST_MODEL: Final = 64 << 20
+"""Bytes of a description of a model."""
 UNREADABLE: Final = (OSError, ValueError, TypeError, KeyError, ArithmeticError, RecursionError)
 """What reading a file can raise that is not as torch writes it; msgspec's are among them."""
 _STEP: Final = b'"ProfilerStep#'
@@ -62,6 +65,7 @@ class _Trace(msgspec.Struct):
 
 _traces: Final = msgspec.json.Decoder(_Trace)
 _events: Final = msgspec.json.Decoder(Event)
+_models: Final = msgspec.json.Decoder(ModelDescription)
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -94,7 +98,19 @@ def rank_events(
         "wall_clock_jumped_ns": jump if abs(jump) > JUMP_NS else 0,
         "events_with_frtop_number": lanes.numbered,
         "device_properties": msgspec.json.decode(found.devices),
+        "modules": _model(trace.files.get("modules")),
     }
+
+
+def _model(file: UnnamedFile | None) -> ModelDescription | None:
+    """The modules of a rank; None where they are not recorded, or the file is damaged."""
+    try:
+        if file is None:
+            return None
+        data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        return _models.decode(data) if len(data) <= MOST_MODEL else None
+    except UNREADABLE:
+        return None
 
 
 class _Lanes:

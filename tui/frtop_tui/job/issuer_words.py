@@ -46,6 +46,13 @@ def module_name(issuer: wire.Issuer) -> str:
     return issuer.path or issuer.root
 
 
+def issuer_fields(issuer: wire.Issuer | None) -> dict[str, str]:
+    """What issued an op, for JSON; nothing where modules are not recorded."""
+    if issuer is None:
+        return {}
+    return {"phase": issuer.phase, "module": full_path(issuer), "module_part": issuer.part}
+
+
 def full_path(issuer: wire.Issuer) -> str:
     """The path with the class of the outermost module: `Net.layers.3.mlp`."""
     return ".".join(filter(None, (issuer.root or (_UNNAMED if issuer.path else ""), issuer.path)))

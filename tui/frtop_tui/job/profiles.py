@@ -82,6 +82,41 @@ class SampledStacks(Struct, frozen=True):
     since_ns: int = 0  # operator's clock: when they were asked for
 
 
+class ParameterDescription(Struct, frozen=True):
+    """A parameter of a module; `placements`, `mesh` and the `local` shape of a DTensor only."""
+
+    name: str
+    dtype: str = ""
+    shape: tuple[int, ...] | None = None
+    local: tuple[int, ...] | None = None
+    placements: str = ""
+    mesh: str = ""  # dp=2, tp=4
+
+
+class ModuleDescription(Struct, frozen=True):
+    """A module by the class of the outermost one and the path below it, and what is its own."""
+
+    root: str
+    path: str
+    type: str = ""
+    parameters: tuple[ParameterDescription, ...] = ()
+
+
+class ModelDescription(Struct, frozen=True):
+    """The modules of a rank as its profile began. `left_out` are too many to be described.
+
+    `composite` are names of torch's ops that are only made of others.
+    """
+
+    modules: tuple[ModuleDescription, ...] = ()
+    left_out: int = 0
+    composite: tuple[str, ...] = ()
+
+    @property
+    def has_dtensors(self) -> bool:
+        return any(one.placements for module in self.modules for one in module.parameters)
+
+
 def cost_lines(options: ProfileOptions) -> tuple[str, ...]:
     """What an order costs the ranks, as a person is told before it is given."""
     what = f"{options.steps} steps" if options.steps else f"{options.seconds:g} s"
@@ -97,7 +132,8 @@ def cost_lines(options: ProfileOptions) -> tuple[str, ...]:
     ]
     return (
         f"torch.profiler will run inside of the ranks for {what}, from their next step on.",
-        "Each op of torch takes some microseconds longer.",
+        "Each op of torch takes some microseconds longer, and each call of a recorded module.",
         "At the end the rank stands still while torch writes its events: some 10 µs for each.",
+        "Where modules are recorded it also stands still at the begin, for 0.2 s at most.",
         *(f"{line[0].upper()}{line[1:]}." for line in more),
     )

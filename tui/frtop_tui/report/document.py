@@ -14,6 +14,7 @@ from frtop_tui.diagnosis.graph.wait_node import number_of
 from frtop_tui.diagnosis.health import compared_ns
 from frtop_tui.diagnosis.model import Frame, Slowness, Verdict
 from frtop_tui.job.environment import environment
+from frtop_tui.job.issuer_words import issuer_fields
 from frtop_tui.job.job_activity import activity_in, known_jobs
 from frtop_tui.job.model import HostView, Rank, Recorded
 from frtop_tui.job.naming import GroupKey, job_address, job_call
@@ -151,7 +152,7 @@ def verdict_fields(verdict: Verdict, descriptions: dict[GroupKey, str]) -> dict[
             "description": descriptions.get(group, ""),
             "ranks": group.ranks,
         },
-        "op": op and {"number": op.number, "kind": op.kind},
+        "op": op and {"number": op.number, "kind": op.kind, **issuer_fields(verdict.issuer)},
         "why": msgspec.to_builtins(verdict.why),
         "left_s": rounded(verdict.left_s),
         "evidence": list(verdict.evidence),
@@ -195,6 +196,7 @@ def _rank(view: Rank, now_ns: int) -> dict[str, Any]:
             "number": _number(blocked, view.groups.get(blocked.group)),
             "age_s": rounded(view.age_s(blocked.issued_ns, now_ns)) if blocked.issued_ns else None,
             "dated": blocked.dated,
+            **issuer_fields(blocked.issuer),
         },
     }
 

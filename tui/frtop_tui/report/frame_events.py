@@ -10,6 +10,7 @@ from frtop_probe import wire
 from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.graph.wait_node import number_of
 from frtop_tui.diagnosis.model import Frame, Verdict
+from frtop_tui.job.issuer_words import issuer_fields
 from frtop_tui.job.job_activity import known_jobs
 from frtop_tui.job.model import GroupView, Rank
 from frtop_tui.job.naming import GroupKey, same_job
@@ -131,6 +132,7 @@ class FrameEvents:
             "group": group.name if group is not None else "",
             "number": shown or None,
             "issued_s": self._timeline.of_rank(view, op.issued_ns) if op.issued_ns else None,
+            **issuer_fields(op.issuer),
         }
 
     def _progress_events(self, frame: Frame, at_s: float) -> Iterator[StreamEvent]:

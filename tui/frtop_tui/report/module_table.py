@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from frtop_tui.diagnosis.model import Frame
@@ -15,9 +16,10 @@ from frtop_tui.statistics.module_tree import ModuleNode, module_roots, phases_of
 NOT_RECORDED: Final = (
     "modules are not recorded: start the job with `frtop run --modules`, or FRTOP_MODULES=1"
 )
+TITLE: Final = "collectives by module"
 LEVELS: Final = (
-    "collectives by module: level 0 of CommDebugMode. Ops of DTensor and of tensors (its levels 1"
-    " to 3) are not recorded"
+    f"{TITLE}: level 0 of CommDebugMode. A profile has its levels 1 to 3:"
+    " `frtop statistics --by module --level 2 PROFILE`"
 )
 MOST_KINDS: Final = 3
 INDENT: Final = "  "
@@ -71,15 +73,21 @@ def module_document(found: JobStatistics) -> dict[str, Any]:
         "ranks": list(found.ranks),
         "recorded": bool(roots),
         "levels": LEVELS,
-        "modules": [_node(root) for root in roots],
+        "modules": [module_node(root) for root in roots],
     }
 
 
-def _node(node: ModuleNode) -> dict[str, Any]:
-    """As CommDebugMode's: `collectives_*` are of the module and of all below it."""
+def module_node(
+    node: ModuleNode, facts: Callable[[ModuleNode], dict[str, Any]] = lambda _: {}
+) -> dict[str, Any]:
+    """As CommDebugMode's: `collectives_*` are of the module and of all below it.
+
+    `facts` returns what is known of a node beside collectives.
+    """
     phases = phases_of([node])
     return {
         "fqn": node.path,
+        **facts(node),
         "part": node.is_part,
         "ranks": sorted(node.ranks),
         **{
@@ -93,5 +101,5 @@ def _node(node: ModuleNode) -> dict[str, Any]:
             {"phase": phase, "kind": kind, "count": count, "bytes": node.own_bytes[phase, kind]}
             for (phase, kind), count in sorted(node.own.items())
         ],
-        "children": [_node(child) for child in node.sorted_children()],
+        "children": [module_node(child, facts) for child in node.sorted_children()],
     }

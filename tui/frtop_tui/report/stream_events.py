@@ -60,7 +60,8 @@ class StateChanged(StreamEvent, frozen=True, tag="state"):
     was: str | None  # None: the first that is said of it
     since_s: float | None
     step: int | None
-    blocked_on: dict[str, Any] | None  # `kind`, `group`, `number`, `issued_s`
+    blocked_on: dict[str, Any] | None  # `kind`, `group`, `number`, `issued_s`,
+    # where modules are recorded also `phase`, `module`, `module_part`
 
 
 class GroupMoved(StreamEvent, frozen=True, tag="progress"):

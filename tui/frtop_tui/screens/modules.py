@@ -8,7 +8,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.report.module_table import LEVELS
+from frtop_tui.report.module_table import TITLE
 from frtop_tui.screens.base import FrameScreen
 from frtop_tui.screens.statistics import LONGEST_S, WINDOWS
 from frtop_tui.widgets.module_tree_pane import ModuleTreePane
@@ -48,7 +48,7 @@ class ModulesScreen(FrameScreen):
         found = frame.statistics
         window = window_text(self._window_s) if self._window_s else "as far as rings reach"
         of = f"{len(found.ranks):,} ranks · " if found is not None else ""
-        pane.entitle(f"{of}{LEVELS if pane.rows else 'modules'} · wanted: {window}")
+        pane.entitle(f"{of}{TITLE if pane.rows else 'modules'} · wanted: {window}")
 
     def action_window(self) -> None:
         index = WINDOWS.index(self._window_s) + 1

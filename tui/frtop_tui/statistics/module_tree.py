@@ -72,15 +72,24 @@ class ModuleNode:
         return sorted(self.children.values(), key=lambda one: (one.is_part, _natural(one.name)))
 
 
-def module_roots(rows: Iterable[ModuleRow]) -> list[ModuleNode]:
-    """The outermost modules, then what belongs to none."""
+def module_roots(
+    rows: Iterable[ModuleRow], others: Iterable[tuple[str, str]] = ()
+) -> list[ModuleNode]:
+    """The outermost modules, then what belongs to none.
+
+    Args:
+        rows: ops.
+        others: modules that are there as well, by the class of the outermost one and the path.
+    """
     top = ModuleNode("", "", -1)
+    for root, path in others:
+        node = top
+        for name in _names(root, path):
+            node = node.child(name)
     for row in rows:
         issuer = row.issuer
         nodes = [top]
-        names = [issuer.root] if issuer.root else []
-        names += [one for one in issuer.path.split(".", DEEPEST - 1) if one]
-        for name in names or [NO_MODULE]:
+        for name in _names(issuer.root, issuer.path):
             nodes.append(nodes[-1].child(name))
         if issuer.part:
             nodes.append(nodes[-1].child(issuer.part, is_part=True))
@@ -92,6 +101,12 @@ def module_roots(rows: Iterable[ModuleRow]) -> list[ModuleNode]:
             node.total_bytes[key] += row.bytes
             node.ranks.update(row.ranks)
     return sorted(top.children.values(), key=lambda one: (one.name == NO_MODULE, one.name))
+
+
+def _names(root: str, path: str) -> list[str]:
+    names = [root] if root else []
+    names += [one for one in path.split(".", DEEPEST - 1) if one]
+    return names or [NO_MODULE]
 
 
 def phases_of(roots: Iterable[ModuleNode]) -> list[str]:

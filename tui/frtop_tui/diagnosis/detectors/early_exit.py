@@ -65,6 +65,7 @@ def exited(
         cause="exited",
         group=group_key(group),
         op=op,
+        issuer=node.op.issuer if node is not None else None,
         nodes=tuple(nodes),
         since_ns=min(ended_ns(context.ranks[rank]) for rank in ranks),
         left_s=node.left_s(context.now_ns) if node is not None else None,

@@ -8,7 +8,14 @@ from frtop_tui.diagnosis.detectors.mismatch.live_mismatch import OpsDiffer
 from frtop_tui.diagnosis.finding import Finding
 from frtop_tui.diagnosis.graph.wait_node import kind_of
 from frtop_tui.diagnosis.model import Sentences, Why
-from frtop_tui.diagnosis.wording.phrases import Tense, at_line, label_of, signature_text, who
+from frtop_tui.diagnosis.wording.phrases import (
+    Tense,
+    at_line,
+    in_module,
+    label_of,
+    signature_text,
+    who,
+)
 from frtop_tui.job.model import BaseFrame
 from frtop_tui.job.naming import folded
 
@@ -17,22 +24,26 @@ def ops_differ(finding: Finding, detail: OpsDiffer, frame: BaseFrame, _tense: Te
     """Who called what, where the others called something else."""
     found = detail.mismatch
     main, other = found.parties[0], found.parties[1]
-    place, at, on, upto = f"#{found.number} of {label_of(found.group)}", "as", "on", "up to"
+    number, at, on, upto = f"#{found.number} of {label_of(found.group)}", "as", "on", "up to"
     if not found.number:  # some of them count from another op on
-        place, at, on, upto = label_of(found.group), "in", "in", "in"
+        number, at, on, upto = label_of(found.group), "in", "in", "in"
+    place = number
     mine, theirs = _call_text(other.op), _call_text(main.op)
+    if main.op.issuer == other.op.issuer:  # it is said once
+        mine, theirs = _without_module(other.op), _without_module(main.op)
+        place += in_module(main.op)
     named, rest = folded(other.ranks), folded(main.ranks)
     first, second = other.ranks[0], main.ranks[0]
     if finding.culprits:
         named = who(frame.ranks, other.ranks)
         head = f"{named} called {mine} {at} {place}, where {rest} called {theirs}"
         step = (
-            f"compare the calls of rank {first} {upto} {place} with those of rank {second}: one"
+            f"compare the calls of rank {first} {upto} {number} with those of rank {second}: one"
             " too many, one too few, or a branch on the rank"
         )
     else:
         head = f"{named} and {rest} disagree {on} {place}: {mine} against {theirs}"
-        step = f"compare the calls of ranks {first} and {second} {upto} {place}"
+        step = f"compare the calls of ranks {first} and {second} {upto} {number}"
     if _is_same_call(main.op, other.op):
         step = (
             f"see what sets the {found.field}{at_line(main.op)} on ranks {first} and {second},"
@@ -87,6 +98,10 @@ def checksums_differ(
 
 
 def _call_text(op: wire.Op) -> str:
+    return f"{signature_text(op.signature)}{in_module(op)}{at_line(op)}"
+
+
+def _without_module(op: wire.Op) -> str:
     return f"{signature_text(op.signature)}{at_line(op)}"
 
 

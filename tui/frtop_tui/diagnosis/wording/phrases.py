@@ -65,8 +65,13 @@ def named_op(op: wire.Op, group: wire.Group | None, peer: int | None = None) -> 
         return kind
     counted = f" #{number}" if number is not None else ""
     side = f" {'from' if 'recv' in kind else 'to'} rank {peer}" if peer is not None else ""
+    return f"{kind}{counted}{side} of {label_of(group)}{in_module(op)}"
+
+
+def in_module(op: wire.Op) -> str:
+    """` (backward of layers.3.mlp)`: what issued an op, where that is recorded."""
     issuer = brief_issuer(op.issuer)
-    return f"{kind}{counted}{side} of {label_of(group)}" + (f" ({issuer})" if issuer else "")
+    return f" ({issuer})" if issuer else ""
 
 
 def op_text(node: WaitNode) -> str:

@@ -117,5 +117,6 @@ def verdict_of(finding: Finding, said: Sentences) -> Verdict:
         left_s=finding.left_s,
         evidence=said.evidence,
         missing=said.missing,
+        issuer=finding.issuer,
         slow=finding.detail.slowness if isinstance(finding.detail, SlowDetail) else None,
     )

@@ -14,11 +14,12 @@ from typing import Any, Final
 import msgspec
 
 from frtop_probe import wire
+from frtop_probe.statistics.op_bytes import op_bytes
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.export.formats.lanes import Slice, slices_of
 from frtop_tui.export.formats.op_table import tensors_text
 from frtop_tui.export.formats.rank_ops import RankOp, rank_ops, unix_offset_ns
-from frtop_tui.job.groups import Identifier, identifier
+from frtop_tui.job.groups import Identifier, identifier, members_of
 from frtop_tui.job.issuer_words import issuer_text
 from frtop_tui.job.naming import group_label, job_title, printable
 from frtop_tui.report.text import kind_words, title_line
@@ -131,6 +132,7 @@ def _arguments(one: RankOp) -> Event:
         "inputs": tensors_text(signature.inputs),
         "outputs": tensors_text(signature.outputs),
         "issuer": issuer_text(op.issuer),
+        **_issuer_arguments(one),
         "line": f"{site.file}:{site.line} ({site.function})" if site is not None else None,
         "end": _END_WORDS[one.end],
         "begin": None if op.dated else "at most: it was there at the first look",
@@ -139,6 +141,22 @@ def _arguments(one: RankOp) -> Event:
         key: printable(value) if isinstance(value, str) else value
         for key, value in known.items()
         if value not in (None, "")
+    }
+
+
+def _issuer_arguments(one: RankOp) -> Event:
+    """By which a reader counts ops by module; nothing where modules are not recorded."""
+    op, issuer = one.op, one.op.issuer
+    if issuer is None:
+        return {}
+    members = len(members_of(one.group.ranks)) if one.group is not None else 0
+    return {
+        "phase": issuer.phase,
+        "module root": issuer.root,
+        "module": issuer.path,
+        "module part": issuer.part,
+        "kind": op.signature.kind if op.signature is not None else "",
+        "bytes": op_bytes(op.signature, members) if op.signature is not None else None,
     }
 
 

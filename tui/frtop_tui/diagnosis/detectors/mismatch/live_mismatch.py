@@ -109,6 +109,7 @@ def mismatch_finding(
         progress="none" if victims or over else "active",
         group=group_key(one.group),
         op=OpName(kind_of(main.op), one.number or None),
+        issuer=main.op.issuer,
         nodes=nodes,
         since_ns=one.since_ns,
     )

@@ -70,7 +70,7 @@ def _lagging_devices(context: Context, node: WaitNode) -> Finding | None:
     if lag is None:
         return None
     facts = facts_of([node], context.now_ns)
-    facts["op"] = OpName(node.kind, lag.number)
+    facts["op"], facts["issuer"] = OpName(node.kind, lag.number), None
     return Finding(
         kind="stuck",
         detail=LaggingDevices(node, lag),

@@ -1,0 +1,244 @@
+"""Ops of a profile by module: what is counted, at which level, in which phase."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from frtop_tui.cli import main
+from frtop_tui.errors import FrtopError
+from frtop_tui.export import profile_reader
+from frtop_tui.export.merged_profile import BEGAN_BEFORE
+from frtop_tui.export.profile_reader import read_profile
+from frtop_tui.statistics.profiled_modules import ModuleOp, TraceEvent, module_ops
+
+COMPOSITE = frozenset({"aten::linear", "aten::to"})
+NODE = "autograd::engine::evaluate_function: "
+Nested = tuple[str, int, list[Any]]
+"""Name, sequence number and what is inside."""
+
+STEP: list[Nested] = [
+    ("frtop module Net", -1, [
+        ("frtop module Net.mlp", -1, [
+            ("aten::linear", 10, [
+                ("aten::t", 10, [("PythonSubclass", -1, [("aten::t", -1, [
+                    ("aten::transpose", -1, [])])])]),
+                ("aten::addmm", 11, [("PythonSubclass", -1, [
+                    ("aten::div", -1, [("aten::copy_", -1, [])]),
+                    ("aten::addmm", -1, [("PythonSubclass", -1, [("aten::addmm", -1, [])])]),
+                    ("_c10d_functional::all_reduce", -1, [("c10d::allreduce_", -1, [])]),
+                ])]),
+            ]),
+        ]),
+        ("aten::mul", 12, [("PythonSubclass", -1, [
+            ("_c10d_functional::wait_tensor", -1, []), ("aten::mul", -1, []),
+        ])]),
+    ]),
+    ("aten::sum", 13, [("aten::sum", -1, [])]),
+    (NODE + "SumBackward0", 13, [("SumBackward0", 13, [("aten::expand", -1, [])])]),
+    (NODE + "AddmmBackward0", 11, [("AddmmBackward0", 11, [
+        ("aten::mm", -1, []),
+        ("frtop module Net.again", -1, [("aten::relu", 20, [])]),
+    ])]),
+    (NODE + "MulBackward0", -1, [  # it has hooks, which run before it
+        ("LABEL::pre_backward", -1, [("aten::empty", -1, [])]),
+        ("MulBackward0", 12, [("aten::mul", -1, []), ("Other", 11, [("aten::neg", -1, [])])]),
+    ]),
+    (NODE + "ReluBackward0", 20, [("aten::threshold_backward", -1, [])]),
+    (NODE + "torch::autograd::AccumulateGrad", -1, [
+        ("torch::autograd::AccumulateGrad", -1, [("aten::detach", -1, [("detach", -1, [
+            ("PythonSubclass", -1, [("aten::detach", -1, [])])])])]),
+    ]),
+    ("Optimizer.step#SGD.step", -1, [("aten::add_", -1, [])]),
+]  # fmt: skip
+
+
+def events(step: list[Nested], thread: str = "7") -> list[TraceEvent]:
+    """As torch writes them: begin and end, an event inside of another one between its times."""
+    found: list[TraceEvent] = []
+    clock = iter(range(100_000))
+
+    def write(one: Nested) -> None:
+        name, sequence, inside = one
+        begin, place = next(clock), len(found)
+        for inner in inside:
+            write(inner)
+        found.insert(place, TraceEvent(begin, next(clock), thread, name, sequence,
+                                         annotation=name.startswith("LABEL")))  # fmt: skip
+
+    for one in step:
+        write(one)
+    return found
+
+
+def counted(*, dtensors: bool = True) -> Counter[ModuleOp]:
+    return module_ops(reversed(events(STEP)), COMPOSITE, dtensors=dtensors)
+
+
+def short(found: Counter[ModuleOp], level: int) -> dict[tuple[str, str, str, bool], int]:
+    return {
+        (op.module, op.phase, op.name.removeprefix("aten::"), op.of_dtensors): count
+        for op, count in found.items()
+        if op.is_at(level)
+    }
+
+
+def test_ops_are_those_that_a_dispatch_mode_sees() -> None:
+    ops = counted()
+    mlp = ("Net.mlp", "forward")
+    assert short(ops, 1) == {(*mlp, "addmm", True): 1}
+    assert short(ops, 2) == {
+        (*mlp, "addmm", True): 1, (*mlp, "addmm", False): 1, (*mlp, "div", False): 1,
+        ("Net", "forward", "mul", False): 1,
+        ("", "outside", "sum", False): 1,
+        ("", "backward", "expand", False): 1,
+        ("Net.mlp", "backward", "mm", False): 1,
+        ("Net", "backward", "empty", False): 1,
+        ("Net", "backward", "mul", False): 1,
+        ("Net", "backward", "neg", False): 1,
+        ("Net.again", "recompute", "relu", False): 1,
+        ("Net.again", "backward", "threshold_backward", False): 1,
+        ("", "optimizer", "add_", False): 1,
+    }  # fmt: skip
+    trivial = {key: n for key, n in short(ops, 3).items() if key not in short(ops, 2)}
+    assert trivial == {
+        (*mlp, "t", True): 1, (*mlp, "t", False): 1,
+        ("", "backward", "detach", True): 1, ("", "backward", "detach", False): 1,
+    }  # fmt: skip
+
+
+def test_without_dtensors_in_the_model_no_op_is_taken_for_one_on_them() -> None:
+    ops = counted(dtensors=False)
+    assert not short(ops, 1)
+    assert short(ops, 2)["Net.mlp", "forward", "addmm", False] == 1
+
+
+def test_deep_nesting_and_many_names_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    deep = [TraceEvent(n, 9_999 - n, "1", f"aten::op{n}") for n in range(4_000)]
+    assert list(module_ops(deep, (), dtensors=True).values()) == [1]
+    monkeypatch.setattr("frtop_tui.statistics.profiled_modules.MOST_ROWS", 3)
+    flat = [TraceEvent(2 * n, 2 * n + 1, "1", f"aten::op{n % 5}") for n in range(20)]
+    assert sorted(module_ops(flat, (), dtensors=True).values()) == [4, 4, 4]
+
+
+MODEL = {
+    "modules": [
+        {"root": "Net", "path": "", "type": "train.Net", "parameters": []},
+        {"root": "Net", "path": "mlp", "type": "torch.nn.Linear", "parameters": [
+            {"name": "weight", "dtype": "float32", "shape": [8, 4], "local": [4, 4],
+             "placements": "(Shard(dim=0),)", "mesh": "tp=2"}]},
+    ],
+    "left_out": 0,
+    "composite": sorted(COMPOSITE),
+}  # fmt: skip
+
+
+def profile(model: Any = MODEL, **about: Any) -> dict[str, Any]:
+    """A merged file of one rank, 3, as `frtop profile` writes it."""
+    torchs = [
+        {"ph": "X", "cat": "user_annotation" if one.annotation else "cpu_op", "pid": 100_300,
+         "tid": 7, "name": one.name, "ts": one.begin, "dur": one.end - one.begin,
+         "args": {"Sequence number": one.sequence, "Input Dims": [[8, 4], [], [[2]], 1]}}
+        for one in events(STEP)
+    ]  # fmt: skip
+    own: dict[str, Any] = {
+        "ph": "X", "cat": "collective", "pid": 13, "tid": 2, "ts": 4.0, "dur": 9.0,
+        "name": "all_reduce #5", "args": {"phase": "forward", "module root": "Net",
+        "module": "mlp", "kind": "all_reduce", "bytes": 64},
+    }  # fmt: skip
+    before = {**own, "ts": 0.0, "args": {**own["args"], BEGAN_BEFORE: 0.2}}
+    strange = [{"ph": "X"}, {"name": 5}, {"ph": "M", "name": "x", "args": {}}, 7]
+    ranks = {"3": {"host": "node0", "modules": model, **about}}
+    return {"traceEvents": [*strange, *torchs, before, own], "otherData": {"ranks": ranks}}
+
+
+def written(folder: Path, document: Any, name: str = "p.json.gz") -> Path:
+    path = folder / name
+    data = json.dumps(document).encode()
+    path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+    return path
+
+
+def test_a_profile_is_a_tree_at_each_level(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(written(tmp_path, profile()))
+    command = ["statistics", "--by", "module", path, "--level"]
+    assert main([*command, "0"]) == 0
+    level_0 = capsys.readouterr().out
+    assert "forward: all_reduce 1 (64 B)" in level_0
+    assert "weight" not in level_0
+    assert main([*command, "1"]) == 0
+    level_1 = capsys.readouterr().out
+    assert "mlp  torch.nn.Linear" in level_1
+    assert "weight float32[8,4], (Shard(dim=0),) on tp=2, here [4,4]" in level_1
+    assert "forward: on DTensors: aten::addmm 1" in level_1
+    assert "aten::relu" not in level_1
+    assert main([*command, "3"]) == 0
+    assert "aten::t 1" in capsys.readouterr().out
+
+
+def test_the_json_has_the_fields_of_comm_debug_modes_dump(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(written(tmp_path, profile(), "p.json"))
+    assert main(["statistics", "--by", "module", "--json", "--level", "2", path]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["level"], found["ranks"], found["recorded"]) == (2, [3], True)
+    net, nowhere = found["modules"]
+    assert (net["fqn"], net["module_type"]) == ("Net", "train.Net")
+    (again, mlp) = net["children"]
+    assert again["operations_recompute"][0]["name"] == "aten::relu"
+    assert mlp["parameters"] == [
+        {"name": "weight", "dtype": "float32", "shape": [8, 4],
+         "placements": "(Shard(dim=0),)", "mesh": "tp=2", "local_shape": [4, 4]}
+    ]  # fmt: skip
+    assert mlp["collectives_forward"] == [["all_reduce", 1]]
+    assert mlp["bytes"] == {"forward": 64}
+    assert mlp["operations_forward"][0] == {
+        "name": "aten::addmm", "count": 1, "input_shape": "[8,4] [[2]]", "of_dtensors": False,
+    }  # fmt: skip
+    assert nowhere["operations_optimizer"][0]["name"] == "aten::add_"
+
+
+def test_what_is_missing_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["statistics", "--by", "module", "--level", "2"]) == 2
+    assert "only known of a profile" in capsys.readouterr().err
+    unlabelled = profile(None)
+    del unlabelled["traceEvents"][-2:]
+    path = written(tmp_path, unlabelled)
+    assert main(["statistics", "--by", "module", str(path)]) == 1
+    assert "modules were not recorded" in capsys.readouterr().out
+    assert main(["statistics", "--by", "module", str(written(tmp_path, profile(None)))]) == 0
+    assert "rank 3: modules are not described" in capsys.readouterr().out
+    many = profile({**MODEL, "left_out": 1200})
+    assert main(["statistics", "--by", "module", str(written(tmp_path, many))]) == 0
+    assert "1,200 modules are not described" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("content", [
+    b"", b"{", b"[]", b"\x1f\x8bgarbage", b'{"traceEvents": {}}', b'{"traceEvents": []}',
+    b"[" * 100_000, gzip.compress(b'{"traceEvents": []}' * 9)[:-9],
+    b'{"traceEvents": [], "otherData": {"ranks": {"x": {}}}}',
+    b'{"traceEvents": [], "otherData": {"ranks": {"0": {"modules": {"modules": 3}}}}}',
+])  # fmt: skip
+def test_another_file_is_no_profile(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "x.json"
+    path.write_bytes(content)
+    with pytest.raises(FrtopError, match=r"x\.json is"):
+        read_profile(path)
+
+
+def test_a_profile_that_is_too_large_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(profile_reader, "MOST_BYTES", 1000)
+    with pytest.raises(FrtopError, match="more than"):
+        read_profile(written(tmp_path, profile()))
+    with pytest.raises(FrtopError, match="cannot be read"):
+        read_profile(tmp_path / "none.json")

@@ -1,0 +1,183 @@
+"""Reads a profile that `frtop profile` wrote: of each rank its events, ops and modules.
+
+The file comes from anywhere: its size is bounded, and of each event a few plain values are read.
+"""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from frtop_probe import wire
+from frtop_tui.errors import FrtopError
+from frtop_tui.export.merged_profile import BEGAN_BEFORE
+from frtop_tui.export.torch_lanes import FIRST_PROCESS, PER_RANK
+from frtop_tui.job.naming import folded
+from frtop_tui.job.profiles import ModelDescription
+from frtop_tui.report.profiled_modules import ProfiledModules
+from frtop_tui.statistics.module_sums import ModuleKey, ModuleSums, module_rows
+from frtop_tui.statistics.profiled_modules import ModuleOp, TraceEvent, module_ops
+
+MOST_BYTES: Final = 1 << 30
+"""Of the file without compression: some three million events."""
+FIRST_RANK: Final = 10
+"""Process ids of frtop's own lanes begin here."""
+_PIECE: Final = 1 << 22
+ANNOTATION: Final = "user_annotation"
+_OF_HOST: Final = frozenset({"cpu_op", ANNOTATION})
+_OF_FRTOP: Final = frozenset({"collective", "message", "pending,collective", "pending,message"})
+
+
+class _Args(msgspec.Struct):
+    sequence: int = msgspec.field(name="Sequence number", default=-1)
+    shapes: Any = msgspec.field(name="Input Dims", default=None)
+    phase: str = ""
+    root: str = msgspec.field(name="module root", default="")
+    module: str = ""
+    part: str = msgspec.field(name="module part", default="")
+    kind: str = ""
+    size: int = msgspec.field(name="bytes", default=0)
+    before: float = msgspec.field(name=BEGAN_BEFORE, default=0.0)
+
+
+class _Event(msgspec.Struct):
+    name: str = ""
+    ph: str = ""
+    cat: str = ""
+    pid: int = -1
+    tid: Any = None
+    ts: float = 0.0
+    dur: float = -1.0
+    args: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+class _RankAbout(msgspec.Struct):
+    modules: ModelDescription | None = None
+
+
+class _About(msgspec.Struct):
+    ranks: dict[str, _RankAbout] = {}
+    missing: list[str] = []
+
+
+class _Document(msgspec.Struct):
+    events: list[msgspec.Raw] = msgspec.field(name="traceEvents")
+    about: _About = msgspec.field(name="otherData", default_factory=_About)
+
+
+_documents: Final = msgspec.json.Decoder(_Document)
+_events: Final = msgspec.json.Decoder(_Event)
+_args: Final = msgspec.json.Decoder(_Args)
+
+
+def is_profile(path: Path) -> bool:
+    """Whether a file may be a profile, by its name."""
+    return path.name.endswith((".json.gz", ".json"))
+
+
+def read_profile(path: Path, ranks: Collection[int] = ()) -> ProfiledModules:
+    """Reads a whole profile, of these ranks or of all that it has.
+
+    Raises:
+        FrtopError: it is none, or too large, or cannot be read, or has no such rank.
+    """
+    try:
+        document = _documents.decode(_content(path))
+    except (EOFError, zlib.error, gzip.BadGzipFile, msgspec.MsgspecError, RecursionError):
+        raise FrtopError(
+            f"{path} is no profile", "name a file that `frtop profile` wrote"
+        ) from None
+    except OSError as error:
+        text = f"{path} cannot be read: {error.strerror or error}"
+        raise FrtopError(text, "name a file that `frtop profile` wrote") from None
+    models = {
+        int(rank): about.modules
+        for rank, about in document.about.ranks.items()
+        if rank.isdecimal() and len(rank) < 10
+    }
+    if not models:
+        text = f"{path} is not a profile of frtop's own, with lanes of the ranks' ops"
+        raise FrtopError(text, "`frtop profile -o FILE.json.gz` writes one, without --separate")
+    if strange := sorted(set(ranks) - models.keys()):
+        raise FrtopError(f"{path} has no rank {strange[0]}", f"it has {folded(models)}")
+    wanted = sorted(ranks or models)
+    return _by_module(document, {rank: models[rank] for rank in wanted})
+
+
+def _by_module(
+    document: _Document, models: Mapping[int, ModelDescription | None]
+) -> ProfiledModules:
+    events: dict[int, list[TraceEvent]] = {rank: [] for rank in models}
+    sums: defaultdict[ModuleKey, ModuleSums] = defaultdict(ModuleSums)
+    for raw in document.events:
+        _add(raw, events, sums)
+    ops: Counter[ModuleOp] = Counter()
+    known = {rank: model for rank, model in models.items() if model is not None}
+    for rank, model in known.items():
+        composite = frozenset(model.composite)
+        ops += module_ops(events.pop(rank), composite, dtensors=model.has_dtensors)
+    return ProfiledModules(
+        tuple(models), module_rows([sums]), ops, known, tuple(document.about.missing)
+    )
+
+
+def _content(path: Path) -> bytes:
+    pieces: list[bytes] = []
+    size = 0
+    with path.open("rb") as raw:
+        packed = raw.read(2) == b"\x1f\x8b"
+        raw.seek(0)
+        with gzip.open(raw) if packed else raw as file:
+            for piece in _pieces(file):
+                size += len(piece)
+                if size > MOST_BYTES:
+                    text = f"{path} has more than {MOST_BYTES >> 30} GiB of events"
+                    raise FrtopError(text, "profile fewer ranks or steps at once")
+                pieces.append(piece)
+    return b"".join(pieces)
+
+
+def _pieces(file: Any) -> Iterator[bytes]:
+    while piece := file.read(_PIECE):
+        yield piece
+
+
+def _add(
+    raw: msgspec.Raw,
+    events: Mapping[int, list[TraceEvent]],
+    sums: defaultdict[ModuleKey, ModuleSums],
+) -> None:
+    try:
+        event = _events.decode(raw)
+        if event.ph != "X" or event.dur < 0:
+            return
+        if event.cat in _OF_HOST and event.pid >= FIRST_PROCESS:
+            known = events.get((event.pid - FIRST_PROCESS) // PER_RANK)
+            if known is not None:
+                args = _args.decode(event.args)
+                shapes = _shapes_text(args.shapes)
+                known.append(
+                    TraceEvent(event.ts, event.ts + event.dur, str(event.tid), event.name,
+                               args.sequence, shapes, event.cat == ANNOTATION)
+                )  # fmt: skip
+        elif event.cat in _OF_FRTOP and event.ts >= 0 and event.pid - FIRST_RANK in events:
+            args = _args.decode(event.args)
+            if args.phase and not args.before:
+                issuer = wire.Issuer(args.phase, args.module, args.root, args.part)
+                sums[issuer, args.kind].add(1, args.size, (event.pid - FIRST_RANK,))
+    except msgspec.MsgspecError:
+        return  # an event of another shape is none of ours
+
+
+def _shapes_text(dims: Any) -> str:
+    """`[2,8] [8,16]`: of the inputs that are tensors."""
+    if not isinstance(dims, list):
+        return ""
+    shapes = [one for one in dims[:16] if isinstance(one, list) and one]
+    return " ".join("[" + ",".join(map(str, one[:16])) + "]" for one in shapes)[:200]

@@ -1,0 +1,171 @@
+"""A profile by module as text and as JSON, at the levels of CommDebugMode."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from frtop_tui.job.issuer_words import PHASES
+from frtop_tui.job.naming import folded, printable
+from frtop_tui.job.profiles import ModelDescription, ModuleDescription, ParameterDescription
+from frtop_tui.job.statistics import ModuleRow
+from frtop_tui.report.module_table import INDENT, module_node
+from frtop_tui.report.statistics_words import size_words
+from frtop_tui.statistics.module_tree import NO_MODULE, ModuleNode, module_roots
+from frtop_tui.statistics.profiled_modules import ModuleOp
+
+LEVELS: Final = (
+    "collectives by module",
+    "and types, parameters, ops on DTensors",
+    "and all ops but trivial ones",
+    "and all ops",
+)
+"""What each level of CommDebugMode has more than the one before."""
+NO_LABELS: Final = "modules were not recorded: start the job with `frtop run --modules`"
+NO_SHARDINGS: Final = (
+    "placements are known of parameters only, as the profile began. An op counts as one on DTensors"
+    " where torch says that a subclass of tensors took it over; where that only waited for a"
+    " collective, it may be counted wrongly"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ProfiledModules:
+    """Of some ranks together: collectives, ops of torch, and the models of those that have one."""
+
+    ranks: tuple[int, ...]
+    rows: tuple[ModuleRow, ...]
+    ops: Counter[ModuleOp]
+    models: Mapping[int, ModelDescription]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def recorded(self) -> bool:
+        """Whether the job was started with modules."""
+        return bool(self.models or self.rows)
+
+
+def profiled_lines(found: ProfiledModules, level: int) -> list[str]:
+    """All lines are safe for a terminal."""
+    lines = [f"profile of {folded(found.ranks)} · level {level}: {_level_words(level)}"]
+    lines += [f"note  {one}" for one in _notes(found, level)]
+    tree = _Tree(found, level)
+    for root in tree.roots:
+        lines += ["", *(line for node in root.walk() for line in _node_lines(node, tree))]
+    return [printable(line) for line in lines]
+
+
+def profiled_document(found: ProfiledModules, level: int) -> dict[str, Any]:
+    """The tree as values of JSON."""
+    tree = _Tree(found, level)
+    return {
+        "level": level,
+        "levels": _level_words(level),
+        "ranks": list(found.ranks),
+        "recorded": found.recorded,
+        "notes": list(_notes(found, level)),
+        "modules": [module_node(root, tree.facts) for root in tree.roots],
+    }
+
+
+class _Tree:
+    """The nodes, and what is known of each beside its collectives."""
+
+    def __init__(self, found: ProfiledModules, level: int) -> None:
+        self.ops: defaultdict[str, Counter[ModuleOp]] = defaultdict(Counter)
+        for op, count in found.ops.items():
+            if level and op.is_at(level):
+                self.ops[op.module or NO_MODULE][op] += count
+        self.modules: dict[str, ModuleDescription] = {}
+        others: dict[tuple[str, str], None] = {}
+        for _, model in sorted(found.models.items()) if level else ():
+            for one in model.modules:
+                others[one.root, one.path] = None
+                path = ".".join(filter(None, (one.root, one.path)))
+                self.modules.setdefault(path, one)
+        for path in self.ops:
+            others["" if path == NO_MODULE else path.partition(".")[0], path.partition(".")[2]] = (
+                None
+            )
+        self.roots = module_roots(found.rows, others)
+
+    def facts(self, node: ModuleNode) -> dict[str, Any]:
+        """What the JSON of a node has beside collectives."""
+        known = None if node.is_part else self.modules.get(node.path)
+        ops = Counter() if node.is_part else self.ops.get(node.path, Counter())
+        found: dict[str, Any] = {"module_type": known.type if known else ""}
+        parameters = known.parameters if known else ()
+        found["parameters"] = [_parameter(one) for one in parameters]
+        for phase in dict.fromkeys(("forward", "backward", *(op.phase for op in ops))):
+            found[f"operations_{phase}"] = [
+                {"name": op.name, "count": count, "input_shape": op.shapes,
+                 "of_dtensors": op.of_dtensors}
+                for op, count in sorted(ops.items())
+                if op.phase == phase
+            ]  # fmt: skip
+        return found
+
+
+def _node_lines(node: ModuleNode, tree: _Tree) -> Iterator[str]:
+    known = None if node.is_part else tree.modules.get(node.path)
+    yield INDENT * node.depth + node.name + (f"  {known.type}" if known else "")
+    before = INDENT * (node.depth + 2)
+    for one in known.parameters if known else ():
+        yield before + _parameter_words(one)
+    by_phase: defaultdict[str, list[str]] = defaultdict(list)
+    for (phase, kind), count in node.own.most_common():
+        size = size_words(node.own_bytes[phase, kind])
+        by_phase[phase].append(f"{kind} {count:,} ({size})")
+    for of_dtensors in (True, False):
+        names: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        for op, count in ({} if node.is_part else tree.ops.get(node.path, {})).items():
+            if op.of_dtensors is of_dtensors:
+                names[op.phase][op.name] += count
+        for phase, counts in names.items():
+            words = ", ".join(f"{name} {count:,}" for name, count in counts.most_common())
+            by_phase[phase].append(f"{'on DTensors: ' if of_dtensors else ''}{words}")
+    for phase in sorted(by_phase, key=lambda one: (*PHASES, one).index(one)):
+        for words in by_phase[phase]:
+            yield f"{before}{PHASES.get(phase, phase)}: {words}"
+
+
+def _parameter_words(one: ParameterDescription) -> str:
+    """`weight float32[16,8], (Shard(dim=0),) on tp=2, here [8,8]`."""
+    text = f"{one.name} {one.dtype}{_shape(one.shape)}"
+    if one.placements:
+        text += f", {one.placements} on {one.mesh}, here {_shape(one.local)}"
+    return text
+
+
+def _shape(shape: Iterable[int] | None) -> str:
+    return "" if shape is None else f"[{','.join(map(str, shape))}]"
+
+
+def _parameter(one: ParameterDescription) -> dict[str, Any]:
+    return {
+        "name": one.name,
+        "dtype": one.dtype,
+        "shape": one.shape,
+        "placements": one.placements,
+        "mesh": one.mesh,
+        "local_shape": one.local,
+    }
+
+
+def _level_words(level: int) -> str:
+    return ", ".join(LEVELS[: level + 1])
+
+
+def _notes(found: ProfiledModules, level: int) -> Iterator[str]:
+    yield from found.notes
+    if not found.recorded:
+        yield NO_LABELS
+    elif level:
+        yield NO_SHARDINGS
+        if without := [rank for rank in found.ranks if rank not in found.models]:
+            yield f"{folded(without)}: modules are not described, so ops of torch are not counted"
+    left_out = sum(model.left_out for model in found.models.values())
+    if left_out and level:
+        yield f"{left_out:,} modules are not described: there are too many"
