@@ -100,7 +100,7 @@ def test_the_table_says_who_is_late_and_where_a_step_goes(
     assert "train.py:40  all_reduce  default_pg  1.05 MB    320" in text
     assert "rank 2: 100 %" in text
     assert "20.0 ms" in text
-    assert "samples/s" in text
+    assert "samples/s; steps: p95 100 ms, the longest 100 ms" in text
     assert " ".join(text.split()).count("rank 2 - - - 1.00 ms - 99.0 ms 100 ms") == 1
     assert "of a step - - - 21 % - 79 %" in " ".join(text.split())
     document = json.loads(
@@ -109,6 +109,7 @@ def test_the_table_says_who_is_late_and_where_a_step_goes(
     assert document["calls"][0]["ranks"] == [1]
     assert document["calls"][0]["skew_ns"] == 20 * MS
     assert document["steps"][0]["rank"] is None
+    assert document["steps"][0]["max_ns"] == 100 * MS
 
 
 def test_a_comparison_of_captures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

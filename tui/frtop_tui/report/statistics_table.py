@@ -151,7 +151,8 @@ def _share_cells(row: StepRow) -> tuple[str, ...]:
 
 def _pace(job: StepRow) -> str:
     samples = "" if job.samples_per_s is None else f", {job.samples_per_s:,.0f} samples/s"
-    return f"{job.steps_per_s:.2f} steps/s{samples}"
+    longest = f"p95 {time_words(job.p95_ns)}, the longest {time_words(job.max_ns)}"
+    return f"{job.steps_per_s:.2f} steps/s{samples}; steps: {longest}"
 
 
 def statistics_document(found: JobStatistics, order: str = SLOWEST) -> dict[str, Any]:

@@ -15,7 +15,7 @@ MOST_NAMED: Final = 4
 
 
 class StepRow(Struct, frozen=True):
-    """Medians in ns; None where that is not recorded. `rank` None: of all ranks.
+    """Medians in ns but for the last two; None where that is not recorded. `rank` None: of all.
 
     Communication took between `blocked_ns` and `pending_ns` of a step, and `own_ns` is what no op
     was pending in: a rank that others wait for has more of it than they.
@@ -33,6 +33,8 @@ class StepRow(Struct, frozen=True):
     optimizer_ns: int | None = None
     steps_per_s: float = 0.0
     samples_per_s: float | None = None  # of one rank; of all ranks together where `rank` is None
+    p95_ns: int = 0  # of how long steps took; the nearest rank
+    max_ns: int = 0
 
 
 def step_rows(found: JobStatistics) -> list[StepRow]:
@@ -44,7 +46,7 @@ def step_rows(found: JobStatistics) -> list[StepRow]:
     rates = [row.samples_per_s for row in rows if row.samples_per_s is not None]
     total = sum(rates) if len(rates) == len(rows) else None
     pace = median(row.steps_per_s for row in rows)
-    job = StepRow(None, len(every), *_medians(every), pace, total)
+    job = StepRow(None, len(every), *_medians(every), pace, total, *_longest(every))
     rows.sort(key=lambda row: (-row.own_ns, row.rank))
     return [job, *rows[:MOST_NAMED]]
 
@@ -59,6 +61,7 @@ def _row(rank: int, steps: Sequence[StepSplit]) -> StepRow:
         *_medians(steps),
         len(steps) / seconds if seconds else 0.0,
         known / seconds if known is not None and seconds else None,
+        *_longest(steps),
     )
 
 
@@ -75,6 +78,12 @@ def _medians(
         _known(steps, lambda step: step.backward_ns),
         _known(steps, lambda step: step.optimizer_ns),
     )
+
+
+def _longest(steps: Sequence[StepSplit]) -> tuple[int, int]:
+    """The time that 95 % of the steps do not exceed, and that of the longest one."""
+    took = sorted(step.took_ns for step in steps)
+    return took[-(-95 * len(took) // 100) - 1], took[-1]
 
 
 def _median(values: Sequence[int]) -> int:
