@@ -308,8 +308,13 @@ def test_ops_on_fake_or_meta_tensors_are_not_recorded(tmp_path: Path) -> None:
 
 
 ENDINGS = """
-    import os, signal, sys, threading, time
+    import os, signal, socket, sys, threading, time
     import torch, torch.distributed as dist
+
+    def free_port():
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            return str(free.getsockname()[1])
 
     def issue():
         for _ in range(50):
@@ -331,10 +336,10 @@ ENDINGS = """
             threading.Thread(target=issue).start()
 
     # One import of torch for all: each ending runs in a forked child that is its own rank.
-    for number, how in enumerate(sys.argv[1:]):
+    for how in sys.argv[1:]:
         pid = os.fork()
         if pid == 0:
-            os.environ["MASTER_PORT"] = str(int(os.environ["MASTER_PORT"]) + number)
+            os.environ["MASTER_PORT"] = free_port()
             try:
                 end(how)
             except BaseException as error:

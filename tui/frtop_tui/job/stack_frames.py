@@ -25,7 +25,7 @@ _WRAPPERS: Final = frozenset({
     ("graph_captures", "begin"), ("graph_captures", "end"), ("group_calls", "register"),
     ("group_calls", "wrapper"), ("guard", "wrapper"), ("hook", "kernel"),
     ("import_hook", "exec_module"), ("labels", "__enter__"), ("labels", "__exit__"),
-    ("module_calls", "__call__"),
+    ("module_calls", "__call__"), ("number_hooks", "update"), ("pipeline_messages", "wrapper"),
     ("phases", "_engine_run_backward"), ("phases", "first"), ("phases", "second"),
     ("waits", "on_device"), ("waits", "wait"),
 })  # fmt: skip
