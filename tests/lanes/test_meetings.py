@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from frtop_tui.job.groups import identifier
 from frtop_tui.lanes.lane import Lane, clock_error_ns
-from frtop_tui.lanes.meetings import Meeting, Meetings, last_late_op
+from frtop_tui.lanes.meetings import LateIn, Meeting, Meetings, last_late_op
 from lanes.drawn import Row, lane
 
 
@@ -64,7 +64,9 @@ def test_the_newest_op_to_which_a_rank_came_last_is_found() -> None:
     lanes = [*(lane(rank, on_time) for rank in range(3)), lane(3, late)]
     meetings = Meetings({one.rank: one for one in lanes}.get)
     group = identifier(lanes[0].groups[1])
-    assert last_late_op(lanes[3], meetings, group, 64) == 1
-    assert last_late_op(lanes[1], meetings, group, 64) is None
-    assert last_late_op(lanes[3], meetings, group, 2) == 2  # not all are in view: the newest
-    assert last_late_op(lanes[3], meetings, ("other", "0-3", 0), 64) is None
+    assert last_late_op(lanes[3], meetings, LateIn(group), 64) == 1
+    assert last_late_op(lanes[1], meetings, LateIn(group), 64) is None
+    assert (
+        last_late_op(lanes[3], meetings, LateIn(group), 2) == 2
+    )  # not all are in view: the newest
+    assert last_late_op(lanes[3], meetings, LateIn(("other", "0-3", 0)), 64) is None

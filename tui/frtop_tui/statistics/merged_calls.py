@@ -69,7 +69,7 @@ class CallSums:
 
 def rows_of(
     sums: Mapping[RowKey, CallSums],
-    ops: Mapping[RowKey, Sequence[JoinedOp]],
+    ops: Mapping[RowKey, Sequence[Sequence[JoinedOp]]],
     seconds: Mapping[int, float],
     error_ns: int | None,
 ) -> tuple[CallRow, ...]:
@@ -77,7 +77,7 @@ def rows_of(
 
     Args:
         sums: of each row.
-        ops: sampled ones of each row, of all groups.
+        ops: sampled ones of each row, group by group.
         seconds: by rank, for how long its ops are counted.
         error_ns: between the clocks of two hosts, at most; None: not known.
     """
@@ -89,12 +89,15 @@ def rows_of(
 def _row(
     key: RowKey,
     sums: CallSums,
-    ops: Sequence[JoinedOp],
+    ops: Sequence[Sequence[JoinedOp]],
     seconds: Mapping[int, float],
     error_ns: int | None,
 ) -> CallRow:
     kind, (_, members), site, size_class, p2p, on_device = key
-    joined = [op for op in ops if op.complete]
+    by_group = [here for one in ops if (here := [op for op in one if op.complete])]
+    joined = [op for one in by_group for op in one]
+    # Of many groups few may be late: a median over all of them would say that nobody waits.
+    waits = sum(len(one) * median(op.skew_ns for op in one) for one in by_group)
     transfers = [(op.transfer_ns, op.bytes) for op in joined if op.transfer_ns is not None]
     algorithm = None
     if transfers and error_ns is not None:
@@ -128,6 +131,7 @@ def _row(
         pending=sums.pending,
         sampled=len(joined),
         skew_ns=round(median(op.skew_ns for op in joined)) if joined else None,
+        mean_skew_ns=round(waits / len(joined)) if joined else None,
         transfer_ns=round(median(ns for ns, _ in transfers)) if transfers else None,
         algorithm_bandwidth=algorithm,
         bus_bandwidth=algorithm * factor if algorithm is not None and factor else None,
@@ -139,11 +143,14 @@ def _order(key: GroupKey) -> tuple[int, str, str, int]:
     return (len(key.name), key.name, key.ranks, key.epoch)
 
 
-def ops_by_row(groups: Iterable[Sequence[JoinedOp]]) -> dict[RowKey, list[JoinedOp]]:
-    """The sampled ops of each row."""
-    found: defaultdict[RowKey, list[JoinedOp]] = defaultdict(list)
+def ops_by_row(groups: Iterable[Sequence[JoinedOp]]) -> dict[RowKey, list[list[JoinedOp]]]:
+    """The sampled ops of each row, a list of each group that has some."""
+    found: defaultdict[RowKey, list[list[JoinedOp]]] = defaultdict(list)
     for ops in groups:
+        here: defaultdict[RowKey, list[JoinedOp]] = defaultdict(list)
         for op in ops:
             for row in op.rows:
-                found[row].append(op)
+                here[row].append(op)
+        for row, several in here.items():
+            found[row].append(several)
     return found
