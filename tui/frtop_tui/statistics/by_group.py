@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from frtop_probe import wire
 from frtop_tui.job.naming import GroupKey
 from frtop_tui.job.statistics import CallRow, JobStatistics, SampledGroup, SampledOp
-from frtop_tui.statistics.bandwidth import bus_factor
+from frtop_tui.statistics.bandwidth import algorithm_bandwidth, bus_factor
 from frtop_tui.statistics.comparison import BUCKET, measured
 from frtop_tui.statistics.last_to_come import last_to_come
 
@@ -79,22 +79,17 @@ def _of_group(row: CallRow, group: SampledGroup, ops: Sequence[SampledOp]) -> Ca
     transfers = [op.transfer_ns for op in ops if op.transfer_ns is not None]
     clear = [op for op in ops if op.error_ns is not None and op.skew_ns > op.error_ns]
     last = Counter(op.last_rank for op in clear)
+    algorithm, factor = algorithm_bandwidth(ops), bus_factor(row.kind, len(group.members))
     ordered = sorted(last.items(), key=lambda item: (-item[1], item[0]))
     return replace(
         row, groups=(group.group,), ranks=group.members, count=0, bytes=0, rate=0.0, timed=0,
         p50_ns=None, p95_ns=None, max_ns=None, total_ns=0, waited_ns=0, late=0, pending=0,
         sampled=len(ops), skew_ns=round(median(op.skew_ns for op in ops)), mean_skew_ns=None,
         transfer_ns=round(median(transfers)) if transfers else None,
-        algorithm_bandwidth=None, bus_bandwidth=_bandwidth(row, group, ops),
+        algorithm_bandwidth=algorithm,
+        bus_bandwidth=algorithm * factor if algorithm is not None and factor else None,
         last=tuple(ordered),
     )  # fmt: skip
-
-
-def _bandwidth(row: CallRow, group: SampledGroup, ops: Sequence[SampledOp]) -> float | None:
-    """None where the row has none: the same ops are too short for the clocks, or have no end."""
-    factor = bus_factor(row.kind, len(group.members))
-    found = [op.bytes / op.transfer_ns * 1e9 for op in ops if op.transfer_ns and op.bytes]
-    return median(found) * factor if found and factor and row.bus_bandwidth else None
 
 
 def _is_apart(one: CallRow, ops: Sequence[SampledOp], others: Sequence[int]) -> bool:

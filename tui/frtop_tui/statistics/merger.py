@@ -165,7 +165,7 @@ class StatisticsMerger:
             from_ns=_complete_from(slices, answered),
             ranks=tuple(sorted(answered)),
             missing=tuple(sorted(set(expected) - answered)),
-            calls=rows_of(_all_sums(slices), by_row, seconds, error),
+            calls=rows_of(_all_sums(slices), by_row, seconds),
             groups=tuple(group for group, _ in groups if group.arrivals),
             steps={
                 rank: tuple(step for step in steps if step.end_ns >= begin_ns)
