@@ -22,7 +22,7 @@ COMPARED: Final = 256
 """Ops of the others that a group is compared with, if these are fewer groups."""
 
 
-class GroupRow(NamedTuple):
+class GroupCalls(NamedTuple):
     """One group of a row. `apart`: later than its like, and not by chance."""
 
     key: GroupKey
@@ -44,7 +44,7 @@ class SampledByGroup:
                     size = op.bytes.bit_length()
                     self._ops[group.group, op.kind, op.site, size].append(op)
 
-    def groups_of(self, row: CallRow, most: int | None = None) -> list[GroupRow]:
+    def groups_of(self, row: CallRow, most: int | None = None) -> list[GroupCalls]:
         """The groups of a row that were sampled, those first for which ranks waited longest.
 
         Counts and durations are of all groups together, and known of none by itself.
@@ -71,7 +71,7 @@ class SampledByGroup:
             one = _of_group(row, self._groups[key], ops[key])
             others = [op.skew_ns for other in ops if other != key for op in ops[other][-each:]]
             apart = _is_apart(one, ops[key], others)
-            found.append(GroupRow(key, one, waited[key], apart))
+            found.append(GroupCalls(key, one, waited[key], apart))
         return found
 
 

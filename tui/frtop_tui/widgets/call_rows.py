@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from frtop_tui.job.naming import GroupKey
 from frtop_tui.job.statistics import CallRow, JobStatistics
 from frtop_tui.report.statistics_words import alike_words, size_words
-from frtop_tui.statistics.by_group import GroupRow, SampledByGroup
+from frtop_tui.statistics.by_group import GroupCalls, SampledByGroup
 from frtop_tui.statistics.last_to_come import LastToCome, last_to_come
 from frtop_tui.statistics.orders import share_of_step, waited_ns
 from frtop_tui.widgets.formats import format_site
@@ -160,7 +160,7 @@ def group_rows(
     return [_of_group(row, one, labels) for one in found]
 
 
-def _of_group(row: StatisticsRow, one: GroupRow, labels: dict[GroupKey, str]) -> StatisticsRow:
+def _of_group(row: StatisticsRow, one: GroupCalls, labels: dict[GroupKey, str]) -> StatisticsRow:
     made = _row((*row.key, one.key), [one.row], labels)
     return replace(made, waited_ns=one.waited_ns, of_row=row.key)
 
