@@ -107,7 +107,7 @@ async def test_statistics_of_a_mesh_begin_where_the_straggler_is_late_by_itself(
     async with driven(frame, size=(120, 40)) as app:
         await app.press("5")
         await app.sees(f"rank {straggler}: 100 %", "passed on", "└ tp:10", "waited", "bus", "size")
-        await app.sees("of a step")
+        await app.sees("of a step", "moved", "ops sampled")
         row = _row_under_the_cursor(app)
         assert row.groups == (verdict.group,)
         assert verdict.op is not None

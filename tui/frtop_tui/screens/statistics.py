@@ -19,7 +19,7 @@ from frtop_tui.widgets.call_rows import StatisticsRow
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line
 from frtop_tui.widgets.statistics_head import StatisticsHead, window_text
-from frtop_tui.widgets.statistics_table import CallStatisticsTable, RankStatisticsTable
+from frtop_tui.widgets.statistics_table import CallStatisticsTable, RankStatisticsTable, RowRest
 from frtop_tui.widgets.statistics_view import StatisticsView
 from frtop_tui.widgets.step_lines import step_lines
 
@@ -86,6 +86,7 @@ class StatisticsScreen(FrameScreen):
         yield StatisticsHead()
         yield CallStatisticsTable(self.view.at)
         yield RankStatisticsTable(self.view.at)
+        yield RowRest()
         yield StepPane()
         yield Input("", placeholder="train.py  all_reduce  !tp", id="filter", compact=True,
                     select_on_focus=False)  # fmt: skip
@@ -93,6 +94,7 @@ class StatisticsScreen(FrameScreen):
     def on_mount(self) -> None:
         self.query_one("#filter").display = False
         self.query_one(RankStatisticsTable).display = False
+        self.call_after_refresh(self._draw_rest)
         super().on_mount()
 
     @property
@@ -137,6 +139,15 @@ class StatisticsScreen(FrameScreen):
         window = window_text(self.window_s) if self.window_s else "as far as rings reach"
         wanted = f" · wanted: {window}" if frame.recorded is None else ""
         table.entitle(f"by {view.grouping}: {view.count:,}{also}{wanted}")
+        self._draw_rest()
+
+    def on_line_view_moved(self) -> None:
+        self._draw_rest()
+
+    def _draw_rest(self) -> None:
+        table, rest = self.table, self.query_one(RowRest)
+        rest.display = isinstance(table, CallStatisticsTable)
+        rest.show(table.rest() if isinstance(table, CallStatisticsTable) else ())
 
     def action_grouping(self) -> None:
         focused = self.focused is not self.query_one(Input)

@@ -12,8 +12,9 @@ from frtop_tui.diagnosis.model import Verdict
 from frtop_tui.job.naming import GroupKey, duration
 from frtop_tui.report.statistics_words import NOT_KNOWN, bandwidth_words, time_words
 from frtop_tui.widgets.call_rows import Grouping, Range, StatisticsRow
+from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.rank_rows import RankFigures
-from frtop_tui.widgets.spans import Span
+from frtop_tui.widgets.spans import Line, Span, join, plain
 from frtop_tui.widgets.table import Column, LineTable
 
 RESOLUTION: Final = 0.09
@@ -317,6 +318,36 @@ class CallStatisticsTable(LineTable[StatisticsRow]):
             if found.rank is not None and found.share > best.get(found.rank, (0.0, 0))[0]:
                 best[found.rank] = (found.share, line)
         return next((best[rank][1] for rank in ranks if rank in best), 0)
+
+    def rest(self) -> Line:
+        """The figures of the row under the cursor for which the table has no room."""
+        row = self.chosen
+        if row is None:
+            return ()
+        shown = {column.title for column, _ in self.visible_columns(self.room)}
+        parts = [
+            ((f"{column.title} ", "dim"), column.cell(row))
+            for column in self.columns
+            if column.title not in shown
+        ]
+        said = [part for part in parts if part[1][0] not in ("", NOT_KNOWN)]
+        sampled = plain(f"{row.sampled:,} ops sampled", "dim")
+        return join([*said, sampled], between=" · ")
+
+
+class RowRest(LineView, can_focus=False):
+    """One line below the table: what it has no room for."""
+
+    def __init__(self) -> None:
+        super().__init__(id="row-rest")
+        self.line: Line = ()
+
+    def show(self, line: Line) -> None:
+        self.line = line
+        self.redraw()
+
+    def content(self, width: int) -> Sequence[Line]:  # noqa: ARG002 - it is one line
+        return [(*plain(" "), *self.line)]
 
 
 class RankStatisticsTable(LineTable[RankFigures]):
