@@ -34,9 +34,9 @@ SLOW_FOR_S = 60
 
 
 @contextmanager
-def slow_job() -> Iterator[tuple[int, LiveSource]]:
+def slow_job(ranks: int = RANKS) -> Iterator[tuple[int, LiveSource]]:
     """A job that has been slow for a while: its straggler, and an operator that connects."""
-    with ScriptedJob(RANKS, "slow") as job:
+    with ScriptedJob(ranks, "slow") as job:
         before = SLOW_FOR_S * SECOND
         job.script = replace(job.script, begin_ns=job.script.begin_ns - before)
         source = LiveSource(agents=job.start())
@@ -90,6 +90,23 @@ async def test_keys_alone_lead_from_the_verdict_to_lane_statistics_host_and_gaug
             assert app.screen.subject is None
             await app.press("enter")
             await app.sees(f"host:{host}", f"{straggler}")
+
+
+@pytest.mark.long
+async def test_statistics_and_timeline_of_a_mesh_lead_to_the_straggler(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("FRTOP_KEY_FILE", "")  # the job sets it, and it is put back
+    with slow_job(128) as (straggler, source):
+        async with driven_live(source, (120, 40)) as app:
+            await app.sees("slow · confirmed", f"rank {straggler}")
+            await app.press("5")
+            await app.sees("└ tp:10", f"rank {straggler}: 100 %")
+            assert _row_under_the_cursor(app).group == "tp:10"
+            assert app.screen.subject == straggler
+            await app.press("T")
+            await app.sees("timeline of ranks of tp:10", "· tp:10 ·", "came last, 6.")
+            assert app.screen.subject == straggler
 
 
 def _row_under_the_cursor(app: Driven) -> StatisticsRow:
