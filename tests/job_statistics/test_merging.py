@@ -7,7 +7,8 @@ import pytest
 from frtop_probe import wire
 from frtop_probe.statistics.rank_summary import Window
 from frtop_probe.statistics.steps import StepEnd
-from frtop_tui.job.naming import GroupKey
+from frtop_tui.job.naming import GroupKey, without_number
+from frtop_tui.statistics.by_group import SampledByGroup
 from frtop_tui.statistics.comparison import compare
 from frtop_tui.statistics.merger import StatisticsMerger
 from frtop_tui.statistics.orders import ORDERS, ordered, selected, share_of_step
@@ -179,3 +180,71 @@ def test_what_is_asked_for_is_bounded_at_any_size() -> None:
     assert joint_wanted([narrow, StatisticsWanted()]) == StatisticsWanted(
         60.0, calls=True, ranks=frozenset({1})
     )
+
+
+def told(groups_of: dict[int, tuple[str, ...]], late: int) -> StatisticsMerger:
+    """Sixteen ranks with groups of four; `late` comes 20 ms late to its own.
+
+    Args:
+        groups_of: by rank, the descriptions of the groups it is in; all have the members of the
+            first.
+        late: the rank.
+    """
+    merger = StatisticsMerger()
+    merger.begin(0, 0, 10 * S)
+    for rank, names in groups_of.items():
+        base = rank // 4 * 4
+        by = 20 * MS if rank == late else 0
+        mine = [
+            op(n, n * 100 * MS + by, 25 * MS - by, of=of, sync=True)
+            for of in range(1, len(names) + 1)
+            for n in range(1, 51)
+        ]
+        groups = [
+            wire.Group(of, f"{name}-{base}", name, "gloo", f"{base}-{base + 3}")
+            for of, name in enumerate(names, 1)
+        ]
+        merger.add(0, answer(rank, mine, WINDOW, groups=groups, host=f"node{rank // 4}"))
+    return merger
+
+
+NO_CLOCKS = {f"node{n}": 300 * MS for n in range(4)}
+
+
+def test_groups_whose_descriptions_differ_in_their_number_are_alike() -> None:
+    found = told({rank: (f"tp:{rank // 4}",) for rank in range(16)}, late=9).build(
+        NO_CLOCKS, range(16)
+    )
+    assert found is not None
+    (row,) = found.calls
+    assert len(row.groups) == 4
+    assert (row.skew_ns, row.mean_skew_ns) == (0, 5 * MS)
+    assert ORDERS["waiting"](row) == 5 * MS * row.count, "one late group of four counts"
+    by_group = SampledByGroup(found).groups_of(row)
+    assert [one.key.name for one in by_group if one.apart] == ["tp:2-8"]
+    assert by_group[0].row.last == ((9, 50),)
+    assert sum(one.waited_ns for one in by_group) == ORDERS["waiting"](row)
+
+
+def test_clocks_of_other_hosts_do_not_matter_to_groups_on_one_host() -> None:
+    found = told({rank: (f"tp:{rank // 4}",) for rank in range(16)}, late=9).build(
+        NO_CLOCKS, range(16)
+    )
+    assert found is not None
+    assert found.clock_error_ns == 600 * MS
+    assert found.calls[0].bus_bandwidth is not None
+
+
+def test_two_groups_of_one_rank_are_not_alike() -> None:
+    names = ("mesh_dim_0", "mesh_dim_1")
+    found = told(dict.fromkeys(range(16), names), late=9).build(NO_CLOCKS, range(16))
+    assert found is not None
+    assert sorted(len(row.groups) for row in found.calls) == [4, 4]
+
+
+@pytest.mark.parametrize(
+    ("label", "stem"),
+    [("tp:3", "tp"), ("dp_12", "dp"), ("tp[3]", "tp"), ("tp", "tp"), ("7", "7"), ("", "")],
+)
+def test_a_label_without_its_number(label: str, stem: str) -> None:
+    assert without_number(label) == stem

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from frtop_probe import wire
 from frtop_tui.job.groups import identifier
 from frtop_tui.lanes.lane import Lane, clock_error_ns
-from frtop_tui.lanes.meetings import Meeting, Meetings, last_late_op
+from frtop_tui.lanes.meetings import LateIn, Meeting, Meetings, last_late_op
 from lanes.drawn import Row, lane
 
 
@@ -64,7 +65,24 @@ def test_the_newest_op_to_which_a_rank_came_last_is_found() -> None:
     lanes = [*(lane(rank, on_time) for rank in range(3)), lane(3, late)]
     meetings = Meetings({one.rank: one for one in lanes}.get)
     group = identifier(lanes[0].groups[1])
-    assert last_late_op(lanes[3], meetings, group, 64) == 1
-    assert last_late_op(lanes[1], meetings, group, 64) is None
-    assert last_late_op(lanes[3], meetings, group, 2) == 2  # not all are in view: the newest
-    assert last_late_op(lanes[3], meetings, ("other", "0-3", 0), 64) is None
+    assert last_late_op(lanes[3], meetings, LateIn(group), 64) == 1
+    assert last_late_op(lanes[1], meetings, LateIn(group), 64) is None
+    assert (
+        last_late_op(lanes[3], meetings, LateIn(group), 2) == 2
+    )  # not all are in view: the newest
+    assert last_late_op(lanes[3], meetings, LateIn(("other", "0-3", 0)), 64) is None
+
+
+def test_of_one_line_only_its_ops_are_looked_at() -> None:
+    on_time: list[Row] = [(1, 6, 1000, 500), (1, 7, 2000, 500)]
+    late: list[Row] = [(1, 6, 1400, 100), (1, 7, 2400, 100)]
+    lanes = [*(lane(rank, on_time) for rank in range(3)), lane(3, late)]
+    meetings = Meetings({one.rank: one for one in lanes}.get)
+    group = identifier(lanes[0].groups[1])
+    op = lanes[3].ops.op(1)
+    assert op.signature is not None
+    of_line = LateIn(group, op.signature.kind, op.site)
+    assert last_late_op(lanes[3], meetings, of_line, 64) == 1
+    elsewhere = LateIn(group, op.signature.kind, wire.Site("other.py", 1, "f"))
+    assert last_late_op(lanes[3], meetings, elsewhere, 64) is None
+    assert last_late_op(lanes[3], meetings, LateIn(group, "barrier"), 64) is None

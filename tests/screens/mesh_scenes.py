@@ -7,15 +7,18 @@ from functools import cache
 from msgspec.structs import replace
 
 from frtop_probe import wire
+from frtop_tui.demo.scripted.counts import Counts
 from frtop_tui.demo.scripted.ranks import HostRanks
 from frtop_tui.demo.scripted.script import DELAY_NS, MS, SECOND, TP, Script, ScriptedMesh
 from frtop_tui.demo.scripted.service import rank_answer
 from frtop_tui.diagnosis.engine import Engine
-from frtop_tui.diagnosis.model import Frame
+from frtop_tui.diagnosis.model import Frame, observed
 from frtop_tui.job.model import HostView
 from frtop_tui.job.naming import GroupKey
 from frtop_tui.job.state import JobState
 from frtop_tui.job.statistics import JobStatistics, SampledGroup, SampledOp, StepSplit
+from frtop_tui.statistics.answers import answers_of
+from frtop_tui.statistics.merger import StatisticsMerger
 
 RANKS = 128
 BEGIN = 10_000 * SECOND
@@ -53,6 +56,29 @@ def mesh_slow() -> Frame:
     group = SampledGroup(key, tuple(range(first, first + 8)), ops, 32)
     found = JobStatistics(0, 60 * SECOND, 0, tuple(range(RANKS)), groups=(group,), steps=steps)
     return replace(frame, statistics=found)
+
+
+@cache
+def mesh_slow_told() -> Frame:
+    """The same with what its agents tell of the last minute, and the verdict on that."""
+    script = Script(ScriptedMesh.of(RANKS), "slow", BEGIN - 90 * SECOND)
+    frame = _watched("none", 3.5)
+    now, merger = BEGIN + 3 * SECOND, StatisticsMerger()
+    hosts = [HostRanks(script, index) for index in range(script.shape.hosts)]
+    for number in range(6):
+        end = now - (5 - number) * 10 * SECOND
+        merger.begin(number, end - 10 * SECOND, end)
+        for host in hosts:
+            since, until = end - 10 * SECOND + host.skew_ns, end + host.skew_ns
+            keys = tuple(rank + 1 for rank in host.ranks)
+            request = wire.StatisticsRequest(1, keys, since, until, True, 32, 16)
+            views = {rank + 1: frame.ranks[rank] for rank in host.ranks}
+            for _, answer in answers_of(views, Counts(host).answer(request, now)):
+                merger.add(number, answer)
+    found = merger.build({view.name: 0 for view in frame.hosts}, frame.ranks)
+    assert found is not None
+    frame = replace(frame, statistics=replace(found, until_ns=frame.now_ns))
+    return Engine().judge(observed(frame)).frame
 
 
 def _watched(fault: str, seconds: float) -> Frame:

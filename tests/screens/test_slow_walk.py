@@ -17,19 +17,26 @@ import textual.pilot
 from frtop_tui.app import FrtopApp
 from frtop_tui.demo.scripted.job import ScriptedJob
 from frtop_tui.demo.scripted.script import SECOND
+from frtop_tui.screens.rank import RankScreen
+from frtop_tui.screens.statistics import StatisticsScreen
 from frtop_tui.screens.timeline import TimelineScreen
+from frtop_tui.screens.waits import WaitsScreen
 from frtop_tui.sources.live import LiveSource
+from frtop_tui.widgets.call_rows import StatisticsRow
+from frtop_tui.widgets.statistics_table import CallStatisticsTable
 
-from .driving import Driven, all_handled
+from .driving import Driven, all_handled, driven
+from .mesh_scenes import mesh_slow_told
+from .statistics_scenes import straggling
 
 RANKS = 16
 SLOW_FOR_S = 60
 
 
 @contextmanager
-def slow_job() -> Iterator[tuple[int, LiveSource]]:
+def slow_job(ranks: int = RANKS) -> Iterator[tuple[int, LiveSource]]:
     """A job that has been slow for a while: its straggler, and an operator that connects."""
-    with ScriptedJob(RANKS, "slow") as job:
+    with ScriptedJob(ranks, "slow") as job:
         before = SLOW_FOR_S * SECOND
         job.script = replace(job.script, begin_ns=job.script.begin_ns - before)
         source = LiveSource(agents=job.start())
@@ -83,3 +90,96 @@ async def test_keys_alone_lead_from_the_verdict_to_lane_statistics_host_and_gaug
             assert app.screen.subject is None
             await app.press("enter")
             await app.sees(f"host:{host}", f"{straggler}")
+
+
+@pytest.mark.long
+async def test_statistics_and_timeline_of_a_mesh_lead_to_the_straggler(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("FRTOP_KEY_FILE", "")  # the job sets it, and it is put back
+    with slow_job(128) as (straggler, source):
+        async with driven_live(source, (120, 40)) as app:
+            await app.sees("slow · confirmed", f"rank {straggler}")
+            await app.press("5")
+            await app.sees("└ tp:10", f"rank {straggler}: 100 %")
+            assert _row_under_the_cursor(app).group == "tp:10"
+            assert app.screen.subject == straggler
+            await app.press("T")
+            await app.sees("timeline of ranks of tp:10", "· tp:10 ·", "came last, 6.")
+            assert app.screen.subject == straggler
+
+
+def _row_under_the_cursor(app: Driven) -> StatisticsRow:
+    assert isinstance(app.screen, StatisticsScreen)
+    row = app.screen.table.chosen
+    assert isinstance(row, StatisticsRow)
+    return row
+
+
+async def test_statistics_of_a_mesh_begin_where_the_straggler_is_late_by_itself() -> None:
+    """All of its stage come last to other groups: there they pass the delay on."""
+    frame = mesh_slow_told()
+    (verdict,) = frame.verdicts
+    (straggler,) = verdict.culprits
+    async with driven(frame, size=(120, 40)) as app:
+        await app.press("5")
+        await app.sees(f"rank {straggler}: 100 %", "passed on", "└ tp:10", "waited", "bus", "size")
+        await app.sees("of a step", "moved", "ops sampled")
+        row = _row_under_the_cursor(app)
+        assert row.groups == (verdict.group,)
+        assert verdict.op is not None
+        assert row.kinds == {verdict.op.kind}
+        table = app.screen.query_one(CallStatisticsTable)
+        assert table.cursor < 1 + table.size.height  # in view
+        passed = [row for row in table.rows if row.group == "pp:*"]
+        assert [table.at.passes_on(row) for row in passed] == [True]
+        await app.press("enter")
+        assert isinstance(app.screen, RankScreen)
+        assert app.screen.rank == straggler
+
+
+async def test_groups_that_are_alike_are_one_row_that_unfolds() -> None:
+    async with driven(mesh_slow_told(), size=(120, 60)) as app:
+        await app.press("5")
+        await app.sees("by line: 9", "tp:*", "dp:*", "pp:*")
+        apart = [row for row in _table(app).rows if row.of_row]
+        below = [row.group for row in apart]
+        late = {row.group for row in apart if not _table(app).at.passes_on(row)}
+        assert late == {"tp:10"}, "only the group that differs from its like"
+        await app.press("space")
+        unfolded = [row.group for row in _table(app).rows if row.of_row]
+        assert {f"tp:{n}" for n in range(16)} <= set(unfolded)
+        assert _row_under_the_cursor(app).group == "tp:10", "the cursor stays on its row"
+        await app.press("space")
+        assert [row.group for row in _table(app).rows if row.of_row] == below
+
+
+def _table(app: Driven) -> CallStatisticsTable:
+    return app.screen.query_one(CallStatisticsTable)
+
+
+async def test_the_timeline_opens_on_the_ops_of_the_row() -> None:
+    frame = mesh_slow_told()
+    async with driven(frame, size=(120, 40)) as app:
+        await app.press("5")
+        await app.sees("└ tp:10")
+        site = _row_under_the_cursor(app).calls[0].site
+        await app.press("T")
+        timeline = app.screen
+        assert isinstance(timeline, TimelineScreen)
+        assert timeline.subject == frame.verdicts[0].culprits[0]
+        assert timeline.late is not None
+        assert (timeline.late.group[0], timeline.late.site) == ("tp10", site)
+
+
+async def test_a_row_that_nobody_comes_last_to_says_why_it_has_no_timeline() -> None:
+    async with driven(straggling()) as app:
+        await app.press("5", "j", "T")
+        assert isinstance(app.screen, StatisticsScreen)
+        await app.sees("No rank is known to come last to these ops (even)")
+
+
+async def test_who_waits_for_whom_opens_from_queues_side_by_side() -> None:
+    async with driven(straggling()) as app:
+        await app.press("colon", *"queues", "enter", "w")
+        assert isinstance(app.screen, WaitsScreen)

@@ -139,6 +139,14 @@ def group_label(name: str, description: str) -> str:
     return f"group {name}" if name.isdigit() else name
 
 
+def without_number(label: str) -> str:
+    """`tp` of `tp:3`, `tp_3` or `tp[3]`; a label that has no number at its end, or nothing else."""
+    bare = label.rstrip("])}>")
+    head = bare.rstrip("0123456789")
+    stem = head.rstrip(":_-.#/[({< ")
+    return stem if stem and head != bare else label
+
+
 def folded(ranks: Iterable[int]) -> str:
     """`rank 3`, or `ranks 0-2,4`: cut where the list is long."""
     known = set(ranks)

@@ -19,8 +19,9 @@ class CallRow(Struct, frozen=True):
 
     Durations last from the issue to the end, and are of the `timed` ops only, those whose end is
     exact. `skew_ns` is the median time from the first to the last arrival of the sampled ops,
-    `transfer_ns` from the last arrival to the last end; bandwidths are by the latter, in bytes a
-    second. `last` are the ranks that came last, and in how many of `sampled` ops each.
+    `mean_skew_ns` the mean over its groups of the median of each, `transfer_ns` from the last
+    arrival to the last end; bandwidths are by the latter, in bytes a second. `last` are the ranks
+    that came last, and in how many of `sampled` ops each.
     """
 
     kind: str
@@ -47,6 +48,7 @@ class CallRow(Struct, frozen=True):
     algorithm_bandwidth: float | None = None
     bus_bandwidth: float | None = None
     last: tuple[tuple[int, int], ...] = ()  # rank and count, the most often first
+    mean_skew_ns: int | None = None
 
 
 class ModuleRow(Struct, frozen=True):

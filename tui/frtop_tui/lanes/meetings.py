@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 from frtop_probe import wire
@@ -109,18 +110,37 @@ class Meetings:
         )
 
 
-def last_late_op(
-    lane: Lane, meetings: Meetings, group: Identifier, most_members: int
-) -> int | None:
-    """Position of the newest op of a group to which this rank is known to have come last.
+@dataclass(frozen=True, slots=True)
+class LateIn:
+    """The ops in which one is looked for to which a rank came last: of a group, or one line of it.
+
+    `kind` "" and `site` None: of any.
+    """
+
+    group: Identifier
+    kind: str = ""
+    site: wire.Site | None = None
+
+    def has(self, lane: Lane, position: int) -> bool:
+        """Whether an op of the group is one of these."""
+        op = lane.ops.op(position)
+        return (
+            not self.kind or (op.signature is not None and op.signature.kind == self.kind)
+        ) and (self.site is None or op.site == self.site)
+
+
+def last_late_op(lane: Lane, meetings: Meetings, late: LateIn, most_members: int) -> int | None:
+    """Position of the newest of these ops to which this rank is known to have come last.
 
     Of a group with more than `most_members`, not all of whom are in view, the newest op of all.
     """
+    group = late.group
     own = lane.group_ids.get(group)
     if own is None:
         return None
     ops = lane.ops
-    here = [n for n, one in enumerate(ops.group) if one == own and ops.is_numbered(n)][-_LOOKED_AT:]
+    of_group = (n for n in reversed(range(len(ops))) if ops.group[n] == own and ops.is_numbered(n))
+    here = list(islice((n for n in of_group if late.has(lane, n)), _LOOKED_AT))[::-1]
     if len(members_of(group[1])) > most_members:
         return here[-1] if here else None
     for position in reversed(here):

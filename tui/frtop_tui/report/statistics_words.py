@@ -6,7 +6,14 @@ from collections.abc import Iterable, Mapping
 
 from frtop_probe import wire
 from frtop_tui.job.model import GroupView
-from frtop_tui.job.naming import GroupKey, duration, folded, group_label, shortened
+from frtop_tui.job.naming import (
+    GroupKey,
+    duration,
+    folded,
+    group_label,
+    shortened,
+    without_number,
+)
 from frtop_tui.job.statistics import CallRow, JobStatistics
 
 _TIMES = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
@@ -64,10 +71,19 @@ def group_words(row: CallRow, labels: Mapping[GroupKey, str]) -> str:
     """`default_pg`, or `tp:*` for several groups that are alike; `-` where it is not known."""
     if not row.groups:
         return NOT_KNOWN
-    names = {labels.get(key, key.name) for key in row.groups}
-    if len(names) == 1:
-        return names.pop() + (":*" if len(row.groups) > 1 else "")
-    return f"{len(row.groups)} groups"
+    return alike_words(labels.get(key, key.name) for key in row.groups)
+
+
+def alike_words(labels: Iterable[str]) -> str:
+    """One name for several groups, by the label of each: `tp:*` for tp:0 to tp:7."""
+    names = list(labels)
+    if len(names) < 2:
+        return names[0] if names else ""
+    different = sorted(set(names))
+    stems = {without_number(name) for name in different}
+    if len(stems) == 1:
+        return f"{different[0] if len(different) == 1 else stems.pop()}:*"
+    return f"{different[0]} +{len(different) - 1}"
 
 
 def clock_words(found: JobStatistics) -> str:

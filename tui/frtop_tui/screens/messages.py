@@ -11,6 +11,7 @@ from frtop_probe import wire
 from frtop_tui.job.groups import Identifier
 from frtop_tui.job.naming import GroupKey
 from frtop_tui.job.profiles import ProfileOptions, SampledStacks
+from frtop_tui.lanes.meetings import LateIn
 from frtop_tui.numbers.orders import RecordOrder
 
 
@@ -56,11 +57,19 @@ class OpenSettings(Message):
 
 
 class OpenTimeline(Message):
-    """Open the timeline: of the marked ranks, of a group, or of all; the cursor is on `rank`."""
+    """Open the timeline: of the marked ranks, of a group, or of all; the cursor is on `rank`.
 
-    def __init__(self, rank: int | None = None, group: Identifier | None = None) -> None:
+    With `late` it is on the last of these ops to which the rank came last.
+    """
+
+    def __init__(
+        self,
+        rank: int | None = None,
+        group: Identifier | None = None,
+        late: LateIn | None = None,
+    ) -> None:
         super().__init__()
-        self.rank, self.group = rank, group
+        self.rank, self.group, self.late = rank, group, late
 
 
 class OpenQueues(Message):

@@ -48,7 +48,7 @@ class OpeningApp(NavigatedApp, inherit_bindings=False):
         await self.open(SettingsScreen(self.marked))
 
     async def on_open_timeline(self, event: OpenTimeline) -> None:
-        await self.open(TimelineScreen(self.marked, event.rank, event.group))
+        await self.open(TimelineScreen(self.marked, event.rank, event.group, event.late))
 
     async def on_open_queues(self, event: OpenQueues) -> None:
         await self.open(QueuesScreen(self.marked, event.rank))

@@ -13,7 +13,7 @@ from frtop_tui.lanes.choice import to_compare
 from frtop_tui.lanes.lane import Lane, lane_of
 from frtop_tui.lanes.op_columns import OpColumns
 from frtop_tui.screens.base import FrameScreen
-from frtop_tui.screens.messages import OpenRank, OpenTimeline
+from frtop_tui.screens.messages import OpenRank, OpenTimeline, OpenWaits
 from frtop_tui.widgets.lane_pane import WordsPane
 from frtop_tui.widgets.queue_cells import difference_lines
 from frtop_tui.widgets.queue_table import QueueTable, QueueTitle
@@ -42,6 +42,7 @@ class QueuesScreen(FrameScreen):
         Binding(
             "minus", "more(-1)", "fewer ranks", show=False, tooltip="one rank less", id="lanes.less"
         ),
+        Binding("w", "waits", "waits", show=False, tooltip="who waits for whom", id="waits"),
         Binding("T", "timeline", "timeline", tooltip="the same ranks on one clock", id="when"),
     ]
 
@@ -147,6 +148,9 @@ class QueuesScreen(FrameScreen):
             self.app.notify("No further difference in what is recorded.", timeout=4)
         else:
             table.move_to(row)
+
+    def action_waits(self) -> None:
+        self.post_message(OpenWaits())
 
     def action_timeline(self) -> None:
         chosen = self.query_one(QueueTable).chosen

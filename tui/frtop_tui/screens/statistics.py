@@ -13,12 +13,13 @@ from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.statistics import JobStatistics
 from frtop_tui.screens.base import FrameScreen
-from frtop_tui.screens.messages import OpenRank, OpenRanks
+from frtop_tui.screens.messages import OpenRank, OpenRanks, OpenTimeline
 from frtop_tui.statistics.step_table import StepRow, step_rows
+from frtop_tui.widgets.call_rows import StatisticsRow
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line
 from frtop_tui.widgets.statistics_head import StatisticsHead, window_text
-from frtop_tui.widgets.statistics_table import CallStatisticsTable, RankStatisticsTable
+from frtop_tui.widgets.statistics_table import CallStatisticsTable, RankStatisticsTable, RowRest
 from frtop_tui.widgets.statistics_view import StatisticsView
 from frtop_tui.widgets.step_lines import step_lines
 
@@ -58,6 +59,10 @@ class StatisticsScreen(FrameScreen):
         Binding("escape", "clear_or_back", "back", tooltip="clear the filter, then back",
                 id="back"),
         Binding("v", "grouping", "by", tooltip="by line, op, group or rank", id="view.grouping"),
+        Binding("space", "unfold", "groups",
+                tooltip="the groups of the row, or only those that differ", id="row.unfold"),
+        Binding("T", "timeline", "timeline",
+                tooltip="the last op of the row to which its last rank came last", id="when"),
         Binding("w", "window", "window", tooltip="60 s, 10 s, or as far as rings reach",
                 id="view.window"),
         Binding("m", "baseline", "compare", tooltip="columns show what changes from now on",
@@ -81,6 +86,7 @@ class StatisticsScreen(FrameScreen):
         yield StatisticsHead()
         yield CallStatisticsTable(self.view.at)
         yield RankStatisticsTable(self.view.at)
+        yield RowRest()
         yield StepPane()
         yield Input("", placeholder="train.py  all_reduce  !tp", id="filter", compact=True,
                     select_on_focus=False)  # fmt: skip
@@ -88,6 +94,7 @@ class StatisticsScreen(FrameScreen):
     def on_mount(self) -> None:
         self.query_one("#filter").display = False
         self.query_one(RankStatisticsTable).display = False
+        self.call_after_refresh(self._draw_rest)
         super().on_mount()
 
     @property
@@ -118,7 +125,6 @@ class StatisticsScreen(FrameScreen):
     def draw(self, frame: Frame) -> None:
         view = self.view
         view.take(frame)
-        view.at.blamed = {rank for one in frame.verdicts for rank in one.culprits}
         view.at.of_interest = self.of_interest
         self.query_one(StatisticsHead).show(frame, view.difference_text())
         self.query_one(StepPane).show(frame.screen_statistics)
@@ -132,7 +138,16 @@ class StatisticsScreen(FrameScreen):
         also = f", filter {view.filter_text}" if view.filter_text else ""
         window = window_text(self.window_s) if self.window_s else "as far as rings reach"
         wanted = f" · wanted: {window}" if frame.recorded is None else ""
-        table.entitle(f"by {view.grouping}: {len(table.rows):,}{also}{wanted}")
+        table.entitle(f"by {view.grouping}: {view.count:,}{also}{wanted}")
+        self._draw_rest()
+
+    def on_line_view_moved(self) -> None:
+        self._draw_rest()
+
+    def _draw_rest(self) -> None:
+        table, rest = self.table, self.query_one(RowRest)
+        rest.display = isinstance(table, CallStatisticsTable)
+        rest.show(table.rest() if isinstance(table, CallStatisticsTable) else ())
 
     def action_grouping(self) -> None:
         focused = self.focused is not self.query_one(Input)
@@ -146,7 +161,32 @@ class StatisticsScreen(FrameScreen):
     def why_unavailable(self, action: str) -> str:
         if action == "window" and self.frame is not None and self.frame.recorded is not None:
             return "The window is that of the file."
+        if action == "timeline":
+            return self.view.why_no_timeline(self.table.chosen)
+        if action == "unfold":
+            return self.view.why_not_unfolded(self.table.chosen)
         return super().why_unavailable(action)
+
+    def action_timeline(self) -> None:
+        """The lane of who comes last to the row's ops, at the last of these."""
+        if not self.check_available("timeline"):
+            return
+        chosen = self.table.chosen
+        if isinstance(chosen, StatisticsRow):
+            late = self.view.late_in(chosen)
+            group = late.group if late is not None else None
+            self.post_message(OpenTimeline(chosen.last.rank, group, late))
+        elif chosen is not None:
+            self.post_message(OpenTimeline(chosen.rank))
+
+    def action_unfold(self) -> None:
+        """All groups of the row, or only those that differ from the others."""
+        if not self.check_available("unfold"):
+            return
+        chosen = self.table.chosen
+        if isinstance(chosen, StatisticsRow):
+            self.view.unfold(chosen)
+            self.draw_all()
 
     def action_window(self) -> None:
         if not self.check_available("window"):

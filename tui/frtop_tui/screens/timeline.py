@@ -15,7 +15,7 @@ from frtop_tui.lanes.choice import late_in, ranks_in_lanes
 from frtop_tui.lanes.jumps import first_window, newest_known_ns, next_op, next_step, op_window
 from frtop_tui.lanes.lane import Lane
 from frtop_tui.lanes.letters import legend
-from frtop_tui.lanes.meetings import Meeting, last_late_op
+from frtop_tui.lanes.meetings import LateIn, Meeting, last_late_op
 from frtop_tui.lanes.window import TimeWindow
 from frtop_tui.screens.base import FrameScreen
 from frtop_tui.screens.messages import OpenRank
@@ -59,11 +59,15 @@ class TimelineScreen(FrameScreen):
     ]
 
     def __init__(
-        self, marked: set[int], rank: int | None = None, group: Identifier | None = None
+        self,
+        marked: set[int],
+        rank: int | None = None,
+        group: Identifier | None = None,
+        late: LateIn | None = None,
     ) -> None:
         super().__init__(marked)
         self.only = frozenset(marked)
-        self.rank, self.group = rank, group
+        self.rank, self.group, self.late = rank, group, late
         self.by: By = "ranks"
         self.window: TimeWindow | None = None
         self.follow = True
@@ -161,10 +165,12 @@ class TimelineScreen(FrameScreen):
         if not self._seeks_late_op or self.window is None or not len(self.rows):
             return
         lane = self.rows.lane(self.query_one(LanePane).cursor)
-        group = late_in(frame, lane.rank)
-        if group is None or self.by != "ranks":
+        late = self.late
+        if late is None and (group := late_in(frame, lane.rank)) is not None:
+            late = LateIn(group)
+        if late is None or self.by != "ranks":
             return
-        position = last_late_op(lane, self.rows.meetings, group, MOST_FOLLOWED)
+        position = last_late_op(lane, self.rows.meetings, late, MOST_FOLLOWED)
         if position is not None:
             self._look_at(lane.ops.issued[position] + lane.clock_ns)
             self._select(lane, position)

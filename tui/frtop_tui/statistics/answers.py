@@ -7,20 +7,8 @@ from typing import NamedTuple
 
 from frtop_probe import wire
 from frtop_probe.history_columns import unpack_column
-from frtop_tui.job.groups import members_of
 from frtop_tui.job.model import HostView, Rank
-from frtop_tui.job.naming import GroupKey
 from frtop_tui.job.statistics import StepSplit
-
-
-class GroupAcross(NamedTuple):
-    """A group as one rank knows it, across ranks."""
-
-    key: GroupKey
-    alike: tuple[str, int]
-    """Groups with the same description and as many members are shown in one row."""
-    members: tuple[int, ...]
-    exact: bool
 
 
 class RankAnswer(NamedTuple):
@@ -63,15 +51,6 @@ class RankAnswer(NamedTuple):
 
 _STEP_FIELDS = ("number", "end_ns", "took_ns", "data_ns", "blocked_ns", "pending_ns", "forward_ns",
                 "backward_ns", "optimizer_ns", "samples")  # fmt: skip
-
-
-def group_across(group: wire.Group) -> GroupAcross:
-    """The group across ranks."""
-    members = members_of(group.ranks)
-    label = group.description if group.description not in ("", "undefined") else ""
-    return GroupAcross(
-        GroupKey(group.name, group.ranks, group.epoch), (label, len(members)), members, group.exact
-    )
 
 
 def answers_of(

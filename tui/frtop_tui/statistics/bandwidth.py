@@ -8,11 +8,35 @@ send, the sources beside it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from statistics import median
 from typing import Final
+
+from frtop_tui.job.statistics import SampledOp
 
 _TWICE: Final = ("all_reduce",)
 _ONCE: Final = ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
 _UNSCALED: Final = ("broadcast", "reduce", "send", "recv")
+
+
+CLEAR: Final = 10
+"""A transfer gives a bandwidth if it is this many times as long as clocks may be wrong."""
+
+
+def algorithm_bandwidth(ops: Iterable[SampledOp]) -> float | None:
+    """The median of these ops', in bytes a second; None where clocks are too wrong for all of them.
+
+    The clocks are those of each op's own group: ranks of one host have one.
+    """
+    found = [
+        op.bytes / op.transfer_ns * 1e9
+        for op in ops
+        if op.bytes
+        and op.transfer_ns
+        and op.error_ns is not None
+        and op.transfer_ns >= CLEAR * op.error_ns
+    ]
+    return median(found) if found else None
 
 
 def bus_factor(kind: str, members: int) -> float | None:

@@ -11,13 +11,11 @@ from frtop_probe import wire
 from frtop_probe.statistics.durations import LAST_BUCKET, quantile
 from frtop_tui.job.naming import GroupKey
 from frtop_tui.job.statistics import CallRow
-from frtop_tui.statistics.bandwidth import bus_factor
+from frtop_tui.statistics.bandwidth import algorithm_bandwidth, bus_factor
 from frtop_tui.statistics.sampled_ops import JoinedOp, RowKey
 
 MOST_ROWS: Final = 16_384
 """Rows of a job, whatever agents say."""
-CLEAR: Final = 10
-"""A transfer gives a bandwidth if it is this many times as long as clocks may be wrong."""
 NAMED: Final = 16
 """Ranks that came last to a row's ops are named up to this many."""
 
@@ -69,19 +67,17 @@ class CallSums:
 
 def rows_of(
     sums: Mapping[RowKey, CallSums],
-    ops: Mapping[RowKey, Sequence[JoinedOp]],
+    ops: Mapping[RowKey, Sequence[Sequence[JoinedOp]]],
     seconds: Mapping[int, float],
-    error_ns: int | None,
 ) -> tuple[CallRow, ...]:
     """The rows, those first whose ops took longest in sum.
 
     Args:
         sums: of each row.
-        ops: sampled ones of each row, of all groups.
+        ops: sampled ones of each row, group by group.
         seconds: by rank, for how long its ops are counted.
-        error_ns: between the clocks of two hosts, at most; None: not known.
     """
-    rows = [_row(key, one, ops.get(key, ()), seconds, error_ns) for key, one in
+    rows = [_row(key, one, ops.get(key, ()), seconds) for key, one in
             sums.items() if one.count]  # fmt: skip
     return tuple(sorted(rows, key=lambda row: (-row.total_ns, -row.count, row.kind)))
 
@@ -89,17 +85,16 @@ def rows_of(
 def _row(
     key: RowKey,
     sums: CallSums,
-    ops: Sequence[JoinedOp],
+    ops: Sequence[Sequence[JoinedOp]],
     seconds: Mapping[int, float],
-    error_ns: int | None,
 ) -> CallRow:
     kind, (_, members), site, size_class, p2p, on_device = key
-    joined = [op for op in ops if op.complete]
-    transfers = [(op.transfer_ns, op.bytes) for op in joined if op.transfer_ns is not None]
-    algorithm = None
-    if transfers and error_ns is not None:
-        clear = [size / ns * 1e9 for ns, size in transfers if size and ns >= CLEAR * error_ns]
-        algorithm = median(clear) if clear else None
+    by_group = [here for one in ops if (here := [op for op in one if op.complete])]
+    joined = [op for one in by_group for op in one]
+    # Of many groups few may be late: a median over all of them would say that nobody waits.
+    waits = sum(len(one) * median(op.skew_ns for op in one) for one in by_group)
+    transfers = [op.transfer_ns for op in joined if op.transfer_ns is not None]
+    algorithm = algorithm_bandwidth(op.result for op in joined if op.result is not None)
     factor = bus_factor(kind, members)
     covered = [seconds.get(rank, 0.0) for rank in sums.ranks]
     mean = sum(covered) / len(covered) if covered else 0.0
@@ -128,7 +123,8 @@ def _row(
         pending=sums.pending,
         sampled=len(joined),
         skew_ns=round(median(op.skew_ns for op in joined)) if joined else None,
-        transfer_ns=round(median(ns for ns, _ in transfers)) if transfers else None,
+        mean_skew_ns=round(waits / len(joined)) if joined else None,
+        transfer_ns=round(median(transfers)) if transfers else None,
         algorithm_bandwidth=algorithm,
         bus_bandwidth=algorithm * factor if algorithm is not None and factor else None,
         last=tuple(ordered[:NAMED]),
@@ -139,11 +135,14 @@ def _order(key: GroupKey) -> tuple[int, str, str, int]:
     return (len(key.name), key.name, key.ranks, key.epoch)
 
 
-def ops_by_row(groups: Iterable[Sequence[JoinedOp]]) -> dict[RowKey, list[JoinedOp]]:
-    """The sampled ops of each row."""
-    found: defaultdict[RowKey, list[JoinedOp]] = defaultdict(list)
+def ops_by_row(groups: Iterable[Sequence[JoinedOp]]) -> dict[RowKey, list[list[JoinedOp]]]:
+    """The sampled ops of each row, a list of each group that has some."""
+    found: defaultdict[RowKey, list[list[JoinedOp]]] = defaultdict(list)
     for ops in groups:
+        here: defaultdict[RowKey, list[JoinedOp]] = defaultdict(list)
         for op in ops:
             for row in op.rows:
-                found[row].append(op)
+                here[row].append(op)
+        for row, several in here.items():
+            found[row].append(several)
     return found

@@ -10,10 +10,10 @@ from collections import defaultdict, deque
 from collections.abc import Collection, Mapping
 from typing import Final
 
-from frtop_probe import wire
 from frtop_tui.job.naming import GroupKey
 from frtop_tui.job.statistics import JobStatistics, StepSplit
-from frtop_tui.statistics.answers import GroupAcross, RankAnswer, clock_error, group_across
+from frtop_tui.statistics.alike_groups import AlikeGroups, GroupAcross
+from frtop_tui.statistics.answers import RankAnswer, clock_error
 from frtop_tui.statistics.merged_calls import MOST_ROWS, CallSums, ops_by_row, rows_of
 from frtop_tui.statistics.module_sums import ModuleKey, ModuleSums, add_modules, module_rows
 from frtop_tui.statistics.sampled_ops import JoinedGroup, RowKey
@@ -55,7 +55,7 @@ class StatisticsMerger:
         self._steps: defaultdict[int, deque[StepSplit]] = defaultdict(
             lambda: deque(maxlen=MOST_STEPS)
         )
-        self._known: dict[wire.Group, GroupAcross] = {}
+        self._alike = AlikeGroups()
         self._hosts: set[str] = set()
 
     def begin(self, number: int, since_ns: int, until_ns: int) -> None:
@@ -86,14 +86,15 @@ class StatisticsMerger:
     def _add_ops(self, number: int, one: _Slice, answer: RankAnswer) -> None:
         if self._ranks is None or answer.rank in self._ranks:
             add_modules(one.modules, answer)
-        groups = {local: self._group(group) for local, group in answer.groups.items()}
+        groups = self._alike.of_rank(answer.groups)
+        names = {local: self._alike.name(one) for local, one in groups.items()}
         rows: list[RowKey | None] = [None]
         counted = self._ranks is None or answer.rank in self._ranks
         for call in answer.statistics.calls:
             known = groups.get(call.group)
             key = (
                 call.kind,
-                known.alike if known is not None else NO_GROUP,
+                names.get(call.group, NO_GROUP),
                 answer.site(call.site),
                 call.size_class,
                 call.p2p,
@@ -120,12 +121,6 @@ class StatisticsMerger:
         if self._of_groups is None:
             return True
         return known is not None and known.key in self._of_groups
-
-    def _group(self, group: wire.Group) -> GroupAcross:
-        found = self._known.get(group)
-        if found is None:
-            found = self._known[group] = group_across(group)
-        return found
 
     def forget(self, before_ns: int) -> None:
         """Forgets slices that were over before that, by the operator's clock."""
@@ -170,7 +165,7 @@ class StatisticsMerger:
             from_ns=_complete_from(slices, answered),
             ranks=tuple(sorted(answered)),
             missing=tuple(sorted(set(expected) - answered)),
-            calls=rows_of(_all_sums(slices), by_row, seconds, error),
+            calls=rows_of(_all_sums(slices), by_row, seconds),
             groups=tuple(group for group, _ in groups if group.arrivals),
             steps={
                 rank: tuple(step for step in steps if step.end_ns >= begin_ns)

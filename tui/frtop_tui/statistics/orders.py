@@ -15,9 +15,10 @@ from frtop_tui.job.statistics import CallRow, JobStatistics, SampledOp
 def waited_ns(row: CallRow) -> int:
     """Time that ranks waited for the last one to come, in sum, as far as the samples tell.
 
-    The median skew is lost by all but the last rank, in every op.
+    The median skew is lost by all but the last rank, in every op of a group.
     """
-    return (row.skew_ns or 0) * row.count
+    skew = row.skew_ns if row.mean_skew_ns is None else row.mean_skew_ns
+    return (skew or 0) * row.count
 
 
 def place_of(row: CallRow) -> tuple[str, int, str, str]:

@@ -11,7 +11,8 @@ from frtop_probe.history_columns import unpack_column
 from frtop_probe.statistics.samples import is_chosen
 from frtop_tui.job.naming import GroupKey
 from frtop_tui.job.statistics import SampledGroup, SampledOp
-from frtop_tui.statistics.answers import GroupAcross, RankAnswer, clock_error
+from frtop_tui.statistics.alike_groups import GroupAcross
+from frtop_tui.statistics.answers import RankAnswer, clock_error
 
 MOST_OPS: Final = 65_536
 """Ops of one group, whatever agents say."""

@@ -5,22 +5,30 @@ What cannot be put together is shown as it is: of several medians the least and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from frtop_tui.job.naming import GroupKey
 from frtop_tui.job.statistics import CallRow, JobStatistics
-from frtop_tui.report.statistics_words import size_words
+from frtop_tui.report.statistics_words import alike_words, size_words
+from frtop_tui.statistics.by_group import GroupCalls, SampledByGroup
 from frtop_tui.statistics.last_to_come import LastToCome, last_to_come
-from frtop_tui.statistics.orders import waited_ns
+from frtop_tui.statistics.orders import share_of_step, waited_ns
 from frtop_tui.widgets.formats import format_site
 
 Grouping = Literal["line", "op", "group", "rank"]
 GROUPINGS: Final[tuple[Grouping, ...]] = ("line", "op", "group", "rank")
 Range = tuple[float, float]
 """The least and the largest of the parts of a row."""
+LOOKED_AT: Final = 8
+"""Groups of a row, the latest ones first, of which it is seen whether they differ from others."""
+MOST_APART: Final = 3
+"""Of those that do, so many stand below their row by themselves."""
+NAMED: Final = 256
+"""A filter finds groups by their own names where a row has no more of them."""
 
 
 class StatisticsRow(Struct, frozen=True):
@@ -51,22 +59,18 @@ class StatisticsRow(Struct, frozen=True):
     bus: Range | None = None
     sampled: int = 0
     last: LastToCome = LastToCome()
+    share: Range | None = None
+    kinds: frozenset[str] = frozenset()
+    groups: tuple[GroupKey, ...] = ()
+    names: str = ""
+    calls: tuple[CallRow, ...] = ()
+    of_row: tuple[object, ...] | None = None
+    """Of one group out of a row: the key of that row. Only what samples tell is known of it."""
 
     @property
     def text(self) -> str:
         """What a filter searches."""
-        return f"{self.line} {self.op} {self.group} {self.size}".lower()
-
-
-def alike(labels: Iterable[str]) -> str:
-    """One name for groups that are alike: `tp:*` for tp:0 to tp:7."""
-    names = sorted(set(labels))
-    if len(names) < 2:
-        return names[0] if names else ""
-    stems = {name.partition(":")[0] for name in names}
-    if len(stems) == 1 and all(":" in name for name in names):
-        return f"{names[0].partition(':')[0]}:*"
-    return f"{names[0]} +{len(names) - 1}"
+        return f"{self.line} {self.op} {self.group} {self.size} {self.names}".lower()
 
 
 def call_rows(
@@ -81,7 +85,7 @@ def call_rows(
 
 
 def _label(call: CallRow, labels: dict[GroupKey, str]) -> str:
-    return alike(labels.get(key, key.name) for key in call.groups)
+    return alike_words(labels.get(key, key.name) for key in call.groups)
 
 
 _KEYS: Final[dict[str, Callable[[CallRow, dict[GroupKey, str]], tuple[object, ...]]]] = {
@@ -96,11 +100,13 @@ def _row(
 ) -> StatisticsRow:
     longest = [call.max_ns for call in calls if call.max_ns is not None]
     sizes = {call.size for call in calls}
+    groups = tuple(dict.fromkeys(key for call in calls for key in call.groups))
+    names = [labels.get(key, key.name) for key in groups]
     return StatisticsRow(
         key,
         _several({format_site(call.site) or "no line" for call in calls}, "lines"),
         _several({call.kind for call in calls}, "ops"),
-        alike(labels.get(group, group.name) for call in calls for group in call.groups),
+        alike_words(names),
         size_words(max(sizes)) if len(sizes) == 1 else "several",
         frozenset().union(*(call.ranks for call in calls)),
         sum(call.count for call in calls),
@@ -119,7 +125,44 @@ def _row(
         _range(call.bus_bandwidth for call in calls),
         sum(call.sampled for call in calls),
         last_to_come(calls),
+        _range(share_of_step(call) for call in calls),
+        frozenset(call.kind for call in calls),
+        groups,
+        " ".join(names[:NAMED]),
+        tuple(calls),
     )
+
+
+def group_rows(
+    row: StatisticsRow,
+    by_group: SampledByGroup,
+    labels: dict[GroupKey, str],
+    blamed: Collection[GroupKey],
+    *,
+    unfolded: bool,
+) -> list[StatisticsRow]:
+    """What stands below a row of several groups that are alike.
+
+    Args:
+        row: by line.
+        by_group: the sampled ops of the same answer.
+        labels: of groups.
+        blamed: groups that a verdict is about.
+        unfolded: all groups that were sampled; else those only that differ from the others.
+    """
+    if len(row.groups) < 2:
+        return []
+    most = None if unfolded else LOOKED_AT
+    found = [one for call in row.calls for one in by_group.groups_of(call, most)]
+    if not unfolded:
+        found = [one for one in found if one.apart]
+        found = sorted(found, key=lambda one: one.key not in blamed)[:MOST_APART]
+    return [_of_group(row, one, labels) for one in found]
+
+
+def _of_group(row: StatisticsRow, one: GroupCalls, labels: dict[GroupKey, str]) -> StatisticsRow:
+    made = _row((*row.key, one.key), [one.row], labels)
+    return replace(made, waited_ns=one.waited_ns, of_row=row.key)
 
 
 def _several(names: set[str], plural: str) -> str:

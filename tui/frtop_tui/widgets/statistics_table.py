@@ -8,11 +8,13 @@ from typing import ClassVar, Final
 
 from textual.binding import Binding, BindingType
 
-from frtop_tui.job.naming import duration
+from frtop_tui.diagnosis.model import Verdict
+from frtop_tui.job.naming import GroupKey, duration
 from frtop_tui.report.statistics_words import NOT_KNOWN, bandwidth_words, time_words
 from frtop_tui.widgets.call_rows import Grouping, Range, StatisticsRow
+from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.rank_rows import RankFigures
-from frtop_tui.widgets.spans import Span
+from frtop_tui.widgets.spans import Line, Span, join, plain
 from frtop_tui.widgets.table import Column, LineTable
 
 RESOLUTION: Final = 0.09
@@ -39,6 +41,32 @@ class Difference:
         """Ranks that a verdict names."""
         self.of_interest: Sequence[int] = ()
         """Ranks on whose row the cursor starts, the first one before the others."""
+        self.waiting: frozenset[int] = frozenset()
+        """Ranks that wait for one whom a verdict *slow* names: they come late as well."""
+        self.late_ns = 0
+        """By how much the least late of those whom a verdict *slow* names is late."""
+        self.places: tuple[tuple[GroupKey, str], ...] = ()
+        """Groups that verdicts *slow* are about, and the kind of the ops."""
+
+    def take_verdicts(self, verdicts: Sequence[Verdict]) -> None:
+        """Takes what the cells and the cursor need of them."""
+        slow = [one for one in verdicts if one.slow is not None]
+        self.blamed = {rank for one in verdicts for rank in one.culprits}
+        self.waiting = frozenset().union(*(one.victims for one in slow)).difference(self.blamed)
+        self.late_ns = min((one.slow.late_ns for one in slow if one.slow), default=0)
+        self.places = tuple(
+            (one.group, one.op.kind if one.op is not None else "")
+            for one in slow
+            if one.group is not None and one.culprits
+        )
+
+    def passes_on(self, row: StatisticsRow) -> bool:
+        """Whether who comes last waits for a straggler, and is late by no less than half of that.
+
+        Whoever is late by less may have reasons of its own, however small.
+        """
+        late = max((call.mean_skew_ns or call.skew_ns or 0 for call in row.calls), default=0)
+        return row.last.rank in self.waiting and 2 * late >= self.late_ns
 
     def former(self, row: StatisticsRow) -> StatisticsRow | None:
         """The same row at the mark."""
@@ -89,6 +117,8 @@ class _Cells:
         return change_text(_middle(value) or 0.0, _middle(before) or 0.0, show)
 
     def count(self, row: StatisticsRow) -> Span:
+        if row.of_row is not None:
+            return (NOT_KNOWN, "dim")
         if self.at.before is None:
             return (f"{row.count:,}", "")
         former = self.at.former(row)
@@ -112,11 +142,26 @@ class _Cells:
         found = row.last
         if found.rank is None:
             return (found.words, "dim")
+        if self.at.passes_on(row):
+            return (f"rank {found.rank}, passed on", "dim")
+        if found.rank in self.at.waiting:
+            return (found.words, "dim")
         return (found.words, "late" if found.rank in self.at.blamed else "warn")
 
     def timed(self, row: StatisticsRow) -> Span:
-        share = row.timed / row.count if row.count else 0.0
+        if not row.count:
+            return (NOT_KNOWN, "dim")
+        share = row.timed / row.count
         return (f"{share:.0%}", "" if share > 0.5 else "warn")
+
+
+def share_text(share: float) -> str:
+    """`13.2 %`."""
+    return f"{100 * share:.1f} %"
+
+
+_SHOWN: Final[dict[str, Callable[[float], str]]] = {"bus": bandwidth_words, "share": share_text}
+LAST_LEAST: Final = len("rank 85: 100 %")
 
 
 def call_columns(grouping: Grouping, at: Difference) -> list[Column[StatisticsRow]]:
@@ -125,42 +170,47 @@ def call_columns(grouping: Grouping, at: Difference) -> list[Column[StatisticsRo
     line: Column[StatisticsRow] = Column(
         "line",
         14 if grouping == "line" else 13,
-        lambda r: (r.line, "strong"),
+        lambda r: (r.line, "strong") if r.of_row is None else (f"└ {r.group}", ""),
         lambda r: r.line,
         wide=18,
     )
-    op: Column[StatisticsRow] = Column("op", 10, lambda r: (r.op, ""), lambda r: r.op, wide=14)
+    op: Column[StatisticsRow] = Column(
+        "op", 10, lambda r: ("" if r.of_row else r.op, ""), lambda r: r.op, wide=14
+    )
     group: Column[StatisticsRow] = Column(
         "group",
         6,
-        lambda r: (r.group, ""),
+        lambda r: ("" if r.of_row else r.group, ""),
         lambda r: r.group,
         wide=10,
         needs=60 * (grouping != "group"),
     )
+    size = lambda r: ("" if r.of_row else r.size, "dim")  # noqa: E731
     first = {"line": [line, op, group], "op": [op, line, group], "group": [group, op, line]}
 
     def measure(title: str, name: str, needs: int = 0) -> Column[StatisticsRow]:
-        show = bandwidth_words if name == "bus" else time_words
+        show = _SHOWN.get(name, time_words)
         cell = partial(cells.span, name=name, show=show)
         key = lambda row: -(_middle(getattr(row, name)) or 0.0)  # noqa: E731
         # Of several lines it is `<=18.2 ms`.
-        width = 9 + (grouping != "line") + (name == "bus")
+        width = 9 + (grouping != "line" or name == "bus")
         return Column(title, width, cell, key, right=True, needs=needs)
 
     return [
         *first[grouping],
-        Column("size", 7, lambda r: (r.size, "dim"), lambda r: r.size, right=True, needs=120),
+        Column("waited", 8, cells.waited, _by_waiting, right=True),
+        measure("skew", "skew", 70),
+        Column("size", 7, size, lambda r: r.size, right=True, needs=84),
+        measure("bus", "bus", 92),
+        measure("of a step", "share", 104),
+        # Where the width does not suffice, the last of these are left out first.
+        measure("p50", "p50", 88),
         Column("count", 7, cells.count, lambda r: -r.count, right=True, needs=88),
-        measure("p50", "p50", 70),
         measure("p95", "p95", 104),
         Column("max", 8, cells.longest, lambda r: -(r.max_ns or 0), right=True, needs=144),
-        measure("skew", "skew", 92),
         measure("moved", "transfer", 156),
-        measure("bus", "bus", 132),
-        Column("waited", 8, cells.waited, _by_waiting, right=True),
         Column("timed", 5, cells.timed, lambda r: -r.timed, right=True, needs=168),
-        Column("last to come", 0, cells.last, lambda r: -r.last.share),
+        Column("last to come", 0, cells.last, lambda r: -r.last.share, least=LAST_LEAST),
     ]
 
 
@@ -224,12 +274,38 @@ class CallStatisticsTable(LineTable[StatisticsRow]):
             selected, begins = None, True
             self.cursor = 1
         self.rows = rows
+        self.suffices = {
+            title: max((len(getattr(row, title)) for row in rows), default=0)
+            for title in ("line", "op", "group")
+        }
         if selected is not None:
             lines = (n for n, row in enumerate(rows, 1) if row.key == selected.key)
             self.move_to(next(lines, self.cursor))
-        elif begins and (line := self._first_line_of(self.at.of_interest)):
+        elif begins and (line := self._first_line()):
             self.start_at(line)
         self.redraw()
+
+    def _first_line(self) -> int:
+        """Where the cursor starts: at what the verdict is about, unless a victim is looked at."""
+        about = self.at.of_interest[:1]
+        if about and about[0] not in self.at.blamed and (line := self._first_line_of(about)):
+            return line
+        return self._line_of_verdict() or self._first_line_of(self.at.of_interest)
+
+    def _line_of_verdict(self) -> int:
+        """The line of a verdict's group and kind for which ranks wait longest; 0: there is none.
+
+        That of the group by itself goes before one of several groups that are alike.
+        """
+        for key, kind in self.at.places:
+            found = [
+                (len(row.groups) > 1, -row.waited_ns, line)
+                for line, row in enumerate(self.rows, 1)
+                if key in row.groups and (not kind or kind in row.kinds)
+            ]
+            if found:
+                return min(found)[-1]
+        return 0
 
     def _first_line_of(self, ranks: Sequence[int]) -> int:
         """The line in which one of these ranks comes last the most often; 0 where none does.
@@ -242,6 +318,36 @@ class CallStatisticsTable(LineTable[StatisticsRow]):
             if found.rank is not None and found.share > best.get(found.rank, (0.0, 0))[0]:
                 best[found.rank] = (found.share, line)
         return next((best[rank][1] for rank in ranks if rank in best), 0)
+
+    def rest(self) -> Line:
+        """The figures of the row under the cursor for which the table has no room."""
+        row = self.chosen
+        if row is None:
+            return ()
+        shown = {column.title for column, _ in self.visible_columns(self.room)}
+        parts = [
+            ((f"{column.title} ", "dim"), column.cell(row))
+            for column in self.columns
+            if column.title not in shown
+        ]
+        said = [part for part in parts if part[1][0] not in ("", NOT_KNOWN)]
+        sampled = plain(f"{row.sampled:,} ops sampled", "dim")
+        return join([*said, sampled], between=" · ")
+
+
+class RowRest(LineView, can_focus=False):
+    """One line below the table: what it has no room for."""
+
+    def __init__(self) -> None:
+        super().__init__(id="row-rest")
+        self.line: Line = ()
+
+    def show(self, line: Line) -> None:
+        self.line = line
+        self.redraw()
+
+    def content(self, width: int) -> Sequence[Line]:  # noqa: ARG002 - it is one line
+        return [(*plain(" "), *self.line)]
 
 
 class RankStatisticsTable(LineTable[RankFigures]):
