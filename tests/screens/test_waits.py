@@ -77,7 +77,7 @@ async def test_of_a_slow_job_it_is_said_first_that_these_waits_are_of_the_moment
         await app.wait_for(lambda: "of this moment" not in app.text())
     async with driven(slow(frame, tuple(range(0, 64, 2))), size=(60, 20)) as app:
         await app.press("w")
-        await app.sees("slow · confirmed: ranks 0,2,", "step after step")
+        await app.sees("slow · confirmed: ranks 0,2,", " after step.")
 
 
 async def test_enter_leads_to_the_ranks_of_a_line() -> None:
