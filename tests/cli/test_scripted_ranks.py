@@ -308,8 +308,9 @@ def test_real_sockets_carry_it_and_nothing_is_left(
 )
 def test_without_a_screen_the_straggler_is_told_with_its_cause(fault: str, cause: str) -> None:
     """Nobody but the verdict asks for the statistics by which it is found."""
+    demo = [sys.executable, "-m", "frtop_tui", "demo", "--headless", "--ranks", "16"]
     done = subprocess.run(
-        [sys.executable, "-m", "frtop_tui", "demo", "--ranks", "16", "--fault", fault, "--headless"],
+        [*demo, "--fault", fault],
         capture_output=True, text=True, timeout=90, check=False,
     )  # fmt: skip
     assert (done.returncode, cause in done.stdout) == (0, True), done.stdout + done.stderr
