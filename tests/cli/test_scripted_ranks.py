@@ -3,20 +3,33 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from frtop_probe import wire
 from frtop_probe.history_columns import unpack_column
 from frtop_probe.statistics.samples import is_chosen
+from frtop_tui.demo.faults import SLOW
 from frtop_tui.demo.scripted.counts import Counts
 from frtop_tui.demo.scripted.culprit import SUPPORTED
 from frtop_tui.demo.scripted.job import ScriptedJob
 from frtop_tui.demo.scripted.ranks import HostRanks
-from frtop_tui.demo.scripted.script import DELAY_NS, DP, JITTER_NS, MS, SECOND, Script, ScriptedMesh
+from frtop_tui.demo.scripted.script import (
+    DATA_NS,
+    DELAY_NS,
+    DP,
+    JITTER_NS,
+    MS,
+    SECOND,
+    Script,
+    ScriptedMesh,
+)
 from frtop_tui.demo.scripted.service import rank_answer
 from frtop_tui.diagnosis.engine import Engine
 from frtop_tui.diagnosis.model import Frame
@@ -69,7 +82,7 @@ def test_the_fault_of_one_rank_is_found_and_nothing_before_it(fault: str) -> Non
     before = job.watch((job.script.fault_ns - BEGIN) / SECOND - 1)
     assert {frame.health for frame in before[1:]} == {"healthy"}
     frame = job.watch(25)[-1]
-    if fault in ("none", "slow"):
+    if fault in ("none", *SLOW):
         assert frame.health == "healthy"
         assert not any(one.kind != "slow" for one in frame.verdicts)
         return
@@ -90,8 +103,9 @@ def test_the_mesh_of_its_groups_is_found() -> None:
     assert mesh.shape == "pp 4 x dp 8 x tp 8"
 
 
-def test_all_members_have_come_before_an_op_is_over() -> None:
-    script = Script(ScriptedMesh.of(32), "slow", BEGIN)
+@pytest.mark.parametrize("fault", SLOW)
+def test_all_members_have_come_before_an_op_is_over(fault: str) -> None:
+    script = Script(ScriptedMesh.of(32), fault, BEGIN)
     for step in (script.fault_step - 1, script.fault_step + 1):
         for rank in range(32):
             level = script.level(rank)
@@ -135,6 +149,80 @@ def test_the_straggler_comes_last_by_its_delay_in_the_samples() -> None:
     before = script.numbers[0][0]  # it computes longer before each op of its tp group
     assert len(skews) * 2 > len(issued)
     assert all(abs(skew - DELAY_NS // before) < 2 * JITTER_NS for skew in skews)
+
+
+def marks_of(job: Watched, rank: int, now: int) -> list[wire.Mark]:
+    """Marks out of a rank's history, by the operator's clock."""
+    (host,) = (one for one in job.hosts if rank in one.ranks)
+    answer = wire.decode_response(
+        wire.encode(rank_answer(host, wire.HistoryRequest(1, rank + 1, limit=400), now))
+    )
+    assert isinstance(answer, wire.HistoryResponse)
+    return [
+        replace(
+            mark,
+            begin_ns=mark.begin_ns - host.skew_ns,
+            end_ns=mark.end_ns - host.skew_ns if mark.end_ns else 0,
+        )
+        for mark in answer.history.marks
+    ]
+
+
+@pytest.mark.parametrize("fault", ["none", *SLOW])
+def test_a_step_has_phases_in_order_and_they_last_as_its_statistics_say(fault: str) -> None:
+    job = Watched(fault, 32)
+    script = job.script
+    now = script.fault_ns + 20 * SECOND + 500 * MS
+    for rank in (script.culprit, script.culprit - 1, 0):
+        marks = marks_of(job, rank, now)
+        host = job.hosts[rank // script.shape.per_host]
+        request = wire.StatisticsRequest(
+            1, (rank + 1,), now - 9 * SECOND + host.skew_ns, 0, steps=4
+        )
+        (told,) = Counts(host).answer(request, now).ranks
+        assert told.steps is not None
+        columns = zip(
+            *(unpack_column(column, told.steps.count) for column in (
+                told.steps.number, told.steps.data_ns, told.steps.forward_ns,
+                told.steps.backward_ns, told.steps.optimizer_ns, told.steps.took_ns,
+            )), strict=True,
+        )  # fmt: skip
+        for number, *lasted, took in columns:
+            (step,) = (one for one in marks if one.kind == "step" and one.number == number)
+            inner = [one for one in marks if step.begin_ns <= one.begin_ns < step.end_ns][:4]
+            assert [one.kind for one in inner] == ["fetch", "forward", "backward", "optimizer"]
+            assert [one.end_ns - one.begin_ns for one in inner] == lasted
+            assert all(
+                a.end_ns <= b.begin_ns for a, b in pairwise((*inner, wire.Mark("", step.end_ns, 0)))
+            )
+            assert step.end_ns - step.begin_ns == took >= sum(lasted)
+
+
+def test_whose_batches_are_late_has_longer_fetches_than_all_others() -> None:
+    job = Watched("slow-data", 32)
+    script = job.script
+    now = script.fault_ns + 20 * SECOND
+    for rank in (script.culprit, script.culprit - 1, 0):
+        fetches = [one for one in marks_of(job, rank, now) if one.kind == "fetch" and one.end_ns]
+        took = {one.end_ns - one.begin_ns for one in fetches}
+        assert took == {DATA_NS + DELAY_NS if rank == script.culprit else DATA_NS}
+    in_fetch = script.step_ns(script.fault_step + 5) + DATA_NS + 50 * MS
+    (host,) = (one for one in job.hosts if script.culprit in one.ranks)
+    position = script.position(script.culprit, 0, in_fetch)
+    fetch = host.status(script.culprit, position, in_fetch).fetch
+    assert fetch is not None
+    assert not fetch.end_ns
+
+
+@pytest.mark.parametrize(("fault", "phase"), [("stall", "fetch"), ("sleep", "forward")])
+def test_a_rank_that_hangs_is_still_in_its_phase(fault: str, phase: str) -> None:
+    job = Watched(fault, 32)
+    now, culprit = job.script.fault_ns + 30 * SECOND, job.script.culprit
+    found = [marks_of(job, rank, now)[-1] for rank in (culprit, culprit - 1, 0)]
+    assert [one.kind for one in found] == [phase, "forward", "backward"]
+    # Rank 0 waits in an op after its backward.
+    assert [one.end_ns > 0 for one in found] == [False, False, True]
+    assert all(one.begin_ns >= job.script.fault_ns for one in found)
 
 
 def test_slices_of_time_share_no_step_and_miss_none() -> None:
@@ -212,6 +300,20 @@ def test_real_sockets_carry_it_and_nothing_is_left(
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("fault", "cause"), [("slow", "slowed by power brake"), ("slow-data", "its batches take")]
+)
+def test_without_a_screen_the_straggler_is_told_with_its_cause(fault: str, cause: str) -> None:
+    """Nobody but the verdict asks for the statistics by which it is found."""
+    demo = [sys.executable, "-m", "frtop_tui", "demo", "--headless", "--ranks", "16"]
+    done = subprocess.run(
+        [*demo, "--fault", fault],
+        capture_output=True, text=True, timeout=90, check=False,
+    )  # fmt: skip
+    assert (done.returncode, cause in done.stdout) == (0, True), done.stdout + done.stderr
 
 
 def test_hosts_end_with_whoever_started_them(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,10 +39,14 @@ def mesh_slow() -> Frame:
     first = script.culprit // 8 * 8
     steps = {
         rank: tuple(
-            StepSplit(n, 0, SECOND + DELAY_NS * (script.level(rank) < 2)) for n in range(40)
+            StepSplit(
+                n, 60 * SECOND, SECOND + DELAY_NS,
+                blocked_ns=254 * MS + DELAY_NS * (rank != script.culprit),
+            )
+            for n in range(40)
         )
         for rank in range(RANKS)
-    }
+    }  # fmt: skip
     ops = tuple(
         SampledOp(
             10_000 + 25 * n,

@@ -40,7 +40,10 @@ def sampled(late: int, by_ms: float, *, error_ns: int | None = 0) -> SampledGrou
 
 def with_statistics(frame: Frame, *groups: SampledGroup) -> Frame:
     steps = {
-        rank: tuple(StepSplit(n, 0, (1200 if rank == 12 else 800) * MS) for n in range(5))
+        rank: tuple(
+            StepSplit(n, 1, (1200 if rank == 12 else 800) * MS, blocked_ns=500 * MS)
+            for n in range(5)
+        )
         for rank in range(64)
     }
     return replace(frame, statistics=JobStatistics(0, 60 * scenes.S, 0, groups=groups, steps=steps))
@@ -189,6 +192,9 @@ async def test_one_key_goes_through_the_lenses_and_the_legend_explains_the_lette
         await app.drawn()
         await app.sees("step 1.20 s")
         await app.press("L")
+        await app.sees("ranks by own time", "20 to 49 % 1", "within 5 % of a step of its peers 63")
+        await app.sees("own time at most 700.0 ms, 400.0 ms more than its peers")
+        await app.press("L")
         await app.sees("ranks by arrival skew", "0.1 to 1 s 1", "131.0 ms after the first")
         await app.press("L")
         await app.sees("ranks by device use", "4 40 % 1", "? not known 63")
@@ -201,7 +207,8 @@ async def test_one_key_goes_through_the_lenses_and_the_legend_explains_the_lette
     [
         (2, "no statistics yet"),
         (3, "no statistics yet"),
-        (4, "no device of any rank is seen"),
+        (4, "no statistics yet"),
+        (5, "no device of any rank is seen"),
     ],
 )
 async def test_a_lens_without_data_says_why(presses: int, why: str) -> None:
@@ -214,6 +221,8 @@ async def test_without_steps_the_lens_says_how_to_have_them() -> None:
     frame = replace(scenes.hung(), statistics=JobStatistics(0, 1, 0))
     async with driven(frame, size=(100, 30)) as app:
         await app.press("L", "L")
+        await app.sees("nobody records steps: call frtop_probe.step() once in each")
+        await app.press("L")
         await app.sees("nobody records steps: call frtop_probe.step() once in each")
 
 

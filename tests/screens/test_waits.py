@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from frtop_probe import wire
-from frtop_tui.diagnosis.model import Frame
+from frtop_tui.diagnosis.model import Frame, Slowness, Verdict, Why
 from frtop_tui.diagnosis.trace import Trace
 from frtop_tui.screens.rank import RankScreen
 from frtop_tui.screens.ranks import RanksScreen
@@ -52,6 +52,32 @@ def test_every_line_fits() -> None:
     for width in (40, 80):
         for _, line in rows_without_waits(all_ended(), width):
             assert len(text_of(line)) <= width
+
+
+def slow(frame: Frame, culprits: tuple[int, ...], *parties: tuple[int, ...]) -> Frame:
+    verdict = Verdict(
+        "slow", "confirmed", "active", culprits, "comes late", Why("", "unknown", ""), "",
+        parties=parties, slow=Slowness(9, 9, 1, 0, 0.1, 63, 0),
+    )  # fmt: skip
+    return replace(frame, verdicts=(verdict,))
+
+
+async def test_of_a_slow_job_it_is_said_first_that_these_waits_are_of_the_moment() -> None:
+    """The rank that all wait for now need not be the one that is late in each step."""
+    frame = replace(scenes.healthy(), trace=Trace())
+    async with driven(slow(frame, (37,)), size=(120, 40)) as app:
+        await app.press("w")
+        await app.sees("slow · confirmed: rank 37", "The waits below are of this moment")
+        lines = app.text().splitlines()
+        note = next(n for n, line in enumerate(lines) if "slow · confirmed" in line)
+        assert note < next(n for n, line in enumerate(lines) if "who waits for whom" in line)
+        await app.give(slow(frame, (), (3,), (7,)))
+        await app.sees("slow · confirmed: ranks 3,7")
+        await app.give(frame)
+        await app.wait_for(lambda: "of this moment" not in app.text())
+    async with driven(slow(frame, tuple(range(0, 64, 2))), size=(60, 20)) as app:
+        await app.press("w")
+        await app.sees("slow · confirmed: ranks 0,2,", " after step.")
 
 
 async def test_enter_leads_to_the_ranks_of_a_line() -> None:

@@ -20,6 +20,7 @@ from frtop_tui.errors import DemoFailed, NoAgent, UsageError
 from frtop_tui.report.text import text
 from frtop_tui.sources.agent_start import start_agent
 from frtop_tui.sources.live import LiveSource
+from frtop_tui.statistics.wanted import StatisticsWanted
 
 if TYPE_CHECKING:
     from frtop_tui.demo.scripted.job import ScriptedJob
@@ -32,9 +33,10 @@ HEALTHY_STEPS: Final = 4 * FAULT_STEP
 def run(options: argparse.Namespace) -> int:
     if options.ranks is not None:
         return _run_scripted(options)
-    if options.fault == SLOW:
+    if options.fault in SLOW:
         raise UsageError(
-            "slow is a fault of scripted ranks", "name how many: frtop demo --fault slow --ranks 64"
+            f"{options.fault} is a fault of scripted ranks",
+            f"name how many: frtop demo --fault {options.fault} --ranks 64",
         )
     fault = FAULTS[options.fault]
     if not options.headless:
@@ -88,6 +90,7 @@ def _run_scripted(options: argparse.Namespace) -> int:
 def _scripted_headless(job: ScriptedJob, source: LiveSource) -> int:
     """Prints the verdict; 0 if it names the culprit alone, or nobody where nothing is wrong."""
     script = job.script
+    source.want_statistics(StatisticsWanted(), whom="verdicts")
     end_ns = script.fault_ns + int(VERDICT_S * 1e9)
     verdicts_wanted = script.fault != "none"
     while True:

@@ -12,8 +12,11 @@ if TYPE_CHECKING:  # the parser lists the faults; this import would double its s
     from frtop_tui.diagnosis.model import Verdict
 
 RANKS: Final = 4
-SLOW: Final = "slow"
-"""A fault of scripted ranks only: one comes late to every step."""
+SLOW: Final = {
+    "slow": "one rank comes late to every step: its GPU is throttled",
+    "slow-data": "one rank comes late to every step: its batches do",
+}
+"""Faults of scripted ranks only."""
 CULPRIT: Final = 2
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from itertools import chain
 
-from frtop_tui.diagnosis.model import Frame
+from frtop_tui.diagnosis.model import Frame, Verdict
 from frtop_tui.job.groups import Identifier, identifier, members_of
-from frtop_tui.job.naming import GroupKey
 
 
 def ranks_in_lanes(
@@ -27,11 +26,9 @@ def ranks_in_lanes(
         named = [view for view in frame.groups if identifier(view.key) == group]
         label = (named[0].description or named[0].key.name) if named else group[0]
         return _ahead(first, members), f"ranks of {label}"
-    near = [n for one in frame.verdicts if one.group is not None for n in _members(one.group)]
-    victims = sorted(set(chain.from_iterable(one.victims for one in frame.verdicts)))
     rest = sorted(frame.ranks)
     words = "culprits first" if first else "all ranks"
-    return _ahead((*first, *near, *victims), rest), words
+    return _ahead((*first, *_concerned(frame.verdicts)), rest), words
 
 
 def late_in(frame: Frame, rank: int) -> Identifier | None:
@@ -54,8 +51,8 @@ def blamed(frame: Frame) -> tuple[int, ...]:
 def to_compare(frame: Frame, marked: Collection[int], rank: int | None) -> list[int]:
     """The ranks whose queues stand side by side, the most telling ones first.
 
-    Those that are marked; else `rank` (or a culprit), the other sides of its verdict and those that
-    wait for it; then members of its groups.
+    Those that are marked; else `rank` (or a culprit), the other sides of its verdict, members of
+    the verdict's group, and others that wait for it; then members of its groups.
     """
     here = sorted(one for one in marked if one in frame.ranks)
     if len(here) > 1:
@@ -64,19 +61,20 @@ def to_compare(frame: Frame, marked: Collection[int], rank: int | None) -> list[
     first = first or list(blamed(frame)[:1]) or sorted(frame.ranks)[:1]
     about = [one for one in frame.verdicts if {*first} & {*one.culprits, *chain(*one.parties)}]
     sides = [party[0] for one in about for party in one.parties if party]
-    waiting = [one for verdict in about for one in sorted(verdict.victims)]
     beside = [
         one
         for view in first[:1]
         for group in frame.ranks[view].groups.values()
         for one in members_of(group.ranks)
     ]
-    found = dict.fromkeys((*first, *sides, *waiting, *beside))
+    found = dict.fromkeys((*first, *sides, *_concerned(about), *beside))
     return [one for one in found if one in frame.ranks]
 
 
-def _members(group: GroupKey) -> tuple[int, ...]:
-    return members_of(identifier(group)[1])
+def _concerned(verdicts: Sequence[Verdict]) -> list[int]:
+    """Members of the verdicts' groups, whose ops can be compared; then all others that wait."""
+    near = [n for one in verdicts if one.group for n in members_of(identifier(one.group)[1])]
+    return [*near, *sorted(set(chain.from_iterable(one.victims for one in verdicts)))]
 
 
 def _ahead(first: Collection[int], ranks: Collection[int]) -> list[int]:

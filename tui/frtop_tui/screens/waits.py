@@ -13,7 +13,7 @@ from frtop_tui.diagnosis.model import Frame
 from frtop_tui.report.wait_tree import TreeRow
 from frtop_tui.screens.base import FrameScreen
 from frtop_tui.screens.messages import OpenRank, OpenRanks
-from frtop_tui.widgets.wait_tree_pane import WaitTreePane
+from frtop_tui.widgets.wait_tree_pane import WaitsNote, WaitTreePane
 
 
 class WaitsScreen(FrameScreen):
@@ -27,9 +27,11 @@ class WaitsScreen(FrameScreen):
     ]
 
     def panes(self) -> ComposeResult:
+        yield WaitsNote()
         yield WaitTreePane()
 
     def draw(self, frame: Frame) -> None:
+        self.query_one(WaitsNote).show(frame)
         pane = self.query_one(WaitTreePane)
         pane.empty = "looking who waits for whom" if frame.ranks else "no ranks yet"
         pane.show(frame)

@@ -1,4 +1,4 @@
-"""What the letters of the rank grid show: states, lag, step time, arrival skew, device use. Pure.
+"""What the letters of the rank grid show: states, lag, steps, arrival skew, device use. Pure.
 
 A lens gives each rank a letter, and a tone beside it: no meaning is in colours alone. A lens
 without data says why.
@@ -15,11 +15,13 @@ from typing import Final
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.job.arrivals import rank_delays
 from frtop_tui.job.group_members import members
+from frtop_tui.report.own_times import OwnTime, own_times
 from frtop_tui.widgets.formats import format_duration, group_name
 from frtop_tui.widgets.spans import Line, Span, join, plain
 
 UNKNOWN: Final[Span] = ("?", "unheard")
 NO_STATISTICS: Final = "no statistics yet"
+NO_STEPS: Final = "nobody records steps: call frtop_probe.step() once in each"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +108,7 @@ def step_time(frame: Frame) -> LensView:
         if steps
     }
     if not took:
-        return LensView(why="nobody records steps: call frtop_probe.step() once in each")
+        return LensView(why=NO_STEPS)
     middle = median(took.values())
     meanings = (
         *_SLOWER[:1],
@@ -125,6 +127,55 @@ def _slower_letter(took: float | None, middle: float) -> Span:
     limits = (0.9, 1.1, 1.2, 1.3, 1.5)
     return _SLOWER[sum(ratio >= limit for limit in limits)][0]
 
+
+_OWN: Final = (
+    (("-", "dim"), "less by 5 % of a step and more"),
+    ((".", "moving"), "within 5 % of a step of its peers"),
+    (("1", "warn"), "5 % of a step more"),
+    (("2", "warn"), "10 to 19 %"),
+    (("3", "late"), "20 to 49 %"),
+    (("4", "late"), "50 % and more"),
+    (("~", "dim"), "no peers with the same steps"),
+    (UNKNOWN, "not recorded"),
+)
+
+
+def own_time(frame: Frame) -> LensView:
+    """What no communication took of the steps of each rank, compared with its peers.
+
+    As a part of a step: that is what it costs whoever waits for it.
+    """
+    statistics = frame.statistics
+    if statistics is None:
+        return LensView(why=NO_STATISTICS)
+    if not any(statistics.steps.values()):
+        return LensView(why=NO_STEPS)
+    found = own_times(frame)
+    if not found:
+        return LensView(why="own time is not recorded: of no rank is a wait in communication known")
+    letters = {rank: _own_letter(found.get(rank)) for rank in frame.ranks}
+    values = {rank: _own_words(one) for rank, one in found.items()}
+    return LensView(letters, values, _OWN)
+
+
+def _own_letter(one: OwnTime | None) -> Span:
+    if one is None:
+        return UNKNOWN
+    if one.share is None:
+        return ("~", "dim")
+    return _OWN[sum(one.share >= limit for limit in (-0.05, 0.05, 0.1, 0.2, 0.5))][0]
+
+
+def _own_words(one: OwnTime) -> str:
+    words = f"own time at most {format_duration(one.own_ns)}"
+    if not one.more_ns or abs(one.share or 0.0) < _LEAST_SHARE:
+        return words
+    sign = "more" if one.more_ns > 0 else "less"
+    return f"{words}, {format_duration(abs(one.more_ns))} {sign} than its peers"
+
+
+_LEAST_SHARE: Final = 0.01
+"""Of a step: a difference of less is not worth a word."""
 
 _SKEW: Final = (
     ((".", "moving"), "under 1 ms after the first"),
@@ -199,6 +250,7 @@ LENSES: Final[Mapping[str, Lens | None]] = {
     "state": None,
     "lag": lag,
     "step time": step_time,
+    "own time": own_time,
     "arrival skew": skew,
     "device use": device_use,
 }

@@ -60,7 +60,7 @@ class RankGrid(LineView):
             "L",
             "lens",
             "lens",
-            tooltip="what the letters show: state, lag, step time, skew, device use",
+            tooltip="what the letters show: state, lag, step time, own time, skew, device use",
             id="grid.lens",
         ),
         Binding("left,h", "sideways(-1)", "left", show=False, tooltip="previous rank", id="left"),

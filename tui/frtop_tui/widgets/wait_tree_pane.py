@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import ClassVar, Final
 
 from textual.binding import Binding, BindingType
 
+from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.model import Frame, Why
 from frtop_tui.diagnosis.trace import Trace
 from frtop_tui.job.naming import duration, shortened
@@ -16,7 +18,7 @@ from frtop_tui.widgets.activity import blame_reasons
 from frtop_tui.widgets.endings import Row, rows_without_waits
 from frtop_tui.widgets.formats import shorten_ranks
 from frtop_tui.widgets.lines import LineView
-from frtop_tui.widgets.spans import Line, clip, plain, width_of
+from frtop_tui.widgets.spans import Line, clip, plain, width_of, wrap
 
 MOST_NODES: Final = 4096
 _TONES: Final[dict[BoxKind, str]] = {
@@ -72,6 +74,36 @@ def cause_of(box: Box, reasons: Mapping[int, Why]) -> str:
         return ""
     layer = "" if why.layer == "unknown" else f"{why.layer}: "
     return layer + why.text
+
+
+def note_of(frame: Frame, width: int) -> list[Line]:
+    """That a job is slow, where it is: whom all wait for at one moment is no verdict then."""
+    found = [one for one in frame.verdicts if one.kind == "slow"]
+    if not found:
+        return []
+    ranks = sorted({rank for one in found for rank in chain(one.culprits, *one.parties)})
+    who = f"rank{'s' * (len(ranks) != 1)} {shorten_ranks(fold(ranks), 30)}"
+    text = (
+        "The waits below are of this moment, in a job that goes on: who is on top of them now need"
+        " not be who comes late step after step."
+    )
+    return wrap(f"slow · {found[0].confidence}: {who}. {text}", width, "warn")
+
+
+class WaitsNote(LineView, can_focus=False):
+    """Above the tree; hidden where nothing is to be said."""
+
+    def __init__(self) -> None:
+        super().__init__(id="waits-note")
+        self.frame: Frame | None = None
+
+    def show(self, frame: Frame) -> None:
+        self.frame = frame
+        self.display = bool(note_of(frame, 80))
+        self.redraw()
+
+    def content(self, width: int) -> Sequence[Line]:
+        return note_of(self.frame, width) if self.frame is not None else ()
 
 
 class WaitTreePane(LineView):

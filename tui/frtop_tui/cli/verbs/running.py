@@ -80,13 +80,13 @@ def _demo(verbs: Verbs[Parser]) -> None:
         help="start a real job that hangs, and show it",
         epilog="faults:\n"
         + "".join(f"  {f.name:10} {f.summary}\n" for f in FAULTS.values())
-        + f"  {SLOW:10} with --ranks: one rank comes late to every step\n",
+        + "".join(f"  {name:10} with --ranks: {summary}\n" for name, summary in SLOW.items()),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     demo.add_argument("--ranks", type=int, metavar="N",
                       help="scripted ranks instead, up to 16,384 of them: real messages of real "
                       "agents, no torch; most faults are one rank's of them")  # fmt: skip
-    demo.add_argument("--fault", choices=(*FAULTS, SLOW), default="stall", metavar="NAME",
+    demo.add_argument("--fault", choices=(*FAULTS, *SLOW), default="stall", metavar="NAME",
                       help="what goes wrong (default: stall)")  # fmt: skip
     demo.add_argument("--unprepared", action="store_true",
                       help="start the job without the recorder, and show it from outside"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import log2
 from typing import Final
@@ -12,13 +13,12 @@ from frtop_probe.history_columns import pack
 from frtop_probe.ring.layout import Flag
 from frtop_probe.statistics.samples import is_chosen
 from frtop_tui.demo.scripted.ranks import HISTORY_OPS, HostRanks
-from frtop_tui.demo.scripted.script import DATA_NS, DELAY_NS, GROUP_NAMES, JITTER_NS, MS
+from frtop_tui.demo.scripted.script import GROUP_NAMES, JITTER_NS, Position
 
 MOST_SAMPLES: Final = 1024
 MOST_STEPS: Final = 1024
-OPTIMIZER_NS: Final = 14 * MS
-FORWARD_NS: Final = 320 * MS
-BACKWARD_NS: Final = 470 * MS
+SAMPLES: Final = 16
+"""Of each step of each rank."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +54,23 @@ def history(host: HostRanks, rank: int, now_ns: int, request: wire.HistoryReques
                 op.done_ns - op.issued_ns if op.done_ns else 0, op.thread, int(Flag.SYNC),
             )
         )  # fmt: skip
-    steps = sorted({(op.sequence - 1) // len(sites) for op in ops})
-    marks = tuple(
-        wire.Mark("step", begin + host.skew_ns, end + host.skew_ns, step)
-        for step in steps
-        if step < at.step
-        for begin, end in [(host.script.step_ns(step), host.script.step_ns(step + 1))]
-    )
+    steps = sorted({(op.sequence - 1) // len(sites) for op in ops} | {at.step})
+    marks = tuple(mark for step in steps for mark in _marks(host, rank, step, at, now_ns))
     return wire.History(tuple(signatures), sites, tuple(rows), marks=marks)
+
+
+def _marks(host: HostRanks, rank: int, step: int, at: Position, now_ns: int) -> Iterator[wire.Mark]:
+    """Phases of a step as far as they began, and the step when it is over."""
+    script = host.script
+    until = now_ns if step < at.step else host.came_to_ns(rank, at, now_ns)
+    for kind, begin, end in script.phases(host.levels[rank], step):
+        if begin <= until:
+            yield wire.Mark(kind, begin + host.skew_ns, end + host.skew_ns if end <= until else 0)
+    if step < at.step:
+        yield wire.Mark(
+            "step", script.step_ns(step) + host.skew_ns, script.step_ns(step + 1) + host.skew_ns,
+            step, samples=SAMPLES,
+        )  # fmt: skip
 
 
 class Counts:
@@ -167,17 +176,17 @@ class Counts:
         steps = list(range(window.first, window.last))[-most:]
         ends = [script.step_ns(step + 1) + skew for step in steps]
         took = [script.step_ns(step + 1) - script.step_ns(step) for step in steps]
-        late = [script.fault == "slow" and step >= script.fault_step for step in steps]
         blocked = [
             sum(self._took(window, step, op) for op in range(len(script.program))) for step in steps
         ]
-        slower = DELAY_NS // 2 if window.level == 0 else 0
+        phases = [script.phases(window.level, step) for step in steps]
+        lasted = zip(
+            *([one.end_ns - one.begin_ns for one in those] for those in phases), strict=True
+        )
+        data, forward, backward, optimizer = map(pack, lasted)
         return wire.StepTimes(
-            pack(steps), pack(ends), pack(took), pack([DATA_NS] * len(steps)),
-            pack(blocked), pack(blocked),
-            pack([FORWARD_NS + slower * one for one in late]),
-            pack([BACKWARD_NS + slower * one for one in late]),
-            pack([OPTIMIZER_NS] * len(steps)), pack([16] * len(steps)),
+            pack(steps), pack(ends), pack(took), data, pack(blocked), pack(blocked),
+            forward, backward, optimizer, pack([SAMPLES] * len(steps)),
             len(steps), phases=True, fetches=True,
         )  # fmt: skip
 

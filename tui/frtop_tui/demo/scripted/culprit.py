@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from frtop_probe import wire
+from frtop_tui.demo.faults import SLOW
 
 MAIN_IDENT: Final = 140_001
 TRAIN: Final = "/home/ml/llama/train.py"
@@ -91,7 +92,7 @@ ENDS: Final = {
     "kill": wire.ExitInfo(0, signal=9),
 }
 """Faults after which its process is gone."""
-SUPPORTED: Final = ("none", "slow", "mismatch", *LOOKS, *ENDS)
+SUPPORTED: Final = ("none", *SLOW, "mismatch", *LOOKS, *ENDS)
 
 
 def exception(at_ns: int) -> wire.UncaughtException:

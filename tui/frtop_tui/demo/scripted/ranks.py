@@ -17,7 +17,6 @@ from frtop_tui.demo.scripted.culprit import (
     waiting_in,
 )
 from frtop_tui.demo.scripted.script import (
-    DATA_NS,
     GROUP_NAMES,
     MS,
     PP,
@@ -171,9 +170,10 @@ class HostRanks:
         if not look.beats:
             beat = min(beat, script.fault_ns + 30 * MS)
         begun = script.step_ns(at.step)
-        fetch = wire.DataLoaderFetch(begun + self.skew_ns, begun + DATA_NS + self.skew_ns, 1,
+        fetched = begun + script.data_ns(self.levels[rank], at.step)
+        fetch = wire.DataLoaderFetch(begun + self.skew_ns, fetched + self.skew_ns, 1,
                                      30_001, FEW_WORKERS)  # fmt: skip
-        if look.loads or now_ns < begun + DATA_NS:
+        if look.loads or now_ns < fetched:
             fetch = wire.DataLoaderFetch(begun + self.skew_ns, 0, 1, 30_001, FEW_WORKERS)
         ops = at.step * len(script.program) + at.issued
         return wire.RankStatus(1, beat + self.skew_ns, ops, at.step, begun + self.skew_ns, fetch)
@@ -202,6 +202,18 @@ class HostRanks:
             usual_count=step,
         )
 
+    def came_to_ns(self, rank: int, at: Position, now_ns: int) -> int:
+        """Until when a rank went on: now, or when it hung."""
+        script = self.script
+        if not script.hangs or at.step < script.fault_step:
+            return now_ns
+        if at.pending:
+            issued = script.issue_ns(rank, self.levels[rank], at.step, at.issued - 1)
+            return issued if at.issued > script.struck[self.levels[rank]] else now_ns
+        loads = LOOKS.get(script.fault, RankLook()).loads
+        hung_ns = script.fault_ns + (10 if loads else 20) * MS
+        return min(now_ns, hung_ns) if rank == script.culprit else now_ns
+
     # what an agent sees from outside
 
     def _ended(self, rank: int, now_ns: int) -> wire.ExitInfo | None:
@@ -222,6 +234,8 @@ class HostRanks:
             return waiting_in(op.signature.kind, op.site)
         if rank == script.culprit and script.hangs and now_ns > script.fault_ns + 20 * MS:
             return LOOKS.get(script.fault, RankLook())
+        if now_ns < script.step_ns(at.step) + script.data_ns(self.levels[rank], at.step):
+            return LOOKS["stall"]
         return RankLook(COMPUTING)
 
     def _process(self, rank: int, at: Position, now_ns: int) -> wire.Process:

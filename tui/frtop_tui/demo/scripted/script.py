@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Final, NamedTuple
 
 from frtop_probe.ring.rank_ranges import fold
+from frtop_tui.demo.faults import SLOW
 from frtop_tui.errors import UsageError
 
 MS: Final = 1_000_000
@@ -24,8 +25,8 @@ MOST: Final = 16_384
 PERIOD_NS: Final = SECOND
 """Of a step without a fault."""
 DELAY_NS: Final = 150 * MS
-"""How much longer the straggler computes in each step: a part of it before each op of its tp group,
-which come first in the program."""
+"""How much longer the straggler needs in each step. Throttled, it is a part of that late to each op
+of its tp group, which come first in the program; with slow data, all of it to the first one."""
 STEPS_BEFORE: Final = 400
 """Steps that were made when the demo begins, so that there is a history."""
 FAULT_AFTER: Final = 12
@@ -82,6 +83,9 @@ def _program() -> tuple[PlannedOp, ...]:
 PROGRAM: Final = _program()
 DATA_NS: Final = 18 * MS
 """The DataLoader's part at the begin of each step."""
+AFTER_OPS_NS: Final = 3 * MS
+"""Until the end of forward or backward, after its last op, and until the next phase begins."""
+OPTIMIZER_NS: Final = 14 * MS
 
 
 @dataclass(frozen=True)
@@ -145,6 +149,14 @@ class ScriptedMesh:
         return {TP: pp * self.dp + dp, DP: pp * self.tp + tp, PP: dp * self.tp + tp}.get(group, 0)
 
 
+class ScriptedPhase(NamedTuple):
+    """What a rank does of its own, as its recorder marks it; `kind` is that of the mark."""
+
+    kind: str
+    begin_ns: int
+    end_ns: int
+
+
 class Position(NamedTuple):
     """Where a rank is: in `step`, `issued` ops of which are issued, the last perhaps `pending`."""
 
@@ -189,7 +201,11 @@ class Script:
 
     @property
     def hangs(self) -> bool:
-        return self.fault not in ("none", "slow")
+        return self.fault != "none" and not self.slow
+
+    @property
+    def slow(self) -> bool:
+        return self.fault in SLOW
 
     @property
     def fault_ns(self) -> int:
@@ -213,7 +229,7 @@ class Script:
     def step_ns(self, step: int) -> int:
         """When a step begins."""
         at = self.begin_ns + (step - STEPS_BEFORE) * PERIOD_NS
-        slow = step - self.fault_step if self.fault == "slow" else 0
+        slow = step - self.fault_step if self.slow else 0
         return at + max(0, slow) * DELAY_NS
 
     def step_at(self, now_ns: int) -> int:
@@ -221,7 +237,7 @@ class Script:
         step = STEPS_BEFORE + (now_ns - self.begin_ns) // PERIOD_NS
         if self.hangs:
             return min(step, self.fault_step)
-        if self.fault == "slow" and step > self.fault_step:
+        if self.slow and step > self.fault_step:
             since = now_ns - self.fault_ns
             step = self.fault_step + since // (PERIOD_NS + DELAY_NS)
         return int(step)
@@ -240,12 +256,39 @@ class Script:
 
     def _late_ns(self, level: int, step: int, ops: int) -> int:
         """How late the straggler has made a rank that is through with so many ops of a step."""
-        if self.fault != "slow" or step < self.fault_step:
+        if not self.slow or step < self.fault_step:
             return 0
         if level < 2:
-            before = self.numbers[0][0]
+            before = 1 if self.fault == "slow-data" else self.numbers[0][0]
             return DELAY_NS * min(ops, before) // before
         return DELAY_NS * (ops > self.struck[level])
+
+    def data_ns(self, level: int, step: int) -> int:
+        """How long a rank's fetch of the step's batch lasts."""
+        waits = self.fault == "slow-data" and level == 0 and step >= self.fault_step
+        return DATA_NS + DELAY_NS * waits
+
+    def phases(self, level: int, step: int) -> tuple[ScriptedPhase, ...]:
+        """What a rank does in a step, in order; the optimizer after the last op of all ranks."""
+        begin = self.step_ns(step)
+        fetched = begin + self.data_ns(level, step)
+        forward, backward, log = (self.end_ns(level, step, op) for op in self._last_of_phase)
+        forward, backward = forward + AFTER_OPS_NS, backward + AFTER_OPS_NS
+        optimizer = log + AFTER_OPS_NS
+        return (
+            ScriptedPhase("fetch", begin, fetched),
+            ScriptedPhase("forward", fetched, forward),
+            ScriptedPhase("backward", forward + AFTER_OPS_NS, backward),
+            ScriptedPhase("optimizer", optimizer, optimizer + OPTIMIZER_NS),
+        )
+
+    @cached_property
+    def _last_of_phase(self) -> tuple[int, int, int]:
+        functions = [op.function for op in self.program]
+        return tuple(  # type: ignore[return-value]
+            len(functions) - 1 - functions[::-1].index(name)
+            for name in ("forward", "backward", "log")
+        )
 
     def position(self, rank: int, level: int, now_ns: int) -> Position:
         """Where a rank is at a time."""

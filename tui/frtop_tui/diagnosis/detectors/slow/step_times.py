@@ -16,7 +16,7 @@ MIN_STEPS = 5
 """Fewer steps have no median worth the name."""
 
 
-def own_ns(step: StepSplit) -> int | None:
+def own_ns(step: StepSplit) -> int:
     """The time of a step that no communication took for certain."""
     return step.took_ns - step.blocked_ns
 
@@ -75,7 +75,7 @@ def own_parts(statistics: JobStatistics, peers: Sequence[int], most: int) -> lis
     common = set.intersection(*(set(those) for those in steps)) if steps else set[int]()
     parts = []
     for number in sorted(common)[-most:]:
-        own = {rank: own_ns(those[number]) or 0 for rank, those in zip(peers, steps, strict=True)}
+        own = {rank: own_ns(those[number]) for rank, those in zip(peers, steps, strict=True)}
         least, first = min(own.values()), steps[0][number]
         delays = {rank: time_ns - least for rank, time_ns in own.items()}
         parts.append(Part(first.end_ns - first.took_ns, first.end_ns, delays))
@@ -84,8 +84,8 @@ def own_parts(statistics: JobStatistics, peers: Sequence[int], most: int) -> lis
 
 def waits_are_known(statistics: JobStatistics, peers: Sequence[int], since_ns: int) -> bool:
     """Whether steps show that communication kept any of `peers`: else their own time is no news."""
-    known = _by_number(statistics, peers, since_ns, lambda step: step.blocked_ns)
-    return any(any(one) for one in known.values())
+    steps = (step for rank in peers for step in statistics.steps.get(rank, ()))
+    return any(step.blocked_ns and step.end_ns > since_ns for step in steps)
 
 
 def _by_number(
