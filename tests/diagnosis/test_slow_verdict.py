@@ -101,6 +101,13 @@ def test_what_it_costs_grows_from_window_to_window() -> None:
     assert later.slow.lost_ns == pytest.approx(3 * 350 * 40e6, rel=0.15)
 
 
+def test_what_the_steps_show_is_counted_in_steps() -> None:
+    job = SteppingJob(4, stride=16)
+    job.meetings = [Meeting((job.everybody,), lambda rank, step: 10.0) for _ in range(10)]
+    job.run(200, late={1: 40.0})
+    assert "of the last 200 steps;" in only(SlowScene(job).judge().frame).headline
+
+
 def test_of_two_ranks_one_has_lost_time() -> None:
     job = data_parallel(world=2).run(150, late={1: 40.0})
     assert any("1 rank has lost at least" in line for line in text(SlowScene(job).judge().frame))

@@ -49,12 +49,12 @@ def late(finding: Finding, detail: LateDetail, frame: BaseFrame, tense: Tense) -
     label = group_label(seen.group.name, _description(frame, finding))
     head = (
         f"{who(frame.ranks, ranks)} {comes} {milliseconds(seen.late_ns)} late to {seen.kind} of"
-        f" {label}, in {slowness.late} of the last {slowness.sampled} sampled ops"
+        f" {label}, in {_counted(detail)}"
     )
     line = f" at {site_line(seen.site)}" if seen.site is not None else ""
     clocks = f", clocks ±{milliseconds(seen.error_ns)}" if seen.error_ns else ""
     lateness = (
-        f"late in {slowness.late} of the last {slowness.sampled} sampled ops of {label}{line}:"
+        f"late in {_of_ops(slowness)} of {label}{line}:"
         f" {milliseconds(seen.late_ns)} after the others (median{clocks})"
     )
     evidence = [
@@ -67,6 +67,19 @@ def late(finding: Finding, detail: LateDetail, frame: BaseFrame, tense: Tense) -
     waiting = f"{tense.waits(finding.victims)}: {lost_words(slowness)}"
     why = Why(detail.why.cause, _LAYERS[detail.why.cause], text)
     return Sentences(head, why, step, tuple(evidence), tuple(_missing(detail.why)), waiting)
+
+
+def _of_ops(slowness: Slowness) -> str:
+    ops = "op" if slowness.sampled == 1 else "ops"
+    return f"{slowness.late} of the last {slowness.sampled} sampled {ops}"
+
+
+def _counted(detail: LateDetail) -> str:
+    """In how many ops or, where few ops were sampled and its steps show it, in how many steps."""
+    seen = detail.late
+    if seen.steps:
+        return f"{seen.late_steps} of the last {seen.steps} steps"
+    return _of_ops(detail.slowness)
 
 
 def slow_link(finding: Finding, detail: LinkDetail, frame: BaseFrame, tense: Tense) -> Sentences:

@@ -51,6 +51,8 @@ class LateRanks(NamedTuple):
         twice: whether both halves of the time show it.
         site: the line of the ops in which that is most.
         stride: one op of so many was sampled.
+        late_steps: where the steps show it, and not the sampled ops: steps in which they did more
+            of their own, of `steps`; else 0.
     """
 
     group: GroupKey
@@ -69,6 +71,8 @@ class LateRanks(NamedTuple):
     site: wire.Site | None = None
     stride: int = 1
     most_share: float = 0.0
+    late_steps: int = 0
+    steps: int = 0
 
     @property
     def is_open(self) -> bool:
@@ -109,9 +113,10 @@ def late_ranks(
     parts, content = in_parts(bounds, episodes, peers)
     scales = _scales(statistics, group, peers, parts, content)
     parts = [_scaled(part, scale) for part, scale in zip(parts, scales, strict=True)]
-    found = straggling(parts, tests)
+    found, by_steps = straggling(parts, tests), None
     if group.stride > 1 and (found is None or not found.twice):
-        found = _shown_by_steps(statistics, peers, parts, tests) or found
+        by_steps = _shown_by_steps(statistics, peers, parts, tests)
+        found = by_steps or found
     if found is None:
         return None
     since = [those for those in content if those[-1].last_ns >= found.since_ns]
@@ -145,6 +150,8 @@ def late_ranks(
         site,
         group.stride,
         most_share,
+        by_steps.late if by_steps is not None else 0,
+        by_steps.parts if by_steps is not None else 0,
     )
 
 
