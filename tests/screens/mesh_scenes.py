@@ -110,4 +110,4 @@ def _watched(fault: str, seconds: float) -> Frame:
     return replace(frame, hosts=views)
 
 
-SCENES = {"mesh_hung": mesh_hung, "mesh_slow": mesh_slow}
+SCENES = {"mesh_hung": mesh_hung, "mesh_slow": mesh_slow, "mesh_slow_told": mesh_slow_told}

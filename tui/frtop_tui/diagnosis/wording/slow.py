@@ -11,7 +11,7 @@ from frtop_tui.diagnosis.detectors.slow.cause import SlowCause, SlowWord
 from frtop_tui.diagnosis.detectors.slow.slow import LateDetail, LinkDetail
 from frtop_tui.diagnosis.evidence.host_fact import FactKind, HostFact
 from frtop_tui.diagnosis.finding import Finding
-from frtop_tui.diagnosis.model import Layer, Sentences, Why
+from frtop_tui.diagnosis.model import Layer, Sentences, Slowness, Why
 from frtop_tui.diagnosis.wording.absence import stacks_step
 from frtop_tui.diagnosis.wording.host_facts import fact_text
 from frtop_tui.diagnosis.wording.phrases import Tense, who
