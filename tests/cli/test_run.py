@@ -420,8 +420,11 @@ def test_the_shell_has_the_terminal_only_after_the_command_has_stopped(
     terminal.expect("up\r\n")
     terminal.type("\x1a")
     terminal.expect("Stopped")
-    assert psutil.Process(int((tmp_path / "pid").read_text())).status() == "stopped"
+    program = psutil.Process(int((tmp_path / "pid").read_text()))
+    assert program.status() == "stopped"
+    terminal.prompt()
     terminal.type("kill -KILL %1\n")
+    wait_for(lambda: not program.is_running(), "it ends with frtop")
 
 
 def test_a_command_that_stops_itself_gives_the_terminal_back(
