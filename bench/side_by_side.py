@@ -20,8 +20,8 @@ from typing import Any, Final
 from bench import gloo_job
 from bench.steps import row
 
-KINDS: Final = ("200 small ops", "DDP", "FSDP2", "tensor parallel")
-MIN_PAIRS: Final = 8
+KINDS: Final = ("40 small ops", "DDP", "FSDP2", "tensor parallel")
+MIN_PAIRS: Final = 10
 MAX_PAIRS: Final = 100
 MEASURE_S: Final = 6.0
 STEPS: Final = 4
@@ -236,7 +236,7 @@ def _maker(kind: str, tools: Tools, group: Any) -> Step:
         small = torch.ones(64)
 
         def many() -> None:
-            for _ in range(200):
+            for _ in range(40):
                 dist.all_reduce(small, group=group)
             small.fill_(1.0)
 

@@ -51,7 +51,9 @@ async def test_from_the_ranks_to_the_straggler_and_back() -> None:
 
 async def test_zooming_in_shows_what_is_under_the_cursor() -> None:
     async with driven(lane_scenes.trains(), size=(120, 30)) as app:
-        await app.press("T", "p")
+        await app.press("T")
+        await app.sees("a column is")  # the first window is laid out
+        await app.press("p")
         before = app.text()
         op = re.search(r"all_reduce #\d+", before)  # more may have come until the p
         assert op is not None
@@ -205,7 +207,9 @@ async def test_the_op_that_was_jumped_to_stays_when_older_ops_come() -> None:
         if view.snapshot is not None
     }
     async with driven(replace(frame, ranks=newest), size=(120, 30)) as app:
-        await app.press("T", "p")
+        await app.press("T")
+        await app.sees("a column is")  # the first window is laid out
+        await app.press("p")
         await app.sees("all_reduce #8810")
         await app.give(frame)
         assert "all_reduce #8810" in app.text()
