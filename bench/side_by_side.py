@@ -72,12 +72,10 @@ class Tools:
         self.torch: Any = torch
         self.dist: Any = dist
         self.plain: Any = self.dist.group.WORLD
-        self.checked = self._checked_group() if way == DETAIL else self.plain
-
-    def _checked_group(self) -> Any:
-        """A group all of whose ops are checked, as with TORCH_DISTRIBUTED_DEBUG=DETAIL."""
-        with self.debug_level(self.dist.DebugLevel.DETAIL):
-            return self.dist.new_group()
+        self.checked = self.plain
+        if way == DETAIL:  # then the default group checks all ops, and another one does not
+            self.dist.set_debug_level(self.dist.DebugLevel.OFF)
+            self.plain = self.dist.new_group()
 
     @contextlib.contextmanager
     def debug_level(self, level: Any) -> Iterator[None]:
@@ -179,7 +177,11 @@ _ENTERED: Final[dict[str, Way]] = {
 }
 OF_A_STEP: Final = frozenset({"CommDebugMode"})
 """Ways that see one step and are entered anew for the next."""
-WAYS: Final = {way: {"FRTOP_MODULES": "1"} if "modules" in way else {} for way in _ENTERED}
+WAYS: Final[dict[str, dict[str, str]]] = {
+    **{way: {} for way in _ENTERED},
+    "frtop, modules": {"FRTOP_MODULES": "1"},
+    DETAIL: {"TORCH_DISTRIBUTED_DEBUG": "DETAIL"},
+}
 """With the variables of the environment that they need."""
 
 
