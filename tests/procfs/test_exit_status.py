@@ -44,6 +44,9 @@ class Grandchild:
         found = processes.read_stat(self.pid)
         assert found is not None
         self.start_ticks = found.start_ticks
+        if not reaped:  # a shell that still runs may reap it
+            comm = Path(f"/proc/{self.parent.pid}/comm")
+            wait_for(lambda: comm.read_text() == "sleep\n", "the parent is no shell any more")
 
     def close(self) -> None:
         os.killpg(self.parent.pid, signal.SIGKILL)
