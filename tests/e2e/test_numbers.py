@@ -23,7 +23,10 @@ def start(*arguments: str) -> subprocess.Popen[str]:
 
 
 @pytest.mark.long
-def test_faults_in_numbers_are_named(home: Path, torchrun: Launch, tmp_path: Path) -> None:
+def test_faults_in_numbers_are_named(
+    home: Path, torchrun: Launch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FRTOP_MODULES", "1")
     job = torchrun("odd_numbers.py", str(tmp_path), ranks=3)
     wait_for(
         lambda: any(home.glob("agent-*.json")) and len(list(home.glob("*.ring"))) == 3, "rings"
@@ -55,7 +58,9 @@ def test_faults_in_numbers_are_named(home: Path, torchrun: Launch, tmp_path: Pat
     said, _ = watch.communicate(timeout=90)
     assert watch.returncode == 3, said
     assert "rank 1: 68 NaN in its input of all_reduce" in said
-    assert re.search(r"step \d+ odd_numbers.py:\d+; none in that of ranks 0,2", said), said
+    what = r"default_pg \(backward, DDP bucket 0: the model\), step \d+ odd_numbers.py:\d+"
+    assert re.search(f"{what}; the first one is in the gradient of bias; none in", said), said
+    assert "none in that of ranks 0,2" in said
 
     (tmp_path / "parameter").touch()
     found = frtop("numbers", "--ops", "0", "--steps", "20", "--yes", "--json")

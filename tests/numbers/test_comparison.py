@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from frtop_probe import wire
 from frtop_tui.job.stack_frames import site_line
 from frtop_tui.numbers.comparison import Findings, findings
@@ -104,6 +106,18 @@ def test_the_first_nan_is_named_by_the_input_that_had_it() -> None:
     assert [(one.rank, one.sample.sample.number) for one in found.bad] == [(1, 3)]
     assert "rank 1: 5 NaN in its input of all_reduce #3 dp:0, step 1 train.py:231" in said(found)
     assert "none in that of ranks 0,2-3" in said(found)
+
+
+def test_the_module_stands_beside_the_op_or_it_is_said_how_to_know_it() -> None:
+    samples = [
+        op(r, n, f"{r}" if n == 3 else "a", nans=n > 1 and r == 1, role=role)
+        for r in range(4) for n in (1, 3) for role in ("input", "output")
+    ]  # fmt: skip
+    assert "which module issued an op is not recorded" in said(findings(samples, 4))
+    issuer = wire.Issuer("backward", "layers.3.mlp", "Net")
+    text = said(findings([replace(one, issuer=issuer) for one in samples], 4))
+    assert text.count("all_reduce #3 dp:0 (backward of layers.3.mlp), step 1 train.py:231") == 2
+    assert "is not recorded" not in text
 
 
 def test_a_parameter_is_named_with_its_rank_and_step() -> None:

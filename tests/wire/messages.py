@@ -405,6 +405,18 @@ RESPONSES: Final = {
         ((3, Site("train.py", 231, "step")),), 2,
         NumberState(True, 4, 96), "gone", "see how it ended",
     ),
+    "response-numbers-modules": NumbersResponse(
+        19, "node4", 1,
+        (
+            NumberSample(
+                4099, 1, 8813, "all_reduce", "input", "issue", 231, 10**12, 3, "float32", 512,
+                2048, 2048, "9f86d081", 1, issuer=16391, parameter="layers.3.mlp.weight",
+            ),
+        ),
+        issuers=(
+            (16391, Issuer("backward", "", "Net", "DDP bucket 2: layers.3 (2 parameters)")),
+        ),
+    ),
     "response-data": DataResponse(13, 1, 41207, 2, 4096, 2**26, b"\x00\x80", "gone", "too late"),
     "response-ras": RasResponse(
         14, "node4", 1, 10**12, True, "2.28.9", "the library's file", "/lib/libnccl.so.2",

@@ -63,6 +63,8 @@ async def read_numbers(
     samples = tuple(map(_printable_sample, reply.samples))
     ids = {sample.site for sample in samples if sample.site > 0}
     sites = ((number, rank.view.site(number)) for number in sorted(ids))
+    words = {sample.issuer for sample in samples if sample.issuer > 0}
+    issuers = ((word, rank.view.issuer(word)) for word in sorted(words))
     text = reply.help or (NOT_RECORDING.format(rank.pid) if reply.error == "none" else "")
     return wire.NumbersResponse(
         request.id,
@@ -74,6 +76,7 @@ async def read_numbers(
         _printable(reply.numbers),
         reply.error,
         text,
+        tuple((word, issuer) for word, issuer in issuers if issuer is not None),
     )
 
 
@@ -90,4 +93,5 @@ def _printable_sample(sample: wire.NumberSample) -> wire.NumberSample:
         dtype=printable(sample.dtype),
         checksum=printable(sample.checksum),
         error=printable(sample.error),
+        parameter=printable(sample.parameter),
     )

@@ -13,27 +13,36 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 DDP: Final = "DistributedDataParallel"
+OUTERMOST: Final = "the model"
 MAX_MEMBERS: Final = 64
 """Modules of a bucket that are named."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """One bucket: the `id` of its group, how many values, the modules and the parameters in it."""
+    """One bucket: the `id` of its group, the modules and the parameters in it.
+
+    `parameters` are names and numbers of values, in the order of their gradients in memory.
+    """
 
     index: int
     group: int
-    values: int
     modules: tuple[str, ...]
-    parameters: int
+    parameters: tuple[tuple[str, int], ...]
+
+    @property
+    def values(self) -> int:
+        """How many values it has."""
+        return sum(values for _, values in self.parameters)
 
     @property
     def text(self) -> str:
         """As it is shown."""
-        names = self.modules
+        names = [name or OUTERMOST for name in self.modules]
         which = names[0] if len(names) == 1 else f"{names[0]} ... {names[-1]}" if names else "?"
-        what = "parameter" if self.parameters == 1 else "parameters"
-        return f"DDP bucket {self.index}: {which} ({self.parameters} {what})"
+        count = len(self.parameters)
+        what = "parameter" if count == 1 else "parameters"
+        return f"DDP bucket {self.index}: {which} ({count} {what})"
 
 
 class _Known:
@@ -100,12 +109,11 @@ class DDPBuckets:
 def _bucket(found: Any, group: int, names: dict[int, str]) -> Bucket:
     parameters: Sequence[Any] = found.parameters()
     order = {name: place for place, name in enumerate(names.values())}
-    called = sorted((names.get(id(one), "?") for one in parameters), key=lambda n: order.get(n, -1))
-    modules = dict.fromkeys(name.rpartition(".")[0] for name in called)
-    return Bucket(
-        found.index(), group, sum(one.numel() for one in parameters), tuple(modules),
-        len(called),
-    )  # fmt: skip
+    called = [names.get(id(one), "?") for one in parameters]
+    in_order = sorted(called, key=lambda name: order.get(name, -1))
+    modules = dict.fromkeys(name.rpartition(".")[0] for name in in_order)
+    sizes = (int(one.numel()) for one in parameters)
+    return Bucket(found.index(), group, tuple(modules), tuple(zip(called, sizes, strict=True)))
 
 
 def _allocates_nothing(torch: Any, nothing: Any) -> Any:

@@ -285,7 +285,10 @@ def _kernel(  # noqa: C901, PLR0915
                 decode_later((sequence, args[at_reduce]))
             if not sequence & spill_mask:
                 spill_old_ops()
-            watched = watch_op(operation, args, group_id, number, site, flags) if watching else None
+            watched = (
+                watch_op(operation, args, group_id, number, site, flags, issuer)
+                if watching else None
+            )  # fmt: skip
         except NothingToCommunicate:
             pass
         except BaseException as error:

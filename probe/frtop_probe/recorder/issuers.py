@@ -80,6 +80,8 @@ class Issuers:
         self._graphs: dict[int, str] = {}
         """By call site: the graph that the line belongs to, "" for none."""
         self._numbers: dict[tuple[str, ...], int] = {}
+        self._parameters: dict[int, tuple[tuple[str, int], ...]] = {}
+        """By the number of a bucket: its parameters, see `Bucket`."""
         self._by_module: dict[tuple[int, str], tuple[weakref.ref[Any], int]] = {}
         self._count = itertools.count(1)
         self.given_up = False
@@ -145,6 +147,29 @@ class Issuers:
             self.give_up(error)
             return 0
 
+    def parameters_of(self, issuer: int) -> Sequence[tuple[str, int]]:
+        """Names and numbers of values of the parameters whose gradients an op has, in its order.
+
+        Args:
+            issuer: what `find` has returned for the op.
+
+        Returns:
+            Nothing where the op is not one of a bucket of DDP.
+        """
+        return self._parameters.get(issuer & MAX_MODULES, ())
+
+    def name_of(self, parameter: Any) -> str:
+        """Returns a parameter's name, as in a state dict; "" where it is not known."""
+        if self.given_up:
+            return ""
+        try:
+            return self.names.full_name(parameter)
+        except Exception as error:
+            if raised_by_signal_handler(error):
+                raise
+            self.give_up(error)
+            return ""
+
     def give_up(self, error: BaseException) -> None:
         """Records no modules any more, because of an exception of ours; ops go on."""
         if not self.given_up:
@@ -202,7 +227,10 @@ class Issuers:
             bucket = self.buckets.issued(parameter, task, process_group, values)
             name = self.names.of_parameter(parameter) or UNKNOWN
             if bucket is not None:
-                return self._number(name[0], "", bucket.text, *bucket.modules[:MAX_MEMBERS])
+                members = bucket.modules[:MAX_MEMBERS]
+                number = self._number(name[0], "", bucket.text, *members)
+                self._parameters[number] = bucket.parameters
+                return number
             return self._number(*name, "")
         calls = self.calls.makers(self.calls.of_thread())
         number_of = getattr(node, "_sequence_nr", None)

@@ -34,6 +34,8 @@ class ModuleNames:
         self._roots = roots
         self._names: dict[int, tuple[weakref.ref[Any], Name]] = {}
         self._parameters: dict[int, tuple[weakref.ref[Any], Name]] = {}
+        self._own_names: dict[int, str] = {}
+        """Of parameters, within their modules."""
         self._looks: dict[int, tuple[weakref.ref[Any], int]] = {}
 
     def of(self, module: Any) -> Name | None:
@@ -43,6 +45,13 @@ class ModuleNames:
     def of_parameter(self, parameter: Any) -> Name | None:
         """Returns the name of the module that a parameter belongs to."""
         return self._find(self._parameters, parameter)
+
+    def full_name(self, parameter: Any) -> str:
+        """Returns a parameter's name below its root, as in a state dict; "" if it is not known."""
+        module = self.of_parameter(parameter)
+        if module is None:
+            return ""
+        return ".".join(filter(None, (module[1], self._own_names.get(id(parameter), ""))))
 
     def root_with(self, path: str) -> str:
         """Returns the root that has this path; "" if none or several have."""
@@ -77,9 +86,10 @@ class ModuleNames:
             # A part that is called by itself as well is named by the whole.
             if known is None or known[0]() is not module or name[1]:
                 names[id(module)] = weakref.ref(module), name
-            for parameter in module._parameters.values():  # noqa: SLF001
+            for own_name, parameter in module._parameters.items():  # noqa: SLF001
                 if parameter is not None:
                     parameters[id(parameter)] = weakref.ref(parameter), name
+                    self._own_names[id(parameter)] = own_name
 
 
 def walk(root: Any) -> Iterator[tuple[Any, Name]]:

@@ -15,6 +15,9 @@ class NumberStats(TensorStats):
     def __init__(self, torch: Any, dtype: Any) -> None:
         super().__init__(torch, dtype)
         self.zeros = self.subnormals = 0
+        self.first_nan = self.first_infinity = -1
+        """Places of the first ones among the values."""
+        self._counted = 0
         self._magnitudes = 0.0
         real = self._real
         self._tiny = float(torch.finfo(real).tiny) if real.is_floating_point else 0.0
@@ -35,8 +38,14 @@ class NumberStats(TensorStats):
         return self._least, self._most, self._norm
 
     def _count(self, values: Any) -> None:
+        nans, infinities = self.nans, self.infinities
         super()._count(values)
         torch = self._torch
+        if self.nans > nans and self.first_nan < 0:
+            self.first_nan = self._counted + int(values.isnan().to(torch.uint8).argmax())
+        if self.infinities > infinities and self.first_infinity < 0:
+            self.first_infinity = self._counted + int(values.isinf().to(torch.uint8).argmax())
+        self._counted += values.numel()
         magnitudes = values.abs()
         zeros = values.numel() - int(torch.count_nonzero(values))
         self.zeros += zeros
@@ -54,6 +63,8 @@ class SampleStats:
     def __init__(self) -> None:
         self._parts: list[NumberStats] = []
         self._crc = 0
+        self._values = 0
+        self._first_nan = self._first_infinity = -1
 
     def add(self, torch: Any, dtype: Any, data: memoryview) -> None:
         """Adds a tensor by its bytes."""
@@ -61,7 +72,17 @@ class SampleStats:
         for start in range(0, len(data), stats.piece):
             stats.add(data[start : start + stats.piece])
         self._parts.append(stats)
+        if self._first_nan < 0 <= stats.first_nan:
+            self._first_nan = self._values + stats.first_nan
+        if self._first_infinity < 0 <= stats.first_infinity:
+            self._first_infinity = self._values + stats.first_infinity
+        self._values += len(data) // int(dtype.itemsize)
         self._crc = crc32(stats.checksum.encode(), self._crc)
+
+    @property
+    def first_bad(self) -> int:
+        """The place of the first NaN among all values, else of the first Inf; -1 for none."""
+        return self._first_nan if self._first_nan >= 0 else self._first_infinity
 
     def row(self) -> list[Any]:
         """In the order of the fields of `wire.NumberSample` from `checksum` on."""

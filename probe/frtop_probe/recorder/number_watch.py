@@ -15,10 +15,10 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import dataclass, replace
+from typing import Any, Final, Protocol
 
 from frtop_probe.recorder.guard import guarded
 from frtop_probe.recorder.loss_scales import LossScales
@@ -78,6 +78,14 @@ class WatchPlan:
         return step >= self.from_step or time.monotonic_ns() >= self.begin_by_ns
 
 
+class ParameterNames(Protocol):
+    """What is known of modules: see `issuers.Issuers`."""
+
+    def parameters_of(self, issuer: int) -> Sequence[tuple[str, int]]: ...
+
+    def name_of(self, parameter: Any) -> str: ...
+
+
 class NumberWatch:
     """Belongs to a recorder; `begin`, `handed`, `ended` and those of steps run in its threads."""
 
@@ -86,6 +94,7 @@ class NumberWatch:
         torch: Any,
         steps: StepCounter,
         note: Callable[[str], object],
+        names: ParameterNames | None = None,
     ) -> None:
         """Watches nothing at first.
 
@@ -93,6 +102,7 @@ class NumberWatch:
             torch: the package.
             steps: tells the number of the step.
             note: writes a note into the ring.
+            names: of parameters, where modules are recorded.
         """
         self.watching: list[WatchPlan] = []
         """The plan, or nothing: what the hook asks at each op."""
@@ -111,6 +121,7 @@ class NumberWatch:
         self._torch = torch
         self._steps = steps
         self._note = note
+        self._names = names
         self._buffer: CopyBuffer | None = None
         self._queue: queue.SimpleQueue[tuple[Subject, TensorCopies] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
@@ -169,7 +180,14 @@ class NumberWatch:
     # -- in the program's threads
 
     def _begin(  # noqa: PLR0917 - as the hook has it
-        self, operation: Operation, args: Any, group: int, number: int, site: int, flags: int
+        self,
+        operation: Operation,
+        args: Any,
+        group: int,
+        number: int,
+        site: int,
+        flags: int,
+        issuer: int,
     ) -> WatchedOp | None:
         """Called before an op is passed on; returns it if its result is to be sampled, too."""
         plan = self._plan
@@ -190,8 +208,9 @@ class NumberWatch:
         plan.ops -= 1
         now = time.monotonic_ns()
         subject = Subject(
-            group, number, operation.kind, "input", "issue", self._steps.current, now, site
-        )
+            group, number, operation.kind, "input", "issue", self._steps.current, now, site, issuer,
+            parameters=self._names.parameters_of(issuer) if self._names is not None else (),
+        )  # fmt: skip
         if plan.inputs:
             self._take(subject, tensors_of(operation, args, outputs=False))
         results = tensors_of(operation, args, outputs=True)
@@ -204,10 +223,8 @@ class NumberWatch:
 
     def _ended(self, op: WatchedOp, taken: str = "wait") -> None:
         """Samples the result of an op, whose tensors nobody else has touched yet."""
-        one = op.subject
         now = time.monotonic_ns()
-        subject = Subject(one.group, one.number, one.kind, "output", taken, one.step, now, one.site)
-        self._take(subject, op.tensors)
+        self._take(replace(op.subject, role="output", taken=taken, at_ns=now), op.tensors)
 
     def _backward_ended(self) -> None:
         """Samples what C++ has waited for in a backward, as DDP does, or in the forward before."""
@@ -276,17 +293,16 @@ class NumberWatch:
             self._ended(op, taken)
 
     def _sample_step(self, optimizer: Any, role: str) -> None:
+        owner, names = f"optimizer {self._steps.index_of(optimizer)}", self._names
         for place, name, tensor in step_tensors(optimizer, self._begun_step):
             given = tensor if role == "parameter" else tensor.grad
             if given is not None:
-                self._take(self._subject(optimizer, place, role, name), [given])
-
-    def _subject(self, optimizer: Any, place: int, role: str, name: str) -> Subject:
-        kind = name or f"parameter {place}"
-        step, now = self._begun_step, time.monotonic_ns()
-        return Subject(
-            0, place, kind, role, f"optimizer {self._steps.index_of(optimizer)}", step, now, 0
-        )
+                subject = Subject(
+                    0, place, name or f"parameter {place}", role, owner, self._begun_step,
+                    time.monotonic_ns(), 0,
+                    parameter=names.name_of(tensor) if names is not None and not name else "",
+                )  # fmt: skip
+                self._take(subject, [given])
 
     def _take(self, subject: Subject, tensors: list[Any]) -> None:
         buffer = self._buffer
@@ -361,15 +377,17 @@ class NumberWatch:
             row[0] = ""  # nobody else has these bytes
         self.count += 1
         one = subject
+        parameter = one.parameter or one.parameter_at(stats.first_bad)
         self.samples.append(
             [
                 *(self.count, one.group, one.number, one.kind, one.role, one.taken, one.step),
                 *(one.at_ns, one.site, copies.dtypes, copies.elements, copies.size, copies.seen),
-                *(*row, copies.shard),
+                *(*row, copies.shard, one.issuer, parameter),
             ]
         )
         nans = row[1]
         if nans and one.role in ("input", "gradient") and not self._noted:
             self._noted = True
             what = f"the {one.role} of {one.kind}" + (f" #{one.number}" if one.group else "")
+            what += f", from {parameter} on" if parameter and one.group else ""
             self._note(f"numbers: {nans:,} NaN in {what}, step {one.step}: the first one sampled")

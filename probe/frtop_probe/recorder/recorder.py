@@ -140,9 +140,9 @@ class Recorder:
         self.groups.front_of = self.devices.front_of
         self.sites = CallSites(self.writer, str(Path(str(torch.__file__)).parent))
         self._site = self.sites.finder()
-        self.numbers = NumberWatch(torch, self.steps, self.writer.write_note)
         if issuers.wanted():
             self.issuers = issuers.Issuers(self.writer, torch, self.steps, self.sites)
+        self.numbers = NumberWatch(torch, self.steps, self.writer.write_note, self.issuers)
         try:
             self.hook = Hook(self, self.signatures, torch)
         except TorchTooOldError as error:

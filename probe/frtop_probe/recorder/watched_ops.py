@@ -7,6 +7,7 @@ before a forward, functional collectives) is over when the backward ends, or a s
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -21,7 +22,7 @@ _FRAMES: Final = 40
 
 @dataclass(slots=True)
 class Subject:
-    """What a sample is of, in the order of the fields of `wire.NumberSample`."""
+    """What a sample is of; see the fields of `wire.NumberSample`."""
 
     group: int
     number: int
@@ -31,6 +32,18 @@ class Subject:
     step: int
     at_ns: int
     site: int
+    issuer: int = 0
+    parameter: str = ""
+    parameters: Sequence[tuple[str, int]] = ()
+    """Names and numbers of values of the parameters whose gradients the op has, in its order."""
+
+    def parameter_at(self, place: int) -> str:
+        """The name of the parameter that a value belongs to, "" if that is not known."""
+        for name, values in self.parameters if place >= 0 else ():
+            if place < values:
+                return name
+            place -= values
+        return ""
 
 
 @dataclass(slots=True)

@@ -38,6 +38,10 @@ class NumberSample(Struct, frozen=True, array_like=True):
     and Inf, and are None when nothing is left. `subnormals` are below the smallest normal value of
     their dtype. `error` says why there are none. Of a `shard` each rank has another one, without
     a checksum.
+
+    `issuer` is the rank's own id of what issued an op, 0 where modules are not recorded.
+    `parameter` is the name that modules give to a parameter or gradient whose optimizer has no
+    name for it; of an op of DDP's that of the gradient with the first NaN, or else the first Inf.
     """
 
     n: int
@@ -64,6 +68,8 @@ class NumberSample(Struct, frozen=True, array_like=True):
     norm: float | None = None
     error: str = ""
     shard: bool = False
+    issuer: int = 0
+    parameter: str = ""
 
 
 class NumberState(Struct, frozen=True, array_like=True):

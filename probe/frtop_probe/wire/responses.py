@@ -160,7 +160,7 @@ class ControlResponse(Struct, frozen=True, array_like=True, tag="control"):
 
 
 class NumbersResponse(Struct, frozen=True, array_like=True, tag="numbers"):
-    """Samples of a rank, and the lines of their ops by the rank's own ids.
+    """Samples of a rank, with lines and issuers of their ops by the rank's own ids.
 
     `lost` samples after the number asked for were overwritten before.
     """
@@ -174,6 +174,7 @@ class NumbersResponse(Struct, frozen=True, array_like=True, tag="numbers"):
     state: NumberState = NumberState()
     error: str = ""
     help: str = ""
+    issuers: tuple[tuple[int, Issuer], ...] = ()
 
 
 class Error(Struct, frozen=True, array_like=True, tag="refusal"):

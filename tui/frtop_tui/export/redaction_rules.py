@@ -48,7 +48,7 @@ RULES: Final[Mapping[type, Mapping[str, str]]] = {
     wire.ControlResponse: {"host": "endpoint", "error": "keep", "help": "text"},
     wire.NumbersResponse: {"host": "endpoint", "error": "keep", "help": "text"},
     wire.NumberSample: {"kind": "keep", "role": "keep", "taken": "keep", "dtype": "keep",
-                        "checksum": "checksum", "error": "text"},
+                        "checksum": "checksum", "error": "text", "parameter": "text"},
     wire.NumberState: {"failure": "text"},
     wire.RasResponse: {"host": "endpoint", "version": "keep", "version_source": "text",
                        "library": "path", "address": "endpoint", "checked": "text",

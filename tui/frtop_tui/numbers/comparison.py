@@ -49,6 +49,7 @@ class OpDifference:
     changed: bool
     differing: int  # ops that differ among those compared
     compared: int
+    issuer: wire.Issuer | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +96,7 @@ class Findings:
     dtypes: tuple[DtypeDifference, ...] = ()
     scales: tuple[ScaleHistory, ...] = ()
     figures: tuple[GroupFigures, ...] = ()
+    modules: bool = True  # whether any rank with samples of ops records modules
 
     @property
     def any_fault(self) -> bool:
@@ -160,6 +162,7 @@ def findings(samples: Iterable[RankSample], asked: int) -> Findings:
         tuple(one for one in dtypes if one is not None),
         scales,
         figures_by_group(samples),
+        any(one.issuer is not None for one in samples),
     )
 
 
@@ -216,7 +219,7 @@ class _Ops:
         if self.first is None:
             self.first = OpDifference(
                 self.group, number, one.sample.kind, one.sample.step, one.site, sides,
-                odd_ranks(sides), *self.before, changed, 0, 0,
+                odd_ranks(sides), *self.before, changed, 0, 0, one.issuer,
             )  # fmt: skip
 
 
@@ -280,11 +283,11 @@ def _step_difference(  # noqa: PLR0917 - it is where the loop has found one
     names: list[str] = []
     first: tuple[RankSide, ...] = ()
     for place in places:
-        ones = [(rank, of_rank[place].sample) for rank, of_rank in by_rank.items()]
-        sides = sides_of((rank, one.checksum) for rank, one in ones)
+        ones = [of_rank[place] for of_rank in by_rank.values()]
+        sides = sides_of((one.rank, one.sample.checksum) for one in ones)
         if len(sides) > 1:
-            first = first or sides
-            names.append(f"{ones[0][1].kind} ({ones[0][1].dtype}, {ones[0][1].elements:,} values)")
+            first, one = first or sides, ones[0].sample
+            names.append(f"{ones[0].name} ({one.dtype}, {one.elements:,} values)")
     return StepDifference(role, step, odd, first, tuple(names), len(places), before, optimizer)
 
 

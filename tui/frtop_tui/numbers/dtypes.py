@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from frtop_probe import wire
 from frtop_tui.job.groups import Identifier
 from frtop_tui.numbers.samples import RankSample
 from frtop_tui.numbers.sides import RankSide, odd_ranks, sides_of
@@ -24,6 +25,7 @@ class DtypeDifference:
     optimizer: str = ""
     names: tuple[str, ...] = ()  # of the parameters that differ
     read: int = 0  # of how many
+    issuer: wire.Issuer | None = None  # of an op
 
 
 def op_dtypes(
@@ -37,8 +39,9 @@ def op_dtypes(
             if len({one.sample.kind for one in ones}) == 1:
                 sides = sides_of((one.rank, one.sample.dtype) for one in ones)
                 return DtypeDifference(
-                    first.role, first.step, sides, odd_ranks(sides), group, number, first.kind
-                )
+                    first.role, first.step, sides, odd_ranks(sides), group, number, first.kind,
+                    issuer=ones[0].issuer,
+                )  # fmt: skip
     return None
 
 
@@ -66,7 +69,7 @@ def step_dtypes(
                 if len({of_rank[place].sample.dtype for of_rank in by_rank.values()}) > 1
             ]  # fmt: skip
             first = {rank: of_rank[odd[0]].sample for rank, of_rank in by_rank.items()}
-            names = tuple(next(iter(by_rank.values()))[place].sample.kind for place in odd)
+            names = tuple(next(iter(by_rank.values()))[place].name for place in odd)
             return DtypeDifference(
                 role, step, sides_of((rank, one.dtype) for rank, one in first.items()),
                 odd_ranks(sides), optimizer=optimizer, names=names, read=len(places),

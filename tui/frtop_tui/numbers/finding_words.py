@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from frtop_probe import wire
+from frtop_tui.job.issuer_words import brief_issuer
 from frtop_tui.job.naming import folded, listed
 from frtop_tui.numbers.comparison import BadNumbers, Findings, OpDifference, StepDifference
 from frtop_tui.numbers.dtypes import DtypeDifference
@@ -16,6 +17,9 @@ from frtop_tui.numbers.samples import GroupNames
 from frtop_tui.numbers.sides import RankSide
 
 MOST_BAD: Final = 8
+NO_MODULES: Final = (
+    "which module issued an op is not recorded: that needs a start with `frtop run --modules`"
+)
 
 
 def finding_words(
@@ -39,6 +43,8 @@ def finding_words(
         yield from _overflow(bad)
     if len(found.bad) > MOST_BAD:
         yield WordLine("", f"and {len(found.bad) - MOST_BAD:,} more ranks with NaN or Inf", "bad")
+    if (found.ops or found.bad) and not found.modules:
+        yield WordLine("", NO_MODULES, "dim")
     for scale in found.scales:
         yield from scale_words(scale)
     yield from _rest(found, names)
@@ -74,7 +80,7 @@ def _op(
     one: OpDifference, names: GroupNames, site: Callable[[wire.Site | None], str]
 ) -> Iterator[WordLine]:
     where = " ".join(filter(None, (f"step {one.step}", site(one.site))))
-    name = f"{one.kind} #{one.number} {names.label(one.group)}"
+    name = _op_name(one.kind, one.number, names.label(one.group), one.issuer)
     if one.odd:
         who = folded(one.odd)
         yield WordLine("differs", f"{who}: other bytes than the rest after {name}, {where}", "bad")
@@ -121,14 +127,19 @@ def _step(one: StepDifference) -> Iterator[WordLine]:
 def _bad(one: BadNumbers, names: GroupNames, site: Callable[[wire.Site | None], str]) -> WordLine:
     sample = one.sample.sample
     count = sample.nans if one.what == "NaN" else sample.infinities
+    first = ""
     if one.sample.group is not None:
         group = names.label(one.sample.group)
-        what = f"{sample.kind} #{sample.number} {group}, step {sample.step}"
+        name = _op_name(sample.kind, sample.number, group, one.sample.issuer)
+        what = f"{name}, step {sample.step}"
+        if sample.parameter:
+            first = f"; the first one is in the gradient of {sample.parameter}"
     else:
-        what = f"{sample.kind}, step {sample.step}"
+        what = f"{one.sample.name}, step {sample.step}"
     line = site(one.sample.site)
     clean = f"; none in that of {folded(one.others_clean)}" if one.others_clean else ""
     text = f"rank {one.rank}: {count:,} {one.what} in its {sample.role} of {what} {line}".rstrip()
+    text += first
     if one.left_out:
         return WordLine(one.what, f"{text}{clean}; the loss scaler left that step out", "dim")
     return WordLine(one.what, f"{text}{clean}", "bad")
@@ -155,7 +166,8 @@ def _overflow(one: BadNumbers) -> Iterator[WordLine]:
 
 def _dtype(one: DtypeDifference, names: GroupNames) -> Iterator[WordLine]:
     if one.group is not None:
-        what = f"{one.role} of {one.kind} #{one.number} {names.label(one.group)}, step {one.step}"
+        name = _op_name(one.kind, one.number, names.label(one.group), one.issuer)
+        what = f"{one.role} of {name}, step {one.step}"
     else:
         what = (
             f"{one.role}s of {one.optimizer}, step {one.step}: {listed(one.names, 3)},"
@@ -167,6 +179,12 @@ def _dtype(one: DtypeDifference, names: GroupNames) -> Iterator[WordLine]:
         text = f"ranks have different dtypes, no side is the majority, in the {what}"
     yield WordLine("dtype", text, "bad")
     yield WordLine("", _sides(one.sides), "dim")
+
+
+def _op_name(kind: str, number: int, group: str, issuer: wire.Issuer | None) -> str:
+    """`all_reduce #12 dp:0 (backward of layers.3.mlp)`."""
+    by = brief_issuer(issuer)
+    return f"{kind} #{number} {group}" + (f" ({by})" if by else "")
 
 
 def _sides(sides: tuple[RankSide, ...]) -> str:

@@ -72,5 +72,5 @@ def cast_evidence(bad: RankSample, of_rank: Iterable[RankSample]) -> CastEvidenc
             continue
         value = largest(one)
         if value is not None and value > max(reach.largest, found.largest if found else 0.0):
-            found = CastEvidence(sample.dtype, sample.role, sample.kind, sample.step, value)
+            found = CastEvidence(sample.dtype, sample.role, one.name, sample.step, value)
     return found

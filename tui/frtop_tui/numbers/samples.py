@@ -22,6 +22,12 @@ class RankSample:
     sample: wire.NumberSample
     group: Identifier | None  # None: of a parameter or gradient, or the group is not known
     site: wire.Site | None = None
+    issuer: wire.Issuer | None = None
+
+    @property
+    def name(self) -> str:
+        """Of a parameter or gradient: as in a state dict, else as its optimizer has it."""
+        return self.sample.parameter or self.sample.kind
 
 
 @dataclass(slots=True)
@@ -40,12 +46,13 @@ class SampledRank:
         """Adds what is new in an answer; returns how many samples that were."""
         self.problem = response.help if response.error else ""
         self.state = response.state if not response.error else self.state
-        sites = dict(response.sites)
+        sites, issuers = dict(response.sites), dict(response.issuers)
         new = [one for one in response.samples if one.n > self.last]
         for one in new:
             group = groups.get(one.group)
             known = identifier(group) if group is not None and group.exact else None
-            self.samples.append(RankSample(rank, one, known, sites.get(one.site)))
+            site, issuer = sites.get(one.site), issuers.get(one.issuer)
+            self.samples.append(RankSample(rank, one, known, site, issuer))
         if new:
             self.last = new[-1].n
         self.lost += response.lost

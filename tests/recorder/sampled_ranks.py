@@ -1,0 +1,72 @@
+"""Asks ranks that run code of a test for sampled numbers, and compares these."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from frtop_probe import wire
+from frtop_probe.agent.ring_view import RingView
+from frtop_tui.numbers.comparison import Findings, findings
+from frtop_tui.numbers.samples import RankSample
+from recorder.interactive_rank import InteractiveRank
+from waiting import wait_for
+
+Ranks = tuple[InteractiveRank, ...]
+
+
+def run(ranks: Ranks, program: str) -> None:
+    for rank in ranks:
+        rank.start(program)
+    for rank in ranks:
+        rank.expect("done")
+
+
+def watch(ranks: Ranks, **order: Any) -> None:
+    wanted = {"every": 1, "ops": 0, "seconds": 60, "inputs": True, "groups": [], "steps": 0}
+    for rank in ranks:
+        reply, _ = rank.request(ask="control", watch={**wanted, **order})
+        assert reply["error"] == "", reply
+
+
+def state(rank: InteractiveRank) -> wire.NumberState:
+    reply, _ = rank.request(ask="numbers", after=2**62)
+    return msgspec.convert(reply["numbers"], wire.NumberState)
+
+
+def is_off(rank: InteractiveRank) -> bool:
+    return not state(rank).on
+
+
+def samples(ranks: Ranks) -> list[RankSample]:
+    """All samples, after the watch was ended and counted."""
+    watch(ranks)
+    group = ("0", "0-2", 0)
+    found: list[RankSample] = []
+    for number, rank in enumerate(ranks):
+        wait_for(partial(is_off, rank), "the samples to be counted")
+        reply, _ = rank.request(ask="numbers", after=0)
+        assert reply["lost"] == 0
+        rows = msgspec.convert(reply["samples"], list[wire.NumberSample])
+        assert not state(rank).failure
+        rank.ring.refresh()
+        issuer = RingView(rank.ring).issuer
+        found += [
+            RankSample(number, one, group if one.group else None, issuer=issuer(one.issuer))
+            for one in rows
+        ]
+    return found
+
+
+def notes(rank: InteractiveRank) -> list[str]:
+    rank.ring.refresh()
+    return list(rank.ring.notes.values())
+
+
+def sampled(ranks: Ranks, program: str, **order: Any) -> Findings:
+    run(ranks, "dist.barrier()")
+    watch(ranks, **{"ops": 1000, **order})
+    run(ranks, program)
+    return findings(samples(ranks), len(ranks))
