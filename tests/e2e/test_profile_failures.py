@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from e2e.conftest import JOBS, frtop
-from recorder.rank_runner import free_port
+from free_port import free_port
 from waiting import wait_for
 
 pytestmark = pytest.mark.long

@@ -12,11 +12,12 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from free_port import free_port
 from frtop_probe.recorder.responder import HEAD
 from frtop_probe.ring import socket_path
 from frtop_probe.ring.layout import StatusCell
 from frtop_probe.ring.reader import Ring
-from recorder.rank_runner import DEADLINE_S, end, environment, free_port, start
+from recorder.rank_runner import DEADLINE_S, end, environment, start
 from waiting import wait_for
 
 PROGRAM = """

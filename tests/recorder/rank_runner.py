@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import textwrap
@@ -16,6 +15,7 @@ from tempfile import TemporaryFile
 from typing import Any
 
 import frtop_probe
+from free_port import free_port
 from frtop_probe import wire
 from frtop_probe.agent.ring_view import RingView
 from frtop_probe.ring.layout import Event, MarkKind
@@ -144,13 +144,6 @@ def code(text: str) -> tuple[str, str]:
 def only_ring(folder: Path) -> Ring:
     (path,) = folder.glob("*.ring")
     return Ring(path)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
 
 
 def ops(ring: Ring, event: Event = Event.OP) -> list[EventRow]:

@@ -6,7 +6,6 @@ import ast
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -21,6 +20,7 @@ from typing import Any, Final
 
 import psutil
 
+from free_port import free_port
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.naming import is_called
 from frtop_tui.prepare import ZERO_CODE_START, prepare
@@ -243,7 +243,7 @@ class Zoo:
             **passed,
             "WORLD_SIZE": str(case.ranks),
             "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(_free_port()),
+            "MASTER_PORT": str(free_port()),
             "TMPDIR": str(folder),
             "ZOO_FOLDER": str(folder),
             "ZOO_MODE": mode,
@@ -318,10 +318,3 @@ def _end_agents(folder: Path) -> None:
                 "FRTOP_DIR"
             ) == str(folder):
                 process.kill()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
