@@ -361,6 +361,7 @@ def test_nodes_on_a_device_are_those_of_the_thread_that_began_the_backward() -> 
     engine = ThreadCalls()
     assert several.makers(engine) is None
     own = several.of_thread()
+    assert own is not None
     first = several.backward_begins()
     assert several.makers(own) is several.makers(engine) is own
     thread = threading.Thread(target=several.backward_begins)

@@ -42,6 +42,8 @@ async def control_rank(
         payload["phases"] = request.phases
     if request.sites is not None:
         payload["sites"] = request.sites
+    if request.modules is not None:
+        payload["modules"] = request.modules
     try:
         reply, _ = await query(rank, payload, _control_replies)
     except NoReplyError as none:

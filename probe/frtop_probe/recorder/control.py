@@ -20,8 +20,9 @@ MAX_NOTE: Final = 200
 class ControlRequests:
     """Handlers of one recorder, for its thread."""
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: Recorder, torch: Any) -> None:
         self._recorder = recorder
+        self._torch = torch
         self._numbers = NumberRequests(recorder.numbers)
 
     @property
@@ -41,6 +42,9 @@ class ControlRequests:
         sites = request.get("sites")
         if isinstance(sites, bool):
             self._recorder.sites.switch(on=sites)
+        modules = request.get("modules")
+        if isinstance(modules, bool):
+            problems.append(self._recorder.switch_modules(self._torch, on=modules))
         note = request.get("note")
         if isinstance(note, str) and note:
             problems.append(self._write_note(note))
@@ -58,4 +62,7 @@ class ControlRequests:
         recorder = self._recorder
         shape = recorder.writer.shape
         numbers, sites = self._numbers.state(), recorder.sites.on
-        return [numbers, recorder.records_phases, shape.slots, shape.size, sites]
+        return [
+            *(numbers, recorder.records_phases, shape.slots, shape.size, sites),
+            recorder.records_modules,
+        ]

@@ -1,4 +1,4 @@
-"""Which module and which phase issue an op, if `FRTOP_MODULES` is 1: a number for the op's slot.
+"""Which module and which phase issue an op, once that is asked for: a number for the op's slot.
 
 In this order, as far as it is known:
 
@@ -28,7 +28,13 @@ from frtop_probe.recorder.guard import raised_by_signal_handler
 from frtop_probe.recorder.hook import hide_from_dynamo
 from frtop_probe.recorder.import_hook import when_imported
 from frtop_probe.recorder.labels import wrap_labels
-from frtop_probe.recorder.module_calls import Current, ModuleCalls, add_root, wrap_calls
+from frtop_probe.recorder.module_calls import (
+    Current,
+    ModuleCalls,
+    ThreadCalls,
+    add_root,
+    wrap_calls,
+)
 from frtop_probe.recorder.module_names import ModuleNames, Name, class_of
 from frtop_probe.recorder.module_profile import ModuleProfile
 from frtop_probe.recorder.phases import Guard, wrap_backward
@@ -83,8 +89,15 @@ class Issuers:
         self._parameters: dict[int, tuple[tuple[str, int], ...]] = {}
         """By the number of a bucket: its parameters, see `Bucket`."""
         self._by_module: dict[tuple[int, str], tuple[weakref.ref[Any], int]] = {}
+        self._names_at = 0
         self._count = itertools.count(1)
-        self.given_up = False
+        self.on = self.given_up = False
+
+    def switch(self, *, on: bool) -> None:
+        """Records from the next call of an outermost module on, or no more."""
+        if on and not self.on:
+            self.calls.begin_anew()
+        self.calls.on = self.on = on
 
     # -- what torch does
 
@@ -97,9 +110,9 @@ class Issuers:
     def label_ends(self, label: Any) -> None:
         """Hears of its end."""
         if label.name == DDP_LABEL:
-            stack = self.calls.of_thread().stack
-            if stack and class_of(stack[-1]) == DDP:
-                self.buckets.look(stack[-1])
+            calls = self.calls.of_thread()
+            if calls is not None and calls.stack and class_of(calls.stack[-1]) == DDP:
+                self.buckets.look(calls.stack[-1])
         elif open_labels := self._labels.get(threading.get_ident()):
             open_labels.pop()
 
@@ -137,7 +150,7 @@ class Issuers:
             process_group: of the op.
             args: of the op.
         """
-        if self.given_up:
+        if self.given_up or not self.on:
             return 0
         try:
             return self._find(thread, site, process_group, args)
@@ -180,6 +193,8 @@ class Issuers:
         if self.messages.known and (message := self.messages.take(args)):
             return message
         calls = self.calls.of_thread()
+        if calls is None:
+            return 0
         stack, task = calls.stack, self._task()
         label = next((one for one in reversed(self._labels.get(thread, ())) if one), "")
         graph = self._graphs.get(site)
@@ -200,7 +215,7 @@ class Issuers:
         elif running:
             number = self._of_running(running, graph)
         elif task >= 0:
-            number = self._of_node(task, graph, process_group, args)
+            number = self._of_node(calls, task, graph, process_group, args)
         else:
             number = self._of_graph(graph)
         return number | phase << PHASE_SHIFT
@@ -216,7 +231,9 @@ class Issuers:
     def _of_graph(self, graph: str) -> int:
         return self._number(*UNKNOWN, f"graph {graph}") if graph else 0
 
-    def _of_node(self, task: int, graph: str, process_group: Any, args: Sequence[Any]) -> int:
+    def _of_node(
+        self, own: ThreadCalls, task: int, graph: str, process_group: Any, args: Sequence[Any]
+    ) -> int:
         node = self._node()
         if node is None:
             return 0
@@ -232,7 +249,7 @@ class Issuers:
                 self._parameters[number] = bucket.parameters
                 return number
             return self._number(*name, "")
-        calls = self.calls.makers(self.calls.of_thread())
+        calls = self.calls.makers(own)
         number_of = getattr(node, "_sequence_nr", None)
         owner = None
         if calls is not None and number_of is not None:
@@ -241,6 +258,9 @@ class Issuers:
         return number or self._of_graph(graph)
 
     def _of_module(self, module: Any, graph: str) -> int:
+        if self._names_at != self.names.changes:  # a module may turn out to be part of another one
+            self._names_at = self.names.changes
+            self._by_module.clear()
         key = id(module), graph
         known = self._by_module.get(key)
         if known is not None and known[0]() is module:

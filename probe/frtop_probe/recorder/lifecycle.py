@@ -52,6 +52,7 @@ class Lifecycle:
         self._kinds: set[MarkKind] = set()
         self._parents_recorder: Recorder | None = None
         self._current_calls = Current()
+        self._can_tell_modules = False
 
     # -- called from outside
 
@@ -194,8 +195,9 @@ class Lifecycle:
             recorder.numbers.install = self._watch_numbers
             if phases.wanted():
                 recorder.switch_phases(on=True)
-            if recorder.issuers is not None:
-                self._watch_modules(sys.modules["torch"])
+            recorder.install_modules = self._watch_modules
+            if issuers.wanted():
+                recorder.switch_modules(sys.modules["torch"], on=True)
             if c10d.is_initialized():
                 recorder.default_group_created(c10d)
 
@@ -268,7 +270,7 @@ class Lifecycle:
             guard, always = self._marking, self._always_guarded
             number_hooks.install(torch, lambda: self._recorder.numbers, guard, always)
 
-    def _watch_modules(self, torch: Any) -> None:
+    def _watch_modules(self) -> bool:
         def of_process() -> issuers.Issuers:
             found = self._recorder.issuers
             assert found is not None
@@ -280,7 +282,7 @@ class Lifecycle:
 
         def active() -> bool:
             recorder = self.recorder
-            return recorder is not None and bool(recorder.alive[0]) and not of_process().given_up
+            return recorder is not None and bool(recorder.alive[0]) and recorder.records_modules
 
         def guard(function: Callable[..., Value]) -> Callable[..., Value | None]:
             return guarded(function, active, failed)
@@ -290,8 +292,12 @@ class Lifecycle:
         current.fail = failed
         if issuers.SETTING not in self._watched:
             self._watched.add(issuers.SETTING)
-            if not issuers.install(torch, current, of_process, guard):
+            torch = sys.modules["torch"]
+            self._can_tell_modules = issuers.install(torch, current, of_process, guard)
+            if not self._can_tell_modules:
                 recorder.writer.write_note(issuers.TOO_OLD)
+        of_process().calls.call_code = current.call_code
+        return self._can_tell_modules
 
     def _watch_marks(self, *kinds: MarkKind) -> None:
         """Says in the ring what is recorded; a forked child has another one."""

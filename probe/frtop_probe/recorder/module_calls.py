@@ -1,10 +1,13 @@
-"""Which modules run: a wrapper around `torch.nn.Module.__call__`, if `FRTOP_MODULES` is 1.
+"""Which modules run: a wrapper around `torch.nn.Module.__call__`, once that is asked for.
 
 Forward is a stack per thread. A backward has no modules of its own, only nodes of autograd; but
 each node has the sequence number that its thread had when it was made. So a thread also keeps at
 which numbers another module began to run, and the module of a node is found by bisection. Nothing
 is added to the graph, and no module gets a hook: hooks would change what is compiled, and the nodes
 of full backward hooks forbid in-place operations.
+
+A thread that is in a module whose call was not seen, as the wrapper came later, is left out until
+that call has ended: else parts would be taken for wholes.
 
 Dynamo leaves the wrapper out. As a frame of its own it is skipped; where Dynamo traces through it,
 it is one constant test. Inside a graph there are no calls of modules at all.
@@ -18,6 +21,7 @@ import threading
 import weakref
 from bisect import bisect_right
 from collections.abc import Callable
+from types import CodeType, FrameType
 from typing import Any, Final
 
 from frtop_probe.recorder.guard import raised_by_signal_handler
@@ -97,22 +101,43 @@ class ModuleCalls:
         self.local = threading.local()
         self.roots: dict[int, weakref.ref[Any]] = {}
         """By `id`: modules that were called by none."""
+        self.on = False
+        self.call_code: CodeType | None = None
+        """What each call of a module runs."""
         self.label: Callable[[Any], Any] | None = None
         """While a profile runs: begins a label for a module, and returns it."""
         self._backwards: list[ThreadCalls] = []
         """Of the threads that began the backwards which run."""
 
-    def of_thread(self) -> ThreadCalls:
-        """Returns those of the calling thread."""
+    def begin_anew(self) -> None:
+        """Forgets what ran before calls were not seen for a while."""
+        self.local = threading.local()
+        self._backwards = []
+
+    def of_thread(self) -> ThreadCalls | None:
+        """Returns those of the calling thread; None if it is in a call that was not seen."""
+        local = self.local
         try:
-            calls: ThreadCalls = self.local.calls
+            calls: ThreadCalls = local.calls
         except AttributeError:
-            calls = self.local.calls = ThreadCalls()
+            if self._in_call():
+                return None
+            calls = local.calls = ThreadCalls()
         return calls
 
-    def backward_begins(self) -> tuple[ThreadCalls, int]:
+    def _in_call(self) -> bool:
+        frame: FrameType | None = sys._getframe(1)  # noqa: SLF001
+        while frame is not None:
+            if frame.f_code is self.call_code:
+                return True
+            frame = frame.f_back
+        return False
+
+    def backward_begins(self) -> tuple[ThreadCalls, int] | None:
         """Separates modules that run inside the backward from those that called it."""
         calls = self.of_thread()
+        if calls is None:
+            return None
         before = calls, calls.floor
         calls.floor = len(calls.stack)
         self._backwards.append(calls)
@@ -123,7 +148,8 @@ class ModuleCalls:
         if before is not None:
             calls, floor = before
             calls.floor = floor
-            self._backwards.remove(calls)
+            if calls in self._backwards:
+                self._backwards.remove(calls)
 
     def makers(self, own: ThreadCalls) -> ThreadCalls | None:
         """Of the thread whose forward made the nodes that a thread runs; None: not known.
@@ -140,10 +166,12 @@ class ModuleCalls:
 class Current:
     """Where the wrapper finds what belongs to this process: a forked child has its own."""
 
-    __slots__ = ("calls", "enabled", "fail")
+    __slots__ = ("call_code", "calls", "enabled", "fail")
 
     def __init__(self) -> None:
         self.calls: ModuleCalls | None = None
+        self.call_code: CodeType | None = None
+        """What each call of a module runs."""
         self.enabled: list[int] = [0]
         self.fail: Callable[[BaseException], Any] = lambda _: None
 
@@ -156,6 +184,7 @@ def wrap_calls(torch: Any, current: Current) -> bool:
     compiling = getattr(torch.compiler, "is_dynamo_compiling", None)
     if original is None or number is None or compiling is None:
         return False
+    current.call_code = getattr(original, "__code__", None)
     wrapper = _wrapper(original, current, number, compiling)
     # The program's own code runs below it, so each function of ours there is hidden by itself.
     hide_from_dynamo(torch, wrapper, callees=False)
@@ -178,9 +207,13 @@ def _wrapper(
 ) -> Callable[..., Any]:
     @functools.wraps(original)
     def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
-        if compiling() or (known := current.calls) is None or not current.enabled[0]:
+        if (
+            compiling()
+            or (known := current.calls) is None
+            or not (known.on and current.enabled[0])
+            or (calls := known.of_thread()) is None
+        ):
             return original(self, *args, **kwargs)
-        calls = known.of_thread()
         depth = len(calls.stack)
         label = None
         try:

@@ -36,6 +36,8 @@ class ModuleNames:
         self._parameters: dict[int, tuple[weakref.ref[Any], Name]] = {}
         self._own_names: dict[int, str] = {}
         """Of parameters, within their modules."""
+        self.changes = 0
+        """Grows when names may have changed."""
         self._looks: dict[int, tuple[weakref.ref[Any], int]] = {}
 
     def of(self, module: Any) -> Name | None:
@@ -81,6 +83,7 @@ class ModuleNames:
 
     def _index(self, root: Any) -> None:
         names, parameters = self._names, self._parameters
+        self.changes += 1
         for module, name in walk(root):
             known = names.get(id(module))
             # A part that is called by itself as well is named by the whole.

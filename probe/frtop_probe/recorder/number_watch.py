@@ -94,7 +94,6 @@ class NumberWatch:
         torch: Any,
         steps: StepCounter,
         note: Callable[[str], object],
-        names: ParameterNames | None = None,
     ) -> None:
         """Watches nothing at first.
 
@@ -102,7 +101,6 @@ class NumberWatch:
             torch: the package.
             steps: tells the number of the step.
             note: writes a note into the ring.
-            names: of parameters, where modules are recorded.
         """
         self.watching: list[WatchPlan] = []
         """The plan, or nothing: what the hook asks at each op."""
@@ -118,10 +116,11 @@ class NumberWatch:
         self.failure = ""
         self.install: Callable[[], object] | None = None
         """Wraps what sampled numbers need, once."""
+        self.names: ParameterNames | None = None
+        """Where modules are recorded."""
         self._torch = torch
         self._steps = steps
         self._note = note
-        self._names = names
         self._buffer: CopyBuffer | None = None
         self._queue: queue.SimpleQueue[tuple[Subject, TensorCopies] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
@@ -209,7 +208,7 @@ class NumberWatch:
         now = time.monotonic_ns()
         subject = Subject(
             group, number, operation.kind, "input", "issue", self._steps.current, now, site, issuer,
-            parameters=self._names.parameters_of(issuer) if self._names is not None else (),
+            parameters=self.names.parameters_of(issuer) if self.names is not None else (),
         )  # fmt: skip
         if plan.inputs:
             self._take(subject, tensors_of(operation, args, outputs=False))
@@ -293,7 +292,7 @@ class NumberWatch:
             self._ended(op, taken)
 
     def _sample_step(self, optimizer: Any, role: str) -> None:
-        owner, names = f"optimizer {self._steps.index_of(optimizer)}", self._names
+        owner, names = f"optimizer {self._steps.index_of(optimizer)}", self.names
         for place, name, tensor in step_tensors(optimizer, self._begun_step):
             given = tensor if role == "parameter" else tensor.grad
             if given is not None:

@@ -64,8 +64,6 @@ class ProfileRequests:
         steps: StepCounter,
         pending: PendingOps,
         expect_ops: Callable[[bool], None],
-        *,
-        modules: ModuleProfile | None = None,
     ) -> None:
         """Orders nothing.
 
@@ -75,14 +73,14 @@ class ProfileRequests:
             steps: calls at each step.
             pending: ops under way.
             expect_ops: says whether `at_op` is to be called at the next ops.
-            modules: labels calls of modules meanwhile, where these are recorded.
         """
         self._torch = torch
         self._ring = ring
         self._steps = steps
         self._pending = pending
         self._expect_ops = expect_ops
-        self._modules = modules
+        self.modules: ModuleProfile | None = None
+        """Labels calls of modules meanwhile, where these are recorded."""
         self._session: ProfileSession | None = None
         self._lock = threading.Lock()
         self._ours = False
@@ -184,14 +182,14 @@ class ProfileRequests:
         if profiler is not None:
             profiler.drop()
         self._disarm()
-        if self._modules is not None:
-            self._modules.drop()
+        if self.modules is not None:
+            self.modules.drop()
         remove(self._ring)
         session.files.clear()
 
     def _disarm(self) -> None:
-        if self._modules is not None:
-            self._modules.end()
+        if self.modules is not None:
+            self.modules.end()
         self._expect_ops(False)
         self._steps.reached = None
         self._entrances.leave()
@@ -207,7 +205,7 @@ class ProfileRequests:
             if session.discarded:
                 self._over(session, session.discarded, session.ending)
                 return
-            session.files = save(self._ring, profiler, grown, self._modules)
+            session.files = save(self._ring, profiler, grown, self.modules)
         except OSError as error:
             text = f"the trace was not written: {error.strerror or error}"
             self._over(session, "failed", text)
@@ -304,8 +302,8 @@ class ProfileRequests:
         begun, clocks = time.monotonic(), _clocks()  # before the first event
         self._ours = True
         try:
-            if self._modules is not None:
-                self._modules.begin()
+            if self.modules is not None:
+                self.modules.begin()
             profiler.begin(self._steps.current)
         except CannotProfileError as why:
             self._over(session, "failed", str(why))

@@ -86,11 +86,14 @@ class Recorder:
         self.devices: DeviceWatch
         self.sites: CallSites
         self.issuers: issuers.Issuers | None = None
+        self.find_issuer: list[FindIssuer] = []
         self.numbers: NumberWatch
         self.hook: Hook | None = None
         self.install_phases: Callable[[], bool] | None = None
         """Wraps what begins and ends phases, unless it is wrapped; returns whether that worked."""
         self.records_phases = False
+        self.install_modules: Callable[[], bool] | None = None
+        """The same with calls of modules and what else tells the issuer of an op."""
         self.tensors: TensorRequests | None = None
         self.profile: ProfileRequests | None = None
         self.requests = RequestTable()
@@ -140,9 +143,7 @@ class Recorder:
         self.groups.front_of = self.devices.front_of
         self.sites = CallSites(self.writer, str(Path(str(torch.__file__)).parent))
         self._site = self.sites.finder()
-        if issuers.wanted():
-            self.issuers = issuers.Issuers(self.writer, torch, self.steps, self.sites)
-        self.numbers = NumberWatch(torch, self.steps, self.writer.write_note, self.issuers)
+        self.numbers = NumberWatch(torch, self.steps, self.writer.write_note)
         try:
             self.hook = Hook(self, self.signatures, torch)
         except TorchTooOldError as error:
@@ -154,11 +155,10 @@ class Recorder:
         self.tensors = TensorRequests(self.pending, torch)
         self.requests.serve(self.tensors.handlers)
         self.profile = ProfileRequests(
-            torch, self.writer.path, self.steps, self.pending, self._expect_ops,
-            modules=self.issuers.of_profile() if self.issuers is not None else None,
-        )  # fmt: skip
+            torch, self.writer.path, self.steps, self.pending, self._expect_ops
+        )
         self.requests.serve(self.profile.handlers)
-        self.requests.serve(ControlRequests(self).handlers)
+        self.requests.serve(ControlRequests(self, torch).handlers)
         self.enabled[0] = ON
         self.writer.cells[StatusCell.STATE] = State.ON
 
@@ -201,11 +201,6 @@ class Recorder:
         thread, self._thread = self._thread, None
         if thread is not None:
             thread.abandon_in_child()
-
-    @property
-    def find_issuer(self) -> FindIssuer | None:
-        """Finds module and phase of an op; None where that was not asked for."""
-        return self.issuers.find if self.issuers is not None else None
 
     @property
     def running(self) -> bool:
@@ -369,6 +364,31 @@ class Recorder:
         self.phases.switch(on=on)
         self.records_phases = on
         return ""
+
+    def switch_modules(self, torch: Any, *, on: bool) -> str:
+        """Records modules from now on, or none; returns why that cannot be done."""
+        if not on:
+            if self.issuers is not None:
+                self.issuers.switch(on=False)
+            return ""
+        if self.issuers is None:
+            self.issuers = issuers.Issuers(self.writer, torch, self.steps, self.sites)
+        if not (self.install_modules is not None and self.install_modules()):
+            return issuers.TOO_OLD
+        if self.issuers.given_up:
+            return issuers.GIVEN_UP
+        self.issuers.switch(on=True)
+        if not self.find_issuer:
+            self.numbers.names = self.issuers
+            if self.profile is not None:
+                self.profile.modules = self.issuers.of_profile()
+            self.find_issuer.append(self.issuers.find)
+        return ""
+
+    @property
+    def records_modules(self) -> bool:
+        """Whether ops are recorded with what issues them."""
+        return self.issuers is not None and self.issuers.on and not self.issuers.given_up
 
     def _responder(self) -> Responder | None:
         try:

@@ -95,7 +95,7 @@ class NumberState(Struct, frozen=True, array_like=True):
 class RecordedNow(Struct, frozen=True, array_like=True):
     """What a rank records beside ops. The ring's size in ops and bytes is fixed when it starts.
 
-    `sites`: the line of the program that issued an op.
+    `sites`: the line of the program that issued an op; `modules`: module and phase that did.
     """
 
     numbers: NumberState = NumberState()
@@ -103,3 +103,4 @@ class RecordedNow(Struct, frozen=True, array_like=True):
     slots: int = 0
     ring_bytes: int = 0
     sites: bool = True
+    modules: bool = False

@@ -151,6 +151,7 @@ class ControlRequest(Struct, frozen=True, array_like=True, tag="control"):
     phases: bool | None = None
     note: str = ""
     sites: bool | None = None
+    modules: bool | None = None
 
 
 class NumbersRequest(Struct, frozen=True, array_like=True, tag="numbers"):

@@ -30,9 +30,12 @@ def run(options: argparse.Namespace) -> int:
             raise UsageError(f"the job has no rank {strange[0]}", "`frtop jobs` lists its ranks")
         if not ranks:
             raise FrtopError("no rank is heard", "`frtop diagnose` says which hosts are")
-        phases = None if options.phases is None else options.phases == "on"
-        sites = None if options.sites is None else options.sites == "on"
-        source.record(RecordOrder(ranks, phases=phases, note=options.note, sites=sites))
+        phases, sites, modules = (
+            None if wanted is None else wanted == "on"
+            for wanted in (options.phases, options.sites, options.modules)
+        )  # fmt: skip
+        order = RecordOrder(ranks, phases=phases, note=options.note, sites=sites, modules=modules)
+        source.record(order)
         found = _answered(source, len(ranks))
     finally:
         show_progress("")

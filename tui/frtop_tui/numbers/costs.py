@@ -18,6 +18,7 @@ BUFFER_MIB: Final = 64
 PHASE_US: Final = 4
 SITE_US: Final = 0.9
 """Per op, on the host."""
+MODULES: Final = "1 us a call of a module and 3 us an op, on the host"
 
 
 def number_costs(order: wire.NumbersOrder) -> Iterator[str]:

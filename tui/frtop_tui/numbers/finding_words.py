@@ -18,7 +18,8 @@ from frtop_tui.numbers.sides import RankSide
 
 MOST_BAD: Final = 8
 NO_MODULES: Final = (
-    "which module issued an op is not recorded: that needs a start with `frtop run --modules`"
+    "which module issued an op is not recorded; from now on by `frtop record --modules on`, or `o`"
+    " on the screen `:record`"
 )
 
 

@@ -25,6 +25,7 @@ class RecordOrder:
     phases: bool | None = None
     note: str = ""
     sites: bool | None = None
+    modules: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

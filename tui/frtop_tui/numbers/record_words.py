@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from frtop_probe import wire
 from frtop_tui.job.naming import folded
-from frtop_tui.numbers.costs import PHASE_US, SITE_US
+from frtop_tui.numbers.costs import MODULES, PHASE_US, SITE_US
 from frtop_tui.numbers.member_words import WordLine
 from frtop_tui.numbers.orders import JobNumbers
 from frtop_tui.numbers.sides import sides_of
@@ -26,6 +26,9 @@ def record_words(found: JobNumbers) -> Iterator[WordLine]:
     no_lines = "off: ops name no line, and how long a wait usually takes there is not known"
     yield from _sides(
         "call sites", {rank: lines if one.sites else no_lines for rank, one in known.items()}
+    )
+    yield from _sides(
+        "modules", {rank: f"on: {MODULES}" if one.modules else "off" for rank, one in known.items()}
     )
     yield from _sides(
         "ring",

@@ -14,7 +14,8 @@ from frtop_tui.report.statistics_words import coverage_words, ranks_words, size_
 from frtop_tui.statistics.module_tree import ModuleNode, module_roots, phases_of
 
 NOT_RECORDED: Final = (
-    "modules are not recorded: start the job with `frtop run --modules`, or FRTOP_MODULES=1"
+    "modules are not recorded: from now on by `frtop record --modules on`, or `o` on the screen"
+    " `:record`; from the start by `frtop run --modules`, or FRTOP_MODULES=1"
 )
 TITLE: Final = "collectives by module"
 LEVELS: Final = (

@@ -23,7 +23,10 @@ LEVELS: Final = (
     "and all ops",
 )
 """What each level of CommDebugMode has more than the one before."""
-NO_LABELS: Final = "modules were not recorded: start the job with `frtop run --modules`"
+NO_LABELS: Final = (
+    "modules were not recorded: `frtop record --modules on` before the profile, or start the job"
+    " with `frtop run --modules`"
+)
 NO_SHARDINGS: Final = (
     "placements are known of parameters only, as the profile began. An op counts as one on DTensors"
     " where torch says that a subclass of tensors took it over; where that only waited for a"

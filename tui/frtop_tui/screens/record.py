@@ -45,6 +45,9 @@ class RecordScreen(FrameScreen):
         Binding("c", "order('sites')", "call sites",
                 tooltip="record the line of each op from now on, or none any more",
                 id="record.sites"),
+        Binding("o", "order('modules')", "modules",
+                tooltip="record module and phase of each op from now on, or none any more",
+                id="record.modules"),
     ]  # fmt: skip
 
     def __init__(self, marked: set[int]) -> None:
@@ -95,6 +98,8 @@ class RecordScreen(FrameScreen):
             return RecordOrder(ranks, phases=not all(one.phases for one in known))
         if what == "sites":
             return RecordOrder(ranks, sites=not all(one.sites for one in known))
+        if what == "modules":
+            return RecordOrder(ranks, modules=not all(one.modules for one in known))
         return RecordOrder(ranks, SAMPLED if what == "sample" else NOTHING)
 
 
@@ -102,4 +107,5 @@ _CONFIRM: Final = {
     "sample": ("s", "sample now, for at most 60 s"),
     "phases": ("p", "switch phases on where they are off, else off"),
     "sites": ("c", "switch call sites on where they are off, else off"),
+    "modules": ("o", "switch modules on where they are off, else off"),
 }

@@ -30,8 +30,8 @@ HOLD_NS: Final = 1_500_000_000
 AT_A_HOST: Final = 2
 """Ranks of a host that are asked at a time: an agent works on four requests of one operator."""
 OLD_BUILD: Final = (
-    "call sites were not switched: its agent or its recorder is of an earlier build; restart the"
-    " agent, or the job"
+    "{} were not switched: its agent or its recorder is of an earlier build; restart the agent, or"
+    " the job"
 )
 PAUSE: Final = 10
 """A comparison that took long is followed by a pause of this many times its duration."""
@@ -108,14 +108,17 @@ class NumberFollower:
         if wanted is not None and (wanted.ops or wanted.steps):
             self._ranks[rank] = SampledRank()  # from now on, so that old samples say nothing
         self._views[rank] = view
-        request = wire.ControlRequest(0, view.key, wanted, order.phases, order.note, order.sites)
+        request = wire.ControlRequest(
+            0, view.key, wanted, order.phases, order.note, order.sites,
+            order.modules,
+        )  # fmt: skip
         # Once: a note that is sent again would be there twice.
         self._tracker.request(
-            view.host, request, partial(self._controlled, rank, order.sites), now, once=True
+            view.host, request, partial(self._controlled, rank, order), now, once=True
         )
 
     def _controlled(
-        self, rank: int, sites: bool | None, response: wire.Response, _now: int
+        self, rank: int, order: RecordOrder, response: wire.Response, _now: int
     ) -> None:
         self._changed = True
         if not isinstance(response, wire.ControlResponse):
@@ -125,8 +128,10 @@ class NumberFollower:
             return
         recorded = response.recorded if response.error in ("", "failed") else None
         problem = response.help if response.error else ""
-        if not problem and sites is not None and response.recorded.sites is not sites:
-            problem = OLD_BUILD
+        if not problem and order.sites not in (None, response.recorded.sites):
+            problem = OLD_BUILD.format("call sites")
+        elif not problem and order.modules not in (None, response.recorded.modules):
+            problem = OLD_BUILD.format("modules")
         self._controls[rank] = RankControl(recorded, problem)
         known = self._ranks.get(rank)
         if recorded is None:

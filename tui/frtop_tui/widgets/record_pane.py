@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from frtop_probe import wire
 from frtop_tui.job.naming import folded
 from frtop_tui.job.stack_frames import site_line
-from frtop_tui.numbers.costs import PHASE_US, SITE_US, number_costs
+from frtop_tui.numbers.costs import MODULES, PHASE_US, SITE_US, number_costs
 from frtop_tui.numbers.figure_words import figure_words
 from frtop_tui.numbers.finding_words import finding_words
 from frtop_tui.numbers.member_words import WordLine
@@ -45,6 +45,7 @@ def record_lines(
     costs = [one if n == 0 else WordLine("", one.text) for n, one in enumerate(costs)]
     costs.append(WordLine("p phases", f"{PHASE_US} us for each forward and backward"))
     costs.append(WordLine("c call sites", f"up to {SITE_US} us an op; without, ops name no line"))
+    costs.append(WordLine("o modules", MODULES))
     costs.append(WordLine("a note", "one line in the ring, at the time of now"))
     yield from _lines(costs, width)
     if found.states:

@@ -76,9 +76,9 @@ def _record(verbs: Verbs[Parser]) -> None:
     record = verbs.add_parser(
         "record",
         help="change what ranks record while they run, or write a note into their history",
-        description="Says what ranks record, and changes it: phases, call sites, a note with the"
-        " time of now. Numbers are sampled by `frtop numbers`. The ring's size is fixed when a"
-        " rank starts.",
+        description="Says what ranks record, and changes it: phases, call sites, modules, a note"
+        " with the time of now. Numbers are sampled by `frtop numbers`. The ring's size is fixed"
+        " when a rank starts.",
     )
     add_connection(record)
     record.add_argument("--rank", type=rank, nargs="+", metavar="N",
@@ -91,6 +91,9 @@ def _record(verbs: Verbs[Parser]) -> None:
     record.add_argument("--sites", choices=("on", "off"),
                         help="the line that issued an op, from now on: off saves up to 0.9 us"
                              " an op, and verdicts name no line")  # fmt: skip
+    record.add_argument("--modules", choices=("on", "off"),
+                        help="module and phase that issue an op, from now on: 1 us a call of a"
+                             " module and 3 us an op")  # fmt: skip
     record.add_argument("--json", action="store_true", help="print a JSON document")
     record.set_defaults(run=command("record"))
 
