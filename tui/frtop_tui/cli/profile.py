@@ -15,6 +15,7 @@ from frtop_tui.errors import FrtopError, UsageError
 from frtop_tui.export.output_path import default_name, unused_path
 from frtop_tui.job.naming import folded, printable
 from frtop_tui.job.profiles import MOST_RANKS, ProfileOptions, ProfileProgress, cost_lines
+from frtop_tui.report.allocations import allocation_lines
 from frtop_tui.report.profiles import progress_text, result_lines
 from frtop_tui.sources.base import Source
 
@@ -96,7 +97,7 @@ def _profile(
         problem = progress.problem
         text, step = (problem.text, problem.next) if problem else ("no profile was written", "")
         raise FrtopError(printable(text), step or "`frtop diagnose` says how the job is")
-    for line in result_lines(progress):
+    for line in (*result_lines(progress), *allocation_lines(progress.allocations)):
         print(printable(line), file=sys.stderr)
     print(progress.path)
     return 1 if any(rank.stage == "failed" for rank in progress.ranks) else 0

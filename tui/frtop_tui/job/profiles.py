@@ -11,6 +11,9 @@ from frtop_tui.job.model import Problem
 MOST_RANKS: Final = 64
 """Of one order: each rank writes a file, and all of them become one."""
 
+CPU: Final = "CPU"
+"""The device whose allocator torch has no totals of."""
+
 RankStage = Literal[
     "ordered",  # the rank has not answered yet
     "waiting",  # for the thread that trains to come to a step, or an op
@@ -51,6 +54,22 @@ class RankProfile(Struct, frozen=True):
     text: str = ""  # why it failed, or what is in the way
 
 
+class RankAllocations(Struct, frozen=True):
+    """What torch's allocator handed out on one device while a rank's profile ran, in bytes.
+
+    `reserved` is the most that it held of the device, which the CPU's allocator does not say. Of
+    the CPU torch counts only what is allocated under a profiler: there `start` is 0.
+    """
+
+    rank: int
+    device: str  # `CPU`, or as in cuda:0
+    start: int
+    end: int
+    peak: int
+    reserved: int = 0
+    out_of_memory: int = 0  # how often there was none left
+
+
 class ProfileProgress(Struct, frozen=True):
     """One order for some ranks, and what becomes of its file."""
 
@@ -61,6 +80,7 @@ class ProfileProgress(Struct, frozen=True):
     size: int = 0
     problem: Problem | None = None
     since_ns: int = 0  # operator's clock
+    allocations: tuple[RankAllocations, ...] = ()  # of a merged file, if they were ordered
 
 
 class RankSamples(Struct, frozen=True):
@@ -134,6 +154,6 @@ def cost_lines(options: ProfileOptions) -> tuple[str, ...]:
         f"torch.profiler will run inside of the ranks for {what}, from their next step on.",
         "Each op of torch takes some microseconds longer, and each call of a recorded module.",
         "At the end the rank stands still while torch writes its events: some 10 µs for each.",
-        "Where modules are recorded it also stands still at the begin, for 0.2 s at most.",
+        "Where modules are recorded it also stands still at the start, for 0.2 s at most.",
         *(f"{line[0].upper()}{line[1:]}." for line in more),
     )

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from frtop_probe import wire
 from frtop_probe.ring.profile_files import FILES
 from frtop_tui.diagnosis.model import Frame, JudgedRank
-from frtop_tui.export.merged_profile import write_profiles
+from frtop_tui.export.merged_profile import Contents, write_profiles
 from frtop_tui.export.torch_lanes import RankTrace
 from frtop_tui.job.model import Problem
 from frtop_tui.job.profiles import (
@@ -348,12 +348,15 @@ class ProfileOrders:
             lambda problem, _: self._end("failed", problem),
         )
 
-    def _put(self, put: tuple[Path, int, list[str]], failed: list[str]) -> None:
-        path, size, troubles = put
-        texts = [*failed, *troubles]
+    def _put(self, put: tuple[Path, int, Contents], failed: list[str]) -> None:
+        path, size, contents = put
+        texts = [*failed, *contents.troubles]
         problem = Problem("; ".join(texts)) if texts else None
         if self.progress is not None:
-            self.progress = replace(self.progress, path=str(path), size=size)
+            allocations = tuple(contents.allocations)
+            self.progress = replace(
+                self.progress, path=str(path), size=size, allocations=allocations
+            )
         self._end("written", problem)
 
     def _end(self, state: str, problem: Problem | None) -> None:

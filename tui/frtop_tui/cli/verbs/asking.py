@@ -157,7 +157,9 @@ def _profile(verbs: Verbs[Parser]) -> None:
                          )  # fmt: skip
     profile.add_argument("--shapes", action="store_true", help="with the shapes of inputs")
     profile.add_argument("--stacks", action="store_true", help="with the stacks of Python: slow")
-    profile.add_argument("--memory", action="store_true", help="with allocations")
+    profile.add_argument("--memory", action="store_true",
+                         help="with each allocation, and a table by rank and device: allocated at"
+                              " the start and end, peak, reserved")  # fmt: skip
     profile.add_argument("--no-devices", action="store_true",
                          help="without what runs on GPUs")  # fmt: skip
     profile.add_argument("--execution-trace", action="store_true",
