@@ -87,11 +87,7 @@ def _profile(
         suffix = "-profile" if order.separate else "-profile.json.gz"
         path = unused_path(Path.cwd() / default_name(frame, frame.wall_ns, suffix))
     source.profile(ranks, order, path.absolute())
-    try:
-        progress = _await(source)
-    except KeyboardInterrupt:
-        source.withdraw_profile()
-        raise
+    progress = _await(source)
     show_progress("")
     if progress.state != "written":
         problem = progress.problem
@@ -104,6 +100,26 @@ def _profile(
 
 
 def _await(source: Source) -> ProfileProgress:
+    """How it ended. Ctrl-C ends what is not complete; the second one all."""
+    try:
+        return _followed(source)
+    except KeyboardInterrupt:
+        progress = source.profiling()
+        if progress is None or not (progress.can_be_ended or progress.state == "merging"):
+            source.withdraw_profile()
+            raise
+    show_progress("")
+    print("ending it: ranks that are complete are written; Ctrl-C again discards all",
+          file=sys.stderr)  # fmt: skip
+    source.withdraw_profile(keep=True)
+    try:
+        return _followed(source)
+    except KeyboardInterrupt:
+        source.withdraw_profile()
+        raise
+
+
+def _followed(source: Source) -> ProfileProgress:
     while True:
         progress = source.profiling()
         if progress is not None:

@@ -53,6 +53,11 @@ class RankProfile(Struct, frozen=True):
     total: int = 0
     text: str = ""  # why it failed, or what is in the way
 
+    @property
+    def complete(self) -> bool:
+        """Whether it has written its profile."""
+        return self.stage in ("fetching", "done")
+
 
 class RankAllocations(Struct, frozen=True):
     """What torch's allocator handed out on one device while a rank's profile ran, in bytes.
@@ -81,6 +86,11 @@ class ProfileProgress(Struct, frozen=True):
     problem: Problem | None = None
     since_ns: int = 0  # operator's clock
     allocations: tuple[RankAllocations, ...] = ()  # of a merged file, if they were ordered
+
+    @property
+    def can_be_ended(self) -> bool:
+        """Whether some ranks are complete, and others are waited for."""
+        return self.state == "running" and any(one.complete for one in self.ranks)
 
 
 class RankSamples(Struct, frozen=True):

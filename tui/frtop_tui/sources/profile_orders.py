@@ -129,12 +129,29 @@ class ProfileOrders:
             if not one.over:
                 self._ask(one, "begin", now)
 
-    def withdraw(self, now: int) -> None:
-        """Ends what is under way, in the ranks as well."""
+    def withdraw(self, now: int, *, keep: bool = False) -> None:
+        """Ends what is under way, in the ranks as well.
+
+        With `keep` what is complete is written. Ranks whose files are on their way are waited for;
+        asked once more, only those that are here count.
+        """
         if self.progress is None or self.progress.state != "running":
+            return
+        if keep and any(one.progress.complete for one in self._ranks.values()):
+            self._leave_out(now)
             return
         self._withdraw_all(now)
         self._end("withdrawn", Problem("withdrawn: nothing stays on in the ranks"))
+
+    def _leave_out(self, now: int) -> None:
+        missing = [one for one in self._ranks.values() if not one.over]
+        late = [one for one in missing if not one.progress.complete]
+        if not late and any(one.progress.stage == "done" for one in self._ranks.values()):
+            late = missing
+        for one in late:
+            why = f"{one.progress.text}: " if one.progress.text else ""
+            self._tracker.drop(one.piece)
+            self._fail(one, f"{why}the order was ended before it was done", now)
 
     def _withdraw_all(self, now: int) -> None:
         for one in self._ranks.values():

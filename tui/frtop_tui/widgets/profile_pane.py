@@ -85,7 +85,11 @@ class ProfilePane(LineView):
 def _progress_rows(progress: ProfileProgress, width: int) -> Iterable[Line]:
     if progress.state in ("running", "merging"):
         yield plain(progress_text(progress), "strong")
-        yield (("esc", "key"), (" withdraws the order in all ranks", ""))
+        if progress.can_be_ended:
+            complete = sum(rank.complete for rank in progress.ranks)
+            text = f" writes the {complete} that are complete, without the others"
+            yield (("w", "key"), (text, ""))
+        yield (("esc", "key"), (" withdraws the order in all ranks, and writes nothing", ""))
     else:
         words = {"written": "good", "failed": "bad", "withdrawn": "warn"}
         for text in result_lines(progress):

@@ -142,7 +142,8 @@ def _profile(verbs: Verbs[Parser]) -> None:
         help="run torch's profiler in running ranks, and write one trace for Perfetto",
         description="Runs torch.profiler inside of ranks that have frtop's recorder, from their "
         "next step on, and writes one trace of all of them with frtop's own lanes. What it costs "
-        "is said first. Exit status 0 if all ranks are in it, 1 if some are not.",
+        "is said first. Ctrl-C ends the ranks that are not complete and writes the others, a second"
+        " one discards all. Exit status 0 if all ranks are in it, 1 if some are not.",
     )
     add_connection(profile)
     profile.add_argument("--ranks", metavar="LIST", help="such as 0-3,8 (default: all, up to 64)")
