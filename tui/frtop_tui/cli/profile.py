@@ -16,7 +16,7 @@ from frtop_tui.export.output_path import default_name, unused_path
 from frtop_tui.job.naming import folded, printable
 from frtop_tui.job.profiles import MOST_RANKS, ProfileOptions, ProfileProgress, cost_lines
 from frtop_tui.report.allocations import allocation_lines
-from frtop_tui.report.profiles import progress_text, result_lines
+from frtop_tui.report.profiles import progress_text, result_lines, standing_text
 from frtop_tui.sources.base import Source
 
 RANKS_S: Final = 15.0
@@ -72,7 +72,8 @@ def _profile(
 ) -> int:
     for rank in wanted:
         await_rank(source, rank)
-    frame = source.frame() if wanted else wait_for_ranks(source, RANKS_S, show_progress)
+    # All of them also where some are named: who stands still is seen among the others.
+    frame = wait_for_ranks(source, RANKS_S, show_progress)
     ranks = wanted or tuple(sorted(frame.ranks))
     show_progress("")
     if len(ranks) > MOST_RANKS:
@@ -80,6 +81,8 @@ def _profile(
     if refusal := frame.read_only:
         raise FrtopError(f"no rank may be profiled: {refusal}", "start it without that")
     print("\n".join((f"{folded(ranks)}:", *cost_lines(order))), file=sys.stderr)
+    if standing := standing_text(frame, ranks, order):
+        print(f"{printable(standing)} `frtop stacks` says where they are.", file=sys.stderr)
     if ask and not agrees("Go on?"):
         print("nothing was ordered", file=sys.stderr)
         return 1
