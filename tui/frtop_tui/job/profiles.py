@@ -16,7 +16,7 @@ CPU: Final = "CPU"
 
 RankStage = Literal[
     "ordered",  # the rank has not answered yet
-    "waiting",  # for the thread that trains to come to a step, or an op
+    "waiting",  # for the thread that trains to reach a step, or an op
     "running",
     "saving",
     "fetching",
@@ -26,7 +26,7 @@ RankStage = Literal[
 
 
 class ProfileOptions(Struct, frozen=True):
-    """So many `steps`, or so many `seconds` if there are none; `wait_s` to come to the first."""
+    """So many `steps`, or so many `seconds` if there are none; `wait_s` to reach the first."""
 
     steps: int = 5
     seconds: float = 0.0
@@ -148,14 +148,14 @@ class ModelDescription(Struct, frozen=True):
 
 
 def cost_lines(options: ProfileOptions) -> tuple[str, ...]:
-    """What an order costs the ranks, as a person is told before it is given."""
+    """What an order costs the ranks: a person reads it before giving it."""
     what = f"{options.steps} steps" if options.steps else f"{options.seconds:g} s"
     more = [
         text
         for wanted, text in (
             (options.shapes, "shapes keep tensors alive until their op is over"),
             (options.stacks, "stacks make steps take about twice as long"),
-            (options.memory, "memory adds an event for each allocation"),
+            (options.memory, "memory adds an event for each block that is allocated or freed"),
             (options.execution, "the execution trace makes steps take up to ten times as long"),
         )
         if wanted

@@ -39,11 +39,11 @@ SILENT_POLL_NS: Final = 5_000_000_000
 """Of a rank that did not answer: its agent waits nearly two seconds for it, and for few at once."""
 AT_ONCE: Final = 4
 PIECE_NS: Final = 60_000_000_000
-"""How long a piece may be under way: its rank's file is kept meanwhile."""
+"""How long a piece may be under way: the rank keeps its file meanwhile."""
 MOST_OPS: Final = 5000
 """Of a rank's own ops, that stand beside its profile."""
 ANSWER_NS: Final = 10_000_000_000
-"""After the time to wait: a rank says by itself that it came to no step, if it can."""
+"""After the time to wait: a rank says by itself that it reached no step, if it can."""
 GRACE_NS: Final = 150_000_000_000
 """After that: the longest profile by steps, and writing it."""
 _STAGES: Final[dict[str, RankStage]] = {

@@ -169,7 +169,7 @@ def _profile(verbs: Verbs[Parser]) -> None:
     profile.add_argument("--separate", action="store_true",
                          help="a folder with a file for each rank, as torch wrote it")  # fmt: skip
     profile.add_argument("--wait", type=seconds, default=60.0, metavar="S",
-                         help="how long ranks may take to come to a step (default: 60)"
+                         help="how long ranks may take to reach a step (default: 60)"
                          )  # fmt: skip
     profile.add_argument("--yes", action="store_true", help="do not ask before")
     profile.set_defaults(run=command("profile"))
