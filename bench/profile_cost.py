@@ -26,6 +26,7 @@ WAYS: Final[dict[str, dict[str, bool]]] = {
     "plain": {},
     "shapes": {"shapes": True},
     "stacks": {"stacks": True},
+    "memory": {"memory": True},
     "execution trace": {"execution": True},
     "modules": {},
 }

@@ -57,9 +57,10 @@ def test_a_profile_of_four_ranks_opens_in_perfetto(
     wait_for(lambda: any(home.glob("agent-*.json")) and len(list(home.glob("*.sock"))) == 4, "four")
     wait_for(lambda: "HEALTHY" in frtop("diagnose").stdout, "ranks in a group")
     said = frtop("profile", "--ranks", "0-3", "--steps", "3", "--shapes", "--execution-trace",
-                 "--yes", "-o", str(file))  # fmt: skip
+                 "--memory", "--yes", "-o", str(file))  # fmt: skip
     assert said.returncode == 0, said.stdout + said.stderr
     (tmp_path / "end").touch()
+    assert "CPU               0-3" in said.stderr
     document = json.loads(gzip.decompress(file.read_bytes()))
     assert problems(document) == []
     for rank in range(4):
@@ -72,9 +73,18 @@ def test_a_profile_of_four_ranks_opens_in_perfetto(
     assert job.returncode == 0, output
     slices = sum(event["ph"] == "X" for event in events)
     arrows = sum(event["ph"] in "tf" for event in events)
-    lost, shown, drawn = ask_perfetto(
-        file, LOST, "select count(*) from slice", "select count(*) from flow"
+    blocks = [event for event in events if event["name"] == "[memory]"]
+    assert {event["args"]["Total Reserved"] for event in blocks} == {0}
+    lost, shown, drawn, counted = ask_perfetto(
+        file,
+        LOST,
+        "select count(*) from slice",
+        "select count(*) from flow",
+        "select count(*) from counter c join process_counter_track t on c.track_id = t.id"
+        " where t.name = 'CPU memory allocated'",
     )
     assert lost == []
     assert shown[0] >= slices
     assert drawn == [arrows]
+    assert counted == [len(blocks)]
+    assert blocks

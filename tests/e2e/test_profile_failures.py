@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -59,11 +59,11 @@ def profile(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @contextmanager
-def operator(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+def operator(*arguments: str, errors: int = subprocess.PIPE) -> Iterator[subprocess.Popen[str]]:
     """Runs beside the test, and ends with the block."""
     with subprocess.Popen(
         [sys.executable, "-m", "frtop_tui", "profile", "--job", START, "--yes", *arguments],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        stdout=subprocess.PIPE, stderr=errors, text=True,
     ) as process:  # fmt: skip
         try:
             yield process
@@ -134,6 +134,55 @@ def test_whoever_cannot_is_named_and_nothing_stays_on(
     wait_for(lambda: nothing_is_left(home, out), "files of the killed one go")
     (tmp_path / "end").touch()
     assert [one.wait(60) for one in (ranks[0], ranks[2])] == [0, 0]
+
+
+def test_an_interrupt_writes_what_is_complete_and_a_second_one_nothing(
+    home: Path, start: Start, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    ranks = start(3, "alone")
+    assert profile("--steps", "1", "-o", str(out / "all.json.gz")).returncode == 0
+    ranks[1].send_signal(signal.SIGSTOP)
+    file = out / "two.json.gz"
+    said = Terminal()
+    with operator("--ranks", "0-2", "--steps", "2", "--memory", "-o", str(file),
+                  errors=said.theirs) as one:  # fmt: skip
+        wait_for(lambda: "2 done" in said.text(), "two ranks are fetched", 30)
+        one.send_signal(signal.SIGINT)
+        assert one.wait(60) == 1, said.text()
+    errors = said.text()
+    assert "ranks that are complete are written" in errors
+    assert "rank 1: " in errors
+    assert "the order was ended before it was done" in errors
+    assert "torch's allocator" in errors
+    assert sorted(about(file)["ranks"]) == ["0", "2"]
+    assert [one["device"] for one in about(file)["ranks"]["2"]["allocations"]] == ["CPU"]
+
+    # Where no rank is complete the first one ends it.
+    with operator("--ranks", "0,2", "--seconds", "60", "-o", str(out / "none.json.gz")) as one:
+        wait_for(lambda: is_recording(tmp_path / "err-2"), "rank 2 records", 30)
+        one.send_signal(signal.SIGINT)
+        assert one.wait(30) == 130
+    ranks[1].send_signal(signal.SIGCONT)
+    wait_for(lambda: nothing_is_left(home, out), "no file is left", 40)
+    assert sorted(path.name for path in out.iterdir()) == ["all.json.gz", "two.json.gz"]
+
+
+class Terminal:
+    """One that a program writes to: only there it says how far it is."""
+
+    def __init__(self) -> None:
+        self._ours, self.theirs = os.openpty()
+        os.set_blocking(self._ours, False)
+        self._said = b""
+
+    def text(self) -> str:
+        """All that was written so far."""
+        with suppress(BlockingIOError):
+            while data := os.read(self._ours, 65536):
+                self._said += data
+        return self._said.decode()
 
 
 def is_recording(errors: Path) -> bool:

@@ -90,10 +90,10 @@ def by_name(events: list[Mapping[str, Any]], name: str) -> list[Mapping[str, Any
 def test_ranks_are_processes_on_one_clock_with_frtops_numbers(tmp_path: Path) -> None:
     frame = hung()
     traces = [torch_trace(tmp_path, frame, rank) for rank in (0, 1)]
-    path, size, troubles = write_profiles(
+    path, size, contents = write_profiles(
         tmp_path / "out.json.gz", traces, frame, {}, ["rank 2 is not in it: gone"], separate=False
     )
-    assert (size, troubles) == (path.stat().st_size, [])
+    assert (size, contents.troubles) == (path.stat().st_size, [])
     assert path.stat().st_mode & 0o777 == 0o600
     document = merged(path)
     events, about = document["traceEvents"], document["otherData"]
@@ -129,10 +129,10 @@ def test_a_trace_that_is_torn_is_named_and_the_others_are_there(tmp_path: Path) 
     good, torn = (torch_trace(tmp_path, frame, rank) for rank in (0, 1))
     half = unnamed(tmp_path, '{"traceEvents": [{"ph": "X"')
     torn = RankTrace(torn.rank, torn.host, {"trace": half}, torn.clocks)
-    _, _, troubles = write_profiles(
+    _, _, contents = write_profiles(
         tmp_path / "out.json.gz", [good, torn], frame, {}, (), separate=False
     )
-    assert "the trace of rank 1 cannot be read" in troubles[0]
+    assert "the trace of rank 1 cannot be read" in contents.troubles[0]
     with pytest.raises(NotWritten):
         write_profiles(tmp_path / "none.json.gz", [torn], frame, {}, (), separate=False)
     assert [path.name for path in tmp_path.iterdir()] == ["out.json.gz"]
@@ -175,10 +175,10 @@ def test_the_description_of_a_model_is_in_it_unless_it_is_damaged(tmp_path: Path
         RankTrace(one.rank, one.host, {**one.files, "modules": unnamed(tmp_path, text)}, one.clocks)
         for one, text in zip((known, damaged), texts, strict=True)
     ]
-    path, _, troubles = write_profiles(
+    path, _, contents = write_profiles(
         tmp_path / "out.json.gz", traces, frame, {}, (), separate=False
     )
-    assert not troubles
+    assert not contents.troubles
     about = merged(path)["otherData"]["ranks"]
     assert about["0"]["modules"]["modules"][0]["type"] == "torch.nn.Linear"
     assert about["1"]["modules"] is None

@@ -133,7 +133,7 @@ def test_nothing_stays_on_when_the_operator_is_gone(rank: InteractiveRank) -> No
 def test_a_rank_that_comes_to_no_step_gives_up(rank: InteractiveRank) -> None:
     rank.request(ask="profile", action="begin", order=TOKEN, wait=0.2, steps=1)
     told = stage(rank, "over")
-    assert "came to no step in" in told["help"]
+    assert "reached no step in" in told["help"]
     rank.run("steps(2); assert not recording()")
 
 

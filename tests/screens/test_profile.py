@@ -8,6 +8,7 @@ from frtop_tui.job.model import Recorded
 from frtop_tui.job.profiles import (
     ProfileOptions,
     ProfileProgress,
+    RankAllocations,
     RankProfile,
     RankSamples,
     SampledStacks,
@@ -45,6 +46,37 @@ async def test_the_cost_is_shown_before_anything_is_ordered() -> None:
         await app.sees("1.0 MB", "ui.perfetto.dev")
         await app.press("escape")
         assert app.source.withdrawn == 1
+
+
+async def test_what_is_complete_is_written_on_request() -> None:
+    async with driven(scenes.hung(), size=(80, 24)) as app:
+        await app.press("P", "w", "enter")
+        assert app.source.ended == 0
+        options = ProfileOptions(memory=True)
+        states = (RankProfile(0, "node0", "running"), RankProfile(1, "node0", "ordered"))
+        running = ProfileProgress(options, states, "x.json.gz")
+        app.source.profile_progress = running
+        app.app.tick()
+        await app.sees("1 recording", "esc withdraws")
+        await app.press("w")
+        await app.sees("No rank is complete yet")
+        states = (replace(states[0], stage="done"), states[1])
+        app.source.profile_progress = running = replace(running, ranks=states)
+        app.app.tick()
+        await app.sees("w writes the 1 that are complete")
+        await app.press("w")
+        assert (app.source.ended, app.source.withdrawn) == (1, 0)
+        written = replace(
+            running,
+            state="written",
+            ranks=(states[0], replace(states[1], stage="failed", text="it was ended")),
+            allocations=(RankAllocations(0, "cuda:0", 1 << 30, 1 << 30, 3 << 30, 4 << 30),),
+        )
+        app.source.profile_progress = written
+        app.app.tick()
+        await app.sees("rank 1: it was ended", "torch's allocator", "3.0 G", "4.0 G")
+        await app.press("w")
+        assert app.source.ended == 1
 
 
 async def test_leaving_orders_nothing() -> None:

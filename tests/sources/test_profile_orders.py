@@ -46,15 +46,21 @@ class Agent:
         """By key: an error of the rank, with its text."""
         self.asked: dict[int, list[str]] = {}
         self.pieces = 0
+        self.hold: set[int] = set()
+        """Keys of ranks whose pieces are on their way."""
+        self.held: list[tuple[str, wire.Request]] = []
         self.busy = 0
         """So many requests are refused first, as an agent does that has many under way."""
 
-    def __call__(self, host: str, request: wire.Request) -> wire.Response:
+    def __call__(self, host: str, request: wire.Request) -> wire.Response | None:
         if self.busy:
             self.busy -= 1
             return wire.Error(request.id, "busy", "busy")
         if isinstance(request, wire.HistoryRequest):
             return wire.HistoryResponse(request.id, host, request.key, wire.History())
+        if isinstance(request, wire.ProfileDataRequest) and request.key in self.hold:
+            self.held.append((host, request))
+            return None
         if isinstance(request, wire.ProfileDataRequest):
             return self._piece(request)
         assert isinstance(request, wire.ProfileRequest)
@@ -100,6 +106,8 @@ class Scene:
     def step(self) -> None:
         """Half a second later."""
         self.now += S // 2
+        self.connections.sent += self.agent.held
+        self.agent.held = []
         self.connections.respond(self.tracker.receive, self.agent, self.now)
         self.tracker.update(self.now)
         self.orders.update(self.frame, self.now)
@@ -195,6 +203,54 @@ def test_another_operator_is_not_disturbed(scene: Scene) -> None:
     assert progress.state == "failed"
     assert "another operator profiles this rank" in str(progress.problem)
     assert scene.names() == []
+
+
+def test_what_is_complete_is_written_without_the_others(scene: Scene) -> None:
+    scene.agent.why[2] = ("silent", "process 101 lives but has run no Python for 8 s")
+    scene.order(0, 1)
+    assert not scene.progress.can_be_ended
+    scene.run_until(lambda: scene.progress.ranks[0].stage == "done")
+    assert scene.progress.can_be_ended
+    scene.orders.withdraw(scene.now, keep=True)
+    progress = scene.finish()
+    assert progress.state == "written"
+    why = "process 101 lives but has run no Python for 8 s: the order was ended before it was done"
+    assert reasons(progress) == {1: why}
+    assert why in merged_about(scene)["missing"][0]
+    assert scene.agent.asked[2][-1] == "withdraw"
+    assert scene.names() == ["out.json.gz"]
+
+
+def test_a_file_on_its_way_is_waited_for_until_asked_once_more(scene: Scene) -> None:
+    scene.agent.hold = {1, 2}  # no piece of these comes
+    scene.agent.why[3] = ("silent", "it runs no Python")
+    scene.order(0, 1, 2)
+    scene.run_until(lambda: [one.stage for one in scene.progress.ranks][:2] == ["fetching"] * 2)
+    scene.orders.withdraw(scene.now, keep=True)
+    scene.step()
+    assert [one.stage for one in scene.progress.ranks] == ["fetching", "fetching", "failed"]
+    scene.orders.withdraw(scene.now, keep=True)  # nothing is here yet: it goes on
+    scene.agent.hold = {2}
+    scene.run_until(lambda: scene.progress.ranks[0].stage == "done")
+    scene.orders.withdraw(scene.now, keep=True)
+    progress = scene.finish()
+    assert progress.state == "written"
+    assert [*reasons(progress)] == [1, 2]
+    assert list(merged_about(scene)["ranks"]) == ["0"]
+
+
+def test_where_nothing_is_complete_nothing_is_written(scene: Scene) -> None:
+    scene.agent.ready_after = 1000
+    scene.order(0, 1)
+    scene.step()
+    scene.orders.withdraw(scene.now, keep=True)
+    assert scene.finish().state == "withdrawn"
+    assert scene.names() == []
+
+
+def merged_about(scene: Scene) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(gzip.decompress(scene.path.read_bytes()))["otherData"]
+    return found
 
 
 def test_a_full_disk_here_ends_the_order_and_withdraws_it(scene: Scene, tmp_path: Path) -> None:

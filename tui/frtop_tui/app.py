@@ -48,6 +48,7 @@ from frtop_tui.screens.messages import (
     SaveTensors,
     TakeNativeStacks,
     TakeStacks,
+    WithdrawProfile,
 )
 from frtop_tui.screens.opening import OpeningApp
 from frtop_tui.screens.overview import Overview
@@ -364,8 +365,8 @@ class FrtopApp(
     def on_order_profile(self, event: OrderProfile) -> None:
         self.source.profile(event.ranks, event.options, event.path)
 
-    def on_withdraw_profile(self) -> None:
-        self.source.withdraw_profile()
+    def on_withdraw_profile(self, event: WithdrawProfile) -> None:
+        self.source.withdraw_profile(keep=event.keep)
 
     def on_sample_stacks(self, event: SampleStacks) -> None:
         self.source.sample(event.ranks)

@@ -10,7 +10,7 @@ from typing import Any, Final
 MAX_STEPS: Final = 100
 MAX_SECONDS: Final = 60.0
 MAX_WAIT_S: Final = 600.0
-"""Longest time until the thread that trains must have come to a step, or an op."""
+"""Longest time until the thread that trains must have reached a step, or an op."""
 _TOKEN: Final = re.compile(r"[0-9a-f]{8,32}")
 
 

@@ -4,9 +4,9 @@ An order waits for the thread that trains: it begins and ends at that thread's o
 never inside a backward or a CUDA graph capture, nor while an op of gloo is under way, whose end
 torch would write into memory that the profiler has given back.
 
-Nothing stays on. Whoever ordered must ask again and again (`LEASE_S`); an order that nobody asks
-for is withdrawn, and its files are removed. A thread that comes to no step and no op cannot be
-told to stop: then its profiler ends where it comes to one.
+Nothing stays on. The operator must ask again and again (`LEASE_S`); an order that nobody asks
+for is withdrawn, and its files are removed. A thread that reaches no step and no op cannot be
+stopped: its profiler ends where it reaches one.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class ProfileRequests:
                 self._withdraw(session, "its operator is gone")
             if session.stage == "waiting" and now > session.deadline:
                 what = "step" if session.order.steps else "step and no op"
-                text = f"the thread that trains came to no {what} in {session.order.wait_s:.0f} s"
+                text = f"the thread that trains reached no {what} in {session.order.wait_s:.0f} s"
                 self._over(session, "deadline", text)
             elif session.stage == "running" and not session.ending:
                 self._end_in_time(session, now)

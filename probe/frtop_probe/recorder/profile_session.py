@@ -1,4 +1,4 @@
-"""One order in this rank, from its begin to the removal of its files; and what is told of it."""
+"""One order in this rank, from its start to the removal of its files, as the operator hears it."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class ProfileSession:
         return now - self.begun >= order.seconds
 
     def status(self, now: float) -> dict[str, Any]:
-        """What the operator is told."""
+        """What the operator hears of it."""
         lasted = (now if self.stage == "running" else self.ended) - self.begun if self.begun else 0
         return {
             "error": self.error,

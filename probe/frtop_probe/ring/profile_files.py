@@ -1,8 +1,8 @@
 """The files that torch's profiler writes beside a ring, until somebody has fetched them.
 
 The rank creates them (mode 0600, in the folder that is closed to all others), the agent reads
-them, and the rank removes them: when it is told so, when nobody asks for them any more, or at the
-next order. Of a rank that was killed they go with its ring.
+them, and the rank removes them: when the operator says so, when nobody asks for
+them any more, or at the next order. Of a rank that was killed they go with its ring.
 """
 
 from __future__ import annotations

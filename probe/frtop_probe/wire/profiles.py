@@ -10,7 +10,7 @@ class ProfileRequest(Struct, frozen=True, array_like=True, tag="profile"):
 
     `action` is "begin", "status" or "withdraw"; `order` is the operator's own word for the order,
     8 to 32 hex digits. Without a request for some 15 s the rank withdraws the order itself.
-    `wait_s`: how long the thread that trains may take to come to a step (for seconds: to an op).
+    `wait_s`: how long the thread that trains may take to reach a step (for seconds: an op).
     """
 
     id: int
@@ -39,7 +39,7 @@ class ProfileResponse(Struct, frozen=True, array_like=True, tag="profile"):
 
     `stage` is one of "waiting" (for the thread that trains), "running", "saving", "ready" (`files`
     can be fetched), "over". `first` and `last` are the steps it has recorded so far; `clocks` the
-    rank's monotonic and wall clock at its begin and end: the trace has wall times.
+    rank's monotonic and wall clock at its start and end: the trace has wall times.
 
     `error` is one of "", "gone", "silent" (the rank holds the GIL), "stopped", "deadline",
     "missing" (no responder), "busy", "failed"; `help` is the message for the user.

@@ -15,7 +15,8 @@ from frtop_tui.errors import FrtopError, UsageError
 from frtop_tui.export.output_path import default_name, unused_path
 from frtop_tui.job.naming import folded, printable
 from frtop_tui.job.profiles import MOST_RANKS, ProfileOptions, ProfileProgress, cost_lines
-from frtop_tui.report.profiles import progress_text, result_lines
+from frtop_tui.report.allocations import allocation_lines
+from frtop_tui.report.profiles import progress_text, result_lines, standing_text
 from frtop_tui.sources.base import Source
 
 RANKS_S: Final = 15.0
@@ -71,7 +72,8 @@ def _profile(
 ) -> int:
     for rank in wanted:
         await_rank(source, rank)
-    frame = source.frame() if wanted else wait_for_ranks(source, RANKS_S, show_progress)
+    # All of them also where some are named: who stands still is seen among the others.
+    frame = wait_for_ranks(source, RANKS_S, show_progress)
     ranks = wanted or tuple(sorted(frame.ranks))
     show_progress("")
     if len(ranks) > MOST_RANKS:
@@ -79,6 +81,8 @@ def _profile(
     if refusal := frame.read_only:
         raise FrtopError(f"no rank may be profiled: {refusal}", "start it without that")
     print("\n".join((f"{folded(ranks)}:", *cost_lines(order))), file=sys.stderr)
+    if standing := standing_text(frame, ranks, order):
+        print(f"{printable(standing)} `frtop stacks` says where they are.", file=sys.stderr)
     if ask and not agrees("Go on?"):
         print("nothing was ordered", file=sys.stderr)
         return 1
@@ -86,23 +90,39 @@ def _profile(
         suffix = "-profile" if order.separate else "-profile.json.gz"
         path = unused_path(Path.cwd() / default_name(frame, frame.wall_ns, suffix))
     source.profile(ranks, order, path.absolute())
-    try:
-        progress = _await(source)
-    except KeyboardInterrupt:
-        source.withdraw_profile()
-        raise
+    progress = _await(source)
     show_progress("")
     if progress.state != "written":
         problem = progress.problem
         text, step = (problem.text, problem.next) if problem else ("no profile was written", "")
         raise FrtopError(printable(text), step or "`frtop diagnose` says how the job is")
-    for line in result_lines(progress):
+    for line in (*result_lines(progress), *allocation_lines(progress.allocations)):
         print(printable(line), file=sys.stderr)
     print(progress.path)
     return 1 if any(rank.stage == "failed" for rank in progress.ranks) else 0
 
 
 def _await(source: Source) -> ProfileProgress:
+    """How it ended. Ctrl-C ends what is not complete; the second one all."""
+    try:
+        return _followed(source)
+    except KeyboardInterrupt:
+        progress = source.profiling()
+        if progress is None or not (progress.can_be_ended or progress.state == "merging"):
+            source.withdraw_profile()
+            raise
+    show_progress("")
+    print("ending it: ranks that are complete are written; Ctrl-C again discards all",
+          file=sys.stderr)  # fmt: skip
+    source.withdraw_profile(keep=True)
+    try:
+        return _followed(source)
+    except KeyboardInterrupt:
+        source.withdraw_profile()
+        raise
+
+
+def _followed(source: Source) -> ProfileProgress:
     while True:
         progress = source.profiling()
         if progress is not None:

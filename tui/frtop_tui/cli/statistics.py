@@ -14,8 +14,9 @@ from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import FrtopError, UsageError
 from frtop_tui.export.flightrecorder.file_names import pattern_of
 from frtop_tui.export.loader import open_paths
-from frtop_tui.export.profile_reader import is_profile, read_profile
+from frtop_tui.export.profile_reader import is_profile, read_allocations, read_profile
 from frtop_tui.job.naming import GroupKey, group_label, listed
+from frtop_tui.report.allocations import allocation_lines, allocation_rows
 from frtop_tui.report.comparison_text import comparison_document, comparison_lines
 from frtop_tui.report.module_table import module_document, module_lines
 from frtop_tui.report.profiled_modules import profiled_document, profiled_lines
@@ -36,6 +37,8 @@ RECORDED_S: Final = 0.0
 
 def run(options: argparse.Namespace) -> int:
     """Returns 0 with figures, 1 without."""
+    if options.by == "memory":
+        return _run_allocations(options)
     if options.by == "module" and len(options.paths) == 1 and is_profile(Path(options.paths[0])):
         return _run_profile(options, Path(options.paths[0]))
     if options.level:
@@ -75,6 +78,20 @@ def _run_profile(options: argparse.Namespace, path: Path) -> int:
     else:
         print("\n".join(profiled_lines(found, level)))
     return 0 if found.recorded else 1
+
+
+def _run_allocations(options: argparse.Namespace) -> int:
+    step = "`frtop profile --memory -o FILE.json.gz`, then name FILE.json.gz here"
+    if len(options.paths) != 1:
+        raise UsageError("what torch's allocator did is known of one profile at a time", step)
+    found = read_allocations(Path(options.paths[0]), options.rank or ())
+    if not found:
+        raise FrtopError(f"{options.paths[0]} was recorded without allocations", step)
+    if options.json:
+        print(json.dumps(allocation_rows(found), indent=1))
+    else:
+        print("\n".join(allocation_lines(found)))
+    return 0
 
 
 def _source(options: argparse.Namespace) -> Source:

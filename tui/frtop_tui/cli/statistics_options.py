@@ -44,9 +44,10 @@ def add_statistics(verbs: Any, run: Run, run_diff: Run) -> None:
     verb.add_argument("--group", nargs="+", metavar="NAME",
                       help="count the ops of these groups only, by name or description"
                       )  # fmt: skip
-    verb.add_argument("--by", choices=("line", "module"), default="line",
+    verb.add_argument("--by", choices=("line", "module", "memory"), default="line",
                       help="rows by line, or a tree by the module and phase that issued ops, where"
-                      " the job was started with --modules (default: line)")  # fmt: skip
+                      " the job was started with --modules; or of a profile with --memory what"
+                      " torch's allocator did by rank and device (default: line)")  # fmt: skip
     verb.add_argument("--level", type=int, choices=range(4), metavar="0-3",
                       help="with --by module: as CommDebugMode counts them, 0 collectives, 1 also"
                       " parameters and ops on DTensors, 2 ops that are not trivial, 3 all; from 1"

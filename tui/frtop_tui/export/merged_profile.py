@@ -10,6 +10,7 @@ import gzip
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,6 +26,7 @@ from frtop_tui.export.output_path import write_unused
 from frtop_tui.export.torch_lanes import PER_RANK, UNREADABLE, RankTrace, rank_events
 from frtop_tui.export.unnamed_file import UnnamedFile
 from frtop_tui.job.naming import printable
+from frtop_tui.job.profiles import RankAllocations
 
 BEGAN_BEFORE: Final = "began before, by ms"
 """An argument of events that are drawn from the first moment on."""
@@ -40,6 +42,14 @@ _documents: Final = msgspec.json.Decoder(_Document)
 _encode: Final = msgspec.json.Encoder().encode
 
 
+@dataclass(slots=True)
+class Contents:
+    """What is in a merged file: what is missing or wrong, and by rank what was allocated."""
+
+    troubles: list[str] = field(default_factory=list)
+    allocations: list[RankAllocations] = field(default_factory=list)
+
+
 def write_profiles(
     path: Path,
     traces: Sequence[RankTrace],
@@ -48,17 +58,17 @@ def write_profiles(
     missing: Sequence[str],
     *,
     separate: bool,
-) -> tuple[Path, int, list[str]]:
+) -> tuple[Path, int, Contents]:
     """Writes one file, or a folder with a file for each rank; never over what is there.
 
     Returns:
-        The path that was written, its size in bytes, and what is missing or wrong in it.
+        The path that was written, its size in bytes, and what is in it.
 
     Raises:
         NotWritten: no trace can be read.
         OSError: it cannot be written.
     """
-    troubles: list[str] = []
+    contents = Contents()
     write: Callable[[Path], int]
     if separate:
         write = lambda place: _write_separate(place, traces)  # noqa: E731
@@ -66,9 +76,9 @@ def write_profiles(
         known = {rank: one for rank, one in histories.items() if rank in frame.ranks}
         ranks = {one.rank: frame.ranks[one.rank] for one in traces}
         shown = capture.collected(msgspec.structs.replace(frame, ranks=ranks), known, ())
-        write = lambda place: _write_merged(place, traces, shown, missing, troubles)  # noqa: E731
+        write = lambda place: _write_merged(place, traces, shown, missing, contents)  # noqa: E731
     put, size = write_unused(path, write)
-    return put, size, troubles
+    return put, size, contents
 
 
 def _write_separate(path: Path, traces: Sequence[RankTrace]) -> int:
@@ -89,15 +99,17 @@ def _write_merged(
     traces: Sequence[RankTrace],
     frame: Frame,
     missing: Sequence[str],
-    troubles: list[str],
+    contents: Contents,
 ) -> int:
+    troubles = contents.troubles
     troubles.clear()
+    contents.allocations.clear()
     if os.path.lexists(path):
         raise FileExistsError(17, "it exists", str(path))
     merged = UnnamedFile(path.parent)
     try:
         with gzip.GzipFile(fileobj=merged, mode="wb", compresslevel=_LEVEL) as file:
-            read = _write_events(file.write, traces, frame, [*missing], troubles)
+            read = _write_events(file.write, traces, frame, [*missing], contents)
         if not read:
             raise NotWritten(f"no trace can be read: {troubles[0]}", "try again")
         merged.publish(path)
@@ -124,7 +136,7 @@ def _write_events(
     traces: Sequence[RankTrace],
     frame: Frame,
     missing: list[str],
-    troubles: list[str],
+    contents: Contents,
 ) -> int:
     """Writes the whole document; returns how many traces are in it."""
     begin, end = _window(traces, frame)
@@ -143,10 +155,11 @@ def _write_events(
             try:
                 line = next(lines, None)
             except UNREADABLE as error:
-                troubles.append(f"the trace of rank {trace.rank} cannot be read: {error}")
+                contents.troubles.append(f"the trace of rank {trace.rank} cannot be read: {error}")
                 break
             if line is None:
                 read += 1
+                contents.allocations += about[str(trace.rank)]["allocations"]
                 break
             write((b"" if first else b",\n") + line)
             first = False
@@ -155,7 +168,7 @@ def _write_events(
         "begin_unix_ns": str(begin),
         "end_unix_ns": str(end),
         "ranks": about,
-        "missing": [*map(printable, (*missing, *troubles))],
+        "missing": [*map(printable, (*missing, *contents.troubles))],
     }
     write(b'],"otherData":' + _encode(document) + b"}")
     return read

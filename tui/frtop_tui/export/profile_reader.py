@@ -1,4 +1,4 @@
-"""Reads a profile that `frtop profile` wrote: of each rank its events, ops and modules.
+"""Reads a profile that `frtop profile` wrote: of each rank its events, ops, modules, allocations.
 
 The file comes from anywhere: its size is bounded, and of each event a few plain values are read.
 """
@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from frtop_probe import wire
 from frtop_tui.errors import FrtopError
 from frtop_tui.export.merged_profile import BEGAN_BEFORE
 from frtop_tui.export.torch_lanes import FIRST_PROCESS, PER_RANK
 from frtop_tui.job.naming import folded
-from frtop_tui.job.profiles import ModelDescription
+from frtop_tui.job.profiles import ModelDescription, RankAllocations
 from frtop_tui.report.profiled_modules import ProfiledModules
 from frtop_tui.statistics.module_sums import ModuleKey, ModuleSums, module_rows
 from frtop_tui.statistics.profiled_modules import ModuleOp, TraceEvent, module_ops
@@ -59,6 +60,7 @@ class _Event(msgspec.Struct):
 
 class _RankAbout(msgspec.Struct):
     modules: ModelDescription | None = None
+    allocations: list[RankAllocations] = []
 
 
 class _About(msgspec.Struct):
@@ -87,6 +89,22 @@ def read_profile(path: Path, ranks: Collection[int] = ()) -> ProfiledModules:
     Raises:
         FrtopError: it is none, or too large, or cannot be read, or has no such rank.
     """
+    document, found = _read(path, ranks)
+    return _by_module(document, {rank: about.modules for rank, about in found.items()})
+
+
+def read_allocations(path: Path, ranks: Collection[int] = ()) -> list[RankAllocations]:
+    """What torch's allocator did in these ranks, or in all; none where that was not recorded.
+
+    Raises:
+        FrtopError: as `read_profile`.
+    """
+    _, found = _read(path, ranks)
+    return [replace(one, rank=rank) for rank, about in found.items() for one in about.allocations]
+
+
+def _read(path: Path, ranks: Collection[int]) -> tuple[_Document, dict[int, _RankAbout]]:
+    """A whole profile, and what it says about these ranks, or about all."""
     try:
         document = _documents.decode(_content(path))
     except (EOFError, zlib.error, gzip.BadGzipFile, msgspec.MsgspecError, RecursionError):
@@ -96,18 +114,17 @@ def read_profile(path: Path, ranks: Collection[int] = ()) -> ProfiledModules:
     except OSError as error:
         text = f"{path} cannot be read: {error.strerror or error}"
         raise FrtopError(text, "name a file that `frtop profile` wrote") from None
-    models = {
-        int(rank): about.modules
+    known = {
+        int(rank): about
         for rank, about in document.about.ranks.items()
         if rank.isdecimal() and len(rank) < 10
     }
-    if not models:
+    if not known:
         text = f"{path} is not a profile of frtop's own, with lanes of the ranks' ops"
         raise FrtopError(text, "`frtop profile -o FILE.json.gz` writes one, without --separate")
-    if strange := sorted(set(ranks) - models.keys()):
-        raise FrtopError(f"{path} has no rank {strange[0]}", f"it has {folded(models)}")
-    wanted = sorted(ranks or models)
-    return _by_module(document, {rank: models[rank] for rank in wanted})
+    if strange := sorted(set(ranks) - known.keys()):
+        raise FrtopError(f"{path} has no rank {strange[0]}", f"it has {folded(known)}")
+    return document, {rank: known[rank] for rank in sorted(ranks or known)}
 
 
 def _by_module(

@@ -11,11 +11,13 @@ import mmap
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Final
 
 import msgspec
 
 from frtop_tui.diagnosis.model import Frame
+from frtop_tui.export.allocations import ALLOCATIONS, Allocations
 from frtop_tui.export.formats.rank_ops import RankOp, rank_ops, unix_offset_ns
 from frtop_tui.export.unnamed_file import UnnamedFile
 from frtop_tui.job.naming import group_label, printable
@@ -85,12 +87,16 @@ def rank_events(
     lanes = _Lanes(
         trace.rank, offset, _Numbers(frame, trace.rank, found.events, found.base + shift)
     )
+    allocations = Allocations(trace.rank)
     for raw in found.events:
         event = lanes.moved(_events.decode(raw))
-        if event is not None:
-            yield _encode(event)
-    for name in lanes.names(trace.host):
-        yield _encode(name)
+        if event is None:
+            continue
+        yield _encode(event)
+        if (name := bytes(event.get("name", b""))) in ALLOCATIONS:
+            allocations.add(name, event)
+    for more in chain(allocations.counters(), lanes.names(trace.host)):
+        yield _encode(more)
     about[str(trace.rank)] = {
         "host": printable(trace.host),
         "events": len(found.events),
@@ -99,6 +105,7 @@ def rank_events(
         "events_with_frtop_number": lanes.numbered,
         "device_properties": msgspec.json.decode(found.devices),
         "modules": _model(trace.files.get("modules")),
+        "allocations": allocations.figures(),
     }
 
 

@@ -11,9 +11,12 @@ from frtop_tui.job.model import Problem
 MOST_RANKS: Final = 64
 """Of one order: each rank writes a file, and all of them become one."""
 
+CPU: Final = "CPU"
+"""The device whose allocator torch has no totals of."""
+
 RankStage = Literal[
     "ordered",  # the rank has not answered yet
-    "waiting",  # for the thread that trains to come to a step, or an op
+    "waiting",  # for the thread that trains to reach a step, or an op
     "running",
     "saving",
     "fetching",
@@ -23,7 +26,7 @@ RankStage = Literal[
 
 
 class ProfileOptions(Struct, frozen=True):
-    """So many `steps`, or so many `seconds` if there are none; `wait_s` to come to the first."""
+    """So many `steps`, or so many `seconds` if there are none; `wait_s` to reach the first."""
 
     steps: int = 5
     seconds: float = 0.0
@@ -50,6 +53,27 @@ class RankProfile(Struct, frozen=True):
     total: int = 0
     text: str = ""  # why it failed, or what is in the way
 
+    @property
+    def complete(self) -> bool:
+        """Whether it has written its profile."""
+        return self.stage in ("fetching", "done")
+
+
+class RankAllocations(Struct, frozen=True):
+    """What torch's allocator handed out on one device while a rank's profile ran, in bytes.
+
+    `reserved` is the most that it held of the device, which the CPU's allocator does not say. Of
+    the CPU torch counts only what is allocated under a profiler: there `start` is 0.
+    """
+
+    rank: int
+    device: str  # `CPU`, or as in cuda:0
+    start: int
+    end: int
+    peak: int
+    reserved: int = 0
+    out_of_memory: int = 0  # how often there was none left
+
 
 class ProfileProgress(Struct, frozen=True):
     """One order for some ranks, and what becomes of its file."""
@@ -61,6 +85,12 @@ class ProfileProgress(Struct, frozen=True):
     size: int = 0
     problem: Problem | None = None
     since_ns: int = 0  # operator's clock
+    allocations: tuple[RankAllocations, ...] = ()  # of a merged file, if they were ordered
+
+    @property
+    def can_be_ended(self) -> bool:
+        """Whether some ranks are complete, and others are waited for."""
+        return self.state == "running" and any(one.complete for one in self.ranks)
 
 
 class RankSamples(Struct, frozen=True):
@@ -118,14 +148,14 @@ class ModelDescription(Struct, frozen=True):
 
 
 def cost_lines(options: ProfileOptions) -> tuple[str, ...]:
-    """What an order costs the ranks, as a person is told before it is given."""
+    """What an order costs the ranks: a person reads it before giving it."""
     what = f"{options.steps} steps" if options.steps else f"{options.seconds:g} s"
     more = [
         text
         for wanted, text in (
             (options.shapes, "shapes keep tensors alive until their op is over"),
             (options.stacks, "stacks make steps take about twice as long"),
-            (options.memory, "memory adds an event for each allocation"),
+            (options.memory, "memory adds an event for each block that is allocated or freed"),
             (options.execution, "the execution trace makes steps take up to ten times as long"),
         )
         if wanted
@@ -134,6 +164,6 @@ def cost_lines(options: ProfileOptions) -> tuple[str, ...]:
         f"torch.profiler will run inside of the ranks for {what}, from their next step on.",
         "Each op of torch takes some microseconds longer, and each call of a recorded module.",
         "At the end the rank stands still while torch writes its events: some 10 µs for each.",
-        "Where modules are recorded it also stands still at the begin, for 0.2 s at most.",
+        "Where modules are recorded it also stands still at the start, for 0.2 s at most.",
         *(f"{line[0].upper()}{line[1:]}." for line in more),
     )

@@ -12,7 +12,7 @@ from frtop_tui.job.naming import duration, folded
 from frtop_tui.job.profiles import ProfileOptions, ProfileProgress, RankProfile
 
 _HELD: Final = ("silent", "stopped")
-"""States of ranks that come to no step, whoever waits for them."""
+"""States of ranks that reach no step, whether or not others wait for them."""
 
 STAGES: Final = {
     "ordered": "asked",
@@ -27,7 +27,7 @@ _OVER: Final = ("done", "failed")
 
 
 def standing_text(frame: Frame, ranks: Collection[int], options: ProfileOptions) -> str:
-    """Says which of these ranks come to no next step, as it looks; empty where all may.
+    """Says which of these ranks seem to reach no next step; empty where all may.
 
     A wait alone says nothing: each step has some. A verdict names the rank, or something holds it.
     """
@@ -47,8 +47,8 @@ def standing_text(frame: Frame, ranks: Collection[int], options: ProfileOptions)
     verb = "stand still, for up to" if several else "stands still, for"
     begin = "step" if options.steps else "step or op"
     return (
-        f"{who} {verb} {duration(seconds)}: the profiler begins at the next {begin} only."
-        f" Without one in {options.wait_s:g} s the order ends, and nothing was recorded there."
+        f"{who} {verb} {duration(seconds)}: the profiler starts at the next {begin} only."
+        f" Without one in {options.wait_s:g} s the order ends, and nothing is recorded there."
     )
 
 

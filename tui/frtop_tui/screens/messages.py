@@ -145,7 +145,11 @@ class OrderProfile(Message):
 
 
 class WithdrawProfile(Message):
-    """Withdraw that order."""
+    """Withdraw that order; with `keep` write the ranks that are complete."""
+
+    def __init__(self, *, keep: bool = False) -> None:
+        super().__init__()
+        self.keep = keep
 
 
 class SampleStacks(TakeStacks):

@@ -24,7 +24,7 @@ SUFFIX: Final = "-profile.json.gz"
 
 
 class ProfileScreen(FrameScreen):
-    """Orders nothing until `enter`; `escape` withdraws what was ordered."""
+    """Orders nothing until `enter`; `escape` withdraws the order, `w` writes what is there."""
 
     AUTO_FOCUS = "#profile"
     is_visited = False
@@ -33,6 +33,9 @@ class ProfileScreen(FrameScreen):
                 id="profile.back"),
         Binding("enter", "order", "order", tooltip="orders it, once its cost was shown",
                 id="profile.order"),
+        Binding("w", "write", "write", show=False,
+                tooltip="writes the ranks that are complete, and ends the others",
+                id="profile.write"),
         Binding("plus", "longer(1)", "longer", show=False, tooltip="more steps, or seconds",
                 id="profile.longer"),
         Binding("minus", "longer(-1)", "shorter", show=False, tooltip="fewer steps, or seconds",
@@ -44,7 +47,7 @@ class ProfileScreen(FrameScreen):
             for key, name, text in (
                 ("s", "shapes", "with shapes, or without"),
                 ("c", "stacks", "with stacks of Python, or without"),
-                ("m", "memory", "with allocations, or without"),
+                ("m", "memory", "with torch's allocator, or without"),
                 ("d", "devices", "with what runs on GPUs, or without"),
                 ("x", "execution", "with an execution trace, or without"),
             )
@@ -110,6 +113,15 @@ class ProfileScreen(FrameScreen):
             self.post_message(WithdrawProfile())
         else:
             await self.app.run_action("back")
+
+    def action_write(self) -> None:
+        progress = self._progress
+        if progress is None or not self.under_way:
+            return
+        if progress.can_be_ended:
+            self.post_message(WithdrawProfile(keep=True))
+        elif progress.state == "running":
+            self.app.notify("No rank is complete yet: esc withdraws the order.", timeout=4)
 
     def action_option(self, name: str) -> None:
         self._change(replace(self.options, **{name: not getattr(self.options, name)}))

@@ -63,8 +63,8 @@ class Source(Protocol):
     def profile(self, ranks: Iterable[int], options: ProfileOptions, path: Path) -> None:
         """Runs torch's profiler in these ranks and writes one file of it: `profiling`."""
 
-    def withdraw_profile(self) -> None:
-        """Ends that, in the ranks as well."""
+    def withdraw_profile(self, *, keep: bool = False) -> None:
+        """Ends that, in the ranks as well; with `keep` what is complete is written."""
 
     def profiling(self) -> ProfileProgress | None:
         """How far the last order is; the same object as before when nothing changed."""
@@ -131,7 +131,7 @@ class ScriptedSource:
         self.chosen: list[JobKey | None] = []
         self.profiled: list[tuple[tuple[int, ...], ProfileOptions, Path]] = []
         self.profile_progress: ProfileProgress | None = None
-        self.withdrawn = 0
+        self.withdrawn = self.ended = 0
         self.sampled: list[tuple[int, ...]] = []
         self.sampled_stacks = SampledStacks()
         self.statistics_wanted: dict[str, StatisticsWanted | None] = {}
@@ -189,8 +189,11 @@ class ScriptedSource:
     def profile(self, ranks: Iterable[int], options: ProfileOptions, path: Path) -> None:
         self.profiled.append((tuple(ranks), options, path))
 
-    def withdraw_profile(self) -> None:
-        self.withdrawn += 1
+    def withdraw_profile(self, *, keep: bool = False) -> None:
+        if keep:
+            self.ended += 1
+        else:
+            self.withdrawn += 1
 
     def profiling(self) -> ProfileProgress | None:
         return self.profile_progress

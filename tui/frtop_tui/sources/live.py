@@ -162,8 +162,8 @@ class LiveSource:
         wanted = tuple(ranks)
         self._commands.put(partial(Session.profile, ranks=wanted, options=options, path=path))
 
-    def withdraw_profile(self) -> None:
-        self._commands.put(Session.withdraw_profile)
+    def withdraw_profile(self, *, keep: bool = False) -> None:
+        self._commands.put(partial(Session.withdraw_profile, keep=keep))
 
     def profiling(self) -> ProfileProgress | None:
         return self._profiling

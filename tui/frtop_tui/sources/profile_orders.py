@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from frtop_probe import wire
 from frtop_probe.ring.profile_files import FILES
 from frtop_tui.diagnosis.model import Frame, JudgedRank
-from frtop_tui.export.merged_profile import write_profiles
+from frtop_tui.export.merged_profile import Contents, write_profiles
 from frtop_tui.export.torch_lanes import RankTrace
 from frtop_tui.job.model import Problem
 from frtop_tui.job.profiles import (
@@ -39,11 +39,11 @@ SILENT_POLL_NS: Final = 5_000_000_000
 """Of a rank that did not answer: its agent waits nearly two seconds for it, and for few at once."""
 AT_ONCE: Final = 4
 PIECE_NS: Final = 60_000_000_000
-"""How long a piece may be under way: its rank's file is kept meanwhile."""
+"""How long a piece may be under way: the rank keeps its file meanwhile."""
 MOST_OPS: Final = 5000
 """Of a rank's own ops, that stand beside its profile."""
 ANSWER_NS: Final = 10_000_000_000
-"""After the time to wait: a rank says by itself that it came to no step, if it can."""
+"""After the time to wait: a rank says by itself that it reached no step, if it can."""
 GRACE_NS: Final = 150_000_000_000
 """After that: the longest profile by steps, and writing it."""
 _STAGES: Final[dict[str, RankStage]] = {
@@ -129,12 +129,29 @@ class ProfileOrders:
             if not one.over:
                 self._ask(one, "begin", now)
 
-    def withdraw(self, now: int) -> None:
-        """Ends what is under way, in the ranks as well."""
+    def withdraw(self, now: int, *, keep: bool = False) -> None:
+        """Ends what is under way, in the ranks as well.
+
+        With `keep` what is complete is written. Ranks whose files are on their way are waited for;
+        asked once more, only those that are here count.
+        """
         if self.progress is None or self.progress.state != "running":
+            return
+        if keep and any(one.progress.complete for one in self._ranks.values()):
+            self._leave_out(now)
             return
         self._withdraw_all(now)
         self._end("withdrawn", Problem("withdrawn: nothing stays on in the ranks"))
+
+    def _leave_out(self, now: int) -> None:
+        missing = [one for one in self._ranks.values() if not one.over]
+        late = [one for one in missing if not one.progress.complete]
+        if not late and any(one.progress.stage == "done" for one in self._ranks.values()):
+            late = missing
+        for one in late:
+            why = f"{one.progress.text}: " if one.progress.text else ""
+            self._tracker.drop(one.piece)
+            self._fail(one, f"{why}the order was ended before it was done", now)
 
     def _withdraw_all(self, now: int) -> None:
         for one in self._ranks.values():
@@ -348,12 +365,15 @@ class ProfileOrders:
             lambda problem, _: self._end("failed", problem),
         )
 
-    def _put(self, put: tuple[Path, int, list[str]], failed: list[str]) -> None:
-        path, size, troubles = put
-        texts = [*failed, *troubles]
+    def _put(self, put: tuple[Path, int, Contents], failed: list[str]) -> None:
+        path, size, contents = put
+        texts = [*failed, *contents.troubles]
         problem = Problem("; ".join(texts)) if texts else None
         if self.progress is not None:
-            self.progress = replace(self.progress, path=str(path), size=size)
+            allocations = tuple(contents.allocations)
+            self.progress = replace(
+                self.progress, path=str(path), size=size, allocations=allocations
+            )
         self._end("written", problem)
 
     def _end(self, state: str, problem: Problem | None) -> None:

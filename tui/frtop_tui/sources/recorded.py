@@ -115,7 +115,7 @@ class RecordedSource:
     def profile(self, ranks: Iterable[int], options: ProfileOptions, path: Path) -> None:
         """Nothing runs any more."""
 
-    def withdraw_profile(self) -> None:
+    def withdraw_profile(self, *, keep: bool = False) -> None:
         """Nothing was ordered."""
 
     def profiling(self) -> ProfileProgress | None:

@@ -124,8 +124,8 @@ class Session:
     def profile(self, ranks: tuple[int, ...], options: ProfileOptions, path: Path) -> None:
         self.profiles.order(self._frame, ranks, options, path, time.monotonic_ns())
 
-    def withdraw_profile(self) -> None:
-        self.profiles.withdraw(time.monotonic_ns())
+    def withdraw_profile(self, *, keep: bool) -> None:
+        self.profiles.withdraw(time.monotonic_ns(), keep=keep)
 
     def sample(self, ranks: tuple[int, ...]) -> None:
         self.sampling.sample(self._frame, ranks, time.monotonic_ns())

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from frtop_tui.job.naming import folded
 from frtop_tui.job.profiles import ProfileOptions, ProfileProgress, RankProfile, cost_lines
+from frtop_tui.report.allocations import allocation_lines
 from frtop_tui.report.profiles import progress_text, rank_text, result_lines
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, clip, plain, wrap
@@ -13,7 +14,7 @@ from frtop_tui.widgets.spans import Line, clip, plain, wrap
 _OPTIONS = (
     ("s", "shapes", "shapes of inputs"),
     ("c", "stacks", "stacks of Python"),
-    ("m", "memory", "allocations"),
+    ("m", "memory", "torch's allocator: allocated, peak, reserved"),
     ("d", "devices", "what runs on GPUs"),
     ("x", "execution", "execution trace, for Chakra's converter"),
 )
@@ -84,13 +85,20 @@ class ProfilePane(LineView):
 def _progress_rows(progress: ProfileProgress, width: int) -> Iterable[Line]:
     if progress.state in ("running", "merging"):
         yield plain(progress_text(progress), "strong")
-        yield (("esc", "key"), (" withdraws the order in all ranks", ""))
+        if progress.can_be_ended:
+            complete = sum(rank.complete for rank in progress.ranks)
+            text = f" writes the {complete} that are complete, without the others"
+            yield (("w", "key"), (text, ""))
+        yield (("esc", "key"), (" withdraws the order in all ranks, and writes nothing", ""))
     else:
         words = {"written": "good", "failed": "bad", "withdrawn": "warn"}
         for text in result_lines(progress):
             yield from wrap(text, width, words.get(progress.state, ""))
         if progress.state == "written":
             yield plain("ui.perfetto.dev opens it; P orders another one", "dim")
+        if table := allocation_lines(progress.allocations):
+            yield ()
+            yield from (clip(plain(text), width) for text in table)
     yield ()
     for rank in progress.ranks:
         yield _rank_row(rank, width)

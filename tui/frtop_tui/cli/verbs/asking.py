@@ -145,7 +145,8 @@ def _profile(verbs: Verbs[Parser]) -> None:
         help="run torch's profiler in running ranks, and write one trace for Perfetto",
         description="Runs torch.profiler inside of ranks that have frtop's recorder, from their "
         "next step on, and writes one trace of all of them with frtop's own lanes. What it costs "
-        "is said first. Exit status 0 if all ranks are in it, 1 if some are not.",
+        "is said first. Ctrl-C ends the ranks that are not complete and writes the others, a second"
+        " one discards all. Exit status 0 if all ranks are in it, 1 if some are not.",
     )
     add_connection(profile)
     profile.add_argument("--ranks", metavar="LIST", help="such as 0-3,8 (default: all, up to 64)")
@@ -160,7 +161,9 @@ def _profile(verbs: Verbs[Parser]) -> None:
                          )  # fmt: skip
     profile.add_argument("--shapes", action="store_true", help="with the shapes of inputs")
     profile.add_argument("--stacks", action="store_true", help="with the stacks of Python: slow")
-    profile.add_argument("--memory", action="store_true", help="with allocations")
+    profile.add_argument("--memory", action="store_true",
+                         help="with each allocation, and a table by rank and device: allocated at"
+                              " the start and end, peak, reserved")  # fmt: skip
     profile.add_argument("--no-devices", action="store_true",
                          help="without what runs on GPUs")  # fmt: skip
     profile.add_argument("--execution-trace", action="store_true",
@@ -169,7 +172,7 @@ def _profile(verbs: Verbs[Parser]) -> None:
     profile.add_argument("--separate", action="store_true",
                          help="a folder with a file for each rank, as torch wrote it")  # fmt: skip
     profile.add_argument("--wait", type=seconds, default=60.0, metavar="S",
-                         help="how long ranks may take to come to a step (default: 60)"
+                         help="how long ranks may take to reach a step (default: 60)"
                          )  # fmt: skip
     profile.add_argument("--yes", action="store_true", help="do not ask before")
     profile.set_defaults(run=command("profile"))
