@@ -80,7 +80,9 @@ class SampledByGroup:
         return GroupCalls(key, _of_group(row, self._groups[key], ops), waited_ns)
 
 
-def _waited(row: CallRow, ops: Mapping[GroupKey, Sequence[SampledOp]]) -> list[tuple[GroupKey, int]]:
+def _waited(
+    row: CallRow, ops: Mapping[GroupKey, Sequence[SampledOp]]
+) -> list[tuple[GroupKey, int]]:
     """For how long ranks of each group waited in sum, the longest first."""
     sampled = sum(map(len, ops.values()))
     waited = {
