@@ -8,7 +8,6 @@ from msgspec.structs import replace
 from frtop_tui.screens.queues import QueuesScreen
 from frtop_tui.screens.rank import RankScreen
 from frtop_tui.screens.timeline import TimelineScreen
-
 from frtop_tui.widgets.queue_table import QueueTable
 
 from . import lane_scenes, scenes
