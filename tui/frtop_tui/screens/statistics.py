@@ -16,6 +16,7 @@ from frtop_tui.screens.base import FrameScreen
 from frtop_tui.screens.messages import OpenRank, OpenRanks, OpenTimeline
 from frtop_tui.statistics.step_table import StepRow, step_rows
 from frtop_tui.widgets.call_rows import StatisticsRow
+from frtop_tui.widgets.fields import FilterField
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line
 from frtop_tui.widgets.statistics_head import StatisticsHead, window_text
@@ -88,8 +89,7 @@ class StatisticsScreen(FrameScreen):
         yield RankStatisticsTable(self.view.at)
         yield RowRest()
         yield StepPane()
-        yield Input("", placeholder="train.py  all_reduce  !tp", id="filter", compact=True,
-                    select_on_focus=False)  # fmt: skip
+        yield FilterField("", "train.py  all_reduce  !tp")
 
     def on_mount(self) -> None:
         self.query_one("#filter").display = False
