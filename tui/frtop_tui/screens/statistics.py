@@ -129,7 +129,8 @@ class StatisticsScreen(FrameScreen):
         self.query_one(StatisticsHead).show(frame, view.difference_text())
         self.query_one(StepPane).show(frame.screen_statistics)
         table = self.table
-        table.sorted_by, table.reverse, table.empty = view.sort, view.reverse, view.why_empty()
+        table.sorted_by, table.reverse = view.sort, view.reverse
+        table.empty = view.why_empty(self._to_widen())
         if isinstance(table, CallStatisticsTable):
             calls = view.calls()
             table.show_rows(calls, view.grouping)
@@ -188,11 +189,20 @@ class StatisticsScreen(FrameScreen):
             self.view.unfold(chosen)
             self.draw_all()
 
+    def _to_widen(self) -> str:
+        """The keys to press until the window is as far as rings reach; "" where it is."""
+        if not self.window_s or self.why_unavailable("window"):
+            return ""
+        return " ".join("w" * (len(WINDOWS) - 1 - self._place_of_window()))
+
+    def _place_of_window(self) -> int:
+        """Where the window is in `WINDOWS`; -1: it is one of the user's own."""
+        return WINDOWS.index(self.window_s) if self.window_s in WINDOWS else -1
+
     def action_window(self) -> None:
         if not self.check_available("window"):
             return
-        index = WINDOWS.index(self.window_s) if self.window_s in WINDOWS else -1
-        self._window_s = WINDOWS[(index + 1) % len(WINDOWS)]
+        self._window_s = WINDOWS[(self._place_of_window() + 1) % len(WINDOWS)]
         self.draw_all()
 
     def action_baseline(self) -> None:
