@@ -30,7 +30,9 @@ from frtop_tui.screens.statistics import StatisticsScreen
 from frtop_tui.screens.tensors import TensorsScreen
 from frtop_tui.screens.timeline import TimelineScreen
 from frtop_tui.screens.waits import WaitsScreen
+from frtop_tui.widgets.fields import FilterField, PathField
 from frtop_tui.widgets.flame_pane import FlamePane
+from frtop_tui.widgets.format_list import FormatList
 from frtop_tui.widgets.group_pane import MemberTable
 from frtop_tui.widgets.groups import GroupPanel
 from frtop_tui.widgets.host_table import HostTable
@@ -72,6 +74,8 @@ OWNERS: Final[tuple[tuple[str, tuple[type[DOMNode], ...]], ...]] = (
     ("profile", (ProfileScreen,)),
     ("sampled stacks", (FlameScreen, FlamePane)),
     ("command", (CommandInput,)),
+    ("filter", (FilterField,)),
+    ("export", (FormatList, PathField)),
 )
 
 

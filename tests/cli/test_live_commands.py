@@ -346,6 +346,18 @@ def test_a_healthy_report_waits_for_what_tells_who_is_slow(
     assert (found.statistics is not None) == comes
 
 
+def test_a_job_without_recorders_is_not_waited_for_to_tell_who_is_slow(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(live_command, "HEALTHY_S", 0.1)
+    frame = healthy()
+    unprepared = replace(frame.coverage, unprepared=tuple(frame.ranks))
+    source = ScriptedSource([replace(frame, coverage=unprepared)])
+    begin = time.monotonic()
+    live_command.wait_for_report(source, 20.0, lambda _: None)
+    assert time.monotonic() - begin < live_command.STATISTICS_S / 2
+
+
 def test_time_in_which_hosts_are_only_being_reached_does_not_count(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

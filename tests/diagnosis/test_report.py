@@ -11,10 +11,10 @@ from msgspec.structs import replace
 from msgspec.structs import replace as replace_job
 
 from diagnosis.scenes import Scene
-from diagnosis.slow_jobs import data_parallel
+from diagnosis.slow_jobs import SteppingJob, data_parallel
 from frtop_probe.wire import Job
-from frtop_tui.diagnosis.model import Frame, Verdict, VerdictKind, Why
-from frtop_tui.job.model import Coverage, Health, JobActivity, Problem, Recorded
+from frtop_tui.diagnosis.model import Frame, JudgedRank, Verdict, VerdictKind, Why
+from frtop_tui.job.model import Coverage, Health, JobActivity, Problem, Recorded, as_rank
 from frtop_tui.report.document import document
 from frtop_tui.report.exit_status import exit_status
 from frtop_tui.report.text import text
@@ -105,6 +105,45 @@ def test_nobody_is_called_on_time_before_ranks_were_compared(steps: int, says: s
     frame = replace(Scene(4).settle(), statistics=statistics)
     assert says in text(frame)[1]
     assert bool(document(frame)["compared_s"]) == (steps == 120)
+
+
+def ahead_of_devices() -> SteppingJob:
+    """Hosts issue 400 ms ahead of their devices: when a device begins an op is not known."""
+    job = data_parallel()
+    job.meetings[0].transfer, job.meetings[0].waits = (lambda _: 400.0), False
+    return job
+
+
+def of_kind(kind: str) -> SteppingJob:
+    job = data_parallel()
+    job.meetings[0].kind = kind
+    return job
+
+
+@pytest.mark.parametrize(
+    ("job", "shape"),
+    [
+        (ahead_of_devices(), {"device": True}),
+        (of_kind("broadcast"), {}),
+        (data_parallel(error_ns=None), {}),
+        (data_parallel(2), {"p2p": [(0, 1)]}),
+    ],
+    ids=["devices", "broadcasts", "clocks", "stages"],
+)
+def test_nobody_is_called_on_time_who_cannot_be_compared(
+    job: SteppingJob, shape: dict[str, Any]
+) -> None:
+    seen = job.run(120).frame(**shape)
+    frame = replace(
+        Scene(4).settle(),
+        statistics=job.statistics(),
+        groups=seen.groups,
+        ranks={rank: as_rank(JudgedRank, view) for rank, view in seen.ranks.items()},
+    )
+    assert text(frame)[1].endswith(
+        "whether one is slow is not known: no two ranks of the same work could be compared"
+    )
+    assert document(frame)["compared_s"] == 0
 
 
 def test_missing_ranks_of_a_healthy_job_are_listed() -> None:

@@ -14,6 +14,7 @@ from frtop_probe import wire
 from frtop_probe.statistics.samples import is_chosen
 from frtop_tui.diagnosis.detectors.slow.slow import search
 from frtop_tui.diagnosis.detectors.slow.slow_links import SlowLink
+from frtop_tui.diagnosis.detectors.slow.step_times import own_parts
 from frtop_tui.diagnosis.detectors.slow.straggling import chance
 
 
@@ -438,3 +439,13 @@ def test_the_chance_of_dice() -> None:
     assert chance(10, 10, 0.5) == pytest.approx(1 / 1024)
     assert chance(4, 0, 0.25) == pytest.approx(1)
     assert chance(20, 15, 0.5) == pytest.approx(0.0207, rel=0.01)
+
+
+def test_of_long_windows_only_the_newest_steps_are_compared() -> None:
+    """All steps of 10,000 ranks, in each of their groups, would take seconds."""
+    job = data_parallel(2).run(60)
+    found = own_parts(job.statistics(), (0, 1), 24)
+    assert len(found) == 24
+    behind = {0: job.statistics().steps[0], 1: job.statistics().steps[1][:-16]}
+    found = own_parts(replace(job.statistics(), steps=behind), (0, 1), 24)
+    assert len(found) == 24, "an answer of rank 1 is missing"

@@ -101,6 +101,13 @@ def test_the_tree_is_as_it_would_be_without_frtop_and_counts_its_time() -> None:
     assert any(PROBE in line for line in folded_stacks(ranks))  # files have all frames
 
 
+def test_a_stack_of_wrappers_alone_is_shown_as_it_is() -> None:
+    """Of py-spy without names of threads; agents of other builds may send it."""
+    wrapper = "wait (/site-packages/frtop_probe/recorder/waits.py:93)"
+    roots, _ = flame_tree([RankSamples(0, (((wrapper,), 5), ((), 1)), 10.0, 100)])
+    assert [node.name for node in roots] == [wrapper]
+
+
 def test_other_programs_get_what_they_read() -> None:
     ranks = [samples(0, 100, 900), samples(1, 0, 1000)]
     assert f"rank 0;{';'.join(MAIN)};{LOAD} 100" in set(folded_stacks(ranks))

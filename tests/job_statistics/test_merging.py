@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from frtop_probe import wire
 from frtop_probe.statistics.rank_summary import Window
 from frtop_probe.statistics.steps import StepEnd
 from frtop_tui.job.naming import GroupKey, without_number
-from frtop_tui.statistics.by_group import SampledByGroup
-from frtop_tui.statistics.comparison import compare
+from frtop_tui.job.statistics import CallRow, JobStatistics, SampledGroup, SampledOp
+from frtop_tui.statistics import by_group
+from frtop_tui.statistics.by_group import LOOKED_AT, SampledByGroup
+from frtop_tui.statistics.comparison import Measured, compare, measured
 from frtop_tui.statistics.merger import StatisticsMerger
 from frtop_tui.statistics.orders import ORDERS, ordered, selected, share_of_step
 from frtop_tui.statistics.wanted import MOST_TIMES, StatisticsWanted, joint_wanted, samples_for
@@ -220,10 +224,32 @@ def test_groups_whose_descriptions_differ_in_their_number_are_alike() -> None:
     assert len(row.groups) == 4
     assert (row.skew_ns, row.mean_skew_ns) == (0, 5 * MS)
     assert ORDERS["waiting"](row) == 5 * MS * row.count, "one late group of four counts"
-    by_group = SampledByGroup(found).groups_of(row)
-    assert [one.key.name for one in by_group if one.apart] == ["tp:2-8"]
-    assert by_group[0].row.last == ((9, 50),)
-    assert sum(one.waited_ns for one in by_group) == ORDERS["waiting"](row)
+    sampled = SampledByGroup(found)
+    each = sampled.groups_of(row)
+    assert [one.key.name for one in sampled.groups_apart(row)] == ["tp:2-8"]
+    assert each[0].row.last == ((9, 50),)
+    assert sum(one.waited_ns for one in each) == ORDERS["waiting"](row)
+
+
+def test_few_of_many_groups_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of 1,280 groups with the others would hold up a screen for seconds."""
+    compared: list[int] = []
+
+    def counted(before: Sequence[int], after: Sequence[int]) -> Measured:
+        compared.append(len(before) + len(after))
+        return measured(before, after)
+
+    monkeypatch.setattr(by_group, "measured", counted)
+    ops = (SampledOp(1, {0: 0, 1: 9 * MS}, complete=True, error_ns=0),) * 8
+    keys = [GroupKey(f"tp:{n}", f"{n}") for n in range(600)]
+    found = JobStatistics(0, S, 0, groups=tuple(SampledGroup(key, (0, 1), ops) for key in keys))
+    row = CallRow("", tuple(keys), None, 0, (0, 1), count=8)
+    sampled = SampledByGroup(found)
+    assert len(sampled.groups_of(row)) == 600
+    assert not compared
+    assert sampled.groups_apart(row) == []
+    assert len(compared) == LOOKED_AT
+    assert max(compared) < 1000
 
 
 def test_clocks_of_other_hosts_do_not_matter_to_groups_on_one_host() -> None:

@@ -9,12 +9,14 @@ import pytest
 from msgspec.structs import replace
 
 from frtop_probe import wire
-from frtop_tui.cli import main
+from frtop_tui.cli import main, statistics
 from frtop_tui.diagnosis.model import Frame
+from frtop_tui.errors import FrtopError
 from frtop_tui.export import capture
 from frtop_tui.job.groups import group_views
 from frtop_tui.report.comparison_text import comparison_lines
 from frtop_tui.report.statistics_words import bandwidth_words, size_words, time_words
+from frtop_tui.sources.base import Source
 from frtop_tui.sources.recorded import RecordedSource
 from frtop_tui.statistics.wanted import StatisticsWanted
 from job_statistics.ranks import ALL_REDUCE, LINE, MS, S, group
@@ -153,6 +155,20 @@ def test_mistakes_name_the_next_step(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "is a file, and stands behind --group" in capsys.readouterr().err
     assert main(["statistics", "--rank", "1", path]) != 0
     assert "files come before --rank" in capsys.readouterr().err
+
+
+def test_a_folder_with_the_name_of_a_group_is_no_file_of_ranks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "data").mkdir()
+    monkeypatch.chdir(tmp_path)
+
+    def connect(_: object) -> Source:
+        raise FrtopError("it connects", "as it should")
+
+    monkeypatch.setattr(statistics, "connect", connect)
+    assert main(["statistics", "--group", "data"]) != 0
+    assert "it connects" in capsys.readouterr().err
 
 
 def test_figures_have_three_digits_and_a_unit() -> None:

@@ -49,6 +49,14 @@ async def test_another_format_has_another_path_until_one_is_typed() -> None:
         assert app.source.exported == [(Path("mine.out"), "json", False)]
 
 
+async def test_beside_the_path_the_keys_that_work_there_are_shown() -> None:
+    async with driven(hung()) as app:
+        await app.press("E", "enter")
+        await app.sees("esc back", "enter write", "tab formats", "ctrl+u clear")
+        await app.press("tab")
+        await app.sees("enter path")
+
+
 async def test_escape_writes_nothing() -> None:
     async with driven(hung()) as app:
         await app.press("E", "enter", "escape")

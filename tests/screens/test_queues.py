@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from frtop_tui.screens.queues import QueuesScreen
 from frtop_tui.screens.rank import RankScreen
 from frtop_tui.screens.timeline import TimelineScreen
+from frtop_tui.widgets.queue_table import QueueTable
 
 from . import lane_scenes, scenes
 from .driving import driven
@@ -89,3 +90,19 @@ async def test_the_first_difference_stays_in_view_when_older_ops_come(
         await app.give(frame)
         await app.sees("80 ops")
         await app.sees("! #8846 dp:0 all_reduce")
+
+
+async def test_whoever_scrolls_to_the_oldest_ops_stays_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With the mouse: the cursor stays behind."""
+    monkeypatch.setattr(lane_scenes, "STEPS", 40)
+    async with driven(lane_scenes.differs(), size=(120, 30)) as app:
+        await app.press("c")
+        await app.sees("! #8846 dp:0 all_reduce")
+        table = app.screen.query_one(QueueTable)
+        table.scroll_to(y=0, animate=False)
+        await app.sees("#1 tp:0")
+        await app.give(replace(lane_scenes.differs()))
+        await app.pilot.pause()
+        assert table.scroll_offset.y == 0

@@ -57,6 +57,23 @@ async def test_enter_on_an_even_line_lists_its_ranks() -> None:
         await app.sees("ranks 64 of 64, filter rank:0-63")
 
 
+async def test_of_a_hang_longer_than_the_window_the_next_step_is_said() -> None:
+    frame = straggling()
+    assert frame.statistics is not None
+    nothing = replace(frame.statistics, calls=(), groups=(), steps={})
+    last = frame.now_ns - 252_000 * MS
+    groups = tuple(replace(group, issued_ns=last) for group in frame.groups)
+    hung = replace(frame, statistics=nothing, groups=groups)
+    async with driven(hung) as app:
+        await app.press("5")
+        await app.sees("no op for 60 s, the last one 4m12s ago; w w: as far as rings reach")
+        await app.press("w")
+        await app.sees("the last one 4m12s ago; w: as far as rings reach")
+        await app.press("w")
+        await app.sees("no op for 60 s, the last one 4m12s ago", "wanted: as far as rings reach")
+        assert "; w" not in app.text()
+
+
 async def test_a_key_goes_through_lines_ops_groups_and_ranks() -> None:
     async with driven(straggling()) as app:
         await app.press("5", "v")

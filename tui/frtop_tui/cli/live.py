@@ -26,7 +26,7 @@ HEALTHY_S: Final = 3.0
 """A job must look healthy for this long to be reported as healthy: longer than the shortest
 unusual wait."""
 STATISTICS_S: Final = 8.0
-"""So long the figures of the last minute are waited for: without them nobody is seen to be slow."""
+"""How long to wait for the figures of the last minute, which show who is slow."""
 SEARCH_S: Final = 5.0
 """How long a job that was named may take to appear: an agent searches for jobs that nobody
 prepared only once somebody looks, and then reads each of their ranks."""
@@ -137,8 +137,8 @@ def wait_for_report(source: Source, wait_s: float, report: Callable[[str], None]
 
 
 def _is_compared(frame: Frame) -> bool:
-    """Whether it was looked whether a rank is late, or nothing can tell."""
-    return frame.statistics is not None
+    """Whether ranks were searched for a late one, or no rank has a recorder that would show it."""
+    return frame.statistics is not None or len(frame.coverage.unprepared) >= len(frame.ranks)
 
 
 def wait_for_ranks(source: Source, wait_s: float, report: Callable[[str], None]) -> Frame:

@@ -96,7 +96,8 @@ def _run_allocations(options: argparse.Namespace) -> int:
 
 def _source(options: argparse.Namespace) -> Source:
     if not options.paths:
-        if file := next((name for name in options.group or () if Path(name).exists()), None):
+        # A folder may have the name of a group: `data`.
+        if file := next((name for name in options.group or () if Path(name).is_file()), None):
             raise UsageError(f"{file} is a file, and stands behind --group", "put files first")
         return connect(options)
     if options.connect != ["local"]:

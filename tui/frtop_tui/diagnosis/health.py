@@ -1,4 +1,4 @@
-"""The health of a job, since when it has been so, and for how long somebody late would show."""
+"""The health of a job, and since when it has been so."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from frtop_tui.diagnosis.model import Verdict, VerdictKind
-from frtop_tui.diagnosis.thresholds import HALF_WINDOW_NS, MIN_SLOW_PARTS
 from frtop_tui.job.model import BaseFrame, Health
-from frtop_tui.job.statistics import JobStatistics
 
 _OF_KIND: Final[dict[VerdictKind, Health]] = {
     "dead": "dead",
@@ -47,14 +45,3 @@ def since_of(
         return waiting_ns
     # Of these the ranks themselves tell: they need not be first seen here.
     return frame.since_ns if health in ("ended", "unheard") else seen_ns
-
-
-def compared_ns(statistics: JobStatistics | None) -> int:
-    """For how long ranks were compared, so that a late one would show; 0 where that is too short.
-
-    It takes ten ops of one group, and ten seconds: see `detectors.slow`.
-    """
-    several = (group.arrivals for group in (statistics.groups if statistics is not None else ()))
-    spans = (ops[-1].last_ns - ops[0].first_ns for ops in several if len(ops) >= 2 * MIN_SLOW_PARTS)
-    longest = max(spans, default=0)
-    return longest if longest >= 2 * HALF_WINDOW_NS else 0

@@ -10,6 +10,7 @@ from typing import Final
 from frtop_probe import wire
 from frtop_tui.job.groups import Identifier, identifier, members_of
 from frtop_tui.lanes.lane import Lane, clock_error_ns
+from frtop_tui.lanes.op_columns import OpColumns
 
 _LOOKED_AT: Final = 64
 """Ops of a group among which one is looked for: each is looked up in the lanes of all members."""
@@ -121,12 +122,13 @@ class LateIn:
     kind: str = ""
     site: wire.Site | None = None
 
-    def has(self, lane: Lane, position: int) -> bool:
+    def has(self, ops: OpColumns, position: int) -> bool:
         """Whether an op of the group is one of these."""
-        op = lane.ops.op(position)
-        return (
-            not self.kind or (op.signature is not None and op.signature.kind == self.kind)
-        ) and (self.site is None or op.site == self.site)
+        signature, site = ops.signature[position], ops.site[position]
+        kind = ops.signatures[signature - 1].kind if signature else ""
+        return (not self.kind or kind == self.kind) and (
+            self.site is None or (site > 0 and ops.sites[site - 1] == self.site)
+        )
 
 
 def last_late_op(lane: Lane, meetings: Meetings, late: LateIn, most_members: int) -> int | None:
@@ -140,7 +142,7 @@ def last_late_op(lane: Lane, meetings: Meetings, late: LateIn, most_members: int
         return None
     ops = lane.ops
     of_group = (n for n in reversed(range(len(ops))) if ops.group[n] == own and ops.is_numbered(n))
-    here = list(islice((n for n in of_group if late.has(lane, n)), _LOOKED_AT))[::-1]
+    here = list(islice((n for n in of_group if late.has(ops, n)), _LOOKED_AT))[::-1]
     if len(members_of(group[1])) > most_members:
         return here[-1] if here else None
     for position in reversed(here):

@@ -10,8 +10,8 @@ import msgspec
 
 from frtop_probe import wire
 from frtop_probe.ring.rank_ranges import fold
+from frtop_tui.diagnosis.detectors.slow.slow import compared_ns
 from frtop_tui.diagnosis.graph.wait_node import number_of
-from frtop_tui.diagnosis.health import compared_ns
 from frtop_tui.diagnosis.model import Frame, Slowness, Verdict
 from frtop_tui.job.environment import environment
 from frtop_tui.job.issuer_words import issuer_fields
@@ -47,7 +47,7 @@ def document(frame: Frame) -> dict[str, Any]:
             "notes": [note.text for note in coverage.notes],
         },
         "notes": list(frame.notes),
-        "compared_s": rounded(compared_ns(frame.statistics) / 1e9),
+        "compared_s": rounded(compared_ns(frame) / 1e9),
         "environment": {
             "common": dict(settings.common),
             "different": {name: dict(values) for name, values in settings.different.items()},

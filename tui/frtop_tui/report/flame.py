@@ -100,11 +100,11 @@ def shown_frames(frames: tuple[str, ...], kinds: dict[str, FrameKind]) -> Sequen
     for text in frames:
         if text not in kinds:
             kinds[text] = _kind(text)
-    if frames[0] == OURS or not {"wrapper", "own"} & {kinds[text] for text in frames}:
+    if frames[:1] == (OURS,) or not {"wrapper", "own"} & {kinds[text] for text in frames}:
         return frames
-    remaining = [text for text in frames if kinds[text] != "wrapper"]
+    remaining = [*frames[:1], *(text for text in frames[1:] if kinds[text] != "wrapper")]
     last = max(n for n, text in enumerate(remaining) if not n or kinds[text] == "program")
-    program = [text for text in remaining[: last + 1] if kinds[text] != "own"]
+    program = [*remaining[:1], *(one for one in remaining[1 : last + 1] if kinds[one] != "own")]
     rest = remaining[last + 1 :]
     first = next((n for n, text in enumerate(rest) if kinds[text] == "own"), None)
     if first is None:

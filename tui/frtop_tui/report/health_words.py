@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from typing import Final
 
-from frtop_tui.diagnosis.health import compared_ns
+from frtop_tui.diagnosis.detectors.slow.slow import compared_ns
 from frtop_tui.diagnosis.model import Frame
+from frtop_tui.diagnosis.thresholds import HALF_WINDOW_NS, MIN_SLOW_PARTS
 from frtop_tui.job.model import Health
 from frtop_tui.job.naming import duration
 from frtop_tui.job.outside import is_least_since
@@ -29,16 +30,20 @@ def no_verdict_words(frame: Frame) -> str:
         return _NO_VERDICT[frame.health]
     if frame.recorded is not None or frame.health != "healthy":
         return _NO_LONG_WAIT
-    compared = compared_ns(frame.statistics)
+    compared = compared_ns(frame)
     if compared:
         return f"{_NO_LONG_WAIT}, and none was late again and again in {duration(compared / 1e9)}"
     return f"{_NO_LONG_WAIT}; whether one is slow is not known: {_why_unknown(frame)}"
 
 
 def _why_unknown(frame: Frame) -> str:
-    known = frame.statistics is not None and any(one.arrivals for one in frame.statistics.groups)
-    if not known:
+    groups = frame.statistics.groups if frame.statistics is not None else ()
+    spans = [one.arrivals[-1].last_ns - one.arrivals[0].first_ns for one in groups if one.arrivals]
+    if not spans:
         return "nothing tells when its ranks issued ops"
+    most = max(len(one.arrivals) for one in groups)
+    if max(spans) >= 2 * HALF_WINDOW_NS and most >= 2 * MIN_SLOW_PARTS:
+        return "no two ranks of the same work could be compared"
     return "too few ops, or too short a time of them, were seen"
 
 

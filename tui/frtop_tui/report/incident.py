@@ -35,6 +35,7 @@ from frtop_tui.report.text import (
     unheard_hosts,
     verdict_facts,
 )
+from frtop_tui.statistics.step_table import step_rows
 
 MOST_RANKS: Final = 4096
 """Ranks that are listed one by one; a page of more is not read."""
@@ -257,7 +258,7 @@ def _time(frame: Frame) -> TimeSection:
         return TimeSection()
     facts = filter(None, (window_words(found), clock_words(found), *coverage_words(found)))
     calls = (_clean(cells) for cells in call_cells(frame, found, most=MOST_CALLS))
-    steps = (_clean(cells) for cells in step_cells(found))
+    steps = (_clean(cells) for cells in step_cells(step_rows(found)))
     return TimeSection(_clean(facts), tuple(calls), tuple(steps))
 
 

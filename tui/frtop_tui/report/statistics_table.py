@@ -59,7 +59,7 @@ def statistics_lines(frame: Frame, order: str = SLOWEST, most: int = MOST_LINES)
         lines.append(f"and {len(rows) - most} more rows: --json has all")
     if steps := step_rows(found):
         lines += ["", f"where a step goes (medians of {steps[0].steps:,} steps)"]
-        lines += aligned((STEP_HEAD, *step_cells(found)))
+        lines += aligned((STEP_HEAD, *step_cells(steps)))
         lines += [_pace(steps[0]), COMMUNICATION]
     return [printable(line) for line in lines]
 
@@ -109,9 +109,8 @@ def aligned(table: Sequence[Sequence[str]]) -> list[str]:
     ]
 
 
-def step_cells(found: JobStatistics) -> list[tuple[str, ...]]:
+def step_cells(rows: Sequence[StepRow]) -> list[tuple[str, ...]]:
     """The cells of the table of steps, as `STEP_HEAD` names them."""
-    rows = step_rows(found)
     cells = [_step_cells(row) for row in rows]
     return [cells[0], _share_cells(rows[0]), *cells[1:]] if rows else []
 

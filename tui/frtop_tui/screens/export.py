@@ -14,6 +14,7 @@ from frtop_tui.export.format_names import SUFFIXES
 from frtop_tui.export.output_path import default_path
 from frtop_tui.screens.base import FrameScreen
 from frtop_tui.screens.messages import ExportJob
+from frtop_tui.widgets.fields import PathField
 from frtop_tui.widgets.format_list import FormatList
 from frtop_tui.widgets.formats import short_path
 
@@ -36,7 +37,7 @@ class ExportScreen(FrameScreen):
 
     def panes(self) -> ComposeResult:
         yield FormatList()
-        yield Input("", placeholder="path", id="export-path", compact=True, select_on_focus=False)
+        yield PathField()
         yield Static(HINT, id="export-hint", markup=False)
 
     def draw(self, frame: Frame) -> None:

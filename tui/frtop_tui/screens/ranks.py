@@ -19,6 +19,7 @@ from frtop_tui.screens.messages import (
     OpenTimeline,
 )
 from frtop_tui.screens.tensor_target import tensor_target
+from frtop_tui.widgets.fields import FilterField
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.rank_table import RankTable
 
@@ -70,13 +71,7 @@ class RanksScreen(FrameScreen):
     def panes(self) -> ComposeResult:
         yield RankTable(self.marked, id="ranks", classes="pane")
         yield Static(id="filter-error", markup=False)
-        yield Input(
-            self.filter_text,
-            placeholder="rank:0-7,64  host:node[0-3]  group:tp  late  !late",
-            id="filter",
-            compact=True,
-            select_on_focus=False,
-        )
+        yield FilterField(self.filter_text, "rank:0-7,64  host:node[0-3]  group:tp  late  !late")
 
     def on_mount(self) -> None:
         super().on_mount()

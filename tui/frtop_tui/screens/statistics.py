@@ -16,6 +16,7 @@ from frtop_tui.screens.base import FrameScreen
 from frtop_tui.screens.messages import OpenRank, OpenRanks, OpenTimeline
 from frtop_tui.statistics.step_table import StepRow, step_rows
 from frtop_tui.widgets.call_rows import StatisticsRow
+from frtop_tui.widgets.fields import FilterField
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line
 from frtop_tui.widgets.statistics_head import StatisticsHead, window_text
@@ -88,8 +89,7 @@ class StatisticsScreen(FrameScreen):
         yield RankStatisticsTable(self.view.at)
         yield RowRest()
         yield StepPane()
-        yield Input("", placeholder="train.py  all_reduce  !tp", id="filter", compact=True,
-                    select_on_focus=False)  # fmt: skip
+        yield FilterField("", "train.py  all_reduce  !tp")
 
     def on_mount(self) -> None:
         self.query_one("#filter").display = False
@@ -129,7 +129,8 @@ class StatisticsScreen(FrameScreen):
         self.query_one(StatisticsHead).show(frame, view.difference_text())
         self.query_one(StepPane).show(frame.screen_statistics)
         table = self.table
-        table.sorted_by, table.reverse, table.empty = view.sort, view.reverse, view.why_empty()
+        table.sorted_by, table.reverse = view.sort, view.reverse
+        table.empty = view.why_empty(self._to_widen())
         if isinstance(table, CallStatisticsTable):
             calls = view.calls()
             table.show_rows(calls, view.grouping)
@@ -188,11 +189,20 @@ class StatisticsScreen(FrameScreen):
             self.view.unfold(chosen)
             self.draw_all()
 
+    def _to_widen(self) -> str:
+        """The keys to press until the window is as far as rings reach; "" where it is."""
+        if not self.window_s or self.why_unavailable("window"):
+            return ""
+        return " ".join("w" * (len(WINDOWS) - 1 - self._place_of_window()))
+
+    def _place_of_window(self) -> int:
+        """Where the window is in `WINDOWS`; -1: it is one of the user's own."""
+        return WINDOWS.index(self.window_s) if self.window_s in WINDOWS else -1
+
     def action_window(self) -> None:
         if not self.check_available("window"):
             return
-        index = WINDOWS.index(self.window_s) if self.window_s in WINDOWS else -1
-        self._window_s = WINDOWS[(index + 1) % len(WINDOWS)]
+        self._window_s = WINDOWS[(self._place_of_window() + 1) % len(WINDOWS)]
         self.draw_all()
 
     def action_baseline(self) -> None:

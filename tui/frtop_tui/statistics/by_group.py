@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Final, NamedTuple
 
@@ -20,15 +20,16 @@ Place = tuple[GroupKey, str, wire.Site | None, int]
 """Group, kind, line, class of size: what sampled ops of one row and group have in common."""
 COMPARED: Final = 256
 """Ops of the others that a group is compared with, if these are fewer groups."""
+LOOKED_AT: Final = 8
+"""Groups of a row, the latest ones first, that are compared with the others."""
 
 
 class GroupCalls(NamedTuple):
-    """One group of a row. `apart`: later than its like, and not by chance."""
+    """One group of a row; `waited_ns` is the time that its ranks waited, in sum."""
 
     key: GroupKey
     row: CallRow
     waited_ns: int
-    apart: bool
 
 
 class SampledByGroup:
@@ -44,35 +45,51 @@ class SampledByGroup:
                     size = op.bytes.bit_length()
                     self._ops[group.group, op.kind, op.site, size].append(op)
 
-    def groups_of(self, row: CallRow, most: int | None = None) -> list[GroupCalls]:
+    def groups_of(self, row: CallRow) -> list[GroupCalls]:
         """The groups of a row that were sampled, those first for which ranks waited longest.
 
         Counts and durations are of all groups together, and known of none by itself.
-
-        Args:
-            row: of several groups.
-            most: so many groups; None: all.
         """
+        ops = self._ops_of(row)
+        return [self._calls(row, key, ops[key], ns) for key, ns in _waited(row, ops)]
+
+    def groups_apart(self, row: CallRow) -> list[GroupCalls]:
+        """Those of the `LOOKED_AT` latest groups that are later than the others, not by chance."""
+        ops = self._ops_of(row)
+        # A comparison needs a few ops of each of the others, however many they are.
+        each = max(1, COMPARED // max(1, len(ops)))
+        skews = {key: [op.skew_ns for op in several[-each:]] for key, several in ops.items()}
+        found = []
+        for key, waited_ns in _waited(row, ops)[:LOOKED_AT]:
+            one = self._calls(row, key, ops[key], waited_ns)
+            others = [ns for other, several in skews.items() if other != key for ns in several]
+            if _is_apart(one.row, ops[key], others):
+                found.append(one)
+        return found
+
+    def _ops_of(self, row: CallRow) -> dict[GroupKey, list[SampledOp]]:
         size = row.size.bit_length() - 1 if row.size else 0
-        ops = {
+        return {
             key: several for key in row.groups
             if (several := self._ops.get((key, row.kind, row.site, size)))
         }  # fmt: skip
-        sampled = sum(map(len, ops.values()))
-        waited = {
-            key: round(median(op.skew_ns for op in several) * row.count * len(several) / sampled)
-            for key, several in ops.items()
-        }
-        ordered = sorted(ops, key=lambda key: (-waited[key], len(key.name), key.name))
-        # A comparison needs a few ops of each of the others, however many they are.
-        each = max(1, COMPARED // max(1, len(ops)))
-        found = []
-        for key in ordered[:most]:
-            one = _of_group(row, self._groups[key], ops[key])
-            others = [op.skew_ns for other in ops if other != key for op in ops[other][-each:]]
-            apart = _is_apart(one, ops[key], others)
-            found.append(GroupCalls(key, one, waited[key], apart))
-        return found
+
+    def _calls(
+        self, row: CallRow, key: GroupKey, ops: Sequence[SampledOp], waited_ns: int
+    ) -> GroupCalls:
+        return GroupCalls(key, _of_group(row, self._groups[key], ops), waited_ns)
+
+
+def _waited(
+    row: CallRow, ops: Mapping[GroupKey, Sequence[SampledOp]]
+) -> list[tuple[GroupKey, int]]:
+    """For how long ranks of each group waited in sum, the longest first."""
+    sampled = sum(map(len, ops.values()))
+    waited = {
+        key: round(median(op.skew_ns for op in several) * row.count * len(several) / sampled)
+        for key, several in ops.items()
+    }
+    return sorted(waited.items(), key=lambda one: (-one[1], len(one[0].name), one[0].name))
 
 
 def _of_group(row: CallRow, group: SampledGroup, ops: Sequence[SampledOp]) -> CallRow:

@@ -23,10 +23,8 @@ Grouping = Literal["line", "op", "group", "rank"]
 GROUPINGS: Final[tuple[Grouping, ...]] = ("line", "op", "group", "rank")
 Range = tuple[float, float]
 """The least and the largest of the parts of a row."""
-LOOKED_AT: Final = 8
-"""Groups of a row, the latest ones first, of which it is seen whether they differ from others."""
 MOST_APART: Final = 3
-"""Of those that do, so many stand below their row by themselves."""
+"""Groups later than their like: so many stand below their row by themselves."""
 NAMED: Final = 256
 """A filter finds groups by their own names where a row has no more of them."""
 
@@ -152,10 +150,9 @@ def group_rows(
     """
     if len(row.groups) < 2:
         return []
-    most = None if unfolded else LOOKED_AT
-    found = [one for call in row.calls for one in by_group.groups_of(call, most)]
+    groups = by_group.groups_of if unfolded else by_group.groups_apart
+    found = [one for call in row.calls for one in groups(call)]
     if not unfolded:
-        found = [one for one in found if one.apart]
         found = sorted(found, key=lambda one: one.key not in blamed)[:MOST_APART]
     return [_of_group(row, one, labels) for one in found]
 

@@ -16,6 +16,7 @@ from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.job.arrivals import rank_delays
 from frtop_tui.job.group_members import members
 from frtop_tui.report.own_times import OwnTime, own_times
+from frtop_tui.statistics.step_table import newest_steps
 from frtop_tui.widgets.formats import format_duration, group_name
 from frtop_tui.widgets.spans import Line, Span, join, plain
 
@@ -104,8 +105,7 @@ def step_time(frame: Frame) -> LensView:
         return LensView(why=NO_STATISTICS)
     took = {
         rank: median(step.took_ns for step in steps)
-        for rank, steps in statistics.steps.items()
-        if steps
+        for rank, steps in newest_steps(statistics).items()
     }
     if not took:
         return LensView(why=NO_STEPS)

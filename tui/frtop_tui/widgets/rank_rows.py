@@ -12,6 +12,7 @@ from typing import Final
 from msgspec import Struct
 
 from frtop_tui.job.statistics import JobStatistics
+from frtop_tui.statistics.step_table import newest_steps
 
 MOST_OPS: Final = 64
 """Newest sampled ops of a group that are looked at: 64 of a group of 10,000 take 0.3 s."""
@@ -60,8 +61,9 @@ def rank_rows(statistics: JobStatistics, hosts: dict[int, str]) -> list[RankFigu
                 waited = (latest[0] - before) * (len(op.arrivals) - 1)
                 others[rank] = others.get(rank, 0) + waited
     rows = []
+    newest = newest_steps(statistics)
     for rank in sorted({*statistics.ranks, *ops}):
-        steps = statistics.steps.get(rank, ())
+        steps = newest.get(rank, ())
         data = [step.data_ns for step in steps if step.data_ns is not None]
         rows.append(
             RankFigures(
@@ -73,7 +75,7 @@ def rank_rows(statistics: JobStatistics, hosts: dict[int, str]) -> list[RankFigu
                 others.get(rank, 0),
                 int(median(step.took_ns for step in steps)) if steps else None,
                 int(median(data)) if data else None,
-                len(steps),
+                len(statistics.steps.get(rank, ())),
             )
         )
     return rows

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.groups import identifier, members_of
-from frtop_tui.job.naming import GroupKey
+from frtop_tui.job.naming import GroupKey, duration
 from frtop_tui.job.statistics import JobStatistics
 from frtop_tui.lanes.meetings import LateIn
 from frtop_tui.report.statistics_words import labels_of
@@ -21,6 +21,7 @@ from frtop_tui.widgets.call_rows import (
 )
 from frtop_tui.widgets.formats import format_local_clock
 from frtop_tui.widgets.rank_rows import RankFigures, rank_rows
+from frtop_tui.widgets.statistics_head import window_text
 from frtop_tui.widgets.statistics_table import Difference, call_columns, rank_columns
 from frtop_tui.widgets.table import Column
 
@@ -186,8 +187,8 @@ class StatisticsView:
             " = is less than 9 %, and m removes the mark"
         )
 
-    def why_empty(self) -> str:
-        """What is said where there is no row."""
+    def why_empty(self, widen: str = "") -> str:
+        """What is said where there is no row; `widen`: the keys that widen the window."""
         frame = self._frame
         if frame is None or frame.screen_statistics is None:
             if frame is not None and frame.recorded is not None:
@@ -197,7 +198,17 @@ class StatisticsView:
             return "no row matches the filter; esc clears it"
         if self.grouping == "rank":
             return "no rank answered"
-        return "no op was issued within the window"
+        step = f"; {widen}: as far as rings reach" if widen else ""
+        return nothing_issued(frame) + step
+
+
+def nothing_issued(frame: Frame) -> str:
+    """`no op for 60 s, the last one 4m12s ago`, as far as that is known."""
+    statistics = frame.screen_statistics
+    window = f" for {window_text(statistics.seconds)}" if statistics is not None else ""
+    last_ns = max((group.issued_ns for group in frame.groups), default=0)
+    last = f", the last one {duration((frame.now_ns - last_ns) / 1e9)} ago" if last_ns else ""
+    return f"no op{window}{last}"
 
 
 def _same(one: object, other: object) -> bool:

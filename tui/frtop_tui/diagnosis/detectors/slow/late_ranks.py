@@ -104,7 +104,7 @@ def late_ranks(
     """
     # Of a large group a few ops show as much, and each arrival costs time.
     most = max(64, MOST_ARRIVALS // max(1, tests * len(group.members)))
-    ops = _usable(group, peers, on_device=on_device)[-most:]
+    ops = usable_ops(group, peers, on_device=on_device)[-most:]
     if not ops:
         return None
     episodes = episodes_of(ops)
@@ -155,7 +155,7 @@ def late_ranks(
     )
 
 
-def _usable(group: SampledGroup, peers: Sequence[int], *, on_device: bool) -> list[SampledOp]:
+def usable_ops(group: SampledGroup, peers: Sequence[int], *, on_device: bool) -> list[SampledOp]:
     """Ops that need all, of which it is known when each of `peers` came, on clocks that compare.
 
     The host of a device issues ahead of it. That it issues late costs nothing, unless the op was

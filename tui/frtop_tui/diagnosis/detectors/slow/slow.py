@@ -9,14 +9,20 @@ from typing import Final
 from frtop_tui.diagnosis.detectors.slow.blame import to_blame
 from frtop_tui.diagnosis.detectors.slow.cause import MOST_COMPARED, SlowCause, cause_of
 from frtop_tui.diagnosis.detectors.slow.host_evidence import host_evidence
-from frtop_tui.diagnosis.detectors.slow.late_ranks import LateRanks, late_ranks
+from frtop_tui.diagnosis.detectors.slow.late_ranks import LateRanks, late_ranks, usable_ops
 from frtop_tui.diagnosis.detectors.slow.looks import ready_share
 from frtop_tui.diagnosis.detectors.slow.roles import on_devices, op_rates, peers_of, places
 from frtop_tui.diagnosis.detectors.slow.slow_links import SlowLink, slow_links
 from frtop_tui.diagnosis.detectors.slow.step_times import step_ns
 from frtop_tui.diagnosis.finding import Detail, Finding
 from frtop_tui.diagnosis.model import OpName, Slowness
-from frtop_tui.diagnosis.thresholds import ARRIVALS_PER_S, CONFIRM_NS, STATISTICS_STALE_NS
+from frtop_tui.diagnosis.thresholds import (
+    ARRIVALS_PER_S,
+    CONFIRM_NS,
+    HALF_WINDOW_NS,
+    MIN_SLOW_PARTS,
+    STATISTICS_STALE_NS,
+)
 from frtop_tui.job.model import BaseFrame, ObservedFrame, Rank
 from frtop_tui.job.statistics import JobStatistics
 
@@ -117,6 +123,24 @@ def search(statistics: JobStatistics, frame: BaseFrame) -> tuple[list[LateRanks]
                 found.append(one)
     links = slow_links(statistics, frame)
     return to_blame(statistics, found, known, links), links
+
+
+def compared_ns(frame: BaseFrame) -> int:
+    """For how long ranks of the same work were compared, so that a late one would show.
+
+    That takes ten ops of one group, and ten seconds: 0 where there is less of them.
+    """
+    statistics = frame.statistics
+    if statistics is None:
+        return 0
+    known, devices, rates = places(frame.ranks), on_devices(frame), op_rates(statistics)
+    longest = 0
+    for group in statistics.groups:
+        for peers in peers_of(group.members, known, rates):
+            ops = usable_ops(group, peers, on_device=group.group in devices)
+            if len(ops) >= 2 * MIN_SLOW_PARTS:
+                longest = max(longest, ops[-1].last_ns - ops[0].first_ns)
+    return longest if longest >= 2 * HALF_WINDOW_NS else 0
 
 
 def _findings(

@@ -71,7 +71,9 @@ def own_parts(statistics: JobStatistics, peers: Sequence[int], most: int) -> lis
 
     Unlike ops, steps are not sampled one by one: they show what happens once in many ops.
     """
-    steps = [{one.number: one for one in statistics.steps.get(rank, ())} for rank in peers]
+    # Twice as many, as the answers of some ranks may be older than those of others.
+    newest = (statistics.steps.get(rank, ())[-2 * most :] for rank in peers)
+    steps = [{one.number: one for one in those} for those in newest]
     common = set.intersection(*(set(those) for those in steps)) if steps else set[int]()
     parts = []
     for number in sorted(common)[-most:]:
