@@ -296,6 +296,51 @@ def test_ops_are_named_by_module_and_phase(tmp_path: Path) -> None:
     assert steps[:2] == forward
 
 
+def test_wrappers_of_torch_are_no_part_of_a_path(tmp_path: Path) -> None:
+    program = """
+        import sys, torch, torch.distributed as dist
+        from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import fully_shard
+        from torch.nn.parallel import DistributedDataParallel as DDP
+
+        class Net(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                inner = torch.nn.Sequential(torch.nn.Linear(4, 4))
+                self.block = checkpoint_wrapper(inner)
+            def forward(self, x):
+                return self.block(x)
+
+        dist.init_process_group("gloo")
+        given = torch.ones(2, 4, requires_grad=True)
+        net = DDP(torch.compile(Net(), backend="eager"))
+        with torch._dynamo.config.patch(disable=True):
+            net(given).sum().backward()
+        dist.barrier()
+        net, mesh = Net(), init_device_mesh("cpu", (2,))
+        fully_shard([one for one in net.modules() if type(one) is torch.nn.Linear], mesh=mesh)
+        fully_shard(net, mesh=mesh)
+        net(given).sum().backward()
+        dist.destroy_process_group()
+    """
+    ended, _ = checked(run(program, tmp_path / "rings", ranks=2, FRTOP_MODULES="1"))
+    found = issuers(ended.ring)
+    barrier = [kind for kind, _ in found].index("barrier")
+    buckets = [one for _, one in found[:barrier] if one is not None and one.part]
+    part = "DDP bucket 0: block.0 (2 parameters)"
+    assert buckets == [wire.Issuer("backward", "", "Net", part, ("block.0",))]
+    sharded = {(kind, str(one)) for kind, one in found if kind in (GATHER, SCATTER)}
+    assert sharded == {
+        (kind, str(wire.Issuer(phase, "block.0", "Net")))
+        for kind, phase in (
+            (GATHER, "forward"),
+            (GATHER, "backward"),
+            (SCATTER, "backward"),
+        )
+    }
+
+
 def test_a_torch_that_surprises_us_costs_the_modules_and_nothing_else(tmp_path: Path) -> None:
     program = """
         import torch, torch.distributed as dist

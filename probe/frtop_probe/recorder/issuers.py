@@ -35,7 +35,7 @@ from frtop_probe.recorder.module_calls import (
     add_root,
     wrap_calls,
 )
-from frtop_probe.recorder.module_names import ModuleNames, Name, class_of
+from frtop_probe.recorder.module_names import ModuleNames, Name, class_of, without_wrappers
 from frtop_probe.recorder.module_profile import ModuleProfile
 from frtop_probe.recorder.phases import Guard, wrap_backward
 from frtop_probe.recorder.pipeline_messages import STAGES, PipelineMessages, wrap_stages
@@ -130,7 +130,7 @@ class Issuers:
         known = self._paths.get(text)
         if known is None:
             found = _FSDP.match(text)
-            known = (found["path"] or " ") if found else ""
+            known = (without_wrappers(found["path"] or "") or " ") if found else ""
             if len(self._paths) < MAX_LABELS:
                 self._paths[text] = known
         return known
