@@ -17,7 +17,7 @@ from frtop_probe.recorder.module_calls import ModuleCalls, ThreadCalls
 from frtop_probe.ring.layout import StatusCell
 from frtop_probe.ring.reader import Ring
 from recorder import rank_runner
-from recorder.rank_runner import FinishedRank, ops, run
+from recorder.rank_runner import FinishedRank, notes, ops, run
 
 pytestmark = pytest.mark.torch
 Counts = Counter[tuple[str, str, str]]
@@ -356,7 +356,7 @@ def test_a_torch_that_surprises_us_costs_the_modules_and_nothing_else(tmp_path: 
     """
     (ended,) = checked(run(program, tmp_path / "rings", FRTOP_MODULES="1"))
     assert [issuer for _, issuer in issuers(ended.ring)] == [None, None]
-    (note,) = ended.ring.notes.values()
+    (note,) = notes(ended.ring)
     assert note.startswith("modules are not recorded any more (ZeroDivisionError")
 
 
