@@ -101,12 +101,12 @@ def test_whoever_cannot_is_named_and_nothing_stays_on(
     assert said.returncode == 1, said.stdout + said.stderr
     assert "rank 1: process" in said.stderr
     assert "has run no Python for" in said.stderr
-    assert sorted(about(second)["ranks"]) == ["0", "2", "3"]
+    assert sorted(about(second)["ranks"]) == ["0", "2", "3"], said.stderr
     assert "rank 1 is not in it" in about(second)["missing"][0]
 
     # Two operators at once; the first one is killed while its ranks record.
     with operator("--ranks", "0,2", "--seconds", "60", "-o", str(out / "killed.json.gz")) as one:
-        wait_for(lambda: (tmp_path / "profiled-2").exists(), "rank 2 records", 30)
+        wait_for((tmp_path / "profiled-2").exists, "rank 2 records", 30)
         other = profile("--ranks", "0,2", "--steps", "1", "-o", str(out / "other.json.gz"))
         assert other.returncode == 1
         assert "another operator profiles this rank" in other.stderr
@@ -124,7 +124,7 @@ def test_whoever_cannot_is_named_and_nothing_stays_on(
 
     # A rank is killed while it records: the others are there.
     with operator("--ranks", "0,2-3", "--seconds", "6", "-o", str(out / "dead.json.gz")) as three:
-        wait_for(lambda: (tmp_path / "profiled-3").exists(), "rank 3 records", 30)
+        wait_for((tmp_path / "profiled-3").exists, "rank 3 records", 30)
         ranks[3].kill()
         _, errors = three.communicate(timeout=60)
         assert three.returncode == 1, errors

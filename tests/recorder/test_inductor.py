@@ -25,6 +25,7 @@ pytestmark = [
     pytest.mark.skipif(shutil.which(COMPILER) is None, reason="Inductor needs a C++ compiler"),
 ]
 
+KIND = "all_to_all_single"
 PROGRAM = """
     import hashlib, json, os, sys, time
     import torch, torch.distributed as dist
@@ -40,7 +41,7 @@ PROGRAM = """
             self.one, self.two = torch.nn.Linear(16, 16), torch.nn.Linear(16, 16)
         def forward(self, x):
             x = self.two(torch.nn.functional.gelu(self.one(x)))
-            return x + functional.all_reduce(x, "sum", dist.group.WORLD).tanh()
+            return x + functional.all_to_all_single_autograd(x, None, None, dist.group.WORLD)
 
     how, told = sys.argv[1:]
     dist.init_process_group("gloo")
@@ -117,8 +118,8 @@ def test_what_inductor_compiled_is_observed_and_trains_identically(
     monkeypatch.setattr("recorder.rank_runner.DEADLINE_S", 280.0)
     told = tmp_path / "told"
 
-    def trained(name: str, **variables: str) -> list[Any]:
-        cache = {
+    def trained(name: str, **variables: Any) -> list[Any]:
+        cache: dict[str, Any] = {
             "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / f"cache-{name}"),
             "TORCHINDUCTOR_COMPILE_THREADS": "1",
             "TORCHINDUCTOR_CPP_ENABLE_KERNEL_PROFILE": "1",
@@ -134,13 +135,14 @@ def test_what_inductor_compiled_is_observed_and_trains_identically(
         assert not notes(rank.ring)
         assert len(marks(rank.ring, MarkKind.BACKWARD)) == 8
         issued = Counter(in_graphs(issuers(rank.ring), tmp_path / "cache-rings"))
-        assert issued == {("all_reduce", "forward", "0"): 8, ("all_reduce", "backward", "0"): 8}
+        assert issued == {(KIND, "forward", "0"): 8, (KIND, "backward", "0"): 8}
         found = json.loads(told.with_suffix(f".{number}").read_text())
-        assert ["all_reduce", "output"] in found["samples"]
-        assert any(role == "parameter" for _, role in found["samples"])
+        sampled = Counter(role for kind, role in found["samples"])
+        assert {"input", "output", "gradient", "parameter"} == set(sampled), found["samples"]
+        assert [KIND, "input"] in found["samples"]
         events = Counter(found["events"])
         assert any(re.match("(graph_[0-9]+_)?cpp_fused_", name) for name in events), events
-        assert any(name.startswith("## Call CompiledFxGraph") for name in events)
+        assert events["CompiledFunction"] == events["CompiledFunctionBackward"] > 0
         assert events["frtop module Sequential"] >= 2  # wrappers have the name of what they wrap
 
 

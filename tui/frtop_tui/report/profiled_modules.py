@@ -33,8 +33,8 @@ NO_SHARDINGS: Final = (
     " collective, it may be counted wrongly"
 )
 NO_DTENSORS: Final = (
-    "no op is known as one on DTensors, though parameters are such: none was, or this torch does not"
-    " say which. Then what such ops call is not counted either"
+    "no op is known as one on DTensors, though parameters are such: none was, or this torch does"
+    " not say which. Then what such ops call is not counted either"
 )
 
 
