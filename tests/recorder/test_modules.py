@@ -341,6 +341,32 @@ def test_wrappers_of_torch_are_no_part_of_a_path(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.long
+def test_a_backward_that_is_a_compiled_graph_is_a_backward(tmp_path: Path) -> None:
+    program = """
+        import torch, torch.distributed as dist
+        import torch._dynamo.compiled_autograd
+        import torch.distributed._functional_collectives as functional
+
+        class Net(torch.nn.Module):
+            def forward(self, x):
+                return functional.all_to_all_single_autograd(x * x, None, None, dist.group.WORLD)
+
+        dist.init_process_group("gloo")
+        net, given = Net(), torch.ones(2, 4, requires_grad=True)
+        for _ in range(2):
+            with torch._dynamo.compiled_autograd._enable(torch.compile(backend="eager")):
+                net(given).sum().backward()
+        dist.destroy_process_group()
+    """
+    (ended,) = checked(run(program, tmp_path / "rings", FRTOP_MODULES="1"))
+    found = [one for kind, one in issuers(ended.ring) if kind == "all_to_all_single"]
+    assert found[::2] == [wire.Issuer("forward", "", "Net")] * 2
+    assert [(one.phase, one.root, one.path) for one in found[1::2] if one] == [
+        ("backward", "", "")
+    ] * 2
+
+
 def test_a_torch_that_surprises_us_costs_the_modules_and_nothing_else(tmp_path: Path) -> None:
     program = """
         import torch, torch.distributed as dist

@@ -35,7 +35,13 @@ from frtop_probe.recorder.module_calls import (
     add_root,
     wrap_calls,
 )
-from frtop_probe.recorder.module_names import ModuleNames, Name, class_of, without_wrappers
+from frtop_probe.recorder.module_names import (
+    ModuleNames,
+    Name,
+    class_of,
+    is_backward,
+    without_wrappers,
+)
 from frtop_probe.recorder.module_profile import ModuleProfile
 from frtop_probe.recorder.phases import Guard, wrap_backward
 from frtop_probe.recorder.pipeline_messages import STAGES, PipelineMessages, wrap_stages
@@ -208,7 +214,7 @@ class Issuers:
                 else IssuePhase.OUTSIDE
             )  # fmt: skip
         else:
-            running = stack[calls.floor :]
+            running = [one for one in stack[calls.floor :] if not is_backward(one)]
             phase = IssuePhase.RECOMPUTE if running else IssuePhase.BACKWARD
         if label:
             number = self._of_path(label.strip())

@@ -136,15 +136,27 @@ def _is_graph(root: Any) -> bool:
     )
 
 
+def is_backward(module: Any) -> bool:
+    """Whether it is the graph that compiled autograd has made of a backward."""
+    kind = type(_inner(module))
+    return kind.__name__.startswith("CompiledAutograd") and any(
+        base.__name__ == "GraphModule" for base in kind.__mro__
+    )
+
+
 def inner_class(module: Any) -> str:
     """Returns the class of what wrappers of torch's contain."""
+    return class_of(_inner(module))
+
+
+def _inner(module: Any) -> Any:
     while is_wrapper(module):
         children = module._modules.items()  # noqa: SLF001
         inner = next((one for name, one in children if name in _INNER), None)
         if inner is None:
             break
         module = inner
-    return class_of(module)
+    return module
 
 
 def is_wrapper(module: Any) -> bool:
