@@ -242,7 +242,7 @@ class Issuers:
     ) -> int:
         node = self._node()
         if node is None:
-            return 0
+            return self._of_graph(graph)
         if type(node).__name__ == ACCUMULATES:
             parameter = node.variable
             tensors = args[0] if isinstance(args[0], list) else ()
