@@ -15,7 +15,8 @@ from frtop_tui.errors import FrtopError
 from frtop_tui.export import profile_reader
 from frtop_tui.export.merged_profile import BEGAN_BEFORE
 from frtop_tui.export.profile_reader import read_profile
-from frtop_tui.statistics.profiled_modules import ModuleOp, TraceEvent, module_ops
+from frtop_tui.report.profiled_modules import NO_DTENSORS
+from frtop_tui.statistics.profiled_modules import SUBCLASS, ModuleOp, TraceEvent, module_ops
 
 COMPOSITE = frozenset({"aten::linear", "aten::to"})
 NODE = "autograd::engine::evaluate_function: "
@@ -216,6 +217,13 @@ def test_what_is_missing_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "modules were not recorded" in capsys.readouterr().out
     assert main(["statistics", "--by", "module", str(written(tmp_path, profile(None)))]) == 0
     assert "rank 3: modules are not described" in capsys.readouterr().out
+    assert main(["statistics", "--by", "module", str(written(tmp_path, profile()))]) == 0
+    assert NO_DTENSORS not in capsys.readouterr().out
+    old = profile()
+    old["traceEvents"] = [one for one in old["traceEvents"]
+                          if not isinstance(one, dict) or one.get("name") != SUBCLASS]  # fmt: skip
+    assert main(["statistics", "--by", "module", str(written(tmp_path, old))]) == 0
+    assert NO_DTENSORS in capsys.readouterr().out
     many = profile({**MODEL, "left_out": 1200})
     assert main(["statistics", "--by", "module", str(written(tmp_path, many))]) == 0
     assert "1,200 modules are not described" in capsys.readouterr().out

@@ -22,6 +22,8 @@ from waiting import wait_for
 
 PROGRAM = """
 import ctypes, json, os, sys, threading, time
+told = os.fdopen(os.dup(1), "w", buffering=1)
+os.dup2(2, 1)  # gloo of torch 2.8 prints to stdout
 import torch, torch.distributed as dist
 backend, world = sys.argv[1], int(os.environ["WORLD_SIZE"])
 if backend == "fake":
@@ -37,10 +39,10 @@ def wait_for(condition):
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)
-print("ready", flush=True)
+print("ready", file=told)
 for line in sys.stdin:
     exec(json.loads(line), globals())
-    print("done", flush=True)
+    print("done", file=told)
 """
 
 

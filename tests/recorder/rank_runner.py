@@ -18,6 +18,7 @@ import frtop_probe
 from free_port import free_port
 from frtop_probe import wire
 from frtop_probe.agent.ring_view import RingView
+from frtop_probe.recorder.recorder import UNTOLD
 from frtop_probe.ring.layout import Event, MarkKind
 from frtop_probe.ring.marks import MarkRow, read_marks
 from frtop_probe.ring.reader import EventRow, Ring
@@ -26,6 +27,8 @@ from recorder.warm_ranks import WarmRank
 PROBE = Path(frtop_probe.__file__).parents[1]
 ZERO = PROBE / "frtop_probe" / "recorder" / "zero"
 DEADLINE_S = 60.0
+GLOO = "[Gloo] "
+"""Begins lines that gloo of torch 2.8 prints to stdout."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +96,8 @@ def run(
             code = process.wait(timeout=max(0.1, deadline - time.monotonic()))
             out.seek(0)
             errors.seek(0)
-            finished.append(FinishedRank(process.pid, code, out.read(), errors.read(), folder))
+            said = "".join(line for line in out if not line.startswith(GLOO))
+            finished.append(FinishedRank(process.pid, code, said, errors.read(), folder))
         return finished
 
 
@@ -154,6 +158,11 @@ def ops(ring: Ring, event: Event = Event.OP) -> list[EventRow]:
 def marks(ring: Ring, *kinds: MarkKind) -> list[MarkRow]:
     """Returns all marks of these kinds (none given: of all) that the ring still holds."""
     return [row for row in read_marks(ring) if not kinds or row.kind in kinds]
+
+
+def notes(ring: Ring) -> list[str]:
+    """Returns all notes but the one that torch 2.8 causes."""
+    return [note for note in ring.notes.values() if note != UNTOLD]
 
 
 def kinds(ring: Ring) -> list[str]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from frtop_probe.recorder.recorder import UNTOLD
 from frtop_probe.ring.layout import Event, Flag, State, StatusCell
 from frtop_probe.ring.reader import EventRow, Ring
 from frtop_probe.wire import Signature, TensorSpec
@@ -142,7 +145,8 @@ def test_a_signature_has_tensors_roots_peers_and_splits(rings: list[Ring]) -> No
     def first(ring: Ring, kind: str) -> Signature:
         return signature(ring, _of_kind(ring, kind)[0])
 
-    assert first(zero, "all_reduce") == Signature("all_reduce", "sum", inputs=spec)
+    total = _reduce_op(zero, "sum")
+    assert first(zero, "all_reduce") == Signature("all_reduce", total, inputs=spec)
     assert first(zero, "all_gather").outputs == (TensorSpec("float32", (4,), 2, "cpu"),)
     assert first(zero, "reduce").root == 1
     assert first(zero, "send") == Signature("send", inputs=spec, peer=1, tag=3)
@@ -165,9 +169,37 @@ def test_a_root_is_a_global_rank_also_in_a_subgroup(rings: list[Ring]) -> None:
 
 def test_reduce_ops_are_decoded_later(rings: list[Ring]) -> None:
     rows = _of_kind(rings[0], "all_reduce")
-    assert [row.reduce for row in rows[:2]] == ["sum", "max"]
-    assert _of_kind(rings[0], "reduce")[0].reduce == "product"
-    assert _of_kind(rings[0], "broadcast")[0].reduce is None
+    ring = rings[0]
+    assert [row.reduce for row in rows[:2]] == [_reduce_op(ring, "sum"), _reduce_op(ring, "max")]
+    assert _of_kind(ring, "reduce")[0].reduce == _reduce_op(ring, "product")
+    assert _of_kind(ring, "broadcast")[0].reduce is None
+
+
+def _reduce_op(ring: Ring, name: str) -> str:
+    return "other" if UNTOLD in ring.notes.values() else name
+
+
+def test_a_torch_that_does_not_say_which_reduce_op_it_is(tmp_path: Path) -> None:
+    program = """
+        import torch, torch.distributed as dist
+        from frtop_probe.recorder.lifecycle import lifecycle
+        from frtop_probe.ring.layout import StatusCell
+        dist.init_process_group("gloo")
+        later = lifecycle.recorder.raw_reduce_ops
+        for _ in range(2):
+            dist.all_reduce(torch.ones(3))
+            while later: pass
+        later.append((lifecycle.recorder.writer.cells[StatusCell.HEAD], object()))
+        while later: pass
+        dist.barrier()
+        dist.destroy_process_group()
+    """
+    (ended,) = run(program, tmp_path / "rings")
+    assert ended.code == 0, ended.err
+    assert "frtop" not in ended.err
+    assert list(ended.ring.notes.values()) == [UNTOLD]
+    assert _of_kind(ended.ring, "all_reduce")[1].reduce == "other"
+    assert _of_kind(ended.ring, "barrier")
 
 
 def test_all_ops_complete_except_a_receive_without_a_send(rings: list[Ring]) -> None:

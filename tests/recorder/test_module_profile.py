@@ -14,8 +14,15 @@ import pytest
 from frtop_probe.ring.profile_files import MODULE_LABEL, profile_file
 from frtop_tui.export.profile_reader import ANNOTATION
 from frtop_tui.job.profiles import ModelDescription
-from frtop_tui.statistics.profiled_modules import TRIVIAL, ModuleOp, TraceEvent, module_ops
+from frtop_tui.statistics.profiled_modules import (
+    SUBCLASS,
+    TRIVIAL,
+    ModuleOp,
+    TraceEvent,
+    module_ops,
+)
 from recorder.interactive_rank import InteractiveRank, interactive_ranks
+from recorder.rank_runner import notes
 from waiting import wait_for
 
 pytestmark = pytest.mark.torch
@@ -162,7 +169,7 @@ lifecycle.recorder.profile.close()  # forgets the order
     ask(rank, "begin", steps=1)
     rank.run("steps(3); assert labels() is None; module_profile.described = saved['described']")
     assert dict(stage(rank, "ready")["files"]).keys() == {"trace"}
-    assert not rank.ring.notes
+    assert not notes(rank.ring)
 
 
 @pytest.mark.long
@@ -187,6 +194,8 @@ def test_ops_by_module_are_those_of_comm_debug_mode(tmp_path: Path, again: bool)
         file = tmp_path / "counted"
         all_run(f"open(f'{file}{{rank}}', 'w').write(json.dumps(counted()))")
         counted = json.loads((tmp_path / "counted0").read_text())
+    if not any(one.name == SUBCLASS for one in events):
+        pytest.skip("profiles of this torch do not tell ops on DTensors")
     ops = module_ops(events, frozenset(model.composite), dtensors=True)
     theirs = _of_mode(counted)
     ours = _as_mode(ops)

@@ -17,7 +17,7 @@ from frtop_probe.recorder.module_calls import ModuleCalls, ThreadCalls
 from frtop_probe.ring.layout import StatusCell
 from frtop_probe.ring.reader import Ring
 from recorder import rank_runner
-from recorder.rank_runner import FinishedRank, ops, run
+from recorder.rank_runner import FinishedRank, notes, ops, run
 
 pytestmark = pytest.mark.torch
 Counts = Counter[tuple[str, str, str]]
@@ -296,6 +296,78 @@ def test_ops_are_named_by_module_and_phase(tmp_path: Path) -> None:
     assert steps[:2] == forward
 
 
+def test_wrappers_of_torch_are_no_part_of_a_path(tmp_path: Path) -> None:
+    program = """
+        import sys, torch, torch.distributed as dist
+        from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import fully_shard
+        from torch.nn.parallel import DistributedDataParallel as DDP
+
+        class Net(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                inner = torch.nn.Sequential(torch.nn.Linear(4, 4))
+                self.block = checkpoint_wrapper(inner)
+            def forward(self, x):
+                return self.block(x)
+
+        dist.init_process_group("gloo")
+        given = torch.ones(2, 4, requires_grad=True)
+        net = DDP(torch.compile(Net(), backend="eager"))
+        with torch._dynamo.config.patch(disable=True):
+            net(given).sum().backward()
+        dist.barrier()
+        net, mesh = Net(), init_device_mesh("cpu", (2,))
+        fully_shard([one for one in net.modules() if type(one) is torch.nn.Linear], mesh=mesh)
+        fully_shard(net, mesh=mesh)
+        net(given).sum().backward()
+        dist.destroy_process_group()
+    """
+    ended, _ = checked(run(program, tmp_path / "rings", ranks=2, FRTOP_MODULES="1"))
+    found = issuers(ended.ring)
+    barrier = [kind for kind, _ in found].index("barrier")
+    buckets = [one for _, one in found[:barrier] if one is not None and one.part]
+    part = "DDP bucket 0: block.0 (2 parameters)"
+    assert buckets == [wire.Issuer("backward", "", "Net", part, ("block.0",))]
+    sharded = {(kind, str(one)) for kind, one in found if kind in (GATHER, SCATTER)}
+    assert sharded == {
+        (kind, str(wire.Issuer(phase, "block.0", "Net")))
+        for kind, phase in (
+            (GATHER, "forward"),
+            (GATHER, "backward"),
+            (SCATTER, "backward"),
+        )
+    }
+
+
+@pytest.mark.long
+def test_a_backward_that_is_a_compiled_graph_is_a_backward(tmp_path: Path) -> None:
+    program = """
+        import torch, torch.distributed as dist
+        import torch._dynamo.compiled_autograd
+        import torch.distributed._functional_collectives as functional
+
+        class Net(torch.nn.Module):
+            def forward(self, x):
+                return functional.all_to_all_single_autograd(x * x, None, None, dist.group.WORLD)
+
+        dist.init_process_group("gloo")
+        net, given = Net(), torch.ones(2, 4, requires_grad=True)
+        for _ in range(2):
+            with torch._dynamo.compiled_autograd._enable(torch.compile(backend="eager")):
+                net(given).sum().backward()
+        dist.destroy_process_group()
+    """
+    (ended,) = checked(run(program, tmp_path / "rings", FRTOP_MODULES="1"))
+    found = [one for kind, one in issuers(ended.ring) if kind == "all_to_all_single"]
+    assert found[::2] == [wire.Issuer("forward", "", "Net")] * 2
+    for one in found[1::2]:
+        assert one is not None
+        assert (one.phase, one.root, one.path) == ("backward", "", "")
+        assert one.part.startswith("graph eval_with_key")
+
+
 def test_a_torch_that_surprises_us_costs_the_modules_and_nothing_else(tmp_path: Path) -> None:
     program = """
         import torch, torch.distributed as dist
@@ -311,7 +383,7 @@ def test_a_torch_that_surprises_us_costs_the_modules_and_nothing_else(tmp_path: 
     """
     (ended,) = checked(run(program, tmp_path / "rings", FRTOP_MODULES="1"))
     assert [issuer for _, issuer in issuers(ended.ring)] == [None, None]
-    (note,) = ended.ring.notes.values()
+    (note,) = notes(ended.ring)
     assert note.startswith("modules are not recorded any more (ZeroDivisionError")
 
 

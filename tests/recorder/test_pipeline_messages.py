@@ -11,7 +11,7 @@ import pytest
 from frtop_probe import wire
 from frtop_probe.recorder.pipeline_messages import MAX_MESSAGES, PipelineMessages
 from frtop_probe.ring.layout import StatusCell
-from recorder.rank_runner import run
+from recorder.rank_runner import notes, run
 from recorder.test_modules import issuers
 
 WHAT = "activations", "gradients"
@@ -81,7 +81,7 @@ def test_a_schedules_ops_have_their_stage_module_and_phase(
     for rank, one in enumerate(ended):
         assert one.code == 0, one.err
         assert one.ring.cell(StatusCell.HOOK_ERRORS) == 0
-        assert not one.ring.notes
+        assert not notes(one.ring)
         found = issuers(one.ring)
         last = max(place for place, (kind, _) in enumerate(found) if kind == "barrier")
         stages = range(rank, 2 * each, 2)

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from frtop_probe.recorder.module_names import walk
+
 DDP: Final = "DistributedDataParallel"
 OUTERMOST: Final = "the model"
 MAX_MEMBERS: Final = 64
@@ -75,7 +77,7 @@ class DDPBuckets:
         buckets: tuple[Bucket, ...] = ()
         names: dict[int, str] = {}
         if ask is not None:
-            names = {id(one): name for name, one in ddp.module.named_parameters()}
+            names = _parameter_names(ddp.module)
             with _allocates_nothing(self._torch, self._nothing):
                 found = ask()
             group = id(ddp.process_group)
@@ -104,6 +106,16 @@ class DDPBuckets:
             return None
         known.issued += 1
         return bucket
+
+
+def _parameter_names(model: Any) -> dict[int, str]:
+    """By `id` of a parameter: its name in a state dict without what wrappers of torch's add."""
+    names: dict[int, str] = {}
+    for module, (_, path) in walk(model):
+        for name, one in module._parameters.items():  # noqa: SLF001
+            if one is not None:
+                names.setdefault(id(one), f"{path}.{name}" if path else name)
+    return names
 
 
 def _bucket(found: Any, group: int, names: dict[int, str]) -> Bucket:

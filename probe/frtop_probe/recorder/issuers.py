@@ -35,7 +35,13 @@ from frtop_probe.recorder.module_calls import (
     add_root,
     wrap_calls,
 )
-from frtop_probe.recorder.module_names import ModuleNames, Name, class_of
+from frtop_probe.recorder.module_names import (
+    ModuleNames,
+    Name,
+    class_of,
+    is_backward,
+    without_wrappers,
+)
 from frtop_probe.recorder.module_profile import ModuleProfile
 from frtop_probe.recorder.phases import Guard, wrap_backward
 from frtop_probe.recorder.pipeline_messages import STAGES, PipelineMessages, wrap_stages
@@ -130,7 +136,7 @@ class Issuers:
         known = self._paths.get(text)
         if known is None:
             found = _FSDP.match(text)
-            known = (found["path"] or " ") if found else ""
+            known = (without_wrappers(found["path"] or "") or " ") if found else ""
             if len(self._paths) < MAX_LABELS:
                 self._paths[text] = known
         return known
@@ -208,7 +214,7 @@ class Issuers:
                 else IssuePhase.OUTSIDE
             )  # fmt: skip
         else:
-            running = stack[calls.floor :]
+            running = [one for one in stack[calls.floor :] if not is_backward(one)]
             phase = IssuePhase.RECOMPUTE if running else IssuePhase.BACKWARD
         if label:
             number = self._of_path(label.strip())
@@ -236,7 +242,7 @@ class Issuers:
     ) -> int:
         node = self._node()
         if node is None:
-            return 0
+            return self._of_graph(graph)
         if type(node).__name__ == ACCUMULATES:
             parameter = node.variable
             tensors = args[0] if isinstance(args[0], list) else ()

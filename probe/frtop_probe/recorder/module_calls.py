@@ -26,6 +26,7 @@ from typing import Any, Final
 
 from frtop_probe.recorder.guard import raised_by_signal_handler
 from frtop_probe.recorder.hook import hide_from_dynamo
+from frtop_probe.recorder.module_names import is_backward
 
 MAX_BOUNDARIES: Final = 65_536
 """Per thread; of each the older half is dropped then. A training step of a thousand modules has at
@@ -60,7 +61,7 @@ class ThreadCalls:
         """A module begins to run, at an autograd sequence number."""
         stack, starts = self.stack, self.starts
         me = weakref.ref(module)
-        if not stack:
+        if not stack and not is_backward(module):
             add_root(roots, module)
         stack.append(module)
         last = starts[-1]

@@ -25,6 +25,8 @@ _WRAPPERS: Final = frozenset(
 Name = tuple[str, str]
 """Class of the outermost module, and the path below it ("": itself). Neither has wrappers of
 torch's, such as DDP."""
+Table = dict[int, tuple[weakref.ref[Any], Name]]
+"""Names of modules or parameters, by their `id`."""
 
 
 class ModuleNames:
@@ -32,8 +34,8 @@ class ModuleNames:
 
     def __init__(self, roots: dict[int, weakref.ref[Any]]) -> None:
         self._roots = roots
-        self._names: dict[int, tuple[weakref.ref[Any], Name]] = {}
-        self._parameters: dict[int, tuple[weakref.ref[Any], Name]] = {}
+        self._names: Table = {}
+        self._parameters: Table = {}
         self._own_names: dict[int, str] = {}
         """Of parameters, within their modules."""
         self.changes = 0
@@ -61,7 +63,7 @@ class ModuleNames:
         found = {name[0] for _, name in self._names.values() if name[1] == path}
         return found.pop() if len(found) == 1 else ""
 
-    def _find(self, table: dict[int, tuple[weakref.ref[Any], Name]], wanted: Any) -> Name | None:
+    def _find(self, table: Table, wanted: Any) -> Name | None:
         for again in (self._look, bool):
             known = table.get(id(wanted))
             if known is not None and known[0]() is wanted:
@@ -82,17 +84,31 @@ class ModuleNames:
                 self._index(root)
 
     def _index(self, root: Any) -> None:
-        names, parameters = self._names, self._parameters
         self.changes += 1
         for module, name in walk(root):
-            known = names.get(id(module))
-            # A part that is called by itself as well is named by the whole.
-            if known is None or known[0]() is not module or name[1]:
-                names[id(module)] = weakref.ref(module), name
+            _add(self._names, module, name)
             for own_name, parameter in module._parameters.items():  # noqa: SLF001
                 if parameter is not None:
-                    parameters[id(parameter)] = weakref.ref(parameter), name
+                    _add(self._parameters, parameter, name)
                     self._own_names[id(parameter)] = own_name
+
+
+def _add(table: Table, one: Any, name: Name) -> None:
+    """A part that is called by itself as well is named by the whole, where its path is longer."""
+    known = table.get(id(one))
+    if known is None or known[0]() is not one or len(name[1]) >= len(known[1][1]):
+        table[id(one)] = weakref.ref(one), name
+
+
+def without_wrappers(path: str) -> str:
+    """Returns a path, or several, of a label of torch's without what its wrappers add.
+
+    Programs call things of their own "module", too.
+    """
+    return ", ".join(
+        ".".join(part for part in one.split(".") if part == "module" or part not in _INNER)
+        for one in path.split(", ")
+    )
 
 
 def walk(root: Any) -> Iterator[tuple[Any, Name]]:
@@ -120,15 +136,27 @@ def _is_graph(root: Any) -> bool:
     )
 
 
+def is_backward(module: Any) -> bool:
+    """Whether it is the graph that compiled autograd has made of a backward."""
+    kind = type(_inner(module))
+    return kind.__name__.startswith("CompiledAutograd") and any(
+        base.__name__ == "GraphModule" for base in kind.__mro__
+    )
+
+
 def inner_class(module: Any) -> str:
     """Returns the class of what wrappers of torch's contain."""
+    return class_of(_inner(module))
+
+
+def _inner(module: Any) -> Any:
     while is_wrapper(module):
         children = module._modules.items()  # noqa: SLF001
         inner = next((one for name, one in children if name in _INNER), None)
         if inner is None:
             break
         module = inner
-    return class_of(module)
+    return module
 
 
 def is_wrapper(module: Any) -> bool:

@@ -63,6 +63,7 @@ DECODING_S: Final = 0.05
 the next beat must not be late."""
 PREMUL: Final = 9
 """Torch numbers reduce ops from 0 (sum) to 8 (premul_sum), a slot from 1."""
+UNTOLD: Final = "reduce ops are not told apart: this torch does not say which they are"
 
 
 class Recorder:
@@ -336,7 +337,10 @@ class Recorder:
                 sequence, reduce = self.raw_reduce_ops.popleft()
             except IndexError:  # `stop` has cleared them
                 return
-            number = int(reduce.op()) + 1
+            tell = getattr(reduce, "op", None)
+            number = 0 if tell is None else int(tell()) + 1
+            if tell is None:
+                self._note_once(UNTOLD)
             if not 0 < number <= PREMUL:
                 number = len(layout.REDUCE_OPS) - 1
             at = shape.slots_offset + sequence % shape.slots * layout.SLOT_SIZE

@@ -32,6 +32,10 @@ NO_SHARDINGS: Final = (
     " where torch says that a subclass of tensors took it over; where that only waited for a"
     " collective, it may be counted wrongly"
 )
+NO_DTENSORS: Final = (
+    "no op is known as one on DTensors, though parameters are such: none was, or this torch does"
+    " not say which. Then what such ops call is not counted either"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,8 +171,14 @@ def _notes(found: ProfiledModules, level: int) -> Iterator[str]:
         yield NO_LABELS
     elif level:
         yield NO_SHARDINGS
+        if _has_dtensors(found) and not any(op.of_dtensors for op in found.ops):
+            yield NO_DTENSORS
         if without := [rank for rank in found.ranks if rank not in found.models]:
             yield f"{folded(without)}: modules are not described, so ops of torch are not counted"
     left_out = sum(model.left_out for model in found.models.values())
     if left_out and level:
         yield f"{left_out:,} modules are not described: there are too many"
+
+
+def _has_dtensors(found: ProfiledModules) -> bool:
+    return any(model.has_dtensors for model in found.models.values())
