@@ -212,6 +212,28 @@ def test_a_watch_ends_by_itself(ranks: Ranks) -> None:
     wait_for(lambda: all(map(is_off, ranks)), "the watch to end")
 
 
+def test_what_is_copied_after_a_watch_gives_its_memory_back(ranks: Ranks) -> None:
+    """A step that has begun goes on copying; later watches have the whole buffer."""
+    ranks[0].run("""
+from frtop_probe.recorder.number_watch import WatchPlan
+from frtop_probe.recorder.watched_ops import Subject
+numbers = lifecycle.recorder.numbers
+def begin():
+    numbers.start(WatchPlan(1, 1000, time.monotonic_ns() + 60 * 10**9))
+def take():
+    numbers._take(Subject(0, 0, "x", "input", "issue", 0, 0, 0), [torch.zeros(2 << 20)])
+for _ in range(3):
+    begin(); take(); numbers.stop(join=True); take()
+begin()
+for _ in range(40):
+    take()
+    wait_for(lambda: numbers._buffer.fill() < 0.5)
+numbers.stop(join=True)
+assert numbers.skipped == 0, numbers.skipped
+assert len(numbers.samples) == 40
+""")
+
+
 def test_an_order_that_makes_no_sense_is_refused(ranks: Ranks) -> None:
     for broken in ({"every": -1}, {"ops": "many"}, {"groups": ["x"]}, {"seconds": 1.5}):
         reply, _ = ranks[0].request(ask="control", watch=broken)

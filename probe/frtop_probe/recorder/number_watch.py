@@ -122,7 +122,12 @@ class NumberWatch:
         self._steps = steps
         self._note = note
         self._buffer: CopyBuffer | None = None
-        self._queue: queue.SimpleQueue[tuple[Subject, TensorCopies] | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[tuple[int, Subject, TensorCopies] | None]
+        self._queue = queue.SimpleQueue()
+        """One for all watches, so that each copy gives its part of the buffer back: a step in a
+        thread of the program may go on copying after its watch has ended."""
+        self._watches = 0
+        self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._noted = False
         self._begun_step = 0
@@ -152,11 +157,12 @@ class NumberWatch:
         self.begun_at = self.count
         self.ops.unseen = self.skipped = self.thinned = 0
         self._every = 1
-        self._queue.put(None)  # a thread that still counts ends after that
-        self._queue = queue.SimpleQueue()
-        self.watching[:] = [plan]
-        self._thread = threading.Thread(target=self._run, name="frtop numbers", daemon=True)
-        self._thread.start()
+        with self._lock:
+            self._watches += 1
+            self.watching[:] = [plan]
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="frtop numbers", daemon=True)
+                self._thread.start()
 
     def stop(self, *, join: bool = False) -> None:
         """Watches nothing any more; what was sampled stays. With `join` the thread has ended."""
@@ -306,7 +312,8 @@ class NumberWatch:
     def _take(self, subject: Subject, tensors: list[Any]) -> None:
         buffer = self._buffer
         if buffer is not None and tensors:
-            self._queue.put((subject, copy_tensors(self._torch, buffer, tensors)))
+            watch = self._watches
+            self._queue.put((watch, subject, copy_tensors(self._torch, buffer, tensors)))
 
     def _failed(self, error: BaseException) -> None:
         """Ends the watch after an exception of ours."""
@@ -320,28 +327,33 @@ class NumberWatch:
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - FAULTS)
         with suppress(OSError):  # of this thread only, on Linux
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
-        waiting = self._queue
-        look = time.monotonic() + BEAT_S
+        look = 0.0
         while True:
             try:
-                found = waiting.get(timeout=BEAT_S)
+                found = self._queue.get(timeout=BEAT_S)
             except queue.Empty:
-                if self._is_over():
-                    break
+                found = None
+            if found is not None:
+                self._count_copies(*found)
+            # A watch ends also where there is always something to count.
+            if found is not None and time.monotonic() < look:
                 continue
-            if found is None:
-                break
-            try:
-                self._add(*found)
-            except Exception as error:  # noqa: BLE001 - the worker's boundary
-                self._failed(error)
-            if (
-                time.monotonic() > look
-            ):  # a watch ends also where there is always something to count
-                self._is_over()
-                look = time.monotonic() + BEAT_S
-        if self._thread is threading.current_thread():
-            self._thread = None
+            look = time.monotonic() + BEAT_S
+            if self._is_over() and self._queue.empty():
+                with self._lock:
+                    if not self.watching:
+                        self._thread = None
+                        return
+
+    def _count_copies(self, watch: int, subject: Subject, copies: TensorCopies) -> None:
+        try:
+            if watch == self._watches:
+                self._add(subject, copies)
+        except Exception as error:  # noqa: BLE001 - the worker's boundary
+            self._failed(error)
+        finally:
+            if copies.block is not None:
+                copies.block.free = True
 
     def _is_over(self) -> bool:
         """Ends a watch that has all it was asked for, or whose time is up."""
@@ -359,15 +371,11 @@ class NumberWatch:
 
     def _add(self, subject: Subject, copies: TensorCopies) -> None:
         stats, buffer = SampleStats(), self._buffer
-        try:
-            if copies.block is not None and buffer is not None:
-                view, at = buffer.view(copies.block), 0
-                for dtype, size in copies.parts:
-                    stats.add(self._torch, dtype, view[at : at + size])
-                    at += aligned(size)
-        finally:
-            if copies.block is not None:
-                copies.block.free = True
+        if copies.block is not None and buffer is not None:
+            view, at = buffer.view(copies.block), 0
+            for dtype, size in copies.parts:
+                stats.add(self._torch, dtype, view[at : at + size])
+                at += aligned(size)
         row = stats.row()
         if copies.error:
             self.skipped += 1
