@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import msgspec
+
 from frtop_probe import wire
 from frtop_tui.job.stack_frames import site_line
 from frtop_tui.numbers.comparison import Findings, findings
@@ -139,6 +141,23 @@ def test_ranks_that_are_no_replicas_accuse_nobody() -> None:
     for samples in (sharded, mesh, zeros, stages):
         assert findings(samples, 4).steps == ()
     assert "no replicas, so nothing is concluded" in said(findings(sharded, 4))
+
+
+def test_shards_and_samples_without_figures_are_not_called_replicas_or_none() -> None:
+    shards = [
+        replace(one, sample=msgspec.structs.replace(one.sample, shard=True, checksum=""))
+        for r in range(4) for one in step(r, 1, "ab")
+    ]  # fmt: skip
+    text = said(findings(shards, 4))
+    assert "parameters of optimizer 0 were not compared: each rank has a shard of its own" in text
+    unread = [
+        replace(one, sample=msgspec.structs.replace(one.sample, error="full", checksum=""))
+        if r == 2 else one
+        for r in range(4) for one in step(r, 1, "ab")
+    ]  # fmt: skip
+    text += said(findings(unread, 4))
+    assert "parameters of optimizer 0 were not compared: no figures of rank 2" in text
+    assert "no replicas" not in text
 
 
 def test_steps_that_only_some_have_sampled_are_not_compared() -> None:

@@ -33,7 +33,10 @@ DIFFERENT: Final = 3
 
 
 def run(options: argparse.Namespace) -> int:
-    """Returns 0 if nothing differs, 3 if something does, or has NaN; 1 without samples."""
+    """Returns 3 if something differs or has NaN, 0 if not, 1 if that cannot be said.
+
+    It cannot where no sample has figures, or a rank could not be asked to the end.
+    """
     source = connect(options)
     try:
         frame = wait_for_ranks(source, APPEAR_S, show_progress)
@@ -57,7 +60,9 @@ def run(options: argparse.Namespace) -> int:
     )
     if found.found.any_fault:
         return DIFFERENT
-    return 0 if found.samples or options.stop else 1
+    unread = sum(one.skipped for one in found.states.values())
+    told = found.samples > unread and not found.problems
+    return 0 if told or options.stop else 1
 
 
 def _order(options: argparse.Namespace, frame: Frame) -> RecordOrder:

@@ -6,6 +6,7 @@ Each function raises `argparse.ArgumentTypeError` with what the value has to be.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 
 from frtop_tui.statistics.limits import Limit, limits_of
@@ -24,6 +25,32 @@ def number(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not an op's number")
     return int(text)
+
+
+def every(text: str) -> int:
+    """Of how many one is taken, from 1 on."""
+    if not text.isdecimal() or not 1 <= int(text) < 2**31:
+        raise argparse.ArgumentTypeError(f"{text!r}: 1 is every one, 2 every second one, ...")
+    return int(text)
+
+
+def sampling_seconds(text: str) -> int:
+    """Of a rank that samples numbers, from 1 to 3,600: it ends also if nobody ends it."""
+    if not text.isdecimal() or not 1 <= int(text) <= 3600:
+        raise argparse.ArgumentTypeError(f"{text!r}: seconds are from 1 to 3600")
+    return int(text)
+
+
+def seconds_up_to(most: int) -> Callable[[str], float]:
+    """More than 0, and at most so many."""
+
+    def parse(text: str) -> float:
+        value = seconds(text)
+        if value > most:
+            raise argparse.ArgumentTypeError(f"{text!r}: at most {most} seconds")
+        return value
+
+    return parse
 
 
 def steps(text: str) -> int:

@@ -67,6 +67,15 @@ class StepDifference:
 
 
 @dataclass(frozen=True, slots=True)
+class NotCompared:
+    """Gradients or parameters of an optimizer of which no step could be compared."""
+
+    optimizer: str
+    role: str
+    unread: tuple[int, ...]  # ranks without figures at any step; empty: each rank has a shard
+
+
+@dataclass(frozen=True, slots=True)
 class BadNumbers:
     """The first sample with NaN or Inf of an input or gradient, per rank."""
 
@@ -93,6 +102,7 @@ class Findings:
     incomplete: int = 0  # ops of which only some members have a sample
     unclear: int = 0  # ops that differ every time, and may have been changed by the program since
     unlike: tuple[str, ...] = ()  # roles in which no majority of replicas was seen
+    not_compared: tuple[NotCompared, ...] = ()
     dtypes: tuple[DtypeDifference, ...] = ()
     scales: tuple[ScaleHistory, ...] = ()
     figures: tuple[GroupFigures, ...] = ()
@@ -144,6 +154,8 @@ def findings(samples: Iterable[RankSample], asked: int) -> Findings:
     replicas = [
         (key, _compare_steps(key[0], key[1], by_step, asked)) for key, by_step in steps.items()
     ]
+    not_compared = [_not_compared(key[0], key[1], by_step) for key, by_step in steps.items()]
+    left_out = {(one.optimizer, one.role) for one in not_compared if one is not None}
     different = [one for _, (one, _, _) in replicas if one is not None]
     scales = scale_histories(updates)
     dtypes = [
@@ -158,7 +170,12 @@ def findings(samples: Iterable[RankSample], asked: int) -> Findings:
         sum(same for _, (_, same, _) in replicas),
         sum(one.partly for one in ops.values()),
         sum(one.unclear for one in ops.values()),
-        tuple(dict.fromkeys(role for (_, role), (_, _, alike) in replicas if not alike)),
+        tuple(
+            dict.fromkeys(
+                key[1] for key, (_, _, alike) in replicas if not alike and key not in left_out
+            )
+        ),
+        tuple(one for one in not_compared if one is not None),
         tuple(one for one in dtypes if one is not None),
         scales,
         figures_by_group(samples),
@@ -269,6 +286,18 @@ def _compare_steps(
             continue
         return _step_difference(optimizer, role, step, by_rank, odd, before), equal, True
     return None, equal, alike
+
+
+def _not_compared(
+    optimizer: str, role: str, by_step: Mapping[int, Sequence[RankSample]]
+) -> NotCompared | None:
+    """Why no step could be compared; None if all ranks have figures and none has shards only."""
+    samples = [one for ones in by_step.values() for one in ones]
+    whole = {one.rank for one in samples if one.sample.checksum and not one.sample.error}
+    if not whole and all(one.sample.shard for one in samples):
+        return NotCompared(optimizer, role, ())
+    unread = sorted({one.rank for one in samples} - whole)
+    return NotCompared(optimizer, role, tuple(unread)) if unread else None
 
 
 def _step_difference(  # noqa: PLR0917 - it is where the loop has found one

@@ -59,6 +59,12 @@ def _rest(found: Findings, names: GroupNames) -> Iterator[WordLine]:
     if found.equal_steps:
         text = f"equal bit by bit at {found.equal_steps:,} samples of steps"
         yield WordLine("replicas", text, "good" if not found.steps else "dim")
+    for one in found.not_compared:
+        why = (
+            f"no figures of {folded(one.unread)}" if one.unread
+            else "each rank has a shard of its own"
+        )  # fmt: skip
+        yield WordLine("", f"{one.role}s of {one.optimizer} were not compared: {why}", "dim")
     for role in found.unlike:
         if not any(one.role == role for one in found.steps):
             text = (

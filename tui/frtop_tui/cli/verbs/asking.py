@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from frtop_tui.cli.host_options import add_connection
-from frtop_tui.cli.option_values import count, number, rank, seconds, steps
+from frtop_tui.cli.option_values import (
+    count,
+    every,
+    number,
+    rank,
+    sampling_seconds,
+    seconds_up_to,
+    steps,
+)
 from frtop_tui.cli.verbs.parts import Parser, Verbs, command
 
 
@@ -42,19 +50,19 @@ def _numbers(verbs: Verbs[Parser]) -> None:
         description="Asks ranks to sample the inputs and results of their ops while the job runs,"
         " and compares them: after an all_reduce, a broadcast or an all_gather all members have"
         " equal bytes. What it costs the ranks is said first, and nothing is asked without a yes."
-        " Exit status 3 if something differs or has NaN, 0 if not, 1 without samples.",
+        " Exit status 3 if something differs or has NaN, 0 if not, 1 if that cannot be said.",
     )
     add_connection(numbers)
     numbers.add_argument("--group", metavar="NAME", help="only its ops, and its members")
     numbers.add_argument("--rank", type=rank, nargs="+", metavar="N",
                          help="only these global ranks")  # fmt: skip
-    numbers.add_argument("--every", type=number, default=1, metavar="K",
+    numbers.add_argument("--every", type=every, default=1, metavar="K",
                          help="every Kth op of a group (default: 1)")  # fmt: skip
     numbers.add_argument("--ops", type=count, default=100, metavar="N",
                          help="up to N ops on each rank, 0: none (default: 100)")  # fmt: skip
     numbers.add_argument("--steps", type=count, default=0, metavar="N",
                          help="gradients and parameters at N steps of optimizers")  # fmt: skip
-    numbers.add_argument("--seconds", type=count, default=60, metavar="S",
+    numbers.add_argument("--seconds", type=sampling_seconds, default=60, metavar="S",
                          help="at most so long (default: 60; most: 3600)")  # fmt: skip
     numbers.add_argument(
         "--no-inputs",
@@ -153,7 +161,7 @@ def _profile(verbs: Verbs[Parser]) -> None:
     length = profile.add_mutually_exclusive_group()
     length.add_argument("--steps", type=steps, default=5, metavar="N",
                         help="training steps, up to 100 (default: 5)")  # fmt: skip
-    length.add_argument("--seconds", type=seconds, metavar="S",
+    length.add_argument("--seconds", type=seconds_up_to(60), metavar="S",
                         help="seconds instead, up to 60: for programs without an optimizer"
                         )  # fmt: skip
     profile.add_argument("-o", "--output", metavar="FILE",
@@ -171,7 +179,7 @@ def _profile(verbs: Verbs[Parser]) -> None:
                          )  # fmt: skip
     profile.add_argument("--separate", action="store_true",
                          help="a folder with a file for each rank, as torch wrote it")  # fmt: skip
-    profile.add_argument("--wait", type=seconds, default=60.0, metavar="S",
+    profile.add_argument("--wait", type=seconds_up_to(600), default=60.0, metavar="S",
                          help="how long ranks may take to reach a step (default: 60)"
                          )  # fmt: skip
     profile.add_argument("--yes", action="store_true", help="do not ask before")
