@@ -310,7 +310,13 @@ class Issuers:
         return Path(file).stem if cache and file.startswith(cache) else ""
 
 
-def install(torch: Any, current: Current, issuers: Callable[[], Issuers], guard: Guard) -> bool:
+def install(
+    torch: Any,
+    current: Current,
+    issuers: Callable[[], Issuers],
+    guard: Guard,
+    always_guard: Guard,
+) -> bool:
     """Wraps what tells modules and backwards; returns whether this torch has what that needs.
 
     Args:
@@ -318,6 +324,7 @@ def install(torch: Any, current: Current, issuers: Callable[[], Issuers], guard:
         current: where the wrapper of calls finds what belongs to this process.
         issuers: returns those of this process: a forked child has others.
         guard: of functions that record.
+        always_guard: of functions that wrap.
     """
     if not wrap_calls(torch, current):
         return False
@@ -329,7 +336,7 @@ def install(torch: Any, current: Current, issuers: Callable[[], Issuers], guard:
     )
 
     made = guard(lambda *message: issuers().stage_made(*message))
-    when_imported(STAGES, guard(lambda module: wrap_stages(torch, module, made)))
+    when_imported(STAGES, always_guard(lambda module: wrap_stages(torch, module, made)))
 
     def calls() -> ModuleCalls:
         return issuers().calls

@@ -293,7 +293,9 @@ class Lifecycle:
         if issuers.SETTING not in self._watched:
             self._watched.add(issuers.SETTING)
             torch = sys.modules["torch"]
-            self._can_tell_modules = issuers.install(torch, current, of_process, guard)
+            self._can_tell_modules = issuers.install(
+                torch, current, of_process, guard, self._always_guarded
+            )
             if not self._can_tell_modules:
                 recorder.writer.write_note(issuers.TOO_OLD)
         of_process().calls.call_code = current.call_code
