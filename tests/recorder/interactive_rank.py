@@ -21,9 +21,10 @@ from recorder.rank_runner import DEADLINE_S, end, environment, start
 from waiting import wait_for
 
 PROGRAM = """
-import ctypes, json, os, sys, threading, time
-told = os.fdopen(os.dup(1), "w", buffering=1)
-os.dup2(2, 1)  # gloo of torch 2.8 prints to stdout
+import ctypes, fcntl, json, os, sys, threading, time
+# Gloo of torch 2.8 prints to stdout; a test closes the descriptors from 3 to 63.
+told = os.fdopen(fcntl.fcntl(1, fcntl.F_DUPFD_CLOEXEC, 200), "w", buffering=1)
+os.dup2(2, 1)
 import torch, torch.distributed as dist
 backend, world = sys.argv[1], int(os.environ["WORLD_SIZE"])
 if backend == "fake":

@@ -58,4 +58,4 @@ async def test_the_tree_folds_by_levels_and_by_node(size: tuple[int, int]) -> No
 async def test_without_modules_it_says_how_they_are_recorded() -> None:
     async with driven(with_modules(())) as app:
         await open_modules(app)
-        await app.sees("modules are not recorded: start the job with `frtop run --modules`")
+        await app.sees("modules are not recorded: `o` on `:record`, or `frtop record --modules on`")

@@ -13,10 +13,7 @@ from frtop_tui.report.statistics_table import NO_CALLS, aligned
 from frtop_tui.report.statistics_words import coverage_words, ranks_words, size_words, window_words
 from frtop_tui.statistics.module_tree import ModuleNode, module_roots, phases_of
 
-NOT_RECORDED: Final = (
-    "modules are not recorded: from now on by `frtop record --modules on`, or `o` on the screen"
-    " `:record`; from the start by `frtop run --modules`, or FRTOP_MODULES=1"
-)
+NOT_RECORDED: Final = "modules are not recorded: `o` on `:record`, or `frtop record --modules on`"
 TITLE: Final = "collectives by module"
 LEVELS: Final = (
     f"{TITLE}: level 0 of CommDebugMode. A profile has its levels 1 to 3:"
