@@ -61,8 +61,8 @@ def run(options: argparse.Namespace) -> int:
     if found.found.any_fault:
         return DIFFERENT
     unread = sum(one.skipped for one in found.states.values())
-    told = found.samples > unread and not found.problems
-    return 0 if told or options.stop else 1
+    complete = found.samples > unread and not found.problems
+    return 0 if complete or options.stop else 1
 
 
 def _order(options: argparse.Namespace, frame: Frame) -> RecordOrder:

@@ -293,10 +293,10 @@ def _not_compared(
 ) -> NotCompared | None:
     """Why no step could be compared; None if all ranks have figures and none has shards only."""
     samples = [one for ones in by_step.values() for one in ones]
-    whole = {one.rank for one in samples if one.sample.checksum and not one.sample.error}
-    if not whole and all(one.sample.shard for one in samples):
+    readable = {one.rank for one in samples if one.sample.checksum and not one.sample.error}
+    if not readable and all(one.sample.shard for one in samples):
         return NotCompared(optimizer, role, ())
-    unread = sorted({one.rank for one in samples} - whole)
+    unread = sorted({one.rank for one in samples} - readable)
     return NotCompared(optimizer, role, tuple(unread)) if unread else None
 
 
