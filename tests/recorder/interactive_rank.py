@@ -53,9 +53,7 @@ class InteractiveRank:
     Code sent to it may use `torch`, `dist`, `rank`, `lifecycle`, `wait_for` and a dict `saved`.
     """
 
-    def __init__(self, folder: Path, backend: str, environ: Mapping[str, str]) -> None:
-        file = folder.parent / "interactive.py"
-        file.write_text(PROGRAM)
+    def __init__(self, file: Path, folder: Path, backend: str, environ: Mapping[str, str]) -> None:
         stdin, ours = os.pipe()
         theirs, stdout = os.pipe()
         self._stdin, self._stdout = os.fdopen(ours, "w"), os.fdopen(theirs)
@@ -156,11 +154,13 @@ def interactive_ranks(
     """Starts ranks, and kills them at the end."""
     base = environment(folder, prepared=True, OMP_NUM_THREADS=str(threads), **more)
     base |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(ranks)}
+    file = folder.parent / "interactive.py"
+    file.write_text(PROGRAM)  # once: a rank that starts would read a file that is half written
     with ExitStack() as stack:
         started = []
         for rank in range(ranks):
             environ = base | {"RANK": str(rank), "LOCAL_RANK": str(rank)}
-            started.append(InteractiveRank(folder, backend, environ))
+            started.append(InteractiveRank(file, folder, backend, environ))
             stack.callback(started[-1].kill)
         for one in started:
             one.ready()
