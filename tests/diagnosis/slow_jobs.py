@@ -39,6 +39,7 @@ class Meeting:
     work: Work
     transfer: Callable[[tuple[int, ...]], Milliseconds] = lambda _: 0.5
     waits: bool = True  # False: asynchronous, waited for in the next meeting that waits
+    seen: bool = True  # False: it waits in C++, where nobody sees it
     kind: str = "all_reduce"
     site: wire.Site = SITE
     name: str = "dp"
@@ -56,6 +57,7 @@ class SteppingJob:
     meetings: list[Meeting] = field(default_factory=list)
     ended: dict[int, float] = field(init=False)
     blocked: defaultdict[int, float] = field(init=False)
+    pending: defaultdict[int, list[tuple[float, float]]] = field(init=False)
     data: Mapping[int, Milliseconds] = field(default_factory=dict)
     stride: int = 1
     steps: dict[int, list[StepSplit]] = field(init=False)
@@ -63,7 +65,7 @@ class SteppingJob:
 
     def __post_init__(self) -> None:
         self.ended = dict.fromkeys(range(self.world), BEGUN_NS / MS)
-        self.blocked = defaultdict(float)
+        self.blocked, self.pending = defaultdict(float), defaultdict(list)
         self.steps = {rank: [] for rank in range(self.world)}
         self.ops = {}
         self._random = random.Random(self.seed)
@@ -78,6 +80,7 @@ class SteppingJob:
         for _ in range(steps):
             begun = dict(self.ended)
             self.blocked.clear()
+            self.pending.clear()
             for place, meeting in enumerate(self.meetings):
                 self._meet(meeting, (late or {}) if not place else {})
             for rank in self.everybody:
@@ -88,7 +91,7 @@ class SteppingJob:
                         round((self.ended[rank] - begun[rank]) * MS),
                         round(self.data[rank] * MS) if rank in self.data else None,
                         round(self.blocked[rank] * MS),
-                        round(self.blocked[rank] * MS),
+                        round(self._pending_ms(rank) * MS),
                     )
                 )
             self._step += 1
@@ -115,11 +118,21 @@ class SteppingJob:
                 )
             )
             for rank in group:
+                self.pending[rank].append((arrivals[rank], end))
                 if meeting.waits:
-                    self.blocked[rank] += end - arrivals[rank]
+                    self.blocked[rank] += meeting.seen * (end - arrivals[rank])
                     self.ended[rank] = end
                 else:
                     self.ended[rank] = arrivals[rank]
+
+    def _pending_ms(self, rank: int) -> Milliseconds:
+        """How long any op of this step was pending before the step's end."""
+        total, until = 0.0, 0.0
+        for begin, end in self.pending[rank]:  # by their begins
+            end = min(end, self.ended[rank])
+            total += max(0.0, end - max(begin, until))
+            until = max(until, end)
+        return total
 
     def statistics(self, *, steps: bool = True) -> JobStatistics:
         """What agents tell of it, without counts of calls."""

@@ -205,6 +205,52 @@ def test_buckets_that_overlap_count_once() -> None:
     assert found.share == pytest.approx(40 / 140.5, rel=0.15)
 
 
+def with_a_loss(job: SteppingJob, *, buckets: bool = False) -> SteppingJob:
+    """Its ops are waited for where nobody sees it, as those of DDP; then the script adds up a loss,
+    and that wait is seen."""
+    for meeting in job.meetings:
+        meeting.seen = False
+        meeting.waits = not buckets
+    job.meetings[-1].waits = True
+    loss = Meeting((job.everybody,), lambda rank, step: 1.0, lambda _: 0.1, name="loss")
+    job.meetings.append(loss)
+    return job
+
+
+@pytest.mark.parametrize(("stride", "buckets"), [(1, False), (1, True), (4, True), (16, True)])
+def test_one_wait_that_is_seen_does_not_hide_those_that_are_not(stride: int, buckets: bool) -> None:
+    job = SteppingJob(4)
+    job.meetings = [Meeting((job.everybody,), lambda rank, step: 10.0) for _ in range(8)]
+    job = with_a_loss(job, buckets=buckets).run(300, late={2: 25.0})
+    whole = job.statistics()
+    groups = tuple(
+        group
+        if group.group.name.startswith("loss")
+        else replace(
+            group,
+            stride=stride,
+            arrivals=tuple(one for one in group.arrivals if is_chosen(one.number, stride)),
+        )
+        for group in whole.groups
+    )
+    [found], _ = search(replace(whole, groups=groups), job.frame())
+    took = median(step.took_ns for step in whole.steps[0])
+    assert found.ranks == (2,)
+    assert found.twice
+    assert found.share == pytest.approx(25e6 / took, rel=0.4)  # buckets of a step overlap
+
+
+def test_who_waits_unseen_in_one_group_is_not_slow_in_another() -> None:
+    job = with_a_loss(two_by_two(10.0, 5.0))
+    job.meetings[0].work = lambda rank, step: 10.0 + 20.0 * (rank == 1)
+    job.run(120)
+    assert late(job) == {(1,): pytest.approx(20, rel=0.1)}
+    job = with_a_loss(two_by_two(5.0, 20.0))
+    job.meetings[-2].work = lambda rank, step: 20.0 + 15.0 * (rank == 2)
+    assert late(job.run(200)) == {(2,): pytest.approx(15, rel=0.1)}
+    assert not late(with_a_loss(two_by_two(10.0, 5.0)).run(200))
+
+
 def test_who_waits_in_one_group_is_not_slow_in_another() -> None:
     """Rank 1 keeps 0 in their pair, and 0 is late to 2, which is not its fault."""
     job = two_by_two(10.0, 5.0)

@@ -103,6 +103,17 @@ def test_a_part_is_never_taken_for_the_whole(ranks: Ranks) -> None:
     assert second == STEP
 
 
+def test_a_label_of_fsdp_that_ended_unheard_names_no_later_op(ranks: Ranks) -> None:
+    label = "torch.profiler.record_function('FSDP::all_gather (layers.0)')"
+    switch(ranks, on=True)
+    run(ranks, f"train(1); label = {label}; label.__enter__()")
+    switch(ranks, on=False)
+    run(ranks, "label.__exit__(None, None, None)")
+    switch(ranks, on=True)
+    run(ranks, "train(1)")
+    assert issuers(ranks[0], 3) == STEP
+
+
 def test_samples_name_modules_from_then_on(ranks: Ranks) -> None:
     switch(ranks, on=True)
     run(ranks, "train(1)")

@@ -103,6 +103,8 @@ class Issuers:
         """Records from the next call of an outermost module on, or no more."""
         if on and not self.on:
             self.calls.begin_anew()
+            self._labels.clear()  # the ends of those that were open have not been heard
+            self.messages.known.clear()
         self.calls.on = self.on = on
 
     # -- what torch does
@@ -252,7 +254,8 @@ class Issuers:
             if bucket is not None:
                 members = bucket.modules[:MAX_MEMBERS]
                 number = self._number(name[0], "", bucket.text, *members)
-                self._parameters[number] = bucket.parameters
+                if number:  # 0 is that of all ops of which nothing is known
+                    self._parameters[number] = bucket.parameters
                 return number
             return self._number(*name, "")
         calls = self.calls.makers(own)

@@ -152,13 +152,13 @@ class NumberWatch:
             self._buffer = CopyBuffer(BUFFER)
             if self.install is not None:
                 self.install()
-        self.failure, self._noted = "", False
-        self.samples.clear()
-        self.begun_at = self.count
-        self.ops.unseen = self.skipped = self.thinned = 0
-        self._every = 1
         with self._lock:
             self._watches += 1
+            self.failure, self._noted = "", False
+            self.samples.clear()
+            self.begun_at = self.count
+            self.ops.unseen = self.skipped = self.thinned = 0
+            self._every = 1
             self.watching[:] = [plan]
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="frtop numbers", daemon=True)
@@ -348,7 +348,7 @@ class NumberWatch:
     def _count_copies(self, watch: int, subject: Subject, copies: TensorCopies) -> None:
         try:
             if watch == self._watches:
-                self._add(subject, copies)
+                self._add(watch, subject, copies)
         except Exception as error:  # noqa: BLE001 - the worker's boundary
             self._failed(error)
         finally:
@@ -369,7 +369,7 @@ class NumberWatch:
             return True
         return False
 
-    def _add(self, subject: Subject, copies: TensorCopies) -> None:
+    def _add(self, watch: int, subject: Subject, copies: TensorCopies) -> None:
         stats, buffer = SampleStats(), self._buffer
         if copies.block is not None and buffer is not None:
             view, at = buffer.view(copies.block), 0
@@ -378,20 +378,23 @@ class NumberWatch:
                 at += aligned(size)
         row = stats.row()
         if copies.error:
-            self.skipped += 1
             row[-1] = copies.error
         if copies.shard:
             row[0] = ""  # nobody else has these bytes
-        self.count += 1
         one = subject
         parameter = one.parameter or one.parameter_at(stats.first_bad)
-        self.samples.append(
-            [
-                *(self.count, one.group, one.number, one.kind, one.role, one.taken, one.step),
-                *(one.at_ns, one.site, copies.dtypes, copies.elements, copies.size, copies.seen),
-                *(*row, copies.shard, one.issuer, parameter),
-            ]
-        )
+        with self._lock:
+            if watch != self._watches:  # another one has begun meanwhile
+                return
+            self.skipped += bool(copies.error)
+            self.count += 1
+            self.samples.append(
+                [
+                    *(self.count, one.group, one.number, one.kind, one.role, one.taken, one.step),
+                    *(one.at_ns, one.site, copies.dtypes, copies.elements, copies.size),
+                    *(copies.seen, *row, copies.shard, one.issuer, parameter),
+                ]
+            )
         nans = row[1]
         if nans and one.role in ("input", "gradient") and not self._noted:
             self._noted = True

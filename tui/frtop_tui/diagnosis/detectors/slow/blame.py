@@ -13,6 +13,7 @@ from frtop_tui.diagnosis.detectors.slow.roles import Place
 from frtop_tui.diagnosis.detectors.slow.slow_links import SlowLink
 from frtop_tui.diagnosis.detectors.slow.step_times import (
     excess_ns,
+    most_excess_ns,
     step_ns,
     waits_are_known,
 )
@@ -98,11 +99,16 @@ def _by_link(one: LateRanks, links: Sequence[SlowLink]) -> bool:
 def _only_waited(statistics: JobStatistics, one: LateRanks, known: Mapping[int, Place]) -> bool:
     """Whether these ranks waited elsewhere for most of the time that they are late.
 
-    Their own time shows it, where waits are recorded. Else ranks that receive may only have waited
-    for a message, and of others it is not known.
+    Their own time shows it, where waits are seen. Else ranks that receive may only have waited for
+    a message. Others have not waited as long elsewhere unless all that may be a wait says so.
     """
     took = step_ns(statistics, one.members, one.since_ns)
     own = excess_ns(statistics, one.ranks, one.members, one.since_ns)
-    if took is None or own is None or not waits_are_known(statistics, one.members, one.since_ns):
-        return any(known.get(rank) for rank in one.ranks)
-    return own < EXPLAINED_SHARE * one.share * took
+    most = most_excess_ns(statistics, one.ranks, one.members, one.since_ns)
+    receive = any(known.get(rank) for rank in one.ranks)
+    if took is None or own is None or most is None:
+        return receive
+    needed = EXPLAINED_SHARE * one.share * took
+    if own >= needed and waits_are_known(statistics, one.members, one.since_ns):
+        return False
+    return receive or most < needed

@@ -24,7 +24,7 @@ from frtop_tui.diagnosis.detectors.slow.parts import (
 )
 from frtop_tui.diagnosis.detectors.slow.roles import NEED_ALL
 from frtop_tui.diagnosis.detectors.slow.step_times import (
-    excess_ns,
+    most_excess_ns,
     own_parts,
     step_ns,
     waits_are_known,
@@ -243,8 +243,8 @@ def _most_lost(
     if group.stride == 1:
         return 1.0
     took = step_ns(statistics, peers, found.since_ns)
-    own = excess_ns(statistics, found.who, peers, found.since_ns)
-    if took and own is not None and waits_are_known(statistics, peers, found.since_ns):
+    own = most_excess_ns(statistics, found.who, peers, found.since_ns)
+    if took and own is not None:
         return max(0, own) / took
     return 1.0
 

@@ -21,6 +21,11 @@ def own_ns(step: StepSplit) -> int:
     return step.took_ns - step.blocked_ns
 
 
+def least_own_ns(step: StepSplit) -> int:
+    """The time of a step in which no op was pending: waits that nobody saw are not in it."""
+    return step.took_ns - step.pending_ns
+
+
 def data_ns(step: StepSplit) -> int | None:
     """The time that fetches took; None where they are not recorded."""
     return step.data_ns
@@ -38,6 +43,7 @@ def excess_ns(
     peers: Sequence[int],
     since_ns: int,
     of: Callable[[StepSplit], int | None] = own_ns,
+    of_peers: Callable[[StepSplit], int | None] | None = None,
 ) -> int | None:
     """How much more than their peers `ranks` have of something: the median over common steps.
 
@@ -47,16 +53,29 @@ def excess_ns(
         peers: whom to compare with; `ranks` among them are left out.
         since_ns: steps that end later are compared.
         of: what is compared.
+        of_peers: with what of the peers; by default with the same.
 
     Returns:
         None where too few steps of both are known.
     """
     theirs = _by_number(statistics, ranks, since_ns, of)
-    others = _by_number(statistics, [one for one in peers if one not in ranks], since_ns, of)
+    rest = [one for one in peers if one not in ranks]
+    others = _by_number(statistics, rest, since_ns, of_peers or of)
     common = theirs.keys() & others.keys()
     if len(common) < MIN_STEPS:
         return None
     return round(median(median(theirs[n]) - median(others[n]) for n in common))
+
+
+def most_excess_ns(
+    statistics: JobStatistics, ranks: Sequence[int], peers: Sequence[int], since_ns: int
+) -> int | None:
+    """How much more than their peers `ranks` do of their own at most; see `excess_ns`.
+
+    Peers that wait where nobody sees it, as in the C++ of DDP, seem to do as much as who keeps
+    them waiting.
+    """
+    return excess_ns(statistics, ranks, peers, since_ns, of_peers=least_own_ns)
 
 
 def step_ns(statistics: JobStatistics, ranks: Sequence[int], since_ns: int) -> int | None:
@@ -85,9 +104,15 @@ def own_parts(statistics: JobStatistics, peers: Sequence[int], most: int) -> lis
 
 
 def waits_are_known(statistics: JobStatistics, peers: Sequence[int], since_ns: int) -> bool:
-    """Whether steps show that communication kept any of `peers`: else their own time is no news."""
-    steps = (step for rank in peers for step in statistics.steps.get(rank, ()))
-    return any(step.blocked_ns and step.end_ns > since_ns for step in steps)
+    """Whether it was seen of most ops that somebody waited: else own time is no news."""
+    steps = [
+        step
+        for rank in peers
+        for step in statistics.steps.get(rank, ())
+        if step.end_ns > since_ns
+    ]
+    blocked_ns = sum(step.blocked_ns for step in steps)
+    return bool(blocked_ns) and 2 * blocked_ns >= sum(step.pending_ns for step in steps)
 
 
 def _by_number(
