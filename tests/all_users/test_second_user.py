@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -34,15 +35,26 @@ def uid_of(pid: int) -> int:
     return Path(f"/proc/{pid}").stat().st_uid
 
 
-def readers_of(agent: int) -> dict[int, int]:
-    """Processes below the agent that read ranks: pid to uid. The host alone is read by nobody."""
+def readers_of(agent: int, *users: int) -> dict[int, int]:
+    """Waits until the processes below the agent belong to these users; returns pid and uid of each.
+
+    Each begins as root. The one that reads the host alone ends as nobody, and is left out.
+    """
     found: dict[int, int] = {}
-    todo = [agent]
-    while todo:
-        pid = todo.pop()
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-        todo += map(int, children)
-        found |= {int(child): uid_of(int(child)) for child in children}
+
+    def are_theirs() -> bool:
+        found.clear()
+        todo = [agent]
+        with suppress(FileNotFoundError):  # one has ended since
+            while todo:
+                pid = todo.pop()
+                children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+                todo += map(int, children)
+                found.update((int(child), uid_of(int(child))) for child in children)
+            return sorted(uid for uid in found.values() if uid != NOBODY) == sorted(users)
+        return False
+
+    wait_for(are_theirs, "the readers' users")
     return {pid: uid for pid, uid in found.items() if uid != NOBODY}
 
 
@@ -63,8 +75,7 @@ def test_a_key_sees_the_ranks_of_the_users_that_the_list_gives_it(
 
     # Who reads is not root any more: each process has the user of the ranks that it reads.
     assert all_users.agent is not None
-    readers = readers_of(all_users.agent.pid)
-    assert sorted(readers.values()) == sorted(uid_of(pid) for pid in pids.values())
+    readers = readers_of(all_users.agent.pid, *map(uid_of, pids.values()))
 
     # Updates follow, of that user only, and nothing is published.
     process, _ = split_key(of_ann[pids[ann]])
@@ -245,7 +256,7 @@ def test_without_an_audit_nothing_is_looked_at_and_nobody_reads_while_nobody_loo
     all_users.admit(f"{shown(bob)} act {ann} bob")
     all_users.start_agent()
     assert all_users.agent is not None
-    assert readers_of(all_users.agent.pid) == {}
+    readers_of(all_users.agent.pid)  # none is left as root
     screen = all_users.screen(bob)
     key = screen.users_ranks(1)[pid]
     audit = all_users.folder / "log" / "audit.jsonl"
@@ -271,7 +282,7 @@ def test_a_users_process_that_is_killed_is_replaced(all_users: AllUsersHost) -> 
     screen = all_users.screen(bob)
     before = screen.users_ranks(1)[pid]
     assert all_users.agent is not None
-    (reader,) = readers_of(all_users.agent.pid)
+    (reader,) = readers_of(all_users.agent.pid, uid_of(pid))
     os.kill(reader, 9)
     end = time.monotonic() + 20
     while time.monotonic() < end:
