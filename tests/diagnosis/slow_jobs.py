@@ -128,8 +128,8 @@ class SteppingJob:
     def _pending_ms(self, rank: int) -> Milliseconds:
         """How long any op of this step was pending before the step's end."""
         total, until = 0.0, 0.0
-        for begin, end in self.pending[rank]:  # by their begins
-            end = min(end, self.ended[rank])
+        for begin, over in self.pending[rank]:  # by their begins
+            end = min(over, self.ended[rank])
             total += max(0.0, end - max(begin, until))
             until = max(until, end)
         return total

@@ -272,6 +272,7 @@ def test_pairs_of_splits_have_to_agree() -> None:
     verdict = only(scene.settle(0))
     assert "splits differ;" in verdict.why.text
     assert verdict.parties == ((0,), (1,))
+    assert verdict.headline == "rank 0 sends 3 rows to rank 1, which expects 4, at #8 of default_pg"
 
 
 def test_a_rank_whose_splits_pair_with_nobodys_is_named() -> None:
@@ -280,6 +281,31 @@ def test_a_rank_whose_splits_pair_with_nobodys_is_named() -> None:
     scene.does([2], "all_to_all_single", ago=0.2, in_splits=(2,) * 4, out_splits=(1, 1, 2, 1))
     verdict = only(scene.settle(0))
     assert (verdict.culprits, verdict.parties) == ((2,), ((2,), (0, 1, 3)))
+    assert (
+        "expects 1 row of rank 0, which sends 2, at #8 of default_pg, and 2 more"
+        in verdict.headline
+    )
+    assert "rank 3 sends 2 rows to rank 2, which expects 1" in verdict.evidence
+    assert any(one.startswith("rank 0: all_to_all_single") for one in verdict.evidence)
+
+
+def test_a_rank_that_sends_more_than_others_expect_is_named() -> None:
+    """All splits vary: those of one rank are not shown as those of all."""
+    sizes = [[14, 3, 9], [6, 6, 6], [15, 2, 8]]  # by sender
+    scene = Scene(3)
+    for rank in range(3):
+        takes = [row[rank] for row in sizes]
+        if rank == 0:
+            takes[2] = 14
+        scene.does(
+            [rank], "all_to_all_single", ago=0.2,
+            in_splits=tuple(sizes[rank]), out_splits=tuple(takes),
+        )  # fmt: skip
+    verdict = only(scene.settle(0))
+    assert (
+        verdict.headline == "rank 2 sends 15 rows to rank 0, which expects 14, at #8 of default_pg"
+    )
+    assert not any(one.startswith("ranks") for one in verdict.evidence)
 
 
 def test_one_pair_of_splits_that_does_not_fit_blames_neither() -> None:

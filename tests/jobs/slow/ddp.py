@@ -3,6 +3,7 @@
 import time
 
 import torch
+import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from zoo.ground_truth import Case, Truth
@@ -32,7 +33,7 @@ class Slow(torch.nn.Module):
         return batch
 
 
-def main() -> None:
+def main(*, adds_up_loss: bool = False) -> None:
     job = join()
     torch.manual_seed(0)
     layers = [torch.nn.Linear(300, 300) for _ in range(6)]
@@ -41,8 +42,11 @@ def main() -> None:
     optimizer = optimizer_of(model)
     for _ in range(STEPS):
         job.mark_fault()
-        model(torch.ones(4, 300)).sum().backward()
+        loss = model(torch.ones(4, 300)).sum()
+        loss.backward()
         optimizer.step()
+        if adds_up_loss:
+            dist.all_reduce(loss.detach())
         optimizer.zero_grad()
 
 

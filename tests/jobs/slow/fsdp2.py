@@ -3,6 +3,7 @@
 import time
 
 import torch
+import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
@@ -22,7 +23,7 @@ CASE = Case(
 )  # fmt: skip
 
 
-def main() -> None:
+def main(*, adds_up_loss: bool = False) -> None:
     job = join()
     torch.manual_seed(0)
     mesh = init_device_mesh("cpu", (job.world,))
@@ -37,8 +38,11 @@ def main() -> None:
         time.sleep(WORK_S)
         if job.rank == 1:
             spin(0.04)
-        model(torch.ones(4, 64)).sum().backward()
+        loss = model(torch.ones(4, 64)).sum()
+        loss.backward()
         optimizer.step()
+        if adds_up_loss:
+            dist.all_reduce(loss.detach())
         optimizer.zero_grad()
 
 

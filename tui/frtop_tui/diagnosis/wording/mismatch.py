@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from frtop_probe import wire
 from frtop_tui.diagnosis.detectors.mismatch.checksums import ChecksumsDiffer
 from frtop_tui.diagnosis.detectors.mismatch.live_mismatch import OpsDiffer
@@ -19,10 +21,15 @@ from frtop_tui.diagnosis.wording.phrases import (
 from frtop_tui.job.model import BaseFrame
 from frtop_tui.job.naming import folded
 
+MOST_PAIRS: Final = 6
+"""Pairs of splits that are listed as evidence."""
+
 
 def ops_differ(finding: Finding, detail: OpsDiffer, frame: BaseFrame, _tense: Tense) -> Sentences:
     """Who called what, where the others called something else."""
     found = detail.mismatch
+    if found.unpaired:
+        return _splits_differ(finding, detail, frame)
     main, other = found.parties[0], found.parties[1]
     number, at, on, upto = f"#{found.number} of {label_of(found.group)}", "as", "on", "up to"
     if not found.number:  # some of them count from another op on
@@ -49,24 +56,61 @@ def ops_differ(finding: Finding, detail: OpsDiffer, frame: BaseFrame, _tense: Te
             f"see what sets the {found.field}{at_line(main.op)} on ranks {first} and {second},"
             " and whether either skipped a call before"
         )
-    text = f"the {found.field} {'differ' if found.field == 'splits' else 'differs'}; "
-    if detail.fatal:
-        text += "the deaths follow from it"
-    elif detail.blocking:
-        text += "they wait for each other"
-    else:
-        text += "data may be wrong without any error"
     unaligned = (
         f"which op of the group {folded(detail.unaligned)} is at: the recorder there was started"
         " after the group was made"
     )
     return Sentences(
         head,
-        Why("mismatch", "software", f"{text}; the job has ended" if detail.over else text),
+        _why(f"the {found.field} differs", detail),
         step,
         tuple(f"{folded(one.ranks)}: {_call_text(one.op)}" for one in found.parties[:6]),
         (unaligned,) if detail.unaligned else (),
     )
+
+
+def _splits_differ(finding: Finding, detail: OpsDiffer, frame: BaseFrame) -> Sentences:
+    """Which pair of an all_to_all disagrees: each rank has splits of its own."""
+    found = detail.mismatch
+    pair, more = found.unpaired[0], len(found.unpaired) - 1
+    if pair.receiver in finding.culprits:
+        one, other = pair.receiver, pair.sender
+        does, where = f"expects {_rows(pair.expected)} of", f"sends {pair.sent:,}"
+    else:
+        one, other = pair.sender, pair.receiver
+        does, where = f"sends {_rows(pair.sent)} to", f"expects {pair.expected:,}"
+    named = who(frame.ranks, (one,)) if finding.culprits else folded((one,))
+    place = f"#{found.number} of {label_of(found.group)}" if found.number else label_of(found.group)
+    pairs = [
+        f"{folded((one.sender,))} sends {_rows(one.sent)} to {folded((one.receiver,))}, which"
+        f" expects {one.expected:,}"
+        for one in found.unpaired[:MOST_PAIRS]
+    ]
+    # The op of a party of several is that of its first rank.
+    calls = [f"{folded(party.ranks[:1])}: {_call_text(party.op)}" for party in found.parties]
+    also = f", and {more:,} more pair{'s' * (more > 1)} differ{'s' * (more == 1)}" if more else ""
+    return Sentences(
+        f"{named} {does} {folded((other,))}, which {where}, at {place}{also}",
+        _why("the splits differ", detail),
+        f"see what sets the splits{at_line(found.parties[1].op)} on ranks {one} and {other}, and"
+        " whether either skipped a call before",
+        (*pairs, *calls),
+    )
+
+
+def _rows(number: int) -> str:
+    return f"{number:,} row{'s' * (number != 1)}"
+
+
+def _why(differs: str, detail: OpsDiffer) -> Why:
+    if detail.fatal:
+        text = "the deaths follow from it"
+    elif detail.blocking:
+        text = "they wait for each other"
+    else:
+        text = "data may be wrong without any error"
+    over = "; the job has ended" if detail.over else ""
+    return Why("mismatch", "software", f"{differs}; {text}{over}")
 
 
 def checksums_differ(

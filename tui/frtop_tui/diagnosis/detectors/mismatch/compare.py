@@ -18,6 +18,8 @@ NEAR = 2
 """A wait this few ops after a mismatch follows from it."""
 MOST_PAIRED = 256
 """Members of a group whose splits are compared, each with each."""
+MOST_UNPAIRED = 64
+"""Pairs that a mismatch lists."""
 
 
 class Party(Struct, frozen=True):
@@ -27,14 +29,28 @@ class Party(Struct, frozen=True):
     op: wire.Op
 
 
+class Unpaired(Struct, frozen=True):
+    """In an all_to_all, `sender` sends `sent` rows to `receiver`, which expects `expected`."""
+
+    sender: int
+    receiver: int
+    sent: int
+    expected: int
+
+
 class Mismatch(Struct, frozen=True):
-    """Different ops at the same sequence number of one group; the largest party first."""
+    """Different ops at the same sequence number of one group; the largest party first.
+
+    Of splits only pairs can disagree: `unpaired` are the first of those that do, and an op stands
+    for its own rank alone, not for its party.
+    """
 
     group: wire.Group
     number: int
     field: str
     parties: tuple[Party, ...]
     since_ns: int = 0  # operator's clock: when the first of them issued it
+    unpaired: tuple[Unpaired, ...] = ()
 
     @property
     def culprits(self) -> tuple[int, ...]:
@@ -150,7 +166,7 @@ def _split_disagreement(
     ]
     if not 2 <= len(known) <= MOST_PAIRED:
         return None
-    apart: list[tuple[int, int]] = []
+    apart: list[Unpaired] = []
     for i, sender, sent in known:
         sends = sent.in_splits or ()
         if len(sends) != len(members):
@@ -158,15 +174,19 @@ def _split_disagreement(
         for j, receiver, taken in known:
             takes = taken.out_splits or ()
             if len(takes) == len(members) and sends[j] != takes[i]:
-                apart.append((sender, receiver))
+                apart.append(Unpaired(sender, receiver, sends[j], takes[i]))
     if not apart:
         return None
-    sender, receiver = apart[0]
-    odd = [rank for rank in {sender, receiver} if all(rank in pair for pair in apart)]
+    sender, receiver = apart[0].sender, apart[0].receiver
+    odd = [
+        rank
+        for rank in {sender, receiver}
+        if all(rank in (pair.sender, pair.receiver) for pair in apart)
+    ]
     main: tuple[int, ...] = (sender,)
     other: tuple[int, ...] = (receiver,)
     if len(odd) == 1:
         # All but one agree in pairs among themselves.
         main, other = tuple(rank for _, rank, _ in known if rank != odd[0]), (odd[0],)
     parties = (Party(main, ops[main[0]]), Party(other, ops[other[0]]))
-    return Mismatch(group, number, "splits", parties)
+    return Mismatch(group, number, "splits", parties, unpaired=tuple(apart[:MOST_UNPAIRED]))

@@ -43,6 +43,7 @@ def excess_ns(
     peers: Sequence[int],
     since_ns: int,
     of: Callable[[StepSplit], int | None] = own_ns,
+    *,
     of_peers: Callable[[StepSplit], int | None] | None = None,
 ) -> int | None:
     """How much more than their peers `ranks` have of something: the median over common steps.
@@ -106,10 +107,7 @@ def own_parts(statistics: JobStatistics, peers: Sequence[int], most: int) -> lis
 def waits_are_known(statistics: JobStatistics, peers: Sequence[int], since_ns: int) -> bool:
     """Whether it was seen of most ops that somebody waited: else own time is no news."""
     steps = [
-        step
-        for rank in peers
-        for step in statistics.steps.get(rank, ())
-        if step.end_ns > since_ns
+        step for rank in peers for step in statistics.steps.get(rank, ()) if step.end_ns > since_ns
     ]
     blocked_ns = sum(step.blocked_ns for step in steps)
     return bool(blocked_ns) and 2 * blocked_ns >= sum(step.pending_ns for step in steps)

@@ -1,0 +1,18 @@
+"""As `ddp`; the script also adds up the loss. That wait is seen, those of the buckets are not."""
+
+from jobs.slow import ddp
+from zoo.ground_truth import Case, Truth
+
+CASE = Case(
+    (
+        Truth(
+            ("slow",), culprits=(1,), causes=("compute", "starved"),
+            progress=("active",), late_ms=40,
+        ),
+    ),
+    modes=("sync",),
+    within_s=60,
+)  # fmt: skip
+
+if __name__ == "__main__":
+    ddp.main(adds_up_loss=True)
