@@ -251,6 +251,19 @@ def test_who_waits_unseen_in_one_group_is_not_slow_in_another() -> None:
     assert not late(with_a_loss(two_by_two(10.0, 5.0)).run(200))
 
 
+@pytest.mark.parametrize("delay", [0.0, 8.0, 30.0])
+@pytest.mark.parametrize("stride", [1, 4, 16])
+def test_waits_are_seen_in_one_group_and_not_in_another(stride: int, delay: float) -> None:
+    """A straggler of a pair; the ops across take 30 ms, and nobody sees who waits for them."""
+    job = two_by_two(10.0, 5.0)
+    job.stride = stride
+    job.meetings[0].work = lambda rank, step: 10.0 + delay * (rank == 1)
+    job.meetings[-1].seen = False
+    job.meetings[-1].transfer = lambda _: 30.0
+    job.run(300)
+    assert late(job) == ({(1,): pytest.approx(delay, rel=0.1)} if delay else {})
+
+
 def test_who_waits_in_one_group_is_not_slow_in_another() -> None:
     """Rank 1 keeps 0 in their pair, and 0 is late to 2, which is not its fault."""
     job = two_by_two(10.0, 5.0)

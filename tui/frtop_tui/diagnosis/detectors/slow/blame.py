@@ -99,8 +99,9 @@ def _by_link(one: LateRanks, links: Sequence[SlowLink]) -> bool:
 def _only_waited(statistics: JobStatistics, one: LateRanks, known: Mapping[int, Place]) -> bool:
     """Whether these ranks waited elsewhere for most of the time that they are late.
 
-    Their own time shows it, where waits are seen. Else ranks that receive may only have waited for
-    a message. Others have not waited as long elsewhere unless all that may be a wait says so.
+    It is so where they were seen to wait for longer than the others, and not where they did more
+    of their own. In between waits were not seen: ranks that receive may only have waited for a
+    message; others have, if they did too little of their own even where no wait was seen.
     """
     took = step_ns(statistics, one.members, one.since_ns)
     own = excess_ns(statistics, one.ranks, one.members, one.since_ns)
@@ -109,6 +110,8 @@ def _only_waited(statistics: JobStatistics, one: LateRanks, known: Mapping[int, 
     if took is None or own is None or most is None:
         return receive
     needed = EXPLAINED_SHARE * one.share * took
+    if own <= -needed:
+        return True
     if own >= needed and waits_are_known(statistics, one.members, one.since_ns):
         return False
     return receive or most < needed

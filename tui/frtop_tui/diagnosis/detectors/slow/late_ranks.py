@@ -24,6 +24,7 @@ from frtop_tui.diagnosis.detectors.slow.parts import (
 )
 from frtop_tui.diagnosis.detectors.slow.roles import NEED_ALL
 from frtop_tui.diagnosis.detectors.slow.step_times import (
+    any_wait_was_seen,
     most_excess_ns,
     own_parts,
     step_ns,
@@ -181,7 +182,7 @@ def _shown_by_steps(
     A rank may be late to one op of each step, and that one is rarely sampled. What is not recorded
     may pass for a rank's own work: so it has to come later than the others, too.
     """
-    if not waits_are_known(statistics, peers, 0):
+    if not any_wait_was_seen(statistics, peers):
         return None
     most = max(PARTS_WITHOUT_STEPS // 2, MOST_ARRIVALS // max(1, tests * len(peers)))
     found = straggling(own_parts(statistics, peers, most), tests)

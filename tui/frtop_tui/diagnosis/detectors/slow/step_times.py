@@ -104,6 +104,11 @@ def own_parts(statistics: JobStatistics, peers: Sequence[int], most: int) -> lis
     return parts
 
 
+def any_wait_was_seen(statistics: JobStatistics, peers: Sequence[int]) -> bool:
+    """Whether steps show that communication kept any of `peers`: who has less of it did more."""
+    return any(step.blocked_ns for rank in peers for step in statistics.steps.get(rank, ()))
+
+
 def waits_are_known(statistics: JobStatistics, peers: Sequence[int], since_ns: int) -> bool:
     """Whether it was seen of most ops that somebody waited: else own time is no news."""
     steps = [
