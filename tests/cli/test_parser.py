@@ -73,6 +73,14 @@ def test_an_invalid_command_line_gets_a_next_step(words: list[str], says: str) -
     assert "next:" in str(caught.value)
 
 
+def test_a_file_in_place_of_a_command_can_be_opened(tmp_path: Path) -> None:
+    file = tmp_path / "a job.cap"
+    file.touch()
+    with pytest.raises(UsageError) as error:
+        parse([str(file)])
+    assert f"`frtop open '{file}'` shows what was recorded" in str(error.value)
+
+
 def test_a_host_on_the_way_may_need_a_python_to_reach_agents() -> None:
     words = ["--connect", "node[0-7]", "--through", "bastion", "--python", "/opt/python3.12"]
     options = parse(["diagnose", *words])

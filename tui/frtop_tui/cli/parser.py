@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import difflib
 import os
+import shlex
 from collections.abc import Sequence
+from pathlib import Path
 
 from frtop_tui.cli.host_options import require_one_job, settle_hosts
 from frtop_tui.cli.verbs import asking, looking, running, setting_up, unattended
@@ -29,6 +31,14 @@ def parser() -> tuple[argparse.ArgumentParser, tuple[str, ...]]:
     return top, tuple(verbs.choices)
 
 
+def _command_meant(word: str, verbs: Sequence[str]) -> str:
+    """The next step for who named no command."""
+    if Path(word).exists():
+        return f"`frtop open {shlex.quote(word)}` shows what was recorded"
+    near = difflib.get_close_matches(word, verbs, n=1)
+    return f"did you mean `frtop {near[0]}`?" if near else "`frtop --help` lists the commands"
+
+
 def parse(argv: Sequence[str]) -> argparse.Namespace:
     """The options of one command; `run` is the function to call with them.
 
@@ -40,11 +50,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     if not words or (words[0].startswith("-") and words[0] not in ("-h", "--help", "--version")):
         words.insert(0, SCREEN)
     elif words[0] not in verbs and not words[0].startswith("-"):
-        near = difflib.get_close_matches(words[0], verbs, n=1)
-        raise UsageError(
-            f"unknown command {words[0]!r}",
-            f"did you mean `frtop {near[0]}`?" if near else "`frtop --help` lists the commands",
-        )
+        raise UsageError(f"unknown command {words[0]!r}", _command_meant(words[0], verbs))
     if words[0] == "key":
         from frtop_tui.cli.key import without_dash  # noqa: PLC0415 - libzmq, for this verb only
 
