@@ -105,9 +105,9 @@ def test_pending_ops_are_found_after_the_history_has_wrapped(
         if action == "issue":
             sequence = issue(writer, pending)
             if not sequence & (TINY.slots // 8 - 1):  # as the hook does
-                pending.spill_old_ops()
+                pending.overflow.spill()
         elif action == "spill":
-            pending.spill_old_ops()
+            pending.overflow.spill()
         elif pending.open:
             sequence = list(pending.open)[len(pending.open) // 2]
             entry = (None, sequence, time.monotonic_ns(), 0, 1, True, None, None)
@@ -210,7 +210,7 @@ def test_ops_that_do_not_fit_into_the_overflow_are_counted(writer: RingWriter) -
     pending = PendingOps(writer)
     for _ in range(30):
         issue(writer, pending)
-        pending.spill_old_ops()
+        pending.overflow.spill()
     assert len(Ring(writer.path).pending()) + writer.cells[StatusCell.PENDING_LOST] == 30
     assert writer.cells[StatusCell.PENDING_LOST] > 0
 
