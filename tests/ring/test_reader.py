@@ -20,9 +20,10 @@ from hypothesis import strategies as st
 from frtop_probe.recorder.pending import PendingOps
 from frtop_probe.recorder.writer import RingWriter, create
 from frtop_probe.ring import bulk_read, layout
+from frtop_probe.ring.header import RingError
 from frtop_probe.ring.layout import Event, Flag, MarkKind, Shape, Side, StatusCell
 from frtop_probe.ring.marks import read_marks
-from frtop_probe.ring.reader import OpKey, Ring, RingError
+from frtop_probe.ring.reader import OpKey, Ring
 from waiting import wait_for
 
 TINY = Shape(groups=4, sites=8, overflow=4, slots=16, chunks=32, marks=8, side=80 * 1024)
