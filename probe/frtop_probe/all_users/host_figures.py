@@ -1,8 +1,8 @@
 """What the host does, for the agent of all users: only what every user of the host can read.
 
-A host's processors, memory, pressure and links belong to nobody: whoever may see any rank there gets
-their figures. Figures of cgroups, file systems, GPUs and processes belong to the owners of ranks,
-and are not sent. A child reads the host once for all, as the user nobody, and is given no pid.
+A host's processors, memory, pressure and links belong to nobody: whoever may see any rank there
+gets their figures. Figures of cgroups, file systems, GPUs and processes belong to the owners of
+ranks, and are not sent. A child reads the host once for all, as the user nobody, and gets no pid.
 """
 
 from __future__ import annotations
