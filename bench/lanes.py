@@ -19,9 +19,10 @@ from frtop_tui.app import FrtopApp, collect_rarely
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.job.model import Coverage
 from frtop_tui.lanes.alignment import aligned
+from frtop_tui.lanes.column_builder import columns_of, extended
 from frtop_tui.lanes.histories import Histories
 from frtop_tui.lanes.lane import lane_of
-from frtop_tui.lanes.op_columns import OpColumns, columns_of, extended
+from frtop_tui.lanes.op_columns import OpColumns
 from frtop_tui.screens.messages import OpenTimeline
 from frtop_tui.screens.timeline import TimelineScreen
 from frtop_tui.sources.base import ScriptedSource

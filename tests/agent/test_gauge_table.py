@@ -242,10 +242,10 @@ async def test_a_host_with_a_rank_is_read_and_one_without_has_no_child(tmp_path:
         watch = HostWatch(tracker, lambda: math.inf, gpus, reader, period_s=0.1)
         task = asyncio.create_task(watch.run())
         try:
-            await wait_for_async(lambda: watch.history(wire.GaugeHistoryRequest(1)).points > 2,
+            await wait_for_async(lambda: watch.table.history().points > 2,
                                  "readings")  # fmt: skip
             record = GaugeRecord()
-            full = watch.full()
+            full = watch.table.full()
             assert full is not None
             record.apply(full, full=True)
             view = record.view()

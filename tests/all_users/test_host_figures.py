@@ -10,7 +10,6 @@ import psutil
 import pytest
 
 from all_users.conftest import PATH
-from frtop_probe import wire
 from frtop_probe.all_users.host_figures import NOBODY, OF_OWNERS, HostFigures
 from frtop_probe.all_users.user_process import PYTHON
 from frtop_tui.job.host_gauges import GaugeRecord
@@ -21,7 +20,7 @@ async def read(figures: HostFigures, times: int) -> int:
     """Runs until that many readings are there; returns the uid of the child that reads."""
     running = asyncio.create_task(figures.run())
     until = asyncio.get_running_loop().time() + DEADLINE_S
-    while figures.history(wire.GaugeHistoryRequest(0)).points < times:
+    while figures.table.history().points < times:
         assert asyncio.get_running_loop().time() < until
         await asyncio.sleep(0.05)
     ours = psutil.Process().children()
@@ -44,7 +43,7 @@ def test_the_hosts_own_figures_are_read_without_roots_rights(
     monkeypatch.setenv("PYTHONPATH", PATH)
     figures = HostFigures(lambda: True)
     assert asyncio.run(read(figures, 2)) == NOBODY != os.getuid()
-    full = figures.full()
+    full = figures.table.full()
     assert full is not None
     assert {one.kind for one in full.subjects} <= {"host", "nic", "infiniband"}
     assert not any(one.keys for one in full.subjects)
@@ -65,6 +64,6 @@ def test_while_nobody_looks_nothing_is_read() -> None:
         assert not figures._worker.runs
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
-        assert figures.full() is None
+        assert figures.table.full() is None
 
     asyncio.run(idle())

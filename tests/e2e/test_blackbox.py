@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from e2e.conftest import Launch, frtop
+from frtop_probe.ring.header import RingError
 from frtop_probe.ring.layout import StatusCell
-from frtop_probe.ring.reader import Ring, RingError
+from frtop_probe.ring.reader import Ring
 from frtop_probe.ring.recording import under_way
 from waiting import wait_for
 

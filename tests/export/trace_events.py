@@ -55,7 +55,7 @@ def _of_flows(events: Iterable[Event]) -> Iterator[str]:
             flows[event["cat"], event["name"], event["id"]].append(event["ph"])
     for key, phases in flows.items():
         if "s" not in phases or "f" not in phases:
-            yield f"a flow without begin or end: {key} {phases}"
+            yield f"a flow without a start or an end: {key} {phases}"
 
 
 def _of_nesting(events: Iterable[Event]) -> Iterator[str]:

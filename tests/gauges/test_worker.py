@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from frtop_probe.gauges import worker
+from frtop_probe.gauges.pausing_child import MAX_LEFT
 from frtop_probe.gauges.worker import GaugeWorker
 from gauges.standin import H200, HANG, LOST, NOT_SUPPORTED, Gpus, needs_standin
 from waiting import wait_for, wait_for_async
@@ -149,11 +150,11 @@ async def test_children_that_cannot_be_killed_are_bounded(
 ) -> None:
     gpus.add(power=HANG)
     monkeypatch.setattr(gauges._lines, "_reap", lambda: None)  # as if a kill did not end them
-    for _ in range(worker.MAX_LEFT + 1):
+    for _ in range(MAX_LEFT + 1):
         monkeypatch.setattr(gauges, "_not_before", 0.0)
         assert (await gauges.read()).problem == worker.DID_NOT_RETURN
     left = gauges._lines._left
-    assert len(left) == worker.MAX_LEFT
+    assert len(left) == MAX_LEFT
     monkeypatch.undo()
     await wait_for_async(lambda: all(one.poll() is not None for one in left), "their end")
 

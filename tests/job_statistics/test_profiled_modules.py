@@ -60,7 +60,7 @@ STEP: list[Nested] = [
 
 
 def events(step: list[Nested], thread: str = "7") -> list[TraceEvent]:
-    """As torch writes them: begin and end, an event inside of another one between its times."""
+    """As torch writes them: start and end; an inner event lies within its outer one."""
     found: list[TraceEvent] = []
     clock = iter(range(100_000))
 

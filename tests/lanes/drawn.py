@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from frtop_probe import wire
 from frtop_probe.history_columns import pack_rows
+from frtop_tui.lanes.column_builder import columns_of
 from frtop_tui.lanes.lane import Lane
-from frtop_tui.lanes.op_columns import OpColumns, columns_of
+from frtop_tui.lanes.op_columns import OpColumns
 
 REDUCE = wire.Signature("all_reduce", "sum", inputs=(wire.TensorSpec("float32", (8,)),))
 GATHER = wire.Signature("all_gather")

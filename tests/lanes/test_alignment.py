@@ -8,8 +8,8 @@ import pytest
 
 from frtop_probe import wire
 from frtop_tui.lanes.alignment import NO_MEMBER, NOT_THERE, OLDER, UNREAD, Alignment, aligned
+from frtop_tui.lanes.column_builder import columns_of
 from frtop_tui.lanes.lane import Lane
-from frtop_tui.lanes.op_columns import columns_of
 from lanes.drawn import GROUP, REDUCE, SITE, Row, lane
 
 

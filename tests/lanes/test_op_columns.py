@@ -8,8 +8,8 @@ from msgspec.structs import replace
 from frtop_probe import wire
 from frtop_probe.ring.layout import Flag
 from frtop_tui.export.histories import ops_of
+from frtop_tui.lanes.column_builder import columns_of, columns_of_ops, extended
 from frtop_tui.lanes.intervals import PENDING_NS
-from frtop_tui.lanes.op_columns import columns_of, columns_of_ops, extended
 from lanes.drawn import GATHER, REDUCE, SITE, history, ops
 
 ROWS = [(1, 1, 100, 50), (2, 1, 120, 10), (1, 2, 200, -30), (1, 3, 300, 0)]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from frtop_probe import wire
+from frtop_tui.lanes.column_builder import columns_of
 from frtop_tui.lanes.jumps import first_window, next_op, next_step
 from frtop_tui.lanes.lane import Lane
 from frtop_tui.lanes.letters import letter_of
-from frtop_tui.lanes.op_columns import columns_of
 from frtop_tui.lanes.window import NARROWEST, WIDEST, TimeWindow, window_of
 from lanes.drawn import GROUP, Row, history, lane
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from frtop_probe.recorder.recorder import UNTOLD
+from frtop_probe.recorder.reduce_ops import UNTOLD
 from frtop_probe.ring.layout import Event, Flag, State, StatusCell
 from frtop_probe.ring.reader import EventRow, Ring
 from frtop_probe.wire import Signature, TensorSpec
@@ -185,7 +185,7 @@ def test_a_torch_that_does_not_say_which_reduce_op_it_is(tmp_path: Path) -> None
         from frtop_probe.recorder.lifecycle import lifecycle
         from frtop_probe.ring.layout import StatusCell
         dist.init_process_group("gloo")
-        later = lifecycle.recorder.raw_reduce_ops
+        later = lifecycle.recorder.reduce_ops.raw
         for _ in range(2):
             dist.all_reduce(torch.ones(3))
             while later: pass

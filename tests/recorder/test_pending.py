@@ -11,12 +11,14 @@ from typing import Any
 
 import pytest
 
+from frtop_probe.recorder import overflow, usual_waits
 from frtop_probe.recorder import pending as module
 from frtop_probe.recorder.pending import PendingOps
 from frtop_probe.recorder.writer import RingWriter
 from frtop_probe.ring import layout
 
 MINE, OTHERS = 1, 2
+INTERRUPTED = (module.__file__, overflow.__file__, usual_waits.__file__)
 
 
 class FakeWork:
@@ -75,7 +77,7 @@ def raising(step: int) -> Callable[[FrameType, str, object], Any]:
 
     def trace(frame: FrameType, event: str, _: object) -> Any:
         nonlocal left
-        if frame.f_code.co_filename != module.__file__:
+        if frame.f_code.co_filename not in INTERRUPTED:
             return None
         if event == "line":
             left -= 1

@@ -20,9 +20,10 @@ from hypothesis import strategies as st
 from frtop_probe.recorder.pending import PendingOps
 from frtop_probe.recorder.writer import RingWriter, create
 from frtop_probe.ring import bulk_read, layout
+from frtop_probe.ring.header import RingError
 from frtop_probe.ring.layout import Event, Flag, MarkKind, Shape, Side, StatusCell
 from frtop_probe.ring.marks import read_marks
-from frtop_probe.ring.reader import OpKey, Ring, RingError
+from frtop_probe.ring.reader import OpKey, Ring
 from waiting import wait_for
 
 TINY = Shape(groups=4, sites=8, overflow=4, slots=16, chunks=32, marks=8, side=80 * 1024)
@@ -105,9 +106,9 @@ def test_pending_ops_are_found_after_the_history_has_wrapped(
         if action == "issue":
             sequence = issue(writer, pending)
             if not sequence & (TINY.slots // 8 - 1):  # as the hook does
-                pending.spill_old_ops()
+                pending.overflow.spill()
         elif action == "spill":
-            pending.spill_old_ops()
+            pending.overflow.spill()
         elif pending.open:
             sequence = list(pending.open)[len(pending.open) // 2]
             entry = (None, sequence, time.monotonic_ns(), 0, 1, True, None, None)
@@ -210,7 +211,7 @@ def test_ops_that_do_not_fit_into_the_overflow_are_counted(writer: RingWriter) -
     pending = PendingOps(writer)
     for _ in range(30):
         issue(writer, pending)
-        pending.spill_old_ops()
+        pending.overflow.spill()
     assert len(Ring(writer.path).pending()) + writer.cells[StatusCell.PENDING_LOST] == 30
     assert writer.cells[StatusCell.PENDING_LOST] > 0
 

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Final
 
 from frtop_probe.ring import layout
+from frtop_probe.ring.header import RingError
 from frtop_probe.ring.layout import State, StatusCell
-from frtop_probe.ring.reader import Ring, RingError
+from frtop_probe.ring.reader import Ring
 from torch_suite.results import Recorded
 
 LINE: Final = b"frtop: "

@@ -16,7 +16,7 @@ from pathlib import PurePath
 from typing import ClassVar, Final
 
 from textual.app import SystemCommand
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.notifications import SeverityLevel
 from textual.screen import Screen
 
@@ -29,12 +29,12 @@ from frtop_tui.job.model import Writing
 from frtop_tui.job.naming import JobKey, job_key, printable
 from frtop_tui.report.alarm import job_to_capture
 from frtop_tui.screens.base import FrameScreen, Preferences
-from frtop_tui.screens.commands import VIEWS
 from frtop_tui.screens.export import ExportScreen
 from frtop_tui.screens.failure import ShortFailures
 from frtop_tui.screens.help import HelpScreen, key_rows
 from frtop_tui.screens.jobs import JobsScreen
 from frtop_tui.screens.keyboard import OrderedKeys
+from frtop_tui.screens.keys_everywhere import KEYS
 from frtop_tui.screens.messages import (
     AskRas,
     CaptureJob,
@@ -104,87 +104,7 @@ class FrtopApp(
         "screens/command_line.tcss",
         "app.tcss",
     ]
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("question_mark", "help", "help", tooltip="all keys and a glossary", id="help"),
-        *(view.binding for view in VIEWS if view.key),
-        Binding(
-            "a",
-            "command('note ')",
-            "note",
-            show=False,
-            tooltip="note something in the rings of the marked ranks, or of all",
-            id="note",
-        ),
-        Binding("J", "jobs", "jobs", tooltip="list all jobs", id="jobs"),
-        Binding(
-            "e", "capture", "capture", tooltip="write everything known to a file", id="capture"
-        ),
-        Binding(
-            "E", "export", "export", tooltip="write a report, a trace, stacks, ...", id="export"
-        ),
-        Binding(
-            "P",
-            "profile",
-            "profile",
-            show=False,
-            tooltip="torch's profiler in the marked ranks: asks first, with its cost",
-            id="profile",
-        ),
-        Binding(
-            "r",
-            "flame",
-            "sampled stacks",
-            show=False,
-            tooltip="of the marked ranks: ten seconds as a flame tree, from outside",
-            id="flame",
-        ),
-        Binding("Z", "pause", "pause", tooltip="freeze the screen, or resume", id="pause"),
-        Binding(
-            "colon",
-            "command",
-            "command",
-            tooltip="type a command; tab completes it",
-            id="commands",
-        ),
-        Binding(
-            "left_curly_bracket",
-            "history(-1)",
-            "before",
-            show=False,
-            tooltip="back to the screen before",
-            id="history.before",
-        ),
-        Binding(
-            "right_curly_bracket",
-            "history(1)",
-            "after",
-            show=False,
-            tooltip="forward again",
-            id="history.after",
-        ),
-        Binding(
-            "left_square_bracket",
-            "past(-1)",
-            "earlier",
-            show=False,
-            tooltip="the frame before the shown one, of those that were received",
-            id="past.earlier",
-        ),
-        Binding(
-            "right_square_bracket",
-            "past(1)",
-            "later",
-            show=False,
-            tooltip="the frame after it; after the last one the live one",
-            id="past.later",
-        ),
-        Binding("y", "copy", "copy", tooltip="copy the verdict", id="copy"),
-        Binding("q", "quit", "quit", id="quit"),
-        Binding("ctrl+c", "quit", "quit", show=False, id="interrupt", priority=True),
-        Binding("ctrl+l", "refresh", "redraw", show=False, id="redraw"),
-        Binding("ctrl+z", "suspend_process", "suspend", show=False, id="suspend"),
-        Binding("ctrl+p", "command_palette", "commands", show=False, id="palette"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = KEYS
 
     def __init__(
         self,

@@ -132,6 +132,10 @@ class GaugeTable:
             notes=self._notes,
         )
 
+    def answer(self, request: wire.GaugeHistoryRequest) -> wire.GaugeHistory:
+        """What was asked for of the last ten minutes."""
+        return self.history(frozenset(request.gauges), max(0, request.points))
+
     def history(self, gauges: Collection[str] = (), points: int = 0) -> wire.GaugeHistory:
         """The last ten minutes.
 
@@ -149,7 +153,7 @@ class GaugeTable:
             if not gauges or gauge in gauges
         ]
         used = {column.series.subject for column in columns}
-        # Those of the newest readings are full: what is missing is missing at the begin.
+        # Groups are counted from the newest reading on: only the oldest one may have fewer.
         times = list(self._times[::-1][::step][::-1])
         return wire.GaugeHistory(
             len(times),

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from frtop_probe import wire
 from frtop_probe.agent.gauge_table import GaugeTable
 from frtop_probe.agent.gauge_watch import INTEREST_S, PERIOD_S, GaugeWatch
 from frtop_probe.agent.rank_tracker import RankTracker
@@ -52,7 +51,7 @@ class HostWatch:
         self._gpus = gpus
         self._worker = worker if worker is not None else HostWorker()
         self._period_s, self._idle_period_s = period_s, idle_period_s
-        self._table = GaugeTable()
+        self.table = GaugeTable()
 
     async def run(self) -> None:
         """Works until it is cancelled."""
@@ -69,22 +68,6 @@ class HostWatch:
                 await asyncio.sleep(min(_STEP_S, self._period_s))
         finally:
             await self._worker.close()
-
-    def changes(self) -> wire.HostSample | None:
-        """What is new since the last call."""
-        return self._table.changes()
-
-    def full(self) -> wire.HostSample | None:
-        """All of the newest."""
-        return self._table.full()
-
-    def history(self, request: wire.GaugeHistoryRequest) -> wire.GaugeHistory:
-        """What was asked for of the last ten minutes."""
-        return self._table.history(frozenset(request.gauges), max(0, request.points))
-
-    def all_history(self) -> wire.GaugeHistory:
-        """All of the last ten minutes, for a file."""
-        return self._table.history()
 
     def _with_memory(self, subject: SubjectReading) -> SubjectReading:
         """A rank with what it has on its GPUs: the driver says that without asking the rank."""
@@ -107,4 +90,4 @@ class HostWatch:
             return
         reading = await self._worker.read(living)
         subjects = (*map(self._with_memory, reading.subjects), *self._gpus.subjects)
-        self._table.add(reading.at_ns, subjects, (*reading.notes, self._gpus.note), living.get)
+        self.table.add(reading.at_ns, subjects, (*reading.notes, self._gpus.note), living.get)

@@ -19,9 +19,10 @@ from frtop_probe.agent.agent_lock import AgentLock
 from frtop_probe.keys import KeyPair, KeyProblem, NoKey
 from frtop_probe.procfs import exit_status
 from frtop_probe.ring.folder import AgentFiles
+from frtop_probe.ring.header import RingError
 from frtop_probe.ring.layout import SUFFIX, StatusCell
 from frtop_probe.ring.pid_namespace import PidNamespace
-from frtop_probe.ring.reader import Ring, RingError
+from frtop_probe.ring.reader import Ring
 
 TIMEOUT_S: Final = 60.0
 """How long to wait for a key made on rank 0's host: shared file systems may cache for up to a

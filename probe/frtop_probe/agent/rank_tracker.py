@@ -17,9 +17,10 @@ from frtop_probe.agent.ring_rank import RingRank
 from frtop_probe.agent.tracked_rank import TrackedRank
 from frtop_probe.outside.discovery.facts import Candidate, FoundJob
 from frtop_probe.procfs import exit_status, processes
+from frtop_probe.ring.header import RingError
 from frtop_probe.ring.layout import SUFFIX
 from frtop_probe.ring.pid_namespace import PidNamespace
-from frtop_probe.ring.reader import Ring, RingError
+from frtop_probe.ring.reader import Ring
 
 MAX_RANKS: Final = 512
 MAX_ENDED: Final = 32

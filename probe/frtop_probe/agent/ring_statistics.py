@@ -110,7 +110,7 @@ def _add_steps(ring: Ring, summary: RankSummary, window: Window) -> int | None:
 
 
 def _marks(ring: Ring, window: Window) -> list[marks.MarkRow]:
-    """The marks of the window and of the step before it, ordered by their begin."""
+    """The marks of the window and of the step before it, ordered by their start."""
     since = window.since_ns
     for back in (window.until_ns - since, since):  # not all of them, if the last step was soon
         found = marks.read_marks(ring, max(0, since - back))

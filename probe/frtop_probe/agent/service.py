@@ -85,11 +85,11 @@ class AgentService:
         )
         self._gauges = GaugeWatch(tracker, lambda: self._last_asked)
         self._host_gauges = HostWatch(tracker, lambda: self._last_asked, self._gauges)
-        self._handler.gauge_history = self._host_gauges.history
+        self._handler.gauge_history = self._host_gauges.table.answer
         self._tick_time = ClockReading.now()
         self._boxes = make_boxes and make_boxes(taker, self._make_update, self.host, self.instance)
         if self._boxes is not None:
-            self._boxes.gauge_history = self._host_gauges.all_history
+            self._boxes.gauge_history = self._host_gauges.table.history
 
     async def run(self) -> LeaveReason:
         """Works until a signal, the companion's end, or the end of the linger time."""
@@ -142,7 +142,7 @@ class AgentService:
             forgotten=result.forgotten,
             notes=(self._notes() or ("",)) if notes_changed else (),
             version=self.version,
-            gauges=self._host_gauges.changes(),
+            gauges=self._host_gauges.table.changes(),
         )
         self._channel.publish(wire.to_frame(update))
 
@@ -209,5 +209,5 @@ class AgentService:
             notes=self._notes(),
             version=self.version,
             full=True,
-            gauges=self._host_gauges.full(),
+            gauges=self._host_gauges.table.full(),
         )

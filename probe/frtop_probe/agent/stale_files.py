@@ -20,8 +20,8 @@ from typing import Final
 from frtop_probe.agent.agent_lock import AgentLock
 from frtop_probe.ring import layout, profile_files, socket_path
 from frtop_probe.ring.folder import AGENT_FILE, AgentFiles
+from frtop_probe.ring.header import RingError, locked, read_summary
 from frtop_probe.ring.pid_namespace import PidNamespace
-from frtop_probe.ring.reader import RingError, locked, read_summary
 
 UNFINISHED_S: Final = 60.0
 """How long a file that nobody locks and that cannot be read may still be unfinished."""

@@ -1,8 +1,8 @@
 """What the host does, for the agent of all users: only what every user of the host can read.
 
-A host's processors, memory, pressure and links belong to nobody; whoever may see any rank there is
-told of them. Figures of cgroups, file systems, GPUs and processes belong to the owners of ranks,
-and are not told here. A child reads the host once for all, as the user nobody, and is given no pid.
+A host's processors, memory, pressure and links belong to nobody: whoever may see any rank there
+gets their figures. Figures of cgroups, file systems, GPUs and processes belong to the owners of
+ranks, and are not sent. A child reads the host once for all, as the user nobody, and gets no pid.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from frtop_probe import wire
 from frtop_probe.agent.gauge_table import GaugeTable
 from frtop_probe.agent.gauge_watch import PERIOD_S
 from frtop_probe.all_users import become_user
@@ -36,7 +35,7 @@ class HostFigures:
         """Starts nothing yet. Args: looks: whether somebody does."""
         self._looks = looks
         self._worker = worker if worker is not None else HostWorker(command=_command())
-        self._table = GaugeTable()
+        self.table = GaugeTable()
 
     async def run(self) -> None:
         """Works until it is cancelled."""
@@ -48,24 +47,12 @@ class HostFigures:
                     last = now
                     reading = await self._worker.read(())
                     notes = (*reading.notes, OF_OWNERS)
-                    self._table.add(reading.at_ns, reading.subjects, notes, lambda _: None)
+                    self.table.add(reading.at_ns, reading.subjects, notes, lambda _: None)
                 elif not self._looks() and self._worker.runs:
                     await self._worker.stop()
                 await asyncio.sleep(_STEP_S)
         finally:
             await self._worker.close()
-
-    def changes(self) -> wire.HostSample | None:
-        """What is new since the last call: it goes to all connections that were told a state."""
-        return self._table.changes()
-
-    def full(self) -> wire.HostSample | None:
-        """All of the newest, for a connection that asks for the state."""
-        return self._table.full()
-
-    def history(self, request: wire.GaugeHistoryRequest) -> wire.GaugeHistory:
-        """What was asked for of the last ten minutes."""
-        return self._table.history(frozenset(request.gauges), max(0, request.points))
 
 
 def _command() -> list[str]:

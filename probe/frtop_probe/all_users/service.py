@@ -169,7 +169,7 @@ class AllUsersService:
         if isinstance(request, wire.TimeRequest):
             return None  # answered above
         if isinstance(request, wire.GaugeHistoryRequest):
-            found = self._figures.history(request)
+            found = self._figures.table.answer(request)
             return wire.GaugeHistoryResponse(request.id, self.host, found)
         return await self._requests.respond(operator, admitted, request, self._not_act(operator))
 
@@ -211,7 +211,7 @@ class AllUsersService:
         self._show(connection, admitted)
         subscription.ask()
         states = await self._states(operator, admitted, subscription.visible)
-        empty = replace(self._empty(), gauges=self._figures.full())
+        empty = replace(self._empty(), gauges=self._figures.table.full())
         update = subscription.state(states, empty, self._notes(admitted))
         if len(states) < len(subscription.visible):
             subscription.lose()  # it asks again, for those that have not answered
@@ -242,7 +242,7 @@ class AllUsersService:
 
     def _tick(self) -> None:
         now = time.monotonic()
-        empty = replace(self._empty(), gauges=self._figures.changes())
+        empty = replace(self._empty(), gauges=self._figures.table.changes())
         for operator, connection in list(self._connections.items()):
             if now - connection.heard > LEFT_S:
                 del self._connections[operator]

@@ -1,11 +1,13 @@
-"""A child that reads gauges, and that is asked less when it hangs or fails."""
+"""The parent's side of a child that reads gauges: it is asked less when it hangs or fails."""
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
+from frtop_probe import child_process
 from frtop_probe.outside.line_child import LineChild
 from frtop_probe.outside.memory import NotReadable
 
@@ -22,28 +24,32 @@ class PausingChild:
     """Asks one child, one request at a time; pauses after a failure, each time for longer.
 
     Attributes:
+        module: The child that is asked by default.
         hangs: What is said of a child that did not answer.
         fails: What is said of one that ended, or could not be started.
     """
 
+    module = ""
     hangs = ""
     fails = ""
 
     def __init__(
         self,
-        command: Sequence[str],
         *,
         deadline_s: float = DEADLINE_S,
         pause_s: float = FIRST_PAUSE_S,
+        command: Sequence[str] | None = None,
     ) -> None:
         """Starts nothing yet: the child starts with the first request, in the main thread.
 
         Args:
-            command: Program that answers each line with a line.
-            deadline_s: Seconds for an answer.
+            deadline_s: Seconds for an answer. NVML takes some 0.05 s for eight GPUs, and seconds
+                for the first one: it is opened then.
             pause_s: Seconds without a child after the first failure.
+            command: Program that answers each line with a line; by default `module`.
         """
-        self._lines = LineChild(command, max_left=MAX_LEFT)
+        program = command or (*child_process.python_command(self.module), str(os.getpid()))
+        self._lines = LineChild(program, max_left=MAX_LEFT)
         self._deadline_s = deadline_s
         self._first_pause_s = pause_s
         self._pause_s = pause_s
@@ -58,7 +64,7 @@ class PausingChild:
     async def ask(
         self, request: dict[str, Any], parse: Callable[[dict[str, Any]], Reading]
     ) -> Reading | None:
-        """The answer as `parse` reads it; None in a pause, or at its begin: see `_problem`."""
+        """The answer as `parse` reads it; None in a pause or where one starts: see `_problem`."""
         if time.monotonic() < self._not_before:
             return None
         try:
@@ -84,7 +90,7 @@ class PausingChild:
         await self._lines.close()
 
     def _well(self) -> None:
-        """The child does what it is there for: the next failure is a first one."""
+        """Notes that the child works again: the next failure counts as the first one."""
         self._problem, self._pause_s = "", self._first_pause_s
 
     def _pause(self, problem: str) -> None:

@@ -1,6 +1,5 @@
-"""The child that reads: requests as JSON lines on standard input, one answer each on output.
+"""The child that reads processes and searches for jobs.
 
-It may be left behind at any moment, when a read does not return, and ends with its input.
 A request has `pid`, and asks for `books` (a bool), `rings` (entries per ring, or null; from those
 with the ids in `since` on, by kind of ring), `environment` (names), `tensors` and `works`
 (addresses of Python objects), `transports` (a bool: those past c10d). With both books and rings the
@@ -12,13 +11,12 @@ of those in `stuck` (pids) is not read.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import sys
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import Any, BinaryIO, Final
+from typing import Any, Final
 
+from frtop_probe.outside import line_server
 from frtop_probe.outside.discovery import proc_reader
 from frtop_probe.outside.discovery.claims import NAMES
 from frtop_probe.outside.discovery.facts import SCAN_FAILED, Discovery
@@ -30,7 +28,6 @@ from frtop_probe.outside.reader import OutsideReader
 from frtop_probe.outside.ring_table import table_of
 from frtop_probe.outside.static_symbols import StaticSymbols
 
-NICENESS: Final = 10
 _MAX_READERS: Final = 512
 """Processes whose addresses, and one descriptor each, are kept."""
 
@@ -116,14 +113,6 @@ class Readers:
             reader.close()
 
 
-def serve(requests: BinaryIO, answers: BinaryIO) -> None:
-    """Says that it is ready, then answers until its input ends."""
-    readers = Readers()
-    _write(answers, {"ready": True})
-    for line in requests:
-        _write(answers, readers.answer(json.loads(line)))
-
-
 def _each(
     addresses: list[int], look: Callable[[int], TensorInfo | Work]
 ) -> dict[str, dict[str, Any]]:
@@ -135,17 +124,9 @@ def _each(
     return found
 
 
-def _write(answers: BinaryIO, answer: dict[str, Any]) -> None:
-    answers.write(json.dumps(answer).encode() + b"\n")
-    answers.flush()
-
-
 def main() -> None:
     """Serves on standard input and output, with low priority."""
-    with contextlib.suppress(OSError):
-        os.nice(NICENESS)
-    with contextlib.suppress(BrokenPipeError, ConnectionError, KeyboardInterrupt):
-        serve(sys.stdin.buffer, sys.stdout.buffer)
+    line_server.serve(lambda: Readers().answer)
 
 
 if __name__ == "__main__":

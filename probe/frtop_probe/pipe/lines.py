@@ -1,6 +1,6 @@
 """The lines of the pipe, in both directions: a word, then base64 or JSON. Pure; used by both ends.
 
-What does not begin with a word of ours is noise: a banner, a message of the day.
+A line that starts with no word of ours is noise: a banner, a message of the day.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from typing import Any, Final
 from frtop_probe import wire
 
 PREFIX: Final = b"frtop-"
-"""Of every line to the operator."""
+"""Every line to the operator starts with it."""
 MAX_INPUT_LINE: Final = 256 * 1024
 """Bytes of a line to the agent: a request has at most 64 KiB."""
 MAX_OUTPUT_LINE: Final = wire.MAX_MESSAGE // 3 * 4 + 64
 """Bytes of a line to the operator: one message in base64."""
 MAX_TOOL: Final = 64 << 20
-"""Bytes of a program that is sent, packed or not."""
+"""Bytes of a program that is sent, packed or unpacked."""
 MORE: Final = PREFIX + b"more"
-"""The word before all pieces of a text but the last."""
+"""The word of a line with a piece of a text, where more pieces follow."""
 PIECE: Final = 880
 """Letters of a text in one line to the operator: srun cuts lines at 1,024 bytes."""
 _BLOCK_LINE: Final = 3000
@@ -36,7 +36,7 @@ class LineError(Exception):
 
 
 def encoded(word: bytes, data: bytes) -> bytes:
-    """A line with data; to the operator several, where it is long."""
+    """A line with data; several lines if it goes to the operator and is long."""
     return _in_pieces(word, binascii.b2a_base64(data, newline=False))
 
 
@@ -70,17 +70,17 @@ def block(word: bytes, data: bytes, *more: bytes) -> Iterator[bytes]:
     """Lines with a large piece of data: `WORD SIZE SHA256 [MORE]`, then base64."""
     digest = hashlib.sha256(data).hexdigest().encode()
     yield b" ".join((word, b"%d" % len(data), digest, *more)) + b"\n"
-    for begin in range(0, len(data), _BLOCK_LINE):
-        yield binascii.b2a_base64(data[begin : begin + _BLOCK_LINE])
+    for start in range(0, len(data), _BLOCK_LINE):
+        yield binascii.b2a_base64(data[start : start + _BLOCK_LINE])
 
 
 def tool_block(name: str, program: bytes) -> Iterator[bytes]:
-    """Lines that send a program: packed, since most of it is."""
+    """Lines that send a program, packed."""
     return block(b"tool " + name.encode(), zlib.compress(program, 6))
 
 
 def addressed(line: bytes, task: str) -> bytes | None:
-    """A line as it is for this task; None when it is for another."""
+    """The line without the name of the task; None if it is for another task."""
     if not line.startswith(b"to "):
         return line
     to, _, rest = line[3:].partition(b" ")

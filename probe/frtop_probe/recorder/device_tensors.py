@@ -31,7 +31,7 @@ BUFFER: Final = 4 * 1024 * 1024
 COPY_S: Final = 1.0
 """Time in s for one copy; on an idle bus the largest takes less than a millisecond."""
 LAST_S: Final = 1.5
-"""Time in s after the begin of a request at which a copy is not waited for any more."""
+"""Time in s: a copy is waited for until so long after its request came."""
 LEAST_S: Final = 0.2
 TORN: Final = "read while its kernel may be writing: values may be torn"
 NOT_WANTED: Final = (

@@ -16,10 +16,10 @@ NO_WORKERS: Final = -2
 
 
 class FetchRecorder:
-    """Writes the fetch cells: the worker before the begin, because readers test the begin.
+    """Writes the fetch cells: the worker before the start, because readers look at the start first.
 
-    Each fetch is a mark as well. One inside another, in a data set that reads from a loader, is
-    part of that.
+    Each fetch is a mark as well. A fetch inside another one, where a data set reads from a loader,
+    is part of the outer one.
     """
 
     def __init__(self, writer: RingWriter) -> None:

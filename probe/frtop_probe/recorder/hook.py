@@ -12,7 +12,6 @@ import sys
 import threading
 import time
 import zlib
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
@@ -24,6 +23,7 @@ from frtop_probe.recorder.guard import raised_by_signal_handler
 from frtop_probe.recorder.number_watch import NumberWatch
 from frtop_probe.recorder.operations import Operation, operations
 from frtop_probe.recorder.pending import PendingOps
+from frtop_probe.recorder.reduce_ops import ReduceOps
 from frtop_probe.recorder.signatures import (
     NothingToCommunicate,
     SignatureTable,
@@ -63,7 +63,7 @@ class KernelContext(Protocol):
     sites: CallSites
     numbers: NumberWatch
     enabled: list[int]
-    raw_reduce_ops: deque[tuple[int, Any]]
+    reduce_ops: ReduceOps
     find_issuer: list[FindIssuer]
     """At most one; nothing is ever removed: a kernel may be about to call it."""
 
@@ -178,14 +178,14 @@ def _kernel(  # noqa: C901, PLR0915
     handles, silent_handles = core.pending.handles, core.pending.silent_handles
     device_handles, last_sync = core.pending.device_handles, core.pending.last_sync
     find_last, returned = last_sync.get, core.pending.returned
-    untrack, spill_old_ops = core.pending.untrack, core.pending.spill_old_ops
+    untrack, spill_old_ops = core.pending.untrack, core.pending.overflow.spill
     probe, to_weaken, weaken = core.pending.prober(), core.pending.to_weaken, core.pending.weaken
     unsignalled = operation.unsignalled
     get_tensors, remember_device_op = tensor_getter(operation), core.pending.device_ops.append
     first_call, first_calls = core.devices.first_call, core.devices.first_calls
     enqueued = core.pending.enqueued
     watching, watch_op, handed = core.numbers.watching, core.numbers.begin, core.numbers.handed
-    decode_later = core.raw_reduce_ops.append
+    decode_later = core.reduce_ops.raw.append
     find_issuer = core.find_issuer
     next_sequence, clock, thread_ident = (
         writer.next_sequence,

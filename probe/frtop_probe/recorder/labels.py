@@ -16,7 +16,7 @@ Wanted = Callable[[str], bool]
 
 
 def wrap_labels(torch: Any, wanted: Wanted, begins: Hook, ends: Hook) -> bool:
-    """Wraps begin and end of labels; returns whether this torch has them.
+    """Wraps the start and end of labels; returns whether this torch has them.
 
     Args:
         torch: the package.

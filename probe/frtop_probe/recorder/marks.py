@@ -1,4 +1,4 @@
-"""Writes marks into the ring: what a rank does beside ops, with its begin and its end.
+"""Writes marks into the ring: what a rank does beside ops, from when to when.
 
 This runs several times per training step, in the program's threads. So all is bound once, as in
 `hook`.

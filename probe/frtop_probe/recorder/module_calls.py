@@ -30,7 +30,7 @@ from frtop_probe.recorder.module_names import is_backward
 
 MAX_BOUNDARIES: Final = 65_536
 """Per thread; of each the older half is dropped then. A training step of a thousand modules has at
-most 2,000: each call has a begin and an end."""
+most 2,000: each call has a start and an end."""
 MAX_ROOTS: Final = 64
 _KNOWN_TO_DYNAMO: Final = "torch._dynamo.utils", "torch._dynamo.variables.nn_module"
 

@@ -18,28 +18,25 @@ complete, then removed from `open`, and last its handle is dropped; repeating a 
 from __future__ import annotations
 
 import itertools
-import threading
 import time
 import weakref
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
-from zlib import crc32
 
 from frtop_probe.recorder.operations import Operation
+from frtop_probe.recorder.overflow import Overflow
 from frtop_probe.recorder.tensor_refs import OpTensorRefs, unpack, weak_refs
+from frtop_probe.recorder.usual_waits import MAX_STORED, UsualWaits
 from frtop_probe.recorder.writer import RingWriter
 from frtop_probe.ring import layout
-from frtop_probe.ring.layout import Flag, StatusCell
+from frtop_probe.ring.layout import Flag
 
 HANDED_OVER_NS: Final = 100_000_000
 """Time in ns after which the caller has received the handle that a call returned."""
 SUSPICIOUS_NS: Final = 10_000_000
 """Ops that took longer are tested for failure: the test costs two microseconds, and gloo notices
 a broken connection only after a while."""
-MAX_UNMEASURED: Final = 1024
-"""Waits that are stored until the next beat; a power of two. The list has this length from the
-start: growing at an op would take memory between the program's tensors and fragment malloc."""
 TESTED: Final = 32
 """Handles among which the hook tests: finding the n-th one takes n steps."""
 MAX_HANDLES: Final = 4096
@@ -50,8 +47,6 @@ MAX_DEVICE_OPS: Final = 256
 Entry = tuple[Any, int, int, int, int, int, Any, "Operation | None"]
 """A handle, and its op's sequence number, issue time in ns, site, group, whether the caller waits
 in the call itself, its tensors (see `tensor_refs`), and which op it is."""
-Measured = tuple[int, int, bool]
-"""A site, a wait in ns, and whether it is exact; else it was shorter."""
 ToWeaken = tuple[Entry, int, int]
 """An entry to be held weakly, when its call returned in ns, and the ident of its thread."""
 
@@ -78,12 +73,9 @@ class PendingOps:
         """Ops on devices with weak references to their tensors: their completion is unknown."""
         self._only_waited: set[int] = set()
         """Untracked ops that are open because a thread waits for them."""
-        self.overflow: dict[int, int] = {}
-        self.measured: list[Measured | None] = [None] * MAX_UNMEASURED
+        self.overflow = Overflow(writer, self.open)
+        self.usual_waits = UsualWaits(writer)
         self._weak: dict[int, tuple[weakref.ref[Any], Entry]] = {}
-        self._free = list(range(writer.shape.overflow))
-        self._spilling = threading.Lock()
-        self._waits: dict[int, tuple[int, int, bool]] = {}
         self.finish = self._finisher()
 
     def prober(self) -> Callable[[int], None]:
@@ -126,8 +118,8 @@ class PendingOps:
         words, slots, data = writer.words, writer.shape.slots, writer.map
         first, width = writer.shape.slots_offset // 8, layout.SLOT_SIZE // 8
         done_word, flags_byte, late_flag = layout.SLOT_DONE // 8, layout.SLOT_FLAGS, int(Flag.LATE)
-        overflow, retire = self.overflow, self._retire
-        measured, place = self.measured, MAX_UNMEASURED - 1
+        overflow, retire = self.overflow.places, self.overflow.retire
+        measured, place = self.usual_waits.measured, MAX_STORED - 1
         identity = id
 
         def finish(entry: Entry, now: int, failed: bool | None = None, late: bool = False) -> None:
@@ -208,8 +200,8 @@ class PendingOps:
             return  # its device tells when it is complete
         self._only_waited.discard(sequence)
         self.open.pop(sequence, None)
-        if sequence in self.overflow:
-            self._retire(sequence)
+        if sequence in self.overflow.places:
+            self.overflow.retire(sequence)
 
     def set_wait(self, sequence: int, value: int) -> None:
         """Writes the time of a wait, as `layout.SLOT` has it."""
@@ -217,8 +209,8 @@ class PendingOps:
         at = shape.slots_offset + sequence % shape.slots * layout.SLOT_SIZE
         if words[at // 8] == sequence:
             words[(at + layout.SLOT_WAIT) // 8] = value
-        if sequence in self.overflow:
-            at = shape.overflow_offset + self.overflow[sequence] * layout.SLOT_SIZE
+        if sequence in self.overflow.places:
+            at = shape.overflow_offset + self.overflow.places[sequence] * layout.SLOT_SIZE
             words[(at + layout.SLOT_WAIT) // 8] = value
 
     def reap(self) -> None:
@@ -240,7 +232,7 @@ class PendingOps:
         for thread, (_, _, returned_ns) in list(self.device_handles.items()):
             if now - returned_ns > HANDED_OVER_NS:
                 self.device_handles.pop(thread, None)
-        self._measure()
+        self.usual_waits.update()
 
     def weaken(self, thread: int, now: int) -> None:
         """Weakens references to handles that their callers must have received.
@@ -279,34 +271,6 @@ class PendingOps:
 
         weak[sequence] = weakref.ref(work, ended), rest
         silent[key] = rest
-
-    def _measure(self) -> None:
-        """Updates the smoothed wait of each call site: each new wait counts an eighth.
-
-        Upper bounds count only until there is an exact one.
-        """
-        writer = self.writer
-        touched = set()
-        measured = self.measured
-        for index, one in enumerate(measured):
-            if one is None:
-                continue
-            measured[index] = None
-            site, wait_ns, exact = one
-            if not site:
-                continue
-            count, smooth, was_exact = self._waits.get(site, (0, wait_ns, exact))
-            if was_exact and not exact:
-                continue
-            if exact and not was_exact:
-                count, smooth = 0, wait_ns
-            self._waits[site] = (count + 1, smooth + ((wait_ns - smooth) >> 3), exact)
-            touched.add(site)
-        for site in touched:
-            if site < writer.shape.sites:
-                body = layout.SITE_BODY.pack(*self._waits[site])
-                at = writer.shape.sites_offset + site * layout.SITE_ROW.size
-                layout.SITE_ROW.pack_into(writer.map, at, body, crc32(body))
 
     def tensor_refs(self) -> dict[int, OpTensorRefs]:
         """Returns the tensors of pending ops and of ops on devices, oldest first."""
@@ -355,8 +319,8 @@ class PendingOps:
             writer.map[at + layout.SLOT_FLAGS] |= Flag.UNTRACKED
             writer.words[(at + layout.SLOT_DONE) // 8] = ended_ns
         self.open.pop(sequence, None)
-        if sequence in self.overflow:
-            self._retire(sequence)
+        if sequence in self.overflow.places:
+            self.overflow.retire(sequence)
 
     def release(self, group: int | None = None) -> None:
         """Drops the handles of a group that is being destroyed; None: of all groups."""
@@ -374,46 +338,6 @@ class PendingOps:
             if group in (None, entry[4]):
                 self.untrack(entry[1])
                 self._weak.pop(entry[1], None)
-
-    def spill_old_ops(self) -> None:
-        """Copies old pending ops to the overflow section, and updates `OLDEST`."""
-        writer = self.writer
-        if self._spilling.locked():
-            return  # another thread is at it, or this one was interrupted by a signal handler
-        with self._spilling:
-            head = writer.cells[StatusCell.HEAD]
-            horizon = head - writer.shape.slots // 2
-            for sequence in list(self.overflow):
-                if sequence not in self.open:  # `finish` was interrupted before this
-                    self._retire(sequence)
-            for sequence in list(self.open):
-                if sequence < horizon and sequence not in self.overflow:
-                    self._spill(sequence)
-            young = [sequence for sequence in list(self.open) if sequence not in self.overflow]
-            writer.cells[StatusCell.OLDEST] = min(min(young, default=head + 1), head + 1)
-
-    def _spill(self, sequence: int) -> None:
-        writer, shape = self.writer, self.writer.shape
-        at = shape.slots_offset + sequence % shape.slots * layout.SLOT_SIZE
-        if not self._free or writer.words[at // 8] != sequence:
-            writer.cells[StatusCell.PENDING_LOST] += 1
-            self.open.pop(sequence, None)
-            return
-        index = self._free.pop()
-        to = shape.overflow_offset + index * layout.SLOT_SIZE
-        writer.map[to : to + layout.SLOT_SIZE] = writer.map[at : at + layout.SLOT_SIZE]
-        self.overflow[sequence] = index
-        if sequence not in self.open:  # it completed during the copy
-            self._retire(sequence)
-
-    def _retire(self, sequence: int) -> None:
-        index = self.overflow.pop(sequence, None)
-        if index is None:
-            return
-        writer = self.writer
-        at = writer.shape.overflow_offset + index * layout.SLOT_SIZE + layout.SLOT_DONE
-        writer.words[at // 8] = time.monotonic_ns()
-        self._free.append(index)
 
 
 def _drop(queue: deque[ToWeaken], one: ToWeaken) -> None:

@@ -7,7 +7,6 @@ import os
 import sys
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -42,6 +41,7 @@ from frtop_probe.recorder.number_watch import NumberWatch
 from frtop_probe.recorder.pending import PendingOps
 from frtop_probe.recorder.process_flag import process_flag
 from frtop_probe.recorder.profile_requests import ProfileRequests
+from frtop_probe.recorder.reduce_ops import ReduceOps
 from frtop_probe.recorder.requests import GoOn, Request, RequestTable, Response, no_ops
 from frtop_probe.recorder.responder import Responder
 from frtop_probe.recorder.signatures import SignatureTable
@@ -55,15 +55,6 @@ from frtop_probe.ring.folder import FolderError, claim
 from frtop_probe.ring.layout import Event, Flag, Side, State, StatusCell
 
 AGENT_EVERY_S: Final = 5.0
-MAX_DECODED: Final = 4096
-"""Most reduce ops that wait for the next tick, the newest ones: about 16,000 per second are
-decoded. Each takes 2.5 µs of the GIL, in addition to the 10 µs of the hook for the op itself."""
-DECODING_S: Final = 0.05
-"""Longest decoding in one tick: each decoding gives up the GIL and may wait to get it back, and
-the next beat must not be late."""
-PREMUL: Final = 9
-"""Torch numbers reduce ops from 0 (sum) to 8 (premul_sum), a slot from 1."""
-UNTOLD: Final = "reduce ops are not told apart: this torch does not say which they are"
 
 
 class Recorder:
@@ -76,7 +67,7 @@ class Recorder:
         self.enabled = process_flag()
         self.alive = process_flag()
         """As `running`, for what is asked at every step: no system call tells of a fork."""
-        self.raw_reduce_ops: deque[tuple[int, Any]] = deque(maxlen=MAX_DECODED)
+        self.reduce_ops = ReduceOps(writer, self._note_once)
         self.pending = PendingOps(writer)
         self.signatures = SignatureTable(writer)
         self.steps = steps.StepCounter(writer, self.pending.test_oldest)
@@ -186,8 +177,8 @@ class Recorder:
                 self.tensors.stop()
                 self.numbers.stop(join=True)
             self.pending.release()
-            self._decode()
-            self.raw_reduce_ops.clear()
+            self.reduce_ops.decode()
+            self.reduce_ops.raw.clear()
         if self.writer.cells[StatusCell.STATE] != State.OFF:
             self.writer.cells[StatusCell.STATE] = State.STOPPED
 
@@ -310,9 +301,9 @@ class Recorder:
         cells[StatusCell.BEAT_NS] = time.monotonic_ns()
         cells[StatusCell.BEATS] += 1
         self.writer.set_recorder_tid(threading.get_native_id())
-        self._decode()
+        self.reduce_ops.decode()
         self.pending.reap()
-        self.pending.spill_old_ops()
+        self.pending.overflow.spill()
         if self.hook is not None:
             self.devices.look(time.monotonic_ns())
             self.groups.copy_last_ops()
@@ -323,29 +314,6 @@ class Recorder:
         self._check_agent()
         if (transports := self._transports.changed()) is not None:
             self.writer.write_entry(Side.TRANSPORTS, 0, transports)
-
-    def _decode(self) -> None:
-        """Decodes reduce ops, which is too slow for the hook, into their slots.
-
-        Oldest first, so that consecutive ops become known consecutively.
-        """
-        writer = self.writer
-        shape, words = writer.shape, writer.words
-        deadline = time.monotonic() + DECODING_S
-        while self.raw_reduce_ops and time.monotonic() < deadline:
-            try:
-                sequence, reduce = self.raw_reduce_ops.popleft()
-            except IndexError:  # `stop` has cleared them
-                return
-            tell = getattr(reduce, "op", None)
-            number = 0 if tell is None else int(tell()) + 1
-            if tell is None:
-                self._note_once(UNTOLD)
-            if not 0 < number <= PREMUL:
-                number = len(layout.REDUCE_OPS) - 1
-            at = shape.slots_offset + sequence % shape.slots * layout.SLOT_SIZE
-            if words[at // 8] == sequence:
-                writer.map[at + layout.SLOT_REDUCE] = number
 
     def _check_agent(self) -> None:
         now = time.monotonic()

@@ -14,7 +14,8 @@ from typing import Any, Final
 
 from frtop_probe.recorder.guard import raised_by_signal_handler
 from frtop_probe.recorder.number_watch import NumberWatch
-from frtop_probe.recorder.pending import MAX_UNMEASURED, PendingOps
+from frtop_probe.recorder.pending import PendingOps
+from frtop_probe.recorder.usual_waits import MAX_STORED
 from frtop_probe.ring import layout
 
 EXACT_NS: Final = 1_000_000
@@ -81,11 +82,12 @@ def _wrapper(  # noqa: C901, PLR0915 - as in `hook`
     fail: Callable[[BaseException], None],
 ) -> Callable[..., Any]:
     handles, silent_handles = pending.handles, pending.silent_handles
-    device_handles, overflow, is_open = pending.device_handles, pending.overflow, pending.open
+    device_handles, is_open = pending.device_handles, pending.open
     find, forget, close = handles.get, handles.pop, is_open.pop
-    ended, set_wait, measured = pending.wait_ended, pending.set_wait, pending.measured
+    ended, set_wait = pending.wait_ended, pending.set_wait
+    overflow, measured = pending.overflow.places, pending.usual_waits.measured
     forget_silent = pending.forget_silent
-    words, shape, place = pending.writer.words, pending.writer.shape, MAX_UNMEASURED - 1
+    words, shape, place = pending.writer.words, pending.writer.shape, MAX_STORED - 1
     first, slots, width = shape.slots_offset // 8, shape.slots, layout.SLOT_SIZE // 8
     wait_word, done_word = layout.SLOT_WAIT // 8, layout.SLOT_DONE // 8
     clock, identity = time.monotonic_ns, id

@@ -17,7 +17,7 @@ FORGET_NS: Final = 5_000_000_000
 """After this time the result of an op that is complete, and that nobody was seen to wait for, is
 given up."""
 _FRAMES: Final = 40
-"""Frames among which the begin of a backward is looked for."""
+"""Frames that are searched for the call of a backward."""
 
 
 @dataclass(slots=True)

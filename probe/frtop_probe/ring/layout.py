@@ -65,8 +65,8 @@ class StatusCell(enum.IntEnum):
     # 6 is free
     STEP = 7  # last training step that ended (0: none)
     STEP_NS = 8  # when it ended
-    FETCH_BEGIN_NS = 9  # begin of the last DataLoader fetch
-    FETCH_END_NS = 10  # its end; begin > end means that a fetch is running
+    FETCH_BEGIN_NS = 9  # start of the last DataLoader fetch
+    FETCH_END_NS = 10  # its end; a fetch is running if it is before the start
     FETCH_WORKER = 11  # index of the worker that it waits for; -1 unknown, -2 no workers
     FETCH_WORKER_PID = 12
     FETCH_WORKERS = 13  # number of workers
@@ -165,11 +165,11 @@ class Event(enum.IntEnum):
 
 
 MARK_BODY: Final = struct.Struct("=QqQQII")
-"""Sequence number, begin in ns, number, pthread ident, kind, reserved."""
+"""Sequence number, start in ns, number, pthread ident, kind, reserved."""
 MARK: Final = struct.Struct("=40sI4xqq")
 """A body and its CRC-32, end in ns, samples.
 
-The end is 0 while it lasts, equal to the begin of what has no duration, and negative where nobody
+The end is 0 while it lasts, equal to the start of what has no duration, and negative where nobody
 saw it end. Samples are what the job said of a step; they come after it."""
 MARK_SIZE: Final = MARK.size
 MARK_END: Final = 48

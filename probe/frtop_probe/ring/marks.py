@@ -17,7 +17,7 @@ _CHUNK: Final = 256
 """Marks that are copied at once."""
 _WIDTH: Final = layout.MARK_SIZE // 8
 _WORDS: Final = (0, 1, 2, 3, 6, 7)
-"""Fields that are whole words: sequence number, begin, number, thread, end, samples."""
+"""Fields that are whole words: sequence number, start, number, thread, end, samples."""
 _KIND: Final = 8
 _SUM: Final = 10
 """Fields that are halves of words."""
@@ -46,7 +46,7 @@ class MarkRow(NamedTuple):
 
 
 def read_marks(ring: Ring, since_ns: int = 0) -> list[MarkRow]:
-    """Returns the marks that end at `since_ns` or later, or last, ordered by their begin.
+    """Returns the marks that end at `since_ns` or later, or last, ordered by their start.
 
     Marks that nobody saw end are left out, and so are those that are being written.
     """

@@ -6,7 +6,6 @@ decoding, and drops what was being written while it was read.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import mmap
 import os
@@ -19,29 +18,10 @@ from typing import Any, Final, NamedTuple
 from zlib import crc32
 
 from frtop_probe.ring import layout, sizes, socket_path
-from frtop_probe.ring.layout import Event, Flag, Shape, Side, StatusCell
+from frtop_probe.ring.header import RingError, locked, read_header
+from frtop_probe.ring.layout import Event, Flag, Side, StatusCell
 
 MAX_SIZE: Final = 8 * 1024 * 1024
-_FLOCK: Final = struct.Struct("hhqqi")
-"""`struct flock` of 64-bit Linux: type, whence, start, length, pid."""
-
-
-class RingError(Exception):
-    """The file is not a ring that this version can read; the text says why."""
-
-
-@dataclass(frozen=True, slots=True)
-class RingHeader:
-    """The process that created the ring. Times in ns of the host's clocks."""
-
-    pid: int
-    start_ticks: int
-    pid_namespace: int
-    boot: bytes
-    monotonic_ns: int
-    wall_ns: int
-    recorder_tid: int
-    main_ident: int
 
 
 class OpKey(NamedTuple):
@@ -110,38 +90,6 @@ class EventRow:
         return self.done_ns == 0 and Flag.UNTRACKED not in self.flags
 
 
-@dataclass(frozen=True, slots=True)
-class RingSummary:
-    """A ring's header and liveness. `last_sign_wall_ns` is in ns since the epoch."""
-
-    header: RingHeader
-    inode: int
-    last_sign_wall_ns: int
-    writer_lives: bool
-
-
-def read_summary(path: Path) -> RingSummary:
-    """Reads whose ring it is and whether that process is alive, without mapping the file.
-
-    Raises:
-        RingError: the file is not a ring, has another version, or is damaged.
-        OSError: the file cannot be opened.
-    """
-    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-    try:
-        status = os.fstat(descriptor)
-        start = os.pread(descriptor, layout.GROUPS_OFFSET, 0)
-        if len(start) < layout.GROUPS_OFFSET:
-            raise RingError(f"{path.name}: {len(start)} bytes is not a ring")
-        header, _ = _read_header(start, status.st_size, path)
-        cells = memoryview(start)[layout.CELLS_OFFSET :].cast("q")
-        last = max(cells[StatusCell.BEAT_NS], cells[StatusCell.EXCEPTION_NS], header.monotonic_ns)
-        sign = header.wall_ns + last - header.monotonic_ns
-        return RingSummary(header, status.st_ino, sign, _locked(descriptor))
-    finally:
-        os.close(descriptor)
-
-
 class Ring:
     """A mapped ring. Not thread-safe."""
 
@@ -163,7 +111,7 @@ class Ring:
         finally:
             os.close(descriptor)
         try:
-            self.header, self.shape = _read_header(self._map, size, path)
+            self.header, self.shape = read_header(self._map, size, path)
         except RingError:
             self._map.close()
             raise
@@ -420,62 +368,3 @@ def _event_row(data: bytes | mmap.mmap, at: int) -> EventRow | None:
         )
     except ValueError:
         return None
-
-
-def locked(path: Path) -> bool:
-    """Returns whether a process, in any container, holds a record lock on the file.
-
-    Opens the file each time: closing a descriptor drops the locks that the *closing*
-    process holds on the file, and the agent holds none.
-
-    Raises:
-        OSError: the file cannot be opened, or its file system has no such locks.
-    """
-    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-    try:
-        return _locked(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _locked(descriptor: int) -> bool:
-    query = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
-    answer = fcntl.fcntl(descriptor, fcntl.F_GETLK, query)
-    return bool(_FLOCK.unpack(answer)[0] != fcntl.F_UNLCK)
-
-
-def _read_header(data: bytes | mmap.mmap, size: int, path: Path) -> tuple[RingHeader, Shape]:
-    (
-        magic,
-        version,
-        declared,
-        start_ticks,
-        pid_namespace,
-        boot,
-        monotonic_ns,
-        wall_ns,
-        pid,
-        recorder_tid,
-        main_ident,
-        *_,
-    ) = fields = layout.HEADER.unpack_from(data, 0)
-    if magic != layout.MAGIC:
-        raise RingError(f"{path.name}: not a ring, or not completely created yet")
-    if version != layout.VERSION:
-        raise RingError(f"{path.name}: ring version {version}, this frtop reads {layout.VERSION}")
-    groups, sites, overflow, slots, chunks, marks, side = fields[-7:]
-    shape = Shape(
-        groups=groups,
-        sites=sites,
-        overflow=overflow,
-        slots=slots,
-        chunks=chunks,
-        marks=marks,
-        side=side,
-    )
-    if declared != size or shape.size != size or not (slots and chunks and marks):
-        raise RingError(f"{path.name}: section sizes do not add up")
-    header = RingHeader(
-        pid, start_ticks, pid_namespace, boot, monotonic_ns, wall_ns, recorder_tid, main_ident
-    )
-    return header, shape

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Final
 
 from frtop_probe.ring.folder import lock_state
+from frtop_probe.ring.header import RingError
 from frtop_probe.ring.layout import SUFFIX
 from frtop_probe.ring.pid_namespace import PidNamespace
-from frtop_probe.ring.reader import Ring, RingError
+from frtop_probe.ring.reader import Ring
 
 RECORD: Final = "FRTOP_RECORD"
 """Environment variable with the folder for black boxes."""

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from frtop_tui.job.model import BaseFrame, Rank
-from frtop_tui.lanes.op_columns import OpColumns, columns_of_ops
+from frtop_tui.lanes.column_builder import columns_of_ops
+from frtop_tui.lanes.op_columns import OpColumns
 
 
 @dataclass(frozen=True, slots=True)

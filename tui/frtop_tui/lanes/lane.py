@@ -51,7 +51,7 @@ class Lane:
 
     @cached_property
     def steps(self) -> Sequence[wire.Mark]:
-        """Steps, oldest first; one whose begin is not known has none."""
+        """Steps, oldest first. Where the start of a step is not known, `begin_ns` is its end."""
         marks = [mark for mark in self.ops.marks if mark.kind == "step"]
         marks.sort(key=attrgetter("end_ns"))
         for index in range(len(marks) - 1, 0, -1):

@@ -13,15 +13,15 @@ from frtop_tui.lanes.lane import Lane, clock_error_ns
 from frtop_tui.lanes.op_columns import OpColumns
 
 _LOOKED_AT: Final = 64
-"""Ops of a group among which one is looked for: each is looked up in the lanes of all members."""
+"""Ops of a group that are searched for one: each is looked up in the lanes of all members."""
 
 
 @dataclass(frozen=True, slots=True)
 class Meeting:
     """One op. Times are of the operator's clock, `issued_ns` is by rank.
 
-    `absent` are members that are known not to have issued it, `unknown` those of whom nothing is
-    known.
+    `absent` are members that have not issued it, for certain. Of the members in `unknown` nobody
+    can say whether they have.
     """
 
     group: wire.Group
@@ -65,7 +65,7 @@ class Meetings:
         self._known: dict[tuple[Identifier, int], Meeting | None] = {}
 
     def of(self, lane: Lane, position: int) -> Meeting | None:
-        """The collective of this op; None where its number says nothing of other ranks."""
+        """The collective of which this op is a part; None where ranks do not share its number."""
         group = lane.groups.get(lane.ops.group[position])
         number = lane.ops.number[position]
         if group is None or not group.exact or not lane.ops.is_numbered(position):
@@ -113,9 +113,12 @@ class Meetings:
 
 @dataclass(frozen=True, slots=True)
 class LateIn:
-    """The ops in which one is looked for to which a rank came last: of a group, or one line of it.
+    """Which ops to search for one to which a rank came last.
 
-    `kind` "" and `site` None: of any.
+    Attributes:
+        group: of the ops.
+        kind: of the ops; "" for any.
+        site: the call site of the ops; None for any.
     """
 
     group: Identifier
@@ -123,7 +126,7 @@ class LateIn:
     site: wire.Site | None = None
 
     def has(self, ops: OpColumns, position: int) -> bool:
-        """Whether an op of the group is one of these."""
+        """Whether an op of the group is to be searched."""
         signature, site = ops.signature[position], ops.site[position]
         kind = ops.signatures[signature - 1].kind if signature else ""
         return (not self.kind or kind == self.kind) and (
@@ -132,9 +135,10 @@ class LateIn:
 
 
 def last_late_op(lane: Lane, meetings: Meetings, late: LateIn, most_members: int) -> int | None:
-    """Position of the newest of these ops to which this rank is known to have come last.
+    """Position of the newest of the ops in `late` to which the lane's rank came last, for certain.
 
-    Of a group with more than `most_members`, not all of whom are in view, the newest op of all.
+    Of a group with more than `most_members` not all members are in view, so nobody can say who came
+    last. Then it is the newest of these ops.
     """
     group = late.group
     own = lane.group_ids.get(group)

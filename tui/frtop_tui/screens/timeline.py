@@ -22,8 +22,7 @@ from frtop_tui.screens.messages import OpenRank
 from frtop_tui.widgets.lane_lines import cursor_op, step_columns
 from frtop_tui.widgets.lane_pane import LanePane, Ruler, WordsPane
 from frtop_tui.widgets.lane_rows import LaneRows
-from frtop_tui.widgets.op_lines import error_text, mark_line, op_lines, span_text
-from frtop_tui.widgets.queue_cells import op_name
+from frtop_tui.widgets.op_lines import error_text, gap_text, mark_line, op_lines, span_text
 from frtop_tui.widgets.spans import Line, join, plain
 
 MOST_FOLLOWED: Final = 64
@@ -218,7 +217,7 @@ class TimelineScreen(FrameScreen):
                 meeting = self.rows.meetings.of(lane, position)
                 lines[:2] = op_lines(lane, position, begun, meeting, wall_ns)
             else:
-                lines[0] = plain(f"rank {lane.rank}: {self._nothing(y)}", "dim")
+                lines[0] = plain(f"rank {lane.rank}: {gap_text(lane, at_ns)}", "dim")
             notes = lane.ops.note if not lane.why_none else ""
             lines[2] = join((marks, plain(lost, "warn"), plain(notes, "dim")))
             shown = {one for n in pane.in_view for one in self.rows.drawn_letters(n)}
@@ -226,22 +225,6 @@ class TimelineScreen(FrameScreen):
         words.lines = lines
         words.redraw()
         words.entitle(self._subject(frame))
-
-    def _nothing(self, y: int) -> str:
-        lane, window = self.rows.lane(y), self.window
-        if lane.why_none or window is None:
-            return lane.why_none or "no op is known"
-        at = window.time(self.column) - lane.clock_ns
-        if at < lane.ops.known_from:
-            return "not recorded any more: its ring holds newer ops only"
-        if at >= lane.ops.known_until:
-            return "not known yet"
-        before = lane.last_by(window.time(self.column))
-        if before < 0:
-            return "no op is pending"
-        ended = lane.ops.end[before] if lane.ops.end_known(before) else lane.ops.issued[before]
-        since = span_text(max(0, at - ended))
-        return f"no op is pending; {op_name(lane, lane.ops.op(before))} was {since} before"
 
     def _subject(self, frame: Frame) -> str:
         if not len(self.rows):

@@ -14,9 +14,10 @@ from typing import Final
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame, JudgedRank
+from frtop_tui.lanes.column_builder import columns_of, extended
 from frtop_tui.lanes.histories import Histories
 from frtop_tui.lanes.intervals import PENDING_NS
-from frtop_tui.lanes.op_columns import OpColumns, columns_of, extended
+from frtop_tui.lanes.op_columns import OpColumns
 from frtop_tui.sources.op_follower import MOST, OVERLAP, issued_by
 from frtop_tui.sources.request_tracker import RequestTracker
 

@@ -1,4 +1,4 @@
-"""Which groups are alike, so that their ops are told together: `tp:0` to `tp:31` in one row."""
+"""Which groups are alike, so that their ops are in one row: those of `tp:0` to `tp:31`."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ class GroupAcross(NamedTuple):
 
     @property
     def axis(self) -> tuple[str, int]:
-        """What groups of one axis share: the description without its number, and the size."""
+        """The description without its number, and the size: equal for all groups of one axis."""
         return without_number(self.label), len(self.members)
 
 
 class AlikeGroups:
-    """Groups whose descriptions differ in the number at their end are alike, if of one size.
+    """Groups of one size are alike if only the number at the end of their descriptions differs.
 
-    Those of a mesh's axis hold every rank once: where one rank is in two of them, as in
-    `mesh_dim_0` and `mesh_dim_1`, they are not alike. Each rank tells of all its groups at once,
-    so that is known before the first op is counted, unless groups overlap for a few ranks only.
+    Such groups split an axis of a mesh, and each rank is in one of them. If a rank is in two, as
+    in `mesh_dim_0` and `mesh_dim_1`, they are different axes, and not alike. Each rank sends all
+    its groups at once. So this is known before the first op is counted, unless only a few ranks,
+    heard later, are in both.
     """
 
     def __init__(self) -> None:
@@ -38,7 +39,7 @@ class AlikeGroups:
         self._apart: set[tuple[str, int]] = set()
 
     def of_rank(self, groups: Mapping[int, wire.Group]) -> dict[int, GroupAcross]:
-        """The groups of a rank by its own numbers of them."""
+        """The groups of a rank, by its own ids of them."""
         found = {local: self._across(group) for local, group in groups.items()}
         labels: dict[tuple[str, int], str] = {}
         for one in found.values():
@@ -47,7 +48,7 @@ class AlikeGroups:
         return found
 
     def name(self, group: GroupAcross) -> tuple[str, int]:
-        """The same for all groups that are alike."""
+        """A name that groups which are alike share."""
         axis = group.axis
         return (group.label, axis[1]) if axis in self._apart else axis
 

@@ -143,8 +143,8 @@ class RecordedOps:
         """What happened within a time.
 
         Args:
-            since: begin, in ns of the operator's clock.
-            until: end.
+            since: where it starts, in ns of the operator's clock.
+            until: where it ends.
             wanted: what of it; its window does not count.
             slices: how many times as many ops are sampled as in one slice.
         """

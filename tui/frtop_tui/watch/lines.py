@@ -1,7 +1,7 @@
-"""Writes the watcher's lines to standard output, from a thread.
+"""Writes the watcher's lines to standard output, from a thread of its own.
 
-A reader that stalls, a full disk or a closed terminal holds up nothing else. What was lost is
-counted, and said when it can be.
+So a reader that stalls, a full disk or a closed terminal holds up nothing else. Lines that were
+lost are counted, and the next line that is written has their number.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ CLOSING_S: Final = 2.0
 
 
 def _write(text: str) -> None:
-    """Without Python's buffers: they would keep what a full disk refused, and write it later."""
+    """Writes past Python's buffers: these would store what a full disk refused, for later."""
     descriptor, left = sys.stdout.fileno(), memoryview(text.encode())
     while left:
         left = left[os.write(descriptor, left) :]
 
 
 class EventLines:
-    """JSON objects, one a line."""
+    """Writes JSON objects, one in each line."""
 
     def __init__(self, write: Callable[[str], None] = _write) -> None:
         self._write = write
@@ -38,7 +38,7 @@ class EventLines:
         self._thread = daemon_thread.start(self._work, "frtop watch lines")
 
     def put(self, event: dict[str, Any]) -> None:
-        """Never blocks."""
+        """Adds a line to those that are to be written. Never blocks."""
         try:
             self._waiting.put_nowait(event)
         except queue.Full:
@@ -46,7 +46,7 @@ class EventLines:
 
     @property
     def idle(self) -> bool:
-        """Whether all lines were tried."""
+        """Whether nothing is left to write: each line was written or lost."""
         return self._waiting.unfinished_tasks == 0
 
     def close(self) -> None:
@@ -60,7 +60,7 @@ class EventLines:
             if self._lost:
                 event = {**event, "lines_lost": self._lost}
             try:
-                # A line of which only a part was written ends first.
+                # The line before may be there in part: this one needs a line of its own.
                 start = "\n" if self._lost else ""
                 self._write(f"{start}{json.dumps(event, allow_nan=False)}\n")
             except (OSError, ValueError) as error:  # ValueError: it was closed

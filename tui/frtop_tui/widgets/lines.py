@@ -98,14 +98,17 @@ class LineView(ScrollView, can_focus=True):
             self._title = title
             self.border_title = escape(f" {printable(title)} ")
 
-    def entitle_before(self, begin: tuple[str, str], rest: str) -> None:
-        """A title of which `rest` is whole: where room is short, the first part of `begin` goes.
+    def entitle_before(self, start: tuple[str, str], rest: str) -> None:
+        """Sets a title of three parts, the last of which is always shown in full.
 
-        Then the end of the second one, for a `~`.
+        Args:
+            start: where room is short, the first part is left out, and then the second one is cut,
+                with a `~` at its end.
+            rest: the last part.
         """
-        # Beside the title stand a blank and a piece of the border at both ends.
+        # On both sides of the title there are a blank and a piece of the border.
         room = self.outer_size.width - 4 - cells(rest)
-        first, second = begin
+        first, second = start
         both = first + second
         if not self.outer_size.width or cells(both) <= room:
             self.entitle(both + rest)
@@ -113,7 +116,7 @@ class LineView(ScrollView, can_focus=True):
             self.entitle((second if cells(second) <= room else fit(second, room)) + rest)
 
     def _measure(self) -> None:
-        """Sets the number of lines, which costs a layout, only when that changes anything."""
+        """Sets the number of lines, but only if it has changed: that costs a layout."""
         count, before = len(self._lines), self.virtual_size.height
         self.cursor = max(0, min(self.cursor, count - 1))
         height = self.scrollable_content_region.height

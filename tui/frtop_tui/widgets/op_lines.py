@@ -17,6 +17,7 @@ from frtop_tui.report.rank_words import op_kind, op_number
 from frtop_tui.report.statistics_words import bandwidth_words
 from frtop_tui.statistics.bandwidth import bus_factor
 from frtop_tui.widgets.formats import format_duration, format_site, format_tensors
+from frtop_tui.widgets.queue_cells import op_name
 from frtop_tui.widgets.spans import Line, join, plain
 
 _FEWEST_NS: Final = 1000
@@ -55,6 +56,23 @@ def op_lines(
     )
     parts = [_took(lane, position), *_waited(lane, op, meeting)]
     return [what, join(plain(part) for part in parts)]
+
+
+def gap_text(lane: Lane, at_ns: int) -> str:
+    """Why there is no op in a lane at a time of the operator's clock."""
+    if lane.why_none:
+        return lane.why_none
+    at = at_ns - lane.clock_ns
+    if at < lane.ops.known_from:
+        return "not recorded any more: its ring holds newer ops only"
+    if at >= lane.ops.known_until:
+        return "not known yet"
+    before = lane.last_by(at_ns)
+    if before < 0:
+        return "no op is pending"
+    ended = lane.ops.end[before] if lane.ops.end_known(before) else lane.ops.issued[before]
+    since = span_text(max(0, at - ended))
+    return f"no op is pending; {op_name(lane, lane.ops.op(before))} was {since} before"
 
 
 def clock_time(unix_ns: int) -> str:

@@ -51,7 +51,7 @@ def step_lines(
 def _step(before: wire.Mark | None, step: wire.Mark, parts: Sequence[wire.Mark]) -> str:
     """`step 412 took 1.00 s: fetch 12.0 ms, backward 80.1 ms; 4,096 samples`.
 
-    Of the first one, whose begin is not known, only that it has ended.
+    Of the first step, whose start is not known, it says only that it has ended.
     """
     samples = f"; {step.samples:,} samples" if step.samples else ""
     if before is None:

@@ -11,7 +11,7 @@ _DIGITS: Final = 20
 
 
 def read_text(path: Path | str, most: int = LONGEST) -> str:
-    """The begin of a file; "" where there is none, or it is not readable."""
+    """The first bytes of a file as text; "" where there is no file, or it is not readable."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except (OSError, ValueError):

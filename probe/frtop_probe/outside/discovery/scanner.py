@@ -1,7 +1,7 @@
-"""Keeps the table of facts up to date at little cost, scan after scan.
+"""Finds the jobs of a user by scanning /proc again and again, at little cost.
 
-The first scan reads every process once. Later ones list /proc, and read again only what is new,
-has changed, or may become a rank.
+The first scan reads every process once. Later scans list /proc, and read a process again only if it
+is new, has changed, or may become a rank.
 """
 
 from __future__ import annotations
@@ -34,15 +34,25 @@ FIRST_AGAIN_S: Final = 1.0
 LAST_AGAIN_S: Final = 60.0
 """A process that may become a rank is read again after 1 s, 2 s, 4 s, ..., at most 60 s."""
 SETTLED_AGAIN: Final = 200
-"""Settled processes whose stat is read per scan: a shell may have become a rank by exec."""
+"""Of the processes that are not watched, so many are checked per scan: a shell may have become a
+rank by exec."""
 _MAX_REASONS: Final = 8
 
 
 @dataclass(slots=True)
 class _Entry:
-    """A process that was read. Kernel threads are neither the user's own nor another's.
+    """A process that was read.
 
-    Every scan looks at those that are watched: Python, and what else may be a part of a job.
+    Attributes:
+        inode: of its folder in /proc: another process with the same pid has another one.
+        stat: as it was read last.
+        facts: what is known of it.
+        own: whether it is the user's. Of a kernel thread it is false.
+        is_kernel_thread: whether the kernel runs it.
+        is_rank_of_other: whether it looks like a rank of another user.
+        is_watched: whether every scan checks it: Python, and what else may be a part of a job.
+        wait_s: how long after the next reading it is read again.
+        again_at: when it is to be read again, by the monotonic clock.
     """
 
     inode: int
@@ -57,7 +67,7 @@ class _Entry:
 
     @property
     def is_final(self) -> bool:
-        """Whether nothing that is unknown could be known later."""
+        """Whether another reading could tell nothing more."""
         facts = self.facts
         if facts.unread or not self.is_watched:
             return not facts.unread
@@ -71,7 +81,8 @@ class Scanner:
         uid: the user; by default the one that runs this.
         blocking: reads cmdline, environ and maps; by default in this thread.
         run_time_environ: reads the environment from memory, for ranks whose launcher or script
-            has set it at run time; by default nobody does.
+            has set it at run time; by default it is not read.
+        proc: where /proc is.
     """
 
     def __init__(
@@ -98,7 +109,7 @@ class Scanner:
         """Reads what has changed and returns all jobs.
 
         Args:
-            recorded: pid and start ticks of the processes that have a ring of the recorder.
+            recorded: pid and start ticks of each process that has a recorder.
             now: monotonic time in seconds.
         """
         now = time.monotonic() if now is None else now
@@ -119,14 +130,14 @@ class Scanner:
     def learn(
         self, candidate: Candidate, rank: int | None, world_size: int | None, world: str = ""
     ) -> None:
-        """Keeps what the books of a process say of it, where /proc does not say it.
+        """Notes what torch's books in a process say of it; it counts where /proc does not say it.
 
         Args:
             candidate: the process.
-            rank: None where the books do not say it either.
-            world_size: the same.
-            world: a word that all ranks of its world share, and others do not, for example the
-                address of their store. Ranks with different words become different jobs.
+            rank: its rank; None where the books do not say it.
+            world_size: of its job; None where the books do not say it.
+            world: a word that only the ranks of one world share, such as the address of their
+                store. Ranks with different words are in different jobs.
         """
         name = (candidate.pid, candidate.start_ticks)
         if self._learned.get(name) != (rank, world_size, world):
@@ -134,9 +145,9 @@ class Scanner:
             self._found = None
 
     def _due(self, inodes: Mapping[int, int]) -> list[tuple[int, int]]:
-        """Returns the processes whose stat is to be read.
+        """Returns the pids and inodes of processes whose stat is to be read.
 
-        The kernel gives another process of the same pid another inode, and lists it for free.
+        A new process with an old pid has another inode, and the listing of /proc shows it anyway.
         """
         due, settled = [], []
         for pid, inode in inodes.items():
@@ -176,10 +187,10 @@ class Scanner:
         return before.parent != stat.parent
 
     def _update_other(self, entry: _Entry, now: float, *, same_program: bool) -> bool:
-        """Reads a process again that was another user's, if it may be more than that by now.
+        """Reads a process of another user again, if it may be the user's, or a rank, by now.
 
-        A launcher starts as root and becomes the user before it becomes the program, and the
-        threads by which a rank is told get their names after they have begun.
+        A launcher starts as root, becomes the user, and then becomes the program. Threads show that
+        a process is a rank, and they get their names some time after they have started.
         """
         settled = entry.is_kernel_thread or entry.is_rank_of_other or now < entry.again_at
         if same_program and settled:
@@ -261,7 +272,7 @@ class Scanner:
         return tuple(part for job in found for part in self._filled(job))
 
     def _table(self) -> dict[int, ProcessFacts]:
-        """Returns what may be a part of a job, with all ancestors."""
+        """Returns all processes that may be a part of a job, and their ancestors."""
         table: dict[int, ProcessFacts] = {}
         for first in self._entries.values():
             entry: _Entry | None = first if first.is_watched else None
@@ -288,7 +299,7 @@ class Scanner:
         return [self._part(job, identity, ranks) for identity, ranks in worlds.items()]
 
     def _part(self, job: FoundJob, identity: str, ranks: list[Candidate]) -> FoundJob:
-        """Returns one world of a job, with the helpers of its ranks and the common ones."""
+        """Returns one world of a job, without the helpers of ranks in other worlds."""
         elsewhere = {rank.pid for rank in job.ranks} - {rank.pid for rank in ranks}
         return replace(
             job,
@@ -311,7 +322,7 @@ class Scanner:
         )
 
     def _reasons(self) -> tuple[str, ...]:
-        """What stood in the way of more than single ranks, most frequent first."""
+        """Why processes could not be read, the most frequent reason first."""
         found = Counter(
             reason
             for entry in self._entries.values()

@@ -28,9 +28,9 @@ DELAY_NS: Final = 150 * MS
 """How much longer the straggler needs in each step. Throttled, it is a part of that late to each op
 of its tp group, which come first in the program; with slow data, all of it to the first one."""
 STEPS_BEFORE: Final = 400
-"""Steps that were made when the demo begins, so that there is a history."""
+"""Steps that were made before the demo starts, so that there is a history."""
 FAULT_AFTER: Final = 12
-"""Steps after the beginning."""
+"""Steps from the start of the demo to the fault."""
 JITTER_NS: Final = 600_000
 """Ranks issue an op within this time of each other."""
 
@@ -39,7 +39,7 @@ GROUP_NAMES: Final = {WORLD: "default_pg", PP: "pp", DP: "dp", TP: "tp"}
 
 
 class PlannedOp(NamedTuple):
-    """An op of the program. Times in ns from the begin of the step; `elements` are of bfloat16."""
+    """An op of the program. Times in ns from the start of the step; `elements` are of bfloat16."""
 
     kind: str
     group: int
@@ -82,9 +82,9 @@ def _program() -> tuple[PlannedOp, ...]:
 
 PROGRAM: Final = _program()
 DATA_NS: Final = 18 * MS
-"""The DataLoader's part at the begin of each step."""
+"""How long each step waits for its batch, at its start."""
 AFTER_OPS_NS: Final = 3 * MS
-"""Until the end of forward or backward, after its last op, and until the next phase begins."""
+"""From the last op of a forward or backward to its end, and from there to the next phase."""
 OPTIMIZER_NS: Final = 14 * MS
 
 

@@ -191,7 +191,7 @@ def _marks(frame: Frame, view: JudgedRank, base: int, end_ns: int) -> Iterator[E
 
 
 def _steps(marks: Iterable[wire.Mark]) -> Iterator[wire.Mark]:
-    """Steps as marks with a begin: the end of the one before."""
+    """Steps as marks that start where the step before ended."""
     before: wire.Mark | None = None
     for mark in marks:
         if mark.kind == "step":

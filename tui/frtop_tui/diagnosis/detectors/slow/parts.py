@@ -1,7 +1,7 @@
-"""A window of time in parts: how late each rank is, or how slow each group, in each of them.
+"""Splits a window of time into parts, and says how late each rank is in each part.
 
-A part is a training step where steps are known, else an equal share of the window. Lateness is
-summed within a part, so that what evens out from op to op evens out before anything is compared.
+A part is one or more training steps where steps are known, else an equal share of the window.
+Delays are summed within a part, so ranks that are late in turn count as equally late.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ One = TypeVar("One", int, str)
 class Part(NamedTuple, Generic[One]):
     """One part of the window, on the operator's clock.
 
-    `delays` are in ns behind the earliest, of all that are compared; differences of up to
-    `error_ns` say nothing.
+    `delays` says by how many ns each rank, or each group, comes after the earliest. Clocks may be
+    the reason of a difference of up to `error_ns`.
     """
 
     from_ns: int
@@ -35,7 +35,7 @@ class Part(NamedTuple, Generic[One]):
 
 
 class Episode(NamedTuple):
-    """Ops of one group that overlap: whoever is late to several of them costs that time once."""
+    """Ops of one group that overlap. A rank that is late to several of them is counted once."""
 
     ops: tuple[SampledOp, ...]
 
@@ -52,7 +52,7 @@ class Episode(NamedTuple):
         return max(op.error_ns or 0 for op in self.ops)
 
     def delays(self, ranks: Iterable[int]) -> dict[int, int]:
-        """By how much each rank comes after the first one, where that is most."""
+        """How long after the first rank each one comes: to the op to which it is latest."""
         if len(self.ops) == 1:
             arrivals, first_ns = self.ops[0].arrivals, self.ops[0].first_ns
             return {rank: arrivals[rank] - first_ns for rank in ranks}
@@ -61,9 +61,12 @@ class Episode(NamedTuple):
 
 
 def episodes_of(ops: Sequence[SampledOp]) -> list[Episode]:
-    """Ops, oldest first, put together where a rank issued the next before the last had come.
+    """Puts ops into episodes. Ops overlap if a rank issues the next before all are in the last.
 
     So do buckets of gradients, which are reduced while the backward pass goes on.
+
+    Args:
+        ops: oldest first.
     """
     found: list[list[SampledOp]] = []
     last_ns = 0
@@ -80,23 +83,25 @@ def episodes_of(ops: Sequence[SampledOp]) -> list[Episode]:
 def boundaries(
     statistics: JobStatistics, ranks: Sequence[int], from_ns: int, to_ns: int, stride: int = 1
 ) -> list[int]:
-    """Where the parts of `from_ns` to `to_ns` begin and end: steps of one of `ranks`, if known.
+    """The times at which the parts of a window begin and end, in order.
 
-    Of quick steps only some are told. They say little of the time between them, so parts are equal
-    then: they have several steps each.
+    They are ends of training steps of one of `ranks`, if these are known for most of the window.
+    Else all parts are equally long. Of quick steps an agent sends only some, so that most of the
+    window is in no known step.
 
     Args:
         statistics: of the job.
         ranks: whose steps count.
-        from_ns: begin of the first part.
-        to_ns: end of the last part.
-        stride: one op of so many is sampled. In so many steps each op of a step has its turn.
+        from_ns: where the first part starts.
+        to_ns: where the last part ends.
+        stride: one op in `stride` is sampled, so it takes as many steps until each op of a step
+            was sampled once.
     """
     steps = [one for one in known_steps(statistics, ranks) if from_ns <= one.end_ns <= to_ns]
     ends = [one.end_ns for one in steps]
     are_most = 2 * sum(one.took_ns for one in steps) >= to_ns - from_ns
     if are_most and len(ends) > PARTS_WITHOUT_STEPS // 2:
-        # Where few steps are known, it counts more that there are parts enough to prove anything.
+        # A part with `stride` steps has every op; but few known steps must still make enough parts.
         for_each_op = min(stride, MOST_STEPS_TOGETHER, len(ends) // (PARTS_WITHOUT_STEPS // 2))
         together = max(-(-len(ends) // MOST_SLOW_PARTS), for_each_op)
         return ends[(len(ends) - 1) % together :: together]
@@ -105,17 +110,17 @@ def boundaries(
 
 
 def known_steps(statistics: JobStatistics, ranks: Sequence[int]) -> tuple[StepSplit, ...]:
-    """The steps of that one of `ranks` of which most are known."""
+    """The steps of one of `ranks`: the one with the most known steps."""
     return max((statistics.steps.get(rank, ()) for rank in ranks), key=len, default=())
 
 
 def in_parts(
     bounds: Sequence[int], episodes: Sequence[Episode], ranks: Sequence[int]
 ) -> tuple[list[Part[int]], list[list[Episode]]]:
-    """Episodes summed part by part, and those of each part; parts without any are left out."""
+    """Puts episodes into parts. Returns the parts that have any, and the episodes of each."""
     content: list[list[Episode]] = [[] for _ in bounds[1:]]
     for episode in episodes:
-        # The last to come ends the wait: it belongs to the step that it held up.
+        # The last rank to come ends the wait, so its time tells which step was held up.
         index = bisect_right(bounds, episode.last_ns) - 1
         if 0 <= index < len(content):
             content[index].append(episode)
@@ -128,7 +133,7 @@ def in_parts(
                     sums[rank] += delay
             least = min(sums.values())
             delays = {rank: total - least for rank, total in sums.items()}
-            # A clock that is wrong is wrong in the same way for all of them.
+            # A wrong clock is wrong by the same time for each episode, so errors add up.
             error_ns = sum(episode.error_ns for episode in those)
             parts.append(Part(bounds[index], bounds[index + 1], delays, error_ns))
     return parts, [those for those in content if those]

@@ -1,9 +1,9 @@
-"""The test: who is late in part after part, more often than chance and by enough to matter.
+"""Tests who is late in part after part: more often than by chance, and by enough to matter.
 
-In each part those above the widest gap of delays are late, at most half of all. Were nobody
-slower than the others, who is late would change from part to part as dice do. So the number of
-parts in which one is late is compared with the binomial distribution. It is a sign test: one
-checkpoint of a minute counts as one part, however long it took.
+In each part the delays are sorted. Whoever comes after the widest gap between two of them is late;
+that is at most half of all. If nobody were slower than the others, late ranks would be random, and
+the number of parts in which one rank is late would follow the binomial distribution. This is a
+sign test: a checkpoint that takes a minute counts as one late part, as a delay of 1 ms does.
 """
 
 from __future__ import annotations
@@ -27,12 +27,13 @@ class Straggling(NamedTuple, Generic[One]):
     """Who is late, and in which parts.
 
     Attributes:
-        who: as few as explain it.
-        since_ns: begin of the first part from which on they are late.
-        late: parts in which they are, of `parts` since then.
-        share: of the time, that all others lose: the median of the parts.
-        twice: whether both halves of the time show it, each by itself.
-        at_least: whether it began before the first part, or with it.
+        who: ranks or groups, as few as explain the delays.
+        since_ns: where the first part starts from which on they are late.
+        late: in how many parts they are late, of the `parts` since then.
+        parts: how many parts there are since then.
+        share: the share of the time that all others lose by them: the median over the parts.
+        twice: whether the test finds the same ones in each half of the time by itself.
+        at_least: whether they are late since the first part of all, so perhaps for longer.
     """
 
     who: tuple[One, ...]
@@ -45,11 +46,11 @@ class Straggling(NamedTuple, Generic[One]):
 
 
 def straggling(parts: Sequence[Part[One]], tests: int = 1) -> Straggling[One] | None:
-    """Those who are late in most of the last parts; None if that may be chance, or costs little.
+    """Finds who is late in most of the last parts; None if that may be chance, or costs little.
 
     Args:
         parts: oldest first.
-        tests: in how many windows one is looked for at this time: each has its own chance.
+        tests: how many such tests are made at this time. With more tests each one has to be surer.
     """
     if len(parts) < MIN_SLOW_PARTS:
         return None
@@ -57,30 +58,30 @@ def straggling(parts: Sequence[Part[One]], tests: int = 1) -> Straggling[One] | 
     counts = Counter(one for those in late for one in those)
     if not counts:
         return None
-    begin = _begin(late, counts.most_common(1)[0][0])
-    found = _significant(parts[begin:], late[begin:], tests)
+    start = _start(late, counts.most_common(1)[0][0])
+    found = _significant(parts[start:], late[start:], tests)
     if not found:
         return None
-    since_ns, until_ns = parts[begin].from_ns, parts[-1].to_ns
+    since_ns, until_ns = parts[start].from_ns, parts[-1].to_ns
     half_ns = (since_ns + until_ns) // 2
-    middle = next(n for n in range(begin, len(parts)) if parts[n].to_ns >= half_ns) + 1
-    halves = ((begin, middle), (middle, len(parts)))
+    middle = next(n for n in range(start, len(parts)) if parts[n].to_ns >= half_ns) + 1
+    halves = ((start, middle), (middle, len(parts)))
     twice = half_ns - since_ns >= HALF_WINDOW_NS and all(
         _significant(parts[first:last], late[first:last], tests) == found for first, last in halves
     )
     return Straggling(
         found,
         since_ns,
-        sum(those.issuperset(found) for those in late[begin:]),
-        len(parts) - begin,
-        median(_share(part, found) for part in parts[begin:]),
+        sum(those.issuperset(found) for those in late[start:]),
+        len(parts) - start,
+        median(_share(part, found) for part in parts[start:]),
         twice,
-        begin == 0,
+        start == 0,
     )
 
 
 def late_of(part: Part[One]) -> frozenset[One]:
-    """Those above the widest gap of a part's delays; empty if clocks may be all of it."""
+    """Who is late in a part: all after the widest gap; nobody if wrong clocks may explain it."""
     order = sorted(part.delays.items(), key=lambda item: item[1])
     least = len(order) - len(order) // 2
     widest, cut = part.error_ns, len(order)
@@ -92,7 +93,7 @@ def late_of(part: Part[One]) -> frozenset[One]:
 
 
 def chance(parts: int, late: int, share: float) -> float:
-    """How likely it is to be late in at least `late` of `parts`, each with probability `share`."""
+    """How likely one is late in at least `late` parts, if the chance in each is `share`."""
     if share >= 1:
         return 1.0
     terms = (
@@ -105,20 +106,20 @@ def chance(parts: int, late: int, share: float) -> float:
     return min(1.0, sum(terms))
 
 
-def _begin(late: Sequence[frozenset[One]], one: One) -> int:
-    """Where the last stretch begins in which `one` is late in most parts."""
-    best, begin, total = 0, len(late) - 1, 0
+def _start(late: Sequence[frozenset[One]], one: One) -> int:
+    """The index of the part since which `one` is late in most parts."""
+    best, start, total = 0, len(late) - 1, 0
     for index in range(len(late) - 1, -1, -1):
         total += 1 if one in late[index] else -1
         if total >= best:
-            best, begin = total, index
-    return begin
+            best, start = total, index
+    return start
 
 
 def _significant(
     parts: Sequence[Part[One]], late: Sequence[frozenset[One]], tests: int
 ) -> tuple[One, ...]:
-    """All who are late more often than chance, and cost the others enough; empty if nobody is."""
+    """Whoever is late more often than by chance, and costs the others enough; may be empty."""
     if len(parts) < MIN_SLOW_PARTS:
         return ()
     members = len(parts[0].delays)
@@ -136,7 +137,7 @@ def _significant(
 
 
 def _share(part: Part[One], found: Sequence[One]) -> float:
-    """Of the part's time, how much everybody else waits for the last of `found`."""
+    """The share of a part's time in which all others wait for the last of `found`."""
     them = max(part.delays[one] for one in found)
     others = max(delay for one, delay in part.delays.items() if one not in found)
     length_ns = max(1, part.to_ns - part.from_ns)
