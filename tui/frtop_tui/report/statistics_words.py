@@ -41,6 +41,24 @@ def size_words(size: float) -> str:
     return f"{size:.0f} B"
 
 
+def op_size_words(row: CallRow) -> str:
+    """`52.4 MB`: the mean of an op's; `414 B-557 kB` where sizes vary."""
+    return sizes_words(sizes) if (sizes := mean_sizes(row)) else NOT_KNOWN
+
+
+def mean_sizes(row: CallRow) -> tuple[float, float] | tuple[()]:
+    """The mean bytes of an op, twice; where sizes vary, of the smallest and of the largest class."""
+    mean = row.bytes / row.count if row.count else 0.0
+    return row.sizes or ((mean, mean) if mean else ())
+
+
+def sizes_words(sizes: tuple[float, float]) -> str:
+    """`414 B-557 kB`, `1.44-2.65 kB`: the smallest and the largest."""
+    least, most = map(size_words, sizes)
+    number, _, unit = least.partition(" ")
+    return most if least == most else f"{number if most.endswith(f' {unit}') else least}-{most}"
+
+
 def bandwidth_words(of_bytes: float | None) -> str:
     """`41.3 GB/s`; `-` for None."""
     return NOT_KNOWN if of_bytes is None else f"{size_words(max(1.0, of_bytes))}/s"
