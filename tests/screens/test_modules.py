@@ -55,6 +55,27 @@ async def test_the_tree_folds_by_levels_and_by_node(size: tuple[int, int]) -> No
         assert len(pane.rows) == 27
 
 
+async def test_a_long_name_shows_its_end_and_stands_in_full_below_the_tree() -> None:
+    async with driven(with_modules(), size=(80, 24)) as app:
+        await open_modules(app)
+        await app.press("end")
+        await app.sees("(4 parameters)", f"Transformer.{BUCKET}")
+
+
+async def test_until_ranks_have_answered_it_says_that_it_waits() -> None:
+    frame = with_modules(())
+    assert frame.statistics is not None
+    silent = replace(frame.statistics, ranks=(), missing=tuple(frame.ranks), calls=())
+    before = replace(frame.statistics, with_calls=False, calls=())
+    few = replace(frame.statistics, ranks=(0,), calls=())
+    async with driven(replace(frame, statistics=None)) as app:
+        await open_modules(app)
+        for found, words in ((silent, "0 of 64"), (before, "0 of 64"), (few, "1 of 64")):
+            await app.give(replace(frame, statistics=found))
+            await app.sees(f"waiting for the ranks' answers ({words})")
+            assert "no op" not in app.text()
+
+
 async def test_without_modules_it_says_how_they_are_recorded() -> None:
     async with driven(with_modules(())) as app:
         await open_modules(app)

@@ -139,6 +139,8 @@ def _answered(source: Source, wait_s: float) -> Frame:
     while True:
         frame = source.frame()
         found = frame.statistics
+        if found is not None and not found.with_calls:
+            found = None  # an answer to what was asked before
         if frame.recorded is not None or (found is not None and not found.missing and found.ranks):
             return frame
         if frame.problem is not None and frame.problem.internal:

@@ -23,8 +23,8 @@ class CallRow(Struct, frozen=True):
     arrival to the last end; bandwidths are by the latter, in bytes a second. `last` are the ranks
     that came last, and in how many of `sampled` ops each.
 
-    A row of `JobStatistics.varying` has several classes of size; `sizes` are the mean bytes of an op
-    of the smallest and of the largest one. The rows of these classes are `in_varying`.
+    A row of `JobStatistics.varying` has several classes of size; `sizes` are the mean bytes of an
+    op of the smallest and of the largest one. The rows of these classes are `in_varying`.
     """
 
     kind: str
@@ -153,6 +153,7 @@ class JobStatistics(Struct, frozen=True):
     notes: tuple[str, ...] = ()
     modules: tuple[ModuleRow, ...] = ()
     varying: tuple[CallRow, ...] = ()  # of lines whose sizes vary
+    with_calls: bool = True  # whether `calls` and `modules` were asked for
 
     @property
     def rows(self) -> list[CallRow]:

@@ -8,11 +8,12 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.report.module_table import TITLE
+from frtop_tui.report.module_table import TITLE, sum_words
+from frtop_tui.report.statistics_words import LONGEST_S, wanted_words, window_words
 from frtop_tui.screens.base import FrameScreen
-from frtop_tui.screens.statistics import LONGEST_S, WINDOWS
+from frtop_tui.screens.statistics import WINDOWS
 from frtop_tui.widgets.module_tree_pane import ModuleTreePane
-from frtop_tui.widgets.statistics_head import window_text
+from frtop_tui.widgets.statistics_table import RowRest
 
 
 class ModulesScreen(FrameScreen):
@@ -24,19 +25,20 @@ class ModulesScreen(FrameScreen):
         Binding("escape", "app.back", "back", tooltip="previous screen", id="back"),
         Binding("w", "window", "window", tooltip="60 s, 10 s, or as far as rings reach",
                 id="view.window"),
-        Binding("plus", "level(1)", "levels", tooltip="one more level of the tree",
-                id="level.more"),
-        Binding("minus", "level(-1)", "levels", show=False, tooltip="one level less",
-                id="level.less"),
+        Binding("plus", "unfold(1)", "unfold", tooltip="all modules one step deeper",
+                id="fold.deeper"),
+        Binding("minus", "unfold(-1)", "fold", show=False, tooltip="all modules one step less deep",
+                id="fold.less_deep"),
     ]  # fmt: skip
 
     def __init__(self, marked: set[int]) -> None:
         super().__init__(marked)
         self._window_s = WINDOWS[-1]  # a rank that hangs issues nothing
-        self._level: int | None = None
+        self._depth: int | None = None
 
     def panes(self) -> ComposeResult:
         yield ModuleTreePane()
+        yield RowRest()
 
     @property
     def wanted_window(self) -> float | None:
@@ -44,24 +46,37 @@ class ModulesScreen(FrameScreen):
 
     def draw(self, frame: Frame) -> None:
         pane = self.query_one(ModuleTreePane)
-        pane.show_modules(frame.statistics)
-        found = frame.statistics
-        window = window_text(self._window_s) if self._window_s else "as far as rings reach"
-        of = f"{len(found.ranks):,} ranks · " if found is not None else ""
-        pane.entitle(f"{of}{TITLE if pane.rows else 'modules'} · wanted: {window}")
+        pane.show_modules(frame)
+        found = frame.screen_statistics
+        wanted = wanted_words(self._window_s, found)
+        if found is None or not pane.rows:
+            pane.entitle(f"{TITLE} · {wanted}")
+        else:
+            missing = f", {len(found.missing):,} missing" if found.missing else ""
+            is_other = wanted != wanted_words(self._window_s, None)
+            before = f"{TITLE} · ", f"{sum_words(found)}{missing} · "
+            pane.entitle_before(before, wanted if is_other else window_words(found))
+        self._draw_rest()
 
     def action_window(self) -> None:
         index = WINDOWS.index(self._window_s) + 1
         self._window_s = WINDOWS[index % len(WINDOWS)]
         self.draw_all()
 
-    def action_level(self, by: int) -> None:
-        """Unfolds one level more of the tree, or one less."""
+    def action_unfold(self, by: int) -> None:
+        """Shows the tree one step deeper, or less deep."""
         pane = self.query_one(ModuleTreePane)
         most = pane.deepest + 1
-        now = most if self._level is None else self._level
-        self._level = max(0, min(most, now + by))
-        pane.fold_to(self._level)
+        now = most if self._depth is None else self._depth
+        self._depth = max(0, min(most, now + by))
+        pane.fold_to(self._depth)
+        self._draw_rest()
 
     def on_line_view_chosen(self) -> None:
         self.query_one(ModuleTreePane).toggle()
+
+    def on_line_view_moved(self) -> None:
+        self._draw_rest()
+
+    def _draw_rest(self) -> None:
+        self.query_one(RowRest).show(self.query_one(ModuleTreePane).rest())

@@ -12,6 +12,7 @@ from textual.widgets import Input
 from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.statistics import JobStatistics
+from frtop_tui.report.statistics_words import LONGEST_S, wanted_words
 from frtop_tui.screens.base import FrameScreen
 from frtop_tui.screens.messages import OpenRank, OpenRanks, OpenTimeline
 from frtop_tui.statistics.step_table import StepRow, step_rows
@@ -19,15 +20,13 @@ from frtop_tui.widgets.call_rows import StatisticsRow
 from frtop_tui.widgets.fields import FilterField
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line
-from frtop_tui.widgets.statistics_head import StatisticsHead, window_text
+from frtop_tui.widgets.statistics_head import StatisticsHead
 from frtop_tui.widgets.statistics_table import CallStatisticsTable, RankStatisticsTable, RowRest
 from frtop_tui.widgets.statistics_view import StatisticsView
 from frtop_tui.widgets.step_lines import step_lines
 
 WINDOWS: Final = (60.0, 10.0, 0.0)
 """Seconds, in the order in which a key goes through them; 0 is as far as rings reach."""
-LONGEST_S: Final = 3600.0
-"""Rings have the last 8,192 ops of a rank: minutes, as a rule."""
 
 
 class StepPane(LineView, can_focus=False):
@@ -137,8 +136,8 @@ class StatisticsScreen(FrameScreen):
         else:
             table.show_rows(view.ranks())
         also = f", filter {view.filter_text}" if view.filter_text else ""
-        window = window_text(self.window_s) if self.window_s else "as far as rings reach"
-        wanted = f" · wanted: {window}" if frame.recorded is None else ""
+        window = wanted_words(self.window_s, frame.screen_statistics)
+        wanted = f" · {window}" if frame.recorded is None else ""
         table.entitle(f"by {view.grouping}: {view.count:,}{also}{wanted}")
         self._draw_rest()
 

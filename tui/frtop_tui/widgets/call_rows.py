@@ -93,7 +93,10 @@ def _label(call: CallRow, labels: dict[GroupKey, str]) -> str:
 
 _KEYS: Final[dict[str, Callable[[CallRow, dict[GroupKey, str]], tuple[object, ...]]]] = {
     "line": lambda call, labels: (
-        call.site, call.kind, _label(call, labels), "varying" if call.sizes else call.size,
+        call.site,
+        call.kind,
+        _label(call, labels),
+        "varying" if call.sizes else call.size,
     ),
     "op": lambda call, _: (call.kind,),
     "group": lambda call, labels: (_label(call, labels),),
