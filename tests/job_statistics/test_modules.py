@@ -98,5 +98,9 @@ def test_an_issuer_in_words() -> None:
     assert issuer_text(wire.Issuer("recompute", "", "Net")) == "recomputed forward of Net"
     graph = wire.Issuer("forward", "layers.1", "Net", "graph eval_with_key.3")
     assert issuer_text(graph) == "forward of layers.1, graph eval_with_key.3"
+    second = wire.Issuer("backward", "layers.1", "Net #2")
+    assert issuer_text(second) == "backward of layers.1 of Net #2"
+    bucket = wire.Issuer("backward", "", "Net #2", "DDP bucket 0: a ... b (2 parameters)")
+    assert brief_issuer(bucket) == "backward of Net #2, DDP bucket 0: a ... b"
     assert issuer_text(wire.Issuer("optimizer")) == "optimizer"
     assert issuer_text(NOTHING) == issuer_text(None) == ""

@@ -10,10 +10,9 @@ from textual.binding import Binding, BindingType
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.report.module_table import TITLE, sum_words
 from frtop_tui.report.statistics_words import LONGEST_S, wanted_words, window_words
-from frtop_tui.screens.base import FrameScreen
-from frtop_tui.screens.statistics import WINDOWS
-from frtop_tui.widgets.module_tree_pane import ModuleTreePane
-from frtop_tui.widgets.statistics_table import RowRest
+from frtop_tui.screens.base import BACK, FrameScreen
+from frtop_tui.screens.statistics import WINDOWS, next_window
+from frtop_tui.widgets.module_tree_pane import ModuleTreePane, NodeInFull
 
 
 class ModulesScreen(FrameScreen):
@@ -22,7 +21,7 @@ class ModulesScreen(FrameScreen):
     AUTO_FOCUS = "#modules"
     crumb = "modules"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "app.back", "back", tooltip="previous screen", id="back"),
+        BACK,
         Binding("w", "window", "window", tooltip="60 s, 10 s, or as far as rings reach",
                 id="view.window"),
         Binding("plus", "unfold(1)", "unfold", tooltip="all modules one step deeper",
@@ -38,7 +37,7 @@ class ModulesScreen(FrameScreen):
 
     def panes(self) -> ComposeResult:
         yield ModuleTreePane()
-        yield RowRest()
+        yield NodeInFull()
 
     @property
     def wanted_window(self) -> float | None:
@@ -56,11 +55,10 @@ class ModulesScreen(FrameScreen):
             is_other = wanted != wanted_words(self._window_s, None)
             before = f"{TITLE} · ", f"{sum_words(found)}{missing} · "
             pane.entitle_before(before, wanted if is_other else window_words(found))
-        self._draw_rest()
+        self._draw_node()
 
     def action_window(self) -> None:
-        index = WINDOWS.index(self._window_s) + 1
-        self._window_s = WINDOWS[index % len(WINDOWS)]
+        self._window_s = next_window(self._window_s)
         self.draw_all()
 
     def action_unfold(self, by: int) -> None:
@@ -70,13 +68,13 @@ class ModulesScreen(FrameScreen):
         now = most if self._depth is None else self._depth
         self._depth = max(0, min(most, now + by))
         pane.fold_to(self._depth)
-        self._draw_rest()
+        self._draw_node()
 
     def on_line_view_chosen(self) -> None:
         self.query_one(ModuleTreePane).toggle()
 
     def on_line_view_moved(self) -> None:
-        self._draw_rest()
+        self._draw_node()
 
-    def _draw_rest(self) -> None:
-        self.query_one(RowRest).show(self.query_one(ModuleTreePane).rest())
+    def _draw_node(self) -> None:
+        self.query_one(NodeInFull).show(self.query_one(ModuleTreePane).in_full())

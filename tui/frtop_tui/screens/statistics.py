@@ -29,6 +29,16 @@ WINDOWS: Final = (60.0, 10.0, 0.0)
 """Seconds, in the order in which a key goes through them; 0 is as far as rings reach."""
 
 
+def next_window(window_s: float) -> float:
+    """The window that the key leads to."""
+    return WINDOWS[(_place_of(window_s) + 1) % len(WINDOWS)]
+
+
+def _place_of(window_s: float) -> int:
+    """Where a window is in `WINDOWS`; -1: it is one of the user's own."""
+    return WINDOWS.index(window_s) if window_s in WINDOWS else -1
+
+
 class StepPane(LineView, can_focus=False):
     """Where a step goes; computed once for each answer."""
 
@@ -192,16 +202,12 @@ class StatisticsScreen(FrameScreen):
         """The keys to press until the window is as far as rings reach; "" where it is."""
         if not self.window_s or self.why_unavailable("window"):
             return ""
-        return " ".join("w" * (len(WINDOWS) - 1 - self._place_of_window()))
-
-    def _place_of_window(self) -> int:
-        """Where the window is in `WINDOWS`; -1: it is one of the user's own."""
-        return WINDOWS.index(self.window_s) if self.window_s in WINDOWS else -1
+        return " ".join("w" * (len(WINDOWS) - 1 - _place_of(self.window_s)))
 
     def action_window(self) -> None:
         if not self.check_available("window"):
             return
-        self._window_s = WINDOWS[(self._place_of_window() + 1) % len(WINDOWS)]
+        self._window_s = next_window(self.window_s)
         self.draw_all()
 
     def action_baseline(self) -> None:

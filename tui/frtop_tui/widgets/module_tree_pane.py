@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import ClassVar, Final
 
 from textual.binding import Binding, BindingType
@@ -14,7 +14,8 @@ from frtop_tui.job.statistics import JobStatistics
 from frtop_tui.report.module_table import INDENT, kinds_words, why_empty
 from frtop_tui.report.statistics_words import size_words
 from frtop_tui.statistics.module_tree import ModuleNode, module_roots, phases_of
-from frtop_tui.widgets.spans import Line, Span, cells, join, plain
+from frtop_tui.widgets.lines import LineView
+from frtop_tui.widgets.spans import Line, Span, cells, wrap
 from frtop_tui.widgets.table import Column, LineTable
 
 _COUNT: Final = 11
@@ -89,18 +90,31 @@ class ModuleTreePane(LineTable[ModuleNode]):
             Column("kinds", 34, lambda node: (kinds_words(node), "dim"), kinds_words, needs=110),
         )  # fmt: skip
 
-    def rest(self) -> Line:
-        """The node under the cursor in full."""
+    def in_full(self) -> str:
+        """The node under the cursor: its path, its ranks, its ops."""
         node = self.chosen
-        if node is None:
-            return ()
-        parts = (node.path, folded(node.ranks), kinds_words(node))
-        return join([plain(part, "dim") for part in parts if part], between=" · ")
+        parts = () if node is None else (node.path, folded(node.ranks), kinds_words(node))
+        return " · ".join(filter(None, parts))
 
     def _module(self, node: ModuleNode) -> Span:
         sign = " " if not node.children else "+" if node.path in self.folded else "-"
         text = f"{INDENT * node.depth}{sign} {node.name}"
         return text, "" if node.own else "dim"
+
+
+class NodeInFull(LineView, can_focus=False):
+    """Below the tree, which cuts long names."""
+
+    def __init__(self) -> None:
+        super().__init__(id="node-in-full")
+        self.text = ""
+
+    def show(self, text: str) -> None:
+        self.text = text
+        self.redraw()
+
+    def content(self, width: int) -> Sequence[Line]:
+        return wrap(self.text, width, "dim", (" ", ""))
 
 
 def _count_of(phase: str) -> Callable[[ModuleNode], int]:
