@@ -22,7 +22,7 @@ from frtop_tui.statistics.module_tree import ModuleNode, module_roots, phases_of
 NOT_RECORDED: Final = "modules are not recorded: `o` on `:record`, or `frtop record --modules on`"
 TITLE: Final = "collectives by module"
 LEVELS: Final = (
-    f"{TITLE}: level 0 of CommDebugMode. A profile has its levels 1 to 3:"
+    f"{TITLE}: level 0 of CommDebugMode. A profile has levels 1 to 3, and times:"
     " `frtop statistics --by module --level 2 PROFILE`"
 )
 MOST_KINDS: Final = 3
