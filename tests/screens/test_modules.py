@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame
+from frtop_tui.job.model import Recorded
 from frtop_tui.job.statistics import ModuleRow
 from frtop_tui.screens.modules import ModulesScreen
 from frtop_tui.widgets.module_tree_pane import ModuleTreePane
@@ -80,3 +81,20 @@ async def test_without_modules_it_says_how_they_are_recorded() -> None:
     async with driven(with_modules(())) as app:
         await open_modules(app)
         await app.sees("modules are not recorded: `o` on `:record`, or `frtop record --modules on`")
+
+
+async def test_of_a_file_it_shows_the_files_window() -> None:
+    frame = replace(with_modules(), recorded=Recorded("capture", "/tmp/a.cap", 0))
+    async with driven(frame) as app:
+        await open_modules(app)
+        await app.sees("collectives by module · sum of 62 ranks, 2 missing · last 60 s")
+        await app.press("w")
+        await app.sees("The window is that of the file.")
+
+
+async def test_it_says_whose_window_it_still_shows() -> None:
+    async with driven(with_modules(), size=(120, 24)) as app:
+        await open_modules(app)
+        await app.sees("window as far as rings reach, asked for: still last 60 s")
+        await app.press("w")
+        await app.sees("sum of 62 ranks, 2 missing · last 60 s")

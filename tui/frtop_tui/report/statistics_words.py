@@ -130,20 +130,23 @@ def window_words(found: JobStatistics) -> str:
     return f"all ops of the last {window_text(counted)}, older ones in part"
 
 
-def wanted_words(wanted_s: float, found: JobStatistics | None) -> str:
-    """`window 60 s`; and whether the answers are still those of another window.
+def wanted_words(wanted_s: float, found: JobStatistics | None) -> tuple[str, bool]:
+    """`window 60 s`.
 
     Args:
         wanted_s: what a screen has asked for; 0 is as far as rings reach.
         found: what it shows.
+
+    Returns:
+        The words, and whether what it shows is of that window: else they say of which it is.
     """
     words = f"window {window_text(wanted_s)}" if wanted_s else "window as far as rings reach"
     longest_s = (wanted_s or LONGEST_S) + _SLICES_S
     if found is None or not found.ranks or not found.with_calls:
-        return words
+        return words, True
     if 0.9 * (wanted_s or LONGEST_S) <= found.seconds <= longest_s:
-        return words
-    return f"{words}, asked for: still {window_words(found)}"
+        return words, True
+    return f"{words}, asked for: still {window_words(found)}", False
 
 
 def waiting_words(frame: Frame, found: JobStatistics | None) -> str:

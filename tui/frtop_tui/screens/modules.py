@@ -11,7 +11,7 @@ from frtop_tui.diagnosis.model import Frame
 from frtop_tui.report.module_table import TITLE, sum_words
 from frtop_tui.report.statistics_words import LONGEST_S, wanted_words, window_words
 from frtop_tui.screens.base import BACK, FrameScreen
-from frtop_tui.screens.statistics import WINDOWS, next_window
+from frtop_tui.screens.statistics import OF_THE_FILE, WINDOWS, next_window
 from frtop_tui.widgets.module_tree_pane import ModuleTreePane, NodeInFull
 
 
@@ -47,17 +47,24 @@ class ModulesScreen(FrameScreen):
         pane = self.query_one(ModuleTreePane)
         pane.show_modules(frame)
         found = frame.screen_statistics
-        wanted = wanted_words(self._window_s, found)
+        wanted, is_here = wanted_words(self._window_s, found)
         if found is None or not pane.rows:
-            pane.entitle(f"{TITLE} · {wanted}")
+            pane.entitle(TITLE if frame.recorded is not None else f"{TITLE} · {wanted}")
         else:
             missing = f", {len(found.missing):,} missing" if found.missing else ""
-            is_other = wanted != wanted_words(self._window_s, None)
             before = f"{TITLE} · ", f"{sum_words(found)}{missing} · "
-            pane.entitle_before(before, wanted if is_other else window_words(found))
+            is_here = is_here or frame.recorded is not None
+            pane.entitle_before(before, window_words(found) if is_here else wanted)
         self._draw_node()
 
+    def why_unavailable(self, action: str) -> str:
+        if action == "window" and self.frame is not None and self.frame.recorded is not None:
+            return OF_THE_FILE
+        return super().why_unavailable(action)
+
     def action_window(self) -> None:
+        if not self.check_available("window"):
+            return
         self._window_s = next_window(self._window_s)
         self.draw_all()
 

@@ -28,6 +28,8 @@ from frtop_tui.widgets.step_lines import step_lines
 WINDOWS: Final = (60.0, 10.0, 0.0)
 """Seconds, in the order in which a key goes through them; 0 is as far as rings reach."""
 
+OF_THE_FILE: Final = "The window is that of the file."
+
 
 def next_window(window_s: float) -> float:
     """The window that the key leads to."""
@@ -146,7 +148,7 @@ class StatisticsScreen(FrameScreen):
         else:
             table.show_rows(view.ranks())
         also = f", filter {view.filter_text}" if view.filter_text else ""
-        window = wanted_words(self.window_s, frame.screen_statistics)
+        window, _ = wanted_words(self.window_s, frame.screen_statistics)
         wanted = f" · {window}" if frame.recorded is None else ""
         table.entitle(f"by {view.grouping}: {view.count:,}{also}{wanted}")
         self._draw_rest()
@@ -170,7 +172,7 @@ class StatisticsScreen(FrameScreen):
 
     def why_unavailable(self, action: str) -> str:
         if action == "window" and self.frame is not None and self.frame.recorded is not None:
-            return "The window is that of the file."
+            return OF_THE_FILE
         if action == "timeline":
             return self.view.why_no_timeline(self.table.chosen)
         if action == "unfold":
