@@ -134,6 +134,15 @@ def test_a_window_is_what_its_slices_have(following: Following) -> None:
     assert later.calls[0].rate == pytest.approx(40, rel=0.01)
 
 
+def test_answers_say_whether_calls_were_asked_for(following: Following) -> None:
+    """A screen that asks for them shows none of the answers from before."""
+    following.follower.want(StatisticsWanted(), "verdicts")
+    following.go_on()
+    following.follower.want(ALL, "screen")
+    following.go_on()
+    assert [one is not None and one.with_calls for one in following.told] == [False, True]
+
+
 def test_ranks_that_an_answer_left_out_are_asked_for_again(following: Following) -> None:
     following.most = 1
     following.follower.want(StatisticsWanted(5.0, calls=True))

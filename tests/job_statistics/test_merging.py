@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
+from msgspec.structs import replace
 
 from frtop_probe import wire
 from frtop_probe.statistics.rank_summary import Window
@@ -14,10 +15,11 @@ from frtop_tui.job.statistics import CallRow, JobStatistics, SampledGroup, Sampl
 from frtop_tui.statistics import by_group
 from frtop_tui.statistics.by_group import LOOKED_AT, SampledByGroup
 from frtop_tui.statistics.comparison import Measured, compare, measured
+from frtop_tui.statistics.last_to_come import last_to_come
 from frtop_tui.statistics.merger import StatisticsMerger
 from frtop_tui.statistics.orders import ORDERS, ordered, selected, share_of_step
 from frtop_tui.statistics.wanted import MOST_TIMES, StatisticsWanted, joint_wanted, samples_for
-from job_statistics.ranks import MS, S, answer, group, op
+from job_statistics.ranks import LINE, MS, S, answer, group, op
 
 WINDOW = Window(0, 10 * S, calls=True, samples=64, steps=100)
 ONE_HOST = {"node0": 400_000}
@@ -274,3 +276,63 @@ def test_two_groups_of_one_rank_are_not_alike() -> None:
 )
 def test_a_label_without_its_number(label: str, stem: str) -> None:
     assert without_number(label) == stem
+
+
+def sized(kind: str, elements: int) -> wire.Signature:
+    return wire.Signature(kind, inputs=(wire.TensorSpec("float32", (elements,)),))
+
+
+def with_sizes(*elements: Callable[[int], int], site: Callable[[int], wire.Site]) -> JobStatistics:
+    """Four ranks, the last of which comes last to all ops.
+
+    Args:
+        elements: by rank, how many an op has by its number.
+        site: by rank, the line that issues it.
+    """
+    merger = StatisticsMerger()
+    merger.begin(0, 0, 10 * S)
+    for rank, count in enumerate(elements):
+        late = 20 * MS * (rank == 3)
+        mine = [
+            op(n, n * 100 * MS + late, 25 * MS - late, sync=True, site=site(rank),
+               signature=sized("all_to_all_single", count(n)))
+            for n in range(1, 41)
+        ]  # fmt: skip
+        merger.add(0, answer(rank, mine, WINDOW))
+    found = merger.build(ONE_HOST, range(4))
+    assert found is not None
+    return found
+
+
+def test_ops_whose_sizes_vary_are_one_row_of_a_table() -> None:
+    several = [4 ** (n % 6) for n in range(41)]
+    found = with_sizes(*(several.__getitem__,) * 4, site=lambda _: LINE)
+    assert len(found.calls) == 6
+    assert all(row.in_varying for row in found.calls)
+    (row,) = found.rows
+    assert (row.count, row.sampled, row.sizes) == (160, 40, (4, 4 * 4**5))
+    assert (row.skew_ns, row.max_ns) == (20 * MS, 25 * MS)
+    assert last_to_come([row]).words == "rank 3: 100 %"
+    assert SampledByGroup(found).groups_of(row)[0].row.sampled == 40
+
+
+def test_few_sizes_of_a_line_that_all_ranks_share_keep_their_rows() -> None:
+    found = with_sizes(*(lambda n: 4 ** (n % 4),) * 4, site=lambda _: LINE)
+    assert (len(found.rows), found.varying) == (4, ())
+
+
+def test_an_op_to_which_ranks_give_different_sizes_is_one_row() -> None:
+    """It was in a row of each size, so nobody was known to be in the one and late in the other."""
+    found = with_sizes(*(lambda _: 4096,) * 3, lambda _: 16, site=lambda _: LINE)
+    (row,) = found.rows
+    assert (row.count, row.sampled, row.ranks) == (160, 40, (0, 1, 2, 3))
+    assert last_to_come([row]).words == "rank 3: 100 %"
+    assert [last_to_come([one]).rank for one in found.calls] == [3, 3]
+
+
+def test_who_comes_last_from_another_line_is_named() -> None:
+    """As where one rank saves and the others wait: the same op, from two lines."""
+    lines = [replace(LINE, line=50 if rank == 0 else 60) for rank in range(4)]
+    found = with_sizes(*(lambda _: 64,) * 4, site=lambda rank: lines[rank])
+    assert sorted(row.ranks for row in found.rows) == [(0,), (1, 2, 3)]
+    assert {last_to_come([row]).words for row in found.rows} == {"rank 3: 100 %"}

@@ -10,7 +10,7 @@ from frtop_probe.statistics import calls
 from frtop_probe.statistics.calls import OpClass, OpFields, RankCalls, SiteTable
 from frtop_tui.job.issuer_words import brief_issuer, issuer_text
 from frtop_tui.job.statistics import JobStatistics, ModuleRow
-from frtop_tui.report.module_table import NOT_RECORDED, module_document, why_empty
+from frtop_tui.report.module_table import module_document
 from frtop_tui.statistics.answers import RankAnswer
 from frtop_tui.statistics.module_sums import add_modules, module_rows
 from frtop_tui.statistics.module_tree import NO_MODULE, module_roots, phases_of
@@ -59,7 +59,6 @@ def test_the_document_has_the_fields_of_comm_debug_modes_dump() -> None:
     assert net["collectives_forward"] == [["all_reduce", 4]]
     assert net["collectives_backward"] == [["all_gather", 1], ["all_reduce", 5]]
     assert net["children"][0]["fqn"] == "Net.layers"
-    assert why_empty(JobStatistics(0, 1, 0)) != NOT_RECORDED
 
 
 def test_sums_of_ranks_and_slices_are_bounded_and_ignore_impossible_rows() -> None:
@@ -99,5 +98,9 @@ def test_an_issuer_in_words() -> None:
     assert issuer_text(wire.Issuer("recompute", "", "Net")) == "recomputed forward of Net"
     graph = wire.Issuer("forward", "layers.1", "Net", "graph eval_with_key.3")
     assert issuer_text(graph) == "forward of layers.1, graph eval_with_key.3"
+    second = wire.Issuer("backward", "layers.1", "Net #2")
+    assert issuer_text(second) == "backward of layers.1 of Net #2"
+    bucket = wire.Issuer("backward", "", "Net #2", "DDP bucket 0: a ... b (2 parameters)")
+    assert brief_issuer(bucket) == "backward of Net #2, DDP bucket 0: a ... b"
     assert issuer_text(wire.Issuer("optimizer")) == "optimizer"
     assert issuer_text(NOTHING) == issuer_text(None) == ""

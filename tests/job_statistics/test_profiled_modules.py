@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from frtop_tui.cli import main
 from frtop_tui.errors import FrtopError
 from frtop_tui.export import profile_reader
 from frtop_tui.export.merged_profile import BEGAN_BEFORE
 from frtop_tui.export.profile_reader import read_profile
+from frtop_tui.job.profiles import ProfileOptions, ProfileProgress
 from frtop_tui.report.profiled_modules import NO_DTENSORS
-from frtop_tui.statistics.profiled_modules import SUBCLASS, ModuleOp, TraceEvent, module_ops
+from frtop_tui.report.profiles import result_lines
+from frtop_tui.statistics.profiled_modules import (
+    SUBCLASS,
+    ModuleOp,
+    ModulePlace,
+    TraceEvent,
+    module_ops,
+)
 
 COMPOSITE = frozenset({"aten::linear", "aten::to"})
 NODE = "autograd::engine::evaluate_function: "
@@ -78,7 +88,7 @@ def events(step: list[Nested], thread: str = "7") -> list[TraceEvent]:
 
 
 def counted(*, dtensors: bool = True) -> Counter[ModuleOp]:
-    return module_ops(reversed(events(STEP)), COMPOSITE, dtensors=dtensors)
+    return module_ops(reversed(events(STEP)), COMPOSITE, dtensors=dtensors).ops
 
 
 def short(found: Counter[ModuleOp], level: int) -> dict[tuple[str, str, str, bool], int]:
@@ -119,12 +129,25 @@ def test_without_dtensors_in_the_model_no_op_is_taken_for_one_on_them() -> None:
     assert short(ops, 2)["Net.mlp", "forward", "addmm", False] == 1
 
 
+def test_times_are_of_the_module_that_runs_and_none_counts_twice() -> None:
+    found = module_ops(events(STEP), COMPOSITE, dtensors=True)
+    names = "frtop module Net", "frtop module Net.again", "Optimizer.step#SGD.step"
+    net, again, step = (
+        next(one for one in events(STEP) if one.name == name).lasted_ns for name in names
+    )
+    forwards = ModulePlace("Net", "forward"), ModulePlace("Net.mlp", "forward")
+    assert sum(found.self_ns[one] for one in forwards) == net
+    assert found.self_ns[ModulePlace("Net.again", "recompute")] == again
+    assert found.self_ns[ModulePlace("", "optimizer")] == step
+    assert sum(found.self_ns.values()) == sum(events([one])[0].lasted_ns for one in STEP)
+
+
 def test_deep_nesting_and_many_names_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     deep = [TraceEvent(n, 9_999 - n, "1", f"aten::op{n}") for n in range(4_000)]
-    assert list(module_ops(deep, (), dtensors=True).values()) == [1]
+    assert list(module_ops(deep, (), dtensors=True).ops.values()) == [1]
     monkeypatch.setattr("frtop_tui.statistics.profiled_modules.MOST_ROWS", 3)
     flat = [TraceEvent(2 * n, 2 * n + 1, "1", f"aten::op{n % 5}") for n in range(20)]
-    assert sorted(module_ops(flat, (), dtensors=True).values()) == [4, 4, 4]
+    assert sorted(module_ops(flat, (), dtensors=True).ops.values()) == [4, 4, 4]
 
 
 MODEL = {
@@ -172,13 +195,13 @@ def test_a_profile_is_a_tree_at_each_level(
     command = ["statistics", "--by", "module", path, "--level"]
     assert main([*command, "0"]) == 0
     level_0 = capsys.readouterr().out
-    assert "forward: all_reduce 1 (64 B)" in level_0
+    assert "forward: all_reduce 1 (64 B, at most 9.00 µs)" in level_0
     assert "weight" not in level_0
     assert main([*command, "1"]) == 0
     level_1 = capsys.readouterr().out
     assert "mlp  torch.nn.Linear" in level_1
     assert "weight float32[8,4], (Shard(dim=0),) on tp=2, here [4,4]" in level_1
-    assert "forward: on DTensors: aten::addmm 1" in level_1
+    assert "forward: on DTensors: aten::addmm 1 (17.0 µs)" in level_1
     assert "aten::relu" not in level_1
     assert main([*command, "3"]) == 0
     assert "aten::t 1" in capsys.readouterr().out
@@ -203,6 +226,7 @@ def test_the_json_has_the_fields_of_comm_debug_modes_dump(
     assert mlp["bytes"] == {"forward": 64}
     assert mlp["operations_forward"][0] == {
         "name": "aten::addmm", "count": 1, "input_shape": "[8,4] [[2]]", "of_dtensors": False,
+        "ns": 5000,
     }  # fmt: skip
     assert nowhere["operations_optimizer"][0]["name"] == "aten::add_"
 
@@ -250,3 +274,37 @@ def test_a_profile_that_is_too_large_is_not_read(
         read_profile(written(tmp_path, profile()))
     with pytest.raises(FrtopError, match="cannot be read"):
         read_profile(tmp_path / "none.json")
+
+
+def test_a_profile_is_counted_by_module_unless_something_else_is_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(written(tmp_path, profile()))
+    assert main(["statistics", path]) == 0
+    lines = capsys.readouterr().out
+    assert "Net  train.Net" in lines
+    assert re.search(r"forward: [\d.]+ µs total, [\d.]+ µs self", lines)
+    for wrong in (["--by", "line"], ["--window", "5"], ["--group", "dp"]):
+        assert main(["statistics", path, *wrong]) == 2
+        assert f"is a profile, which is counted by module: without {wrong[0]}" in (
+            capsys.readouterr().err
+        )
+    assert main(["statistics", path, path]) == 2
+    assert "is a profile, which is read alone" in capsys.readouterr().err
+
+
+def test_of_several_ranks_it_is_said_that_figures_are_sums(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = profile()
+    document["otherData"]["ranks"]["4"] = {"host": "node0", "modules": MODEL}
+    assert main(["statistics", str(written(tmp_path, document))]) == 0
+    assert "profile of ranks 3-4 · sum of 2 ranks · level 1" in capsys.readouterr().out
+
+
+def test_a_profile_with_modules_says_which_command_counts_by_them() -> None:
+    done = ProfileProgress(ProfileOptions(), (), "/tmp/p.json.gz", "written", has_modules=True)
+    assert any(
+        "`frtop statistics --by module /tmp/p.json.gz`" in line for line in result_lines(done)
+    )
+    assert not any("statistics" in line for line in result_lines(replace(done, has_modules=False)))

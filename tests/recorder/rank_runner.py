@@ -173,6 +173,12 @@ def kind(ring: Ring, row: EventRow) -> str:
     return str(ring.forms[row.key.form]["kind"])
 
 
+def issuers(ring: Ring) -> list[tuple[str, wire.Issuer | None]]:
+    """Kind and issuer of each op."""
+    view = RingView(ring)
+    return [(kind(ring, row), view.issuer(row.issuer)) for row in ops(ring)]
+
+
 def signature(ring: Ring, row: EventRow) -> wire.Signature:
     found = RingView(ring).signature(row.key, row.reduce)
     assert found is not None

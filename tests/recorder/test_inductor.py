@@ -14,8 +14,8 @@ import pytest
 
 from frtop_probe import wire
 from frtop_probe.ring.layout import MarkKind
-from recorder.rank_runner import marks, notes, run
-from recorder.test_modules import checked, issuers
+from recorder.rank_runner import issuers, marks, notes, run
+from recorder.test_modules import checked
 
 COMPILER = os.environ.get("CXX", "g++")
 pytestmark = [

@@ -196,7 +196,7 @@ def test_ops_by_module_are_those_of_comm_debug_mode(tmp_path: Path, again: bool)
         counted = json.loads((tmp_path / "counted0").read_text())
     if not any(one.name == SUBCLASS for one in events):
         pytest.skip("profiles of this torch do not tell ops on DTensors")
-    ops = module_ops(events, frozenset(model.composite), dtensors=True)
+    ops = module_ops(events, frozenset(model.composite), dtensors=True).ops
     theirs = _of_mode(counted)
     ours = _as_mode(ops)
     assert sum(theirs.values()) > 30

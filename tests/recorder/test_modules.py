@@ -11,13 +11,10 @@ from typing import Any
 import pytest
 
 from frtop_probe import wire
-from frtop_probe.agent.ring_view import RingView
 from frtop_probe.recorder import module_calls
 from frtop_probe.recorder.module_calls import ModuleCalls, ThreadCalls
 from frtop_probe.ring.layout import StatusCell
-from frtop_probe.ring.reader import Ring
-from recorder import rank_runner
-from recorder.rank_runner import FinishedRank, notes, ops, run
+from recorder.rank_runner import FinishedRank, issuers, notes, run
 
 pytestmark = pytest.mark.torch
 Counts = Counter[tuple[str, str, str]]
@@ -143,13 +140,9 @@ def counted_by_us(issued: list[tuple[str, wire.Issuer | None]]) -> Counts:
     for kind, issuer in issued:
         assert issuer is not None
         phase = {"recompute": "backward"}.get(issuer.phase, issuer.phase)
-        found[f"{issuer.root}.{issuer.path}".rstrip("."), phase, kind] += 1
+        root = issuer.root.partition(" #")[0]  # former models of the class may still be there
+        found[f"{root}.{issuer.path}".rstrip("."), phase, kind] += 1
     return found
-
-
-def issuers(ring: Ring) -> list[tuple[str, wire.Issuer | None]]:
-    view = RingView(ring)
-    return [(rank_runner.kind(ring, row), view.issuer(row.issuer)) for row in ops(ring)]
 
 
 def between_barriers(
@@ -219,7 +212,7 @@ def _compare_buckets(issued: list[tuple[str, wire.Issuer | None]], torchs: Count
     named = [module for one in backward for module in one.modules]
     layers = [f"layers.{place}.{net}" for place in range(3) for net in ("net1", "net2")]
     assert sorted(named) == [*layers, "out"]
-    assert {(one.root, one.path) for one in backward} == {("Net", "")}
+    assert {(one.root.partition(" #")[0], one.path) for one in backward} == {("Net", "")}
 
 
 NAMED = """
@@ -298,7 +291,7 @@ def test_ops_are_named_by_module_and_phase(tmp_path: Path) -> None:
 
 def test_wrappers_of_torch_are_no_part_of_a_path(tmp_path: Path) -> None:
     program = """
-        import sys, torch, torch.distributed as dist
+        import gc, sys, torch, torch.distributed as dist
         from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import fully_shard
@@ -318,6 +311,8 @@ def test_wrappers_of_torch_are_no_part_of_a_path(tmp_path: Path) -> None:
         with torch._dynamo.config.patch(disable=True):
             net(given).sum().backward()
         dist.barrier()
+        del net
+        gc.collect()  # or there are two models of one class
         net, mesh = Net(), init_device_mesh("cpu", (2,))
         fully_shard([one for one in net.modules() if type(one) is torch.nn.Linear], mesh=mesh)
         fully_shard(net, mesh=mesh)

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from frtop_probe import wire
-from frtop_probe.agent.ring_view import RingView
 from recorder.interactive_rank import InteractiveRank, interactive_ranks
-from recorder.rank_runner import ops
+from recorder.rank_runner import issuers
 from recorder.sampled_ranks import Ranks, notes, run, sampled
 from waiting import wait_for
 
@@ -73,21 +72,21 @@ def switch(ranks: Ranks, *, on: bool) -> None:
         assert (reply["error"], reply["recorded"][5]) == ("", on), reply
 
 
-def issuers(rank: InteractiveRank, last: int) -> list[wire.Issuer | None]:
+def newest(rank: InteractiveRank, count: int) -> list[wire.Issuer | None]:
+    """Of the last ops of a rank."""
     rank.ring.refresh()
-    view = RingView(rank.ring)
-    return [view.issuer(row.issuer) for row in ops(rank.ring)[-last:]]
+    return [issuer for _, issuer in issuers(rank.ring)[-count:]]
 
 
 def test_ops_are_named_once_it_is_on_and_no_more_once_it_is_off(ranks: Ranks) -> None:
-    assert issuers(ranks[0], 3) == [None] * 3
+    assert newest(ranks[0], 3) == [None] * 3
     for _ in range(2):
         switch(ranks, on=True)
         run(ranks, "train(2)")
-        assert issuers(ranks[0], 6) == STEP * 2
+        assert newest(ranks[0], 6) == STEP * 2
         switch(ranks, on=False)
         run(ranks, "train(1)")
-        assert issuers(ranks[0], 3) == [None] * 3
+        assert newest(ranks[0], 3) == [None] * 3
 
 
 def test_a_part_is_never_taken_for_the_whole(ranks: Ranks) -> None:
@@ -98,7 +97,7 @@ def test_a_part_is_never_taken_for_the_whole(ranks: Ranks) -> None:
     switch(ranks, on=True)
     for rank in ranks:
         rank.expect("done")
-    first, second = issuers(ranks[0], 6)[:3], issuers(ranks[0], 6)[3:]
+    first, second = newest(ranks[0], 6)[:3], newest(ranks[0], 6)[3:]
     assert first[:2] == [None, None]
     assert second == STEP
 
@@ -111,7 +110,7 @@ def test_a_label_of_fsdp_that_ended_unheard_names_no_later_op(ranks: Ranks) -> N
     run(ranks, "label.__exit__(None, None, None)")
     switch(ranks, on=True)
     run(ranks, "train(1)")
-    assert issuers(ranks[0], 3) == STEP
+    assert newest(ranks[0], 3) == STEP
 
 
 def test_samples_name_modules_from_then_on(ranks: Ranks) -> None:
@@ -162,4 +161,4 @@ if pid == 0:
 assert os.waitpid(pid, 0)[1] == 0
 train(1)
 """)  # fmt: skip
-    assert issuers(ranks[0], 3) == STEP
+    assert newest(ranks[0], 3) == STEP

@@ -11,8 +11,7 @@ import pytest
 from frtop_probe import wire
 from frtop_probe.recorder.pipeline_messages import MAX_MESSAGES, PipelineMessages
 from frtop_probe.ring.layout import StatusCell
-from recorder.rank_runner import notes, run
-from recorder.test_modules import issuers
+from recorder.rank_runner import issuers, notes, run
 
 WHAT = "activations", "gradients"
 STAGES = """

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame
+from frtop_tui.job.model import Recorded
 from frtop_tui.job.statistics import ModuleRow
 from frtop_tui.screens.modules import ModulesScreen
 from frtop_tui.widgets.module_tree_pane import ModuleTreePane
@@ -55,7 +56,45 @@ async def test_the_tree_folds_by_levels_and_by_node(size: tuple[int, int]) -> No
         assert len(pane.rows) == 27
 
 
+async def test_a_long_name_shows_its_end_and_stands_in_full_below_the_tree() -> None:
+    async with driven(with_modules(), size=(80, 24)) as app:
+        await open_modules(app)
+        await app.press("end")
+        await app.sees("(4 parameters)", f"Transformer.{BUCKET}")
+
+
+async def test_until_ranks_have_answered_it_says_that_it_waits() -> None:
+    frame = with_modules(())
+    assert frame.statistics is not None
+    silent = replace(frame.statistics, ranks=(), missing=tuple(frame.ranks), calls=())
+    before = replace(frame.statistics, with_calls=False, calls=())
+    few = replace(frame.statistics, ranks=(0,), calls=())
+    async with driven(replace(frame, statistics=None)) as app:
+        await open_modules(app)
+        for found, words in ((silent, "0 of 64"), (before, "0 of 64"), (few, "1 of 64")):
+            await app.give(replace(frame, statistics=found))
+            await app.sees(f"waiting for the ranks' answers ({words})")
+            assert "no op" not in app.text()
+
+
 async def test_without_modules_it_says_how_they_are_recorded() -> None:
     async with driven(with_modules(())) as app:
         await open_modules(app)
         await app.sees("modules are not recorded: `o` on `:record`, or `frtop record --modules on`")
+
+
+async def test_of_a_file_it_shows_the_files_window() -> None:
+    frame = replace(with_modules(), recorded=Recorded("capture", "/tmp/a.cap", 0))
+    async with driven(frame) as app:
+        await open_modules(app)
+        await app.sees("collectives by module · sum of 62 ranks, 2 missing · last 60 s")
+        await app.press("w")
+        await app.sees("The window is that of the file.")
+
+
+async def test_it_says_whose_window_it_still_shows() -> None:
+    async with driven(with_modules(), size=(120, 24)) as app:
+        await open_modules(app)
+        await app.sees("window as far as rings reach, asked for: still last 60 s")
+        await app.press("w")
+        await app.sees("sum of 62 ranks, 2 missing · last 60 s")

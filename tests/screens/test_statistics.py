@@ -70,7 +70,7 @@ async def test_of_a_hang_longer_than_the_window_the_next_step_is_said() -> None:
         await app.press("w")
         await app.sees("the last one 4m12s ago; w: as far as rings reach")
         await app.press("w")
-        await app.sees("no op for 60 s, the last one 4m12s ago", "wanted: as far as rings reach")
+        await app.sees("no op for 60 s, the last one 4m12s ago", "as far as rings reach, asked")
         assert "; w" not in app.text()
 
 
@@ -125,7 +125,7 @@ async def test_the_mark_shows_what_changed_since() -> None:
 async def test_the_source_gathers_statistics_while_the_screen_is_open() -> None:
     async with driven(scenes.healthy()) as app:
         await app.press("5")
-        await app.sees("asked for; no answer yet")
+        await app.sees("waiting for the ranks' answers (0 of 64)")
         wanted = app.source.statistics_wanted["screen"]
         assert wanted is not None
         assert (wanted.window_s, wanted.calls) == (60.0, True)

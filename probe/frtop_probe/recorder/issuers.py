@@ -95,6 +95,8 @@ class Issuers:
         self._parameters: dict[int, tuple[tuple[str, int], ...]] = {}
         """By the number of a bucket: its parameters, see `Bucket`."""
         self._by_module: dict[tuple[int, str], tuple[weakref.ref[Any], int]] = {}
+        self._by_path: dict[str, int] = {}
+        """Of labels of FSDP2."""
         self._names_at = 0
         self._count = itertools.count(1)
         self.on = self.given_up = False
@@ -267,9 +269,7 @@ class Issuers:
         return number or self._of_graph(graph)
 
     def _of_module(self, module: Any, graph: str) -> int:
-        if self._names_at != self.names.changes:  # a module may turn out to be part of another one
-            self._names_at = self.names.changes
-            self._by_module.clear()
+        self._forget_former_names()
         key = id(module), graph
         known = self._by_module.get(key)
         if known is not None and known[0]() is module:
@@ -282,11 +282,18 @@ class Issuers:
         return number
 
     def _of_path(self, path: str) -> int:
-        number = self._numbers.get(("", path))
+        self._forget_former_names()
+        number = self._by_path.get(path)
         if number is None:
-            number = self._number(self.names.root_with(path), path, "")
-            self._numbers["", path] = number
+            number = self._by_path[path] = self._number(self.names.root_with(path), path, "")
         return number
+
+    def _forget_former_names(self) -> None:
+        """A module may turn out to be part of another one, or one of two models of its class."""
+        if self._names_at != self.names.changes:
+            self._names_at = self.names.changes
+            self._by_module.clear()
+            self._by_path.clear()
 
     def _number(self, root: str, path: str, part: str, *members: str) -> int:
         """The number of a module, or of a part of it; 0 if nothing is known, or no room is left."""

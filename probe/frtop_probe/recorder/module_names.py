@@ -24,7 +24,9 @@ _WRAPPERS: Final = frozenset(
 )
 Name = tuple[str, str]
 """Class of the outermost module, and the path below it ("": itself). Neither has wrappers of
-torch's, such as DDP."""
+torch's, such as DDP. Of several models of one class the later ones are numbered: `Net #2`."""
+_Model = tuple[weakref.ref[Any], int, frozenset[str]]
+"""A root, its number, and the paths of its modules that have parameters."""
 Table = dict[int, tuple[weakref.ref[Any], Name]]
 """Names of modules or parameters, by their `id`."""
 
@@ -41,6 +43,8 @@ class ModuleNames:
         self.changes = 0
         """Grows when names may have changed."""
         self._looks: dict[int, tuple[weakref.ref[Any], int]] = {}
+        self._models: dict[str, list[_Model]] = {}
+        """By class."""
 
     def of(self, module: Any) -> Name | None:
         """Returns a module's name; None if it is below no root."""
@@ -58,10 +62,24 @@ class ModuleNames:
         return ".".join(filter(None, (module[1], self._own_names.get(id(parameter), ""))))
 
     def root_with(self, path: str) -> str:
-        """Returns the root that has this path; "" if none or several have."""
+        """Returns the root that has this path; "" if none or several have.
+
+        Of several models of one class it is not known which: `Net #?`.
+        """
         self._look()
         found = {name[0] for _, name in self._names.values() if name[1] == path}
-        return found.pop() if len(found) == 1 else ""
+        if len(found) == 1:
+            return found.pop()
+        kinds = {root.partition(" #")[0] for root in found}
+        return f"{kinds.pop()} #?" if len(kinds) == 1 else ""
+
+    def walk(self, root: Any) -> list[tuple[Any, Name]]:
+        """Returns all modules below a root with their names, each once."""
+        found = list(walk(root))
+        number = self._number_of(_inner(root), found)
+        if number > 1:
+            found = [(module, (f"{kind} #{number}", path)) for module, (kind, path) in found]
+        return found
 
     def _find(self, table: Table, wanted: Any) -> Name | None:
         for again in (self._look, bool):
@@ -84,20 +102,53 @@ class ModuleNames:
                 self._index(root)
 
     def _index(self, root: Any) -> None:
-        self.changes += 1
-        for module, name in walk(root):
-            _add(self._names, module, name)
+        changed = False
+        for module, name in self.walk(root):
+            changed |= _add(self._names, module, name)
             for own_name, parameter in module._parameters.items():  # noqa: SLF001
                 if parameter is not None:
                     _add(self._parameters, parameter, name)
                     self._own_names[id(parameter)] = own_name
+        self.changes += changed
+
+    def _number_of(self, root: Any, modules: list[tuple[Any, Name]]) -> int:
+        """Which of the models of its class it is.
+
+        Models whose parameters have no module in common are one: stages of a pipeline, of which a
+        rank may have several, are parts of one model.
+        """
+        if self._is_part(root):
+            return 1  # its modules are named by the whole
+        models = self._models.setdefault(class_of(root), [])
+        models[:] = [
+            one for one in models if (other := one[0]()) is not None and not self._is_part(other)
+        ]
+        for known, number, _ in models:
+            if known() is root:
+                return number
+        paths = frozenset(path for module, (_, path) in modules if module._parameters)  # noqa: SLF001
+        taken = {number for _, number, others in models if paths & others}
+        number = next(one for one in range(1, len(taken) + 2) if one not in taken)
+        models.append((weakref.ref(root), number, paths))
+        return number
+
+    def _is_part(self, module: Any) -> bool:
+        """Whether it is known to be below another root."""
+        known = self._names.get(id(module))
+        return known is not None and known[0]() is module and bool(known[1][1])
 
 
-def _add(table: Table, one: Any, name: Name) -> None:
-    """A part that is called by itself as well is named by the whole, where its path is longer."""
+def _add(table: Table, one: Any, name: Name) -> bool:
+    """Returns whether the name is another one now.
+
+    A part that is called by itself as well is named by the whole, where its path is longer.
+    """
     known = table.get(id(one))
-    if known is None or known[0]() is not one or len(name[1]) >= len(known[1][1]):
-        table[id(one)] = weakref.ref(one), name
+    former = known[1] if known is not None and known[0]() is one else None
+    if former is not None and (name == former or len(name[1]) < len(former[1])):
+        return False
+    table[id(one)] = weakref.ref(one), name
+    return True
 
 
 def without_wrappers(path: str) -> str:

@@ -45,7 +45,7 @@ class ModuleProfile:
         Parameters are described here, at a step's end: FSDP2 has them sharded then, as a rule.
         """
         try:
-            self._found = described(self._calls)
+            self._found = described(self._calls, self._names)
         except Exception as error:
             if raised_by_signal_handler(error):
                 raise
@@ -83,7 +83,7 @@ class ModuleProfile:
         return label
 
 
-def described(calls: ModuleCalls) -> Described:
+def described(calls: ModuleCalls, names: ModuleNames) -> Described:
     """The modules below all that were called by none, with their parameters.
 
     Wrappers of torch's are left out: what they wrap has the same name. Of several modules of one
@@ -94,7 +94,7 @@ def described(calls: ModuleCalls) -> Described:
     seen: set[int] = set()
     named: set[Name] = set()
     deadline = time.monotonic() + DESCRIBE_S
-    for module, (root, path) in _modules(calls):
+    for module, (root, path) in _modules(calls, names):
         if id(module) in seen or (root, path) in named or is_wrapper(module):
             continue
         seen.add(id(module))
@@ -118,12 +118,12 @@ def described(calls: ModuleCalls) -> Described:
     return {"modules": modules, "left_out": left_out}
 
 
-def _modules(calls: ModuleCalls) -> Iterator[tuple[Any, Name]]:
+def _modules(calls: ModuleCalls, names: ModuleNames) -> Iterator[tuple[Any, Name]]:
     """Wholes before parts of them that are called by themselves as well."""
     roots = [root for one in list(calls.roots.values()) if (root := one()) is not None]
     parts = {id(one) for root in roots for one, _ in walk(root) if one is not root}
     for root in sorted(roots, key=lambda one: id(one) in parts):
-        yield from walk(root)
+        yield from names.walk(root)
 
 
 def _parameter(name: str, parameter: Any) -> Described:

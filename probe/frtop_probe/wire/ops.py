@@ -46,8 +46,9 @@ class Issuer(Struct, frozen=True, array_like=True):
     `phase` is one of "forward", "backward", "optimizer", "recompute" (a forward again, inside a
     backward), "outside" (none of these). `path` is that of the module below the outermost one that
     was called, whose class is `root`; both "" where it is not known, only the path where it is that
-    one. `part` is less, or more, than a module: "DDP bucket 2: layers.1 ... layers.4 (8
-    parameters)", "graph eval_with_key.3"; then `modules` are those in it, as far as they are known.
+    one. Later models of one class are `Net #2`, one of several `Net #?`. `part` is less, or more,
+    than a module: "DDP bucket 2: layers.1 ... layers.4 (8 parameters)", "graph eval_with_key.3";
+    then `modules` are those in it, as far as they are known.
     """
 
     phase: str

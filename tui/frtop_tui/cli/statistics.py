@@ -14,7 +14,12 @@ from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import FrtopError, UsageError
 from frtop_tui.export.flightrecorder.file_names import pattern_of
 from frtop_tui.export.loader import open_paths
-from frtop_tui.export.profile_reader import is_profile, read_allocations, read_profile
+from frtop_tui.export.profile_reader import (
+    is_named_profile,
+    is_profile,
+    read_allocations,
+    read_profile,
+)
 from frtop_tui.job.naming import GroupKey, group_label, listed
 from frtop_tui.report.allocations import allocation_lines, allocation_rows
 from frtop_tui.report.comparison_text import comparison_document, comparison_lines
@@ -39,8 +44,11 @@ def run(options: argparse.Namespace) -> int:
     """Returns 0 with figures, 1 without."""
     if options.by == "memory":
         return _run_allocations(options)
-    if options.by == "module" and len(options.paths) == 1 and is_profile(Path(options.paths[0])):
-        return _run_profile(options, Path(options.paths[0]))
+    # Others write stacks as *.json: a file is a profile by its content, unless that is said.
+    is_one = is_named_profile if options.by == "module" else is_profile
+    if profile := next((path for path in options.paths if is_one(Path(path))), None):
+        _require_fitting(options, profile)
+        return _run_profile(options, Path(profile))
     if options.level:
         raise UsageError(
             f"level {options.level} is only known of a profile",
@@ -68,6 +76,18 @@ def run(options: argparse.Namespace) -> int:
             "\n".join(module_lines(frame) if by_module else statistics_lines(frame, options.sort))
         )
     return 0 if frame.statistics is not None else 1
+
+
+def _require_fitting(options: argparse.Namespace, profile: str) -> None:
+    """Raises UsageError if options ask for what a profile does not have."""
+    if options.by == "line" or options.group or options.window:
+        asked = "--by line" if options.by == "line" else "--group" if options.group else "--window"
+        raise UsageError(
+            f"{profile} is a profile, which is counted by module: without {asked}",
+            f"`frtop statistics {profile}`, or `--by memory` for what torch's allocator did",
+        )
+    if len(options.paths) > 1:
+        raise UsageError(f"{profile} is a profile, which is read alone", "name one file")
 
 
 def _run_profile(options: argparse.Namespace, path: Path) -> int:
@@ -139,6 +159,8 @@ def _answered(source: Source, wait_s: float) -> Frame:
     while True:
         frame = source.frame()
         found = frame.statistics
+        if found is not None and not found.with_calls:
+            found = None  # an answer to what was asked before
         if frame.recorded is not None or (found is not None and not found.missing and found.ranks):
             return frame
         if frame.problem is not None and frame.problem.internal:

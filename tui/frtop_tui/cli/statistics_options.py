@@ -35,7 +35,7 @@ def add_statistics(verbs: Any, run: Run, run_diff: Run) -> None:
         " goes. docs/statistics.md defines each figure. Exit status 0 with figures, 1 without.",
     )
     add_connection(verb)
-    add_files(verb, "*", "captures or black boxes instead of a live job")
+    add_files(verb, "*", "captures or black boxes, or one profile, instead of a live job")
     verb.add_argument("--window", type=seconds, default=0.0, metavar="SECONDS",
                       help="of the last so many seconds, as far as rings reach back (default: 60;"
                       " of files all that they have)")  # fmt: skip
@@ -44,10 +44,11 @@ def add_statistics(verbs: Any, run: Run, run_diff: Run) -> None:
     verb.add_argument("--group", nargs="+", metavar="NAME",
                       help="count the ops of these groups only, by name or description"
                       )  # fmt: skip
-    verb.add_argument("--by", choices=("line", "module", "memory"), default="line",
+    verb.add_argument("--by", choices=("line", "module", "memory"),
                       help="rows by line, or a tree by the module and phase that issued ops, where"
                       " the job was started with --modules; or of a profile with --memory what"
-                      " torch's allocator did by rank and device (default: line)")  # fmt: skip
+                      " torch's allocator did by rank and device (default: line, or"
+                      " module of a profile)")  # fmt: skip
     verb.add_argument("--level", type=int, choices=range(4), metavar="0-3",
                       help="with --by module: as CommDebugMode counts them, 0 collectives, 1 also"
                       " parameters and ops on DTensors, 2 ops that are not trivial, 3 all; from 1"

@@ -44,10 +44,11 @@ _encode: Final = msgspec.json.Encoder().encode
 
 @dataclass(slots=True)
 class Contents:
-    """What is in a merged file: what is missing or wrong, and by rank what was allocated."""
+    """What is in a merged file: what is missing or wrong, allocations, and whether modules are."""
 
     troubles: list[str] = field(default_factory=list)
     allocations: list[RankAllocations] = field(default_factory=list)
+    has_modules: bool = False
 
 
 def write_profiles(
@@ -104,6 +105,7 @@ def _write_merged(
     troubles = contents.troubles
     troubles.clear()
     contents.allocations.clear()
+    contents.has_modules = False
     if os.path.lexists(path):
         raise FileExistsError(17, "it exists", str(path))
     merged = UnnamedFile(path.parent)
@@ -160,6 +162,7 @@ def _write_events(
             if line is None:
                 read += 1
                 contents.allocations += about[str(trace.rank)]["allocations"]
+                contents.has_modules |= about[str(trace.rank)]["modules"] is not None
                 break
             write((b"" if first else b",\n") + line)
             first = False

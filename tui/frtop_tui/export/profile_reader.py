@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import gzip
 import zlib
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,17 +22,21 @@ from frtop_tui.export.merged_profile import BEGAN_BEFORE
 from frtop_tui.export.torch_lanes import FIRST_PROCESS, PER_RANK
 from frtop_tui.job.naming import folded
 from frtop_tui.job.profiles import ModelDescription, RankAllocations
-from frtop_tui.report.profiled_modules import ProfiledModules
+from frtop_tui.report.profiled_modules import CollectiveTime, ProfiledModules
 from frtop_tui.statistics.module_sums import ModuleKey, ModuleSums, module_rows
-from frtop_tui.statistics.profiled_modules import ModuleOp, TraceEvent, module_ops
+from frtop_tui.statistics.profiled_modules import OpsAndTimes, TraceEvent, module_ops
 
 MOST_BYTES: Final = 1 << 30
 """Of the file without compression: some three million events."""
 FIRST_RANK: Final = 10
 """Process ids of frtop's own lanes begin here."""
 _PIECE: Final = 1 << 22
+_BEGIN: Final = 1 << 16
+"""So early a trace says that events follow."""
 ANNOTATION: Final = "user_annotation"
 _OF_HOST: Final = frozenset({"cpu_op", ANNOTATION})
+EXACT: Final = "exact"
+"""What a lane of frtop's own says of an op's end; else it may have ended before."""
 _OF_FRTOP: Final = frozenset({"collective", "message", "pending,collective", "pending,message"})
 
 
@@ -44,6 +49,7 @@ class _Args(msgspec.Struct):
     part: str = msgspec.field(name="module part", default="")
     kind: str = ""
     size: int = msgspec.field(name="bytes", default=0)
+    end: str = ""
     before: float = msgspec.field(name=BEGAN_BEFORE, default=0.0)
 
 
@@ -78,9 +84,20 @@ _events: Final = msgspec.json.Decoder(_Event)
 _args: Final = msgspec.json.Decoder(_Args)
 
 
-def is_profile(path: Path) -> bool:
-    """Whether a file may be a profile, by its name."""
+def is_named_profile(path: Path) -> bool:
+    """Whether a file has the name of a profile."""
     return path.name.endswith((".json.gz", ".json"))
+
+
+def is_profile(path: Path) -> bool:
+    """Whether a file seems to be a profile, by its name and begin; `read_profile` says if it is."""
+    if not is_named_profile(path):
+        return False
+    try:
+        with _opened(path) as file:
+            return b'"traceEvents"' in file.read(_BEGIN)
+    except (OSError, EOFError, zlib.error):
+        return False
 
 
 def read_profile(path: Path, ranks: Collection[int] = ()) -> ProfiledModules:
@@ -132,32 +149,40 @@ def _by_module(
 ) -> ProfiledModules:
     events: dict[int, list[TraceEvent]] = {rank: [] for rank in models}
     sums: defaultdict[ModuleKey, ModuleSums] = defaultdict(ModuleSums)
+    took: defaultdict[ModuleKey, CollectiveTime] = defaultdict(CollectiveTime)
     for raw in document.events:
-        _add(raw, events, sums)
-    ops: Counter[ModuleOp] = Counter()
+        _add(raw, events, sums, took)
+    found = OpsAndTimes()
     known = {rank: model for rank, model in models.items() if model is not None}
     for rank, model in known.items():
         composite = frozenset(model.composite)
-        ops += module_ops(events.pop(rank), composite, dtensors=model.has_dtensors)
+        found.add(module_ops(events.pop(rank), composite, dtensors=model.has_dtensors))
     return ProfiledModules(
-        tuple(models), module_rows([sums]), ops, known, tuple(document.about.missing)
+        tuple(models), module_rows([sums]), found, known, tuple(document.about.missing), took
     )
 
 
 def _content(path: Path) -> bytes:
     pieces: list[bytes] = []
     size = 0
+    with _opened(path) as file:
+        for piece in _pieces(file):
+            size += len(piece)
+            if size > MOST_BYTES:
+                text = f"{path} has more than {MOST_BYTES >> 30} GiB of events"
+                raise FrtopError(text, "profile fewer ranks or steps at once")
+            pieces.append(piece)
+    return b"".join(pieces)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    """The content, unpacked if it is packed."""
     with path.open("rb") as raw:
         packed = raw.read(2) == b"\x1f\x8b"
         raw.seek(0)
         with gzip.open(raw) if packed else raw as file:
-            for piece in _pieces(file):
-                size += len(piece)
-                if size > MOST_BYTES:
-                    text = f"{path} has more than {MOST_BYTES >> 30} GiB of events"
-                    raise FrtopError(text, "profile fewer ranks or steps at once")
-                pieces.append(piece)
-    return b"".join(pieces)
+            yield file
 
 
 def _pieces(file: Any) -> Iterator[bytes]:
@@ -169,6 +194,7 @@ def _add(
     raw: msgspec.Raw,
     events: Mapping[int, list[TraceEvent]],
     sums: defaultdict[ModuleKey, ModuleSums],
+    took: defaultdict[ModuleKey, CollectiveTime],
 ) -> None:
     try:
         event = _events.decode(raw)
@@ -188,6 +214,8 @@ def _add(
             if args.phase and not args.before:
                 issuer = wire.Issuer(args.phase, args.module, args.root, args.part)
                 sums[issuer, args.kind].add(1, args.size, (event.pid - FIRST_RANK,))
+                is_exact = args.end == EXACT and not event.cat.startswith("pending")
+                took[issuer, args.kind].add(round(1e3 * event.dur), is_exact=is_exact)
     except msgspec.MsgspecError:
         return  # an event of another shape is none of ours
 

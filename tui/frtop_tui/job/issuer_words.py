@@ -31,7 +31,7 @@ def issuer_text(issuer: wire.Issuer | None) -> str:
         return issuer.path or issuer.part
     name = module_name(issuer)
     # A bucket is of all of it.
-    of_all = bool(issuer.part) and not issuer.path
+    of_all = bool(issuer.part) and not issuer.path and not _is_numbered(issuer)
     of = f" of {name}" if name and not of_all else ""
     return ", ".join(filter(None, (f"{phase}{of}", issuer.part)))
 
@@ -42,8 +42,18 @@ def brief_issuer(issuer: wire.Issuer | None) -> str:
 
 
 def module_name(issuer: wire.Issuer) -> str:
-    """The module by its path, the outermost one by its class; "" where it is not known."""
+    """The module by its path, the outermost one by its class; "" where it is not known.
+
+    Of several models of one class with the model: `layers.3.mlp of Net #2`.
+    """
+    if issuer.path and _is_numbered(issuer):
+        return f"{issuer.path} of {issuer.root}"
     return issuer.path or issuer.root
+
+
+def _is_numbered(issuer: wire.Issuer) -> bool:
+    """Whether there are several models of its class."""
+    return "#" in issuer.root
 
 
 def issuer_fields(issuer: wire.Issuer | None) -> dict[str, str]:

@@ -86,6 +86,7 @@ class ProfileProgress(Struct, frozen=True):
     problem: Problem | None = None
     since_ns: int = 0  # operator's clock
     allocations: tuple[RankAllocations, ...] = ()  # of a merged file, if they were ordered
+    has_modules: bool = False  # whether it is a merged file of ranks that record modules
 
     @property
     def can_be_ended(self) -> bool:

@@ -22,6 +22,9 @@ class CallRow(Struct, frozen=True):
     `mean_skew_ns` the mean over its groups of the median of each, `transfer_ns` from the last
     arrival to the last end; bandwidths are by the latter, in bytes a second. `last` are the ranks
     that came last, and in how many of `sampled` ops each.
+
+    A row of `JobStatistics.varying` has several classes of size; `sizes` are the mean bytes of an
+    op of the smallest and of the largest one. The rows of these classes are `in_varying`.
     """
 
     kind: str
@@ -49,6 +52,9 @@ class CallRow(Struct, frozen=True):
     bus_bandwidth: float | None = None
     last: tuple[tuple[int, int], ...] = ()  # rank and count, the most often first
     mean_skew_ns: int | None = None
+    members: int = 0  # ranks of one of the groups; 0: not known
+    sizes: tuple[int, int] | None = None
+    in_varying: bool = False
 
 
 class ModuleRow(Struct, frozen=True):
@@ -137,7 +143,7 @@ class JobStatistics(Struct, frozen=True):
     from_ns: int
     ranks: tuple[int, ...] = ()
     missing: tuple[int, ...] = ()
-    calls: tuple[CallRow, ...] = ()
+    calls: tuple[CallRow, ...] = ()  # each of one class of size
     groups: tuple[SampledGroup, ...] = ()
     steps: Mapping[int, tuple[StepSplit, ...]] = field(
         default_factory=dict
@@ -146,6 +152,13 @@ class JobStatistics(Struct, frozen=True):
     lost: int = 0
     notes: tuple[str, ...] = ()
     modules: tuple[ModuleRow, ...] = ()
+    varying: tuple[CallRow, ...] = ()  # of lines whose sizes vary
+    with_calls: bool = True  # whether `calls` and `modules` were asked for
+
+    @property
+    def rows(self) -> list[CallRow]:
+        """The calls as tables show them: those of a line whose sizes vary in one row."""
+        return [*(row for row in self.calls if not row.in_varying), *self.varying]
 
     @property
     def seconds(self) -> float:

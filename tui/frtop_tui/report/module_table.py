@@ -10,13 +10,19 @@ from frtop_tui.job.issuer_words import PHASES
 from frtop_tui.job.naming import job_title, printable
 from frtop_tui.job.statistics import JobStatistics
 from frtop_tui.report.statistics_table import NO_CALLS, aligned
-from frtop_tui.report.statistics_words import coverage_words, ranks_words, size_words, window_words
+from frtop_tui.report.statistics_words import (
+    coverage_words,
+    ranks_words,
+    size_words,
+    waiting_words,
+    window_words,
+)
 from frtop_tui.statistics.module_tree import ModuleNode, module_roots, phases_of
 
 NOT_RECORDED: Final = "modules are not recorded: `o` on `:record`, or `frtop record --modules on`"
 TITLE: Final = "collectives by module"
 LEVELS: Final = (
-    f"{TITLE}: level 0 of CommDebugMode. A profile has its levels 1 to 3:"
+    f"{TITLE}: level 0 of CommDebugMode. A profile has levels 1 to 3, and times:"
     " `frtop statistics --by module --level 2 PROFILE`"
 )
 MOST_KINDS: Final = 3
@@ -29,11 +35,11 @@ def module_lines(frame: Frame) -> list[str]:
     if found is None:
         return ["nothing is known of what the ranks did"]
     title = job_title(frame.job) if frame.job is not None else "frtop"
-    facts = (title, ranks_words(found), window_words(found))
+    facts = (title, sum_words(found), window_words(found))
     lines = [" · ".join(filter(None, facts)), *(f"note  {one}" for one in coverage_words(found))]
     roots = module_roots(found.modules)
     if not roots:
-        return [printable(line) for line in (*lines, "", why_empty(found))]
+        return [printable(line) for line in (*lines, "", why_empty(frame, found))]
     phases = phases_of(roots)
     table = [("", *(PHASES.get(one, one) for one in phases), "bytes", "kinds")]
     table += [
@@ -50,9 +56,17 @@ def module_lines(frame: Frame) -> list[str]:
     return [printable(line) for line in lines]
 
 
-def why_empty(found: JobStatistics) -> str:
+def why_empty(frame: Frame, found: JobStatistics | None) -> str:
     """What is said where no op has a module."""
-    return NOT_RECORDED if found.calls else NO_CALLS
+    if waiting := waiting_words(frame, found):
+        return waiting
+    return NOT_RECORDED if found is not None and found.calls else NO_CALLS
+
+
+def sum_words(found: JobStatistics) -> str:
+    """`sum of 4 ranks`: counts and bytes are."""
+    words = ranks_words(found)
+    return f"sum of {words}" if len(found.ranks) > 1 else words
 
 
 def kinds_words(node: ModuleNode) -> str:

@@ -101,6 +101,8 @@ def result_lines(progress: ProfileProgress) -> Iterator[str]:
         )
         if progress.options.execution and not progress.options.separate:
             yield "the execution trace of each rank lies beside it: *.execution.json"
+        if progress.has_modules:
+            yield f"ops and times by module: `frtop statistics --by module {progress.path}`"
     reasons = defaultdict(list)
     for rank in progress.ranks:
         if rank.text and (rank.stage == "failed" or progress.state == "written"):

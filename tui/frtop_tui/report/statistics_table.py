@@ -16,8 +16,8 @@ from frtop_tui.report.statistics_words import (
     group_words,
     labels_of,
     line_words,
+    op_size_words,
     ranks_words,
-    size_words,
     time_words,
     window_words,
 )
@@ -48,7 +48,7 @@ def statistics_lines(frame: Frame, order: str = SLOWEST, most: int = MOST_LINES)
         return ["nothing is known of what the ranks did"]
     title = job_title(frame.job) if frame.job is not None else "frtop"
     facts = (title, ranks_words(found), window_words(found), clock_words(found))
-    rows = ordered(found.calls, order)
+    rows = ordered(found.rows, order)
     lines = [" · ".join(filter(None, facts)), *(f"note  {one}" for one in coverage_words(found))]
     if rows:
         table = (HEAD, *call_cells(frame, found, order, most))
@@ -77,13 +77,13 @@ def call_cells(
     """The cells of the first rows of calls, as `HEAD` names them."""
     labels = labels_of(frame.groups)
     table: list[Sequence[str]] = []
-    for row in ordered(found.calls, order)[:most]:
+    for row in ordered(found.rows, order)[:most]:
         share = share_of_step(row)
         table.append((
             line_words(row),
             row.kind or NOT_KNOWN,
             group_words(row, labels),
-            size_words(row.bytes / row.count if row.count else 0),
+            op_size_words(row),
             f"{row.count:,}",
             time_words(row.p50_ns),
             time_words(row.p95_ns),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 from frtop_probe import wire
+from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.model import GroupView
 from frtop_tui.job.naming import (
     GroupKey,
@@ -19,6 +21,10 @@ from frtop_tui.job.statistics import CallRow, JobStatistics
 _TIMES = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
 _SIZES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 NOT_KNOWN = "-"
+LONGEST_S: Final = 3600.0
+"""As far as rings reach: they have the last 8,192 ops of a rank, so minutes, as a rule."""
+_SLICES_S: Final = 20.0
+"""A window is made of slices: by so much it may be longer than what was asked for."""
 
 
 def time_words(ns: float | None) -> str:
@@ -39,6 +45,24 @@ def size_words(size: float) -> str:
         if size >= unit:
             return f"{_three_digits(size / unit)} {name}"
     return f"{size:.0f} B"
+
+
+def op_size_words(row: CallRow) -> str:
+    """`52.4 MB`: the mean of an op's; `414 B-557 kB` where sizes vary."""
+    return sizes_words(sizes) if (sizes := mean_sizes(row)) else NOT_KNOWN
+
+
+def mean_sizes(row: CallRow) -> tuple[float, float] | tuple[()]:
+    """The mean bytes of an op, twice; where sizes vary, of the smallest and the largest class."""
+    mean = row.bytes / row.count if row.count else 0.0
+    return row.sizes or ((mean, mean) if mean else ())
+
+
+def sizes_words(sizes: tuple[float, float]) -> str:
+    """`414 B-557 kB`, `1.44-2.65 kB`: the smallest and the largest."""
+    least, most = map(size_words, sizes)
+    number, _, unit = least.partition(" ")
+    return most if least == most else f"{number if most.endswith(f' {unit}') else least}-{most}"
 
 
 def bandwidth_words(of_bytes: float | None) -> str:
@@ -93,12 +117,54 @@ def clock_words(found: JobStatistics) -> str:
     return f"clocks ±{time_words(found.clock_error_ns)}" if found.clock_error_ns else ""
 
 
+def window_text(seconds: float) -> str:
+    """`60 s`; longer ones like `duration`."""
+    return f"{seconds:.0f} s" if seconds < 100 else duration(seconds)
+
+
 def window_words(found: JobStatistics) -> str:
-    """`last 60 s`; and for how long every op is counted, where rings have forgotten some."""
-    seconds = found.seconds
+    """`last 60 s`; where rings have forgotten some ops of it, since when all are counted."""
     counted = max(0.0, (found.until_ns - found.from_ns) / 1e9)
-    text = f"last {duration(seconds)}"
-    return text if counted > 0.98 * seconds else f"{text}, every op of the last {duration(counted)}"
+    if counted > 0.98 * found.seconds:
+        return f"last {window_text(found.seconds)}"
+    return f"all ops of the last {window_text(counted)}, older ones in part"
+
+
+def wanted_words(wanted_s: float, found: JobStatistics | None) -> tuple[str, bool]:
+    """`window 60 s`.
+
+    Args:
+        wanted_s: what a screen has asked for; 0 is as far as rings reach.
+        found: what it shows.
+
+    Returns:
+        The words, and whether what it shows is of that window: else they say of which it is.
+    """
+    words = f"window {window_text(wanted_s)}" if wanted_s else "window as far as rings reach"
+    longest_s = (wanted_s or LONGEST_S) + _SLICES_S
+    if found is None or not found.ranks or not found.with_calls:
+        return words, True
+    if 0.9 * (wanted_s or LONGEST_S) <= found.seconds <= longest_s:
+        return words, True
+    return f"{words}, asked for: still {window_words(found)}", False
+
+
+def waiting_words(frame: Frame, found: JobStatistics | None) -> str:
+    """`waiting for the ranks' answers (1 of 4)`; "" where half of them have answered.
+
+    Some may never answer, as those of whom nothing can be known: they are named as missing.
+
+    Args:
+        frame: of the job.
+        found: its statistics, those with rows of calls.
+    """
+    if frame.recorded is not None:
+        return ""
+    answered = len(found.ranks) if found is not None and found.with_calls else 0
+    every = max(answered, len(frame.ranks))
+    if answered and 2 * answered >= every:
+        return ""
+    return f"waiting for the ranks' answers ({answered} of {every})"
 
 
 def coverage_words(found: JobStatistics) -> list[str]:

@@ -25,6 +25,8 @@ from frtop_tui.widgets.spans import Line, plain
 
 SMALLEST = (60, 15)
 """Columns and rows of the smallest terminal that frtop draws on."""
+BACK: Final = Binding("escape", "app.back", "back", tooltip="previous screen", id="back")
+"""What most screens have."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from textual.binding import Binding, BindingType
 
 from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.screens.base import FrameScreen
+from frtop_tui.screens.base import BACK, FrameScreen
 from frtop_tui.screens.messages import OpenRanks
 from frtop_tui.widgets.host_pane import HostPane
 from frtop_tui.widgets.host_table import HostRow, HostTable
@@ -28,7 +28,7 @@ class HostsScreen(FrameScreen):
     AUTO_FOCUS = "#hosts"
     crumb = "hosts"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "app.back", "back", tooltip="previous screen", id="back"),
+        BACK,
         Binding(
             "space",
             "unfold",

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import ClassVar
 
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.screens.base import FrameScreen
+from frtop_tui.screens.base import BACK, FrameScreen
 from frtop_tui.screens.messages import ChooseJob
 from frtop_tui.widgets.jobs import JobTable
 
@@ -19,7 +19,7 @@ class JobsScreen(FrameScreen):
     AUTO_FOCUS = "#jobs"
     crumb = "jobs"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "app.back", "back", tooltip="previous screen", id="back"),
+        BACK,
     ]
 
     def panes(self) -> ComposeResult:

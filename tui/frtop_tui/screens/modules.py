@@ -8,11 +8,11 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.report.module_table import TITLE
-from frtop_tui.screens.base import FrameScreen
-from frtop_tui.screens.statistics import LONGEST_S, WINDOWS
-from frtop_tui.widgets.module_tree_pane import ModuleTreePane
-from frtop_tui.widgets.statistics_head import window_text
+from frtop_tui.report.module_table import TITLE, sum_words
+from frtop_tui.report.statistics_words import LONGEST_S, wanted_words, window_words
+from frtop_tui.screens.base import BACK, FrameScreen
+from frtop_tui.screens.statistics import OF_THE_FILE, WINDOWS, next_window
+from frtop_tui.widgets.module_tree_pane import ModuleTreePane, NodeInFull
 
 
 class ModulesScreen(FrameScreen):
@@ -21,22 +21,23 @@ class ModulesScreen(FrameScreen):
     AUTO_FOCUS = "#modules"
     crumb = "modules"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "app.back", "back", tooltip="previous screen", id="back"),
+        BACK,
         Binding("w", "window", "window", tooltip="60 s, 10 s, or as far as rings reach",
                 id="view.window"),
-        Binding("plus", "level(1)", "levels", tooltip="one more level of the tree",
-                id="level.more"),
-        Binding("minus", "level(-1)", "levels", show=False, tooltip="one level less",
-                id="level.less"),
+        Binding("plus", "unfold(1)", "unfold", tooltip="all modules one step deeper",
+                id="fold.deeper"),
+        Binding("minus", "unfold(-1)", "fold", show=False, tooltip="all modules one step less deep",
+                id="fold.less_deep"),
     ]  # fmt: skip
 
     def __init__(self, marked: set[int]) -> None:
         super().__init__(marked)
         self._window_s = WINDOWS[-1]  # a rank that hangs issues nothing
-        self._level: int | None = None
+        self._depth: int | None = None
 
     def panes(self) -> ComposeResult:
         yield ModuleTreePane()
+        yield NodeInFull()
 
     @property
     def wanted_window(self) -> float | None:
@@ -44,24 +45,43 @@ class ModulesScreen(FrameScreen):
 
     def draw(self, frame: Frame) -> None:
         pane = self.query_one(ModuleTreePane)
-        pane.show_modules(frame.statistics)
-        found = frame.statistics
-        window = window_text(self._window_s) if self._window_s else "as far as rings reach"
-        of = f"{len(found.ranks):,} ranks · " if found is not None else ""
-        pane.entitle(f"{of}{TITLE if pane.rows else 'modules'} · wanted: {window}")
+        pane.show_modules(frame)
+        found = frame.screen_statistics
+        wanted, is_here = wanted_words(self._window_s, found)
+        if found is None or not pane.rows:
+            pane.entitle(TITLE if frame.recorded is not None else f"{TITLE} · {wanted}")
+        else:
+            missing = f", {len(found.missing):,} missing" if found.missing else ""
+            before = f"{TITLE} · ", f"{sum_words(found)}{missing} · "
+            is_here = is_here or frame.recorded is not None
+            pane.entitle_before(before, window_words(found) if is_here else wanted)
+        self._draw_node()
+
+    def why_unavailable(self, action: str) -> str:
+        if action == "window" and self.frame is not None and self.frame.recorded is not None:
+            return OF_THE_FILE
+        return super().why_unavailable(action)
 
     def action_window(self) -> None:
-        index = WINDOWS.index(self._window_s) + 1
-        self._window_s = WINDOWS[index % len(WINDOWS)]
+        if not self.check_available("window"):
+            return
+        self._window_s = next_window(self._window_s)
         self.draw_all()
 
-    def action_level(self, by: int) -> None:
-        """Unfolds one level more of the tree, or one less."""
+    def action_unfold(self, by: int) -> None:
+        """Shows the tree one step deeper, or less deep."""
         pane = self.query_one(ModuleTreePane)
         most = pane.deepest + 1
-        now = most if self._level is None else self._level
-        self._level = max(0, min(most, now + by))
-        pane.fold_to(self._level)
+        now = most if self._depth is None else self._depth
+        self._depth = max(0, min(most, now + by))
+        pane.fold_to(self._depth)
+        self._draw_node()
 
     def on_line_view_chosen(self) -> None:
         self.query_one(ModuleTreePane).toggle()
+
+    def on_line_view_moved(self) -> None:
+        self._draw_node()
+
+    def _draw_node(self) -> None:
+        self.query_one(NodeInFull).show(self.query_one(ModuleTreePane).in_full())

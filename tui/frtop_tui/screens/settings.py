@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import ClassVar
 
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 
 from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.screens.base import FrameScreen
+from frtop_tui.screens.base import BACK, FrameScreen
 from frtop_tui.screens.messages import OpenRank, OpenRanks
 from frtop_tui.widgets.settings_pane import SettingsPane
 
@@ -20,7 +20,7 @@ class SettingsScreen(FrameScreen):
     AUTO_FOCUS = "#settings"
     crumb = "settings"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "app.back", "back", tooltip="previous screen", id="back"),
+        BACK,
     ]
 
     def panes(self) -> ComposeResult:

@@ -12,6 +12,7 @@ from textual.widgets import Input
 from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.statistics import JobStatistics
+from frtop_tui.report.statistics_words import LONGEST_S, wanted_words
 from frtop_tui.screens.base import FrameScreen
 from frtop_tui.screens.messages import OpenRank, OpenRanks, OpenTimeline
 from frtop_tui.statistics.step_table import StepRow, step_rows
@@ -19,15 +20,25 @@ from frtop_tui.widgets.call_rows import StatisticsRow
 from frtop_tui.widgets.fields import FilterField
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line
-from frtop_tui.widgets.statistics_head import StatisticsHead, window_text
+from frtop_tui.widgets.statistics_head import StatisticsHead
 from frtop_tui.widgets.statistics_table import CallStatisticsTable, RankStatisticsTable, RowRest
 from frtop_tui.widgets.statistics_view import StatisticsView
 from frtop_tui.widgets.step_lines import step_lines
 
 WINDOWS: Final = (60.0, 10.0, 0.0)
 """Seconds, in the order in which a key goes through them; 0 is as far as rings reach."""
-LONGEST_S: Final = 3600.0
-"""Rings have the last 8,192 ops of a rank: minutes, as a rule."""
+
+OF_THE_FILE: Final = "The window is that of the file."
+
+
+def next_window(window_s: float) -> float:
+    """The window that the key leads to."""
+    return WINDOWS[(_place_of(window_s) + 1) % len(WINDOWS)]
+
+
+def _place_of(window_s: float) -> int:
+    """Where a window is in `WINDOWS`; -1: it is one of the user's own."""
+    return WINDOWS.index(window_s) if window_s in WINDOWS else -1
 
 
 class StepPane(LineView, can_focus=False):
@@ -137,8 +148,8 @@ class StatisticsScreen(FrameScreen):
         else:
             table.show_rows(view.ranks())
         also = f", filter {view.filter_text}" if view.filter_text else ""
-        window = window_text(self.window_s) if self.window_s else "as far as rings reach"
-        wanted = f" · wanted: {window}" if frame.recorded is None else ""
+        window, _ = wanted_words(self.window_s, frame.screen_statistics)
+        wanted = f" · {window}" if frame.recorded is None else ""
         table.entitle(f"by {view.grouping}: {view.count:,}{also}{wanted}")
         self._draw_rest()
 
@@ -161,7 +172,7 @@ class StatisticsScreen(FrameScreen):
 
     def why_unavailable(self, action: str) -> str:
         if action == "window" and self.frame is not None and self.frame.recorded is not None:
-            return "The window is that of the file."
+            return OF_THE_FILE
         if action == "timeline":
             return self.view.why_no_timeline(self.table.chosen)
         if action == "unfold":
@@ -193,16 +204,12 @@ class StatisticsScreen(FrameScreen):
         """The keys to press until the window is as far as rings reach; "" where it is."""
         if not self.window_s or self.why_unavailable("window"):
             return ""
-        return " ".join("w" * (len(WINDOWS) - 1 - self._place_of_window()))
-
-    def _place_of_window(self) -> int:
-        """Where the window is in `WINDOWS`; -1: it is one of the user's own."""
-        return WINDOWS.index(self.window_s) if self.window_s in WINDOWS else -1
+        return " ".join("w" * (len(WINDOWS) - 1 - _place_of(self.window_s)))
 
     def action_window(self) -> None:
         if not self.check_available("window"):
             return
-        self._window_s = WINDOWS[(self._place_of_window() + 1) % len(WINDOWS)]
+        self._window_s = next_window(self.window_s)
         self.draw_all()
 
     def action_baseline(self) -> None:

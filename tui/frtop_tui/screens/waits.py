@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 
 from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.report.wait_tree import TreeRow
-from frtop_tui.screens.base import FrameScreen
+from frtop_tui.screens.base import BACK, FrameScreen
 from frtop_tui.screens.messages import OpenRank, OpenRanks
 from frtop_tui.widgets.wait_tree_pane import WaitsNote, WaitTreePane
 
@@ -23,7 +23,7 @@ class WaitsScreen(FrameScreen):
     crumb = "waits"
     wants_trace = True
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "app.back", "back", tooltip="previous screen", id="back"),
+        BACK,
     ]
 
     def panes(self) -> ComposeResult:

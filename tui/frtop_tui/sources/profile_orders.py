@@ -372,8 +372,9 @@ class ProfileOrders:
         if self.progress is not None:
             allocations = tuple(contents.allocations)
             self.progress = replace(
-                self.progress, path=str(path), size=size, allocations=allocations
-            )
+                self.progress, path=str(path), size=size, allocations=allocations,
+                has_modules=contents.has_modules,
+            )  # fmt: skip
         self._end("written", problem)
 
     def _end(self, state: str, problem: Problem | None) -> None:

@@ -216,8 +216,9 @@ class StatisticsFollower:
         self._built = self._windows()
         errors = errors_of(frame.hosts)
         found, *others = [
-            self._merger.build(errors, frame.ranks, self._until_ns - window)
+            structs.replace(one, with_calls=wanted.calls) if one is not None else None
             for window in self._built
+            for one in (self._merger.build(errors, frame.ranks, self._until_ns - window),)
         ]
         too_old = sorted(name for name, host in self._hosts.items() if host.too_old)
         if found is not None and too_old:

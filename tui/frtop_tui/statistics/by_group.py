@@ -18,6 +18,8 @@ from frtop_tui.statistics.last_to_come import last_to_come
 
 Place = tuple[GroupKey, str, wire.Site | None, int]
 """Group, kind, line, class of size: what sampled ops of one row and group have in common."""
+ANY: Final = -1
+"""In the place of a class: all of them, in a row whose sizes vary."""
 COMPARED: Final = 256
 """Ops of the others that a group is compared with, if these are fewer groups."""
 LOOKED_AT: Final = 8
@@ -38,12 +40,15 @@ class SampledByGroup:
     def __init__(self, statistics: JobStatistics) -> None:
         self._groups: dict[GroupKey, SampledGroup] = {}
         self._ops: defaultdict[Place, list[SampledOp]] = defaultdict(list)
+        varying = {(row.kind, row.site) for row in statistics.varying}
         for group in statistics.groups:
             self._groups[group.group] = group
             for op in group.arrivals:
                 if op.complete:
                     size = op.bytes.bit_length()
                     self._ops[group.group, op.kind, op.site, size].append(op)
+                    if (op.kind, op.site) in varying:
+                        self._ops[group.group, op.kind, op.site, ANY].append(op)
 
     def groups_of(self, row: CallRow) -> list[GroupCalls]:
         """The groups of a row that were sampled, those first for which ranks waited longest.
@@ -68,7 +73,7 @@ class SampledByGroup:
         return found
 
     def _ops_of(self, row: CallRow) -> dict[GroupKey, list[SampledOp]]:
-        size = row.size.bit_length() - 1 if row.size else 0
+        size = ANY if row.sizes else row.size.bit_length() - 1 if row.size else 0
         return {
             key: several for key in row.groups
             if (several := self._ops.get((key, row.kind, row.site, size)))

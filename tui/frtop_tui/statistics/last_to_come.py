@@ -61,12 +61,14 @@ def _ops_if_sure(rank: int, times: int, calls: Iterable[CallRow]) -> float:
     ops = expected = 0.0
     ranks = 1
     for call in calls:
-        if rank in call.ranks:
+        # Its own call may be another line, or of another size.
+        if rank in call.ranks or any(rank == one for one, _ in call.last):
             groups = max(1, len(call.groups))
+            members = max(call.members, len(call.ranks) / groups)
             here = call.sampled / groups  # groups that are alike are sampled alike
             ops += here
-            expected += here / max(2.0, len(call.ranks) / groups)
-            ranks = max(ranks, len(call.ranks))
+            expected += here / max(2.0, members)
+            ranks = max(ranks, len(call.ranks), call.members * groups)
     if ops < FEWEST or times <= expected:
         return 0.0
     share, even = min(1.0, times / ops), expected / ops

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
-from typing import Final
+from typing import Final, NamedTuple
+
+from msgspec.structs import replace
 
 from frtop_probe import wire
 from frtop_probe.statistics.durations import LAST_BUCKET, quantile
@@ -13,11 +15,14 @@ from frtop_tui.job.naming import GroupKey
 from frtop_tui.job.statistics import CallRow
 from frtop_tui.statistics.bandwidth import algorithm_bandwidth, bus_factor
 from frtop_tui.statistics.sampled_ops import JoinedOp, RowKey
+from frtop_tui.statistics.varying_sizes import varying
 
 MOST_ROWS: Final = 16_384
 """Rows of a job, whatever agents say."""
 NAMED: Final = 16
 """Ranks that came last to a row's ops are named up to this many."""
+OpsByGroup = Mapping[int, Sequence[JoinedOp]]
+"""Sampled ops of one row by the place of their group."""
 
 
 class CallSums:
@@ -65,31 +70,65 @@ class CallSums:
         self.groups |= other.groups
 
 
+class Rows(NamedTuple):
+    """Rows of a job, those first whose ops took longest in sum; see `JobStatistics`."""
+
+    calls: tuple[CallRow, ...]
+    varying: tuple[CallRow, ...]
+
+
 def rows_of(
     sums: Mapping[RowKey, CallSums],
-    ops: Mapping[RowKey, Sequence[Sequence[JoinedOp]]],
+    ops: Mapping[RowKey, OpsByGroup],
     seconds: Mapping[int, float],
-) -> tuple[CallRow, ...]:
-    """The rows, those first whose ops took longest in sum.
+) -> Rows:
+    """The rows.
 
     Args:
         sums: of each row.
-        ops: sampled ones of each row, group by group.
+        ops: sampled ones of each row.
         seconds: by rank, for how long its ops are counted.
     """
-    rows = [_row(key, one, ops.get(key, ()), seconds) for key, one in
-            sums.items() if one.count]  # fmt: skip
+    calls = {key: _row(key, one, ops.get(key, {}), seconds) for key, one in
+             sums.items() if one.count}  # fmt: skip
+    together = []
+    for keys in varying(calls, ops):
+        together.append(_together(keys, sums, ops, seconds))
+        for key in keys:
+            calls[key] = replace(calls[key], in_varying=True)
+    return Rows(_sorted(calls.values()), _sorted(together))
+
+
+def _sorted(rows: Iterable[CallRow]) -> tuple[CallRow, ...]:
     return tuple(sorted(rows, key=lambda row: (-row.total_ns, -row.count, row.kind)))
+
+
+def _together(
+    keys: Sequence[RowKey],
+    sums: Mapping[RowKey, CallSums],
+    ops: Mapping[RowKey, OpsByGroup],
+    seconds: Mapping[int, float],
+) -> CallRow:
+    """The row of several classes of size, the smallest of which is the first of `keys`."""
+    total = CallSums()
+    joined: defaultdict[int, dict[int, JoinedOp]] = defaultdict(dict)
+    for key in keys:
+        total.merge(sums[key], newest=True)
+        for group, several in ops.get(key, {}).items():
+            joined[group].update((op.number, op) for op in several)
+    found = _row(keys[-1], total, {n: [*one.values()] for n, one in joined.items()}, seconds)
+    means = [round(sums[key].bytes / sums[key].count) for key in keys if key[3]]
+    return replace(found, sizes=(means[0], means[-1]))
 
 
 def _row(
     key: RowKey,
     sums: CallSums,
-    ops: Sequence[Sequence[JoinedOp]],
+    ops: OpsByGroup,
     seconds: Mapping[int, float],
 ) -> CallRow:
     kind, (_, members), site, size_class, p2p, on_device = key
-    by_group = [here for one in ops if (here := [op for op in one if op.complete])]
+    by_group = [here for one in ops.values() if (here := [op for op in one if op.complete])]
     joined = [op for one in by_group for op in one]
     # Of many groups few may be late: a median over all of them would say that nobody waits.
     waits = sum(len(one) * median(op.skew_ns for op in one) for one in by_group)
@@ -128,6 +167,7 @@ def _row(
         algorithm_bandwidth=algorithm,
         bus_bandwidth=algorithm * factor if algorithm is not None and factor else None,
         last=tuple(ordered[:NAMED]),
+        members=members,
     )
 
 
@@ -135,14 +175,11 @@ def _order(key: GroupKey) -> tuple[int, str, str, int]:
     return (len(key.name), key.name, key.ranks, key.epoch)
 
 
-def ops_by_row(groups: Iterable[Sequence[JoinedOp]]) -> dict[RowKey, list[list[JoinedOp]]]:
-    """The sampled ops of each row, a list of each group that has some."""
-    found: defaultdict[RowKey, list[list[JoinedOp]]] = defaultdict(list)
-    for ops in groups:
-        here: defaultdict[RowKey, list[JoinedOp]] = defaultdict(list)
+def ops_by_row(groups: Iterable[Sequence[JoinedOp]]) -> dict[RowKey, dict[int, list[JoinedOp]]]:
+    """The sampled ops of each row, by the place of the group."""
+    found: defaultdict[RowKey, dict[int, list[JoinedOp]]] = defaultdict(dict)
+    for place, ops in enumerate(groups):
         for op in ops:
             for row in op.rows:
-                here[row].append(op)
-        for row, several in here.items():
-            found[row].append(several)
+                found[row].setdefault(place, []).append(op)
     return found

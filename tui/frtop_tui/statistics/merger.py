@@ -157,7 +157,7 @@ class StatisticsMerger:
             for rank, from_ns in one.from_ns.items():
                 seconds[rank] += max(0, one.until_ns - from_ns) / 1e9
         groups = [group.build(errors, numbers[0]) for group in self._groups.values()]
-        by_row = ops_by_row(ops for _, ops in groups)
+        rows = rows_of(_all_sums(slices), ops_by_row(ops for _, ops in groups), seconds)
         error = clock_error([errors.get(host) for host in self._hosts])
         return JobStatistics(
             since_ns=slices[0].since_ns,
@@ -165,7 +165,7 @@ class StatisticsMerger:
             from_ns=_complete_from(slices, answered),
             ranks=tuple(sorted(answered)),
             missing=tuple(sorted(set(expected) - answered)),
-            calls=rows_of(_all_sums(slices), by_row, seconds),
+            calls=rows.calls,
             groups=tuple(group for group, _ in groups if group.arrivals),
             steps={
                 rank: tuple(step for step in steps if step.end_ns >= begin_ns)
@@ -175,6 +175,7 @@ class StatisticsMerger:
             lost=sum(one.lost for one in slices),
             notes=tuple(dict.fromkeys(note for one in slices for note in one.notes)),
             modules=module_rows([one.modules for one in slices]),
+            varying=rows.varying,
         )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
+from frtop_probe import wire
 from frtop_tui.job.issuer_words import PHASES
 from frtop_tui.job.statistics import ModuleRow
 
@@ -101,6 +102,11 @@ def module_roots(
             node.total_bytes[key] += row.bytes
             node.ranks.update(row.ranks)
     return sorted(top.children.values(), key=lambda one: (one.name == NO_MODULE, one.name))
+
+
+def path_of(issuer: wire.Issuer) -> str:
+    """The path of the node that has an issuer's ops."""
+    return ".".join(filter(None, (*_names(issuer.root, issuer.path), issuer.part)))
 
 
 def _names(root: str, path: str) -> list[str]:

@@ -75,17 +75,24 @@ def selected(
     Rows are of all ranks that were asked, so a row in which one of them takes part stays as it is:
     who wants the figures of one rank alone asks for that (`StatisticsWanted.ranks`).
     """
-    calls, sampled, steps = statistics.calls, statistics.groups, statistics.steps
+    calls, varying = statistics.calls, statistics.varying
+    sampled, steps = statistics.groups, statistics.steps
     if groups is not None:
         of_groups = frozenset(groups)
-        calls = tuple(row for row in calls if of_groups.intersection(row.groups))
+        calls, varying = (
+            tuple(row for row in rows if of_groups.intersection(row.groups))
+            for rows in (calls, varying)
+        )
         sampled = tuple(one for one in sampled if one.group in of_groups)
     if ranks is not None:
         of_ranks = frozenset(ranks)
-        calls = tuple(row for row in calls if of_ranks.intersection(row.ranks))
+        calls, varying = (
+            tuple(row for row in rows if of_ranks.intersection(row.ranks))
+            for rows in (calls, varying)
+        )
         sampled = tuple(one for one in sampled if of_ranks.intersection(one.members))
         steps = {rank: found for rank, found in steps.items() if rank in of_ranks}
-    return replace(statistics, calls=calls, groups=sampled, steps=steps)
+    return replace(statistics, calls=calls, varying=varying, groups=sampled, steps=steps)
 
 
 def complete_ops(statistics: JobStatistics) -> list[SampledOp]:

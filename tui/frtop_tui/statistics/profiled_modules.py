@@ -1,4 +1,4 @@
-"""Ops of torch by module and phase, out of a profile that labelled the calls of modules.
+"""Ops of torch and times by module and phase, out of a profile with labels of modules' calls.
 
 What is counted are the ops that a dispatch mode would see, as far as a profile tells: an op that is
 only made of others is replaced by these, and what an op calls inside of its kernel is left out. Of
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from frtop_probe.ring.profile_files import MODULE_LABEL
@@ -48,6 +49,11 @@ class TraceEvent(NamedTuple):
     annotation: bool = False
 
     @property
+    def lasted_ns(self) -> int:
+        """From begin to end."""
+        return max(0, round(1e3 * (self.end - self.begin)))
+
+    @property
     def is_op(self) -> bool:
         """Whether it is an op of torch: labels of programs may have any name."""
         return not self.annotation and "::" in self.name and not self.name.startswith(_NO_OPS)
@@ -68,6 +74,33 @@ class ModuleOp(NamedTuple):
         return level > 2 or (not trivial and (level > 1 or self.of_dtensors))
 
 
+class ModulePlace(NamedTuple):
+    """Where ops are: the module, as in a label, and the phase."""
+
+    module: str
+    phase: str
+
+
+_NOWHERE: Final = ModulePlace("", "outside")
+
+
+@dataclass(slots=True)
+class OpsAndTimes:
+    """What one rank, or several, did: times in ns, of threads of the host."""
+
+    ops: Counter[ModuleOp] = field(default_factory=Counter)
+    op_ns: Counter[ModuleOp] = field(default_factory=Counter)
+    """From begin to end, with what an op calls."""
+    self_ns: Counter[ModulePlace] = field(default_factory=Counter)
+    """Of what ran there, without calls of other modules. Outside of modules, only that of ops."""
+
+    def add(self, other: OpsAndTimes) -> None:
+        """Adds another rank."""
+        self.ops.update(other.ops)
+        self.op_ns.update(other.op_ns)
+        self.self_ns.update(other.self_ns)
+
+
 class _Event:
     """An event with those inside of it."""
 
@@ -77,23 +110,22 @@ class _Event:
         self.event = event
         self.inside: list[_Event] = []
 
+    @property
+    def self_ns(self) -> int:
+        """How long it ran, without those inside."""
+        inside = sum(one.event.lasted_ns for one in self.inside)
+        return max(0, self.event.lasted_ns - inside)
+
 
 _SHOWN, _LOCAL, _TAKEN_OVER, _HIDDEN = range(4)
 """Of what is inside of an event: a dispatch mode sees it; sees it, and it is on local parts of
 DTensors; sees it as soon as the subclass has taken over; does not see it."""
 
 
-class _Place(NamedTuple):
-    """Where ops are: the module and the phase."""
-
-    module: str
-    phase: str
-
-
 def module_ops(
     events: Iterable[TraceEvent], composite: Collection[str], *, dtensors: bool
-) -> Counter[ModuleOp]:
-    """Counts the ops of one rank.
+) -> OpsAndTimes:
+    """Counts the ops of one rank, and adds up their times.
 
     Args:
         events: those of its host threads, in any order.
@@ -102,13 +134,14 @@ def module_ops(
     """
     roots = list(_nested(events))
     makers = _makers(roots)
-    found: Counter[ModuleOp] = Counter()
-    nowhere = _Place("", "outside")
-    rest = [(root, nowhere, _SHOWN) for root in roots]
+    found = OpsAndTimes()
+    rest = [(root, _NOWHERE, _SHOWN) for root in roots]
     while rest:
         one, place, seen = rest.pop()
         event = one.event
         place = _place_in(one, place, makers)
+        if place != _NOWHERE or event.is_op:
+            found.self_ns[place] += one.self_ns
         if event.name.startswith((MODULE_LABEL, NODE)):
             seen = _SHOWN
         elif event.name == SUBCLASS and seen == _TAKEN_OVER:
@@ -117,22 +150,23 @@ def module_ops(
             of_dtensors = dtensors and seen == _SHOWN and _is_of_dtensors(one)
             seen = _TAKEN_OVER if of_dtensors else _HIDDEN
             key = ModuleOp(place.module, place.phase, event.name, event.shapes, of_dtensors)
-            known = key in found or len(found) < MOST_ROWS
+            known = key in found.ops or len(found.ops) < MOST_ROWS
             if known and not event.name.startswith(_COLLECTIVES):
-                found[key] += 1
+                found.ops[key] += 1
+                found.op_ns[key] += event.lasted_ns
         rest += [(inner, place, seen) for inner in one.inside]
     return found
 
 
-def _place_in(one: _Event, place: _Place, makers: dict[int, str]) -> _Place:
+def _place_in(one: _Event, place: ModulePlace, makers: dict[int, str]) -> ModulePlace:
     name = one.event.name
     if name.startswith(MODULE_LABEL):
         again = place.phase in ("backward", "recompute")
-        return _Place(name[len(MODULE_LABEL) :], "recompute" if again else "forward")
+        return ModulePlace(name[len(MODULE_LABEL) :], "recompute" if again else "forward")
     if name.startswith(NODE):
-        return _Place(makers.get(_number_of(one), ""), "backward")
+        return ModulePlace(makers.get(_number_of(one), ""), "backward")
     if name.startswith(OPTIMIZER):
-        return _Place("", "optimizer")
+        return ModulePlace("", "optimizer")
     return place
 
 

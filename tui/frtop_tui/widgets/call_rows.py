@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from frtop_tui.job.naming import GroupKey
 from frtop_tui.job.statistics import CallRow, JobStatistics
-from frtop_tui.report.statistics_words import alike_words, size_words
+from frtop_tui.report.statistics_words import NOT_KNOWN, alike_words, mean_sizes, sizes_words
 from frtop_tui.statistics.by_group import GroupCalls, SampledByGroup
 from frtop_tui.statistics.last_to_come import LastToCome, last_to_come
 from frtop_tui.statistics.orders import share_of_step, waited_ns
@@ -39,7 +39,7 @@ class StatisticsRow(Struct, frozen=True):
     line: str
     op: str
     group: str
-    size: str
+    sizes: Range | None
     ranks: frozenset[int]
     count: int = 0
     rate: float = 0.0
@@ -66,6 +66,11 @@ class StatisticsRow(Struct, frozen=True):
     """Of one group out of a row: the key of that row. Only what samples tell is known of it."""
 
     @property
+    def size(self) -> str:
+        """Of one op; `414 B-557 kB` of several."""
+        return NOT_KNOWN if self.sizes is None else sizes_words(self.sizes)
+
+    @property
     def text(self) -> str:
         """What a filter searches."""
         return f"{self.line} {self.op} {self.group} {self.size} {self.names}".lower()
@@ -77,7 +82,7 @@ def call_rows(
     """The rows of one grouping, in no order."""
     buckets: dict[tuple[object, ...], list[CallRow]] = {}
     key_of = _KEYS[grouping]
-    for call in statistics.calls:
+    for call in statistics.rows:
         buckets.setdefault(key_of(call, labels), []).append(call)
     return [_row(key, calls, labels) for key, calls in buckets.items()]
 
@@ -87,7 +92,12 @@ def _label(call: CallRow, labels: dict[GroupKey, str]) -> str:
 
 
 _KEYS: Final[dict[str, Callable[[CallRow, dict[GroupKey, str]], tuple[object, ...]]]] = {
-    "line": lambda call, labels: (call.site, call.kind, _label(call, labels), call.size),
+    "line": lambda call, labels: (
+        call.site,
+        call.kind,
+        _label(call, labels),
+        "varying" if call.sizes else call.size,
+    ),
     "op": lambda call, _: (call.kind,),
     "group": lambda call, labels: (_label(call, labels),),
 }
@@ -97,7 +107,6 @@ def _row(
     key: tuple[object, ...], calls: Sequence[CallRow], labels: dict[GroupKey, str]
 ) -> StatisticsRow:
     longest = [call.max_ns for call in calls if call.max_ns is not None]
-    sizes = {call.size for call in calls}
     groups = tuple(dict.fromkeys(key for call in calls for key in call.groups))
     names = [labels.get(key, key.name) for key in groups]
     return StatisticsRow(
@@ -105,7 +114,7 @@ def _row(
         _several({format_site(call.site) or "no line" for call in calls}, "lines"),
         _several({call.kind for call in calls}, "ops"),
         alike_words(names),
-        size_words(max(sizes)) if len(sizes) == 1 else "several",
+        _range(size for call in calls for size in mean_sizes(call)),
         frozenset().union(*(call.ranks for call in calls)),
         sum(call.count for call in calls),
         sum(call.rate for call in calls),

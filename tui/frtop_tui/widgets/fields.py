@@ -8,14 +8,18 @@ from textual.binding import Binding, BindingType
 from textual.widgets import Input
 
 
+def _clears(identifier: str) -> Binding:
+    return Binding("ctrl+u", "delete_left_all", "clear",
+                   tooltip="clear the line up to the cursor", id=identifier)  # fmt: skip
+
+
 class FilterField(Input):
     """The words of a filter, below the table."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "submit", "rows", tooltip="keep the filter, and go to the rows",
                 id="filter.rows"),
-        Binding("ctrl+u", "delete_left_all", "clear", tooltip="clear the line up to the cursor",
-                id="filter.clear"),
+        _clears("filter.clear"),
     ]  # fmt: skip
 
     def __init__(self, value: str, placeholder: str) -> None:
@@ -31,8 +35,7 @@ class PathField(Input):
         Binding("enter", "submit", "write", tooltip="write the file", id="path.write"),
         Binding("tab", "app.focus_next", "formats", tooltip="choose another format",
                 id="path.formats"),
-        Binding("ctrl+u", "delete_left_all", "clear", tooltip="clear the line up to the cursor",
-                id="path.clear"),
+        _clears("path.clear"),
     ]  # fmt: skip
 
     def __init__(self) -> None:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import ClassVar, Final
 
 from textual.binding import Binding, BindingType
 
+from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.issuer_words import PHASES
+from frtop_tui.job.naming import folded
 from frtop_tui.job.statistics import JobStatistics
 from frtop_tui.report.module_table import INDENT, kinds_words, why_empty
 from frtop_tui.report.statistics_words import size_words
 from frtop_tui.statistics.module_tree import ModuleNode, module_roots, phases_of
-from frtop_tui.widgets.spans import Span
+from frtop_tui.widgets.lines import LineView
+from frtop_tui.widgets.spans import Line, Span, cells, wrap
 from frtop_tui.widgets.table import Column, LineTable
 
 _COUNT: Final = 11
@@ -28,19 +31,28 @@ class ModuleTreePane(LineTable[ModuleNode]):
     ]  # fmt: skip
 
     def __init__(self) -> None:
-        super().__init__((), "asked for; no answer yet", id="modules", classes="pane")
+        super().__init__((), "", id="modules", classes="pane")
         self.folded: set[str] = set()
         self._of: JobStatistics | None = None
         self._roots: list[ModuleNode] = []
 
-    def show_modules(self, statistics: JobStatistics | None) -> None:
+    def show_modules(self, frame: Frame) -> None:
         """Shows the modules of the newest answer."""
+        statistics = frame.screen_statistics
+        self.empty = why_empty(frame, statistics)
         if statistics is not self._of:
             self._of = statistics
             self._roots = module_roots(statistics.modules) if statistics is not None else []
             self.columns = self._columns(phases_of(self._roots))
-        if statistics is not None:
-            self.empty = why_empty(statistics)
+            every = [node for root in self._roots for node in root.walk()]
+            self.suffices = {
+                column.title: max((cells(column.cell(node)[0]) for node in every), default=0)
+                for column in self.columns
+                if column.width
+            }
+        self._show()
+
+    def _show(self) -> None:
         folded = frozenset(self.folded)
         self.show([node for root in self._roots for node in root.walk(folded)])
 
@@ -49,13 +61,13 @@ class ModuleTreePane(LineTable[ModuleNode]):
         node = self.chosen
         if node is not None and node.children:
             self.folded ^= {node.path}
-            self.show_modules(self._of)
+            self._show()
 
     def fold_to(self, depth: int) -> None:
         """Folds all nodes at this depth, and unfolds those above."""
         every = [node for root in self._roots for node in root.walk()]
         self.folded = {node.path for node in every if node.depth >= depth and node.children}
-        self.show_modules(self._of)
+        self._show()
 
     @property
     def deepest(self) -> int:
@@ -65,7 +77,7 @@ class ModuleTreePane(LineTable[ModuleNode]):
 
     def _columns(self, phases: list[str]) -> tuple[Column[ModuleNode], ...]:
         return (
-            Column("module", 0, self._module, lambda node: node.path),
+            Column("module", 0, self._module, lambda node: node.path, cut="middle"),
             *(
                 Column(
                     _SHORT.get(phase, PHASES.get(phase, phase)), _COUNT, _cell_of(phase),
@@ -78,10 +90,31 @@ class ModuleTreePane(LineTable[ModuleNode]):
             Column("kinds", 34, lambda node: (kinds_words(node), "dim"), kinds_words, needs=110),
         )  # fmt: skip
 
+    def in_full(self) -> str:
+        """The node under the cursor: its path, its ranks, its ops."""
+        node = self.chosen
+        parts = () if node is None else (node.path, folded(node.ranks), kinds_words(node))
+        return " · ".join(filter(None, parts))
+
     def _module(self, node: ModuleNode) -> Span:
         sign = " " if not node.children else "+" if node.path in self.folded else "-"
         text = f"{INDENT * node.depth}{sign} {node.name}"
         return text, "" if node.own else "dim"
+
+
+class NodeInFull(LineView, can_focus=False):
+    """Below the tree, which cuts long names."""
+
+    def __init__(self) -> None:
+        super().__init__(id="node-in-full")
+        self.text = ""
+
+    def show(self, text: str) -> None:
+        self.text = text
+        self.redraw()
+
+    def content(self, width: int) -> Sequence[Line]:
+        return wrap(self.text, width, "dim", (" ", ""))
 
 
 def _count_of(phase: str) -> Callable[[ModuleNode], int]:

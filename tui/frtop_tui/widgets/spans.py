@@ -67,6 +67,14 @@ def fit(text: str, width: int, *, right: bool = False) -> str:
     return " " * (width - length) + text if right else text + " " * (width - length)
 
 
+def fit_middle(text: str, width: int) -> str:
+    """The same for names whose end matters as much as their begin: `DDP buck~2.mlp`."""
+    if cells(text) <= width:
+        return fit(text, width)
+    end = (width - 1) // 2
+    return fit(text, width - end) + text[len(text) - end :] if end > 0 else fit(text, width)
+
+
 def tail(text: str, width: int) -> str:
     """At most `width` cells from the end of the text, for paths."""
     return text if cell_len(text) <= width else "~" + text[-max(0, width - 1) :]

@@ -6,23 +6,21 @@ from collections.abc import Iterator, Sequence
 
 from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.job.naming import duration
 from frtop_tui.job.statistics import JobStatistics
-from frtop_tui.report.statistics_words import clock_words
+from frtop_tui.report.statistics_words import clock_words, waiting_words, window_words
 from frtop_tui.widgets.formats import format_age_coarse, format_rank_count, shorten_ranks
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, flow, plain, wrap
 
 
-def window_text(seconds: float) -> str:
-    """`60 s`; longer ones like `duration`."""
-    return f"{seconds:.0f} s" if seconds < 100 else duration(seconds)
-
-
 def scope_parts(frame: Frame, statistics: JobStatistics) -> Iterator[Line]:
     """What the numbers are of, a part each."""
+    if waiting := waiting_words(frame, statistics):
+        yield plain(waiting, "warn" if statistics.ranks else "")
+    if not statistics.ranks or not statistics.with_calls:
+        return
     age_s = max(0.0, (frame.now_ns - statistics.until_ns) / 1e9)
-    yield plain(f"{window_text(statistics.seconds)} until {format_age_coarse(age_s)} ago")
+    yield plain(f"{window_words(statistics)}, until {format_age_coarse(age_s)} ago")
     yield plain(format_rank_count(len(statistics.ranks)))
     count = sum(call.count for call in statistics.calls)
     timed = sum(call.timed for call in statistics.calls)
@@ -30,9 +28,6 @@ def scope_parts(frame: Frame, statistics: JobStatistics) -> Iterator[Line]:
         tone = "warn" if timed < count / 2 else ""
         yield plain(f"timed {timed:,} of {count:,} ops", tone)
     yield plain(clock_words(statistics), "" if statistics.clock_error_ns is not None else "warn")
-    if statistics.from_ns > statistics.since_ns:
-        reach_s = max(0.0, (statistics.until_ns - statistics.from_ns) / 1e9)
-        yield plain(f"rings of all ranks reach back {duration(reach_s)} only", "warn")
     if statistics.lost:
         yield plain(f"{statistics.lost:,} ops could not be read", "warn")
     if statistics.missing:
@@ -44,7 +39,7 @@ def scope_lines(frame: Frame, width: int) -> list[Line]:
     """The parts in as many lines as they need, then the notes."""
     statistics = frame.screen_statistics
     if statistics is None:
-        return []
+        return [plain(waiting_words(frame, None))] if frame.recorded is None else []
     rows = flow(scope_parts(frame, statistics), width, between=" · ")
     for note in statistics.notes:
         rows += wrap(note, width, "dim", ("note  ", "dim"))

@@ -200,7 +200,7 @@ def call_columns(grouping: Grouping, at: Difference) -> list[Column[StatisticsRo
         *first[grouping],
         Column("waited", 8, cells.waited, _by_waiting, right=True),
         measure("skew", "skew", 70),
-        Column("size", 7, size, lambda r: r.size, right=True, needs=84),
+        Column("size", 13, size, lambda r: -(_middle(r.sizes) or 0.0), right=True, needs=84),
         measure("bus", "bus", 92),
         measure("of a step", "share", 104),
         # Where the width does not suffice, the last of these are left out first.
@@ -276,7 +276,7 @@ class CallStatisticsTable(LineTable[StatisticsRow]):
         self.rows = rows
         self.suffices = {
             title: max((len(getattr(row, title)) for row in rows), default=0)
-            for title in ("line", "op", "group")
+            for title in ("line", "op", "group", "size")
         }
         if selected is not None:
             lines = (n for n, row in enumerate(rows, 1) if row.key == selected.key)

@@ -9,7 +9,7 @@ from frtop_tui.job.groups import identifier, members_of
 from frtop_tui.job.naming import GroupKey, duration
 from frtop_tui.job.statistics import JobStatistics
 from frtop_tui.lanes.meetings import LateIn
-from frtop_tui.report.statistics_words import labels_of
+from frtop_tui.report.statistics_words import labels_of, waiting_words, window_text
 from frtop_tui.statistics.by_group import SampledByGroup
 from frtop_tui.widgets.call_rows import (
     GROUPINGS,
@@ -21,7 +21,6 @@ from frtop_tui.widgets.call_rows import (
 )
 from frtop_tui.widgets.formats import format_local_clock
 from frtop_tui.widgets.rank_rows import RankFigures, rank_rows
-from frtop_tui.widgets.statistics_head import window_text
 from frtop_tui.widgets.statistics_table import Difference, call_columns, rank_columns
 from frtop_tui.widgets.table import Column
 
@@ -193,7 +192,9 @@ class StatisticsView:
         if frame is None or frame.screen_statistics is None:
             if frame is not None and frame.recorded is not None:
                 return f"this {frame.recorded.kind} holds no statistics"
-            return "asked for; no answer yet"
+            return waiting_words(frame, None) if frame is not None else ""
+        if waiting := waiting_words(frame, frame.screen_statistics):
+            return waiting
         if self.filter_text:
             return "no row matches the filter; esc clears it"
         if self.grouping == "rank":

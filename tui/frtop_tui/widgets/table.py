@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, Literal, TypeVar
 
 from textual.strip import Strip
 
 from frtop_tui.widgets.lines import LineView
-from frtop_tui.widgets.spans import Line, Span, fit, plain
+from frtop_tui.widgets.spans import Line, Span, fit, fit_middle, plain
 
 RowT = TypeVar("RowT")
 WIDE: Final = 110
@@ -35,6 +35,8 @@ class Column(Generic[RowT]):
     """Its width in tables from `WIDE` cells on; 0 means no change."""
     least: int = 8
     """Of the column that takes the rest: others are left out before it gets fewer cells."""
+    cut: Literal["end", "middle"] = "end"
+    """Where a text is cut that is too long."""
 
 
 class _Rows(Sequence[Line], Generic[RowT]):
@@ -113,6 +115,8 @@ class LineTable(LineView, Generic[RowT]):
         spans: list[Span] = []
         for column, cells in columns:
             text, tone = column.cell(row)
+            if column.cut == "middle":
+                text = fit_middle(text, cells)
             spans.append((fit(text, cells, right=column.right), tone))
             spans.append(("  ", ""))
         return tuple(spans[:-1])
