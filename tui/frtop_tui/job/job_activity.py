@@ -21,6 +21,8 @@ from frtop_tui.job.record import RankRecord
 INTERVAL_NS: Final = 1_000_000_000
 LONG_S: Final = 3.0
 """Shorter waits are normal."""
+OF_PEOPLE: Final = ("operator: ", "numbers: ")
+"""How notes begin that operators wrote, or numbers that they had sampled."""
 MOST_NOTES: Final = 8
 """Different notes of the ranks of one job."""
 
@@ -55,14 +57,20 @@ def activity_of(one: JobRanks, now_ns: int, *, judged: bool = False) -> JobActiv
     )
 
 
-def rank_notes(ranks: Iterable[Rank]) -> tuple[str, ...]:
+def rank_notes(ranks: Iterable[Rank], beginnings: tuple[str, ...] = ("",)) -> tuple[str, ...]:
     """`ranks 0-3: books not readable`: what the ranks' notes say, each once.
 
     Of a thousand ranks often all say the same.
+
+    Args:
+        ranks: whose notes.
+        beginnings: of notes, to have only these.
     """
     found: dict[str, set[int]] = {}
     for view in ranks:
         for note in view.notes:
+            if not note.startswith(beginnings):
+                continue
             found.setdefault(note, set()).add(view.rank)
     notes = [f"{folded(numbers)}: {note}" for note, numbers in found.items()]
     more = len(notes) - MOST_NOTES

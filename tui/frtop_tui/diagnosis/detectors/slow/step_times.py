@@ -106,10 +106,7 @@ def own_parts(statistics: JobStatistics, peers: Sequence[int], most: int) -> lis
 def waits_are_known(statistics: JobStatistics, peers: Sequence[int], since_ns: int) -> bool:
     """Whether it was seen of most ops that somebody waited: else own time is no news."""
     steps = [
-        step
-        for rank in peers
-        for step in statistics.steps.get(rank, ())
-        if step.end_ns > since_ns
+        step for rank in peers for step in statistics.steps.get(rank, ()) if step.end_ns > since_ns
     ]
     blocked_ns = sum(step.blocked_ns for step in steps)
     return bool(blocked_ns) and 2 * blocked_ns >= sum(step.pending_ns for step in steps)
