@@ -80,9 +80,9 @@ class NumberState(Struct, frozen=True, array_like=True):
 
     `unseen` counts ops whose result was not read, as nobody was seen to wait for them, and
     `skipped` samples without figures. `failure`: the watch ended by an error of its own. `thinned`
-    ops were not sampled, as the rank had no time to count them. `watch` counts the orders that the
-    rank has carried out, so that an operator sees that another one's has taken the place of theirs;
-    `by` is who asked for what is sampled now, or else who has ended that before its end.
+    ops were not sampled, as the rank had no time to count them. `watch` is the number of the last
+    watch: an operator sees by it that another one's has taken the place of theirs. `by` is who
+    asked for what is sampled now, or else who has ended that before its end.
     """
 
     on: bool = False

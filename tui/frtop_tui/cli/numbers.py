@@ -127,7 +127,7 @@ def _able(ranks: Sequence[int], before: JobNumbers) -> tuple[int, ...]:
     if len(problems) == len(ranks):
         raise FrtopError(
             f"no rank can be asked: {'; '.join(said[:MOST_PROBLEMS])}",
-            "`frtop tensors` and `frtop diagnose` say what is known of ranks without asking them",
+            "`frtop diagnose` says what is known of them without asking",
         )
     for line in said:
         print(printable(f"not asked: {line}"), file=sys.stderr)

@@ -32,7 +32,8 @@ def run(options: argparse.Namespace) -> int:
             None if wanted is None else wanted == "on"
             for wanted in (options.phases, options.sites, options.modules)
         )  # fmt: skip
-        order = RecordOrder(ranks, phases=phases, note=options.note, sites=sites, modules=modules)
+        note = options.note or ""
+        order = RecordOrder(ranks, phases=phases, note=note, sites=sites, modules=modules)
         found = RankOrders(source, frame).send(order)
     finally:
         show_progress("")
