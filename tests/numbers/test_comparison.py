@@ -207,7 +207,7 @@ def test_ranks_with_a_nan_in_one_op_are_one_line() -> None:
     assert "may have been so" not in said(findings([*clean, *samples], 4))
 
 
-def test_who_is_named_is_told_with_host_and_pid_and_what_to_run_next() -> None:
+def test_a_finding_has_host_and_pid_and_what_to_run_next() -> None:
     samples = [op(r, n, "x" if r == 2 and n > 1 else "a") for r in range(4) for n in (1, 2)]
     found = findings(samples, 4)
     names, places = GroupNames({GROUP: "dp:0"}), {2: "PID 17 on node4", 3: "PID 18 on node4"}
