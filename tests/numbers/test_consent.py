@@ -21,6 +21,16 @@ from screens import scenes
 THEIRS = wire.NumberState(True, 1, 90, 40, watch=3, by="mo@node4 PID 17")
 
 
+def moving() -> Frame:
+    """Ranks of which it is not known when they issued an op last."""
+    frame = scenes.healthy()
+    ranks = {
+        rank: replace(one, group_progress={}, pending=(), status=None)
+        for rank, one in frame.ranks.items()
+    }
+    return replace(frame, ranks=ranks)
+
+
 def recorded(*states: wire.NumberState) -> JobNumbers:
     controls = {n: RankControl(wire.RecordedNow(one)) for n, one in enumerate(states)}
     return JobNumbers(controls, {}, {})
@@ -30,7 +40,7 @@ def test_who_samples_already_is_named_with_the_time_that_is_left() -> None:
     later = replace(THEIRS, seconds_left=41)
     off = wire.NumberState(watch=3, by="mo@node4 PID 17")  # who has ended one
     found = recorded(THEIRS, later, off, wire.NumberState(True, 1, 5, 9))
-    said = list(warnings(scenes.healthy(), found, (0, 1, 2, 3)))
+    said = list(warnings(moving(), found, (0, 1, 2, 3)))
     assert said[0].startswith("ranks 0-1 sample already, for mo@node4 PID 17, at most 41 s more")
     assert said[1].startswith("rank 3 samples already, for somebody whom an earlier build")
     assert len(said) == 2
@@ -40,9 +50,10 @@ def test_who_samples_already_is_named_with_the_time_that_is_left() -> None:
 @pytest.mark.parametrize(
     ("frame", "ranks", "words"),
     [
-        (scenes.healthy(), (0, 1), []),
-        (scenes.healthy(), (3,), ["only rank 3 is asked"]),
-        (scenes.hung(), (0, 1), ["the job hangs"]),
+        (moving(), (0, 1), []),
+        (moving(), (3,), ["only rank 3 is asked"]),
+        (scenes.hung(), (0, 1), ["the job hangs: while no op"]),
+        (replace(scenes.hung(), health="waiting"), (0, 1), ["no op was issued for 4m"]),
     ],
 )
 def test_what_cannot_be_seen_is_said_before(

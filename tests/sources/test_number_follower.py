@@ -13,12 +13,13 @@ from frtop_tui.numbers.orders import RecordOrder
 from frtop_tui.sources.number_follower import (
     AT_A_HOST,
     NO_RECORDER,
+    ORDER_NS,
     POLL_NS,
     UNHEARD_NS,
     NumberFollower,
     operator_name,
 )
-from frtop_tui.sources.request_tracker import RequestTracker
+from frtop_tui.sources.request_tracker import BUSY_RETRY_NS, RequestTracker
 from sources.fakes import FakeConnections, frame_of, rank_view
 
 GROUP = wire.Group(1, "0", "default_pg", "gloo", "0-3", True)
@@ -111,7 +112,7 @@ def test_ranks_begin_to_sample_in_the_same_step() -> None:
         )  # fmt: skip
         return frame_of(*views)
 
-    follower, _, connections = following()
+    follower, tracker, connections = following()
     follower.order(RecordOrder((0, 1, 2), ORDER))
     follower.update(at(5), 1)
     assert requests(connections) == []  # until it is known how long a step takes
@@ -119,6 +120,9 @@ def test_ranks_begin_to_sample_in_the_same_step() -> None:
     found = requests(connections)
     starts = [one.numbers.from_step for one in found if isinstance(one, wire.ControlRequest)
               and one.numbers is not None]  # fmt: skip
+    for one in found:
+        assert isinstance(one, wire.ControlRequest)
+        tracker.receive("a", wire.ControlResponse(one.id, "a", one.key), 2)
     assert starts == [8 + 1 + 20] * 3
     follower.order(RecordOrder((0, 1, 2), ORDER))
     follower.update(at(9, far=100), 3)  # they count by themselves
@@ -232,7 +236,7 @@ def test_samples_of_earlier_watches_are_not_waited_for() -> None:
 
 def test_each_operator_is_named_and_each_order_counted() -> None:
     follower, _, connections = following()
-    follower.order(RecordOrder((0,)))
+    follower.order(RecordOrder((1,)))
     follower.order(RecordOrder((0,), ORDER))
     follower.update(FRAME, 1)
     assert follower.numbers.orders == 2
@@ -240,6 +244,61 @@ def test_each_operator_is_named_and_each_order_counted() -> None:
     assert isinstance(order, wire.ControlRequest)
     assert order.numbers is not None
     assert order.numbers.by == operator_name()
+
+
+def test_a_host_with_many_ranks_gets_as_many_orders_at_a_time_as_it_takes() -> None:
+    views = (replace(rank_view(n, "a"), key=n + 1, groups={1: GROUP}) for n in range(9))
+    frame, now = frame_of(*views), 1
+    follower, tracker, connections = following()
+    follower.order(RecordOrder(tuple(range(9)), note="x"))
+    answered: list[int] = []
+    refused = 0
+    while len(answered) < 9:
+        follower.update(frame, now)
+        assert all(one.due for rank, one in follower.numbers.controls.items()
+                   if rank + 1 not in answered)  # fmt: skip
+        sent = requests(connections)
+        assert len(sent) <= 4
+        for one in sent:
+            assert isinstance(one, wire.ControlRequest)
+            if refused < 3:  # looks of the diagnosis are under way, too
+                refused += 1
+                tracker.receive("a", wire.Error(one.id, "later", "busy"), now)
+            else:
+                answered.append(one.key)
+                tracker.receive("a", wire.ControlResponse(one.id, "a", one.key), now)
+        now += BUSY_RETRY_NS // 2
+    follower.update(frame, now)
+    assert sorted(answered) == list(range(1, 10))  # each note once
+    assert not any(one.due or one.problem for one in follower.numbers.controls.values())
+
+
+def test_an_agent_that_stays_busy_is_not_asked_for_ever() -> None:
+    follower, tracker, connections = following()
+    follower.order(RecordOrder((0,), note="x"))
+    now = 1
+    while not follower.numbers.controls or follower.numbers.controls[0].due:
+        assert now < 2 * ORDER_NS
+        follower.update(FRAME, now)
+        for one in requests(connections):
+            tracker.receive("a", wire.Error(one.id, "later", "busy"), now)
+        now += BUSY_RETRY_NS
+    assert follower.numbers.controls[0].problem == "later"
+
+
+def test_an_order_waits_for_the_answer_to_the_one_before() -> None:
+    follower, tracker, connections = following()
+    follower.order(RecordOrder((0,), ORDER))
+    follower.order(RecordOrder((0,), NOTHING, own=True))
+    follower.update(FRAME, 1)
+    (first,) = requests(connections)
+    recorded = wire.RecordedNow(replace(ON, watch=7))
+    tracker.receive("a", wire.ControlResponse(first.id, "a", 1, recorded), 2)
+    follower.update(FRAME, 3)
+    (second,) = requests(connections)
+    assert isinstance(second, wire.ControlRequest)
+    assert second.numbers is not None
+    assert second.numbers.watch == 7
 
 
 def test_ranks_without_a_recorder_all_have_one_reason() -> None:

@@ -98,12 +98,21 @@ class JobActivities:
 
 
 def _moved_ns(record: RankRecord) -> int:
-    """When it last issued an op or began a step, on our clock; 0 for never."""
-    times = [progress.issued_ns for progress in record.latest.group_progress.values()]
-    times += [op.issued_ns for op in record.latest.pending]
-    times += [record.latest.status.step_ns] if record.latest.status is not None else []
+    return moved_ns(record.latest, record.clock.offset)
+
+
+def moved_ns(view: Rank, clock_ns: int) -> int:
+    """When it last issued an op or began a step, on our clock; 0 for never.
+
+    Args:
+        view: the rank.
+        clock_ns: added to its host's times it gives ours.
+    """
+    times = [progress.issued_ns for progress in view.group_progress.values()]
+    times += [op.issued_ns for op in view.pending]
+    times += [view.status.step_ns] if view.status is not None else []
     last = max(times, default=0)
-    return last + record.clock.offset if last else 0
+    return last + clock_ns if last else 0
 
 
 def _waits_ns(record: RankRecord) -> int:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.job.naming import folded, job_title
+from frtop_tui.job.job_activity import moved_ns
+from frtop_tui.job.naming import duration, folded, job_title
 from frtop_tui.numbers.orders import JobNumbers
 from frtop_tui.numbers.sides import sides_of
 
-HANGS = (
-    "the job hangs: while no op is issued, there is nothing to sample; `frtop tensors --rank N"
-    " --members` compares what is pending"
+QUIET_S: Final = 10.0
+"""Without an op of anybody for so long, there may be nothing to sample."""
+NOTHING_NEW: Final = (
+    ": while no op is issued, there is nothing to sample; `frtop tensors --rank N --members`"
+    " compares what is pending"
 )
 
 
@@ -49,7 +53,17 @@ def warnings(frame: Frame, found: JobNumbers, ranks: Sequence[int]) -> Iterator[
     for who, words in watch_words(other_watches(found, ranks)):
         verb = "samples" if who.startswith("rank ") else "sample"
         yield f"{who} {verb} already, {words}: that would end, and who began it sees why"
+    quiet_s = _quiet_s(frame, ranks)
     if frame.health == "hung":
-        yield HANGS
+        yield f"the job hangs{NOTHING_NEW}"
+    elif quiet_s > QUIET_S:
+        yield f"no op was issued for {duration(quiet_s)}{NOTHING_NEW}"
     if len(ranks) == 1:
         yield f"only {folded(ranks)} is asked: nothing to compare with"
+
+
+def _quiet_s(frame: Frame, ranks: Sequence[int]) -> float:
+    """How long ago the last op or step of these ranks was; 0.0 where that is not known."""
+    views = [frame.ranks[rank] for rank in ranks if rank in frame.ranks]
+    last = max((moved_ns(view, view.clock_ns) for view in views), default=0)
+    return (frame.now_ns - last) / 1e9 if last else 0.0

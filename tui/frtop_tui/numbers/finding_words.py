@@ -208,7 +208,7 @@ def _bad(
     whose = f"its {sample.role}" if len(ones) == 1 else f"their {sample.role}s"
     text = f"{who}: {_counts(ones)} in {whose} of {what} {line}".rstrip() + first
     if one.earliest:
-        text += "; nothing was sampled before: it may have been so earlier"
+        clean += "; nothing was sampled before: it may have been so earlier"
     if one.left_out:
         return WordLine(one.what, f"{text}{clean}; the loss scaler left that step out", "dim")
     return WordLine(one.what, f"{text}{clean}", "bad")

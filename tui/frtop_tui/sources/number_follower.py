@@ -9,7 +9,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
@@ -24,7 +24,7 @@ from frtop_tui.numbers.orders import NO_NUMBERS, RankControl, RecordOrder
 from frtop_tui.numbers.samples import GroupNames, SampledRank
 from frtop_tui.report.rank_words import format_exit
 from frtop_tui.sources.commands import why_not_ask
-from frtop_tui.sources.request_tracker import RequestTracker
+from frtop_tui.sources.request_tracker import BUSY_RETRY_NS, RequestTracker
 from frtop_tui.sources.step_pace import StepPace
 
 POLL_NS: Final = 1_000_000_000
@@ -32,6 +32,10 @@ HOLD_NS: Final = 1_500_000_000
 """After the first frame, an order waits so long until it is known how long a step takes."""
 AT_A_HOST: Final = 2
 """Ranks of a host that are asked at a time: an agent works on four requests of one operator."""
+ORDERS_AT_A_HOST: Final = 4
+"""The same of orders, which a person waits for."""
+ORDER_NS: Final = 9_000_000_000
+"""An order that the agent has no time for is sent again for so long."""
 OLD_BUILD: Final = (
     "{} were not switched: its agent or its recorder is of an earlier build; restart the agent, or"
     " the job"
@@ -48,6 +52,17 @@ def operator_name() -> str:
     return f"{author()} PID {os.getpid()}"
 
 
+@dataclass(frozen=True, slots=True)
+class _Outgoing:
+    """An order to one rank that was not sent yet, or that the agent had no time for."""
+
+    rank: int
+    order: RecordOrder
+    from_step: int
+    until_ns: int
+    from_ns: int = 0
+
+
 class NumberFollower:
     """Belongs to the source's thread."""
 
@@ -58,6 +73,9 @@ class NumberFollower:
         """Orders that were sent."""
         self.numbers = NO_NUMBERS
         self._orders: list[RecordOrder] = []
+        self._outgoing: list[_Outgoing] = []
+        self._ordering: set[int] = set()
+        """Ranks with an order under way."""
         self._controls: dict[int, RankControl] = {}
         self._ranks: dict[int, SampledRank] = {}
         self._views: dict[int, JudgedRank] = {}
@@ -83,10 +101,11 @@ class NumberFollower:
             for order in orders:
                 from_step = self._pace.step_ahead(frame, order.ranks) if order.samples else 0
                 for rank in order.ranks:
-                    if not order.own or self._is_ours(rank):
-                        self._send(frame, rank, order, from_step, now)
+                    self._outgoing.append(_Outgoing(rank, order, from_step, now + ORDER_NS))
+                    self._controls[rank] = RankControl(self._recorded(rank), due=True)
             self._sent += len(orders)
             self._changed |= bool(orders)
+        self._send_orders(frame, now)
         self._give_up(frame, now)
         busy = Counter(self._views[rank].host for rank in self._under_way)
         for rank, known in self._ranks.items():
@@ -100,6 +119,10 @@ class NumberFollower:
         if self._changed or (self._fresh and now >= self._next_comparison):
             self._publish(frame, now)
 
+    def _recorded(self, rank: int) -> wire.RecordedNow | None:
+        before = self._controls.get(rank)
+        return before.recorded if before is not None else None
+
     def _is_ours(self, rank: int) -> bool:
         known = self._ranks.get(rank)
         return known is not None and not known.gone
@@ -111,9 +134,29 @@ class NumberFollower:
                 known.give_up(why)
                 self._changed = True
 
-    def _send(self, frame: Frame, rank: int, order: RecordOrder, from_step: int, now: int) -> None:
+    def _send_orders(self, frame: Frame, now: int) -> None:
+        """Sends what an agent has time for, one order after the other to each rank."""
+        busy = Counter(self._views[rank].host for rank in self._ordering)
+        waiting, self._outgoing = self._outgoing, []
+        held: set[int] = set()
+        for one in waiting:
+            view = frame.ranks.get(one.rank)
+            full = view is not None and busy[view.host] >= ORDERS_AT_A_HOST
+            if full or now < one.from_ns or one.rank in held or one.rank in self._ordering:
+                self._outgoing.append(one)
+                held.add(one.rank)
+                continue
+            self._send(frame, one, now)
+            if view is not None:
+                busy[view.host] += one.rank in self._ordering
+
+    def _send(self, frame: Frame, one: _Outgoing, now: int) -> None:
         self._changed = True
+        rank, order = one.rank, one.order
         view = frame.ranks.get(rank)
+        if order.own and not self._is_ours(rank):
+            self._controls[rank] = RankControl(self._recorded(rank))
+            return
         if view is None:
             self._controls[rank] = RankControl(problem="it is not heard")
             return
@@ -123,7 +166,7 @@ class NumberFollower:
         wanted = order.numbers
         if wanted is not None:
             watch = self._ranks[rank].watch if order.own else 0
-            wanted = replace_fields(wanted, from_step=from_step, by=self._by, watch=watch)
+            wanted = replace_fields(wanted, from_step=one.from_step, by=self._by, watch=watch)
         if wanted is not None and order.group is not None:
             ids = tuple(n for n, one in view.groups.items() if identifier(one) == order.group)
             if not ids:
@@ -132,8 +175,6 @@ class NumberFollower:
         if reason:
             self._controls[rank] = RankControl(problem=text)
             return
-        before = self._controls.get(rank)
-        self._controls[rank] = RankControl(before.recorded if before else None, due=True)
         if order.samples:  # from now on, so that old samples say nothing
             self._ranks[rank] = SampledRank(self._by, view.identity.pid)
         self._views[rank] = view
@@ -141,15 +182,18 @@ class NumberFollower:
             0, view.key, wanted, order.phases, order.note, order.sites,
             order.modules,
         )  # fmt: skip
+        self._ordering.add(rank)
         # Once: a note that is sent again would be there twice.
-        self._tracker.request(
-            view.host, request, partial(self._controlled, rank, order), now, once=True
-        )
+        self._tracker.request(view.host, request, partial(self._controlled, one), now, once=True)
 
-    def _controlled(
-        self, rank: int, order: RecordOrder, response: wire.Response, _now: int
-    ) -> None:
+    def _controlled(self, one: _Outgoing, response: wire.Response, now: int) -> None:
         self._changed = True
+        rank, order = one.rank, one.order
+        self._ordering.discard(rank)
+        is_busy = isinstance(response, wire.Error) and response.reason == "busy"
+        if is_busy and now < one.until_ns:  # so it was not carried out
+            self._outgoing.insert(0, replace(one, from_ns=now + BUSY_RETRY_NS))
+            return
         if not isinstance(response, wire.ControlResponse):
             text = response.text if isinstance(response, wire.Error) else "no answer"
             if isinstance(response, wire.Error) and response.reason == "outside":
