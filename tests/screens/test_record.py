@@ -52,6 +52,20 @@ async def test_who_samples_already_is_named_before_it_is_replaced() -> None:
         assert "the job hangs" not in app.text()
 
 
+async def test_who_was_replaced_or_stopped_reads_by_whom() -> None:
+    recorded = {n: RankControl(wire.RecordedNow(wire.NumberState(True, 1))) for n in range(4)}
+    found = JobNumbers(
+        recorded, {n: wire.NumberState() for n in range(4)},
+        {3: "its sampling was ended by mo@node4 PID 17"},
+        gone=dict.fromkeys(range(2), "its sampling was replaced by one for ada@node4 PID 18"),
+    )  # fmt: skip
+    async with driven(scenes.healthy(), size=(120, 40)) as app:
+        await app.press("colon", *"record", "enter")
+        app.source.given_numbers = found
+        await app.sees("its sampling was replaced by one for ada@node4 PID 18 (ranks 0-1)")
+        await app.sees("off (ranks 2-3)", "rank 3: its sampling was ended by mo@node4 PID 17")
+
+
 async def test_a_finding_is_on_the_overview() -> None:
     sample = wire.NumberSample(
         1, 1, 41, "all_reduce", "input", "issue", 7, 1, 0, "float32", 8, 32, 32, nans=3
