@@ -204,6 +204,7 @@ def _sample(
             for rank in order.ranks
             if rank not in after.gone and (text := _not_ended(after, rank))
         }
+        show_progress("")
         for line in problem_lines(failed):
             print(printable(f"not ended: {line}; `frtop numbers --stop`"), file=sys.stderr)
     end = time.monotonic() + REST_S
