@@ -53,6 +53,8 @@ def test_this_host_is_not_meant_where_others_are_reached_by_a_shell(
         (["diagnose", "--through", "bastion"], "--through is for hosts of --ssh or --connect"),
         (["--through", "bastion", "--connect", "local"], "--through is for hosts of --ssh or"),
         (["diagnose", "--pid", "12", "--ssh", "node0"], "frtop jobs --ssh"),
+        (["record", "--note", " "], "write what is to be noted"),
+        (["record", "--note", "x" * 300], "up to 200 characters; this one has 300"),
         (["demo", "--fault", "gremlin"], "invalid choice: 'gremlin'"),
         (["diagnose", "--wait", "-3"], "more than 0"),
         (["diagnose", "--wait", "soon"], "'soon': seconds"),
@@ -91,6 +93,11 @@ def test_a_host_on_the_way_may_need_a_python_to_reach_agents() -> None:
 def test_a_job_can_be_named_by_a_pid(command: list[str]) -> None:
     assert parse([*command, "--pid", "4711"]).pid == 4711
     assert parse(command).pid is None
+
+
+def test_who_notes_nothing_may_leave_the_note_out() -> None:
+    assert parse(["record", "--phases", "on"]).note is None
+    assert parse(["record", "--note", " loss jumped "]).note == "loss jumped"
 
 
 def test_a_usage_error_has_its_own_exit_status(capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from e2e.conftest import Launch, frtop
+from frtop_probe import wire
+from frtop_tui.export.capture import author
 from waiting import wait_for
 
 
@@ -78,10 +82,64 @@ def test_faults_in_numbers_are_named(
     assert job.returncode == 0, output
 
 
+@pytest.mark.long
+def test_a_watch_ends_with_ctrl_c_with_another_operators_or_with_the_job(
+    home: Path, torchrun: Launch, tmp_path: Path
+) -> None:
+    torchrun("odd_numbers.py", str(tmp_path), ranks=3)
+    wait_for(
+        lambda: any(home.glob("agent-*.json")) and len(list(home.glob("*.ring"))) == 3, "rings"
+    )
+    nothing = frtop("numbers", "--stop")
+    assert (nothing.returncode, "there is nothing to stop" in nothing.stdout) == (0, True)
+
+    first = sampling()
+    second = start("numbers", "--ops", "100000", "--yes")
+    said, _ = first.communicate(timeout=30)
+    assert first.returncode == 1
+    assert f"ranks 0-2: its sampling was replaced by one for {operator(second)}" in said
+    wait_for(lambda: all(states("on")), "all sample")
+    second.send_signal(signal.SIGINT)
+    said, noted = second.communicate(timeout=30)
+    assert second.returncode == 1
+    assert "ranks 0-2 sample already, for" in noted
+    assert "until Ctrl-C" in said
+    assert not any(states("on"))
+
+    third = sampling()
+    stopped = frtop("numbers", "--stop")
+    assert f"ranks 0-2: stopped what was sampled for {operator(third)}" in stopped.stdout
+    said, _ = third.communicate(timeout=30)
+    assert (third.returncode, "its sampling was ended by" in said) == (1, True)
+
+    fourth = sampling()
+    os.kill(json.loads(frtop("diagnose", "--json").stdout)["ranks"]["1"]["pid"], signal.SIGKILL)
+    said, _ = fourth.communicate(timeout=30)
+    assert fourth.returncode == 1
+    assert "rank 1: ended by signal 9" in said
+
+
+def operator(process: subprocess.Popen[str]) -> str:
+    return f"{author()} PID {process.pid}"
+
+
+def sampling() -> subprocess.Popen[str]:
+    """A command whose watch all ranks have begun."""
+    process = start("numbers", "--ops", "100000", "--yes")
+    wait_for(lambda: all(by == operator(process) for by in states("by")), "all sample")
+    return process
+
+
+def states(field: str) -> list[Any]:
+    """A field of what each rank says of its watch."""
+    found = json.loads(frtop("record", "--json").stdout)
+    place = wire.NumberState.__struct_fields__.index(field)
+    return [found[rank]["recorded"][0][place] for rank in sorted(found)]
+
+
 def sampled() -> list[int]:
     """How many samples each rank has taken since it started."""
-    found = json.loads(frtop("record", "--json").stdout)
-    return [found[rank]["recorded"][0][5] for rank in sorted(found)]
+    return states("samples")
 
 
 @pytest.mark.long

@@ -16,6 +16,7 @@ from frtop_tui.diagnosis.histories import with_trace
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.diagnosis.trace import Edge, NodeTrace, Trace
 from frtop_tui.export.loader import open_paths
+from frtop_tui.report import text as text_report
 from frtop_tui.report.html_page import html_page
 from frtop_tui.report.incident import incident_of
 from frtop_tui.report.markdown import markdown
@@ -229,3 +230,15 @@ def test_a_report_of_an_exception_names_it() -> None:
     dead = replace(view, state="dead", exit_info=ended, exception=raised)
     text = text_of(replace(frame, ranks={**frame.ranks, 3: dead}))
     assert "ended with exit code 1; ValueError: loss is nan" in text
+
+
+def test_notes_of_people_are_in_reports_and_texts() -> None:
+    frame = hung()
+    notes = ("operator: loss jumped here", "numbers: 3 NaN in the input of all_reduce #4", "books")
+    ranks = {n: replace(one, notes=notes[: 3 - n]) if n < 2 else one for n, one in
+             frame.ranks.items()}  # fmt: skip
+    noted = replace(frame, ranks=ranks)
+    for said in ("\n".join(text_report.text(noted)), "\n".join(incident_of(noted, "1").notes)):
+        assert "ranks 0-1: operator: loss jumped here" in said
+        assert "numbers: 3 NaN in the input" in said
+        assert "books" not in said

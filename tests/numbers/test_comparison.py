@@ -9,7 +9,8 @@ import msgspec
 from frtop_probe import wire
 from frtop_tui.job.stack_frames import site_line
 from frtop_tui.numbers.comparison import Findings, findings
-from frtop_tui.numbers.finding_words import finding_words
+from frtop_tui.numbers.figure_words import figure_words
+from frtop_tui.numbers.finding_words import brief_finding, finding_words, next_step
 from frtop_tui.numbers.samples import GroupNames, RankSample, SampledRank
 
 GROUP = ("0", "0-3", 0)
@@ -174,3 +175,80 @@ def test_samples_are_taken_once() -> None:
     assert numbers.add(0, response, {1: group}) == 3
     assert numbers.add(0, response, {1: group}) == 0
     assert (numbers.samples[0].group, numbers.samples[0].site) == (GROUP, LINE)
+
+
+OTHER = ("1", "0-3", 0)
+
+
+def test_the_group_that_had_a_nan_first_comes_first() -> None:
+    """Its times are those of the operator's clock, as steps of all are 0 where nobody counts."""
+    late = [replace(op(r, 2, "", role="input", nans=1), at_ns=50 + r) for r in range(2)]
+    early = [
+        replace(op(r, 9, "", role="input", nans=r == 1), group=OTHER, at_ns=10 + r)
+        for r in range(2)
+    ]  # fmt: skip
+    none = [replace(one, sample=msgspec.structs.replace(one.sample, step=0)) for one in late]
+    first = [replace(one, sample=msgspec.structs.replace(one.sample, step=0)) for one in early]
+    found = findings([*none, *first], 2)
+    assert [(one.sample.group, one.rank) for one in found.bad] == [
+        (OTHER, 1), (GROUP, 0), (GROUP, 1),
+    ]  # fmt: skip
+
+
+def test_ranks_with_a_nan_in_one_op_are_one_line() -> None:
+    samples = [
+        op(r, n, f"{r}", role="input", nans=3 + r) for r in range(4) for n in (4, 5)
+    ]  # fmt: skip
+    text = said(findings(samples, 4))
+    assert text.count(" of all_reduce") == 1
+    assert "ranks 0-3: 3 to 6 NaN each in their inputs of all_reduce #4 dp:0, step 2" in text
+    assert "nothing was sampled before: it may have been so earlier" in text
+    clean = [op(r, 3, f"{r}", role="input") for r in range(4)]
+    assert "may have been so" not in said(findings([*clean, *samples], 4))
+
+
+def test_a_finding_has_host_and_pid_and_what_to_run_next() -> None:
+    samples = [op(r, n, "x" if r == 2 and n > 1 else "a") for r in range(4) for n in (1, 2)]
+    found = findings(samples, 4)
+    names, places = GroupNames({GROUP: "dp:0"}), {2: "PID 17 on node4", 3: "PID 18 on node4"}
+    text = "\n".join(" ".join(one[:2]) for one in finding_words(found, names, site_line, places))
+    assert "where rank 2 is PID 17 on node4" in text
+    assert "PID 18" not in text
+    assert next_step(found) in text
+    assert brief_finding(found, names).startswith("rank 2: other bytes than the rest after")
+    healthy = findings([op(r, 1, "a") for r in range(4)], 4)
+    assert (next_step(healthy), brief_finding(healthy, names)) == ("", "")
+
+
+def test_equal_gradients_are_not_called_equal_replicas_where_parameters_differ() -> None:
+    samples = [one for r in range(4) for n in (1, 2) for one in step(r, n, "ab", role="gradient")]
+    samples += [one for r in range(4) for one in step(r, 1, "ab")]
+    samples += [one for r in range(4) for one in step(r, 2, "ax" if r == 3 else "ab")]
+    text = said(findings(samples, 4))
+    assert "gradients equal bit by bit at 2 steps\n" in text
+    assert "parameters equal bit by bit at 1 step, before they differ" in text
+    assert "replicas equal" not in text
+
+
+def test_one_rank_alone_has_nothing_to_compare_with() -> None:
+    samples = [op(0, 1, "a"), *step(0, 1, "ab"), *step(0, 1, "ab", role="gradient")]
+    text = said(findings(samples, 1))
+    assert "only rank 0 was asked: nothing to compare with" in text
+    assert "some members only" not in text
+    assert "differ on all ranks" not in text
+
+
+def test_figures_say_of_how_many_finite_values_they_are() -> None:
+    values = {"elements": 100, "size": 400, "seen": 400, "magnitude": 0.0, "norm": 0.0}
+    one = op(0, 1, "a", nans=97)
+    half = replace(one, sample=msgspec.structs.replace(one.sample, **values))
+    none = replace(one, sample=msgspec.structs.replace(one.sample, elements=97, size=388, seen=388))
+    names = GroupNames({GROUP: "dp:0"})
+
+    def figures(sample: RankSample) -> str:
+        return "".join(line.text for line in figure_words(findings([sample], 1), names))
+
+    assert "mean magnitude of 3 finite values 0; norm of these 0 to 0" in figures(half)
+    assert "97 NaN (97.0 %)" in figures(half)
+    assert "mean" not in figures(none)
+    assert "norm" not in figures(none)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -166,7 +167,7 @@ def test_training_is_equal_bit_by_bit(ranks: Ranks) -> None:
     found = sampled(ranks, "torch.manual_seed(5); train(4); watched = digest()", steps=100)
     run(ranks, "assert plain == watched")
     assert sum(found.equal_ops.values()) == 4
-    assert found.equal_steps == 8
+    assert found.equal_steps == {"gradient": 4, "parameter": 4}
 
 
 @pytest.mark.usefixtures("model")
@@ -232,6 +233,23 @@ numbers.stop(join=True)
 assert numbers.skipped == 0, numbers.skipped
 assert len(numbers.samples) == 40
 """)
+
+
+def test_operators_are_named_and_no_other_watch_is_ended(ranks: Ranks) -> None:
+    (rank, *_) = ranks
+    watch((rank,), ops=10, by="mo@node4 PID 17")
+    first = state(rank)
+    assert (first.on, first.by) == (True, "mo@node4 PID 17")
+    watch((rank,), ops=10, by="ada")
+    second = state(rank)
+    assert (second.watch, second.by) == (first.watch + 1, "ada")
+    watch((rank,), watch=first.watch, by="mo@node4 PID 17")
+    assert state(rank).every == 1  # it is another one's by now
+    watch((rank,), watch=second.watch, by="x" * 500)
+    wait_for(partial(is_off, rank), "the end")
+    assert state(rank).by == "x" * 120  # who has ended it
+    watch((rank,), by="somebody")  # nothing to end
+    assert state(rank).by == "x" * 120
 
 
 def test_an_order_that_makes_no_sense_is_refused(ranks: Ranks) -> None:

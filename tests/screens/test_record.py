@@ -5,7 +5,9 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from frtop_probe import wire
+from frtop_tui.numbers.comparison import BadNumbers, Findings
 from frtop_tui.numbers.orders import JobNumbers, RankControl, RecordOrder
+from frtop_tui.numbers.samples import RankSample
 from frtop_tui.screens.record import NOTHING, READ_NS, SAMPLED
 
 from . import answer_scenes, scenes
@@ -18,20 +20,61 @@ async def test_the_cost_is_shown_before_ranks_sample() -> None:
     frame = scenes.hung()
     async with driven(frame, size=(120, 40)) as app:
         await app.press("colon", *"record", "enter")
-        await app.sees("what ranks record", "orders go to 64 ranks", "s numbers", "MiB")
+        await app.sees(
+            "what ranks record", "orders go to ranks 0-63 of llama-70b", "s numbers", "MiB"
+        )
         assert app.source.orders == [RecordOrder(ALL)]
         app.source.given_numbers = JobNumbers(
             {0: RankControl(wire.RecordedNow(slots=8192, ring_bytes=2_405_632))}, {}, {}
         )
         await app.press("s")
         await app.sees("s again: sample now", "the last 8,192 ops, 2.4 MB: fixed")
+        await app.sees("the job hangs: while no op is issued, there is nothing to sample")
         await app.press("s")  # held down: nobody has read the cost
-        assert len(app.source.orders) == 1
+        assert app.source.orders == [RecordOrder(ALL)] * 2  # others may have begun meanwhile
         await app.give(replace(frame, now_ns=frame.now_ns + READ_NS))
         await app.press("s")
-        assert app.source.orders[1:] == [RecordOrder(ALL, SAMPLED)]
+        assert app.source.orders[2:] == [RecordOrder(ALL, SAMPLED)]
         await app.press("x")
         assert app.source.orders[-1] == RecordOrder(ALL, NOTHING)
+
+
+async def test_who_samples_already_is_named_before_it_is_replaced() -> None:
+    frame = scenes.healthy()
+    async with driven(frame, size=(120, 40)) as app:
+        await app.press("colon", *"record", "enter")
+        theirs = wire.NumberState(True, 1, 90, 40, watch=3, by="mo@node4 PID 17")
+        app.source.given_numbers = JobNumbers(
+            {n: RankControl(wire.RecordedNow(theirs)) for n in range(3)}, {}, {}
+        )
+        await app.press("s")
+        await app.sees("s again: sample now", "ranks 0-2 sample already, for mo@node4 PID 17")
+        assert "the job hangs" not in app.text()
+
+
+async def test_who_was_replaced_or_stopped_reads_by_whom() -> None:
+    recorded = {n: RankControl(wire.RecordedNow(wire.NumberState(True, 1))) for n in range(4)}
+    found = JobNumbers(
+        recorded, {n: wire.NumberState() for n in range(4)},
+        {3: "its sampling was ended by mo@node4 PID 17"},
+        gone=dict.fromkeys(range(2), "its sampling was replaced by one for ada@node4 PID 18"),
+    )  # fmt: skip
+    async with driven(scenes.healthy(), size=(120, 40)) as app:
+        await app.press("colon", *"record", "enter")
+        app.source.given_numbers = found
+        await app.sees("its sampling was replaced by one for ada@node4 PID 18 (ranks 0-1)")
+        await app.sees("off (ranks 2-3)", "rank 3: its sampling was ended by mo@node4 PID 17")
+
+
+async def test_a_finding_is_on_the_overview() -> None:
+    sample = wire.NumberSample(
+        1, 1, 41, "all_reduce", "input", "issue", 7, 1, 0, "float32", 8, 32, 32, nans=3
+    )  # fmt: skip
+    bad = BadNumbers(2, RankSample(2, sample, ("0", "0-3", 0)), "NaN", ())
+    found = JobNumbers({}, {}, {}, found=Findings(bad=(bad,)))
+    async with driven(scenes.healthy(), size=(80, 24)) as app:
+        app.source.given_numbers = found
+        await app.sees("numbers  rank 2: 3 NaN in its input of all_reduce #41", ":record")
 
 
 async def test_phases_are_switched_on_where_they_are_off() -> None:

@@ -209,6 +209,8 @@ REQUESTS: Final = {
     ),
     "request-control-sites": ControlRequest(17, 1, sites=False),
     "request-control-from-step": ControlRequest(18, 1, NumbersOrder(1, 100, from_step=240)),
+    "request-control-by": ControlRequest(19, 1, NumbersOrder(1, 100, by="mo@node4 PID 17")),
+    "request-control-end": ControlRequest(20, 1, NumbersOrder(watch=3)),
     "request-numbers": NumbersRequest(17, 1, 4096),
 }
 RESPONSES: Final = {
@@ -384,6 +386,9 @@ RESPONSES: Final = {
     ),
     "response-control-sites": ControlResponse(
         17, "node4", 1, RecordedNow(NumberState(thinned=40), slots=8192, sites=False)
+    ),
+    "response-control-watch": ControlResponse(
+        18, "node4", 1, RecordedNow(NumberState(True, 1, 9, watch=3, by="mo@node4 PID 17"))
     ),
     "response-numbers-shard": NumbersResponse(
         18, "node4", 1,

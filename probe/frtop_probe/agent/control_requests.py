@@ -83,7 +83,7 @@ async def read_numbers(
 
 
 def _printable(state: wire.NumberState) -> wire.NumberState:
-    return msgspec.structs.replace(state, failure=printable(state.failure))
+    return msgspec.structs.replace(state, failure=printable(state.failure), by=printable(state.by))
 
 
 def _printable_sample(sample: wire.NumberSample) -> wire.NumberSample:

@@ -18,6 +18,8 @@ MOST_OPS: Final = 1_000_000
 MOST_ROWS: Final = 512
 """Samples in an answer; the rest is asked for after it."""
 MOST_GROUPS: Final = 512
+MOST_LETTERS: Final = 120
+"""Of the name of an operator."""
 
 
 def plan_of(request: Request, now_ns: int) -> WatchPlan | None:
@@ -41,6 +43,7 @@ def plan_of(request: Request, now_ns: int) -> WatchPlan | None:
         (ops, seconds, steps),
         from_step,
         now_ns + WAIT_NS,
+        str(request.get("by", ""))[:MOST_LETTERS],
     )
 
 
@@ -56,7 +59,8 @@ class NumberRequests:
         plan = watch.watching[0] if watch.watching else None
         counts = [watch.count, watch.ops.unseen, watch.skipped]
         if plan is None:
-            return [watch.busy, 0, 0, 0, 0, *counts, watch.failure, watch.thinned]
+            last = [watch.failure, watch.thinned, watch.watches, watch.ended_by]
+            return [watch.busy, 0, 0, 0, 0, *counts, *last]
         left_s = max(0, (plan.until_ns - now) // 1_000_000_000)
         return [
             True,
@@ -67,6 +71,8 @@ class NumberRequests:
             *counts,
             "",
             watch.thinned,
+            watch.watches,
+            plan.by,
         ]
 
     def asked_to_watch(self, request: Request) -> str:
@@ -76,7 +82,8 @@ class NumberRequests:
             return "the order was not understood"
         if plan.ops or plan.steps:
             self._watch.start(plan)
-        else:
+        elif request.get("watch", 0) in (0, self._watch.watches):
+            self._watch.ended_by = plan.by if self._watch.watching else self._watch.ended_by
             self._watch.stop()
         return ""
 
@@ -85,9 +92,10 @@ class NumberRequests:
         numbers = numbers_of(request, "after")
         if numbers is None:
             return INVALID
+        state = self.state()  # first: once it is off, all samples are there
         samples: deque[list[Any]] = self._watch.samples.copy()
         newer = (row for row in samples if row[0] > numbers[0])
         rows = list(islice(newer, MOST_ROWS))
         first = samples[0][0] if samples else self._watch.count + 1
         lost = max(0, first - 1 - max(numbers[0], self._watch.begun_at))
-        return {"samples": rows, "lost": lost, "numbers": self.state()}, b""
+        return {"samples": rows, "lost": lost, "numbers": state}, b""

@@ -72,6 +72,8 @@ class WatchPlan:
     from_step: int = 0
     begin_by_ns: int = 0
     """When it begins at the latest, whatever the step."""
+    by: str = ""
+    """The operator who asked."""
 
     def has_begun(self, step: int) -> bool:
         """Whether what happens in this step is sampled: all ranks begin in the same one."""
@@ -126,7 +128,10 @@ class NumberWatch:
         self._queue = queue.SimpleQueue()
         """One for all watches, so that each copy gives its part of the buffer back: a step in a
         thread of the program may go on copying after its watch has ended."""
-        self._watches = 0
+        self.watches = 0
+        """So many were begun: the number of the last one."""
+        self.ended_by = ""
+        """The operator who has ended it before its end."""
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._noted = False
@@ -153,8 +158,8 @@ class NumberWatch:
             if self.install is not None:
                 self.install()
         with self._lock:
-            self._watches += 1
-            self.failure, self._noted = "", False
+            self.watches += 1
+            self.failure, self.ended_by, self._noted = "", "", False
             self.samples.clear()
             self.begun_at = self.count
             self.ops.unseen = self.skipped = self.thinned = 0
@@ -312,7 +317,7 @@ class NumberWatch:
     def _take(self, subject: Subject, tensors: list[Any]) -> None:
         buffer = self._buffer
         if buffer is not None and tensors:
-            watch = self._watches
+            watch = self.watches
             self._queue.put((watch, subject, copy_tensors(self._torch, buffer, tensors)))
 
     def _failed(self, error: BaseException) -> None:
@@ -347,7 +352,7 @@ class NumberWatch:
 
     def _count_copies(self, watch: int, subject: Subject, copies: TensorCopies) -> None:
         try:
-            if watch == self._watches:
+            if watch == self.watches:
                 self._add(watch, subject, copies)
         except Exception as error:  # noqa: BLE001 - the worker's boundary
             self._failed(error)
@@ -384,7 +389,7 @@ class NumberWatch:
         one = subject
         parameter = one.parameter or one.parameter_at(stats.first_bad)
         with self._lock:
-            if watch != self._watches:  # another one has begun meanwhile
+            if watch != self.watches:  # another one has begun meanwhile
                 return
             self.skipped += bool(copies.error)
             self.count += 1

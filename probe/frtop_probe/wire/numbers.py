@@ -10,7 +10,8 @@ class NumbersOrder(Struct, frozen=True, array_like=True):
 
     It ends after `ops` ops and `steps` steps of optimizers, or after `seconds`. With neither ops
     nor steps, nothing is sampled any more. It begins in step `from_step`, or some seconds later if
-    that does not come, so that ranks sample the same ops; 0: at once.
+    that does not come, so that ranks sample the same ops; 0: at once. `by` names the operator who
+    asks. An order to end may name a `watch`, and then ends no other one.
     """
 
     every: int = 1
@@ -20,6 +21,8 @@ class NumbersOrder(Struct, frozen=True, array_like=True):
     groups: tuple[int, ...] = ()
     steps: int = 0
     from_step: int = 0
+    by: str = ""
+    watch: int = 0
 
 
 class NumberSample(Struct, frozen=True, array_like=True):
@@ -77,7 +80,9 @@ class NumberState(Struct, frozen=True, array_like=True):
 
     `unseen` counts ops whose result was not read, as nobody was seen to wait for them, and
     `skipped` samples without figures. `failure`: the watch ended by an error of its own. `thinned`
-    ops were not sampled, as the rank had no time to count them.
+    ops were not sampled, as the rank had no time to count them. `watch` is the number of the last
+    watch: an operator sees by it that another one's has taken the place of theirs. `by` is who
+    asked for what is sampled now, or else who has ended that before its end.
     """
 
     on: bool = False
@@ -90,6 +95,8 @@ class NumberState(Struct, frozen=True, array_like=True):
     skipped: int = 0
     failure: str = ""
     thinned: int = 0
+    watch: int = 0
+    by: str = ""
 
 
 class RecordedNow(Struct, frozen=True, array_like=True):

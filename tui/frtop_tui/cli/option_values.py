@@ -27,6 +27,16 @@ def number(text: str) -> int:
     return int(text)
 
 
+def note(text: str) -> str:
+    """One for the rings of ranks."""
+    from frtop_tui.numbers.orders import note_problem  # noqa: PLC0415 - the parser stays quick
+
+    text = text.strip()
+    if problem := note_problem(text):
+        raise argparse.ArgumentTypeError(problem)
+    return text
+
+
 def every(text: str) -> int:
     """Of how many one is taken, from 1 on."""
     if not text.isdecimal() or not 1 <= int(text) < 2**31:

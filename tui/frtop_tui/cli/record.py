@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Iterator
 from typing import Final
 
 import msgspec
 
 from frtop_tui.cli.live import connect, show_progress, wait_for_ranks
+from frtop_tui.cli.rank_orders import RankOrders
 from frtop_tui.errors import FrtopError, UsageError
 from frtop_tui.job.naming import folded, printable
 from frtop_tui.numbers.orders import JobNumbers, RecordOrder
 from frtop_tui.numbers.record_words import record_words
-from frtop_tui.sources.base import Source
 
 APPEAR_S: Final = 8.0
-ANSWER_S: Final = 10.0
 
 
 def run(options: argparse.Namespace) -> int:
@@ -34,9 +32,9 @@ def run(options: argparse.Namespace) -> int:
             None if wanted is None else wanted == "on"
             for wanted in (options.phases, options.sites, options.modules)
         )  # fmt: skip
-        order = RecordOrder(ranks, phases=phases, note=options.note, sites=sites, modules=modules)
-        source.record(order)
-        found = _answered(source, len(ranks))
+        note = options.note or ""
+        order = RecordOrder(ranks, phases=phases, note=note, sites=sites, modules=modules)
+        found = RankOrders(source, frame).send(order)
     finally:
         show_progress("")
         source.close()
@@ -46,17 +44,6 @@ def run(options: argparse.Namespace) -> int:
     else:
         print("\n".join(_lines(found, options)))
     return 1 if any(one.problem for one in found.controls.values()) else 0
-
-
-def _answered(source: Source, ranks: int) -> JobNumbers:
-    end = time.monotonic() + ANSWER_S
-    while True:
-        found = source.numbers()
-        due = [rank for rank, one in found.controls.items() if one.due]
-        if (len(found.controls) >= ranks and not due) or time.monotonic() > end:
-            return found
-        show_progress(f"asking {ranks:,} ranks")
-        time.sleep(0.05)
 
 
 def _lines(found: JobNumbers, options: argparse.Namespace) -> Iterator[str]:

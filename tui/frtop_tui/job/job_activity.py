@@ -21,6 +21,8 @@ from frtop_tui.job.record import RankRecord
 INTERVAL_NS: Final = 1_000_000_000
 LONG_S: Final = 3.0
 """Shorter waits are normal."""
+OF_PEOPLE: Final = ("operator: ", "numbers: ")
+"""How notes begin that operators wrote, or numbers that they had sampled."""
 MOST_NOTES: Final = 8
 """Different notes of the ranks of one job."""
 
@@ -55,14 +57,20 @@ def activity_of(one: JobRanks, now_ns: int, *, judged: bool = False) -> JobActiv
     )
 
 
-def rank_notes(ranks: Iterable[Rank]) -> tuple[str, ...]:
+def rank_notes(ranks: Iterable[Rank], beginnings: tuple[str, ...] = ("",)) -> tuple[str, ...]:
     """`ranks 0-3: books not readable`: what the ranks' notes say, each once.
 
     Of a thousand ranks often all say the same.
+
+    Args:
+        ranks: whose notes.
+        beginnings: of notes, to have only these.
     """
     found: dict[str, set[int]] = {}
     for view in ranks:
         for note in view.notes:
+            if not note.startswith(beginnings):
+                continue
             found.setdefault(note, set()).add(view.rank)
     notes = [f"{folded(numbers)}: {note}" for note, numbers in found.items()]
     more = len(notes) - MOST_NOTES
@@ -90,12 +98,21 @@ class JobActivities:
 
 
 def _moved_ns(record: RankRecord) -> int:
-    """When it last issued an op or began a step, on our clock; 0 for never."""
-    times = [progress.issued_ns for progress in record.latest.group_progress.values()]
-    times += [op.issued_ns for op in record.latest.pending]
-    times += [record.latest.status.step_ns] if record.latest.status is not None else []
+    return moved_ns(record.latest, record.clock.offset)
+
+
+def moved_ns(view: Rank, clock_ns: int) -> int:
+    """When it last issued an op or began a step, on our clock; 0 for never.
+
+    Args:
+        view: the rank.
+        clock_ns: added to its host's times it gives ours.
+    """
+    times = [progress.issued_ns for progress in view.group_progress.values()]
+    times += [op.issued_ns for op in view.pending]
+    times += [view.status.step_ns] if view.status is not None else []
     last = max(times, default=0)
-    return last + record.clock.offset if last else 0
+    return last + clock_ns if last else 0
 
 
 def _waits_ns(record: RankRecord) -> int:

@@ -7,7 +7,7 @@ replicas is told by more than half of them having the same bytes in all that was
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -50,6 +50,7 @@ class OpDifference:
     differing: int  # ops that differ among those compared
     compared: int
     issuer: wire.Issuer | None = None
+    at_ns: int = 0  # operator's clock
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +86,7 @@ class BadNumbers:
     others_clean: tuple[int, ...]  # members whose sample of the same op has none
     left_out: bool = False  # a loss scaler found it, and left that step out
     undecided: bool = False  # it has not said so yet
+    earliest: bool = False  # nothing of its group was sampled before
     cast: CastEvidence | None = None  # of an Inf
 
 
@@ -98,7 +100,7 @@ class Findings:
     equal_ops: Mapping[Identifier, int] = field(
         default_factory=dict
     )  # compared and equal, by group
-    equal_steps: int = 0  # compared and equal
+    equal_steps: Mapping[str, int] = field(default_factory=dict)  # compared and equal, by role
     incomplete: int = 0  # ops of which only some members have a sample
     unclear: int = 0  # ops that differ every time, and may have been changed by the program since
     unlike: tuple[str, ...] = ()  # roles in which no majority of replicas was seen
@@ -107,6 +109,18 @@ class Findings:
     scales: tuple[ScaleHistory, ...] = ()
     figures: tuple[GroupFigures, ...] = ()
     modules: bool = True  # whether any rank with samples of ops records modules
+    asked: int = 0  # how many ranks sample
+
+    @property
+    def named(self) -> tuple[int, ...]:
+        """The ranks that differ, or have NaN or Inf."""
+        odd = [
+            *(op.odd for op in self.ops),
+            *(step.odd for step in self.steps),
+            *(dtype.odd for dtype in self.dtypes),
+            *(scale.difference.odd for scale in self.scales if scale.difference is not None),
+        ]
+        return tuple(sorted({one.rank for one in self.bad if not one.left_out}.union(*odd)))
 
     @property
     def any_fault(self) -> bool:
@@ -162,12 +176,16 @@ def findings(samples: Iterable[RankSample], asked: int) -> Findings:
         *(op_dtypes(group, by) for table in (inputs, outputs) for group, by in table.items()),
         *(step_dtypes(key[0], key[1], by_step, asked) for key, by_step in steps.items()),
     ]
+    equal: Counter[str] = Counter()
+    for (_, role), (_, same, _) in replicas:
+        equal[role] += same
+    first = [one.first for one in ops.values() if one.first is not None]
     return Findings(
-        tuple(one.first for one in ops.values() if one.first is not None),
+        tuple(sorted(first, key=lambda one: (one.step, one.at_ns))),
         tuple(sorted(different, key=lambda one: (one.step, one.role))),
         _explained(_bad_numbers(inputs, steps, scales), samples),
         {group: one.equal for group, one in ops.items() if one.equal},
-        sum(same for _, (_, same, _) in replicas),
+        {role: count for role, count in equal.items() if count},
         sum(one.partly for one in ops.values()),
         sum(one.unclear for one in ops.values()),
         tuple(
@@ -180,6 +198,7 @@ def findings(samples: Iterable[RankSample], asked: int) -> Findings:
         scales,
         figures_by_group(samples),
         any(one.issuer is not None for one in samples),
+        asked,
     )
 
 
@@ -236,7 +255,7 @@ class _Ops:
         if self.first is None:
             self.first = OpDifference(
                 self.group, number, one.sample.kind, one.sample.step, one.site, sides,
-                odd_ranks(sides), *self.before, changed, 0, 0, one.issuer,
+                odd_ranks(sides), *self.before, changed, 0, 0, one.issuer, one.at_ns,
             )  # fmt: skip
 
 
@@ -333,12 +352,16 @@ def _bad_numbers(
     steps: Mapping[tuple[str, str], Mapping[int, Sequence[RankSample]]],
     scales: Sequence[ScaleHistory],
 ) -> tuple[BadNumbers, ...]:
-    """By group the ranks whose input was the first with NaN or Inf; without ops, gradients."""
-    found = [one for by_number in inputs.values() for one in _first_bad(by_number, scales)]
+    """By group the ranks whose input was the first with NaN or Inf; without ops, gradients.
+
+    The group that had it first comes first.
+    """
+    found = [one for by in inputs.values() if (one := _first_bad(by, scales))]
     if not found:
         gradients = (by_step for (_, role), by_step in steps.items() if role == "gradient")
-        found = [one for by_step in gradients for one in _first_bad(by_step, scales)]
-    return tuple(sorted(found, key=lambda one: (one.sample.sample.step, one.rank)))
+        found = [one for by in gradients if (one := _first_bad(by, scales))]
+    found.sort(key=lambda ones: min((one.sample.sample.step, one.sample.at_ns) for one in ones))
+    return tuple(one for ones in found for one in ones)
 
 
 def _first_bad(
@@ -346,15 +369,18 @@ def _first_bad(
 ) -> Sequence[BadNumbers]:
     """The first ones, or rather those of a step that no loss scaler has left out."""
     first: Sequence[BadNumbers] = ()
+    begin = min(by_number, default=0)
     for number in sorted(by_number):
-        bad = _bad(by_number[number], scales)
+        bad = _bad(by_number[number], scales, earliest=number == begin)
         if not all(one.left_out for one in bad):
             return bad
         first = first or bad
     return first
 
 
-def _bad(ones: Sequence[RankSample], scales: Sequence[ScaleHistory]) -> Sequence[BadNumbers]:
+def _bad(
+    ones: Sequence[RankSample], scales: Sequence[ScaleHistory], *, earliest: bool
+) -> Sequence[BadNumbers]:
     bad: dict[int, RankSample] = {}
     for one in ones:
         if (one.sample.nans or one.sample.infinities) and one.rank not in bad:
@@ -365,6 +391,7 @@ def _bad(ones: Sequence[RankSample], scales: Sequence[ScaleHistory]) -> Sequence
             rank, one, "NaN" if one.sample.nans else "Inf", clean,
             any((rank, one.sample.step) in scale.left_out for scale in scales),
             any(scale.newest.get(rank, one.sample.step) < one.sample.step for scale in scales),
+            earliest,
         )
         for rank, one in sorted(bad.items())
     ]  # fmt: skip

@@ -66,11 +66,14 @@ def _figures(one: GroupFigures) -> str:
     what += f"{' shards' if one.shard else ''}, {one.dtype or 'unknown dtype'}"
     parts = [f"{what}, {folded(one.ranks)}: {one.samples:,} samples, {one.values:,} values"]
     parts += [f"{count:,} not read: {why}" for why, count in one.unread.most_common(2)]
+    # What is NaN or Inf is in no mean and no norm.
+    of_finite = f" of {one.finite:,} finite values" if one.nans or one.infinities else ""
     if one.mean is not None:
-        parts.append(f"mean magnitude {one.mean:.3g}")
-    if one.norms is not None and one.last is not None:
+        parts.append(f"mean magnitude{of_finite} {one.mean:.3g}")
+    if one.finite and one.norms is not None and one.last is not None:
         least, most = one.norms
-        parts.append(f"norm {least:.3g} to {most:.3g}, {one.last[1]:.3g} at step {one.last[0]}")
+        newest = f"{one.last[1]:.3g} at step {one.last[0]}"
+        parts.append(f"norm{' of these' if of_finite else ''} {least:.3g} to {most:.3g}, {newest}")
     counts = [
         (one.nans, "NaN"), (one.infinities, "Inf"), (one.zeros, "zero"),
         (one.subnormals, _below(one.dtype)),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import groupby
+from types import MappingProxyType
 from typing import Final
 
 from frtop_probe import wire
@@ -17,6 +19,7 @@ from frtop_tui.numbers.samples import GroupNames
 from frtop_tui.numbers.sides import RankSide
 
 MOST_BAD: Final = 8
+MOST_PLACES: Final = 4
 NO_MODULES: Final = (
     "which module issued an op is not recorded; from now on by `frtop record --modules on`, or `o`"
     " on the screen `:record`"
@@ -24,7 +27,10 @@ NO_MODULES: Final = (
 
 
 def finding_words(
-    found: Findings, names: GroupNames, site: Callable[[wire.Site | None], str]
+    found: Findings,
+    names: GroupNames,
+    site: Callable[[wire.Site | None], str],
+    places: Mapping[int, str] = MappingProxyType({}),
 ) -> Iterator[WordLine]:
     """What differs first, then where a NaN was, then what was compared and is equal.
 
@@ -32,6 +38,7 @@ def finding_words(
         found: of all samples.
         names: of groups.
         site: writes a line of the program.
+        places: PID and host of ranks that are named.
     """
     for op in found.ops:
         yield from _op(op, names, site)
@@ -39,13 +46,18 @@ def finding_words(
         yield from _step(step)
     for dtype in found.dtypes:
         yield from _dtype(dtype, names)
-    for bad in found.bad[:MOST_BAD]:
+    alike = [list(ones) for _, ones in groupby(found.bad, _alike)]
+    for bad in alike[:MOST_BAD]:
         yield _bad(bad, names, site)
-        yield from _overflow(bad)
-    if len(found.bad) > MOST_BAD:
-        yield WordLine("", f"and {len(found.bad) - MOST_BAD:,} more ranks with NaN or Inf", "bad")
-    if (found.ops or found.bad) and not found.modules:
-        yield WordLine("", NO_MODULES, "dim")
+        yield from _overflow(next((one for one in bad if one.cast is not None), bad[0]))
+    if more := sum(map(len, alike[MOST_BAD:])):
+        yield WordLine("", f"and {more:,} more ranks with NaN or Inf", "bad")
+    if named := [rank for rank in found.named if rank in places]:
+        text = "; ".join(f"rank {rank} is {places[rank]}" for rank in named[:MOST_PLACES])
+        more = len(named) - MOST_PLACES
+        yield WordLine("where", text + (f"; and {more:,} more" if more > 0 else ""), "dim")
+    if after := next_step(found):
+        yield WordLine("next", after, "strong")
     for scale in found.scales:
         yield from scale_words(scale)
     yield from _rest(found, names)
@@ -56,15 +68,22 @@ def _rest(found: Findings, names: GroupNames) -> Iterator[WordLine]:
     for group, count in found.equal_ops.items():
         text = f"the results of {count:,} ops were equal bit by bit on all who were compared"
         yield WordLine(names.label(group), text, "good" if not found.ops else "dim")
-    if found.equal_steps:
-        text = f"equal bit by bit at {found.equal_steps:,} samples of steps"
-        yield WordLine("replicas", text, "good" if not found.steps else "dim")
+    for role, count in found.equal_steps.items():
+        text = f"equal bit by bit at {_steps(count)}"
+        if any(one.role == role for one in found.steps):
+            text += ", before they differ"
+        yield WordLine(f"{role}s", text, "good" if not found.steps else "dim")
     for one in found.not_compared:
         why = (
             f"no figures of {folded(one.unread)}" if one.unread
             else "each rank has a shard of its own"
         )  # fmt: skip
         yield WordLine("", f"{one.role}s of {one.optimizer} were not compared: {why}", "dim")
+    if found.asked == 1:
+        ranks = {rank for one in found.figures for rank in one.ranks}
+        text = f"only {folded(ranks) if ranks else 'one rank'} was asked: nothing to compare with"
+        yield WordLine("", text, "warn")
+        return
     for role in found.unlike:
         if not any(one.role == role for one in found.steps):
             text = (
@@ -131,9 +150,49 @@ def _step(one: StepDifference) -> Iterator[WordLine]:
     yield WordLine("", known, "dim")
 
 
-def _bad(one: BadNumbers, names: GroupNames, site: Callable[[wire.Site | None], str]) -> WordLine:
+def brief_finding(found: Findings, names: GroupNames) -> str:
+    """The first finding in a few words, "" where there is none."""
+    if not found.any_fault:
+        return ""
+    words = finding_words(found, names, lambda _site: "")
+    return next((one.text.partition("; ")[0] for one in words if one.tone == "bad"), "")
+
+
+def next_step(found: Findings) -> str:
+    """What to run next where something was found, "" where nothing was."""
+    if not found.any_fault:
+        return ""
+    if (found.ops or found.bad) and not found.modules:
+        return NO_MODULES
+    if not any(one.role in ("gradient", "parameter") for one in found.figures):
+        return "`frtop numbers --steps 20`: whether gradients or parameters differ or have NaN, too"
+    if any(one.earliest for one in found.bad):
+        return "`frtop numbers --first` right after the job's next start: who has it first"
+    if found.steps:
+        return (
+            "`frtop numbers --steps 20` once more: whether it lasts. Where gradients are equal and"
+            " parameters are not, it is the optimizer, the program, or the memory of that host"
+        )
+    return "`frtop capture`: a file with what ranks have recorded, and their notes of it"
+
+
+def _steps(count: int) -> str:
+    return "1 step" if count == 1 else f"{count:,} steps"
+
+
+def _alike(one: BadNumbers) -> tuple[object, ...]:
+    """What is one line where several ranks have it."""
     sample = one.sample.sample
-    count = sample.nans if one.what == "NaN" else sample.infinities
+    return (
+        *(one.sample.group, one.sample.site, one.sample.issuer, one.sample.name, sample.number),
+        *(sample.role, sample.step, sample.parameter, one.what, one.left_out, one.others_clean),
+    )
+
+
+def _bad(
+    ones: Sequence[BadNumbers], names: GroupNames, site: Callable[[wire.Site | None], str]
+) -> WordLine:
+    one, sample = ones[0], ones[0].sample.sample
     first = ""
     if one.sample.group is not None:
         group = names.label(one.sample.group)
@@ -145,11 +204,24 @@ def _bad(one: BadNumbers, names: GroupNames, site: Callable[[wire.Site | None], 
         what = f"{one.sample.name}, step {sample.step}"
     line = site(one.sample.site)
     clean = f"; none in that of {folded(one.others_clean)}" if one.others_clean else ""
-    text = f"rank {one.rank}: {count:,} {one.what} in its {sample.role} of {what} {line}".rstrip()
-    text += first
+    who = folded(each.rank for each in ones)
+    whose = f"its {sample.role}" if len(ones) == 1 else f"their {sample.role}s"
+    text = f"{who}: {_counts(ones)} in {whose} of {what} {line}".rstrip() + first
+    if one.earliest:
+        clean += "; nothing was sampled before: it may have been so earlier"
     if one.left_out:
         return WordLine(one.what, f"{text}{clean}; the loss scaler left that step out", "dim")
     return WordLine(one.what, f"{text}{clean}", "bad")
+
+
+def _counts(ones: Sequence[BadNumbers]) -> str:
+    """`68 NaN`, `68 NaN each`, `3 to 68 NaN each`."""
+    one = ones[0]
+    samples = [each.sample.sample for each in ones]
+    counts = [each.nans if one.what == "NaN" else each.infinities for each in samples]
+    least, most = min(counts), max(counts)
+    count = f"{least:,}" if least == most else f"{least:,} to {most:,}"
+    return f"{count} {one.what}" + (" each" if len(ones) > 1 else "")
 
 
 def _overflow(one: BadNumbers) -> Iterator[WordLine]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from frtop_probe import wire
@@ -13,6 +13,17 @@ from frtop_tui.numbers.samples import GroupNames
 
 NO_FINDINGS: Final = Findings()
 NO_NAMES: Final = GroupNames({})
+MOST_NOTE: Final = 200
+"""Characters of a note: a rank cuts the rest."""
+
+
+def note_problem(text: str) -> str:
+    """What is wrong with a note, "" if nothing is."""
+    if not text:
+        return "write what is to be noted"
+    if len(text) > MOST_NOTE:
+        return f"a note has up to {MOST_NOTE} characters; this one has {len(text):,}"
+    return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +37,12 @@ class RecordOrder:
     note: str = ""
     sites: bool | None = None
     modules: bool | None = None
+    own: bool = False  # an end: only of what this operator has begun
+
+    @property
+    def samples(self) -> bool:
+        """Whether ranks are to begin to sample."""
+        return self.numbers is not None and bool(self.numbers.ops or self.numbers.steps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +65,14 @@ class JobNumbers:
     lost: int = 0
     found: Findings = NO_FINDINGS
     names: GroupNames = NO_NAMES
+    gone: Mapping[int, str] = field(default_factory=dict)
+    """Ranks that sample no more for this operator before the watch has ended, and why."""
+    places: Mapping[int, str] = field(default_factory=dict)
+    """PID and host of ranks that the findings name."""
+    unfetched: int = 0
+    """Samples that ranks have, and that were not asked for yet."""
+    orders: int = 0
+    """Orders that were sent to ranks."""
 
     @property
     def runs(self) -> bool:

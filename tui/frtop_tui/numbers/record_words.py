@@ -16,7 +16,8 @@ def record_words(found: JobNumbers) -> Iterator[WordLine]:
     """What is on, with the ranks that have it so; then who could not be asked."""
     known = {rank: one.recorded for rank, one in found.controls.items() if one.recorded is not None}
     newest = {rank: one.numbers for rank, one in known.items()} | dict(found.states)
-    yield from _sides("numbers", {rank: _numbers(one) for rank, one in newest.items()})
+    numbers = {rank: _numbers(one) for rank, one in newest.items()} | dict(found.gone)
+    yield from _sides("numbers", numbers)
     cost = f"{PHASE_US} us each on the host"
     yield from _sides(
         "phases",
@@ -41,8 +42,8 @@ def record_words(found: JobNumbers) -> Iterator[WordLine]:
     due = [rank for rank, one in found.controls.items() if one.due]
     if due:
         yield WordLine("", f"{folded(due)}: no answer yet", "warn")
-    problems = ((rank, one.problem) for rank, one in found.controls.items() if one.problem)
-    for side in sides_of(problems):
+    problems = {rank: one.problem for rank, one in found.controls.items() if one.problem}
+    for side in sides_of({**found.problems, **problems}.items()):
         yield WordLine("", f"{folded(side.ranks)}: {side.value}", "warn")
 
 
@@ -60,4 +61,5 @@ def _numbers(state: wire.NumberState) -> str:
     left += [f"{state.steps_left:,} steps"] if state.steps_left else []
     more = f", {' and '.join(left)} left" if left else ""
     every = "every op" if state.every == 1 else f"every {state.every}th op"
-    return f"on, {every}{more}; at most {state.seconds_left} s"
+    by = f", for {state.by}" if state.by else ""
+    return f"on, {every}{more}; at most {state.seconds_left} s{by}"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace
+
 from frtop_probe import wire
 from frtop_tui.job.groups import Identifier, identifier, members_of
 from frtop_tui.job.naming import group_label
@@ -23,6 +25,7 @@ class RankSample:
     group: Identifier | None  # None: of a parameter or gradient, or the group is not known
     site: wire.Site | None = None
     issuer: wire.Issuer | None = None
+    at_ns: int = 0  # operator's clock, so that times of several hosts can be ordered
 
     @property
     def name(self) -> str:
@@ -34,27 +37,69 @@ class RankSample:
 class SampledRank:
     """What one rank has said so far."""
 
+    by: str = ""
+    """Our own name as an operator."""
+    pid: int = 0
     samples: list[RankSample] = field(default_factory=list)
     last: int = 0
     lost: int = 0
     state: wire.NumberState = NOTHING
     problem: str = ""
+    watch: int = 0
+    """The number of the watch that was asked for; 0: an earlier build, which has none."""
+    gone: str = ""
+    """Why it samples no more for us, "" while it does or where the watch has ended by itself."""
+
+    @property
+    def unfetched(self) -> int:
+        """Samples that it has, and that will be asked for."""
+        return 0 if self.gone else max(0, self.state.samples - self.last)
+
+    def give_up(self, why: str) -> None:
+        """Asks for no more samples."""
+        self.gone = why
+        self.state = replace(self.state, on=False, every=0, ops_left=0, steps_left=0, by="")
+
+    def take_state(self, state: wire.NumberState) -> bool:
+        """Takes what the rank says of its watch; returns whether it is still ours."""
+        if self.watch and state.watch not in (0, self.watch):
+            self.give_up(f"its sampling was replaced by one for {state.by or 'somebody else'}")
+            return False
+        self.state = state
+        if not state.every and state.by not in ("", self.by):
+            self.problem = f"its sampling was ended by {state.by}"
+        return True
 
     def add(
-        self, rank: int, response: wire.NumbersResponse, groups: Mapping[int, wire.Group]
+        self,
+        rank: int,
+        response: wire.NumbersResponse,
+        groups: Mapping[int, wire.Group],
+        clock_ns: int = 0,
     ) -> int:
-        """Adds what is new in an answer; returns how many samples that were."""
+        """Adds what is new in an answer; returns how many samples that were.
+
+        Args:
+            rank: which one has answered.
+            response: its answer.
+            groups: of that rank, by its ids.
+            clock_ns: added to its host's times it gives the operator's.
+        """
         self.problem = response.help if response.error else ""
-        self.state = response.state if not response.error else self.state
+        if not response.error and not self.take_state(response.state):
+            return 0
         sites, issuers = dict(response.sites), dict(response.issuers)
         new = [one for one in response.samples if one.n > self.last]
         for one in new:
             group = groups.get(one.group)
             known = identifier(group) if group is not None and group.exact else None
             site, issuer = sites.get(one.site), issuers.get(one.issuer)
-            self.samples.append(RankSample(rank, one, known, site, issuer))
+            at_ns = one.at_ns + clock_ns
+            self.samples.append(RankSample(rank, one, known, site, issuer, at_ns))
         if new:
             self.last = new[-1].n
+        elif not response.error and not response.state.on:
+            self.last = response.state.samples  # the rest were of earlier watches
         self.lost += response.lost
         del self.samples[:-MOST_SAMPLES]
         return len(new)

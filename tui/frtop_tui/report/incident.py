@@ -15,6 +15,7 @@ from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.model import Frame, JudgedRank, Verdict
 from frtop_tui.diagnosis.trace import Trace
 from frtop_tui.job.environment import differing, environment
+from frtop_tui.job.job_activity import OF_PEOPLE, rank_notes
 from frtop_tui.job.model import HostView, RankState
 from frtop_tui.job.naming import duration, group_label, job_address, job_title, printable
 from frtop_tui.job.outside import is_least_since
@@ -136,7 +137,14 @@ def incident_of(frame: Frame, version: str) -> Incident:
         origin=_clean(_origin(frame)),
         verdicts=tuple(_verdict(one, frame) for one in frame.verdicts),
         no_verdict="" if frame.verdicts or not frame.ranks else _no_verdict(frame),
-        notes=_clean([*frame.notes, *host_notes(frame), *differing(settings)]),
+        notes=_clean(
+            [
+                *frame.notes,
+                *rank_notes(frame.ranks.values(), OF_PEOPLE),
+                *host_notes(frame),
+                *differing(settings),
+            ]
+        ),
         trace=frame.trace,
         explanation=_clean(explain_lines(frame.trace)) if frame.trace is not None else (),
         ranks=tuple(_ranks(frame, blamed)),

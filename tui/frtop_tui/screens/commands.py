@@ -15,7 +15,7 @@ from textual.binding import Binding
 from frtop_tui.export.format_names import FORMAT_NAMES, SUFFIXES
 from frtop_tui.export.output_path import default_path
 from frtop_tui.job.naming import is_called, job_call
-from frtop_tui.numbers.orders import RecordOrder
+from frtop_tui.numbers.orders import RecordOrder, note_problem
 from frtop_tui.screens.availability import why_unavailable
 from frtop_tui.screens.base import FrameScreen
 from frtop_tui.screens.completion import (
@@ -194,8 +194,8 @@ def _job(text: str, situation: CommandScope) -> Outcome:
 
 def _note(text: str, situation: CommandScope) -> Outcome:
     ranks = target_ranks(situation.frame, situation.marked)
-    if not text:
-        raise CommandError("write what is to be noted")
+    if problem := note_problem(text):
+        raise CommandError(problem)
     if not ranks:
         raise CommandError("no rank is heard")
     return OrderRecord(RecordOrder(ranks, note=text))

@@ -10,6 +10,8 @@ from textual.binding import Binding, BindingType
 from textual.containers import Container
 
 from frtop_tui.diagnosis.model import Frame
+from frtop_tui.numbers.finding_words import brief_finding
+from frtop_tui.numbers.orders import NO_NUMBERS
 from frtop_tui.screens.base import FrameScreen
 from frtop_tui.screens.messages import (
     OpenGroup,
@@ -118,7 +120,8 @@ class Overview(FrameScreen):
         return ()
 
     def draw(self, frame: Frame) -> None:
-        self.query_one(VerdictPanel).show(frame)
+        numbers = self.numbers if not self.past else NO_NUMBERS
+        self.query_one(VerdictPanel).show(frame, brief_finding(numbers.found, numbers.names))
         self.query_one(GroupPanel).show(frame)
         grid = self.query_one(RankGrid)
         grid.show(frame)

@@ -9,6 +9,7 @@ from textual.binding import Binding, BindingType
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame
+from frtop_tui.numbers.consent import asked_words, warnings
 from frtop_tui.numbers.orders import RecordOrder
 from frtop_tui.screens.availability import why_unavailable
 from frtop_tui.screens.base import FrameScreen
@@ -70,11 +71,13 @@ class RecordScreen(FrameScreen):
         pane.unavailable = self.why_unavailable("order")
         if self._pressed is not None and frame.now_ns - self._pressed[1] > CONFIRM_NS:
             self._pressed = None
-        confirm = ""
+        ranks, confirm = target_ranks(frame, self.marked), []
         if self._pressed is not None:
             key, what = _CONFIRM[self._pressed[0]]
-            confirm = f"{key} again: {what}. The cost is below; another key, and nothing is done."
-        pane.show(self.numbers, target_ranks(frame, self.marked), SAMPLED, confirm)
+            confirm = [f"{key} again: {what}. The cost is below; another key, and nothing is done."]
+            if self._pressed[0] == "sample":
+                confirm += warnings(frame, self.numbers, ranks)
+        pane.show(asked_words(frame, ranks), self.numbers, SAMPLED, confirm)
 
     def action_order(self, what: str) -> None:
         """Shows the cost at the first press, and asks at the second; a stop at the first."""
@@ -89,6 +92,8 @@ class RecordScreen(FrameScreen):
             self.post_message(OrderRecord(self._order(frame, what)))
         else:
             self._pressed = pressed if confirmed else (what, frame.now_ns)
+            if what == "sample" and not confirmed:  # others may have begun since this was opened
+                self.post_message(OrderRecord(RecordOrder(target_ranks(frame, self.marked))))
         self.draw_all()
 
     def _order(self, frame: Frame, what: str) -> RecordOrder:

@@ -5,10 +5,11 @@ A rank is asked for its samples once a second while it samples, some at a time o
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
@@ -16,12 +17,14 @@ from msgspec.structs import replace as replace_fields
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame, JudgedRank
+from frtop_tui.export.capture import author
 from frtop_tui.job.groups import identifier
 from frtop_tui.numbers.comparison import findings
 from frtop_tui.numbers.orders import NO_NUMBERS, RankControl, RecordOrder
 from frtop_tui.numbers.samples import GroupNames, SampledRank
+from frtop_tui.report.rank_words import format_exit
 from frtop_tui.sources.commands import why_not_ask
-from frtop_tui.sources.request_tracker import RequestTracker
+from frtop_tui.sources.request_tracker import BUSY_RETRY_NS, RequestTracker
 from frtop_tui.sources.step_pace import StepPace
 
 POLL_NS: Final = 1_000_000_000
@@ -29,12 +32,35 @@ HOLD_NS: Final = 1_500_000_000
 """After the first frame, an order waits so long until it is known how long a step takes."""
 AT_A_HOST: Final = 2
 """Ranks of a host that are asked at a time: an agent works on four requests of one operator."""
+ORDERS_AT_A_HOST: Final = 4
+"""The same of orders, which a person waits for."""
+ORDER_NS: Final = 9_000_000_000
+"""An order that the agent has no time for is sent again for so long."""
 OLD_BUILD: Final = (
     "{} were not switched: its agent or its recorder is of an earlier build; restart the agent, or"
     " the job"
 )
+NO_RECORDER: Final = "no recorder: start the job with `frtop run` next time"
+UNHEARD_NS: Final = 5_000_000_000
+"""A rank that is not heard for so long is not waited for."""
 PAUSE: Final = 10
 """A comparison that took long is followed by a pause of this many times its duration."""
+
+
+def operator_name() -> str:
+    """Who samples, for others who look at the same ranks."""
+    return f"{author()} PID {os.getpid()}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Outgoing:
+    """An order to one rank that was not sent yet, or that the agent had no time for."""
+
+    rank: int
+    order: RecordOrder
+    from_step: int
+    until_ns: int
+    from_ns: int = 0
 
 
 class NumberFollower:
@@ -42,8 +68,14 @@ class NumberFollower:
 
     def __init__(self, tracker: RequestTracker) -> None:
         self._tracker = tracker
+        self._by = operator_name()
+        self._sent = 0
+        """Orders that were sent."""
         self.numbers = NO_NUMBERS
         self._orders: list[RecordOrder] = []
+        self._outgoing: list[_Outgoing] = []
+        self._ordering: set[int] = set()
+        """Ranks with an order under way."""
         self._controls: dict[int, RankControl] = {}
         self._ranks: dict[int, SampledRank] = {}
         self._views: dict[int, JudgedRank] = {}
@@ -67,14 +99,19 @@ class NumberFollower:
         if not (self._pace.is_unknown and now - self._begun_ns < HOLD_NS):
             orders, self._orders = self._orders, []
             for order in orders:
-                from_step = self._pace.step_ahead(frame, order.ranks) if order.numbers else 0
+                from_step = self._pace.step_ahead(frame, order.ranks) if order.samples else 0
                 for rank in order.ranks:
-                    self._send(frame, rank, order, from_step, now)
+                    self._outgoing.append(_Outgoing(rank, order, from_step, now + ORDER_NS))
+                    self._controls[rank] = RankControl(self._recorded(rank), due=True)
+            self._sent += len(orders)
+            self._changed |= bool(orders)
+        self._send_orders(frame, now)
+        self._give_up(frame, now)
         busy = Counter(self._views[rank].host for rank in self._under_way)
         for rank, known in self._ranks.items():
             view = frame.ranks.get(rank)
             due = now - self._asked_ns.get(rank, 0) >= POLL_NS
-            if view is None or not due or rank in self._under_way or not self._has_more(known):
+            if view is None or not due or rank in self._under_way or not _has_more(known):
                 continue
             if busy[view.host] < AT_A_HOST:
                 busy[view.host] += 1
@@ -82,19 +119,54 @@ class NumberFollower:
         if self._changed or (self._fresh and now >= self._next_comparison):
             self._publish(frame, now)
 
-    def _has_more(self, known: SampledRank) -> bool:
-        return known.state.on or known.state.samples > known.last
+    def _recorded(self, rank: int) -> wire.RecordedNow | None:
+        before = self._controls.get(rank)
+        return before.recorded if before is not None else None
 
-    def _send(self, frame: Frame, rank: int, order: RecordOrder, from_step: int, now: int) -> None:
+    def _is_ours(self, rank: int) -> bool:
+        known = self._ranks.get(rank)
+        return known is not None and not known.gone
+
+    def _give_up(self, frame: Frame, now: int) -> None:
+        """Asks no rank any more that has ended, or is not heard."""
+        for rank, known in self._ranks.items():
+            if _has_more(known) and (why := _why_gone(known, frame.ranks.get(rank), now)):
+                known.give_up(why)
+                self._changed = True
+
+    def _send_orders(self, frame: Frame, now: int) -> None:
+        """Sends what an agent has time for, one order after the other to each rank."""
+        busy = Counter(self._views[rank].host for rank in self._ordering)
+        waiting, self._outgoing = self._outgoing, []
+        held: set[int] = set()
+        for one in waiting:
+            view = frame.ranks.get(one.rank)
+            full = view is not None and busy[view.host] >= ORDERS_AT_A_HOST
+            if full or now < one.from_ns or one.rank in held or one.rank in self._ordering:
+                self._outgoing.append(one)
+                held.add(one.rank)
+                continue
+            self._send(frame, one, now)
+            if view is not None:
+                busy[view.host] += one.rank in self._ordering
+
+    def _send(self, frame: Frame, one: _Outgoing, now: int) -> None:
         self._changed = True
+        rank, order = one.rank, one.order
         view = frame.ranks.get(rank)
+        if order.own and not self._is_ours(rank):
+            self._controls[rank] = RankControl(self._recorded(rank))
+            return
         if view is None:
             self._controls[rank] = RankControl(problem="it is not heard")
             return
         reason, text = why_not_ask(frame, view)
+        if not reason and view.exit_info is not None:
+            reason, text = "gone", format_exit(view.exit_info)
         wanted = order.numbers
         if wanted is not None:
-            wanted = replace_fields(wanted, from_step=from_step)
+            watch = self._ranks[rank].watch if order.own else 0
+            wanted = replace_fields(wanted, from_step=one.from_step, by=self._by, watch=watch)
         if wanted is not None and order.group is not None:
             ids = tuple(n for n, one in view.groups.items() if identifier(one) == order.group)
             if not ids:
@@ -103,28 +175,32 @@ class NumberFollower:
         if reason:
             self._controls[rank] = RankControl(problem=text)
             return
-        before = self._controls.get(rank)
-        self._controls[rank] = RankControl(before.recorded if before else None, due=True)
-        if wanted is not None and (wanted.ops or wanted.steps):
-            self._ranks[rank] = SampledRank()  # from now on, so that old samples say nothing
+        if order.samples:  # from now on, so that old samples say nothing
+            self._ranks[rank] = SampledRank(self._by, view.identity.pid)
         self._views[rank] = view
         request = wire.ControlRequest(
             0, view.key, wanted, order.phases, order.note, order.sites,
             order.modules,
         )  # fmt: skip
+        self._ordering.add(rank)
         # Once: a note that is sent again would be there twice.
-        self._tracker.request(
-            view.host, request, partial(self._controlled, rank, order), now, once=True
-        )
+        self._tracker.request(view.host, request, partial(self._controlled, one), now, once=True)
 
-    def _controlled(
-        self, rank: int, order: RecordOrder, response: wire.Response, _now: int
-    ) -> None:
+    def _controlled(self, one: _Outgoing, response: wire.Response, now: int) -> None:
         self._changed = True
+        rank, order = one.rank, one.order
+        self._ordering.discard(rank)
+        is_busy = isinstance(response, wire.Error) and response.reason == "busy"
+        if is_busy and now < one.until_ns:  # so it was not carried out
+            self._outgoing.insert(0, replace(one, from_ns=now + BUSY_RETRY_NS))
+            return
         if not isinstance(response, wire.ControlResponse):
             text = response.text if isinstance(response, wire.Error) else "no answer"
+            if isinstance(response, wire.Error) and response.reason == "outside":
+                text = NO_RECORDER  # the same of all, without their PIDs
             self._controls[rank] = RankControl(problem=text)
-            self._ranks.pop(rank, None)
+            if order.samples:
+                self._ranks.pop(rank, None)
             return
         recorded = response.recorded if response.error in ("", "failed") else None
         problem = response.help if response.error else ""
@@ -134,10 +210,11 @@ class NumberFollower:
             problem = OLD_BUILD.format("modules")
         self._controls[rank] = RankControl(recorded, problem)
         known = self._ranks.get(rank)
-        if recorded is None:
+        if recorded is None and order.samples:
             self._ranks.pop(rank, None)
-        elif known is not None:
-            known.state = recorded.numbers
+        elif recorded is not None and known is not None and not known.gone:
+            known.watch = recorded.numbers.watch if order.samples else known.watch
+            known.take_state(recorded.numbers)
 
     def _ask(self, view: JudgedRank, known: SampledRank, now: int) -> None:
         self._asked_ns[view.rank] = now
@@ -152,13 +229,14 @@ class NumberFollower:
         self._under_way.discard(view.rank)
         if isinstance(response, wire.NumbersResponse):
             before = known.state, known.problem
-            if known.add(view.rank, response, view.groups):
+            if known.gone:
+                return
+            if known.add(view.rank, response, view.groups, view.clock_ns):
                 self._fresh = True
                 self._asked_ns[view.rank] = 0  # there may be more
             self._changed |= before != (known.state, known.problem)
         elif isinstance(response, wire.Error):
-            known.problem = response.text
-            known.state = wire.NumberState(samples=known.last)
+            known.give_up(response.text)
             self._changed = True
 
     def _publish(self, frame: Frame, now: int) -> None:
@@ -181,7 +259,36 @@ class NumberFollower:
             lost=sum(known.lost for known in self._ranks.values()),
             found=found,
             names=GroupNames.of(groups),
+            gone={rank: one.gone for rank, one in self._ranks.items() if one.gone},
+            places=dict(_places(frame, found.named)),
+            unfetched=sum(one.unfetched for one in self._ranks.values()),
+            orders=self._sent,
         )
+
+
+def _has_more(known: SampledRank) -> bool:
+    return not known.gone and (known.state.on or known.unfetched > 0)
+
+
+def _why_gone(known: SampledRank, view: JudgedRank | None, now: int) -> str:
+    """Why a rank will answer no more, "" if it may."""
+    if view is None:
+        return "not heard any more"
+    if known.pid != view.identity.pid:
+        return "another process is this rank now: it was started anew"
+    if view.exit_info is not None:
+        return format_exit(view.exit_info)
+    if view.exception is not None and view.exception.main:
+        return f"ended by {view.exception.kind}"
+    if view.state == "unheard" and now - view.state_since_ns > UNHEARD_NS:
+        return f"{view.host} is not heard"
+    return ""
+
+
+def _places(frame: Frame, ranks: Iterable[int]) -> Iterator[tuple[int, str]]:
+    for rank in ranks:
+        if (view := frame.ranks.get(rank)) is not None:
+            yield rank, f"PID {view.identity.pid} on {view.host}"
 
 
 def _groups(frame: Frame, rank: int) -> Iterable[wire.Group]:

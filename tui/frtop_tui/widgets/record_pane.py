@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from frtop_probe import wire
-from frtop_tui.job.naming import folded
 from frtop_tui.job.stack_frames import site_line
 from frtop_tui.numbers.costs import MODULES, PHASE_US, SITE_US, number_costs
 from frtop_tui.numbers.figure_words import figure_words
@@ -13,7 +12,6 @@ from frtop_tui.numbers.finding_words import finding_words
 from frtop_tui.numbers.member_words import WordLine
 from frtop_tui.numbers.orders import JobNumbers
 from frtop_tui.numbers.record_words import record_words
-from frtop_tui.widgets.formats import format_rank_count, shorten_ranks
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, plain, wrap
 
@@ -21,21 +19,21 @@ SUBJECT = 13
 
 
 def record_lines(
-    found: JobNumbers, ranks: Sequence[int], order: wire.NumbersOrder, confirm: str, width: int
+    asked: str, found: JobNumbers, order: wire.NumbersOrder, confirm: Sequence[str], width: int
 ) -> Iterator[Line]:
     """All of the pane.
 
     Args:
+        asked: whom an order goes to.
         found: what ranks record, and have sampled.
-        ranks: whom an order goes to.
         order: what `s` would ask of them.
-        confirm: what the next press of a key does, "" where none was pressed.
+        confirm: what the next press of a key does, and what speaks against it; nothing where none
+            was pressed.
         width: of the pane.
     """
-    count = format_rank_count(len(ranks))
-    yield plain(f"orders go to {count}: {shorten_ranks(folded(ranks), width - 40)}", "dim")
-    if confirm:
-        yield from wrap(confirm, width, "warn")
+    yield from wrap(f"orders go to {asked}", width, "dim")
+    for text in confirm:
+        yield from wrap(text, width, "warn")
     yield ()
     yield plain("recorded now", "strong")
     yield from _lines(record_words(found), width)
@@ -51,7 +49,8 @@ def record_lines(
     if found.states:
         yield ()
         yield plain(f"numbers: {found.samples:,} samples", "strong")
-        yield from _lines(finding_words(found.found, found.names, site_line), width)
+        words = finding_words(found.found, found.names, site_line, found.places)
+        yield from _lines(words, width)
         if unseen := sum(one.unseen for one in found.states.values()):
             text = f"{unseen:,} results were not read: nobody was seen to wait for the ops"
             yield from wrap(text, width, "dim")
@@ -72,15 +71,15 @@ class RecordPane(LineView):
     def __init__(self) -> None:
         super().__init__(id="record", classes="pane")
         self.entitle("what ranks record")
-        self._given: tuple[JobNumbers, Sequence[int], wire.NumbersOrder, str] | None = None
+        self._given: tuple[str, JobNumbers, wire.NumbersOrder, Sequence[str]] | None = None
         self.unavailable = ""
         """Why ranks cannot be asked."""
 
     def show(
-        self, found: JobNumbers, ranks: Sequence[int], order: wire.NumbersOrder, confirm: str
+        self, asked: str, found: JobNumbers, order: wire.NumbersOrder, confirm: Sequence[str]
     ) -> None:
         """Takes what `record_lines` needs."""
-        self._given = found, ranks, order, confirm
+        self._given = asked, found, order, confirm
         self.redraw()
 
     def content(self, width: int) -> Sequence[Line]:

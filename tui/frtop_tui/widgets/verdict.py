@@ -96,8 +96,11 @@ def no_verdict(frame: Frame) -> str:
     return "no verdict: " + ", ".join(words)
 
 
-def panel_lines(frame: Frame, width: int) -> list[Line]:
-    """The frame's problem first, then verdicts, files, evidence and notes."""
+def panel_lines(frame: Frame, width: int, numbers: str = "") -> list[Line]:
+    """The frame's problem first, then verdicts, files, evidence and notes.
+
+    `numbers` is what sampled numbers say, which is no part of a verdict.
+    """
     rows: list[Line] = []
     if frame.problem:
         rows += wrap(str(frame.problem), width, "warn")
@@ -107,6 +110,8 @@ def panel_lines(frame: Frame, width: int) -> list[Line]:
             head = f"{index + 1} of {len(frame.verdicts)}  {status(verdict, frame)}"
             rows.append(plain(head, "dim"))
         rows += verdict_lines(verdict, width)
+    if numbers:
+        rows += wrap(f"{numbers}: `:record`", width, "warn", ("numbers  ", "dim"))
     if frame.verdicts:
         # Before the evidence: the file's path must be visible in a small terminal.
         rows += file_lines(frame, width)
@@ -158,9 +163,10 @@ class VerdictPanel(LineView):
         super().__init__(id="verdict", classes="pane")
         self.entitle("verdict")
         self.frame: Frame | None = None
+        self.numbers = ""
 
-    def show(self, frame: Frame) -> None:
-        self.frame = frame
+    def show(self, frame: Frame, numbers: str = "") -> None:
+        self.frame, self.numbers = frame, numbers
         verdicts = frame.verdicts
         if len(verdicts) == 1:
             self.entitle(f"verdict: {status(verdicts[0], frame)}")
@@ -171,4 +177,4 @@ class VerdictPanel(LineView):
         self.redraw()
 
     def content(self, width: int) -> Sequence[Line]:
-        return () if self.frame is None else panel_lines(self.frame, width)
+        return () if self.frame is None else panel_lines(self.frame, width, self.numbers)

@@ -6,6 +6,7 @@ from frtop_tui.cli.host_options import add_connection
 from frtop_tui.cli.option_values import (
     count,
     every,
+    note,
     number,
     rank,
     sampling_seconds,
@@ -91,7 +92,7 @@ def _record(verbs: Verbs[Parser]) -> None:
     add_connection(record)
     record.add_argument("--rank", type=rank, nargs="+", metavar="N",
                         help="global ranks (default: all)")  # fmt: skip
-    record.add_argument("--note", default="", metavar="TEXT",
+    record.add_argument("--note", type=note, metavar="TEXT",
                         help="a note for the timeline, the history and captures: up to 200 "
                              "characters")  # fmt: skip
     record.add_argument("--phases", choices=("on", "off"),

@@ -1,0 +1,110 @@
+"""`frtop numbers` on a scripted source: who is asked, what is said before, and when it ends."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+from msgspec.structs import replace as replace_fields
+
+from frtop_probe import wire
+from frtop_tui.cli import numbers as numbers_command
+from frtop_tui.cli.parser import parse
+from frtop_tui.diagnosis.model import Frame
+from frtop_tui.errors import FrtopError, UsageError
+from frtop_tui.numbers.orders import RankControl, RecordOrder
+from frtop_tui.sources.base import ScriptedSource
+from screens.scenes import healthy
+
+ON = wire.NumberState(True, 1, 10, 60)
+OFF = wire.NumberState()
+
+
+class Answering(ScriptedSource):
+    """Answers each order at once; what is sampled ends as `gone` says."""
+
+    def __init__(
+        self, frame: Frame, problems: Mapping[int, str] = {}, gone: Mapping[int, str] = {}
+    ) -> None:
+        super().__init__([frame])
+        self._problems, self._gone = problems, gone
+
+    def record(self, order: RecordOrder) -> None:
+        super().record(order)
+        controls = {
+            rank: RankControl(None, self._problems[rank])
+            if rank in self._problems
+            else RankControl(wire.RecordedNow(ON if order.samples else OFF))
+            for rank in order.ranks
+        }
+        self.given_numbers = replace(
+            self.given_numbers,
+            controls={**self.given_numbers.controls, **controls},
+            states=dict.fromkeys(order.ranks, ON) if order.samples else {},
+            gone=self._gone if order.samples else self.given_numbers.gone,
+            orders=len(self.orders),
+        )
+
+
+def numbers(source: Answering, *options: str, monkeypatch: pytest.MonkeyPatch) -> int:
+    monkeypatch.setattr(numbers_command, "connect", lambda _options: source)
+    return numbers_command.run(parse(["numbers", *options]))
+
+
+def small() -> Frame:
+    frame = healthy()
+    ranks = {rank: view for rank, view in frame.ranks.items() if rank < 4}
+    return replace_fields(frame, ranks=ranks)
+
+
+def test_a_rank_that_is_gone_ends_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = Answering(small(), gone={1: "ended by signal 9"})
+    begin = time.monotonic()
+    assert numbers(source, "--yes", "--seconds", "600", monkeypatch=monkeypatch) == 1
+    assert time.monotonic() - begin < 60
+    said = capsys.readouterr()
+    assert "rank 1: ended by signal 9" in said.out
+    assert "asks ranks 0-3 of llama-70b to sample" in said.err
+    end = source.orders[-1]
+    assert end.own
+    assert not end.samples  # the others would go on for nothing
+    assert source.chosen[-1] is not None  # another job cannot take its place
+
+
+def test_nobody_is_asked_to_agree_where_nobody_can_sample(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = Answering(small(), dict.fromkeys(range(4), "no recorder"))
+    with pytest.raises(FrtopError, match="ranks 0-3: no recorder"):
+        numbers(source, monkeypatch=monkeypatch)
+    assert "costs" not in capsys.readouterr().err
+    assert not any(order.samples for order in source.orders)
+
+
+def test_ranks_that_cannot_be_asked_are_left_out_and_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = Answering(small(), dict.fromkeys((2, 3), "no recorder"))
+    with pytest.raises(UsageError):  # as there is no terminal
+        numbers(source, monkeypatch=monkeypatch)
+    said = capsys.readouterr().err
+    assert "not asked: ranks 2-3: no recorder" in said
+    assert "asks ranks 0-1 of" in said
+
+
+def test_nothing_to_sample_is_no_order_to_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = Answering(small())
+    with pytest.raises(UsageError, match="nothing to sample"):
+        numbers(source, "--ops", "0", monkeypatch=monkeypatch)
+    assert source.orders == []
+
+
+def test_a_stop_says_that_there_was_nothing_to_stop(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert numbers(Answering(small()), "--stop", monkeypatch=monkeypatch) == 0
+    assert capsys.readouterr().out == "no rank samples: there is nothing to stop\n"
