@@ -14,6 +14,8 @@ from frtop_tui.diagnosis.model import JudgedRank
 from frtop_tui.sources.request_tracker import RequestTracker
 
 REPEAT_NS: Final = 1_000_000_000
+SILENT_NS: Final = 5_000_000_000
+"""The same where the rank runs nothing: its agent waits nearly two seconds for each."""
 AWAITED_NS: Final = 5_000_000_000
 """How long the end of an order may wait for that."""
 REPEATED_NS: Final = 15_000_000_000
@@ -77,11 +79,12 @@ class ProfileWithdrawals:
             one.view.host, request, received, now, agent=one.agent
         )
 
-    def _answered(self, one: _Withdrawal, response: wire.Response, _now: int) -> None:
+    def _answered(self, one: _Withdrawal, response: wire.Response, now: int) -> None:
         one.under_way = 0
-        if isinstance(response, wire.ProfileResponse):
-            again = response.error in LATER and response.stage != "over"
-        else:
-            again = isinstance(response, wire.Error) and response.reason in LATER
-        if not again and one in self._open:
+        reason = response.reason if isinstance(response, wire.Error) else ""
+        if isinstance(response, wire.ProfileResponse) and response.stage != "over":
+            reason = response.error
+        if reason in ("silent", "stopped"):
+            one.next_ns = now + SILENT_NS
+        elif reason not in LATER and one in self._open:
             self._open.remove(one)
