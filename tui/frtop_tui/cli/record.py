@@ -11,7 +11,7 @@ import msgspec
 
 from frtop_tui.cli.live import connect, show_progress, wait_for_ranks
 from frtop_tui.errors import FrtopError, UsageError
-from frtop_tui.job.naming import folded, printable
+from frtop_tui.job.naming import counted, folded, printable
 from frtop_tui.numbers.orders import JobNumbers, RecordOrder
 from frtop_tui.numbers.record_words import record_words
 from frtop_tui.sources.base import Source
@@ -55,7 +55,7 @@ def _answered(source: Source, ranks: int) -> JobNumbers:
         due = [rank for rank, one in found.controls.items() if one.due]
         if (len(found.controls) >= ranks and not due) or time.monotonic() > end:
             return found
-        show_progress(f"asking {ranks:,} ranks")
+        show_progress(f"asking {counted(ranks, 'rank')}")
         time.sleep(0.05)
 
 

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.export.merged_profile import Contents, write_profiles
 from frtop_tui.job.model import Problem
+from frtop_tui.job.naming import counted
 from frtop_tui.job.profiles import MOST_RANKS, ProfileOptions, ProfileProgress
 from frtop_tui.sources.commands import why_not_ask
 from frtop_tui.sources.file_worker import FileWorker
@@ -145,7 +146,7 @@ class ProfileOrders:
         if not done or self._frame is None:
             texts = {one.progress.text for one in self._ranks.values() if one.progress.text}
             why = next(iter(sorted(texts)), "no rank was there to be asked")
-            more = f" (and {len(texts) - 1} other reasons)" if len(texts) > 1 else ""
+            more = f" (and {counted(len(texts) - 1, 'other reason')})" if len(texts) > 1 else ""
             self._end("failed", Problem(f"no rank was profiled: {why}{more}"), now)
             return
         self.progress = replace(progress, state="merging", since_ns=now)

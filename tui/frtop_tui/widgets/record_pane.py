@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from frtop_probe import wire
-from frtop_tui.job.naming import folded
+from frtop_tui.job.naming import counted, folded
 from frtop_tui.job.stack_frames import site_line
 from frtop_tui.numbers.costs import MODULES, PHASE_US, SITE_US, number_costs
 from frtop_tui.numbers.figure_words import figure_words
@@ -13,7 +13,7 @@ from frtop_tui.numbers.finding_words import finding_words
 from frtop_tui.numbers.member_words import WordLine
 from frtop_tui.numbers.orders import JobNumbers
 from frtop_tui.numbers.record_words import record_words
-from frtop_tui.widgets.formats import format_rank_count, shorten_ranks
+from frtop_tui.widgets.formats import shorten_ranks
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, plain, wrap
 
@@ -32,7 +32,7 @@ def record_lines(
         confirm: what the next press of a key does, "" where none was pressed.
         width: of the pane.
     """
-    count = format_rank_count(len(ranks))
+    count = counted(len(ranks), "rank")
     yield plain(f"orders go to {count}: {shorten_ranks(folded(ranks), width - 40)}", "dim")
     if confirm:
         yield from wrap(confirm, width, "warn")
