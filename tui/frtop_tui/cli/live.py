@@ -212,10 +212,11 @@ def await_rank(source: Source, rank: int) -> JudgedRank:
             return view
         timer.require_visible(frame)
         if timer.waited_s > APPEAR_S:
-            there = counted(len(frame.ranks), "rank") if frame.ranks else "no rank"
+            are = "is" if len(frame.ranks) == 1 else "are"
+            there = f"{counted(len(frame.ranks), 'rank')} {are}" if frame.ranks else "no rank is"
             reasons = [str(host.problem) for host in frame.hosts if host.problem]
             raise FrtopError(
-                f"rank {rank} is not heard; heard: {there}",
+                f"rank {rank} is not heard; {there}",
                 reasons[0] if reasons else "`frtop diagnose` lists them",
             )
         show_progress("connecting")
