@@ -316,6 +316,7 @@ def test_saving_needs_one_op(live: Callable[[Source], None], tmp_path: Path) -> 
 def test_of_several_pending_ops_the_one_that_is_waited_for_is_compared(
     live: Callable[[Source], None],
     capsys: pytest.CaptureFixture[str],
+    *,
     verdict: bool,
     waits_in: int,
     chosen: int,

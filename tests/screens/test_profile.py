@@ -37,7 +37,7 @@ async def test_the_cost_is_shown_before_anything_is_ordered() -> None:
         running = ProfileProgress(options, states, str(path))
         app.source.profile_progress = running
         app.app.tick()
-        await app.sees("1 recording", "steps 7 to 9", "the script profiles itself")
+        await app.sees("1 recording", "steps 7-9", "the script profiles itself")
         await app.press("escape")
         assert app.source.withdrawn == 1
         written = (replace(states[0], stage="done"), states[1])
@@ -102,6 +102,19 @@ async def test_p_says_what_becomes_of_another_order() -> None:
         await app.press("P")
         await app.sees("profile ranks 0-1?", "The order before is written: /tmp/x.json.gz")
         assert len(app.source.profiled) == 1
+
+
+async def test_of_a_withdrawn_order_no_rank_is_said_to_go_on() -> None:
+    async with driven(scenes.hung(), size=(80, 24)) as app:
+        await app.press("P", "enter")
+        progress = ProfileProgress(ProfileOptions(), (RankProfile(37, "node4", "waiting"),), "x")
+        app.source.profile_progress = progress
+        app.app.tick()
+        await app.sees("1 rank: 1 waiting for a step")
+        app.source.profile_progress = replace(progress, state="withdrawn")
+        app.app.tick()
+        await app.sees("P asks for another one, of rank 37")
+        assert "waiting" not in app.text()
 
 
 async def test_a_small_terminal_has_room_for_the_question_with_all_options() -> None:

@@ -88,7 +88,7 @@ def progress_text(progress: ProfileProgress) -> str:
     more = f", {done / 1e6:.1f} MB fetched" if done else ""
     held_up = next((one for one in progress.ranks if one.text and one.stage not in _OVER), None)
     why = f"; rank {held_up.rank}: {held_up.text}" if held_up is not None else ""
-    return f"{', '.join(parts)} of {counted(len(progress.ranks), 'rank')}{more}{why}"
+    return f"{counted(len(progress.ranks), 'rank')}: {', '.join(parts)}{more}{why}"
 
 
 def rank_text(rank: RankProfile) -> str:
@@ -98,12 +98,13 @@ def rank_text(rank: RankProfile) -> str:
         parts.append(
             f"step {rank.first}"
             if rank.first == rank.last
-            else f"steps {rank.first} to {rank.last}"
+            else f"steps {rank.first}-{rank.last}"
         )
     if rank.lasted_ns:
         parts.append(duration(rank.lasted_ns / 1e9))
     if rank.total:
-        parts.append(f"{rank.done / 1e6:.1f} of {rank.total / 1e6:.1f} MB")
+        fetched = f"{rank.done / 1e6:.1f} of " if rank.done < rank.total else ""
+        parts.append(f"{fetched}{rank.total / 1e6:.1f} MB")
     if rank.stood_still_ns:
         parts.append(f"stood still for {time_words(rank.stood_still_ns)}")
     if rank.text:

@@ -123,8 +123,8 @@ def _progress_rows(
             yield ()
             yield from (clip(plain(text), width) for text in table)
     yield ()
-    for rank in progress.ranks:
-        yield _rank_row(rank, width)
+    if progress.state != "withdrawn":  # then it is over in all of them
+        yield from (_rank_row(rank, width) for rank in progress.ranks)
 
 
 def _rank_row(rank: RankProfile, width: int) -> Line:
