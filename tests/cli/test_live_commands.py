@@ -308,6 +308,61 @@ def test_saving_needs_one_op(live: Callable[[Source], None], tmp_path: Path) -> 
         tensors_command.run(options(save=str(tmp_path / "x")))
 
 
+@pytest.mark.parametrize(("verdict", "waits_in", "chosen", "why"), [
+    (True, 30_002, 30_000, "the verdict is about it"),
+    (False, 30_002, 30_002, "rank 0 waits in it"),
+    (False, 0, 29_999, "it is the oldest"),
+])  # fmt: skip
+def test_of_several_pending_ops_the_one_that_is_waited_for_is_compared(
+    live: Callable[[Source], None],
+    capsys: pytest.CaptureFixture[str],
+    *,
+    verdict: bool,
+    waits_in: int,
+    chosen: int,
+    why: str,
+) -> None:
+    frame = hung()
+    first = frame.ranks[0].pending[0]
+    pending = tuple(
+        replace(first, sequence=30_000 + n, number=8812 + n) for n in (2, 0, 1, -1)
+    )  # as buckets of DDP are: all of them in one group
+    found = tuple(wire.OpTensors(one.sequence, (GRADIENT,)) for one in pending)
+    blocked = next((one for one in pending if one.sequence == waits_in), None)
+    view = replace(frame.ranks[0], pending=pending, blocked_on=blocked)
+    frame = replace(frame, ranks={**frame.ranks, 0: view})
+    frame = frame if verdict else replace(frame, verdicts=())
+    live(Answering(frame, wire.TensorsResponse(1, "node0", 0, 5, found)))
+    assert tensors_command.run(options(members=True, json=True)) == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out)["number"] == 8812 + chosen - 30_000
+    named = f"op {chosen} (#{8812 + chosen - 30_000} all_reduce)"
+    assert said.err.startswith(f"{named} is compared: {why}. For --op there are also op ")
+
+
+def test_members_of_the_only_op_are_compared_without_a_word(
+    live: Callable[[Source], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    live(Answering(hung()))
+    assert tensors_command.run(options(members=True)) == 0
+    said = capsys.readouterr()
+    assert said.err == ""
+    assert said.out.startswith("all_reduce #8812 of dp:0")
+
+
+def test_a_rank_without_tensors_is_called_by_its_number_and_who_waits_is_named(
+    live: Callable[[Source], None],
+) -> None:
+    frame = hung()
+    pid = frame.ranks[37].identity.pid
+    text = f"process {pid} is pending in no op with tensors: ask the ranks that are"
+    live(Answering(frame, wire.TensorsResponse(1, "node4", 0, 5, (), "none", text)))
+    with pytest.raises(FrtopError) as caught:
+        tensors_command.run(options(rank=37))
+    assert caught.value.text.startswith(f"rank 37 (process {pid}) is pending in no op")
+    assert caught.value.next_step == "rank 0 waits for it: `frtop tensors --rank 0`"
+
+
 def test_a_job_that_was_named_is_searched_for_since_a_host_was_heard(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

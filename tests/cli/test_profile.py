@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
-from frtop_tui.cli import main
+from frtop_tui.cli import main, output
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.sources.base import ScriptedSource
 from screens.scenes import healthy, hung
@@ -37,3 +39,19 @@ def test_whoever_stands_still_is_named_before_the_question(
     assert said in before
     assert ("still, for" in before) == bool(said)
     assert source.profiled == []
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_on_a_terminal_cost_text_breaks_between_words(
+    terminal: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ranks = "0-3," * 10
+    text = f"ranks {ranks} stand still while torch writes its events into shared memory"
+    monkeypatch.setattr(output, "stderr_width", lambda: 30)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
+    output.say(text, "end")
+    lines = capsys.readouterr().err.splitlines()
+    assert " ".join(lines) == f"{text} end"
+    assert any(ranks in line for line in lines)
+    assert (len(lines) > 2) == terminal
+    assert all(len(line) <= 30 or line.strip() == ranks for line in lines) == terminal

@@ -21,6 +21,8 @@ from waiting import wait_for
 
 pytestmark = pytest.mark.long
 START = "trains.py"
+STEP = ("--ranks", "0,2", "--steps", "1")
+MINUTE = ("--ranks", "0,2", "--seconds", "60")
 Start = Callable[..., "list[subprocess.Popen[bytes]]"]
 
 
@@ -54,18 +56,29 @@ def start(home: Path, tmp_path: Path) -> Iterator[Start]:
         process.wait()
 
 
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    """A folder for results: nothing else lies in it."""
+    folder = tmp_path / "out"
+    folder.mkdir()
+    return folder
+
+
 def profile(*arguments: str) -> subprocess.CompletedProcess[str]:
     return frtop("profile", "--job", START, "--yes", *arguments)
 
 
 @contextmanager
-def operator(*arguments: str, errors: int = subprocess.PIPE) -> Iterator[subprocess.Popen[str]]:
-    """Runs beside the test, and ends with the block."""
+def operator(
+    until: Callable[[], bool], what: str, *arguments: str, errors: int = subprocess.PIPE
+) -> Iterator[subprocess.Popen[str]]:
+    """Profiles beside the test, which goes on when `until` holds, and ends with the block."""
     with subprocess.Popen(
         [sys.executable, "-m", "frtop_tui", "profile", "--job", START, "--yes", *arguments],
         stdout=subprocess.PIPE, stderr=errors, text=True,
     ) as process:  # fmt: skip
         try:
+            wait_for(until, what, 30)
             yield process
         finally:
             process.kill()
@@ -83,10 +96,8 @@ def nothing_is_left(home: Path, folder: Path) -> bool:
 
 
 def test_whoever_cannot_is_named_and_nothing_stays_on(
-    home: Path, start: Start, tmp_path: Path
+    home: Path, start: Start, tmp_path: Path, out: Path
 ) -> None:
-    out = tmp_path / "out"
-    out.mkdir()
     ranks = start(4, "alone")
     first = out / "all.json.gz"
     said = profile("--steps", "2", "-o", str(first))
@@ -105,9 +116,9 @@ def test_whoever_cannot_is_named_and_nothing_stays_on(
     assert "rank 1 is not in it" in about(second)["missing"][0]
 
     # Two operators at once; the first one is killed while its ranks record.
-    with operator("--ranks", "0,2", "--seconds", "60", "-o", str(out / "killed.json.gz")) as one:
-        wait_for((tmp_path / "profiled-2").exists, "rank 2 records", 30)
-        other = profile("--ranks", "0,2", "--steps", "1", "-o", str(out / "other.json.gz"))
+    records = (tmp_path / "profiled-2").exists
+    with operator(records, "rank 2 records", *MINUTE, "-o", str(out / "killed.json.gz")) as one:
+        other = profile(*STEP, "--wait", "2", "-o", str(out / "other.json.gz"))
         assert other.returncode == 1
         assert "another operator profiles this rank" in other.stderr
         assert not (out / "other.json.gz").exists()
@@ -115,7 +126,7 @@ def test_whoever_cannot_is_named_and_nothing_stays_on(
         one.send_signal(signal.SIGKILL)
 
     def are_free() -> bool:
-        said = profile("--ranks", "0,2", "--steps", "1", "-o", str(out / "later.json.gz"))
+        said = profile(*STEP, "-o", str(out / "later.json.gz"))
         return said.returncode == 0
 
     wait_for(are_free, "the ranks withdrew it", 40)
@@ -123,8 +134,9 @@ def test_whoever_cannot_is_named_and_nothing_stays_on(
     assert not (out / "killed.json.gz").exists()
 
     # A rank is killed while it records: the others are there.
-    with operator("--ranks", "0,2-3", "--seconds", "6", "-o", str(out / "dead.json.gz")) as three:
-        wait_for((tmp_path / "profiled-3").exists, "rank 3 records", 30)
+    records = (tmp_path / "profiled-3").exists
+    with operator(records, "rank 3 records", "--ranks", "0,2-3", "--seconds", "6",
+                  "-o", str(out / "dead.json.gz")) as three:  # fmt: skip
         ranks[3].kill()
         _, errors = three.communicate(timeout=60)
         assert three.returncode == 1, errors
@@ -137,21 +149,20 @@ def test_whoever_cannot_is_named_and_nothing_stays_on(
 
 
 def test_an_interrupt_writes_what_is_complete_and_a_second_one_nothing(
-    home: Path, start: Start, tmp_path: Path
+    home: Path, start: Start, tmp_path: Path, out: Path
 ) -> None:
-    out = tmp_path / "out"
-    out.mkdir()
     ranks = start(3, "alone")
     assert profile("--steps", "1", "-o", str(out / "all.json.gz")).returncode == 0
     ranks[1].send_signal(signal.SIGSTOP)
     file = out / "two.json.gz"
     said = Terminal()
-    with operator("--ranks", "0-2", "--steps", "2", "--memory", "-o", str(file),
-                  errors=said.theirs) as one:  # fmt: skip
-        wait_for(lambda: "2 done" in said.text(), "two ranks are fetched", 30)
+    order = ("--ranks", "0-2", "--steps", "2", "--memory", "-o", str(file))
+    with operator(
+        lambda: "2 done" in said.text(), "two ranks are fetched", *order, errors=said.theirs
+    ) as one:
         one.send_signal(signal.SIGINT)
         assert one.wait(60) == 1, said.text()
-    errors = said.text()
+    errors = " ".join(said.text().split())  # lines break where the terminal ends
     assert "ranks that are complete are written" in errors
     assert "rank 1: " in errors
     assert "the order was ended before it was done" in errors
@@ -160,8 +171,8 @@ def test_an_interrupt_writes_what_is_complete_and_a_second_one_nothing(
     assert [one["device"] for one in about(file)["ranks"]["2"]["allocations"]] == ["CPU"]
 
     # Where no rank is complete the first one ends it.
-    with operator("--ranks", "0,2", "--seconds", "60", "-o", str(out / "none.json.gz")) as one:
-        wait_for((tmp_path / "profiled-2").exists, "rank 2 records", 30)
+    records = (tmp_path / "profiled-2").exists
+    with operator(records, "rank 2 records", *MINUTE, "-o", str(out / "none.json.gz")) as one:
         one.send_signal(signal.SIGINT)
         assert one.wait(30) == 130
     ranks[1].send_signal(signal.SIGCONT)

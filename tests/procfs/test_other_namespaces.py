@@ -101,26 +101,26 @@ def test_our_own_root_is_no_other() -> None:
 
 
 @pytest.mark.parametrize(("path", "text"), [
-    ("/work/train.py", "inside"),
+    ("/srv/job/train.py", "inside"),
     ("/absolute", "inside"),
-    ("/work/../../../work/./train.py", "inside"),
-    ("/work/up", "inside"),
+    ("/srv/job/../../../srv/job/./train.py", "inside"),
+    ("/srv/job/up", "inside"),
     ("/folder/train.py", "inside"),
     ("/out", None),
     ("/loop", None),
     ("/none", None),
-    ("/work/train.py/more", None),
+    ("/srv/job/train.py/more", None),
 ])  # fmt: skip
 def test_links_are_followed_within_the_root_of_the_process(
     tmp_path: Path, path: str, text: str | None
 ) -> None:
     (tmp_path / "secret").write_text("outside")
     root = tmp_path / "root"
-    (root / "work").mkdir(parents=True)
-    (root / "work/train.py").write_text("inside")
-    (root / "absolute").symlink_to("/work/train.py")
-    (root / "work/up").symlink_to("../../../absolute")
-    (root / "folder").symlink_to("work")
+    (root / "srv/job").mkdir(parents=True)
+    (root / "srv/job/train.py").write_text("inside")
+    (root / "absolute").symlink_to("/srv/job/train.py")
+    (root / "srv/job/up").symlink_to("../../../absolute")
+    (root / "folder").symlink_to("srv/job")
     (root / "out").symlink_to(tmp_path / "secret")
     (root / "loop").symlink_to("loop")
     before = len(list(Path("/proc/self/fd").iterdir()))

@@ -226,7 +226,7 @@ def test_a_second_answer_says_what_has_not_moved() -> None:
 def test_text_of_an_older_nccl_is_shown_in_its_own_words(text: str) -> None:
     response = wire.RasResponse(1, "a", 1, S, asked=True, report=parse_text(text.encode()))
     said = "\n".join(answer_lines(frame(), view(0, "a"), response))
-    assert "1 communicators of 8 ranks on 2 nodes: running, incomplete, mismatch" in said
+    assert "1 communicator of 8 ranks on 2 nodes: running, incomplete, mismatch" in said
     assert "ranks have launched up to operation 6650" in said
     assert "it lists few ranks, by their numbers in the communicator" in said
     json.dumps(ras_document(frame(), view(0, "a"), response))

@@ -260,7 +260,7 @@ async def test_help_shows_no_key_that_does_nothing() -> None:
         await app.press("question_mark")
         screen = app.screen
         assert isinstance(screen, HelpScreen)
-        names = {name for keys, _ in screen.keys for name in keys.split()}
+        names = {name for keys, _, _ in screen.keys for name in keys.split()}
         assert not names & {"6", "7"}
         assert {"?", "q", "Z", "y", "b", "t", "e", "J", "/", "1", "2", "3", "4", "5", ":"} <= names
 

@@ -91,6 +91,10 @@ async def test_the_sent_cells_are_those_on_the_screen(monkeypatch: pytest.Monkey
             rows = app.text().splitlines()
             assert shown == {(y, x): rows[y - 1][x - 1] for y, x in shown}
         assert len(shown) > 50
+        sent.clear()
+        await app.press("ctrl+l")  # something else wrote on the terminal
+        painted = picture(re.sub(r"\x1b\[\?[0-9;]*[a-z]", "", "".join(sent)))
+        assert {row for row, _ in painted} == set(range(1, 41))
         monkeypatch.undo()
 
 

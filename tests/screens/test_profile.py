@@ -37,7 +37,7 @@ async def test_the_cost_is_shown_before_anything_is_ordered() -> None:
         running = ProfileProgress(options, states, str(path))
         app.source.profile_progress = running
         app.app.tick()
-        await app.sees("1 recording", "steps 7 to 9", "the script profiles itself")
+        await app.sees("1 recording", "steps 7-9", "the script profiles itself")
         await app.press("escape")
         assert app.source.withdrawn == 1
         written = (replace(states[0], stage="done"), states[1])
@@ -63,7 +63,7 @@ async def test_what_is_complete_is_written_on_request() -> None:
         states = (replace(states[0], stage="done"), states[1])
         app.source.profile_progress = running = replace(running, ranks=states)
         app.app.tick()
-        await app.sees("w writes the 1 that are complete")
+        await app.sees("w writes 1 complete rank, without")
         await app.press("w")
         assert (app.source.ended, app.source.withdrawn) == (1, 0)
         written = replace(
@@ -77,6 +77,51 @@ async def test_what_is_complete_is_written_on_request() -> None:
         await app.sees("rank 1: it was ended", "torch's allocator", "3.0 G", "4.0 G")
         await app.press("w")
         assert app.source.ended == 1
+
+
+async def test_p_says_what_becomes_of_another_order() -> None:
+    async with driven(scenes.hung(), size=(80, 24)) as app:
+        app.app.marked.update((0, 1))
+        await app.press("P", "P")
+        await app.sees("Nothing is ordered yet: enter orders it")
+        await app.press("enter", "s", "P")
+        running = ProfileProgress(
+            ProfileOptions(), (RankProfile(0, "node0", "running"),), "/tmp/x.json.gz"
+        )
+        app.source.profile_progress = running
+        app.app.tick()
+        await app.press("P")
+        await app.sees("One order at a time: esc withdraws this one")
+        await app.press("plus")
+        await app.sees("This is ordered already")
+        await app.sees("ranks 0-1: nothing is ordered, as this order is under way")
+        done = RankProfile(0, "node0", "done", stood_still_ns=4_315_000_000)
+        app.source.profile_progress = replace(running, ranks=(done,), state="written")
+        app.app.tick()
+        await app.sees("stood still for 4.32 s at most", "P asks for another one, of ranks 0-1")
+        await app.press("P")
+        await app.sees("profile ranks 0-1?", "The order before is written: /tmp/x.json.gz")
+        assert len(app.source.profiled) == 1
+
+
+async def test_of_a_withdrawn_order_no_rank_is_said_to_go_on() -> None:
+    async with driven(scenes.hung(), size=(80, 24)) as app:
+        await app.press("P", "enter")
+        progress = ProfileProgress(ProfileOptions(), (RankProfile(37, "node4", "waiting"),), "x")
+        app.source.profile_progress = progress
+        app.app.tick()
+        await app.sees("1 rank: 1 waiting for a step")
+        app.source.profile_progress = replace(progress, state="withdrawn")
+        app.app.tick()
+        await app.sees("P asks for another one, of rank 37")
+        assert "waiting" not in app.text()
+
+
+async def test_a_small_terminal_has_room_for_the_question_with_all_options() -> None:
+    async with driven(scenes.hung(), size=(80, 24)) as app:
+        await app.press("P", "s", "c", "m", "x")
+        await app.sees("torch.profiler runs inside", "[x] execution trace", "esc leaves")
+        await app.sees("-profile.json.gz", "esc back  ? help  q quit  enter order")
 
 
 async def test_leaving_orders_nothing() -> None:

@@ -21,14 +21,17 @@ async def test_the_cost_is_shown_before_ranks_sample() -> None:
     async with driven(frame, size=(120, 40)) as app:
         await app.press("colon", *"record", "enter")
         await app.sees(
-            "what ranks record", "orders go to ranks 0-63 of llama-70b", "s numbers", "MiB"
+            "what ranks record",
+            "orders go to ranks 0-63 of llama-70b",
+            "s numbers",
+            "s shows the cost",
         )
         assert app.source.orders == [RecordOrder(ALL)]
         app.source.given_numbers = JobNumbers(
             {0: RankControl(wire.RecordedNow(slots=8192, ring_bytes=2_405_632))}, {}, {}
         )
         await app.press("s")
-        await app.sees("s again: sample now", "the last 8,192 ops, 2.4 MB: fixed")
+        await app.sees("s again: sample now", "the last 8,192 ops, 2.4 MB: fixed", "MiB")
         await app.sees("the job hangs: while no op is issued, there is nothing to sample")
         await app.press("s")  # held down: nobody has read the cost
         assert app.source.orders == [RecordOrder(ALL)] * 2  # others may have begun meanwhile
@@ -75,6 +78,21 @@ async def test_a_finding_is_on_the_overview() -> None:
     async with driven(scenes.healthy(), size=(80, 24)) as app:
         app.source.given_numbers = found
         await app.sees("numbers  rank 2: 3 NaN in its input of all_reduce #41", ":record")
+
+
+async def test_a_small_terminal_shows_keys_findings_and_the_cost_that_matters() -> None:
+    frame = scenes.hung()
+    state = wire.NumberState(every=1, ops_left=9, seconds_left=5, samples=3)
+    async with driven(frame, size=(80, 24)) as app:
+        await app.press("colon", *"record", "enter")
+        app.source.given_numbers = JobNumbers(
+            {0: RankControl(wire.RecordedNow(slots=8192, ring_bytes=2_405_632))}, {0: state}, {}
+        )
+        app.app.tick()
+        await app.sees("numbers: ", "o modules  ", " s sample  x stop  p phases  c call sites  o m")
+        assert app.text().index("numbers: ") < app.text().index("recorded now")
+        await app.press("s")
+        await app.sees("s again: sample now", "waits for a copy", "a thread of low priority")
 
 
 async def test_phases_are_switched_on_where_they_are_off() -> None:

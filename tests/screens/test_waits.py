@@ -33,7 +33,7 @@ def all_ended() -> Frame:
 def test_who_ended_first_and_why_is_told_and_then_the_others() -> None:
     rows = rows_without_waits(all_ended(), 120)
     lines = [text_of(line) for _, line in rows]
-    assert lines[0] == f"{NOBODY} now: 64 of 64 ranks have ended"
+    assert lines[0] == f"{NOBODY} now: 64 of 64 ranks ended"
     first = next(n for n, line in enumerate(lines) if line.startswith("  rank 5 · RuntimeError"))
     text = " ".join(lines[first:])
     assert "an illegal memory access was encountered at train.py:226" in text
@@ -83,7 +83,7 @@ async def test_of_a_slow_job_it_is_said_first_that_these_waits_are_of_the_moment
 async def test_enter_leads_to_the_ranks_of_a_line() -> None:
     async with driven(all_ended(), size=(120, 40)) as app:
         await app.press("w")
-        await app.sees("64 of 64 ranks have ended", "ranks 0-4,6-63")
+        await app.sees("64 of 64 ranks ended", "ranks 0-4,6-63")
         lines = app.text().splitlines()
         top = next(n for n, line in enumerate(lines) if NOBODY in line)
         at = next(n for n, line in enumerate(lines) if "rank 5 · RuntimeError" in line)

@@ -23,6 +23,7 @@ from frtop_tui.job.profiles import ProfileOptions, ProfileProgress
 from frtop_tui.report.profiles import progress_text
 from frtop_tui.sources.profile_orders import ProfileOrders
 from frtop_tui.sources.profile_pieces import PIECE
+from frtop_tui.sources.profile_withdrawals import AWAITED_NS, REPEATED_NS, ProfileWithdrawals
 from frtop_tui.sources.request_tracker import RequestTracker
 from sources.fakes import FakeConnections, S, frame_of, rank_view
 from waiting import wait_for
@@ -49,6 +50,8 @@ class Agent:
         self.hold: set[int] = set()
         """Keys of ranks whose pieces are on their way."""
         self.held: list[tuple[str, wire.Request]] = []
+        self.deaf = 0
+        """So many withdrawals of each rank are not heard by it."""
         self.busy = 0
         """So many requests are refused first, as an agent does that has many under way."""
 
@@ -67,6 +70,8 @@ class Agent:
         asked = self.asked.setdefault(request.key, [])
         asked.append(request.action)
         error, text = self.why.get(request.key, ("", ""))
+        if request.action == "withdraw" and asked.count("withdraw") <= self.deaf:
+            error, text = "deadline", "the profiler is being started or stopped"
         ready = len(asked) > self.ready_after
         files = tuple(wire.ProfileFile(name, len(data)) for name, data in self.files.items())
         return wire.ProfileResponse(
@@ -155,7 +160,7 @@ def test_a_rank_that_holds_the_gil_is_named_and_the_others_are_there(scene: Scen
     assert list(about["ranks"]) == ["0", "1"]
     assert silent in about["missing"][0]
     assert scene.agent.asked[3][-1] == "withdraw"
-    assert scene.agent.asked[3].count("begin") == len(scene.agent.asked[3]) - 1 <= 4
+    assert scene.agent.asked[3].count("begin") == scene.agent.asked[3].index("withdraw") <= 4
 
 
 def test_a_rank_that_answers_late_is_profiled_too(scene: Scene) -> None:
@@ -192,6 +197,36 @@ def test_a_rank_that_dies_after_it_has_written_is_in_the_trace(scene: Scene) -> 
     scene.run_until(lambda: scene.agent.pieces > 0)
     scene.agent.why[2] = ("gone", "process 101 has ended: see how it ended")
     scene.frame = frame_of(rank_view(0, "n"))  # nobody shows it any more
+    progress = scene.finish()
+    assert (progress.state, reasons(progress)) == ("written", {})
+
+
+def test_a_withdrawal_is_repeated_until_the_rank_has_heard_it(scene: Scene) -> None:
+    scene.agent.deaf = 2
+    scene.order(0, 1)
+    assert scene.finish().state == "written"
+    assert [asked.count("withdraw") for asked in scene.agent.asked.values()] == [3, 3]
+
+
+def test_a_rank_that_never_hears_it_holds_nobody_up_for_long(scene: Scene) -> None:
+    scene.agent.deaf = 1000
+    scene.order(0)
+    assert scene.finish().state == "written"
+
+    withdrawals, begun = ProfileWithdrawals(scene.tracker), scene.now
+    withdrawals.withdraw(rank_view(1, "n"), scene.tracker.agent("n"), "ab", begun, awaited=True)
+    while scene.now - begun < 2 * REPEATED_NS:
+        assert withdrawals.are_awaited(scene.now) == (scene.now - begun < AWAITED_NS)
+        scene.step()
+        withdrawals.update(scene.now)
+    assert 3 < len(scene.agent.asked[2]) <= REPEATED_NS / S
+
+
+def test_a_rank_that_another_operator_left_is_asked_again(scene: Scene) -> None:
+    scene.agent.why[1] = ("busy", "another operator profiles this rank")
+    scene.order(0, 1)
+    scene.run_until(lambda: "another operator" in progress_text(scene.progress))
+    scene.agent.why.clear()
     progress = scene.finish()
     assert (progress.state, reasons(progress)) == ("written", {})
 

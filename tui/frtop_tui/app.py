@@ -26,7 +26,7 @@ from frtop_tui.diagnosis.model import Frame
 from frtop_tui.export.output_path import default_path
 from frtop_tui.export.sampled_stacks import write_samples
 from frtop_tui.job.model import Writing
-from frtop_tui.job.naming import JobKey, job_key, printable
+from frtop_tui.job.naming import JobKey, counted, job_key, printable
 from frtop_tui.report.alarm import job_to_capture
 from frtop_tui.screens.base import FrameScreen, Preferences
 from frtop_tui.screens.export import ExportScreen
@@ -246,7 +246,7 @@ class FrtopApp(
     def on_order_record(self, event: OrderRecord) -> None:
         self.source.record(event.order)
         if event.order.note:
-            self.notify(f"Noted on {len(event.order.ranks):,} ranks.", timeout=4)
+            self.notify(f"Noted on {counted(len(event.order.ranks), 'rank')}.", timeout=4)
 
     def on_save_tensors(self, event: SaveTensors) -> None:
         self.source.save(event.rank, event.sequence, event.path)

@@ -11,7 +11,7 @@ from pathlib import Path
 from frtop_probe.agent.box_folder import state_folder
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import FrtopError
-from frtop_tui.job.naming import listed, printable
+from frtop_tui.job.naming import counted, how_often, listed, printable
 from frtop_tui.watch.history import FILE, Culprit, CulpritHistory
 from frtop_tui.watch.offenders import DAY_S, DAYS, Offender, offender_fields, offenders, said_before
 
@@ -33,12 +33,12 @@ def run(options: argparse.Namespace) -> int:
         print(f"no history yet: {path}; `frtop watch` notes confirmed culprits there")
         return 0
     runs = len({one.run for one in found})
-    print(f"{runs} runs with a confirmed culprit in {options.days:g} days: {path}")
+    print(f"{counted(runs, 'run')} with a confirmed culprit in {options.days:g} days: {path}")
     for one in rows[:MOST_LINES]:
         for line in _lines(one):
             print(printable(line))
     if len(rows) > MOST_LINES:
-        print(f"and {len(rows) - MOST_LINES} more hosts: --json has all")
+        print(f"and {counted(len(rows) - MOST_LINES, 'more host')}: --json has all")
     return 0
 
 
@@ -68,7 +68,7 @@ def _read(path: Path, days: float) -> tuple[Culprit, ...]:
 
 def _lines(one: Offender) -> list[str]:
     last = datetime.fromtimestamp(one.last_s).astimezone().strftime("%Y-%m-%d %H:%M")
-    times = "once" if one.times == 1 else f"{one.times} times"
+    times = how_often(one.times)
     causes = listed([f"{cause} ({count})" if count > 1 else cause for cause, count in one.causes])
     lines = [f"{one.name}  {times}, last {last}: {causes}; in {listed(one.jobs, 4)}"]
     lines += [f"  link  {link}" for link in one.links[:4]]

@@ -12,6 +12,7 @@ from frtop_tui.cli.live import SEARCH_S, AppearanceTimer, connect, show_progress
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.job_activity import known_jobs
 from frtop_tui.job.job_list import listed_jobs
+from frtop_tui.job.naming import counted
 from frtop_tui.report.jobs import jobs_document, jobs_lines
 from frtop_tui.sources.base import Source
 
@@ -68,5 +69,5 @@ def wait_for_jobs(source: Source, wait_s: float, report: Callable[[str], None]) 
             return frame
         if timer.waited_s > wait_s:
             return frame
-        report(f"{len(rows)} jobs so far")
+        report(f"{counted(len(rows), 'job')} so far")
         time.sleep(0.05)

@@ -16,7 +16,7 @@ from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.diagnosis.thresholds import SLOW_CAUSE_NS
 from frtop_tui.errors import FrtopError, NoAgent, NoJob, NotOurs, Unreachable
 from frtop_tui.job.model import Problem
-from frtop_tui.job.naming import listed, printable
+from frtop_tui.job.naming import counted, listed, printable
 from frtop_tui.sources.base import Source
 
 if TYPE_CHECKING:
@@ -187,13 +187,15 @@ def _wait_until(
 def describe_progress(frame: Frame) -> str:
     """The health and how much was heard; while hosts are being reached, how far they are."""
     coverage = frame.coverage
-    ranks = f"{frame.health}, {coverage.heard} of {coverage.expected} ranks heard"
+    ranks = f"{frame.health}, {coverage.heard:,} of {counted(coverage.expected, 'rank')} heard"
     waiting = [host for host in frame.hosts if host.state == "connecting" and host.progress]
     if not waiting:
         return ranks
     heard = sum(host.state == "heard" for host in frame.hosts)
     step, name = waiting[0].progress, waiting[0].name
-    return f"{heard} of {len(frame.hosts)} hosts heard; {name}: {printable(step)}; {ranks}"
+    return (
+        f"{heard} of {counted(len(frame.hosts), 'host')} heard; {name}: {printable(step)}; {ranks}"
+    )
 
 
 def await_rank(source: Source, rank: int) -> JudgedRank:
@@ -210,7 +212,8 @@ def await_rank(source: Source, rank: int) -> JudgedRank:
             return view
         timer.require_visible(frame)
         if timer.waited_s > APPEAR_S:
-            there = f"{len(frame.ranks)} ranks are" if frame.ranks else "no rank is"
+            are = "is" if len(frame.ranks) == 1 else "are"
+            there = f"{counted(len(frame.ranks), 'rank')} {are}" if frame.ranks else "no rank is"
             reasons = [str(host.problem) for host in frame.hosts if host.problem]
             raise FrtopError(
                 f"rank {rank} is not heard; {there}",

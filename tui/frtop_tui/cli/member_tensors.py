@@ -10,7 +10,7 @@ import msgspec
 from frtop_tui.cli.live import show_progress
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.errors import FrtopError
-from frtop_tui.job.naming import printable
+from frtop_tui.job.naming import counted, printable
 from frtop_tui.numbers.member_words import member_words
 from frtop_tui.numbers.members import MembersComparison, compare_members, members_to_ask
 from frtop_tui.sources.base import Source
@@ -36,7 +36,9 @@ def compared(source: Source, view: JudgedRank, sequence: int, *, as_json: bool) 
         due = [rank for rank in others if _tensors(frame, rank) is before[rank]]
         if not due or time.monotonic() - begin > ANSWERS_S:
             break
-        show_progress(f"{len(others) - len(due) + 1:,} of {len(others) + 1:,} members answered")
+        show_progress(
+            f"{len(others) - len(due) + 1:,} of {counted(len(others) + 1, 'member')} answered"
+        )
         time.sleep(0.05)
     show_progress("")
     found = compare_members(frame, frame.ranks.get(view.rank, view), sequence)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
+import textwrap
 from contextlib import suppress
 from typing import Final
 
@@ -74,3 +75,14 @@ def stderr_width() -> int:
         return os.get_terminal_size(sys.stderr.fileno()).columns or 80
     except (OSError, ValueError):  # no terminal, or a replacement in Python
         return 80
+
+
+def say(*paragraphs: str) -> None:
+    """Prints to stderr; on a terminal no word is broken, and no list of ranks or path."""
+    for text in paragraphs:
+        rows = [text]
+        if sys.stderr.isatty():
+            rows = textwrap.wrap(
+                text, stderr_width(), break_long_words=False, break_on_hyphens=False
+            ) or [""]
+        print(*rows, sep="\n", file=sys.stderr)

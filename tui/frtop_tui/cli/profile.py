@@ -11,12 +11,18 @@ from typing import Final
 from frtop_probe.ring.rank_ranges import unfold
 from frtop_tui.cli.files import require_writable
 from frtop_tui.cli.live import agrees, await_rank, can_ask, connect, show_progress, wait_for_ranks
+from frtop_tui.cli.output import say
 from frtop_tui.errors import FrtopError, UsageError
 from frtop_tui.export.output_path import default_name, unused_path
 from frtop_tui.job.naming import folded, printable
-from frtop_tui.job.profiles import MOST_RANKS, ProfileOptions, ProfileProgress, cost_lines
+from frtop_tui.job.profiles import MOST_RANKS, ProfileOptions, ProfileProgress
 from frtop_tui.report.allocations import allocation_lines
-from frtop_tui.report.profiles import progress_text, result_lines, standing_text
+from frtop_tui.report.profiles import (
+    consent_lines,
+    progress_text,
+    result_lines,
+    standing_text,
+)
 from frtop_tui.sources.base import Source
 
 RANKS_S: Final = 15.0
@@ -77,12 +83,13 @@ def _profile(
     ranks = wanted or tuple(sorted(frame.ranks))
     show_progress("")
     if len(ranks) > MOST_RANKS:
-        raise UsageError(f"{len(ranks)} ranks are too many at once", "name at most 64: --ranks 0-7")
+        text = f"{len(ranks)} ranks are too many at once"
+        raise UsageError(text, f"name at most {MOST_RANKS}: --ranks 0-7")
     if refusal := frame.read_only:
         raise FrtopError(f"no rank may be profiled: {refusal}", "start it without that")
-    print("\n".join((f"{folded(ranks)}:", *cost_lines(order))), file=sys.stderr)
+    say(f"{folded(ranks)}:", *consent_lines(order))
     if standing := standing_text(frame, ranks, order):
-        print(f"{printable(standing)} `frtop stacks` says where they are.", file=sys.stderr)
+        say(f"{printable(standing)} `frtop stacks` says where they are.")
     if ask and not agrees("Go on?"):
         print("nothing was ordered", file=sys.stderr)
         return 1
@@ -96,7 +103,8 @@ def _profile(
         problem = progress.problem
         text, step = (problem.text, problem.next) if problem else ("no profile was written", "")
         raise FrtopError(printable(text), step or "`frtop diagnose` says how the job is")
-    for line in (*result_lines(progress), *allocation_lines(progress.allocations)):
+    say(*map(printable, result_lines(progress)))
+    for line in allocation_lines(progress.allocations):
         print(printable(line), file=sys.stderr)
     print(progress.path)
     return 1 if any(rank.stage == "failed" for rank in progress.ranks) else 0
@@ -112,8 +120,7 @@ def _await(source: Source) -> ProfileProgress:
             source.withdraw_profile()
             raise
     show_progress("")
-    print("ending it: ranks that are complete are written; Ctrl-C again discards all",
-          file=sys.stderr)  # fmt: skip
+    say("ending it: ranks that are complete are written; Ctrl-C again discards all")
     source.withdraw_profile(keep=True)
     try:
         return _followed(source)

@@ -16,9 +16,13 @@ from frtop_probe import wire
 from frtop_tui.cli.files import require_writable, wait_for_file
 from frtop_tui.cli.live import await_rank, connect, show_progress
 from frtop_tui.cli.member_tensors import compared
-from frtop_tui.diagnosis.model import JudgedRank
+from frtop_tui.cli.output import say
+from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.errors import FrtopError, UsageError
-from frtop_tui.job.naming import printable
+from frtop_tui.job.groups import identifier
+from frtop_tui.job.naming import listed, printable
+from frtop_tui.numbers.pending_tensors import op_identity
+from frtop_tui.screens.tensor_target import tensor_target
 from frtop_tui.sources.base import Source
 
 ANSWER_S: Final = 10.0
@@ -40,7 +44,7 @@ def run(options: argparse.Namespace) -> int:
         view, answer = ask(source, options.rank)
         ops = _chosen(view, answer.ops, options.op)
         if options.members:
-            one = only_one(view, ops, "--members compares one op")
+            one = _compared_one(source.frame(), view, ops, answer.ops)
             print(compared(source, view, one.sequence, as_json=options.json))
             return 0
         print(_json(view, ops) if options.json else "\n".join(lines(view, ops)))
@@ -79,8 +83,22 @@ def ask(source: Source, rank: int) -> tuple[JudgedRank, wire.TensorsResponse]:
         time.sleep(0.05)
     show_progress("")
     if view.tensors.error:
-        raise _error(view.tensors.help or f"rank {rank} cannot answer: {view.tensors.error}")
+        raise _no_tensors(frame, view, view.tensors)
     return view, view.tensors
+
+
+def _no_tensors(frame: Frame, view: JudgedRank, answer: wire.TensorsResponse) -> FrtopError:
+    """What a rank answered instead; its agent knows it by its pid only."""
+    process = f"process {view.identity.pid}"
+    text = answer.help or f"it cannot answer: {answer.error}"
+    if process in text:
+        text = text.replace(process, f"rank {view.rank} ({process})", 1)
+    elif not text.startswith(f"rank {view.rank} "):
+        text = f"rank {view.rank}: {text}"
+    other = tensor_target(frame, view.rank)
+    if answer.error == "none" and other != view.rank:
+        return FrtopError(text, f"rank {other} waits for it: `frtop tensors --rank {other}`")
+    return _error(text)
 
 
 def lines(view: JudgedRank, ops: Sequence[wire.OpTensors]) -> list[str]:
@@ -171,11 +189,55 @@ def _number(view: JudgedRank, found: wire.OpTensors) -> int | None:
 
 def _names(view: JudgedRank, ops: Sequence[wire.OpTensors]) -> str:
     """`op 22 (#21 all_reduce), op 23`."""
+    return ", ".join(_each_name(view, ops))
+
+
+def _each_name(view: JudgedRank, ops: Sequence[wire.OpTensors]) -> list[str]:
     words = []
     for one in ops:
         op = _op_of(view, one.sequence)
         words.append(f"op {one.sequence}" + (f" (#{op.number} {_kind(op)})" if op else ""))
-    return ", ".join(words)
+    return words
+
+
+def blocking(
+    frame: Frame, view: JudgedRank, ops: Sequence[wire.OpTensors]
+) -> tuple[wire.OpTensors, str]:
+    """Which of several ops holds the rank up: that of a verdict, its blocked one, the oldest.
+
+    And why that one, in words.
+    """
+    by_sequence = sorted(ops, key=lambda one: one.sequence)
+    about = {
+        (*identifier(verdict.group), verdict.op.number)
+        for verdict in frame.verdicts
+        if verdict.group is not None and verdict.op is not None
+    }
+    for one in by_sequence:
+        if op_identity(view, one.sequence) in about:
+            return one, "the verdict is about it"
+    for one in by_sequence:
+        if view.blocked_on is not None and view.blocked_on.sequence == one.sequence:
+            return one, f"rank {view.rank} waits in it"
+    return by_sequence[0], "it is the oldest"
+
+
+def _compared_one(
+    frame: Frame,
+    view: JudgedRank,
+    ops: Sequence[wire.OpTensors],
+    pending: Sequence[wire.OpTensors],
+) -> wire.OpTensors:
+    """The op that `--members` compares; says which where there are several."""
+    with_tensors = [one for one in ops if one.tensors]
+    if not with_tensors:
+        return only_one(view, pending, "--members compares one op")
+    one, why = blocking(frame, view, with_tensors)
+    others = [other for other in with_tensors if other is not one]
+    if others:
+        text = f"{_names(view, [one])} is compared: {why}."
+        say(printable(f"{text} For --op there are also {listed(_each_name(view, others), 4)}"))
+    return one
 
 
 def only_one(view: JudgedRank, ops: Sequence[wire.OpTensors], why: str) -> wire.OpTensors:

@@ -12,6 +12,7 @@ from frtop_probe import archive
 from frtop_tui.export import blackbox, capture, pyspy
 from frtop_tui.export.flightrecorder.dump_file import may_be_dump
 from frtop_tui.export.flightrecorder.file_names import RankPattern, is_dump_name
+from frtop_tui.job.naming import counted
 
 SUFFIXES: Final = (".cap", blackbox.SUFFIX)
 MAX_FILES: Final = 16_384
@@ -36,7 +37,7 @@ def files_in(paths: Sequence[Path], pattern: RankPattern | None = None) -> Files
     files = Files()
     found = _find(paths, pattern)
     if len(found) > MAX_FILES:
-        files.problems.append(f"{len(found) - MAX_FILES} more files are left out")
+        files.problems.append(f"{counted(len(found) - MAX_FILES, 'more file')} left out")
     for path in found[:MAX_FILES]:
         try:
             _add(files, path)

@@ -10,7 +10,7 @@ from frtop_probe.ring.layout import State
 from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.job.device_settings import follows, settings_of_rank
 from frtop_tui.job.model import Coverage, CoverageNote, ObservedRank, RankState
-from frtop_tui.job.naming import folded
+from frtop_tui.job.naming import counted, folded
 from frtop_tui.job.outside import NEXT_TIME, NOT_PREPARED
 from frtop_tui.job.transports import beside_c10d
 
@@ -103,7 +103,7 @@ class RankCounts:
         elif self._hook_errors:
             notes.append(f"errors in the hook on {folded(self._hook_errors)}: ops may be missing")
         if ops:
-            notes.append(f"{sum(ops.values()):,} pending ops lost on {folded(ops)}")
+            notes.append(f"{counted(sum(ops.values()), 'pending op')} lost on {folded(ops)}")
         if signatures:
             count = f"{sum(signatures.values()):,}"
             notes.append(f"{count} signatures or call sites lost on {folded(signatures)}")
@@ -169,5 +169,5 @@ def nameless_text(count: int) -> str:
 
 def unheard_text(coverage: Coverage) -> str:
     """`62 of 64 ranks heard; not 5,9`, or just the count when all are."""
-    text = f"{coverage.heard} of {coverage.expected} ranks heard"
+    text = f"{coverage.heard:,} of {counted(coverage.expected, 'rank')} heard"
     return f"{text}; not {fold(coverage.unheard)}" if coverage.unheard else text

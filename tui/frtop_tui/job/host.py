@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from frtop_tui.job.clock import HostClock, Timers
 from frtop_tui.job.host_gauges import GaugeRecord
 from frtop_tui.job.model import HostState, HostView, Problem
-from frtop_tui.job.naming import duration
+from frtop_tui.job.naming import duration, how_often
 from frtop_tui.job.record import RankRecord
 
 HOST_SILENT_NS: Final = 3_000_000_000
@@ -34,8 +34,8 @@ class ConnectionLosses:
         recent = [at for at in self.times if now_ns - at < LOSSES_SHOWN_NS]
         if not recent or self.problem is None:
             return ()
-        times = "once" if len(recent) == 1 else f"{len(recent)} times"
         ago = duration((now_ns - recent[-1]) / 1e9)
+        times = how_often(len(recent))
         return (f"lost {times} in the last 10 minutes, last {ago} ago: {self.problem.text}",)
 
 

@@ -9,7 +9,7 @@ from msgspec import Struct
 from frtop_probe import wire
 from frtop_tui.job.job_activity import activity_in, known_jobs, rank_notes
 from frtop_tui.job.model import BaseFrame, JobActivity
-from frtop_tui.job.naming import job_call, job_key
+from frtop_tui.job.naming import counted, job_call, job_key
 from frtop_tui.job.outside import NOT_PREPARED, all_prepared
 
 
@@ -62,5 +62,5 @@ def _of_shown(frame: BaseFrame) -> Iterator[str]:
 def _of_other(activity: JobActivity) -> Iterator[str]:
     missing = activity.job.world_size - activity.ranks
     if missing > 0:
-        yield f"{missing} of {activity.job.world_size} ranks never heard of"
+        yield f"{missing:,} of {counted(activity.job.world_size, 'rank')} never heard of"
     yield from activity.notes

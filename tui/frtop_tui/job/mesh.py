@@ -16,7 +16,7 @@ from typing import Final
 
 from frtop_tui.job.groups import Identifier, identifier
 from frtop_tui.job.model import GroupView
-from frtop_tui.job.naming import listed
+from frtop_tui.job.naming import counted, listed
 
 MOST_FAMILIES: Final = 16
 """More sets of groups than these are not combined: each pair of them costs a look at all ranks."""
@@ -105,7 +105,7 @@ def find_mesh(groups: Iterable[GroupView]) -> Mesh | NoMesh:
     coordinates = _coordinates(chosen, everybody) if chosen else None
     if coordinates is None:
         sizes = listed([f"{one.name} {one.size}" for one in families], 4)
-        return NoMesh(f"groups of {sizes} do not combine to {len(everybody):,} ranks")
+        return NoMesh(f"groups of {sizes} do not combine to {counted(len(everybody), 'rank')}")
     axes = [Dimension(one.name, one.size, at) for one, at in zip(chosen, coordinates, strict=True)]
     others = tuple(
         (one.name, _in_terms(one, axes)) for one in families if all(one is not c for c in chosen)

@@ -162,7 +162,19 @@ def shortened(text: str, limit: int = 60) -> str:
     shown: list[str] = []
     while parts and sum(len(part) + 1 for part in shown) + len(parts[0]) < limit - 14:
         shown.append(parts.pop(0))
-    return f"{','.join(shown)},… ({len(parts)} more runs)"
+    return f"{','.join(shown)},… ({counted(len(parts), 'more run')})"
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 rank`, `1,024 ranks`, `2 processes`; `noun` is in the singular."""
+    if number == 1:
+        return f"1 {noun}"
+    return f"{number:,} {noun}{'es' if noun.endswith(('s', 'x', 'ch', 'sh')) else 's'}"
+
+
+def how_often(number: int) -> str:
+    """`once`, `3 times`."""
+    return "once" if number == 1 else f"{number:,} times"
 
 
 def duration(seconds: float) -> str:

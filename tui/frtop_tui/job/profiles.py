@@ -7,12 +7,21 @@ from typing import Final, Literal
 from msgspec import Struct
 
 from frtop_tui.job.model import Problem
+from frtop_tui.job.naming import counted
 
 MOST_RANKS: Final = 64
 """Of one order: each rank writes a file, and all of them become one."""
 
 CPU: Final = "CPU"
 """The device whose allocator torch has no totals of."""
+
+OPTION_COSTS: Final = {
+    "shapes": "tensors live until their op is over",
+    "stacks": "steps take about twice as long",
+    "memory": "an event for each block that is allocated or freed",
+    "execution": "steps take up to ten times as long",
+}
+"""What an option of an order costs the ranks."""
 
 RankStage = Literal[
     "ordered",  # the rank has not answered yet
@@ -148,23 +157,17 @@ class ModelDescription(Struct, frozen=True):
         return any(one.placements for module in self.modules for one in module.parameters)
 
 
+def length_text(options: ProfileOptions) -> str:
+    """`5 steps`, `2.5 s`."""
+    return counted(options.steps, "step") if options.steps else f"{options.seconds:g} s"
+
+
 def cost_lines(options: ProfileOptions) -> tuple[str, ...]:
-    """What an order costs the ranks: a person reads it before giving it."""
-    what = f"{options.steps} steps" if options.steps else f"{options.seconds:g} s"
-    more = [
-        text
-        for wanted, text in (
-            (options.shapes, "shapes keep tensors alive until their op is over"),
-            (options.stacks, "stacks make steps take about twice as long"),
-            (options.memory, "memory adds an event for each block that is allocated or freed"),
-            (options.execution, "the execution trace makes steps take up to ten times as long"),
-        )
-        if wanted
-    ]
+    """What an order costs the ranks, whatever its options: a person reads it before giving it."""
+    length = length_text(options)
     return (
-        f"torch.profiler will run inside of the ranks for {what}, from their next step on.",
-        "Each op of torch takes some microseconds longer, and each call of a recorded module.",
-        "At the end the rank stands still while torch writes its events: some 10 µs for each.",
-        "Where modules are recorded it also stands still at the start, for 0.2 s at most.",
-        *(f"{line[0].upper()}{line[1:]}." for line in more),
+        f"torch.profiler runs inside the ranks for {length}, from their next step on.",
+        "Each op of torch, and each call of a recorded module, takes some µs longer.",
+        "At the end the rank stands still while torch writes: some 10 µs an event.",
+        "Where modules are recorded it stands still at the start too: 0.2 s at most.",
     )

@@ -7,7 +7,7 @@ from typing import Final
 
 from frtop_probe import wire
 from frtop_tui.job.model import BaseFrame, Rank
-from frtop_tui.job.naming import folded, listed, printable
+from frtop_tui.job.naming import counted, folded, listed, printable
 from frtop_tui.ras.launches import counts_by_kind, moved, status_words
 from frtop_tui.ras.membership import Membership, memberships
 
@@ -61,7 +61,7 @@ def _communicators(
     found = memberships(frame, response)
     for one, members in list(zip(report.communicators, found, strict=True))[:MAX_COMMUNICATORS]:
         yield ""
-        yield f"communicator {one.hash}, {one.size} ranks: {_group_words(members)}"
+        yield f"communicator {one.hash}, {counted(one.size, 'rank')}: {_group_words(members)}"
         yield from _counts(one, members)
         yield from _out_of_order(one, members)
         if changes is not None:
@@ -117,7 +117,7 @@ def _out_of_order(one: wire.RasCommunicator, members: Membership) -> Iterator[st
             yield f"  {_name(members, rank.rank)} ({_process(rank)}): {words}"
     unlisted = one.size - len(one.ranks) - len(one.missing)
     if unlisted > 0:
-        yield f"  {unlisted} ranks are not in the answer at all"
+        yield f"  not in the answer at all: {counted(unlisted, 'rank')}"
 
 
 def _changes(
@@ -137,7 +137,8 @@ def _text(report: wire.RasReport) -> Iterator[str]:
     """What an older NCCL says, in its own words where they are not a table."""
     for row in report.rows:
         yield (
-            f"  {row.communicators} communicators of {row.size} ranks on {row.nodes} nodes:"
+            f"  {counted(row.communicators, 'communicator')} of {counted(row.size, 'rank')} on"
+            f" {counted(row.nodes, 'node')}:"
             f" {row.status.lower()}, {row.errors.lower().replace(',', ', ')}"
         )
     if not report.problems:
@@ -148,7 +149,7 @@ def _text(report: wire.RasReport) -> Iterator[str]:
         yield f"{problem.section[:-1]} {problem.kind}{whose}"
         yield from (f"  {line}" for line in problem.lines[:MAX_PROBLEM_LINES])
         if len(problem.lines) > MAX_PROBLEM_LINES:
-            yield f"  and {len(problem.lines) - MAX_PROBLEM_LINES} more lines"
+            yield f"  and {counted(len(problem.lines) - MAX_PROBLEM_LINES, 'more line')}"
 
 
 def _name(members: Membership, rank: int) -> str:

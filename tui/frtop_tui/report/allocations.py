@@ -10,7 +10,7 @@ from msgspec.structs import asdict
 
 from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.job.gauge_words import amount
-from frtop_tui.job.naming import folded, printable, shortened
+from frtop_tui.job.naming import folded, how_often, printable, shortened
 from frtop_tui.job.profiles import CPU, RankAllocations
 
 ALIKE: Final = 0.05
@@ -60,7 +60,7 @@ def _of_kind(kind: str, found: Sequence[RankAllocations]) -> Iterator[str]:
         yield f"and {folded(more)}"
     for one in found:
         if one.out_of_memory:
-            times = "once" if one.out_of_memory == 1 else f"{one.out_of_memory} times"
+            times = how_often(one.out_of_memory)
             yield f"rank {one.rank}: out of memory on {one.device}, {times}"
 
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.environment import UNSET, environment
-from frtop_tui.job.naming import duration, printable, shortened
+from frtop_tui.job.naming import counted, duration, printable, shortened
 from frtop_tui.job.statistics import JobStatistics
 from frtop_tui.report.health_words import health_words
 from frtop_tui.report.statistics_table import aligned
@@ -82,9 +82,9 @@ def _steps(found: StatisticsChange, first: JobStatistics, second: JobStatistics)
     lines = [f"step  {before}, then {after} ({noise}): {found.step.change}"]
     slower = [rank for rank, one in found.steps_by_rank.items() if one.change == "slower"]
     if slower and len(slower) < len(found.steps_by_rank):
-        lines.append(f"  slower on {len(slower)} of {len(found.steps_by_rank)} ranks")
+        lines.append(f"  slower on {len(slower)} of {counted(len(found.steps_by_rank), 'rank')}")
     if len(first.ranks) != len(second.ranks):
-        lines.append(f"  {len(first.ranks)} ranks, then {len(second.ranks)}")
+        lines.append(f"  {counted(len(first.ranks), 'rank')}, then {len(second.ranks)}")
     return lines
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from frtop_probe.doctor.examination import Examination
 from frtop_probe.doctor.tier import Change, Obstacle, Tier, folded
-from frtop_tui.job.naming import listed, printable
+from frtop_tui.job.naming import counted, listed, printable
 
 WIDTH: Final = 80
 _TITLE: Final = 15
@@ -63,8 +63,7 @@ def _head(found: Examination) -> str:
     pids = listed([str(rank.pid) for rank in search.ranks], 4)
     versions = {rank.torch.version for rank in search.ranks if rank.torch is not None}
     torch = f", torch {listed(sorted(versions))}" if versions else ""
-    ranks = f"{count} rank{'' if count == 1 else 's'}"
-    return f"{who}; beside {ranks} of {search.job or 'a job'} (pid {pids}){torch}"
+    return f"{who}; beside {counted(count, 'rank')} of {search.job or 'a job'} (pid {pids}){torch}"
 
 
 def row(title: str, mark: str, basis: str) -> str:

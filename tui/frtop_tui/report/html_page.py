@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Final
 
+from frtop_tui.job.naming import counted
 from frtop_tui.report.incident import (
     CLOCK_COLUMNS,
     GROUP_COLUMNS,
@@ -112,7 +113,8 @@ def _waits(incident: Incident) -> list[str]:
         return []
     graph = place_waits(incident.trace)
     drawn = drawing_svg(graph)
-    more = [f'<p class="dim">{graph.left_out:,} more ops are not drawn</p>'] * bool(graph.left_out)
+    left_out = counted(graph.left_out, "more op")
+    more = [f'<p class="dim">{left_out} not drawn</p>'] * bool(graph.left_out)
     text = "\n".join(map(escape, incident.explanation))
     return [
         *(

@@ -17,7 +17,7 @@ from frtop_tui.diagnosis.trace import Trace
 from frtop_tui.job.environment import differing, environment
 from frtop_tui.job.job_activity import OF_PEOPLE, rank_notes
 from frtop_tui.job.model import HostView, RankState
-from frtop_tui.job.naming import duration, group_label, job_address, job_title, printable
+from frtop_tui.job.naming import counted, duration, group_label, job_address, job_title, printable
 from frtop_tui.job.outside import is_least_since
 from frtop_tui.job.stack_frames import user_frame
 from frtop_tui.report.explain import explain_lines
@@ -284,9 +284,9 @@ def _stacks(merged: MergedStacks) -> tuple[StackBranch, ...]:
 
 def _coverage(frame: Frame) -> list[str]:
     coverage = frame.coverage
-    lines = [f"{coverage.heard:,} of {coverage.expected:,} ranks were heard"]
+    lines = [f"{coverage.heard:,} of {counted(coverage.expected, 'rank')} heard"]
     if coverage.lost_updates:
-        lines.append(f"{coverage.lost_updates:,} updates of agents were lost")
+        lines.append(f"{counted(coverage.lost_updates, 'update')} of agents lost")
     if coverage.unprepared:
         ranks = fold(coverage.unprepared)
         lines.append(f"without a recorder, seen from outside only: ranks {ranks}")

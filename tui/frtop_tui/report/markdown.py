@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from frtop_tui.job.naming import counted
 from frtop_tui.report.incident import (
     CLOCK_COLUMNS,
     GROUP_COLUMNS,
@@ -120,7 +121,7 @@ def _ranks(incident: Incident) -> list[str]:
         *_table(("state", "ranks"), states),
         "",
         *_table(("rank", "state", "for", "host", "pid", "doing"), rows),
-        *(["", f"{left:,} more ranks are not listed"] if left else []),
+        *(["", f"{counted(left, 'more rank')} not listed"] if left else []),
     ]
 
 

@@ -8,8 +8,15 @@ from itertools import chain
 from typing import Final
 
 from frtop_tui.diagnosis.model import Frame, JudgedRank
-from frtop_tui.job.naming import duration, folded
-from frtop_tui.job.profiles import ProfileOptions, ProfileProgress, RankProfile
+from frtop_tui.job.naming import counted, duration, folded
+from frtop_tui.job.profiles import (
+    OPTION_COSTS,
+    ProfileOptions,
+    ProfileProgress,
+    RankProfile,
+    cost_lines,
+)
+from frtop_tui.report.statistics_words import time_words
 
 _HELD: Final = ("silent", "stopped")
 """States of ranks that reach no step, whether or not others wait for them."""
@@ -23,7 +30,22 @@ STAGES: Final = {
     "done": "done",
     "failed": "not profiled",
 }
+OPTION_NAMES: Final = {
+    "shapes": "shapes of inputs",
+    "stacks": "stacks of Python",
+    "memory": "torch's allocator",
+    "devices": "what runs on GPUs",
+    "execution": "execution trace, for Chakra",
+}
 _OVER: Final = ("done", "failed")
+
+
+def consent_lines(options: ProfileOptions) -> Iterator[str]:
+    """What an order costs the ranks, its options included."""
+    yield from cost_lines(options)
+    for name, cost in OPTION_COSTS.items():
+        if getattr(options, name):
+            yield f"{OPTION_NAMES[name]}: {cost}."
 
 
 def standing_text(frame: Frame, ranks: Collection[int], options: ProfileOptions) -> str:
@@ -66,7 +88,7 @@ def progress_text(progress: ProfileProgress) -> str:
     more = f", {done / 1e6:.1f} MB fetched" if done else ""
     held_up = next((one for one in progress.ranks if one.text and one.stage not in _OVER), None)
     why = f"; rank {held_up.rank}: {held_up.text}" if held_up is not None else ""
-    return f"{', '.join(parts)} of {len(progress.ranks)} ranks{more}{why}"
+    return f"{counted(len(progress.ranks), 'rank')}: {', '.join(parts)}{more}{why}"
 
 
 def rank_text(rank: RankProfile) -> str:
@@ -74,16 +96,15 @@ def rank_text(rank: RankProfile) -> str:
     parts = [STAGES[rank.stage]]
     if rank.last >= rank.first > 0:
         parts.append(
-            f"step {rank.first}"
-            if rank.first == rank.last
-            else f"steps {rank.first} to {rank.last}"
+            f"step {rank.first}" if rank.first == rank.last else f"steps {rank.first}-{rank.last}"
         )
     if rank.lasted_ns:
         parts.append(duration(rank.lasted_ns / 1e9))
     if rank.total:
-        parts.append(f"{rank.done / 1e6:.1f} of {rank.total / 1e6:.1f} MB")
+        fetched = f"{rank.done / 1e6:.1f} of " if rank.done < rank.total else ""
+        parts.append(f"{fetched}{rank.total / 1e6:.1f} MB")
     if rank.stood_still_ns:
-        parts.append(f"stood still for {rank.stood_still_ns / 1e6:.0f} ms")
+        parts.append(f"stood still for {time_words(rank.stood_still_ns)}")
     if rank.text:
         parts.append(rank.text)
     return ", ".join(parts)
@@ -93,11 +114,11 @@ def result_lines(progress: ProfileProgress) -> Iterator[str]:
     """What was written, and what not: ranks that are alike in one line."""
     if progress.state == "written":
         done = [rank for rank in progress.ranks if rank.stage == "done"]
-        longest_ms = max((rank.stood_still_ns for rank in done), default=0) / 1e6
+        longest = time_words(max((rank.stood_still_ns for rank in done), default=0))
         size = f"{progress.size / 1e6:.1f} MB"
         yield (
             f"{folded(rank.rank for rank in done)}: {size} in {progress.path}; a rank stood still "
-            f"for {longest_ms:.0f} ms at most"
+            f"for {longest} at most"
         )
         if progress.options.execution and not progress.options.separate:
             yield "the execution trace of each rank lies beside it: *.execution.json"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import JudgedRank
-from frtop_tui.job.naming import group_label
+from frtop_tui.job.naming import counted, group_label
 
 
 def op_kind(op: wire.Op) -> str:
@@ -40,7 +40,7 @@ def op_name(rank: JudgedRank, op: wire.Op) -> str:
 def format_exit(exit_info: wire.ExitInfo) -> str:
     """How the process ended, as far as that is known."""
     kills = exit_info.oom_kills
-    oom = f", {kills} OOM kill{'s' * (kills > 1)} in its cgroup meanwhile" if kills else ""
+    oom = f", {counted(kills, 'OOM kill')} in its cgroup meanwhile" if kills else ""
     if exit_info.signal is not None:
         return f"ended by signal {exit_info.signal}{oom}"
     if exit_info.exit_code is not None:

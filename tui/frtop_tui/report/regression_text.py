@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, Final
 
-from frtop_tui.job.naming import printable
+from frtop_tui.job.naming import counted, printable
 from frtop_tui.report.exit_status import HEALTHY, SLOWER, UNDECIDED
 from frtop_tui.report.statistics_table import aligned
 from frtop_tui.report.statistics_words import NOT_KNOWN, place_words, time_words
@@ -35,7 +35,7 @@ def check_lines(checks: Sequence[Check]) -> list[str]:
         lines.append(f"and {len(found) - MOST_CHECKS} more: --json has all")
     counts = [(sum(one.result == result for one in checks), result) for result in _ORDER]
     summary = ", ".join(f"{count} {_SUMS[result]}" for count, result in counts if count)
-    return [printable(line) for line in (*lines, f"{_counted(checks)}: {summary}")]
+    return [printable(line) for line in (*lines, f"{counted(len(checks), 'check')}: {summary}")]
 
 
 _SUMS: Final[dict[Result, str]] = {
@@ -43,10 +43,6 @@ _SUMS: Final[dict[Result, str]] = {
     "undecided": "undecided",
     "within": "within",
 }
-
-
-def _counted(checks: Sequence[Check]) -> str:
-    return f"{len(checks)} check{'s' * (len(checks) != 1)}"
 
 
 def _change(one: Check) -> str:

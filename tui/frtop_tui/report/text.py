@@ -10,7 +10,7 @@ from frtop_tui.diagnosis.wording.slow_cost import cost_words
 from frtop_tui.job.coverage import unheard_text
 from frtop_tui.job.environment import differing, environment
 from frtop_tui.job.job_activity import OF_PEOPLE, other_jobs_text, rank_notes
-from frtop_tui.job.naming import duration, job_title, printable
+from frtop_tui.job.naming import counted, duration, job_title, printable
 from frtop_tui.job.outside import is_least_since
 from frtop_tui.report.explain import explain_lines
 from frtop_tui.report.health_words import health_words, no_verdict_words
@@ -111,4 +111,4 @@ def unheard_hosts(frame: Frame) -> list[str]:
         silence = " is silent" if host.state == "silent" else ": no answer yet"
         lines.append(str(host.problem or f"{host.name}{silence}"))
     more = len(unheard) - len(lines)
-    return [*lines, f"{more} more hosts are not heard"] if more > 0 else lines
+    return [*lines, f"{counted(more, 'more host')} not heard"] if more > 0 else lines

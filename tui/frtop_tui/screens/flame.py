@@ -8,7 +8,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.job.naming import folded
+from frtop_tui.job.naming import counted, folded
 from frtop_tui.job.profiles import ProfileProgress, SampledStacks
 from frtop_tui.screens.base import FrameScreen
 from frtop_tui.screens.messages import SampleStacks, SaveSamples
@@ -69,7 +69,7 @@ class FlameScreen(FrameScreen):
         missed = sum(one.missed for one in samples.ranks)
         title = f"sampled stacks of {folded(self.ranks)}"
         if samples.ranks and missed:
-            title += f"; {missed:,} samples could not be read"
+            title += f"; {counted(missed, 'sample')} could not be read"
         pane.entitle(title)
         pane.show(samples, doing)
 

@@ -15,7 +15,7 @@ from frtop_tui.job.group_members import members
 from frtop_tui.job.groups import identifier
 from frtop_tui.job.mesh import Mesh, NoMesh, find_mesh
 from frtop_tui.job.model import GroupView
-from frtop_tui.job.naming import GroupKey
+from frtop_tui.job.naming import GroupKey, counted
 from frtop_tui.job.statistics import JobStatistics
 from frtop_tui.screens.availability import action_name
 from frtop_tui.screens.base import FrameScreen
@@ -72,7 +72,7 @@ class GroupScreen(FrameScreen):
         late = f"{len(view.late):,} late" if view.late else ""
         waiting = f"{len(view.waiting):,} wait" if view.waiting else ""
         parts = (
-            plain(f"{len(view.members):,} ranks"),
+            plain(counted(len(view.members), "rank")),
             plain(view.backend),
             plain(which, "dim"),
             plain(late, "late"),

@@ -1,11 +1,13 @@
-"""Help: the keys of the previous screen, from its active bindings, and a glossary."""
+"""Help: the keys of the previous screen, its own ones first, and a glossary."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import ClassVar
+from itertools import groupby
+from operator import attrgetter
+from typing import ClassVar, Final, NamedTuple
 
-from textual.app import ComposeResult
+from textual.app import App, ComposeResult
 from textual.binding import ActiveBinding, Binding, BindingType
 
 from frtop_tui.diagnosis.model import Frame
@@ -39,42 +41,79 @@ FILTER = (
 )
 
 
+HERE: Final = ""
+EVERYWHERE: Final = "on every screen"
+MOVING: Final = "moving around"
+SECTIONS: Final = (HERE, EVERYWHERE, MOVING)
+_MOVES: Final = frozenset(
+    binding.id
+    for owner in (LineView, FrameScreen)
+    for binding in owner.BINDINGS
+    if isinstance(binding, Binding)
+)
+"""Ids of bindings that all panes and screens have."""
+
+
+class KeyRow(NamedTuple):
+    """An action: its keys, what it does, and one of `SECTIONS`."""
+
+    keys: str
+    words: str
+    section: str
+
+
+def _section(binding: ActiveBinding) -> str:
+    if isinstance(binding.node, App):
+        return EVERYWHERE
+    return MOVING if binding.binding.id in _MOVES else HERE
+
+
 def key_rows(
     bindings: Iterable[ActiveBinding], why_unavailable: Callable[[str], str] = lambda _: ""
-) -> list[tuple[str, str]]:
-    """(keys, description) per action. Bindings without an id are Textual's own.
+) -> list[KeyRow]:
+    """One row per action, section by section. Bindings without an id are Textual's own.
 
     The description of an unavailable action is in brackets, followed by the reason.
     """
-    rows: dict[str, tuple[list[str], str]] = {}
-    ours = [binding for _, binding, enabled, _ in bindings if enabled and binding.id]
+    rows: dict[str, tuple[list[str], str, str]] = {}
+    ours = [
+        (_section(active), active.binding)
+        for active in bindings
+        if active.enabled and active.binding.id
+    ]
     # The keys of the last line come first.
-    for binding in sorted(ours, key=lambda binding: not binding.show):
+    for section, binding in sorted(
+        ours, key=lambda pair: (SECTIONS.index(pair[0]), not pair[1].show)
+    ):
         words = binding.description
         if binding.tooltip and binding.tooltip != words:
             words = f"{words}: {binding.tooltip}"
         reason = why_unavailable(binding.action)
         if reason:
             words = f"({words}) unavailable: {reason}"
-        rows.setdefault(binding.action, ([], words))[0].append(key_name(binding.key))
-    return [(" ".join(keys), words) for keys, words in rows.values()]
+        keys = rows.setdefault(binding.action, ([], words, section))[0]
+        keys.append(key_name(binding.key))
+    return [KeyRow(" ".join(keys), words, section) for keys, words, section in rows.values()]
 
 
 class HelpLines(LineView):
     """Keys, rank states, glossary and filter syntax."""
 
-    def __init__(self, keys: Sequence[tuple[str, str]], of: str) -> None:
+    def __init__(self, keys: Sequence[KeyRow], of: str) -> None:
         super().__init__(id="help", classes="pane")
-        self.entitle(f"help: keys of {of}")
+        self.entitle(f"help: keys of {of}; j and k scroll")
         self.keys = keys
 
     def content(self, width: int) -> Sequence[Line]:
         rows: list[Line] = []
         label_width = 18
-        for names, words in self.keys:
-            unavailable = words.startswith("(")
-            name = (fit(names, label_width) + " ", "dim" if unavailable else "key")
-            rows += wrap(words, width, "dim" if unavailable else "", name)
+        for section, keys in groupby(self.keys, attrgetter("section")):
+            if section:
+                rows += [(), plain(section, "strong")]
+            for names, words, _ in keys:
+                unavailable = words.startswith("(")
+                name = (fit(names, label_width) + " ", "dim" if unavailable else "key")
+                rows += wrap(words, width, "dim" if unavailable else "", name)
         rows += [(), plain("rank states", "strong")]
         for state, meaning in MEANINGS.items():
             label = f"{LETTERS[state]} {state}"
@@ -97,7 +136,7 @@ class HelpScreen(FrameScreen):
         Binding("escape", "app.back", "back", tooltip="previous screen", id="back"),
     ]
 
-    def __init__(self, marked: set[int], keys: Sequence[tuple[str, str]], of: str) -> None:
+    def __init__(self, marked: set[int], keys: Sequence[KeyRow], of: str) -> None:
         super().__init__(marked)
         self.keys, self.of = keys, of
 

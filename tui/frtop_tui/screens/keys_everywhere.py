@@ -81,7 +81,7 @@ KEYS: Final[list[BindingType]] = [
     Binding("y", "copy", "copy", tooltip="copy the verdict", id="copy"),
     Binding("q", "quit", "quit", id="quit"),
     Binding("ctrl+c", "quit", "quit", show=False, id="interrupt", priority=True),
-    Binding("ctrl+l", "refresh", "redraw", show=False, id="redraw"),
+    Binding("ctrl+l", "redraw", "redraw", show=False, id="redraw"),
     Binding("ctrl+z", "suspend_process", "suspend", show=False, id="suspend"),
     Binding("ctrl+p", "command_palette", "commands", show=False, id="palette"),
 ]

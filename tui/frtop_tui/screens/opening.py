@@ -67,8 +67,6 @@ class OpeningApp(NavigatedApp, inherit_bindings=False):
         screen = self.screen
         if isinstance(screen, FrameScreen) and not isinstance(screen, ProfileScreen):
             await self._open_of_ranks(ProfileScreen, screen)
-        elif isinstance(screen, ProfileScreen) and not screen.under_way:
-            screen.start_anew()
 
     async def action_flame(self) -> None:
         """Samples the stacks of the marked ranks, or of the one under the cursor."""

@@ -171,6 +171,10 @@ class CompactUpdate(CompositorUpdate):
 class CompactApp(App[None], inherit_bindings=False):
     """An application that sends only changed cells."""
 
+    def action_redraw(self) -> None:
+        """Sends all cells: something else may have written on the terminal."""
+        self.screen.refresh()
+
     def _display(self, screen: Screen[object], renderable: RenderableType | None) -> None:
         if isinstance(renderable, ChopsUpdate):
             super()._display(screen, CompactUpdate(renderable))

@@ -14,6 +14,7 @@ from frtop_tui.export.output_path import default_path
 from frtop_tui.job.naming import folded
 from frtop_tui.job.profiles import ProfileOptions, ProfileProgress, SampledStacks
 from frtop_tui.report.profiles import standing_text
+from frtop_tui.screens.availability import action_name
 from frtop_tui.screens.base import FrameScreen
 from frtop_tui.screens.messages import OrderProfile, WithdrawProfile
 from frtop_tui.widgets.profile_pane import ProfilePane
@@ -33,6 +34,8 @@ class ProfileScreen(FrameScreen):
                 id="profile.back"),
         Binding("enter", "order", "order", tooltip="orders it, once its cost was shown",
                 id="profile.order"),
+        Binding("P", "anew", "another", show=False,
+                tooltip="asks for another order, once this one is over", id="profile.anew"),
         Binding("w", "write", "write", show=False,
                 tooltip="writes the ranks that are complete, and ends the others",
                 id="profile.write"),
@@ -68,7 +71,21 @@ class ProfileScreen(FrameScreen):
     @property
     def under_way(self) -> bool:
         """Whether an order is."""
-        return self._progress is not None and self._progress.state in ("running", "merging")
+        if self._progress is None:
+            return self._ordered  # nothing has come of it yet
+        return self._progress.state in ("running", "merging")
+
+    def why_unavailable(self, action: str) -> str:
+        name = action_name(action)
+        if name in ("anew", "order") and self.under_way:
+            return "One order at a time: esc withdraws this one; P asks for another after it."
+        if name == "anew" and not self._ordered:
+            return "Nothing is ordered yet: enter orders it."
+        if name in ("order", "option", "unit", "longer") and self._ordered:
+            return "This is ordered already: P asks for another one when it is over."
+        if name == "write" and not self.under_way:
+            return "No order is under way."
+        return super().why_unavailable(action)
 
     def panes(self) -> ComposeResult:
         yield ProfilePane()
@@ -87,7 +104,8 @@ class ProfileScreen(FrameScreen):
     def draw(self, frame: Frame) -> None:
         pane = self.query_one(ProfilePane)
         if self._ordered and self._progress is not None:
-            pane.show(self._progress)
+            shown = {one.rank for one in self._progress.ranks}
+            pane.show(self._progress, () if shown == set(self.ranks) else self.ranks)
             return
         try:
             path = str(self._path(frame))
@@ -96,14 +114,16 @@ class ProfileScreen(FrameScreen):
             return
         unavailable = self.why_unavailable("profile")
         standing = standing_text(frame, self.ranks, self.options)
-        pane.ask(self.ranks, self.options, path, unavailable, standing)
+        before = self._progress
+        written = before.path if before is not None and before.state == "written" else ""
+        pane.ask(self.ranks, self.options, path, unavailable, standing=standing, before=written)
 
     def _path(self, frame: Frame) -> Path:
         return default_path(frame, frame.wall_ns, SUFFIX, folder=self.preferences.folder)
 
     def action_order(self) -> None:
         frame = self.frame
-        if frame is None or self._ordered or not self.check_available("profile"):
+        if frame is None or not (self.check_available("order") and self.check_available("profile")):
             return
         self._progress, self._ordered = None, True
         self.post_message(OrderProfile(self.ranks, self.options, self._path(frame)))
@@ -116,7 +136,7 @@ class ProfileScreen(FrameScreen):
 
     def action_write(self) -> None:
         progress = self._progress
-        if progress is None or not self.under_way:
+        if progress is None or not self.check_available("write"):
             return
         if progress.can_be_ended:
             self.post_message(WithdrawProfile(keep=True))
@@ -124,6 +144,7 @@ class ProfileScreen(FrameScreen):
             self.app.notify("No rank is complete yet: esc withdraws the order.", timeout=4)
 
     def action_option(self, name: str) -> None:
+        """Adds something to the order, or leaves it out."""
         self._change(replace(self.options, **{name: not getattr(self.options, name)}))
 
     def action_unit(self) -> None:
@@ -139,13 +160,14 @@ class ProfileScreen(FrameScreen):
         else:
             self._change(replace(options, seconds=_next(SECONDS, options.seconds, by)))
 
-    def start_anew(self) -> None:
+    def action_anew(self) -> None:
         """Asks again, after an order came to its end."""
-        self._ordered = False
-        self.draw_all()
+        if self.check_available("anew"):
+            self._ordered = False
+            self.draw_all()
 
     def _change(self, options: ProfileOptions) -> None:
-        if not self._ordered:
+        if self.check_available("option"):
             self.options = options
             self.draw_all()
 

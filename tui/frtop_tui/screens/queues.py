@@ -8,6 +8,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from frtop_tui.diagnosis.model import Frame
+from frtop_tui.job.naming import counted
 from frtop_tui.lanes.alignment import Alignment, Differing, aligned
 from frtop_tui.lanes.choice import to_compare
 from frtop_tui.lanes.lane import Lane, lane_of
@@ -15,6 +16,7 @@ from frtop_tui.lanes.op_columns import OpColumns
 from frtop_tui.screens.base import FrameScreen
 from frtop_tui.screens.messages import OpenRank, OpenTimeline, OpenWaits
 from frtop_tui.widgets.lane_pane import WordsPane
+from frtop_tui.widgets.op_lines import lost_text
 from frtop_tui.widgets.queue_cells import difference_lines
 from frtop_tui.widgets.queue_table import QueueTable, QueueTitle
 from frtop_tui.widgets.spans import Line, plain
@@ -105,17 +107,16 @@ class QueuesScreen(FrameScreen):
         if len(alignment):
             lines = difference_lines(alignment, min(table.cursor, len(alignment) - 1))
         for lane in lanes:
-            lost = f"{lane.ops.lost:,} ops in between cannot be read" if lane.ops.lost else ""
-            if lane.why_none or lost:
-                lines.append(plain(f"rank {lane.rank}: {lane.why_none or lost}", "warn"))
+            if missing := lane.why_none or lost_text(lane):
+                lines.append(plain(f"rank {lane.rank}: {missing}", "warn"))
         words.lines = lines
         words.entitle("the op under the cursor")
         words.redraw()
 
     def _summary(self, alignment: Alignment) -> str:
-        ranks = f"queues of {len(self.ranks)} ranks, {len(alignment):,} ops"
+        ranks = f"queues of {counted(len(self.ranks), 'rank')}, {counted(len(alignment), 'op')}"
         if not len(alignment):
-            return f"queues of {len(self.ranks)} ranks"
+            return f"queues of {counted(len(self.ranks), 'rank')}"
         if self._first is None:
             return f"{ranks}: no difference in what is recorded"
         return f"{ranks}: the first difference is marked with !: {', '.join(self._first.fields)}"

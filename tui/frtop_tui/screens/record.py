@@ -36,10 +36,10 @@ class RecordScreen(FrameScreen):
     crumb = "record"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "app.back", "back", tooltip="previous screen", id="back"),
-        Binding("s", "order('sample')", "sample numbers",
-                tooltip="sample inputs, results, gradients and parameters, and compare them",
+        Binding("s", "order('sample')", "sample",
+                tooltip="inputs, results, gradients and parameters, and compare them",
                 id="record.sample"),
-        Binding("x", "order('stop')", "stop", tooltip="sample nothing more", id="record.stop"),
+        Binding("x", "order('stop')", "stop", tooltip="sample no more", id="record.stop"),
         Binding("p", "order('phases')", "phases",
                 tooltip="record forwards and backwards from now on, or no more",
                 id="record.phases"),
@@ -71,13 +71,13 @@ class RecordScreen(FrameScreen):
         pane.unavailable = self.why_unavailable("order")
         if self._pressed is not None and frame.now_ns - self._pressed[1] > CONFIRM_NS:
             self._pressed = None
-        ranks, confirm = target_ranks(frame, self.marked), []
+        ranks, confirm, key = target_ranks(frame, self.marked), [], ""
         if self._pressed is not None:
             key, what = _CONFIRM[self._pressed[0]]
             confirm = [f"{key} again: {what}. The cost is below; another key, and nothing is done."]
             if self._pressed[0] == "sample":
                 confirm += warnings(frame, self.numbers, ranks)
-        pane.show(asked_words(frame, ranks), self.numbers, SAMPLED, confirm)
+        pane.show(asked_words(frame, ranks), self.numbers, SAMPLED, confirm, pressed=key)
 
     def action_order(self, what: str) -> None:
         """Shows the cost at the first press, and asks at the second; a stop at the first."""

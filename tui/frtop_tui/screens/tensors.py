@@ -10,7 +10,7 @@ from textual.binding import Binding, BindingType
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame, JudgedRank
-from frtop_tui.job.naming import printable
+from frtop_tui.job.naming import counted, printable
 from frtop_tui.numbers.members import MOST_ASKED, members_to_ask
 from frtop_tui.screens.availability import why_unavailable
 from frtop_tui.screens.base import OneRankScreen
@@ -141,7 +141,7 @@ class TensorsScreen(OneRankScreen):
         for number in asked:
             self.post_message(InspectRank(number))
         group = "the members" if len(asked) < MOST_ASKED else f"the first {MOST_ASKED:,} members"
-        self.app.notify(f"Asking {group}: {len(asked):,} ranks.")
+        self.app.notify(f"Asking {group}: {counted(len(asked), 'rank')}.")
 
     def action_save(self) -> None:
         frame, rank, op = self.frame, self.known, self.query_one(TensorsPane).chosen

@@ -22,7 +22,14 @@ from frtop_tui.screens.messages import OpenRank
 from frtop_tui.widgets.lane_lines import cursor_op, step_columns
 from frtop_tui.widgets.lane_pane import LanePane, Ruler, WordsPane
 from frtop_tui.widgets.lane_rows import LaneRows
-from frtop_tui.widgets.op_lines import error_text, gap_text, mark_line, op_lines, span_text
+from frtop_tui.widgets.op_lines import (
+    error_text,
+    gap_text,
+    lost_text,
+    mark_line,
+    op_lines,
+    span_text,
+)
 from frtop_tui.widgets.spans import Line, join, plain
 
 MOST_FOLLOWED: Final = 64
@@ -212,7 +219,7 @@ class TimelineScreen(FrameScreen):
             position, begun = self._op_at(y)
             at_ns = self.window.time(self.column)
             marks = mark_line(lane, at_ns, self.window.step_ns, wall_ns)
-            lost = f"{lane.ops.lost:,} ops in between cannot be read" if lane.ops.lost else ""
+            lost = lost_text(lane)
             if position != NOTHING:
                 meeting = self.rows.meetings.of(lane, position)
                 lines[:2] = op_lines(lane, position, begun, meeting, wall_ns)

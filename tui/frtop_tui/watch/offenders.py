@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame, JudgedRank, Verdict
-from frtop_tui.job.naming import job_key, job_title
+from frtop_tui.job.naming import how_often, job_key, job_title
 from frtop_tui.watch.history import Culprit
 from frtop_tui.watch.job_file import run_name
 
@@ -83,13 +83,9 @@ def said_before(
     hosts = {frame.ranks[rank].host for rank in verdict.culprits if rank in frame.ranks}
     mine = [one for one in culprits if one.host in hosts and one.run != run]
     return [
-        f"{one.name} was the culprit {_times(one.times)} in {days:g} days before this run"
+        f"{one.name} was the culprit {how_often(one.times)} in {days:g} days before this run"
         for one in offenders(mine)
     ]
-
-
-def _times(count: int) -> str:
-    return "once" if count == 1 else f"{count} times"
 
 
 def culprits_now(frame: Frame, verdict: Verdict) -> list[Culprit]:

@@ -14,7 +14,7 @@ from typing import Any, Final
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.model import Problem
-from frtop_tui.job.naming import listed
+from frtop_tui.job.naming import counted, listed
 from frtop_tui.watch.deliveries import Deliveries
 from frtop_tui.watch.events import stamped
 from frtop_tui.watch.job_file import JobFile
@@ -158,11 +158,11 @@ class Watcher:
         failed = [host for host in frame.hosts if host.state == "failed" and host.problem]
         if failed:
             names = ", ".join(sorted(host.name for host in failed)[:8])
-            return f"{len(failed)} hosts are not heard ({names}): {failed[0].problem}"
+            return f"{counted(len(failed), 'host')} not heard ({names}): {failed[0].problem}"
         if self._sources.problem:
             return self._sources.problem
         if self._sources.too_many:
-            return f"{self._sources.too_many} jobs are not watched: {MOST_JOBS} are, at most"
+            return f"{counted(self._sources.too_many, 'job')} not watched: at most {MOST_JOBS} are"
         if blind := _hosts_without_search(frame):
             return f"jobs without the recorder are not found there: {blind}"
         if problem is not None and not any(host.heard_ns for host in frame.hosts):

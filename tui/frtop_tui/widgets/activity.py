@@ -11,7 +11,7 @@ from typing import Final
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame, JudgedRank, Why
-from frtop_tui.job.naming import duration
+from frtop_tui.job.naming import counted, duration
 from frtop_tui.job.stack_frames import basename, shown_frames, user_frame
 from frtop_tui.report.rank_words import format_exit, op_name
 from frtop_tui.widgets.formats import format_age_coarse, format_site
@@ -109,7 +109,7 @@ def _suspect_activity(rank: JudgedRank, now_ns: int, why: Why | None) -> str:
 
 def _pending(rank: JudgedRank) -> str:
     count = len(rank.pending) + rank.pending_more
-    return f"{count} op{'s' * (count > 1)} pending"
+    return f"{counted(count, 'op')} pending"
 
 
 def _file_call(rank: JudgedRank) -> str:

@@ -11,7 +11,7 @@ from typing import Final
 
 from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.model import Frame, JudgedRank
-from frtop_tui.job.naming import duration, printable
+from frtop_tui.job.naming import counted, duration, printable
 from frtop_tui.job.stack_frames import basename, user_frame
 from frtop_tui.report.rank_words import format_exit
 from frtop_tui.widgets.activity import blame_reasons, describe_activity_and_line
@@ -38,7 +38,8 @@ class _Ending:
 def rows_without_waits(frame: Frame, width: int) -> list[Row]:
     """What stands in the place of the tree, line by line."""
     ended = sum(view.exit_info is not None for view in frame.ranks.values())
-    head = f"{NOBODY} now: {ended:,} of {len(frame.ranks):,} ranks have ended" if ended else NOBODY
+    ranks = counted(len(frame.ranks), "rank")
+    head = f"{NOBODY} now: {ended:,} of {ranks} ended" if ended else NOBODY
     rows: list[Row] = [((), line) for line in wrap(head, width, "" if ended else "dim")]
     for verdict in frame.verdicts:
         text = printable(verdict.headline)

@@ -75,11 +75,6 @@ def short_path(path: str) -> str:
         return path
 
 
-def format_rank_count(number: int) -> str:
-    """`1 rank`, `1,024 ranks`."""
-    return f"{number} rank" if number == 1 else f"{number:,} ranks"
-
-
 def shorten_ranks(folded: str, width: int) -> str:
     """A folded list of ranks in `width` cells, cut between two ranges: `0-36,40,..`."""
     if len(folded) <= width:

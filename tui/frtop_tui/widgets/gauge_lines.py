@@ -10,7 +10,7 @@ from typing import Final
 from frtop_tui.job.gauge_words import amount, cores, per_second, percent
 from frtop_tui.job.gpus import power_text, throttle_text
 from frtop_tui.job.host_gauges import GaugedSubject, HostGauges
-from frtop_tui.job.naming import printable
+from frtop_tui.job.naming import counted, printable
 from frtop_tui.widgets.gauge_cells import FULL, disk_used, memory_used
 from frtop_tui.widgets.spans import Line, clip, fit, join, plain, width_of, wrap
 from frtop_tui.widgets.sparkline import graph as padded_graph
@@ -209,7 +209,7 @@ def _rank(
                 plain(graph(gauges, rank, "cpu", bars)),
                 plain(_amount("", rank.values.get("mem"), " resident")),
                 plain(_amount("", rank.values.get("gpu_mem"), " on its GPUs")),
-                plain("" if count is None else f"{count} process{'es' * (count > 1)}", "dim"),
+                plain("" if count is None else counted(count, "process"), "dim"),
             ),
         )
 

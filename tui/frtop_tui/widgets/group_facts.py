@@ -15,7 +15,7 @@ from frtop_tui.job.groups import identifier
 from frtop_tui.job.issuer_words import issuer_text
 from frtop_tui.job.mesh import Mesh, NoMesh
 from frtop_tui.job.model import GroupView
-from frtop_tui.job.naming import duration, folded_hosts, group_label, listed
+from frtop_tui.job.naming import counted, duration, folded_hosts, group_label, how_often, listed
 from frtop_tui.report.rank_words import op_kind
 from frtop_tui.widgets.formats import format_duration, format_site
 
@@ -181,10 +181,9 @@ def _settings(view: GroupView, members: Iterable[Member[JudgedRank]]) -> list[Fa
     about = f"{_by_value(backends) if alike else view.backend}, "
     texts = {duration(at) if at else "not known": ranks for at, ranks in timeouts.items()}
     about += f"timeout {_by_value(texts)}" if texts else "timeout not known"
-    several = "s" * (len(hosts) != 1)
-    about += f", {len(view.members):,} members on {len(hosts)} host{several}, called "
+    about += f", {counted(len(view.members), 'member')} on {counted(len(hosts), 'host')}, called "
     about += f"{group_label(view.key.name, view.description)} ({view.key.name})"
-    about += f", made {view.key.epoch + 1} times" if view.key.epoch else ""
+    about += f", made {how_often(view.key.epoch + 1)}" if view.key.epoch else ""
     rows = [Fact("group", about, "warn" if len(texts) > 1 or len(backends) > 1 else "")]
     if not view.exact:
         text = "members do not count from its creation: numbers (~#) cannot be compared"

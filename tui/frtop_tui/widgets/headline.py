@@ -10,11 +10,11 @@ from typing import Final
 
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.model import Recorded
-from frtop_tui.job.naming import duration, folded_hosts
+from frtop_tui.job.naming import counted, duration, folded_hosts
 from frtop_tui.job.outside import age_text, is_least_since, preparation
 from frtop_tui.report.health_words import health_words
 from frtop_tui.widgets.file_status import files_summary
-from frtop_tui.widgets.formats import format_local_time, format_rank_count, job_name, short_path
+from frtop_tui.widgets.formats import format_local_time, job_name, short_path
 from frtop_tui.widgets.grid_layout import host_names
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, clip, fit, join, plain, spread, width_of
@@ -42,7 +42,7 @@ def _job_line(frame: Frame, seen: str) -> Line:
             plain(job_name(frame), "strong"),
             plain(f"attempt {frame.job.attempt}" if frame.job and frame.job.attempt else ""),
             plain(other_jobs(frame), "warn"),
-            plain(format_rank_count(world) if frame.job else ""),
+            plain(counted(world, "rank") if frame.job else ""),
             plain(folded_hosts(names or tuple(host.name for host in frame.hosts))),
             plain(seen, "warn"),
             plain(f"up {duration(frame.up_s)}" if frame.up_s else "", "dim"),
@@ -54,7 +54,7 @@ def other_jobs(frame: Frame) -> str:
     """`+2 other jobs (J)`; empty when there are none."""
     count = len(frame.other_jobs)
     word = "other job" if frame.job else "job"
-    return f"+{count} {word}{'s' * (count > 1)} (J)" if count else ""
+    return f"+{counted(count, word)} (J)" if count else ""
 
 
 def health_line(frame: Frame) -> Line:

@@ -7,8 +7,7 @@ from typing import Final
 
 from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.job.model import HostState, HostView
-from frtop_tui.job.naming import duration
-from frtop_tui.widgets.formats import format_rank_count
+from frtop_tui.job.naming import counted, duration
 from frtop_tui.widgets.gauge_lines import RanksOf, gauge_lines
 from frtop_tui.widgets.host_table import STATE_TONE, HostRow, clock_figures, format_clock_offset
 from frtop_tui.widgets.lines import LineView
@@ -55,7 +54,7 @@ def host_lines(row: HostRow, width: int, ranks_of: RanksOf = lambda _: "") -> li
         plain(f"agent {host.version}" if host.version else "", "dim"),
     )
     rows += flow(parts, width)
-    ranks = f"{format_rank_count(len(row.ranks))}: {fold(row.ranks)}" if row.ranks else "none known"
+    ranks = f"{counted(len(row.ranks), 'rank')}: {fold(row.ranks)}" if row.ranks else "none known"
     rows += wrap(ranks, width, "", ("ranks   ", "dim"))
     if host.clock_error_ns is not None or not row.recorded:
         rows += wrap(describe_clock(host), width, "", ("clock   ", "dim"))
@@ -63,7 +62,7 @@ def host_lines(row: HostRow, width: int, ranks_of: RanksOf = lambda _: "") -> li
         rights = "our key is read-only there: it may not ask the ranks for tensors (t, T)"
         rows += wrap(rights, width, "warn", ("rights  ", "dim"))
     if host.lost_updates:
-        updates = f"{host.lost_updates:,} update{'s' * (host.lost_updates > 1)}"
+        updates = counted(host.lost_updates, "update")
         rows += wrap(f"{updates} lost in transit and requested again", width, "warn",
                      ("lost    ", "dim"))  # fmt: skip
     for note in host.notes:

@@ -28,7 +28,7 @@ KEY_NAMES = {
 
 FIRST = (
     *("open", "back", "take", "tensors", "help", "quit"),
-    *("zoom", "lanes", "live", "difference"),
+    *("zoom", "lanes", "live", "difference", "order", "record"),
     *("capture", "filter", "mark", "next", "view"),
 )
 """Parts of binding ids; keys are shown in this order while they fit."""

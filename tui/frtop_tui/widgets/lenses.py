@@ -15,6 +15,7 @@ from typing import Final
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.job.arrivals import rank_delays
 from frtop_tui.job.group_members import members
+from frtop_tui.job.naming import counted
 from frtop_tui.report.own_times import OwnTime, own_times
 from frtop_tui.statistics.step_table import newest_steps
 from frtop_tui.widgets.formats import format_duration, group_name
@@ -70,9 +71,7 @@ def lag(frame: Frame) -> LensView:
             if member.issued is not None and ops > lags.get(member.number, (0, ""))[0]:
                 lags[member.number] = (ops, group_name(view))
     letters = {rank: _lag_letter(view, lags) for rank, view in frame.ranks.items()}
-    values = {
-        rank: f"{ops:,} op{'s' * (ops > 1)} behind in {name}" for rank, (ops, name) in lags.items()
-    }
+    values = {rank: f"{counted(ops, 'op')} behind in {name}" for rank, (ops, name) in lags.items()}
     if not any(group.number for group in frame.groups):
         return LensView(why="no group has issued an op that can be compared")
     return LensView(letters, values, _LAG)

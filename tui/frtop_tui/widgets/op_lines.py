@@ -8,7 +8,7 @@ from typing import Final
 from frtop_probe import wire
 from frtop_probe.statistics.op_bytes import op_bytes
 from frtop_tui.job.issuer_words import issuer_text
-from frtop_tui.job.naming import duration, folded, group_label
+from frtop_tui.job.naming import counted, duration, folded, group_label
 from frtop_tui.lanes.cells import NOTHING, cells_of
 from frtop_tui.lanes.lane import Lane
 from frtop_tui.lanes.letters import PHASES
@@ -111,6 +111,12 @@ def span_text(nanoseconds: int) -> str:
     return text.replace(".0 ", " ").replace(".00 ", " ") or duration(nanoseconds / 1e9)
 
 
+def lost_text(lane: Lane) -> str:
+    """How many ops of a lane are missing in between; "" where none is."""
+    lost = lane.ops.lost
+    return f"{counted(lost, 'op')} in between cannot be read" if lost else ""
+
+
 def error_text(error_ns: int | None) -> str:
     """How far clocks of hosts may be apart: `clocks +-0.4 ms`."""
     if error_ns is None:
@@ -145,7 +151,7 @@ def _waited(lane: Lane, op: wire.Op, meeting: Meeting | None) -> list[str]:
                      " issued it")  # fmt: skip
     if not meeting.complete:
         if meeting.unknown:
-            parts.append(f"when {known} of {members} ranks came is known")
+            parts.append(f"when {known} of {counted(members, 'rank')} came is known")
         return parts
     own = meeting.issued_ns[lane.rank]
     error = meeting.error_ns

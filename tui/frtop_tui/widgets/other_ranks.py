@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.job.model import RankState
+from frtop_tui.job.naming import counted
 from frtop_tui.report.rank_states import URGENCY
 from frtop_tui.report.rank_words import format_exit, op_name
-from frtop_tui.widgets.formats import format_rank_count, format_site, shorten_ranks
+from frtop_tui.widgets.formats import format_site, shorten_ranks
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, plain, wrap
 
@@ -74,7 +75,7 @@ class OtherRanksPane(LineView):
         height, visible = self.scrollable_content_region.height, 0
         for state, position, ranks in found:
             visible += len(rows) < height
-            head = f"{format_rank_count(len(ranks))}: "
+            head = f"{counted(len(ranks), 'rank')}: "
             words = describe_class(state, position)
             folded = shorten_ranks(fold(ranks), max(width - len(head) - 2, 12))
             rows += wrap(f"{words}  {folded}", width, "", (head, "strong"))

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from frtop_tui.job.naming import folded
-from frtop_tui.job.profiles import ProfileOptions, ProfileProgress, RankProfile, cost_lines
+from frtop_tui.job.naming import counted, folded
+from frtop_tui.job.profiles import (
+    OPTION_COSTS,
+    ProfileOptions,
+    ProfileProgress,
+    RankProfile,
+    cost_lines,
+    length_text,
+)
 from frtop_tui.report.allocations import allocation_lines
-from frtop_tui.report.profiles import progress_text, rank_text, result_lines
+from frtop_tui.report.profiles import OPTION_NAMES, progress_text, rank_text, result_lines
+from frtop_tui.widgets.formats import short_path
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, clip, plain, wrap
 
-_OPTIONS = (
-    ("s", "shapes", "shapes of inputs"),
-    ("c", "stacks", "stacks of Python"),
-    ("m", "memory", "torch's allocator: allocated, peak, reserved"),
-    ("d", "devices", "what runs on GPUs"),
-    ("x", "execution", "execution trace, for Chakra's converter"),
-)
-"""Key, option, and what it adds."""
+_KEYS = (("s", "shapes"), ("c", "stacks"), ("m", "memory"), ("d", "devices"), ("x", "execution"))
 _TONES = {"failed": "bad", "done": "good", "running": "moving", "fetching": "strong"}
 
 
@@ -33,6 +34,9 @@ class ProfilePane(LineView):
         self.progress: ProfileProgress | None = None
         self.unavailable = ""
         self.standing = ""
+        self.before = ""
+        """The file of the order before."""
+        self.waiting: tuple[int, ...] = ()
 
     def ask(
         self,
@@ -40,24 +44,35 @@ class ProfilePane(LineView):
         options: ProfileOptions,
         path: str,
         unavailable: str,
+        *,
         standing: str = "",
+        before: str = "",
     ) -> None:
-        """Shows the question, and which ranks are `standing` still."""
+        """Shows the question.
+
+        Args:
+            ranks: whom it is about.
+            options: what would be ordered.
+            path: of the file that would be written.
+            unavailable: why nothing can be ordered, "" where it can.
+            standing: which ranks stand still, in words.
+            before: file of the order before.
+        """
         self.ranks, self.options, self.path = ranks, options, path
-        self.standing = standing
+        self.standing, self.before = standing, before
         self.progress, self.unavailable = None, unavailable
         self.entitle(f"profile {folded(ranks)}?")
         self.redraw()
 
-    def show(self, progress: ProfileProgress) -> None:
-        """Shows what becomes of the order."""
-        self.progress = progress
+    def show(self, progress: ProfileProgress, waiting: tuple[int, ...] = ()) -> None:
+        """Shows what becomes of the order; `waiting` are other ranks, that `P` was pressed for."""
+        self.progress, self.waiting = progress, waiting
         self.entitle(f"profile of {folded(rank.rank for rank in progress.ranks)}")
         self.redraw()
 
     def content(self, width: int) -> Sequence[Line]:
         if self.progress is not None:
-            return list(_progress_rows(self.progress, width))
+            return list(_progress_rows(self.progress, self.waiting, width))
         return [row for line in self._question() for row in _wrapped(line, width)]
 
     def _question(self) -> Iterable[Line]:
@@ -70,38 +85,46 @@ class ProfilePane(LineView):
         if self.standing:
             yield plain(f"{self.standing} r samples stacks instead, now.", "warn")
         yield ()
-        length = f"{options.steps} steps" if options.steps else f"{options.seconds:g} s"
-        yield (("  + -", "key"), (f"  for {length}", "strong"), ("   u", "key"),
+        yield (("  + -", "key"), (f"  for {length_text(options)}", "strong"), ("   u", "key"),
                ("  seconds instead of steps, and back", ""))  # fmt: skip
-        for key, name, text in _OPTIONS:
+        for key, name in _KEYS:
             on = bool(getattr(options, name))
+            cost = f": {OPTION_COSTS[name]}" if name in OPTION_COSTS else ""
             yield ((f"  {key}  ", "key"), ("[x] " if on else "[ ] ", ""),
-                   (text, "strong" if on else ""))  # fmt: skip
+                   (OPTION_NAMES[name], "strong" if on else ""), (cost, ""))  # fmt: skip
         yield ()
-        yield (("enter", "key"), (" orders it, into ", ""), (self.path, "strong"))
+        yield (("enter", "key"), (" orders it, into ", ""), (short_path(self.path), "strong"))
         yield (("esc", "key"), (" leaves, and nothing is ordered", ""))
+        if self.before:
+            yield plain(f"The order before is written: {short_path(self.before)}", "dim")
 
 
-def _progress_rows(progress: ProfileProgress, width: int) -> Iterable[Line]:
+def _progress_rows(
+    progress: ProfileProgress, waiting: tuple[int, ...], width: int
+) -> Iterable[Line]:
     if progress.state in ("running", "merging"):
+        if waiting:
+            text = f"{folded(waiting)}: nothing is ordered, as this order is under way; P asks when"
+            yield from wrap(f"{text} it is over", width, "warn")
         yield plain(progress_text(progress), "strong")
         if progress.can_be_ended:
             complete = sum(rank.complete for rank in progress.ranks)
-            text = f" writes the {complete} that are complete, without the others"
+            text = f" writes {counted(complete, 'complete rank')}, without the others"
             yield (("w", "key"), (text, ""))
         yield (("esc", "key"), (" withdraws the order in all ranks, and writes nothing", ""))
     else:
         words = {"written": "good", "failed": "bad", "withdrawn": "warn"}
         for text in result_lines(progress):
             yield from wrap(text, width, words.get(progress.state, ""))
-        if progress.state == "written":
-            yield plain("ui.perfetto.dev opens it; P orders another one", "dim")
+        opens = "ui.perfetto.dev opens it; " if progress.state == "written" else ""
+        again = folded(waiting or [rank.rank for rank in progress.ranks])
+        yield plain(f"{opens}P asks for another one, of {again}", "dim")
         if table := allocation_lines(progress.allocations):
             yield ()
             yield from (clip(plain(text), width) for text in table)
     yield ()
-    for rank in progress.ranks:
-        yield _rank_row(rank, width)
+    if progress.state != "withdrawn":  # then it is over in all of them
+        yield from (_rank_row(rank, width) for rank in progress.ranks)
 
 
 def _rank_row(rank: RankProfile, width: int) -> Line:

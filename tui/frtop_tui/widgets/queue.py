@@ -13,7 +13,7 @@ from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.job.groups import Identifier, identifier
 from frtop_tui.job.issuer_words import brief_issuer
-from frtop_tui.job.naming import group_label
+from frtop_tui.job.naming import counted, group_label
 from frtop_tui.job.outside import NEXT_TIME, age_text
 from frtop_tui.report.rank_words import op_group, op_kind, op_number
 from frtop_tui.widgets.formats import (
@@ -156,7 +156,9 @@ def queue_lines(
     others = step_lines(rank, snapshot.marks, now_ns, width)
     rows += [line for _, line in merge(others, placed, key=lambda one: -one[0])]
     if snapshot.ops_lost:
-        rows.append(plain(f"  {snapshot.ops_lost:,} ops in between could not be read", "warn"))
+        rows.append(
+            plain(f"  {counted(snapshot.ops_lost, 'op')} in between could not be read", "warn")
+        )
     return rows
 
 

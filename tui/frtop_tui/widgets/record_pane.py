@@ -16,10 +16,34 @@ from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, plain, wrap
 
 SUBJECT = 13
+_KEYS = {"s": "numbers", "p": "phases", "c": "call sites", "o": "modules", "a": "note"}
+"""What each key changes."""
+
+
+def cost_words(order: wire.NumbersOrder, pressed: str = "") -> Iterator[WordLine]:
+    """What each key costs each rank; of one that was `pressed` only that, and all of it."""
+    costs = {
+        "s": list(number_costs(order)),
+        "p": [f"{PHASE_US} us for each forward and backward"],
+        "c": [f"up to {SITE_US} us an op; without, ops name no line"],
+        "o": [MODULES],
+        "a": ["one line in the ring, at the time of now"],
+    }
+    if not pressed:
+        costs["s"] = [f"{costs['s'][0]}; s shows the cost"]
+    for key in pressed or costs:
+        for n, text in enumerate(costs[key]):
+            yield WordLine("" if n else f"{key} {_KEYS[key]}", text)
 
 
 def record_lines(
-    asked: str, found: JobNumbers, order: wire.NumbersOrder, confirm: Sequence[str], width: int
+    asked: str,
+    found: JobNumbers,
+    order: wire.NumbersOrder,
+    confirm: Sequence[str],
+    width: int,
+    *,
+    pressed: str = "",
 ) -> Iterator[Line]:
     """All of the pane.
 
@@ -30,22 +54,13 @@ def record_lines(
         confirm: what the next press of a key does, and what speaks against it; nothing where none
             was pressed.
         width: of the pane.
+        pressed: that key, whose cost comes first; else findings do.
     """
     yield from wrap(f"orders go to {asked}", width, "dim")
     for text in confirm:
         yield from wrap(text, width, "warn")
-    yield ()
-    yield plain("recorded now", "strong")
-    yield from _lines(record_words(found), width)
-    yield ()
-    yield plain("what it costs each rank", "strong")
-    costs = [WordLine("s numbers", text) for text in number_costs(order)]
-    costs = [one if n == 0 else WordLine("", one.text) for n, one in enumerate(costs)]
-    costs.append(WordLine("p phases", f"{PHASE_US} us for each forward and backward"))
-    costs.append(WordLine("c call sites", f"up to {SITE_US} us an op; without, ops name no line"))
-    costs.append(WordLine("o modules", MODULES))
-    costs.append(WordLine("a note", "one line in the ring, at the time of now"))
-    yield from _lines(costs, width)
+    if pressed:
+        yield from _section("what it costs each rank", cost_words(order, pressed), width)
     if found.states:
         yield ()
         yield plain(f"numbers: {found.samples:,} samples", "strong")
@@ -54,10 +69,17 @@ def record_lines(
         if unseen := sum(one.unseen for one in found.states.values()):
             text = f"{unseen:,} results were not read: nobody was seen to wait for the ops"
             yield from wrap(text, width, "dim")
-        if found.found.figures:
-            yield ()
-            yield plain("by group", "strong")
-            yield from _lines(figure_words(found.found, found.names), width)
+    yield from _section("recorded now", record_words(found), width)
+    if not pressed:
+        yield from _section("what it costs each rank", cost_words(order), width)
+    if found.found.figures:
+        yield from _section("by group", figure_words(found.found, found.names), width)
+
+
+def _section(title: str, words: Iterable[WordLine], width: int) -> Iterator[Line]:
+    yield ()
+    yield plain(title, "strong")
+    yield from _lines(words, width)
 
 
 def _lines(words: Iterable[WordLine], width: int) -> Iterator[Line]:
@@ -72,17 +94,26 @@ class RecordPane(LineView):
         super().__init__(id="record", classes="pane")
         self.entitle("what ranks record")
         self._given: tuple[str, JobNumbers, wire.NumbersOrder, Sequence[str]] | None = None
+        self._pressed = ""
         self.unavailable = ""
         """Why ranks cannot be asked."""
 
     def show(
-        self, asked: str, found: JobNumbers, order: wire.NumbersOrder, confirm: Sequence[str]
+        self,
+        asked: str,
+        found: JobNumbers,
+        order: wire.NumbersOrder,
+        confirm: Sequence[str],
+        *,
+        pressed: str = "",
     ) -> None:
         """Takes what `record_lines` needs."""
-        self._given = asked, found, order, confirm
+        self._given, self._pressed = (asked, found, order, confirm), pressed
         self.redraw()
 
     def content(self, width: int) -> Sequence[Line]:
         if self.unavailable:
             return wrap(self.unavailable, width, "warn")
-        return list(record_lines(*self._given, width)) if self._given is not None else ()
+        if self._given is None:
+            return ()
+        return list(record_lines(*self._given, width, pressed=self._pressed))

@@ -13,8 +13,8 @@ from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.job.device_settings import settings_of_rank
 from frtop_tui.job.environment import environment, is_own
-from frtop_tui.job.naming import listed
-from frtop_tui.widgets.formats import format_rank_count, shorten_ranks
+from frtop_tui.job.naming import counted, listed
+from frtop_tui.widgets.formats import shorten_ranks
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, clip, fit, plain
 
@@ -49,7 +49,7 @@ def setting_rows(views: Iterable[JudgedRank]) -> list[SettingRow]:
         for index, (value, ranks) in enumerate(ordered[:MOST_VALUES]):
             rows.append(SettingRow("", value, ranks, "late" if index else ""))
         if len(ordered) > MOST_VALUES:
-            rows.append(SettingRow("", f"and {len(ordered) - MOST_VALUES:,} more values"))
+            rows.append(SettingRow("", f"and {counted(len(ordered) - MOST_VALUES, 'more value')}"))
     if not rows and len(known) > len(found.unknown):
         rows.append(SettingRow("no setting differs between ranks", tone="good"))
     rows += _in_the_way(known)
@@ -129,7 +129,7 @@ def _line(row: SettingRow, width: int, name: int) -> Line:
         return clip(((fit(row.name, name), "dim"), (" " + row.value, row.tone)), width)
     if not row.ranks:
         return clip(plain(f"  {row.value}", row.tone), width)
-    count = format_rank_count(len(row.ranks))
+    count = counted(len(row.ranks), "rank")
     room = max(12, min(NAME + 10, width - len(row.value) - len(count) - 8))
     ranks = shorten_ranks(fold(row.ranks), room)
     return clip(((f"  {row.value}  ", row.tone), (f"{count}  {ranks}", "dim")), width)

@@ -10,6 +10,7 @@ from textual.binding import Binding, BindingType
 from frtop_probe.ring.rank_ranges import fold
 from frtop_probe.wire import Snapshot
 from frtop_tui.diagnosis.model import Frame
+from frtop_tui.job.naming import counted
 from frtop_tui.job.stack_frames import basename, is_user_code
 from frtop_tui.report.merged_stacks import (
     FrameKey,
@@ -19,7 +20,7 @@ from frtop_tui.report.merged_stacks import (
     shared_op,
     tree_lines,
 )
-from frtop_tui.widgets.formats import format_rank_count, shorten_ranks
+from frtop_tui.widgets.formats import shorten_ranks
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, clip, fit, plain, wrap
 
@@ -73,7 +74,7 @@ class StackTree(LineView):
         ]
         for why, ranks in merged.missing:
             listed = shorten_ranks(fold(ranks), width // 3)
-            label = f"no stack  {format_rank_count(len(ranks))} {listed}: "
+            label = f"no stack  {counted(len(ranks), 'rank')} {listed}: "
             rows += wrap(why, width, "warn", (label, "strong"))
         return rows or [plain("no ranks to show", "dim")]
 
@@ -84,7 +85,7 @@ class StackTree(LineView):
         lead: Line = ((count, "strong"), (fit(label, names) + "  ", ""))
         indent = "  " * line.depth + ("+ " if first and line.depth else "  " * (line.depth > 0))
         if line.hidden:
-            words = f"{indent}… {line.hidden} frame{'s' * (line.hidden > 1)}"
+            words = f"{indent}… {counted(line.hidden, 'frame')}"
             return clip((*lead, (words, "dim")), width)
         tone = "strong" if is_user_code(node.frame) else ""
         op = self._ops.get(id(node), "")

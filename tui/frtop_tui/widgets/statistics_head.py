@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 
 from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.model import Frame
+from frtop_tui.job.naming import counted
 from frtop_tui.job.statistics import JobStatistics
 from frtop_tui.report.statistics_words import clock_words, waiting_words, window_words
-from frtop_tui.widgets.formats import format_age_coarse, format_rank_count, shorten_ranks
+from frtop_tui.widgets.formats import format_age_coarse, shorten_ranks
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, flow, plain, wrap
 
@@ -21,7 +22,7 @@ def scope_parts(frame: Frame, statistics: JobStatistics) -> Iterator[Line]:
         return
     age_s = max(0.0, (frame.now_ns - statistics.until_ns) / 1e9)
     yield plain(f"{window_words(statistics)}, until {format_age_coarse(age_s)} ago")
-    yield plain(format_rank_count(len(statistics.ranks)))
+    yield plain(counted(len(statistics.ranks), "rank"))
     count = sum(call.count for call in statistics.calls)
     timed = sum(call.timed for call in statistics.calls)
     if count:

@@ -10,7 +10,7 @@ from typing import Final
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import JudgedRank
-from frtop_tui.job.naming import printable
+from frtop_tui.job.naming import counted, printable
 from frtop_tui.widgets.formats import format_age_coarse, format_duration
 from frtop_tui.widgets.spans import Line, fit
 
@@ -53,7 +53,7 @@ def _step(before: wire.Mark | None, step: wire.Mark, parts: Sequence[wire.Mark])
 
     Of the first step, whose start is not known, it says only that it has ended.
     """
-    samples = f"; {step.samples:,} samples" if step.samples else ""
+    samples = f"; {counted(step.samples, 'sample')}" if step.samples else ""
     if before is None:
         return f"step {step.number:,} ended{samples}"
     took, sums = format_duration(step.end_ns - before.end_ns), _sums(parts)

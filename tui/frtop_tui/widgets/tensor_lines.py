@@ -9,6 +9,7 @@ from frtop_probe import wire
 from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.job.issuer_words import issuer_text
+from frtop_tui.job.naming import counted
 from frtop_tui.job.outside import age_text
 from frtop_tui.numbers.member_words import member_words
 from frtop_tui.numbers.members import compare_members
@@ -17,7 +18,6 @@ from frtop_tui.report.rank_words import op_name
 from frtop_tui.widgets.checksum_match import ChecksumMatch, match_checksums
 from frtop_tui.widgets.formats import (
     format_bytes,
-    format_rank_count,
     format_site,
     format_tensors,
     shorten_ranks,
@@ -133,7 +133,7 @@ def _compared(match: ChecksumMatch, *, reduced: bool) -> str:
         if ranks
     ]
     if match.not_asked:
-        words.append(f"{format_rank_count(len(match.not_asked))} of its group not asked")
+        words.append(f"{counted(len(match.not_asked), 'rank')} of its group not asked")
     if match.not_pending:
         words.append(f"not pending on {len(match.not_pending):,}")
     if match.unanswered:

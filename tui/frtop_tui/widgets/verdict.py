@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from frtop_tui.diagnosis.model import Frame, Verdict
 from frtop_tui.diagnosis.wording.slow_cost import cost_words
 from frtop_tui.job.job_activity import other_jobs_line, rank_notes
+from frtop_tui.job.naming import counted
 from frtop_tui.job.outside import age_text, is_least_since
 from frtop_tui.report.rank_states import URGENCY
 from frtop_tui.widgets.file_status import file_lines
-from frtop_tui.widgets.formats import format_rank_count, job_name
+from frtop_tui.widgets.formats import job_name
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, plain, wrap
 
@@ -92,7 +93,7 @@ def no_verdict(frame: Frame) -> str:
         words.append(f"{never_heard:,} never heard")
     if len(words) == 1:
         only = next(iter(counts))
-        return f"no verdict: all {format_rank_count(len(frame.ranks))} {only}"
+        return f"no verdict: all {counted(len(frame.ranks), 'rank')} {only}"
     return "no verdict: " + ", ".join(words)
 
 

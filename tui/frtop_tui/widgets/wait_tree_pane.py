@@ -11,7 +11,7 @@ from textual.binding import Binding, BindingType
 from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.model import Frame, Why
 from frtop_tui.diagnosis.trace import Trace
-from frtop_tui.job.naming import duration, shortened
+from frtop_tui.job.naming import counted, duration, shortened
 from frtop_tui.report.wait_boxes import Box, BoxKind, WaitBoxes, wait_boxes
 from frtop_tui.report.wait_tree import Key, TreeRow, tree_rows
 from frtop_tui.widgets.activity import blame_reasons
@@ -39,7 +39,7 @@ def row_line(row: TreeRow, reasons: Mapping[int, Why], width: int) -> Line:
     """One line of the tree: what it is, how many ranks, since when, which."""
     mark = {True: "+ ", False: "- ", None: "  "}[row.folded]
     if row.kind == "left out":
-        return plain(f"  and {row.count:,} more ops in which ranks wait", "dim")
+        return plain(f"  and {counted(row.count, 'more op')} in which ranks wait", "dim")
     if row.kind == "more":
         return ((row.lead, "dim"), (f"+ {row.count:,} more that wait for it", "dim"))
     box = row.box

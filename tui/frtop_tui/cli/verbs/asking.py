@@ -37,7 +37,7 @@ def _tensors(verbs: Verbs[Parser]) -> None:
                               "(default: all)")  # fmt: skip
     tensors.add_argument("--members", action="store_true",
                          help="ask all members of the op's group, and compare: each works for up "
-                              "to 1.2 s")  # fmt: skip
+                              "to 1.2 s (default: of the op that the rank waits for)")  # fmt: skip
     tensors.add_argument("--save", metavar="FILE",
                          help="write the tensors of one op to a safetensors file")  # fmt: skip
     tensors.add_argument("--json", action="store_true", help="print a JSON document")

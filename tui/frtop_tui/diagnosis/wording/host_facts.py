@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from frtop_tui.diagnosis.evidence.host_fact import HostFact
 from frtop_tui.job.gauge_words import amount, per_second, percent
 from frtop_tui.job.gpus import throttle_reasons
-from frtop_tui.job.naming import duration, folded, printable
+from frtop_tui.job.naming import counted, duration, folded, how_often, printable
 
 Clock = Callable[[int], str]
 """Turns a time of the host's clock into a time of day."""
@@ -115,8 +115,8 @@ def _retransmits(fact: HostFact, when: str) -> str:
 
 def _link_errors(fact: HostFact, when: str) -> str:
     if fact.text == "link_downed":
-        return f"went down {fact.value} time{'s' * (fact.value > 1)}{_last(when)}"
-    return f"{fact.value:,} error{'s' * (fact.value > 1)} in ten minutes{_last(when)}"
+        return f"went down {how_often(fact.value)}{_last(when)}"
+    return f"{counted(fact.value, 'error')} in ten minutes{_last(when)}"
 
 
 def _link_down(fact: HostFact, when: str) -> str:

@@ -8,7 +8,7 @@ from frtop_tui.diagnosis.model import Sentences
 from frtop_tui.diagnosis.wording.absence import absence_of
 from frtop_tui.diagnosis.wording.phrases import Tense, last_op_evidence, who
 from frtop_tui.job.model import BaseFrame
-from frtop_tui.job.naming import duration, folded
+from frtop_tui.job.naming import counted, duration, folded
 from frtop_tui.job.outside import age_words, is_least_since
 
 
@@ -23,7 +23,7 @@ def held_outside(
     if detail.at_store_key:
         common.append(f"{folded(detail.at_store_key)} not in an op either: at a key of the store")
     if detail.others:
-        common.append(f"{detail.others:,} more ranks are in no op either; they were not looked at")
+        common.append(f"{counted(detail.others, 'more rank')} in no op either, and not looked at")
     gets = tense.of("gets" if len(ranks) == 1 else "get", "got")
     return Sentences(
         f"{_idle_text(detail.issued_ns, frame, tense)}: {who(frame.ranks, ranks)} {gets} nowhere",

@@ -12,7 +12,7 @@ from frtop_tui.diagnosis.evidence.death import Death
 from frtop_tui.diagnosis.graph.wait_node import RankSet, WaitNode, kind_of, number_of, rank_set
 from frtop_tui.job.issuer_words import brief_issuer
 from frtop_tui.job.model import Rank
-from frtop_tui.job.naming import duration, folded, group_label, shortened
+from frtop_tui.job.naming import counted, duration, folded, group_label, shortened
 from frtop_tui.job.outside import age_words
 from frtop_tui.job.stack_frames import site_line
 
@@ -123,7 +123,9 @@ def chain_evidence(nodes: Sequence[WaitNode]) -> list[str]:
         whom = f" for {folded(awaited)}" if awaited and not node.op.p2p else ""
         lines.append(f"{Tense.PRESENT.waits(node.waiting)} in {op_text(node)}{whom}")
     more = len(nodes) - 1 - len(lines)
-    return [*lines, f"and more behind these: {more} ops that wait"] if more > 0 else lines
+    if more > 0:
+        lines.append(f"and behind these {counted(more, 'more op')} in which ranks wait")
+    return lines
 
 
 def last_op_evidence(views: Mapping[int, Rank], culprits: Sequence[int]) -> list[str]:

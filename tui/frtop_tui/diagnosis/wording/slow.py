@@ -18,7 +18,7 @@ from frtop_tui.diagnosis.wording.phrases import Tense, who
 from frtop_tui.diagnosis.wording.slow_cost import lost_words, milliseconds, percent
 from frtop_tui.job.gpus import throttle_text
 from frtop_tui.job.model import BaseFrame, Rank
-from frtop_tui.job.naming import group_label, printable
+from frtop_tui.job.naming import counted, group_label, printable
 from frtop_tui.job.stack_frames import site_line
 
 _LAYERS: Final[dict[SlowWord, Layer]] = {
@@ -70,15 +70,14 @@ def late(finding: Finding, detail: LateDetail, frame: BaseFrame, tense: Tense) -
 
 
 def _of_ops(slowness: Slowness) -> str:
-    ops = "op" if slowness.sampled == 1 else "ops"
-    return f"{slowness.late} of the last {slowness.sampled} sampled {ops}"
+    return f"{slowness.late} of the last {counted(slowness.sampled, 'sampled op')}"
 
 
 def _counted(detail: LateDetail) -> str:
     """In how many ops or, where few ops were sampled and its steps show it, in how many steps."""
     seen = detail.late
     if seen.steps:
-        return f"{seen.late_steps} of the last {seen.steps} steps"
+        return f"{seen.late_steps} of the last {counted(seen.steps, 'step')}"
     return _of_ops(detail.slowness)
 
 
@@ -230,8 +229,8 @@ def _neighbour(why: SlowCause, view: Rank | None) -> tuple[str, str]:
         named = printable(why.fact.subject)
         return f"{_undated(why.fact)}", f"nvidia-smi -i {named} on {_host(view)} lists them"
     index = why.gpu.index if why.gpu is not None else 0
-    processes = "process" if why.strangers == 1 else "processes"
-    text = f"{why.strangers} {processes} of others compute on GPU {index}, too"
+    compute = "computes" if why.strangers == 1 else "compute"
+    text = f"{counted(why.strangers, 'process')} of others {compute} on GPU {index}, too"
     return text, f"nvidia-smi -i {index} on {_host(view)} lists them"
 
 

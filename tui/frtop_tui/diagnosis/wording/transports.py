@@ -13,7 +13,7 @@ from frtop_tui.diagnosis.model import Sentences, Why
 from frtop_tui.diagnosis.wording.absence import stacks_step
 from frtop_tui.diagnosis.wording.phrases import Tense
 from frtop_tui.job.model import BaseFrame, Rank
-from frtop_tui.job.naming import folded
+from frtop_tui.job.naming import counted, folded
 from frtop_tui.job.transports import transport_names
 
 _MOST_SHOWN = 4
@@ -123,7 +123,7 @@ def standing_waits(
         "what they issue there is not seen: they may wait for each other for ever, or replay a"
         " graph, which moves no counter of c10d"
     )
-    others = (f"{detail.others} more ranks were looked at, and are elsewhere",)
+    others = (f"{counted(detail.others, 'more rank')} looked at: elsewhere",)
     return Sentences(
         f"{standing_text(views, ranks, tense)}; every look found them at the same lines",
         Why(finding.cause, "unknown", text),

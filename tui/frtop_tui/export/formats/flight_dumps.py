@@ -16,7 +16,7 @@ from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.export.formats.rank_ops import RankOp, is_dumped, rank_ops
 from frtop_tui.job.groups import Identifier, identifier, members_of
-from frtop_tui.job.naming import folded, printable
+from frtop_tui.job.naming import counted, folded, printable
 
 VERSION: Final = "2.9"
 PREFIX: Final = "nccl_trace_rank_"
@@ -264,7 +264,9 @@ def _notes(frame: Frame, written: set[int], left_out: int) -> str:
         "Left out: sends and receives, and ops that not every rank's record still has.",
     ]
     if left_out:
-        lines.append(f"Left out: {left_out} ops of a kind that is not known, or coalesced.")
+        lines.append(
+            f"Left out: {counted(left_out, 'op')} of a kind that is not known, or coalesced."
+        )
     if missing:
         lines.append(f"No file of {folded(missing)}: add --allow-incomplete-ranks.")
     return "\n".join([*lines, ""])

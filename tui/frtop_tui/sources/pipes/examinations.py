@@ -12,6 +12,7 @@ from frtop_probe.doctor.facts import HostFacts, SearchFacts
 from frtop_probe.pipe.packing import DOCTOR
 from frtop_probe.pipe.start_script import start_script
 from frtop_tui.errors import FrtopError, RemoteTrouble
+from frtop_tui.job.naming import counted
 from frtop_tui.sources.connection_events import (
     Connected,
     ConnectionEvent,
@@ -140,5 +141,5 @@ class Examinations:
         answers = self._answers.values()
         done = sum(one.facts is not None or bool(one.same_as) for one in answers)
         late = next((one.host for one in answers if one.facts is None and not one.same_as), "")
-        text = f"{done} of {len(answers)} hosts examined"
+        text = f"{done} of {counted(len(answers), 'host')} examined"
         return f"{text}; {late}: {self._doing.get(late, 'starting')}" if late else text

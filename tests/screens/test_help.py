@@ -1,0 +1,83 @@
+"""The help of each screen lists the keys that work there, and its own ones first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from textual.binding import Binding
+from textual.dom import DOMNode
+
+from frtop_tui.screens.help import HERE, SECTIONS, HelpScreen
+from frtop_tui.widgets.keyline import key_name
+
+from . import scenes
+from .driving import Driven, driven
+
+SCREENS = {
+    "overview": (),
+    "ranks": ("2",),
+    "hosts": ("3",),
+    "stacks": ("4",),
+    "statistics": ("5",),
+    "rank": ("enter",),
+    "group": ("shift+tab", "j", "enter"),
+    "tensors": ("t",),
+    "timeline": ("T",),
+    "queues": ("c",),
+    "jobs": ("J",),
+    "export": ("E",),
+    "profile": ("P",),
+    "sampled stacks": ("r",),
+    **{name: ("colon", *name, "enter") for name in ("waits", "settings", "modules", "record")},
+}
+
+
+def ours(app: Driven) -> Iterator[tuple[DOMNode, Binding]]:
+    """Bindings that our classes declare for the screen, for what has the focus, and for all.
+
+    Without those that do nothing now.
+    """
+    focused = app.app.focused
+    for node in (app.app, app.screen, *(focused.ancestors_with_self if focused else ())):
+        for owner in type(node).__mro__:
+            if owner.__module__.startswith("frtop_tui."):
+                for binding in owner.__dict__.get("BINDINGS", ()):
+                    assert isinstance(binding, Binding)
+                    if node.check_action(binding.action, ()):
+                        yield node, binding
+
+
+@pytest.mark.parametrize("keys", SCREENS.values(), ids=SCREENS)
+async def test_a_key_that_works_is_in_the_help_and_none_other(keys: tuple[str, ...]) -> None:
+    async with driven(scenes.hung()) as app:
+        await app.press(*keys)
+        declared = list(ours(app))
+        own = {
+            key_name(key)
+            for binding in type(app.screen).BINDINGS
+            if isinstance(binding, Binding)
+            for key in binding.key.split(",")
+        }
+        await app.app.run_action("help")
+        await app.drawn()
+        screen = app.screen
+        assert isinstance(screen, HelpScreen)
+        listed = {name: section for keys, _, section in screen.keys for name in keys.split()}
+        for node, binding in declared:
+            assert binding.id, f"{binding.key}: without an id the help leaves it out"
+            target, _, action = binding.action.partition("(")[0].rpartition(".")
+            assert hasattr(app.app if target else node, f"action_{action}"), binding.key
+            assert {key_name(key) for key in binding.key.split(",")} <= listed.keys()
+        assert listed.keys() == {
+            key_name(key) for _, binding in declared for key in binding.key.split(",")
+        }
+        assert all(listed[name] == HERE for name in own)
+        order = [SECTIONS.index(section) for _, _, section in screen.keys]
+        assert order == sorted(order)
+
+
+async def test_the_first_page_of_a_small_terminal_has_the_keys_of_the_screen() -> None:
+    async with driven(scenes.hung(), size=(80, 24)) as app:
+        await app.press("P", "question_mark")
+        await app.sees("more steps, or seconds", "with an execution trace", "on every screen")
