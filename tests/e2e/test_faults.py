@@ -31,7 +31,7 @@ POSTURES: dict[str, RankState] = {
     "compute": "late",
 }
 HELD_UP = {"compute"}
-LONG = {"compute", "exception", "exit", "file", "gil", "kill", "mismatch", "sleep", "stall"}
+LONG = {"compute", "exception", "exit", "file", "gil", "mismatch", "sleep", "stall", "stop"}
 """Run by `make test-long`: others of their kind run always, here or in the zoo."""
 
 

@@ -144,6 +144,7 @@ def test_a_host_is_cut_off_and_comes_back(cluster: Cluster, watcher: Watcher, hu
     )
 
 
+@pytest.mark.long
 def test_a_restarted_agent_is_followed(cluster: Cluster, watcher: Watcher, hung: int) -> None:
     cluster.wait_for(lambda: watcher.frame()["coverage"]["heard"] == 8, "all are heard", 20)
     before = watcher.frame()
@@ -188,6 +189,7 @@ def test_an_unknown_key_is_refused_with_a_reason(
     assert seen.frame()["ranks"] == {}
 
 
+@pytest.mark.long
 def test_an_admitted_user_may_only_read(cluster: Cluster, stranger: Path, hung: int) -> None:
     theirs = public(cluster, stranger)
     assert cluster.frtop("key", "trust", public(cluster), key=stranger).status == 0

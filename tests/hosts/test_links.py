@@ -26,6 +26,7 @@ def managed(tmp_path: Path) -> Iterator[Cluster]:
         cluster.close()
 
 
+@pytest.mark.long
 def test_a_host_whose_interface_is_down_is_named(managed: Cluster) -> None:
     watcher = managed.watch("node[0-3]-m")
     managed.wait_for(lambda: watcher.frame()["coverage"]["heard"] == 4, "all are heard", 20)
