@@ -63,6 +63,24 @@ def test_a_line_per_job_and_below_it_what_is_in_the_way() -> None:
     ]
 
 
+def test_of_jobs_that_have_ended_the_newest_are_listed() -> None:
+    frame = several()
+    ended = [
+        JobActivity(replace(PLAIN, nonce=f"n{age}", name=f"old{age}.py"), age, ended_s=age, ranks=1)
+        for age in range(9001, 9021)
+    ]
+    frame = replace(
+        frame,
+        other_jobs=(*frame.other_jobs, *(one.job for one in ended)),
+        activities=(*frame.activities, *ended),
+    )
+    lines = jobs_lines(frame)
+    assert "13 more jobs ended before: --json has all" in lines
+    listed = [line.split()[0] for line in lines if line.startswith("old")]
+    assert listed == [f"old{age}.py" for age in range(9001, 9008)]
+    assert len(jobs_document(frame)["jobs"]) == 23
+
+
 def test_the_table_fits_80_columns_whatever_has_to_be_typed() -> None:
     long = replace(OVER, run_id="0bd165c1-a789-4c25-8cfb-b1544f0a9854", attempt=0)
     twin = replace(long, nonce="c8", run_id="1bd165c1-a789-4c25-8cfb-b1544f0a9854")

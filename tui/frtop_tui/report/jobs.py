@@ -8,7 +8,7 @@ from typing import Any, Final
 from frtop_tui.job.job_activity import activity_text
 from frtop_tui.job.job_list import ListedJob, listed_jobs
 from frtop_tui.job.model import BaseFrame, HostView
-from frtop_tui.job.naming import duration, job_title, listed, printable, typed
+from frtop_tui.job.naming import counted, duration, job_title, listed, printable, typed
 from frtop_tui.job.outside import recorder_text
 from frtop_tui.report.document import host_fields, job_fields, rounded
 
@@ -16,6 +16,8 @@ WIDTH: Final = 80
 _HEADS: Final = ("job", "ranks", "hosts", "state", "recorder", "--job")
 _GAP: Final = "  "
 _LONGEST_NAME: Final = 30
+MOST_ENDED: Final = 8
+"""Jobs that ended and are listed all the same: an agent that was killed may leave many."""
 _LOOKED_FOR: Final = (
     "ranks with frtop's recorder, and processes of this user that are ranks by their"
     " environment, launcher or title (torchrun, mp.spawn, srun, mpirun, accelerate, deepspeed)"
@@ -25,7 +27,11 @@ _LOOKED_FOR: Final = (
 def jobs_lines(frame: BaseFrame) -> list[str]:
     """A table with a line per job, indented lines for what is in its way, notes on hosts."""
     rows = listed_jobs(frame)
+    most = sum(row.lives for row in rows) + MOST_ENDED  # those that live come first
+    rows, left_out = rows[:most], rows[most:]
     lines = _table(rows) if rows else _nothing_found(frame)
+    if left_out:
+        lines.append(f"{counted(len(left_out), 'more job')} ended before: --json has all")
     beside = _beside(frame, rows)
     return [printable(line) for line in (*lines, *([""] if beside else []), *beside)]
 
