@@ -14,6 +14,8 @@ from frtop_tui.job.statistics import JobStatistics, StepSplit
 
 MIN_STEPS = 5
 """Fewer steps have no median worth the name."""
+MOST_LOOKED_AT = 65_536
+"""Of all ranks together, the newest steps of each, to see whether waits are known."""
 
 
 def own_ns(step: StepSplit) -> int:
@@ -111,11 +113,14 @@ def any_wait_was_seen(statistics: JobStatistics, peers: Sequence[int]) -> bool:
 
 def waits_are_known(statistics: JobStatistics, peers: Sequence[int], since_ns: int) -> bool:
     """Whether it was seen of most ops that somebody waited: else own time is no news."""
-    steps = [
-        step for rank in peers for step in statistics.steps.get(rank, ()) if step.end_ns > since_ns
-    ]
-    blocked_ns = sum(step.blocked_ns for step in steps)
-    return bool(blocked_ns) and 2 * blocked_ns >= sum(step.pending_ns for step in steps)
+    each = max(MIN_STEPS, MOST_LOOKED_AT // max(1, len(peers)))
+    blocked_ns = pending_ns = 0
+    for rank in peers:
+        for step in statistics.steps.get(rank, ())[-each:]:
+            if step.end_ns > since_ns:
+                blocked_ns += step.blocked_ns
+                pending_ns += step.pending_ns
+    return 0 < blocked_ns >= pending_ns / 2
 
 
 def _by_number(
