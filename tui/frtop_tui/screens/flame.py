@@ -10,7 +10,7 @@ from textual.binding import Binding, BindingType
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.naming import counted, folded
 from frtop_tui.job.profiles import ProfileProgress, SampledStacks
-from frtop_tui.screens.base import FrameScreen
+from frtop_tui.screens.base import BACK, FrameScreen
 from frtop_tui.screens.messages import SampleStacks, SaveSamples
 from frtop_tui.widgets.flame_pane import FlamePane
 
@@ -22,7 +22,7 @@ class FlameScreen(FrameScreen):
 
     AUTO_FOCUS = "#flame"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "app.back", "back", tooltip="previous screen", id="back"),
+        BACK,
         Binding("r", "sample_again", "again", tooltip="samples ten seconds more, anew",
                 id="flame.again"),
         Binding("s", "save", "save", tooltip="as folded stacks, and for speedscope",

@@ -18,7 +18,7 @@ from frtop_tui.job.model import GroupView
 from frtop_tui.job.naming import GroupKey, counted
 from frtop_tui.job.statistics import JobStatistics
 from frtop_tui.screens.availability import action_name
-from frtop_tui.screens.base import FrameScreen
+from frtop_tui.screens.base import BACK, FrameScreen
 from frtop_tui.screens.messages import OpenRank, OpenRanks, OpenWaits
 from frtop_tui.widgets.formats import group_name
 from frtop_tui.widgets.group_facts import group_facts
@@ -32,7 +32,7 @@ class GroupScreen(FrameScreen):
 
     AUTO_FOCUS = "#members"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "app.back", "back", tooltip="previous screen", id="back"),
+        BACK,
         Binding("n", "neighbour(1)", "next group", tooltip="next group alike", id="group.next"),
         Binding(
             "p", "neighbour(-1)", "previous", tooltip="previous group alike", id="group.previous"

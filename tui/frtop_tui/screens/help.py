@@ -12,7 +12,7 @@ from textual.binding import ActiveBinding, Binding, BindingType
 
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.report.rank_states import LETTERS, MEANINGS
-from frtop_tui.screens.base import FrameScreen
+from frtop_tui.screens.base import BACK, FrameScreen
 from frtop_tui.widgets.keyline import key_name
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, fit, plain, wrap
@@ -133,7 +133,7 @@ class HelpScreen(FrameScreen):
     crumb = "help"
     is_visited = False
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "app.back", "back", tooltip="previous screen", id="back"),
+        BACK,
     ]
 
     def __init__(self, marked: set[int], keys: Sequence[KeyRow], of: str) -> None:

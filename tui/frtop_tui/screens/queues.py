@@ -13,7 +13,7 @@ from frtop_tui.lanes.alignment import Alignment, Differing, aligned
 from frtop_tui.lanes.choice import to_compare
 from frtop_tui.lanes.lane import Lane, lane_of
 from frtop_tui.lanes.op_columns import OpColumns
-from frtop_tui.screens.base import FrameScreen
+from frtop_tui.screens.base import BACK, FrameScreen
 from frtop_tui.screens.messages import OpenRank, OpenTimeline, OpenWaits
 from frtop_tui.widgets.lane_pane import WordsPane
 from frtop_tui.widgets.op_lines import lost_text
@@ -35,7 +35,7 @@ class QueuesScreen(FrameScreen):
     AUTO_FOCUS = "#queues"
     crumb = "queues"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "app.back", "back", tooltip="previous screen", id="back"),
+        BACK,
         Binding("n", "difference(1)", "next difference", id="difference.next"),
         Binding("p", "difference(-1)", "previous one", show=False, id="difference.previous"),
         Binding(

@@ -14,7 +14,7 @@ from frtop_tui.job.groups import Identifier, identifier, members_of
 from frtop_tui.job.naming import GroupKey, duration, group_label, printable
 from frtop_tui.job.native_stacks import cost, has_native
 from frtop_tui.report.rank_words import format_exit
-from frtop_tui.screens.base import OneRankScreen
+from frtop_tui.screens.base import BACK, OneRankScreen
 from frtop_tui.screens.messages import (
     OpenGroup,
     OpenQueues,
@@ -116,7 +116,7 @@ class RankScreen(OneRankScreen):
 
     AUTO_FOCUS = "#stack"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "app.back", "back", tooltip="previous screen", id="back"),
+        BACK,
         Binding("b", "take", "stacks", tooltip="take its stacks now", id="stacks.take"),
         Binding(
             "N",

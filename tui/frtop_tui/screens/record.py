@@ -12,7 +12,7 @@ from frtop_tui.diagnosis.model import Frame
 from frtop_tui.numbers.consent import asked_words, warnings
 from frtop_tui.numbers.orders import RecordOrder
 from frtop_tui.screens.availability import why_unavailable
-from frtop_tui.screens.base import FrameScreen
+from frtop_tui.screens.base import BACK, FrameScreen
 from frtop_tui.screens.messages import OrderRecord
 from frtop_tui.widgets.record_pane import RecordPane
 
@@ -35,7 +35,7 @@ class RecordScreen(FrameScreen):
     AUTO_FOCUS = "#record"
     crumb = "record"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "app.back", "back", tooltip="previous screen", id="back"),
+        BACK,
         Binding("s", "order('sample')", "sample",
                 tooltip="inputs, results, gradients and parameters, and compare them",
                 id="record.sample"),

@@ -10,7 +10,7 @@ from textual.binding import Binding, BindingType
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.naming import counted
 from frtop_tui.screens.availability import why_unavailable
-from frtop_tui.screens.base import FrameScreen
+from frtop_tui.screens.base import BACK, FrameScreen
 from frtop_tui.screens.messages import TakeStacks
 from frtop_tui.widgets.formats import format_age_coarse
 from frtop_tui.widgets.stack_tree import StackTree
@@ -25,7 +25,7 @@ class StacksScreen(FrameScreen):
     AUTO_FOCUS = "#tree"
     crumb = "stacks"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "app.back", "back", tooltip="previous screen", id="back"),
+        BACK,
         Binding("b", "take", "stacks again", tooltip="take the stacks again", id="stacks.take"),
     ]
 

@@ -13,7 +13,7 @@ from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.job.naming import counted, printable
 from frtop_tui.numbers.members import MOST_ASKED, members_to_ask
 from frtop_tui.screens.availability import why_unavailable
-from frtop_tui.screens.base import OneRankScreen
+from frtop_tui.screens.base import BACK, OneRankScreen
 from frtop_tui.screens.files import readable_bytes, save_question, tensor_path
 from frtop_tui.screens.messages import InspectRank, SaveTensors
 from frtop_tui.widgets.file_status import file_in_progress
@@ -27,7 +27,7 @@ class TensorsScreen(OneRankScreen):
 
     AUTO_FOCUS = "#tensors"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "app.back", "back", tooltip="previous screen", id="back"),
+        BACK,
         Binding("t,plus", "inspect", "ask again", tooltip="ask the rank again", id="tensors.ask"),
         Binding(
             "m",
