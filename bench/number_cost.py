@@ -55,7 +55,7 @@ def measure() -> dict[str, dict[str, float]]:
 
     import frtop_probe  # noqa: PLC0415
     from frtop_probe.recorder.lifecycle import lifecycle  # noqa: PLC0415
-    from frtop_probe.recorder.number_watch import WatchPlan  # noqa: PLC0415
+    from frtop_probe.recorder.watch_plan import WatchPlan  # noqa: PLC0415
 
     frtop_probe.start()
     dist.init_process_group("gloo", rank=0, world_size=1, store=HashStore())

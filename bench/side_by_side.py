@@ -107,7 +107,7 @@ def _recorder(tools: Tools, phases: bool = False) -> Iterator[None]:
 @contextlib.contextmanager
 def _numbers(tools: Tools) -> Iterator[None]:
     from frtop_probe.recorder.lifecycle import lifecycle  # noqa: PLC0415
-    from frtop_probe.recorder.number_watch import WatchPlan  # noqa: PLC0415
+    from frtop_probe.recorder.watch_plan import WatchPlan  # noqa: PLC0415
 
     with _recorder(tools):
         assert lifecycle.recorder is not None

@@ -7,8 +7,9 @@ from collections import deque
 from itertools import islice
 from typing import Any, Final
 
-from frtop_probe.recorder.number_watch import NumberWatch, WatchPlan
+from frtop_probe.recorder.number_watch import NumberWatch
 from frtop_probe.recorder.requests import INVALID, GoOn, Request, Response, numbers_of
+from frtop_probe.recorder.watch_plan import WatchPlan
 
 MOST_SECONDS: Final = 3600
 """Longest watch: it ends although nobody ends it, as the one who asked may be gone."""

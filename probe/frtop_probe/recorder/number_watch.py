@@ -17,7 +17,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final, Protocol
 
 from frtop_probe.recorder.guard import guarded
@@ -34,6 +34,7 @@ from frtop_probe.recorder.operations import Operation
 from frtop_probe.recorder.optimizer_tensors import step_tensors
 from frtop_probe.recorder.steps import StepCounter
 from frtop_probe.recorder.thread import FAULTS
+from frtop_probe.recorder.watch_plan import WatchPlan
 from frtop_probe.recorder.watched_ops import (
     Subject,
     WatchedOp,
@@ -53,31 +54,6 @@ MOST_THINNED: Final = 243
 BEAT_S: Final = 0.2
 JOIN_S: Final = 5.0
 NICENESS: Final = 10
-
-
-@dataclass(slots=True)
-class WatchPlan:
-    """What was asked for, and how much of it is left."""
-
-    every: int
-    ops: int
-    until_ns: int
-    inputs: bool = True
-    groups: frozenset[int] = frozenset()
-    """Ids of groups; none: all."""
-    steps: int = 0
-    """Optimizers' steps of which parameters and gradients are sampled."""
-    asked: tuple[int, int, int] = (0, 0, 0)
-    """Ops, seconds and steps as they were asked for."""
-    from_step: int = 0
-    begin_by_ns: int = 0
-    """When it begins at the latest, whatever the step."""
-    by: str = ""
-    """The operator who asked."""
-
-    def has_begun(self, step: int) -> bool:
-        """Whether what happens in this step is sampled: all ranks begin in the same one."""
-        return step >= self.from_step or time.monotonic_ns() >= self.begin_by_ns
 
 
 class ParameterNames(Protocol):
