@@ -10,8 +10,10 @@ import zlib
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -37,6 +39,8 @@ ANNOTATION: Final = "user_annotation"
 _OF_HOST: Final = frozenset({"cpu_op", ANNOTATION})
 EXACT: Final = "exact"
 """What a lane of frtop's own says of an op's end; else it may have ended before."""
+_SPAN: Final = "Trace"
+"""Of the event that lasts from the start to the end of torch's profiler."""
 _OF_FRTOP: Final = frozenset({"collective", "message", "pending,collective", "pending,message"})
 
 
@@ -77,6 +81,33 @@ class _About(msgspec.Struct):
 class _Document(msgspec.Struct):
     events: list[msgspec.Raw] = msgspec.field(name="traceEvents")
     about: _About = msgspec.field(name="otherData", default_factory=_About)
+
+
+class _Issued(NamedTuple):
+    """An op of frtop's own lanes, issued by a module."""
+
+    at_us: float
+    key: ModuleKey
+    size: int
+    lasted_ns: int
+    is_exact: bool
+
+
+@dataclass(slots=True)
+class _RankContent:
+    """Of one rank: events of torch, and ops of frtop's own lanes.
+
+    The lanes are as long as the longest profile of all ranks, which do not start and end together.
+    """
+
+    events: list[TraceEvent] = field(default_factory=list)
+    issued: list[_Issued] = field(default_factory=list)
+    span: tuple[float, float] | None = None
+
+    def profiled_ops(self) -> Iterator[_Issued]:
+        """Those that were issued while this rank was profiled."""
+        begin, end = self.span or (0.0, inf)
+        return (one for one in self.issued if begin <= one.at_us <= end)
 
 
 _documents: Final = msgspec.json.Decoder(_Document)
@@ -147,16 +178,20 @@ def _read(path: Path, ranks: Collection[int]) -> tuple[_Document, dict[int, _Ran
 def _by_module(
     document: _Document, models: Mapping[int, ModelDescription | None]
 ) -> ProfiledModules:
-    events: dict[int, list[TraceEvent]] = {rank: [] for rank in models}
-    sums: defaultdict[ModuleKey, ModuleSums] = defaultdict(ModuleSums)
-    took: defaultdict[ModuleKey, CollectiveTime] = defaultdict(CollectiveTime)
+    contents = {rank: _RankContent() for rank in models}
     for raw in document.events:
-        _add(raw, events, sums, took)
+        _add(raw, contents)
     found = OpsAndTimes()
     known = {rank: model for rank, model in models.items() if model is not None}
     for rank, model in known.items():
         composite = frozenset(model.composite)
-        found.add(module_ops(events.pop(rank), composite, dtensors=model.has_dtensors))
+        found.add(module_ops(contents[rank].events, composite, dtensors=model.has_dtensors))
+    sums: defaultdict[ModuleKey, ModuleSums] = defaultdict(ModuleSums)
+    took: defaultdict[ModuleKey, CollectiveTime] = defaultdict(CollectiveTime)
+    for rank, content in contents.items():
+        for one in content.profiled_ops():
+            sums[one.key].add(1, one.size, (rank,))
+            took[one.key].add(one.lasted_ns, is_exact=one.is_exact)
     return ProfiledModules(
         tuple(models), module_rows([sums]), found, known, tuple(document.about.missing), took
     )
@@ -190,32 +225,33 @@ def _pieces(file: Any) -> Iterator[bytes]:
         yield piece
 
 
-def _add(
-    raw: msgspec.Raw,
-    events: Mapping[int, list[TraceEvent]],
-    sums: defaultdict[ModuleKey, ModuleSums],
-    took: defaultdict[ModuleKey, CollectiveTime],
-) -> None:
+def _add(raw: msgspec.Raw, contents: Mapping[int, _RankContent]) -> None:
     try:
         event = _events.decode(raw)
         if event.ph != "X" or event.dur < 0:
             return
-        if event.cat in _OF_HOST and event.pid >= FIRST_PROCESS:
-            known = events.get((event.pid - FIRST_PROCESS) // PER_RANK)
-            if known is not None:
+        if event.pid >= FIRST_PROCESS:
+            known = contents.get((event.pid - FIRST_PROCESS) // PER_RANK)
+            if known is None:
+                return
+            if event.cat == _SPAN:
+                known.span = event.ts, event.ts + event.dur
+            elif event.cat in _OF_HOST:
                 args = _args.decode(event.args)
                 shapes = _shapes_text(args.shapes)
-                known.append(
+                known.events.append(
                     TraceEvent(event.ts, event.ts + event.dur, str(event.tid), event.name,
                                args.sequence, shapes, event.cat == ANNOTATION)
                 )  # fmt: skip
-        elif event.cat in _OF_FRTOP and event.ts >= 0 and event.pid - FIRST_RANK in events:
+        elif event.cat in _OF_FRTOP and event.ts >= 0 and event.pid - FIRST_RANK in contents:
             args = _args.decode(event.args)
             if args.phase and not args.before:
                 issuer = wire.Issuer(args.phase, args.module, args.root, args.part)
-                sums[issuer, args.kind].add(1, args.size, (event.pid - FIRST_RANK,))
                 is_exact = args.end == EXACT and not event.cat.startswith("pending")
-                took[issuer, args.kind].add(round(1e3 * event.dur), is_exact=is_exact)
+                contents[event.pid - FIRST_RANK].issued.append(
+                    _Issued(event.ts, (issuer, args.kind), args.size, round(1e3 * event.dur),
+                            is_exact)
+                )  # fmt: skip
     except msgspec.MsgspecError:
         return  # an event of another shape is none of ours
 
