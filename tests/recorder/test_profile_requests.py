@@ -79,6 +79,28 @@ def test_steps_are_recorded_with_their_backwards(rank: InteractiveRank) -> None:
     assert rank.ring.path.exists()
 
 
+def test_as_many_steps_as_were_ordered_are_recorded_whatever_goes_on_beside(
+    rank: InteractiveRank,
+) -> None:
+    """The recorder's thread looks at the order now and then, on a busy host for long."""
+    rank.run("""
+from frtop_probe.recorder import profile_requests
+def slow(original=profile_requests.own_memory):
+    time.sleep(0.15)
+    return original()
+saved["memory"], profile_requests.own_memory = profile_requests.own_memory, slow
+""")
+    try:
+        for _ in range(6):
+            ask(rank, "begin", steps=3)
+            rank.run("for _ in range(40): steps(1); time.sleep(0.01)")
+            told = stage(rank, "ready")
+            assert told["steps"][1] - told["steps"][0] == 2
+            rank.run("lifecycle.recorder.profile.close()")
+    finally:
+        rank.run("profile_requests.own_memory = saved.pop('memory')")
+
+
 def test_seconds_begin_and_end_at_ops(rank: InteractiveRank) -> None:
     ask(rank, "begin", seconds=0.1, execution=True)
     rank.run("""

@@ -50,6 +50,8 @@ MAX_GROWTH: Final = 512 * 1024 * 1024
 """Memory in bytes by which the process may grow: then the profile ends early."""
 ENTER_S: Final = 5.0
 """How long a script that starts a profiler in another thread may wait for the end of ours."""
+VISIT_S: Final = 0.02
+"""How long the end of a step may wait for the recorder's thread, while there is an order."""
 SETTLE_S: Final = 1.0
 """After the observer was turned off, until nothing can be inside of it any more."""
 
@@ -132,11 +134,15 @@ class ProfileRequests:
 
     def beat(self) -> None:
         """Ends what is overdue, and writes what was recorded."""
-        session = self._session
-        if session is None or not self._lock.acquire(blocking=False):
+        session, now = self._session, time.monotonic()
+        if session is None:
+            return
+        # Without the lock, for it takes a while: a step that ends meanwhile may be the last one.
+        running = session.stage == "running" and not session.ending
+        early = self._why_early(session, now) if running else ""
+        if not self._lock.acquire(blocking=False):
             return
         try:
-            now = time.monotonic()
             if now > session.lease and not session.discarded:
                 self._withdraw(session, "its operator is gone")
             if session.stage == "waiting" and now > session.deadline:
@@ -144,7 +150,7 @@ class ProfileRequests:
                 text = f"the thread that trains reached no {what} in {session.order.wait_s:.0f} s"
                 self._over(session, "deadline", text)
             elif session.stage == "running" and not session.ending:
-                self._end_in_time(session, now)
+                self._end_in_time(session, now, early)
             elif session.stage == "saving" and (
                 not session.order.execution or now > session.ended + SETTLE_S
             ):
@@ -154,17 +160,22 @@ class ProfileRequests:
         finally:
             self._lock.release()
 
-    def _end_in_time(self, session: ProfileSession, now: float) -> None:
-        order, lasted = session.order, now - session.begun
-        if not order.steps and lasted >= order.seconds:
+    def _why_early(self, session: ProfileSession, now: float) -> str:
+        """Why it ends before its time, "" where it does not."""
+        if now - session.begun > OVERTIME_S:
+            return f"ended after {OVERTIME_S:.0f} s"
+        if own_memory() - session.memory > MAX_GROWTH:
+            return f"ended early: the rank had grown by {MAX_GROWTH >> 20} MB"
+        if session.order.execution and (why := why_no_more_execution(self._ring)):
+            return f"ended early: {why}"
+        return ""
+
+    def _end_in_time(self, session: ProfileSession, now: float, early: str) -> None:
+        order = session.order
+        if not order.steps and now - session.begun >= order.seconds:
             self._expect_ops(True)
-        elif lasted > OVERTIME_S:
-            session.ending = f"ended after {OVERTIME_S:.0f} s"
-        elif own_memory() - session.memory > MAX_GROWTH:
-            session.ending = f"ended early: the rank had grown by {MAX_GROWTH >> 20} MB"
-        elif order.execution and (why := why_no_more_execution(self._ring)):
-            session.ending = f"ended early: {why}"
-        if session.ending:
+        elif early:
+            session.ending = early
             self._expect_ops(True)
 
     def _withdraw(self, session: ProfileSession, why: str) -> None:
@@ -257,8 +268,11 @@ class ProfileRequests:
 
     def _visit(self, step: int) -> None:
         """Starts, goes on or stops, if this is the moment for it; never raises."""
-        # Not waited for: whoever has it may be below us, in this very thread.
-        if not self._lock.acquire(blocking=False):
+        session = self._session
+        # Who has it may be below us, in this very thread. At a step it is waited for, a little: or
+        # the profile has a step more than was ordered.
+        waits = step and session is not None and session.stage in ("waiting", "running")
+        if not self._lock.acquire(timeout=VISIT_S if waits else 0):
             return
         try:
             session = self._session
@@ -313,7 +327,8 @@ class ProfileRequests:
         session.profiler, session.thread = profiler, threading.get_ident()
         session.first = self._steps.current
         session.memory = own_memory()
-        session.stage, session.begun = "running", time.monotonic()
+        session.begun = time.monotonic()
+        session.stage = "running"  # last: the recorder's thread looks at all of this then
         session.trouble = profiler.trouble
         session.clocks = [clocks]
         session.stood_still_ns = round((session.begun - begun) * 1e9)
