@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -99,6 +100,26 @@ saved["memory"], profile_requests.own_memory = profile_requests.own_memory, slow
             rank.run("lifecycle.recorder.profile.close()")
     finally:
         rank.run("profile_requests.own_memory = saved.pop('memory')")
+
+
+def test_an_op_that_is_over_soon_after_the_last_step_adds_no_step(tmp_path: Path) -> None:
+    with interactive_ranks(tmp_path / "rings", 2) as (first, second):
+        for one, delay_s in ((first, 0.0), (second, 0.005)):
+            one.run(TRAINING)
+            ask(first, "begin", steps=3)
+            one.start(f"""
+for _ in range(10):
+    time.sleep({delay_s})
+    work = dist.all_reduce(torch.ones(8), async_op=True)
+    optimizer.zero_grad()
+    net(torch.ones(2, 8)).sum().backward()
+    optimizer.step()
+    work.wait()
+""")
+        for one in (first, second):
+            one.expect("done")
+        told = stage(first, "ready")
+        assert told["steps"][1] - told["steps"][0] == 2
 
 
 def test_seconds_begin_and_end_at_ops(rank: InteractiveRank) -> None:

@@ -51,7 +51,7 @@ MAX_GROWTH: Final = 512 * 1024 * 1024
 ENTER_S: Final = 5.0
 """How long a script that starts a profiler in another thread may wait for the end of ours."""
 VISIT_S: Final = 0.02
-"""How long the end of a step may wait for the recorder's thread, while there is an order."""
+"""How long the end of a step may wait for the recorder's thread, or for ops, if it is the last."""
 SETTLE_S: Final = 1.0
 """After the observer was turned off, until nothing can be inside of it any more."""
 
@@ -292,7 +292,7 @@ class ProfileRequests:
             if step:
                 session.last = step
             due = session.is_due(time.monotonic(), device_ops=bool(self._pending.device_ops))
-            if due and not self._op_is_under_way():
+            if due and not self._is_op_under_way(session):
                 self._stop(session)
             elif step and session.profiler is not None:
                 session.profiler.step(self._steps.current)
@@ -334,8 +334,15 @@ class ProfileRequests:
         session.stood_still_ns = round((session.begun - begun) * 1e9)
         self._expect_ops(False)
 
-    def _op_is_under_way(self) -> bool:
-        return any(not entry[0].is_completed() for entry in list(self._pending.handles.values()))
+    def _is_op_under_way(self, session: ProfileSession) -> bool:
+        """Waits a little, once: what C++ has waited for counts as over some microseconds later."""
+        until = time.monotonic() + (0 if session.has_waited else VISIT_S)
+        session.has_waited = True
+        while any(not one[0].is_completed() for one in list(self._pending.handles.values())):
+            if time.monotonic() > until:
+                return True
+            time.sleep(0.0005)
+        return False
 
     def _stop(self, session: ProfileSession) -> None:
         self._end(session)

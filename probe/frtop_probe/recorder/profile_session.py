@@ -29,6 +29,8 @@ class ProfileSession:
         """Why it ends before its time; "" while it does not."""
         self.discarded = ""
         """Why what was recorded is not kept, as the `error` of a response; "" while it is."""
+        self.has_waited = False
+        """For ops that were still under way when it was to end."""
         self.first = self.last = 0
         """Steps that were recorded, the first and the last."""
         self.begun = self.ended = 0.0
