@@ -46,7 +46,7 @@ def add_statistics(verbs: Any, run: Run, run_diff: Run) -> None:
                       )  # fmt: skip
     verb.add_argument("--by", choices=("line", "module", "memory"),
                       help="rows by line, or a tree by the module and phase that issued ops, where"
-                      " the job was started with --modules; or of a profile with --memory what"
+                      " modules are recorded; or of a profile with --memory what"
                       " torch's allocator did by rank and device (default: line, or"
                       " module of a profile)")  # fmt: skip
     verb.add_argument("--level", type=int, choices=range(4), metavar="0-3",
