@@ -18,6 +18,7 @@ from frtop_tui.cli import capture as capture_command
 from frtop_tui.cli import live as live_command
 from frtop_tui.cli import tensors as tensors_command
 from frtop_tui.diagnosis.model import Frame
+from frtop_tui.diagnosis.thresholds import COMPARED_NS
 from frtop_tui.errors import FrtopError, NoAgent, NoJob, UsageError
 from frtop_tui.export import capture
 from frtop_tui.export.output_path import default_path, unused_path
@@ -388,8 +389,8 @@ def test_a_job_that_was_named_is_searched_for_since_a_host_was_heard(
 def test_a_healthy_report_waits_for_what_tells_who_is_slow(
     comes: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(live_command, "HEALTHY_S", 0.1)
-    monkeypatch.setattr(live_command, "STATISTICS_S", 10.0 if comes else 0.5)
+    monkeypatch.setattr(live_command, "HEALTHY_NS", 100_000_000)
+    monkeypatch.setattr(live_command, "COMPARED_NS", 10_000_000_000 if comes else 500_000_000)
     source = ScriptedSource([healthy()])
     begin = time.monotonic()
 
@@ -404,13 +405,13 @@ def test_a_healthy_report_waits_for_what_tells_who_is_slow(
 def test_a_job_without_recorders_is_not_waited_for_to_tell_who_is_slow(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(live_command, "HEALTHY_S", 0.1)
+    monkeypatch.setattr(live_command, "HEALTHY_NS", 100_000_000)
     frame = healthy()
     unprepared = replace(frame.coverage, unprepared=tuple(frame.ranks))
     source = ScriptedSource([replace(frame, coverage=unprepared)])
     begin = time.monotonic()
     live_command.wait_for_report(source, 20.0, lambda _: None)
-    assert time.monotonic() - begin < live_command.STATISTICS_S / 2
+    assert time.monotonic() - begin < COMPARED_NS / 2e9
 
 
 def test_time_in_which_hosts_are_only_being_reached_does_not_count(

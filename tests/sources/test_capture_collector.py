@@ -12,14 +12,13 @@ from msgspec.structs import replace
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame, JudgedRank, Verdict, Why
-from frtop_tui.diagnosis.thresholds import SLOW_CAUSE_NS
+from frtop_tui.diagnosis.thresholds import COMPARED_NS, HEALTHY_NS, SLOW_CAUSE_NS
 from frtop_tui.export import capture
 from frtop_tui.job.model import HostView
 from frtop_tui.job.statistics import JobStatistics
 from frtop_tui.sources import capture_collector
 from frtop_tui.sources.capture_collector import (
     DEADLINE_NS,
-    HEALTHY_NS,
     HISTORIES_AT_ONCE,
     HOSTS_AT_ONCE,
     CaptureCollector,
@@ -372,15 +371,17 @@ TOLD = JobStatistics(0, 1, 0)
 
 
 @pytest.mark.parametrize(("frame", "watched_s", "settled"), [
-    (frame_of(*ranks(["a"], 2), health="healthy", statistics=TOLD), 0, True),
-    (frame_of(*ranks(["a"], 2), health="healthy"), 0, False),
-    (frame_of(*ranks(["a"], 2), health="healthy"), HEALTHY_NS / S, True),
+    (frame_of(*ranks(["a"], 2), health="healthy", statistics=TOLD), 1, False),
+    (frame_of(*ranks(["a"], 2), health="healthy", statistics=TOLD), HEALTHY_NS / S, True),
+    (frame_of(*ranks(["a"], 2), health="healthy"), HEALTHY_NS / S, False),
+    (frame_of(*ranks(["a"], 2), health="healthy"), COMPARED_NS / S, True),
     (frame_of(*ranks(["a"], 2), health="slow", verdicts=(SLOW,)), 0, False),
     (frame_of(*ranks(["a"], 2), health="slow", verdicts=(SLOW,)), SLOW_CAUSE_NS / S, True),
     (frame_of(*ranks(["a"], 2), health="slow",
               verdicts=(replace(SLOW, why=Why("data", "data", "")),)), 0, True),
-    (frame_of(*ranks(["a"], 2, pending=(OP,)), health="healthy"), 0, False),
-    (frame_of(*ranks(["a"], 2, pending=(OP,)), health="healthy"), HEALTHY_NS / S, True),
+    (frame_of(*ranks(["a"], 2, pending=(OP,)), health="healthy", statistics=TOLD), 0, False),
+    (frame_of(*ranks(["a"], 2, pending=(OP,)), health="healthy", statistics=TOLD),
+     HEALTHY_NS / S, True),
     (frame_of(*ranks(["a"], 2, state="stopped"), health="healthy"), 0, False),
     (frame_of(*ranks(["a"], 2), health="undecided"), 9, False),
     (frame_of(*ranks(["a"], 2), health="ended"), 0, True),
@@ -390,15 +391,6 @@ TOLD = JobStatistics(0, 1, 0)
 ])  # fmt: skip
 def test_when_a_verdict_is_settled(frame: Frame, watched_s: float, settled: bool) -> None:
     assert is_settled(frame, round(watched_s * S)) is settled
-
-
-def test_a_healthy_job_without_recorders_is_watched_for_a_while() -> None:
-    """Its ops have ages only since we look at it."""
-    views = ranks(["a"], 2)
-    outside = [replace(one, identity=replace(one.identity, prepared=False)) for one in views]
-    frame = frame_of(*outside, health="healthy")
-    assert not is_settled(frame, 0)
-    assert is_settled(frame, HEALTHY_NS)
 
 
 @pytest.mark.parametrize(("settle_s", "waits_s"), [(0, 0), (10, 10)])

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from frtop_probe import wire
 from frtop_tui.cli.output import stderr_width
 from frtop_tui.diagnosis.model import Frame, JudgedRank
-from frtop_tui.diagnosis.thresholds import SLOW_CAUSE_NS
+from frtop_tui.diagnosis.thresholds import COMPARED_NS, HEALTHY_NS, SLOW_CAUSE_NS
 from frtop_tui.errors import FrtopError, NoAgent, NoJob, NotOurs, Unreachable
 from frtop_tui.job.model import Problem
 from frtop_tui.job.naming import counted, listed, printable
@@ -22,11 +22,6 @@ from frtop_tui.sources.base import Source
 if TYPE_CHECKING:
     from frtop_tui.sources.live import LiveSource
 
-HEALTHY_S: Final = 3.0
-"""A job must look healthy for this long to be reported as healthy: longer than the shortest
-unusual wait."""
-STATISTICS_S: Final = 8.0
-"""How long to wait for the figures of the last minute, which show who is slow."""
 SEARCH_S: Final = 5.0
 """How long a job that was named may take to appear: an agent searches for jobs that nobody
 prepared only once somebody looks, and then reads each of their ranks."""
@@ -130,15 +125,10 @@ def wait_for_report(source: Source, wait_s: float, report: Callable[[str], None]
             return True
         healthy = frame.health == "healthy" and not frame.verdicts
         healthy_since = (healthy_since or now) if healthy else None
-        lasts = healthy_since is not None and now - healthy_since > HEALTHY_S
-        return lasts and not connecting and (_is_compared(frame) or waited_s > STATISTICS_S)
+        lasts = healthy_since is not None and now - healthy_since > HEALTHY_NS / 1e9
+        return lasts and not connecting and (frame.is_compared or waited_s > COMPARED_NS / 1e9)
 
     return _wait_until(can_be_reported, source, wait_s, report)
-
-
-def _is_compared(frame: Frame) -> bool:
-    """Whether ranks were searched for a late one, or no rank has a recorder that would show it."""
-    return frame.statistics is not None or len(frame.coverage.unprepared) >= len(frame.ranks)
 
 
 def wait_for_ranks(source: Source, wait_s: float, report: Callable[[str], None]) -> Frame:

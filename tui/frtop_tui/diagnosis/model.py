@@ -118,6 +118,11 @@ class Frame(BaseFrame, frozen=True):
         return any(one.kind == "slow" and one.why.cause == "unknown" for one in self.verdicts)
 
     @property
+    def is_compared(self) -> bool:
+        """Whether ranks were searched for a late one, or none has a recorder that would show it."""
+        return self.statistics is not None or len(self.coverage.unprepared) >= len(self.ranks)
+
+    @property
     def until_ns(self) -> int:
         """Up to when what is said has lasted: now, for a wait not beyond its ranks' end."""
         if self.health in _SINCE_THE_END or not self.ranks:

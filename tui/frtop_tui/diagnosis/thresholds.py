@@ -177,6 +177,12 @@ EXPLAINED_SHARE: Final = 0.5
 SLOW_CAUSE_NS: Final = 6_000_000_000
 """So long after a slow rank is named, two looks at it and at others are there: whoever needs an
 answer waits for them, as they may tell why."""
+HEALTHY_NS: Final = 3_000_000_000
+"""A job must look healthy for so long to be reported as healthy: longer than the shortest unusual
+wait."""
+COMPARED_NS: Final = 8_000_000_000
+"""Whoever needs an answer waits so long for the figures of the last minute: they show who is
+slow."""
 GAUGED_NS: Final = 60_000_000_000
 """Gauges of so long ago up to now are of the same window as the ops."""
 MIN_FACT_READINGS: Final = 3

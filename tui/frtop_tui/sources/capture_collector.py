@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from frtop_probe import wire
 from frtop_probe.history_columns import length
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.diagnosis.thresholds import SLOW_CAUSE_NS
+from frtop_tui.diagnosis.thresholds import COMPARED_NS, HEALTHY_NS, SLOW_CAUSE_NS
 from frtop_tui.export import capture
 from frtop_tui.export.output_path import write_unused
 from frtop_tui.job.model import Problem, Writing
@@ -38,8 +38,6 @@ HISTORIES_AT_ONCE: Final = 2
 MAX_ROWS: Final = 1_000_000
 """Ops in all histories together: whoever opens the file holds them all, at some 300 bytes each."""
 INTERRUPTED: Final = "it was interrupted"
-HEALTHY_NS: Final = 3_000_000_000
-"""A job with ops under way must look healthy for so long: longer than the shortest unusual wait."""
 
 
 class CaptureCollector:
@@ -291,9 +289,8 @@ class CaptureCollector:
 def is_settled(frame: Frame, watched_ns: int) -> bool:
     """Whether watching for longer is unlikely to change the verdict, or that there is none.
 
-    Where nobody waits for anything, a job with recorders is healthy once it is told what its ranks
-    did in the last minute: ages in rings are older than our look. In any other one a wait that is
-    young by now may last. Two looks may tell why somebody is slow.
+    One look in which nobody waits is no ground for health: it is as old as the agent's last tick,
+    and a wait that is young by now may last. Two looks may tell why somebody is slow.
     """
     if frame.awaits_cause:
         return watched_ns >= SLOW_CAUSE_NS
@@ -301,8 +298,5 @@ def is_settled(frame: Frame, watched_ns: int) -> bool:
         return all(verdict.confidence == "confirmed" for verdict in frame.verdicts)
     if frame.health == "ended":
         return True
-    idle = frame.statistics is not None and all(
-        view.identity.prepared and not view.pending and view.state in ("moving", "done")
-        for view in frame.ranks.values()
-    )
-    return frame.health == "healthy" and (idle or watched_ns >= HEALTHY_NS)
+    lasts = watched_ns >= HEALTHY_NS and (frame.is_compared or watched_ns >= COMPARED_NS)
+    return frame.health == "healthy" and lasts
