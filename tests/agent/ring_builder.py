@@ -50,17 +50,18 @@ class RingBuilder:
         draft = self.path.with_suffix(".draft")
         with draft.open("wb") as file:
             os.posix_fallocate(file.fileno(), 0, shape.size)
+            file.truncate(shape.longest)
         with draft.open("r+b") as file:
-            self.map = mmap.mmap(file.fileno(), shape.size)
+            self.map = mmap.mmap(file.fileno(), shape.longest)
         values: Mapping[str, Any] = {
             "start_ticks": start_ticks,
             "namespace": pid_namespace() if namespace is None else namespace,
             "boot": boot() if boot_id is None else boot_id,
         }
         layout.HEADER.pack_into(
-            self.map, 0, layout.MAGIC, layout.VERSION, shape.size, values["start_ticks"],
+            self.map, 0, layout.MAGIC, layout.VERSION, shape.longest, values["start_ticks"],
             values["namespace"], values["boot"], time.monotonic_ns(), time.time_ns(), self.pid, 0,
-            1, *([0] * (len(layout.HEADER.unpack(bytes(layout.HEADER.size))) - 18)),
+            1, *([0] * (len(layout.HEADER.unpack(bytes(layout.HEADER.size))) - 19)),
             *shape.counts,
         )  # fmt: skip
         self.cells = memoryview(self.map)[layout.CELLS_OFFSET : layout.GROUPS_OFFSET].cast("q")

@@ -54,7 +54,7 @@ def test_jobs_capture_and_diagnose_say_that_it_is_seen_from_outside(
     assert "no rank has pid 1: there is " in said.stderr
     said = frtop("tensors", "--rank", "0", "--job", job["call"])
     assert said.returncode == 1
-    assert f"process {pids[0]} has no recorder" in said.stderr
+    assert f"rank 0 (process {pids[0]}) has no recorder" in said.stderr
 
     said = frtop("stacks", "--native", "--rank", "0", "--pid", str(pids[0]))
     assert said.returncode == 2

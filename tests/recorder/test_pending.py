@@ -37,7 +37,7 @@ class PendingScene:
 
     def __init__(self, folder: Path) -> None:
         descriptor = os.open(folder / "ring", os.O_RDWR | os.O_CREAT)
-        os.posix_fallocate(descriptor, 0, layout.SMALL.size)
+        os.posix_fallocate(descriptor, 0, layout.SMALL.longest)
         self.pending = pending = PendingOps(RingWriter(folder / "ring", descriptor, layout.SMALL))
         os.close(descriptor)
         self.works: list[FakeWork] = []

@@ -40,7 +40,8 @@ def test_a_small_ring_fits_where_a_full_one_does_not(tmpfs: Path, tmp_path: Path
     small = create([tmpfs, other])
     assert small.path.parent == tmpfs
     assert Ring(small.path).shape.slots == layout.SMALL.slots
-    small.map[:] = small.map[:]  # every page is reserved: no SIGBUS
+    reserved = small.shape.size
+    small.map[:reserved] = small.map[:reserved]  # every page is reserved: no SIGBUS
     descriptor = os.open(tmpfs / "filler", os.O_WRONLY | os.O_CREAT)
     with suppress(OSError):
         while os.write(descriptor, bytes(4096)):

@@ -5,7 +5,9 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from frtop_probe import wire
+from frtop_probe.ring import layout
 from frtop_tui.numbers.comparison import BadNumbers, Findings
+from frtop_tui.numbers.costs import LONGER
 from frtop_tui.numbers.orders import JobNumbers, RankControl, RecordOrder
 from frtop_tui.numbers.samples import RankSample
 from frtop_tui.screens.record import NOTHING, READ_NS, SAMPLED
@@ -31,7 +33,7 @@ async def test_the_cost_is_shown_before_ranks_sample() -> None:
             {0: RankControl(wire.RecordedNow(slots=8192, ring_bytes=2_405_632))}, {}, {}
         )
         await app.press("s")
-        await app.sees("s again: sample now", "the last 8,192 ops, 2.4 MB: fixed", "MiB")
+        await app.sees("s again: sample now", "the last 8,192 ops, 2.4 MB", "MiB")
         await app.sees("the job hangs: while no op is issued, there is nothing to sample")
         await app.press("s")  # held down: nobody has read the cost
         assert app.source.orders == [RecordOrder(ALL)] * 2  # others may have begun meanwhile
@@ -107,6 +109,33 @@ async def test_phases_are_switched_on_where_they_are_off() -> None:
         await app.give(replace(frame, now_ns=frame.now_ns + READ_NS))
         await app.press("p")
         assert app.source.orders[-1] == RecordOrder(ALL, phases=True)
+
+
+async def test_a_longer_ring_says_what_it_takes() -> None:
+    frame = scenes.hung()
+    now = wire.RecordedNow(
+        slots=8192, ring_bytes=2_405_632, longer_slots=65_536, longer_bytes=5_767_168
+    )
+    async with driven(frame, size=(120, 40)) as app:
+        await app.press("colon", *"record", "enter")
+        app.source.given_numbers = JobNumbers({0: RankControl(now)}, {}, {})
+        await app.sees("the last 8,192 ops, 2.4 MB; up to 65,536 ops for 5.8 MB more")
+        await app.press("l")
+        await app.sees("l again: keep more ops from now on", "5.8 MB of shared memory more")
+        await app.give(replace(frame, now_ns=frame.now_ns + READ_NS))
+        await app.press("l")
+        assert app.source.orders[-1] == RecordOrder(ALL, longer=True)
+        longer = replace(now, slots=65_536, ring_bytes=8_172_800)
+        app.source.given_numbers = JobNumbers({0: RankControl(longer)}, {}, {})
+        app.app.tick()
+        await app.sees("the last 65,536 ops, 8.2 MB")
+
+
+def test_the_cost_of_a_longer_ring_is_that_of_the_ring() -> None:
+    full = layout.FULL
+    for amount in (f"{full.more:,}", f"{full.slots:,}", f"({full.size / 1e6:.1f} MB)"):
+        assert amount in LONGER
+    assert f"{(full.longest - full.size) / 1e6:.1f} MB of shared memory more" in LONGER
 
 
 async def test_a_notes_something_on_the_marked_ranks() -> None:

@@ -132,15 +132,21 @@ def test_ranks_begin_to_sample_in_the_same_step() -> None:
     assert first.numbers.from_step == 0
 
 
-def test_an_earlier_build_that_does_not_switch_call_sites_is_named() -> None:
+@pytest.mark.parametrize(("order", "asked", "done"), [
+    (RecordOrder((0, 1), sites=False), {"sites": False}, wire.RecordedNow(sites=False)),
+    (RecordOrder((0, 1), modules=True), {"modules": True}, wire.RecordedNow(modules=True)),
+    (RecordOrder((0, 1), longer=True), {"longer": True}, wire.RecordedNow(longer_slots=64)),
+])  # fmt: skip
+def test_an_earlier_build_that_does_not_do_what_is_asked_is_named(
+    order: RecordOrder, asked: dict[str, bool], done: wire.RecordedNow
+) -> None:
     """It ignores what it does not know."""
     follower, tracker, connections = following()
-    follower.order(RecordOrder((0, 1), sites=False))
+    follower.order(order)
     follower.update(FRAME, 1)
-    for one, sites in zip(requests(connections), (False, True), strict=True):
+    for one, recorded in zip(requests(connections), (done, wire.RecordedNow()), strict=True):
         assert isinstance(one, wire.ControlRequest)
-        assert one.sites is False
-        recorded = wire.RecordedNow(sites=sites)
+        assert {name: getattr(one, name) for name in asked} == asked
         tracker.receive("a", wire.ControlResponse(one.id, "a", one.key, recorded), 2)
     follower.update(FRAME, 3)
     problems = {rank: one.problem for rank, one in follower.numbers.controls.items()}

@@ -208,6 +208,7 @@ REQUESTS: Final = {
         16, 1, NumbersOrder(4, 100, 60, True, (1, 3), 5), False, "loss jumped here"
     ),
     "request-control-sites": ControlRequest(17, 1, sites=False),
+    "request-control-longer": ControlRequest(21, 1, longer=True),
     "request-control-from-step": ControlRequest(18, 1, NumbersOrder(1, 100, from_step=240)),
     "request-control-by": ControlRequest(19, 1, NumbersOrder(1, 100, by="mo@node4 PID 17")),
     "request-control-end": ControlRequest(20, 1, NumbersOrder(watch=3)),
@@ -386,6 +387,10 @@ RESPONSES: Final = {
     ),
     "response-control-sites": ControlResponse(
         17, "node4", 1, RecordedNow(NumberState(thinned=40), slots=8192, sites=False)
+    ),
+    "response-control-longer": ControlResponse(
+        21, "node4", 1,
+        RecordedNow(slots=8192, ring_bytes=2405632, longer_slots=65536, longer_bytes=5767168),
     ),
     "response-control-watch": ControlResponse(
         18, "node4", 1, RecordedNow(NumberState(True, 1, 9, watch=3, by="mo@node4 PID 17"))

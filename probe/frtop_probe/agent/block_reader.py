@@ -74,7 +74,7 @@ class BlockReader:
     def _read(self, now_ns: int) -> None:
         ring = self._ring
         head = ring.cell(StatusCell.HEAD)
-        expected = max(self._next, head - ring.shape.slots + 1)
+        expected = max(self._next, ring.oldest())
         overtaken = head - ring.shape.slots // 2  # the ring overwrites these soon: do not wait
         known, weights, count = self._known, WEIGHTS, len(WEIGHTS)
         rows = bulk_read.words(ring, expected, head)

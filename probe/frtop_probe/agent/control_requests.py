@@ -44,6 +44,8 @@ async def control_rank(
         payload["sites"] = request.sites
     if request.modules is not None:
         payload["modules"] = request.modules
+    if request.longer:
+        payload["longer"] = True
     try:
         reply, _ = await query(rank, payload, _control_replies)
     except NoReplyError as none:

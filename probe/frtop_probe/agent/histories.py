@@ -41,9 +41,9 @@ async def history(rank: RingRank, limit: int = 0, *, columns: bool = False) -> w
     ring.refresh()
     builder = HistoryBuilder(rank.view)
     head = ring.cell(StatusCell.HEAD)
-    first = max(1, head - (limit or ring.shape.slots) + 1)
+    first = max(ring.oldest(), head - limit + 1 if limit else 1)
     read, oldest = 0, head + 1
-    for slots in bulk_read.slots(ring, max(first, head - ring.shape.slots + 1), head):
+    for slots in bulk_read.slots(ring, first, head):
         builder.add(slots)
         read += len(slots.sequence)
         oldest = min(oldest, next(iter(slots.sequence), oldest))
@@ -58,7 +58,7 @@ def excerpt(view: RingView, group: int, first: int, last: int) -> wire.History:
     ring.refresh()
     builder = HistoryBuilder(view)
     head = ring.cell(StatusCell.HEAD)
-    for slots in bulk_read.slots(ring, max(1, head - ring.shape.slots + 1), head):
+    for slots in bulk_read.slots(ring, ring.oldest(), head):
         collectives = {what for what in set(slots.what) if bulk_read.is_collective_half(what)}
         wanted = [
             first <= number <= last and of == group and what in collectives

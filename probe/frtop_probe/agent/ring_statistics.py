@@ -46,7 +46,7 @@ def ring_statistics(
     ring = rank.ring
     ring.refresh()
     head = ring.cell(StatusCell.HEAD)
-    oldest = max(1, head - ring.shape.slots + 1)
+    oldest = ring.oldest()
     first = bulk_read.first_since(ring, oldest, head, window.since_ns)
     summary = RankSummary(window, now_ns)
     begin, steps_ns = first, 0

@@ -45,12 +45,22 @@ class ControlRequests:
         modules = request.get("modules")
         if isinstance(modules, bool):
             problems.append(self._recorder.switch_modules(self._torch, on=modules))
+        if request.get("longer") is True:
+            problems.append(self._lengthen())
         note = request.get("note")
         if isinstance(note, str) and note:
             problems.append(self._write_note(note))
         help_text = "; ".join(filter(None, problems))
         found: dict[str, Any] = {"error": "failed" if help_text else "", "help": help_text}
         return {**found, "recorded": self._state()}, b""
+
+    def _lengthen(self) -> str:
+        try:
+            self._recorder.writer.lengthen()
+        except OSError as error:
+            folder = self._recorder.writer.path.parent
+            return f"no longer history: {folder}: {error.strerror}"
+        return ""
 
     def _write_note(self, text: str) -> str:
         line = "".join(letter if letter.isprintable() else " " for letter in text[:MAX_NOTE])
@@ -60,9 +70,10 @@ class ControlRequests:
     def _state(self) -> list[Any]:
         """In the order of the fields of `wire.RecordedNow`."""
         recorder = self._recorder
-        shape = recorder.writer.shape
+        writer, shape = recorder.writer, recorder.writer.shape
+        size = shape.size if writer.history == shape.slots else shape.longest
         numbers, sites = self._numbers.state(), recorder.sites.on
         return [
-            *(numbers, recorder.records_phases, shape.slots, shape.size, sites),
-            recorder.records_modules,
+            *(numbers, recorder.records_phases, writer.history, size, sites),
+            *(recorder.records_modules, shape.more, shape.longest - shape.size),
         ]

@@ -176,7 +176,7 @@ class GroupTable:
             sequence = group.last
             if sequence == group.copied or group.id >= shape.groups:
                 continue
-            at = shape.slots_offset + sequence % shape.slots * layout.SLOT_SIZE
+            at = writer.slot_at(sequence)
             to = layout.GROUPS_OFFSET + group.id * layout.GROUP_ROW.size + layout.GROUP_COPY
             writer.map[to : to + layout.COPIED] = writer.map[at : at + layout.COPIED]
             group.copied = sequence

@@ -194,6 +194,7 @@ def _kernel(  # noqa: C901, PLR0915
     )
     pack_slot, slot_body, checksum = layout.SLOT.pack_into, layout.SLOT_BODY.pack, zlib.crc32
     slots_at, slots, width = shape.slots_offset, shape.slots, layout.SLOT_SIZE
+    more, longer_from = shape.more, writer.longer_from
     rows, rows_at, row_width = shape.groups, layout.GROUPS_OFFSET // 8, layout.GROUP_ROW.size // 8
     head, op_event = int(StatusCell.HEAD), int(Event.OP)
     sync_flag, p2p_flag, device_flag = int(Flag.SYNC), int(Flag.P2P), int(Flag.DEVICE)
@@ -272,9 +273,10 @@ def _kernel(  # noqa: C901, PLR0915
                 sequence, now, number, thread, group_id, form, site, timeout, party,
                 op_event, flags, issuer, sizes,
             )  # fmt: skip
-            pack_slot(
-                ring, slots_at + sequence % slots * width, body, checksum(body), 0, 0, 0, 0, 0
-            )
+            place = sequence % slots
+            if sequence >= longer_from[0]:
+                place = slots + sequence % more
+            pack_slot(ring, slots_at + place * width, body, checksum(body), 0, 0, 0, 0, 0)
             group.last = sequence
             if group_id < rows:
                 words[rows_at + group_id * row_width] = sequence

@@ -48,7 +48,7 @@ class Overflow:
 
     def _spill(self, sequence: int) -> None:
         writer, shape = self._writer, self._writer.shape
-        at = shape.slots_offset + sequence % shape.slots * layout.SLOT_SIZE
+        at = writer.slot_at(sequence)
         if not self._free or writer.words[at // 8] != sequence:
             writer.cells[StatusCell.PENDING_LOST] += 1
             self._open.pop(sequence, None)

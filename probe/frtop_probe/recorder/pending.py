@@ -115,11 +115,12 @@ class PendingOps:
     def _finisher(self) -> Callable[..., None]:
         writer = self.writer
         is_open, close, forget = self.open, self.open.pop, self.handles.pop
-        words, slots, data = writer.words, writer.shape.slots, writer.map
+        words, data, longer_from = writer.words, writer.map, writer.longer_from
+        slots, more = writer.shape.slots, writer.shape.more
         first, width = writer.shape.slots_offset // 8, layout.SLOT_SIZE // 8
         done_word, flags_byte, late_flag = layout.SLOT_DONE // 8, layout.SLOT_FLAGS, int(Flag.LATE)
         overflow, retire = self.overflow.places, self.overflow.retire
-        measured, place = self.usual_waits.measured, MAX_STORED - 1
+        measured, newest = self.usual_waits.measured, MAX_STORED - 1
         identity = id
 
         def finish(entry: Entry, now: int, failed: bool | None = None, late: bool = False) -> None:
@@ -135,13 +136,16 @@ class PendingOps:
             if sequence in is_open:
                 if failed is None:
                     failed = now - issued > SUSPICIOUS_NS and work is not None and _failed(work)
-                at = first + sequence % slots * width
+                place = sequence % slots
+                if sequence >= longer_from[0]:
+                    place = slots + sequence % more
+                at = first + place * width
                 if words[at] == sequence:
                     if late:
                         data[at * 8 + flags_byte] |= late_flag
                     words[at + done_word] = -now if failed else now
                 if not failed:
-                    measured[sequence & place] = site, now - issued, not late
+                    measured[sequence & newest] = site, now - issued, not late
                 close(sequence, None)
             if sequence in overflow:
                 retire(sequence)
@@ -206,7 +210,7 @@ class PendingOps:
     def set_wait(self, sequence: int, value: int) -> None:
         """Writes the time of a wait, as `layout.SLOT` has it."""
         words, shape = self.writer.words, self.writer.shape
-        at = shape.slots_offset + sequence % shape.slots * layout.SLOT_SIZE
+        at = self.writer.slot_at(sequence)
         if words[at // 8] == sequence:
             words[(at + layout.SLOT_WAIT) // 8] = value
         if sequence in self.overflow.places:
@@ -292,7 +296,7 @@ class PendingOps:
     def is_complete(self, sequence: int) -> bool:
         """Returns whether an op is known to be complete; false also where that is unknown."""
         writer = self.writer
-        at = writer.shape.slots_offset + sequence % writer.shape.slots * layout.SLOT_SIZE
+        at = writer.slot_at(sequence)
         known = writer.words[at // 8] == sequence
         untracked = writer.map[at + layout.SLOT_FLAGS] & Flag.UNTRACKED
         return known and not untracked and sequence not in self.open
@@ -300,7 +304,7 @@ class PendingOps:
     def enqueued(self, sequence: int) -> None:
         """Notes that the call of an op on a device has returned."""
         writer = self.writer
-        at = writer.shape.slots_offset + sequence % writer.shape.slots * layout.SLOT_SIZE
+        at = writer.slot_at(sequence)
         if writer.words[at // 8] == sequence:
             writer.map[at + layout.SLOT_FLAGS] |= Flag.ENQUEUED
 
@@ -314,7 +318,7 @@ class PendingOps:
         if sequence not in self.open:
             return
         writer = self.writer
-        at = writer.shape.slots_offset + sequence % writer.shape.slots * layout.SLOT_SIZE
+        at = writer.slot_at(sequence)
         if writer.words[at // 8] == sequence:
             writer.map[at + layout.SLOT_FLAGS] |= Flag.UNTRACKED
             writer.words[(at + layout.SLOT_DONE) // 8] = ended_ns

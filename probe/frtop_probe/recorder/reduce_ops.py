@@ -41,7 +41,7 @@ class ReduceOps:
         Oldest first, so that consecutive ops become known consecutively.
         """
         writer = self._writer
-        shape, words = writer.shape, writer.words
+        words = writer.words
         deadline = time.monotonic() + DECODING_S
         while self.raw and time.monotonic() < deadline:
             try:
@@ -54,6 +54,6 @@ class ReduceOps:
                 self._note(UNTOLD)
             if not 0 < number <= PREMUL:
                 number = len(layout.REDUCE_OPS) - 1
-            at = shape.slots_offset + sequence % shape.slots * layout.SLOT_SIZE
+            at = writer.slot_at(sequence)
             if words[at // 8] == sequence:
                 writer.map[at + layout.SLOT_REDUCE] = number

@@ -87,8 +87,11 @@ def _wrapper(  # noqa: C901, PLR0915 - as in `hook`
     ended, set_wait = pending.wait_ended, pending.set_wait
     overflow, measured = pending.overflow.places, pending.usual_waits.measured
     forget_silent = pending.forget_silent
-    words, shape, place = pending.writer.words, pending.writer.shape, MAX_STORED - 1
-    first, slots, width = shape.slots_offset // 8, shape.slots, layout.SLOT_SIZE // 8
+    words, shape, newest = pending.writer.words, pending.writer.shape, MAX_STORED - 1
+    first, width, longer_from = (
+        shape.slots_offset // 8, layout.SLOT_SIZE // 8, pending.writer.longer_from,
+    )  # fmt: skip
+    slots, more = shape.slots, shape.more
     wait_word, done_word = layout.SLOT_WAIT // 8, layout.SLOT_DONE // 8
     clock, identity = time.monotonic_ns, id
     unfinished, sample = numbers.unfinished, numbers.ended
@@ -115,7 +118,10 @@ def _wrapper(  # noqa: C901, PLR0915 - as in `hook`
         begun, silent, before = clock(), False, False
         try:
             sequence = entry[1]
-            at = first + sequence % slots * width
+            place = sequence % slots
+            if sequence >= longer_from[0]:
+                place = slots + sequence % more
+            at = first + place * width
             if words[at] == sequence and not overflow:
                 words[at + wait_word] = begun
             else:
@@ -141,7 +147,7 @@ def _wrapper(  # noqa: C901, PLR0915 - as in `hook`
                 else:  # `finish` without the steps that the usual op does not need
                     if words[at] == sequence:
                         words[at + done_word] = now
-                    measured[sequence & place] = entry[3], now - entry[2], True
+                    measured[sequence & newest] = entry[3], now - entry[2], True
                     close(sequence, None)
                     if silent:
                         silent_handles.pop(key, None)

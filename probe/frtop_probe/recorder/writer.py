@@ -13,6 +13,7 @@ import json
 import mmap
 import os
 import struct
+import sys
 import threading
 import time
 from pathlib import Path
@@ -24,6 +25,10 @@ from frtop_probe.ring import layout
 from frtop_probe.ring.layout import MarkKind, Shape, Side, StatusCell
 from frtop_probe.ring.pid_namespace import PidNamespace
 
+AHEAD: Final = 4096
+"""Ops after the newest from which on a longer history begins: more than threads that have taken
+their op's number and are about to write it."""
+NEVER: Final = sys.maxsize
 LIMITED: Final = frozenset({Side.FORM, Side.SITE, Side.MODULE})
 """Kinds that must leave the end of the side table to other kinds."""
 _TID: Final = struct.Struct("=I")
@@ -40,10 +45,12 @@ class RingWriter:
     def __init__(self, path: Path, descriptor: int, shape: Shape) -> None:
         self.path = path
         self.shape = shape
-        self.map = mmap.mmap(descriptor, shape.size)
+        self.map = mmap.mmap(descriptor, shape.longest)
         self.words = memoryview(self.map).cast("q")
         self.cells = self.words[layout.CELLS_OFFSET // 8 : layout.GROUPS_OFFSET // 8]
         self.next_sequence = itertools.count(1).__next__
+        self.longer_from = [NEVER]
+        """Its item is the first event of the more slots."""
         # Closing any descriptor of the file would drop the lock that shows that we are alive.
         self._descriptor = descriptor
         self._used = 0
@@ -57,7 +64,7 @@ class RingWriter:
         shape, namespace = self.shape, PidNamespace.here()
         values = (
             layout.VERSION,
-            shape.size,
+            shape.longest,
             start_ticks(),
             namespace.inode,
             namespace.boot,
@@ -107,9 +114,39 @@ class RingWriter:
                 self._busy = False
         return True
 
+    @property
+    def history(self) -> int:
+        """How many ops the history holds, or soon will."""
+        return self.shape.slots if self.longer_from[0] == NEVER else self.shape.more
+
+    def lengthen(self) -> None:
+        """Makes the history as long as it can be, for good, from `AHEAD` ops on.
+
+        For one thread, the recorder's. Where an event lies depends on its number only, so ops that
+        are pending or just being written stay where they are.
+
+        Raises:
+            OSError: the folder has no room for it; all stays as it is.
+        """
+        if self.longer_from[0] != NEVER:
+            return
+        # Writing into a hole of a full tmpfs would raise SIGBUS.
+        os.posix_fallocate(self._descriptor, self.shape.size, self.shape.more * layout.SLOT_SIZE)
+        begin = self.cells[StatusCell.HEAD] + AHEAD
+        self.longer_from[0] = begin
+        self.cells[StatusCell.LONGER_FROM] = begin
+
+    def slot_at(self, sequence: int) -> int:
+        """Returns the offset of an event's slot."""
+        shape = self.shape
+        place = sequence % shape.slots
+        if sequence >= self.longer_from[0]:
+            place = shape.slots + sequence % shape.more
+        return shape.slots_offset + place * layout.SLOT_SIZE
+
     def write_slot(self, sequence: int, body: bytes) -> None:
         """Writes the slot of a new op, and advances the head."""
-        at = self.shape.slots_offset + sequence % self.shape.slots * layout.SLOT_SIZE
+        at = self.slot_at(sequence)
         layout.SLOT.pack_into(self.map, at, body, crc32(body), 0, 0, 0, 0, 0)
         self.advance_head(sequence)
 
@@ -155,6 +192,7 @@ def _create(path: Path, shape: Shape) -> RingWriter:
     descriptor = os.open(path, flags, 0o600)
     try:
         os.posix_fallocate(descriptor, 0, shape.size)
+        os.ftruncate(descriptor, shape.longest)
         fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1)
         writer = RingWriter(path, descriptor, shape)
         writer.write_header()

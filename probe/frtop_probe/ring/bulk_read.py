@@ -36,18 +36,14 @@ _SUM_HALF: Final = 16
 
 def words(ring: Ring, first: int, last: int) -> Iterator[Words]:
     """Yields the slots of events `first` to `last` in order, whatever they hold."""
-    slots, size = ring.slot_bytes, ring.shape.slots
-    while first <= last:
-        begin = first % size
-        count = min(last - first + 1, size - begin, _CHUNK)
-        copy = memoryview(
-            bytes(slots[begin * layout.SLOT_SIZE : (begin + count) * layout.SLOT_SIZE])
-        )
-        columns = [copy.cast("q")[word::_WIDTH].tolist() for word in _COLUMNS]
-        sums = [crc32(copy[at : at + _BODY]) for at in range(0, len(copy), layout.SLOT_SIZE)]
-        right = [word & _SUM == found for word, found in zip(columns[-1], sums, strict=True)]
-        yield from zip(*columns, right, strict=True)
-        first += count
+    size = layout.SLOT_SIZE
+    for begin in range(first, last + 1, _CHUNK):
+        for place, count in ring.places.runs(begin, min(last, begin + _CHUNK - 1)):
+            copy = memoryview(bytes(ring.slot_bytes[place * size : (place + count) * size]))
+            columns = [copy.cast("q")[word::_WIDTH].tolist() for word in _COLUMNS]
+            sums = [crc32(copy[at : at + _BODY]) for at in range(0, len(copy), size)]
+            right = [word & _SUM == found for word, found in zip(columns[-1], sums, strict=True)]
+            yield from zip(*columns, right, strict=True)
 
 
 class Slots(NamedTuple):
@@ -81,15 +77,14 @@ def slots(ring: Ring, first: int, last: int) -> Iterator[Slots]:
 
     They are copied at once: callers pause in between, and the rank may go on.
     """
-    size, width = ring.shape.slots, layout.SLOT_SIZE
-    first = max(first, last - size + 1)
-    begin, count = first % size, max(0, last - first + 1)
-    straight = min(count, size - begin)
-    copy = memoryview(
-        bytes(ring.slot_bytes[begin * width : (begin + straight) * width])
-        + bytes(ring.slot_bytes[: (count - straight) * width])
-    )
-    for at in range(0, count, _CHUNK):
+    width = layout.SLOT_SIZE
+    first = max(first, ring.oldest())
+    parts = [
+        ring.slot_bytes[place * width : (place + count) * width]
+        for place, count in ring.places.runs(first, last)
+    ]
+    copy = memoryview(b"".join(parts))
+    for at in range(0, last - first + 1, _CHUNK):
         chunk = copy[at * width : (at + _CHUNK) * width]
         words, halves = chunk.cast("q"), chunk.cast("I")
         found = Slots(
@@ -115,11 +110,11 @@ def first_since(ring: Ring, first: int, last: int, at_ns: int) -> int:
 
     Threads may write a few events out of order, so some before it may be later by microseconds.
     """
-    words, size = ring.slot_bytes.cast("q"), ring.shape.slots
+    words, place = ring.slot_bytes.cast("q"), ring.places.of
     begin, end = first, last + 1
     while begin < end:
         middle = (begin + end) // 2
-        if words[middle % size * _WIDTH + layout.SLOT_ISSUED // 8] < at_ns:
+        if words[place(middle) * _WIDTH + layout.SLOT_ISSUED // 8] < at_ns:
             begin = middle + 1
         else:
             end = middle

@@ -99,7 +99,7 @@ def read_header(data: bytes | mmap.mmap, size: int, path: Path) -> tuple[RingHea
         raise RingError(f"{path.name}: not a ring, or not completely created yet")
     if version != layout.VERSION:
         raise RingError(f"{path.name}: ring version {version}, this frtop reads {layout.VERSION}")
-    groups, sites, overflow, slots, chunks, marks, side = fields[-7:]
+    groups, sites, overflow, slots, chunks, marks, side, more = fields[-8:]
     shape = Shape(
         groups=groups,
         sites=sites,
@@ -108,8 +108,9 @@ def read_header(data: bytes | mmap.mmap, size: int, path: Path) -> tuple[RingHea
         chunks=chunks,
         marks=marks,
         side=side,
+        more=more,
     )
-    if declared != size or shape.size != size or not (slots and chunks and marks):
+    if declared != size or shape.longest != size or not (slots and chunks and marks):
         raise RingError(f"{path.name}: section sizes do not add up")
     header = RingHeader(
         pid, start_ticks, pid_namespace, boot, monotonic_ns, wall_ns, recorder_tid, main_ident

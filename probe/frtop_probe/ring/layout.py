@@ -7,10 +7,11 @@ A ring is one file, mapped by the rank that writes it and by the agent that read
     groups     N x 128  per process group: its counts, its device and its last op
     sites      N x 32   per call site: how long an op from there usually takes
     overflow   N x 88   pending ops so old that the history would overwrite them
-    slots      N x 88   the history: one op each
     sizes      N x 64   shapes and splits of ops, each overwritten after N chunks
     marks      N x 64   the history of all else: steps, notes, fetches, phases
     side table          append-only: op forms, call sites, groups, exceptions, as JSON
+    slots      N x 88   the history: one op each
+    more slots N x 88   a hole in the file until an operator asks for a longer history
 
 Rules that make reading safe without a lock, on processors that reorder stores as well:
 
@@ -18,9 +19,11 @@ Rules that make reading safe without a lock, on processors that reorder stores a
 * Everything longer has a CRC-32. A reader copies it, computes the sum, and drops what does not
   match: it is being written, or was overwritten meanwhile.
 * The event with sequence number `n` (from 1) is in slot `n % slots`; another number there means
-  that the event was overwritten. Fields of a slot that change later are one store each and are not
-  in its sum: flags and reduce op share a word with the sum, so they belong to it; times before
-  the op was issued are left from the slot's previous event, and mean 0.
+  that the event was overwritten. Events from `StatusCell.LONGER_FROM` on are in slot
+  `slots + n % more`: every event is older when that is set, so none changes its place.
+* Fields of a slot that change later are one store each and are not in its sum: flags and reduce op
+  share a word with the sum, so they belong to it; times before the op was issued are left from the
+  slot's previous event, and mean 0.
 * Marks count by themselves, and mark `n` is in `n % marks`: a loop that only fetches overwrites no
   op, and is no progress. Their end and samples change later, and are one store each.
 * The writer commits side-table bytes by advancing `StatusCell.SIDE_USED` after writing them.
@@ -37,15 +40,16 @@ import struct
 from typing import Final
 
 MAGIC: Final = b"FRTOPRG1"
-VERSION: Final = 4
+VERSION: Final = 5
 SUFFIX: Final = ".ring"
 """Ring files are `<FRTOP_DIR>/<pid>-<start ticks>-<pid namespace>.ring`."""
 
-HEADER: Final = struct.Struct("=8s2I2Q16s2q2I4Q7I")
+HEADER: Final = struct.Struct("=8s2I2Q16s2q2I4Q8I")
 """magic, version, size of the file, start ticks of the process, inode of its pid
 namespace, boot id, monotonic anchor ns, wall-clock anchor ns, pid, native id of the
 recorder's thread, pthread ident of the main thread, three reserved words, then the
-counts: groups, sites, overflow, slots, chunks of sizes, marks, bytes of the side table."""
+counts: groups, sites, overflow, slots, chunks of sizes, marks, bytes of the side table, more
+slots."""
 HEADER_SIZE: Final = 256
 
 CELLS_OFFSET: Final = HEADER_SIZE
@@ -77,6 +81,7 @@ class StatusCell(enum.IntEnum):
     EXCEPTION_NS = 18  # when an exception ended the program (0: none)
     MARKS = 19  # sequence number of the newest mark (0: none)
     WATCHED = 20  # kinds of marks that are recorded if they happen: bits `1 << MarkKind`
+    LONGER_FROM = 21  # the first event that is in one of the more slots (0: none is)
 
 
 class State(enum.IntEnum):
@@ -236,7 +241,7 @@ REDUCE_OPS: Final = (
 class Shape:
     """Section sizes of a ring: `FULL`, or `SMALL` where shared memory is short."""
 
-    __slots__ = ("chunks", "groups", "marks", "overflow", "side", "sites", "slots")
+    __slots__ = ("chunks", "groups", "marks", "more", "overflow", "side", "sites", "slots")
 
     def __init__(
         self,
@@ -248,6 +253,7 @@ class Shape:
         chunks: int,
         marks: int,
         side: int,
+        more: int = 0,
     ) -> None:
         self.groups = groups
         self.sites = sites
@@ -256,12 +262,13 @@ class Shape:
         self.chunks = chunks
         self.marks = marks
         self.side = side
+        self.more = more
 
     @property
-    def counts(self) -> tuple[int, int, int, int, int, int, int]:
+    def counts(self) -> tuple[int, int, int, int, int, int, int, int]:
         """As in the header."""
         rows = self.groups, self.sites, self.overflow
-        return *rows, self.slots, self.chunks, self.marks, self.side
+        return *rows, self.slots, self.chunks, self.marks, self.side, self.more
 
     @property
     def sites_offset(self) -> int:
@@ -272,12 +279,8 @@ class Shape:
         return self.sites_offset + self.sites * SITE_ROW.size
 
     @property
-    def slots_offset(self) -> int:
-        return self.overflow_offset + self.overflow * SLOT_SIZE
-
-    @property
     def sizes_offset(self) -> int:
-        return self.slots_offset + self.slots * SLOT_SIZE
+        return self.overflow_offset + self.overflow * SLOT_SIZE
 
     @property
     def marks_offset(self) -> int:
@@ -288,13 +291,37 @@ class Shape:
         return self.marks_offset + self.marks * MARK_SIZE
 
     @property
-    def size(self) -> int:
+    def slots_offset(self) -> int:
         return self.side_offset + self.side
+
+    @property
+    def size(self) -> int:
+        """Bytes without the more slots: these are reserved when the ring is made."""
+        return self.slots_offset + self.slots * SLOT_SIZE
+
+    @property
+    def longest(self) -> int:
+        """Bytes with the more slots: the size of the file."""
+        return self.size + self.more * SLOT_SIZE
 
 
 FULL: Final = Shape(
-    groups=512, sites=1024, overflow=128, slots=8192, chunks=8192, marks=4096, side=768 * 1024
+    groups=512,
+    sites=1024,
+    overflow=128,
+    slots=8192,
+    chunks=8192,
+    marks=4096,
+    side=768 * 1024,
+    more=65_536,
 )
 SMALL: Final = Shape(
-    groups=128, sites=256, overflow=64, slots=512, chunks=512, marks=512, side=128 * 1024
+    groups=128,
+    sites=256,
+    overflow=64,
+    slots=512,
+    chunks=512,
+    marks=512,
+    side=128 * 1024,
+    more=8192,
 )

@@ -20,6 +20,7 @@ from zlib import crc32
 from frtop_probe.ring import layout, sizes, socket_path
 from frtop_probe.ring.header import RingError, locked, read_header
 from frtop_probe.ring.layout import Event, Flag, Side, StatusCell
+from frtop_probe.ring.places import Places
 
 MAX_SIZE: Final = 8 * 1024 * 1024
 
@@ -118,8 +119,8 @@ class Ring:
         self._cells = memoryview(self._map)[layout.CELLS_OFFSET : layout.GROUPS_OFFSET].cast("q")
         rows = memoryview(self._map)[layout.GROUPS_OFFSET : self.shape.sites_offset]
         self._group_words = rows.cast("q")
-        self.slot_bytes = memoryview(self._map)[self.shape.slots_offset : self.shape.sizes_offset]
-        """All slots; see `bulk_read`."""
+        self.slot_bytes = memoryview(self._map)[self.shape.slots_offset :]
+        """All slots, in the order of `places`; see `bulk_read`."""
         self._slot_words = self.slot_bytes.cast("q")
         self.mark_bytes = memoryview(self._map)[self.shape.marks_offset : self.shape.side_offset]
         """All marks; see `ring.marks`."""
@@ -173,7 +174,7 @@ class Ring:
         """
         with suppress(OSError):
             status = self.path.lstat()
-            if status.st_ino == self._inode and status.st_size < self.shape.size:
+            if status.st_ino == self._inode and status.st_size < self.shape.longest:
                 raise RingError(f"{self.path.name} was truncated to {status.st_size} bytes")
 
     def refresh(self) -> None:
@@ -286,6 +287,15 @@ class Ring:
         body: bytes = values[0]
         return body if crc32(body) == values[1] else None
 
+    @property
+    def places(self) -> Places:
+        longer_from = self._cells[StatusCell.LONGER_FROM] if self.shape.more else 0
+        return Places(self.shape.slots, self.shape.more, longer_from)
+
+    def oldest(self) -> int:
+        """Returns the oldest event that no newer one has overwritten; 1 where there is none."""
+        return self.places.oldest(self._cells[StatusCell.HEAD])
+
     def events(self, since: int, limit: int) -> tuple[list[EventRow], int]:
         """Returns events after sequence number `since`, oldest first, and how many were lost.
 
@@ -293,7 +303,7 @@ class Ring:
         """
         head = self._cells[StatusCell.HEAD]
         first = max(since + 1, head - limit + 1, 1)
-        oldest = max(first, head - self.shape.slots + 1)
+        oldest = max(first, self.oldest())
         found = [row for n in range(oldest, head + 1) if (row := self.event(n)) is not None]
         return found, (head - first + 1) - len(found) if head >= first else 0
 
@@ -301,7 +311,7 @@ class Ring:
         """Returns one event; None if it is being written or was overwritten."""
         if sequence < 1:
             return None
-        at = self.shape.slots_offset + (sequence % self.shape.slots) * layout.SLOT_SIZE
+        at = self.shape.slots_offset + self.places.of(sequence) * layout.SLOT_SIZE
         row = _event_row(self._map, at)
         return row if row is not None and row.sequence == sequence else None
 
@@ -313,7 +323,7 @@ class Ring:
             if row is not None and row.pending:
                 found[row.sequence] = row
         head = self._cells[StatusCell.HEAD]
-        oldest = max(self._cells[StatusCell.OLDEST], head - self.shape.slots + 1, 1)
+        oldest = max(self._cells[StatusCell.OLDEST], self.oldest(), 1)
         for sequence in self._not_done(oldest, head):
             row = self.event(sequence)
             if row is not None and row.pending:
@@ -326,11 +336,9 @@ class Ring:
         One op that stays pending makes the window thousands of slots long. Reading one word
         of each slot is a hundred times cheaper than decoding them all.
         """
-        width, slots = layout.SLOT_SIZE // 8, self.shape.slots
-        while oldest <= newest:
-            first = oldest % slots
-            count = min(newest - oldest + 1, slots - first)
-            begin = first * width + layout.SLOT_DONE // 8
+        width = layout.SLOT_SIZE // 8
+        for place, count in self.places.runs(oldest, newest):
+            begin = place * width + layout.SLOT_DONE // 8
             end = begin + (count - 1) * width + 1
             done = self._slot_words[begin:end:width].tolist()
             begin += (layout.SLOT_ISSUED - layout.SLOT_DONE) // 8

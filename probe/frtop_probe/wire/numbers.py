@@ -100,9 +100,10 @@ class NumberState(Struct, frozen=True, array_like=True):
 
 
 class RecordedNow(Struct, frozen=True, array_like=True):
-    """What a rank records beside ops. The ring's size in ops and bytes is fixed when it starts.
+    """What a rank records beside ops, and how many ops and bytes its ring has.
 
     `sites`: the line of the program that issued an op; `modules`: module and phase that did.
+    `longer_slots` ops are the longest history, for `longer_bytes` more; 0: it cannot be had.
     """
 
     numbers: NumberState = NumberState()
@@ -111,3 +112,5 @@ class RecordedNow(Struct, frozen=True, array_like=True):
     ring_bytes: int = 0
     sites: bool = True
     modules: bool = False
+    longer_slots: int = 0
+    longer_bytes: int = 0

@@ -140,9 +140,9 @@ class GaugeHistoryRequest(Struct, frozen=True, array_like=True, tag="gauges"):
 
 
 class ControlRequest(Struct, frozen=True, array_like=True, tag="control"):
-    """Changes what a rank records from now on; None and "" change nothing. An act.
+    """Changes what a rank records from now on; None, "" and False change nothing. An act.
 
-    `note` is written into its ring, with the time.
+    `note` is written into its ring, with the time. A history that was made `longer` stays so.
     """
 
     id: int
@@ -152,6 +152,7 @@ class ControlRequest(Struct, frozen=True, array_like=True, tag="control"):
     note: str = ""
     sites: bool | None = None
     modules: bool | None = None
+    longer: bool = False
 
 
 class NumbersRequest(Struct, frozen=True, array_like=True, tag="numbers"):

@@ -33,7 +33,14 @@ def run(options: argparse.Namespace) -> int:
             for wanted in (options.phases, options.sites, options.modules)
         )  # fmt: skip
         note = options.note or ""
-        order = RecordOrder(ranks, phases=phases, note=note, sites=sites, modules=modules)
+        order = RecordOrder(
+            ranks,
+            phases=phases,
+            note=note,
+            sites=sites,
+            modules=modules,
+            longer=options.longer_ring,
+        )
         found = RankOrders(source, frame).send(order)
     finally:
         show_progress("")

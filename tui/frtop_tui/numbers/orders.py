@@ -37,6 +37,7 @@ class RecordOrder:
     note: str = ""
     sites: bool | None = None
     modules: bool | None = None
+    longer: bool = False  # a longer history, until the rank ends
     own: bool = False  # an end: only of what this operator has begun
 
     @property

@@ -33,11 +33,7 @@ def record_words(found: JobNumbers) -> Iterator[WordLine]:
     )
     yield from _sides(
         "ring",
-        {
-            rank: f"the last {one.slots:,} ops, {one.ring_bytes / 1e6:.1f} MB: fixed when a rank"
-            " starts, there is no setting"
-            for rank, one in known.items()
-        },
+        {rank: _ring(one) for rank, one in known.items()},
     )
     due = [rank for rank, one in found.controls.items() if one.due]
     if due:
@@ -45,6 +41,13 @@ def record_words(found: JobNumbers) -> Iterator[WordLine]:
     problems = {rank: one.problem for rank, one in found.controls.items() if one.problem}
     for side in sides_of({**found.problems, **problems}.items()):
         yield WordLine("", f"{folded(side.ranks)}: {side.value}", "warn")
+
+
+def _ring(one: wire.RecordedNow) -> str:
+    text = f"the last {one.slots:,} ops, {one.ring_bytes / 1e6:.1f} MB"
+    if one.slots >= one.longer_slots:
+        return text
+    return f"{text}; up to {one.longer_slots:,} ops for {one.longer_bytes / 1e6:.1f} MB more"
 
 
 def _sides(subject: str, values: dict[int, str]) -> Iterator[WordLine]:

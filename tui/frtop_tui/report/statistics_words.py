@@ -22,7 +22,7 @@ _TIMES = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
 _SIZES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 NOT_KNOWN = "-"
 LONGEST_S: Final = 3600.0
-"""As far as rings reach: they have the last 8,192 ops of a rank, so minutes, as a rule."""
+"""As far as rings reach: they have the last 8,192 or 65,536 ops of a rank: minutes, as a rule."""
 _SLICES_S: Final = 20.0
 """A window is made of slices: by so much it may be longer than what was asked for."""
 

@@ -49,6 +49,8 @@ class RecordScreen(FrameScreen):
         Binding("o", "order('modules')", "modules",
                 tooltip="record module and phase of each op from now on, or none any more",
                 id="record.modules"),
+        Binding("l", "order('longer')", "longer ring",
+                tooltip="keep more ops in the ring, until the rank ends", id="record.longer"),
     ]  # fmt: skip
 
     def __init__(self, marked: set[int]) -> None:
@@ -105,6 +107,8 @@ class RecordScreen(FrameScreen):
             return RecordOrder(ranks, sites=not all(one.sites for one in known))
         if what == "modules":
             return RecordOrder(ranks, modules=not all(one.modules for one in known))
+        if what == "longer":
+            return RecordOrder(ranks, longer=True)
         return RecordOrder(ranks, SAMPLED if what == "sample" else NOTHING)
 
 
@@ -113,4 +117,5 @@ _CONFIRM: Final = {
     "phases": ("p", "switch phases on where they are off, else off"),
     "sites": ("c", "switch call sites on where they are off, else off"),
     "modules": ("o", "switch modules on where they are off, else off"),
+    "longer": ("l", "keep more ops from now on, until the rank ends"),
 }

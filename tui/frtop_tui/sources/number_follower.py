@@ -37,8 +37,7 @@ ORDERS_AT_A_HOST: Final = 4
 ORDER_NS: Final = 9_000_000_000
 """An order that the agent has no time for is sent again for so long."""
 OLD_BUILD: Final = (
-    "{} were not switched: its agent or its recorder is of an earlier build; restart the agent, or"
-    " the job"
+    "{}: its agent or its recorder is of an earlier build; restart the agent, or the job"
 )
 NO_RECORDER: Final = "no recorder: start the job with `frtop run` next time"
 UNHEARD_NS: Final = 5_000_000_000
@@ -180,7 +179,7 @@ class NumberFollower:
         self._views[rank] = view
         request = wire.ControlRequest(
             0, view.key, wanted, order.phases, order.note, order.sites,
-            order.modules,
+            order.modules, order.longer,
         )  # fmt: skip
         self._ordering.add(rank)
         # Once: a note that is sent again would be there twice.
@@ -205,9 +204,11 @@ class NumberFollower:
         recorded = response.recorded if response.error in ("", "failed") else None
         problem = response.help if response.error else ""
         if not problem and order.sites not in (None, response.recorded.sites):
-            problem = OLD_BUILD.format("call sites")
+            problem = OLD_BUILD.format("call sites were not switched")
         elif not problem and order.modules not in (None, response.recorded.modules):
-            problem = OLD_BUILD.format("modules")
+            problem = OLD_BUILD.format("modules were not switched")
+        elif not problem and order.longer and not response.recorded.longer_slots:
+            problem = OLD_BUILD.format("the history is no longer than before")
         self._controls[rank] = RankControl(recorded, problem)
         known = self._ranks.get(rank)
         if recorded is None and order.samples:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from frtop_probe import wire
 from frtop_tui.job.stack_frames import site_line
-from frtop_tui.numbers.costs import MODULES, PHASE_US, SITE_US, number_costs
+from frtop_tui.numbers.costs import LONGER, MODULES, PHASE_US, SITE_US, number_costs
 from frtop_tui.numbers.figure_words import figure_words
 from frtop_tui.numbers.finding_words import finding_words
 from frtop_tui.numbers.member_words import WordLine
@@ -16,7 +16,14 @@ from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, plain, wrap
 
 SUBJECT = 13
-_KEYS = {"s": "numbers", "p": "phases", "c": "call sites", "o": "modules", "a": "note"}
+_KEYS = {
+    "s": "numbers",
+    "p": "phases",
+    "c": "call sites",
+    "o": "modules",
+    "l": "longer ring",
+    "a": "note",
+}
 """What each key changes."""
 
 
@@ -27,6 +34,7 @@ def cost_words(order: wire.NumbersOrder, pressed: str = "") -> Iterator[WordLine
         "p": [f"{PHASE_US} us for each forward and backward"],
         "c": [f"up to {SITE_US} us an op; without, ops name no line"],
         "o": [MODULES],
+        "l": [LONGER],
         "a": ["one line in the ring, at the time of now"],
     }
     if not pressed:

@@ -86,8 +86,7 @@ def _record(verbs: Verbs[Parser]) -> None:
         "record",
         help="change what ranks record while they run, or write a note into their history",
         description="Says what ranks record, and changes it: phases, call sites, modules, a note"
-        " with the time of now. Numbers are sampled by `frtop numbers`. The ring's size is fixed"
-        " when a rank starts.",
+        " with the time of now, a longer ring. Numbers are sampled by `frtop numbers`.",
     )
     add_connection(record)
     record.add_argument("--rank", type=rank, nargs="+", metavar="N",
@@ -103,6 +102,9 @@ def _record(verbs: Verbs[Parser]) -> None:
     record.add_argument("--modules", choices=("on", "off"),
                         help="module and phase that issue an op, from now on: 1 us a call of a"
                              " module and 3 us an op")  # fmt: skip
+    record.add_argument("--longer-ring", action="store_true",
+                        help="keep the last 65,536 ops instead of 8,192: 5.8 MB a rank more,"
+                             " until it ends")  # fmt: skip
     record.add_argument("--json", action="store_true", help="print a JSON document")
     record.set_defaults(run=command("record"))
 
