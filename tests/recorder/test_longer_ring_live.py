@@ -15,7 +15,7 @@ from recorder.sampled_ranks import Ranks, run
 from waiting import wait_for
 
 pytestmark = pytest.mark.torch
-MANY = 20_000
+MANY = 24_000
 
 
 @pytest.fixture

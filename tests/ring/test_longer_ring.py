@@ -81,6 +81,7 @@ def test_all_readers_find_the_newest_events(
         first = bulk_read.first_since(ring, ring.oldest(), head, since)
         assert first == next((n for n in wanted if n >= since), head + 1)
     ring.close()
+    os.close(writer._descriptor)
 
 
 def test_pending_ops_of_before_and_after_are_found_and_completed(writer: RingWriter) -> None:
@@ -143,7 +144,7 @@ def test_where_there_is_no_room_the_ring_stays_as_it_is(tmpfs: Path) -> None:
 def test_threads_that_issue_meanwhile_lose_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writer_module, "AHEAD", 4096)
+    monkeypatch.setattr(writer_module, "AHEAD", 8192)
     monkeypatch.setattr(layout, "FULL", Shape(
         groups=4, sites=8, overflow=4, slots=8192, chunks=32, marks=8, side=80 * 1024, more=65_536
     ))  # fmt: skip
@@ -153,6 +154,7 @@ def test_threads_that_issue_meanwhile_lose_nothing(
     def train() -> None:
         while not ended.is_set():
             issue(writer)
+            time.sleep(0)  # as ops do: nobody holds a number for thousands of other ops
 
     threads = [threading.Thread(target=train) for _ in range(4)]
     for thread in threads:

@@ -25,9 +25,9 @@ from frtop_probe.ring import layout
 from frtop_probe.ring.layout import MarkKind, Shape, Side, StatusCell
 from frtop_probe.ring.pid_namespace import PidNamespace
 
-AHEAD: Final = 4096
-"""Ops after the newest from which on a longer history begins: more than threads that have taken
-their op's number and are about to write it."""
+AHEAD: Final = 8192
+"""Ops after the newest from which on a longer history begins: more than other threads issue while
+the recorder's is about to say so, 0.1 s at 15 us each."""
 NEVER: Final = sys.maxsize
 LIMITED: Final = frozenset({Side.FORM, Side.SITE, Side.MODULE})
 """Kinds that must leave the end of the side table to other kinds."""
