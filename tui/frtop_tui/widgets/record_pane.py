@@ -21,7 +21,7 @@ _KEYS = {
     "p": "phases",
     "c": "call sites",
     "o": "modules",
-    "l": "longer ring",
+    "l": "ring",
     "a": "note",
 }
 """What each key changes."""
