@@ -92,8 +92,8 @@ def unpack_column(column: wire.HistoryColumn, rows: int) -> list[int]:
 
 def rows_of(columns: Columns) -> Iterator[wire.HistoryRow]:
     """The same as rows."""
-    *others, pseudo, timeout, issuer = columns
-    return map(wire.HistoryRow, *others, map(bool, pseudo), timeout, issuer)
+    *others, pseudo, timeout, issuer, waited = columns
+    return map(wire.HistoryRow, *others, map(bool, pseudo), timeout, issuer, waited)
 
 
 def _narrowest(values: list[int]) -> tuple[int, array[int]]:

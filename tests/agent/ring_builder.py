@@ -197,11 +197,13 @@ class RingBuilder:
         self.map[to : to + layout.COPIED] = self.map[slot : slot + layout.COPIED]
         return self.sequence
 
-    def write_slot(self, *values: int, done_ns: int = 0, reduce: int = 0) -> None:
+    def write_slot(
+        self, *values: int, done_ns: int = 0, wait_ns: int = 0, later: int = 0, reduce: int = 0
+    ) -> None:
         """Writes a slot with the given body."""
         body = layout.SLOT_BODY.pack(*values)
         at = self._slot(values[0])
-        layout.SLOT.pack_into(self.map, at, body, crc32(body), 0, reduce, 0, done_ns, 0)
+        layout.SLOT.pack_into(self.map, at, body, crc32(body), later, reduce, 0, done_ns, wait_ns)
         self.cells[StatusCell.HEAD] = values[0]
 
     def pseudo(self, kind: str) -> int:

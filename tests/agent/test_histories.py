@@ -82,6 +82,28 @@ def test_failed_pending_and_outdated_ends(builder: RingBuilder) -> None:
     assert [row.took_ns for row in read(builder).rows] == [400, -400, 0, 0, 0, 1]
 
 
+@pytest.mark.parametrize(("done", "wait", "later", "waited"), [
+    (900, 600, Flag(0), 300),
+    (900, 500, Flag(0), 400),  # at once
+    (900, 600, Flag.ELSEWHERE, 0),
+    (900, 400, Flag(0), 0),  # of the op that was there before
+    (900, -800, Flag(0), 0),  # given up
+    (900, 0, Flag(0), 0),
+    (0, 600, Flag(0), 0),  # goes on
+    (-900, 600, Flag(0), 0),  # failed
+])  # fmt: skip
+def test_how_long_the_thread_of_an_op_waited_is_kept(
+    builder: RingBuilder, done: int, wait: int, later: Flag, waited: int
+) -> None:
+    builder.write_slot(
+        1, 500, 1, 1, 1, 1, 1, 0, 0, Event.OP, 0, 0, 0, done_ns=done, wait_ns=wait, later=later
+    )
+    found = read(builder)
+    assert [row.waited_ns for row in found.rows] == [waited]
+    (op,) = ops_of(found)
+    assert op.wait_ns == (op.done_ns - waited if waited else 0)
+
+
 def test_what_is_being_written_is_lost(builder: RingBuilder) -> None:
     for _ in range(6):
         builder.op(done=True)

@@ -29,6 +29,7 @@ def op(
     *,
     of: int = 1,
     signature: wire.Signature = ALL_REDUCE,
+    waited_ns: int = 0,
     late: bool = False,
     sync: bool = False,
     p2p: bool = False,
@@ -37,8 +38,9 @@ def op(
 ) -> wire.Op:
     """One op; `took_ns` 0: it is pending."""
     done = issued_ns + took_ns if took_ns else 0
+    wait = done - waited_ns if waited_ns else 0
     return wire.Op(number, of, number, signature, site, issued_ns, done, late=late, sync=sync,
-                   p2p=p2p, tracked=tracked)  # fmt: skip
+                   p2p=p2p, tracked=tracked, wait_ns=wait)  # fmt: skip
 
 
 def answer(

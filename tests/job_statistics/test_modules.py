@@ -85,7 +85,7 @@ def test_a_rank_counts_by_module_beside_its_lines(monkeypatch) -> None:  # type:
         for issuer in (MLP, BACK, None)
     ]
     ops = [classes[0], classes[1], classes[0], classes[2]]
-    table.count(OpFields(ops, (1, 2, 3, 4), (1, 2, 3, 4), (1, 1, 1, 1), (0,) * 4))
+    table.count(OpFields(ops, (1, 2, 3, 4), (1, 2, 3, 4), (1, 1, 1, 1), (0,) * 4, (0,) * 4))
     assert table.modules() == (wire.ModuleStatistics(1, "all_reduce", 2, 16),)
     assert table.modules_left_out == 1
     assert tuple(sites.issuers) == (MLP, BACK)

@@ -63,8 +63,8 @@ def test_quantiles_are_within_a_bucket_of_the_truth() -> None:
 def test_ops_are_counted_by_how_sure_their_end_is() -> None:
     ops = [
         op(1, 1 * S, 5 * MS, sync=True),
-        op(2, 2 * S, 7 * MS),
-        op(3, 3 * S, 9 * MS, late=True),
+        op(2, 2 * S, 7 * MS, waited_ns=3 * MS),
+        op(3, 3 * S, 9 * MS, waited_ns=3 * MS, late=True),
         op(4, 4 * S, 9 * MS, tracked=False),
         op(5, 5 * S),
         op(6, 100 * S, 1),  # after the window
@@ -72,7 +72,7 @@ def test_ops_are_counted_by_how_sure_their_end_is() -> None:
     found = answer(0, ops, WINDOW).statistics
     (row,) = (one for one in found.calls if one.count)
     assert (row.count, row.timed, row.late, row.pending) == (5, 2, 1, 1)
-    assert (row.timed_ns, row.max_ns, row.waited_ns) == (12 * MS, 7 * MS, 5 * MS)
+    assert (row.timed_ns, row.max_ns, row.waited_ns) == (12 * MS, 7 * MS, 5 * MS + 3 * MS)
     assert (row.bytes, row.size_class) == (5 * MIB, 21)
     (sampled,) = found.samples
     assert unpack_column(sampled.took_ns, 5) == [5 * MS, 7 * MS, -9 * MS, -1, 0]
@@ -120,14 +120,14 @@ def test_a_step_is_split() -> None:
     ops = [
         op(1, 1000 * MS, 100 * MS, sync=True),
         op(2, 1300 * MS, 300 * MS),
-        op(3, 1500 * MS, 200 * MS),
+        op(3, 1500 * MS, 200 * MS, waited_ns=50 * MS),
         op(4, 1950 * MS, 150 * MS),  # 100 ms of it are of the next step
     ]
     steps = [StepEnd(7, 900 * MS), StepEnd(8, 2000 * MS, samples=32), StepEnd(9, 2500 * MS)]
     found = answer(0, ops, WINDOW, steps=steps).steps()
     assert [
         (one.number, one.took_ns, one.blocked_ns, one.pending_ns, one.samples) for one in found
-    ] == [(8, 1100 * MS, 100 * MS, 550 * MS, 32), (9, 500 * MS, 0, 100 * MS, None)]
+    ] == [(8, 1100 * MS, 150 * MS, 550 * MS, 32), (9, 500 * MS, 0, 100 * MS, None)]
     assert [one.data_ns for one in found] == [None, None]
 
 

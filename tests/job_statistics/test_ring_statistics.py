@@ -47,7 +47,8 @@ def write(builder: RingBuilder, event: int, issued: int, number: int, **fields: 
     builder.write_slot(
         builder.sequence, issued, number, fields.get("thread", 1), fields.get("group", 1), form,
         fields.get("site", 1), 0, party, event, fields.get("flags", Flag(0)), 0, position,
-        done_ns=fields.get("done", 0), reduce=1,
+        done_ns=fields.get("done", 0), wait_ns=fields.get("wait", 0),
+        later=fields.get("later", 0), reduce=1,
     )  # fmt: skip
 
 
@@ -79,8 +80,9 @@ def many_ops(builder: RingBuilder, count: int) -> None:
     for n in range(1, count + 1):
         issued = 10 * S + n * MS
         done = (issued + n % 9 * MS // 4 + 1, issued + MS, 0, -issued - 5, issued)[n % 5]
-        write(builder, Event.OP, issued, n, done=done, flags=flags[n % 7 % 5], form=1 + n % 2,
-              site=1 + n % 4 // 2)  # fmt: skip
+        wait = (issued, done, issued + n % 5 * MS // 4, -done, 0)[n % 11 % 5]
+        write(builder, Event.OP, issued, n, done=done, wait=wait, flags=flags[n % 7 % 5],
+              later=Flag.ELSEWHERE * (n % 6 == 1), form=1 + n % 2, site=1 + n % 4 // 2)  # fmt: skip
         if n % 50 == 9:
             write(builder, Event.PSEUDO, issued, 0)
 
@@ -125,7 +127,10 @@ def test_steps_are_split_by_the_ops_in_them(builder: RingBuilder) -> None:
     for step in range(1, 40):
         begin = 10 * S + step * 100 * MS
         write(builder, Event.OP, begin + 10 * MS, step, done=begin + 30 * MS, flags=Flag.SYNC)
-        write(builder, Event.OP, begin + 90 * MS, step, done=begin + 115 * MS, group=2)
+        write(builder, Event.OP, begin + 40 * MS, step, done=begin + 50 * MS, group=3,
+              wait=begin + 41 * MS, later=Flag.ELSEWHERE)  # fmt: skip
+        write(builder, Event.OP, begin + 90 * MS, step, done=begin + 115 * MS, group=2,
+              wait=begin + 95 * MS)  # fmt: skip
         builder.mark(MarkKind.STEP, begin + 100 * MS, begin + 100 * MS, step)
         builder.mark(MarkKind.FETCH, begin + 2 * MS, begin + 5 * MS, 1)
     builder.cells[StatusCell.WATCHED] = 1 << MarkKind.FETCH
@@ -134,10 +139,12 @@ def test_steps_are_split_by_the_ops_in_them(builder: RingBuilder) -> None:
     steps = RankAnswer(0, "", 0, {}, found, ()).steps()
     assert [one.number for one in steps] == list(range(30, 40))
     assert {(one.took_ns, one.blocked_ns, one.data_ns) for one in steps} == {
-        (100 * MS, 20 * MS, 3 * MS)
+        (100 * MS, 20 * MS + 15 * MS, 3 * MS)
     }
-    # What the step before left pending for 15 ms, together with the op at 10 ms; and the last 10.
-    assert {one.pending_ns for one in steps} == {30 * MS + 10 * MS}
+    # The wait of the step before ends in the first op of this one. Another thread keeps nobody.
+    # What the step before left pending for 15 ms, together with the op at 10 ms; that of
+    # the other thread; and the last 10.
+    assert {one.pending_ns for one in steps} == {30 * MS + 10 * MS + 10 * MS}
     newest, _ = told(builder, Window(since, 2**60, calls=False, samples=0, steps=2))
     assert newest.steps is not None
     assert newest.steps.count == 2

@@ -58,6 +58,14 @@ PROGRAM = """
     handle = None
     time.sleep(0.1)
 
+    if rank == 1:
+        time.sleep(0.3)
+    handle = dist.all_reduce(t, async_op=True)
+    if rank == 0:
+        time.sleep(0.1)
+    timed(handle.wait)
+    time.sleep(0.1)
+
     dist.barrier(async_op=True)  # nobody waits
     time.sleep(0.6)
     handle = dist.all_reduce(t, async_op=True)  # complete long before somebody waits
@@ -77,7 +85,8 @@ PROGRAM = """
     dist.barrier()
     os._exit(0)
 """
-KINDS = ["all_reduce"] * 3 + ["broadcast", "reduce_scatter_tensor", "p2p", "all_gather_into_tensor"]
+KINDS = ["all_reduce"] * 3 + ["broadcast", "reduce_scatter_tensor", "p2p", "all_gather_into_tensor",
+         "all_reduce"]  # fmt: skip
 MS = 1_000_000
 
 
@@ -113,6 +122,17 @@ def test_the_end_of_an_op_is_that_of_its_wait(world: list[FinishedRank]) -> None
     # Nothing comes between the two clocks but a few lines of Python, and here or there another
     # process of this machine.
     assert sorted(errors)[len(errors) // 2] < 5 * MS, errors
+
+
+def test_how_long_its_own_thread_waited_is_known(world: list[FinishedRank]) -> None:
+    """Rank 0 waits for the other for 0.2 s."""
+    elsewhere, waited = rows(world[0].ring)[-2:]
+    assert Flag.ELSEWHERE in elsewhere.flags
+    assert Flag.ELSEWHERE not in waited.flags
+    assert waited.wait_ns - waited.issued_ns >= 100 * MS
+    began, ended = truth(world[0])[-1]
+    assert ended - began > 150 * MS
+    assert abs((waited.done_ns - waited.wait_ns) - (ended - began)) < 20 * MS
 
 
 def test_an_op_for_which_nobody_waits_has_an_upper_bound(world: list[FinishedRank]) -> None:

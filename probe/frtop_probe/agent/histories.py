@@ -104,8 +104,9 @@ class HistoryBuilder:
             done - issued or 1 if done >= issued > 0 else _took(issued, done)
             for issued, done in zip(slots.issued, slots.done, strict=True)
         ]
+        waited = bulk_read.waited(slots)
         fields = (slots.sequence, slots.group, slots.number, signatures, sites, slots.issued, took,
-                  slots.thread, flags, pseudo, slots.timeout, issuers)  # fmt: skip
+                  slots.thread, flags, pseudo, slots.timeout, issuers, waited)  # fmt: skip
         for column, values in zip(self._columns, fields, strict=True):
             column.extend(values)
 

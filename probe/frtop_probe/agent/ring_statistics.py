@@ -160,7 +160,8 @@ class _FieldReader:
             for issued, done in zip(slots.issued, slots.done, strict=True)
         ]
         ops = cast("list[OpClass]", classes)
-        return slots, OpFields(ops, slots.number, slots.issued, took, slots.thread)
+        waited = bulk_read.waited(slots)
+        return slots, OpFields(ops, slots.number, slots.issued, took, slots.thread, waited)
 
     def resolver(self, slots: bulk_read.Slots) -> Callable[[int], OpClass] | None:
         """Gives the full class of the op at a place; None where all are full."""

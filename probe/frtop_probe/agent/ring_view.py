@@ -176,7 +176,8 @@ class RingView:
             usual_ns=usual,
             usual_count=count,
             late=bool(row.flags & Flag.LATE),
-            wait_ns=row.wait_ns,
+            # Of ops that are over it tells how long the thread that issued them waited.
+            wait_ns=0 if row.done_ns and Flag.ELSEWHERE in row.flags else row.wait_ns,
             on_device=bool(row.flags & Flag.DEVICE),
             enqueued=bool(row.flags & Flag.ENQUEUED),
             issuer=self.issuer(row.issuer),

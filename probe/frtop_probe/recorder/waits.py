@@ -17,6 +17,7 @@ from frtop_probe.recorder.number_watch import NumberWatch
 from frtop_probe.recorder.pending import PendingOps
 from frtop_probe.recorder.usual_waits import MAX_STORED
 from frtop_probe.ring import layout
+from frtop_probe.ring.layout import Flag
 
 EXACT_NS: Final = 1_000_000
 """How exact an end is meant to be."""
@@ -88,11 +89,12 @@ def _wrapper(  # noqa: C901, PLR0915 - as in `hook`
     overflow, measured = pending.overflow.places, pending.usual_waits.measured
     forget_silent = pending.forget_silent
     words, shape, newest = pending.writer.words, pending.writer.shape, MAX_STORED - 1
-    first, width, longer_from = (
-        shape.slots_offset // 8, layout.SLOT_SIZE // 8, pending.writer.longer_from,
-    )  # fmt: skip
+    first, width = shape.slots_offset // 8, layout.SLOT_SIZE // 8
+    longer_from = pending.writer.longer_from
     slots, more = shape.slots, shape.more
     wait_word, done_word = layout.SLOT_WAIT // 8, layout.SLOT_DONE // 8
+    thread_word, flags_byte = layout.SLOT_THREAD // 8, layout.SLOT_FLAGS
+    data, elsewhere, thread_ident = pending.writer.map, int(Flag.ELSEWHERE), threading.get_ident
     clock, identity = time.monotonic_ns, id
     unfinished, sample = numbers.unfinished, numbers.ended
 
@@ -124,6 +126,8 @@ def _wrapper(  # noqa: C901, PLR0915 - as in `hook`
             at = first + place * width
             if words[at] == sequence and not overflow:
                 words[at + wait_word] = begun
+                if words[at + thread_word] != thread_ident():
+                    data[at * 8 + flags_byte] |= elsewhere
             else:
                 set_wait(sequence, begun)
             silent = entry[0] is None or key in silent_handles

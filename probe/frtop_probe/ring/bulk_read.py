@@ -28,10 +28,11 @@ _WORD: Final = struct.Struct("=q")
 _HALF: Final = struct.Struct("=I")
 _EVENT: Final = struct.Struct("=BBH")
 _BODIES: Final = struct.Struct(f"={_BODY}s{layout.SLOT_SIZE - _BODY}x")
-_WORDS: Final = (0, 1, 2, 3, 7, 9)
+_WORDS: Final = (0, 1, 2, 3, 7, 9, 10)
 """Fields of `Slots` that are whole words of a slot; the others are halves of 32 bits."""
 _HALVES: Final = (8, 9, 10, 11, 12, 13, 17)
 _SUM_HALF: Final = 16
+_ELSEWHERE: Final = int(Flag.ELSEWHERE)
 
 
 def words(ring: Ring, first: int, last: int) -> Iterator[Words]:
@@ -56,6 +57,8 @@ class Slots(NamedTuple):
     record: list[int]
     """Positions of sizes."""
     done: list[int]
+    wait: list[int]
+    """See `layout.SLOT`."""
     group: list[int]
     form: list[int]
     site: list[int]
@@ -119,6 +122,19 @@ def first_since(ring: Ring, first: int, last: int, at_ns: int) -> int:
         else:
             end = middle
     return begin
+
+
+def waited(slots: Slots) -> list[int]:
+    """Returns for how long before the end of each op the thread that issued it waited, in ns.
+
+    0 where that was not seen, or is not over. Of an op that ended late it is an upper bound.
+    """
+    return [
+        done - wait if done > wait >= issued > 0 and not later & _ELSEWHERE else 0
+        for issued, done, wait, later in zip(
+            slots.issued, slots.done, slots.wait, slots.later, strict=True
+        )
+    ]
 
 
 def event_and_flags(what: int) -> tuple[int, int]:

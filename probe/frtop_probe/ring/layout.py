@@ -143,6 +143,7 @@ SLOT: Final = struct.Struct("=64sIBBHqq")
 began to wait for the op, negative the time at which the last wait ended, 0 if nobody has waited."""
 SLOT_SIZE: Final = SLOT.size
 SLOT_ISSUED: Final = 8
+SLOT_THREAD: Final = 24
 SLOT_FLAGS: Final = 68
 """Offset of the flags that are set after the call has returned."""
 SLOT_REDUCE: Final = 69
@@ -202,6 +203,7 @@ class Flag(enum.IntFlag):
     LATE = 8  # `done` is when the op was found complete: it may have been earlier
     DEVICE = 16  # it runs on a device, and the call that issues it does not wait for it
     ENQUEUED = 32  # of a DEVICE op: that call has returned
+    ELSEWHERE = 64  # another thread waited for it than the one that issued it
 
 
 class IssuePhase(enum.IntEnum):

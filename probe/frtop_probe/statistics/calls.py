@@ -65,7 +65,8 @@ class OpClass:
 class OpFields(NamedTuple):
     """Ops of one rank in the order of their issue, field by field.
 
-    `took` is how long an op took in ns: 0 while it is pending, negative if it failed.
+    `took` is how long an op took in ns: 0 while it is pending, negative if it failed. `waited` is
+    for how long before its end the thread that issued it waited for it, 0 where nobody saw that.
     """
 
     classes: Sequence[OpClass]
@@ -73,6 +74,7 @@ class OpFields(NamedTuple):
     issued: Sequence[int]
     took: Sequence[int]
     thread: Sequence[int]
+    waited: Sequence[int]
 
 
 class SiteTable:
@@ -117,8 +119,14 @@ class RankCalls:
             sums = self._sums.get(one.call)
             if sums is None:
                 sums = self._sums[one.call] = _Sums()
-            issued, took = ops.issued, ops.took
-            sums.add(one, [took[place] for place in places], issued[places[0]], issued[places[-1]])
+            issued, took, waited = ops.issued, ops.took, ops.waited
+            sums.add(
+                one,
+                [took[place] for place in places],
+                [waited[place] for place in places],
+                issued[places[0]],
+                issued[places[-1]],
+            )
             if one.module is not None:
                 self._count_module(one.module, len(places), one.bytes)
 
@@ -170,7 +178,9 @@ class _Sums:
         self.first_ns = self.last_ns = 0
         self.durations: Counter[int] = Counter()
 
-    def add(self, one: OpClass, took: list[int], first_ns: int, last_ns: int) -> None:
+    def add(
+        self, one: OpClass, took: list[int], waited: list[int], first_ns: int, last_ns: int
+    ) -> None:
         count = len(took)
         self.count += count
         self.bytes += count * one.bytes
@@ -189,8 +199,7 @@ class _Sums:
         self.timed_ns += total
         self.max_ns = max(self.max_ns, *ended)
         self.durations.update(histogram(ended))
-        if one.sync:
-            self.waited_ns += total
+        self.waited_ns += total if one.sync else sum(waited)
 
     def row(self, key: CallKey) -> wire.CallStatistics:
         return wire.CallStatistics(

@@ -36,12 +36,13 @@ def fields_of(
         if one is None:
             one = classes[kind] = _class_of(op, table, sites, members)
         took = 0 if not op.done_ns else max(1, op.done_ns - op.issued_ns) if op.done_ns > 0 else -1
-        rows.append((op.issued_ns, op.sequence, one, op.number, took, op.thread))
+        waited = op.done_ns - op.wait_ns if op.done_ns > op.wait_ns >= op.issued_ns else 0
+        rows.append((op.issued_ns, op.sequence, one, op.number, took, op.thread, waited))
     rows.sort(key=lambda row: row[:2])
     if not rows:
-        return OpFields((), (), (), (), ())
-    issued, _, found, number, took_ns, thread = zip(*rows, strict=True)
-    return OpFields(found, number, issued, took_ns, thread)
+        return OpFields((), (), (), (), (), ())
+    issued, _, found, number, took_ns, thread, waits = zip(*rows, strict=True)
+    return OpFields(found, number, issued, took_ns, thread, waits)
 
 
 def _class_of(

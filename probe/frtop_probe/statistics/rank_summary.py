@@ -94,4 +94,5 @@ def within(ops: OpFields, since_ns: int, until_ns: int) -> OpFields:
         list(compress(issued, wanted)),
         list(compress(ops.took, wanted)),
         list(compress(ops.thread, wanted)),
+        list(compress(ops.waited, wanted)),
     )

@@ -64,10 +64,12 @@ class StepSplitter:
                 end = over
         joined.append((begin, end))
         blocked = self._blocked
-        for place in [place for place, one in enumerate(ops.classes) if one.sync and one.exact]:
-            if ops.took[place] > 0:
-                issued = ops.issued[place]
-                blocked[ops.thread[place]].append((issued, issued + ops.took[place]))
+        for place in [place for place, one in enumerate(ops.classes) if one.exact]:
+            took = ops.took[place]
+            kept = took if ops.classes[place].sync else ops.waited[place]
+            if took > 0 < kept:
+                end = ops.issued[place] + took
+                blocked[ops.thread[place]].append((end - kept, end))
 
     def build(self, since_ns: int, until_ns: int, most: int) -> wire.StepTimes | None:
         """The newest `most` steps that ended within the window; None of a rank without any."""

@@ -18,7 +18,8 @@ class HistoryRow(Struct, frozen=True, array_like=True):
     `signature`, `site` and `issuer` are indices into its tables from 1, 0 is none.
 
     `took_ns` is 0 while pending, and negative when the op failed after that time. `flags` are
-    those of a ring slot (`ring.layout.Flag`), and `UNTIMED`.
+    those of a ring slot (`ring.layout.Flag`), and `UNTIMED`. For `waited_ns`
+    before its end the thread that issued it waited for it; 0: it did not, or nobody saw it.
     """
 
     sequence: int
@@ -33,6 +34,7 @@ class HistoryRow(Struct, frozen=True, array_like=True):
     pseudo: bool = False
     timeout_ms: int = 0
     issuer: int = 0
+    waited_ns: int = 0
 
 
 class HistoryColumn(Struct, frozen=True, array_like=True):
@@ -61,6 +63,7 @@ class HistoryColumns(Struct, frozen=True, array_like=True):
     pseudo: HistoryColumn
     timeout_ms: HistoryColumn
     issuer: HistoryColumn = HistoryColumn(0)
+    waited_ns: HistoryColumn = HistoryColumn(0)
 
 
 class Mark(Struct, frozen=True, array_like=True):

@@ -56,14 +56,14 @@ def ops_of(history: wire.History) -> tuple[wire.Op, ...]:
                 True,
                 timed,
                 late,
-                0,
+                issued_ns + took_ns - waited_ns if took_ns > 0 < waited_ns else 0,
                 on_device,
                 enqueued,
                 issuers.get(issuer),
             )
             for (
                 sequence, group, number, signature, site, issued_ns, took_ns, thread, flags,
-                pseudo, timeout_ms, issuer,
+                pseudo, timeout_ms, issuer, waited_ns,
             ) in _rows(history)
             for sync, p2p, tracked, timed, late, on_device, enqueued in (
                 flags_of.get(flags) or _flags(flags, flags_of),

@@ -10,7 +10,7 @@ from typing import Final, Generic, TypeVar
 from msgspec.structs import astuple
 
 from frtop_probe import wire
-from frtop_probe.history_columns import unpack
+from frtop_probe.history_columns import FIELDS, unpack
 from frtop_probe.ring.layout import Flag
 from frtop_tui.lanes.intervals import PENDING_NS
 from frtop_tui.lanes.op_columns import CALL, LATE, NO_END, P2P, UNTRACKED, OpColumns
@@ -38,8 +38,12 @@ def columns_of(
     if history.columns is not None:
         rows: Iterable[Sequence[int]] = unpack(history.columns)
     else:
-        rows = zip(*map(astuple, history.rows), strict=True) if history.rows else repeat((), 12)
-    sequence, group, number, signature, site, issued, took, _, flags, pseudo, _, issuer = rows
+        rows = (
+            zip(*map(astuple, history.rows), strict=True)
+            if history.rows
+            else repeat((), len(FIELDS))
+        )
+    sequence, group, number, signature, site, issued, took, _, flags, pseudo, _, issuer, _ = rows
     signature = _within(signature, len(history.signatures))
     site = _within(site, len(history.sites))
     issuer = _within(issuer, len(history.issuers))

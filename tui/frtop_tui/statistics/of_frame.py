@@ -202,5 +202,7 @@ def _around(ops: OpFields, window: Window) -> OpFields:
     first = max(0, bisect_left(ops.issued, window.since_ns) - OPS_BEFORE)
     last = bisect_left(ops.issued, window.until_ns)
     part = slice(first, last)
-    classes, number, issued, took, thread = ops
-    return OpFields(classes[part], number[part], issued[part], took[part], thread[part])
+    classes, number, issued, took, thread, waited = ops
+    return OpFields(
+        classes[part], number[part], issued[part], took[part], thread[part], waited[part]
+    )
