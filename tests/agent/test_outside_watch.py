@@ -6,6 +6,7 @@ import asyncio
 import functools
 import math
 import os
+import struct
 import subprocess
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -35,6 +36,7 @@ from frtop_probe.outside.worker import (
     Look,
 )
 from frtop_probe.procfs import exit_status
+from frtop_probe.ring import layout
 from waiting import DEADLINE_S, wait_for_async
 
 Sleepers = Callable[[int], list[int]]
@@ -224,6 +226,24 @@ async def test_a_rank_in_which_the_recorder_is_off_is_seen_from_outside(
     watch.asked = None
     await wait_for_async(lambda: plain in watch.seen, "the other one is seen")
     assert watch.ranks == ([pid, plain] if shown else [plain])
+
+
+async def test_a_rank_whose_recorder_is_of_another_build_is_seen_and_says_so(
+    watch: Watch, sleepers: Sleepers, tmp_path: Path
+) -> None:
+    (pid,) = sleepers(1)
+    made = candidate(pid, prepared=True, inner_pid=pid, ring_folder=os.environ.get("FRTOP_DIR", ""))
+    builder = RingBuilder(tmp_path, pid=pid, start_ticks=made.start_ticks)
+    inode = Path("/proc/self/ns/pid").stat().st_ino
+    struct.pack_into("=I", builder.map, len(layout.MAGIC), layout.VERSION + 1)
+    builder.path.rename(tmp_path / f"{pid}-{made.start_ticks}-{inode}{layout.SUFFIX}")
+    watch.tracker.tick(time.monotonic_ns())
+    watch.reads.discovery = Discovery((job(made),))
+    watch.asked = None
+    await wait_for_async(lambda: pid in watch.seen, "it is seen")
+    (rank,) = watch.tracker.ranks.values()
+    assert rank.full().notes[-1] == outside_watch.OTHER_BUILD
+    assert any("frtop reads" in note for note in watch.tracker.notes)
 
 
 @pytest.mark.parametrize("elsewhere", [{"ring_folder": "/elsewhere"}, {"inner_pid": 7}])

@@ -42,6 +42,8 @@ class OutsideRank(TrackedRank):
         self._sent = wire.RankUpdate(key=key)
         self._groups = OutsideGroups()
         self._notes: tuple[str, ...] = ()
+        self.recorder_note = ""
+        """Why its recorder is of no use."""
         self._transports: tuple[wire.Transport, ...] | None = None
         self._names: dict[int, str] = {}
         self._seen_ns = 0
@@ -190,7 +192,7 @@ class OutsideRank(TrackedRank):
             pending_more=max(0, len(pending) - MAX_PENDING_OF_RANK),
             process=self._process,
             exit_info=self.exit_info,
-            notes=self._notes,
+            notes=(*self._notes, *filter(None, [self.recorder_note])),
             transports=self._transports,
             blocks=self.flight.recent_sums(),
             gauges=self.gauges,

@@ -17,7 +17,7 @@ from frtop_probe.agent.ring_rank import RingRank
 from frtop_probe.agent.tracked_rank import TrackedRank
 from frtop_probe.outside.discovery.facts import Candidate, FoundJob
 from frtop_probe.procfs import exit_status, processes
-from frtop_probe.ring.header import RingError
+from frtop_probe.ring.header import OtherVersion, RingError
 from frtop_probe.ring.layout import SUFFIX
 from frtop_probe.ring.pid_namespace import PidNamespace
 from frtop_probe.ring.reader import Ring
@@ -75,6 +75,8 @@ class RankTracker:
         self._next_key = 1
         self._oom: dict[str, tuple[int, int]] = {}
         self._space = PidNamespace.here()
+        self.other_builds: set[tuple[int, int]] = set()
+        """Pid and start ticks of processes with a ring that this build does not read."""
         self.ranks: dict[int, TrackedRank] = {}
         self.closed = False
         """True when no more rings are taken: another agent has the folder."""
@@ -238,10 +240,21 @@ class RankTracker:
             if isinstance(error, OSError) and error.errno in _SCARCE:
                 return None  # a shortage of ours, not the ring's fault: try again later
             known.tries += 1
+            if isinstance(error, OtherVersion):
+                known.tries = _MAX_TRIES
+                self._take_other_build(path)
             if known.tries >= _MAX_TRIES:
                 known.done = True
                 self.note(f"a ring cannot be read: {error}")
             return None
+
+    def _take_other_build(self, path: Path) -> None:
+        """Notes by the name of its ring whose recorder is of another build."""
+        numbers = path.name.removesuffix(SUFFIX).split("-")
+        if len(numbers) == 3 and all(map(str.isdecimal, numbers)):
+            pid, start_ticks, namespace = map(int, numbers)
+            if namespace == self._space.inode:
+                self.other_builds.add((pid, start_ticks))
 
     def _is_ours(self, ring: Ring) -> bool:
         return PidNamespace(ring.header.boot, ring.header.pid_namespace) == self._space

@@ -24,6 +24,10 @@ class RingError(Exception):
     """The file is not a ring that this version can read; the text says why."""
 
 
+class OtherVersion(RingError):
+    """The file is a ring of another build of frtop."""
+
+
 @dataclass(frozen=True, slots=True)
 class RingHeader:
     """The process that created the ring. Times in ns of the host's clocks."""
@@ -98,7 +102,9 @@ def read_header(data: bytes | mmap.mmap, size: int, path: Path) -> tuple[RingHea
     if magic != layout.MAGIC:
         raise RingError(f"{path.name}: not a ring, or not completely created yet")
     if version != layout.VERSION:
-        raise RingError(f"{path.name}: ring version {version}, this frtop reads {layout.VERSION}")
+        raise OtherVersion(
+            f"{path.name}: ring version {version}, this frtop reads {layout.VERSION}"
+        )
     groups, sites, overflow, slots, chunks, marks, side, more = fields[-8:]
     shape = Shape(
         groups=groups,

@@ -1,7 +1,7 @@
 """Splits the training steps of a rank: data, communication, phases.
 
 A step lasts from the end of the one before to its own end. How much of it communication took is
-known between two bounds: what kept the thread that steps for certain, and how long any op was
+known between two bounds: what waited the thread that steps for certain, and how long any op was
 pending at all.
 """
 
@@ -66,10 +66,10 @@ class StepSplitter:
         blocked = self._blocked
         for place in [place for place, one in enumerate(ops.classes) if one.exact]:
             took = ops.took[place]
-            kept = took if ops.classes[place].sync else ops.waited[place]
-            if took > 0 < kept:
+            waited = took if ops.classes[place].sync else ops.waited[place]
+            if took > 0 < waited:
                 end = ops.issued[place] + took
-                blocked[ops.thread[place]].append((end - kept, end))
+                blocked[ops.thread[place]].append((end - waited, end))
 
     def build(self, since_ns: int, until_ns: int, most: int) -> wire.StepTimes | None:
         """The newest `most` steps that ended within the window; None of a rank without any."""

@@ -21,8 +21,9 @@ from frtop_tui.job.record import RankRecord
 INTERVAL_NS: Final = 1_000_000_000
 LONG_S: Final = 3.0
 """Shorter waits are normal."""
-OF_PEOPLE: Final = ("operator: ", "numbers: ")
-"""How notes begin that operators wrote, or numbers that they had sampled."""
+REPORTED: Final = ("operator: ", "numbers: ", "recorder: ")
+"""How notes begin that are in reports: of operators, of numbers that they had sampled, and why a
+recorder is not read."""
 MOST_NOTES: Final = 8
 """Different notes of the ranks of one job."""
 

@@ -15,7 +15,7 @@ from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.model import Frame, JudgedRank, Verdict
 from frtop_tui.diagnosis.trace import Trace
 from frtop_tui.job.environment import differing, environment
-from frtop_tui.job.job_activity import OF_PEOPLE, rank_notes
+from frtop_tui.job.job_activity import REPORTED, rank_notes
 from frtop_tui.job.model import HostView, RankState
 from frtop_tui.job.naming import counted, duration, group_label, job_address, job_title, printable
 from frtop_tui.job.outside import is_least_since
@@ -140,7 +140,7 @@ def incident_of(frame: Frame, version: str) -> Incident:
         notes=_clean(
             [
                 *frame.notes,
-                *rank_notes(frame.ranks.values(), OF_PEOPLE),
+                *rank_notes(frame.ranks.values(), REPORTED),
                 *host_notes(frame),
                 *differing(settings),
             ]

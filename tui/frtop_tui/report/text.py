@@ -9,7 +9,7 @@ from frtop_tui.diagnosis.model import Frame, Verdict
 from frtop_tui.diagnosis.wording.slow_cost import cost_words
 from frtop_tui.job.coverage import unheard_text
 from frtop_tui.job.environment import differing, environment
-from frtop_tui.job.job_activity import OF_PEOPLE, other_jobs_text, rank_notes
+from frtop_tui.job.job_activity import REPORTED, other_jobs_text, rank_notes
 from frtop_tui.job.naming import counted, duration, job_title, printable
 from frtop_tui.job.outside import is_least_since
 from frtop_tui.report.explain import explain_lines
@@ -35,7 +35,7 @@ def text(frame: Frame) -> list[str]:
     elif not frame.verdicts and frame.ranks:
         lines.append(no_verdict_words(frame))
     if frame.ranks:  # without ranks `problem` names the hosts
-        notes += rank_notes(frame.ranks.values(), OF_PEOPLE)
+        notes += rank_notes(frame.ranks.values(), REPORTED)
         notes += [*unheard_hosts(frame), *differing(environment(frame.ranks.values()))]
     tail = [f"note  {note}" for note in notes]
     if frame.job is not None and (others := other_jobs_text(frame)):
