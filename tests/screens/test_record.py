@@ -8,9 +8,9 @@ from frtop_probe import wire
 from frtop_probe.ring import layout
 from frtop_tui.numbers.comparison import BadNumbers, Findings
 from frtop_tui.numbers.costs import LONGER
-from frtop_tui.numbers.orders import JobNumbers, RankControl, RecordOrder
+from frtop_tui.numbers.orders import NOTHING, JobNumbers, RankControl, RecordOrder
 from frtop_tui.numbers.samples import RankSample
-from frtop_tui.screens.record import NOTHING, READ_NS, SAMPLED
+from frtop_tui.screens.record import READ_NS, SAMPLED
 
 from . import answer_scenes, scenes
 from .driving import driven

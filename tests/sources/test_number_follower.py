@@ -9,7 +9,7 @@ from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.groups import identifier
 from frtop_tui.job.model import HostView
-from frtop_tui.numbers.orders import RecordOrder
+from frtop_tui.numbers.orders import NOTHING, RecordOrder
 from frtop_tui.sources.number_follower import (
     AT_A_HOST,
     NO_RECORDER,
@@ -25,7 +25,6 @@ from sources.fakes import FakeConnections, frame_of, rank_view
 GROUP = wire.Group(1, "0", "default_pg", "gloo", "0-3", True)
 ON = wire.NumberState(True, 1, 10, 60)
 ORDER = wire.NumbersOrder(1, 10)
-NOTHING = wire.NumbersOrder(1, 0, 0, False)
 FRAME = frame_of(*(replace(rank_view(n, "a"), key=n + 1, groups={1: GROUP}) for n in range(4)))
 
 
@@ -305,6 +304,32 @@ def test_an_order_waits_for_the_answer_to_the_one_before() -> None:
     assert isinstance(second, wire.ControlRequest)
     assert second.numbers is not None
     assert second.numbers.watch == 7
+
+
+def test_an_operator_who_leaves_ends_their_own_sampling_only() -> None:
+    follower, tracker, connections = begun(0, 1, watch=4)
+    follower.update(FRAME, 2 + POLL_NS)
+    for poll, watch in zip(requests(connections), (4, 5), strict=True):
+        state = replace(ON, watch=watch)
+        tracker.receive("a", wire.NumbersResponse(poll.id, "a", poll.id, state=state), 3 + POLL_NS)
+    follower.order(RecordOrder((2, 3), ORDER))  # not sent yet: it never is
+    follower.end()
+    assert follower.is_ordering
+    follower.update(FRAME, 4 + POLL_NS)
+    ends = [one for one in requests(connections) if isinstance(one, wire.ControlRequest)]
+    assert [(one.key, one.numbers and one.numbers.watch) for one in ends] == [(1, 4)]
+    assert all(one.numbers is not None and not one.numbers.ops for one in ends)
+    assert follower.is_ordering
+    tracker.receive("a", wire.ControlResponse(ends[0].id, "a", 1, wire.RecordedNow()), 5 + POLL_NS)
+    assert not follower.is_ordering
+
+
+def test_an_operator_who_samples_nothing_leaves_at_once() -> None:
+    follower, _, connections = following()
+    follower.update(FRAME, 1)
+    follower.end()
+    assert not follower.is_ordering
+    assert requests(connections) == []
 
 
 def test_ranks_without_a_recorder_all_have_one_reason() -> None:

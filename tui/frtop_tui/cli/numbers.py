@@ -25,7 +25,7 @@ from frtop_tui.numbers.consent import asked_words, other_watches, warnings, watc
 from frtop_tui.numbers.costs import number_costs
 from frtop_tui.numbers.figure_words import figure_words
 from frtop_tui.numbers.finding_words import finding_words
-from frtop_tui.numbers.orders import NO_NUMBERS, JobNumbers, RankControl, RecordOrder
+from frtop_tui.numbers.orders import NO_NUMBERS, NOTHING, JobNumbers, RankControl, RecordOrder
 from frtop_tui.sources.base import Source
 
 APPEAR_S: Final = 8.0
@@ -42,7 +42,6 @@ FIRST: Final = "the first finding"
 GONE: Final = "a rank sampled no more"
 INTERRUPTED: Final = "Ctrl-C"
 NO_ANSWER: Final = RankControl(due=True)
-NOTHING: Final = wire.NumbersOrder(1, 0, 0, False)
 
 
 def run(options: argparse.Namespace) -> int:

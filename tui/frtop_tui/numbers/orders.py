@@ -13,6 +13,8 @@ from frtop_tui.numbers.samples import GroupNames
 
 NO_FINDINGS: Final = Findings()
 NO_NAMES: Final = GroupNames({})
+NOTHING: Final = wire.NumbersOrder(1, 0, 0, inputs=False)
+"""Asks ranks to sample no more."""
 MOST_NOTE: Final = 200
 """Characters of a note: a rank cuts the rest."""
 

@@ -10,7 +10,7 @@ from textual.binding import Binding, BindingType
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.numbers.consent import asked_words, warnings
-from frtop_tui.numbers.orders import RecordOrder
+from frtop_tui.numbers.orders import NOTHING, RecordOrder
 from frtop_tui.screens.availability import why_unavailable
 from frtop_tui.screens.base import BACK, FrameScreen
 from frtop_tui.screens.messages import OrderRecord
@@ -21,7 +21,6 @@ READ_NS: Final = 1_000_000_000
 CONFIRM_NS: Final = 15_000_000_000
 SAMPLED: Final = wire.NumbersOrder(every=1, ops=200, seconds=60, steps=20)
 """What `s` asks for; `frtop numbers` has options."""
-NOTHING: Final = wire.NumbersOrder(1, 0, 0, False)
 
 
 def target_ranks(frame: Frame, marked: set[int]) -> tuple[int, ...]:

@@ -43,6 +43,8 @@ from frtop_tui.sources.session import Session
 from frtop_tui.statistics.wanted import StatisticsWanted
 
 KEY_INTERVAL_S: Final = 0.2
+LEAVE_S: Final = 1.0
+"""How long ranks may take to answer that they sample no more for an operator who leaves."""
 
 Command = Callable[[Session], None]
 
@@ -239,6 +241,10 @@ class LiveSource:
                 explain=self._explain,
             )
             while not self._closing.is_set():
+                self._step(session, connections)
+            session.numbers.end()
+            until = time.monotonic() + LEAVE_S
+            while session.numbers.is_ordering and time.monotonic() < until:
                 self._step(session, connections)
             session.close()
         except Exception as error:  # noqa: BLE001 - a screen that freezes silently would lie

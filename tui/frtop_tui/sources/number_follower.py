@@ -20,7 +20,7 @@ from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.export.capture import author
 from frtop_tui.job.groups import identifier
 from frtop_tui.numbers.comparison import findings
-from frtop_tui.numbers.orders import NO_NUMBERS, RankControl, RecordOrder
+from frtop_tui.numbers.orders import NO_NUMBERS, NOTHING, RankControl, RecordOrder
 from frtop_tui.numbers.samples import GroupNames, SampledRank
 from frtop_tui.report.rank_words import format_exit
 from frtop_tui.sources.commands import why_not_ask
@@ -117,6 +117,23 @@ class NumberFollower:
                 self._ask(view, known, now)
         if self._changed or (self._fresh and now >= self._next_comparison):
             self._publish(frame, now)
+
+    def end(self) -> None:
+        """Ends what ranks sample for this operator, and for nobody else; see `is_ordering`."""
+        self._orders = [one for one in self._orders if not one.samples]
+        self._outgoing = [one for one in self._outgoing if not one.order.samples]
+        ours = (
+            rank
+            for rank, known in self._ranks.items()
+            if known.state.on and known.watch and not known.gone  # 0: it would end any watch
+        )
+        if ranks := tuple(ours):
+            self._orders.append(RecordOrder(ranks, NOTHING, own=True))
+
+    @property
+    def is_ordering(self) -> bool:
+        """Whether a rank has not answered an order yet."""
+        return bool(self._orders or self._outgoing or self._ordering)
 
     def _recorded(self, rank: int) -> wire.RecordedNow | None:
         before = self._controls.get(rank)
