@@ -9,7 +9,7 @@ import pytest
 
 from frtop_probe import wire
 from frtop_probe.ring import layout
-from frtop_probe.ring.layout import StatusCell
+from frtop_probe.ring.layout import Flag, StatusCell
 from recorder.interactive_rank import InteractiveRank, interactive_ranks
 from recorder.sampled_ranks import Ranks, run
 from waiting import wait_for
@@ -53,6 +53,16 @@ def test_what_was_pending_ends_and_what_came_after_is_there(ranks: Ranks) -> Non
     assert lost == rows[0].sequence - 1  # nothing in between
     assert len(rows) == rank.newest() - (first - full.slots) + 1 > full.slots
     assert all(row.done_ns for row in rows if row.sequence != kept.sequence)
+
+    assert kept.sequence < rank.newest() - full.slots  # so it is in the overflow
+    rank.run("import threading\n"
+             "work = dist.all_reduce(torch.ones(1), group=other, async_op=True)\n"
+             "thread = threading.Thread(target=work.wait)\n"
+             "thread.start(); thread.join()")  # fmt: skip
+    waited = ring.event(rank.newest())
+    assert waited is not None
+    assert Flag.ELSEWHERE in waited.flags
+    assert Flag.ELSEWHERE not in rows[-1].flags
 
     rank.start("kept.wait()")
     ranks[1].start("dist.all_reduce(torch.ones(4))")

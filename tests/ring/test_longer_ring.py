@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import threading
 import time
@@ -18,10 +19,11 @@ from frtop_probe.recorder.overflow import Overflow
 from frtop_probe.recorder.writer import RingWriter, create
 from frtop_probe.ring import bulk_read, layout
 from frtop_probe.ring.layout import Event, Shape, StatusCell
-from frtop_probe.ring.reader import Ring
+from frtop_probe.ring.reader import MAX_SIZE, Ring
 from waiting import wait_for
 
 SLOTS, MORE, AHEAD = 16, 64, 5
+FULL = layout.FULL
 TINY = Shape(
     groups=4, sites=8, overflow=4, slots=SLOTS, chunks=32, marks=8, side=80 * 1024, more=MORE
 )
@@ -70,18 +72,18 @@ def test_all_readers_find_the_newest_events(
     writer.lengthen()
     issue(writer, after) if after else None
     wanted, head = kept(before, after), before + after
-    assert ring.oldest() == (wanted[0] if wanted else 1)
+    assert ring.oldest(ring.cell(StatusCell.HEAD)) == (wanted[0] if wanted else 1)
     assert [row.sequence for row in ring.events(0, 1000)[0]] == wanted
     columns = list(bulk_read.slots(ring, 1, head))
     assert [n for slots in columns for n in slots.sequence] == wanted
-    words = list(bulk_read.words(ring, ring.oldest(), head))
+    words = list(bulk_read.words(ring, ring.oldest(ring.cell(StatusCell.HEAD)), head))
     assert [word[0] for word in words] == wanted
     assert all(word[-1] for word in words)
     for since in (0, before, head - 3, head + 1):
-        first = bulk_read.first_since(ring, ring.oldest(), head, since)
+        first = bulk_read.first_since(ring, ring.oldest(ring.cell(StatusCell.HEAD)), head, since)
         assert first == next((n for n in wanted if n >= since), head + 1)
     ring.close()
-    os.close(writer._descriptor)
+    os.close(writer._file.number)
 
 
 def test_pending_ops_of_before_and_after_are_found_and_completed(writer: RingWriter) -> None:
@@ -138,7 +140,71 @@ def test_where_there_is_no_room_the_ring_stays_as_it_is(tmpfs: Path) -> None:
     with pytest.raises(OSError, match="No space left"):
         writer.lengthen()
     issue(writer, 3 * SLOTS)
-    assert (writer.history, Ring(writer.path).oldest()) == (SLOTS, 2 * SLOTS + 1)
+    assert (writer.history, Ring(writer.path).oldest(3 * SLOTS)) == (SLOTS, 2 * SLOTS + 1)
+
+
+def test_a_file_that_the_program_has_closed_is_left_alone(
+    writer: RingWriter, tmp_path: Path
+) -> None:
+    """Another file has its number by then."""
+    other = os.open(tmp_path / "checkpoint", os.O_RDWR | os.O_CREAT)
+    os.write(other, b"weights")
+    os.dup2(other, writer._file.number)
+    with pytest.raises(OSError, match="has closed the ring's file"):
+        writer.lengthen()
+    assert (tmp_path / "checkpoint").read_bytes() == b"weights"
+    assert writer.history == SLOTS
+    os.close(other)
+
+
+def test_where_files_may_not_get_so_long_a_ring_is_as_it_always_was(tmp_path: Path) -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (TINY.size, before[1]))
+    try:
+        writer = create([tmp_path])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    ring = Ring(writer.path)
+    assert (ring.shape.slots, ring.shape.more) == (SLOTS, 0)
+    with pytest.raises(OSError, match="File too large"):
+        writer.lengthen()
+    issue(writer, 3 * SLOTS)
+    assert len(ring.events(0, 1000)[0]) == SLOTS
+    ring.close()
+
+
+def test_many_pending_ops_stay_in_a_longer_ring(writer: RingWriter) -> None:
+    """The overflow has room for four."""
+    ring = Ring(writer.path)
+    opened: dict[int, int] = {}
+    overflow = Overflow(writer, opened)
+    writer.lengthen()
+    issue(writer, AHEAD)
+    for _ in range(SLOTS):
+        opened[issue(writer, done=False)] = 1
+        overflow.spill()
+    for _ in range(MORE // 2):
+        issue(writer)
+        overflow.spill()
+    assert {row.sequence for row in ring.pending()} == set(opened)
+    assert ring.cell(StatusCell.PENDING_LOST) == 0
+    for _ in range(MORE):
+        issue(writer)
+        overflow.spill()
+    assert ring.cell(StatusCell.PENDING_LOST) == SLOTS - TINY.overflow
+    assert {row.sequence for row in ring.pending()} == set(opened)
+    ring.close()
+
+
+def test_a_head_that_drops_does_not_make_a_reader_read_more(writer: RingWriter) -> None:
+    issue(writer, 40)
+    ring = Ring(writer.path)
+    assert sum(len(one.sequence) for one in bulk_read.slots(ring, 1, 2**62)) == 0
+    ring.close()  # no view of the file is left
+
+
+def test_the_longest_ring_is_one_that_readers_take() -> None:
+    assert max(FULL.longest, layout.SMALL.longest) <= MAX_SIZE
 
 
 def test_threads_that_issue_meanwhile_lose_nothing(
@@ -167,8 +233,12 @@ def test_threads_that_issue_meanwhile_lose_nothing(
     for thread in threads:
         thread.join()
     rows, lost = ring.events(0, 2**40)
-    assert lost == ring.oldest() - 1  # nothing in between
-    assert len(rows) == ring.cell(StatusCell.HEAD) - ring.oldest() + 1 > 8192 + 9000
+    assert lost == ring.oldest(ring.cell(StatusCell.HEAD)) - 1  # nothing in between
+    assert (
+        len(rows)
+        == ring.cell(StatusCell.HEAD) - ring.oldest(ring.cell(StatusCell.HEAD)) + 1
+        > 8192 + 9000
+    )
     ring.close()
 
 
@@ -181,7 +251,10 @@ def test_a_damaged_ring_costs_no_more_than_its_size(
     writer.cells[StatusCell.LONGER_FROM] = longer_from
     writer.cells[StatusCell.HEAD] = head
     ring = Ring(writer.path)
-    assert head - ring.oldest() < SLOTS + MORE
+    assert head - ring.oldest(ring.cell(StatusCell.HEAD)) < SLOTS + MORE
     assert ring.events(0, 1000)[0] == ring.pending() == []
-    assert not any(slots.sequence for slots in bulk_read.slots(ring, ring.oldest(), head))
+    assert not any(
+        slots.sequence
+        for slots in bulk_read.slots(ring, ring.oldest(ring.cell(StatusCell.HEAD)), head)
+    )
     ring.close()

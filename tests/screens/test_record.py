@@ -132,10 +132,11 @@ async def test_a_longer_ring_says_what_it_takes() -> None:
 
 
 def test_the_cost_of_a_longer_ring_is_that_of_the_ring() -> None:
-    full = layout.FULL
-    for amount in (f"{full.more:,}", f"{full.slots:,}", f"({full.size / 1e6:.1f} MB)"):
-        assert amount in LONGER
+    full, small = layout.FULL, layout.SMALL
+    assert f"{full.more:,} ops instead of {full.slots:,}" in LONGER
     assert f"{(full.longest - full.size) / 1e6:.1f} MB of shared memory more" in LONGER
+    cost = (small.longest - small.size) / 1e6
+    assert f"{small.more:,} instead of {small.slots:,}, {cost:.1f} MB" in LONGER
 
 
 async def test_a_notes_something_on_the_marked_ranks() -> None:

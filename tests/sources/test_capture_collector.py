@@ -390,7 +390,12 @@ TOLD = JobStatistics(0, 1, 0)
               verdicts=(replace(SUSPECT, confidence="confirmed"),)), 0, True),
 ])  # fmt: skip
 def test_when_a_verdict_is_settled(frame: Frame, watched_s: float, settled: bool) -> None:
-    assert is_settled(frame, round(watched_s * S)) is settled
+    assert is_settled(frame, round(watched_s * S), round(watched_s * S)) is settled
+
+
+def test_a_job_that_waited_until_now_is_not_settled() -> None:
+    frame = frame_of(*ranks(["a"], 2), health="healthy", statistics=TOLD)
+    assert not is_settled(frame, 2 * HEALTHY_NS, 0)
 
 
 @pytest.mark.parametrize(("settle_s", "waits_s"), [(0, 0), (10, 10)])

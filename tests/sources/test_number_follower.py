@@ -324,6 +324,26 @@ def test_an_operator_who_leaves_ends_their_own_sampling_only() -> None:
     assert not follower.is_ordering
 
 
+@pytest.mark.parametrize("busy", [False, True])
+def test_an_order_under_way_is_ended_once_it_is_answered(busy: bool) -> None:
+    follower, tracker, connections = following()
+    follower.order(RecordOrder((0,), ORDER))
+    follower.update(FRAME, 1)
+    (order,) = requests(connections)
+    follower.end()
+    if busy:
+        tracker.receive("a", wire.Error(order.id, "busy", "busy"), 2)
+    else:
+        recorded = wire.RecordedNow(replace(ON, watch=4))
+        tracker.receive("a", wire.ControlResponse(order.id, "a", 1, recorded), 2)
+    follower.update(FRAME, 2 * BUSY_RETRY_NS)
+    found = [one for one in requests(connections) if isinstance(one, wire.ControlRequest)]
+    assert [one.numbers and (one.numbers.ops, one.numbers.watch) for one in found] == (
+        [] if busy else [(0, 4)]
+    )
+    assert follower.is_ordering is not busy
+
+
 def test_an_operator_who_samples_nothing_leaves_at_once() -> None:
     follower, _, connections = following()
     follower.update(FRAME, 1)

@@ -20,6 +20,8 @@ GRACE_NS: Final = 2_000_000_000
 """After this time an op is taken as it is: what is unknown by then stays unknown."""
 MAX_MESSAGES: Final = 48
 """Messages per tick. Groups beyond it are sent in larger blocks a tick later."""
+AT_ONCE: Final = 16_384
+"""Ops of a rank in one tick, some 50 ms of a core: a new agent finds longer rings full."""
 _TORN: Final = 4
 """Ticks for which a slot may be unwritten: a thread may be stopped while it writes."""
 
@@ -74,10 +76,10 @@ class BlockReader:
     def _read(self, now_ns: int) -> None:
         ring = self._ring
         head = ring.cell(StatusCell.HEAD)
-        expected = max(self._next, ring.oldest())
+        expected = max(self._next, ring.oldest(head))
         overtaken = head - ring.shape.slots // 2  # the ring overwrites these soon: do not wait
         known, weights, count = self._known, WEIGHTS, len(WEIGHTS)
-        rows = bulk_read.words(ring, expected, head)
+        rows = bulk_read.words(ring, expected, min(head, expected + AT_ONCE - 1))
         for sequence, issued_ns, number, what, party, sizes, state, right in rows:
             if sequence != expected or not right:
                 if sequence <= expected and not self._is_overdue(expected):

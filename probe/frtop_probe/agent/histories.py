@@ -41,7 +41,7 @@ async def history(rank: RingRank, limit: int = 0, *, columns: bool = False) -> w
     ring.refresh()
     builder = HistoryBuilder(rank.view)
     head = ring.cell(StatusCell.HEAD)
-    first = max(ring.oldest(), head - limit + 1 if limit else 1)
+    first = max(ring.oldest(head), head - limit + 1 if limit else 1)
     read, oldest = 0, head + 1
     for slots in bulk_read.slots(ring, first, head):
         builder.add(slots)
@@ -52,19 +52,20 @@ async def history(rank: RingRank, limit: int = 0, *, columns: bool = False) -> w
     return builder.build(max(0, head - oldest + 1 - read), marks=marks, columns=columns)
 
 
-def excerpt(view: RingView, group: int, first: int, last: int) -> wire.History:
+async def excerpt(view: RingView, group: int, first: int, last: int) -> wire.History:
     """The collectives of one group numbered `first` to `last` that the ring still has."""
     ring = view.ring
     ring.refresh()
     builder = HistoryBuilder(view)
     head = ring.cell(StatusCell.HEAD)
-    for slots in bulk_read.slots(ring, ring.oldest(), head):
+    for slots in bulk_read.slots(ring, ring.oldest(head), head):
         collectives = {what for what in set(slots.what) if bulk_read.is_collective_half(what)}
         wanted = [
             first <= number <= last and of == group and what in collectives
             for number, of, what in zip(slots.number, slots.group, slots.what, strict=True)
         ]
         builder.add(slots.only(wanted))
+        await asyncio.sleep(0)
     return builder.build(0)
 
 

@@ -19,7 +19,7 @@ from frtop_probe.agent.tracked_rank import TrackedRank
 from frtop_probe.ring.recording import BOX_SUFFIX
 
 MAX_ROWS: Final = 16 * 8192
-"""Ops of all ranks together; with more than sixteen ranks, each keeps fewer."""
+"""Ops of all ranks together; of more than sixteen ranks, or of longer rings, each keeps fewer."""
 SNAPSHOT_LIFETIME_NS: Final = 60_000_000_000
 """How long after a stall its snapshots may still explain a death."""
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]+")

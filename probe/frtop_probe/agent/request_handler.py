@@ -224,6 +224,8 @@ class RequestHandler:
         """What torch's own recorder has of a rank without ours, or why there is nothing."""
         if not (isinstance(rank, OutsideRank) and isinstance(request, wire.HistoryRequest)):
             text = f"process {rank.pid} has no recorder: nothing in it can answer"
+            if isinstance(rank, OutsideRank) and rank.recorder_note:
+                text = rank.recorder_note
             return wire.Error(request.id, text, "outside")
         flight = rank.flight
         if request.group:
@@ -242,7 +244,7 @@ class RequestHandler:
     ) -> wire.Response:
         match request:
             case wire.HistoryRequest() if request.group:
-                ops = excerpt(rank.view, request.group, request.first, request.last)
+                ops = await excerpt(rank.view, request.group, request.first, request.last)
                 return wire.HistoryResponse(request.id, self._host, request.key, ops)
             case wire.HistoryRequest():
                 ops = await history(rank, request.limit, columns=request.columns)

@@ -46,7 +46,7 @@ def ring_statistics(
     ring = rank.ring
     ring.refresh()
     head = ring.cell(StatusCell.HEAD)
-    oldest = ring.oldest()
+    oldest = ring.oldest(head)
     first = bulk_read.first_since(ring, oldest, head, window.since_ns)
     summary = RankSummary(window, now_ns)
     begin, steps_ns = first, 0

@@ -59,7 +59,7 @@ class ControlRequests:
             self._recorder.writer.lengthen()
         except OSError as error:
             folder = self._recorder.writer.path.parent
-            return f"no longer history: {folder}: {error.strerror}"
+            return f"the ring was not made longer: {folder}: {error.strerror}"
         return ""
 
     def _write_note(self, text: str) -> str:

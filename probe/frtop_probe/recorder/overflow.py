@@ -49,6 +49,8 @@ class Overflow:
     def _spill(self, sequence: int) -> None:
         writer, shape = self._writer, self._writer.shape
         at = writer.slot_at(sequence)
+        if not self._free and self._stays(sequence):
+            return
         if not self._free or writer.words[at // 8] != sequence:
             writer.cells[StatusCell.PENDING_LOST] += 1
             self._open.pop(sequence, None)
@@ -59,6 +61,13 @@ class Overflow:
         self.places[sequence] = index
         if sequence not in self._open:  # it completed during the copy
             self.retire(sequence)
+
+    def _stays(self, sequence: int) -> bool:
+        """Whether no op of the next half a ring takes the slot, as that ring was made longer."""
+        shape, first = self._writer.shape, self._writer.longer_from[0]
+        if sequence < first:
+            return sequence + shape.slots >= first
+        return self._writer.cells[StatusCell.HEAD] - sequence < shape.more - shape.slots
 
     def retire(self, sequence: int) -> None:
         index = self.places.pop(sequence, None)

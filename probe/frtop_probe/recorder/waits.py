@@ -126,10 +126,10 @@ def _wrapper(  # noqa: C901, PLR0915 - as in `hook`
             at = first + place * width
             if words[at] == sequence and not overflow:
                 words[at + wait_word] = begun
-                if words[at + thread_word] != thread_ident():
-                    data[at * 8 + flags_byte] |= elsewhere
             else:
                 set_wait(sequence, begun)
+            if words[at] == sequence and words[at + thread_word] != thread_ident():
+                data[at * 8 + flags_byte] |= elsewhere
             silent = entry[0] is None or key in silent_handles
             before = not silent and self.is_completed()
         except Exception as error:

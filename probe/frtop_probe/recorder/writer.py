@@ -7,6 +7,7 @@ second folder.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import itertools
 import json
@@ -20,14 +21,15 @@ from pathlib import Path
 from typing import Any, Final
 from zlib import crc32
 
+from frtop_probe.recorder.descriptors import OwnedDescriptor
 from frtop_probe.recorder.marks import MarkWriter
 from frtop_probe.ring import layout
 from frtop_probe.ring.layout import MarkKind, Shape, Side, StatusCell
 from frtop_probe.ring.pid_namespace import PidNamespace
 
 AHEAD: Final = 8192
-"""Ops after the newest from which on a longer history begins: more than other threads issue while
-the recorder's is about to say so, 0.1 s at 15 us each."""
+"""A longer history begins so many ops after the newest one. Other threads must issue fewer while
+the recorder's thread says so: that is 0.1 s, at 15 us each."""
 NEVER: Final = sys.maxsize
 LIMITED: Final = frozenset({Side.FORM, Side.SITE, Side.MODULE})
 """Kinds that must leave the end of the side table to other kinds."""
@@ -52,7 +54,7 @@ class RingWriter:
         self.longer_from = [NEVER]
         """Its item is the first event of the more slots."""
         # Closing any descriptor of the file would drop the lock that shows that we are alive.
-        self._descriptor = descriptor
+        self._file = OwnedDescriptor(descriptor)
         self._used = 0
         self._busy = False
         self._lock = threading.RLock()
@@ -126,12 +128,17 @@ class RingWriter:
         are pending or just being written stay where they are.
 
         Raises:
-            OSError: the folder has no room for it; all stays as it is.
+            OSError: the folder has no room for it, or the program has closed the file; all stays as
+                it is.
         """
         if self.longer_from[0] != NEVER:
             return
+        if not self.shape.more:
+            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+        if not self._file.is_ours:
+            raise OSError(errno.EBADF, "the program has closed the ring's file")
         # Writing into a hole of a full tmpfs would raise SIGBUS.
-        os.posix_fallocate(self._descriptor, self.shape.size, self.shape.more * layout.SLOT_SIZE)
+        os.posix_fallocate(self._file.number, self.shape.size, self.shape.more * layout.SLOT_SIZE)
         begin = self.cells[StatusCell.HEAD] + AHEAD
         self.longer_from[0] = begin
         self.cells[StatusCell.LONGER_FROM] = begin
@@ -192,7 +199,12 @@ def _create(path: Path, shape: Shape) -> RingWriter:
     descriptor = os.open(path, flags, 0o600)
     try:
         os.posix_fallocate(descriptor, 0, shape.size)
-        os.ftruncate(descriptor, shape.longest)
+        try:
+            os.ftruncate(descriptor, shape.longest)
+        except OSError as error:
+            if error.errno != errno.EFBIG:  # `ulimit -f`
+                raise
+            shape = shape.without_more()
         fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1)
         writer = RingWriter(path, descriptor, shape)
         writer.write_header()

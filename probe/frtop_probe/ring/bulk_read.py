@@ -80,13 +80,12 @@ def slots(ring: Ring, first: int, last: int) -> Iterator[Slots]:
 
     They are copied at once: callers pause in between, and the rank may go on.
     """
-    width = layout.SLOT_SIZE
-    first = max(first, ring.oldest())
-    parts = [
-        ring.slot_bytes[place * width : (place + count) * width]
-        for place, count in ring.places.runs(first, last)
-    ]
-    copy = memoryview(b"".join(parts))
+    width, places = layout.SLOT_SIZE, ring.places
+    first = max(first, places.oldest(last))
+    runs = places.runs(first, last)
+    copy = memoryview(
+        b"".join(ring.slot_bytes[at * width : (at + count) * width] for at, count in runs)
+    )
     for at in range(0, last - first + 1, _CHUNK):
         chunk = copy[at * width : (at + _CHUNK) * width]
         words, halves = chunk.cast("q"), chunk.cast("I")

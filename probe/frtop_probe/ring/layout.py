@@ -20,7 +20,7 @@ Rules that make reading safe without a lock, on processors that reorder stores a
   match: it is being written, or was overwritten meanwhile.
 * The event with sequence number `n` (from 1) is in slot `n % slots`; another number there means
   that the event was overwritten. Events from `StatusCell.LONGER_FROM` on are in slot
-  `slots + n % more`: every event is older when that is set, so none changes its place.
+  `slots + n % more`. No event has that number yet when the cell is set, so none changes its place.
 * Fields of a slot that change later are one store each and are not in its sum: flags and reduce op
   share a word with the sum, so they belong to it; times before the op was issued are left from the
   slot's previous event, and mean 0.
@@ -271,6 +271,19 @@ class Shape:
         """As in the header."""
         rows = self.groups, self.sites, self.overflow
         return *rows, self.slots, self.chunks, self.marks, self.side, self.more
+
+    def without_more(self) -> Shape:
+        """The same, for a file that cannot get longer."""
+        groups, sites, overflow, slots, chunks, marks, side, _ = self.counts
+        return Shape(
+            groups=groups,
+            sites=sites,
+            overflow=overflow,
+            slots=slots,
+            chunks=chunks,
+            marks=marks,
+            side=side,
+        )
 
     @property
     def sites_offset(self) -> int:

@@ -292,9 +292,9 @@ class Ring:
         longer_from = self._cells[StatusCell.LONGER_FROM] if self.shape.more else 0
         return Places(self.shape.slots, self.shape.more, longer_from)
 
-    def oldest(self) -> int:
-        """Returns the oldest event that no newer one has overwritten; 1 where there is none."""
-        return self.places.oldest(self._cells[StatusCell.HEAD])
+    def oldest(self, head: int) -> int:
+        """Returns the oldest event that none up to `head` has overwritten; 1 where none is."""
+        return self.places.oldest(head)
 
     def events(self, since: int, limit: int) -> tuple[list[EventRow], int]:
         """Returns events after sequence number `since`, oldest first, and how many were lost.
@@ -303,7 +303,7 @@ class Ring:
         """
         head = self._cells[StatusCell.HEAD]
         first = max(since + 1, head - limit + 1, 1)
-        oldest = max(first, self.oldest())
+        oldest = max(first, self.oldest(head))
         found = [row for n in range(oldest, head + 1) if (row := self.event(n)) is not None]
         return found, (head - first + 1) - len(found) if head >= first else 0
 
@@ -323,7 +323,7 @@ class Ring:
             if row is not None and row.pending:
                 found[row.sequence] = row
         head = self._cells[StatusCell.HEAD]
-        oldest = max(self._cells[StatusCell.OLDEST], self.oldest(), 1)
+        oldest = max(self._cells[StatusCell.OLDEST], self.oldest(head))
         for sequence in self._not_done(oldest, head):
             row = self.event(sequence)
             if row is not None and row.pending:

@@ -1,7 +1,7 @@
 """Splits the training steps of a rank: data, communication, phases.
 
 A step lasts from the end of the one before to its own end. How much of it communication took is
-known between two bounds: what waited the thread that steps for certain, and how long any op was
+known between two bounds: what kept the thread that steps for certain, and how long any op was
 pending at all.
 """
 

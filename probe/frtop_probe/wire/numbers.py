@@ -103,7 +103,7 @@ class RecordedNow(Struct, frozen=True, array_like=True):
     """What a rank records beside ops, and how many ops and bytes its ring has.
 
     `sites`: the line of the program that issued an op; `modules`: module and phase that did.
-    `longer_slots` ops are the longest history, for `longer_bytes` more; 0: it cannot be had.
+    The ring can get `longer_slots` ops, for `longer_bytes` more; 0: it cannot.
     """
 
     numbers: NumberState = NumberState()

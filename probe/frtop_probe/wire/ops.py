@@ -68,7 +68,8 @@ class Op(Struct, frozen=True, array_like=True):
     at `issued_ns` or before: that is when it was first seen. Where it is not `timed`, `done_ns`
     says that it is over, and not when it ended; where it is `late`, that it ended by then.
     `wait_ns` is when a thread began to wait for it, negative when the last wait ended; 0: nobody
-    has waited, or nobody saw it. `on_device`: the call that issues it does not wait for it; once
+    has waited, or nobody saw it. Of an op that is over only a wait of the thread that issued it
+    counts. `on_device`: the call that issues it does not wait for it; once
     that has returned, it is `enqueued`. Both are only told by a recorder.
     """
 

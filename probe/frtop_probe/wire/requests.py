@@ -142,7 +142,7 @@ class GaugeHistoryRequest(Struct, frozen=True, array_like=True, tag="gauges"):
 class ControlRequest(Struct, frozen=True, array_like=True, tag="control"):
     """Changes what a rank records from now on; None, "" and False change nothing. An act.
 
-    `note` is written into its ring, with the time. A history that was made `longer` stays so.
+    `note` is written into its ring, with the time. A ring that was made `longer` stays so.
     """
 
     id: int

@@ -21,10 +21,11 @@ SITE_US: Final = 0.9
 MODULES: Final = "1 us a call of a module and 3 us an op, on the host"
 
 LONGER: Final = (
-    "the last 65,536 ops instead of 8,192 (2.4 MB), for 5.8 MB of shared memory more, until the"
-    " rank ends; a look at statistics costs the agent up to 0.1 s of a core then"
+    "the last 65,536 ops instead of 8,192, for 5.8 MB of shared memory more (a small ring: 8,192"
+    " instead of 512, 0.7 MB), until the rank ends; a look at statistics then costs the agent up to"
+    " 0.1 s of a core"
 )
-"""As in `ring.layout.FULL`; no op takes longer."""
+"""As in `ring.layout`; no op takes longer."""
 
 
 def number_costs(order: wire.NumbersOrder) -> Iterator[str]:

@@ -84,6 +84,7 @@ class NumberFollower:
         self._next_comparison = 0
         self._pace = StepPace()
         self._begun_ns = 0
+        self._leaving = False
 
     def order(self, order: RecordOrder) -> None:
         """Sends an order with the next frame."""
@@ -120,15 +121,16 @@ class NumberFollower:
 
     def end(self) -> None:
         """Ends what ranks sample for this operator, and for nobody else; see `is_ordering`."""
+        self._leaving = True
         self._orders = [one for one in self._orders if not one.samples]
         self._outgoing = [one for one in self._outgoing if not one.order.samples]
-        ours = (
-            rank
-            for rank, known in self._ranks.items()
-            if known.state.on and known.watch and not known.gone  # 0: it would end any watch
-        )
-        if ranks := tuple(ours):
+        if ranks := tuple(rank for rank in self._ranks if self._may_end(rank)):
             self._orders.append(RecordOrder(ranks, NOTHING, own=True))
+
+    def _may_end(self, rank: int) -> bool:
+        """Whether a rank samples for us; without its number, an end would end any watch."""
+        known = self._ranks.get(rank)
+        return known is not None and bool(known.watch) and known.state.on and not known.gone
 
     @property
     def is_ordering(self) -> bool:
@@ -207,25 +209,22 @@ class NumberFollower:
         rank, order = one.rank, one.order
         self._ordering.discard(rank)
         is_busy = isinstance(response, wire.Error) and response.reason == "busy"
+        if is_busy and self._leaving and order.samples:
+            return
         if is_busy and now < one.until_ns:  # so it was not carried out
             self._outgoing.insert(0, replace(one, from_ns=now + BUSY_RETRY_NS))
             return
         if not isinstance(response, wire.ControlResponse):
             text = response.text if isinstance(response, wire.Error) else "no answer"
             if isinstance(response, wire.Error) and response.reason == "outside":
-                text = NO_RECORDER  # the same of all, without their PIDs
+                own_reason = text.startswith("recorder: ")
+                text = text if own_reason else NO_RECORDER  # the same of all, without their PIDs
             self._controls[rank] = RankControl(problem=text)
             if order.samples:
                 self._ranks.pop(rank, None)
             return
         recorded = response.recorded if response.error in ("", "failed") else None
-        problem = response.help if response.error else ""
-        if not problem and order.sites not in (None, response.recorded.sites):
-            problem = OLD_BUILD.format("call sites were not switched")
-        elif not problem and order.modules not in (None, response.recorded.modules):
-            problem = OLD_BUILD.format("modules were not switched")
-        elif not problem and order.longer and not response.recorded.longer_slots:
-            problem = OLD_BUILD.format("the history is no longer than before")
+        problem = response.help if response.error else _not_done(order, response.recorded)
         self._controls[rank] = RankControl(recorded, problem)
         known = self._ranks.get(rank)
         if recorded is None and order.samples:
@@ -233,6 +232,8 @@ class NumberFollower:
         elif recorded is not None and known is not None and not known.gone:
             known.watch = recorded.numbers.watch if order.samples else known.watch
             known.take_state(recorded.numbers)
+            if self._leaving and order.samples and self._may_end(rank):
+                self._orders.append(RecordOrder((rank,), NOTHING, own=True))
 
     def _ask(self, view: JudgedRank, known: SampledRank, now: int) -> None:
         self._asked_ns[view.rank] = now
@@ -282,6 +283,17 @@ class NumberFollower:
             unfetched=sum(one.unfetched for one in self._ranks.values()),
             orders=self._sent,
         )
+
+
+def _not_done(order: RecordOrder, recorded: wire.RecordedNow) -> str:
+    """What a rank has ignored, as it does not know it; "" if nothing."""
+    if order.sites not in (None, recorded.sites):
+        return OLD_BUILD.format("call sites were not switched")
+    if order.modules not in (None, recorded.modules):
+        return OLD_BUILD.format("modules were not switched")
+    if order.longer and not recorded.longer_slots:
+        return OLD_BUILD.format("the ring was not made longer")
+    return ""
 
 
 def _has_more(known: SampledRank) -> bool:
