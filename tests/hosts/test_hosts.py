@@ -144,9 +144,14 @@ def test_a_host_is_cut_off_and_comes_back(cluster: Cluster, watcher: Watcher, hu
     )
 
 
+def has_found(watcher: Watcher) -> bool:
+    frame = watcher.frame()
+    return frame["coverage"]["heard"] == 8 and is_found(frame)
+
+
 @pytest.mark.long
 def test_a_restarted_agent_is_followed(cluster: Cluster, watcher: Watcher, hung: int) -> None:
-    cluster.wait_for(lambda: watcher.frame()["coverage"]["heard"] == 8, "all are heard", 20)
+    cluster.wait_for(lambda: has_found(watcher), "all are heard, and the hang is found", 30)
     before = watcher.frame()
     killed = cluster.kill_agent("node2")
     cluster.wait_for(lambda: watcher.frame()["hosts"]["node2"]["state"] != "heard", "missed", 30)
@@ -200,8 +205,7 @@ def test_an_admitted_user_may_only_read(cluster: Cluster, stranger: Path, hung: 
 
     cluster.wait_for(lambda: all("does not admit our key" in p for p in problems()), "no entry", 30)
     assert cluster.frtop("key", "admit", theirs, "--read", "--name", "ann").status == 0
-    admitted = cluster.wait_for(lambda: is_found(seen.frame()), "all is seen as by its owner", 20)
-    assert seen.frame()["coverage"]["heard"] == 8
+    admitted = cluster.wait_for(lambda: has_found(seen), "all is seen as by its owner", 20)
     said = tensors(cluster, key=stranger)
     assert said.status == 1, said
     assert "read" in said.errors
