@@ -1,6 +1,6 @@
 """Carries out what an operator wants recorded from now on, and says what is.
 
-A change costs nothing until it is asked for. What is fixed when the ring is made stays so.
+A change costs nothing until it is asked for.
 """
 
 from __future__ import annotations
