@@ -143,8 +143,8 @@ def test_metrics_are_served_while_the_job_hangs_and_while_it_ends(
         accept = {"Accept": "application/openmetrics-text; version=1.0.0"}
         parse: Any = parser.text_string_to_metric_families
 
-        def scrape_with(*sample: str, value: float = 1) -> Scraped | None:
-            """What is served, once it has this sample."""
+        def scrape_with(*sample: str, value: float = 1, more: bool = False) -> Scraped | None:
+            """What is served, once it has this sample: with the value, or with more."""
             request = urllib.request.Request(url, headers=accept)
             with urllib.request.urlopen(request, timeout=10) as response:
                 assert response.headers["Content-Type"].startswith("application/openmetrics-text")
@@ -154,13 +154,16 @@ def test_metrics_are_served_while_the_job_hangs_and_while_it_ends(
                 for family in parse(text)
                 for sample in family.samples
             }
-            return found if found.get(sample) == value else None
+            there = found.get(sample, 0.0)
+            return found if there == value or (more and there > value) else None
 
+        ops = ("frtop_ops_total", "default_pg", "0-1")
+        wait_for(lambda: scrape_with(*ops, value=21, more=True), "some training", 60, 0.3)
         (folder / "hang").touch()
         hung = wait_for(lambda: scrape_with("frtop_health", "hung"), "a hang", 60, 0.3)
         assert hung["frtop_culprits",] == 1
         assert hung["frtop_ranks", "blocked"] == 1
-        assert hung["frtop_ops_total", "default_pg", "0-1"] > 20
+        assert hung[ops] > 20
         for process in family(Path(os.environ["FRTOP_DIR"])):
             if "told_to_hang.py" in " ".join(process.cmdline()):
                 process.kill()
