@@ -62,7 +62,7 @@ class RingBuilder:
             self.map, 0, layout.MAGIC, layout.VERSION, shape.longest, values["start_ticks"],
             values["namespace"], values["boot"], time.monotonic_ns(), time.time_ns(), self.pid, 0,
             1, *([0] * (len(layout.HEADER.unpack(bytes(layout.HEADER.size))) - 19)),
-            *shape.counts,
+            *shape,
         )  # fmt: skip
         self.cells = memoryview(self.map)[layout.CELLS_OFFSET : layout.GROUPS_OFFSET].cast("q")
         self.used = 0

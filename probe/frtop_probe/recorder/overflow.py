@@ -63,7 +63,7 @@ class Overflow:
             self.retire(sequence)
 
     def _stays(self, sequence: int) -> bool:
-        """Whether no op of the next half a ring takes the slot, as that ring was made longer."""
+        """Whether no op takes its slot for another ring's length, as the ring was made longer."""
         shape, first = self._writer.shape, self._writer.longer_from[0]
         if sequence < first:
             return sequence + shape.slots >= first

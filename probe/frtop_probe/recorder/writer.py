@@ -26,6 +26,7 @@ from frtop_probe.recorder.marks import MarkWriter
 from frtop_probe.ring import layout
 from frtop_probe.ring.layout import MarkKind, Shape, Side, StatusCell
 from frtop_probe.ring.pid_namespace import PidNamespace
+from frtop_probe.ring.places import Places
 
 AHEAD: Final = 8192
 """A longer history begins so many ops after the newest one. Other threads must issue fewer while
@@ -78,7 +79,7 @@ class RingWriter:
             0,
             0,
             0,
-            *shape.counts,
+            *shape,
         )
         layout.HEADER.pack_into(self.map, 0, b"", *values)
         self.cells[StatusCell.RANK] = -1
@@ -145,11 +146,8 @@ class RingWriter:
 
     def slot_at(self, sequence: int) -> int:
         """Returns the offset of an event's slot."""
-        shape = self.shape
-        place = sequence % shape.slots
-        if sequence >= self.longer_from[0]:
-            place = shape.slots + sequence % shape.more
-        return shape.slots_offset + place * layout.SLOT_SIZE
+        places = Places(self.shape.slots, self.shape.more, self.longer_from[0])
+        return self.shape.slots_offset + places.of(sequence) * layout.SLOT_SIZE
 
     def write_slot(self, sequence: int, body: bytes) -> None:
         """Writes the slot of a new op, and advances the head."""
@@ -204,7 +202,7 @@ def _create(path: Path, shape: Shape) -> RingWriter:
         except OSError as error:
             if error.errno != errno.EFBIG:  # `ulimit -f`
                 raise
-            shape = shape.without_more()
+            shape = shape._replace(more=0)
         fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1)
         writer = RingWriter(path, descriptor, shape)
         writer.write_header()

@@ -105,18 +105,12 @@ def read_header(data: bytes | mmap.mmap, size: int, path: Path) -> tuple[RingHea
         raise OtherVersion(
             f"{path.name}: ring version {version}, this frtop reads {layout.VERSION}"
         )
-    groups, sites, overflow, slots, chunks, marks, side, more = fields[-8:]
-    shape = Shape(
-        groups=groups,
-        sites=sites,
-        overflow=overflow,
-        slots=slots,
-        chunks=chunks,
-        marks=marks,
-        side=side,
-        more=more,
-    )
-    if declared != size or shape.longest != size or not (slots and chunks and marks):
+    shape = Shape(*fields[-len(Shape._fields) :])
+    if (
+        declared != size
+        or shape.longest != size
+        or not (shape.slots and shape.chunks and shape.marks)
+    ):
         raise RingError(f"{path.name}: section sizes do not add up")
     header = RingHeader(
         pid, start_ticks, pid_namespace, boot, monotonic_ns, wall_ns, recorder_tid, main_ident

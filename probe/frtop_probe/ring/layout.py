@@ -37,7 +37,7 @@ from __future__ import annotations
 
 import enum
 import struct
-from typing import Final
+from typing import Final, NamedTuple
 
 MAGIC: Final = b"FRTOPRG1"
 VERSION: Final = 5
@@ -240,50 +240,17 @@ REDUCE_OPS: Final = (
 """Names by the number in a slot; 0 is unknown or not applicable."""
 
 
-class Shape:
-    """Section sizes of a ring: `FULL`, or `SMALL` where shared memory is short."""
+class Shape(NamedTuple):
+    """Section sizes of a ring, as in its header: `FULL`, or `SMALL` where memory is short."""
 
-    __slots__ = ("chunks", "groups", "marks", "more", "overflow", "side", "sites", "slots")
-
-    def __init__(
-        self,
-        *,
-        groups: int,
-        sites: int,
-        overflow: int,
-        slots: int,
-        chunks: int,
-        marks: int,
-        side: int,
-        more: int = 0,
-    ) -> None:
-        self.groups = groups
-        self.sites = sites
-        self.overflow = overflow
-        self.slots = slots
-        self.chunks = chunks
-        self.marks = marks
-        self.side = side
-        self.more = more
-
-    @property
-    def counts(self) -> tuple[int, int, int, int, int, int, int, int]:
-        """As in the header."""
-        rows = self.groups, self.sites, self.overflow
-        return *rows, self.slots, self.chunks, self.marks, self.side, self.more
-
-    def without_more(self) -> Shape:
-        """The same, for a file that cannot get longer."""
-        groups, sites, overflow, slots, chunks, marks, side, _ = self.counts
-        return Shape(
-            groups=groups,
-            sites=sites,
-            overflow=overflow,
-            slots=slots,
-            chunks=chunks,
-            marks=marks,
-            side=side,
-        )
+    groups: int
+    sites: int
+    overflow: int
+    slots: int
+    chunks: int
+    marks: int
+    side: int
+    more: int = 0
 
     @property
     def sites_offset(self) -> int:

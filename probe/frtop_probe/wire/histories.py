@@ -18,8 +18,8 @@ class HistoryRow(Struct, frozen=True, array_like=True):
     `signature`, `site` and `issuer` are indices into its tables from 1, 0 is none.
 
     `took_ns` is 0 while pending, and negative when the op failed after that time. `flags` are
-    those of a ring slot (`ring.layout.Flag`), and `UNTIMED`. For `waited_ns`
-    before its end the thread that issued it waited for it; 0: it did not, or nobody saw it.
+    those of a ring slot (`ring.layout.Flag`), and `UNTIMED`. For `waited_ns` before its end the
+    thread that issued it waited for it; 0: it did not, or nobody saw it.
     """
 
     sequence: int
