@@ -235,6 +235,26 @@ def test_invalid_victims_of_format_1_are_refused(tmp_path: Path) -> None:
         capture.read(path)
 
 
+@pytest.mark.parametrize(
+    ("words", "kept"),
+    [
+        (["/home/ann/bin/frtop", "watch", "--post", "https://host/SECRET"], ["frtop", "watch"]),
+        (["frtop", "watch", "--exec", "page --token SECRET"], ["frtop", "watch"]),
+        (["/x/frtop_tui/__main__.py", "--connect=SECRET"], ["frtop"]),
+        ([], ["frtop"]),
+    ],
+)
+def test_options_of_the_command_are_not_in_a_capture(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], kept: list[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", words)
+    path = tmp_path / "x.cap"
+    capture.write(path, hung(), {}, ())
+    data = archive.read(path, "capture")
+    assert msgspec.msgpack.decode(data)["argv"] == kept
+    assert b"SECRET" not in data
+
+
 def test_a_false_length_in_the_content_allocates_no_memory(tmp_path: Path) -> None:
     path = tmp_path / "x.cap"
     capture.write(path, hung(), {}, ())

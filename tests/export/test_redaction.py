@@ -132,9 +132,6 @@ def secret_frame() -> Frame:
 
 def test_no_name_and_no_data_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(capture, "author", lambda: "alice@gpu-a.example")
-    monkeypatch.setattr(
-        "sys.argv", ["/home/alice/bin/frtop", "capture", "--connect", "gpu-a.example"]
-    )
     site = wire.Site("/home/alice/acme/train.py", 7, "load")
     history = wire.History((), (site,), (wire.HistoryRow(1, 1, 1, 0, 1, 5, 5, 1),), note="by alice")
     path = tmp_path / "x.cap"

@@ -77,7 +77,7 @@ def _start_watch(text: str) -> None:
     try:
         words = ["watch", "--below", str(os.getpid()), *shlex.split(text)]
     except ValueError as error:
-        raise UsageError(f"--watch-options {text!r}: {error}", "quote it for a shell") from error
+        raise UsageError(f"--watch-options: {error}", "quote it for a shell") from error
     parse(words)
     problem = start_beside([sys.executable, "-m", "frtop_tui", *words])
     if problem:

@@ -107,10 +107,10 @@ def _command(options: argparse.Namespace) -> list[str]:
     try:
         words = shlex.split(options.command)
     except ValueError as error:
-        raise UsageError(f"--exec {options.command!r}: {error}", "quote it for a shell") from error
+        raise UsageError(f"--exec: {error}", "quote it for a shell") from error
     if not words or shutil.which(words[0]) is None:
         raise UsageError(
-            f"--exec {options.command!r}: there is no such program",
+            f"--exec: there is no program {words[0]!r}" if words else "--exec names no program",
             "give its path; --shell runs it by sh -c",
         )
     return words

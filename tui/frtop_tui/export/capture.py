@@ -49,7 +49,7 @@ class CaptureContent(msgspec.Struct, omit_defaults=True):
     by: str = ""  # user@host
     version: str = ""  # of frtop
     python: str = ""
-    argv: tuple[str, ...] = ()  # the command that took it
+    argv: tuple[str, ...] = ()  # the command that took it, without its options
     missing: tuple[str, ...] = ()  # what could not be collected, in sentences
     job: wire.Job | None = None
     redacted: bool = False  # names and data were replaced when it was taken
@@ -110,13 +110,12 @@ def write(
     """
     source = frame.recorded  # if the frame was recorded, its time and author stay
     by = source.by if source is not None else author()
-    argv = tuple(map(printable, sys.argv))
     missing = tuple(map(printable, (*(source.notes if source is not None else ()), *missing)))
     tables = {rank: response.history for rank, response in histories.items()}
     if redact:
         redaction = Redaction(frame, by)
         frame, tables = redaction.frame(frame), redaction.values(tables)
-        by, argv, missing = redaction.author(by), redaction.argv(argv), redaction.texts(missing)
+        by, missing = redaction.author(by), redaction.texts(missing)
     content = CaptureContent(
         FORMAT,
         msgspec.Raw(
@@ -137,12 +136,18 @@ def write(
         by,
         source.version if source is not None else metadata.version("frtop"),
         platform.python_version(),
-        argv,
+        _verb(),
         missing,
         frame.job,
         redact,
     )
     return archive.write(path, KIND, _encoder.encode(content), overwrite=over)
+
+
+def _verb() -> tuple[str, ...]:
+    """`frtop watch`: its options may hold secrets, as the address of a web hook."""
+    verb = sys.argv[1] if len(sys.argv) > 1 else ""
+    return ("frtop", verb) if verb.isalpha() else ("frtop",)
 
 
 def collected(

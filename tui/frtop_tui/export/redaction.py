@@ -63,10 +63,6 @@ class Redaction:
         """Sentences about the frame."""
         return tuple(map(self._names.text, texts))
 
-    def argv(self, words: Iterable[str]) -> tuple[str, ...]:
-        """A command: the program, and the names of options; values are replaced."""
-        return tuple(self._word(place, word) for place, word in enumerate(words))
-
     def author(self, by: str) -> str:
         """`user-1@host-3`."""
         user, at, host = by.partition("@")
@@ -197,7 +193,8 @@ class Redaction:
         return tuple((name, self._setting(value)) for name, value in settings)
 
     def _argv_of(self, words: tuple[str, ...]) -> tuple[str, ...]:
-        return self.argv(words)
+        """The program, and the names of options; values are replaced."""
+        return tuple(self._word(place, word) for place, word in enumerate(words))
 
     def _word(self, place: int, word: str) -> str:
         if not place:

@@ -32,9 +32,14 @@ class WebHook:
 
     def __init__(self, url: str, *, pause: Callable[[float], None] = time.sleep) -> None:
         """Raises `UsageError` if `url` is no such address."""
-        parts = urllib.parse.urlsplit(url)
+        usage = UsageError("--post takes an address of http or https", "--post https://host/path")
+        try:
+            parts = urllib.parse.urlsplit(url)
+            _ = parts.port
+        except ValueError:
+            raise usage from None  # its text quotes the address
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise UsageError("--post takes an address of http or https", "--post https://host/path")
+            raise usage
         self.name = f"{parts.scheme}://{parts.hostname}"
         """Without the path, which is the secret of many hooks."""
         self._url = url
@@ -65,4 +70,6 @@ class WebHook:
         except urllib.error.URLError as error:
             return f"not reached: {error.reason}", False
         except (OSError, http.client.HTTPException, ValueError) as error:
-            return f"not reached: {error!r}", isinstance(error, ValueError)
+            # The text of some quotes the address.
+            why = getattr(error, "strerror", None) or type(error).__name__
+            return f"not reached: {why}", isinstance(error, ValueError)

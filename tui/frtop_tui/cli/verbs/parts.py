@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from frtop_tui.errors import UsageError
 
@@ -15,6 +15,14 @@ if TYPE_CHECKING:
 
 class Parser(argparse.ArgumentParser):
     """Raises `UsageError` with a next step, like every other error."""
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Names options that are unknown without what follows them: it may be a secret."""
+        options, rest = self.parse_known_args(args, namespace)
+        if rest:
+            unknown = [word.partition("=")[0] for word in rest if word.startswith("-")] or rest
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return options
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(message, f"`{self.prog} --help` lists the options")
