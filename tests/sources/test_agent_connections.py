@@ -63,7 +63,10 @@ def test_a_state_is_received_and_updates_follow(
     endpoint: Endpoint, connections: AgentConnections
 ) -> None:
     connections.connect(endpoint)
-    wait_for_event(connections, lambda e: e == Connected("node0"))
+    connected = wait_for_event(connections, lambda e: isinstance(e, Connected))
+    assert isinstance(connected, Connected)
+    own = keys.load(create=False).public
+    assert (connected.host, connected.key, connected.whose) == ("node0", own, "own")
     assert connections.send("node0", wire.StateRequest(7))
     received = wait_for_event(connections, lambda e: isinstance(e, ResponseReceived))
     assert isinstance(received, ResponseReceived)
@@ -72,6 +75,7 @@ def test_a_state_is_received_and_updates_follow(
     updated = wait_for_event(connections, lambda e: isinstance(e, UpdateReceived))
     assert isinstance(updated, UpdateReceived)
     assert updated.update.instance == received.response.update.instance
+    assert updated.key == own
     assert updated.update.number > received.response.update.number
 
 
@@ -144,15 +148,17 @@ def test_trusted_keys_are_tried_one_after_the_other(
     connections = AgentConnections(stranger)
     try:
         connections.connect(endpoint)
-        wait_for_event(connections, lambda e: e == Connected("node0"))
+        connected = wait_for_event(connections, lambda e: isinstance(e, Connected))
+        assert isinstance(connected, Connected)
+        assert (connected.key, connected.whose) == (owners, "other")
         assert connections.send("node0", wire.StateRequest(1))
         received = wait_for_event(connections, lambda e: isinstance(e, ResponseReceived))
         assert isinstance(received, ResponseReceived)
         assert isinstance(received.response, wire.StateResponse)
         assert not received.response.may_act
-        wait_for_event(
-            connections, lambda e: isinstance(e, UpdateReceived)
-        )  # updates come with the same key
+        updated = wait_for_event(connections, lambda e: isinstance(e, UpdateReceived))
+        assert isinstance(updated, UpdateReceived)
+        assert updated.key == owners
     finally:
         connections.close()
 

@@ -9,6 +9,7 @@ import pytest
 
 from frtop_probe import wire
 from frtop_tui.errors import FrtopError
+from frtop_tui.job.model import AgentKey
 from frtop_tui.sources.connection_events import (
     AnyEndpoint,
     Connected,
@@ -17,6 +18,7 @@ from frtop_tui.sources.connection_events import (
     Progressed,
     ResponseReceived,
     SamePlace,
+    UpdateReceived,
 )
 from frtop_tui.sources.endpoints import Endpoint, PipeEndpoint
 from frtop_tui.sources.pipes.place_search import FoundPlaces, PlaceSearch
@@ -65,14 +67,22 @@ def session_of(agents: FakeAgents, *names: str) -> Session:
     return Session(cast("Connections", agents), names, None)
 
 
-def respond(session: Session, host: str, instance: str, keys: dict[int, int]) -> None:
+def respond(
+    session: Session,
+    host: str,
+    instance: str,
+    keys: dict[int, int],
+    *,
+    key: bytes = b"",
+    whose: AgentKey = "",
+) -> None:
     """Lets the agent of a host send its full state: ranks by key."""
     ranks = tuple(
         wire.RankUpdate(key, identity=wire.Identity(100 + rank, 1, rank, 0, JOB))
         for key, rank in keys.items()
     )
     update = wire.Update(host, instance, 1, S, S, ranks, full=True)
-    session.handle(Connected(host), S)
+    session.handle(Connected(host, key=key, whose=whose), S)
     session.handle(ResponseReceived(host, wire.StateResponse(1, update)), S)
 
 
@@ -139,6 +149,61 @@ def hosts_of(session: Session) -> dict[str, tuple[str, str]]:
     frame = session.frame()
     assert frame is not None
     return {host.name: (host.state, host.progress) for host in frame.hosts}
+
+
+OURS, THEIRS = b"ours", b"theirs"
+
+
+def two_owners(agents: FakeAgents, resolved: list[Endpoint]) -> Session:
+    """An agent of ours, whose instance another user knows, and one of theirs that we trust."""
+    session = session_of(agents, "mine", "yours")
+    for n, name in enumerate(("mine", "yours")):
+        resolved.append(Endpoint(name, f"10.0.0.{n}", 7677, 7678))
+    session.discover(S)
+    respond(session, "mine", "known", {1: 0}, key=OURS, whose="own")
+    return session
+
+
+def ranks_of(session: Session) -> dict[int, str]:
+    frame = session.frame()
+    assert frame is not None
+    return {rank: view.host for rank, view in frame.ranks.items()}
+
+
+def test_nobody_else_sends_updates_of_our_agent(
+    agents: FakeAgents, resolved: list[Endpoint]
+) -> None:
+    session = two_owners(agents, resolved)
+    forged = wire.RankUpdate(2, identity=wire.Identity(666, 1, 1, 0, JOB))
+    update = wire.Update("mine", "known", 2, S, S, (forged,))
+    session.handle(UpdateReceived(update, THEIRS), S)
+    assert ranks_of(session) == {0: "mine"}
+    session.handle(UpdateReceived(update, OURS), S)
+    session.choose(None)
+    assert ranks_of(session) == {0: "mine", 1: "mine"}
+
+
+def test_nobody_else_takes_the_place_of_our_agent(
+    agents: FakeAgents, resolved: list[Endpoint]
+) -> None:
+    session = two_owners(agents, resolved)
+    respond(session, "yours", "known", {1: 1}, key=THEIRS, whose="other")
+    frame = session.frame()
+    assert frame is not None
+    assert {host.name: host.agent_key for host in frame.hosts} == {"mine": "own", "yours": "other"}
+    assert {view.host for view in frame.ranks.values()} == {"mine", "yours"}
+
+
+def test_ranks_of_another_owner_are_not_ours_when_our_agent_comes_back_there(
+    agents: FakeAgents, resolved: list[Endpoint]
+) -> None:
+    session = two_owners(agents, resolved)
+    respond(session, "mine", "theirs", {1: 1}, key=THEIRS, whose="other")
+    session.handle(ConnectionFailed("mine", FrtopError("gone", "wait")), S)
+    session.handle(Connected("mine", key=OURS, whose="own"), S)  # its ranks are yet to come
+    frame = session.frame()
+    assert frame is not None
+    assert {host.name: host.agent_key for host in frame.hosts}["mine"] == "other"
 
 
 def test_a_host_behind_a_shell_says_how_far_it_is(agents: FakeAgents) -> None:

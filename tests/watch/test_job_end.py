@@ -11,6 +11,8 @@ import pytest
 from msgspec.structs import replace
 
 from frtop_probe.procfs import processes
+from frtop_tui.diagnosis.model import Frame
+from frtop_tui.job.model import AgentKey
 from frtop_tui.watch.job_end import RankProcess, end_ranks, plan_end
 from screens import scenes
 
@@ -63,12 +65,33 @@ def test_a_process_of_another_user_is_left_alone(
     assert rank.poll() is None
 
 
-def test_ranks_of_other_hosts_are_said() -> None:
+def told(key: AgentKey, foreign: str = "") -> Frame:
+    """A job, and whose key its agents have proved; that of `foreign` has another user's."""
     frame = scenes.hung()
+    hosts = [replace(one, agent_key="other" if one.name == foreign else key) for one in frame.hosts]
+    return replace(frame, hosts=tuple(hosts))
+
+
+def test_ranks_of_other_hosts_are_said() -> None:
+    frame = told("own")
     host = frame.ranks[0].host
     plan = plan_end(frame, {host})
-    assert {one.rank for one in plan.ranks} | set(plan.elsewhere) == set(frame.ranks)
-    assert {frame.ranks[one.rank].host for one in plan.ranks} == {host}
-    assert "run on other hosts: not ended from here" in plan.problem
+    mine = {rank for rank, view in frame.ranks.items() if view.host == host}
+    assert {one.rank for one in plan.ranks} == mine
+    assert plan.problem == "ranks 8-63 run on other hosts: not ended from here"
     assert plan_end(replace(frame, ranks={0: frame.ranks[0]}), {host}).problem == ""
     assert not plan_end(frame, ()).ranks
+
+
+def test_who_has_not_proved_our_key_names_no_process_of_ours() -> None:
+    plan = plan_end(told(""), {"node0"})
+    assert not plan.ranks
+    assert "ranks 0-7 have no agent that has proved to have our key: not ended" in plan.problem
+
+
+@pytest.mark.parametrize("host", ["node0", "node3"])
+def test_an_agent_that_is_only_trusted_has_no_rank_ended(host: str) -> None:
+    """It could name any pid, or add to our job a rank that has died."""
+    plan = plan_end(told("own", host), {"node0"})
+    assert not plan.ranks
+    assert plan.problem.startswith("another user's agent tells of ranks ")

@@ -47,6 +47,8 @@ Health = Literal[
 ]
 
 HostState = Literal["connecting", "heard", "silent", "failed"]
+AgentKey = Literal["", "own", "other"]
+"""Whose key an agent has proved to have; "": through a shell, or not yet."""
 
 
 class Problem(Struct, frozen=True):
@@ -250,6 +252,7 @@ class HostView(Struct, frozen=True):
     clock_ns: int = 0  # added to its wall clock it gives the operator's
     clock_error_ns: int | None = None  # that may be wrong by so much; None: not measured
     may_act: bool = True  # false: our key may only read there
+    agent_key: AgentKey = ""
     address: str = ""  # where its agent is, "" when not known yet
     progress: str = ""  # how far a connection has come that takes its time
     gauges: HostGauges | None = None  # None: its agent has sent none

@@ -18,6 +18,7 @@ from frtop_tui.job.host import HostRecord
 from frtop_tui.job.job_activity import JobActivities
 from frtop_tui.job.jobs import JobPicker, JobRanks, by_job, newest_first, nothing_to_show
 from frtop_tui.job.model import (
+    AgentKey,
     Coverage,
     CoverageNote,
     HostState,
@@ -90,6 +91,11 @@ class JobState:
         """Sets whether our key may ask the ranks of the host."""
         host = self._host(name)
         host.view = replace(host.view, may_act=may_act)
+
+    def set_agent_key(self, name: str, key: AgentKey) -> None:
+        """Sets whose key the agent of the host has proved to have."""
+        host = self._host(name)
+        host.view = replace(host.view, agent_key=key)
 
     def set_refused(self, name: str, text: str) -> None:
         """Takes in that the agent refused its state; its updates may still come for a while."""

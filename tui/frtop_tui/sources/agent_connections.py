@@ -1,6 +1,7 @@
-"""The sockets to all agents: two of them, however many hosts there are.
+"""The sockets to all agents: two of them, however many hosts there are, where all have one key.
 
-A SUB socket receives updates. A ROUTER sends requests and addresses each agent by an id of
+A SUB socket for each key receives updates, so that no owner can send those of another's agent. A
+ROUTER sends requests and addresses each agent by an id of
 ours (`ZMQ_CONNECT_ROUTING_ID`). Its monitor distinguishes agents that are absent, that
 refuse our key, and services that are no agent.
 
@@ -26,6 +27,7 @@ from zmq.utils.monitor import recv_monitor_message
 
 from frtop_probe import wire
 from frtop_probe.keys import KeyPair
+from frtop_tui.job.model import AgentKey
 from frtop_tui.sources.connection_events import (
     AnyEndpoint,
     Connected,
@@ -89,8 +91,6 @@ class AgentConnections:
         self._pair = pair
         self._keys = AgentKeys(pair)
         self._context = zmq.Context()
-        self._sub = self._socket(zmq.SUB, pair)
-        self._sub.setsockopt(zmq.SUBSCRIBE, b"")
         self._router = self._socket(zmq.ROUTER, pair)
         self._router.setsockopt(zmq.ROUTER_MANDATORY, 1)  # an error when nobody is there
         self._monitor = self._router.get_monitor_socket(
@@ -100,12 +100,10 @@ class AgentConnections:
             | zmq.Event.DISCONNECTED
             | _FAILED_HANDSHAKES
         )
-        # Updates alone may be refused, when our key is admitted just between the two.
-        self._sub_monitor = self._sub.get_monitor_socket(
-            zmq.Event.HANDSHAKE_FAILED_AUTH | zmq.Event.HANDSHAKE_FAILED_PROTOCOL
-        )
+        self._subs: dict[bytes, tuple[zmq.Socket[bytes], zmq.Socket[bytes]]] = {}
+        """By the agents' key: its socket and that one's monitor."""
         self._poller = zmq.Poller()
-        for one in (self._sub, self._router, self._monitor, self._sub_monitor):
+        for one in (self._router, self._monitor):
             self._poller.register(one, zmq.POLLIN)
         self._links: dict[str, _Link] = {}  # by host
         self._connected: dict[str, _Link] = {}  # by the URL for requests
@@ -131,6 +129,20 @@ class AgentConnections:
         one.setsockopt(zmq.CURVE_SECRETKEY, pair.secret)
         return one
 
+    def _sub_of(self, key: bytes) -> zmq.Socket[bytes]:
+        """The socket for updates of agents that have this key."""
+        if key not in self._subs:
+            one = self._socket(zmq.SUB, self._pair)
+            one.setsockopt(zmq.SUBSCRIBE, b"")
+            # Updates alone may be refused, when our key is admitted just between the two.
+            monitor = one.get_monitor_socket(
+                zmq.Event.HANDSHAKE_FAILED_AUTH | zmq.Event.HANDSHAKE_FAILED_PROTOCOL
+            )
+            self._subs[key] = one, monitor
+            for each in (one, monitor):
+                self._poller.register(each, zmq.POLLIN)
+        return self._subs[key][0]
+
     def connect(self, endpoint: AnyEndpoint) -> None:
         """Begins to connect; what comes of it is among the events."""
         assert isinstance(endpoint, Endpoint)
@@ -141,7 +153,8 @@ class AgentConnections:
         """Connects with the next key."""
         endpoint, link.agent_key = link.endpoint, link.untried.pop(0)
         self._connected[endpoint.request_url] = link
-        for one in (self._router, self._sub):
+        sub = self._sub_of(link.agent_key)
+        for one in (self._router, sub):
             # If set, events of reconnects to IPv4 name another endpoint: [::ffff:...].
             one.setsockopt(zmq.IPV6, ":" in endpoint.address)
             one.setsockopt(zmq.CURVE_SERVERKEY, link.agent_key)
@@ -150,7 +163,7 @@ class AgentConnections:
         link.route = f"{next(self._connections)} {endpoint.host}".encode()
         self._router.setsockopt(zmq.CONNECT_ROUTING_ID, link.route)
         self._router.connect(endpoint.request_url)
-        self._sub.connect(endpoint.update_url)
+        sub.connect(endpoint.update_url)
 
     def disconnect(self, endpoint: AnyEndpoint) -> None:
         """Gives an endpoint up."""
@@ -164,7 +177,7 @@ class AgentConnections:
         link.route = b""
         self._connected.pop(link.endpoint.request_url, None)
         self._router.disconnect(link.endpoint.request_url)
-        self._sub.disconnect(link.endpoint.update_url)
+        self._sub_of(link.agent_key).disconnect(link.endpoint.update_url)
 
     def _try_next_key(self, link: _Link) -> Iterator[ConnectionEvent]:
         """The key was wrong: the agent has ended the handshake."""
@@ -211,13 +224,16 @@ class AgentConnections:
         self._reconnect_due()
         if self._monitor in ready:
             yield from self._socket_events()
-        if self._sub_monitor in ready:
-            yield from self._refused_updates()
+        subs = list(self._subs.items())
+        for _, (_, monitor) in subs:
+            if monitor in ready:
+                yield from self._refused_updates(monitor)
         until = time.monotonic() + DRAIN_S
         if self._router in ready:
             yield from self._responses(until)
-        if self._sub in ready:
-            yield from self._updates(until + DRAIN_S)
+        for key, (sub, _) in subs:
+            if sub in ready:
+                yield from self._updates(key, sub, until + DRAIN_S)
 
     def _socket_events(self) -> Iterator[ConnectionEvent]:
         while self._monitor.poll(0):
@@ -227,10 +243,10 @@ class AgentConnections:
                 kind, value = zmq.Event(event["event"]), int(event["value"])
                 yield from self._socket_event(link, kind, value)
 
-    def _refused_updates(self) -> Iterator[ConnectionEvent]:
-        """Handles refusals of the SUB alone; the ROUTER's monitor reports its own."""
-        while self._sub_monitor.poll(0):
-            url = recv_monitor_message(self._sub_monitor)["endpoint"].decode()
+    def _refused_updates(self, monitor: zmq.Socket[bytes]) -> Iterator[ConnectionEvent]:
+        """Handles refusals of a SUB alone; the ROUTER's monitor reports its own."""
+        while monitor.poll(0):
+            url = recv_monitor_message(monitor)["endpoint"].decode()
             links = (one for one in self._connected.values() if one.endpoint.update_url == url)
             link = next(links, None)
             if link is not None and link.phase is _Phase.UP:
@@ -245,7 +261,9 @@ class AgentConnections:
         if event == zmq.Event.HANDSHAKE_SUCCEEDED:
             link.phase = _Phase.UP
             self._keys.confirm(endpoint, link.agent_key)
-            yield Connected(endpoint.host)
+            key = link.agent_key
+            whose: AgentKey = "own" if key == self._pair.public else "other"
+            yield Connected(endpoint.host, key=key, whose=whose)
         elif event == zmq.Event.CONNECTED:
             link.phase = _Phase.ACCEPTED
         elif event == zmq.Event.HANDSHAKE_FAILED_AUTH:
@@ -275,28 +293,30 @@ class AgentConnections:
         for frames in _drain(self._router, until):
             host = frames[0].partition(b" ")[2].decode()
             link = self._links.get(host)
-            current = link is not None and link.route == frames[0]
-            if current and len(frames) == 2:
+            if link is not None and link.route == frames[0] and len(frames) == 2:
                 try:
                     response = wire.decode_response(wire.from_frame(frames[1]))
                 except wire.WireError:
                     yield ConnectionFailed(host, incompatible(host))
                     continue
                 if isinstance(response, wire.UpdateMessage):
-                    yield UpdateReceived(response.update)
+                    yield UpdateReceived(response.update, link.agent_key)
                 else:
                     yield ResponseReceived(host, response)
 
-    def _updates(self, until: float) -> Iterator[ConnectionEvent]:
-        for frames in _drain(self._sub, until):
+    def _updates(
+        self, key: bytes, sub: zmq.Socket[bytes], until: float
+    ) -> Iterator[ConnectionEvent]:
+        for frames in _drain(sub, until):
             try:
-                yield UpdateReceived(wire.decode_update(wire.from_frame(frames[0])))
+                yield UpdateReceived(wire.decode_update(wire.from_frame(frames[0])), key)
             except wire.WireError:
                 continue  # shows as a gap in the numbers
 
     def close(self) -> None:
         self._router.disable_monitor()
-        self._sub.disable_monitor()
+        for sub, _ in self._subs.values():
+            sub.disable_monitor()
         self._context.destroy(linger=0)
 
 

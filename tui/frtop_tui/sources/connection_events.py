@@ -7,12 +7,13 @@ verbs, so that nothing above them knows the difference.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from frtop_probe import wire
 from frtop_probe.doctor.facts import HostFacts, SearchFacts
 from frtop_tui.errors import FrtopError
+from frtop_tui.job.model import AgentKey
 from frtop_tui.sources.endpoints import Endpoint, ForwardedEndpoint, PipeEndpoint
 
 AnyEndpoint = Endpoint | ForwardedEndpoint | PipeEndpoint
@@ -22,11 +23,14 @@ AnyEndpoint = Endpoint | ForwardedEndpoint | PipeEndpoint
 class Connected:
     """The agent of a host accepted us: it takes requests now.
 
-    `limits` are sentences on what it cannot do there.
+    `limits` are sentences on what it cannot do there. `key` is the public key that it proved to
+    have, b"" through a shell; `whose` says whose that is.
     """
 
     host: str
     limits: tuple[str, ...] = ()
+    key: bytes = field(default=b"", compare=False)
+    whose: AgentKey = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +59,14 @@ class SamePlace:
 
 @dataclass(frozen=True, slots=True)
 class UpdateReceived:
-    """An update; only its instance says whose it is: PUB messages do not name the sender.
+    """An update of the agent with this instance: PUB messages do not name the sender.
 
-    An agent that publishes nothing sends it with its responses.
+    Whoever sent it has proved to have `key`. An agent that publishes nothing sends it with its
+    responses.
     """
 
     update: wire.Update
+    key: bytes = field(default=b"", compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from frtop_probe import wire
 from frtop_tui.diagnosis.engine import Engine
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import FrtopError
-from frtop_tui.job.model import Problem
+from frtop_tui.job.model import AgentKey, Problem
 from frtop_tui.job.naming import JobKey, Wanted
 from frtop_tui.job.profiles import ProfileOptions
 from frtop_tui.job.state import JobState
@@ -92,7 +92,9 @@ class Session:
         self._resolved_at: dict[str, int] = {}
         self._endpoints: dict[str, AnyEndpoint] = {}  # by host
         self._urls: dict[str, str] = {}  # URL for requests -> host
-        self._hosts: dict[str, str] = {}  # instance of an agent -> host
+        self._hosts: dict[tuple[bytes, str], str] = {}  # key and instance of an agent -> host
+        self._keys: dict[str, tuple[bytes, AgentKey]] = {}
+        """By host: the key that its agent has proved, and whose that is."""
         self._instances: dict[str, str] = {}  # host -> instance of its last agent
         self._connected: set[str] = set()
         self._aliases: dict[str, str] = {}
@@ -232,10 +234,8 @@ class Session:
     def handle(self, event: ConnectionEvent, now: int) -> None:
         """Takes in one event of the sockets."""
         match event:
-            case Connected(host, limits):
-                self._connected.add(host)
-                self._state.set_limits(host, limits)
-                self.requests.connected(host, now)
+            case Connected():
+                self._accept(event, now)
             case ConnectionFailed(host, error):
                 self._connected.discard(host)
                 self.requests.disconnected(host, now)
@@ -249,14 +249,23 @@ class Session:
                     self._spare[host] = endpoint
                     self._disconnect(endpoint)
                     self._make_alias(host, other)
-            case UpdateReceived(update):
-                host = self._hosts.get(update.instance, "")
+            case UpdateReceived(update, key):
+                host = self._hosts.get((key, update.instance), "")
                 if host in self._endpoints and not self._state.apply(host, update, now):
                     self.requests.request_state(host, now)
             case ResponseReceived(host, response):
                 self._apply(host, response, now)
                 # Last: whoever waits for it finds it in the job's state already.
                 self.requests.receive(host, response, now)
+
+    def _accept(self, event: Connected, now: int) -> None:
+        host, whose = event.host, event.whose
+        self._connected.add(host)
+        self._keys[host] = event.key, whose
+        if whose != "own":  # that is said when its ranks have replaced another's
+            self._state.set_agent_key(host, whose)
+        self._state.set_limits(host, event.limits)
+        self.requests.connected(host, now)
 
     def _apply(self, host: str, response: wire.Response, now: int) -> None:
         match response:
@@ -272,7 +281,10 @@ class Session:
                 self._state.apply_gauge_history(host, response.history)
 
     def _apply_state(self, host: str, update: wire.Update, may_act: bool, now: int) -> None:
-        known = self._hosts.get(update.instance, host)
+        # An instance alone could be that of another owner's agent.
+        key, whose = self._keys.get(host, (b"", ""))
+        agent = key, update.instance
+        known = self._hosts.get(agent, host)
         if known != host and known in self._connected:
             # One agent by two names: its ranks must not be counted twice.
             self._disconnect(self._endpoints[host])
@@ -281,7 +293,7 @@ class Session:
         if known != host and known in self._endpoints:
             self._disconnect(self._endpoints[known])  # the name that does not reach it now
             self._make_alias(known, host)
-        self._hosts[update.instance] = host
+        self._hosts[agent] = host
         same = self._instances.get(host, update.instance) == update.instance
         self._instances[host] = update.instance
         self.requests.identified(host, same=same)
@@ -289,6 +301,7 @@ class Session:
             self._next_frame = 0  # commands name ranks by the frame's keys: a former agent's
         self._state.set_host(host, "heard")
         self._state.set_may_act(host, may_act=may_act)
+        self._state.set_agent_key(host, whose)
         self._state.apply(host, update, now)
 
     def frame(self) -> Frame | None:

@@ -34,30 +34,42 @@ class RankProcess(NamedTuple):
 
 
 class JobEnd(NamedTuple):
-    """Who is to be ended, and which ranks cannot be ended from here."""
+    """Who is to be ended, and what of the job is not, "" if all of it is."""
 
     ranks: tuple[RankProcess, ...]
-    elsewhere: tuple[int, ...]
-
-    @property
-    def problem(self) -> str:
-        """What of the job is not ended, "" if all of it is."""
-        if not self.elsewhere:
-            return ""
-        return f"{folded(self.elsewhere)} run on other hosts: not ended from here"
+    problem: str = ""
 
 
 def plan_end(frame: Frame, local: Collection[str]) -> JobEnd:
-    """Args: local: names of this host, as `local_names` gives them."""
-    living = [view for view in frame.ranks.values() if view.exit_info is None]
-    here, elsewhere = [], []
-    for view in living:
-        if view.host.partition(" ")[0].partition(":")[0] in local:
+    """Chooses ranks of which our own agents tell.
+
+    Another user's agent, even if we trust it, could name any process of ours, or add to our job a
+    rank that has died.
+
+    Args:
+        frame: the job.
+        local: names of this host, as `local_names` gives them.
+    """
+    keys = {host.name: host.agent_key for host in frame.hosts}
+    if foreign := [one.rank for one in frame.ranks.values() if keys.get(one.host) == "other"]:
+        return JobEnd((), f"another user's agent tells of {folded(foreign)}: no rank is ended")
+    here, elsewhere, unproven = [], [], []
+    for view in frame.ranks.values():
+        if view.exit_info is not None:
+            continue
+        if view.host.partition(" ")[0].partition(":")[0] not in local:
+            elsewhere.append(view.rank)
+        elif keys.get(view.host) != "own":
+            unproven.append(view.rank)
+        else:
             one = view.identity
             here.append(RankProcess(view.rank, one.pid, one.start_ticks))
-        else:
-            elsewhere.append(view.rank)
-    return JobEnd(tuple(here), tuple(elsewhere))
+    reasons = (
+        (elsewhere, "run on other hosts: not ended from here"),
+        (unproven, "have no agent that has proved to have our key: not ended"),
+    )
+    problems = [f"{folded(ranks)} {reason}" for ranks, reason in reasons if ranks]
+    return JobEnd(tuple(here), "; ".join(problems))
 
 
 def local_names() -> frozenset[str]:
