@@ -93,6 +93,7 @@ def _op(
         site=wire.Site(*entry.site) if entry.site is not None else None,
         issued_ns=issued_ns,
         done_ns=ended_ns if timed else issued_ns if entry.retired else 0,
+        thread=entry.thread_ident,
         p2p=entry.is_p2p,
         tracked=entry.retired or kind == GLOO,
         timeout_ms=max(0, entry.timeout_ms),

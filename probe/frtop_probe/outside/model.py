@@ -167,6 +167,7 @@ class RingEntry:
             watchdog saw it, 0 if it did not.
         timeout_ms: Of the op.
         retired: No longer in work: completed, or given up.
+        thread_ident: pthread handle of the thread that issued it; `thread` its name.
     """
 
     id: int
@@ -188,6 +189,7 @@ class RingEntry:
     input_types: tuple[str, ...] | None = None
     output_types: tuple[str, ...] | None = None
     site: tuple[str, int, str] | None = None
+    thread_ident: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -162,6 +162,7 @@ class EntryReader:
             timeout_ms=timeout,
             retired=bool(retired),
             thread=self._string(raw, address, layout.thread),
+            thread_ident=to_words(raw[layout.thread - 8 : layout.thread])[0],
             input_types=self._types(raw, layout.input_types, len(inputs)),
             output_types=self._types(raw, layout.output_types, len(outputs)),
             site=self._site(raw, layout),

@@ -13,7 +13,7 @@ from frtop_probe.outside.model import FlightRing, RingEntry
 
 _SHARED: Final = (
     "group", "description", "op", "inputs", "outputs", "input_types", "output_types", "thread",
-    "site",
+    "site", "thread_ident",
 )  # fmt: skip
 _OWN: Final = (
     "id", "number", "p2p_number", "op_id", "is_p2p", "created_ns", "started_ns", "completed_ns",

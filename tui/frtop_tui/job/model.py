@@ -180,6 +180,11 @@ class Rank(Struct, frozen=True):
         return self._main_in(self.prior_snapshot)
 
     @property
+    def prior_threads(self) -> tuple[wire.ThreadStack, ...]:
+        """The rank's own threads in the look before."""
+        return self._threads_in(self.prior_snapshot)
+
+    @property
     def threads(self) -> tuple[wire.ThreadStack, ...]:
         """The rank's own threads in the last dump; empty if there is none."""
         return self._threads_in(self.snapshot)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from frtop_probe.ring.rank_ranges import fold
+from frtop_tui.diagnosis.evidence.working_thread import working_stack
 from frtop_tui.diagnosis.model import Frame, JudgedRank, Verdict
 from frtop_tui.diagnosis.trace import Trace
 from frtop_tui.job.environment import differing, environment
@@ -229,7 +230,7 @@ def _doing(view: JudgedRank) -> str:
         return format_exit(view.exit_info) + raised
     if view.blocked_on is not None:
         return f"in {op_name(view, view.blocked_on)}"
-    stack = view.main_stack
+    stack = working_stack(view)
     if stack is None or not stack.frames:
         return ""
     frame = user_frame(stack.frames)

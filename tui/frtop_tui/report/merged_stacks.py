@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from frtop_probe import wire
+from frtop_tui.diagnosis.evidence.working_thread import working_stack
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.job.stack_frames import is_user_code, shown_frames
 from frtop_tui.report.rank_words import format_exit, op_name
@@ -124,7 +125,7 @@ def why_no_stack(rank: JudgedRank) -> str:
 
 
 def merge_frame(frame: Frame, ranks: Iterable[int]) -> MergedStacks:
-    """Merges the main threads of these ranks; ranks without a stack are listed by reason."""
+    """Merges the working threads of these ranks; ranks without a stack are listed by reason."""
     stacks: list[tuple[int, Sequence[wire.TraceFrame]]] = []
     missing: dict[str, list[int]] = {}
     oldest = frame.now_ns
@@ -133,7 +134,7 @@ def merge_frame(frame: Frame, ranks: Iterable[int]) -> MergedStacks:
         if rank is None:
             missing.setdefault("never heard", []).append(number)
             continue
-        stack = rank.main_stack if rank.exit_info is None else None
+        stack = working_stack(rank) if rank.exit_info is None else None
         if stack is None or not stack.frames or rank.snapshot is None:
             missing.setdefault(why_no_stack(rank), []).append(number)
             continue

@@ -100,7 +100,7 @@ def branches(roots: Sequence[StackNode]) -> Iterable[Branch]:
 
 
 def merged_lines(frame: Frame, ranks: Sequence[int]) -> list[str]:
-    """The main threads of many ranks as a tree, outermost frame first; it indents at branches."""
+    """The working threads of many ranks as a tree, outermost frame first, indented at branches."""
     merged = merge_frame(frame, ranks)
     lines: list[str] = []
     for branch in branches(merged.roots):

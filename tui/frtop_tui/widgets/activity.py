@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from frtop_probe import wire
+from frtop_tui.diagnosis.evidence.working_thread import by_working_thread, working_stack
 from frtop_tui.diagnosis.model import Frame, JudgedRank, Why
 from frtop_tui.job.naming import counted, duration
 from frtop_tui.job.stack_frames import basename, shown_frames, user_frame
@@ -56,12 +57,12 @@ def verdict_order(frame: Frame) -> dict[int, int]:
 
 
 def source_line(rank: JudgedRank) -> str:
-    """`train.py:59`, where the rank issued its op, or where a suspect's main thread is."""
+    """`train.py:59`, where the rank issued its op, or where a suspect's working thread is."""
     if rank.exit_info is not None:
         return ""
     if rank.blocked_on is not None:
         return format_site(rank.blocked_on.site)
-    stack = rank.main_stack
+    stack = working_stack(rank)
     if rank.state not in SUSPECTS or stack is None or not stack.frames:
         return ""
     return basename(user_frame(stack.frames))
@@ -113,16 +114,17 @@ def _pending(rank: JudgedRank) -> str:
 
 
 def _file_call(rank: JudgedRank) -> str:
-    """`read /data/shard-0412`, while its main thread is in a system call on a file."""
+    """`read /data/shard-0412`, while its working thread is in a system call on a file."""
     processes = rank.snapshot.processes if rank.snapshot is not None else ()
     own = next((p for p in processes if p.pid == rank.identity.pid), rank.process)
+    own = by_working_thread(rank, own) if own is not None else None
     if own is None or not own.syscall or not own.file:
         return ""
     return f"{own.syscall} {own.file}"
 
 
 def _function(rank: JudgedRank) -> str:
-    stack = rank.main_stack
+    stack = working_stack(rank)
     frames = shown_frames(stack.frames) if stack is not None else ()
     return f"in {frames[0].function}" if frames else ""
 

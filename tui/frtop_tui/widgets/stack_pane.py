@@ -1,4 +1,4 @@
-"""The call stacks of one rank: the main thread first, then all other threads."""
+"""The call stacks of one rank: the working thread first, then all other threads."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import ClassVar
 from textual.binding import Binding, BindingType
 
 from frtop_probe import wire
+from frtop_tui.diagnosis.evidence.working_thread import working_stack
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.job.stack_frames import (
     frame_line,
@@ -65,13 +66,21 @@ def frame_lines(
 
 
 def dump_lines(
-    dump: wire.StackDump, main_ident: int, snapshot: wire.Snapshot, width: int, *, folded: bool
+    dump: wire.StackDump,
+    main_ident: int,
+    snapshot: wire.Snapshot,
+    width: int,
+    *,
+    folded: bool,
+    working_ident: int = 0,
 ) -> list[Line]:
-    """The threads of one process, or why they could not be read."""
+    """The threads of one process, the working one first, or why they could not be read."""
     if dump.error:
         return wrap(dump.help or f"no stack: {dump.error}", width, "warn")
     rows: list[Line] = []
-    for thread in sorted(dump.threads, key=lambda thread: thread.ident != main_ident):
+    for thread in sorted(
+        dump.threads, key=lambda thread: thread.ident != (working_ident or main_ident)
+    ):
         rows.append(thread_line(thread, main_ident, snapshot))
         rows += frame_lines(thread.frames, width, folded=folded)
     return rows or [plain("no threads with Python frames", "dim")]
@@ -94,7 +103,15 @@ def stack_lines(rank: JudgedRank, width: int, *, folded: bool = False) -> list[L
         if dump.pid != rank.identity.pid:
             child = next((p for p in snapshot.processes if p.pid == dump.pid), None)
             rows.append(plain(f"child {dump.pid} {child.name if child else ''}".rstrip(), "strong"))
-        rows += dump_lines(dump, rank.identity.main_ident, snapshot, width, folded=folded)
+        working = working_stack(rank) if dump.pid == rank.identity.pid else None
+        rows += dump_lines(
+            dump,
+            rank.identity.main_ident,
+            snapshot,
+            width,
+            folded=folded,
+            working_ident=working.ident if working is not None else 0,
+        )
     return rows
 
 
@@ -140,7 +157,7 @@ class StackPane(LineView):
         else:
             taken = rank.stacks_taken_ns or snapshot.at_ns
             # The user's own line may be out of sight below frames of torch.
-            stack = rank.main_stack
+            stack = working_stack(rank)
             mine = user_frame_index(stack.frames) if stack is not None else None
             where = (
                 f", yours: {frame_line(stack.frames[mine])}" if stack and mine is not None else ""

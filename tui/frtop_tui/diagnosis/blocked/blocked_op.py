@@ -19,10 +19,15 @@ from frtop_tui.diagnosis.evidence.c10d_call import C10dCall
 from frtop_tui.diagnosis.evidence.rank_activity import (
     current_fetch,
     last_activity_ns,
-    main_thread_location,
+    working_location,
 )
 from frtop_tui.diagnosis.evidence.stack_location import OP_WAITS, StackLocation, is_asleep_on_lock
 from frtop_tui.diagnosis.evidence.stack_state import stack_state
+from frtop_tui.diagnosis.evidence.working_thread import (
+    runs_training,
+    working_process,
+    working_stack,
+)
 from frtop_tui.diagnosis.thresholds import MIN_PATIENCE_NS
 from frtop_tui.job.model import Rank
 
@@ -40,8 +45,8 @@ class Wait(Struct, frozen=True):
     op: wire.Op  # of several candidates the most likely one
     since_ns: int  # operator's clock
     sure: bool = True  # a synchronous op or a stack shows the wait; else it is guessed
-    background: bool = False  # another thread than the main one waits, so the rank goes on
-    indirect: bool = False  # the main thread waits for a thread, most likely the one in the op
+    background: bool = False  # another thread than the working one waits: the rank goes on
+    indirect: bool = False  # the working thread waits for the one that is in the op, most likely
     by_device: bool = False  # its device is in the op; whether the host waits is not seen
     undated: bool = False  # its age is not known, as of a dump of unknown age
     group: wire.Group | None = None  # as the rank knows it
@@ -58,7 +63,7 @@ class Wait(Struct, frozen=True):
 
 
 def wait_of(view: Rank) -> Wait | None:
-    """The op that the rank's main thread, or else another thread, is blocked in."""
+    """The op that the rank's working thread, or else another thread, is blocked in."""
     if view.state in _NEVER_BLOCKED:
         return None
     if not (view.evidence.has_numbers and view.evidence.has_process):
@@ -68,9 +73,9 @@ def wait_of(view: Rank) -> Wait | None:
     wait = _synchronous_wait(view)
     if wait is not None and not wait.background:
         return wait
-    location = main_thread_location(view)
+    location = working_location(view)
     if wait is not None and location is not None and location.kind == "lock" and location.sure:
-        # The main thread waits for another one, such as a checkpoint's, that is in the op.
+        # The working thread waits for another one, such as a checkpoint's, that is in the op.
         return replace(wait, background=False, sure=False, indirect=True)
     return (
         _seen_wait(view, location)
@@ -114,7 +119,6 @@ def _dumped_wait(view: Rank) -> Wait | None:
 
 def _synchronous_wait(view: Rank) -> Wait | None:
     """A pending synchronous op whose thread has issued nothing after it."""
-    main = view.identity.main_ident
     found: Wait | None = None
     for op in view.pending:
         in_call = op.on_device and not op.enqueued
@@ -122,7 +126,7 @@ def _synchronous_wait(view: Rank) -> Wait | None:
             continue
         if op.wait_ns <= 0 and (op.enqueued or not op.tracked):
             continue  # its device is in it; the host went on
-        background = bool(main and op.thread and op.thread != main)
+        background = not runs_training(view, op.thread)
         group, since = view.groups.get(op.group), op.issued_ns + view.clock_ns
         wait = Wait(view.rank, op, since, background=background, group=group)
         # A call such as `new_group` issues ops of its own: of both the inner one counts.
@@ -142,7 +146,7 @@ def _has_moved_on(view: Rank, op: wire.Op) -> bool:
 
 
 def _asynchronous_wait(view: Rank, location: StackLocation | None) -> Wait | None:
-    """The main thread's wait for an op that it issued earlier."""
+    """The working thread's wait for an op that was issued earlier."""
     op = _awaited_op(view)
     if op is None or current_fetch(view):
         return None
@@ -151,13 +155,14 @@ def _asynchronous_wait(view: Rank, location: StackLocation | None) -> Wait | Non
     if location is not None:
         if location.kind == "device" and not view.evidence.has_transports:
             return None  # it may wait for a transport that nobody observes
-        asleep = view.main_stack is not None and not view.main_stack.active
+        working = working_stack(view)
+        asleep = working is not None and not working.active
         if location.kind in OP_WAITS and (asleep or location.kind != "backward"):
             return Wait(view.rank, op, since, group=group)
         if location.sure or location.kind != "lock":
             return None
     # Without a stack that shows it: asleep in a futex, as in gloo's wait, and idle since.
-    if is_asleep_on_lock(view.process):
+    if is_asleep_on_lock(working_process(view)):
         return Wait(view.rank, op, since, sure=False, group=group)
     return None
 
@@ -189,16 +194,15 @@ def _seen_wait(view: Rank, location: StackLocation | None) -> Wait | None:
 
 
 def _awaited_op(view: Rank) -> wire.Op | None:
-    """The op that a waiting main thread most likely waits for.
+    """The op that a waiting thread most likely waits for.
 
     Collectives complete in order, so the oldest one. Without collectives the newest send or
     receive: an older one is often posted once and never awaited.
     """
-    main = view.identity.main_ident
     mine = [
         op
         for op in view.pending
-        if op.tracked and not op.pseudo and not (op.sync and main and op.thread != main)
+        if op.tracked and not op.pseudo and not (op.sync and not runs_training(view, op.thread))
     ]
     collectives = [op for op in mine if not op.p2p]
     if collectives:
@@ -212,7 +216,7 @@ def _untracked_wait(view: Rank) -> Wait | None:
     untracked = [op for op in (*view.pending, *lasts) if not op.tracked and not op.p2p]
     if not untracked:
         return None
-    location = main_thread_location(view)
+    location = working_location(view)
     if location is None or location.kind not in OP_WAITS or current_fetch(view):
         return None
     last = max(untracked, key=lambda op: op.sequence)

@@ -17,10 +17,11 @@ from frtop_tui.diagnosis.evidence.c10d_call import C10dCall
 from frtop_tui.diagnosis.evidence.rank_activity import (
     every_op_is_known,
     last_activity_ns,
-    main_thread_location,
+    working_location,
 )
 from frtop_tui.diagnosis.evidence.stack_location import function_name
 from frtop_tui.diagnosis.evidence.stack_state import stack_state
+from frtop_tui.diagnosis.evidence.working_thread import working_stack
 from frtop_tui.diagnosis.thresholds import PATIENCE_WITHOUT_HISTORY_NS
 from frtop_tui.job.model import ObservedFrame, ObservedRank
 from frtop_tui.job.naming import group_label
@@ -62,10 +63,10 @@ class OpsByStack:
 
 
 def with_op(view: ObservedRank) -> ObservedRank:
-    """The rank with the op that its main thread is inside of, if only the stack shows it."""
+    """The rank with the op that its working thread is inside of, if only the stack shows it."""
     readable = view.evidence.has_numbers and not view.evidence.has_every_op
     added = any(map(is_by_stack, view.pending))  # as captures keep it
-    if not readable or added or main_thread_location(view) is None:
+    if not readable or added or working_location(view) is None:
         return view
     state = stack_state(view)
     if state is None or state.activity != "inside" or state.progress == "active":
@@ -93,7 +94,7 @@ def is_by_stack(op: wire.Op) -> bool:
 
 
 def _entered(pending: tuple[wire.Op, ...], kind: str, root: int | None) -> tuple[wire.Op, ...]:
-    """The newest pending op of that kind is the one that the main thread is inside of."""
+    """The newest pending op of that kind is the one that the rank is inside of."""
     for at in reversed(range(len(pending))):
         signature = pending[at].signature
         if signature is not None and signature.kind in (kind, _LISTED_AS.get(kind)):
@@ -141,7 +142,8 @@ def _group_id(view: ObservedRank, call: C10dCall) -> int:
 
 def _variables(view: ObservedRank, function: str) -> dict[str, str]:
     """The local variables of torch's own function, as far as the stack has them."""
-    frames = view.main_stack.frames if view.main_stack is not None else ()
+    working = working_stack(view)
+    frames = working.frames if working is not None else ()
     found = (dict(frame.variables) for frame in frames if function_name(frame) == function)
     return next(found, {})
 

@@ -14,8 +14,9 @@ from typing import Final
 from frtop_probe import wire
 from frtop_tui.diagnosis.blocked.blocked_op import Wait
 from frtop_tui.diagnosis.blocked.group_frontier import GroupFrontier
-from frtop_tui.diagnosis.evidence.rank_activity import gil_holder, main_thread_location
+from frtop_tui.diagnosis.evidence.rank_activity import gil_holder, working_location
 from frtop_tui.diagnosis.evidence.stack_location import OP_WAITS, locate
+from frtop_tui.diagnosis.evidence.working_thread import kernel_view
 from frtop_tui.job.groups import members_of
 from frtop_tui.job.model import Rank
 
@@ -31,7 +32,7 @@ def is_wait_doubtful(view: Rank, wait: Wait) -> bool:
         return True
     if view.snapshot is None or not wait.op.sync or wait.background:
         return False
-    location = main_thread_location(view)
+    location = working_location(view)
     return location is not None and location.sure and location.kind not in OP_WAITS | _VAGUE
 
 
@@ -104,4 +105,4 @@ def _holds_gil_elsewhere(view: Rank, op: wire.Op) -> bool:
     holder = gil_holder(view)
     if holder is None or holder.ident != op.thread:
         return False
-    return locate(holder, view.process).kind not in OP_WAITS
+    return locate(holder, kernel_view(view, holder)).kind not in OP_WAITS

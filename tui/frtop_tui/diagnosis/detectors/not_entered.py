@@ -13,10 +13,11 @@ from frtop_tui.diagnosis.evidence.absence_cause import absence_cause
 from frtop_tui.diagnosis.evidence.progress import ProgressSeen, progress_of
 from frtop_tui.diagnosis.evidence.rank_activity import (
     has_newer_op,
-    main_thread_location,
     stacks_due,
+    working_location,
 )
 from frtop_tui.diagnosis.evidence.stack_location import locate
+from frtop_tui.diagnosis.evidence.working_thread import prior_working_stack
 from frtop_tui.diagnosis.finding import Detail, Finding, facts_of
 from frtop_tui.diagnosis.graph.wait_node import RankSet, WaitNode
 from frtop_tui.diagnosis.thresholds import MOST_ABSENT_EXPLAINED
@@ -152,8 +153,8 @@ def blame(views: Mapping[int, Rank], absent: Sequence[int], now_ns: int) -> Abse
 
 
 def _place_of(view: Rank) -> str:
-    """The kind of place where the main thread is; "" where that is not known."""
-    place = main_thread_location(view)
+    """The kind of place where the working thread is; "" where that is not known."""
+    place = working_location(view)
     return place.kind if place is not None else ""
 
 
@@ -186,5 +187,5 @@ def _is_entering(view: Rank, now_ns: int) -> bool:
         return True
     if view.pending or _place_of(view) != "collective":
         return False
-    before = view.prior_stack
+    before = prior_working_stack(view)
     return before is None or locate(before).kind != "collective"

@@ -17,8 +17,9 @@ from frtop_probe import wire
 from frtop_tui.diagnosis.detectors.context import Context
 from frtop_tui.diagnosis.evidence.absence_cause import absence_cause
 from frtop_tui.diagnosis.evidence.dataloader_worker import worker_of
-from frtop_tui.diagnosis.evidence.rank_activity import last_activity_ns, main_thread_location
+from frtop_tui.diagnosis.evidence.rank_activity import last_activity_ns, working_location
 from frtop_tui.diagnosis.evidence.stack_location import is_polling, locate, system_call
+from frtop_tui.diagnosis.evidence.working_thread import by_working_thread
 from frtop_tui.diagnosis.finding import Detail, Finding
 from frtop_tui.diagnosis.thresholds import (
     CPU_SHARE,
@@ -177,7 +178,8 @@ def _held(view: Rank, cause: str, *, everybody: bool) -> Held | None:
     if view.state == "stopped" and view.process is not None:
         return Held(view.heard_ns, view.process)
     looked = view.snapshot.processes if view.snapshot is not None else ()
-    process = next((one for one in looked if one.pid == view.identity.pid), None)
+    own = next((one for one in looked if one.pid == view.identity.pid), None)
+    process = by_working_thread(view, own) if own is not None else None
     if cause == "dataloader":
         process = worker_of(view) or process
     if process is None:
@@ -200,7 +202,7 @@ def _held_ns(rest: RestState, seen: Mapping[int, Held]) -> int:
 
 
 def _awaits_build(view: Rank) -> bool:
-    location = main_thread_location(view)
+    location = working_location(view)
     return location is not None and location.kind == "build_lock"
 
 

@@ -16,8 +16,9 @@ from typing import Final, NamedTuple, TypeVar
 from frtop_tui.diagnosis.detectors.context import Context
 from frtop_tui.diagnosis.evidence.absence_cause import absence_cause
 from frtop_tui.diagnosis.evidence.c10d_call import StackPath, path_of, paths_differ
-from frtop_tui.diagnosis.evidence.rank_activity import last_activity_ns, main_thread_location
+from frtop_tui.diagnosis.evidence.rank_activity import last_activity_ns, working_location
 from frtop_tui.diagnosis.evidence.unobserved_wait import unobserved_wait
+from frtop_tui.diagnosis.evidence.working_thread import working_stack
 from frtop_tui.diagnosis.finding import Detail, Finding
 from frtop_tui.diagnosis.graph.wait_node import WaitNode
 from frtop_tui.diagnosis.thresholds import (
@@ -114,7 +115,7 @@ def is_unobserved(context: Context, node: WaitNode) -> bool:
 
 
 def _is_at_device(view: Rank) -> bool:
-    place = main_thread_location(view)
+    place = working_location(view)
     return place is not None and place.kind == "device"
 
 
@@ -144,12 +145,12 @@ def _looked_ns(view: Rank) -> int:
 
 def _stay(view: Rank, state: StandingState) -> Stay | None:
     """Where the rank stays; None where its last look shows no such wait."""
-    main = view.main_stack
-    if main is None or main.frames == () or view.stacks_taken_ns < last_activity_ns(view):
+    working = working_stack(view)
+    if working is None or working.frames == () or view.stacks_taken_ns < last_activity_ns(view):
         return None
     if unobserved_wait(view) is None:
         return None
-    path, active_ns, looked_ns = path_of(main.frames), last_activity_ns(view), _looked_ns(view)
+    path, active_ns, looked_ns = path_of(working.frames), last_activity_ns(view), _looked_ns(view)
     known = state.stays.get(view.rank)
     if known is not None and known.looked_ns == looked_ns:
         return known

@@ -13,9 +13,10 @@ from frtop_tui.diagnosis.evidence.idle_server import awaits_work
 from frtop_tui.diagnosis.evidence.rank_activity import (
     current_fetch,
     gil_holder,
-    main_thread_location,
+    working_location,
 )
 from frtop_tui.diagnosis.evidence.stack_location import LocationKind, StackLocation, locate
+from frtop_tui.diagnosis.evidence.working_thread import working_process
 from frtop_tui.diagnosis.model import Layer
 from frtop_tui.job.model import Rank
 
@@ -44,7 +45,7 @@ class AbsenceCause(Struct, frozen=True):
 
     cause: str  # a stable word, as in `Why.cause`
     layer: Layer
-    location: StackLocation | None = None  # of the main thread, None if nothing shows it
+    location: StackLocation | None = None  # of the working thread, None if nothing shows it
     gil_holder: wire.ThreadStack | None = None  # only with the cause "gil"
     batch: BatchWait | None = None  # only with the cause "dataloader"
 
@@ -81,7 +82,7 @@ def _gil_held(view: Rank) -> AbsenceCause | None:
 
 
 def _loading(view: Rank) -> AbsenceCause | None:
-    location, fetch = main_thread_location(view), current_fetch(view)
+    location, fetch = working_location(view), current_fetch(view)
     if fetch is None and (location is None or location.kind != "dataloader"):
         return None
     if location is not None and location.sure and location.kind not in ("dataloader", "lock"):
@@ -94,8 +95,8 @@ def _loading(view: Rank) -> AbsenceCause | None:
 
 
 def _located(view: Rank) -> AbsenceCause | None:
-    """By the main thread's stack, else by what the kernel shows."""
-    location = main_thread_location(view) or locate(None, view.process)
+    """By the working thread's stack, else by what the kernel shows."""
+    location = working_location(view) or locate(None, working_process(view))
     if location.kind == "lock" and awaits_work(view):
         location = replace(location, kind="idle")
     if location.kind == "unknown" and not location.line:

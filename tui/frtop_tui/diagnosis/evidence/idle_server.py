@@ -1,6 +1,6 @@
-"""Whether a rank is idle: its main thread waits at a queue for what another thread receives.
+"""Whether a rank is idle: its working thread waits at a queue for what another thread receives.
 
-Inference servers are built this way. By its main thread alone such a rank waits for a lock.
+Inference servers are built this way. By its working thread alone such a rank waits for a lock.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import Final
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.evidence.stack_location import QUEUE_GET, function_name, locate
+from frtop_tui.diagnosis.evidence.working_thread import kernel_view, working_stack
 from frtop_tui.job.model import Rank
 
 _QUEUES: Final = re.compile(r"/(queue|multiprocessing/queues|asyncio/queues)\.py$")
@@ -18,18 +19,18 @@ _QUEUE_FRAMES: Final = 3
 _WORKING: Final = frozenset(
     ["backward", "collective", "compiling", "dataloader", "device", "file_io", "file_lock"]
 )
-"""The main thread may wait for a thread at such a place: the rank then is not known to be idle."""
+"""The working thread may wait for one at such a place: the rank then is not known to be idle."""
 
 
 def awaits_work(view: Rank) -> bool:
-    """Whether the main thread waits at a queue, another thread serves, and none works."""
-    main = view.main_stack
-    if main is None or not _is_at_queue(main):
+    """Whether the working thread waits at a queue, another thread serves, and none works."""
+    working = working_stack(view)
+    if working is None or not _is_at_queue(working):
         return False
     kinds = {
-        locate(thread).kind
+        locate(thread, kernel_view(view, thread)).kind
         for thread in view.threads
-        if thread.frames and thread is not main and thread.tid != view.identity.recorder_tid
+        if thread.frames and thread is not working and thread.tid != view.identity.recorder_tid
     }
     return "idle" in kinds and kinds.isdisjoint(_WORKING)
 

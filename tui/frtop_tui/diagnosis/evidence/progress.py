@@ -10,6 +10,7 @@ from msgspec import Struct
 from frtop_probe import wire
 from frtop_tui.diagnosis.evidence.c10d_call import path_of, paths_differ
 from frtop_tui.diagnosis.evidence.rank_activity import current_fetch, last_activity_ns
+from frtop_tui.diagnosis.evidence.working_thread import prior_working_stack, working_stack
 from frtop_tui.diagnosis.model import Progress
 from frtop_tui.diagnosis.thresholds import (
     CPU_SHARE,
@@ -114,9 +115,9 @@ def _between(view: Rank, old: wire.Snapshot, new: wire.Snapshot) -> ProgressSeen
         return ProgressSeen("active", "advanced")
     if used := _resources_used(view, old, new):
         return used
-    stacks = (view.prior_stack, view.main_stack)
-    prior, now = (path_of(stack.frames) if stack is not None else () for stack in stacks)
-    has_new_stack = view.main_stack is not None and view.stacks_taken_ns > old.at_ns
+    prior_stack, stack = prior_working_stack(view), working_stack(view)
+    prior, now = (path_of(one.frames) if one is not None else () for one in (prior_stack, stack))
+    has_new_stack = stack is not None and view.stacks_taken_ns > old.at_ns
     if has_new_stack and paths_differ(prior, now):
         return ProgressSeen("active", "stack_changed")
     if not new.processes and not has_new_stack:

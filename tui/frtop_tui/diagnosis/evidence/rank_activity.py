@@ -1,4 +1,4 @@
-"""What one rank did last, and where its main thread is."""
+"""What one rank did last, and where its working thread is."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Final
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.evidence.stack_location import StackLocation, locate
+from frtop_tui.diagnosis.evidence.working_thread import working_thread
 from frtop_tui.diagnosis.thresholds import UPDATE_DELAY_NS
 from frtop_tui.job.model import Rank
 
@@ -53,12 +54,12 @@ def has_newer_op(view: Rank, now_ns: int) -> bool:
     return any(op.issued_ns > oldest and op.group in view.group_progress for op in snapshot.ops)
 
 
-def main_thread_location(view: Rank) -> StackLocation | None:
-    """Where the last stack dump shows the main thread; None if the rank did anything since."""
-    stack = view.main_stack
-    if stack is None or last_activity_ns(view) > view.stacks_taken_ns:
+def working_location(view: Rank) -> StackLocation | None:
+    """Where the last stack dump shows the working thread; None if the rank did anything since."""
+    if view.snapshot is None or last_activity_ns(view) > view.stacks_taken_ns:
         return None
-    return locate(stack, view.process)
+    working = working_thread(view)
+    return locate(working.stack, working.process) if working is not None else None
 
 
 def gil_holder(view: Rank) -> wire.ThreadStack | None:
@@ -74,7 +75,7 @@ def stacks_due(view: Rank) -> bool:
     process, snapshot = view.process, view.snapshot
     if snapshot is None or process is None or process.state == "D":
         return False
-    if main_thread_location(view) is not None:
+    if working_location(view) is not None:
         return False
     own = next((dump for dump in snapshot.dumps if dump.pid == view.identity.pid), None)
     return own is None or own.error in ("", "deadline")

@@ -18,9 +18,14 @@ from frtop_tui.diagnosis.evidence.c10d_call import call_of
 from frtop_tui.diagnosis.evidence.rank_activity import (
     current_fetch,
     gil_holder,
-    main_thread_location,
+    working_location,
 )
 from frtop_tui.diagnosis.evidence.stack_location import StackLocation, locate
+from frtop_tui.diagnosis.evidence.working_thread import (
+    prior_working_stack,
+    working_process,
+    working_stack,
+)
 from frtop_tui.job.model import Rank
 
 _OWN_FILES: Final = re.compile(
@@ -46,7 +51,7 @@ _BY_KERNEL: Final = frozenset({"lock", "unknown", "sleeping", "socket", "computi
 class UnobservedWait(Struct, frozen=True):
     """Where a rank waits that may wait for an unobserved transport.
 
-    `thread` is the one that stands there while the main thread waits for it, "" for the main one.
+    `thread` is the one that stands there while the working thread waits for it, "" for that one.
     """
 
     location: StackLocation
@@ -60,11 +65,11 @@ def unobserved_wait(view: Rank) -> UnobservedWait | None:
     """
     if view.evidence.has_transports or _has_cause(view):
         return None
-    location = main_thread_location(view) or locate(None, view.process)
+    location = working_location(view) or locate(None, working_process(view))
     if not location.sure:
         at_device = location.kind == "file_io" and not _is_at_path(view.process)
         return UnobservedWait(location) if location.kind in _BY_KERNEL or at_device else None
-    if location.kind == "lock" and not _is_own(view.main_stack):
+    if location.kind == "lock" and not _is_own(working_stack(view)):
         return _of_another_thread(view)
     return UnobservedWait(location) if _may_be(view, location) else None
 
@@ -74,16 +79,16 @@ def _has_cause(view: Rank) -> bool:
     if view.state in _STATES or current_fetch(view) is not None:
         return True
     holder = gil_holder(view)
-    return view.state == "silent" and holder is not None and holder is not view.main_stack
+    return view.state == "silent" and holder is not None and holder is not working_stack(view)
 
 
 def _may_be(view: Rank, location: StackLocation) -> bool:
-    """Whether a place of the main thread, sure by its stack, may be inside of a transport."""
-    if location.kind in _OPEN or (location.kind in _OWN_LOOPS and _is_own(view.main_stack)):
+    """Whether a place of the working thread, sure by its stack, may be inside of a transport."""
+    if location.kind in _OPEN or (location.kind in _OWN_LOOPS and _is_own(working_stack(view))):
         return True
     if location.kind == "computing":
         return view.state == "silent" or _in_c(view)
-    return location.kind == "collective" and not view.pending and _is_unnamed(view.main_stack)
+    return location.kind == "collective" and not view.pending and _is_unnamed(working_stack(view))
 
 
 def _is_at_path(process: wire.Process | None) -> bool:
@@ -102,9 +107,9 @@ def _is_own(stack: wire.ThreadStack | None) -> bool:
 
 
 def _in_c(view: Rank) -> bool:
-    """Whether the main thread ran without the GIL in both dumps, so in C code."""
-    stacks = [stack for stack in (view.main_stack, view.prior_stack) if stack is not None]
-    return not any(stack.owns_gil for stack in stacks)
+    """Whether the working thread ran without the GIL in both dumps, so in C code."""
+    stacks = (working_stack(view), prior_working_stack(view))
+    return not any(stack is not None and stack.owns_gil for stack in stacks)
 
 
 def _is_unnamed(stack: wire.ThreadStack | None) -> bool:
@@ -114,9 +119,10 @@ def _is_unnamed(stack: wire.ThreadStack | None) -> bool:
 
 
 def _of_another_thread(view: Rank) -> UnobservedWait | None:
-    """A wait of another thread, which the main one may wait for."""
+    """A wait of another thread, which the working one may wait for."""
+    working = working_stack(view)
     for thread in view.threads:
-        mine = thread is view.main_stack or thread.tid == view.identity.recorder_tid
+        mine = thread is working or thread.tid == view.identity.recorder_tid
         if mine or not thread.frames:
             continue
         location = locate(thread)

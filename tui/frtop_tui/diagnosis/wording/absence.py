@@ -23,6 +23,12 @@ from frtop_tui.diagnosis.evidence.stack_location import (
     locate,
     system_call,
 )
+from frtop_tui.diagnosis.evidence.working_thread import (
+    MAIN_NAME,
+    name_of,
+    working_process,
+    working_thread,
+)
 from frtop_tui.diagnosis.model import Why
 from frtop_tui.job.model import Rank
 from frtop_tui.job.naming import duration, typed
@@ -34,7 +40,7 @@ _LOCKED_AT_FORK: Final = (
     " the interpreter's own in CPython before 3.10.15, 3.11.10 and 3.12 (gh-112275); workers"
     " started by forkserver or spawn avoid this"
 )
-_MAIN_THREAD_TEXTS: Final[dict[LocationKind, str]] = {
+_THREAD_TEXTS: Final[dict[LocationKind, str]] = {
     "collective": "waits in another collective or for another rank's send",
     "backward": "is in the backward pass",
     "device": "waits for its device",
@@ -72,7 +78,10 @@ class Absence(Struct, frozen=True):
 def absence_of(view: Rank, now_ns: int) -> Absence:
     """Why `view` is absent, in words; `now_ns` is the operator's time."""
     cause = absence_cause(view)
-    evidence, missing = _process_evidence(view.process), missing_stacks(view)
+    working = working_thread(view)
+    shown = working.process if working is not None else working_process(view)
+    evidence = _process_evidence(shown, "pid" if shown is view.process else "thread")
+    missing = missing_stacks(view)
     if is_unseen_dump(view):
         ops = "its unfinished ops do not block it"
         if not view.pending:
@@ -143,25 +152,23 @@ def _gil_held(holder: wire.ThreadStack | None, view: Rank, now_ns: int) -> tuple
     frame = user_frame(holder.frames)
     line = line_and_function(frame)
     source = f" `{frame.source}`" if frame.source else ""
-    is_main = holder.ident == view.identity.main_ident
-    name = "MainThread" if is_main else f"thread {holder.name or holder.tid}"
-    text = f"{name} holds the GIL{since} at {line}{source}"
+    text = f"{name_of(view, holder)} holds the GIL{since} at {line}{source}"
     return text, f"look at {line}: a C call that does not release the GIL"
 
 
 def _loading(
     batch: BatchWait, location: StackLocation | None, view: Rank, now_ns: int
 ) -> tuple[str, str]:
-    worker, stack = batch.worker, batch.worker_stack
+    worker, stack, name = batch.worker, batch.worker_stack, _working_name(view)
     since = ""
     if batch.fetch is not None:
         since = f", for {duration(view.age_s(batch.fetch.begin_ns, now_ns))}"
     if location is not None and location.line:
         since += f"; {location.line}"
     if batch.loads_itself:
-        doing = _file_text(view.process)
-        text = f"MainThread loads the next batch itself{f':{doing}' if doing else ''}{since}"
-        return text, _file_step(view.process) or stacks_step(view)
+        doing = _file_text(working_process(view))
+        text = f"{name} loads the next batch itself{f':{doing}' if doing else ''}{since}"
+        return text, _file_step(working_process(view)) or stacks_step(view)
     doing, forking = _file_text(worker).strip(), batch.worker_is_forking
     if worker is not None and stack is not None and (forking or not doing):
         doing = _worker_text(stack, worker)
@@ -169,7 +176,7 @@ def _loading(
     pid = last_fetch.worker_pid if last_fetch is not None else 0
     if worker is not None:
         pid = worker.pid
-    text = f"MainThread waits for {_worker_name(batch)}{f': {doing}' if doing else ''}{since}"
+    text = f"{name} waits for {_worker_name(batch)}{f': {doing}' if doing else ''}{since}"
     return text, _file_step(worker) or stacks_step(view, pid, native=forking)
 
 
@@ -211,20 +218,21 @@ def _location_text(view: Rank, location: StackLocation, now_ns: int) -> str:
     if leaf is not None and leaf.source and location.line.startswith(short_file(leaf.file)):
         at += f" `{leaf.source}`"
     in_file = location.kind in FILE_KINDS
-    detail = _file_text(view.process) if in_file else _other_end_text(view, location.kind)
+    detail = _file_text(working_process(view)) if in_file else _other_end_text(view, location.kind)
     source = "" if location.sure or leaf is not None else ", by the kernel alone"
     newest, since = last_issued_ns(view), ""
     if newest and view.evidence.has_ages:
         ago = age_words(view.age_s(newest, now_ns), least=last_issue_is_least(view))
         since = f"; its last op was {ago} ago"
-    return f"MainThread {_MAIN_THREAD_TEXTS[location.kind]}{detail}{at}{source}{since}"
+    return f"{_working_name(view)} {_THREAD_TEXTS[location.kind]}{detail}{at}{source}{since}"
 
 
 def _other_end_text(view: Rank, kind: LocationKind) -> str:
     """` pid 4711 (ffmpeg), state S`: the children, pipe or terminal that it may wait for."""
-    file = view.process.file if view.process is not None else ""
+    process = working_process(view)
+    file = process.file if process is not None else ""
     if kind in ("pipe", "input"):
-        return f" {system_call(view.process)} {file}" if file else ""
+        return f" {system_call(process)} {file}" if file else ""
     if kind != "child" or view.snapshot is None:
         return ""
     children = view.snapshot.processes[1 : 1 + _MOST_CHILDREN]
@@ -234,10 +242,11 @@ def _other_end_text(view: Rank, kind: LocationKind) -> str:
 
 def _location_step(view: Rank, location: StackLocation) -> str:
     pid, line, stacks = _pid(view), location.line, stacks_step(view)
-    pipe = typed(view.process.file) if view.process is not None else ""
+    process = working_process(view)
+    pipe = typed(process.file) if process is not None else ""
     steps: dict[LocationKind, str] = {
-        "file_io": _file_step(view.process) or f"ls -l /proc/{pid}/fd; look at {line}",
-        "file_lock": _file_step(view.process) or "lslocks: which process holds the file?",
+        "file_io": _file_step(process) or f"ls -l /proc/{pid}/fd; look at {line}",
+        "file_lock": _file_step(process) or "lslocks: which process holds the file?",
         "build_lock": "if nobody builds (pgrep -a ninja), its builder was killed: remove the file"
         " `lock` of that extension in TORCH_EXTENSIONS_DIR (~/.cache/torch_extensions)",
         "sleeping": f"look at {line}" if line else stacks,
@@ -282,6 +291,12 @@ def _file_text(process: wire.Process | None) -> str:
     return f" {call}{file}{', state D' if process.state == 'D' else ''}"
 
 
+def _working_name(view: Rank) -> str:
+    """`MainThread`, or the thread that trains in its place; the rank where no dump shows it."""
+    working = working_thread(view)
+    return working.name if working is not None else MAIN_NAME
+
+
 def _pid(view: Rank) -> int:
     """The rank's process; a dump may not name it, but the main thread of a stack does."""
     main = view.main_stack
@@ -293,10 +308,10 @@ def _beat_age(view: Rank, now_ns: int) -> str:
     return f" for {duration(view.age_s(beat, now_ns))}" if beat else ""
 
 
-def _process_evidence(process: wire.Process | None) -> tuple[str, ...]:
+def _process_evidence(process: wire.Process | None, name: str = "pid") -> tuple[str, ...]:
     if process is None:
         return ()
-    parts = [f"pid {process.pid} state {process.state}"]
+    parts = [f"{name} {process.pid} state {process.state}"]
     if process.syscall:
         parts.append(f"syscall {system_call(process)}")
     if process.wchan.strip():

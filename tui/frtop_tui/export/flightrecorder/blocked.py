@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.blocked.group_frontier import last_issued_number
-from frtop_tui.diagnosis.evidence.rank_activity import main_thread_location
+from frtop_tui.diagnosis.evidence.rank_activity import working_location
 from frtop_tui.diagnosis.evidence.stack_location import OP_WAITS
 from frtop_tui.diagnosis.evidence.stack_state import stack_state
 from frtop_tui.diagnosis.thresholds import MIN_PATIENCE_NS
@@ -79,7 +79,7 @@ def outdated(views: Mapping[int, Rank], completed: Mapping[int, int]) -> list[in
 
 def _is_elsewhere(view: Rank) -> bool:
     """Whether its stack is surely in no wait for an op or a device."""
-    if main_thread_location(view) is None:
+    if working_location(view) is None:
         return False
     stand = stack_state(view)
     if stand is None or stand.location.kind in OP_WAITS:

@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from frtop_probe import wire
+from frtop_tui.diagnosis.evidence.working_thread import working_stack
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.errors import NotWritten
 from frtop_tui.export.pyspy import SUFFIX
@@ -137,5 +138,5 @@ def _with_stacks(frame: Frame) -> Iterator[JudgedRank]:
 
 
 def _main(view: JudgedRank) -> tuple[wire.TraceFrame, ...]:
-    stack = view.main_stack
+    stack = working_stack(view)
     return stack.frames if stack is not None else ()

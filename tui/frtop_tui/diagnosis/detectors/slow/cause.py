@@ -19,7 +19,7 @@ from frtop_tui.diagnosis.detectors.slow.looks import looked
 from frtop_tui.diagnosis.detectors.slow.step_times import data_ns, device_ns, excess_ns, step_ns
 from frtop_tui.diagnosis.evidence.absence_cause import LOADS_ITSELF
 from frtop_tui.diagnosis.evidence.host_fact import HostFact
-from frtop_tui.diagnosis.evidence.rank_activity import main_thread_location
+from frtop_tui.diagnosis.evidence.rank_activity import working_location
 from frtop_tui.diagnosis.evidence.stack_location import StackLocation
 from frtop_tui.diagnosis.thresholds import EXPLAINED_SHARE, GAUGED_NS, THROTTLED_CLOCK
 from frtop_tui.job.model import BaseFrame, Rank
@@ -47,7 +47,7 @@ class SlowCause(Struct, frozen=True):
         mhz, mhz_others: its clock, and that of the others.
         throttle: NVML's bits of why.
         strangers: processes on the GPU that are not the job's.
-        location: where its main thread was in the last look.
+        location: where its working thread was in the last look.
         fact: about its host, which shows the cause or says more of it.
         context: facts that hold for others as well.
         seconds: between the two looks.
@@ -166,7 +166,7 @@ _RULES: Final = (_starved, _by_gpu, _by_steps, _by_disk, _by_processor_time, _by
 
 
 def _location(views: Sequence[Rank]) -> StackLocation | None:
-    return next((place for view in views if (place := main_thread_location(view))), None)
+    return next((place for view in views if (place := working_location(view))), None)
 
 
 def _loads_itself(views: Sequence[Rank]) -> bool | None:

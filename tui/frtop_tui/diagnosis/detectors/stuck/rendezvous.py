@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from typing import Final, Literal
 
 from frtop_probe import wire
-from frtop_tui.diagnosis.evidence.rank_activity import main_thread_location
+from frtop_tui.diagnosis.evidence.rank_activity import working_location
+from frtop_tui.diagnosis.evidence.working_thread import working_stack
 from frtop_tui.diagnosis.finding import Detail
 from frtop_tui.diagnosis.graph.wait_node import WaitNode
 from frtop_tui.job.model import Rank
@@ -44,7 +45,7 @@ def rendezvous(views: Mapping[int, Rank], node: WaitNode) -> Rendezvous | None:
     waiting = [views[rank] for rank in sorted(node.waiting)]
     job = waiting[0].identity.job
     several = len({view.host for view in views.values()}) > 1
-    seen = [view for view in waiting if main_thread_location(view) is not None]
+    seen = [view for view in waiting if working_location(view) is not None]
     connecting = tuple(view.rank for view in seen if is_connecting(view))
     if connecting:
         return Rendezvous("store", job, connecting, several)
@@ -54,8 +55,8 @@ def rendezvous(views: Mapping[int, Rank], node: WaitNode) -> Rendezvous | None:
 
 
 def is_connecting(view: Rank) -> bool:
-    """Whether the main thread connects to the store, which waits for all ranks."""
-    stack = view.main_stack
+    """Whether the working thread connects to the store, which waits for all ranks."""
+    stack = working_stack(view)
     return stack is not None and any(
         frame.file.endswith(_RENDEZVOUS) or frame.function == "_create_c10d_store"
         for frame in stack.frames

@@ -13,7 +13,7 @@ from frtop_tui.diagnosis.detectors.stuck.device_lag import DeviceLag, device_lag
 from frtop_tui.diagnosis.detectors.stuck.rendezvous import Rendezvous, rendezvous
 from frtop_tui.diagnosis.evidence.absence_cause import absence_cause
 from frtop_tui.diagnosis.evidence.progress import progress_of
-from frtop_tui.diagnosis.evidence.rank_activity import main_thread_location
+from frtop_tui.diagnosis.evidence.rank_activity import working_location
 from frtop_tui.diagnosis.finding import Detail, Finding, facts_of
 from frtop_tui.diagnosis.graph.wait_node import WaitNode
 from frtop_tui.diagnosis.model import OpName
@@ -135,7 +135,7 @@ def _doubt(views: Mapping[int, Rank], node: WaitNode) -> Doubt | None:
     unheard = [rank for rank in node.members if rank in views and views[rank].state == "unheard"]
     if unheard:
         return Doubt("unobserved", tuple(unheard))
-    places = (main_thread_location(views[rank]) for rank in node.waiting)
+    places = (working_location(views[rank]) for rank in node.waiting)
     if node.op.tracked or any(place and place.kind == "collective" for place in places):
         return None
     return Doubt("device")

@@ -1,0 +1,166 @@
+"""Which thread of a rank runs its training.
+
+Most often that is MainThread. Where a framework keeps an event loop there, as Ray does, another
+thread trains: it is the one that issues the ops. All that is said of where a rank is, is read from
+the working thread, by these functions alone.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import chain
+from typing import Final, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from frtop_probe import wire
+from frtop_tui.diagnosis.evidence.stack_location import locate
+from frtop_tui.job.model import Rank
+
+Sign = Literal[
+    "main",  # nothing shows another one
+    "ops",  # it issues the rank's ops
+    "code",  # MainThread is in an event loop, and it alone is in torch's training code
+]
+MAIN_NAME: Final = "MainThread"
+_TRAINING: Final = re.compile(
+    r"(?:^|/)torch/(?:nn/(?:modules/module|parallel/)|optim/|autograd/"
+    r"|utils/(?:data/dataloader|checkpoint)"
+    r"|distributed/(?:distributed_c10d|_functional_collectives|fsdp/|_composable/|pipelining/"
+    r"|tensor/))"
+)
+"""Code that only what trains, or uses a model, calls."""
+
+
+class WorkingThread(Struct, frozen=True):
+    """The thread in the last dump, as the kernel shows it (None: unknown), and what tells it."""
+
+    stack: wire.ThreadStack
+    process: wire.Process | None
+    sign: Sign = "main"
+
+    @property
+    def name(self) -> str:
+        """`MainThread`, or `thread "trainer"`."""
+        return MAIN_NAME if self.sign == "main" else thread_name(self.stack)
+
+
+def working_thread(view: Rank) -> WorkingThread | None:
+    """The thread that runs the rank's training; None if no dump shows its threads."""
+    main = view.main_stack
+    if main is None:
+        return None
+    others = [one for one in view.threads if one.frames and one is not main]
+    if others and (found := _other(view, main, others)) is not None:
+        stack, sign = found
+        return WorkingThread(stack, kernel_view(view, stack), sign)
+    return WorkingThread(main, view.process)
+
+
+def working_stack(view: Rank) -> wire.ThreadStack | None:
+    """Its stack in the last dump; None if there is none."""
+    working = working_thread(view)
+    return working.stack if working is not None else None
+
+
+def prior_working_stack(view: Rank) -> wire.ThreadStack | None:
+    """The same thread in the look before."""
+    working = working_thread(view)
+    if working is None or working.sign == "main":
+        return view.prior_stack
+    return next((one for one in view.prior_threads if one.ident == working.stack.ident), None)
+
+
+def working_process(view: Rank) -> wire.Process | None:
+    """What the kernel shows of it; None if that is not known.
+
+    Without a dump nobody knows the kernel's number of another thread than the main one.
+    """
+    working = working_thread(view)
+    if working is not None:
+        return working.process
+    main = view.identity.main_ident
+    return None if main and _issuing_ident(view, main) else view.process
+
+
+def by_working_thread(view: Rank, process: wire.Process) -> wire.Process:
+    """The rank's process, in the state and the call of its working thread."""
+    working = working_thread(view)
+    if working is None or working.sign == "main" or working.process is None:
+        return process
+    task = working.process
+    return replace(
+        process, state=task.state, wchan=task.wchan, syscall=task.syscall, file=task.file
+    )
+
+
+def runs_training(view: Rank, ident: int) -> bool:
+    """Whether a thread, by its pthread handle, is the working one; 0 is any thread."""
+    main = view.identity.main_ident
+    if not (ident and main) or ident == main:
+        return True  # the usual case, which asks no stacks
+    working = working_thread(view)
+    if working is None:
+        return _issuing_ident(view, main) == ident
+    return working.stack.ident == ident
+
+
+def kernel_view(view: Rank, stack: wire.ThreadStack) -> wire.Process | None:
+    """What the kernel shows of one of the rank's threads; None if that is not known."""
+    if stack is view.main_stack:
+        return view.process
+    tasks = view.snapshot.threads if view.snapshot is not None else ()
+    return next((task for task in tasks if task.pid == stack.tid), None) if stack.tid else None
+
+
+def name_of(view: Rank, stack: wire.ThreadStack) -> str:
+    """`MainThread`, `thread "trainer"`, `thread 4711`."""
+    return MAIN_NAME if stack is view.main_stack else thread_name(stack)
+
+
+def thread_name(stack: wire.ThreadStack) -> str:
+    """`thread "trainer"`, `thread 4711`."""
+    return f'thread "{stack.name}"' if stack.name else f"thread {stack.tid or stack.ident}"
+
+
+def _other(
+    view: Rank, main: wire.ThreadStack, others: list[wire.ThreadStack]
+) -> tuple[wire.ThreadStack, Sign] | None:
+    """Another thread than the main one that works, and what tells it."""
+    ident = _issuing_ident(view, main.ident)
+    if ident and (found := next((one for one in others if one.ident == ident), None)) is not None:
+        return found, "ops"
+    if locate(main, view.process).kind != "idle":
+        return None
+    if (ident := _issuing_ident(view, 0)) and ident != main.ident:
+        # What main issued came before: it set up the job, say.
+        found = next((one for one in others if one.ident == ident), None)
+        return (found, "ops") if found is not None else None
+    training = [one for one in others if _trains(one, view)]
+    return (training[0], "code") if len(training) == 1 else None
+
+
+def _issuing_ident(view: Rank, main: int) -> int:
+    """The thread that issued the newest known op; 0 if nothing tells it, or `main` issued any.
+
+    Updates tell only the last ops, which a thread beside may have issued: a look tells more.
+    """
+    if view.snapshot is None or not view.snapshot.ops:
+        return 0
+    newest_ns, found = -1, 0
+    lasts = (front.last for front in view.group_progress.values() if front.last is not None)
+    for op in chain(view.pending, lasts, view.snapshot.ops):
+        if op.pseudo or not op.thread:
+            continue
+        if op.thread == main:
+            return 0
+        if op.issued_ns > newest_ns:
+            newest_ns, found = op.issued_ns, op.thread
+    # Of a group that moves quickly the last op is not told, nor who issued it.
+    return 0 if any(front.last is None for front in view.group_progress.values()) else found
+
+
+def _trains(stack: wire.ThreadStack, view: Rank) -> bool:
+    ours = view.identity.recorder_tid
+    return stack.tid != ours and any(_TRAINING.search(frame.file) for frame in stack.frames)
