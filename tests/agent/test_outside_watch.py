@@ -242,7 +242,7 @@ async def test_a_rank_whose_recorder_is_of_another_build_is_seen_and_says_so(
     watch.asked = None
     await wait_for_async(lambda: pid in watch.seen, "it is seen")
     (rank,) = watch.tracker.ranks.values()
-    assert rank.full().notes[-1] == outside_watch.OTHER_BUILD
+    assert rank.full().notes[-1] == rank_tracker.OTHER_BUILD
     assert any("frtop reads" in note for note in watch.tracker.notes)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import resource
 import struct
 import subprocess
@@ -24,7 +23,7 @@ from frtop_probe.procfs import exit_status, processes
 from frtop_probe.ring import layout
 from frtop_probe.ring.layout import Flag, Side, StatusCell
 from frtop_probe.ring.reader import Ring
-from waiting import wait_for
+from waiting import wait_for, wait_for_async
 
 Sleeper = Callable[[], subprocess.Popen[bytes]]
 
@@ -241,17 +240,86 @@ async def test_deaths_are_found_without_pidfds(
     assert clock.tick() == ()
 
 
+@pytest.mark.parametrize("unlinked", [False, True])
 @pytest.mark.parametrize("size", [0, 4096])
-async def test_a_truncated_ring_becomes_a_note(tmp_path: Path, sleeper: Sleeper, size: int) -> None:
+async def test_a_rank_whose_ring_was_truncated_is_shown_by_its_process(
+    tmp_path: Path, sleeper: Sleeper, capsys: pytest.CaptureFixture[str], size: int, unlinked: bool
+) -> None:
     """Reading mapped pages beyond the end of a file raises SIGBUS."""
     intact, cut = (RingBuilder(tmp_path, pid=sleeper().pid, rank=rank) for rank in (0, 1))
     clock = TickClock(tmp_path)
     assert len(clock.tick()) == 2
-    os.truncate(cut.path, size)
+    with cut.path.open("r+b") as file:
+        if unlinked:
+            cut.path.unlink()
+        file.truncate(size)
+    (damaged,) = clock.tick()
+    assert {rank.name for rank in clock.tracker.ranks.values()} == {intact.path.name, cut.path.name}
+    assert damaged.identity is not None
+    assert (damaged.identity.rank, damaged.identity.pid) == (1, cut.pid)
+    assert (damaged.identity.prepared, damaged.identity.books) == (False, False)
+    assert f"it was truncated to {size} bytes" in damaged.notes[0]
+    assert damaged.process is None or damaged.process.pid == cut.pid
+    assert damaged in clock.tracker.full()
+    (note,) = clock.tracker.notes
+    assert note == f"{cut.path.name} cannot be read: it was truncated to {size} bytes"
+    assert note in capsys.readouterr().err
     clock.tick()
-    (left,) = clock.tracker.ranks.values()
-    assert left.name == intact.path.name
-    assert f"was truncated to {size} bytes" in clock.tracker.notes[0]
+    assert len(clock.tracker.ranks) == 2
+
+
+async def test_what_a_damaged_ring_says_ends_no_tick_and_hides_no_rank(
+    tmp_path: Path, sleeper: Sleeper
+) -> None:
+    """Sums of such counts are beyond what a message can hold, and such a line is no line."""
+    intact, damaged = (RingBuilder(tmp_path, pid=sleeper().pid, rank=rank) for rank in (0, 1))
+    for ring in (intact, damaged):
+        ring.standard_tables()
+        ring.op(age_s=5)
+    begin, end = layout.GROUPS_OFFSET, damaged.shape.sites_offset
+    damaged.map[begin:end] = b"\x7f" * (end - begin)
+    damaged.add_entry(Side.SITE, 1, ["/srv/train.py", float("inf"), "train"])
+    clock = TickClock(tmp_path)
+    for update in clock.tick():
+        assert update.identity is not None
+        assert update.identity.prepared
+        wire.to_frame(wire.Update("h", "i", 1, 0, 0, (update,)))
+    assert len(clock.tracker.full()) == 2
+    assert not clock.tracker.notes
+
+
+async def test_a_rank_that_cannot_be_encoded_is_left_out_and_said(
+    tmp_path: Path, sleeper: Sleeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for rank in (0, 1):
+        RingBuilder(tmp_path, pid=sleeper().pid, rank=rank)
+    clock = TickClock(tmp_path)
+    assert len(clock.tick()) == 2
+    broken = next(one for one in clock.tracker.ranks.values() if one.identity and one.identity.rank)
+    assert isinstance(broken, RingRank)
+    monkeypatch.setattr(broken.view, "notes", lambda: ("half of a pair: \ud800",))
+    (instead,) = clock.tick()
+    assert instead.identity is not None
+    assert (instead.identity.rank, instead.identity.books) == (1, False)
+    assert "surrogates not allowed" in instead.notes[0]
+    assert {rank.key for rank in clock.tracker.full()} == {3 - broken.key, instead.key}
+
+
+async def test_an_end_that_cannot_be_saved_is_said(tmp_path: Path, sleeper: Sleeper) -> None:
+    process = sleeper()
+    RingBuilder(tmp_path, pid=process.pid)
+    clock = TickClock(tmp_path)
+    clock.tick()
+
+    def fail(_: object) -> None:
+        raise OverflowError("too large")
+
+    clock.tracker.on_death = fail
+    process.kill()
+    process.wait()
+    await wait_for_async(lambda: clock.tracker.notes, "its end is noticed")
+    assert any(update.exit_info for _ in range(8) for update in clock.tick())
+    assert "is not saved: OverflowError" in clock.tracker.notes[0]
 
 
 async def test_ended_ranks_do_not_displace_living_ones(

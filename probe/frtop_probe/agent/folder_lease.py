@@ -1,8 +1,8 @@
 """Keeps an agent's lock and card in its folder, also when somebody clears the folder.
 
 Shared memory is cleared at a user's last logout (logind's RemoveIPC), temporary folders by
-age. The agent's mapped rings stay readable and its connections open; lock and card are made
-again, so that new screens find the agent.
+age. The agent has its rings open and its connections, and keeps them; lock and card are made
+again, so that new screens find it.
 """
 
 from __future__ import annotations

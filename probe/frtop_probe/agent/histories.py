@@ -18,11 +18,9 @@ from frtop_probe.agent.ring_view import RingView
 from frtop_probe.history_columns import FIELDS, pack_rows, rows_of
 from frtop_probe.ring import bulk_read
 from frtop_probe.ring.layout import Event, StatusCell
-from frtop_probe.ring.reader import OpKey
+from frtop_probe.ring.reader import LONGEST, OpKey
 
 _ISSUED: Final = FIELDS.index("issued_ns")
-_LONGEST: Final = 2**62
-"""Values in a ring may be anything; the difference of two must fit the wire."""
 
 Value = TypeVar("Value")
 _Kind = tuple[int, int, int, int, int, int, int]
@@ -92,7 +90,7 @@ class HistoryBuilder:
         found = [known[kind] for kind in kinds]
         if None in known.values() or not _are_possible(slots):
             is_op = [
-                one is not None and all(abs(value) < _LONGEST for value in values)
+                one is not None and all(abs(value) < LONGEST for value in values)
                 for one, *values in zip(
                     found, slots.issued, slots.number, slots.thread, strict=True
                 )
@@ -147,9 +145,7 @@ class HistoryBuilder:
 
 def _are_possible(slots: bulk_read.Slots) -> bool:
     columns = slots.issued, slots.number, slots.thread
-    return all(
-        min(one, default=0) > -_LONGEST and max(one, default=0) < _LONGEST for one in columns
-    )
+    return all(min(one, default=0) > -LONGEST and max(one, default=0) < LONGEST for one in columns)
 
 
 def _place(table: dict[Value, int], value: Value | None) -> int:
@@ -161,5 +157,5 @@ def _took(issued: int, done: int) -> int:
     """How long an op took, in ns; negative if it failed, 0 while it is pending."""
     if not done or abs(done) < issued:  # a time before the issue is of the slot's former event
         return 0
-    took = min(max(1, abs(done) - issued), _LONGEST)
+    took = min(max(1, abs(done) - issued), LONGEST)
     return took if done > 0 else -took

@@ -57,11 +57,6 @@ NO_RING_S: Final = 30.0
 """The recorder makes its ring when torch is imported. A rank that is older and has none has no
 recorder, whatever its environment says."""
 
-OTHER_BUILD: Final = (
-    "recorder: it is of another build of frtop, so what it records cannot be read here; look with"
-    " that build, or restart the job with this one"
-)
-
 _TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 _PAUSES: Final = {
     CHILD_ENDED: RESTART_S,
@@ -173,7 +168,7 @@ class OutsideWatch:
             if not one.prepared
             or (self._for_root and _has_rings_elsewhere(one))
             or _has_no_recorder(one, recorded, now_s)
-            or (one.pid, one.start_ticks) in self._tracker.other_builds
+            or (one.pid, one.start_ticks) in self._tracker.unread
         ]
         too_many = False
         for candidate, job in unprepared:
@@ -187,8 +182,6 @@ class OutsideWatch:
                 continue
             rank = self._tracker.add_outside(candidate, job)
             if rank is not None:
-                if identity in self._tracker.other_builds:
-                    rank.recorder_note = OTHER_BUILD
                 watched = self._watched[identity] = Watched(rank)
                 rank.read_ring = partial(self._rings.read_soon, watched)
                 rank.box_folder = partial(self._box_folder, rank.key)

@@ -19,6 +19,7 @@ from frtop_probe import wire
 from frtop_probe.agent.ring_rank import RingRank
 from frtop_probe.procfs import processes
 from frtop_probe.ring import socket_path
+from frtop_probe.ring.header import RingError
 from frtop_probe.ring.layout import State, StatusCell
 
 DEADLINE_S: Final = 1.8
@@ -219,7 +220,7 @@ def _why_no_reply(rank: RingRank) -> NoReplyError:
         beat_ns = rank.ring.cell(StatusCell.BEAT_NS)
     except NoReplyError as why:
         return why
-    except ValueError:  # the ring has been closed
+    except RingError:  # it has been closed
         return NoReplyError("gone", f"process {rank.pid} has started anew: ask for the state again")
     age_ns = time.monotonic_ns() - beat_ns
     if age_ns > SILENT_NS:

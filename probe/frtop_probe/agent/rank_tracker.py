@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import sys
 import time
 from collections.abc import Callable, Container, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +18,7 @@ from frtop_probe import wire
 from frtop_probe.agent.outside_rank import OutsideRank
 from frtop_probe.agent.ring_rank import RingRank
 from frtop_probe.agent.tracked_rank import TrackedRank
+from frtop_probe.agent.unreadable_rank import UnreadableRank
 from frtop_probe.outside.discovery.facts import Candidate, FoundJob
 from frtop_probe.procfs import exit_status, processes
 from frtop_probe.ring.header import OtherVersion, RingError
@@ -28,6 +32,15 @@ MAX_ENDED: Final = 32
 MAX_NOTES: Final = 64
 MAX_OUTSIDE_NOTES: Final = 16
 MAX_BOX_NOTES: Final = 2
+MAX_NOTE: Final = 1024
+MAX_REASON: Final = 200
+MAX_FILES: Final = 4096
+"""Rings of a folder that are looked at."""
+OTHER_BUILD: Final = (
+    "recorder: it is of another build of frtop, so what it records cannot be read here; look with"
+    " that build, or restart the job with this one"
+)
+DAMAGED: Final = "recorder: its ring is not readable"
 _MAX_TRIES: Final = 4
 """Ticks after which an unreadable ring is no longer just unfinished."""
 _SCARCE: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM))
@@ -73,10 +86,11 @@ class RankTracker:
         self._notes_changed = False
         self._forgotten: list[int] = []
         self._next_key = 1
+        self._bytes = 0
         self._oom: dict[str, tuple[int, int]] = {}
         self._space = PidNamespace.here()
-        self.other_builds: set[tuple[int, int]] = set()
-        """Pid and start ticks of processes with a ring that this build does not read."""
+        self.unread: dict[tuple[int, int], str] = {}
+        """By pid and start ticks of a process, why its ring cannot be read."""
         self.ranks: dict[int, TrackedRank] = {}
         self.closed = False
         """True when no more rings are taken: another agent has the folder."""
@@ -109,16 +123,12 @@ class RankTracker:
     def tick(self, now_ns: int) -> TickResult:
         """Finds new rings, reads all ranks, and returns what changed."""
         self._scan()
+        self._bytes = 0
         updates = []
         for rank in list(self.ranks.values()):
             if rank.exit_info is not None:
                 continue
-            try:
-                update = self._update(rank, now_ns)
-            except Exception as error:  # noqa: BLE001 - a damaged ring must not hide the others
-                self.note(f"{rank.name} is damaged ({error!r}): rank not shown")
-                self._forget(rank)
-                continue
+            update = self._guarded(rank, lambda one: self._update(one, now_ns))
             if update is not None:
                 updates.append(update)
         self._sample_oom()
@@ -126,11 +136,29 @@ class RankTracker:
         notes_changed, self._notes_changed = self._notes_changed, False
         return TickResult(tuple(updates), forgotten, notes_changed)
 
-    def note(self, text: str) -> None:
-        """Sends operators a note about the host, once."""
-        if text not in self._notes and len(self._notes) < MAX_NOTES:
-            self._notes[text] = None
-            self._notes_changed = True
+    def full(self) -> tuple[wire.RankUpdate, ...]:
+        """The full state of all ranks, as of the last tick."""
+        self._bytes = 0
+        ranks = list(self.ranks.values())
+        updates = (self._guarded(rank, lambda one: one.full()) for rank in ranks)
+        return tuple(update for update in updates if update is not None)
+
+    def note(self, text: str) -> bool:
+        """Sends operators a note about the host, once; returns whether it is a new one."""
+        text = text[:MAX_NOTE].encode("utf-8", "replace").decode()
+        if text in self._notes or len(self._notes) >= MAX_NOTES:
+            return False
+        self._notes[text] = None
+        self._notes_changed = True
+        return True
+
+    def note_fault(self, text: str) -> None:
+        """The same, and writes it to the agent's log."""
+        if self.note(text):
+            line = f"frtop agent: {text}\n".encode("ascii", "backslashreplace").decode()
+            with suppress(OSError, ValueError):  # nobody has to read it
+                sys.stderr.write(line)
+                sys.stderr.flush()
 
     def set_outside_notes(self, texts: Iterable[str]) -> None:
         """Replaces what the last search for ranks without a recorder had to say."""
@@ -157,8 +185,45 @@ class RankTracker:
                 rank.remove_files()
             self._forget(rank)
 
+    def _guarded(
+        self, rank: TrackedRank, read: Callable[[TrackedRank], wire.RankUpdate | None]
+    ) -> wire.RankUpdate | None:
+        """What is read of a rank. One that cannot be read or sent must not hide the others."""
+        try:
+            update = read(rank)
+            if update is None:
+                return None
+            size = wire.size_of_rank(update)
+            if self._bytes + size > wire.MAX_MESSAGE // 2:
+                raise wire.WireError("the ranks of this host have too much to say")
+        except Exception as error:  # noqa: BLE001 - what is read may hold anything
+            if _is_shortage(error):
+                return None  # the next tick tries again
+            instead = self._give_up(rank, _reason_of(error))
+            return instead.full() if instead is not None else None
+        self._bytes += size
+        return update
+
+    def _give_up(self, rank: TrackedRank, reason: str) -> UnreadableRank | None:
+        """Puts one in its place that shows the process alone; None if that cannot be shown."""
+        self.note_fault(f"{rank.name} cannot be read: {reason}")
+        self._forget(rank)
+        if isinstance(rank, UnreadableRank):
+            return None
+        why = f"not readable: {reason}"
+        if isinstance(rank, RingRank):
+            why = self.unread[rank.pid, rank.start_ticks] = f"{DAMAGED} ({reason})"
+        pidfd = exit_status.open_pidfd(rank.pid) if rank.lives else None
+        instead = UnreadableRank(self._take_key(), rank, why, pidfd)
+        for file in self._files.values():
+            if file.key == rank.key:
+                file.key = instead.key
+        self.ranks[instead.key] = instead
+        if instead.lives:
+            self._watch(instead)
+        return instead
+
     def _update(self, rank: TrackedRank, now_ns: int) -> wire.RankUpdate | None:
-        rank.check()
         if (
             rank.lives
             and rank.pidfd is None
@@ -187,7 +252,10 @@ class RankTracker:
         rank.died_ns = time.monotonic_ns()
         rank.update_exit()
         if self.on_death is not None:
-            self.on_death(rank)
+            try:
+                self.on_death(rank)
+            except Exception as error:  # noqa: BLE001 - its ring may hold anything
+                self.note_fault(f"the end of {rank.name} is not saved: {_reason_of(error)}")
 
     def _unwatch(self, rank: TrackedRank) -> None:
         if rank.pidfd is not None:
@@ -196,16 +264,26 @@ class RankTracker:
     def _scan(self) -> None:
         if self.closed:
             return
+        seen: set[Path] = set()
         for folder in self._folders:
             try:
                 with os.scandir(folder) as entries:
-                    for entry in entries:
-                        if entry.name.endswith(SUFFIX):
-                            self._check_file(Path(entry.path), entry.inode(), entry)
+                    rings = (entry for entry in entries if entry.name.endswith(SUFFIX))
+                    for entry in islice(rings, MAX_FILES):
+                        seen.add(path := Path(entry.path))
+                        try:
+                            self._check_file(path, entry.inode(), entry)
+                        except Exception as error:  # noqa: BLE001 - likewise of its file
+                            self._files[path].done = True
+                            self.note_fault(f"{entry.name} cannot be read: {_reason_of(error)}")
             except FileNotFoundError:
                 continue  # cleared; it is soon made again
             except OSError as error:
                 self.note(f"{folder} cannot be read: {error.strerror}")
+        if len(self._files) > 2 * MAX_FILES:
+            kept = {p for p, file in self._files.items() if p in seen or file.key in self.ranks}
+            self._files = {path: self._files[path] for path in kept}
+            self.unread.clear()
 
     def _check_file(self, path: Path, inode: int, entry: os.DirEntry[str]) -> None:
         known = self._files.get(path)
@@ -226,7 +304,7 @@ class RankTracker:
         known.done = True
         if not self._is_ours(ring):
             ring.close()
-        elif self._make_room(RingRank):
+        elif self._make_room((RingRank, UnreadableRank)):
             known.key = self._add(ring)
         else:
             ring.close()
@@ -236,34 +314,33 @@ class RankTracker:
     def _open(self, path: Path, known: _File) -> Ring | None:
         try:
             return Ring(path)
-        except (RingError, OSError) as error:
-            if isinstance(error, OSError) and error.errno in _SCARCE:
-                return None  # a shortage of ours, not the ring's fault: try again later
+        except Exception as error:  # noqa: BLE001 - a file may hold anything
+            if _is_shortage(error):
+                return None  # not the ring's fault: try again later
             known.tries += 1
-            if isinstance(error, OtherVersion):
-                known.tries = _MAX_TRIES
-                self._take_other_build(path)
-            if known.tries >= _MAX_TRIES:
+            other_build = isinstance(error, OtherVersion)
+            if known.tries >= _MAX_TRIES or other_build:
                 known.done = True
-                self.note(f"a ring cannot be read: {error}")
+                reason = _reason_of(error)
+                self.note_fault(f"a ring cannot be read: {reason}")
+                self._take_unread(path, OTHER_BUILD if other_build else f"{DAMAGED} ({reason})")
             return None
 
-    def _take_other_build(self, path: Path) -> None:
-        """Notes by the name of its ring whose recorder is of another build."""
+    def _take_unread(self, path: Path, reason: str) -> None:
+        """Notes by the name of a ring whose it is: what is in it may be anything."""
         numbers = path.name.removesuffix(SUFFIX).split("-")
         if len(numbers) == 3 and all(map(str.isdecimal, numbers)):
             pid, start_ticks, namespace = map(int, numbers)
             if namespace == self._space.inode:
-                self.other_builds.add((pid, start_ticks))
+                self.unread[pid, start_ticks] = reason
 
     def _is_ours(self, ring: Ring) -> bool:
         return PidNamespace(ring.header.boot, ring.header.pid_namespace) == self._space
 
     def _add(self, ring: Ring) -> int:
         pid, start_ticks = ring.header.pid, ring.header.start_ticks
-        outside = self._find_outside(pid, start_ticks)
-        if outside is not None:  # the recorder was started late
-            self._forget(outside)
+        self._forget_instead(pid, start_ticks)  # the recorder was started late, or anew
+        self.unread.pop((pid, start_ticks), None)
         pidfd = exit_status.open_pidfd(pid)
         lives = exit_status.is_alive(pid, start_ticks)
         rank = RingRank(self._take_key(), ring, lives=lives, pidfd=pidfd)
@@ -282,27 +359,42 @@ class RankTracker:
         None if it has ended, has a ring by now or is tracked already, or there is no room.
         """
         pid, start_ticks = candidate.pid, candidate.start_ticks
-        known = (pid, start_ticks) in self.recorded or self._find_outside(pid, start_ticks)
-        if self.closed or known or not self._make_room(OutsideRank):
+        known = self._find(pid, start_ticks)
+        if self.closed or (known is not None and not self._has_better(known)):
+            return None
+        if not self._make_room((OutsideRank,)):
             return None
         pidfd = exit_status.open_pidfd(pid)
         rank = OutsideRank(self._take_key(), candidate, job, pidfd)
         if not exit_status.is_alive(pid, start_ticks):
             rank.release()
             return None
+        self._forget_instead(pid, start_ticks)
+        rank.recorder_note = self.unread.get((pid, start_ticks), "")
         self.ranks[rank.key] = rank
         self._watch(rank)
         return rank
+
+    def _has_better(self, rank: TrackedRank) -> bool:
+        """Whether its process can be read from outside, where its ring cannot be."""
+        unread = (rank.pid, rank.start_ticks) in self.unread
+        return unread and isinstance(rank, UnreadableRank) and rank.has_ring
 
     def forget(self, rank: OutsideRank) -> None:
         """Stops to track a rank that lives on."""
         self._forget(rank)
 
-    def _find_outside(self, pid: int, start_ticks: int) -> OutsideRank | None:
+    def _find(self, pid: int, start_ticks: int) -> TrackedRank | None:
         for rank in self.ranks.values():
-            if isinstance(rank, OutsideRank) and (rank.pid, rank.start_ticks) == (pid, start_ticks):
+            if (rank.pid, rank.start_ticks) == (pid, start_ticks):
                 return rank
         return None
+
+    def _forget_instead(self, pid: int, start_ticks: int) -> None:
+        """Forgets what stands for a process that can be seen in a better way now."""
+        rank = self._find(pid, start_ticks)
+        if rank is not None and not isinstance(rank, RingRank):
+            self._forget(rank)
 
     def _take_key(self) -> int:
         self._next_key += 1
@@ -317,7 +409,7 @@ class RankTracker:
             rank.oom_file = str(file)
             self._oom.setdefault(rank.oom_file, (count := self._oom_count(rank.oom_file), count))
 
-    def _make_room(self, kind: type[TrackedRank]) -> bool:
+    def _make_room(self, kind: tuple[type[TrackedRank], ...]) -> bool:
         """Whether one more rank can be tracked; removes the oldest ended one if necessary.
 
         A rank of one kind does not displace the last ended ones of the other, nor one that somebody
@@ -353,3 +445,14 @@ class RankTracker:
 
     def _oom_count(self, file: str) -> int:
         return exit_status.parse_oom_kills(processes.read_file(file) or "")
+
+
+def _is_shortage(error: Exception) -> bool:
+    """Whether this process lacks something, which is no fault of what is read."""
+    return isinstance(error, MemoryError) or getattr(error, "errno", None) in _SCARCE
+
+
+def _reason_of(error: Exception) -> str:
+    """An error as one line: it may quote what a file holds."""
+    text = str(error) if isinstance(error, (RingError, wire.WireError)) else repr(error)
+    return "".join(letter if letter.isprintable() else " " for letter in text[:MAX_REASON])

@@ -99,7 +99,10 @@ class RequestHandler:
             except wire.WireError:
                 await self._send(operator, wire.Error(0, MALFORMED, "words"))
                 continue
-            await self._handle(operator, request)
+            try:
+                await self._handle(operator, request)
+            except Exception as error:  # noqa: BLE001 - one request must not end the agent
+                self._tracker.note_fault(f"a request failed: {error!r}")
 
     async def close(self) -> None:
         """Cancels the requests that are not answered yet."""

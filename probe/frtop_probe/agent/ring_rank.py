@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -61,9 +60,6 @@ class RingRank(TrackedRank):
     def name(self) -> str:
         return self.ring.path.name
 
-    def check(self) -> None:
-        self.ring.check()
-
     def status(self) -> wire.RankStatus:
         return self.view.status()
 
@@ -75,8 +71,7 @@ class RingRank(TrackedRank):
         return self.view.marks(since_ns)[-limit:]
 
     def close(self) -> None:
-        with suppress(BufferError):
-            self.ring.close()
+        self.ring.close()
 
     def remove_files(self) -> None:
         self.ring.remove()

@@ -14,14 +14,12 @@ from frtop_probe.agent.ring_rank import RingRank
 from frtop_probe.agent.ring_view import RingView
 from frtop_probe.ring import bulk_read, marks
 from frtop_probe.ring.layout import Event, Flag, MarkKind, StatusCell
-from frtop_probe.ring.reader import OpKey, Ring
+from frtop_probe.ring.reader import LONGEST, OpKey, Ring
 from frtop_probe.statistics.calls import CallKey, OpClass, OpFields, RankCalls, SiteTable
 from frtop_probe.statistics.op_bytes import op_bytes
 from frtop_probe.statistics.rank_summary import RankSummary, Window
 from frtop_probe.statistics.steps import StepEnd
 
-_LONGEST: Final = 2**62
-"""Values in a ring may be anything; sums of them must fit the wire."""
 _SPANS: Final = {
     MarkKind.FETCH: "fetch",
     MarkKind.FORWARD: "forward",
@@ -51,7 +49,7 @@ def ring_statistics(
     summary = RankSummary(window, now_ns)
     begin, steps_ns = first, 0
     if window.steps:
-        steps_ns = _add_steps(ring, summary, window) or _LONGEST
+        steps_ns = _add_steps(ring, summary, window) or LONGEST
         begin = min(first, bulk_read.first_since(ring, oldest, head, steps_ns))
     reader = _FieldReader(rank.view, summary.table, sites, calls=window.calls)
     read = oldest_read = 0
@@ -150,7 +148,7 @@ class _FieldReader:
             classes = [known[kind] for kind in kinds]
         if None in classes or not _are_possible(slots):
             is_op = [
-                one is not None and 0 <= issued < _LONGEST and 0 <= number < _LONGEST
+                one is not None and 0 <= issued < LONGEST and 0 <= number < LONGEST
                 for one, issued, number in zip(classes, slots.issued, slots.number, strict=True)
             ]
             slots = slots.only(is_op)
@@ -194,7 +192,7 @@ class _FieldReader:
             view = self._view
             signature = view.signature(OpKey(group, form, 0, record), None)
             found = op_bytes(signature, len(view.members(group))) if signature is not None else 0
-            size = min(found or 0, _LONGEST)
+            size = min(found or 0, LONGEST)
             name = signature.kind if signature is not None else ""
             device = bool(flags & Flag.DEVICE)
             place = self._sites.place(view.site(site))
@@ -215,4 +213,4 @@ class _FieldReader:
 
 def _are_possible(slots: bulk_read.Slots) -> bool:
     columns = slots.issued, slots.number
-    return all(min(one, default=0) >= 0 and max(one, default=0) < _LONGEST for one in columns)
+    return all(min(one, default=0) >= 0 and max(one, default=0) < LONGEST for one in columns)

@@ -52,17 +52,24 @@ class RingView:
 
     def __init__(self, ring: Ring) -> None:
         self.ring = ring
+        self._identity: tuple[tuple[dict[str, Any], int, int], wire.Identity] | None = None
         self._signatures: dict[tuple[OpKey, str | None], wire.Signature | None] = {}
         self._members: dict[int, tuple[object, tuple[int, ...]]] = {}
         self._sites: dict[int, wire.Site | None] = {}
         self._issuers: dict[int, wire.Issuer] = {}
 
     def identity(self) -> wire.Identity:
-        who = self.ring.rank_identity
+        stamp = (
+            self.ring.rank_identity, self.ring.cell(StatusCell.RANK), self.ring.recorder_tid
+        )  # fmt: skip
+        if self._identity is None or stamp != self._identity[0]:
+            self._identity = stamp, self._read_identity(*stamp)
+        return self._identity[1]
+
+    def _read_identity(self, who: Mapping[str, Any], rank: int, tid: int) -> wire.Identity:
         birth = self.ring.header
         nested = who.get("job")
         job: Mapping[str, Any] = nested if isinstance(nested, dict) else who
-        rank = self.ring.cell(StatusCell.RANK)
         return wire.Identity(
             pid=birth.pid,
             start_ticks=birth.start_ticks,
@@ -83,7 +90,7 @@ class RingView:
             python=_take(who, "python", str, ""),
             started_ns=birth.monotonic_ns,
             main_ident=birth.main_ident,
-            recorder_tid=self.ring.recorder_tid,
+            recorder_tid=tid,
             record=_take(who, "record", str, ""),
             settings=_take(who, "settings", tuple[tuple[str, str], ...], ()),
         )

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
+from msgspec import structs
+
 from frtop_probe import wire
 from frtop_probe.agent.gauge_watch import GaugeWatch
 from frtop_probe.agent.host_watch import HostWatch
@@ -125,11 +127,21 @@ class AgentService:
         return self._leaving.result()
 
     def _tick(self) -> None:
+        """One tick. Nothing that is read, of whatever kind, may end the agent of a host."""
+        try:
+            self._read_and_publish()
+        except Exception as error:  # noqa: BLE001 - a new agent would meet the same
+            self._tracker.note_fault(f"a tick of the agent failed: {error!r}")
+
+    def _read_and_publish(self) -> None:
         self._tick_time = ClockReading.now()
         now_ns = self._tick_time.monotonic_ns
         result = self._tracker.tick(now_ns)
         if self._boxes is not None:
-            self._boxes.tick(now_ns)
+            try:
+                self._boxes.tick(now_ns)
+            except Exception as error:  # noqa: BLE001 - likewise; what is live is still sent
+                self._tracker.note_fault(f"black boxes are not kept: {error!r}")
         self._number += 1
         notes_changed = self._channel.admission.take_notes_changed() or result.notes_changed
         update = wire.Update(
@@ -144,7 +156,12 @@ class AgentService:
             version=self.version,
             gauges=self._host_gauges.table.changes(),
         )
-        self._channel.publish(wire.to_frame(update))
+        try:
+            frame = wire.to_frame(update)
+        except Exception as error:  # noqa: BLE001 - the ranks were encoded one by one
+            self._tracker.note_fault(f"the gauges of the host cannot be sent: {error!r}")
+            frame = wire.to_frame(structs.replace(update, gauges=None))
+        self._channel.publish(frame)
 
     @property
     def _last_asked(self) -> float:
@@ -191,8 +208,12 @@ class AgentService:
 
     def _state(self) -> wire.Update:
         """The full update of this host, as of the last tick."""
-        ranks = tuple(rank.full() for rank in self._tracker.ranks.values())
-        return self._make_update(ranks, ClockReading.now())
+        update = self._make_update(self._tracker.full(), ClockReading.now())
+        try:
+            wire.encode(update)
+        except Exception:  # noqa: BLE001 - as in a tick
+            return structs.replace(update, gauges=None)
+        return update
 
     def _make_update(
         self, ranks: tuple[wire.RankUpdate, ...], at: ClockReading | None = None

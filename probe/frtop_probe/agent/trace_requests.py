@@ -18,6 +18,7 @@ from frtop_probe.agent.rank_tracker import RankTracker
 from frtop_probe.agent.ring_rank import RingRank
 from frtop_probe.doctor.process_rights import read_yama
 from frtop_probe.doctor.tracing import RESTRICTED
+from frtop_probe.ring.header import RingError
 from frtop_probe.ring.layout import StatusCell
 
 PAUSE_S: Final = 1.0
@@ -89,7 +90,7 @@ def _can_answer(rank: RingRank) -> bool:
     """Whether the thread that answers runs: requests of others must not wait behind ours."""
     try:
         return rank.lives and time.monotonic_ns() - rank.ring.cell(StatusCell.BEAT_NS) < SILENT_NS
-    except ValueError:  # the ring has been closed
+    except RingError:  # it has been closed
         return False
 
 

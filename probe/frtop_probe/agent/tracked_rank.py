@@ -64,6 +64,11 @@ class TrackedRank(ABC):
         """What a note about the host calls it."""
 
     @property
+    def identity(self) -> wire.Identity | None:
+        """Who it is, as of the last update."""
+        return self._identity
+
+    @property
     def job(self) -> wire.Job | None:
         """The job as of the last update."""
         return self._identity.job if self._identity is not None else None
@@ -75,9 +80,6 @@ class TrackedRank(ABC):
         With them, stacks are taken with the local variables of torch's own frames.
         """
         return None
-
-    def check(self) -> None:  # noqa: B027 - only a ring can be damaged
-        """Raises an exception if its evidence is damaged."""
 
     def restarted(self) -> bool:
         """Whether the recorder has started anew in this process."""
@@ -107,7 +109,7 @@ class TrackedRank(ABC):
     def recent_ops(self, limit: int) -> tuple[tuple[wire.Op, ...], int]:
         """The newest `limit` ops, oldest first, and how many in between cannot be read."""
 
-    async def read_ops(self, limit: int) -> None:  # noqa: B027 - as above
+    async def read_ops(self, limit: int) -> None:  # noqa: B027 - only some have it
         """Reads what `recent_ops` gives, where that takes time."""
 
     def recent_marks(self, since_ns: int, limit: int) -> tuple[wire.Mark, ...]:  # noqa: ARG002

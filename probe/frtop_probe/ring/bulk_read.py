@@ -40,7 +40,7 @@ def words(ring: Ring, first: int, last: int) -> Iterator[Words]:
     size = layout.SLOT_SIZE
     for begin in range(first, last + 1, _CHUNK):
         for place, count in ring.places.runs(begin, min(last, begin + _CHUNK - 1)):
-            copy = memoryview(bytes(ring.slot_bytes[place * size : (place + count) * size]))
+            copy = memoryview(ring.slots_at(place, count))
             columns = [copy.cast("q")[word::_WIDTH].tolist() for word in _COLUMNS]
             sums = [crc32(copy[at : at + _BODY]) for at in range(0, len(copy), size)]
             right = [word & _SUM == found for word, found in zip(columns[-1], sums, strict=True)]
@@ -83,9 +83,7 @@ def slots(ring: Ring, first: int, last: int) -> Iterator[Slots]:
     width, places = layout.SLOT_SIZE, ring.places
     first = max(first, places.oldest(last))
     runs = places.runs(first, last)
-    copy = memoryview(
-        b"".join(ring.slot_bytes[at * width : (at + count) * width] for at, count in runs)
-    )
+    copy = memoryview(b"".join(ring.slots_at(place, count) for place, count in runs))
     for at in range(0, last - first + 1, _CHUNK):
         chunk = copy[at * width : (at + _CHUNK) * width]
         words, halves = chunk.cast("q"), chunk.cast("I")
@@ -112,11 +110,11 @@ def first_since(ring: Ring, first: int, last: int, at_ns: int) -> int:
 
     Threads may write a few events out of order, so some before it may be later by microseconds.
     """
-    words, place = ring.slot_bytes.cast("q"), ring.places.of
+    place = ring.places.of
     begin, end = first, last + 1
     while begin < end:
         middle = (begin + end) // 2
-        if words[place(middle) * _WIDTH + layout.SLOT_ISSUED // 8] < at_ns:
+        if ring.issued_at(place(middle)) < at_ns:
             begin = middle + 1
         else:
             end = middle

@@ -6,7 +6,6 @@ Nothing in the file is trusted: sizes are checked before anything is read by the
 from __future__ import annotations
 
 import fcntl
-import mmap
 import os
 import struct
 from dataclasses import dataclass
@@ -18,6 +17,8 @@ from frtop_probe.ring.layout import Shape, StatusCell
 
 _FLOCK: Final = struct.Struct("hhqqi")
 """`struct flock` of 64-bit Linux: type, whence, start, length, pid."""
+_MAX_ROWS: Final = 4096
+"""Groups, and ops in the overflow: all of them are read twice a second."""
 
 
 class RingError(Exception):
@@ -53,7 +54,7 @@ class RingSummary:
 
 
 def read_summary(path: Path) -> RingSummary:
-    """Reads whose ring it is and whether that process is alive, without mapping the file.
+    """Reads whose ring it is and whether that process is alive.
 
     Raises:
         RingError: the file is not a ring, has another version, or is damaged.
@@ -74,11 +75,11 @@ def read_summary(path: Path) -> RingSummary:
         os.close(descriptor)
 
 
-def read_header(data: bytes | mmap.mmap, size: int, path: Path) -> tuple[RingHeader, Shape]:
+def read_header(data: bytes, size: int, path: Path) -> tuple[RingHeader, Shape]:
     """Reads and checks the header.
 
     Args:
-        data: the start of the file, or all of it.
+        data: the start of the file.
         size: of the file.
         path: of the file, for messages.
 
@@ -110,8 +111,11 @@ def read_header(data: bytes | mmap.mmap, size: int, path: Path) -> tuple[RingHea
         declared != size
         or shape.longest != size
         or not (shape.slots and shape.chunks and shape.marks)
+        or max(shape.groups, shape.overflow) > _MAX_ROWS
     ):
         raise RingError(f"{path.name}: section sizes do not add up")
+    if not 0 < pid < 2**31:
+        raise RingError(f"{path.name}: {pid} is no process")
     header = RingHeader(
         pid, start_ticks, pid_namespace, boot, monotonic_ns, wall_ns, recorder_tid, main_ident
     )

@@ -1,6 +1,6 @@
 """Layout of a ring file: header, status cells, rows, slots, sizes, marks and the side table.
 
-A ring is one file, mapped by the rank that writes it and by the agent that reads it:
+A ring is one file, mapped by the rank that writes it. The agent copies what it reads (`reader`):
 
     header     256 B    fixed at creation: process, section sizes, clock anchor
     cells      256 x 8  current state: one machine word each, written in one store each

@@ -11,7 +11,7 @@ from zlib import crc32
 
 from frtop_probe.ring import layout
 from frtop_probe.ring.layout import MarkKind, StatusCell
-from frtop_probe.ring.reader import Ring
+from frtop_probe.ring.reader import LONGEST, Ring
 
 _CHUNK: Final = 256
 """Marks that are copied at once."""
@@ -26,8 +26,6 @@ _BODIES: Final = struct.Struct(
 )
 _BEGIN: Final = attrgetter("begin_ns")
 _KINDS: Final = {int(kind): kind for kind in MarkKind}
-_LONGEST: Final = 2**62
-"""Values in a ring may be anything; the difference of two must fit the wire."""
 
 
 class MarkRow(NamedTuple):
@@ -80,12 +78,12 @@ def watched(ring: Ring) -> frozenset[MarkKind]:
 
 def _chunks(ring: Ring) -> Iterator[list[MarkRow]]:
     """Yields all marks, the newest first, some at a time."""
-    head, places, size = ring.cell(StatusCell.MARKS), ring.shape.marks, layout.MARK_SIZE
+    head, places = ring.cell(StatusCell.MARKS), ring.shape.marks
     oldest = max(1, head - places + 1)
     while head >= oldest:
         last = head % places
         first = max(last - min(_CHUNK, head - oldest + 1) + 1, 0)
-        copy = bytes(ring.mark_bytes[first * size : (last + 1) * size])
+        copy = ring.marks_at(first, last - first + 1)
         yield _rows(memoryview(copy), head - (last - first))
         head -= last - first + 1
 
@@ -105,8 +103,8 @@ def _rows(copy: memoryview, first: int) -> list[MarkRow]:
         if right == made
         and sequence == place
         and kind in known
-        and 0 < begin < _LONGEST
-        and (end == 0 or begin <= end < _LONGEST)
-        and 0 <= number < _LONGEST
-        and 0 <= samples < _LONGEST
+        and 0 < begin < LONGEST
+        and (end == 0 or begin <= end < LONGEST)
+        and 0 <= number < LONGEST
+        and 0 <= samples < LONGEST
     ]

@@ -1,13 +1,14 @@
 """Reads the ring of a rank, live, hung or dead, from another process.
 
-The reader trusts nothing in the file: it checks sizes before mapping and entries before
-decoding, and drops what was being written while it was read.
+The reader trusts nothing in the file: it checks sizes and entries before decoding, and drops
+what was being written while it was read. It copies what it reads and maps nothing: a mapping
+of a file that shrinks ends the process that reads it (SIGBUS), whatever was checked before.
 """
 
 from __future__ import annotations
 
 import json
-import mmap
+import math
 import os
 import struct
 from collections.abc import Iterator
@@ -23,6 +24,11 @@ from frtop_probe.ring.layout import Event, Flag, Side, StatusCell
 from frtop_probe.ring.places import Places
 
 MAX_SIZE: Final = 8 * 1024 * 1024
+LONGEST: Final = 2**62
+"""Values in a ring may be anything; the difference of two must fit the wire."""
+_WORD: Final = struct.Struct("=q")
+_MAX_DIGITS: Final = 20
+"""Of an integer in the side table; the longest of 64 bits has so many."""
 
 
 class OpKey(NamedTuple):
@@ -92,38 +98,31 @@ class EventRow:
 
 
 class Ring:
-    """A mapped ring. Not thread-safe."""
+    """A ring. Not thread-safe. Reads raise `RingError` once the file is too short, or closed."""
+
+    _file = -1
 
     def __init__(self, path: Path) -> None:
-        """Maps `path`.
+        """Opens `path`.
 
         Raises:
             RingError: the file is not a ring, has another version, or is damaged.
             OSError: the file cannot be opened.
         """
         self.path = path
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
-            status = os.fstat(descriptor)
+            status = os.fstat(self._file)
             self._inode, size = status.st_ino, status.st_size
             if not layout.HEADER_SIZE <= size <= MAX_SIZE:
                 raise RingError(f"{path.name}: {size} bytes is not a ring")
-            self._map = mmap.mmap(descriptor, size, prot=mmap.PROT_READ)
-        finally:
-            os.close(descriptor)
-        try:
-            self.header, self.shape = read_header(self._map, size, path)
-        except RingError:
-            self._map.close()
+            self.header, self.shape = read_header(self._read(0, layout.HEADER_SIZE), size, path)
+            self._prepare()
+        except BaseException:
+            self.close()
             raise
-        self._cells = memoryview(self._map)[layout.CELLS_OFFSET : layout.GROUPS_OFFSET].cast("q")
-        rows = memoryview(self._map)[layout.GROUPS_OFFSET : self.shape.sites_offset]
-        self._group_words = rows.cast("q")
-        self.slot_bytes = memoryview(self._map)[self.shape.slots_offset :]
-        """All slots, in the order of `places`; see `bulk_read`."""
-        self._slot_words = self.slot_bytes.cast("q")
-        self.mark_bytes = memoryview(self._map)[self.shape.marks_offset : self.shape.side_offset]
-        """All marks; see `ring.marks`."""
+
+    def _prepare(self) -> None:
         self._side_read = 0
         self.rank_identity: dict[str, Any] = {}
         self.forms: dict[int, dict[str, Any]] = {}
@@ -137,12 +136,46 @@ class Ring:
         self.refresh()
 
     def close(self) -> None:
-        self._cells.release()
-        self._group_words.release()
-        self._slot_words.release()
-        self.slot_bytes.release()
-        self.mark_bytes.release()
-        self._map.close()
+        descriptor, self._file = self._file, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def __del__(self) -> None:
+        self.close()
+
+    def _read(self, at: int, size: int) -> bytes:
+        """Copies bytes of the file."""
+        if self._file < 0:
+            raise RingError("it was closed")
+        try:
+            found = os.pread(self._file, size, at)
+        except OSError as error:
+            raise RingError(f"it cannot be read: {error.strerror}") from error
+        if len(found) != size:
+            raise RingError(f"it was truncated to {self._size()} bytes")
+        return found
+
+    def _size(self) -> int:
+        return os.fstat(self._file).st_size
+
+    def slots_at(self, place: int, count: int) -> bytes:
+        """Copies consecutive slots; see `places` and `bulk_read`."""
+        size = layout.SLOT_SIZE
+        return self._read(self.shape.slots_offset + place * size, count * size)
+
+    def issued_at(self, place: int) -> int:
+        """Returns when the op in a slot was issued, whether the slot is complete or not."""
+        at = self.shape.slots_offset + place * layout.SLOT_SIZE + layout.SLOT_ISSUED
+        return self._word(at)
+
+    def marks_at(self, place: int, count: int) -> bytes:
+        """Copies consecutive marks; see `ring.marks`."""
+        size = layout.MARK_SIZE
+        return self._read(self.shape.marks_offset + place * size, count * size)
+
+    def _word(self, at: int) -> int:
+        word: int = _WORD.unpack(self._read(at, _WORD.size))[0]
+        return word
 
     def remove(self) -> None:
         """Removes the ring and its socket, unless another file has this name by now."""
@@ -151,31 +184,17 @@ class Ring:
                 socket_path.remove_ring(self.path)
 
     def cell(self, cell: StatusCell) -> int:
-        return self._cells[cell]
+        return self._word(layout.CELLS_OFFSET + 8 * cell)
 
     @property
     def recorder_tid(self) -> int:
         """Native id of the recorder's thread; 0 until it starts."""
-        tid: int = layout.HEADER.unpack_from(self._map, 0)[9]
+        tid: int = layout.HEADER.unpack_from(self._read(0, layout.HEADER_SIZE))[9]
         return tid
 
     def writer_lives(self) -> bool:
         """Returns whether the rank holds its record lock; the kernel frees it at its death."""
         return locked(self.path)
-
-    def check(self) -> None:
-        """Checks that the file is still as large as its mapping.
-
-        Reading beyond the end of a truncated file would kill this process (SIGBUS). A file
-        that was removed or replaced stays complete in its mapping.
-
-        Raises:
-            RingError: the file was truncated.
-        """
-        with suppress(OSError):
-            status = self.path.lstat()
-            if status.st_ino == self._inode and status.st_size < self.shape.longest:
-                raise RingError(f"{self.path.name} was truncated to {status.st_size} bytes")
 
     def refresh(self) -> None:
         """Reads side-table entries that were added since the last call.
@@ -183,21 +202,23 @@ class Ring:
         Raises:
             RingError: the file was truncated.
         """
-        self.check()
-        used = min(self._cells[StatusCell.SIDE_USED], self.shape.side)
-        header = layout.SIDE_ENTRY
-        while self._side_read + header.size <= used:
-            at = self.shape.side_offset + self._side_read
-            length, kind, padding, number, checksum = header.unpack_from(self._map, at)
-            step = header.size + length + padding
-            text = self._map[at + header.size : at + header.size + length]
-            if self._side_read + step > used or crc32(text) != checksum:
+        used = min(self.cell(StatusCell.SIDE_USED), self.shape.side)
+        if self._size() < self.shape.longest:
+            raise RingError(f"it was truncated to {self._size()} bytes")
+        header, at = layout.SIDE_ENTRY, 0
+        if used < self._side_read + header.size:
+            return
+        added = self._read(self.shape.side_offset + self._side_read, used - self._side_read)
+        while at + header.size <= len(added):
+            length, kind, padding, number, checksum = header.unpack_from(added, at)
+            text = added[at + header.size : at + header.size + length]
+            at += header.size + length + padding
+            if at > len(added) or crc32(text) != checksum:
                 return  # a processor that reorders stores shows the entry later
-            self._side_read += step
+            self._side_read += header.size + length + padding
             try:
-                payload = json.loads(text)
-                self._take(kind, number, payload)
-            except (ValueError, TypeError, KeyError, IndexError, RecursionError):
+                self._take(kind, number, _side_json.decode(text.decode("utf-8", "surrogatepass")))
+            except (ValueError, TypeError, LookupError, RecursionError):
                 continue  # one bad entry must not hide the others
 
     def _take(self, kind: int, number: int, payload: Any) -> None:
@@ -221,19 +242,26 @@ class Ring:
             self.transports = tuple((str(name), str(sign)) for name, sign in payload)
 
     def group_rows(self) -> Iterator[GroupRow]:
-        """Yields the rows of groups with ops."""
-        width = layout.GROUP_ROW.size // 8
-        for group, sequence in enumerate(self._group_words[::width].tolist()):
+        """Yields the rows of groups with ops, as far as they hold numbers that can be."""
+        width, words = layout.GROUP_ROW.size // 8, self._group_words()
+        for group, sequence in enumerate(words[::width].tolist()):
             if not sequence:
                 continue
             at = group * width
-            number, p2p, *device = self._group_words[at + 1 : at + 7].tolist()
+            number, p2p, *device = row = words[at + 1 : at + 7].tolist()
+            if sequence < 0 or min(row) < 0 or max(row) >= LONGEST:
+                continue
             yield GroupRow(group, number, p2p, sequence, *device)
 
     def ops(self) -> int:
         """Returns how many ops were issued since the start."""
-        words, width = self._group_words, layout.GROUP_ROW.size // 8
-        return sum(words[1::width].tolist()) + sum(words[2::width].tolist())
+        words, width = self._group_words(), layout.GROUP_ROW.size // 8
+        found = sum(words[1::width].tolist()) + sum(words[2::width].tolist())
+        return min(max(0, found), LONGEST)
+
+    def _group_words(self) -> memoryview:
+        size = self.shape.groups * layout.GROUP_ROW.size
+        return memoryview(self._read(layout.GROUPS_OFFSET, size)).cast("q")
 
     def last_op(self, group: GroupRow) -> EventRow | None:
         """Returns a group's last op; None if the history has lost it before it was copied.
@@ -243,7 +271,7 @@ class Ring:
         row, sequence = self.event(group.sequence), group.sequence
         if row is None:
             at = layout.GROUPS_OFFSET + group.group * layout.GROUP_ROW.size + layout.GROUP_COPY
-            copy = self._map[at : at + layout.COPIED] + bytes(layout.SLOT_SIZE - layout.COPIED)
+            copy = self._read(at, layout.COPIED) + bytes(layout.SLOT_SIZE - layout.COPIED)
             row = _event_row(copy, 0)
         return row if row is not None and row.sequence == sequence else None
 
@@ -276,20 +304,19 @@ class Ring:
         begin = first % self.shape.chunks
         straight = min(count, self.shape.chunks - begin)
         at, chunk = self.shape.sizes_offset, layout.CHUNK
-        return (
-            self._map[at + begin * chunk : at + (begin + straight) * chunk]
-            + self._map[at : at + (count - straight) * chunk]
+        return self._read(at + begin * chunk, straight * chunk) + self._read(
+            at, (count - straight) * chunk
         )
 
     def _body(self, row: struct.Struct, at: int) -> bytes | None:
         """Copies a row's body; None if it is empty or being written."""
-        values = row.unpack_from(self._map, at)
+        values = row.unpack(self._read(at, row.size))
         body: bytes = values[0]
         return body if crc32(body) == values[1] else None
 
     @property
     def places(self) -> Places:
-        longer_from = self._cells[StatusCell.LONGER_FROM] if self.shape.more else 0
+        longer_from = self.cell(StatusCell.LONGER_FROM) if self.shape.more else 0
         return Places(self.shape.slots, self.shape.more, longer_from)
 
     def oldest(self, head: int) -> int:
@@ -301,29 +328,37 @@ class Ring:
 
         Reads at most the newest `limit`; events skipped for the limit do not count as lost.
         """
-        head = self._cells[StatusCell.HEAD]
+        head = self.cell(StatusCell.HEAD)
         first = max(since + 1, head - limit + 1, 1)
         oldest = max(first, self.oldest(head))
-        found = [row for n in range(oldest, head + 1) if (row := self.event(n)) is not None]
+        found, number = [], oldest
+        for place, count in self.places.runs(oldest, head):
+            copy = self.slots_at(place, count)
+            rows = (_event_row(copy, n * layout.SLOT_SIZE) for n in range(count))
+            found += [
+                row for n, row in enumerate(rows, number) if row is not None and row.sequence == n
+            ]
+            number += count
         return found, (head - first + 1) - len(found) if head >= first else 0
 
     def event(self, sequence: int) -> EventRow | None:
         """Returns one event; None if it is being written or was overwritten."""
         if sequence < 1:
             return None
-        at = self.shape.slots_offset + self.places.of(sequence) * layout.SLOT_SIZE
-        row = _event_row(self._map, at)
+        row = _event_row(self.slots_at(self.places.of(sequence), 1), 0)
         return row if row is not None and row.sequence == sequence else None
 
     def pending(self) -> list[EventRow]:
         """Returns ops that were issued and are not complete, oldest first."""
         found: dict[int, EventRow] = {}
-        for index in range(self.shape.overflow):
-            row = _event_row(self._map, self.shape.overflow_offset + index * layout.SLOT_SIZE)
+        size = layout.SLOT_SIZE
+        copy = self._read(self.shape.overflow_offset, self.shape.overflow * size)
+        for at in range(0, len(copy.rstrip(b"\0")), size):  # most rings have nothing there
+            row = _event_row(copy, at)
             if row is not None and row.pending:
                 found[row.sequence] = row
-        head = self._cells[StatusCell.HEAD]
-        oldest = max(self._cells[StatusCell.OLDEST], self.oldest(head))
+        head = self.cell(StatusCell.HEAD)
+        oldest = max(self.cell(StatusCell.OLDEST), self.oldest(head))
         for sequence in self._not_done(oldest, head):
             row = self.event(sequence)
             if row is not None and row.pending:
@@ -338,24 +373,23 @@ class Ring:
         """
         width = layout.SLOT_SIZE // 8
         for place, count in self.places.runs(oldest, newest):
-            begin = place * width + layout.SLOT_DONE // 8
-            end = begin + (count - 1) * width + 1
-            done = self._slot_words[begin:end:width].tolist()
-            begin += (layout.SLOT_ISSUED - layout.SLOT_DONE) // 8
-            end = begin + (count - 1) * width + 1
-            issued = self._slot_words[begin:end:width].tolist()
+            words = memoryview(self.slots_at(place, count)).cast("q")
+            done = words[layout.SLOT_DONE // 8 :: width].tolist()
+            issued = words[layout.SLOT_ISSUED // 8 :: width].tolist()
             ends = zip(done, issued, strict=True)
             yield from (oldest + n for n, (at, since) in enumerate(ends) if abs(at) < since)
             oldest += count
 
 
-def _event_row(data: bytes | mmap.mmap, at: int) -> EventRow | None:
+def _event_row(data: bytes, at: int) -> EventRow | None:
     body, checksum, later_flags, reduce, _, done, wait = layout.SLOT.unpack_from(data, at)
     if crc32(body) != checksum:
         return None  # empty, or being written
     values = layout.SLOT_BODY.unpack(body)
     sequence, issued, number, thread, group, form, site, timeout = values[:8]
     party, event, flags, issuer, record = values[8:]
+    if not 0 <= issued < LONGEST or max(number, thread, record, abs(done), abs(wait)) >= LONGEST:
+        return None
     names = layout.REDUCE_OPS
     try:
         return EventRow(
@@ -376,3 +410,18 @@ def _event_row(data: bytes | mmap.mmap, at: int) -> EventRow | None:
         )
     except ValueError:
         return None
+
+
+def _finite(text: str) -> float | None:
+    value = float(text)
+    return value if math.isfinite(value) else None
+
+
+def _integer(text: str) -> int | None:
+    return int(text) if len(text) <= _MAX_DIGITS else None
+
+
+_side_json: Final = json.JSONDecoder(
+    parse_float=_finite, parse_int=_integer, parse_constant=lambda _: None
+)
+"""JSON whose numbers are numbers: NaN, infinities and integers without end are null."""

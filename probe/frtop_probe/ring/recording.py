@@ -101,11 +101,8 @@ def _is_recorded(path: Path, since_wall_ns: int) -> bool:
         ring = Ring(path)
     except (RingError, OSError):
         return False
-    with suppress(BufferError):
-        recorded = bool(ring.rank_identity.get("record")) and ring.header.wall_ns > since_wall_ns
-        ring.close()
-        return recorded
-    return False
+    ring.close()
+    return bool(ring.rank_identity.get("record")) and ring.header.wall_ns > since_wall_ns
 
 
 def wait_for_boxes(folders: list[Path], since_wall_ns: int, seconds: float) -> bool:

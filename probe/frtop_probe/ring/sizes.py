@@ -109,7 +109,7 @@ def decode(form: dict[str, Any], given: Sequence[int]) -> Sizes | None:
             in_splits = rest.take(rest.next())
             out_splits = rest.take(rest.next())
         tag = rest.next() if form.get("tag") else None
-    except (IndexError, TypeError, ValueError):
+    except (LookupError, TypeError, ValueError):
         return None
     return Sizes(inputs, outputs, in_splits, out_splits, tag) if rest.at == len(given) else None
 

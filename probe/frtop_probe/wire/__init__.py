@@ -23,6 +23,7 @@ from frtop_probe.wire.codec import (
     decode_update,
     encode,
     from_frame,
+    size_of_rank,
     to_frame,
 )
 from frtop_probe.wire.gauges import (
@@ -256,5 +257,6 @@ __all__ = [
     "decode_update",
     "encode",
     "from_frame",
+    "size_of_rank",
     "to_frame",
 ]

@@ -6,13 +6,17 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from frtop_probe.wire.ranks import Identity
 from frtop_probe.wire.requests import Request
 from frtop_probe.wire.responses import BlackBox, Response
-from frtop_probe.wire.updates import Update
+from frtop_probe.wire.updates import RankUpdate, Update
 
 PROTOCOL: Final = b"frtop1"
 MAX_MESSAGE: Final = 64 * 1024 * 1024
 """Upper bound on a message in bytes; also the limit of the sockets."""
+
+MAX_OF_RANK: Final = 8 * 1024 * 1024
+"""Bytes of an update about one rank: more than the largest ring can tell."""
 
 Message = TypeVar("Message")
 
@@ -30,6 +34,21 @@ _boxes = msgspec.msgpack.Decoder(BlackBox)
 
 def encode(message: Update | Request | Response | BlackBox) -> bytes:
     return _encoder.encode(message)
+
+
+def size_of_rank(part: RankUpdate | Identity) -> int:
+    """Returns how many bytes a part of a message about one rank takes.
+
+    Raises:
+        WireError: it cannot be encoded, or is larger than `MAX_OF_RANK`.
+    """
+    try:
+        size = len(_encoder.encode(part))
+    except (ValueError, OverflowError, TypeError, RecursionError) as error:
+        raise WireError(f"it cannot be encoded: {error}") from error
+    if size > MAX_OF_RANK:
+        raise WireError(f"what it says has {size:,} bytes")
+    return size
 
 
 def to_frame(message: Update | Request | Response) -> bytes:
