@@ -221,9 +221,17 @@ def test_dumps_that_are_too_near_prove_nothing() -> None:
 
 
 def test_who_computes_on_holds_the_others_up() -> None:
-    ranks: dict[int, Stacks] = {0: REDUCE, 1: REDUCE, 2: thread(ASLEEP, active=True), 3: REDUCE}
-    verdict = verdict_of(judged(ranks, ranks))
+    now: dict[int, Stacks] = {0: REDUCE, 1: REDUCE, 2: thread(ASLEEP, active=True), 3: REDUCE}
+    before = {**now, 2: thread((frame("train.py:31"), MAIN), active=True)}
+    verdict = verdict_of(judged(now, before))
     assert (verdict.culprits, verdict.progress) == ((2,), "active")
+
+
+def test_who_runs_at_the_same_lines_may_compute_or_wait_busily() -> None:
+    runs = thread(ASLEEP, active=True, gil=True)
+    ranks: dict[int, Stacks] = {0: REDUCE, 1: REDUCE, 2: runs, 3: REDUCE}
+    verdict = verdict_of(judged(ranks, ranks))
+    assert (verdict.culprits, verdict.progress) == ((2,), "unknown")
 
 
 def test_who_waits_busily_does_not_move() -> None:
@@ -266,6 +274,167 @@ def test_stacks_beside_what_a_recorder_dumped_tell_why_a_rank_is_not_there() -> 
     dumped = replace(view, identity=identity, snapshot=look, evidence=evidence)
     assert absence_of(dumped, 1).why.cause == "sleeping"
     assert absence_of(replace(dumped, evidence=DUMPS), 1).why.cause == "unknown"
+
+
+# Two dumps in which nothing moves
+
+
+@pytest.mark.parametrize("odd", [REDUCE, inside("barrier", "train.py:55")])
+def test_that_nothing_moves_is_said_and_asked_no_more(odd: Stacks) -> None:
+    ranks: dict[int, Stacks] = {0: REDUCE, 1: REDUCE, 2: REDUCE, 3: odd}
+    verdict = verdict_of(judged(ranks, ranks))
+    assert (verdict.kind, verdict.progress) == ("undecided", "none")
+    assert any("nothing has moved in 5.0s" in line for line in verdict.evidence)
+    assert "again" not in verdict.next
+    assert "it has only begun" not in verdict.why.text
+
+
+# Devices: behind a full queue every host stops at what it launches next
+
+
+def synchronizes(line: str = "train.py:50", *, active: bool = True) -> wire.ThreadStack:
+    inner = frame(f"{TORCH}/cuda/__init__.py:1040", "synchronize")
+    return thread((inner, frame(line), MAIN), active=active)
+
+
+def at_line(line: str, *, gil: bool = False) -> wire.ThreadStack:
+    return thread((frame(line), MAIN), active=True, gil=gil)
+
+
+ON_DEVICE = (thread(REDUCE), thread((frame(f"{TORCH}/cuda/streams.py:9", "query"),), "other"))
+"""Stacks of a rank inside of the call in a job that uses a device."""
+
+
+@pytest.mark.parametrize("waits", [
+    synchronizes("train.py:50"),
+    synchronizes("train.py:30"),
+    synchronizes("train.py:50", active=False),
+    thread((frame(f"{TORCH}/cuda/memory.py:9", "empty_cache"), frame("train.py:30"), MAIN),
+           active=True),
+    thread((frame("train.py:30", source="loss = total.item()"), MAIN), active=True, gil=True),
+    (thread(LOCK), thread((frame(f"{TORCH}/cuda/__init__.py:1040", "synchronize"),), "saver")),
+])  # fmt: skip
+@pytest.mark.parametrize("world", [2, 8])
+def test_who_waits_for_its_device_is_never_named(waits: Stacks, world: int) -> None:
+    ranks: dict[int, Stacks] = {**dict.fromkeys(range(world - 1), REDUCE), world - 1: waits}
+    for found in (judged(ranks), judged(ranks, ranks)):
+        verdict = verdict_of(found)
+        assert (verdict.kind, verdict.culprits) == ("undecided", ())
+        assert verdict.progress != "active"
+        assert verdict.headline.startswith(f"rank {world - 1} ")
+        assert "device" in verdict.why.text
+
+
+@pytest.mark.parametrize("stands", [
+    at_line("train.py:30"), at_line("train.py:30", gil=True), thread(ASLEEP, gil=True),
+    inside("destroy_process_group", "train.py:99"),
+])  # fmt: skip
+def test_no_line_convicts_a_rank_of_a_job_with_devices(stands: Stacks) -> None:
+    ranks: dict[int, Stacks] = {0: ON_DEVICE, 1: REDUCE, 2: stands, 3: REDUCE}
+    assert verdict_of(judged(ranks)).culprits == ()
+    assert verdict_of(judged(ranks, ranks)).culprits == ()
+
+
+def test_what_no_device_explains_is_named_beside_devices_too() -> None:
+    ranks: dict[int, Stacks] = {0: ON_DEVICE, 1: REDUCE, 2: DATALOADER, 3: synchronizes()}
+    assert verdict_of(judged(ranks)).culprits == (2,)
+
+
+@pytest.mark.parametrize("stands", [
+    at_line("train.py:30"),  # in C: it may launch on a device
+    thread((frame("/v/lib/python3.11/site-packages/kernels/fwd.py:9"), MAIN), active=True,
+           gil=True),
+])  # fmt: skip
+def test_c_code_that_runs_may_launch_on_a_device_that_nothing_shows(stands: Stacks) -> None:
+    verdict = verdict_of(judged({0: REDUCE, 1: REDUCE, 2: stands, 3: REDUCE}))
+    assert verdict.culprits == ()
+
+
+def test_others_that_wait_busily_may_be_behind_a_full_queue() -> None:
+    busy = thread(REDUCE, active=True)
+    runs = at_line("train.py:30", gil=True)
+    assert verdict_of(judged({0: busy, 1: busy, 2: runs, 3: busy})).culprits == ()
+
+
+def test_a_compiler_that_measures_on_its_device_is_not_blamed_and_is_shown() -> None:
+    stack = (
+        frame(f"{TORCH}/cuda/__init__.py:1040", "synchronize"),
+        frame(f"{TORCH}/_inductor/select_algorithm.py:9", "benchmark"),
+        frame("train.py:30"),
+        MAIN,
+    )
+    verdict = verdict_of(judged({0: REDUCE, 1: REDUCE, 2: thread(stack), 3: REDUCE}))
+    assert verdict.culprits == ()
+    assert verdict.headline.startswith("rank 2 waits for its device while it compiles, at train.py")
+
+
+# Further on
+
+
+LATER = (frame("train.py:55", source="time.sleep(60)"), MAIN)
+
+
+def test_who_is_further_on_in_the_only_look_is_not_named() -> None:
+    ranks: dict[int, Stacks] = {0: REDUCE, 1: REDUCE, 2: LATER, 3: REDUCE}
+    verdict = verdict_of(judged(ranks))
+    assert (verdict.kind, verdict.culprits) == ("undecided", ())
+    assert "rank 2 may be through that call" in verdict.why.text
+    assert any("rank 2 is further on" in line for line in verdict.evidence)
+    verdict = verdict_of(judged(ranks, ranks))
+    assert (verdict.culprits, verdict.progress) == ((2,), "none")
+
+
+# Who differs comes first
+
+
+def test_one_of_many_is_listed_first_and_is_not_called_many() -> None:
+    ranks: dict[int, Stacks] = dict.fromkeys(range(64), REDUCE)
+    other = inside("all_reduce", "train.py:42")
+    verdict = verdict_of(judged({**ranks, 7: at_line("train.py:30"), 9: other}))
+    assert verdict.headline.startswith(
+        "rank 7 runs at train.py:30 (train); rank 9 is in all_reduce"
+    )
+    assert "so many" not in verdict.why.text
+
+
+def test_ranks_at_one_place_are_one_entry() -> None:
+    ranks: dict[int, Stacks] = {**dict.fromkeys(range(7), at_line("train.py:30")), 7: REDUCE}
+    verdict = verdict_of(judged(ranks))
+    assert verdict.headline == (
+        "rank 7 is in all_reduce, called at train.py:40 (train);"
+        " ranks 0-6: each runs at train.py:30 (train)"
+    )
+    assert "so many" in verdict.why.text
+
+
+def test_of_many_places_none_is_left_out() -> None:
+    ranks: dict[int, Stacks] = dict.fromkeys(range(16), REDUCE)
+    odd = {rank: at_line(f"train.py:{rank}") for rank in range(2, 7)}
+    verdict = verdict_of(judged({**ranks, **odd}))
+    shown = [*verdict.evidence, verdict.headline]
+    assert all(any(f"rank {rank} runs at" in line for line in shown) for rank in odd)
+
+
+def test_the_line_of_a_framework_tells_more_than_one_of_torch() -> None:
+    stack = (
+        frame(f"{TORCH}/cuda/__init__.py:1040", "synchronize"),
+        frame("/v/lib/python3.11/site-packages/megatron/schedules.py:77", "backward_step"),
+    )
+    verdict = verdict_of(judged({0: REDUCE, 1: REDUCE, 2: thread(stack)}))
+    assert "megatron/schedules.py:77" in verdict.headline
+
+
+# Steps inside torch
+
+
+def test_what_torch_does_inside_a_call_does_not_tell_calls_apart() -> None:
+    call, *outer = inside("all_reduce")
+    deeper = (frame(f"{TORCH}/distributed/c10d_logger.py:5", "f"), replace(call, line=0), *outer)
+    ranks: dict[int, Stacks] = {0: REDUCE, 1: (replace(call, line=7), *outer), 2: deeper, 3: RUNS}
+    verdict = verdict_of(judged(ranks))
+    assert (verdict.culprits, fold(verdict.victims)) == ((3,), "0-2")
+    before: dict[int, Stacks] = {**ranks, 0: ranks[1], 1: ranks[2], 2: ranks[0]}
+    assert verdict_of(judged(ranks, before)).culprits == (3,)
 
 
 # Sends and receives
@@ -472,7 +641,7 @@ def test_where_the_default_group_is_known_it_is_not_missed() -> None:
 # lines that are not known
 
 
-RUNS = thread((frame("train.py:35"), MAIN), active=True)
+RUNS = thread((frame("train.py:35"), MAIN), active=True, gil=True)
 UNKNOWN = inside("all_reduce", "train.py:0")
 
 

@@ -33,6 +33,7 @@ HANGS = [
     "sleeping", "reading", "loading", "locked", "holding", "computing", "leaving", "crossing",
     "backward", "late", "grouping", "saving",
 ]  # fmt: skip
+NATIVE = ["sleeping", "backward", "leaving"]
 APART_S = 2.2
 
 Set = Mapping[str, Mapping[int, Taken]]
@@ -45,6 +46,7 @@ class Jobs:
         self.folder = folder
         self.first: Set = {}
         self.second: Set = {}
+        self.native: Set = {}
         self.healthy: list[Mapping[int, Taken]] = []
 
     def take(self) -> None:
@@ -55,6 +57,7 @@ class Jobs:
         for rank in RANKS:
             os.kill(self._pid("healthy", rank), signal.SIGKILL)
         wait_for(self._dump_twice, "no stack changes between two dumps", 150, pause_s=0)
+        self.native = {hang: self._dump(hang, f"{hang}-native", "--native") for hang in NATIVE}
 
     def _dump_twice(self) -> bool:
         """Dumps all stacks twice; returns whether none changed in between."""
@@ -85,7 +88,8 @@ class Jobs:
         folder.mkdir(exist_ok=True)
 
         def one(rank: int) -> Taken:
-            command = [str(SPY), "dump", "--json", "--nonblocking", *options]
+            how = () if "--native" in options else ("--nonblocking",)
+            command = [str(SPY), "dump", "--json", *how, *options]
             path = folder / f"rank_{rank}.pyspy.json"
             # The process runs on, so that its stack may change while py-spy reads it.
             for _ in range(5):
@@ -150,7 +154,6 @@ def only(found: Frame) -> Verdict:
     ("loading", 3, "dataloader", "all_gather"),
     ("locked", 0, "lock", "barrier"),
     ("holding", 1, "gil", "all_reduce"),
-    ("computing", 2, "computing", "all_reduce"),
     ("backward", 2, "sleeping", "the backward pass"),
     ("late", 0, "sleeping", "a wait for an op"),
     ("grouping", 3, "sleeping", "new_group"),
@@ -167,8 +170,7 @@ def test_the_rank_outside_the_op_is_named_with_its_cause(
         assert verdict.op.kind == op
         assert f"unrecorded.py:{line_of(hang, culprit)}" in verdict.why.text
         assert exit_status(found) == 5
-    progress = only(jobs.judged_twice(hang)).progress
-    assert progress == ("active" if hang == "computing" else "none")
+    assert only(jobs.judged_twice(hang)).progress == "none"
 
 
 def line_of(hang: str, culprit: int) -> int:
@@ -176,6 +178,28 @@ def line_of(hang: str, culprit: int) -> int:
     lines = PROGRAM.read_text().splitlines()
     begin = next(n for n, line in enumerate(lines) if line.startswith(f"def {hang}("))
     return next(n for n in range(begin, len(lines)) if f"rank == {culprit}" in lines[n]) + 2
+
+
+@pytest.mark.torch
+def test_a_rank_that_runs_is_shown_first_whether_it_is_seen_in_python_or_in_c(jobs: Jobs) -> None:
+    for found in (jobs.judged("computing"), jobs.judged_twice("computing")):
+        verdict = only(found)
+        assert verdict.culprits in ((2,), ()), text(found)
+        assert verdict.headline.startswith("rank 2 "), text(found)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("hang", NATIVE)
+def test_frames_of_c_change_no_verdict(jobs: Jobs, hang: str) -> None:
+    plain = only(jobs.judged(hang))
+    found = frame_of(jobs.folder / hang, jobs.native[hang])
+    native = only(found)
+    assert (native.kind, native.culprits, native.why, native.headline) == (
+        plain.kind, plain.culprits, plain.why, plain.headline,
+    ), text(found)  # fmt: skip
+    shown = found.ranks[0].native
+    assert shown is not None
+    assert any(frame.native for thread in shown.dump.threads for frame in thread.frames)
 
 
 @pytest.mark.torch
@@ -292,6 +316,51 @@ def test_sizes_are_bounded(tmp_path: Path) -> None:
     os.truncate(path, 17 * 1024 * 1024)
     with pytest.raises(Unreadable, match="larger"):
         stacks_of(path)
+
+
+def c(name: str, library: str = "/usr/lib/libc.so.6", source: str = "") -> dict[str, object]:
+    return {"name": name, "filename": source or library, "module": library, "line": 0}
+
+
+def test_frames_of_c_are_kept_apart_and_push_none_of_python_out(tmp_path: Path) -> None:
+    python = {"name": "f", "filename": "/a.py", "line": 1}
+    deep = [c("wait", source="/src/wait.cpp"), python] * 200
+    path = write_stacks(tmp_path, [thread(frames=deep)])
+    rank = frame_of(tmp_path, {0: ("", stacks_of(path), 1)}).ranks[0]
+    main, native = rank.main_stack, rank.native
+    assert main is not None
+    assert native is not None
+    assert [frame.file for frame in main.frames] == ["/a.py"] * 200
+    assert native.dump.threads[0].frames[0] == wire.TraceFrame(
+        "wait", "/usr/lib/libc.so.6", 0, native=True
+    )
+
+
+CALL = {
+    "name": "all_reduce", "filename": "/v/site-packages/torch/distributed/distributed_c10d.py",
+    "line": 9,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("inner", "culprits", "said"), [
+    ([c("clock_nanosleep"), c("time_sleep")], (1,), "sleeps at train.py:3"),
+    ([c("__futex"), c("_queue_SimpleQueue_get")], (1,), "another thread"),
+    ([c("__futex"), c("c10d::ProcessGroupGloo::AsyncWork::wait")], (), "a wait for an op"),
+    ([c("cuStreamSynchronize", "/usr/lib/libcuda.so.1"), c("item")], (), "waits for its device"),
+    ([c("__futex")], (), "a C call"),
+])  # fmt: skip
+def test_frames_of_c_tell_what_a_c_call_waits_for(
+    tmp_path: Path, inner: list[object], culprits: tuple[int, ...], said: str
+) -> None:
+    line = {"name": "main", "filename": "/job/train.py", "line": 3}
+    inside = write_stacks(tmp_path, [thread(frames=[CALL, {**line, "line": 5}])])
+    away = write_stacks(tmp_path, [thread(frames=[*inner, line])], "rank_1.pyspy.json")
+    stacks = {0: inside, 1: away, 2: inside}
+    verdict = only(
+        frame_of(tmp_path, {rank: ("", stacks_of(path), 1) for rank, path in stacks.items()})
+    )
+    assert verdict.culprits == culprits
+    assert said in f"{verdict.headline} {verdict.why.text}"
 
 
 def test_without_native_ids_only_the_holder_of_the_gil_is_active(tmp_path: Path) -> None:

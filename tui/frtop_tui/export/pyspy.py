@@ -6,6 +6,7 @@ was, the file's time tells. With `--locals` they also tell peers and sizes.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Final
@@ -35,10 +36,13 @@ OVER: Final = "these are stacks that were written to files: there is nobody to a
 MAX_SIZE: Final = 16 * 1024 * 1024
 MAX_THREADS: Final = 512
 MAX_FRAMES: Final = 256
+NATIVE_FOR_ONE: Final = 8
+"""So many times the frames, where those of C are among them."""
 MAX_VARIABLES: Final = 64
 MAX_TEXT: Final = 400
 MAX_DIGITS: Final = 8
 MAIN: Final = "MainThread"
+_LIBRARY: Final = re.compile(r"\.so(\.[\d.]+)?$")
 _HEAD: Final = 4096
 _NEXT: Final = "take it again: py-spy dump --json --nonblocking --pid PID > rank_N.pyspy.json"
 
@@ -87,7 +91,7 @@ def is_pyspy(path: Path) -> bool:
 
 
 def stacks_of(path: Path) -> tuple[wire.ThreadStack, ...]:
-    """The threads of a process, as its file tells them.
+    """The threads of a process, as its file tells them; with `--native`, frames of C, too.
 
     Raises:
         Unreadable: it cannot be read, is too large, damaged, or something else.
@@ -112,16 +116,30 @@ def _stack(thread: _Thread, *, blind: bool) -> wire.ThreadStack:
     tid = thread.os_thread_id or (thread.pid if is_main else 0)
     active = thread.owns_gil if blind else thread.active
     ident = thread.thread_id & (2**64 - 1)
-    frames = tuple(_frame(frame) for frame in thread.frames[:MAX_FRAMES])
+    frames = tuple(map(_frame, _within_limits(thread.frames)))
     return wire.ThreadStack(ident, tid, name, active, thread.owns_gil, frames)
 
 
+def _is_native(frame: _Frame) -> bool:
+    """Whether it is a frame of C or C++: only these have a module, which is their library."""
+    return bool(frame.module) or _LIBRARY.search(frame.filename) is not None
+
+
+def _within_limits(frames: Sequence[_Frame]) -> Sequence[_Frame]:
+    """The innermost frames; frames of C do not push those of Python out."""
+    if not any(map(_is_native, frames)):
+        return frames[:MAX_FRAMES]
+    return frames[: NATIVE_FOR_ONE * MAX_FRAMES]
+
+
 def _frame(frame: _Frame) -> wire.TraceFrame:
+    if _is_native(frame):
+        library = frame.module or frame.filename
+        return wire.TraceFrame(frame.name[:MAX_TEXT], library[:MAX_TEXT], 0, native=True)
     return wire.TraceFrame(
         function=frame.name[:MAX_TEXT],
         file=frame.filename[:MAX_TEXT],
         line=frame.line,
-        module=(frame.module or "")[:MAX_TEXT],
         variables=tuple(
             (variable.name[:MAX_TEXT], (variable.repr or "")[:MAX_TEXT])
             for variable in (frame.variables or ())[:MAX_VARIABLES]
@@ -146,11 +164,15 @@ def frame_of(
 
     Ranks without a file are not heard, and may be the ones to blame.
     """
-    known = _with_texts({rank: ranks[rank] for rank in ranks if 0 <= rank < MAX_RANKS})
+    taken = {rank: ranks[rank] for rank in ranks if 0 <= rank < MAX_RANKS}
+    known = _with_texts({rank: _of_python(one) for rank, one in taken.items()})
     world = max([*(rank + 1 for rank in known), *map(_world_size, known.values())], default=0)
     job = wire.Job("", 0, world, name=printable(folder.name or str(folder)))
-    before = earlier or {}
-    views = {rank: _view(rank, job, known[rank], before.get(rank)) for rank in sorted(known)}
+    before = {rank: _of_python(one) for rank, one in (earlier or {}).items()}
+    views = {
+        rank: _with_native(_view(rank, job, known[rank], before.get(rank)), taken[rank])
+        for rank in sorted(known)
+    }
     now = max((taken[2] for taken in known.values()), default=0)
     frame = ObservedFrame(
         now_ns=now,
@@ -187,6 +209,29 @@ def _with_texts(ranks: Mapping[int, Taken]) -> dict[int, Taken]:
         rank: (host, tuple(with_text(thread, texts, written) for thread in threads), written)
         for rank, (host, threads, written) in ranks.items()
     }
+
+
+def _of_python(taken: Taken) -> Taken:
+    """Without frames of C: with them a stack shows the same call, at other frames."""
+    host, threads, written = taken
+    return host, tuple(map(_python_frames, threads)), written
+
+
+def _python_frames(thread: wire.ThreadStack) -> wire.ThreadStack:
+    if not any(frame.native for frame in thread.frames):
+        return thread
+    frames = tuple(frame for frame in thread.frames if not frame.native)
+    return msgspec.structs.replace(thread, frames=frames)
+
+
+def _with_native(view: ObservedRank, taken: Taken) -> ObservedRank:
+    """The rank with its frames of C, if its file has any, where native stacks are shown."""
+    host, threads, written = taken
+    if not any(frame.native for thread in threads for frame in thread.frames):
+        return view
+    dump = wire.StackDump(view.identity.pid, threads)
+    native = wire.NativeStacksResponse(0, host, view.key, written, dump=dump)
+    return msgspec.structs.replace(view, native=native)
 
 
 def _world_size(taken: Taken) -> int:

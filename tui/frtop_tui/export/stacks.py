@@ -79,6 +79,7 @@ def _joined(view: ObservedRank, seen: ObservedRank) -> ObservedRank:
         identity=structs.replace(view.identity, main_ident=ident),
         snapshot=structs.replace(look, dumps=(wire.StackDump(view.identity.pid, seen.threads),)),
         evidence=structs.replace(view.evidence, has_stacks=True),
+        native=seen.native,
         stacks_taken_ns=max(seen.stacks_taken_ns, view.heard_ns),
     )
 

@@ -85,9 +85,20 @@ def user_frame_index(frames: Sequence[wire.TraceFrame]) -> int | None:
 
 
 def user_frame(frames: Sequence[wire.TraceFrame]) -> wire.TraceFrame:
-    """The innermost frame of user code, else the innermost that is shown; `frames` is not empty."""
+    """The innermost frame of user code, else of a package beside torch, else the innermost.
+
+    `frames` is not empty.
+    """
     index = user_frame_index(frames)
-    return shown_frames(frames)[0] if index is None else frames[index]
+    if index is not None:
+        return frames[index]
+    shown = shown_frames(frames)
+    return next(filter(_is_of_a_package, shown), shown[0])
+
+
+def _is_of_a_package(frame: wire.TraceFrame) -> bool:
+    installed = _INSTALLED.match(frame.file)
+    return installed is not None and not _PACKAGES.match(frame.file[installed.end() :])
 
 
 def short_file(path: str) -> str:

@@ -18,6 +18,7 @@ _NO_VERDICT: Final[dict[Health, str]] = {
     "unheard": "no rank that may still run is heard: this is the last known state",
 }
 _NO_LONG_WAIT: Final = "no rank waits unusually long"
+_NOT_KNOWN: Final = "nothing that was seen shows a long wait, nor that all is well"
 
 
 def no_verdict_words(frame: Frame) -> str:
@@ -28,6 +29,8 @@ def no_verdict_words(frame: Frame) -> str:
     """
     if frame.health in _NO_VERDICT:
         return _NO_VERDICT[frame.health]
+    if frame.health == "undecided":
+        return _NOT_KNOWN
     if frame.recorded is not None or frame.health != "healthy":
         return _NO_LONG_WAIT
     compared = compared_ns(frame)

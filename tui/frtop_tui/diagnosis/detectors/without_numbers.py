@@ -1,23 +1,26 @@
 """Ranks of which only stacks are known: who is inside which call, who is not, who is further on.
 
 Ops have no numbers there and mostly no groups. So nobody is blamed for being alone in a call,
-as it may be ahead. A rank is blamed that is in no call at all, while enough others are.
+as it may be ahead. A rank is blamed that is in no call at all, while enough others are. Never one
+that may wait for its device: behind a full queue every host stops at whatever it launches next,
+whichever rank is late.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from typing import Final, Literal
 
 from msgspec import Struct
 
 from frtop_tui.diagnosis.detectors.context import Context
 from frtop_tui.diagnosis.evidence.absence_cause import absence_cause
-from frtop_tui.diagnosis.evidence.c10d_call import C10dCall, paths_differ
-from frtop_tui.diagnosis.evidence.stack_state import StackState, stack_state
+from frtop_tui.diagnosis.evidence.c10d_call import C10dCall, paths_differ, program_order
+from frtop_tui.diagnosis.evidence.stack_state import StackState, has_device, stack_state
 from frtop_tui.diagnosis.finding import Detail, Finding
 from frtop_tui.diagnosis.graph.wait_node import WaitNode
-from frtop_tui.diagnosis.model import OpName
+from frtop_tui.diagnosis.model import OpName, Progress
+from frtop_tui.job.stack_frames import is_user_code
 
 MOST_RINGS: Final = 4
 _PAIR: Final = 2
@@ -46,11 +49,23 @@ class OutsideCall(CallDetail, frozen=True):
     others: tuple[StackState, ...]
 
 
+WhyOpen = Literal[
+    "moves",  # some have come out of a call between two dumps
+    "device",  # some may wait for a device
+    "later",  # some are further on than the call, by their lines
+    "many",  # so many are outside
+    "unclear",  # their stacks do not show what they wait for
+    "running",  # they run, and may come any moment
+]
+"""Why nobody is blamed for being outside of the call."""
+
+
 class MaybeComing(CallDetail, frozen=True):
     """Ranks are `outside` while others wait, and stacks do not tell whether they will come."""
 
     sites: tuple[SharedCall, ...]
     outside: tuple[StackState, ...]
+    why: WhyOpen
 
 
 class SameCall(CallDetail, frozen=True):
@@ -119,9 +134,14 @@ def _outside(
     once = context.has_ages and any(
         state.progress_seen.sign == "stacks_once" for site in sites for state in site.states
     )
-    blamed = [] if once else _blamed(outside, sites, len(states))
+    on_device = any(map(has_device, context.ranks.values()))
+    why = _why_open(outside, sites, len(states), on_device=on_device)
+    blamed = (
+        [] if once or why in ("moves", "many") else _blamed(outside, sites, on_device=on_device)
+    )
     if not blamed:
-        return [_undecided(MaybeComing(tuple(sites), tuple(outside)), sites, outside)]
+        detail = MaybeComing(tuple(sites), tuple(outside), why)
+        return [_undecided(detail, sites, outside)]
     causes: dict[str, list[StackState]] = {}
     for state in blamed:
         cause = "out_of_loop" if leaves(state) else absence_cause(state.view).cause
@@ -132,24 +152,82 @@ def _outside(
     ]
 
 
-def _blamed(
-    outside: Sequence[StackState], sites: Sequence[SharedCall], seen: int
-) -> list[StackState]:
-    """As few as can be justified; none where too many are outside, or may come any moment."""
+def _why_open(
+    outside: Sequence[StackState], sites: Sequence[SharedCall], seen: int, *, on_device: bool
+) -> WhyOpen:
+    """Why nobody is blamed, if nobody is; "moves" and "many" allow no blame at all."""
     if any(state.has_left_call for state in outside):
-        return []  # they went on meanwhile: so will the others
+        return "moves"  # so will the others
     if 2 * len(outside) >= seen and seen != _PAIR:
-        return []
-    candidates = [state for state in outside if state.activity == "away"]
-    # Whether all are surely at the same lines, which takes lines that are known.
-    steps = sites[0].call.steps if len(sites) == 1 else None
-    if not candidates and steps is not None and paths_differ(steps, steps) is False:
-        candidates = [state for state in outside if state.activity == "running"]
+        return "many"
+    if any(_may_be_at_device(state, on_device=on_device) for state in outside):
+        return "device"
+    if any(is_later(state, sites) for state in outside):
+        return "later"
+    return "unclear" if all(state.activity == "unclear" for state in outside) else "running"
+
+
+def _blamed(
+    outside: Sequence[StackState], sites: Sequence[SharedCall], *, on_device: bool
+) -> list[StackState]:
+    """As few as can be justified: those at a place where a rank stays, else those in Python code.
+
+    Not who is further on than the call in the only look: it may be through.
+    """
+    open_to = [
+        state
+        for state in outside
+        if not _may_be_at_device(state, on_device=on_device)
+        and (leaves(state) or not is_later(state, sites) or _stands_still(state))
+    ]
+    candidates = [state for state in open_to if state.activity == "away"]
+    if not candidates and _is_one_wait(sites):
+        candidates = [state for state in open_to if _runs_python(state)]
     for progress in ("none", "unknown", "active"):
         chosen = [state for state in candidates if state.progress == progress]
         if chosen:
             return chosen
     return []
+
+
+def _may_be_at_device(state: StackState, *, on_device: bool) -> bool:
+    """Whether it waits for its device, or may: a launch into a full queue has no frame."""
+    if state.at_device:
+        return True
+    located = state.activity == "away" and not leaves(state)
+    gil = located and absence_cause(state.view).cause == "gil"
+    moves = state.progress_seen.sign == "stack_moved"
+    return on_device and not moves and (gil or not located)
+
+
+def is_later(state: StackState, sites: Sequence[SharedCall]) -> bool:
+    """Whether a rank is further on than one of the calls, by their lines."""
+    orders = (program_order(state.path, site.states[0].path)[0] for site in sites)
+    return "later" in orders
+
+
+def _stands_still(state: StackState) -> bool:
+    return state.progress == "none"
+
+
+def _is_one_wait(sites: Sequence[SharedCall]) -> bool:
+    """Whether all others are surely at the same lines, asleep: behind a full queue hosts spin."""
+    steps = sites[0].call.steps
+    known = len(sites) == 1 and paths_differ(steps, steps) is False
+    return known and all(_sleeps(state) for state in sites[0].states)
+
+
+def _sleeps(state: StackState) -> bool:
+    return state.view.main_stack is not None and not state.view.main_stack.active
+
+
+def _runs_python(state: StackState) -> bool:
+    """Whether it runs code of the program: with the GIL, or at other lines than before."""
+    main = state.view.main_stack
+    if state.activity != "running" or main is None:
+        return False
+    moves = state.progress_seen.sign == "stack_moved"
+    return moves or (main.owns_gil and is_user_code(main.frames[0]))
 
 
 def _shared_calls(states: Iterable[StackState]) -> list[SharedCall]:
@@ -210,6 +288,7 @@ def _ring(states: Mapping[int, StackState], ring: Sequence[WaitNode]) -> Finding
 def _undecided(
     detail: CallDetail, sites: Sequence[SharedCall], outside: Sequence[StackState] = ()
 ) -> Finding:
+    states = [*outside, *(state for site in sites for state in site.states)]
     parties = [site.ranks for site in sites]
     if outside:
         parties.append(tuple(sorted(state.rank for state in outside)))
@@ -219,6 +298,14 @@ def _undecided(
         key=(type(detail), *parties),
         victims=frozenset(rank for site in sites for rank in site.ranks),
         parties=tuple(parties) if len(parties) > 1 else (),
-        progress="unknown",
+        progress=_progress_of_all(states),
         op=OpName(sites[0].call.kind),
     )
+
+
+def _progress_of_all(states: Iterable[StackState]) -> Progress:
+    """`active` if one moves, `none` if nobody does."""
+    seen = {state.progress for state in states}
+    if "active" in seen:
+        return "active"
+    return "none" if seen == {"none"} else "unknown"

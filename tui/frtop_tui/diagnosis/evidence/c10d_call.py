@@ -13,7 +13,12 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from frtop_probe import wire
-from frtop_tui.diagnosis.evidence.stack_location import function_name, line_and_function, locate
+from frtop_tui.diagnosis.evidence.stack_location import (
+    function_name,
+    line_and_function,
+    locate,
+    waits_for_device,
+)
 from frtop_tui.job.stack_frames import is_user_code, user_frame
 
 C10dRole = Literal[
@@ -28,6 +33,7 @@ StackStep = tuple[str, str, int]
 StackPath = tuple[StackStep, ...]
 """A stack's steps, outermost first."""
 DEFAULT_GROUP: Final = "default_pg"
+DEVICE_WAIT: Final = "a wait for a device"
 
 _P2P: Final = frozenset({
     "send", "recv", "isend", "irecv", "send_object_list", "recv_object_list", "batch_isend_irecv",
@@ -84,8 +90,13 @@ class C10dCall:
 
     @property
     def steps(self) -> StackPath:
-        """The steps that stay the same while it waits: a rendezvous polls its store."""
-        return self.path[: self.depth] if self.role == "rendezvous" else self.path
+        """The steps that lead to the call: what torch does inside does not change which one it is.
+
+        Of a wait of unknown kind torch's own lines are all that tells.
+        """
+        if self.role == "implicit" and self.kind != DEVICE_WAIT:
+            return self.path
+        return self.path[: self.depth - 1]
 
     @property
     def text(self) -> str:
@@ -105,10 +116,19 @@ def call_of(stack: wire.ThreadStack) -> C10dCall | None:
     for depth in reversed(range(len(frames))):
         if (found := _named(frames, depth)) is not None:
             return found
-    if not frames or stack.active or stack.owns_gil:
+    if not frames:
+        return None
+    if waits_for_device(frames):  # asleep or spinning
+        return _call(DEVICE_WAIT, "implicit", frames, 0)
+    if stack.active or stack.owns_gil:
         return None
     kind = _unnamed(stack)
     return _call(kind, "implicit", frames, 0) if kind else None
+
+
+def wait_in_c(frames: tuple[wire.TraceFrame, ...]) -> C10dCall:
+    """The wait of a thread of which frames of C show that it is in an op."""
+    return _call("a wait for an op", "implicit", frames, 0)
 
 
 def path_of(frames: Sequence[wire.TraceFrame]) -> StackPath:
@@ -195,7 +215,7 @@ def _unnamed(stack: wire.ThreadStack) -> str:
     if location == "backward":
         return "the backward pass"
     if location == "device":
-        return "a wait for a device"
+        return DEVICE_WAIT
     if location == "collective" or _OF_TORCH.search(leaf.file):
         return "a wait for an op"
     if _COMPILED.search(leaf.file):

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from itertools import takewhile
 from operator import attrgetter
 from typing import Final
 
+from msgspec.structs import replace
+
 from frtop_probe import wire
-from frtop_tui.diagnosis.evidence.stack_location import StackLocation, locate
-from frtop_tui.diagnosis.evidence.working_thread import working_thread
+from frtop_tui.diagnosis.evidence.stack_location import LocationKind, StackLocation, locate
+from frtop_tui.diagnosis.evidence.working_thread import WorkingThread, working_thread
 from frtop_tui.diagnosis.thresholds import UPDATE_DELAY_NS
 from frtop_tui.job.model import Rank
 
+_NATIVE: Final = attrgetter("native")
+_NATIVE_KINDS: Final[tuple[tuple[re.Pattern[str], LocationKind], ...]] = (
+    (re.compile(r"^(time_sleep|_*(clock_)?nanosleep|usleep)$"), "sleeping"),
+    (re.compile(r"^(c10d|gloo)::|^ncclx?::|Work::wait"), "collective"),
+    (re.compile(r"SimpleQueue_get|^lock_PyThread_acquire|PyThread_acquire_lock"), "lock"),
+)
+"""What C shows of a call that has no Python frame, the innermost frame first."""
 _EVERY_OP: Final = attrgetter("evidence.has_every_op")
 
 
@@ -59,7 +70,32 @@ def working_location(view: Rank) -> StackLocation | None:
     if view.snapshot is None or last_activity_ns(view) > view.stacks_taken_ns:
         return None
     working = working_thread(view)
-    return locate(working.stack, working.process) if working is not None else None
+    return located(view, working) if working is not None else None
+
+
+def located(view: Rank, working: WorkingThread) -> StackLocation:
+    """Where its working thread is; of a C call no line of which tells it, by its frames of C."""
+    location = locate(working.stack, working.process)
+    if location.kind == "unknown":
+        for frame in native_leaf(view, working.stack):
+            for name, kind in _NATIVE_KINDS:
+                if name.search(frame.function):
+                    return replace(location, kind=kind, sure=True)
+    return location
+
+
+def native_leaf(view: Rank, stack: wire.ThreadStack) -> list[wire.TraceFrame]:
+    """The frames of C that the innermost line of a thread has called."""
+    thread = next((one for one in native_threads(view) if one.ident == stack.ident), None)
+    return [*takewhile(_NATIVE, thread.frames)] if thread is not None else []
+
+
+def native_threads(view: Rank) -> tuple[wire.ThreadStack, ...]:
+    """Threads with their frames of C, if they were taken with the last stacks."""
+    native, look = view.native, view.snapshot
+    if native is None or look is None or native.at_ns != look.at_ns:
+        return ()
+    return native.dump.threads
 
 
 def gil_holder(view: Rank) -> wire.ThreadStack | None:

@@ -101,6 +101,9 @@ def _frame(
     return _FramePattern(re.compile(file), re.compile(function), kind, max_depth)
 
 
+_DEVICES: Final = r"torch/(cuda|accelerator|xpu|mps|mtia|npu)/|torch_npu/"
+_DEVICE_WAIT: Final = _frame(_DEVICES, "device", function="^(synchronize|empty_cache)$")
+_DEVICE_CODE: Final = re.compile(rf"{_DEVICES}|/triton/")
 _FRAMES: Final[tuple[_FramePattern, ...]] = (
     # Retries until it has the lock. Whoever compiles for all ranks of a host uses it.
     _frame(r"/filelock/|torch/utils/_filelock", "file_lock", max_depth=4),
@@ -116,7 +119,7 @@ _FRAMES: Final[tuple[_FramePattern, ...]] = (
     # Not all of elastic: it is outermost in every program that it starts.
     _frame(r"torch/distributed/(rendezvous\.py$|elastic/(rendezvous|utils)/)", "store"),
     _frame("", "backward", function="_engine_run_backward"),
-    _frame(r"torch/(cuda|accelerator)", "device", function="^synchronize$"),
+    _DEVICE_WAIT,
     # Without what only runs compiled code.
     _frame(r"torch/_inductor/(?!output_code|utils|cudagraph_trees|runtime/)", "compiling"),
     _frame(r"torch/_dynamo/(convert_frame|output_graph|symbolic_convert)\.py$", "compiling"),
@@ -143,6 +146,8 @@ _LEAVES: Final[tuple[_FramePattern, ...]] = (
 QUEUE_GET: Final = re.compile(r"\.get\(")
 """A thread asleep in a futex at such a line waits at a queue in C, which has no frame."""
 _MESSAGE_QUEUE: Final = re.compile(r"/device_communicators/shm_broadcast\.py$")
+_DEVICE_WAIT_FRAMES: Final = 3
+"""`synchronize` enters a context of its device."""
 _MESSAGE_QUEUE_FRAMES: Final = 6
 """From the loop of a worker to the innermost frame of its message queue."""
 _SERVERS: Final = re.compile(r"/(asyncio/(base_events|runners|unix_events)|socketserver)\.py$")
@@ -206,6 +211,21 @@ def locate(stack: wire.ThreadStack | None, process: wire.Process | None = None) 
         return StackLocation("computing", line, shown)
     queued = bool(QUEUE_GET.search(leaf.source)) and is_asleep_on_lock(process)
     return StackLocation(_kernel_kind(process), line, shown, sure=queued)
+
+
+def waits_for_device(frames: Sequence[wire.TraceFrame]) -> bool:
+    """Whether torch's own frames show a wait for a device, asleep or spinning."""
+    return any(_DEVICE_WAIT.matches(0, frame) for frame in frames[:_DEVICE_WAIT_FRAMES])
+
+
+def compiles(frames: Sequence[wire.TraceFrame]) -> bool:
+    """Whether a compiler is on the stack; it may measure on the device there."""
+    return any(p.kind == "compiling" and p.matches(3, f) for f in frames for p in _FRAMES)
+
+
+def shows_device(frames: Sequence[wire.TraceFrame]) -> bool:
+    """Whether code of a device is on the stack, so that the job has one."""
+    return any(_DEVICE_CODE.search(frame.file) for frame in frames)
 
 
 def line_and_function(frame: wire.TraceFrame) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+import re
+from typing import Final, Literal
 
 from msgspec import Struct
 
@@ -13,10 +14,21 @@ from frtop_tui.diagnosis.evidence.c10d_call import (
     call_of,
     path_of,
     paths_differ,
+    wait_in_c,
 )
 from frtop_tui.diagnosis.evidence.progress import ProgressSeen
-from frtop_tui.diagnosis.evidence.rank_activity import gil_holder
-from frtop_tui.diagnosis.evidence.stack_location import OP_WAITS, StackLocation, locate
+from frtop_tui.diagnosis.evidence.rank_activity import (
+    gil_holder,
+    located,
+    native_leaf,
+    native_threads,
+)
+from frtop_tui.diagnosis.evidence.stack_location import (
+    OP_WAITS,
+    StackLocation,
+    shows_device,
+    waits_for_device,
+)
 from frtop_tui.diagnosis.evidence.working_thread import (
     prior_working_stack,
     working_stack,
@@ -34,17 +46,35 @@ Activity = Literal[
 ]
 
 
+_ON_HOST: Final = re.compile(r"gloo|mpi|ucc|fake|undefined", re.IGNORECASE)
+"""Backends whose ops are on hosts; of MPI and UCC mostly."""
+_DEVICE_LIBRARIES: Final = re.compile(
+    r"(^|/)lib(cuda|cudart|nccl|amdhip64|hsa-runtime64|rccl|ze_loader|ascendcl|hccl)\b[^/]*\.so"
+)
+
+
 class StackState(Struct, frozen=True):
-    """One rank by its stacks."""
+    """One rank by its stacks.
+
+    Attributes:
+        call: also one that destroys groups; with it the rank counts as "away".
+        location: of the working thread.
+        path: of the thread that is in the call, else of the working one.
+        progress_seen: between two dumps.
+        has_left_call: an earlier dump still had it in a call.
+        thread: the one in the call, "" for the working one.
+        at_device: it waits for its device, or for a thread that does.
+    """
 
     view: Rank
     activity: Activity
-    call: C10dCall | None  # one that destroys groups counts as "away"
-    location: StackLocation  # of the working thread
-    path: StackPath  # of the thread that is in the call, else of the working one
-    progress_seen: ProgressSeen  # between two dumps
-    has_left_call: bool = False  # an earlier dump still had it in a call
-    thread: str = ""  # that is in the call, "" for the working one
+    call: C10dCall | None
+    location: StackLocation
+    path: StackPath
+    progress_seen: ProgressSeen
+    has_left_call: bool = False
+    thread: str = ""
+    at_device: bool = False
 
     @property
     def rank(self) -> int:
@@ -60,14 +90,52 @@ def stack_state(view: Rank) -> StackState | None:
     working = working_thread(view)
     if working is None or not working.stack.frames:
         return None
-    stack = working.stack
-    call, thread = _call(stack, view.threads)
-    location = locate(stack, working.process)
+    stack, location = working.stack, located(view, working)
+    call, thread = _call(stack, view.threads, location)
     seen, has_left_call = _progress(view, stack)
+    at_device = _is_at_device(view, stack, location)
     if call is not None and not call.is_teardown:
-        return StackState(view, "inside", call, location, call.path, seen, thread=thread)
+        return StackState(
+            view, "inside", call, location, call.path, seen, thread=thread, at_device=at_device
+        )
     activity = _activity(view, location, is_teardown=call is not None)
-    return StackState(view, activity, call, location, path_of(stack.frames), seen, has_left_call)
+    path = path_of(stack.frames)
+    return StackState(
+        view, activity, call, location, path, seen, has_left_call, at_device=at_device
+    )
+
+
+def has_device(view: Rank) -> bool:
+    """Whether anything shows that the rank computes on a device.
+
+    Where nothing does it may all the same: few stacks show it.
+    """
+    if view.gauges is not None and view.gauges.gpus:
+        return True
+    if any(is_of_device(group.backend) for group in view.groups.values()):
+        return True
+    return any(shows_device(thread.frames) for thread in view.threads) or any(
+        _DEVICE_LIBRARIES.search(frame.file)
+        for thread in native_threads(view)
+        for frame in thread.frames
+    )
+
+
+def is_of_device(backend: str) -> bool:
+    """Whether a group's backend, such as `cpu:gloo,cuda:nccl`, may have ops on devices."""
+    parts = (part.partition(":") for part in backend.split(",") if part)
+    return any(device != "cpu" and not _ON_HOST.fullmatch(name or device)
+               for device, _, name in parts)  # fmt: skip
+
+
+def _is_at_device(view: Rank, working: wire.ThreadStack, location: StackLocation) -> bool:
+    """Whether the working thread waits for its device, by its lines or by what C shows of it."""
+    if location.kind == "device" or waits_for_device(working.frames):
+        return True
+    if any(_DEVICE_LIBRARIES.search(frame.file) for frame in native_leaf(view, working)):
+        return True
+    others = (thread for thread in view.threads if thread is not working)
+    return location.kind == "lock" and any(waits_for_device(one.frames) for one in others)
 
 
 def _activity(view: Rank, location: StackLocation, *, is_teardown: bool) -> Activity:
@@ -83,11 +151,13 @@ def _activity(view: Rank, location: StackLocation, *, is_teardown: bool) -> Acti
 
 
 def _call(
-    working: wire.ThreadStack, threads: tuple[wire.ThreadStack, ...]
+    working: wire.ThreadStack, threads: tuple[wire.ThreadStack, ...], location: StackLocation
 ) -> tuple[C10dCall | None, str]:
     """The working thread's call, or that of a thread it waits for, such as a checkpoint's."""
     call = call_of(working)
-    if call is not None or locate(working).kind != "lock":
+    if call is None and location.kind == "collective" and not working.active:
+        call = wait_in_c(working.frames)
+    if call is not None or location.kind != "lock":
         return call, ""
     for other in threads:
         found = call_of(other) if other is not working else None
@@ -102,16 +172,23 @@ def _progress(view: Rank, working: wire.ThreadStack) -> tuple[ProgressSeen, bool
     if new is None or old is None or before is None:
         return ProgressSeen("unknown", "stacks_once"), False
     seconds = (new.at_ns - old.at_ns) / 1e9
-    moved = paths_differ(_steps(before), _steps(working))
+    moved = _kind(before) != _kind(working) or paths_differ(_steps(before), _steps(working))
     if moved is None:
         return ProgressSeen("unknown", "stack_lines_unknown", seconds), False
     if moved:
         return ProgressSeen("active", "stack_moved", seconds), call_of(before) is not None
     if new.at_ns - old.at_ns < COMPARABLE_NS:
         return ProgressSeen("unknown", "stacks_too_close", seconds), False
-    if working.active and call_of(working) is None:  # a wait inside a call may be busy
-        return ProgressSeen("active", "stack_runs", seconds), False
+    if working.active and call_of(working) is None:  # it computes, or a wait in C is busy
+        return ProgressSeen("unknown", "stack_runs", seconds), False
     return ProgressSeen("none", "stack_same", seconds), False
+
+
+def _kind(working: wire.ThreadStack) -> str:
+    """The kind of its call by torch's own functions; variables and texts are not in each dump."""
+    call = call_of(working)
+    named = call is not None and (call.role != "implicit" or waits_for_device(working.frames))
+    return call.kind if call is not None and named else ""
 
 
 def _steps(working: wire.ThreadStack) -> StackPath:

@@ -31,7 +31,7 @@ _TEXTS: Final[dict[ProgressSign, str]] = {
     "stack_lines_unknown": "some lines of its stack are unknown {apart}",
     "stack_moved": "its stack differs {apart}",
     "stacks_too_close": "its stack is the same {apart}: too close in time to compare",
-    "stack_runs": "it runs at the same lines {apart}",
+    "stack_runs": "it runs at the same lines {apart}: it computes, or waits busily",
     "stack_same": "its stack is the same {apart}",
     "nothing_to_do": "it has no work, so it shows no progress",
     "input_open": "nothing shows whether anybody will type or send anything",

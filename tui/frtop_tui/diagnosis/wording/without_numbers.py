@@ -13,9 +13,12 @@ from frtop_tui.diagnosis.detectors.without_numbers import (
     OutsideCall,
     SameCall,
     SharedCall,
+    WhyOpen,
+    is_later,
     leaves,
 )
-from frtop_tui.diagnosis.evidence.c10d_call import DEFAULT_GROUP, program_order
+from frtop_tui.diagnosis.evidence.c10d_call import DEFAULT_GROUP, ProgramOrder, program_order
+from frtop_tui.diagnosis.evidence.stack_location import compiles
 from frtop_tui.diagnosis.evidence.stack_state import StackState
 from frtop_tui.diagnosis.finding import Finding
 from frtop_tui.diagnosis.model import Sentences, Why
@@ -26,8 +29,24 @@ from frtop_tui.job.model import BaseFrame
 from frtop_tui.job.naming import folded
 
 _MOST_SHOWN: Final = 4
-_MOST_PLACES: Final = 3
+_MOST_PLACES_IN_HEAD: Final = 3
+_MOST_PLACES: Final = 16
 _AGAIN: Final = "take the stacks of all ranks again some seconds later, and open both"
+_DUMPS: Final = (
+    "put Flight Recorder dumps of all ranks beside these stacks: they tell who has not issued"
+    " which op"
+)
+_WHY_OPEN: Final[dict[WhyOpen, str]] = {
+    "moves": "some have come out of a call between two dumps, so it moves",
+    "device": (
+        "what holds a device no Python stack shows: behind a full queue every host stops at"
+        " whatever it launches next, whichever rank is late"
+    ),
+    "later": "may be through that call, or one turn of a loop behind",
+    "many": "so many are outside that they may be on their way, or in another group",
+    "unclear": "their stacks do not show what the C call at that line waits for",
+    "running": "who runs may come any moment",
+}
 _LEAVES: Final = "MainThread leaves: it is in destroy_process_group, and will issue nothing more"
 _GONE: Final = Absence(
     Why("out_of_loop", "software", _LEAVES),
@@ -41,7 +60,7 @@ def outside_call(
     """Who is in no call and why, who waits in which, and who is in none either."""
     sites, first = detail.sites, detail.blamed[0]
     absence = _GONE if leaves(first) else absence_of(first.view, frame.now_ns)
-    evidence = [*_inside_texts(sites), *_position(first, sites[0]), *absence.evidence]
+    evidence = [*_inside_texts(sites), *_positions([first], sites[0]), *absence.evidence]
     evidence += _progress_texts(detail.blamed[:1])
     evidence += [
         f"rank {s.rank} is not there either: it {_doing_text(s)}" for s in detail.others[:3]
@@ -60,19 +79,18 @@ def maybe_coming(
 ) -> Sentences:
     """Who is inside, who is not, and why nobody is to blame for it."""
     sites, outside = detail.sites, detail.outside
-    head = "; ".join(_site_text(site) for site in sites[:2])
-    named = ", ".join(f"rank {state.rank} {_doing_text(state)}" for state in outside[:3])
-    more = f", {len(outside) - 3} more are outside, too" if len(outside) > 3 else ""
-    if any(state.has_left_call for state in outside):
-        reason, step = "these have come out of a call between two dumps, so it moves", _AGAIN
-    elif all(state.activity == "unclear" for state in outside):
-        reason = "no Python stack shows what such a line waits for: an op, a lock, a sleep"
+    states = [*outside, *_states_in(sites)]
+    reason = _WHY_OPEN[detail.why]
+    if detail.why == "later":
+        later = [s.rank for s in outside if is_later(s, sites)]
+        reason = f"{folded(later)} {reason}"
+    step = _DUMPS if _stand_still(states) else _AGAIN
+    if detail.why == "unclear":
         step = stacks_step(outside[0].view, native=True)
-    else:
-        reason = "so many are outside that they may be on their way, or in another group"
-        step = _AGAIN
-    words = (f"{head}; {named}{more}", reason, step)
-    return _undecided(frame, sites, words, _position(outside[0], sites[0]))
+    elif detail.why == "device":
+        step = _DUMPS
+    evidence = _positions(outside, sites[0])
+    return _undecided(frame, states, (_standing_text(states), reason, step), evidence)
 
 
 def same_call(_finding: Finding, detail: SameCall, frame: BaseFrame, _tense: Tense) -> Sentences:
@@ -88,13 +106,14 @@ def same_call(_finding: Finding, detail: SameCall, frame: BaseFrame, _tense: Ten
         reason = "a rank of which there are no stacks has not come, or they cannot connect"
         step = "are there more ranks than these? if not: can these hosts reach each other?"
     else:
+        begun = "" if _stand_still(site.states) else "it has only begun, or "
         reason = (
-            "either it has only begun, or the device or the transport does not finish it, or"
+            f"either {begun}the device or the transport does not finish it, or"
             " they are not in the same one of its turns: stacks have no numbers"
         )
-        step = f"{_AGAIN}; run it under `frtop run`: then ops have numbers"
-    head = f"all that were seen are in the same call: {_site_text(site)}"
-    return _undecided(frame, [site], (head, reason, step))
+        step = _DUMPS if _stand_still(site.states) else f"{_AGAIN}; or {_DUMPS}"
+    head = f"all that were seen are in the same call: {_standing_text(site.states)}"
+    return _undecided(frame, site.states, (head, reason, step))
 
 
 def different_calls(
@@ -102,8 +121,9 @@ def different_calls(
 ) -> Sentences:
     """Who is in which call, and who is further on by its lines."""
     main, other = detail.sites[0], detail.sites[1]
+    states = _states_in(detail.sites)
     order, shown = program_order(other.states[0].path, main.states[0].path)
-    head = f"{_site_text(other)}, {_site_text(main)}"
+    head = _standing_text(states)
     reason, evidence = "which of these comes first in the program their stacks do not tell", []
     if order in ("later", "earlier"):
         ahead = order == "later"
@@ -119,7 +139,9 @@ def different_calls(
     if main.call.kind == other.call.kind:
         reason += "; or one op, called from two places"
     step = f"compare the calls of ranks {main.ranks[0]} and {other.ranks[0]} before these lines"
-    return _undecided(frame, detail.sites, (head, reason, step), evidence)
+    if any(state.at_device for state in states):
+        reason, step = f"{_WHY_OPEN['device']}; {reason}", f"{_DUMPS}; {step}"
+    return _undecided(frame, states, (head, reason, step), evidence)
 
 
 def call_ring(finding: Finding, detail: CallRing, frame: BaseFrame, _tense: Tense) -> Sentences:
@@ -142,15 +164,22 @@ def stack_notes(states: Mapping[int, StackState]) -> list[str]:
     """What stacks tell where there is no finding: nobody is inside a call, or the job moves."""
     inside = [state for state in states.values() if state.activity == "inside"]
     if states and not inside:
-        return [f"{_places_text(states.values())}; nobody is inside a collective"]
+        still = _stillness(states.values())
+        places = "; ".join(_standing(states.values())[:_MOST_PLACES])
+        return [f"{places}; nobody is inside a collective", *still]
     return [_moving_text(inside)] if any(s.progress == "active" for s in inside) else []
 
 
 def _doing_text(state: StackState) -> str:
     """`loads data at train.py:14 (main)`."""
     at = f" at {state.location.line}" if state.location.line else ""
+    main = state.view.main_stack
+    if state.at_device and state.location.kind in ("device", "computing", "unknown"):
+        compiler = " while it compiles," if main is not None and compiles(main.frames) else ""
+        return f"waits for its device{compiler}{at}"
     if state.call is not None:
-        return f"is in {state.call.text}"
+        thread = f", in thread {state.thread}, for which the main one waits"
+        return f"is in {state.call.text}{thread if state.thread else ''}"
     if state.activity == "unclear":
         return f"sleeps in a C call{at}"
     return absence_of(state.view, 0).why.text.removeprefix("MainThread ")
@@ -164,25 +193,61 @@ def _moving_text(inside: Sequence[StackState]) -> str:
     return f"{text}; {folded(still)} {are(still)} in the same call" if still else text
 
 
-def _places_text(states: Iterable[StackState]) -> str:
-    """`ranks 0-2: loads data; rank 3: runs`."""
+def _standing(states: Iterable[StackState]) -> list[str]:
+    """Ranks by what they do, the fewest first, as these are the ones that differ."""
     found: dict[str, list[int]] = {}
     for state in states:
         found.setdefault(_doing_text(state), []).append(state.rank)
-    shown = [f"{folded(ranks)}: {text}" for text, ranks in list(found.items())[:_MOST_PLACES]]
-    return "; ".join(shown) + ("; ..." if len(found) > len(shown) else "")
+    ordered = sorted(found.items(), key=lambda item: len(item[1]))
+    return [f"{folded(r)}{f' {text}' if len(r) == 1 else _plural(text)}" for text, r in ordered]
+
+
+def _plural(text: str) -> str:
+    return f" are {text[3:]}" if text.startswith("is ") else f": each {text}"
+
+
+def _standing_text(states: Sequence[StackState]) -> str:
+    """The fewest and the most of them; `_undecided` lists all where that leaves some out."""
+    texts = _standing(states)
+    if len(texts) <= _MOST_PLACES_IN_HEAD:
+        return "; ".join(texts)
+    *few, most = (*texts[: _MOST_PLACES_IN_HEAD - 1], texts[-1])
+    more = len(texts) - _MOST_PLACES_IN_HEAD
+    return "; ".join([*few, f"{more} more places", most])
+
+
+def _states_in(sites: Sequence[SharedCall]) -> list[StackState]:
+    """Those of the largest site last."""
+    return [state for site in reversed(sites) for state in site.states]
+
+
+def _stand_still(states: Sequence[StackState]) -> bool:
+    """Whether two dumps show all of them at the same lines."""
+    return all(state.progress_seen.sign in ("stack_same", "stack_runs") for state in states)
+
+
+def _stillness(states: Iterable[StackState]) -> list[str]:
+    """That all of them are where they were in an earlier dump."""
+    known = [*states]
+    if not known or not _stand_still(known):
+        return []
+    seconds = min(state.progress_seen.seconds for state in known)
+    line = f"nothing has moved in {seconds:.1f}s between two dumps: all are at the same lines"
+    busy = [state.rank for state in known if state.progress_seen.sign == "stack_runs"]
+    return [f"{line}; {folded(busy)}: computing there, or waiting busily" if busy else line]
 
 
 def _undecided(
     frame: BaseFrame,
-    sites: Sequence[SharedCall],
+    states: Sequence[StackState],
     words: tuple[str, str, str],
     more: Sequence[str] = (),
 ) -> Sentences:
-    """`words`: the head, the reason, and what to do; `more` evidence than who is inside."""
+    """`words`: the head, the reason, and what to do; `more` evidence than where ranks are."""
     head, reason, step = words
-    states = [state for site in sites for state in site.states]
-    evidence = (*_inside_texts(sites), *more)
+    places = _standing(states)
+    listed = places[:_MOST_PLACES] if len(places) > _MOST_PLACES_IN_HEAD else []
+    evidence = (*listed, *more, *_stillness(states))
     why = Why("unknown", "unknown", reason)
     return Sentences(head, why, step, evidence, _missing(frame, states))
 
@@ -225,14 +290,20 @@ def _progress_texts(states: Sequence[StackState]) -> list[str]:
     ]
 
 
-def _position(state: StackState, site: SharedCall) -> list[str]:
-    """Where in the program a rank is that is not inside, beside those who are."""
-    order, shown = program_order(state.path, site.states[0].path)
-    if order == "later":
-        return [f"rank {state.rank} is further on, if no loop leads back: {shown}"]
-    if order == "earlier":
-        return [f"rank {state.rank} is before that call, if no loop led back: {shown}"]
-    return []
+def _positions(states: Iterable[StackState], site: SharedCall) -> list[str]:
+    """Where in the program ranks are that are not inside, beside those who are."""
+    found: dict[tuple[ProgramOrder, str], list[int]] = {}
+    for state in states:
+        found.setdefault(program_order(state.path, site.states[0].path), []).append(state.rank)
+    texts = {
+        "later": "further on, if no loop leads back",
+        "earlier": "before that call, if no loop led back",
+    }
+    return [
+        f"{folded(ranks)} {Tense.PRESENT.are(ranks)} {texts[order]}: {shown}"
+        for (order, shown), ranks in found.items()
+        if order in texts
+    ]
 
 
 def _missing(
