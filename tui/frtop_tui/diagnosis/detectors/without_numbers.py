@@ -178,7 +178,7 @@ def _blamed(
         state
         for state in outside
         if not _may_be_at_device(state, on_device=on_device)
-        and (leaves(state) or not is_later(state, sites) or _stands_still(state))
+        and (leaves(state) or not is_later(state, sites) or state.progress == "none")
     ]
     candidates = [state for state in open_to if state.activity == "away"]
     if not candidates and _is_one_wait(sites):
@@ -204,10 +204,6 @@ def is_later(state: StackState, sites: Sequence[SharedCall]) -> bool:
     """Whether a rank is further on than one of the calls, by their lines."""
     orders = (program_order(state.path, site.states[0].path)[0] for site in sites)
     return "later" in orders
-
-
-def _stands_still(state: StackState) -> bool:
-    return state.progress == "none"
 
 
 def _is_one_wait(sites: Sequence[SharedCall]) -> bool:
