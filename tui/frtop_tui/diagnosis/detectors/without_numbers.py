@@ -17,6 +17,7 @@ from frtop_tui.diagnosis.detectors.context import Context
 from frtop_tui.diagnosis.evidence.absence_cause import absence_cause
 from frtop_tui.diagnosis.evidence.c10d_call import C10dCall, paths_differ, program_order
 from frtop_tui.diagnosis.evidence.stack_state import StackState, has_device, stack_state
+from frtop_tui.diagnosis.evidence.working_thread import working_stack
 from frtop_tui.diagnosis.finding import Detail, Finding
 from frtop_tui.diagnosis.graph.wait_node import WaitNode
 from frtop_tui.diagnosis.model import OpName, Progress
@@ -214,16 +215,17 @@ def _is_one_wait(sites: Sequence[SharedCall]) -> bool:
 
 
 def _sleeps(state: StackState) -> bool:
-    return state.view.main_stack is not None and not state.view.main_stack.active
+    stack = working_stack(state.view)
+    return stack is not None and not stack.active
 
 
 def _runs_python(state: StackState) -> bool:
     """Whether it runs code of the program: with the GIL, or at other lines than before."""
-    main = state.view.main_stack
-    if state.activity != "running" or main is None:
+    stack = working_stack(state.view)
+    if state.activity != "running" or stack is None:
         return False
     moves = state.progress_seen.sign == "stack_moved"
-    return moves or (main.owns_gil and is_user_code(main.frames[0]))
+    return moves or (stack.owns_gil and is_user_code(stack.frames[0]))
 
 
 def _shared_calls(states: Iterable[StackState]) -> list[SharedCall]:

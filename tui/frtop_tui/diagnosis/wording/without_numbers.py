@@ -20,6 +20,7 @@ from frtop_tui.diagnosis.detectors.without_numbers import (
 from frtop_tui.diagnosis.evidence.c10d_call import DEFAULT_GROUP, ProgramOrder, program_order
 from frtop_tui.diagnosis.evidence.stack_location import compiles
 from frtop_tui.diagnosis.evidence.stack_state import StackState
+from frtop_tui.diagnosis.evidence.working_thread import working_stack
 from frtop_tui.diagnosis.finding import Finding
 from frtop_tui.diagnosis.model import Sentences, Why
 from frtop_tui.diagnosis.wording.absence import Absence, absence_of, stacks_step
@@ -173,9 +174,9 @@ def stack_notes(states: Mapping[int, StackState]) -> list[str]:
 def _doing_text(state: StackState) -> str:
     """`loads data at train.py:14 (main)`."""
     at = f" at {state.location.line}" if state.location.line else ""
-    main = state.view.main_stack
+    stack = working_stack(state.view)
     if state.at_device and state.location.kind in ("device", "computing", "unknown"):
-        compiler = " while it compiles," if main is not None and compiles(main.frames) else ""
+        compiler = " while it compiles," if stack is not None and compiles(stack.frames) else ""
         return f"waits for its device{compiler}{at}"
     if state.call is not None:
         thread = f", in thread {state.thread}, for which the main one waits"
