@@ -10,6 +10,7 @@ Hosts have clocks of their own, so that nothing works only because they agree.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -72,6 +73,7 @@ class Actor:
     transports: tuple[wire.Transport, ...] | None = None
     gauges: wire.Gauges | None = None
     other_threads: tuple[wire.ThreadStack, ...] = ()
+    messages: Counter[tuple[int, bool, int | None, int | None]] = field(default_factory=Counter)
 
     @property
     def pid(self) -> int:
@@ -96,8 +98,11 @@ class Scene:
         backend: str = "gloo",
         job: wire.Job = JOB,
         begun: int = 7,
+        counts: bool = False,
     ) -> None:
+        """`counts`: sends and receives are counted by peer and tag."""
         self.now = 10_000.0
+        self.counts = counts
         self.job = wire.Job(
             job.master_addr, job.master_port, world, job.run_id, job.attempt, job.nonce, job.name
         )
@@ -137,6 +142,7 @@ class Scene:
         told: bool = True,
         tracked: bool = True,
         sync: bool = False,
+        p2p: bool = False,
         **fields: object,
     ) -> None:
         """Ops that are complete, or of whose completion nobody knows."""
@@ -152,6 +158,7 @@ class Scene:
                 fields=fields,
                 told=told,
                 sync=sync,
+                p2p=p2p,
                 tracked=tracked,
             )
 
@@ -265,6 +272,10 @@ class Scene:
             usual_ns=int(usual_s * SECOND),
             usual_count=usual_count,
         )
+        if p2p and self.counts:
+            channel = (local, kind == "send", fields.get("peer"), fields.get("tag"))
+            actor.messages[channel] += 1  # type: ignore[index]
+            op = msgspec.structs.replace(op, message=actor.messages[channel])  # type: ignore[index]
         actor.group_progress[local] = wire.GroupProgress(
             local, done, sent, issued, op if told else None
         )
@@ -390,6 +401,20 @@ class Scene:
             exit_info=actor.exit_info,
             transports=actor.transports,
             gauges=actor.gauges,
+            messages=tuple(
+                wire.Messages(
+                    group,
+                    actor.group_progress[group].p2p,
+                    complete=sum(n for c, n in actor.messages.items() if c[0] == group)
+                    == actor.group_progress[group].p2p,
+                    counts=tuple(
+                        wire.MessageCount(*c[1:], n)
+                        for c, n in actor.messages.items()
+                        if c[0] == group
+                    ),
+                )
+                for group in dict.fromkeys(channel[0] for channel in actor.messages)
+            ),
         )
 
     def hear(self) -> None:

@@ -44,7 +44,7 @@ class Play:
 
     def __init__(self, *, looks: int = 2) -> None:
         self.looks = looks
-        self.scene = Scene(RANKS, hosts=2, timeout_s=60.0)
+        self.scene = Scene(RANKS, hosts=2, timeout_s=60.0, counts=True)
         self.scene.group("left", range(3), "left")
         self.scene.group("right", range(3, 6), "right")
         self.scene.group("pair", (2, 3), "pair")
@@ -63,7 +63,7 @@ class Play:
             "look": self._look, "silent": self._silent, "stop": self._stop, "fetch": self._fetch,
             "die": self._die, "raise": self._raise, "clock": self._clock, "more": self._more,
             "hang": self._hang, "part": self._part, "unnoted": self._unnoted,
-            "beside": self._beside,
+            "beside": self._beside, "receive": self._receive,
         }  # fmt: skip
 
     def change(self, change: Change) -> None:
@@ -157,7 +157,16 @@ class Play:
 
     def _send(self, actor: Actor, way: int, seconds: float) -> None:
         kind = ("send", "recv")[way % 2]
-        self.scene.waits([actor.rank], kind, for_s=seconds, p2p=True, peer=way % RANKS)
+        self.scene.waits([actor.rank], kind, for_s=seconds, p2p=True, peer=way % RANKS, tag=way % 3)
+
+    def _receive(self, actor: Actor, way: int, seconds: float) -> None:
+        """All but one wait for messages, some from any source; not all counts are known."""
+        for rank in (a.rank for a in self._living(WORLD) if a is not actor):
+            peer = (rank + way) % RANKS if way % 4 else None
+            kind = "recv" if way % 4 else "recv_any_source"
+            self.scene.waits([rank], kind, for_s=seconds, p2p=True, peer=peer, tag=way % 3)
+        if way % 5 == 0 and actor.messages:
+            actor.messages.pop(next(iter(actor.messages)))
 
     def _make_group(self, actor: Actor, way: int, seconds: float) -> None:
         kind = ("new_group", "init_process_group")[way % 2]
@@ -227,6 +236,7 @@ def news_of(old: wire.RankUpdate | None, new: wire.RankUpdate) -> wire.RankUpdat
         pending=None if alike else new.pending,
         process=None if old.process == new.process else new.process,
         transports=None if old.transports == new.transports else new.transports,
+        messages=None if old.messages == new.messages else new.messages,
     )
 
 
@@ -249,6 +259,7 @@ def remembered(memory: Memory) -> list[object]:
 
 WORDS: Final = (
     "wait", "wait", "wait late", "do", "do", "send", "make a group", "complete", "complete",
+    "receive", "receive",
     "stack", "look", "silent", "stop", "fetch", "clock", "more", "deafen", "hear all",
     "hang", "hang", "part", "unnoted", "unnoted", "beside", "beside",
     "pass", "pass", "pass", "pass",

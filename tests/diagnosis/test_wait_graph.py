@@ -315,9 +315,10 @@ def test_a_stopped_rank_is_named_before_the_wait_is_overdue() -> None:
 
 
 def test_a_peer_with_unknown_pending_ops_is_not_blamed() -> None:
-    scene = Scene(2)
+    scene = Scene(3)
     scene.waits([0], "recv", for_s=10, p2p=True, peer=1)
     scene.sleeps(1)
+    scene.sleeps(2)
     scene.actors[1].pending_more = 3
     assert only(scene.settle()).kind == "undecided"
 
@@ -408,3 +409,103 @@ def test_a_wait_that_was_overdue_before_a_short_silence_stays_overdue() -> None:
     scene.settle(1)
     scene.pass_time(2)
     assert only(scene.engine.judge(scene.frame()).frame).culprits == (2,)
+
+
+def pipeline_behind_a_full_queue(**known: object) -> Scene:
+    """Stages 0, 2 and 3 wait for messages, and stage 1 in `put`; halves of older ones are left."""
+    scene = Scene(4, **known)  # type: ignore[arg-type]
+    for rank in range(4):
+        before, after = (rank - 1) % 4, (rank + 1) % 4
+        # gloo notes the end of a message only where somebody waits for it.
+        scene.waits([rank], "send", for_s=30, p2p=True, sync=False, peer=after, tag=0)
+        scene.does([rank], "recv", ago=29, p2p=True, peer=before, tag=0)
+        if rank != 1:
+            scene.waits([rank], "recv", for_s=20, p2p=True, peer=before, tag=0)
+    scene.at(1, frame("threading.py:359", "wait"), frame("queue.py:140", "put"))
+    return scene
+
+
+def test_the_nth_receive_waits_for_the_nth_send() -> None:
+    found = pipeline_behind_a_full_queue(counts=True).settle()
+    verdict = only(found)
+    assert (verdict.kind, verdict.culprits, verdict.confidence) == (
+        "not_entered",
+        (1,),
+        "confirmed",
+    )
+    assert verdict.headline.startswith("rank 1 (node0 pid 1001) has not sent")
+    assert set(verdict.victims) == {0, 2, 3}
+
+
+def test_without_counts_the_only_rank_in_no_op_is_the_root() -> None:
+    verdict = only(pipeline_behind_a_full_queue().settle(8))
+    assert (verdict.kind, verdict.culprits, verdict.confidence) == (
+        "not_entered",
+        (1,),
+        "confirmed",
+    )
+    assert "rank 1 (node0 pid 1001) is the only one in no op" in verdict.headline
+
+
+@pytest.mark.parametrize("what", ["moves", "stands at a store", "two are free", "is unheard"])
+def test_without_counts_a_rank_is_not_blamed_for_being_free(what: str) -> None:
+    scene = pipeline_behind_a_full_queue()
+    if what == "moves":
+        scene.at(1, frame("train.py:40"), active=True)
+        scene.kernel(1, "R")
+    elif what == "stands at a store":
+        scene.at(1, frame("/torch/distributed/distributed_c10d.py:1", "get", "store.get(key)"))
+    elif what == "two are free":
+        scene.actors[3].pending = []
+        scene.sleeps(3)
+    else:
+        scene.gone(1)
+    found = scene.settle()
+    assert not any(1 in verdict.culprits for verdict in found.verdicts), found.verdicts
+    assert found.health != "healthy"
+
+
+def test_a_message_of_which_both_halves_were_issued_blames_nobody() -> None:
+    scene = Scene(3, counts=True)
+    scene.does([0], "send", ago=20, p2p=True, peer=1, tag=0)
+    scene.waits([1], "recv", for_s=20, p2p=True, peer=0, tag=0)
+    scene.sleeps(0)
+    scene.waits([2], "recv", for_s=20, p2p=True, peer=1, tag=0)
+    verdict = only(scene.settle())
+    assert (verdict.kind, verdict.culprits) == ("undecided", ())
+    assert "rank 0 has sent it" in verdict.headline
+
+
+@pytest.mark.parametrize(
+    ("sent", "tag", "named"),
+    [(1, 0, (0,)), (2, 0, ()), (2, 1, (0,)), (0, 0, (0,))],
+)
+def test_messages_are_counted_by_tag(sent: int, tag: int, named: tuple[int, ...]) -> None:
+    scene = Scene(3, counts=True)
+    for _ in range(sent):
+        scene.does([0], "send", ago=20, p2p=True, peer=1, tag=tag)
+    scene.does([1], "recv", ago=20, p2p=True, peer=0, tag=0)
+    scene.waits([1], "recv", for_s=20, p2p=True, peer=0, tag=0)
+    scene.sleeps(0)
+    scene.sleeps(2)
+    assert only(scene.settle()).culprits == named
+
+
+def test_a_receive_from_any_source_may_have_taken_the_message() -> None:
+    scene = Scene(3, counts=True)
+    scene.does([0], "send", ago=20, p2p=True, peer=1, tag=0)
+    scene.does([1], "recv_any_source", ago=20, p2p=True, tag=0)
+    scene.waits([1], "recv", for_s=20, p2p=True, peer=0, tag=0)
+    scene.sleeps(0)
+    scene.sleeps(2)
+    assert only(scene.settle()).kind == "undecided"
+
+
+def test_a_send_waits_for_its_receive() -> None:
+    scene = Scene(3, counts=True)
+    scene.does([1], "recv", ago=20, p2p=True, peer=0, tag=0)
+    scene.does([0], "send", ago=20, p2p=True, peer=1, tag=0)
+    scene.waits([0], "send", for_s=20, p2p=True, peer=1, tag=0)
+    scene.sleeps(1)
+    scene.sleeps(2)
+    assert only(scene.settle()).culprits == (1,)

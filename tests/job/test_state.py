@@ -212,6 +212,19 @@ def test_progress_of_several_groups_is_merged() -> None:
     assert (progress[1].number, progress[2].number) == (6, 9)
 
 
+def test_counts_of_messages_are_of_now_or_unknown() -> None:
+    counts = (wire.Messages(1, 5, True, (wire.MessageCount(True, 1, 0, 5),)),)
+    state = heard(rank(group_progress=(wire.GroupProgress(1, 0, 5, NOW),), messages=counts))
+    assert state.frame(NOW, 0).ranks[0].messages == counts
+    state.apply("h", update(6, wire.RankUpdate(key=1)), NOW)
+    assert state.frame(NOW, 0).ranks[0].messages == counts
+    moved = wire.GroupProgress(1, 0, 6, NOW)
+    state.apply("h", update(7, wire.RankUpdate(key=1, group_progress=(moved,))), NOW)
+    assert state.frame(NOW, 0).ranks[0].messages == ()
+    state.apply("h", update(8, wire.RankUpdate(key=1, messages=counts)), NOW)
+    assert state.frame(NOW, 0).ranks[0].messages == ()
+
+
 # clocks
 
 

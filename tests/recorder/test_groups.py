@@ -5,8 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from frtop_probe.recorder.groups import GroupTable
-from frtop_probe.ring.layout import Side
+from frtop_probe.recorder.groups import MAX_CHANNELS, GroupTable, RecordedGroup
+from frtop_probe.ring.layout import MESSAGES, Side
 
 
 class FakeProcessGroup:
@@ -43,3 +43,16 @@ def test_a_group_may_be_dropped_while_all_are_marked_inexact() -> None:
     groups.mark_inexact()
     assert writer.entries == [(1, False), (2, False), (3, False)]
     assert len(groups.known) == 2
+
+
+def test_messages_count_from_one_again_and_not_after_a_failure() -> None:
+    group = RecordedGroup(1, "0", exact=True)
+    sent, other = ("send", 2, 0), ("send", 2, 1)
+    numbers = [group.next_message(sent) for _ in range(MESSAGES + 2)]
+    assert numbers == [*range(1, MESSAGES + 1), 1, 2]
+    assert group.next_message(other) == 1
+    group.lose_count(sent)
+    assert (group.next_message(sent), group.next_message(other)) == (0, 2)
+    for tag in range(2, MAX_CHANNELS + 5):
+        last = group.next_message(("send", 2, tag))
+    assert (last, len(group.channels)) == (0, MAX_CHANNELS)

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from frtop_probe.agent.block_reader import BlockReader
+from frtop_probe.agent.ring_view import RingView
 from frtop_probe.recorder.reduce_ops import UNTOLD
 from frtop_probe.ring.layout import Event, Flag, State, StatusCell
 from frtop_probe.ring.reader import EventRow, Ring
@@ -136,6 +138,31 @@ def test_numbers_count_collectives_and_p2p_ops_apart_from_the_groups_creation(
         assert p2p == list(range(1, len(p2p) + 1))
         group_row = next(row for row in ring.group_rows() if row.group == world)
         assert (group_row.number, group_row.p2p) == (len(collectives), len(p2p))
+
+
+def test_messages_are_counted_by_direction_peer_and_tag(rings: list[Ring]) -> None:
+    for rank, ring in enumerate(rings):
+        reader = BlockReader(RingView(ring))
+        reader.fresh(2**62)
+        found = reader.messages()
+        assert found is not None
+        world = next(i for i, text in ring.groups.items() if text["description"] == "default_pg")
+        mine = next(one for one in found if one.group == world)
+        counts = {(one.send, one.peer, one.tag): one.number for one in mine.counts}
+        peer = 1 - rank
+        expected: dict[tuple[bool, int | None, int], int] = {
+            (True, peer, 0): 2,
+            (False, peer, 0): 1,
+        }
+        if rank == 0:
+            expected |= {(True, peer, 3): 1, (False, None, 0): 1}
+        else:
+            expected |= {(False, peer, 3): 1, (False, peer, 0): 2}
+        assert counts == {**expected, (False, peer, 77): 1, (False, peer, 78): 1}
+        assert mine.complete
+        (pending,) = [row for row in ring.pending() if row.flags & Flag.P2P]
+        assert pending.message == 1
+        assert all(row.message == 0 for row in ops(ring) if not row.flags & Flag.P2P)
 
 
 def test_a_signature_has_tensors_roots_peers_and_splits(rings: list[Ring]) -> None:

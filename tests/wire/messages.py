@@ -39,6 +39,8 @@ from frtop_probe.wire import (
     Issuer,
     Job,
     Mark,
+    MessageCount,
+    Messages,
     NativeStacksRequest,
     NativeStacksResponse,
     NumberSample,
@@ -141,6 +143,18 @@ UPDATES: Final = {
         (
             RankUpdate(1, transports=(Transport("DeepEP", "module deep_ep is imported"),)),
             RankUpdate(2, transports=()),
+        ),
+    ),
+    "update-messages": Update(
+        "node4", "99e1cc05", 14, 10**12, 10**18,
+        (
+            RankUpdate(1, messages=(
+                Messages(
+                    1, 12, True, (MessageCount(True, 3, 7, 8), MessageCount(False, None, 0, 4))
+                ),
+                Messages(2, 1, False),
+            )),
+            RankUpdate(2, messages=()),
         ),
     ),
     "update-gauges": Update(

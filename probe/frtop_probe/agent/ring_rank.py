@@ -20,6 +20,9 @@ MAX_PENDING: Final = 16
 SETTLED_NS: Final = 500_000_000
 """Ops pending for less are not sent: a busy rank has other ones in each tick, and nobody could
 read them."""
+QUIET_NS: Final = 1_000_000_000
+"""Until a rank has issued nothing for so long, nobody needs to know what it has sent: a wait that
+leads to it is no older."""
 _PENDING_TICKS: Final = 4
 _CHEAP_WINDOW: Final = 512
 """Number of events to search for pending ops in every tick, at some 2 us each."""
@@ -55,6 +58,8 @@ class RingRank(TrackedRank):
         self._exception: wire.UncaughtException | None = None
         self._notes: tuple[str, ...] = ()
         self._transports: tuple[wire.Transport, ...] | None = None
+        self._messages: tuple[wire.Messages, ...] = ()
+        self._messages_at = (-1, 0)
 
     @property
     def name(self) -> str:
@@ -93,6 +98,7 @@ class RingRank(TrackedRank):
             blocks=self._blocks.fresh(now_ns) if self._blocks is not None else (),
             transports=self._new_transports(),
             gauges=self._new_gauges(),
+            messages=self._new_messages(now_ns),
         )
         nothing = wire.RankUpdate(key=self.key, pending_more=self._pending_more)
         return None if fresh == nothing else fresh
@@ -126,6 +132,7 @@ class RingRank(TrackedRank):
             blocks=self._blocks.recent() if self._blocks is not None else (),
             transports=self._transports,
             gauges=self.gauges,
+            messages=self._messages,
         )
 
     def reread(self, now_ns: int) -> wire.RankUpdate:
@@ -136,6 +143,7 @@ class RingRank(TrackedRank):
         copy.died_ns, copy.exit, copy.view = self.died_ns, self.exit, self.view
         copy.gauges = self.gauges
         copy._blocks = None  # callers read the histories instead
+        copy._messages = self._messages
         if not self.lives:
             return copy.end(now_ns, 0)
         copy.update(now_ns)
@@ -288,6 +296,23 @@ class RingRank(TrackedRank):
             return ()
         self._notes = notes
         return notes
+
+    def _new_messages(self, now_ns: int) -> tuple[wire.Messages, ...] | None:
+        head, (known, since_ns) = self.ring.cell(StatusCell.HEAD), self._messages_at
+        if head != known:
+            self._messages_at = head, now_ns
+            if self.lives:
+                return None
+        elif not since_ns or now_ns - since_ns < QUIET_NS:
+            return None
+        found = self._blocks.messages() if self._blocks is not None else None
+        if found is None:
+            return None
+        self._messages_at = head, 0
+        if found == self._messages:
+            return None
+        self._messages = found
+        return found
 
     def _new_transports(self) -> tuple[wire.Transport, ...] | None:
         transports = self.view.transports()

@@ -188,6 +188,7 @@ class RingView:
             on_device=bool(row.flags & Flag.DEVICE),
             enqueued=bool(row.flags & Flag.ENQUEUED),
             issuer=self.issuer(row.issuer),
+            message=row.message,
         )
 
     def last_op(self, row: GroupRow) -> wire.Op:

@@ -11,7 +11,7 @@ import threading
 import weakref
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from frtop_probe.recorder.device_front import DeviceFront
 from frtop_probe.recorder.writer import RingWriter
@@ -19,13 +19,18 @@ from frtop_probe.ring import layout
 from frtop_probe.ring.layout import Side
 from frtop_probe.ring.rank_ranges import fold
 
+MAX_CHANNELS: Final = 4096
+"""A program that gives each message a tag of its own must not fill memory."""
+Channel = tuple[str, int, int]
+"""Which messages are counted together: name of the op, party as in a slot, tag."""
+
 
 class RecordedGroup:
     """One process group. The hook writes to it, so it is not frozen."""
 
     __slots__ = (
-        "copied", "described", "destroyed", "epoch", "exact", "front", "id", "last", "name",
-        "next_number", "next_p2p", "number", "p2p", "ranks", "text",
+        "channels", "copied", "described", "destroyed", "epoch", "exact", "front", "id", "last",
+        "name", "next_number", "next_p2p", "number", "p2p", "ranks", "text",
     )  # fmt: skip
 
     def __init__(self, number: int, name: str, *, exact: bool) -> None:
@@ -44,6 +49,20 @@ class RecordedGroup:
         self.destroyed = False
         self.front: DeviceFront | None = None
         self.text: dict[str, Any] = {}
+        self.channels: dict[Channel, Callable[[], int] | None] = {}
+
+    def next_message(self, channel: Channel) -> int:
+        """Counts a message; returns its number as in a slot."""
+        count = self.channels.get(channel)
+        if count is None:
+            if channel in self.channels or len(self.channels) >= MAX_CHANNELS:
+                return 0
+            count = self.channels[channel] = itertools.count().__next__
+        return count() % layout.MESSAGES + 1
+
+    def lose_count(self, channel: Channel) -> None:
+        """Stops counting, after a message that was counted and never issued."""
+        self.channels[channel] = None
 
 
 class GroupTable:

@@ -169,6 +169,7 @@ def _kernel(  # noqa: C901, PLR0915
     make_key = key_function(operation, varying)
     at_party = max(operation.root, operation.peer)
     at_group, at_async, at_timeout = operation.group, operation.async_op, operation.timeout
+    name, at_tag = operation.name, operation.tag
     at_reduce, always = operation.reduce, operation.always_sync
     known, write = signatures.writer_of(operation, varying)
     floor, find_site = signatures.floor, core.sites.finder()
@@ -240,8 +241,11 @@ def _kernel(  # noqa: C901, PLR0915
                 find_issuer[0](thread, site, process_group, args)
                 if find_issuer else 0
             )  # fmt: skip
-            flags = 0
+            flags = message = 0
             if p2p:
+                # NCCL has no tags: its messages come in the order in which they were sent.
+                channel = name, party, args[at_tag] if on_cpu else 0
+                message = group.next_message(channel)
                 flags = p2p_flag | (sync_flag if caller_waits(caller) else 0)
                 number = group.next_p2p()
                 if number > group.p2p:
@@ -276,7 +280,7 @@ def _kernel(  # noqa: C901, PLR0915
             place = sequence % slots
             if sequence >= longer_from[0]:
                 place = slots + sequence % more
-            pack_slot(ring, slots_at + place * width, body, checksum(body), 0, 0, 0, 0, 0)
+            pack_slot(ring, slots_at + place * width, body, checksum(body), 0, 0, message, 0, 0)
             group.last = sequence
             if group_id < rows:
                 words[rows_at + group_id * row_width] = sequence
@@ -308,6 +312,8 @@ def _kernel(  # noqa: C901, PLR0915
                 first_calls.pop(sequence, None)
                 failed = (None, sequence, now, site, group_id, True, None, None)
                 _call_quietly(finish, failed, clock(), True)
+                if p2p and group is not None:
+                    _call_quietly(group.lose_count, channel)
             raise
         if sequence:
             try:

@@ -137,17 +137,22 @@ id, timeout in ms (0: the group's), party (index in the group of the root or pee
 none), event, flags, issuer (0: not recorded, else see `IssuePhase`), position of the sizes (0: none
 or unknown)."""
 SLOT: Final = struct.Struct("=64sIBBHqq")
-"""A body and its CRC-32, later flags, reduce op, reserved, done in ns, wait in ns.
+"""A body and its CRC-32, later flags, reduce op, message, done in ns, wait in ns.
 
-`done` is 0 while pending, and negative if the op failed at that time. `wait` is when a thread
-began to wait for the op, negative the time at which the last wait ended, 0 if nobody has waited."""
+`message` is the number of a send or receive among those of its rank with the same group, direction,
+peer and tag (on a device: with any tag): 1 to `MESSAGES`, then from 1 again; 0 if it was not
+counted, as before messages were. `done` is 0 while pending, and negative if the op failed at that
+time. `wait` is when a thread began to wait for the op, negative the time at which the last wait
+ended, 0 if nobody has waited."""
 SLOT_SIZE: Final = SLOT.size
+MESSAGES: Final = 2**16 - 1
 SLOT_ISSUED: Final = 8
 SLOT_THREAD: Final = 24
 SLOT_FLAGS: Final = 68
 """Offset of the flags that are set after the call has returned."""
 SLOT_REDUCE: Final = 69
 """Offset of the reduce op: the recorder's thread decodes it later."""
+SLOT_MESSAGE: Final = 70
 SLOT_DONE: Final = 72
 """Offset of `done`: 8-aligned, so that completing an op is one store."""
 SLOT_WAIT: Final = 80

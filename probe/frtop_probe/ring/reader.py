@@ -87,6 +87,8 @@ class EventRow:
     event: Event
     issuer: int = 0
     """See `layout.IssuePhase`."""
+    message: int = 0
+    """See `layout.SLOT`."""
 
     @property
     def group(self) -> int:
@@ -382,7 +384,7 @@ class Ring:
 
 
 def _event_row(data: bytes, at: int) -> EventRow | None:
-    body, checksum, later_flags, reduce, _, done, wait = layout.SLOT.unpack_from(data, at)
+    body, checksum, later_flags, reduce, message, done, wait = layout.SLOT.unpack_from(data, at)
     if crc32(body) != checksum:
         return None  # empty, or being written
     values = layout.SLOT_BODY.unpack(body)
@@ -407,6 +409,7 @@ def _event_row(data: bytes, at: int) -> EventRow | None:
             names[reduce] if reduce < len(names) else "other",
             Event(event),
             issuer,
+            message,
         )
     except ValueError:
         return None

@@ -70,7 +70,8 @@ class Op(Struct, frozen=True, array_like=True):
     `wait_ns` is when a thread began to wait for it, negative when the last wait ended; 0: nobody
     has waited, or nobody saw it. Of an op that is over only a wait of the thread that issued it
     counts. `on_device`: the call that issues it does not wait for it; once
-    that has returned, it is `enqueued`. Both are only told by a recorder.
+    that has returned, it is `enqueued`. Both are only told by a recorder. `message` numbers
+    a pending send or receive as `MessageCount` does.
     """
 
     sequence: int
@@ -96,6 +97,7 @@ class Op(Struct, frozen=True, array_like=True):
     on_device: bool = False
     enqueued: bool = False
     issuer: Issuer | None = None
+    message: int = 0
 
     @property
     def pending(self) -> bool:
@@ -145,3 +147,29 @@ class GroupProgress(Struct, frozen=True, array_like=True):
     advanced_ns: int = 0
     watched: bool = False
     as_of_ns: int = 0
+
+
+class MessageCount(Struct, frozen=True, array_like=True):
+    """How many messages a rank has sent to a peer, or received from it, with one tag.
+
+    A receive counts once it is posted. `peer` is None for receives from any source, `tag` is None
+    on a device, where all tags are counted together. `number` is that of the last one: 1 to 65,535
+    (`ring.layout.MESSAGES`), then from 1 again.
+    """
+
+    send: bool
+    peer: int | None
+    tag: int | None
+    number: int
+
+
+class Messages(Struct, frozen=True, array_like=True):
+    """What a rank has sent and received in a group, when it had issued `p2p` of both.
+
+    What `counts` lacks never was, if they are `complete`.
+    """
+
+    group: int
+    p2p: int
+    complete: bool
+    counts: tuple[MessageCount, ...] = ()

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from frtop_probe.wire.gauges import Gauges
 from frtop_probe.wire.host_gauges import HostSample
-from frtop_probe.wire.ops import Group, GroupProgress, Op
+from frtop_probe.wire.ops import Group, GroupProgress, Messages, Op
 from frtop_probe.wire.ranks import (
     BlockSums,
     ExitInfo,
@@ -32,7 +32,8 @@ LEFT_GROUPS: Final = "it has destroyed its process groups"
 class RankUpdate(Struct, frozen=True, array_like=True):
     """What changed about one rank; None and empty fields have not changed.
 
-    Except `pending` and `transports`: None has not changed, empty says that there are none.
+    Except `pending`, `transports` and `messages`: None has not changed, empty says that there are
+    none.
     `key` is the agent's number for the process, stable while the agent runs. In the response to
     `StateRequest`, all fields are set.
     """
@@ -51,6 +52,7 @@ class RankUpdate(Struct, frozen=True, array_like=True):
     blocks: tuple[BlockSums, ...] = ()  # in the full state: the most recent blocks
     transports: tuple[Transport, ...] | None = None  # those past c10d, as far as known
     gauges: Gauges | None = None  # of its devices, where it has any open
+    messages: tuple[Messages, ...] | None = None  # sent once the rank has issued nothing for 1 s
 
 
 class Update(Struct, frozen=True, array_like=True):

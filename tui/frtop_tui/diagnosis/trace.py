@@ -41,6 +41,8 @@ class NodeTrace(Struct, frozen=True):
         unobserved: absent members that nobody observes.
         edges: absent members that are blocked elsewhere: the blame goes on there.
         seconds: the longest wait; None where nothing tells.
+        open: of a send or receive, what is known of its other half where nobody is absent.
+        by_elimination: `free` is the only rank that is in no op: nothing else shows who is absent.
     """
 
     op: str
@@ -51,6 +53,8 @@ class NodeTrace(Struct, frozen=True):
     unobserved: str = ""
     edges: tuple[Edge, ...] = ()
     seconds: float | None = None
+    open: str = ""
+    by_elimination: bool = False
 
 
 class LeftOut(Struct, frozen=True):

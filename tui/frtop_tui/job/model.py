@@ -164,6 +164,7 @@ class Rank(Struct, frozen=True):
     transports: tuple[wire.Transport, ...] = ()  # past c10d: what it issues there is not known
     native: wire.NativeStacksResponse | None = None  # the last ones that a person asked for
     gauges: wire.Gauges | None = None  # of the devices it uses, as far as they are known
+    messages: tuple[wire.Messages, ...] = ()  # of groups in which it has sent nothing since
 
     def age_s(self, host_ns: int, now_ns: int) -> float:
         """Seconds between a time of this rank's host and the operator's `now_ns`."""

@@ -78,6 +78,7 @@ class RankRecord:
             fronts = changes.get("group_progress") or self._latest.group_progress
             moved = {progress.group: progress for progress in update.group_progress}
             changes["group_progress"] = {**fronts, **moved}
+        self._apply_messages(update)
         if update.pending is not None:
             changes["pending"] = update.pending
             changes["pending_more"] = update.pending_more
@@ -92,6 +93,17 @@ class RankRecord:
         if update.process is not None:
             # Mostly what the view will show: one copy less than if only the view set it.
             self._process = changes["process"] = update.process
+
+    def _apply_messages(self, update: wire.RankUpdate) -> None:
+        """Takes in counts of messages, but of groups in which more were sent or received since."""
+        before = self._changes.get("messages", self._latest.messages)
+        known = before if update.messages is None else update.messages
+        if not (known or before):
+            return
+        fronts = self._changes.get("group_progress") or self._latest.group_progress
+        valid = tuple(m for m in known if m.group in fronts and m.p2p == fronts[m.group].p2p)
+        if valid != before:
+            self._changes["messages"] = valid
 
     def _apply_source(self, update: wire.RankUpdate) -> None:
         """Takes in who the rank is, and what can be known of it."""

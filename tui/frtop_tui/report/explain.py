@@ -6,6 +6,9 @@ from frtop_tui.diagnosis.trace import BlockedRanks, FindingTrace, NodeTrace, Tra
 from frtop_tui.job.naming import shortened
 from frtop_tui.job.outside import age_words
 
+_FREE = "not entered, and not blocked: the blame ends here"
+_FREE_BY_ELIMINATION = "the only one in no op: for whom the others wait is not known"
+
 
 def explain_lines(trace: Trace) -> list[str]:
     """What each stage found, in the order of the stages; not yet safe for a terminal."""
@@ -33,7 +36,7 @@ def _node_lines(node: NodeTrace) -> list[str]:
     age = "overdue" if node.overdue else "not overdue"
     lines = [f"     {node.op}: {_ranks(node.waiting)} in it ({age})"]
     for ranks, text in (
-        (node.free, "not entered, and not blocked: the blame ends here"),
+        (node.free, _FREE_BY_ELIMINATION if node.by_elimination else _FREE),
         (node.ended, "not entered, and ended"),
         (node.unobserved, "not observed: may or may not have entered"),
     ):
@@ -41,7 +44,7 @@ def _node_lines(node: NodeTrace) -> list[str]:
             lines.append(f"       {_ranks(ranks)}: {text}")
     lines += [f"       {_ranks(e.ranks)}: not entered, blocked in {e.op}" for e in node.edges]
     if len(lines) == 1:
-        lines.append("       all members have entered it")
+        lines.append(f"       {node.open or 'all members have entered it'}")
     return lines
 
 

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from frtop_tui.diagnosis.detectors.certainty import members_known
 from frtop_tui.diagnosis.detectors.context import Context
 from frtop_tui.diagnosis.finding import Detail, Finding, group_key, op_of
-from frtop_tui.diagnosis.graph.wait_node import WaitNode, tags_differ
+from frtop_tui.diagnosis.graph.messages import tags_differ
+from frtop_tui.diagnosis.graph.wait_node import WaitNode
 
 
 class TagsDiffer(Detail, frozen=True):

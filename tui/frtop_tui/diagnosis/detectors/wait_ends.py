@@ -6,7 +6,8 @@ that nobody observes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 from frtop_tui.diagnosis.blocked.group_frontier import local_group_id
 from frtop_tui.diagnosis.blocked.patience import patience_ns
@@ -15,10 +16,16 @@ from frtop_tui.diagnosis.detectors.context import Context
 from frtop_tui.diagnosis.detectors.standing_waits import is_unobserved
 from frtop_tui.diagnosis.detectors.stuck import stuck
 from frtop_tui.diagnosis.detectors.withheld import withhold
+from frtop_tui.diagnosis.evidence.absence_cause import absence_cause
+from frtop_tui.diagnosis.evidence.progress import progress_of
 from frtop_tui.diagnosis.finding import Finding
-from frtop_tui.diagnosis.graph.wait_node import WaitNode, answers
+from frtop_tui.diagnosis.graph.messages import answers
+from frtop_tui.diagnosis.graph.wait_node import WaitNode
 from frtop_tui.diagnosis.thresholds import HOST_SKEW_NS, MOST_ROOTS
 from frtop_tui.job.model import Rank
+
+_SHARED: Final = frozenset({"store", "rendezvous", "idle", "socket", "other_group"})
+"""Causes of absence for which the ranks that wait may be to blame themselves."""
 
 
 def detect(context: Context) -> list[Finding]:
@@ -34,7 +41,9 @@ def detect(context: Context) -> list[Finding]:
         absent = [rank for rank in node.free if rank not in assigned]
         if node in stopped:
             absent = [rank for rank in absent if context.ranks[rank].state == "stopped"]
-        if absent:
+        if absent and node.by_elimination and not _is_held(context, absent):
+            found[node.id] = stuck.find(context, node)
+        elif absent:
             assigned |= set(absent)
             found.update((one.culprits, one) for one in not_entered.find(context, node, absent))
         elif node not in stopped and (finding := _without_absentees(context, node)) is not None:
@@ -42,6 +51,16 @@ def detect(context: Context) -> list[Finding]:
             blamed = (finding.culprits, finding.group, finding.op)
             found[blamed if finding.culprits else node.id] = finding
     return withhold(context, [*found.values()])
+
+
+def _is_held(context: Context, ranks: Sequence[int]) -> bool:
+    """Whether ranks that all others wait for surely get nowhere, and by nothing of the others."""
+    views = [context.ranks[rank] for rank in ranks]
+    return all(
+        progress_of(view, context.now_ns).progress == "none"
+        and absence_cause(view).cause not in _SHARED
+        for view in views
+    )
 
 
 def _without_absentees(context: Context, node: WaitNode) -> Finding | None:

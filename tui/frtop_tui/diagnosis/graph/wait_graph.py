@@ -21,11 +21,11 @@ from frtop_tui.diagnosis.blocked.wait_deadlines import NEVER, WaitStage
 from frtop_tui.diagnosis.evidence.staleness import known_until_ns
 from frtop_tui.diagnosis.evidence.unobserved_wait import unobserved_wait
 from frtop_tui.diagnosis.graph import traversal
+from frtop_tui.diagnosis.graph.messages import answers, other_half
 from frtop_tui.diagnosis.graph.wait_node import (
     NodeId,
     RankSet,
     WaitNode,
-    answers,
     call_id,
     node_id,
     rank_set,
@@ -72,6 +72,9 @@ class WaitGraph:
         self._known: dict[Hashable, tuple[Sequence[WaitNode], object]] = {}
         self._known_at = 0
         self._quiet: Mapping[str, int] = {}
+        self._open: set[WaitNode] = set()  # messages of which nobody knows who has to come
+        self._only_free: int | None = None
+        self._looked_for_free = False
 
     def update(self, now_ns: int, quiet: Mapping[str, int] | None = None) -> None:
         """Follows the index, after its own update.
@@ -80,6 +83,12 @@ class WaitGraph:
         """
         self._quiet = quiet or {}
         index = self._index
+        if index.moved or index.renumbered:
+            self._looked_for_free = False
+            for node in self._open:
+                self._valid.pop(node, None)
+            self._changes += bool(self._open)
+            self._open.clear()
         if index.renumbered:
             self._everybody = tuple(index.ranks)
             for node in self.all.values():
@@ -238,6 +247,7 @@ class WaitGraph:
         if before is not None and before.id != key and before.leave(rank):
             del self.all[before.id]
             self._valid.pop(before, None)
+            self._open.discard(before)
         if wait is None or key is None:
             return
         if key not in self.all:
@@ -280,11 +290,18 @@ class WaitGraph:
     def _absent_peer(self, node: WaitNode) -> tuple[list[int], _Validity]:
         """The peer of a send or receive, unless its half is pending already."""
         rank, peer = node.waits[0].rank, node.peer
-        if peer is None or peer == rank:
+        if peer == rank:
             return [], _Validity((), None)
+        if peer is None:
+            return self._absent_from_open(node)
         view = self._index.corrected.get(peer)
         if view is None:
             return [peer], _Validity((peer,), None)
+        # Its own receives from any source count, too.
+        half = other_half(view, node, self._index.corrected[rank])
+        node.answered, node.by_elimination = half == "issued", False
+        if half in ("issued", "missing"):
+            return ([peer] if half == "missing" else []), _Validity((peer, rank), None)
         wait, halves = self._index.waits.get(peer), view.pending
         if wait is not None and wait.call is not None and wait.peer is not None:
             halves = (wait.op,)
@@ -292,7 +309,48 @@ class WaitGraph:
         there = view.pending_more > 0 or any(
             answers(other, node) and not self._has_left(peer, other) for other in halves
         )
-        return ([] if there else [peer]), _Validity((peer,), None)
+        if there or half == "open":
+            return self._absent_from_open(node)
+        return [peer], _Validity((peer, rank), None)
+
+    def _absent_from_open(self, node: WaitNode) -> tuple[list[int], _Validity]:
+        """The only rank that waits in no op, if all others do and this wait may lead to it.
+
+        For a message where nobody knows whether the other half was issued, or by whom.
+        """
+        self._open.add(node)
+        free = self._find_only_free()
+        node.by_elimination = free is not None and self._may_lead_to(free, node)
+        absent = [free] if node.by_elimination and free is not None else []
+        return absent, _Validity(absent, None)
+
+    def _find_only_free(self) -> int | None:
+        """The only rank that is in no op; all others surely are."""
+        if not self._looked_for_free:
+            self._looked_for_free, self._only_free = True, None
+            views, waits = self._index.corrected, self._index.waits
+            free = [rank for rank in views if (w := waits.get(rank)) is None or w.background]
+            if len(free) == 1 and all(wait.sure for wait in waits.values()):
+                view = views[free[0]]
+                is_there = view.state not in ("dead", "done", "starting", "unheard")
+                if is_there and len(views) >= view.identity.job.world_size:
+                    self._only_free = view.rank
+        return self._only_free
+
+    def _may_lead_to(self, rank: int, node: WaitNode) -> bool:
+        """Whether a wait may end at `rank`, through others that wait."""
+        seen, here = set[WaitNode](), node
+        while here not in seen:
+            seen.add(here)
+            if not here.op.p2p or here.peer is None:
+                return rank in here.members
+            if here.peer == rank:
+                return True
+            after = self._at.get(here.peer)
+            if after is None:
+                return False
+            here = after
+        return False
 
     def _has_left(self, rank: int, half: wire.Op) -> bool:
         """Whether a rank waits elsewhere since it issued its half of a message.

@@ -73,8 +73,8 @@ class WaitNode:
     """
 
     __slots__ = (
-        "_bounds", "_deadlines", "_exact", "_oldest", "_ordered", "_waits", "blocked_at", "ended",
-        "everybody", "free", "id", "unobserved",
+        "_bounds", "_deadlines", "_exact", "_oldest", "_ordered", "_waits", "answered",
+        "blocked_at", "by_elimination", "ended", "everybody", "free", "id", "unobserved",
     )  # fmt: skip
 
     def __init__(self, identifier: NodeId, everybody: tuple[int, ...]) -> None:
@@ -83,6 +83,8 @@ class WaitNode:
         self.ended: Sequence[int] = ()  # not entered, and never will
         self.unobserved: Sequence[int] = ()  # nobody knows
         self.blocked_at: Mapping[int, WaitNode] = {}  # not entered: blocked there
+        self.answered = False  # of a message: its other half was surely issued
+        self.by_elimination = False  # nothing shows who is absent: but one, all ranks wait
         self.everybody = everybody
         self._waits: dict[int, Wait] = {}
         self._ordered: list[Wait] | None = None
@@ -206,20 +208,3 @@ class WaitNode:
         """Seconds until torch's own timeout of the first wait."""
         at_ns = self.deadlines.timeout
         return max(0.0, (at_ns - now_ns) / 1e9) if at_ns < NEVER else None
-
-
-def answers(other: wire.Op, node: WaitNode) -> bool:
-    """Whether a pending op of the peer is the other half of the op at `node`."""
-    if other.signature is None or not other.p2p:
-        return False
-    opposite = ("recv" in node.kind) != ("recv" in other.signature.kind)
-    mine = other.signature.peer in (node.waits[0].rank, None)
-    return opposite and mine and not tags_differ(node, other)
-
-
-def tags_differ(node: WaitNode, other: wire.Op) -> bool:
-    """Whether a send and a receive never meet because their tags differ; NCCL has no tags."""
-    mine, theirs = node.op.signature, other.signature
-    if mine is None or theirs is None or node.group is None or "nccl" in node.group.backend:
-        return False
-    return None not in (mine.tag, theirs.tag) and mine.tag != theirs.tag

@@ -20,7 +20,7 @@ from frtop_tui.diagnosis.trace import (
     NodeTrace,
     Trace,
 )
-from frtop_tui.diagnosis.wording.phrases import op_text
+from frtop_tui.diagnosis.wording.phrases import message_doubt, op_text
 
 MOST_LISTED: Final = 64
 """Lines of each list: the most important come first."""
@@ -114,6 +114,8 @@ def _node(node: WaitNode, context: Context, places: Mapping[WaitNode, int]) -> N
             for elsewhere, ranks in edges.items()
         ),
         round((context.now_ns - node.known_since_ns) / 1e9, 1) if node.known_since_ns else None,
+        message_doubt(node) if node.op.p2p else "",
+        node.by_elimination,
     )
 
 

@@ -131,6 +131,9 @@ def _headline(
     named = f"{who(frame.ranks, culprits)} {tense.has(culprits)} not"
     if not node.op.p2p:
         return f"{named} entered {op_text(node)}", tense.set_waits(waiting)
+    if node.by_elimination:
+        named = f"{who(frame.ranks, culprits)} {tense.of('is', 'was')} the only one in no op"
+        return f"{named}; {tense.waits(waiting.ranks)} in sends and receives", ""
     answered = "sent" if "recv" in node.kind else "received"
     others = waiting.ranks.difference(node.waiting)
     more = f"; {tense.waits(others)} behind it" if others else ""

@@ -79,6 +79,15 @@ def op_text(node: WaitNode) -> str:
     return named_op(node.op, node.group, node.peer if node.op.p2p else None)
 
 
+def message_doubt(node: WaitNode) -> str:
+    """What is known of the other half of a send or receive: `rank 1 has sent it`."""
+    receives = "recv" in node.kind
+    if node.peer is None:
+        return f"{'from' if receives else 'for'} whom it waits is not known"
+    issued = f"rank {node.peer} has {'sent' if receives else 'received'} it"
+    return issued if node.answered else f"whether {issued} is not known"
+
+
 def who(views: Mapping[int, Rank], ranks: Sequence[int]) -> str:
     """`rank 2 (node4 pid 90077)`; several ranks without their places."""
     view = views.get(ranks[0]) if len(ranks) == 1 else None

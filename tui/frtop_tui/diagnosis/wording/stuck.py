@@ -20,6 +20,7 @@ from frtop_tui.diagnosis.wording.absence import Absence, absence_of, missing_sta
 from frtop_tui.diagnosis.wording.phrases import (
     Tense,
     label_of,
+    message_doubt,
     named_op,
     op_text,
     wait_evidence,
@@ -207,8 +208,7 @@ def _doubt(doubt: Doubt, node: WaitNode, frame: BaseFrame, tense: Tense) -> tupl
     """The reason, and what to do about it."""
     waiter = frame.ranks[node.waits[0].rank]
     if doubt.reason == "message":
-        text = "its peer has issued the other half, or which peer is not known"
-        return text, stacks_step(waiter)
+        return message_doubt(node), stacks_step(waiter)
     if doubt.reason == "single dump":
         does = tense.of("does not finish", "did not finish")
         return f"all have issued it; that it {does}, a single dump does not tell", _AGAIN

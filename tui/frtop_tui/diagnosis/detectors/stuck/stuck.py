@@ -20,7 +20,7 @@ from frtop_tui.diagnosis.model import OpName
 from frtop_tui.job.model import Rank
 
 Reason = Literal[
-    "message",  # the peer has issued the other half, or which peer is not known
+    "message",  # the peer has issued the other half, or who has to, or whether it has is not known
     "single dump",  # it has no age
     "unobserved",  # a member that entered it is not heard any more
     "device",  # completion is not known, and no stack is in the op itself
