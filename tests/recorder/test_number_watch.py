@@ -417,6 +417,7 @@ shards(); shards()
 
 
 def test_ops_are_thinned_by_their_numbers_where_nobody_counts_them(ranks: Ranks) -> None:
+    sampled(ranks, "")  # a first watch makes the buffer
     run(ranks, "blocker = lifecycle.recorder.numbers._buffer.reserve(40 * 2**20)")
     watch(ranks, ops=10_000)
     run(ranks, "if rank: blocker.free = True\n[dist.all_reduce(torch.ones(4)) for _ in range(200)]")

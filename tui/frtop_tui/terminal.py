@@ -32,6 +32,11 @@ class TerminalGone(BaseException):
     """Raised in the main thread of an application that does not end by itself."""
 
 
+def moves_cursor() -> bool:
+    """Whether the terminal is one to draw on: Textual neither draws nor ends on these two."""
+    return os.environ.get("TERM", "").lower() not in ("dumb", "unknown")
+
+
 def is_there(descriptor: int) -> bool:
     """Whether the descriptor still refers to a terminal."""
     try:

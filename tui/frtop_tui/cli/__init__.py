@@ -14,7 +14,7 @@ INTERRUPTED = 130
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit status (see `frtop diagnose --help`)."""
-    output.replace_closed()
+    output.prepare()
     try:
         status = _run(sys.argv[1:] if argv is None else argv)
         output.flush()

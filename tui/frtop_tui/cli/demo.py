@@ -40,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
         )
     fault = FAULTS[options.fault]
     if not options.headless:
-        require_terminal("without a terminal: frtop demo --headless")
+        require_terminal("frtop demo --headless")
     signal.signal(signal.SIGTERM, _interrupt)  # the job must be ended then, too
     signal.signal(signal.SIGHUP, _interrupt)
     with DemoJob(fault, prepared=not options.unprepared) as job:
@@ -69,7 +69,7 @@ def _run_scripted(options: argparse.Namespace) -> int:
         what = "--unprepared" if options.unprepared else f"the fault {options.fault}"
         raise UsageError(f"{what} needs a real job", "leave out --ranks")
     if not options.headless:
-        require_terminal("without a terminal: frtop demo --ranks N --headless")
+        require_terminal("frtop demo --ranks N --headless")
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
     with ScriptedJob(options.ranks, options.fault) as job:

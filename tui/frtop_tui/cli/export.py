@@ -129,6 +129,9 @@ def _print_bytes(content: bytes, frame: Frame) -> int:
     """Nothing but the content on standard output: what is missing goes to standard error."""
     if not frame.coverage.complete:
         print(unheard_text(frame.coverage), file=sys.stderr)
+    if sys.stdout.isatty():
+        print(content.decode(errors="replace"))
+        return 0
     sys.stdout.flush()
     sys.stdout.buffer.write(content)
     sys.stdout.buffer.flush()

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from frtop_probe import wire
-from frtop_tui.cli.output import stderr_width
+from frtop_tui.cli.output import escaped, stderr_width
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.diagnosis.thresholds import COMPARED_NS, HEALTHY_NS, SLOW_CAUSE_NS
 from frtop_tui.errors import FrtopError, NoAgent, NoJob, NotOurs, Unreachable
@@ -312,6 +312,8 @@ def agrees(question: str) -> bool:
 
 def show_progress(line: str) -> None:
     """Replaces the line of progress on stderr; does nothing unless that is a terminal."""
-    if sys.stderr.isatty():
+    if sys.stderr.isatty() and moves_cursor():
+        stream = getattr(sys.stderr, "unescaped", sys.stderr)
         # One that wraps could not be replaced.
-        print(f"\r\x1b[K{line[: stderr_width() - 1]}", end="", file=sys.stderr, flush=True)
+        text = escaped(line)[: stderr_width() - 1]
+        print(f"\r\x1b[K{text}", end="", file=stream, flush=True)

@@ -1,33 +1,89 @@
-"""Output that cannot be written: a full disk, a reader that has left, a terminal that is gone.
+"""Standard output and standard error as commands find them. They print, and do not care.
 
-Commands print, and do not care. What fails shows in `print` or, later, when the buffers are
-written; Python would write them once more at the exit, and complain with a traceback.
+* A full disk, a reader that has left, a terminal that is gone: what fails shows in `print` or, later,
+  when the buffers are written; Python would write them once more at the exit, and complain with a
+  traceback.
+* An encoding without the letters of a job's name: these are escaped, as in JSON.
+* A terminal: nothing that is printed controls it, whoever a text comes from.
 """
 
 from __future__ import annotations
 
+import codecs
 import errno
+import io
 import os
 import sys
 import textwrap
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final, TextIO
 
 NOT_WRITTEN: Final = 1
 """Exit status: whoever reads the output has less than the status would promise."""
+ESCAPING: Final = "frtop-escaping"
+"""Name of the handler of letters that an encoding lacks."""
 _LOST: Final = frozenset(
     (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EPIPE, errno.ESTALE, errno.ENXIO)
 )
 
 
-def replace_closed() -> None:
-    """Gives commands streams to print to where a daemon has closed them: what is printed is lost.
+class TerminalOutput:
+    """A stream to a terminal, to which nothing is printed that would control it."""
 
-    Otherwise the next file or socket would get their descriptors.
+    def __init__(self, stream: TextIO) -> None:
+        self.unescaped = stream
+
+    def write(self, text: str) -> int:
+        return self.unescaped.write(escaped(text))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.unescaped, name)
+
+
+def escaped(text: str) -> str:
+    """Escapes what is no letter, as in JSON; lines stay lines."""
+    if text.isprintable():
+        return text
+    return "".join(
+        one if one.isprintable() or one == "\n" else _in_json(one) for one in text
+    )
+
+
+def _in_json(text: str) -> str:
+    """`\\u001b`; beyond 16 bits two of them, as JSON has it."""
+    units = text.encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
+
+
+def _escape_missing(error: UnicodeError) -> tuple[str, int]:
+    assert isinstance(error, UnicodeEncodeError)
+    return _in_json(error.object[error.start : error.end]), error.end
+
+
+def prepare() -> None:
+    """Gives commands streams that they can print anything to.
+
+    Where a daemon has closed them, what is printed is lost. Otherwise the next file or socket would
+    get their descriptors.
     """
+    codecs.register_error(ESCAPING, _escape_missing)
     for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:
+        stream = getattr(sys, name)
+        if stream is None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: PTH123, SIM115 - until the exit
+            continue
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors=ESCAPING)
+        if stream.isatty():
+            setattr(sys, name, TerminalOutput(stream))
+            sys.excepthook = _print_plainly
+
+
+def _print_plainly(*error: Any) -> None:
+    """Python's own hook uses colours on a terminal."""
+    import traceback  # noqa: PLC0415 - slow, and seldom needed
+
+    traceback.print_exception(*error)
 
 
 def flush() -> None:

@@ -6,6 +6,7 @@ The first shows a live job, the second a recorded one on the same screens.
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 import sys
 from pathlib import Path
@@ -14,17 +15,30 @@ from typing import Any
 from frtop_tui.cli.live import connect
 from frtop_tui.cli.settings import folder_of
 from frtop_tui.errors import UsageError
+from frtop_tui.terminal import moves_cursor
 
 
-def require_terminal(next_step: str) -> None:
-    """Raises `UsageError` unless stdin, stdout and stderr are terminals: Textual needs all."""
+def require_terminal(without: str) -> None:
+    """Raises `UsageError` unless stdin, stdout and stderr are terminals: Textual needs all.
+
+    Args:
+        without: what to type where there is none.
+    """
     if not (sys.stdin.isatty() and sys.stdout.isatty() and sys.stderr.isatty()):
-        raise UsageError("the screen needs a terminal, not a pipe or a file", next_step)
+        raise UsageError(
+            "the screen needs a terminal, not a pipe or a file",
+            f"without a terminal: {without}; over ssh: ssh -t host frtop",
+        )
+    if not moves_cursor():
+        raise UsageError(
+            f"the screen cannot be drawn on this terminal (TERM={os.environ['TERM']})",
+            f"{without}; if it can move its cursor: TERM=xterm-256color frtop",
+        )
 
 
 def run(options: argparse.Namespace) -> int:
     """`frtop`."""
-    require_terminal("without a terminal: frtop diagnose; over ssh: ssh -t host frtop")
+    require_terminal("frtop diagnose")
     from frtop_tui.app import run_app  # noqa: PLC0415 - Textual only when drawing
 
     return run_app(connect(options), **_look(options))
@@ -32,7 +46,7 @@ def run(options: argparse.Namespace) -> int:
 
 def run_open(options: argparse.Namespace) -> int:
     """`frtop open`: needs no network and no torch."""
-    require_terminal(f"without a terminal: frtop diagnose {shlex.join(options.paths)}")
+    require_terminal(f"frtop diagnose {shlex.join(options.paths)}")
     from frtop_tui.export.flightrecorder.file_names import pattern_of  # noqa: PLC0415 - slow to import
     from frtop_tui.export.loader import open_paths  # noqa: PLC0415
     from frtop_tui.sources.recorded import RecordedSource  # noqa: PLC0415

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 class Parser(argparse.ArgumentParser):
     """Raises `UsageError` with a next step, like every other error."""
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.color = False  # of Python 3.14: nothing is printed that controls a terminal
+
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Names options that are unknown without what follows them: it may be a secret."""
         options, rest = self.parse_known_args(args, namespace)
