@@ -18,6 +18,7 @@ from frtop_tui.errors import FrtopError, NoAgent, NoJob, NotOurs, Unreachable
 from frtop_tui.job.model import Problem
 from frtop_tui.job.naming import counted, listed, printable
 from frtop_tui.sources.base import Source
+from frtop_tui.terminal import moves_cursor
 
 if TYPE_CHECKING:
     from frtop_tui.sources.live import LiveSource

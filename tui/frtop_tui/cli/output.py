@@ -1,8 +1,8 @@
 """Standard output and standard error as commands find them. They print, and do not care.
 
-* A full disk, a reader that has left, a terminal that is gone: what fails shows in `print` or, later,
-  when the buffers are written; Python would write them once more at the exit, and complain with a
-  traceback.
+* A full disk, a reader that has left, a terminal that is gone: what fails shows in `print` or,
+  later, when the buffers are written; Python would write them once more at the exit, and complain
+  with a traceback.
 * An encoding without the letters of a job's name: these are escaped, as in JSON.
 * A terminal: nothing that is printed controls it, whoever a text comes from.
 """
@@ -44,13 +44,11 @@ def escaped(text: str) -> str:
     """Escapes what is no letter, as in JSON; lines stay lines."""
     if text.isprintable():
         return text
-    return "".join(
-        one if one.isprintable() or one == "\n" else _in_json(one) for one in text
-    )
+    return "".join(one if one.isprintable() or one == "\n" else _in_json(one) for one in text)
 
 
 def _in_json(text: str) -> str:
-    """`\\u001b`; beyond 16 bits two of them, as JSON has it."""
+    r"""`\u001b`; beyond 16 bits two of them, as JSON has it."""
     units = text.encode("utf-16-be", "surrogatepass").hex()
     return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
 
