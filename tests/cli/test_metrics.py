@@ -5,7 +5,11 @@ from __future__ import annotations
 import json
 import re
 import socket
+import threading
+import urllib.request
 from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +26,7 @@ from frtop_tui.report.job_counts import GROUPS, JobCounts
 from frtop_tui.sources.op_follower import FollowedOps
 from screens.gauge_scenes import measured
 from screens.scenes import S, hung
+from waiting import wait_for
 
 pytest.importorskip("prometheus_client")
 
@@ -34,7 +39,7 @@ from prometheus_client.parser import (
 )
 
 from frtop_tui.cli.metric_families import JobCollector
-from frtop_tui.cli.metrics import _server
+from frtop_tui.cli.metrics import MOST_CLIENTS, _server
 
 HOSTILE = 'a"b\\c\n# HELP x\x1b]0;x\x07\u202e\ud800}'
 Samples = dict[str, dict[tuple[str, ...], float]]
@@ -220,6 +225,48 @@ def test_an_address_that_is_taken_is_one_line() -> None:
         taken.listen()
         with pytest.raises(FrtopError, match="cannot listen on"):
             _server(taken.getsockname(), JobCollector())
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    server = _server(("127.0.0.1", 0), JobCollector())
+    server_thread = threading.Thread(
+        target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
+    )
+    server_thread.start()
+    yield server.server_port
+    server.shutdown()
+    server.server_close()
+    server_thread.join()
+
+
+def scraped(port: int) -> bool:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        return b"frtop_" in answer.read()
+
+
+def test_who_keeps_connections_open_shuts_nobody_out(port: int) -> None:
+    with ExitStack() as stack:
+        for _ in range(4 * MOST_CLIENTS):
+            client = stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+            client.sendall(b"GET /metrics HTTP/1.1\r\n")
+        assert scraped(port)
+
+
+def test_who_drips_bytes_is_cut_off(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("frtop_tui.cli.metrics.CLIENT_S", 0.3)
+    with socket.create_connection(("127.0.0.1", port)) as client:
+        client.sendall(b"GET /metrics HTTP/1.1\r\nX: ")
+
+        def is_cut_off() -> bool:
+            try:
+                client.sendall(b"x")
+            except OSError:
+                return True
+            return False
+
+        wait_for(is_cut_off, "the end of its connection", pause_s=0.02)
+    assert scraped(port)
 
 
 @pytest.mark.parametrize("words", [["metrics", "--listen", "9400"], ["metrics", "--listen", ":94"],

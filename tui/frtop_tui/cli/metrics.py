@@ -9,6 +9,7 @@ import socketserver
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
@@ -28,7 +29,9 @@ ONCE_S: Final = 1.0
 """How long `--once` looks at a job after it has appeared: a step, a health."""
 MOST_CLIENTS: Final = 8
 CLIENT_S: Final = 5.0
-"""How long a client may be silent."""
+"""How long a client may take in all, from its connection to its last byte."""
+ROOM_S: Final = 0.5
+"""How long the thread of a client that was cut off is waited for."""
 
 
 def run(options: argparse.Namespace) -> int:
@@ -128,14 +131,16 @@ def _registry(collector: JobCollector) -> Any:
 
 
 class _Handler(WSGIRequestHandler):
-    timeout = CLIENT_S
-
     def log_message(self, format: str, *_: object) -> None:  # noqa: A002 - its name in the base
         """Scrapes are no news."""
 
 
 class _Server(socketserver.ThreadingMixIn, WSGIServer):
-    """Few clients at a time, each in a thread: one that is slow holds up no other."""
+    """Few clients at a time, each in a thread: one that is slow holds up no other.
+
+    Where there are too many, the oldest is cut off: a scrape takes milliseconds, so whoever keeps
+    connections open loses them first.
+    """
 
     daemon_threads = True
     request_queue_size = MOST_CLIENTS
@@ -143,6 +148,8 @@ class _Server(socketserver.ThreadingMixIn, WSGIServer):
     def __init__(self, address: tuple[str, int], family: int) -> None:
         self.address_family = family
         self._free = threading.Semaphore(MOST_CLIENTS)
+        self._deadlines: dict[socket.socket, float] = {}
+        """By client, the oldest first."""
         super().__init__(address, _Handler)
 
     def server_bind(self) -> None:
@@ -151,20 +158,38 @@ class _Server(socketserver.ThreadingMixIn, WSGIServer):
         self.server_name, self.server_port = self.server_address[:2]  # type: ignore[assignment]
         self.setup_environ()
 
+    def service_actions(self) -> None:
+        """Cuts off clients that took too long, also those that go on byte by byte."""
+        now = time.monotonic()
+        for client, deadline in list(self._deadlines.items()):
+            if now > deadline:
+                _cut_off(client)
+
     def process_request(self, request: Any, client_address: Any) -> None:
         if not self._free.acquire(blocking=False):
-            self.shutdown_request(request)
-            return
+            if oldest := next(iter(list(self._deadlines)), None):
+                _cut_off(oldest)
+            if not self._free.acquire(timeout=ROOM_S):
+                self.shutdown_request(request)
+                return
+        self._deadlines[request] = time.monotonic() + CLIENT_S
         super().process_request(request, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:
             super().process_request_thread(request, client_address)
         finally:
+            self._deadlines.pop(request, None)
             self._free.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that leaves in the middle is no news."""
+
+
+def _cut_off(client: socket.socket) -> None:
+    """Ends what its thread waits for."""
+    with suppress(OSError):  # it has left
+        client.shutdown(socket.SHUT_RDWR)
 
 
 def _server(listen: tuple[str, int], collector: JobCollector) -> _Server:
