@@ -213,6 +213,14 @@ def test_where_srun_refuses_each_host_is_reached_by_itself(
     assert f"by ssh: srun: {said}" in words
 
 
+def test_a_host_that_says_a_byte_now_and_then_is_given_up(
+    operator: OperatorPipes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pipe, "LONGEST_START_S", 0.5)
+    operator.connect("slow", "sh", "-c", "while printf .; do sleep 0.05; done")
+    assert "no agent in 0 s" in operator.await_failure("slow")
+
+
 def reached_through(operator: OperatorPipes, *onward: tuple[str, ...]) -> None:
     """Hosts `node0`, ... to which a host on the way runs these commands."""
     for number, command in enumerate(onward):

@@ -24,6 +24,9 @@ from frtop_tui.sources.pipes.process import PipeProcess
 START_S: Final = 45.0
 """A start during which nothing moves for so long has failed. Behind a host on the way, where others
 always say something: during which no other start comes any further."""
+LONGEST_START_S: Final = 300.0
+"""A start that goes on for so long has failed, too: a host that says a byte now and then would keep
+others from starting. The agent takes 100 s on a line of 10 KB/s."""
 SILENT_S: Final = 15.0
 """An agent sends several updates a second, and answers pings: a silent one is cut off."""
 REFUSED_S: Final = 15.0
@@ -79,7 +82,7 @@ class Pipe:
         self._pinged_at = 0.0
         self._given: set[Conversation] = set()
         self._has_stored_agent = False
-        self._advanced_at = time.monotonic()
+        self._begun_at = self._advanced_at = time.monotonic()
         self._tool: Iterator[bytes] | None = None
         self._tool_for: set[Conversation] = set()
         self._tool_to: list[Conversation] = []
@@ -241,6 +244,8 @@ class Pipe:
         """Conversations in which too long nothing was said, and the words for it."""
         moved_at = self._advanced_at if self.fans_out else self.process.moved_at
         moved_s = now - moved_at
+        # Behind a host on the way they start one after the other: who is stuck alone is known there.
+        begun_s = 0.0 if self.fans_out else now - self._begun_at
         for one in self.conversations.values():
             if one.phase is Phase.UP and now - self._heard[one] > SILENT_S:
                 yield one, f"nothing was heard for {SILENT_S:.0f} s"
@@ -248,6 +253,8 @@ class Pipe:
                 yield one, f"no Python was found there in {LATE_TASK_S:.0f} s"
             elif one.phase in (Phase.STARTING, Phase.BOOTED) and moved_s > START_S:
                 yield one, f"no answer in {START_S:.0f} s"
+            elif one.phase in (Phase.STARTING, Phase.BOOTED) and begun_s > LONGEST_START_S:
+                yield one, f"no agent in {LONGEST_START_S:.0f} s"
 
     def work(self, now: float) -> None:
         """Writes what waits, and pings."""
