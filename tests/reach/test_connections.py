@@ -217,7 +217,8 @@ def test_a_host_that_says_a_byte_now_and_then_is_given_up(
     operator: OperatorPipes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pipe, "LONGEST_START_S", 0.5)
-    operator.connect("slow", "sh", "-c", "while printf .; do sleep 0.05; done")
+    drip = "(while printf .; do sleep 0.05; done) & cat > /dev/null; kill $!"
+    operator.connect("slow", "sh", "-c", drip)
     assert "no agent in 0 s" in operator.await_failure("slow")
 
 

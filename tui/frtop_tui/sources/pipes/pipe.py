@@ -244,7 +244,7 @@ class Pipe:
         """Conversations in which too long nothing was said, and the words for it."""
         moved_at = self._advanced_at if self.fans_out else self.process.moved_at
         moved_s = now - moved_at
-        # Behind a host on the way they start one after the other: who is stuck alone is known there.
+        # Behind a host on the way they start one after the other, and are watched there.
         begun_s = 0.0 if self.fans_out else now - self._begun_at
         for one in self.conversations.values():
             if one.phase is Phase.UP and now - self._heard[one] > SILENT_S:
