@@ -14,6 +14,9 @@ from contextlib import suppress
 from functools import cache
 from typing import Final
 
+AS_USER: Final = "FRTOP_AS_USER"
+"""Environment of what looks at a user's jobs for root (`pipe.become_user`): whose. Other processes
+of that user must not get at it, nor at its children."""
 _PR_SET_PDEATHSIG: Final = 1
 _MORTAL: Final = """
 import os, sys
@@ -33,10 +36,15 @@ except OSError as error:
 threads may have held locks as this process forked."""
 DESCRIPTORS: Final = "/proc/self/fd/"
 """Where the kernel shows the open files of whoever looks, also those without a name."""
-_RUN: Final = (
-    "import sys, runpy; sys.path.insert(0, sys.argv.pop(1)); "
-    "runpy.run_module(sys.argv.pop(1), run_name='__main__')"
-)
+_RUN: Final = f"""
+import os, sys, runpy
+if {AS_USER!r} in os.environ:
+    import ctypes
+    ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)
+sys.path.insert(0, sys.argv.pop(1))
+runpy.run_module(sys.argv.pop(1), run_name='__main__')
+"""
+"""PR_SET_DUMPABLE is not passed on to a program."""
 
 
 def python_command(module: str) -> tuple[str, ...]:

@@ -247,11 +247,11 @@ async def test_a_rank_whose_recorder_is_of_another_build_is_seen_and_says_so(
 
 
 @pytest.mark.parametrize("elsewhere", [{"ring_folder": "/elsewhere"}, {"inner_pid": 7}])
-async def test_for_root_ranks_whose_rings_are_elsewhere_are_followed_and_others_not_told_of(
+async def test_at_the_end_of_a_pipe_ranks_whose_rings_are_elsewhere_are_followed(
     watch: Watch, sleepers: Sleepers, elsewhere: dict[str, Any]
 ) -> None:
-    """No other agent reads them for root's; who else has ranks is not for all of its operators."""
-    watch.watch._for_root = True
+    """No other agent reads them for the operator there."""
+    watch.tracker.guest = True
     (pid,) = sleepers(1)
     made = candidate(pid, prepared=True, inner_pid=pid, ring_folder=os.environ.get("FRTOP_DIR", ""))
     watch.reads.discovery = Discovery(
@@ -259,7 +259,8 @@ async def test_for_root_ranks_whose_rings_are_elsewhere_are_followed_and_others_
     )
     watch.asked = None
     await wait_for_async(lambda: pid in watch.seen, "it is seen")
-    assert watch.tracker.notes == ()
+    (note,) = watch.tracker.notes
+    assert note.startswith("2 ranks of user ann: not looked at; ")
 
 
 async def test_a_young_rank_may_still_make_its_ring(watch: Watch, sleepers: Sleepers) -> None:

@@ -24,7 +24,6 @@ from frtop_probe.recorder.device_tensors import SETTING
 from frtop_probe.recorder.issuers import SETTING as MODULES
 from frtop_probe.recorder.phases import SETTING as PHASES
 from frtop_tui.cli import main, run
-from frtop_tui.errors import UsageError
 from waiting import DEADLINE_S, wait_for
 
 FRTOP = [sys.executable, "-m", "frtop_tui", "run"]
@@ -482,14 +481,6 @@ os.kill(os.getpid(), 15)
     )  # fmt: skip
     assert said.stdout == "False 1\n", said.stderr
     assert said.returncode == 128 + signal.SIGTERM
-
-
-def test_the_audit_has_a_file_and_syslog_beside_it() -> None:
-    assert run._audit([]) == (None, None)
-    assert run._audit(["syslog"]) == (None, Path("/dev/log"))
-    assert run._audit(["/a", "syslog:/b"]) == (Path("/a"), Path("/b"))
-    with pytest.raises(UsageError, match="one file"):
-        run._audit(["/a", "/b"])
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,6 @@ from frtop_probe.wire import (
     Transport,
     UncaughtException,
     Update,
-    UpdateMessage,
 )
 
 _SPECS: Final = (TensorSpec("bfloat16", (4096, 8192), 3, "cuda:5"),)
@@ -201,7 +200,6 @@ REQUESTS: Final = {
     "request-state": StateRequest(7),
     "request-snapshot": SnapshotRequest(8, (1, 2), False, 200, (90112,)),
     "request-state-read-only": StateRequest(7, True),
-    "request-state-follow": StateRequest(7, True, True),
     "request-time": TimeRequest(10),
     "request-time-shown": TimeRequest(10, (1, 2, 7)),
     "request-history": HistoryRequest(11, 1, 500),
@@ -253,7 +251,6 @@ RESPONSES: Final = {
     "response-error": Error(9, "no such rank on node4 any more"),
     "response-error-reason": Error(9, "no such rank on node4 any more", "gone"),
     "response-state-read-only": StateResponse(7, _UPDATE, False),
-    "response-update": UpdateMessage(0, _UPDATE),
     "response-time": TimeResponse(10, 10**12, 10**18),
     "response-history": HistoryResponse(
         11,

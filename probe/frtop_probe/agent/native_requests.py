@@ -50,6 +50,6 @@ class NativeStacksTaker:
 
 
 def _is_itself(rank: TrackedRank) -> bool:
-    """Whether the process lives, and its pid has not been given to another one."""
+    """Whether the process lives, is this user's, and its pid has not been given to another one."""
     seen = processes.read_stat(rank.pid) if rank.lives else None
-    return seen is not None and seen.start_ticks == rank.start_ticks
+    return seen is not None and seen.start_ticks == rank.start_ticks and processes.is_own(rank.pid)

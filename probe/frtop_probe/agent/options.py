@@ -17,8 +17,6 @@ OUTSIDE: Final = "FRTOP_OUTSIDE"
 FOR_OPERATOR: Final = "--for-operator"
 """Of the command line: see `Options.for_operator`."""
 DEFAULT_PORT: Final = 7677
-ALL_USERS_PORT: Final = 7675
-"""Of root's agent of all users: no user's own agent takes it, whoever started first."""
 PAIRS: Final = 64
 """Pairs of ports to try when the first one is taken."""
 DEFAULT_LINGER: Final = 300.0
@@ -40,8 +38,7 @@ class Options:
     their key. `for_operator` says that an operator's program has started it: while it has had no
     prepared rank it leaves `OPERATOR_LINGER` after the last request. Without `outside`, ranks
     that have no recorder are not searched for. `boxes` is the folder for the black boxes of those
-    that somebody watches, "" for none. `for_root` says that it reads one user's ranks for root's
-    agent of all users: see `OutsideWatch`.
+    that somebody watches, "" for none.
     """
 
     bind: str = "*"
@@ -54,7 +51,6 @@ class Options:
     for_operator: bool = False
     outside: bool = True
     boxes: str = ""
-    for_root: bool = False
 
     @property
     def pairs(self) -> range:

@@ -77,8 +77,6 @@ class OutsideWatch:
         shown: ranks that somebody wants to see in detail.
         pool: reads.
         boxes: folder for the black boxes of ranks that are shown; "" for none.
-        for_root: it reads for root's agent of all users. Nothing is said of other users then, and
-            prepared ranks whose rings are elsewhere are followed, too: no other agent does.
     """
 
     def __init__(
@@ -88,11 +86,8 @@ class OutsideWatch:
         shown: ShownRanks,
         pool: OutsidePool | None = None,
         boxes: str = "",
-        *,
-        for_root: bool = False,
     ) -> None:
         self._tracker = tracker
-        self._for_root = for_root
         self._last_asked = last_asked
         self._pool = pool if pool is not None else OutsidePool()
         self._watched: dict[tuple[int, int], Watched] = {}
@@ -150,8 +145,8 @@ class OutsideWatch:
     async def _find(self) -> None:
         found = await self._pool.scan(self._tracker.recorded)
         self._scan_at = time.monotonic() + max(map(_pause_s, found.reasons), default=0.0)
-        others = () if self._for_root else found.left_alone
-        notes = [*notes_of(others), *found.reasons]
+        others = notes_of(found.left_alone, through_shell=self._tracker.guest)
+        notes = [*others, *found.reasons]
         if self._add(found):
             notes.append(f"more than {MAX_RANKS} ranks without a recorder: not all are shown")
         self._tracker.set_outside_notes(notes)
@@ -166,7 +161,8 @@ class OutsideWatch:
             for job in found.jobs
             for one in job.ranks
             if not one.prepared
-            or (self._for_root and _has_rings_elsewhere(one))
+            # No other agent reads them for the operator at the end of this pipe.
+            or (self._tracker.guest and _has_rings_elsewhere(one))
             or _has_no_recorder(one, recorded, now_s)
             or (one.pid, one.start_ticks) in self._tracker.unread
         ]

@@ -77,7 +77,7 @@ class RankTracker:
             folders: Those of rings, the agent's own first.
             guest: Another agent has the folders: no file in them is removed.
         """
-        self._guest = guest
+        self.guest = guest
         self._folders = tuple(folders)
         self._files: dict[Path, _File] = {}
         self._notes: dict[str, None] = {}
@@ -181,7 +181,7 @@ class RankTracker:
     def clear(self) -> None:
         """Removes the rings of ended ranks, and closes all others."""
         for rank in list(self.ranks.values()):
-            if rank.exit_info is not None and not self._guest:
+            if rank.exit_info is not None and not self.guest:
                 rank.remove_files()
             self._forget(rank)
 
@@ -335,7 +335,17 @@ class RankTracker:
                 self.unread[pid, start_ticks] = reason
 
     def _is_ours(self, ring: Ring) -> bool:
-        return PidNamespace(ring.header.boot, ring.header.pid_namespace) == self._space
+        """Whether a ring is of a process of this pid namespace, and of this user.
+
+        Who writes a ring may name any process in it: others are not to be looked at for them.
+        """
+        pid, start_ticks = ring.header.pid, ring.header.start_ticks
+        if PidNamespace(ring.header.boot, ring.header.pid_namespace) != self._space:
+            return False
+        if exit_status.is_alive(pid, start_ticks) and not processes.is_own(pid):
+            self.note(f"{ring.path.name} names process {pid}, which is another user's: left alone")
+            return False
+        return True
 
     def _add(self, ring: Ring) -> int:
         pid, start_ticks = ring.header.pid, ring.header.start_ticks
@@ -421,7 +431,7 @@ class RankTracker:
         if len(alike) >= MAX_ENDED or (full and ended):
             among = alike or ended
             oldest = next((rank for rank in among if rank.key not in self.shown), among[0])
-            if not self._guest:
+            if not self.guest:
                 oldest.remove_files()
             self._forget(oldest)
         return len(self.ranks) < MAX_RANKS

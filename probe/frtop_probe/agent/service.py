@@ -83,7 +83,6 @@ class AgentService:
             lambda: self._last_asked,
             shown,
             boxes=options.boxes,
-            for_root=options.for_root,
         )
         self._gauges = GaugeWatch(tracker, lambda: self._last_asked)
         self._host_gauges = HostWatch(tracker, lambda: self._last_asked, self._gauges)
@@ -98,9 +97,7 @@ class AgentService:
         companion = self._watch_companion()
         serving = asyncio.create_task(self._handler.serve())
         asking = TraceRequests(self._tracker)
-        works = [self._gauges.run(), asking.run()]
-        if not self._options.for_root:  # a process per user would read the host as often
-            works.append(self._host_gauges.run())
+        works = self._gauges.run(), asking.run(), self._host_gauges.run()
         tasks = [serving, *map(asyncio.create_task, works)]
         if self._options.outside:
             tasks.append(asyncio.create_task(self._outside.run()))

@@ -3,6 +3,7 @@
 # perhaps ahead: so nothing is sent after it before `frtop-boot`. All of it is one command, so that
 # no part of it is read as the input of another.
 stage='@STAGE@'
+become='@BECOME@'  # what gives up root where FRTOP_USER is named
 check='import sys
 if sys.version_info < (3, 10):
     print("frtop-old %d.%d.%d" % sys.version_info[:3])
@@ -13,6 +14,7 @@ else:
     print("frtop-lacks %s" % " ".join(lacking) if lacking else "frtop-ok")'
 export LC_ALL=C
 cd / 2>/dev/null
+[ -z "$FRTOP_USER" ] || PATH=/usr/sbin:/usr/bin:/sbin:/bin:$PATH  # what every user can run
 seen='' bad='' inside='' limit=''
 timeout 10 true </dev/null >/dev/null 2>&1 && limit='timeout 10'
 
@@ -25,6 +27,26 @@ refuse() {  # refuse TEXT NEXT
     exit 1
 }
 
+trusted() {  # whether root alone can change a file, and each folder on the way to it
+    case $1 in /*) step=$1 ;; *) return 1 ;; esac
+    while :; do
+        set -- $(ls -ldn "$step" 2>/dev/null)
+        [ "$3" = 0 ] || return 1
+        case $1 in ?????w* | ????????w*) return 1 ;; esac
+        [ "$step" != / ] || return 0
+        step=${step%/*}
+        step=${step:-/}
+    done
+}
+
+run() {  # run PROGRAM, with the Python $path
+    if [ -z "$FRTOP_USER" ]; then
+        $limit "$path" -I -S -c "$1"
+    else
+        $limit "$path" -I -S -c "$become" "$FRTOP_USER" "$1"
+    fi
+}
+
 try() {  # try NAME-OR-PATH; does not return from one that serves
     case $1 in
         /*) path=$1; [ -x "$path" ] && [ ! -d "$path" ] || { bad="$bad; no program $path"; return; } ;;
@@ -32,9 +54,20 @@ try() {  # try NAME-OR-PATH; does not return from one that serves
     esac
     case $seen in *"|$path|"*) return ;; esac
     seen="$seen|$path|"
-    found=$($limit "$path" -I -S -c "$check" </dev/null 2>/dev/null)
+    if [ -n "$FRTOP_USER" ]; then  # root runs it first
+        path=$(readlink -f "$path")
+        trusted "$path" || { bad="$bad; others than root can change $path"; return; }
+    fi
+    found=$(run "$check" </dev/null 2>/dev/null)
     case $found in
-        *frtop-ok*) exec "$path" -I -S -c "$stage" ;;
+        *frtop-ok*)
+            [ -n "$FRTOP_USER" ] || exec "$path" -I -S -c "$stage"
+            # Nothing of the environment of root is in the memory of a process of the user.
+            exec env -i LC_ALL=C "SLURM_PROCID=$SLURM_PROCID" "FRTOP_OUTSIDE=$FRTOP_OUTSIDE" \
+                "FRTOP_READ_ONLY=$FRTOP_READ_ONLY" \
+                "$path" -I -S -c "$become" "$FRTOP_USER" "$stage" ;;
+        *frtop-error*) printf '%s\n' "$found"; exit 1 ;;
+        *frtop-closed*) bad="$bad; user $FRTOP_USER cannot run $path" ;;
         *frtop-old*) bad="$bad; $path is Python ${found##*frtop-old }" ;;
         *frtop-lacks*) bad="$bad; $path lacks the standard library's ${found##*frtop-lacks }" ;;
         *)
@@ -90,6 +123,7 @@ unset IFS
 [ -z "$FRTOP_LAST_PYTHON" ] || try "$FRTOP_LAST_PYTHON"
 
 next='name one with --python PATH (3.10 or later, of any environment on that host)'
+[ -z "$FRTOP_USER" ] || next="name one with --python PATH that root alone can change and $FRTOP_USER can run"
 [ -z "$inside" ] || next="$next; $inside: go in there (docker exec, kubectl exec) and use its own"
 refuse "no Python 3.10 or later was found${bad:-; there is none on PATH, and no process of yours runs one}" "$next"
 }

@@ -5,6 +5,7 @@
 # line above is what `ps` shows.
 import base64
 import binascii
+import fcntl
 import hashlib
 import json
 import os
@@ -15,6 +16,7 @@ from typing import NoReturn
 
 MAX_ARCHIVE = 16 << 20
 MAX_LINE = 1 << 16
+SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 TASK = os.environ.get("SLURM_PROCID", "")
 PATIENCE_S = 120
 AGAIN = "try again; if it stays so, something on the way changes the input"
@@ -79,9 +81,11 @@ def receive() -> bytes:
 
 
 def store(data: bytes) -> int:
+    sealed = True
     try:
-        descriptor = os.memfd_create("frtop")
+        descriptor = os.memfd_create("frtop", os.MFD_ALLOW_SEALING)
     except (AttributeError, OSError):
+        sealed = False
         import tempfile  # noqa: PLC0415 - seldom needed, and slow
 
         try:
@@ -94,6 +98,8 @@ def store(data: bytes) -> int:
             )
     while data:
         data = data[os.write(descriptor, data) :]
+    if sealed:  # nobody changes what children import
+        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, SEALS)
     return descriptor
 
 

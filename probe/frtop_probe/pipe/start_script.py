@@ -12,10 +12,13 @@ _HERE: Final = Path(__file__).parent
 PYTHON_NAMED: Final = b"FRTOP_PYTHON="
 """What a script begins with that tries one Python only."""
 _STAGE: Final = "@STAGE@"
+_BECOME: Final = "@BECOME@"
 _COMMENT: Final = re.compile(r"^\s*#.*\n", re.MULTILINE)
 
 
-def start_script(python: str = "", program: str = "stage_zero", last: str = "") -> bytes:
+def start_script(
+    python: str = "", program: str = "stage_zero", last: str = "", user: str = ""
+) -> bytes:
     """The script; it ends by becoming Python, which says `frtop-boot`, or says `frtop-error`.
 
     Args:
@@ -23,17 +26,25 @@ def start_script(python: str = "", program: str = "stage_zero", last: str = "") 
             on PATH are tried, then those that the user's own processes run.
         program: What that Python runs: a module of this folder that imports nothing of ours.
         last: One to try in the same way where none of the others serves.
+        user: Whose jobs are looked at, by a shell of root: what runs becomes this user first.
     """
     chosen = f"{PYTHON_NAMED.decode()}{shlex.quote(python)}\n" if python else ""
-    return f"{chosen}FRTOP_LAST_PYTHON={shlex.quote(last)}\n{_script(program)}".encode()
+    settings = f"FRTOP_LAST_PYTHON={shlex.quote(last)}\nFRTOP_USER={shlex.quote(user)}\n"
+    return f"{chosen}{settings}{_script(program, as_user=bool(user))}".encode()
 
 
 @cache
-def _script(program: str) -> str:
-    stage = _bare(_HERE.joinpath(f"{program}.py").read_text(encoding="utf-8"))
-    if "'" in stage:
+def _script(program: str, *, as_user: bool) -> str:
+    finder = _bare(_HERE.joinpath("finder.sh").read_text(encoding="utf-8"))
+    become = _stage("become_user") if as_user else ""
+    return finder.replace(_STAGE, _stage(program)).replace(_BECOME, become)
+
+
+def _stage(program: str) -> str:
+    source = _bare(_HERE.joinpath(f"{program}.py").read_text(encoding="utf-8"))
+    if "'" in source:
         raise ValueError(f"{program} stands between single quotes, and must have none")
-    return _bare(_HERE.joinpath("finder.sh").read_text(encoding="utf-8")).replace(_STAGE, stage)
+    return source
 
 
 def _bare(source: str) -> str:

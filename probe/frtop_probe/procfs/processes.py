@@ -153,15 +153,26 @@ def read_threads(pid: int, proc: Path = PROC) -> tuple[wire.Process, ...]:
     return tuple(found)
 
 
+def is_own(pid: int, proc: Path = PROC) -> bool:
+    """Whether a process is of this user alone: one that has gained rights has ids of others, too."""
+    lines = (read_file(f"{proc}/{pid}/status") or "").splitlines()
+    ids = next((line.split()[1:] for line in lines if line.startswith("Uid:")), [])
+    return set(ids) == {str(os.getuid())}
+
+
 def descendants(pid: int, proc: Path = PROC) -> tuple[int, ...]:
-    """Pids of the descendants of a process, breadth first, at most `MAX_CHILDREN`."""
+    """Pids of the descendants of a process, breadth first, at most `MAX_CHILDREN`.
+
+    One that has become another user's is left alone, and so is what it has started.
+    """
     found: list[int] = []
     queue = [pid]
     while queue and len(found) < MAX_CHILDREN:
         parent = queue.pop(0)
         for tid in thread_ids(parent, proc):
             text = read_file(f"{proc}/{parent}/task/{tid}/children") or ""
-            fresh = [int(word) for word in text.split() if word.isdecimal()]
+            named = (int(word) for word in text.split()[:MAX_CHILDREN] if word.isdecimal())
+            fresh = [child for child in named if is_own(child, proc)]
             found += fresh
             queue += fresh
     return tuple(found[:MAX_CHILDREN])

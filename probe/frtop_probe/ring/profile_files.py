@@ -51,7 +51,7 @@ def read_piece(path: Path, offset: int, size: int) -> tuple[bytes, int]:
     Raises:
         OSError: it is not there, or no file of this user's own.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode) or status.st_uid not in (os.geteuid(), 0):

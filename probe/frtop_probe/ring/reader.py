@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import stat
 import struct
 from collections.abc import Iterator
 from contextlib import suppress
@@ -112,11 +113,12 @@ class Ring:
             OSError: the file cannot be opened.
         """
         self.path = path
-        self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        # Whoever owns the folder may have put a pipe there since: opening it would wait.
+        self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:
             status = os.fstat(self._file)
             self._inode, size = status.st_ino, status.st_size
-            if not layout.HEADER_SIZE <= size <= MAX_SIZE:
+            if not (stat.S_ISREG(status.st_mode) and layout.HEADER_SIZE <= size <= MAX_SIZE):
                 raise RingError(f"{path.name}: {size} bytes is not a ring")
             self.header, self.shape = read_header(self._read(0, layout.HEADER_SIZE), size, path)
             self._prepare()

@@ -123,7 +123,6 @@ from frtop_probe.wire.responses import (
     StatisticsResponse,
     TensorsResponse,
     TimeResponse,
-    UpdateMessage,
 )
 from frtop_probe.wire.snapshots import (
     DeadConnection,
@@ -145,7 +144,6 @@ from frtop_probe.wire.tensors import (
     TensorSummary,
 )
 from frtop_probe.wire.updates import (
-    BY_ROOTS_LIST,
     LEFT_GROUPS,
     NO_SEARCH,
     OF_OTHERS,
@@ -154,7 +152,6 @@ from frtop_probe.wire.updates import (
 )
 
 __all__ = [
-    "BY_ROOTS_LIST",
     "LEFT_GROUPS",
     "MAX_MESSAGE",
     "NO_SEARCH",
@@ -253,7 +250,6 @@ __all__ = [
     "Transport",
     "UncaughtException",
     "Update",
-    "UpdateMessage",
     "WireError",
     "decode_box",
     "decode_request",

@@ -12,13 +12,11 @@ class StateRequest(Struct, frozen=True, array_like=True, tag="state"):
     """Requests the full state; answered with a full `Update`.
 
     With `read_only`, the operator gives up acting: from then on the agent refuses it on this
-    connection, whatever the key's right. With `follow`, an agent that publishes nothing, because
-    not everybody may see everything, sends this connection its updates (`UpdateMessage`).
+    connection, whatever the key's right.
     """
 
     id: int
     read_only: bool = False
-    follow: bool = False
 
 
 class SnapshotRequest(Struct, frozen=True, array_like=True, tag="look"):

@@ -25,13 +25,6 @@ class StateResponse(Struct, frozen=True, array_like=True, tag="state"):
     may_act: bool = True
 
 
-class UpdateMessage(Struct, frozen=True, array_like=True, tag="update"):
-    """An update for one connection only, after a `StateRequest` with `follow`; `id` is always 0."""
-
-    id: int
-    update: Update
-
-
 class TimeResponse(Struct, frozen=True, array_like=True, tag="time"):
     id: int
     monotonic_ns: int
@@ -190,7 +183,6 @@ class Error(Struct, frozen=True, array_like=True, tag="refusal"):
 
 Response = (
     StateResponse
-    | UpdateMessage
     | SnapshotResponse
     | TimeResponse
     | HistoryResponse

@@ -21,8 +21,6 @@ from frtop_probe.wire.snapshots import Process
 
 OF_OTHERS: Final = ": not looked at"
 """In a note about a host: other users have ranks there. After "; " comes whom to ask for what."""
-BY_ROOTS_LIST: Final = "by root's list our key sees the ranks of "
-"""Beginning of a note about a host whose root serves all users, to a key that sees only some."""
 NO_SEARCH: Final = "no search for jobs"
 """Begins the note of a host on which nobody could look for jobs."""
 LEFT_GROUPS: Final = "it has destroyed its process groups"

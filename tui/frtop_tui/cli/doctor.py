@@ -18,7 +18,7 @@ from frtop_tui.sources.service_facts import read_service
 
 def run(options: argparse.Namespace) -> int:
     """Returns 0, or 1 where something is closed that costs evidence."""
-    if options.ssh or options.via:
+    if options.ssh or options.via or options.user:
         from frtop_tui.cli.doctor_hosts import run_there  # noqa: PLC0415 - only where needed
 
         return run_there(options)

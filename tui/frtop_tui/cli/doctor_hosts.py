@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from frtop_probe.doctor.examination import examine
-from frtop_tui.cli.live import show_progress
+from frtop_tui.cli.live import require_root, show_progress
 from frtop_tui.errors import FrtopError, Unreachable, UsageError
 from frtop_tui.job.model import Problem
 from frtop_tui.report.doctor_groups import SSH, ExaminedHost
@@ -21,11 +21,14 @@ from frtop_tui.sources.pipes.places import places
 def run_there(options: argparse.Namespace) -> int:
     """Returns 0, or 1 where something is closed that costs evidence, or a host is not reached."""
     if options.pid is not None:
+        given = "--ssh names others" if options.ssh or options.via else "--user another user's"
         raise UsageError(
-            "--pid is of a process of this host, and --ssh names others",
-            "run `frtop doctor --pid` on that host, or leave out --pid",
+            f"--pid is of a process of this user on this host, and {given}",
+            "run `frtop doctor --pid` there, or leave out --pid",
         )
-    examinations = Examinations(places(options.ssh, options.via, options.through), options.python)
+    reached = places(options.ssh, options.via, options.through, options.user)
+    require_root(options)
+    examinations = Examinations(reached, options.python, options.user)
     try:
         answers = examinations.run(show_progress)
     finally:

@@ -42,6 +42,10 @@ def add_shells(
                       "connection for all"
                       )  # fmt: skip
     verb.add_argument("--python", metavar="PATH", help=python_help)
+    verb.add_argument("--user", metavar="NAME", type=user_name,
+                      help="as root: the jobs of this user, on this host or on those of --ssh;"
+                      " what reads them becomes that user first"
+                      )  # fmt: skip
     verb.set_defaults(settings=True)
 
 
@@ -69,6 +73,7 @@ def add_theme(verb: argparse.ArgumentParser) -> None:
 
 def settle_hosts(options: argparse.Namespace, verbs: Sequence[str]) -> None:
     """Without `--connect` it is this host that is meant, unless others are reached by a shell."""
+    options.user = options.user or ""
     for name in ("connect", "ssh"):
         misplaced = [spec for spec in getattr(options, name, None) or () if spec in verbs]
         if misplaced:
@@ -84,10 +89,16 @@ def settle_hosts(options: argparse.Namespace, verbs: Sequence[str]) -> None:
         raise UsageError(f"--through is for hosts of {places}", "name them: --ssh 'node[0-7]'")
     if not has_connect:
         return
-    if options.python and not (by_shell or options.through):
+    if options.user and options.connect:
+        raise UsageError(
+            "--user is for this host and for hosts of --ssh: an agent that listens serves its own"
+            " user",
+            "leave out --connect, or name the hosts with --ssh",
+        )
+    if options.python and not (by_shell or options.through or options.user):
         raise UsageError("--python is for hosts of --ssh", "name them: --ssh 'node[0-7]'")
     if options.connect is None:
-        options.connect = [] if by_shell else ["local"]
+        options.connect = [] if by_shell or options.user else ["local"]
 
 
 def require_one_job(options: argparse.Namespace) -> None:
@@ -98,12 +109,20 @@ def require_one_job(options: argparse.Namespace) -> None:
         raise UsageError("--pid and --job both name a job", "leave out one of them")
     if getattr(options, "paths", None):
         raise UsageError("--pid is of a running job, and files were given", "use --job")
-    if options.connect != ["local"]:
+    here = options.user and not (options.ssh or options.via)
+    if options.connect != ["local"] and not here:
         given = "--connect" if options.connect else "--ssh"
         raise UsageError(
             f"--pid is of a process of this host, and {given} names others",
             f"run frtop on that host, or `frtop jobs {given} ...` and --job",
         )
+
+
+def user_name(text: str) -> str:
+    """The type of `--user`: a name, or a number."""
+    if not 1 <= len(text) <= 64 or text.startswith("-") or not text.isprintable() or " " in text:
+        raise argparse.ArgumentTypeError(f"{text[:64]!r} is not the name of a user")
+    return text
 
 
 def pid_of(text: str) -> int:

@@ -14,7 +14,7 @@ from frtop_probe import wire
 from frtop_tui.cli.output import escaped, stderr_width
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.diagnosis.thresholds import COMPARED_NS, HEALTHY_NS, SLOW_CAUSE_NS
-from frtop_tui.errors import FrtopError, NoAgent, NoJob, NotOurs, Unreachable
+from frtop_tui.errors import FrtopError, NoAgent, NoJob, NotOurs, Unreachable, UsageError
 from frtop_tui.job.model import Problem
 from frtop_tui.job.naming import counted, listed, printable
 from frtop_tui.sources.base import Source
@@ -55,8 +55,9 @@ def connect(options: argparse.Namespace) -> LiveSource:
     from frtop_tui.sources.pipes.places import AnyPlace, forwarded_agents, places  # noqa: PLC0415
 
     reached: tuple[AnyPlace, ...] = places(
-        options.ssh, options.via, options.through if options.ssh else ""
+        options.ssh, options.via, options.through if options.ssh else "", options.user
     )
+    require_root(options)
     direct = options.connect
     named = [spec for spec in options.connect if spec != LOCAL]
     if options.through and named:
@@ -64,7 +65,7 @@ def connect(options: argparse.Namespace) -> LiveSource:
         direct = [spec for spec in options.connect if spec == LOCAL]
     pid = getattr(options, "pid", None)
     if pid is not None:
-        require_own(pid)
+        require_own(pid, options.user)
     if LOCAL in options.connect:
         problem = start_agent()
         if problem is not None:
@@ -76,18 +77,49 @@ def connect(options: argparse.Namespace) -> LiveSource:
         job,
         places=reached,
         python=options.python,
+        user=options.user,
         read_only=options.read_only,
         explain=explain,
     )
 
 
-def require_own(pid: int) -> None:
-    """Raises `NotOurs` if a process is another user's: no agent of ours looks at it."""
-    from frtop_probe.agent import other_users, public_card  # noqa: PLC0415 - as in `connect`
-    from frtop_probe.outside.discovery.proc_reader import real_uid  # noqa: PLC0415
+def require_root(options: argparse.Namespace) -> None:
+    """Raises `UsageError` where `--user` cannot be meant on this host."""
+    user = options.user
+    if not user or options.ssh or options.via:
+        return
+    uid = uid_of(user)
+    if uid is None:
+        raise UsageError(f"there is no user {user} on this host", "check the name")
+    if uid == 0:
+        raise UsageError(f"--user {user} is root itself", "run it as root, without --user")
+    if os.geteuid() != 0:
+        raise UsageError(
+            f"only root can look as user {user}",
+            "leave out --user" if uid == os.geteuid() else f"run it as {user}, or as root",
+        )
 
-    uid = real_uid(f"/proc/{pid}")
-    if uid is None or uid == os.getuid():
+
+def uid_of(user: str) -> int | None:
+    """The uid that `--user` names; None where there is none."""
+    try:
+        return pwd.getpwnam(user).pw_uid
+    except KeyError:
+        return int(user) if user.isdecimal() and int(user) < 2**32 - 1 else None
+
+
+def require_own(pid: int, whose: str = "") -> None:
+    """Raises `NotOurs` if a process is not of the user whose jobs are looked at.
+
+    Args:
+        pid: of a process of this host.
+        whose: that user, "" for the one who runs this.
+    """
+    from frtop_probe.agent import other_users  # noqa: PLC0415 - as in `connect`
+    from frtop_probe.outside.discovery.proc_reader import only_uid  # noqa: PLC0415
+
+    uid = only_uid(f"/proc/{pid}")
+    if uid is None or uid == (uid_of(whose) if whose else os.getuid()):
         return
     try:
         user = pwd.getpwuid(uid).pw_name
@@ -95,7 +127,7 @@ def require_own(pid: int) -> None:
         user = str(uid)
     raise NotOurs(
         f"process {pid} is of user {user}: not looked at",
-        other_users.advice(user, public_card.read(), as_root=os.geteuid() == 0),
+        other_users.advice(user, as_root=os.geteuid() == 0),
     )
 
 
@@ -220,12 +252,6 @@ def require_job(frame: Frame) -> None:
     if heard and not (frame.ranks or frame.other_jobs or frame.problem):
         notes = [note for host in frame.hosts for note in host.notes]
         where = f"was found on {listed(heard, 4)}"
-        limits = [note for note in notes if note.startswith(wire.BY_ROOTS_LIST)]
-        if limits:
-            raise NoJob(
-                f"no distributed PyTorch job {where}; {limits[0]}",
-                "for those of others ask root for a line in /etc/frtop/admitted",
-            )
         text = f"no distributed PyTorch job of this user {where}"
         if unsearched := [note for note in notes if note.startswith(wire.NO_SEARCH)]:
             raise NoJob(

@@ -15,7 +15,7 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, TypeVar
@@ -87,41 +87,15 @@ def _start_watch(text: str) -> None:
 def run_agent(options: argparse.Namespace) -> int:
     """`frtop agent`, in the foreground."""
     from frtop_probe.agent.lifecycle import Options, serve  # noqa: PLC0415
-    from frtop_probe.agent.options import ALL_USERS_PORT, OptionProblem  # noqa: PLC0415 - needs pyzmq
+    from frtop_probe.agent.options import OptionProblem  # noqa: PLC0415 - needs pyzmq
 
-    port = options.port or (ALL_USERS_PORT if options.all_users else None)
     try:
         agent_options = Options.from_environment(
-            port=port, bind=options.bind, read_only=options.read_only
+            port=options.port, bind=options.bind, read_only=options.read_only
         )
     except OptionProblem as problem:
         raise UsageError(str(problem), "`frtop agent --help` lists its options") from problem
-    if options.all_users:
-        from frtop_probe.all_users import lifecycle  # noqa: PLC0415 - as above
-
-        file, socket = _audit(options.audit)
-        return lifecycle.serve(
-            agent_options, Path(options.config), file or lifecycle.AUDIT, syslog=socket
-        )
     return serve(agent_options)
-
-
-def _audit(named: Sequence[str]) -> tuple[Path | None, Path | None]:
-    """The file and the socket of syslog that `--audit` names.
-
-    Raises:
-        UsageError: there are two of one kind.
-    """
-    from frtop_probe.all_users.syslog_socket import PREFIX, SOCKET  # noqa: PLC0415 - seldom needed
-
-    sockets = [Path(one[len(PREFIX) + 1 :] or SOCKET) for one in named
-               if one.partition(":")[0] == PREFIX]  # fmt: skip
-    files = [Path(one) for one in named if one.partition(":")[0] != PREFIX]
-    if len(files) > 1 or len(sockets) > 1:
-        raise UsageError(
-            "the audit has one file, and syslog beside it", "--audit FILE --audit syslog"
-        )
-    return next(iter(files), None), next(iter(sockets), None)
 
 
 def _record(named: str | None) -> Path | None:

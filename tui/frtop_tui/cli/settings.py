@@ -136,10 +136,11 @@ def _attribute(name: str) -> str:
 def in_use(options: argparse.Namespace, settings: Settings) -> dict[str, SettingInUse]:
     """By key, all that these options have or may take, with the command line first.
 
-    Hosts of the command line are meant instead of all others, and so are files and a process.
+    Hosts of the command line are meant instead of all others, and so are files, a process and a
+    user.
     """
     found: dict[str, SettingInUse] = {}
-    named = any(getattr(options, dest, None) for dest in (*HOSTS, "paths", "pid"))
+    named = any(getattr(options, dest, None) for dest in (*HOSTS, "paths", "pid", "user"))
     named = named or not hasattr(options, "connect")  # `frtop doctor` means this host
     for setting in SETTINGS:
         given = getattr(options, setting.dest, None)

@@ -299,10 +299,7 @@ class AgentConnections:
                 except wire.WireError:
                     yield ConnectionFailed(host, incompatible(host))
                     continue
-                if isinstance(response, wire.UpdateMessage):
-                    yield UpdateReceived(response.update, link.agent_key)
-                else:
-                    yield ResponseReceived(host, response)
+                yield ResponseReceived(host, response)
 
     def _updates(
         self, key: bytes, sub: zmq.Socket[bytes], until: float

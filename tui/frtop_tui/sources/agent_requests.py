@@ -88,7 +88,7 @@ class AgentRequests:
         elif host in self._states or now < self._states_due.get(host, 0):
             return
         self._states_due.pop(host, None)
-        request = wire.StateRequest(0, self._read_only, follow=True)
+        request = wire.StateRequest(0, self._read_only)
         received = partial(self._state_ended, host)
         if number := self.tracker.request_now(host, request, received, now):
             self._states[host] = number

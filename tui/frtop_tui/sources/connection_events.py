@@ -61,8 +61,7 @@ class SamePlace:
 class UpdateReceived:
     """An update of the agent with this instance: PUB messages do not name the sender.
 
-    Whoever sent it has proved to have `key`. An agent that publishes nothing sends it with its
-    responses.
+    Whoever sent it has proved to have `key`.
     """
 
     update: wire.Update

@@ -10,10 +10,9 @@ import time
 from typing import Final
 
 from frtop_probe import keys
-from frtop_probe.agent import public_card
 from frtop_probe.keys import KeyPair, KeyProblem
 from frtop_tui.errors import FrtopError, Unreachable, WrongKey
-from frtop_tui.sources.endpoints import Endpoint, is_loopback
+from frtop_tui.sources.endpoints import Endpoint
 
 REREAD_S: Final = 5.0
 """Age at which the list of trusted keys is read again: somebody may add one meanwhile."""
@@ -40,7 +39,7 @@ class AgentKeys:
         if endpoint.key:
             return [endpoint.key]
         self._read()
-        known = [self._pair.public, *self._trusted, *_roots_key(endpoint)]
+        known = [self._pair.public, *self._trusted]
         last = self._confirmed.get(endpoint.host)
         return list(dict.fromkeys([last, *known] if last in known else known))
 
@@ -61,26 +60,11 @@ class AgentKeys:
             self.problem = problem
 
 
-def _roots_key(endpoint: Endpoint) -> list[bytes]:
-    """The key of this host's agent of all users, if that is who should listen there.
-
-    Root says it in a file that only root can write, and could read our screen anyway.
-    """
-    card = public_card.read()
-    if card is None or card.port != endpoint.pub or endpoint.forwarded:
-        return []
-    if not is_loopback(endpoint.address) and endpoint.address != card.address:
-        return []
-    public = keys.parse_public(card.public)
-    return [public] if public is not None else []
-
-
 def not_admitted(endpoint: Endpoint, pair: KeyPair) -> FrtopError:
     """The agent has a key that we know, and does not know ours."""
     return WrongKey(
         f"the agent on {endpoint.host} does not admit our key",
-        f"ask its owner to run `frtop key admit {pair.shown} --read` (root, if it serves all users:"
-        " to add the key to /etc/frtop/admitted), or name the owner's key file:"
+        f"ask its owner to run `frtop key admit {pair.shown} --read`, or name the owner's key file:"
         " FRTOP_KEY_FILE=PATH frtop",
     )
 

@@ -37,7 +37,7 @@ from frtop_tui.sources.op_follower import FollowedOps, OpOutlet
 from frtop_tui.sources.pipes.connections import PipeConnections
 from frtop_tui.sources.pipes.payload import agent_lines
 from frtop_tui.sources.pipes.place_search import PlaceSearch
-from frtop_tui.sources.pipes.places import AnyPlace
+from frtop_tui.sources.pipes.places import AnyPlace, last_python
 from frtop_tui.sources.pipes.through import ForwardedAgents
 from frtop_tui.sources.session import Session
 from frtop_tui.statistics.wanted import StatisticsWanted
@@ -60,6 +60,7 @@ class LiveSource:
         places: Sequence[AnyPlace] = (),
         agents: Sequence[Endpoint] = (),
         python: str = "",
+        user: str = "",
         read_only: bool = False,
         explain: bool = False,
     ) -> None:
@@ -73,6 +74,7 @@ class LiveSource:
             agents: those of which it is known where they listen; no others of this host are
                 looked for then.
             python: path of the Python to use there, "" to find one.
+            user: whose jobs are looked at there, by shells of root; "" for those of the shell.
             read_only: give up the right to ask ranks; the agents enforce it.
             explain: each frame carries a trace of how it was judged.
 
@@ -87,6 +89,7 @@ class LiveSource:
         self._places = tuple(places)
         self._forwarded = sum(len(one.hosts) for one in places if isinstance(one, ForwardedAgents))
         self._python = python
+        self._user = user
         self._pair = self._key() if self._by_sockets else None
         self._job = job
         self._read_only = read_only
@@ -258,7 +261,9 @@ class LiveSource:
         pipes: Connections | None = None
         if any(not isinstance(place, ForwardedAgents) for place in self._places):
             way = start_script(program="fan_out", last=self._python)
-            pipes = PipeConnections(start_script(self._python), agent_lines, way)
+            last = last_python(self._places)
+            script = start_script(self._python, last=last, user=self._user)
+            pipes = PipeConnections(script, agent_lines, way)
         if pipes is not None and not self._by_sockets:
             return pipes
         pair = self._await_key()

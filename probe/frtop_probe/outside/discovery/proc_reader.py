@@ -252,13 +252,16 @@ def _inner_pid(folder: str) -> int:
     return int(match[1]) if match else 0
 
 
-def real_uid(folder: str) -> int | None:
-    """Reads the real user id. A process that may not be dumped has files that root owns."""
+def only_uid(folder: str) -> int | None:
+    """Reads the user id; None of a process that has ids of several users.
+
+    A process that may not be dumped has files that root owns.
+    """
     try:
-        match = re.search(rb"^Uid:\s+(\d+)", _read(f"{folder}/status", 4096), re.MULTILINE)
+        match = re.search(rb"^Uid:\s+(\d+)\s+(.*)$", _read(f"{folder}/status", 4096), re.MULTILINE)
     except OSError:
         return None
-    return int(match[1]) if match else None
+    return int(match[1]) if match and set(match[2].split()) == {match[1]} else None
 
 
 def _namespace(path: str, unread: list[str]) -> int:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
+from frtop_probe.child_process import AS_USER
 from frtop_probe.outside.discovery import proc_reader
 from frtop_probe.outside.discovery.claims import NAMES
 from frtop_probe.outside.discovery.command_line import read_title
@@ -259,8 +260,9 @@ class Scanner:
             uid = os.stat(folder).st_uid  # noqa: PTH116 - hot
         except OSError:
             return None
-        # Root owns the files of a process that has changed its user, whoever that is.
-        return uid if uid != 0 else proc_reader.real_uid(folder)
+        # Root owns the files of a process that has changed its user, whoever that is; and one that
+        # has ids of several users is nobody's alone.
+        return uid if uid not in (0, self._uid) else proc_reader.only_uid(folder)
 
     def _jobs(self, recorded: Collection[ProcessName]) -> tuple[FoundJob, ...]:
         table = self._table()
@@ -323,10 +325,13 @@ class Scanner:
 
     def _reasons(self) -> tuple[str, ...]:
         """Why processes could not be read, the most frequent reason first."""
+        # What reads for root (`pipe.become_user`) is closed to its user, and so to itself.
+        ours = {os.getpid(), os.getppid()} if AS_USER in os.environ else ()
         found = Counter(
             reason
             for entry in self._entries.values()
             if entry.own and (entry.facts.is_python or entry.facts.has_torch)
+            if entry.facts.pid not in ours and entry.facts.parent not in ours
             for reason in entry.facts.unread
         )
         return tuple(

@@ -54,22 +54,11 @@ def _agent(verbs: Verbs[Parser]) -> None:
     agent.add_argument(
         "--port",
         type=port,
-        help="first of its two ports (default: 7677, or the next free pair; 7675 with --all-users)",
+        help="first of its two ports (default: 7677, or the next free pair)",
     )
     agent.add_argument("--bind", metavar="ADDRESS", help="address to listen on (default: all)")
     agent.add_argument("--read-only", action="store_true",
                        help="refuse all requests to the ranks, whatever the user's key"
-                       )  # fmt: skip
-    agent.add_argument("--all-users", action="store_true",
-                       help="root only: serve the jobs of every user, to those whom"
-                       " /etc/frtop/admitted lists; see docs/all-users.md")  # fmt: skip
-    agent.add_argument("--config", metavar="FOLDER", default="/etc/frtop",
-                       help="with --all-users: folder of the host's key and the list"
-                       " (default: /etc/frtop)")  # fmt: skip
-    agent.add_argument("--audit", metavar="FILE|syslog", action="append", default=[],
-                       help="with --all-users: who looked at what (default: "
-                       "/var/log/frtop/audit.jsonl); `syslog` sends each line there, or to the "
-                       "journal, as well; `syslog:SOCKET` to another socket than /dev/log"
                        )  # fmt: skip
     agent.set_defaults(run=command("run", "run_agent"))
 

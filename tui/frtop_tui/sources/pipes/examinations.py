@@ -25,7 +25,7 @@ from frtop_tui.sources.endpoints import PipeEndpoint
 from frtop_tui.sources.pipes.connections import PipeConnections
 from frtop_tui.sources.pipes.payload import agent_lines
 from frtop_tui.sources.pipes.place_search import PlaceSearch
-from frtop_tui.sources.pipes.places import Place
+from frtop_tui.sources.pipes.places import Place, last_python
 
 AGAIN_S: Final = 3.0
 """Once nobody else is waited for, those that failed get so long for another try."""
@@ -52,9 +52,10 @@ class HostAnswer:
 class Examinations:
     """Belongs to one thread. `close` ends all that was started."""
 
-    def __init__(self, places: Sequence[Place], python: str = "") -> None:
+    def __init__(self, places: Sequence[Place], python: str = "", user: str = "") -> None:
         self._search = PlaceSearch(places)
-        self._connections = PipeConnections(start_script(python), partial(agent_lines, DOCTOR))
+        script = start_script(python, last=last_python(places), user=user)
+        self._connections = PipeConnections(script, partial(agent_lines, DOCTOR))
         self._answers = {place.name: HostAnswer(place.name) for place in places}
         self._endpoints: dict[str, PipeEndpoint] = {}
         self._up: dict[str, float] = {}  # hosts whose doctor works, and since when

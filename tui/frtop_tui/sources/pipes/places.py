@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
+import socket
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -69,13 +71,37 @@ class ViaHost:
         return [PipeEndpoint(self.name, (self.command,), f"via {self.command[0]}")]
 
 
-def places(specs: Sequence[str], via: str = "", through: str = "") -> tuple[Place, ...]:
+@dataclass(frozen=True, slots=True)
+class UserHere:
+    """This host, as another user: a shell of root, in which what reads becomes that user."""
+
+    user: str
+
+    @property
+    def name(self) -> str:
+        """Of this host."""
+        return socket.gethostname()
+
+    @property
+    def doing(self) -> str:
+        """What `find` does."""
+        return "starting"
+
+    def find(self) -> list[PipeEndpoint]:
+        """One host."""
+        return [PipeEndpoint(self.name, (("/bin/sh",),), f"as user {self.user}")]
+
+
+def places(
+    specs: Sequence[str], via: str = "", through: str = "", user: str = ""
+) -> tuple[Place, ...]:
     """The places that the command line names, each once.
 
     Args:
         specs: of `--ssh`: host lists, `slurm:JOBID`, `k8s:SELECTOR`.
         via: of `--via`: a command instead of ssh, in which `{host}` stands for each host.
         through: of `--through`: a host that reaches the hosts of `specs` for us.
+        user: of `--user`: whose jobs are meant; where no host is named, those of this host.
 
     Raises:
         UsageError: one of them is malformed, or they do not go together.
@@ -83,6 +109,8 @@ def places(specs: Sequence[str], via: str = "", through: str = "") -> tuple[Plac
     found: dict[str, Place] = {}
     hosts = [spec for spec in specs if not spec.startswith((slurm.PREFIX, kubernetes.PREFIX))]
     others = [spec for spec in specs if spec not in hosts]
+    if user and not (specs or via):
+        return (UserHere(user),)
     if via and through:
         raise UsageError("--through is for --ssh, not for --via", "leave out one of them")
     if via:
@@ -103,6 +131,11 @@ def places(specs: Sequence[str], via: str = "", through: str = "") -> tuple[Plac
         return (ThroughHost(through, names),)
     found.update({name: SshHost(name) for name in names})
     return tuple(found.values())
+
+
+def last_python(places: Sequence[object]) -> str:
+    """The Python to try where none of the others serves: on this host our own."""
+    return sys.executable if any(isinstance(one, UserHere) for one in places) else ""
 
 
 def forwarded_agents(specs: Sequence[str], way: str) -> ForwardedAgents:

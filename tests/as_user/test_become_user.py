@@ -1,0 +1,130 @@
+"""Giving up root: what a process is left with, and who can get at it then."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from as_user.conftest import capabilities, run_as, status_of
+from frtop_probe.pipe import become_user
+from waiting import wait_for
+
+PROGRAM = """
+import os, sys, time
+print(os.getcwd(), os.umask(0), sorted(os.environ.items()), sys.argv, sys.path[:1], flush=True)
+time.sleep(60)
+"""
+SOURCE = Path(become_user.__file__).read_text()
+PTRACE = 1 << become_user.SYS_PTRACE
+Become = Callable[..., "subprocess.Popen[str]"]
+
+
+@contextmanager
+def became(
+    python: str, user: str, source: str = SOURCE, program: str = PROGRAM
+) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        [python, "-I", "-S", "-c", source, user, program], stdout=subprocess.PIPE, text=True,
+        env={"SECRET": "root's", "PYTHONPATH": "/tmp", "FRTOP_OUTSIDE": "0", "PATH": "/tmp"},
+    )  # fmt: skip
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def first_line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline()
+
+
+def test_nothing_of_root_is_left(users: tuple[str, str], python: str) -> None:
+    entry = pwd.getpwnam(users[0])
+    with became(python, users[0]) as process:
+        said = first_line(process)
+        status = status_of(process.pid)
+        assert status["Uid"] == [str(entry.pw_uid)] * 4
+        assert status["Gid"] == [str(entry.pw_gid)] * 4
+        assert status["Groups"] == []  # not even the user's own: membership may be as good as root
+        assert status["NoNewPrivs"] == ["1"]
+        kept = PTRACE if become_user.wants_ptrace() else 0
+        assert capabilities(status) == {kept}
+        limits = Path(f"/proc/{process.pid}/limits").read_text()
+        assert "Max core file size        0                    0 " in limits
+        # Closed to its user: no memory, no descriptors.
+        assert run_as(entry.pw_uid, "/bin/sh", "-c", f"exec 3< /proc/{process.pid}/mem") != 0
+        assert run_as(entry.pw_uid, "/bin/ls", f"/proc/{process.pid}/fd") != 0
+    environment = {
+        "FRTOP_AS_USER": users[0], "FRTOP_OUTSIDE": "0", "HOME": "/", "LC_ALL": "C",
+        "PATH": become_user.PATH,
+    }  # fmt: skip
+    assert said.startswith(f"/ {0o077} {sorted(environment.items())} ['-c'] ")
+
+
+@pytest.mark.parametrize(("scope", "kept"), [("0", 0), ("1", PTRACE), ("2", PTRACE), ("3", 0)])
+def test_one_capability_stays_where_yama_asks_for_it(
+    users: tuple[str, str], python: str, tmp_path: Path, scope: str, kept: int
+) -> None:
+    uid = pwd.getpwnam(users[0]).pw_uid
+    (tmp_path / "ptrace_scope").write_text(f"{scope}\n")
+    source = SOURCE.replace(become_user.YAMA, str(tmp_path / "ptrace_scope"))
+    starts = "import os; os.execv('/bin/sleep', ['sleep', '60'])"
+    with became(python, users[0], source, starts) as process:
+        comm = Path(f"/proc/{process.pid}/comm")
+        wait_for(lambda: comm.read_text() == "sleep\n", "the program")
+        status = status_of(process.pid)
+        assert capabilities(status) == {kept}  # also of what it starts: py-spy
+        assert status["NoNewPrivs"] == ["1"]
+        # The user cannot take it: the kernel guards a process that may more than its reader.
+        closed = run_as(uid, "/bin/sh", "-c", f"exec 3< /proc/{process.pid}/mem") != 0
+        assert closed == bool(kept)
+
+
+def test_a_uid_without_a_name_is_one_of_a_container(python: str) -> None:
+    with became(python, "654321") as process:
+        assert first_line(process)
+        status = status_of(process.pid)
+        assert status["Uid"] == status["Gid"] == ["654321"] * 4
+
+
+@pytest.mark.parametrize(("user", "says"), [
+    ("nosuchuser", "there is no user nosuchuser on"),
+    ("4294967295", "there is no user 4294967295 on"),  # what setresuid takes for: leave it
+    ("0", "--user 0 is root itself"),
+    ("root", "--user root is root itself"),
+])  # fmt: skip
+def test_who_cannot_be_meant_is_said(python: str, user: str, says: str) -> None:
+    with became(python, user) as process:
+        said = first_line(process)
+        assert said.startswith("frtop-error ")
+        assert says in said
+        assert process.wait() == 1
+
+
+def test_who_is_not_root_is_told_what_to_do(users: tuple[str, str], python: str) -> None:
+    done = subprocess.run(
+        [python, "-I", "-S", "-c", SOURCE, users[0], "print('run')"], user=65534, group=65534,
+        extra_groups=[], cwd="/", capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    me = os.uname().nodename
+    assert f"only root of {me} can look there as user {users[0]}" in done.stdout
+    assert f"--ssh root@{me} --user {users[0]}" in done.stdout
+    assert "run\n" not in done.stdout
+
+
+def test_root_that_cannot_give_up_all_runs_nothing(users: tuple[str, str], python: str) -> None:
+    """As in a container without CAP_SETPCAP: the bounding set would stay."""
+    done = subprocess.run(
+        ["setpriv", "--bounding-set", "-setpcap", "--inh-caps", "-setpcap",
+         python, "-I", "-S", "-c", SOURCE, users[0], "print('run')"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert "root could not be given up" in done.stdout
+    assert "run\n" not in done.stdout

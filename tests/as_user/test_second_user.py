@@ -1,0 +1,199 @@
+"""Root looks at the jobs of one of two real users: what is seen, what runs, what stays."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from agent.ring_builder import RingBuilder
+from as_user.conftest import PATIENCE_S, UsersHost, capabilities, run_as, status_of
+from frtop_probe import wire
+from frtop_probe.pipe import become_user
+from frtop_probe.procfs import processes
+from frtop_probe.ring.layout import SUFFIX
+from frtop_tui.cli.live import require_own
+from frtop_tui.errors import NotOurs
+from frtop_tui.sources.pipes.payload import tool_lines
+from waiting import wait_for
+
+
+def children_of(pid: int) -> list[int]:
+    with suppress(FileNotFoundError):
+        return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return []
+
+
+def test_what_reads_is_that_user_and_sees_nobody_else(host: UsersHost) -> None:
+    ann, _ = host.users
+    uid, _ = host.uids
+    mine, theirs = (host.start_rank(user) for user in host.users)
+    far = host.shell(ann, outside=True, SECRET="of root")
+    hello = far.start()
+    assert (hello["user"], hello["uid"]) == (ann, uid)
+    state = host.state_with(far, 1)
+    identities = [rank.identity for rank in state.ranks]
+    assert [one.pid for one in identities if one is not None] == [mine]
+    far.send(b"".join(tool_lines()))
+    look = far.request(wire.SnapshotRequest, tuple(rank.key for rank in state.ranks))
+    assert [dump.error for snapshot in look.snapshots for dump in snapshot.dumps] == [""]
+
+    kept = 1 << become_user.SYS_PTRACE if become_user.wants_ptrace() else 0
+    children = wait_for(lambda: children_of(far.pid), "a child that reads")
+    for pid in (far.pid, *children):
+        status = status_of(pid)
+        assert status["Uid"] == status["Gid"] == [str(uid)] * 4
+        assert status["Groups"] == []
+        assert capabilities(status) == {kept}
+        assert status["NoNewPrivs"] == ["1"]
+        assert b"SECRET" not in Path(f"/proc/{pid}/environ").read_bytes()
+        assert run_as(uid, "/bin/sh", "-c", f"exec 3< /proc/{pid}/mem") != 0
+    del theirs
+
+
+def test_nothing_that_the_user_can_change_is_run(host: UsersHost) -> None:
+    ann, _ = host.users
+    uid, _ = host.uids
+    host.start_rank(ann)  # before: it runs what its user has
+    home = Path(f"~{ann}").expanduser()
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    site = home / ".local/lib" / version / "site-packages"
+    site.mkdir(parents=True)
+    marker = home / "ran"
+    for name in ("usercustomize", "sitecustomize", "msgspec", "json"):
+        (site / f"{name}.py").write_text(f"open({str(marker)!r}, 'a').write('{name} ')\n")
+        shutil.copy(site / f"{name}.py", home)  # the folder in which root happens to be
+    tools = home / "bin"
+    tools.mkdir()
+    for name in ("python3", "python3.12", "py-spy", "ls", "timeout", "env", "readlink", "true"):
+        (tools / name).write_text(f"#!/bin/sh\necho {name} >> {marker}\necho frtop-ok\n")
+        (tools / name).chmod(0o755)
+    # A Python of root's whose folder others can write.
+    loose = home / "loose"
+    loose.mkdir()
+    shutil.copy(host.python, loose / "python3.13")
+    subprocess.run(["chown", "-R", f"{uid}:{uid}", str(home)], check=True)
+    os.chown(loose / "python3.13", 0, 0)
+    far = host.shell(
+        ann, outside=True, PATH=f"{tools}:{loose}:{os.environ['PATH']}", HOME=str(home),
+        PYTHONPATH=str(site), PYTHONSTARTUP=str(site / "usercustomize.py"),
+    )  # fmt: skip
+    far.start()
+    state = host.state_with(far, 1)
+    far.request(wire.SnapshotRequest, tuple(rank.key for rank in state.ranks))
+    wait_for(lambda: children_of(far.pid), "children")
+    assert not marker.exists(), marker.read_text()
+    assert not str(Path(f"/proc/{far.pid}/exe").readlink()).startswith(str(home))
+
+
+def test_a_python_that_others_can_change_is_not_run(host: UsersHost) -> None:
+    ann, ben = host.users
+    home = Path(f"~{ben}").expanduser()
+    changed = home / "python3.11"
+    changed.write_text("#!/bin/sh\necho frtop-ok\n")
+    changed.chmod(0o755)
+    for python, says in (
+        (changed, f"others than root can change {changed}"),
+        (Path("/no/such/python"), "no program /no/such/python"),
+    ):
+        far = host.shell(ann, named=str(python))
+        said = far.await_word("error")
+        assert says in said["text"]
+        assert "--python PATH" in said["next"]
+
+
+def test_a_hostile_folder_costs_its_user_at_most(host: UsersHost) -> None:
+    ann, _ = host.users
+    uid, _ = host.uids
+    rings = host.rings(uid)
+    (rings / f"1-1{SUFFIX}").symlink_to("/etc/shadow")
+    os.mkfifo(rings / f"2-2{SUFFIX}")
+    (rings / f"3-3{SUFFIX}").mkdir()
+    with (rings / f"4-4{SUFFIX}").open("wb") as huge:
+        huge.truncate(1 << 40)
+    (rings / f"5-5{SUFFIX}").write_bytes(b"\xff" * (1 << 20))
+    RingBuilder(rings, pid=os.getpid()).standard_tables()  # it names a process of root's
+    for path in rings.iterdir():
+        os.lchown(path, uid, uid)
+    (rings / "shadow").symlink_to("/etc/shadow")
+    mine = host.start_rank(ann)
+    far = host.shell(ann)
+    far.start()
+    state = host.state_with(far, 1)
+    assert [rank.identity.pid for rank in state.ranks if rank.identity] == [mine]
+    own = f"names process {os.getpid()}, which is another user's: left alone"
+    wait_for(
+        lambda: any(own in note for note in far.request(wire.StateRequest).update.notes), "a note"
+    )
+    assert len(host.state_with(far, 1).ranks) == 1
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_what_reads_ends_with_frtop_however_that_ends(host: UsersHost, stopped: bool) -> None:
+    """Also where its user stops it: nothing of root's stays."""
+    ann, _ = host.users
+    uid, _ = host.uids
+    frtop = subprocess.Popen(
+        [sys.executable, "-m", "frtop_tui", "diagnose", "--user", ann, "--wait", "100"],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        env={**os.environ, "FRTOP_OUTSIDE": "0"},
+    )  # fmt: skip
+    try:
+
+        def reader() -> int | None:
+            tasks = Path(f"/proc/{frtop.pid}/task").iterdir()
+            pids = (int(one) for task in tasks for one in (task / "children").read_text().split())
+            found = (pid for pid in pids if status_of(pid)["Uid"] == [str(uid)] * 4)
+            return next(found, None)
+
+        pid = wait_for(reader, "what reads", seconds=PATIENCE_S)
+        if stopped:
+            assert run_as(uid, "/bin/sh", "-c", f"kill -STOP {pid}") == 0
+    finally:
+        frtop.send_signal(signal.SIGKILL)
+        frtop.wait()
+    wait_for(lambda: not processes.is_own(pid) and processes.read_stat(pid) is None, "it has ended")
+
+
+def test_children_that_have_become_another_user_are_left_alone(host: UsersHost) -> None:
+    uid, _ = host.uids
+    parent = subprocess.Popen(
+        ["sh", "-c", f"setpriv --reuid {uid} --clear-groups sh -c 'sleep 60 & wait' & sleep 60"]
+    )
+    try:
+        wait_for(
+            lambda: (
+                [status_of(one)["Uid"][0] for one in children_of(parent.pid)] == [str(uid), "0"]
+            ),
+            "both children",
+        )
+        other, own = children_of(parent.pid)
+        wait_for(lambda: children_of(other), "the other user's child")
+        assert processes.descendants(parent.pid) == (own,)
+        assert not processes.is_own(other)
+    finally:
+        for pid in (*children_of(other), other, own, parent.pid):
+            os.kill(pid, signal.SIGKILL)
+        parent.wait()
+
+
+def test_a_process_of_another_user_is_not_looked_at_and_the_error_says_how(
+    host: UsersHost,
+) -> None:
+    ann, ben = host.users
+    pid = host.start_rank(ann)
+    with pytest.raises(NotOurs) as caught:
+        require_own(pid)
+    assert caught.value.text == f"process {pid} is of user {ann}: not looked at"
+    assert caught.value.next_step == f"frtop --user {ann}"
+    with pytest.raises(NotOurs):
+        require_own(pid, ben)
+    require_own(pid, ann)
+    require_own(os.getpid())
+    require_own(2**22)  # nobody's
