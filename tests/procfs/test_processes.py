@@ -175,8 +175,11 @@ def test_another_proc_folder_can_be_read(tmp_path: Path) -> None:
     (folder / "stat").write_text(f"7 (py\xffthon) D {fields}", encoding="latin-1")
     (folder / "wchan").write_text("folio_wait_bit")
     (folder / "task" / "7" / "children").write_text("8 9 ")
+    for pid, ids in ((8, f"{os.getuid()} " * 4), (9, f"{os.getuid()} 99 99 99")):
+        (tmp_path / str(pid)).mkdir()
+        (tmp_path / str(pid) / "status").write_text(f"Name:\tpython\nUid:\t{ids}\n")
     found = processes.read_process(7, tmp_path)
     assert found is not None
     assert (found.state, found.wchan) == ("D", "folio_wait_bit")
     assert (found.io_bytes, found.children) == (-1, 2)
-    assert processes.descendants(7, tmp_path) == (8, 9)
+    assert processes.descendants(7, tmp_path) == (8,)  # 9 has gained rights

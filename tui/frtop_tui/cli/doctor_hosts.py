@@ -21,10 +21,10 @@ from frtop_tui.sources.pipes.places import places
 def run_there(options: argparse.Namespace) -> int:
     """Returns 0, or 1 where something is closed that costs evidence, or a host is not reached."""
     if options.pid is not None:
-        given = "--ssh names others" if options.ssh or options.via else "--user another user's"
+        given = "--ssh names others" if options.ssh or options.via else "--user names a user"
         raise UsageError(
-            f"--pid is of a process of this user on this host, and {given}",
-            "run `frtop doctor --pid` there, or leave out --pid",
+            f"--pid is of a process of this host, and {given}",
+            "run `frtop doctor --pid` on that host, or leave out --pid",
         )
     reached = places(options.ssh, options.via, options.through, options.user)
     require_root(options)
