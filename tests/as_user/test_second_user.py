@@ -163,24 +163,27 @@ def test_what_reads_ends_with_frtop_however_that_ends(host: UsersHost, stopped: 
 
 def test_children_that_have_become_another_user_are_left_alone(host: UsersHost) -> None:
     uid, _ = host.uids
+    program = (
+        "import subprocess, sys, time\n"
+        "own = subprocess.Popen(['sleep', '60'])\n"
+        'inner = \'import subprocess; subprocess.run(["sleep", "60"])\'\n'
+        f"other = subprocess.Popen([sys.executable, '-c', inner], user={uid}, extra_groups=[])\n"
+        "print(own.pid, other.pid, flush=True)\n"
+        "time.sleep(60)\n"
+    )
     parent = subprocess.Popen(
-        ["sh", "-c", f"setpriv --reuid {uid} --clear-groups sh -c 'sleep 60 & wait' & sleep 60"]
+        [host.python, "-c", program], stdout=subprocess.PIPE, text=True, start_new_session=True
     )
     try:
-        wait_for(
-            lambda: (
-                [status_of(one)["Uid"][0] for one in children_of(parent.pid)] == [str(uid), "0"]
-            ),
-            "both children",
-        )
-        other, own = children_of(parent.pid)
+        assert parent.stdout is not None
+        own, other = map(int, parent.stdout.readline().split())
         wait_for(lambda: children_of(other), "the other user's child")
         assert processes.descendants(parent.pid) == (own,)
+        assert processes.is_own(own)
         assert not processes.is_own(other)
     finally:
-        for pid in (*children_of(other), other, own, parent.pid):
-            os.kill(pid, signal.SIGKILL)
-        parent.wait()
+        os.killpg(parent.pid, signal.SIGKILL)
+        parent.communicate()
 
 
 def test_a_process_of_another_user_is_not_looked_at_and_the_error_says_how(

@@ -154,7 +154,7 @@ def read_threads(pid: int, proc: Path = PROC) -> tuple[wire.Process, ...]:
 
 
 def is_own(pid: int, proc: Path = PROC) -> bool:
-    """Whether a process is of this user alone: one that has gained rights has ids of others, too."""
+    """Whether a process is of this user alone: one that gained rights has ids of others, too."""
     lines = (read_file(f"{proc}/{pid}/status") or "").splitlines()
     ids = next((line.split()[1:] for line in lines if line.startswith("Uid:")), [])
     return set(ids) == {str(os.getuid())}
