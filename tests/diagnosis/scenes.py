@@ -74,6 +74,7 @@ class Actor:
     gauges: wire.Gauges | None = None
     other_threads: tuple[wire.ThreadStack, ...] = ()
     messages: Counter[tuple[int, bool, int | None, int | None]] = field(default_factory=Counter)
+    wait: wire.ThreadWait | None = None  # of the main thread
 
     @property
     def pid(self) -> int:
@@ -446,7 +447,7 @@ class Scene:
             dumps.append(wire.StackDump(actor.pid, (), actor.dump_error, "ptrace is refused"))
         elif stacks:
             thread = wire.ThreadStack(
-                MAIN, actor.pid, "MainThread", actor.active, actor.owns_gil, actor.stack
+                MAIN, actor.pid, "MainThread", actor.active, actor.owns_gil, actor.stack, actor.wait
             )
             dumps.append(wire.StackDump(actor.pid, (thread, *actor.other_threads)))
             for pid in pids:

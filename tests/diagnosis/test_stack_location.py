@@ -30,6 +30,11 @@ def kernel(state: str = "S", syscall: str = "", wchan: str = "", file: str = "")
 @pytest.mark.parametrize(("frames", "kind"), [
     (COLLECTIVE, "collective"),
     (BACKWARD, "backward"),
+    ((frame("hooks.py:9", "hook", "time.sleep(5)"), *BACKWARD), "sleeping"),
+    ((frame("hooks.py:9", "hook", "future.wait()"), *BACKWARD), "collective"),
+    ((frame("hooks.py:9", "hook"), *BACKWARD), "unknown"),
+    ((frame(f"{TORCH}/autograd/function.py:307", "apply"), *BACKWARD), "backward"),
+    ((*BACKWARD, frame("train.py:9"), *BACKWARD), "backward"),  # one inside another
     (DATALOADER, "dataloader"),
     (LOCK, "lock"),
     ((frame(f"{C10D}:2", "_store_based_barrier"), frame(f"{C10D}:1", "new_group")), "store"),

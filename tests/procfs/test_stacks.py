@@ -232,7 +232,7 @@ def dump_with_locals(file: str, **variables: str | None) -> bytes:
 
 
 def variables_in(data: bytes, groups: dict[int, str] | None = None) -> dict[str, str]:
-    ((thread,)) = stacks.parse_dump(data, groups=groups)
+    ((thread,)) = stacks.parse_dump(data, groups=groups or {})
     return dict(thread.frames[0].variables)
 
 
@@ -272,11 +272,12 @@ def test_locals_are_cut() -> None:
     assert {name: len(text) for name, text in long.items()} == {"ranks": stacks.MAX_NAME}
 
 
-async def test_locals_are_asked_for_only_without_a_recorder(
+async def test_of_a_rank_with_a_recorder_no_variable_is_kept(
     fake_py_spy: FakePySpy, sleeper: subprocess.Popen[bytes], tmp_path: Path
 ) -> None:
-    fake_py_spy(f"echo $* > {tmp_path}/arguments; echo '[]'")
-    await stacks.dump(sleeper.pid, 10)
-    assert "--locals" not in (tmp_path / "arguments").read_text()
-    await stacks.dump(sleeper.pid, 10, groups={})
-    assert "--locals" in (tmp_path / "arguments").read_text()
+    (tmp_path / "dump").write_bytes(dump_with_locals(TORCH, src="3"))
+    fake_py_spy(f"cat {tmp_path}/dump")
+    known = await stacks.dump(sleeper.pid, 10)
+    unknown = await stacks.dump(sleeper.pid, 10, groups={})
+    assert known.threads[0].frames[0].variables == ()
+    assert unknown.threads[0].frames[0].variables == (("src", "3"),)

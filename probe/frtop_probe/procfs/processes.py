@@ -224,6 +224,7 @@ def _process(folder: str, found: Stat, io_bytes: int, child_count: int) -> wire.
         children=child_count,
         parent=found.parent,
         ready_ns=parse_schedstat(read_file(f"{folder}/schedstat") or ""),
+        exit_status=found.exit_status if found.state in "ZX" else -1,
     )
 
 

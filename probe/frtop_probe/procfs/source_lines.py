@@ -22,6 +22,7 @@ from frtop_probe.procfs.process_root import ProcessRoot
 MAX_FILE: Final = 4 * 1024 * 1024
 MAX_FILES: Final = 256
 MAX_LINE: Final = 200
+_FUNCTIONS: Final = ("def ", "async def ", "class ")
 CHECK_S: Final = 5.0
 """Age at which a cached file is checked for changes."""
 _OURS: Final = ProcessRoot()
@@ -75,6 +76,28 @@ class SourceLines:
         if known is None or not 0 < number <= len(known.lines):
             return ""
         return known.lines[number - 1].strip()[:MAX_LINE]
+
+    def blocks(self, file: str, number: int, root: ProcessRoot = _OURS) -> tuple[str, ...]:
+        """A line and the headers of the blocks around it up to its function, the innermost first.
+
+        By indentation alone; () while the line is unknown.
+        """
+        with self._lock:
+            known = self._files.get((root, file))
+        if known is None or not 0 < number <= len(known.lines):
+            return ()
+        found: list[str] = []
+        depth = 1 << 30
+        for text in reversed(known.lines[:number]):
+            bare = text.strip()
+            indent = len(text) - len(text.lstrip())
+            if not bare or bare.startswith("#") or (found and indent >= depth):
+                continue
+            found.append(bare[:MAX_LINE])
+            depth = indent
+            if not depth or bare.startswith(_FUNCTIONS):
+                break
+        return tuple(found)
 
     def _work(self, files: list[_Place]) -> None:
         """Runs in the thread. A file is there as soon as it is read: the next one may hang."""

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from frtop_probe import wire
-from frtop_probe.procfs import processes, ptrace_refusal, tool_process
+from frtop_probe.procfs import processes, ptrace_refusal, thread_waits, tool_process
 from frtop_probe.procfs.process_root import ProcessRoot
 from frtop_probe.procfs.source_lines import SourceLines
 
@@ -92,7 +92,7 @@ def parse_dump(
                     file=frame.filename,
                     line=frame.line,
                     module=frame.module or "",
-                    variables=_variables(frame, groups or {}),
+                    variables=_variables(frame, groups),
                 )
                 for frame in thread.frames[:MAX_FRAMES]
             ),
@@ -101,8 +101,8 @@ def parse_dump(
     )
 
 
-def _variables(frame: _Frame, groups: Mapping[int, str]) -> tuple[tuple[str, str], ...]:
-    if not frame.variables or not _OF_TORCH.search(frame.filename):
+def _variables(frame: _Frame, groups: Mapping[int, str] | None) -> tuple[tuple[str, str], ...]:
+    if groups is None or not frame.variables or not _OF_TORCH.search(frame.filename):
         return ()
     return tuple(
         (one.name[:MAX_NAME], _GROUP.sub(lambda at: _named(at, groups), one.repr)[:MAX_NAME])
@@ -156,7 +156,8 @@ async def dump(
 ) -> wire.StackDump:
     """Dumps the stacks of one process; the result says why when there are none.
 
-    With `groups` (see `parse_dump`) also the local variables of torch's own frames.
+    With `groups` (see `parse_dump`) also the local variables of torch's own frames. Which threads
+    wait for which is told, too (`thread_waits`).
     """
     if processes.read_stat(pid) is None:
         return gone(pid)
@@ -169,8 +170,7 @@ async def dump(
         )
     try:
         child = await tool_process.start(
-            spy, "dump", "--json", "--nonblocking", "--pid", str(pid),
-            *(() if groups is None else ("--locals",)),
+            spy, "dump", "--json", "--nonblocking", "--locals", "--pid", str(pid),
         )  # fmt: skip
     except OSError as error:
         return wire.StackDump(pid, error="failed", help=f"{spy} cannot be run: {error.strerror}")
@@ -187,7 +187,8 @@ async def dump(
         await tool_process.end(child)
     result = _result(pid, child.returncode, output, errors, groups)
     if source is not None and result.threads:
-        return wire.StackDump(pid, await _with_source(pid, result.threads, source))
+        threads = await _with_source(pid, result.threads, source)
+        return wire.StackDump(pid, _with_waits(pid, threads, output, source))
     return result
 
 
@@ -204,6 +205,31 @@ def _result(
         )
     threads = as_numbered_here(pid, threads)
     return wire.StackDump(pid, drop_missing_threads(threads, processes.thread_ids(pid)))
+
+
+def _with_waits(
+    pid: int, threads: tuple[wire.ThreadStack, ...], output: bytes, source: SourceLines
+) -> tuple[wire.ThreadStack, ...]:
+    """The threads with what they wait for; `output` is the dump that they are from."""
+    root = ProcessRoot.of(pid)
+    known = {thread.ident for thread in threads}
+    steps = {
+        thread.thread_id: [
+            thread_waits.Step.of(frame.filename, frame.name, frame.line, [
+                (one.name, one.repr or "") for one in frame.variables or ()
+            ])
+            for frame in thread.frames[:MAX_FRAMES]
+        ]
+        for thread in _threads.decode(output)
+        if thread.thread_id in known
+    }  # fmt: skip
+    waits = thread_waits.waits_of(steps, lambda file, line: source.blocks(file, line, root))
+    return tuple(
+        msgspec.structs.replace(thread, wait=waits[thread.ident])
+        if thread.ident in waits and not thread.owns_gil
+        else thread
+        for thread in threads
+    )
 
 
 def gone(pid: int) -> wire.StackDump:

@@ -130,6 +130,7 @@ from frtop_probe.wire.snapshots import (
     Snapshot,
     StackDump,
     ThreadStack,
+    ThreadWait,
 )
 from frtop_probe.wire.statistics import (
     OCTAVE,
@@ -244,6 +245,7 @@ __all__ = [
     "TensorsRequest",
     "TensorsResponse",
     "ThreadStack",
+    "ThreadWait",
     "TimeRequest",
     "TimeResponse",
     "TraceFrame",

@@ -15,7 +15,8 @@ class Process(Struct, frozen=True, array_like=True):
     Both are "" if unreadable. `state` is the process's state letter (main thread), `file` the
     target of its current read, write or similar call, `cpu_ns` user + system of all threads,
     `io_bytes` read + written (-1 unreadable), `rss` bytes. `ready_ns` is how long the main thread
-    ran or was ready to run, up to its last turn (-1 unreadable).
+    ran or was ready to run, up to its last turn (-1 unreadable). `exit_status` is that of a process
+    that has ended, as waitpid(2) tells it (-1: it lives, or it is unreadable).
     """
 
     pid: int
@@ -31,10 +32,28 @@ class Process(Struct, frozen=True, array_like=True):
     children: int = 0
     parent: int = 0
     ready_ns: int = -1
+    exit_status: int = -1
+
+
+class ThreadWait(Struct, frozen=True, array_like=True):
+    """What a thread waits for that other threads of its process have to do (or children).
+
+    `kind` is one of "thread" (its end), "future", "lock", "queue", "full queue", "tasks of a
+    queue", "semaphore", "event" (or a condition, a barrier), and of children "pool", "child's
+    queue", "child's full queue". `threads` are the pthread handles of those that it is for: the
+    thread that is joined; those inside of `with` of that lock; those that have the object at hand;
+    of a future, those of executors that have work. Empty where nothing tells them.
+    """
+
+    kind: str
+    threads: tuple[int, ...] = ()
 
 
 class ThreadStack(Struct, frozen=True, array_like=True):
-    """One thread of a dump. `ident` is the pthread handle, `tid` the native thread id."""
+    """One thread of a dump. `ident` is the pthread handle, `tid` the native thread id.
+
+    `wait` is told only where the local variables of the library's frames could be read.
+    """
 
     ident: int
     tid: int
@@ -42,6 +61,7 @@ class ThreadStack(Struct, frozen=True, array_like=True):
     active: bool
     owns_gil: bool
     frames: tuple[TraceFrame, ...]
+    wait: ThreadWait | None = None
 
 
 class StackDump(Struct, frozen=True, array_like=True):

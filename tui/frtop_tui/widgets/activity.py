@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from frtop_probe import wire
-from frtop_tui.diagnosis.evidence.working_thread import by_working_thread, working_stack
+from frtop_tui.diagnosis.evidence.thread_chain import by_acting_thread
+from frtop_tui.diagnosis.evidence.working_thread import working_stack
 from frtop_tui.diagnosis.model import Frame, JudgedRank, Why
 from frtop_tui.job.naming import counted, duration
 from frtop_tui.job.stack_frames import basename, shown_frames, user_frame
@@ -117,7 +118,7 @@ def _file_call(rank: JudgedRank) -> str:
     """`read /data/shard-0412`, while its working thread is in a system call on a file."""
     processes = rank.snapshot.processes if rank.snapshot is not None else ()
     own = next((p for p in processes if p.pid == rank.identity.pid), rank.process)
-    own = by_working_thread(rank, own) if own is not None else None
+    own = by_acting_thread(rank, own) if own is not None else None
     if own is None or not own.syscall or not own.file:
         return ""
     return f"{own.syscall} {own.file}"

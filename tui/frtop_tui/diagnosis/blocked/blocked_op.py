@@ -23,6 +23,7 @@ from frtop_tui.diagnosis.evidence.rank_activity import (
 )
 from frtop_tui.diagnosis.evidence.stack_location import OP_WAITS, StackLocation, is_asleep_on_lock
 from frtop_tui.diagnosis.evidence.stack_state import stack_state
+from frtop_tui.diagnosis.evidence.thread_chain import thread_chain
 from frtop_tui.diagnosis.evidence.working_thread import (
     runs_training,
     working_process,
@@ -76,7 +77,10 @@ def wait_of(view: Rank) -> Wait | None:
     location = working_location(view)
     if wait is not None and location is not None and location.kind == "lock" and location.sure:
         # The working thread waits for another one, such as a checkpoint's, that is in the op.
-        return replace(wait, background=False, sure=False, indirect=True)
+        chain = thread_chain(view)
+        end = chain.end if chain is not None else None
+        if end is None or end.ident == wait.op.thread:
+            return replace(wait, background=False, sure=end is not None, indirect=True)
     return (
         _seen_wait(view, location)
         or _asynchronous_wait(view, location)

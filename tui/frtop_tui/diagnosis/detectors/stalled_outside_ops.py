@@ -19,7 +19,7 @@ from frtop_tui.diagnosis.evidence.absence_cause import absence_cause
 from frtop_tui.diagnosis.evidence.dataloader_worker import worker_of
 from frtop_tui.diagnosis.evidence.rank_activity import last_activity_ns, working_location
 from frtop_tui.diagnosis.evidence.stack_location import is_polling, locate, system_call
-from frtop_tui.diagnosis.evidence.working_thread import by_working_thread
+from frtop_tui.diagnosis.evidence.thread_chain import by_acting_thread
 from frtop_tui.diagnosis.finding import Detail, Finding
 from frtop_tui.diagnosis.thresholds import (
     CPU_SHARE,
@@ -179,7 +179,7 @@ def _held(view: Rank, cause: str, *, everybody: bool) -> Held | None:
         return Held(view.heard_ns, view.process)
     looked = view.snapshot.processes if view.snapshot is not None else ()
     own = next((one for one in looked if one.pid == view.identity.pid), None)
-    process = by_working_thread(view, own) if own is not None else None
+    process = by_acting_thread(view, own) if own is not None else None
     if cause == "dataloader":
         process = worker_of(view) or process
     if process is None:

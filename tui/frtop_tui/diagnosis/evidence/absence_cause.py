@@ -16,7 +16,8 @@ from frtop_tui.diagnosis.evidence.rank_activity import (
     working_location,
 )
 from frtop_tui.diagnosis.evidence.stack_location import LocationKind, StackLocation, locate
-from frtop_tui.diagnosis.evidence.working_thread import working_process
+from frtop_tui.diagnosis.evidence.thread_chain import ThreadChain, thread_chain
+from frtop_tui.diagnosis.evidence.working_thread import kernel_view, working_process
 from frtop_tui.diagnosis.model import Layer
 from frtop_tui.job.model import Rank
 
@@ -45,9 +46,11 @@ class AbsenceCause(Struct, frozen=True):
 
     cause: str  # a stable word, as in `Why.cause`
     layer: Layer
-    location: StackLocation | None = None  # of the working thread, None if nothing shows it
+    # Of the working thread, or of the one at the end of `chain`; None if nothing shows it.
+    location: StackLocation | None = None
     gil_holder: wire.ThreadStack | None = None  # only with the cause "gil"
     batch: BatchWait | None = None  # only with the cause "dataloader"
+    chain: ThreadChain | None = None  # of threads that wait for each other
 
 
 UNKNOWN: Final = AbsenceCause("unknown", "unknown")
@@ -96,15 +99,22 @@ def _loading(view: Rank) -> AbsenceCause | None:
 
 def _located(view: Rank) -> AbsenceCause | None:
     """By the working thread's stack, else by what the kernel shows."""
-    location = working_location(view) or locate(None, working_process(view))
+    seen = working_location(view)
+    location, chain = seen or locate(None, working_process(view)), None
     if location.kind == "lock" and awaits_work(view):
         location = replace(location, kind="idle")
+    elif seen is not None and seen.kind in _FOR_THREADS:
+        chain = thread_chain(view)
+        if chain is not None and chain.end is not None and not chain.is_cycle:
+            location = locate(chain.end, kernel_view(view, chain.end))
     if location.kind == "unknown" and not location.line:
         return None
     cause, layer = _CAUSES.get(location.kind, (location.kind, "software"))
-    return AbsenceCause(cause, layer, location)
+    return AbsenceCause(cause, layer, location, chain=chain)
 
 
+_FOR_THREADS: Final = frozenset({"lock", "pipe", "unknown"})
+"""Places where a thread may wait for another one, or for a child."""
 _CAUSES: Final[dict[LocationKind, tuple[str, Layer]]] = {
     "collective": ("other_group", "software"),
     "backward": ("computing", "software"),

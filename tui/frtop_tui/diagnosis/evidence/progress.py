@@ -10,7 +10,8 @@ from msgspec import Struct
 from frtop_probe import wire
 from frtop_tui.diagnosis.evidence.c10d_call import path_of, paths_differ
 from frtop_tui.diagnosis.evidence.rank_activity import current_fetch, last_activity_ns
-from frtop_tui.diagnosis.evidence.working_thread import prior_working_stack, working_stack
+from frtop_tui.diagnosis.evidence.thread_chain import acting_stack
+from frtop_tui.diagnosis.evidence.working_thread import working_stack
 from frtop_tui.diagnosis.model import Progress
 from frtop_tui.diagnosis.thresholds import (
     CPU_SHARE,
@@ -115,10 +116,8 @@ def _between(view: Rank, old: wire.Snapshot, new: wire.Snapshot) -> ProgressSeen
         return ProgressSeen("active", "advanced")
     if used := _resources_used(view, old, new):
         return used
-    prior_stack, stack = prior_working_stack(view), working_stack(view)
-    prior, now = (path_of(one.frames) if one is not None else () for one in (prior_stack, stack))
-    has_new_stack = stack is not None and view.stacks_taken_ns > old.at_ns
-    if has_new_stack and paths_differ(prior, now):
+    has_new_stack = working_stack(view) is not None and view.stacks_taken_ns > old.at_ns
+    if has_new_stack and _has_moved(view):
         return ProgressSeen("active", "stack_changed")
     if not new.processes and not has_new_stack:
         return ProgressSeen("unknown", "unreadable")
@@ -126,6 +125,17 @@ def _between(view: Rank, old: wire.Snapshot, new: wire.Snapshot) -> ProgressSeen
     if _ready_cpu_ns(view, old, new) is not None:
         return ProgressSeen("unknown", "no_processor", seconds)
     return ProgressSeen("none", "unchanged", seconds)
+
+
+def _has_moved(view: Rank) -> bool:
+    """Whether the working thread moved, or the one at whose end its waits are."""
+    before = {one.ident: path_of(one.frames) for one in view.prior_threads}
+    stacks = (working_stack(view), acting_stack(view))
+    return any(
+        paths_differ(before.get(stack.ident, ()), path_of(stack.frames))
+        for stack in stacks
+        if stack is not None
+    )
 
 
 def _advanced(old: wire.RankStatus, new: wire.RankStatus) -> bool:

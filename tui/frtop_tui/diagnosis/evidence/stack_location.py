@@ -13,7 +13,13 @@ from typing import Final, Literal, NamedTuple
 from msgspec import Struct
 
 from frtop_probe import wire
-from frtop_tui.job.stack_frames import frame_line, shown_frames, user_frame
+from frtop_tui.job.stack_frames import (
+    frame_line,
+    is_user_code,
+    is_wrapper,
+    shown_frames,
+    user_frame,
+)
 
 LocationKind = Literal[
     "collective",  # inside a c10d call or the wait for one
@@ -104,6 +110,7 @@ def _frame(
 _DEVICES: Final = r"torch/(cuda|accelerator|xpu|mps|mtia|npu)/|torch_npu/"
 _DEVICE_WAIT: Final = _frame(_DEVICES, "device", function="^(synchronize|empty_cache)$")
 _DEVICE_CODE: Final = re.compile(rf"{_DEVICES}|/triton/")
+_BACKWARD: Final = "_engine_run_backward"
 _FRAMES: Final[tuple[_FramePattern, ...]] = (
     # Retries until it has the lock. Whoever compiles for all ranks of a host uses it.
     _frame(r"/filelock/|torch/utils/_filelock", "file_lock", max_depth=4),
@@ -118,7 +125,7 @@ _FRAMES: Final[tuple[_FramePattern, ...]] = (
     _frame(r"frtop_probe/recorder/waits\.py$", "collective", max_depth=2),
     # Not all of elastic: it is outermost in every program that it starts.
     _frame(r"torch/distributed/(rendezvous\.py$|elastic/(rendezvous|utils)/)", "store"),
-    _frame("", "backward", function="_engine_run_backward"),
+    _frame("", "backward", function=_BACKWARD),
     _DEVICE_WAIT,
     # Without what only runs compiled code.
     _frame(r"torch/_inductor/(?!output_code|utils|cudagraph_trees|runtime/)", "compiling"),
@@ -196,7 +203,7 @@ def locate(stack: wire.ThreadStack | None, process: wire.Process | None = None) 
     """
     if stack is None or not stack.frames:
         return StackLocation(_kernel_kind(process), sure=False)
-    frames = stack.frames
+    frames = in_backward(stack.frames)
     leaf = frames[0]
     line = line_and_function(user_frame(frames))
     kind = _library_kind(frames) or _line_kind(leaf)
@@ -226,6 +233,18 @@ def compiles(frames: Sequence[wire.TraceFrame]) -> bool:
 def shows_device(frames: Sequence[wire.TraceFrame]) -> bool:
     """Whether code of a device is on the stack, so that the job has one."""
     return any(_DEVICE_CODE.search(frame.file) for frame in frames)
+
+
+def in_backward(frames: tuple[wire.TraceFrame, ...]) -> tuple[wire.TraceFrame, ...]:
+    """The frames of the program's code that a backward pass runs: a hook, a custom `Function`.
+
+    All frames where it runs none: then the thread is in the pass itself.
+    """
+    for depth, frame in enumerate(frames):
+        if function_name(frame) == _BACKWARD and not is_wrapper(frame):
+            inner = frames[:depth]
+            return inner if any(map(is_user_code, inner)) else frames
+    return frames
 
 
 def line_and_function(frame: wire.TraceFrame) -> str:

@@ -29,6 +29,7 @@ from frtop_tui.diagnosis.evidence.stack_location import (
     shows_device,
     waits_for_device,
 )
+from frtop_tui.diagnosis.evidence.thread_chain import awaited_threads
 from frtop_tui.diagnosis.evidence.working_thread import (
     prior_working_stack,
     working_stack,
@@ -91,7 +92,7 @@ def stack_state(view: Rank) -> StackState | None:
     if working is None or not working.stack.frames:
         return None
     stack, location = working.stack, located(view, working)
-    call, thread = _call(stack, view.threads, location)
+    call, thread = _call(view, stack, location)
     seen, has_left_call = _progress(view, stack)
     at_device = _is_at_device(view, stack, location)
     if call is not None and not call.is_teardown:
@@ -151,7 +152,7 @@ def _activity(view: Rank, location: StackLocation, *, is_teardown: bool) -> Acti
 
 
 def _call(
-    working: wire.ThreadStack, threads: tuple[wire.ThreadStack, ...], location: StackLocation
+    view: Rank, working: wire.ThreadStack, location: StackLocation
 ) -> tuple[C10dCall | None, str]:
     """The working thread's call, or that of a thread it waits for, such as a checkpoint's."""
     call = call_of(working)
@@ -159,8 +160,8 @@ def _call(
         call = wait_in_c(working.frames)
     if call is not None or location.kind != "lock":
         return call, ""
-    for other in threads:
-        found = call_of(other) if other is not working else None
+    for other in awaited_threads(view):
+        found = call_of(other)
         if found is not None and found.role != "implicit":
             return found, other.name or f"thread {other.tid}"
     return None, ""

@@ -21,6 +21,7 @@ from frtop_tui.diagnosis.evidence.rank_activity import (
     working_location,
 )
 from frtop_tui.diagnosis.evidence.stack_location import StackLocation, locate
+from frtop_tui.diagnosis.evidence.thread_chain import awaited_threads
 from frtop_tui.diagnosis.evidence.working_thread import (
     prior_working_stack,
     working_process,
@@ -120,11 +121,7 @@ def _is_unnamed(stack: wire.ThreadStack | None) -> bool:
 
 def _of_another_thread(view: Rank) -> UnobservedWait | None:
     """A wait of another thread, which the working one may wait for."""
-    working = working_stack(view)
-    for thread in view.threads:
-        mine = thread is working or thread.tid == view.identity.recorder_tid
-        if mine or not thread.frames:
-            continue
+    for thread in awaited_threads(view):
         location = locate(thread)
         spins = location.kind == "computing" and thread.active and not thread.owns_gil
         if location.kind == "device" or spins or _is_own(thread):

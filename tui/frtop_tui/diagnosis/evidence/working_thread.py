@@ -12,16 +12,17 @@ from itertools import chain
 from typing import Final, Literal
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from frtop_probe import wire
-from frtop_tui.diagnosis.evidence.stack_location import locate
+from frtop_tui.diagnosis.evidence.stack_location import function_name, locate
 from frtop_tui.job.model import Rank
+from frtop_tui.job.stack_frames import is_user_code
 
 Sign = Literal[
     "main",  # nothing shows another one
     "ops",  # it issues the rank's ops
     "code",  # MainThread is in an event loop, and it alone is in torch's training code
+    "autograd",  # it runs code of the program for a backward pass that the other one waits in
 ]
 MAIN_NAME: Final = "MainThread"
 _TRAINING: Final = re.compile(
@@ -43,6 +44,8 @@ class WorkingThread(Struct, frozen=True):
     @property
     def name(self) -> str:
         """`MainThread`, or `thread "trainer"`."""
+        if self.sign == "autograd":
+            return "autograd's thread"
         return MAIN_NAME if self.sign == "main" else thread_name(self.stack)
 
 
@@ -52,10 +55,10 @@ def working_thread(view: Rank) -> WorkingThread | None:
     if main is None:
         return None
     others = [one for one in view.threads if one.frames and one is not main]
-    if others and (found := _other(view, main, others)) is not None:
-        stack, sign = found
-        return WorkingThread(stack, kernel_view(view, stack), sign)
-    return WorkingThread(main, view.process)
+    stack, sign = (_other(view, main, others) if others else None) or (main, "main")
+    if others and (hook := _autograds(stack, others)) is not None:
+        stack, sign = hook, "autograd"
+    return WorkingThread(stack, kernel_view(view, stack), sign)
 
 
 def working_stack(view: Rank) -> wire.ThreadStack | None:
@@ -84,17 +87,6 @@ def working_process(view: Rank) -> wire.Process | None:
     return None if main and _issuing_ident(view, main) else view.process
 
 
-def by_working_thread(view: Rank, process: wire.Process) -> wire.Process:
-    """The rank's process, in the state and the call of its working thread."""
-    working = working_thread(view)
-    if working is None or working.sign == "main" or working.process is None:
-        return process
-    task = working.process
-    return replace(
-        process, state=task.state, wchan=task.wchan, syscall=task.syscall, file=task.file
-    )
-
-
 def runs_training(view: Rank, ident: int) -> bool:
     """Whether a thread, by its pthread handle, is the working one; 0 is any thread."""
     main = view.identity.main_ident
@@ -112,6 +104,12 @@ def kernel_view(view: Rank, stack: wire.ThreadStack) -> wire.Process | None:
         return view.process
     tasks = view.snapshot.threads if view.snapshot is not None else ()
     return next((task for task in tasks if task.pid == stack.tid), None) if stack.tid else None
+
+
+def working_name(view: Rank) -> str:
+    """`MainThread`, or the thread that works in its place."""
+    working = working_thread(view)
+    return working.name if working is not None else MAIN_NAME
 
 
 def name_of(view: Rank, stack: wire.ThreadStack) -> str:
@@ -139,6 +137,23 @@ def _other(
         return (found, "ops") if found is not None else None
     training = [one for one in others if _trains(one, view)]
     return (training[0], "code") if len(training) == 1 else None
+
+
+def _autograds(stack: wire.ThreadStack, others: list[wire.ThreadStack]) -> wire.ThreadStack | None:
+    """The one thread of autograd that runs the program's code while `stack` waits for the pass.
+
+    A thread that Python has started begins in `threading`; autograd's are C++'s.
+    """
+    if not stack.frames or function_name(stack.frames[0]) != "_engine_run_backward":
+        return None
+    found = [
+        one
+        for one in others
+        if one is not stack
+        and function_name(one.frames[-1]) != "_bootstrap"
+        and any(map(is_user_code, one.frames))
+    ]
+    return found[0] if len(found) == 1 else None
 
 
 def _issuing_ident(view: Rank, main: int) -> int:

@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.evidence.absence_cause import (
+    AbsenceCause,
     BatchWait,
     absence_cause,
     is_unseen_dump,
@@ -23,13 +24,14 @@ from frtop_tui.diagnosis.evidence.stack_location import (
     locate,
     system_call,
 )
+from frtop_tui.diagnosis.evidence.thread_chain import acting_process
 from frtop_tui.diagnosis.evidence.working_thread import (
-    MAIN_NAME,
     name_of,
+    working_name,
     working_process,
-    working_thread,
 )
 from frtop_tui.diagnosis.model import Why
+from frtop_tui.diagnosis.wording.threads import ended_children, links_text, others_evidence
 from frtop_tui.job.model import Rank
 from frtop_tui.job.naming import duration, typed
 from frtop_tui.job.outside import age_words, last_issue_is_least
@@ -78,8 +80,7 @@ class Absence(Struct, frozen=True):
 def absence_of(view: Rank, now_ns: int) -> Absence:
     """Why `view` is absent, in words; `now_ns` is the operator's time."""
     cause = absence_cause(view)
-    working = working_thread(view)
-    shown = working.process if working is not None else working_process(view)
+    shown = acting_process(view) if cause.chain is not None else working_process(view)
     evidence = _process_evidence(shown, "pid" if shown is view.process else "thread")
     missing = missing_stacks(view)
     if is_unseen_dump(view):
@@ -99,10 +100,13 @@ def absence_of(view: Rank, now_ns: int) -> Absence:
     elif cause.cause == "out_of_loop":
         text, step = wire.LEFT_GROUPS, "compare the number of steps per rank"
     elif cause.location is not None:
-        text = _location_text(view, cause.location, now_ns)
-        step = _location_step(view, cause.location)
+        text = _location_text(view, cause, cause.location, now_ns)
+        step = _location_step(view, cause.location, shown)
+        if cause.cause == "lock" and (cause.chain is None or cause.chain.end is None):
+            evidence += others_evidence(view)
     else:
         text, step = "nothing that was seen shows what it is doing", stacks_step(view)
+    evidence += ended_children(view, cause.cause)
     return Absence(Why(cause.cause, cause.layer, text), step, evidence, missing)
 
 
@@ -159,7 +163,7 @@ def _gil_held(holder: wire.ThreadStack | None, view: Rank, now_ns: int) -> tuple
 def _loading(
     batch: BatchWait, location: StackLocation | None, view: Rank, now_ns: int
 ) -> tuple[str, str]:
-    worker, stack, name = batch.worker, batch.worker_stack, _working_name(view)
+    worker, stack, name = batch.worker, batch.worker_stack, working_name(view)
     since = ""
     if batch.fetch is not None:
         since = f", for {duration(view.age_s(batch.fetch.begin_ns, now_ns))}"
@@ -213,23 +217,32 @@ def _worker_text(stack: WorkerStack, worker: wire.Process) -> str:
     return f"is still in its fork: {text}"
 
 
-def _location_text(view: Rank, location: StackLocation, now_ns: int) -> str:
+def _location_text(view: Rank, cause: AbsenceCause, location: StackLocation, now_ns: int) -> str:
+    chain = cause.chain
+    process = acting_process(view) if chain is not None else working_process(view)
     at, leaf = f" at {location.line}" if location.line else "", location.leaf
     if leaf is not None and leaf.source and location.line.startswith(short_file(leaf.file)):
         at += f" `{leaf.source}`"
     in_file = location.kind in FILE_KINDS
-    detail = _file_text(working_process(view)) if in_file else _other_end_text(view, location.kind)
+    detail = _file_text(process) if in_file else _other_end_text(view, location.kind, process)
     source = "" if location.sure or leaf is not None else ", by the kernel alone"
     newest, since = last_issued_ns(view), ""
     if newest and view.evidence.has_ages:
         ago = age_words(view.age_s(newest, now_ns), least=last_issue_is_least(view))
         since = f"; its last op was {ago} ago"
-    return f"{_working_name(view)} {_THREAD_TEXTS[location.kind]}{detail}{at}{source}{since}"
+    subject = working_name(view)
+    if chain is not None:
+        links = f"{subject} {links_text(view, chain)}"
+        if chain.is_cycle:
+            return f"{links}: a deadlock of threads of this rank{since}"
+        if chain.end is None:
+            return f"{links}{since}"
+        subject = f"{links}, which"
+    return f"{subject} {_THREAD_TEXTS[location.kind]}{detail}{at}{source}{since}"
 
 
-def _other_end_text(view: Rank, kind: LocationKind) -> str:
+def _other_end_text(view: Rank, kind: LocationKind, process: wire.Process | None) -> str:
     """` pid 4711 (ffmpeg), state S`: the children, pipe or terminal that it may wait for."""
-    process = working_process(view)
     file = process.file if process is not None else ""
     if kind in ("pipe", "input"):
         return f" {system_call(process)} {file}" if file else ""
@@ -240,9 +253,8 @@ def _other_end_text(view: Rank, kind: LocationKind) -> str:
     return f": {'; '.join(texts)};" if texts else ""
 
 
-def _location_step(view: Rank, location: StackLocation) -> str:
+def _location_step(view: Rank, location: StackLocation, process: wire.Process | None) -> str:
     pid, line, stacks = _pid(view), location.line, stacks_step(view)
-    process = working_process(view)
     pipe = typed(process.file) if process is not None else ""
     steps: dict[LocationKind, str] = {
         "file_io": _file_step(process) or f"ls -l /proc/{pid}/fd; look at {line}",
@@ -289,12 +301,6 @@ def _file_text(process: wire.Process | None) -> str:
     call = system_call(process) or process.wchan or "in the kernel"
     file = f" {process.file}" if process.file else ""
     return f" {call}{file}{', state D' if process.state == 'D' else ''}"
-
-
-def _working_name(view: Rank) -> str:
-    """`MainThread`, or the thread that trains in its place; the rank where no dump shows it."""
-    working = working_thread(view)
-    return working.name if working is not None else MAIN_NAME
 
 
 def _pid(view: Rank) -> int:

@@ -20,7 +20,7 @@ from frtop_tui.diagnosis.detectors.without_numbers import (
 from frtop_tui.diagnosis.evidence.c10d_call import DEFAULT_GROUP, ProgramOrder, program_order
 from frtop_tui.diagnosis.evidence.stack_location import compiles
 from frtop_tui.diagnosis.evidence.stack_state import StackState
-from frtop_tui.diagnosis.evidence.working_thread import working_stack
+from frtop_tui.diagnosis.evidence.working_thread import working_name, working_stack
 from frtop_tui.diagnosis.finding import Finding
 from frtop_tui.diagnosis.model import Sentences, Why
 from frtop_tui.diagnosis.wording.absence import Absence, absence_of, stacks_step
@@ -183,7 +183,7 @@ def _doing_text(state: StackState) -> str:
         return f"is in {state.call.text}{thread if state.thread else ''}"
     if state.activity == "unclear":
         return f"sleeps in a C call{at}"
-    return absence_of(state.view, 0).why.text.removeprefix("MainThread ")
+    return absence_of(state.view, 0).why.text.removeprefix(f"{working_name(state.view)} ")
 
 
 def _moving_text(inside: Sequence[StackState]) -> str:

@@ -1,0 +1,198 @@
+"""Which threads of a process wait for which others of it, as far as a dump shows.
+
+Python does not note who holds a lock, nor who works on a future. But the object that a thread waits
+for is a local variable of the library's frames, and other threads have the same object at hand: its
+address tells who is meant. Only that leaves this module, and no variable of the program.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from frtop_probe import wire
+
+_ADDRESS: Final = re.compile(r" at 0x([0-9a-f]{1,16})>$")
+_THREADING: Final = re.compile(r"/threading\.py$")
+_WORKER: Final = re.compile(r"/concurrent/futures/thread\.py$")
+_LIBRARY: Final = re.compile(
+    r"/(?:threading|queue|concurrent/futures/(?:_base|thread|process)"
+    r"|multiprocessing/(?:queues|pool|connection|synchronize|process|popen_\w+))\.py$"
+)
+"""Where threads wait for others. What waits in C code has no frame there: a lock, `SimpleQueue`."""
+_KINDS: Final = (
+    # By the file and the function, the outermost one first that belongs to the wait.
+    (r"/multiprocessing/pool\.py$", r"get|wait|next|join|map|starmap|apply", "pool"),
+    (r"/multiprocessing/queues\.py$", r"get", "child's queue"),
+    (r"/multiprocessing/queues\.py$", r"put", "child's full queue"),
+    (r"/concurrent/futures/thread\.py$", r"shutdown|_python_exit", "thread"),
+    (r"/concurrent/futures/_base\.py$", r"result|exception|result_iterator|wait|as_completed",
+     "future"),
+    (r"/queue\.py$", r"get", "queue"),
+    (r"/queue\.py$", r"put", "full queue"),
+    (r"/queue\.py$", r"join", "tasks of a queue"),
+    (r"/threading\.py$", r"join|_shutdown|_wait_for_tstate_lock", "thread"),
+    (r"/threading\.py$", r"acquire|__enter__", "semaphore"),
+    (r"/threading\.py$", r"wait|wait_for", "event"),
+)  # fmt: skip
+_PATTERNS: Final = tuple(
+    (re.compile(file), re.compile(f"^(?:{function})$"), kind) for file, function, kind in _KINDS
+)
+_WITH: Final = re.compile(r"^(?:async )?with ([A-Za-z_][\w.]*)(?: as \w+)?:")
+_ACQUIRE: Final = re.compile(r"\b([A-Za-z_][\w.]*)\.acquire\(")
+_CONDITION: Final = re.compile(r"\b([A-Za-z_][\w.]*)\.wait(?:_for)?\(")
+_MOST: Final = 8
+"""Threads that a wait names."""
+Blocks = Callable[[str, int], Sequence[str]]
+"""The text of a line of a file, and of the headers of the blocks around it, the innermost first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A frame with the names of its variables, and the addresses of their objects."""
+
+    file: str
+    function: str
+    line: int
+    addresses: dict[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, file: str, function: str, line: int, variables: Sequence[tuple[str, str]]) -> Step:
+        """A frame with its variables as py-spy writes them: `<Queue at 0x7fba538d5690>`."""
+        found = ((name, _ADDRESS.search(text)) for name, text in variables)
+        addresses = {name: int(at[1], 16) for name, at in found if at is not None}
+        return cls(file, function.rpartition(".")[2], line, addresses)
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """A thread at a wait: its kind, and the object or the name of the lock that it waits for."""
+
+    kind: str
+    address: int = 0
+    lock: str = ""
+    at: Step | None = None
+
+
+def waits_of(threads: Mapping[int, Sequence[Step]], blocks: Blocks) -> dict[int, wire.ThreadWait]:
+    """What each thread that waits for others waits for.
+
+    Args:
+        threads: stacks by the pthread handle of their threads, innermost frames first.
+        blocks: reads source lines; nothing where they are not known.
+    """
+    waiting = {ident: at for ident, steps in threads.items() if (at := _wait(steps, blocks))}
+    return {ident: _resolved(ident, at, threads, waiting, blocks) for ident, at in waiting.items()}
+
+
+def _wait(steps: Sequence[Step], blocks: Blocks) -> _Waiting | None:
+    if not steps or _is_idle_worker(steps):
+        return None
+    inner = next((n for n, step in enumerate(steps) if not _LIBRARY.search(step.file)), len(steps))
+    kind, step = "", None
+    for one in steps[:inner]:
+        found = _kind(one)
+        if found:
+            kind, step = found, one
+    caller = steps[inner] if inner < len(steps) else None
+    if kind == "semaphore" or not inner:
+        lock = _lock_at(caller, blocks)
+        if lock:
+            return _Waiting("lock", lock=lock, at=caller)
+    if step is None:
+        return None
+    # An executor joins its threads one by one.
+    name = "t" if kind == "thread" and step.function in ("shutdown", "_python_exit") else "self"
+    return _Waiting(kind, step.addresses.get(name, 0), at=step)
+
+
+def _kind(step: Step) -> str:
+    return next(
+        (kind for file, function, kind in _PATTERNS
+         if file.search(step.file) and function.search(step.function)), "")  # fmt: skip
+
+
+def _is_idle_worker(steps: Sequence[Step]) -> bool:
+    """Whether it is a thread of an executor that waits for work."""
+    return steps[0].function == "_worker" and _WORKER.search(steps[0].file) is not None
+
+
+def _resolved(
+    ident: int,
+    wait: _Waiting,
+    threads: Mapping[int, Sequence[Step]],
+    waiting: Mapping[int, _Waiting],
+    blocks: Blocks,
+) -> wire.ThreadWait:
+    if wait.kind == "lock":
+        # It may be the thread itself: a lock is no RLock.
+        found = [other for other, steps in threads.items() if _holds(steps, wait, blocks)]
+        return wire.ThreadWait(wait.kind, tuple(found[:_MOST]))
+    others = {other: steps for other, steps in threads.items() if other != ident}
+    if wait.kind == "thread":
+        found = [other for other, steps in others.items() if _thread_object(steps) == wait.address]
+    elif wait.kind == "future":
+        found = [other for other, steps in others.items() if _runs_item(steps)]
+    else:
+        found = [
+            other for other, steps in others.items()
+            if wait.address and _has(steps, wait.address)
+            and not (other in waiting and waiting[other].address == wait.address)
+        ]  # fmt: skip
+    return wire.ThreadWait(wait.kind, tuple(found[:_MOST]) if wait.address else ())
+
+
+def _thread_object(steps: Sequence[Step]) -> int:
+    """The address of the thread's own object, which its outermost frames have; 0 if unknown."""
+    outer = steps[-1]
+    is_own = _THREADING.search(outer.file) and outer.function == "_bootstrap"
+    return outer.addresses.get("self", 0) if is_own else 0
+
+
+def _runs_item(steps: Sequence[Step]) -> bool:
+    """Whether it is a thread of an executor that has work."""
+    return any(_WORKER.search(step.file) and step.function == "run" for step in steps)
+
+
+def _has(steps: Sequence[Step], address: int) -> bool:
+    return any(address in step.addresses.values() for step in steps)
+
+
+def _lock_at(step: Step | None, blocks: Blocks) -> str:
+    """The name of the lock that a line takes, as the source has it; "" if it takes none."""
+    text = next(iter(blocks(step.file, step.line)), "") if step is not None else ""
+    found = _WITH.match(text) or _ACQUIRE.search(text)
+    return found[1] if found else ""
+
+
+def _holds(steps: Sequence[Step], wait: _Waiting, blocks: Blocks) -> bool:
+    """Whether a frame is inside of `with` of the same lock."""
+    assert wait.at is not None
+    given_back = _given_back(steps, blocks)
+    for step in steps:
+        if given_back == wait.lock or not _may_share(step, wait.at, wait.lock):
+            continue
+        # At the line itself a thread is only about to take it.
+        headers = blocks(step.file, step.line)[1:]
+        if any((found := _WITH.match(text)) and found[1] == wait.lock for text in headers):
+            return True
+    return False
+
+
+def _given_back(steps: Sequence[Step], blocks: Blocks) -> str:
+    """The name of the condition that a thread waits in: it has released the condition's lock."""
+    inner = [step for step in steps if not _LIBRARY.search(step.file)]
+    text = next(iter(blocks(inner[0].file, inner[0].line)), "") if inner else ""
+    found = _CONDITION.search(text)
+    return found[1] if found and steps[0] is not inner[0] else ""
+
+
+def _may_share(step: Step, other: Step, lock: str) -> bool:
+    """Whether a name means the same object in both frames: one variable, or one global."""
+    name = lock.partition(".")[0]
+    mine, theirs = step.addresses.get(name), other.addresses.get(name)
+    if mine is None and theirs is None:
+        return step.file == other.file
+    return mine == theirs
