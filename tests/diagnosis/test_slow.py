@@ -21,7 +21,7 @@ from frtop_tui.diagnosis.detectors.slow.straggling import chance
 def late(job: SteppingJob, *, steps: bool = True, **shape: Any) -> dict[tuple[int, ...], float]:
     """Who is late beyond doubt, and by how many ms."""
     found, _ = search(job.statistics(steps=steps), job.frame(**shape))
-    return {one.ranks: one.late_ns / 1e6 for one in found if one.twice}
+    return {one.ranks: one.late_ns / 1e6 for one in found if one.sure}
 
 
 def two_by_two(inner: float, between: float) -> SteppingJob:
@@ -113,7 +113,7 @@ def test_steps_show_what_few_sampled_ops_cannot(stride: int) -> None:
     job.run(200, late={1: 40.0})
     [found], _ = search(job.statistics(), job.frame())
     assert found.ranks == (1,)
-    assert found.twice
+    assert found.sure
     assert found.share == pytest.approx(40 / 145, rel=0.1)
     assert found.since_ns / 1e6 == pytest.approx(begun, abs=2000)
 
@@ -168,7 +168,7 @@ def test_steps_of_which_few_are_told_do_not_hide_the_time_between_them(waits: bo
     assert 0 < len(told[0]) < 100
     [found], _ = search(replace(whole, steps=told), job.frame())
     assert found.ranks == (1,)
-    assert found.twice
+    assert found.sure
     assert found.share == pytest.approx(15 / 45.5, rel=0.15)
 
 
@@ -236,7 +236,7 @@ def test_one_wait_that_is_seen_does_not_hide_those_that_are_not(stride: int, buc
     [found], _ = search(replace(whole, groups=groups), job.frame())
     took = median(step.took_ns for step in whole.steps[0])
     assert found.ranks == (2,)
-    assert found.twice
+    assert found.sure
     assert found.share == pytest.approx(25e6 / took, rel=0.4)  # buckets of a step overlap
 
 
@@ -479,7 +479,7 @@ def test_a_rank_with_a_slow_link_is_told_from_a_slow_rank() -> None:
     links = links_of(job)
     assert links[0].ranks == (1,)
     assert links[0].common
-    assert links[0].twice
+    assert links[0].sure
     assert links[0].transfer_ns / 1e6 == pytest.approx(40, rel=0.05)
     assert links[0].usual_ns / 1e6 == pytest.approx(8, rel=0.05)
 

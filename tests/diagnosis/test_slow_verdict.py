@@ -121,15 +121,33 @@ def test_the_document_has_its_figures() -> None:
     assert document(Scene().judge().frame)["verdicts"] == []
 
 
-def test_one_half_of_a_window_is_a_suspicion_and_no_verdict() -> None:
-    scene = SlowScene(data_parallel(work=100.0).run(50, late={2: 40.0}))
+def test_what_is_not_sure_yet_is_a_suspicion() -> None:
+    job = data_parallel(work=100.0).run(50, late={2: 40.0})  # 7 s
+    scene = SlowScene(job)
     frame = scene.judge().frame
-    assert not frame.verdicts
-    assert frame.health == "healthy"
+    verdict = only(frame)
+    assert (frame.health, exit_status(frame)) == ("slow", 4)
+    assert (verdict.kind, verdict.culprits, verdict.confidence) == ("slow", (2,), "suspect")
+    said = "\n".join(text(frame))
+    assert "PERHAPS SLOW since" in said
+    assert "SLOW (suspect): rank 2 (node0 pid 1002) comes 40ms late" in said
     assert frame.trace is not None
     [finding] = frame.trace.findings
-    assert finding.kind == "slow"
-    assert finding.confirmation.startswith("not confirmed: the two halves")
+    assert finding.confirmation.startswith("not confirmed: it was seen for less than 10 s")
+    scene.take(job.run(30, late={2: 40.0}).statistics())
+    frame = scene.judge().frame
+    assert (only(frame).confidence, exit_status(frame)) == ("confirmed", 5)
+
+
+def test_who_was_slow_for_sure_and_still_seems_to_be_stays_confirmed() -> None:
+    job = slow_job()
+    scene = SlowScene(job)
+    assert only(scene.judge().frame).confidence == "confirmed"
+    job.steps = {rank: those[-30:] for rank, those in job.steps.items()}
+    job.ops = {key: ops[-30:] for key, ops in job.ops.items()}
+    scene.take(job.statistics())
+    frame = scene.judge().frame
+    assert (only(frame).confidence, exit_status(frame)) == ("confirmed", 5)
 
 
 def test_a_hang_comes_before_slow() -> None:

@@ -80,8 +80,8 @@ class _Found(NamedTuple):
 
     @property
     def said(self) -> tuple[Finding, ...]:
-        """Findings that become verdicts. That somebody is slow is said once it is sure."""
-        return (*self.findings, *(one for one in self.slow if one.confidence == "confirmed"))
+        """Findings that become verdicts."""
+        return (*self.findings, *self.slow)
 
 
 class Engine:

@@ -50,7 +50,7 @@ def with_slow(frame: Frame, minutes: Iterable[JobStatistics]) -> Frame:
 
 
 def findings_in(frame: ObservedFrame, minutes: Iterable[JobStatistics]) -> Sequence[Finding]:
-    """Who is slow in the newest of `minutes` for sure, since the first that shows it."""
+    """Who is slow in the newest of `minutes`, since the first that shows it."""
     found = (_within(frame, minute) for minute in minutes)
     newest = next(found, ())
     if not newest:
@@ -60,13 +60,16 @@ def findings_in(frame: ObservedFrame, minutes: Iterable[JobStatistics]) -> Seque
     episodes = SlowEpisodes()
     for several in reversed(before):
         episodes.apply([one for one in several if one.key in keys])
-    return episodes.apply(newest)
+    return [
+        replace(one, confidence="confirmed") if _is_sure(one) else one
+        for one in episodes.apply(newest)
+    ]
 
 
 def _within(frame: ObservedFrame, minute: JobStatistics) -> tuple[Finding, ...]:
     as_of_then = replace(frame, statistics=minute, now_ns=min(frame.now_ns, minute.until_ns))
-    return tuple(
-        replace(one, confidence="confirmed")
-        for one in slow(as_of_then, SlowState())
-        if isinstance(one.detail, SlowDetail) and one.detail.twice
-    )
+    return slow(as_of_then, SlowState())
+
+
+def _is_sure(finding: Finding) -> bool:
+    return isinstance(finding.detail, SlowDetail) and finding.detail.sure

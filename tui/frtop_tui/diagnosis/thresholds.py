@@ -150,13 +150,19 @@ WORKING_GPU: Final = 500
 
 MIN_SLOW_SHARE: Final = 0.05
 """Of the time, which all others lose. Noise costs 1 to 3 %, and nobody changes a job for it."""
-SLOW_CHANCE: Final = 1e-4
-"""That the same rank is late in so many parts of half a window by chance. Both halves have to show
-it, so a job that is looked at once a minute is accused by chance once in a century."""
-MIN_SLOW_PARTS: Final = 5
-"""Parts of half a window: fewer are one hiccup and its echoes, however unlikely they are."""
-HALF_WINDOW_NS: Final = 5_000_000_000
-"""A garbage collection, a flush or the start of another program may last as long, once."""
+SLOW_CHANCE: Final = 1e-8
+"""That anybody at all is found by chance in one look. Looks are 5 s apart or more, and show much of
+the same: even if none did, a job that is watched all the time is accused by chance once in 16
+years."""
+SUSPECT_CHANCE: Final = 1e-6
+"""The same of a suspicion: at most once in two months, where a job is watched all the time."""
+MIN_SLOW_PARTS: Final = 10
+"""Fewer are one hiccup and its echoes, however unlikely they are."""
+MIN_SUSPECT_PARTS: Final = 5
+SLOW_LASTS_NS: Final = 10_000_000_000
+"""A garbage collection, a flush or the start of another program may last for 5 s: this is more than
+one of them, and its echo."""
+SUSPECT_LASTS_NS: Final = 5_000_000_000
 MOST_SLOW_PARTS: Final = 64
 """More parts prove no more, and each is sorted. Steps beyond it are put together."""
 MOST_STEPS_TOGETHER: Final = 8

@@ -11,7 +11,7 @@ HEALTHY: Final = 0
 HUNG: Final = 3
 """The job is hung, dead or diverged."""
 UNDECIDED: Final = 4
-"""Nobody can be blamed, or too little was seen."""
+"""Nobody can be blamed, too little was seen, or somebody is only suspected to be slow."""
 HELD_UP: Final = 5
 """The job waits for a rank that makes progress, or that may; or it is slow."""
 SLOWER: Final = 6
@@ -29,11 +29,15 @@ def exit_status(frame: Frame) -> int:
     verdicts = frame.verdicts
     if any(_is_hang(verdict) for verdict in verdicts):
         return HUNG
-    if any(verdict.kind in _PASSING or verdict.kind == "slow" for verdict in verdicts):
+    if any(verdict.kind in _PASSING or _is_slow(verdict) for verdict in verdicts):
         return HELD_UP
     if verdicts or not frame.coverage.complete or frame.health not in _UNDISTURBED:
         return UNDECIDED
     return HEALTHY
+
+
+def _is_slow(verdict: Verdict) -> bool:
+    return verdict.kind == "slow" and verdict.confidence == "confirmed"
 
 
 def _is_hang(verdict: Verdict) -> bool:

@@ -7,7 +7,7 @@ from typing import Final
 
 from frtop_tui.diagnosis.detectors.slow.slow import compared_ns
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.diagnosis.thresholds import HALF_WINDOW_NS, MIN_SLOW_PARTS
+from frtop_tui.diagnosis.thresholds import MIN_SLOW_PARTS, SLOW_LASTS_NS
 from frtop_tui.job.model import Health
 from frtop_tui.job.naming import duration
 from frtop_tui.job.outside import is_least_since
@@ -45,7 +45,7 @@ def _why_unknown(frame: Frame) -> str:
     if not spans:
         return "nothing tells when its ranks issued ops"
     most = max(len(one.arrivals) for one in groups)
-    if max(spans) >= 2 * HALF_WINDOW_NS and most >= 2 * MIN_SLOW_PARTS:
+    if max(spans) >= SLOW_LASTS_NS and most >= MIN_SLOW_PARTS:
         return "no two ranks of the same work could be compared"
     return "too few ops, or too short a time of them, were seen"
 
@@ -65,7 +65,8 @@ def health_words(frame: Frame) -> str:
         return f"{word} for {least}{duration(lasts_s)}"
     slow = frame.verdicts[0].slow if frame.verdicts else None
     least = "at least " if slow is not None and slow.at_least else ""
-    return f"{word} since {_clock(frame, lasts_s)} ({least}{duration(lasts_s)})"
+    perhaps = "" if frame.verdicts and frame.verdicts[0].confidence == "confirmed" else "PERHAPS "
+    return f"{perhaps}{word} since {_clock(frame, lasts_s)} ({least}{duration(lasts_s)})"
 
 
 def _clock(frame: Frame, lasts_s: float) -> str:

@@ -11,8 +11,12 @@ from frtop_tui.job.naming import GroupKey
 
 MOST_TIMES: Final = 250_000
 """Issue times of sampled ops of all ranks in a window: some 100 bytes each."""
-MOST_SAMPLES: Final = 32
+FEW_TIMES: Final = 50_000
+"""So many are searched for late ranks as often as they come."""
+ENOUGH_SAMPLES: Final = 32
 """Ops of one group in one slice: enough for who is late how often, and for a median."""
+MOST_SAMPLES: Final = 256
+"""The same, of few ranks: who is late to one op of a step shows in less time."""
 MOST_STEPS: Final = 16
 """Steps of one rank in one slice. Splitting them costs the agent up to a microsecond an op."""
 
@@ -38,7 +42,8 @@ def samples_for(memberships: Collection[int], slices: int) -> int:
         slices: how many a window has.
     """
     each_op = max(1, sum(memberships)) * max(1, slices)
-    return max(1, min(MOST_SAMPLES, MOST_TIMES // each_op))
+    wanted = max(ENOUGH_SAMPLES, min(MOST_SAMPLES, FEW_TIMES // each_op))
+    return max(1, min(wanted, MOST_TIMES // each_op))
 
 
 def joint_wanted(several: Collection[StatisticsWanted]) -> StatisticsWanted | None:

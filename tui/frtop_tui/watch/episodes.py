@@ -21,7 +21,8 @@ MOST_CAUSES: Final = 32
 """Reports kept of one job; the oldest give way."""
 _CALM: Final = frozenset({"healthy", "starting", "ended"})
 
-Stage = Literal["suspect", "confirmed", "captured", "delivered"]
+Stage = Literal["suspect", "slow", "confirmed", "captured", "delivered"]
+_NEWS_ONLY: Final = frozenset({"suspect", "slow"})
 What = Literal["suspect", "slow", "early", "confirmed", "resumed", "limited", "over"]
 
 
@@ -29,8 +30,9 @@ class Report(Struct):
     """What was said of one cause in one job.
 
     Attributes:
-        stage: how far it came; after `delivered` nothing is to be done.
-        at_s: Unix time of the first line of this stage of `suspect` or `confirmed`.
+        stage: how far it came; after `delivered` nothing is to be done. `slow` is one for which
+            nothing more than a line is asked for.
+        at_s: Unix time of the first line of this stage of `suspect`, `slow` or `confirmed`.
         capture: path of the last capture, "" for none.
         early: whether a capture was taken without waiting for the confirmation.
         over: whether the episode has ended.
@@ -84,21 +86,22 @@ class Episodes:
         self._calm_since = None
         cause = cause_of(verdict)
         report, now_s = self.reports.get(cause), frame.wall_ns / 1e9
-        alarm = is_alarm(frame) or (self._slow and frame.health == "slow")
+        is_slow = verdict.kind == "slow" and verdict.confidence == "confirmed"
+        alarm = is_alarm(frame) or (self._slow and is_slow and frame.health == "slow")
         if report is not None and (report.over or _is_newer(frame, verdict, report)):
             left_s = report.at_s + self._every_s - now_s
-            if left_s > 0 and not (alarm and report.stage == "suspect"):
+            if left_s > 0 and not (alarm and report.stage in _NEWS_ONLY):
                 return self._limit(cause, verdict, left_s) if alarm else []
             report = None
         if alarm:
             return self._confirm(cause, verdict, report, now_s)
         decisions = []
-        if report is None:
-            report = self._put(cause, Report("suspect", now_s))
-            what: What = "slow" if verdict.kind == "slow" else "suspect"
-            decisions.append(Decision(what, cause, verdict))
+        if report is None or (is_slow and report.stage == "suspect"):
+            said: Literal["slow", "suspect"] = "slow" if is_slow else "suspect"
+            report = self._put(cause, Report(said, now_s))
+            decisions.append(Decision(said, cause, verdict))
         why = haste(frame, verdict, self._before_s)
-        if why and report.stage == "suspect" and not self._has_capture:
+        if why and report.stage in _NEWS_ONLY and not self._has_capture:
             report.early = True
             decisions.append(Decision("early", cause, verdict, why))
         return decisions
@@ -114,12 +117,12 @@ class Episodes:
     def _has_capture(self) -> bool:
         """Whether one was taken, or asked for, of what still lasts, whatever it was called then."""
         lasting = [one for one in self.reports.values() if not one.over]
-        return any(one.early or one.stage != "suspect" for one in lasting)
+        return any(one.early or one.stage not in _NEWS_ONLY for one in lasting)
 
     def _confirm(
         self, cause: str, verdict: Verdict, report: Report | None, now_s: float
     ) -> list[Decision]:
-        if report is None or report.stage == "suspect":
+        if report is None or report.stage in _NEWS_ONLY:
             early, capture = (report.early, report.capture) if report is not None else (False, "")
             self._put(cause, Report("confirmed", now_s, capture=capture, early=early))
             self._under_way.add(cause)

@@ -49,7 +49,7 @@ from frtop_tui.job.model import Rank
 
 Clock = Literal[
     "at once",  # it proves itself
-    "window",  # both halves of the window that shows it do so by themselves
+    "window",  # the window that shows it does so beyond doubt
     "frames",  # two frames
     "snapshots",  # two snapshots of each culprit
     "never",
@@ -140,9 +140,9 @@ def _was_false_alarm(finding: Finding, situation: Situation) -> bool:
     return _is_stalled(finding) and situation.false_alarms.was_false_alarm(finding.nodes[0], now_ns)
 
 
-def _seen_once(finding: Finding, _: Situation) -> bool:
+def _may_be_chance(finding: Finding, _: Situation) -> bool:
     assert isinstance(finding.detail, SlowDetail)
-    return not finding.detail.twice
+    return not finding.detail.sure
 
 
 _CALLERS: Final[tuple[tuple[str, Veto], ...]] = (
@@ -154,6 +154,7 @@ _ABSENT: Final[tuple[tuple[str, Veto], ...]] = (
     ("an equal wait at this line was called hung before, and ended", _was_false_alarm),
 )
 
+_LESS_SURE: Final = "it was seen for less than 10 s, or would be by chance once in 100 million looks"
 TABLE: Final[tuple[Row, ...]] = (
     Row(OpsDiffer, "frames", when=_is_unaligned),
     Row(OpsDiffer, "at once", (("it is known from dumps only", _from_dumps),)),
@@ -183,7 +184,7 @@ TABLE: Final[tuple[Row, ...]] = (
     Row(Withheld, "never"),
     Row(UnfinishedOps, "never"),
     Row(CallDetail, "never"),
-    Row(SlowDetail, "window", (("the two halves of its window do not both show it", _seen_once),)),
+    Row(SlowDetail, "window", ((_LESS_SURE, _may_be_chance),)),
 )
 
 
@@ -244,7 +245,7 @@ class Confirmations:
 
 _CLOCKS: Final[dict[Clock, tuple[str, str]]] = {
     "at once": ("confirmed: it proves itself", ""),
-    "window": ("confirmed: both halves of its window show it", ""),
+    "window": ("confirmed: by chance it would be seen in one of 100 million looks", ""),
     "frames": ("confirmed: seen twice, 2 s apart", "not confirmed: not seen for 2 s yet"),
     "snapshots": (
         "confirmed: two snapshots of its culprits, 2 s apart, agree",

@@ -49,13 +49,16 @@ class SlowEpisodes:
         if known is None:
             lost_ns = rate * max(0, until_ns - finding.since_ns)
             known = SlowEpisode(finding.since_ns, until_ns, lost_ns, seen.at_least)
-            if detail.twice and len(self._known) < MOST:  # a suspicion begins anew each time
+            if detail.sure and len(self._known) < MOST:  # a suspicion begins anew each time
                 self._known[finding.key] = known
         elif until_ns > known.until_ns:
             known.lost_ns += rate * (until_ns - known.until_ns)
             known.until_ns = until_ns
         since = replace(seen, lost_ns=round(known.lost_ns), at_least=known.at_least)
-        return replace(finding, since_ns=known.since_ns, detail=replace(detail, slowness=since))
+        # Who was slow for sure before, and still seems to be, is.
+        sure = detail.sure or finding.key in self._known
+        detail = replace(detail, slowness=since, sure=sure)
+        return replace(finding, since_ns=known.since_ns, detail=detail)
 
     def forget(self, now_ns: int) -> None:
         """Ends episodes that no window has shown for long."""

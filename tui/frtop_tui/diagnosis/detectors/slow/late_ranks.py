@@ -49,7 +49,7 @@ class LateRanks(NamedTuple):
         error_ns: by how much clocks may make that wrong.
         share: of all time, that the others lose by it; at least that, where `most_share` is more.
         most_share: the same at most.
-        twice: whether both halves of the time show it.
+        sure: whether that is beyond doubt; else they are suspected.
         site: the line of the ops in which that is most.
         stride: one op of so many was sampled.
         late_steps: where the steps show it, and not the sampled ops: steps in which they did more
@@ -67,7 +67,7 @@ class LateRanks(NamedTuple):
     late_ns: int
     error_ns: int
     share: float
-    twice: bool
+    sure: bool
     kind: str = ""
     site: wire.Site | None = None
     stride: int = 1
@@ -115,7 +115,7 @@ def late_ranks(
     scales = _scales(statistics, group, peers, parts, content)
     parts = [_scaled(part, scale) for part, scale in zip(parts, scales, strict=True)]
     found, by_steps = straggling(parts, tests), None
-    if group.stride > 1 and (found is None or not found.twice):
+    if group.stride > 1 and (found is None or not found.sure):
         by_steps = _shown_by_steps(statistics, peers, parts, tests)
         found = by_steps or found
     if found is None:
@@ -146,7 +146,7 @@ def late_ranks(
         late_ns,
         round(median(op.error_ns or 0 for _, op in late)),
         share,
-        found.twice,
+        found.sure,
         kind,
         site,
         group.stride,

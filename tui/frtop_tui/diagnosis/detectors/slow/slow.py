@@ -19,7 +19,7 @@ from frtop_tui.diagnosis.model import OpName, Slowness
 from frtop_tui.diagnosis.thresholds import (
     ARRIVALS_PER_S,
     CONFIRM_NS,
-    HALF_WINDOW_NS,
+    SLOW_LASTS_NS,
     MIN_SLOW_PARTS,
     STATISTICS_STALE_NS,
 )
@@ -36,13 +36,13 @@ LOOK_AGAIN_NS: Final = 30_000_000_000
 class SlowDetail(Detail, frozen=True):
     """What is common to all that is slow. `until_ns` is the end of the window that shows it.
 
-    `twice`: both halves of that window show it, each by itself.
+    `sure`: it is beyond doubt; else it is a suspicion.
     """
 
     why: SlowCause
     slowness: Slowness
     until_ns: int
-    twice: bool
+    sure: bool
 
 
 class LateDetail(SlowDetail, frozen=True):
@@ -138,9 +138,9 @@ def compared_ns(frame: BaseFrame) -> int:
     for group in statistics.groups:
         for peers in peers_of(group.members, known, rates):
             ops = usable_ops(group, peers, on_device=group.group in devices)
-            if len(ops) >= 2 * MIN_SLOW_PARTS:
+            if len(ops) >= MIN_SLOW_PARTS:
                 longest = max(longest, ops[-1].last_ns - ops[0].first_ns)
-    return longest if longest >= 2 * HALF_WINDOW_NS else 0
+    return longest if longest >= SLOW_LASTS_NS else 0
 
 
 def _findings(
@@ -158,7 +158,7 @@ def _findings(
         named.update(late.ranks)
         yield Finding(
             kind="slow",
-            detail=LateDetail(why, slowness, late.until_ns, late.twice, late),
+            detail=LateDetail(why, slowness, late.until_ns, late.sure, late),
             key=("slow", late.ranks),
             culprits=late.ranks,
             victims=frozenset(waiting),
@@ -191,7 +191,7 @@ def _of_link(
     parties = () if link.common else tuple((rank,) for rank in link.ranks)
     return Finding(
         kind="slow",
-        detail=LinkDetail(why, slowness, link.until_ns, link.twice, link),
+        detail=LinkDetail(why, slowness, link.until_ns, link.sure, link),
         key=("slow link", link.ranks),
         culprits=culprits,
         parties=parties,

@@ -46,7 +46,7 @@ class SlowLink(NamedTuple):
     usual_ns: int
     skew_ns: int
     share: float
-    twice: bool
+    sure: bool
     members: tuple[int, ...]
     sampled: int
     kind: str = ""
@@ -141,7 +141,7 @@ def _described(one: _Compared, seen: Straggling[str]) -> SlowLink:
         round(median(map(_transfer_ns, usual))),
         round(median(op.skew_ns for op in theirs)),
         seen.share,
-        seen.twice,
+        seen.sure,
         tuple(sorted({rank for group in slow for rank in group.members})),
         len(theirs),
         call.kind,

@@ -4,23 +4,44 @@ In each part the delays are sorted. Whoever comes after the widest gap between t
 that is at most half of all. If nobody were slower than the others, late ranks would be random, and
 the number of parts in which one rank is late would follow the binomial distribution. This is a
 sign test: a checkpoint that takes a minute counts as one late part, as a delay of 1 ms does.
+
+One test over all parts since somebody is late, at two levels: surely slow, or suspected. The
+chance is that of the test times the number of starts, members and tests among which it was chosen.
+Where whoever is late stays so for some parts, as imbalance that moves does, a part is likelier to
+show the same one as the part before: that is measured, and counts as the chance in each part.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from itertools import pairwise
 from math import exp, lgamma, log
 from statistics import median
-from typing import Generic, NamedTuple
+from typing import Final, Generic, NamedTuple
 
 from frtop_tui.diagnosis.detectors.slow.parts import One, Part
 from frtop_tui.diagnosis.thresholds import (
-    HALF_WINDOW_NS,
     MIN_SLOW_PARTS,
     MIN_SLOW_SHARE,
+    MIN_SUSPECT_PARTS,
     SLOW_CHANCE,
+    SLOW_LASTS_NS,
+    SUSPECT_CHANCE,
+    SUSPECT_LASTS_NS,
 )
+
+
+class Level(NamedTuple):
+    """How much has to be seen: the highest chance, the fewest parts, the shortest time."""
+
+    chance: float
+    parts: int
+    lasts_ns: int
+
+
+SURE: Final = Level(SLOW_CHANCE, MIN_SLOW_PARTS, SLOW_LASTS_NS)
+SUSPECTED: Final = Level(SUSPECT_CHANCE, MIN_SUSPECT_PARTS, SUSPECT_LASTS_NS)
 
 
 class Straggling(NamedTuple, Generic[One]):
@@ -32,7 +53,7 @@ class Straggling(NamedTuple, Generic[One]):
         late: in how many parts they are late, of the `parts` since then.
         parts: how many parts there are since then.
         share: the share of the time that all others lose by them: the median over the parts.
-        twice: whether the test finds the same ones in each half of the time by itself.
+        sure: whether that is beyond doubt; else they are suspected.
         at_least: whether they are late since the first part of all, so perhaps for longer.
     """
 
@@ -41,7 +62,7 @@ class Straggling(NamedTuple, Generic[One]):
     late: int
     parts: int
     share: float
-    twice: bool
+    sure: bool
     at_least: bool
 
 
@@ -52,32 +73,29 @@ def straggling(parts: Sequence[Part[One]], tests: int = 1) -> Straggling[One] | 
         parts: oldest first.
         tests: how many such tests are made at this time. With more tests each one has to be surer.
     """
-    if len(parts) < MIN_SLOW_PARTS:
+    if len(parts) < MIN_SUSPECT_PARTS:
         return None
     late = [late_of(part) for part in parts]
     counts = Counter(one for those in late for one in those)
     if not counts:
         return None
     start = _start(late, counts.most_common(1)[0][0])
-    found = _significant(parts[start:], late[start:], tests)
-    if not found:
-        return None
-    since_ns, until_ns = parts[start].from_ns, parts[-1].to_ns
-    half_ns = (since_ns + until_ns) // 2
-    middle = next(n for n in range(start, len(parts)) if parts[n].to_ns >= half_ns) + 1
-    halves = ((start, middle), (middle, len(parts)))
-    twice = half_ns - since_ns >= HALF_WINDOW_NS and all(
-        _significant(parts[first:last], late[first:last], tests) == found for first, last in halves
-    )
-    return Straggling(
-        found,
-        since_ns,
-        sum(those.issuperset(found) for those in late[start:]),
-        len(parts) - start,
-        median(_share(part, found) for part in parts[start:]),
-        twice,
-        start == 0,
-    )
+    chosen_from = tests * len(parts) * len(parts[0].delays)
+    often = _often(parts, late, start)
+    for level in (SURE, SUSPECTED):
+        found = tuple(sorted(one for one, seen in often.items() if seen.reaches(level, chosen_from)))
+        lost = median(_share(part, found) for part in parts[start:]) if found else 0.0
+        if lost >= MIN_SLOW_SHARE:
+            return Straggling(
+                found,
+                parts[start].from_ns,
+                sum(those.issuperset(found) for those in late[start:]),
+                len(parts) - start,
+                lost,
+                level is SURE,
+                start == 0,
+            )
+    return None
 
 
 def late_of(part: Part[One]) -> frozenset[One]:
@@ -116,24 +134,50 @@ def _start(late: Sequence[frozenset[One]], one: One) -> int:
     return start
 
 
-def _significant(
-    parts: Sequence[Part[One]], late: Sequence[frozenset[One]], tests: int
-) -> tuple[One, ...]:
-    """Whoever is late more often than by chance, and costs the others enough; may be empty."""
-    if len(parts) < MIN_SLOW_PARTS:
-        return ()
+class _Seen(NamedTuple):
+    """In how many of `parts` parts one is late, and for how long in sum."""
+
+    late: int
+    parts: int
+    lasts_ns: int
+    share: float  # the chance in each part
+
+    def reaches(self, level: Level, chosen_from: int) -> bool:
+        """Whether that is as unlikely, and lasts as long, as `level` wants."""
+        return (
+            self.parts >= level.parts
+            and self.lasts_ns >= level.lasts_ns
+            and chosen_from * chance(self.parts, self.late, self.share) <= level.chance
+        )
+
+
+def _often(
+    parts: Sequence[Part[One]], late: Sequence[frozenset[One]], start: int
+) -> dict[One, _Seen]:
+    """Those who are late in more than half of the parts from `start` on."""
+    since, span_ns = late[start:], parts[-1].to_ns - parts[start].from_ns
+    counts = Counter(one for those in since for one in those)
+    most = {one: count for one, count in counts.items() if 2 * count > len(since)}
     members = len(parts[0].delays)
-    share = max(1.0, sum(map(len, late)) / len(late)) / members
-    counts = Counter(one for those in late for one in those)
-    often = [
-        one
-        for one, count in counts.items()
-        if 2 * count > len(parts)
-        and tests * members * chance(len(parts), count, share) <= SLOW_CHANCE
-    ]
-    found = tuple(sorted(often))
-    lost = median(_share(part, found) for part in parts) if found else 0.0
-    return found if lost >= MIN_SLOW_SHARE else ()
+    share = max(1.0, sum(map(len, since)) / len(since)) / members
+    share = max(share, _again(late, most, share))
+    return {
+        one: _Seen(count, len(since), span_ns * count // len(since), share)
+        for one, count in most.items()
+    }
+
+
+def _again(late: Sequence[frozenset[One]], most: Collection[One], share: float) -> float:
+    """How likely whoever is late is late in the next part, too: of those who are not in `most`.
+
+    Of few of them little is known: `share` counts as one more.
+    """
+    before = after = 0
+    for those, then in pairwise(late):
+        others = those.difference(most)
+        before += len(others)
+        after += len(others & then)
+    return (after + share) / (before + 1)
 
 
 def _share(part: Part[One], found: Sequence[One]) -> float:
