@@ -99,7 +99,7 @@ def test_a_healthy_job_is_called_healthy() -> None:
     assert text(replace(recorded[0], recorded=recorded[1]))[2] == "no rank waits unusually long"
 
 
-@pytest.mark.parametrize(("steps", "says"), [(120, "in 24s"), (40, "too short a time")])
+@pytest.mark.parametrize(("steps", "says"), [(120, "in 24s: 8 % of the time or more would show"), (20, "too short a time")])
 def test_nobody_is_called_on_time_before_ranks_were_compared(steps: int, says: str) -> None:
     statistics = data_parallel().run(steps).statistics()
     frame = replace(Scene(4).settle(), statistics=statistics)

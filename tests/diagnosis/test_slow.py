@@ -19,9 +19,10 @@ from frtop_tui.diagnosis.detectors.slow.straggling import chance
 
 
 def late(job: SteppingJob, *, steps: bool = True, **shape: Any) -> dict[tuple[int, ...], float]:
-    """Who is late beyond doubt, and by how many ms."""
+    """Who is late beyond doubt, and by how many ms; suspicions raise here."""
     found, _ = search(job.statistics(steps=steps), job.frame(**shape))
-    return {one.ranks: one.late_ns / 1e6 for one in found if one.sure}
+    assert all(one.sure for one in found)
+    return {one.ranks: one.late_ns / 1e6 for one in found}
 
 
 def two_by_two(inner: float, between: float) -> SteppingJob:

@@ -194,4 +194,4 @@ def test_the_command_says_what_a_job_of_tests_needs(
     )  # fmt: skip
     cells = " ".join(line.split())
     assert cells.startswith("skew train.py:40 all_reduce +10 % +1 ms 20.0 ms 50.0 ms +150.0")
-    assert cells.endswith("24, 24 above")
+    assert cells.endswith("80, 80 above")

@@ -10,7 +10,7 @@ import msgspec
 
 from frtop_probe import wire
 from frtop_probe.ring.rank_ranges import fold
-from frtop_tui.diagnosis.detectors.slow.slow import compared_ns
+from frtop_tui.diagnosis.detectors.slow.slow import compared
 from frtop_tui.diagnosis.graph.wait_node import number_of
 from frtop_tui.diagnosis.model import Frame, Slowness, Verdict
 from frtop_tui.job.environment import environment
@@ -47,7 +47,7 @@ def document(frame: Frame) -> dict[str, Any]:
             "notes": [note.text for note in coverage.notes],
         },
         "notes": list(frame.notes),
-        "compared_s": rounded(compared_ns(frame) / 1e9),
+        **_compared(frame),
         "environment": {
             "common": dict(settings.common),
             "different": {name: dict(values) for name, values in settings.different.items()},
@@ -159,6 +159,17 @@ def verdict_fields(verdict: Verdict, descriptions: dict[GroupKey, str]) -> dict[
         "missing": list(verdict.missing),
         "next": verdict.next,
         **({} if verdict.slow is None else {"slow": _slowness(verdict.slow)}),
+    }
+
+
+def _compared(frame: Frame) -> dict[str, Any]:
+    """How far it was seen that nobody is slow; `visible_share` is null where it was not."""
+    found = compared(frame)
+    return {
+        "compared_s": rounded(found.ns / 1e9),
+        "visible_share": round(found.share, 4) if found.ns else None,
+        "compared_one_op_in": found.stride,
+        "not_compared": fold(found.left_out),
     }
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from typing import Final
 
-from frtop_tui.diagnosis.detectors.slow.slow import compared_ns
+from frtop_tui.diagnosis.detectors.slow.slow import compared
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.diagnosis.thresholds import MIN_SLOW_PARTS, SLOW_LASTS_NS
+from frtop_tui.diagnosis.wording.slow_cost import percent
 from frtop_tui.job.model import Health
-from frtop_tui.job.naming import duration
+from frtop_tui.job.naming import duration, folded
 from frtop_tui.job.outside import is_least_since
 
 _DAY_S: Final = 86_400
@@ -33,10 +34,15 @@ def no_verdict_words(frame: Frame) -> str:
         return _NOT_KNOWN
     if frame.recorded is not None or frame.health != "healthy":
         return _NO_LONG_WAIT
-    compared = compared_ns(frame)
-    if compared:
-        return f"{_NO_LONG_WAIT}, and none was late again and again in {duration(compared / 1e9)}"
-    return f"{_NO_LONG_WAIT}; whether one is slow is not known: {_why_unknown(frame)}"
+    found = compared(frame)
+    if not found.ns:
+        return f"{_NO_LONG_WAIT}; whether one is slow is not known: {_why_unknown(frame)}"
+    ops = f", by one op in {found.stride}" if found.stride > 1 else ""
+    rest = f"; of ranks {folded(found.left_out)} it is not known" if found.left_out else ""
+    return (
+        f"{_NO_LONG_WAIT}, and none was late again and again in {duration(found.ns / 1e9)}{ops}:"
+        f" {percent(found.share)} of the time or more would show{rest}"
+    )
 
 
 def _why_unknown(frame: Frame) -> str:

@@ -154,7 +154,9 @@ _ABSENT: Final[tuple[tuple[str, Veto], ...]] = (
     ("an equal wait at this line was called hung before, and ended", _was_false_alarm),
 )
 
-_LESS_SURE: Final = "it was seen for less than 10 s, or would be by chance once in 100 million looks"
+_LESS_SURE: Final = (
+    "seen for less than 10 s, or by chance more often than once in 100 million looks"
+)
 TABLE: Final[tuple[Row, ...]] = (
     Row(OpsDiffer, "frames", when=_is_unaligned),
     Row(OpsDiffer, "at once", (("it is known from dumps only", _from_dumps),)),
@@ -245,7 +247,7 @@ class Confirmations:
 
 _CLOCKS: Final[dict[Clock, tuple[str, str]]] = {
     "at once": ("confirmed: it proves itself", ""),
-    "window": ("confirmed: by chance it would be seen in one of 100 million looks", ""),
+    "window": ("confirmed: by chance it is seen once in 100 million looks", ""),
     "frames": ("confirmed: seen twice, 2 s apart", "not confirmed: not seen for 2 s yet"),
     "snapshots": (
         "confirmed: two snapshots of its culprits, 2 s apart, agree",

@@ -86,6 +86,35 @@ class LateRanks(NamedTuple):
         return self.late * self.stride
 
 
+class Arrivals(NamedTuple):
+    """When the same ranks came to the sampled ops of a group, in parts of the window."""
+
+    ops: Sequence[SampledOp]
+    parts: Sequence[Part[int]]
+    content: Sequence[Sequence[Episode]]  # of each part
+
+
+def arrivals_of(
+    statistics: JobStatistics,
+    group: SampledGroup,
+    peers: Sequence[int],
+    tests: int = 1,
+    *,
+    on_device: bool = False,
+) -> Arrivals:
+    """Those that tell who of `peers` is late; the arguments are those of `late_ranks`."""
+    # Of a large group a few ops show as much, and each arrival costs time.
+    most = max(64, MOST_ARRIVALS // max(1, tests * len(group.members)))
+    ops = usable_ops(group, peers, on_device=on_device)[-most:]
+    if not ops:
+        return Arrivals((), (), ())
+    bounds = boundaries(statistics, peers, ops[0].first_ns, ops[-1].last_ns, group.stride)
+    parts, content = in_parts(bounds, episodes_of(ops), peers)
+    scales = _scales(statistics, group, peers, parts, content)
+    scaled = [_scaled(part, scale) for part, scale in zip(parts, scales, strict=True)]
+    return Arrivals(ops, scaled, content)
+
+
 def late_ranks(
     statistics: JobStatistics,
     group: SampledGroup,
@@ -103,17 +132,7 @@ def late_ranks(
         tests: groups that are looked at.
         on_device: whether its ops may be of devices.
     """
-    # Of a large group a few ops show as much, and each arrival costs time.
-    most = max(64, MOST_ARRIVALS // max(1, tests * len(group.members)))
-    ops = usable_ops(group, peers, on_device=on_device)[-most:]
-    if not ops:
-        return None
-    episodes = episodes_of(ops)
-    first_ns, last_ns = ops[0].first_ns, ops[-1].last_ns
-    bounds = boundaries(statistics, peers, first_ns, last_ns, group.stride)
-    parts, content = in_parts(bounds, episodes, peers)
-    scales = _scales(statistics, group, peers, parts, content)
-    parts = [_scaled(part, scale) for part, scale in zip(parts, scales, strict=True)]
+    ops, parts, content = arrivals_of(statistics, group, peers, tests, on_device=on_device)
     found, by_steps = straggling(parts, tests), None
     if group.stride > 1 and (found is None or not found.sure):
         by_steps = _shown_by_steps(statistics, peers, parts, tests)

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from frtop_tui.diagnosis.detectors.slow.blame import to_blame
 from frtop_tui.diagnosis.detectors.slow.cause import MOST_COMPARED, SlowCause, cause_of
 from frtop_tui.diagnosis.detectors.slow.host_evidence import host_evidence
-from frtop_tui.diagnosis.detectors.slow.late_ranks import LateRanks, late_ranks, usable_ops
+from frtop_tui.diagnosis.detectors.slow.late_ranks import LateRanks, arrivals_of, late_ranks
 from frtop_tui.diagnosis.detectors.slow.looks import ready_share
 from frtop_tui.diagnosis.detectors.slow.roles import on_devices, op_rates, peers_of, places
 from frtop_tui.diagnosis.detectors.slow.slow_links import SlowLink, slow_links
 from frtop_tui.diagnosis.detectors.slow.step_times import step_ns
+from frtop_tui.diagnosis.detectors.slow.straggling import least_found
 from frtop_tui.diagnosis.finding import Detail, Finding
 from frtop_tui.diagnosis.model import OpName, Slowness
 from frtop_tui.diagnosis.thresholds import (
     ARRIVALS_PER_S,
     CONFIRM_NS,
-    SLOW_LASTS_NS,
-    MIN_SLOW_PARTS,
     STATISTICS_STALE_NS,
 )
 from frtop_tui.job.model import BaseFrame, ObservedFrame, Rank
@@ -125,22 +124,45 @@ def search(statistics: JobStatistics, frame: BaseFrame) -> tuple[list[LateRanks]
     return to_blame(statistics, found, known, links), links
 
 
-def compared_ns(frame: BaseFrame) -> int:
-    """For how long ranks of the same work were compared, so that a late one would show.
+class Compared(NamedTuple):
+    """How far it was seen that nobody is slow.
 
-    That takes ten ops of one group, and ten seconds: 0 where there is less of them.
+    Attributes:
+        ns: for how long ranks of the same work were compared; 0: so that nobody would show.
+        share: of the time: who costs the others that much would be suspected at least.
+        stride: one op of so many was compared.
+        left_out: ranks of whom it is not known.
     """
+
+    ns: int = 0
+    share: float = 1.0
+    stride: int = 1
+    left_out: tuple[int, ...] = ()
+
+
+def compared(frame: BaseFrame) -> Compared:
+    """Of each rank by the group in which it shows best, and of all by the rank that shows worst."""
     statistics = frame.statistics
     if statistics is None:
-        return 0
+        return Compared()
     known, devices, rates = places(frame.ranks), on_devices(frame), op_rates(statistics)
-    longest = 0
+    best: dict[int, Compared] = {}
+    tests = len(statistics.groups)
     for group in statistics.groups:
         for peers in peers_of(group.members, known, rates):
-            ops = usable_ops(group, peers, on_device=group.group in devices)
-            if len(ops) >= MIN_SLOW_PARTS:
-                longest = max(longest, ops[-1].last_ns - ops[0].first_ns)
-    return longest if longest >= SLOW_LASTS_NS else 0
+            on_device = group.group in devices
+            seen = arrivals_of(statistics, group, peers, tests, on_device=on_device)
+            share = least_found(seen.parts, tests)
+            if share is None:
+                continue
+            one = Compared(seen.ops[-1].last_ns - seen.ops[0].first_ns, share, group.stride)
+            for rank in peers:
+                if rank not in best or share < best[rank].share:
+                    best[rank] = one
+    if not best:
+        return Compared()
+    left_out = tuple(sorted(frame.ranks.keys() - best.keys()))
+    return max(best.values(), key=lambda one: one.share)._replace(left_out=left_out)
 
 
 def _findings(

@@ -83,7 +83,9 @@ def straggling(parts: Sequence[Part[One]], tests: int = 1) -> Straggling[One] | 
     chosen_from = tests * len(parts) * len(parts[0].delays)
     often = _often(parts, late, start)
     for level in (SURE, SUSPECTED):
-        found = tuple(sorted(one for one, seen in often.items() if seen.reaches(level, chosen_from)))
+        found = tuple(
+            sorted(one for one, seen in often.items() if seen.reaches(level, chosen_from))
+        )
         lost = median(_share(part, found) for part in parts[start:]) if found else 0.0
         if lost >= MIN_SLOW_SHARE:
             return Straggling(
@@ -96,6 +98,32 @@ def straggling(parts: Sequence[Part[One]], tests: int = 1) -> Straggling[One] | 
                 start == 0,
             )
     return None
+
+
+def least_found(parts: Sequence[Part[One]], tests: int = 1) -> float | None:
+    """Which share of the time one has to cost the others to be suspected, wherever it comes late.
+
+    Whoever comes later than all others by more than these are apart is late in a part. None where
+    there are too few parts for anybody to be found.
+    """
+    if len(parts) < SUSPECTED.parts:
+        return None
+    members, span_ns = len(parts[0].delays), parts[-1].to_ns - parts[0].from_ns
+    share = max(1 / members, _again([late_of(part) for part in parts], (), 1 / members))
+    for late in range(len(parts) // 2 + 1, len(parts) + 1):
+        seen = _Seen(late, len(parts), span_ns * late // len(parts), share)
+        if seen.reaches(SUSPECTED, tests * len(parts) * members):
+            return sorted(map(_least_late, parts))[late - 1]
+    return None
+
+
+def _least_late(part: Part[One]) -> float:
+    """How much of a part's time one has to cost, for certain, to be the late one in it."""
+    length_ns, spread_ns = part.to_ns - part.from_ns, max(part.delays.values())
+    gap_ns = max(spread_ns, part.error_ns)
+    costs_enough = (spread_ns + MIN_SLOW_SHARE * length_ns) / (1 - MIN_SLOW_SHARE)
+    delay_ns = max(spread_ns + gap_ns, costs_enough)
+    return delay_ns / max(1, length_ns + delay_ns)
 
 
 def late_of(part: Part[One]) -> frozenset[One]:
