@@ -50,6 +50,7 @@ def verdict(kind: VerdictKind, **fields: Any) -> Verdict:
     ((verdict("not_entered", progress="unknown"),), "held up", COMPLETE, 5),
     ((verdict("slow", progress="active"),), "healthy", COMPLETE, 5),
     ((verdict("slow", progress="active"),), "healthy", PARTIAL, 5),
+    ((verdict("slow", progress="active", confidence="suspect"),), "slow", COMPLETE, 4),
     ((verdict("undecided"),), "undecided", COMPLETE, 4),
     ((verdict("undecided"), verdict("dead")), "undecided", COMPLETE, 3),
     ((verdict("slow"), verdict("not_entered")), "hung", COMPLETE, 3),
@@ -99,7 +100,10 @@ def test_a_healthy_job_is_called_healthy() -> None:
     assert text(replace(recorded[0], recorded=recorded[1]))[2] == "no rank waits unusually long"
 
 
-@pytest.mark.parametrize(("steps", "says"), [(120, "in 24s: 8 % of the time or more would show"), (20, "too short a time")])
+@pytest.mark.parametrize(
+    ("steps", "says"),
+    [(120, "in 24s: 8 % of the time or more would show"), (20, "too short a time")],
+)
 def test_nobody_is_called_on_time_before_ranks_were_compared(steps: int, says: str) -> None:
     statistics = data_parallel().run(steps).statistics()
     frame = replace(Scene(4).settle(), statistics=statistics)

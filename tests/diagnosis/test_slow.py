@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from diagnosis.slow_jobs import Meeting, SteppingJob, data_parallel
+from diagnosis.slow_jobs import BEGUN_NS, MS, Meeting, SteppingJob, data_parallel
 from frtop_probe import wire
 from frtop_probe.statistics.samples import is_chosen
-from frtop_tui.diagnosis.detectors.slow.slow import search
+from frtop_tui.diagnosis.detectors.slow.slow import compared, search
 from frtop_tui.diagnosis.detectors.slow.slow_links import SlowLink
 from frtop_tui.diagnosis.detectors.slow.step_times import own_parts
 from frtop_tui.diagnosis.detectors.slow.straggling import chance
@@ -193,6 +193,34 @@ def test_of_lines_that_cost_alike_always_the_same_is_named_with_its_own_kind() -
     assert named == {("all_gather", 88)}
 
 
+def test_who_costs_enough_only_perhaps_is_suspected() -> None:
+    """Few ops are sampled, and neither steps nor waits are known: it costs 1 to 20 %."""
+    job = data_parallel(4, work=20.0).run(3000, late={1: 5.0})
+    job.stride = 32
+    [found], _ = search(job.statistics(steps=False), job.frame())
+    assert (found.ranks, found.sure) == ((1,), False)
+    assert found.share < 0.05 < found.most_share
+
+
+@pytest.mark.parametrize("noise", [0.01, 0.1, 0.4])
+@pytest.mark.parametrize("world", [2, 4, 16])
+def test_what_is_said_to_show_is_found(world: int, noise: float) -> None:
+    """The same steps once more, in which one rank costs so much of them."""
+    job = data_parallel(world, noise=noise).run(200)
+    seen = compared(replace(job.frame(), statistics=job.statistics()))
+    assert seen.ns > 20e9
+    assert 0.05 < seen.share < 1
+    took = (job.ended[0] - BEGUN_NS / MS) / 200
+    costs = took * seen.share / (1 - seen.share)
+    assert (1,) in suspected(data_parallel(world, noise=noise).run(200, late={1: 1.01 * costs}))
+    assert not suspected(data_parallel(world, noise=noise).run(200))
+
+
+def suspected(job: SteppingJob) -> set[tuple[int, ...]]:
+    """Who is late, beyond doubt or not."""
+    return {one.ranks for one in search(job.statistics(), job.frame())[0]}
+
+
 def test_buckets_that_overlap_count_once() -> None:
     job = SteppingJob(4)
     job.meetings = [
@@ -355,7 +383,7 @@ def test_lengths_that_even_out_raise_nothing() -> None:
         assert not late(job.run(120))
 
 
-@pytest.mark.parametrize("lasts", [1, 5])
+@pytest.mark.parametrize("lasts", [1, 5, 15])
 def test_imbalance_that_moves_raises_nothing(lasts: int) -> None:
     for seed in range(10):
         dice = random.Random(seed)
@@ -368,6 +396,13 @@ def test_imbalance_that_moves_raises_nothing(lasts: int) -> None:
             )
         ]
         assert not late(job.run(150))
+
+
+@pytest.mark.parametrize("after", [0, 10, 20, 40])
+def test_one_disturbance_of_some_seconds_raises_nothing(after: int) -> None:
+    """4 s in which one of many ranks is late in each step: another program starts beside it."""
+    job = data_parallel(16, work=50.0).run(100).run(40, late={7: 50.0})
+    assert not late(job.run(after))
 
 
 def test_a_pipeline_of_uneven_stages_raises_nothing() -> None:

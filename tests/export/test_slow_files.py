@@ -81,6 +81,13 @@ def test_a_capture_without_a_verdict_shows_who_is_slow(tmp_path: Path) -> None:
     assert [one.kind for one in trace.findings] == ["slow"]
 
 
+def test_of_few_steps_it_is_a_suspicion(tmp_path: Path) -> None:
+    frame = opened(tmp_path / "a.cap", 40)  # 8 s
+    (verdict,) = frame.verdicts
+    assert (verdict.kind, verdict.culprits, verdict.confidence) == ("slow", (2,), "suspect")
+    assert (frame.health, exit_status(frame)) == ("slow", 4)
+
+
 def test_an_export_of_a_live_job_shows_it_as_its_capture_does(tmp_path: Path) -> None:
     frame, histories = job(200)
     (exported,) = capture.collected(frame, histories, ()).verdicts

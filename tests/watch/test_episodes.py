@@ -129,6 +129,16 @@ def test_a_slow_job_is_one_line_unless_more_is_asked_for() -> None:
     assert whats(asked.judge(at(slow(), 0))) == ["confirmed"]
 
 
+def test_who_may_be_slow_is_suspected_until_it_is_sure() -> None:
+    suspected = replace(slow(), verdicts=(replace(slow().verdicts[0], confidence="suspect"),))
+    for asked, said in ((False, "slow"), (True, "confirmed")):
+        episodes = Episodes({}, every_s=600.0, before_s=30.0, slow=asked)
+        assert whats(episodes.judge(at(suspected, 0))) == ["suspect"]
+        assert episodes.judge(at(suspected, 5)) == []
+        assert whats(episodes.judge(at(slow(), 10))) == [said]
+        assert episodes.judge(at(slow(), 15)) == []
+
+
 def test_a_slow_job_that_hangs_is_news() -> None:
     episodes = new()
     episodes.judge(at(slow(), 0))

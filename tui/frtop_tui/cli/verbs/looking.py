@@ -16,8 +16,8 @@ STATUSES: Final = """exit status of diagnose:
   0  healthy, and all ranks were heard
   3  hung, dead or diverged
   5  held up or slow
-  4  undecided: ranks wait, and whether that is unusual is not known yet, or
-     too few ranks were heard
+  4  undecided: ranks wait, and whether that is unusual is not known yet,
+     somebody is only suspected to be slow, or too few ranks were heard
   2  invalid command line
   1  any other error
 """

@@ -43,10 +43,10 @@ def to_blame(
     named: set[int] = set()
     first = []
     for one in roots:  # once for all groups
-        if one.share < MIN_SLOW_SHARE:
-            continue  # for certain; it may explain others all the same
         if named.isdisjoint(one.ranks):
-            first.append(_nearest(one, roots))
+            nearest = _nearest(one, roots)
+            costs_enough = nearest.share >= MIN_SLOW_SHARE  # else only perhaps
+            first.append(nearest._replace(sure=nearest.sure and costs_enough))
         named.update(one.ranks)
     return first
 
