@@ -132,13 +132,15 @@ def report_chance(jobs: int) -> None:
         ("imbalance of 5 steps", moving(5)),
         ("imbalance of 20 steps", moving(20)),
     )
-    levels = {"SURE": straggling.SURE, "SUSPECTED": straggling.SUSPECTED}
+    levels = straggling.SURE, straggling.SUSPECTED
     for factor in (1e3, 1.0):
-        changed = {name: one._replace(chance=factor * one.chance) for name, one in levels.items()}
-        with patch.multiple(straggling, **changed):
-            allowed = ", ".join(f"{one.chance:g}" for one in changed.values())
+        sure, suspected = (one._replace(chance=factor * one.chance) for one in levels)
+        with (
+            patch.object(straggling, "SURE", sure),
+            patch.object(straggling, "SUSPECTED", suspected),
+        ):
             print(f"{jobs} jobs of each kind, {LOOKS} looks each: share of those that accuse, sure"
-                  f" and suspected; at most {allowed}")  # fmt: skip
+                  f" and suspected; at most {sure.chance:g}, {suspected.chance:g}")  # fmt: skip
             for name, begin in kinds:
                 for step_s in (0.07, 1.0):
                     print(f"  {name}, steps of {step_s:g} s: {_accused_of(jobs, begin, step_s)}",
