@@ -28,6 +28,11 @@ ORDER = wire.NumbersOrder(1, 10)
 FRAME = frame_of(*(replace(rank_view(n, "a"), key=n + 1, groups={1: GROUP}) for n in range(4)))
 
 
+def rank_key(request: wire.Request) -> int:
+    assert isinstance(request, wire.ControlRequest | wire.NumbersRequest)
+    return request.key
+
+
 def following() -> tuple[NumberFollower, RequestTracker, FakeConnections]:
     connections = FakeConnections()
     tracker = RequestTracker(connections.send)
@@ -70,7 +75,7 @@ def test_a_rank_that_differs_is_named_once_its_samples_are_there() -> None:
             asked += 1
             sums = (sample(1, "a"), sample(2, "b" if poll.key == 3 else "a"))
             state = wire.NumberState(samples=2)
-            answer = wire.NumbersResponse(poll.id, "a", poll.key, sums, state=state)
+            answer = wire.NumbersResponse(poll.id, "a", rank_key(poll), sums, state=state)
             tracker.receive("a", answer, now)
     follower.update(FRAME, now + POLL_NS)
     assert requests(connections) == []  # all have said all
@@ -186,7 +191,7 @@ def test_a_rank_that_ends_is_not_waited_for(frame: Frame, why: str) -> None:
     follower, tracker, connections = begun(0, 1)
     follower.update(FRAME, 2 + POLL_NS)
     for poll in requests(connections):
-        answer = wire.NumbersResponse(poll.id, "a", poll.id, (sample(1, "a"),), state=ON)
+        answer = wire.NumbersResponse(poll.id, "a", rank_key(poll), (sample(1, "a"),), state=ON)
         tracker.receive("a", answer, 3 + POLL_NS)
     follower.update(frame, UNHEARD_NS + 9)
     assert list(follower.numbers.gone) == [1]
@@ -204,7 +209,7 @@ def test_an_operator_whose_watch_was_replaced_takes_none_of_the_others_samples()
     follower.update(FRAME, 2 + POLL_NS)
     for poll, watch in zip(requests(connections), (4, 5), strict=True):
         state = replace(ON, samples=1, watch=watch, by="mo@node4 PID 17")
-        answer = wire.NumbersResponse(poll.id, "a", poll.id, (sample(1, "a"),), state=state)
+        answer = wire.NumbersResponse(poll.id, "a", rank_key(poll), (sample(1, "a"),), state=state)
         tracker.receive("a", answer, 3 + POLL_NS)
     follower.update(FRAME, 3 + POLL_NS)
     found = follower.numbers
@@ -221,7 +226,9 @@ def test_who_has_ended_a_watch_early_is_named() -> None:
     follower.update(FRAME, 2 + POLL_NS)
     (poll,) = requests(connections)
     off = wire.NumberState(watch=4, by="mo@node4 PID 17")
-    tracker.receive("a", wire.NumbersResponse(poll.id, "a", 1, (), state=off), 3 + POLL_NS)
+    tracker.receive(
+        "a", wire.NumbersResponse(poll.id, "a", rank_key(poll), (), state=off), 3 + POLL_NS
+    )
     follower.update(FRAME, 3 + POLL_NS)
     found = follower.numbers
     assert found.problems == {0: "its sampling was ended by mo@node4 PID 17"}
@@ -233,7 +240,9 @@ def test_samples_of_earlier_watches_are_not_waited_for() -> None:
     follower.update(FRAME, 2 + POLL_NS)
     (poll,) = requests(connections)
     off = wire.NumberState(samples=90, watch=4)
-    tracker.receive("a", wire.NumbersResponse(poll.id, "a", 1, (), state=off), 3 + POLL_NS)
+    tracker.receive(
+        "a", wire.NumbersResponse(poll.id, "a", rank_key(poll), (), state=off), 3 + POLL_NS
+    )
     follower.update(FRAME, 3 + 2 * POLL_NS)
     assert follower.numbers.unfetched == 0
     assert requests(connections) == []
@@ -298,7 +307,7 @@ def test_an_order_waits_for_the_answer_to_the_one_before() -> None:
     follower.update(FRAME, 1)
     (first,) = requests(connections)
     recorded = wire.RecordedNow(replace(ON, watch=7))
-    tracker.receive("a", wire.ControlResponse(first.id, "a", 1, recorded), 2)
+    tracker.receive("a", wire.ControlResponse(first.id, "a", rank_key(first), recorded), 2)
     follower.update(FRAME, 3)
     (second,) = requests(connections)
     assert isinstance(second, wire.ControlRequest)
@@ -311,7 +320,9 @@ def test_an_operator_who_leaves_ends_their_own_sampling_only() -> None:
     follower.update(FRAME, 2 + POLL_NS)
     for poll, watch in zip(requests(connections), (4, 5), strict=True):
         state = replace(ON, watch=watch)
-        tracker.receive("a", wire.NumbersResponse(poll.id, "a", poll.id, state=state), 3 + POLL_NS)
+        tracker.receive(
+            "a", wire.NumbersResponse(poll.id, "a", rank_key(poll), state=state), 3 + POLL_NS
+        )
     follower.order(RecordOrder((2, 3), ORDER))  # not sent yet: it never is
     follower.end()
     assert follower.is_ordering
@@ -320,7 +331,9 @@ def test_an_operator_who_leaves_ends_their_own_sampling_only() -> None:
     assert [(one.key, one.numbers and one.numbers.watch) for one in ends] == [(1, 4)]
     assert all(one.numbers is not None and not one.numbers.ops for one in ends)
     assert follower.is_ordering
-    tracker.receive("a", wire.ControlResponse(ends[0].id, "a", 1, wire.RecordedNow()), 5 + POLL_NS)
+    tracker.receive(
+        "a", wire.ControlResponse(ends[0].id, "a", ends[0].key, wire.RecordedNow()), 5 + POLL_NS
+    )
     assert not follower.is_ordering
 
 
@@ -335,7 +348,7 @@ def test_an_order_under_way_is_ended_once_it_is_answered(busy: bool) -> None:
         tracker.receive("a", wire.Error(order.id, "busy", "busy"), 2)
     else:
         recorded = wire.RecordedNow(replace(ON, watch=4))
-        tracker.receive("a", wire.ControlResponse(order.id, "a", 1, recorded), 2)
+        tracker.receive("a", wire.ControlResponse(order.id, "a", rank_key(order), recorded), 2)
     follower.update(FRAME, 2 * BUSY_RETRY_NS)
     found = [one for one in requests(connections) if isinstance(one, wire.ControlRequest)]
     assert [one.numbers and (one.numbers.ops, one.numbers.watch) for one in found] == (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 
 from frtop_probe import wire
@@ -52,6 +54,38 @@ def test_a_response_is_handed_over_once(scene: Scene) -> None:
         scene.tracker.receive("n", response, 2 * S)
     scene.tracker.update(99 * S)
     assert scene.responses == [response]
+
+
+def test_only_what_was_asked_for_is_a_response(scene: Scene) -> None:
+    number = scene.request()  # the history of rank 7
+    update = wire.Update("n", "x", 1, S, S)
+    others: list[wire.Response] = [
+        wire.StateResponse(number, update), wire.TensorsResponse(number, "n", 7, S),
+        wire.HistoryResponse(number, "n", 8, wire.History()), history(number + 1),
+    ]  # fmt: skip
+    for other in others:
+        assert not scene.tracker.asked("n", other)
+        scene.tracker.receive("n", other, 2 * S)
+    assert not scene.tracker.asked("m", history(number))
+    assert not scene.responses
+    assert scene.tracker.asked("n", history(number))
+    scene.tracker.receive("n", history(number), 2 * S)
+    assert scene.responses == [history(number)]
+
+
+def test_each_request_has_a_response_of_its_own_kind() -> None:
+    def tags(kinds: object) -> set[object]:
+        return {one.__struct_config__.tag for one in get_args(kinds)}
+
+    assert tags(wire.Request) == tags(wire.Response) - {"refusal"}
+
+
+def test_a_late_response_is_still_one_to_what_was_asked_once(scene: Scene) -> None:
+    number = scene.request()
+    scene.tracker.update(S + TIMEOUT_NS)
+    assert scene.error().reason == "deadline"
+    assert scene.tracker.asked("n", history(number))
+    assert not scene.tracker.asked("n", history(number))
 
 
 def test_an_error_of_the_agent_is_a_response(scene: Scene) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from typing import cast
 
 import pytest
+from msgspec.structs import replace
 
 from frtop_probe import wire
 from frtop_tui.errors import FrtopError
@@ -83,7 +84,9 @@ def respond(
     )
     update = wire.Update(host, instance, 1, S, S, ranks, full=True)
     session.handle(Connected(host, key=key, whose=whose), S)
-    session.handle(ResponseReceived(host, wire.StateResponse(1, update)), S)
+    sent = cast("FakeAgents", session._connections).sent
+    asked = max(one.id for name, one in sent if name == host and isinstance(one, wire.StateRequest))
+    session.handle(ResponseReceived(host, wire.StateResponse(asked, update)), S)
 
 
 def test_a_frame_with_the_keys_of_a_restarted_agent_is_replaced_at_once(
@@ -246,3 +249,50 @@ def test_a_place_that_leads_nowhere_says_why(agents: FakeAgents) -> None:
     session = session_with(agents, places)
     session.discover(S)
     assert hosts_of(session) == {"k8s:app=t": ("failed", "")}
+
+
+def test_what_was_not_asked_for_is_not_taken_in(
+    agents: FakeAgents, resolved: list[Endpoint], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One host answers what another was asked, another question, for another rank, or nobody."""
+    session = session_of(agents, "n", "m")
+    resolved += [Endpoint("n", "10.0.0.1", 7677, 7678), Endpoint("m", "10.0.0.2", 7677, 7678)]
+    session.discover(S)
+    respond(session, "n", "first", {1: 0, 2: 1})
+    respond(session, "m", "second", {1: 2})
+    session.requests.watch(frozenset({0}))
+    frame = session.frame()
+    assert frame is not None
+    (number,) = (
+        one.id
+        for host, one in agents.sent
+        if host == "n" and isinstance(one, wire.SnapshotRequest) and one.stacks
+    )
+    look = wire.Snapshot(1, S, frame.ranks[0].status, dumps=(wire.StackDump(7, error="lie"),))
+    forged = wire.SnapshotResponse(number, "n", (look,))
+    taken: list[wire.SnapshotResponse] = []
+    monkeypatch.setattr(session._state, "apply_snapshots", lambda _, one: taken.append(one))
+    session.handle(ResponseReceived("m", forged), S)
+    session.handle(ResponseReceived("n", replace(forged, id=number + 99)), S)
+    update = wire.Update("n", "first", 9, S, S, full=True)
+    session.handle(ResponseReceived("n", wire.StateResponse(number, update)), S)
+    assert not taken
+    assert len(session._state.frame(S, S, None).ranks) == 3
+    session.handle(ResponseReceived("n", forged), S)
+    assert taken == [forged]
+    session.handle(ResponseReceived("n", forged), S)  # again: nobody asked twice
+    assert taken == [forged]
+
+
+def test_a_host_behind_a_shell_sends_no_updates_of_another(
+    agents: FakeAgents, resolved: list[Endpoint]
+) -> None:
+    session = session_of(agents, "n", "m")
+    resolved += [Endpoint("n", "10.0.0.1", 7677, 7678), Endpoint("m", "10.0.0.2", 7677, 7678)]
+    session.discover(S)
+    respond(session, "n", "first", {1: 0, 2: 1}, key=b"shell n")
+    gone = wire.Update("n", "first", 2, S, S, forgotten=(1, 2))
+    session.handle(UpdateReceived(gone, b"shell m"), S)
+    assert len(session._state.frame(S, S, None).ranks) == 2
+    session.handle(UpdateReceived(gone, b"shell n"), S)
+    assert not session._state.frame(S, S, None).ranks

@@ -24,7 +24,7 @@ class Connected:
     """The agent of a host accepted us: it takes requests now.
 
     `limits` are sentences on what it cannot do there. `key` is the public key that it proved to
-    have, b"" through a shell; `whose` says whose that is.
+    have, or names the host behind a shell; `whose` says whose key that is.
     """
 
     host: str

@@ -23,6 +23,8 @@ RESPONSE_NS: Final = 3_000_000_000
 MAX_RESPONSE_NS: Final = 30_000_000_000
 """The same at a host behind a slow link, where asking more often makes it only slower."""
 BUSY_RETRY_NS: Final = 300_000_000
+MAX_LATE: Final = 256
+"""Requests that nobody waits for any more, whose responses are still news."""
 
 OnResponse = Callable[[wire.Response, int], None]
 """Takes the response, or an error of ours, and the time."""
@@ -61,6 +63,7 @@ class RequestTracker:
         """How often the agent of a host was replaced."""
         self._timeouts: dict[str, int] = {}
         """By host, where it is longer than `RESPONSE_NS`."""
+        self._late: dict[int, _Pending] = {}
 
     def agent(self, host: str) -> int:
         """Generation of the host's agent, to be given to `request` with the keys it gave."""
@@ -129,7 +132,23 @@ class RequestTracker:
 
     def drop(self, number: int) -> None:
         """Forgets a request whose response nobody needs any more."""
-        self._pending.pop(number, None)
+        if pending := self._pending.pop(number, None):
+            self._keep_late(number, pending)
+
+    def asked(self, host: str, response: wire.Response) -> bool:
+        """Whether we have asked this host for that, and its agent is still the same.
+
+        What a host sends unasked says nothing: it may be any user's.
+        """
+        pending = self._pending.get(response.id) or self._late.pop(response.id, None)
+        if isinstance(response, wire.Error):
+            return True  # it ends a request, or nothing
+        return (
+            pending is not None
+            and pending.host == host
+            and not pending.stale
+            and _answers(pending.request, response)
+        )
 
     def receive(self, host: str, response: wire.Response, now: int) -> None:
         """Hands a response to whoever asked; ignores one that nobody waits for."""
@@ -144,6 +163,8 @@ class RequestTracker:
             number = max(sent, default=0)
         pending = self._pending.get(number)
         if pending is None or pending.host != host or pending.stale:
+            return
+        if not (isinstance(response, wire.Error) or _answers(pending.request, response)):
             return
         busy = isinstance(response, wire.Error) and response.reason == "busy"
         if busy and pending.resend and now < pending.expires_ns:
@@ -176,7 +197,7 @@ class RequestTracker:
         self._unidentified.discard(host)
         if not same:
             self._agents[host] += 1
-            for pending in self._pending.values():
+            for pending in (*self._pending.values(), *self._late.values()):
                 pending.stale = pending.stale or pending.host == host
 
     def update(self, now: int) -> None:
@@ -217,13 +238,26 @@ class RequestTracker:
     def _end(self, number: int, reason: str, text: str, now: int) -> None:
         pending = self._pending.pop(number, None)
         if pending is not None:
+            self._keep_late(number, pending)
             pending.on_response(wire.Error(number, text, reason), now)
+
+    def _keep_late(self, number: int, pending: _Pending) -> None:
+        self._late[number] = pending
+        while len(self._late) > MAX_LATE:
+            self._late.pop(next(iter(self._late)))
 
     def _note_response_time(self, host: str, took_ns: int) -> None:
         if 2 * took_ns > RESPONSE_NS:
             self._timeouts[host] = min(2 * took_ns, MAX_RESPONSE_NS)
         else:
             self._timeouts.pop(host, None)
+
+
+def _answers(request: wire.Request, response: wire.Response) -> bool:
+    """Whether a response is of the kind that was asked for, and about that rank."""
+    same = type(request).__struct_config__.tag == type(response).__struct_config__.tag
+    key = getattr(request, "key", None)
+    return same and getattr(response, "key", key) == key
 
 
 def _timed_out(pending: _Pending) -> str:

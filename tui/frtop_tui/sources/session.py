@@ -254,9 +254,7 @@ class Session:
                 if host in self._endpoints and not self._state.apply(host, update, now):
                     self.requests.request_state(host, now)
             case ResponseReceived(host, response):
-                self._apply(host, response, now)
-                # Last: whoever waits for it finds it in the job's state already.
-                self.requests.receive(host, response, now)
+                self._receive(host, response, now)
 
     def _accept(self, event: Connected, now: int) -> None:
         host, whose = event.host, event.whose
@@ -266,6 +264,12 @@ class Session:
             self._state.set_agent_key(host, whose)
         self._state.set_limits(host, event.limits)
         self.requests.connected(host, now)
+
+    def _receive(self, host: str, response: wire.Response, now: int) -> None:
+        if self.requests.tracker.asked(host, response):
+            self._apply(host, response, now)
+            # Last: whoever waits for it finds it in the job's state already.
+            self.requests.receive(host, response, now)
 
     def _apply(self, host: str, response: wire.Response, now: int) -> None:
         match response:

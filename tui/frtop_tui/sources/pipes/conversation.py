@@ -70,6 +70,11 @@ class Conversation:
         self._reader = MessageReader()
 
     @property
+    def _sender(self) -> bytes:
+        """In the place of a key: updates of one host are never those of another."""
+        return f"shell {self.host}".encode()
+
+    @property
     def noise(self) -> tuple[str, ...]:
         """The last lines that were none of ours."""
         return tuple(self._reader.noise)
@@ -114,13 +119,13 @@ class Conversation:
                 self.phase = Phase.UP
                 clean = (one.clean() for one in self.hello.problems[:MAX_LIMITS])
                 limits = tuple(f"{one.text}; {one.next}" if one.next else one.text for one in clean)
-                yield Connected(self.host, limits)
+                yield Connected(self.host, limits, key=self._sender)
             case "up" if self.phase is Phase.UP:
                 update = wire.decode_update(wire.from_frame(message.frame()))
                 if self.hello is None or update.instance != self.hello.instance:
                     raise PipeError("an update of another agent")
                 self.updates += 1
-                yield UpdateReceived(update)
+                yield UpdateReceived(update, self._sender)
             case "res" if self.phase is Phase.UP:
                 response = wire.decode_response(wire.from_frame(message.frame()))
                 yield ResponseReceived(self.host, response)
