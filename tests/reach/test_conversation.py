@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import time
 from typing import Any
 
 import pytest
@@ -136,3 +137,38 @@ def test_an_error_that_was_cut_is_shown_as_it_came() -> None:
     _, events = talk(b'frtop-error {"text": "no Python 3.10 or later was found; /usr/bin/pyth')
     assert isinstance(events[-1], ConnectionFailed)
     assert "no Python 3.10 or later was found" in events[-1].error.text
+
+
+def test_a_host_that_keeps_us_from_the_others_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It sends what takes long to decode, again and again; others send it once in a while."""
+    clock, spent = [0.0], [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(time, "thread_time", lambda: spent[0])
+    decode = wire.decode_update
+
+    def slowly(data: bytes) -> wire.Update:
+        spent[0] += 0.5
+        return decode(data)
+
+    monkeypatch.setattr(wire, "decode_update", slowly)
+    rare, _ = talk(BOOT, HELLO)
+    for _ in range(100):
+        clock[0] += 2.0
+        assert list(rare.take(frame("up", update()))) == [UpdateReceived(update())]
+    often, _ = talk(BOOT, HELLO)
+    events = [event for _ in range(100) for event in often.take(frame("up", update()))]
+    (failed,) = (event for event in events if isinstance(event, ConnectionFailed))
+    assert "node0 sends more than can be read" in failed.error.text
+    assert len(events) < 10
+    assert often.phase is Phase.OVER
+
+
+@pytest.mark.parametrize("word", ["boot", "hello", "error", "ended"])
+def test_what_a_host_says_of_itself_is_short(word: str) -> None:
+    """Two bytes make an object of a hundred."""
+    long = f'frtop-{word} {{"problems": [{",".join(["{}"] * 1_000_000)}]}}'.encode()
+    begin = time.thread_time()
+    conversation = Conversation("node0", frozenset(), ("ssh", "node0"))
+    events = [*conversation.take(BOOT), *conversation.take(long)]
+    assert isinstance(events[-1], ConnectionFailed)
+    assert time.thread_time() - begin < 1.0

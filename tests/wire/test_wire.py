@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import time
 import types
 import typing
 from pathlib import Path
@@ -125,3 +127,31 @@ def test_a_message_that_is_too_large_is_not_decoded(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(codec, "MAX_MESSAGE", 10)
     with pytest.raises(wire.WireError, match="larger"):
         wire.decode_update(wire.encode(UPDATE))
+
+
+def dense(count: int, one: bytes) -> bytes:
+    """An update with so many of `one`: of two bytes each struct takes two hundred."""
+    start = b"\x98\xa1h\xa1i\x01\x01\x01"
+    many = b"\xdd" + count.to_bytes(4, "big") + one * count
+    return start + (b"\x90\x90" + many if one[0] >= 0xA0 else many + b"\x90\x90")
+
+
+@pytest.mark.parametrize("one", [b"\x91\x01", b"\xa1a"])
+def test_a_message_that_takes_far_more_memory_than_bytes_is_not_decoded(one: bytes) -> None:
+    assert wire.decode_update(dense(1000, one))
+    begin = time.thread_time()
+    with pytest.raises(wire.WireError, match="objects"):
+        wire.decode_update(dense(8_000_000, one))
+    assert time.thread_time() - begin < 1.0
+
+
+def test_what_agents_send_is_never_too_dense() -> None:
+    """The fullest answers: every op of a long ring as a row, a piece of a tensor of any bytes."""
+    row = wire.HistoryRow(
+        2**40, 2**30, 2**30, 9, 9, 2**62 - 1, 2**62 - 1, 2**40, 2**40, True, 9, 9, 2**60
+    )
+    rows = wire.HistoryResponse(1, "n", 1, wire.History(rows=(row,) * 65_536))
+    assert wire.decode_response(wire.encode(rows)) == rows
+    noise = random.Random(1).randbytes(16 << 20)
+    data = wire.DataResponse(1, 1, 1, 0, 0, len(noise), noise)
+    assert wire.decode_response(wire.encode(data)) == data

@@ -15,6 +15,16 @@ PROTOCOL: Final = b"frtop1"
 MAX_MESSAGE: Final = 64 * 1024 * 1024
 """Upper bound on a message in bytes; also the limit of the sockets."""
 
+MAX_ARRAYS: Final = 1_000_000
+MAX_VALUES: Final = 4_000_000
+"""Upper bounds on the objects of a message. Structs of two bytes take two hundred in memory: by
+size alone 64 MB could become 6 GB. The fullest answer of an agent has 200,000."""
+_ANY_BYTES: Final = 8 * 1024 * 1024
+"""Of a message so many may be data in which any byte occurs, as those of a tensor."""
+_ARRAYS: Final = bytes((*range(0x90, 0xA0), 0xDC, 0xDD))
+_VALUES: Final = bytes((*range(0xA0, 0xC0), *range(0xC4, 0xD4), *range(0xD9, 0xDC)))
+"""How msgpack begins an array; a text, and a number that does not fit into its first byte."""
+
 MAX_OF_RANK: Final = 8 * 1024 * 1024
 """Bytes of an update about one rank: more than the largest ring can tell."""
 
@@ -89,7 +99,17 @@ def decode_box(data: bytes) -> BlackBox:
 def _decode(decoder: msgspec.msgpack.Decoder[Message], data: bytes) -> Message:
     if len(data) > MAX_MESSAGE:
         raise WireError(f"message of {len(data)} bytes is larger than {MAX_MESSAGE}")
+    if len(data) > MAX_ARRAYS:  # each has a byte at least
+        data_of_any = min(len(data), _ANY_BYTES)
+        arrays, values = _count(data, _ARRAYS), _count(data, _VALUES)
+        if arrays > MAX_ARRAYS + data_of_any // 12 or values > MAX_VALUES + data_of_any // 4:
+            raise WireError(f"message of {len(data)} bytes has too many objects")
     try:
         return decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise WireError(str(error)) from error
+
+
+def _count(data: bytes, wanted: bytes) -> int:
+    """How many bytes of these there are: at least as many as objects that begin with one."""
+    return len(data) - len(data.translate(None, wanted))

@@ -7,6 +7,7 @@ STARTING --boot--> BOOTED --hello--> UP
 from __future__ import annotations
 
 import enum
+import time
 from collections.abc import Iterator
 from typing import Final
 
@@ -28,6 +29,10 @@ from frtop_tui.sources.pipes.far_facts import read_facts
 from frtop_tui.sources.pipes.framing import Message, MessageReader, PipeError
 from frtop_tui.sources.pipes.remote_words import Boot, Ended, Hello, Words, read
 
+DECODING_S: Final = 4.0
+WINDOW_S: Final = 10.0
+"""So much time of a processor the messages of one host may take in such a while. An honest host
+takes some hundredths of it; and one of 1,000 hosts must not keep us from the others."""
 MAX_LIMITS: Final = 8
 """Sentences of an agent on what it cannot do."""
 
@@ -68,6 +73,8 @@ class Conversation:
         self.needs_person = True
         """Whether, once it is over, somebody has to do something before it can go better."""
         self._reader = MessageReader()
+        self._since = self._spent_s = 0.0
+        """The while that is counted now, and what decoding has taken in it."""
 
     @property
     def _sender(self) -> bytes:
@@ -95,14 +102,31 @@ class Conversation:
 
     def take(self, line: bytes) -> Iterator[ConnectionEvent]:
         """Takes in a line of the other end."""
-        if self.phase is Phase.OVER:
+        if self._is_over:
             return
+        begin = time.thread_time()
+        events: tuple[ConnectionEvent, ...] = ()
         try:
             message = self._reader.feed(line)
             if message is not None:
-                yield from self._take(message)
+                events = tuple(self._take(message))
         except (PipeError, wire.WireError):
-            yield self._end(incompatible(self.host))
+            events = (self._end(incompatible(self.host)),)
+        if self._spend(time.thread_time() - begin) > DECODING_S and not self._is_over:
+            text = f"{self.host} sends more than can be read beside the other hosts"
+            events = (self._end(RemoteTrouble(text, "frtop tries again; or look at it alone")),)
+        yield from events
+
+    @property
+    def _is_over(self) -> bool:
+        return self.phase is Phase.OVER
+
+    def _spend(self, seconds: float) -> float:
+        now = time.monotonic()
+        if now - self._since > WINDOW_S:
+            self._since, self._spent_s = now, 0.0
+        self._spent_s += seconds
+        return self._spent_s
 
     def _take(self, message: Message) -> Iterator[ConnectionEvent]:
         match message.word:

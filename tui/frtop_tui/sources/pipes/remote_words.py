@@ -14,6 +14,7 @@ from msgspec import Struct
 from frtop_tui.job.naming import printable
 from frtop_tui.sources.pipes.framing import PipeError
 
+MAX_BYTES: Final = 64 * 1024
 MAX_WORDS: Final = 600
 """Characters of a sentence of the other end."""
 
@@ -73,6 +74,8 @@ Said = TypeVar("Said", Boot, Words, Ended, Hello)
 
 def read(text: bytes, kind: type[Said]) -> Said:
     """Decodes one of the above; raises `PipeError` for anything else."""
+    if len(text) > MAX_BYTES:
+        raise PipeError(f"no {kind.__name__.lower()}: {len(text)} bytes")
     try:
         return msgspec.json.decode(text or b"{}", type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
