@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from frtop_tui.cli import main
+from frtop_tui.cli.live import require_root
 from frtop_tui.cli.parser import parse
 from frtop_tui.errors import UsageError
 
@@ -149,3 +152,39 @@ def test_a_file_that_cannot_be_executed_has_a_shells_status(
     script.write_text("true\n")
     assert main(["run", "--", str(script)]) == 126
     assert "chmod +x" in capsys.readouterr().err
+
+
+def test_a_user_is_looked_at_on_this_host_or_through_shells() -> None:
+    here = parse(["jobs", "--user", "ann", "--python", "/opt/python"])
+    assert (here.connect, here.ssh, here.user) == ([], [], "ann")
+    assert parse(["diagnose", "--ssh", "root@node0", "--user", "ann"]).user == "ann"
+    assert parse(["--user", "ann", "--pid", "7"]).pid == 7
+    assert parse(["jobs"]).user == ""
+
+
+@pytest.mark.parametrize(("words", "says"), [
+    (["--user", "ann", "--connect", "node0"], "--user is for this host and for hosts of --ssh"),
+    (["--user", "a b"], "'a b' is not the name of a user"),
+    (["--user", "a\x1bb"], "is not the name of a user"),
+    (["--user", ""], "is not the name of a user"),
+    (["--user", "ann", "--ssh", "node0", "--pid", "7"], "--pid is of a process of this host"),
+])  # fmt: skip
+def test_what_cannot_be_meant_with_a_user_is_said(words: list[str], says: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(says)):
+        parse(words)
+
+
+@pytest.mark.parametrize(("user", "uid", "says", "step"), [
+    ("nosuchuser", 0, "there is no user nosuchuser on this host", "check the name"),
+    ("root", 0, "--user root is root itself", "run it as root, without --user"),
+    ("nobody", 1, "only root can look as user nobody", "run it as nobody, or as root"),
+    ("nobody", 65534, "only root can look as user nobody", "leave out --user"),
+])  # fmt: skip
+def test_who_may_look_as_a_user_is_said(
+    monkeypatch: pytest.MonkeyPatch, user: str, uid: int, says: str, step: str
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: uid)
+    with pytest.raises(UsageError, match=says) as caught:
+        require_root(parse(["jobs", "--user", user]))
+    assert caught.value.next_step == step
+    require_root(parse(["jobs", "--user", user, "--ssh", "root@node0"]))  # that host says it

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
+from frtop_probe.child_process import AS_USER
 from frtop_probe.doctor import trials
 from frtop_probe.doctor.facts import (
     SETTINGS,
@@ -194,7 +195,12 @@ def _folder(*, make: bool) -> tuple[str, str]:
 
 
 def _torch_of(python: str) -> TorchFiles | None:
-    """The torch that a Python would import; it is found, not imported."""
+    """The torch that a Python would import; it is found, not imported.
+
+    For root nothing is looked for: that Python runs what lies in its site-packages.
+    """
+    if AS_USER in os.environ:
+        return None
     try:
         done = subprocess.run(
             [python, "-B", "-c", _FIND_TORCH], capture_output=True, timeout=_PYTHON_S, check=False,
