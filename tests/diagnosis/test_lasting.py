@@ -115,9 +115,14 @@ def test_nobody_heard_is_told_with_since_when() -> None:
     ]
 
 
-def test_some_unheard_is_healthy_as_far_as_seen_and_no_more() -> None:
+@pytest.mark.parametrize(("ago", "health"), [(1.0, "healthy"), (40.0, "undecided")])
+def test_some_unheard_is_healthy_only_as_long_as_the_others_issue_ops(
+    ago: float, health: str
+) -> None:
     scene = Scene(4, hosts=2)
+    scene.does(range(4), "all_reduce", ago=ago)
     scene.judge()
     scene.deafen(1)
     found = scene.settle(8)
-    assert (found.health, exit_status(found)) == ("healthy", 4)
+    assert (found.health, exit_status(found)) == (health, 4)
+    assert ("(as far as heard)" in text(found)[0]) == (health == "healthy")

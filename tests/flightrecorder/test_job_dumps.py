@@ -219,9 +219,7 @@ def test_legal_differences_are_no_mismatch(tmp_path: Path) -> None:
         one.ran("0", "all_to_all", input_sizes=[[one.rank, 8]], output_sizes=[[5 - one.rank, 8]])
         one.ran("0", "gather", output_sizes=[[1024]] * 3 if one.rank == 0 else [])
         one.ran("0", "coalesced", input_sizes=[[]], output_sizes=[[]])
-    frame = opened(write_dumps(tmp_path, ranks))
-    assert frame.verdicts == ()
-    assert exit_status(frame) == 0
+    assert opened(write_dumps(tmp_path, ranks)).verdicts == ()
 
 
 def test_parts_of_a_coalesced_op_share_a_number_and_are_not_compared(tmp_path: Path) -> None:
@@ -342,13 +340,26 @@ def test_gloo_and_nccl_in_one_job_have_groups_of_their_own(tmp_path: Path) -> No
     assert [len(view.groups) for view in frame.ranks.values()] == [2, 2, 2]
 
 
-def test_a_finished_job_is_healthy(tmp_path: Path) -> None:
-    ranks = make_recorders(3)
+@pytest.mark.parametrize(("late_s", "missing", "health"), [
+    ((1, 1, 1), False, "healthy"),
+    ((1, 1, 60), False, "undecided"),
+    ((60, 60, 60), False, "undecided"),
+    ((1, 1, 1), True, "undecided"),
+])  # fmt: skip
+def test_that_all_ops_are_completed_is_healthy_only_just_after_the_last_of_each_rank(
+    late_s: tuple[int, ...], health: str, tmp_path: Path, *, missing: bool
+) -> None:
+    ranks = make_recorders(4 if missing else 3)[:3]
     for one in ranks:
         one.ran("0", count=30)
-    frame = opened(write_dumps(tmp_path, ranks))
-    assert frame.verdicts == ()
-    assert exit_status(frame) == 0
+    write_dumps(tmp_path, ranks)
+    for one, late in zip(ranks, late_s, strict=True):
+        at = one.clock_ns + late * 1000 * MS
+        os.utime(tmp_path / f"nccl_trace_rank_{one.rank}", ns=(at, at))
+    frame = opened(tmp_path)
+    assert (frame.verdicts, frame.health) == ((), health)
+    assert exit_status(frame) == (0 if health == "healthy" else 4)
+    assert "what ranks did after them they do not tell" in notes(frame)
 
 
 @pytest.mark.parametrize("values", [{}, {"entries": None}, {"pg_status": {"0": {}}}])

@@ -14,7 +14,7 @@ from diagnosis.scenes import Scene
 from diagnosis.scenes import frame as scene_frame
 from export.boxes import BoxRecorder, write_boxes
 from export.frames import blamed
-from export.test_loader import READS, SPINS, stack, write_capture
+from export.test_loader import C10D, READS, SPINS, stack, write_capture
 from flightrecorder.writer import MS, WALL, FakeRecorder, make_recorders, write_dumps
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.export import capture
@@ -52,7 +52,7 @@ def only_one_waits(number: int, backend: str = "nccl") -> list[FakeRecorder]:
 
 def with_stacks(folder: Path) -> None:
     """C++ APIs show no Python frame of the op: all stacks are elsewhere."""
-    write_dumps(folder, all_issued(backend="ncclx"))
+    write_dumps(folder, all_issued(backend="gloo"))
     for rank in range(4):
         stack(folder, rank, *SPINS, active=True)
 
@@ -147,7 +147,7 @@ def test_empty_dumps_of_most_members_are_undecided(
 
 
 def test_a_few_of_many_unfinished_ops_are_listed(tmp_path: Path) -> None:
-    ranks = all_issued()
+    ranks = all_issued("gloo")
     for one in ranks:
         one.group("1", range(4), "other")
         for _ in range(200):
@@ -165,7 +165,8 @@ def test_a_few_of_many_unfinished_ops_are_listed(tmp_path: Path) -> None:
         "ranks 0-3: barrier #1 of other",
     )
     listed = sum(line.startswith("ranks 0-3: ") for line in evidence)
-    assert evidence[-1] == f"and {202 - listed} more unfinished ops"
+    assert evidence[-2] == f"and {202 - listed} more unfinished ops"
+    assert evidence[-1] == "by stacks: ranks 0-3: each runs at train.py:33 (spin)"
 
 
 def test_unfinished_sends_and_receives_are_listed_with_their_peers(tmp_path: Path) -> None:
@@ -177,7 +178,10 @@ def test_unfinished_sends_and_receives_are_listed_with_their_peers(tmp_path: Pat
     stack(tmp_path, 0, *READS)
     frame = open_paths([tmp_path])
     assert is_undecided(frame)
-    assert frame.verdicts[0].evidence == ("rank 0: recv from rank 1 of default_pg",)
+    assert frame.verdicts[0].evidence == (
+        "rank 0: recv from rank 1 of default_pg",
+        "by stacks: rank 0 is in a file operation: at train.py:90 (main)",
+    )
 
 
 @pytest.mark.parametrize(("age_s", "healthy"), [(0.2, True), (2.9, True), (3.1, False)])
@@ -189,7 +193,6 @@ def test_ops_issued_just_before_the_dump_leave_the_job_healthy(
     for one in ranks:
         at = one.clock_ns + int(age_s * 1000) * MS
         os.utime(tmp_path / f"nccl_trace_rank_{one.rank}", ns=(at, at))
-        stack(tmp_path, one.rank, *SPINS, active=True)
     frame = open_paths([tmp_path])
     assert (frame.health, exit_status(frame)) == (("healthy", 0) if healthy else ("undecided", 4))
 
@@ -263,8 +266,7 @@ def test_state_and_retired_tell_whether_an_op_is_finished(
             one.entries[-1]["time_discovered_completed_ns"] = None
     frame = open_paths([write_dumps(tmp_path, ranks)])
     assert blamed(frame) == set()
-    assert frame.health == ("healthy" if finished else "undecided")
-    assert exit_status(frame) == (0 if finished else 4)
+    assert not frame.verdicts if finished else is_undecided(frame)
 
 
 @pytest.mark.parametrize(("backend", "named"), [
@@ -307,3 +309,127 @@ def test_a_line_number_of_0_is_unknown(
     assert ("see what sets" in verdict.next) == same
     assert f"at {shown or 'train.py'}" in report(frame)
     assert "train.py:0" not in report(frame)
+
+
+# Stacks beside dumps
+
+
+COMPILES = (
+    ("compile", "/v/lib/python3.11/site-packages/torch/_inductor/graph.py", 7),
+    ("step", "/home/me/train.py", 30),
+)
+GATHERS = (("all_gather_into_tensor", C10D, 9), ("step", "/home/me/train.py", 40))
+
+
+def completed(world: int = 2, backend: str = "nccl") -> list[FakeRecorder]:
+    ranks = make_recorders(world, backend=backend)
+    for one in ranks:
+        one.ran("0", count=5)
+    return ranks
+
+
+def test_where_all_ops_are_completed_stacks_alone_tell_who_waits(tmp_path: Path) -> None:
+    write_dumps(tmp_path, completed())
+    stack(tmp_path, 0, *GATHERS)
+    stack(tmp_path, 1, *COMPILES)
+    frame = open_paths([tmp_path])
+    (verdict,) = frame.verdicts
+    assert (verdict.kind, verdict.culprits, verdict.why.cause) == (
+        "not_entered", (1,), "compiling",
+    )  # fmt: skip
+    assert verdict.op is not None
+    assert verdict.op.kind == "all_gather_into_tensor"
+    assert exit_status(frame) == 5
+    RecordedSource(frame).capture(tmp_path / "again.cap")
+    (again,) = open_paths([tmp_path / "again.cap"]).verdicts
+    assert again.culprits == (1,)
+
+
+@pytest.mark.parametrize("where", [COMPILES, SPINS])
+def test_who_is_not_seen_is_not_called_well(
+    where: tuple[tuple[str, str, int], ...], tmp_path: Path
+) -> None:
+    ranks = completed()
+    write_dumps(tmp_path, ranks)
+    for one in ranks:
+        at = one.clock_ns + 1000 * MS
+        os.utime(tmp_path / f"nccl_trace_rank_{one.rank}", ns=(at, at))
+    stack(tmp_path, 1, *where)
+    frame = open_paths([tmp_path])
+    assert (frame.verdicts, frame.health, exit_status(frame)) == ((), "undecided", 4)
+    assert frame.notes[0].startswith("rank 1 ")
+    assert "of rank 0 there are no stacks" in frame.notes[0]
+
+
+def test_who_waits_alone_by_its_stack_may_wait_for_one_that_is_not_seen(tmp_path: Path) -> None:
+    write_dumps(tmp_path, completed())
+    stack(tmp_path, 0, *GATHERS)
+    frame = open_paths([tmp_path])
+    assert is_undecided(frame)
+    assert "rank 1 may be the one that is missing" in frame.verdicts[0].why.text
+
+
+def test_who_is_inside_a_call_by_its_stack_is_not_blamed_for_an_older_dump(tmp_path: Path) -> None:
+    ranks = completed(4)
+    for one in ranks:
+        if one.rank != 2:
+            one.waits("0")
+    write_dumps(tmp_path, ranks)
+    assert blamed(open_paths([tmp_path])) == {2}
+    stack(tmp_path, 2, *GATHERS)
+    frame = open_paths([tmp_path])
+    assert is_undecided(frame)
+    assert "rank 2 has not issued all_reduce #6 of default_pg" in frame.verdicts[0].evidence
+
+
+@pytest.mark.parametrize(("backend", "named"), [("gloo", {1}), ("nccl", set())])
+def test_a_line_that_runs_may_be_behind_a_full_queue(
+    backend: str, named: set[int], tmp_path: Path
+) -> None:
+    """Rank 1 has issued an op that rank 0 has not; rank 0 waits for rank 1 in another group."""
+    ranks = completed(2, backend)
+    for one in ranks:
+        one.group("1", range(2), "other")
+    ranks[0].waits("1", "barrier")
+    ranks[1].waits("0")
+    write_dumps(tmp_path, ranks)
+    stack(tmp_path, 1, *SPINS, active=True)
+    assert blamed(open_paths([tmp_path])) == named
+
+
+@pytest.mark.parametrize(("backend", "named"), [("gloo", {2}), ("nccl", set())])
+def test_a_rank_without_a_dump_that_runs_may_be_behind_a_full_queue(
+    backend: str, named: set[int], tmp_path: Path
+) -> None:
+    ranks = completed(4, backend)
+    for one in ranks:
+        one.waits("0")
+    write_dumps(tmp_path, [one for one in ranks if one.rank != 2])
+    stack(tmp_path, 2, *SPINS, active=True)
+    assert blamed(open_paths([tmp_path])) == named
+
+
+def test_lines_that_run_do_not_convict_most_of_a_group(tmp_path: Path) -> None:
+    ranks = completed(4)
+    ranks[2].waits("0")
+    write_dumps(tmp_path, ranks)
+    for rank in (0, 1, 3):
+        stack(tmp_path, rank, *SPINS, active=True)
+    frame = open_paths([tmp_path])
+    assert is_undecided(frame)
+    assert frame.verdicts[0].evidence[-1] == (
+        "by stacks: ranks 0-1,3: each runs at train.py:33 (spin)"
+    )
+
+
+def test_ranks_that_have_not_issued_an_op_are_listed_beside_stacks_too(tmp_path: Path) -> None:
+    ranks = completed(4, "gloo")
+    for one in ranks:
+        if one.rank != 2:
+            one.waits("0")
+    write_dumps(tmp_path, ranks)
+    for rank in range(4):
+        stack(tmp_path, rank, *SPINS, active=True)
+    frame = open_paths([tmp_path])
+    assert is_undecided(frame)
+    assert frame.verdicts[0].evidence[0] == "rank 2 has not issued all_reduce #6 of default_pg"

@@ -34,7 +34,7 @@ from frtop_tui.diagnosis.detectors.without_numbers import states_of
 from frtop_tui.diagnosis.finding import Finding
 from frtop_tui.diagnosis.graph.wait_graph import WaitGraph
 from frtop_tui.diagnosis.graph.wait_node import WaitNode
-from frtop_tui.diagnosis.health import health_of, since_of
+from frtop_tui.diagnosis.health import as_far_as_seen, health_of, since_of
 from frtop_tui.diagnosis.history.before_death import remember, retrospect
 from frtop_tui.diagnosis.history.confirmation import Situation
 from frtop_tui.diagnosis.history.memory import Memory
@@ -180,7 +180,7 @@ class Engine:
         waits = long_wait_texts(found.long_waits, context.now_ns)
         notes = [*waits, *death_notes(context.deaths, found.findings)]
         if not found.findings:
-            notes += stack_notes(states_of(context))
+            notes += stack_notes(states_of(context), context.ranks)
         if found.outside.note is not None:
             notes.append(rest_note(found.outside.note, frame))
         if found.standing.idle and not found.findings:
@@ -211,7 +211,8 @@ class Engine:
         }
         waits = found.long_waits
         waiting_ns = waits[0].since_ns if waits else found.outside.open_since_ns
-        health = health_of(_before(context), verdicts, waiting=bool(waits or waiting_ns))
+        found_health = health_of(_before(context), verdicts, waiting=bool(waits or waiting_ns))
+        health = as_far_as_seen(frame, found_health)
         memory = self.memory
         if health != memory.health:
             memory.health, memory.since_ns = health, frame.now_ns

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from frtop_tui.diagnosis.evidence.rank_activity import last_issued_ns
 from frtop_tui.diagnosis.model import Verdict, VerdictKind
+from frtop_tui.diagnosis.thresholds import PATIENCE_WITHOUT_HISTORY_NS
 from frtop_tui.job.model import BaseFrame, Health
 
 _OF_KIND: Final[dict[VerdictKind, Health]] = {
@@ -28,6 +30,23 @@ def health_of(before: Health, verdicts: Sequence[Verdict], *, waiting: bool) -> 
         return "waiting" if first.kind == "slow" and waiting else _OF_KIND[first.kind]
     hung = first.confidence == "confirmed" and first.progress == "none"
     return "hung" if hung else "held up"
+
+
+def as_far_as_seen(frame: BaseFrame, health: Health) -> Health:
+    """A job is well only if all of it was seen, or what was seen shows that it goes on.
+
+    Ranks that issue ops go on with those that are not heard, as long as no wait lasts. A file has
+    no such moment.
+    """
+    coverage = frame.coverage
+    if health != "healthy" or coverage.heard >= coverage.expected:
+        return health
+    goes_on = frame.recorded is None and any(
+        rank.evidence.has_ages
+        and frame.now_ns - rank.clock_ns - last_issued_ns(rank) < PATIENCE_WITHOUT_HISTORY_NS
+        for rank in frame.ranks.values()
+    )
+    return health if goes_on else "undecided"
 
 
 def since_of(

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.evidence.stack_location import OP_WAITS
-from frtop_tui.diagnosis.evidence.stack_state import stack_state
+from frtop_tui.diagnosis.evidence.stack_state import has_device, stack_state
 from frtop_tui.errors import Unreadable
 from frtop_tui.export import pyspy
 from frtop_tui.export.flightrecorder.file_names import Claim, RankPattern
@@ -35,6 +35,7 @@ class Stacks:
     last: dict[int, pyspy.Taken] = field(default_factory=dict)
     before: dict[int, pyspy.Taken] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    _joined: dict[int, ObservedRank] = field(default_factory=dict)
 
     def join(self, views: dict[int, ObservedRank], job: wire.Job) -> None:
         """Puts stacks to the ranks in `views`, and adds those of which there is nothing else.
@@ -42,17 +43,21 @@ class Stacks:
         A stack that is older than what its rank has issued since tells nothing any more.
         """
         stale, alone, inside = [], [], []
-        for rank, seen in (pyspy.frame_of(Path(), self.last).ranks if self.last else {}).items():
-            view = views.get(rank)
+        known = pyspy.frame_of(Path(), self.last, (), self.before).ranks if self.last else {}
+        on_device = any(map(has_device, (*views.values(), *known.values())))
+        for rank, judged in known.items():
+            view, seen = views.get(rank), _of_job(as_rank(ObservedRank, judged, "moving"), job)
             if view is None:
-                views[rank] = _alone(as_rank(ObservedRank, seen), job)
+                views[rank] = _alone(seen, on_device=on_device)
                 alone.append(rank)
                 if views[rank].state == "unheard":
                     inside.append(rank)
             elif seen.stacks_taken_ns and seen.stacks_taken_ns + _SKEW_NS < view.heard_ns:
                 stale.append(rank)
+                continue
             else:
-                views[rank] = _joined(view, as_rank(ObservedRank, seen))
+                views[rank] = _joined(view, seen)
+            self._joined[rank] = seen
         if stale:
             self.notes.append(f"stacks of {folded(stale)} are older than their last ops: left out")
         if alone:
@@ -61,13 +66,44 @@ class Stacks:
             text = f"{folded(inside)} wait, too, by their stacks; in which op is not known"
             self.notes.append(text)
 
+    def tell(self, views: dict[int, ObservedRank]) -> None:
+        """Lets stacks alone say who waits in `views`, of which no op does.
 
-def _alone(seen: ObservedRank, job: wire.Job) -> ObservedRank:
-    """A rank of which there is only a stack. Who waits may wait in anything: unheard."""
-    stand = stack_state(seen)
-    waits = stand is not None and (stand.activity == "inside" or stand.location.kind in OP_WAITS)
-    plain = replace(seen, identity=structs.replace(seen.identity, job=job))
-    return as_rank(ObservedRank, plain, "unheard" if waits else "moving", seen.heard_ns, None)
+        That all ops are over says nothing of what ranks do now; of those without stacks nothing
+        is known then.
+        """
+        for rank, view in views.items():
+            seen = self._joined.get(rank)
+            if seen is None:
+                evidence = structs.replace(view.evidence, has_numbers=False)
+                views[rank] = replace(view, evidence=evidence)
+                continue
+            views[rank] = replace(
+                seen,
+                host=view.host or seen.host,
+                groups=view.groups,
+                group_progress=view.group_progress,
+                pending=view.pending,
+            )
+
+
+def _of_job(seen: ObservedRank, job: wire.Job) -> ObservedRank:
+    return replace(seen, identity=structs.replace(seen.identity, job=job))
+
+
+def _alone(seen: ObservedRank, *, on_device: bool) -> ObservedRank:
+    """A rank of which there is only a stack. Who waits may wait in anything: unheard.
+
+    So may one that runs, if it is behind the full queue of its device.
+    """
+    found = stack_state(seen)
+    waits = found is not None and (
+        found.activity == "inside"
+        or found.at_device
+        or found.location.kind in OP_WAITS
+        or (on_device and found.activity == "running")
+    )
+    return as_rank(ObservedRank, seen, "unheard" if waits else "moving", seen.heard_ns, None)
 
 
 def _joined(view: ObservedRank, seen: ObservedRank) -> ObservedRank:

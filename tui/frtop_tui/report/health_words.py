@@ -63,6 +63,8 @@ def health_words(frame: Frame) -> str:
     what to look for in logs.
     """
     word = frame.health.upper()
+    if frame.health == "healthy" and not frame.coverage.complete:
+        word += " (as far as heard)"
     if not frame.since_ns:
         return word
     lasts_s = max(0.0, (frame.until_ns - frame.since_ns) / 1e9)

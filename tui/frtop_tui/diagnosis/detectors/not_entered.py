@@ -17,6 +17,7 @@ from frtop_tui.diagnosis.evidence.rank_activity import (
     working_location,
 )
 from frtop_tui.diagnosis.evidence.stack_location import locate
+from frtop_tui.diagnosis.evidence.stack_state import stack_state
 from frtop_tui.diagnosis.evidence.working_thread import prior_working_stack
 from frtop_tui.diagnosis.finding import Detail, Finding, facts_of
 from frtop_tui.diagnosis.graph.wait_node import RankSet, WaitNode
@@ -181,8 +182,10 @@ def _has_no_stack_yet(view: Rank) -> bool:
 
 def _is_entering(view: Rank, now_ns: int) -> bool:
     """Whether its stack is in a collective for the first time, or its snapshot shows a newer op."""
-    if not view.evidence.has_ages:
-        return False
+    if not view.evidence.has_ages:  # a stack is younger than its dump
+        found = stack_state(view) if view.evidence.has_stacks else None
+        call = found.call if found is not None and found.activity == "inside" else None
+        return call is not None and call.role != "implicit"
     if has_newer_op(view, now_ns):
         return True
     if view.pending or _place_of(view) != "collective":

@@ -12,8 +12,8 @@ from frtop_tui.diagnosis.detectors.context import Context
 from frtop_tui.diagnosis.finding import Detail, Finding
 from frtop_tui.job.model import Health, Rank
 
-_FINE: Final[frozenset[Health]] = frozenset({"healthy", "starting", "dead", "ended"})
-"""Healths of frames that are not judged yet, which would be called fine."""
+_OPEN: Final = frozenset[Health]({"healthy", "undecided", "starting", "dead", "ended"})
+"""Healths of frames that are not judged yet, to which such ops add something."""
 
 
 class UnfinishedOps(Detail, frozen=True):
@@ -25,7 +25,7 @@ class UnfinishedOps(Detail, frozen=True):
 def detect(context: Context) -> list[Finding]:
     """One finding if any op is unfinished; for frames of which no other detector says anything."""
     recorded = context.frame.recorded
-    if recorded is None or not recorded.unfinished or context.frame.health not in _FINE:
+    if recorded is None or not recorded.unfinished or context.frame.health not in _OPEN:
         return []
     return [
         Finding(

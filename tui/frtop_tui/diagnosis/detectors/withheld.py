@@ -13,8 +13,10 @@ from typing import Final
 from msgspec.structs import replace
 
 from frtop_tui.diagnosis.detectors.context import Context
+from frtop_tui.diagnosis.detectors.not_entered import NotEntered
 from frtop_tui.diagnosis.finding import Detail, Finding
 
+_NO_REASON: Final = frozenset({"unknown", "computing", "device"})
 _SENDS_UNRECORDED: Final = "gloo"
 """The backend of which the Flight Recorder knows no sends and receives."""
 
@@ -37,7 +39,7 @@ def withhold(context: Context, findings: Sequence[Finding]) -> list[Finding]:
     """The findings, without names that evidence without processes cannot justify."""
     if context.has_ages:
         return [*findings]
-    bare = [finding for finding in findings if _is_bare(context, finding)]
+    bare = [finding for finding in findings if _is_bare(finding)]
     many = [one for one in bare if len(one.culprits) > len(one.victims) > 0]
     several = [one for one in bare if one not in many and _sends_unrecorded(context, one.culprits)]
     if len(several) == 1:
@@ -46,14 +48,15 @@ def withhold(context: Context, findings: Sequence[Finding]) -> list[Finding]:
     return [*rest, *map(_more_absent, many), *([_several(several)] if several else ())]
 
 
-def _is_bare(context: Context, finding: Finding) -> bool:
-    """Whether all that is known of its culprits is that nothing of theirs is unfinished."""
-    known = (context.ranks[rank].evidence for rank in finding.culprits)
+def _is_bare(finding: Finding) -> bool:
+    """Whether all that is known of its culprits is that nothing of theirs is unfinished.
+
+    Stacks at lines that run, or at a device, show no more than that.
+    """
     return (
-        finding.kind == "not_entered"
-        and finding.cause == "unknown"
+        isinstance(finding.detail, NotEntered)
+        and finding.cause in _NO_REASON
         and bool(finding.culprits)
-        and not any(evidence.has_process or evidence.has_stacks for evidence in known)
     )
 
 

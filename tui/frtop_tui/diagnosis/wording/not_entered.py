@@ -23,6 +23,7 @@ from frtop_tui.diagnosis.wording.phrases import (
 )
 from frtop_tui.diagnosis.wording.progress import progress_text
 from frtop_tui.diagnosis.wording.transports import missing_members, standing_evidence
+from frtop_tui.diagnosis.wording.without_numbers import stack_texts
 from frtop_tui.job.model import BaseFrame
 from frtop_tui.job.naming import duration, folded
 
@@ -85,7 +86,7 @@ def withheld(finding: Finding, detail: Withheld, frame: BaseFrame, tense: Tense)
         f"{head}; {text}",
         Why("unknown", "unknown", text),
         f"{step}py-spy dump --pid PID on their hosts",
-        evidence,
+        (*evidence, *stack_texts(frame.ranks.values())),
         said[0].missing,
     )
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from frtop_probe import wire
+from frtop_tui.diagnosis.blocked.group_frontier import last_issued_number
 from frtop_tui.diagnosis.detectors.certainty import LOOPBACK
 from frtop_tui.diagnosis.detectors.stuck.dead_links import DeadLinks
 from frtop_tui.diagnosis.detectors.stuck.device_calls import DeviceCalls
@@ -34,6 +35,8 @@ from frtop_tui.diagnosis.wording.transports import (
     split,
     standing_text,
 )
+from frtop_tui.diagnosis.wording.without_numbers import stack_texts
+from frtop_tui.job.groups import members_of
 from frtop_tui.job.model import BaseFrame, Rank
 from frtop_tui.job.naming import folded, listed, typed
 
@@ -143,7 +146,9 @@ def in_doubt(
         heads = [standing_text(frame.ranks, standing, tense), *([reason] if unseen else [])]
         why = peers_text(standing)
         step = next_step(frame.ranks[standing[0]])
-    places = place_lines(frame.ranks, standing)
+    places = [*place_lines(frame.ranks, standing)]
+    if not any(view.evidence.has_ages for view in frame.ranks.values()):
+        places += stack_texts(frame.ranks.values())
     return Sentences(
         "; ".join([f"{tense.waits(node.waiting)} in {op_text(node)}", *heads]),
         Why(finding.cause, "unknown", why),
@@ -175,9 +180,9 @@ def lagging_devices(
 
 
 def unfinished_ops(
-    _finding: Finding, detail: UnfinishedOps, _frame: BaseFrame, _tense: Tense
+    _finding: Finding, detail: UnfinishedOps, frame: BaseFrame, _tense: Tense
 ) -> Sentences:
-    """Which ops are unfinished, and why that proves nothing."""
+    """Who has not issued which op, which are unfinished, and why that proves nothing."""
     ranks = detail.ranks
     seen = [rank.rank for rank in ranks if rank.threads]
     reason = "dumps do not tell whether that lasts, and nobody is seen to wait for it"
@@ -191,7 +196,11 @@ def unfinished_ops(
         f"ops of {folded(rank.rank for rank in ranks)} are unfinished; {reason}",
         Why("unknown", "unknown", reason),
         _NATIVE if seen or again else _AGAIN,
-        tuple(_unfinished_texts(ranks)),
+        (
+            *_not_issued_texts(ranks, frame.ranks),
+            *_unfinished_texts(ranks),
+            *stack_texts(frame.ranks.values()),
+        ),
     )
 
 
@@ -317,6 +326,34 @@ def _address(job: wire.Job) -> str:
     bare_ipv6 = ":" in job.master_addr and not job.master_addr.startswith("[")
     host = f"[{job.master_addr}]" if bare_ipv6 else job.master_addr
     return f"{host}:{job.master_port}"
+
+
+def _not_issued_texts(ranks: Sequence[Rank], views: Mapping[int, Rank]) -> list[str]:
+    """`rank 2 has not issued all_reduce #6 of default_pg`, of the oldest op of each group."""
+    found: dict[str, list[int]] = {}
+    for rank in ranks:
+        heads: dict[int, wire.Op] = {}
+        for op in rank.pending:
+            if not op.p2p:
+                heads.setdefault(op.group, op)
+        for op in heads.values():
+            group = rank.groups[op.group]
+            text = named_op(op, group)
+            if text not in found and group.exact:
+                found[text] = [
+                    member
+                    for member in members_of(group.ranks)
+                    if member in views
+                    and views[member].group_progress
+                    and views[member].state != "unheard"
+                    and last_issued_number(views[member], group) < op.number
+                ]
+    lines = [
+        f"{folded(those)} {Tense.PRESENT.has(those)} not issued {text}"
+        for text, those in found.items()
+        if those
+    ]
+    return lines[:_MOST_OPS]
 
 
 def _unfinished_texts(ranks: Sequence[Rank]) -> list[str]:

@@ -18,15 +18,16 @@ from frtop_tui.diagnosis.detectors.without_numbers import (
     leaves,
 )
 from frtop_tui.diagnosis.evidence.c10d_call import DEFAULT_GROUP, ProgramOrder, program_order
+from frtop_tui.diagnosis.evidence.rank_activity import working_location
 from frtop_tui.diagnosis.evidence.stack_location import compiles
-from frtop_tui.diagnosis.evidence.stack_state import StackState
+from frtop_tui.diagnosis.evidence.stack_state import StackState, stack_state
 from frtop_tui.diagnosis.evidence.working_thread import working_name, working_stack
 from frtop_tui.diagnosis.finding import Finding
 from frtop_tui.diagnosis.model import Sentences, Why
 from frtop_tui.diagnosis.wording.absence import Absence, absence_of, stacks_step
 from frtop_tui.diagnosis.wording.phrases import PAIR_MESSAGES, WRONG_ORDER, Tense, who
 from frtop_tui.diagnosis.wording.progress import progress_text
-from frtop_tui.job.model import BaseFrame
+from frtop_tui.job.model import BaseFrame, Rank
 from frtop_tui.job.naming import folded
 
 _MOST_SHOWN: Final = 4
@@ -96,7 +97,7 @@ def maybe_coming(
 
 def same_call(_finding: Finding, detail: SameCall, frame: BaseFrame, _tense: Tense) -> Sentences:
     """Where all are, and why the call may not finish."""
-    site, unheard = detail.site, frame.coverage.unheard
+    site, unheard = detail.site, _unseen(frame)
     if unheard:
         reason = f"{folded(unheard)} may be the one that is missing, or none is"
         step = f"take the stacks of {folded(unheard)}, too; or read its output"
@@ -161,14 +162,24 @@ def call_ring(finding: Finding, detail: CallRing, frame: BaseFrame, _tense: Tens
     )
 
 
-def stack_notes(states: Mapping[int, StackState]) -> list[str]:
+def stack_notes(states: Mapping[int, StackState], ranks: Iterable[int]) -> list[str]:
     """What stacks tell where there is no finding: nobody is inside a call, or the job moves."""
     inside = [state for state in states.values() if state.activity == "inside"]
     if states and not inside:
         still = _stillness(states.values())
         places = "; ".join(_standing(states.values())[:_MOST_PLACES])
-        return [f"{places}; nobody is inside a collective", *still]
+        unseen = [rank for rank in ranks if rank not in states]
+        nobody = f"of {folded(unseen)} there are no stacks" if unseen else ""
+        nobody = nobody or "nobody is inside a collective"
+        return [f"{places}; {nobody}", *still]
     return [_moving_text(inside)] if any(s.progress == "active" for s in inside) else []
+
+
+def stack_texts(views: Iterable[Rank]) -> list[str]:
+    """What ranks do by their stacks, as far as these are newer than their ops."""
+    known = (view for view in views if working_location(view) is not None)
+    states = [state for view in known if (state := stack_state(view)) is not None]
+    return [f"by stacks: {text}" for text in _standing(states)[:_MOST_PLACES]]
 
 
 def _doing_text(state: StackState) -> str:
@@ -319,6 +330,12 @@ def _missing(
             found.append(f"who has to call {kind}: mostly every rank of the job")
     if all(state.view.prior_snapshot is None for state in states):
         found.append("whether anything moves: stacks were taken once")
-    if frame.coverage.unheard:
-        found.append(f"{folded(frame.coverage.unheard)}: no stacks")
+    if unseen := _unseen(frame):
+        found.append(f"{folded(unseen)}: no stacks")
     return tuple(found)
+
+
+def _unseen(frame: BaseFrame) -> list[int]:
+    """Ranks of which there are no stacks."""
+    blind = (rank for rank, view in frame.ranks.items() if working_stack(view) is None)
+    return sorted({*frame.coverage.unheard, *blind})

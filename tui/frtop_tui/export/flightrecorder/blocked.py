@@ -17,7 +17,7 @@ from frtop_probe import wire
 from frtop_tui.diagnosis.blocked.group_frontier import last_issued_number
 from frtop_tui.diagnosis.evidence.rank_activity import working_location
 from frtop_tui.diagnosis.evidence.stack_location import OP_WAITS
-from frtop_tui.diagnosis.evidence.stack_state import stack_state
+from frtop_tui.diagnosis.evidence.stack_state import has_device, stack_state
 from frtop_tui.diagnosis.thresholds import MIN_PATIENCE_NS
 from frtop_tui.export.flightrecorder.ops import Ops
 from frtop_tui.job.model import OneRank, Rank
@@ -78,13 +78,17 @@ def outdated(views: Mapping[int, Rank], completed: Mapping[int, int]) -> list[in
 
 
 def _is_elsewhere(view: Rank) -> bool:
-    """Whether its stack is surely in no wait for an op or a device."""
+    """Whether its stack is surely in no wait for an op or a device.
+
+    A line that runs may be one at which a host waits for the full queue of its device.
+    """
     if working_location(view) is None:
         return False
-    stand = stack_state(view)
-    if stand is None or stand.location.kind in OP_WAITS:
+    found = stack_state(view)
+    if found is None or found.at_device or found.location.kind in OP_WAITS:
         return False
-    return stand.activity in ("away", "running")
+    runs = found.activity == "running" and not has_device(view)
+    return runs or found.activity == "away"
 
 
 def _order(op: wire.Op) -> tuple[bool, bool, int]:
@@ -108,7 +112,12 @@ def _heads(view: Rank) -> list[wire.Op]:
 
 def _young(op: wire.Op, written_ns: int) -> bool:
     """Issued just before it was written down: so may any op of a job that runs."""
-    return bool(op.issued_ns) and -_SKEW_NS < written_ns - op.issued_ns < MIN_PATIENCE_NS
+    return is_recent(op.issued_ns, written_ns)
+
+
+def is_recent(at_ns: int, written_ns: int) -> bool:
+    """Whether something was done just before a file was written."""
+    return bool(at_ns) and -_SKEW_NS < written_ns - at_ns < MIN_PATIENCE_NS
 
 
 class _Fronts:

@@ -17,8 +17,14 @@ from msgspec.structs import replace
 from frtop_probe import wire
 from frtop_probe.ring.rank_ranges import MAX_RANKS
 from frtop_tui.diagnosis.engine import Engine
+from frtop_tui.diagnosis.evidence.progress import progress_of
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.export.flightrecorder.blocked import blocked_ops, outdated, unfinished_ops
+from frtop_tui.export.flightrecorder.blocked import (
+    blocked_ops,
+    is_recent,
+    outdated,
+    unfinished_ops,
+)
 from frtop_tui.export.flightrecorder.ops import DumpOps, Ops
 from frtop_tui.export.flightrecorder.rank_dumps import RankDump, RankDumps, sort_dumps, status_of
 from frtop_tui.export.stacks import Stacks
@@ -79,15 +85,22 @@ def frame_of(
     stacks.join(state.views, job)
     dumped = [view for view in state.views.values() if view.evidence.has_numbers]
     now = max((view.heard_ns for view in dumped), default=0) or max(state.written.values())
-    blank = not any(view.group_progress for view in state.views.values())
-    said = ["these dumps tell of no op, so not whether the job is well"] if blank else []
+    said = _what_they_lack(state.views)
     all_notes = (*notes, *said, *stacks.notes, *_about(moments))
     versions = listed(sorted({one.dump.version for one in dumps if one.dump.version}), 3)
     unfinished = unfinished_ops(state.views, state.written)
     recorded = Recorded(
         KIND, str(folder), now, version=versions, notes=all_notes, unfinished=unfinished
     )
-    return engine.judge(_frame(recorded, job, ops, state)).frame
+    return engine.judge(_frame(recorded, job, ops, state, stacks)).frame
+
+
+def _what_they_lack(views: Mapping[int, ObservedRank]) -> list[str]:
+    if not any(view.group_progress for view in views.values()):
+        return ["these dumps tell of no op, so not whether the job is well"]
+    if any(view.pending for view in views.values()):
+        return []
+    return ["all ops in these dumps are completed; what ranks did after them they do not tell"]
 
 
 def _gap(mine: RankDumps) -> int:
@@ -115,17 +128,24 @@ def _look_earlier(views: dict[int, ObservedRank], rank: int, gap: int) -> None:
     views[rank] = replace(view, snapshot=look)
 
 
-def _frame(recorded: Recorded, job: wire.Job, ops: Ops, state: _State) -> ObservedFrame:
+def _frame(
+    recorded: Recorded, job: wire.Job, ops: Ops, state: _State, stacks: Stacks | None = None
+) -> ObservedFrame:
     views, now = state.views, recorded.wall_ns
+    moves = not (stacks is not None and stacks.last) and _all_move(state)
     old = outdated(views, state.completed)
     for rank in old:
         views[rank] = as_rank(ObservedRank, views[rank], "unheard", views[rank].heard_ns, None)
-    for rank, op in blocked_ops(views, ops, state.written).items():
+    blocked = blocked_ops(views, ops, state.written)
+    for rank, op in blocked.items():
         views[rank] = as_rank(ObservedRank, views[rank], "moving", views[rank].heard_ns, op)
+    if stacks is not None and stacks.last and not blocked:
+        stacks.tell(views)
+        old = [rank for rank in old if views[rank].state == "unheard"]
     return ObservedFrame(
         now_ns=now,
         wall_ns=now,
-        health="healthy" if any(view.group_progress for view in views.values()) else "undecided",
+        health="healthy" if moves else "undecided",
         since_ns=now,
         job=job,
         ranks=views,
@@ -133,6 +153,15 @@ def _frame(recorded: Recorded, job: wire.Job, ops: Ops, state: _State) -> Observ
         coverage=_coverage(job.world_size, views, old, ops),
         recorded=recorded,
         read_only=OVER,
+    )
+
+
+def _all_move(state: _State) -> bool:
+    """Whether every rank did something just before its dump, or between two of them."""
+    return bool(state.views) and all(
+        progress_of(view, view.heard_ns).progress == "active"
+        or is_recent(view.heard_ns, state.written.get(rank, 0))
+        for rank, view in state.views.items()
     )
 
 
