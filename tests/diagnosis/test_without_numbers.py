@@ -407,6 +407,14 @@ def test_ranks_at_one_place_are_one_entry() -> None:
     assert "so many" in verdict.why.text
 
 
+def test_a_rank_moves_only_where_two_dumps_show_it() -> None:
+    now: dict[int, Stacks] = dict.fromkeys(range(3), SLEEP)
+    before = {**now, 1: LOCK}
+    states = ["unknown", "moving", "unknown"]
+    assert [view.state for view in judged(now, before).ranks.values()] == states
+    assert {view.state for view in judged(now).ranks.values()} == {"unknown"}
+
+
 def test_of_many_places_none_is_left_out() -> None:
     ranks: dict[int, Stacks] = dict.fromkeys(range(16), REDUCE)
     odd = {rank: at_line(f"train.py:{rank}") for rank in range(2, 7)}

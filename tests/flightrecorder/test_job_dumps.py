@@ -28,6 +28,7 @@ from frtop_tui.diagnosis.finding import Detail, Finding
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import Unreadable
 from frtop_tui.export.loader import open_paths
+from frtop_tui.report.document import document
 from frtop_tui.report.exit_status import exit_status
 from frtop_tui.report.text import text
 from frtop_tui.sources.recorded import RecordedSource
@@ -370,6 +371,9 @@ def test_empty_dumps_are_undecided(tmp_path: Path, values: dict[str, object]) ->
         os.utime(path, ns=(WALL, WALL + rank))
     frame = opened(tmp_path)
     assert (frame.health, frame.verdicts, exit_status(frame)) == ("undecided", (), 4)
+    assert {(rank["state"], rank["since_s"]) for rank in document(frame)["ranks"].values()} == {
+        ("unknown", 0.0)
+    }
     assert frame.recorded is not None
     assert frame.recorded.wall_ns == WALL + 1
     assert "tell of no op" in frame.recorded.notes[0]

@@ -19,6 +19,7 @@ from flightrecorder.writer import MS, WALL, FakeRecorder, make_recorders, write_
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.export import capture
 from frtop_tui.export.loader import open_paths
+from frtop_tui.report.document import document
 from frtop_tui.report.exit_status import exit_status
 from frtop_tui.report.text import text
 from frtop_tui.sources.recorded import RecordedSource
@@ -337,6 +338,10 @@ def test_where_all_ops_are_completed_stacks_alone_tell_who_waits(tmp_path: Path)
     assert (verdict.kind, verdict.culprits, verdict.why.cause) == (
         "not_entered", (1,), "compiling",
     )  # fmt: skip
+    ranks = document(frame)["ranks"]
+    assert [(ranks[n]["state"], ranks[n]["since_s"]) for n in "01"] == [
+        ("blocked", 0.0), ("late", 0.0),
+    ]  # fmt: skip
     assert verdict.op is not None
     assert verdict.op.kind == "all_gather_into_tensor"
     assert exit_status(frame) == 5
@@ -357,6 +362,7 @@ def test_who_is_not_seen_is_not_called_well(
     stack(tmp_path, 1, *where)
     frame = open_paths([tmp_path])
     assert (frame.verdicts, frame.health, exit_status(frame)) == ((), "undecided", 4)
+    assert {view.state for view in frame.ranks.values()} == {"unknown"}
     assert frame.notes[0].startswith("rank 1 ")
     assert "of rank 0 there are no stacks" in frame.notes[0]
 

@@ -11,13 +11,14 @@ from msgspec.structs import replace
 
 from frtop_tui.diagnosis.blocked.blocked_op import Wait
 from frtop_tui.diagnosis.blocked.rank_index import RankIndex
+from frtop_tui.diagnosis.evidence.progress import progress_of
 from frtop_tui.diagnosis.graph.wait_graph import SETTLED_NS
 from frtop_tui.diagnosis.model import JudgedRank
 from frtop_tui.job.clock import Timers
 from frtop_tui.job.groups import Identifier, identifier
 from frtop_tui.job.model import GroupView, ObservedFrame, Rank, RankState, as_rank
 
-_REPLACED = frozenset({"moving", "starting"})
+_REPLACED = frozenset({"moving", "starting", "unknown"})
 """States that give way. A rank that is dead, silent or unheard stays so."""
 
 
@@ -96,6 +97,8 @@ def _judged(view: Rank, wait: Wait | None, late: Mapping[int, int], now_ns: int)
     if since_late is not None and view.state in _REPLACED:
         return as_rank(JudgedRank, view, "late", since_late or view.state_since_ns, None)
     if wait is None or wait.background or not wait.has_lasted(SETTLED_NS, now_ns):
+        if view.state == "moving" and not view.evidence.has_ages and not _moves(view, now_ns):
+            return as_rank(JudgedRank, view, "unknown", view.state_since_ns, view.blocked_on)
         return as_rank(JudgedRank, view)
     # A rank in its first `init_process_group` is still starting, and says so.
     gives_way = view.state in _REPLACED and not (wait.op.pseudo and not view.groups)
@@ -104,6 +107,11 @@ def _judged(view: Rank, wait: Wait | None, late: Mapping[int, int], now_ns: int)
     dated = state in ("blocked", "starting") and not wait.undated
     since = wait.since_ns if dated else view.state_since_ns
     return as_rank(JudgedRank, view, state, since, wait.op)
+
+
+def _moves(view: Rank, now_ns: int) -> bool:
+    """Whether two dumps show that it moves."""
+    return progress_of(view, now_ns).progress == "active"
 
 
 def _judged_group(group: GroupView, inside: Mapping[Identifier, set[int]]) -> GroupView:

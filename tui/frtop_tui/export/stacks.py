@@ -46,7 +46,8 @@ class Stacks:
         known = pyspy.frame_of(Path(), self.last, (), self.before).ranks if self.last else {}
         on_device = any(map(has_device, (*views.values(), *known.values())))
         for rank, judged in known.items():
-            view, seen = views.get(rank), _of_job(as_rank(ObservedRank, judged, "moving"), job)
+            observed = as_rank(ObservedRank, judged, "moving", judged.heard_ns)
+            view, seen = views.get(rank), _of_job(observed, job)
             if view is None:
                 views[rank] = _alone(seen, on_device=on_device)
                 alone.append(rank)

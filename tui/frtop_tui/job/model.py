@@ -19,7 +19,7 @@ from frtop_tui.job.naming import GroupKey
 from frtop_tui.job.statistics import JobStatistics
 
 RankState = Literal[
-    "moving",  # its numbers advance, or nothing shows otherwise
+    "moving",  # its numbers advance; of a live one nothing shows otherwise
     "blocked",  # waits in an op
     "late",  # others wait for it, or nobody is in an op
     "silent",  # alive, but its beat stopped: something holds the GIL
@@ -28,6 +28,7 @@ RankState = Literal[
     "done",  # left cleanly
     "unheard",  # its host or agent cannot be reached: last known state
     "starting",  # no group yet
+    "unknown",  # of a file: nothing in it shows whether it moves
 ]
 
 Health = Literal[

@@ -16,6 +16,7 @@ LETTERS: Final[dict[RankState, str]] = {
     "done": "o",
     "unheard": "?",
     "starting": "s",
+    "unknown": "-",
 }
 MEANINGS: Final[dict[RankState, str]] = {
     "late": "other ranks wait for it, or all ranks are held up outside of any op",
@@ -25,6 +26,7 @@ MEANINGS: Final[dict[RankState, str]] = {
     "unheard": "its host or agent cannot be reached; its last known state is shown",
     "blocked": "it waits in an op",
     "starting": "it is in no process group yet",
+    "unknown": "nothing in its files shows whether it moves",
     "moving": "its op numbers advance, or nothing indicates otherwise",
     "done": "it exited cleanly",
 }

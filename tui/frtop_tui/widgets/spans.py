@@ -34,6 +34,7 @@ TONES: Final = (
     "stopped",
     "strong",
     "unheard",
+    "unknown",
     "warn",
     "yours",
 )

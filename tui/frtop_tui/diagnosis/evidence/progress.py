@@ -69,7 +69,8 @@ def progress_of(view: Rank, now_ns: int) -> ProgressSeen:
     if not view.evidence.has_process:
         return _between_dumps(view)
     active = last_activity_ns(view)
-    if active and now_ns - view.clock_ns - active < RECENT_OP_NS:
+    recent = active and now_ns - view.clock_ns - active < RECENT_OP_NS
+    if recent and view.evidence.has_ages:
         return ProgressSeen("active", "recent_op")
     if view.snapshot is None or view.prior_snapshot is None:
         return ProgressSeen("unknown", "one_snapshot")

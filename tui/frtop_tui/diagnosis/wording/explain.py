@@ -25,7 +25,9 @@ from frtop_tui.diagnosis.wording.phrases import message_doubt, op_text
 MOST_LISTED: Final = 64
 """Lines of each list: the most important come first."""
 
+_WHO_ENTERS: Final = "which ranks have to enter it no stack tells"
 _SIGNS: Final[tuple[tuple[Callable[[Wait], bool], str], ...]] = (
+    (lambda wait: wait.call is not None, "its stack is inside the call, or in a wait"),
     (lambda wait: wait.undated and not wait.op.sync, "its dump lists the op as unfinished"),
     (lambda wait: is_by_stack(wait.op), "its stack is inside the call"),
     (lambda wait: wait.op.pseudo, "it is inside the call"),
@@ -114,9 +116,16 @@ def _node(node: WaitNode, context: Context, places: Mapping[WaitNode, int]) -> N
             for elsewhere, ranks in edges.items()
         ),
         round((context.now_ns - node.known_since_ns) / 1e9, 1) if node.known_since_ns else None,
-        message_doubt(node) if node.op.p2p else "",
+        _who_enters(node),
         node.by_elimination,
     )
+
+
+def _who_enters(node: WaitNode) -> str:
+    """Of a node at which nobody is absent, what is not known of those who have to come."""
+    if node.call is not None and node.peer is None:
+        return _WHO_ENTERS
+    return message_doubt(node) if node.op.p2p else ""
 
 
 def _finding(finding: Finding, reason: str) -> FindingTrace:
