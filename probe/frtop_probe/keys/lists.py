@@ -14,6 +14,7 @@ import os
 import stat
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Final, Literal
 
 from frtop_probe.keys.pair import KeyPair, KeyProblem
@@ -134,17 +135,21 @@ def lines_of(file: Path) -> list[str]:
 
 
 def _check_owner(file: Path, found: os.stat_result) -> None:
+    quoted = quote(str(file))
     if not stat.S_ISREG(found.st_mode):
-        raise KeyProblem(f"{file} is not a regular file", f"move it away: mv {file} {file}.old")
+        raise KeyProblem(
+            f"{file} is not a regular file",
+            f"move it away: mv {quoted} {quoted}.old",
+        )
     if found.st_uid not in (os.geteuid(), 0):
         raise KeyProblem(
             f"{file} belongs to another user (uid {found.st_uid}), who could admit anybody",
-            f"move it away: mv {file} {file}.old",
+            f"move it away: mv {quoted} {quoted}.old",
         )
     if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise KeyProblem(
             f"{file} decides who is admitted, and other users can write it",
-            f"check its lines, then: chmod go-w {file}",
+            f"check its lines, then: chmod go-w {quoted}",
         )
 
 

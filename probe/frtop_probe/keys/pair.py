@@ -8,6 +8,7 @@ import stat
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Final
 
 import zmq
@@ -136,7 +137,7 @@ def _read_private(file: Path) -> str:
         if found.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
             raise KeyProblem(
                 f"the key file {file} can be read by others: its secret may be known",
-                f"chmod 600 {file}",
+                f"chmod 600 {quote(str(file))}",
             )
         return os.read(descriptor, _MAX_FILE).decode("utf-8", "replace")
     except FileNotFoundError:
@@ -159,9 +160,10 @@ def _parse(file: Path, text: str) -> KeyPair:
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         sound = False
     if not sound:
+        quoted = quote(str(file))
         raise KeyProblem(
             f"the key file {file} does not hold a key pair",
-            f"move it away, and `frtop key make` makes a new one: mv {file} {file}.broken",
+            f"move it away, and `frtop key make` makes a new one: mv {quoted} {quoted}.broken",
         )
     return KeyPair(file, public, secret)
 

@@ -14,6 +14,7 @@ import stat
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Final
 
 from frtop_probe.ring.pid_namespace import PidNamespace
@@ -195,5 +196,7 @@ def _private(path: Path) -> Path:
     if status.st_uid != os.getuid():
         raise FolderError(f"{path} belongs to user {status.st_uid}; {_ADVICE}")
     if status.st_mode & 0o077:
-        raise FolderError(f"{path} is open to other users; chmod 700 {path}, or {_ADVICE}")
+        raise FolderError(
+            f"{path} is open to other users; chmod 700 {quote(str(path))}, or {_ADVICE}"
+        )
     return path

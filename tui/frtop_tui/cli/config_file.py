@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
+import shlex
 import stat
 import sys
 from collections.abc import Iterable, Mapping
@@ -118,7 +119,9 @@ def _text_of(path: Path) -> str:
             if status.st_uid not in (0, os.geteuid()):
                 raise ConfigTrouble(f"{path} is another user's", f"{VARIABLE} names one of yours")
             if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-                raise ConfigTrouble(f"others may write {path}", f"chmod go-w {path}")
+                raise ConfigTrouble(
+                    f"others may write {path}", f"chmod go-w {shlex.quote(str(path))}"
+                )
         text = file.read(LARGEST + 1)
     if len(text) > LARGEST:
         raise ConfigTrouble(f"{path} is larger than {LARGEST} bytes", "is it the right file?")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import time
 from pathlib import Path
 from typing import Final, Literal
@@ -22,7 +23,7 @@ def require_writable(path: Path) -> None:
     if os.path.isdir(path):  # noqa: PTH112 - Path's own raises where a name is too long
         raise UsageError(f"{path} is a folder", f"name a file in it: {path / 'hang.cap'}")
     if not os.path.isdir(folder):  # noqa: PTH112
-        raise UsageError(f"there is no folder {folder}", f"mkdir -p {folder}")
+        raise UsageError(f"there is no folder {folder}", f"mkdir -p {shlex.quote(str(folder))}")
     if not os.access(folder, os.W_OK | os.X_OK):
         raise UsageError(f"{folder} is not writable", "name a file elsewhere, such as in /tmp")
 

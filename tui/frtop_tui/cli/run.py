@@ -123,7 +123,7 @@ def _report_boxes(record: Path, known: frozenset[str], began_wall_ns: int) -> No
     except (FolderError, OSError):
         return  # no folder for an agent: no boxes
     if _boxes(record) - known:
-        _say(f"frtop: black box in {record}; to look at it: frtop open {record}")
+        _say(f"frtop: black box in {record}; to look at it: frtop open {shlex.quote(str(record))}")
 
 
 def _say(text: str) -> None:
@@ -192,7 +192,7 @@ def _cannot_run(command: str, reason: str = "") -> FrtopError:
     """The error, with the exit status that a shell would give."""
     if reason or os.path.isfile(command):  # noqa: PTH113 - Path's own raises: a name too long
         why = f": {reason}" if reason else ""
-        error = FrtopError(f"{command} cannot be executed{why}", f"chmod +x {command}")
+        error = FrtopError(f"{command} cannot be executed{why}", f"chmod +x {shlex.quote(command)}")
         error.exit_status = NOT_EXECUTABLE
     else:
         error = FrtopError(f"{command}: no such command", "check its name, or give its path")

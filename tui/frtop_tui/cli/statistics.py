@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -84,7 +85,8 @@ def _require_fitting(options: argparse.Namespace, profile: str) -> None:
         asked = "--by line" if options.by == "line" else "--group" if options.group else "--window"
         raise UsageError(
             f"{profile} is a profile, which is counted by module: without {asked}",
-            f"`frtop statistics {profile}`, or `--by memory` for what torch's allocator did",
+            f"`frtop statistics {shlex.quote(str(profile))}`,"
+            " or `--by memory` for what torch's allocator did",
         )
     if len(options.paths) > 1:
         raise UsageError(f"{profile} is a profile, which is read alone", "name one file")

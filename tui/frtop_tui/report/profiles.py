@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Final
 
 from frtop_tui.diagnosis.model import Frame, JudgedRank
-from frtop_tui.job.naming import counted, duration, folded
+from frtop_tui.job.naming import counted, duration, folded, typed
 from frtop_tui.job.profiles import (
     OPTION_COSTS,
     ProfileOptions,
@@ -123,7 +123,7 @@ def result_lines(progress: ProfileProgress) -> Iterator[str]:
         if progress.options.execution and not progress.options.separate:
             yield "the execution trace of each rank lies beside it: *.execution.json"
         if progress.has_modules:
-            yield f"ops and times by module: `frtop statistics --by module {progress.path}`"
+            yield f"ops and times by module: `frtop statistics --by module {typed(progress.path)}`"
     reasons = defaultdict(list)
     for rank in progress.ranks:
         if rank.text and (rank.stage == "failed" or progress.state == "written"):

@@ -17,6 +17,7 @@ from msgspec import Struct
 from frtop_probe import daemon_thread
 from frtop_probe.agent.options import DEFAULT_PORT
 from frtop_tui.errors import FrtopError, UnknownHost, UsageError
+from frtop_tui.job.naming import typed
 
 LOCAL: Final = "local"
 WORKERS: Final = 16
@@ -121,7 +122,7 @@ def expand(specs: Sequence[str]) -> tuple[str, ...]:
     names: dict[str, None] = {}
     for spec in specs:
         if spec.startswith(("slurm:", "k8s:")):
-            raise UsageError(f"{spec} is reached through a shell", f"--ssh {spec}")
+            raise UsageError(f"{spec} is reached through a shell", f"--ssh {typed(spec)}")
         hosts, port = _split(spec)
         _port(port)
         if ":" in hosts:  # an address; host lists know no colons

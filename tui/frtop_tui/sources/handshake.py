@@ -12,6 +12,7 @@ from typing import Final
 from frtop_probe import keys
 from frtop_probe.keys import KeyPair, KeyProblem
 from frtop_tui.errors import FrtopError, Unreachable, WrongKey
+from frtop_tui.job.naming import typed
 from frtop_tui.sources.endpoints import Endpoint
 
 REREAD_S: Final = 5.0
@@ -117,5 +118,5 @@ def absent(endpoint: Endpoint) -> FrtopError:
         f"nobody answers on {endpoint.host}"
         f" ({endpoint.address}, ports {endpoint.pub} and {endpoint.ask})",
         "start the job with `frtop run`, which starts an agent there, or `frtop agent` there;"
-        f" with nothing but a shell there: --ssh {endpoint.host}",
+        f" with nothing but a shell there: --ssh {typed(endpoint.host)}",
     )

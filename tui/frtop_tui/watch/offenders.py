@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame, JudgedRank, Verdict
-from frtop_tui.job.naming import how_often, job_key, job_title
+from frtop_tui.job.naming import how_often, job_key, job_title, typed
 from frtop_tui.watch.history import Culprit
 from frtop_tui.watch.job_file import run_name
 
@@ -46,7 +46,7 @@ class Offender(NamedTuple):
             return ""
         if self.layers == ("software",) and len(self.jobs) == 1:
             return "only one program, and its own code: look at that first"
-        return f'scontrol update nodename={self.host} state=drain reason="frtop"'
+        return f'scontrol update nodename={typed(self.host)} state=drain reason="frtop"'
 
 
 def offenders(culprits: Iterable[Culprit]) -> list[Offender]:

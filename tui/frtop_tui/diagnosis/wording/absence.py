@@ -287,7 +287,7 @@ def _file_step(process: wire.Process | None) -> str:
     named = process.file.startswith("/")
     file = typed(process.file)  # quoted: a path may hold anything
     if kind == "file_lock":
-        holder = f"lslocks | grep {file}; fuser {file}"
+        holder = f"lslocks | grep -F {file}; fuser {file}"
         return f"find who holds it: {holder if named else 'lslocks, or cat /proc/locks'}"
     if named:
         return f"timeout 5 stat -f {file}; check the file system it lies on"

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from frtop_tui.errors import FrtopError, UnknownHost, Unreachable
-from frtop_tui.job.naming import printable
+from frtop_tui.job.naming import printable, typed
 from frtop_tui.sources.forwarding.local_port import LocalPort
 
 MAX_TEXT: Final = 200
@@ -33,12 +33,12 @@ def refusal(payload: bytes, port: LocalPort, way: str) -> FrtopError:
             return Unreachable(
                 f"nobody listens on {where}, says {way}",
                 "start the job with `frtop run`, which starts an agent there, or `frtop agent`"
-                f" there; with nothing but a shell there: --ssh {port.address} --through {way}",
+                f" there; with nothing but a shell there: {_by_ssh(port, way)}",
             )
         case "unknown":
             return UnknownHost(
                 f"host name {port.address!r} does not resolve on {way}",
-                f"name it as {way} knows it: `ssh {way} getent hosts {port.address}`",
+                f"name it as {way} knows it: `ssh {typed(way)} getent hosts {typed(port.address)}`",
             )
         case "silent":
             return no_answer(port, way)
@@ -53,9 +53,13 @@ def no_answer(port: LocalPort, way: str) -> FrtopError:
     """Nothing comes back."""
     return Unreachable(
         f"{port.address} does not answer {way} on port {port.port}",
-        f"is it up, and does a firewall between them let that port through? --ssh {port.address}"
-        f" --through {way} needs no port but ssh's",
+        "is it up, and does a firewall between them let that port through?"
+        f" {_by_ssh(port, way)} needs no port but ssh's",
     )
+
+
+def _by_ssh(port: LocalPort, way: str) -> str:
+    return f"--ssh {typed(port.address)} --through {typed(way)}"
 
 
 def cut_off(error: FrtopError, host: str) -> FrtopError:

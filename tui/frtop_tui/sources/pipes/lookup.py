@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 from typing import Final
 
@@ -38,5 +39,5 @@ def output_of(command: tuple[str, ...], without: str) -> str:
         raise Unreachable(f"{command[0]}: {error}", without) from error
     if done.returncode or len(done.stdout) > MAX_OUTPUT:
         said = readable(done.stderr.strip().rpartition(b"\n")[2]) or f"status {done.returncode}"
-        raise Unreachable(f"{command[0]}: {said}", f"try it: {' '.join(command)}")
+        raise Unreachable(f"{command[0]}: {said}", f"try it: {shlex.join(command)}")
     return done.stdout.decode("utf-8", "replace")
