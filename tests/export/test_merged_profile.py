@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import json
 from collections.abc import Mapping
@@ -76,6 +77,24 @@ def unnamed(folder: Path, text: str) -> UnnamedFile:
     file = UnnamedFile(folder)
     file.write(text.encode())
     return file
+
+
+@pytest.mark.parametrize("pid", [11, 63, 4711])
+def test_a_process_with_a_small_number_is_no_gpu(pid: int, tmp_path: Path) -> None:
+    """In a container a rank may have pid 11; torch labels its processes itself."""
+    frame = hung()
+    labels = [
+        {"ph": "M", "name": "process_labels", "pid": pid, "tid": 0, "args": {"labels": "CPU"}},
+        {"ph": "M", "name": "process_labels", "pid": 3, "tid": 0, "args": {"labels": "GPU 3"}},
+        {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": pid, "tid": 7, "ts": 1, "dur": 1.0},
+    ]
+    trace = torch_trace(tmp_path, frame, 0)
+    document = {"baseTimeNanoseconds": BASE, "deviceProperties": [], "traceEvents": labels}
+    trace = dataclasses.replace(trace, files={"trace": unnamed(tmp_path, json.dumps(document))})
+    path, *_ = write_profiles(tmp_path / "out.json.gz", [trace], frame, {}, [], separate=False)
+    names = {e["args"]["name"] for e in by_name(merged(path)["traceEvents"], "process_name")}
+    whats = {name.rpartition(": ")[2] for name in names if name.startswith("rank 0 (")}
+    assert whats == {"torch", "GPU 3", "frtop"}
 
 
 def merged(path: Path) -> dict[str, Any]:

@@ -41,6 +41,9 @@ _COLLECTIVE: Final = b'"c10d::'
 _NAMED: Final = (b'"c10d::', b'"record_param_comms', b'"gloo:', b'"nccl:')
 """Beginnings of the names of events that stand for a collective."""
 _DROPPED: Final = frozenset((b'"process_name"', b'"process_sort_index"'))
+_LABELS: Final = b'"process_labels"'
+_OF_DEVICES: Final = frozenset((b'"kernel"', b'"gpu_memcpy"', b'"gpu_memset"'))
+"""Categories of events whose process is a device's number."""
 _FLOWS: Final = frozenset((b'"s"', b'"t"', b'"f"'))
 Event = dict[str, msgspec.Raw]
 
@@ -128,6 +131,8 @@ class _Lanes:
         self._offset_us = offset_us
         self._ops = ops
         self._processes: dict[bytes, int] = {}
+        self._devices: set[bytes] = set()
+        """Those of the processes that are devices: in a container a rank may have pid 7, too."""
         self._flows: dict[bytes, int] = {}
         self._steps: msgspec.Raw | None = None
         self.numbered = 0
@@ -139,6 +144,10 @@ class _Lanes:
         if name in _DROPPED:
             return None
         if (pid := event.get("pid")) is not None:
+            if bytes(event.get("cat", b"")) in _OF_DEVICES or (
+                name == _LABELS and b'"GPU' in bytes(event.get("args", b""))
+            ):
+                self._devices.add(bytes(pid))
             event["pid"] = _raw(self._process(bytes(pid)))
         if phase == b'"M"':
             event.pop("ts", None)
@@ -160,7 +169,7 @@ class _Lanes:
         """Events that name the processes, and the lane of steps."""
         for written, place in self._processes.items():
             pid = written.decode("utf-8", "replace").strip('"')
-            what = f"GPU {pid}" if pid.isdecimal() and int(pid) < 64 else "torch"
+            what = f"GPU {pid}" if written in self._devices else "torch"
             if not pid.isdecimal():
                 what = f"torch, {pid or 'marks'}"
             name = printable(f"rank {self._rank} ({host}): {what}")
