@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from datetime import datetime, timezone
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -30,7 +31,10 @@ from frtop_tui.errors import Unreadable
 from frtop_tui.export.loader import open_paths
 from frtop_tui.report.document import document
 from frtop_tui.report.exit_status import exit_status
+from frtop_tui.report.frame_events import FrameEvents
+from frtop_tui.report.stream_events import StateChanged
 from frtop_tui.report.text import text
+from frtop_tui.report.timeline import Timeline
 from frtop_tui.sources.recorded import RecordedSource
 
 
@@ -452,3 +456,42 @@ def test_dumps_can_be_saved_as_a_capture(tmp_path: Path) -> None:
     source.capture(tmp_path / "again.cap")
     shutil.rmtree(folder)
     assert blamed(open_paths([tmp_path / "again.cap"])) == {2}
+
+
+@pytest.mark.parametrize(
+    ("named", "says"),
+    [("", "or copied then (cp -p keeps the time)"), ("_{}", "by their names")],
+)
+def test_dumps_are_dated_by_when_they_were_written(named: str, says: str, tmp_path: Path) -> None:
+    """A watchdog dumps ten minutes after the last op."""
+    folder, last = write_dumps(tmp_path, one_missing()), opened(tmp_path).now_ns
+    at = (last // 10**9 + 600) * 10**9
+    for path in sorted(folder.iterdir()):
+        moved = path.rename(f"{path}{named.format(at // 10**9)}")
+        os.utime(moved, ns=(0, at if not named else at + 86400 * 10**9))
+    frame = opened(folder)
+    assert frame.recorded is not None
+    assert (frame.recorded.wall_ns, frame.now_ns) == (at, last)
+    assert f"these files were written 9m59s after the last op in them, {says}" in notes(frame)
+    when = datetime.fromtimestamp(at / 1e9, tz=timezone.utc)
+    assert document(frame)["recorded"]["at"] == when.isoformat()
+
+
+def test_a_file_that_claims_to_be_older_than_its_ops_is_dated_by_them(tmp_path: Path) -> None:
+    folder = write_dumps(tmp_path, one_missing())
+    for path in folder.iterdir():
+        os.utime(path, ns=(0, 5))
+    frame = opened(folder)
+    assert frame.recorded is not None
+    assert frame.recorded.wall_ns == frame.now_ns
+
+
+def test_nothing_has_an_age_where_a_dump_has_no_op(tmp_path: Path) -> None:
+    folder = write_dumps(tmp_path, make_recorders(3))
+    frame = opened(folder)
+    assert {one["since_s"] for one in document(frame)["ranks"].values()} == {None}
+    timeline = Timeline()
+    timeline.begin(frame)
+    (event, *_) = FrameEvents(timeline, {"states"}).of(frame)
+    assert isinstance(event, StateChanged)
+    assert event.since_s is None

@@ -241,6 +241,27 @@ async def test_pause_freezes_the_frame_and_says_so() -> None:
         assert "PAUSED" not in app.text()
 
 
+@pytest.mark.parametrize("view", ["modules", "stats", "waits", "tensors 12", "stacks", "ras 12"])
+async def test_a_screen_that_waits_says_that_nothing_is_shown_while_paused(view: str) -> None:
+    frame = replace(scenes.hung(), statistics=None)
+    async with driven(frame, size=(160, 40)) as app:
+        typed = ["space" if letter == " " else letter for letter in view]
+        await app.press("Z", "colon", *typed, "enter")
+        if view == "stacks":
+            await app.press("b")
+        await app.sees("paused: answers are shown when Z resumes")
+        shown = app.text()
+        assert not any(one in shown for one in ("waiting for the", "no answer yet", "looking who"))
+
+
+async def test_a_screen_of_the_past_says_that_nothing_is_asked() -> None:
+    frame = replace(scenes.hung(), statistics=None)
+    async with driven(frame, size=(160, 40)) as app:
+        await app.give(replace(frame, now_ns=frame.now_ns + 9 * scenes.S))
+        await app.press("left_square_bracket", "colon", *"modules", "enter")
+        await app.sees("ago, and nothing is asked: Z goes on")
+
+
 async def test_help_lists_the_keys_of_the_previous_screen() -> None:
     async with driven(scenes.hung(), size=(100, 110)) as app:
         await app.press("question_mark")

@@ -171,6 +171,10 @@ class Rank(Struct, frozen=True):
         """Seconds between a time of this rank's host and the operator's `now_ns`."""
         return max(0.0, (now_ns - self.clock_ns - host_ns) / 1e9)
 
+    def state_age_s(self, now_ns: int) -> float | None:
+        """How long it has been in its state; None where nothing tells."""
+        return max(0.0, (now_ns - self.state_since_ns) / 1e9) if self.state_since_ns else None
+
     @property
     def main_stack(self) -> wire.ThreadStack | None:
         """Main thread of the last dump, if there is one."""

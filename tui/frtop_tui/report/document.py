@@ -194,7 +194,7 @@ def _rank(view: Rank, now_ns: int) -> dict[str, Any]:
     blocked = view.blocked_on
     return {
         "state": view.state,
-        "since_s": round(max(0.0, (now_ns - view.state_since_ns) / 1e9), 1),
+        "since_s": rounded(view.state_age_s(now_ns)) if view.evidence.has_ages else None,
         "host": view.host,
         "pid": view.identity.pid,
         "prepared": view.identity.prepared,

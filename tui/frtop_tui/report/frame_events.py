@@ -105,6 +105,7 @@ class FrameEvents:
             if was == (view.state, process):
                 continue
             self._states[rank] = (view.state, process)
+            since_ns = view.state_since_ns or None
             yield StateChanged(
                 at_s=at_s,
                 rank=rank,
@@ -112,7 +113,7 @@ class FrameEvents:
                 pid=view.identity.pid,
                 state=view.state,
                 was=was[0] if was else None,
-                since_s=self._timeline.unix_s(view.state_since_ns),
+                since_s=since_ns and self._timeline.unix_s(since_ns),
                 step=view.status.step if view.status is not None else None,
                 blocked_on=self._blocked_on(view),
             )

@@ -207,14 +207,14 @@ def _ranks(frame: Frame, blamed: set[int]) -> Iterable[RankRow]:
     for rank, view in sorted(frame.ranks.items())[:MOST_RANKS]:
         undated = view.blocked_on is not None and not view.blocked_on.dated
         least = "≥ " if undated or is_least_since(frame, view.state_since_ns) else ""
-        since_s = max(0.0, (frame.now_ns - view.state_since_ns) / 1e9)
+        since_s = view.state_age_s(frame.now_ns) if view.evidence.has_ages else None
         yield RankRow(
             rank,
             view.state,
             printable(view.host),
             view.identity.pid,
             view.status.step if view.status is not None else 0,
-            f"{least}{duration(since_s)}" if view.evidence.has_ages else "",
+            "" if since_s is None else f"{least}{duration(since_s)}",
             printable(_doing(view)),
             rank in blamed,
         )

@@ -121,7 +121,7 @@ def why_no_stack(rank: JudgedRank) -> str:
         return "nothing that was read has its stack"
     if rank.state == "unheard":
         return "its agent cannot be reached"
-    return "requested, no answer yet"
+    return "no stack has come yet"
 
 
 def merge_frame(frame: Frame, ranks: Iterable[int]) -> MergedStacks:

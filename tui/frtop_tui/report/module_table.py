@@ -56,9 +56,9 @@ def module_lines(frame: Frame) -> list[str]:
     return [printable(line) for line in lines]
 
 
-def why_empty(frame: Frame, found: JobStatistics | None) -> str:
-    """What is said where no op has a module."""
-    if waiting := waiting_words(frame, found):
+def why_empty(frame: Frame, found: JobStatistics | None, no_answer: str = "") -> str:
+    """What is said where no op has a module; `no_answer`: why no answer will be shown."""
+    if waiting := waiting_words(frame, found, no_answer):
         return waiting
     return NOT_RECORDED if found is not None and found.calls else NO_CALLS
 

@@ -64,7 +64,7 @@ def standing_text(frame: Frame, ranks: Collection[int], options: ProfileOptions)
     if not standing:
         return ""
     several = len(standing) > 1
-    seconds = (frame.now_ns - min(view.state_since_ns for view in standing)) / 1e9
+    seconds = max(view.state_age_s(frame.now_ns) or 0.0 for view in standing)
     who = folded(view.rank for view in standing).capitalize()
     verb = "stand still, for up to" if several else "stands still, for"
     begin = "step" if options.steps else "step or op"

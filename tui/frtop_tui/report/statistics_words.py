@@ -149,7 +149,7 @@ def wanted_words(wanted_s: float, found: JobStatistics | None) -> tuple[str, boo
     return f"{words}, asked for: still {window_words(found)}", False
 
 
-def waiting_words(frame: Frame, found: JobStatistics | None) -> str:
+def waiting_words(frame: Frame, found: JobStatistics | None, no_answer: str = "") -> str:
     """`waiting for the ranks' answers (1 of 4)`; "" where half of them have answered.
 
     Some may never answer, as those of whom nothing can be known: they are named as missing.
@@ -157,6 +157,7 @@ def waiting_words(frame: Frame, found: JobStatistics | None) -> str:
     Args:
         frame: of the job.
         found: its statistics, those with rows of calls.
+        no_answer: why none will be shown: said instead.
     """
     if frame.recorded is not None:
         return ""
@@ -164,7 +165,7 @@ def waiting_words(frame: Frame, found: JobStatistics | None) -> str:
     every = max(answered, len(frame.ranks))
     if answered and 2 * answered >= every:
         return ""
-    return f"waiting for the ranks' answers ({answered} of {every})"
+    return no_answer or f"waiting for the ranks' answers ({answered} of {every})"
 
 
 def coverage_words(found: JobStatistics) -> list[str]:

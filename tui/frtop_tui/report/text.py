@@ -85,8 +85,10 @@ def recorded_lines(frame: Frame) -> list[str]:
         return []
     when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(recorded.wall_ns / 1e9))
     by = f" by {recorded.by}" if recorded.by else ""
+    ages = any(view.evidence.has_ages for view in frame.ranks.values())
+    then = "; all ages are as of then" if ages or not frame.ranks else ""
     return [
-        f"{recorded.kind} of {when}{by}: {recorded.path}; all ages are as of then",
+        f"{recorded.kind} of {when}{by}: {recorded.path}{then}",
         *(f"note  {note}" for note in recorded.notes),
     ]
 

@@ -129,6 +129,13 @@ class FrameScreen(Screen[None]):
         return all(rank in self.histories.ops for rank in self.followed[0])
 
     @property
+    def why_no_answer(self) -> str:
+        """Why no answer will be shown, "" where one may come."""
+        if self.past:
+            return f"this is {self.past} ago, and nothing is asked: Z goes on"
+        return "paused: answers are shown when Z resumes" if self.badge else ""
+
+    @property
     def host(self) -> str:
         """The host of the screen's rank; empty for screens about several ranks."""
         return ""

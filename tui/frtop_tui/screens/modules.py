@@ -45,7 +45,7 @@ class ModulesScreen(FrameScreen):
 
     def draw(self, frame: Frame) -> None:
         pane = self.query_one(ModuleTreePane)
-        pane.show_modules(frame)
+        pane.show_modules(frame, self.why_no_answer)
         found = frame.screen_statistics
         wanted, is_here = wanted_words(self._window_s, found)
         if found is None or not pane.rows:

@@ -53,8 +53,8 @@ def banner_lines(frame: Frame, rank: JudgedRank | None, number: int, width: int)
     if number not in frame.ranks:
         rows += wrap("no longer in the job; its last known state is shown", width, "warn")
     elif rank.state == "unheard":
-        when = duration((frame.now_ns - rank.heard_ns) / 1e9)
-        rows += wrap(f"not heard for {when}; its last known state is shown", width, "warn")
+        when = f" for {duration((frame.now_ns - rank.heard_ns) / 1e9)}" if rank.heard_ns else ""
+        rows += wrap(f"not heard{when}; its last known state is shown", width, "warn")
     if frame.problem:
         rows += wrap(str(frame.problem), width, "warn")
     return rows

@@ -85,6 +85,8 @@ class RasScreen(OneRankScreen):
     def _doing(self, frame: Frame) -> str:
         for look in (False, True):
             if look in self._waits and self._response(look) is self._waits[look][1]:
+                if self.why_no_answer:
+                    return self.why_no_answer
                 age = format_age_coarse((frame.now_ns - self._waits[look][0]) / 1e9)
                 if look:
                     return f"looking for reasons not to ask, since {age}"

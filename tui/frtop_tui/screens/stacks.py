@@ -76,6 +76,8 @@ class StacksScreen(FrameScreen):
         if came == len(views) or frame.now_ns - self._came_ns >= STILL_NS:
             self._asked.clear()
             return ""
+        if self.why_no_answer:
+            return f"; {self.why_no_answer}"
         return f"; taking: {came:,} of {len(views):,}"
 
     def action_take(self) -> None:

@@ -137,11 +137,12 @@ class StatisticsScreen(FrameScreen):
         view = self.view
         view.take(frame)
         view.at.of_interest = self.of_interest
-        self.query_one(StatisticsHead).show(frame, view.difference_text())
+        head = self.query_one(StatisticsHead)
+        head.show(frame, view.difference_text(), self.why_no_answer)
         self.query_one(StepPane).show(frame.screen_statistics)
         table = self.table
         table.sorted_by, table.reverse = view.sort, view.reverse
-        table.empty = view.why_empty(self._to_widen())
+        table.empty = view.why_empty(self._to_widen(), self.why_no_answer)
         if isinstance(table, CallStatisticsTable):
             calls = view.calls()
             table.show_rows(calls, view.grouping)

@@ -102,15 +102,15 @@ class TensorsScreen(OneRankScreen):
         if self.known is not None:
             waiting = self._waiting_s(frame, self.known)
             pane = self.query_one(TensorsPane)
-            pane.instead_of = self.instead_of
-            pane.show(frame, self.known, waiting, self._why_no_answer(frame))
+            pane.instead_of, pane.no_answer = self.instead_of, self.why_no_answer
+            pane.show(frame, self.known, waiting, self._why_none(frame))
 
     def _waiting_s(self, frame: Frame, rank: JudgedRank) -> float | None:
         if self._asked_ns is None or rank.tensors != self._previous_answer:
             return None
         return max(0.0, (frame.now_ns - self._asked_ns) / 1e9)
 
-    def _why_no_answer(self, frame: Frame) -> str:
+    def _why_none(self, frame: Frame) -> str:
         if frame.recorded is not None:
             return (
                 f"The {frame.recorded.kind} holds no tensors of rank {self.rank}:"

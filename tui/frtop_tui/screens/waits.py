@@ -33,7 +33,8 @@ class WaitsScreen(FrameScreen):
     def draw(self, frame: Frame) -> None:
         self.query_one(WaitsNote).show(frame)
         pane = self.query_one(WaitTreePane)
-        pane.empty = "looking who waits for whom" if frame.ranks else "no ranks yet"
+        looking = self.why_no_answer or "looking who waits for whom"
+        pane.empty = looking if frame.ranks else "no ranks yet"
         pane.show(frame)
 
     def on_line_view_chosen(self) -> None:

@@ -146,8 +146,8 @@ class MemberTable(LineTable[Member[JudgedRank]]):
     def _for(self, member: Member[JudgedRank]) -> Span:
         if member.rank is None or self.frame is None:
             return ("", "")
-        seconds = max(0, self.frame.now_ns - member.rank.state_since_ns) / 1e9
-        return (format_age_coarse(seconds), "")
+        seconds = member.rank.state_age_s(self.frame.now_ns)
+        return ("" if seconds is None else format_age_coarse(seconds), "")
 
     def _late(self, member: Member[JudgedRank]) -> Span:
         delay = self.delays.get(member.number)

@@ -36,10 +36,10 @@ class ModuleTreePane(LineTable[ModuleNode]):
         self._of: JobStatistics | None = None
         self._roots: list[ModuleNode] = []
 
-    def show_modules(self, frame: Frame) -> None:
-        """Shows the modules of the newest answer."""
+    def show_modules(self, frame: Frame, no_answer: str) -> None:
+        """Shows the modules of the newest answer; `no_answer`: why none will be shown."""
         statistics = frame.screen_statistics
-        self.empty = why_empty(frame, statistics)
+        self.empty = why_empty(frame, statistics, no_answer)
         if statistics is not self._of:
             self._of = statistics
             self._roots = module_roots(statistics.modules) if statistics is not None else []

@@ -147,7 +147,7 @@ def queue_lines(
         return [*none, *rows, *fronts, *source, *history, *limits]
     head: Line = () if pending else (("pending  ", "dim"), ("none", "strong"), ("    ", ""))
     if snapshot is None:
-        return [*rows, (*head, ("recent   requested, no answer yet", "dim"))]
+        return [*rows, (*head, ("recent   none read yet", "dim"))]
     since = format_age_coarse(rank.age_s(snapshot.at_ns, now_ns))
     words = f"recent   as of {since} ago" if recent else "recent   none known"
     rows.append((*head, (words, "dim")))

@@ -53,11 +53,13 @@ class RowContext:
         return describe(rank, self.now_ns, self.reasons)
 
     def since_s(self, rank: JudgedRank) -> float:
-        return max(0.0, (self.now_ns - rank.state_since_ns) / 1e9)
+        """For sorting: 0 where nothing tells."""
+        return rank.state_age_s(self.now_ns) or 0.0
 
     def since(self, rank: JudgedRank) -> str:
         """`4m12s`, or `>=4m12s` where that may have begun before somebody looked."""
-        return ">=" * is_least(rank) + format_age_coarse(self.since_s(rank))
+        seconds = rank.state_age_s(self.now_ns)
+        return "" if seconds is None else ">=" * is_least(rank) + format_age_coarse(seconds)
 
     def beat_s(self, rank: JudgedRank) -> float:
         return -1.0 if rank.status is None else rank.age_s(rank.status.beat_ns, self.now_ns)

@@ -14,9 +14,9 @@ from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, flow, plain, wrap
 
 
-def scope_parts(frame: Frame, statistics: JobStatistics) -> Iterator[Line]:
+def scope_parts(frame: Frame, statistics: JobStatistics, no_answer: str) -> Iterator[Line]:
     """What the numbers are of, a part each."""
-    if waiting := waiting_words(frame, statistics):
+    if waiting := waiting_words(frame, statistics, no_answer):
         yield plain(waiting, "warn" if statistics.ranks else "")
     if not statistics.ranks or not statistics.with_calls:
         return
@@ -36,12 +36,13 @@ def scope_parts(frame: Frame, statistics: JobStatistics) -> Iterator[Line]:
         yield plain(f"{len(missing):,} missing: {shorten_ranks(fold(missing), 24)}", "warn")
 
 
-def scope_lines(frame: Frame, width: int) -> list[Line]:
+def scope_lines(frame: Frame, width: int, no_answer: str = "") -> list[Line]:
     """The parts in as many lines as they need, then the notes."""
     statistics = frame.screen_statistics
     if statistics is None:
-        return [plain(waiting_words(frame, None))] if frame.recorded is None else []
-    rows = flow(scope_parts(frame, statistics), width, between=" · ")
+        waiting = waiting_words(frame, None, no_answer)
+        return [plain(waiting)] if frame.recorded is None else []
+    rows = flow(scope_parts(frame, statistics, no_answer), width, between=" · ")
     for note in statistics.notes:
         rows += wrap(note, width, "dim", ("note  ", "dim"))
     return rows
@@ -55,15 +56,17 @@ class StatisticsHead(LineView, can_focus=False):
         self.frame: Frame | None = None
         self.difference = ""
         """What columns show the difference to; "" where they show values."""
+        self.no_answer = ""
+        """Why no answer will be shown; "" where one may come."""
 
-    def show(self, frame: Frame, difference: str) -> None:
-        self.frame, self.difference = frame, difference
+    def show(self, frame: Frame, difference: str, no_answer: str) -> None:
+        self.frame, self.difference, self.no_answer = frame, difference, no_answer
         self.redraw()
 
     def content(self, width: int) -> Sequence[Line]:
         if self.frame is None:
             return ()
-        rows = scope_lines(self.frame, width - 2)
+        rows = scope_lines(self.frame, width - 2, self.no_answer)
         if self.difference:
             rows[:0] = wrap(self.difference, width - 2, "strong")
         return [(*plain(" "), *row) for row in rows]

@@ -186,14 +186,19 @@ class StatisticsView:
             " = is less than 9 %, and m removes the mark"
         )
 
-    def why_empty(self, widen: str = "") -> str:
-        """What is said where there is no row; `widen`: the keys that widen the window."""
+    def why_empty(self, widen: str = "", no_answer: str = "") -> str:
+        """What is said where there is no row.
+
+        Args:
+            widen: the keys that widen the window.
+            no_answer: why no answer will be shown.
+        """
         frame = self._frame
         if frame is None or frame.screen_statistics is None:
             if frame is not None and frame.recorded is not None:
                 return f"this {frame.recorded.kind} holds no statistics"
-            return waiting_words(frame, None) if frame is not None else ""
-        if waiting := waiting_words(frame, frame.screen_statistics):
+            return waiting_words(frame, None, no_answer) if frame is not None else ""
+        if waiting := waiting_words(frame, frame.screen_statistics, no_answer):
             return waiting
         if self.filter_text:
             return "no row matches the filter; esc clears it"

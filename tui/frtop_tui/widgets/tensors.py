@@ -16,8 +16,10 @@ OVERDUE_S: Final = 3.0
 """A rank, or its agent, answers within two seconds."""
 
 
-def waiting_lines(rank: int, seconds: float, width: int) -> list[Line]:
-    """Shown until the rank answers."""
+def waiting_lines(rank: int, seconds: float, width: int, no_answer: str = "") -> list[Line]:
+    """Shown until the rank answers; `no_answer`: why that will not be shown."""
+    if no_answer:
+        return wrap(no_answer, width, "warn", (f"rank {rank}  ", "strong"))
     words = f"asked {format_age_coarse(seconds)} ago, no answer yet"
     tone = "dim"
     if seconds > OVERDUE_S:
@@ -37,6 +39,8 @@ class TensorsPane(LineView):
         self.waiting_s: float | None = None
         self.unavailable = ""
         """Why there are no tensors and no answer will come."""
+        self.no_answer = ""
+        """Why an answer that is waited for will not be shown."""
         self.instead_of: int | None = None
         """The rank that was asked for, which has no tensors: this rank waits for it."""
         self._ops: list[wire.OpTensors | None] = []
@@ -72,7 +76,7 @@ class TensorsPane(LineView):
             words = f"has no pending tensors; this is rank {rank.rank}, which waits for it"
             rows += wrap(f"{words} (n: next rank)", width, "", (f"rank {self.instead_of}  ", "dim"))
         if self.waiting_s is not None:
-            rows += waiting_lines(rank.rank, self.waiting_s, width)
+            rows += waiting_lines(rank.rank, self.waiting_s, width, self.no_answer)
         elif answer is not None:
             rows += error_lines(answer, rank.rank, width)
         elif self.unavailable:

@@ -31,6 +31,11 @@ _TIME: Final = re.compile(
     r"[._@-](?:\d{9,19}|\d{8}[T._-]?\d{6}Z?|\d{4}-\d\d-\d\d[T._ -]\d\d[:._-]?\d\d[:._-]?\d\d)$",
     re.ASCII,
 )
+_EPOCH: Final = re.compile(r"[._@-](\d{10,19})$", re.ASCII)
+_UNITS: Final = (10**9, 10**6, 10**3, 1)
+"""Of a time in a name, in ns."""
+_FIRST: Final = 1_400_000_000_000_000_000
+"""Times in names are of 2014 to 2058; other numbers mean something else."""
 _COMMON_WORDS: Final = re.compile(
     r"(?<![a-z0-9])(?:nccl|nccl2|comm_lib|gloo|fr|flight_recorder|trace|dump|rank|json|pyspy)"
     r"(?![a-z0-9])",
@@ -107,6 +112,18 @@ def parse_name(path: Path, pattern: RankPattern | None = None) -> FileName:
         return FileName(int(inside[2]), _host(f"{inside[1]} {inside[3]}"))
     found = _LAST.match(stem)
     return FileName(int(found[2]), _host(found[1])) if found is not None else FileName(None)
+
+
+def time_in_name(path: Path) -> int:
+    """The time at the end of a name, in ns since the epoch; 0 without one, or with any zone's."""
+    stem = path.name
+    while stem.endswith(_ENDINGS):
+        stem = stem.rpartition(".")[0]
+    found = _EPOCH.search(stem)
+    if found is None:
+        return 0
+    number = int(found[1])
+    return next((number * unit for unit in _UNITS if _FIRST <= number * unit < 2 * _FIRST), 0)
 
 
 def _host(text: str) -> str:

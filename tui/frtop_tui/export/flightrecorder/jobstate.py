@@ -25,6 +25,7 @@ from frtop_tui.export.flightrecorder.blocked import (
     outdated,
     unfinished_ops,
 )
+from frtop_tui.export.flightrecorder.file_names import time_in_name
 from frtop_tui.export.flightrecorder.ops import DumpOps, Ops
 from frtop_tui.export.flightrecorder.rank_dumps import RankDump, RankDumps, sort_dumps, status_of
 from frtop_tui.export.stacks import Stacks
@@ -38,7 +39,7 @@ from frtop_tui.job.model import (
     Recorded,
     as_rank,
 )
-from frtop_tui.job.naming import folded, listed, printable
+from frtop_tui.job.naming import duration, folded, listed, printable
 from frtop_tui.job.record import COMPARABLE_NS
 
 KIND: Final = "Flight Recorder dumps"
@@ -52,6 +53,7 @@ class _State:
     views: dict[int, ObservedRank] = field(default_factory=dict)
     completed: dict[int, int] = field(default_factory=dict)  # by group
     written: dict[int, int] = field(default_factory=dict)
+    now_ns: int = 0  # of the last op: nothing in a dump is measured up to when it was written
 
 
 def frame_of(
@@ -75,7 +77,8 @@ def frame_of(
         now = max((view.heard_ns for view in early.views.values()), default=0)
         for rank, gap in gaps.items():
             _look_earlier(early.views, rank, gap)
-        engine.judge(_frame(Recorded(KIND, str(folder), now - min(gaps.values())), job, ops, early))
+        early.now_ns = now - min(gaps.values())
+        engine.judge(_frame(Recorded(KIND, str(folder), early.now_ns), job, ops, early))
     state = _State()
     for rank, mine in moments.items():
         _add(state, job, ops, rank, mine.last)
@@ -89,9 +92,16 @@ def frame_of(
     all_notes = (*notes, *said, *stacks.notes, *_about(moments))
     versions = listed(sorted({one.dump.version for one in dumps if one.dump.version}), 3)
     unfinished = unfinished_ops(state.views, state.written)
+    written, when = _written(moments, now)
     recorded = Recorded(
-        KIND, str(folder), now, version=versions, notes=all_notes, unfinished=unfinished
+        KIND,
+        str(folder),
+        written,
+        version=versions,
+        notes=(*all_notes, *when),
+        unfinished=unfinished,
     )
+    state.now_ns = now
     return engine.judge(_frame(recorded, job, ops, state, stacks)).frame
 
 
@@ -128,10 +138,27 @@ def _look_earlier(views: dict[int, ObservedRank], rank: int, gap: int) -> None:
     views[rank] = replace(view, snapshot=look)
 
 
+def _written(moments: Mapping[int, RankDumps], latest: int) -> tuple[int, list[str]]:
+    """When the newest dump was written, never before the last op in them; and how that is known.
+
+    Its name says so, or when its file was last changed; that may have been by a copy.
+    """
+    dumps = [one for mine in moments.values() for one in mine.last]
+    named = max((time_in_name(one.dump.path) for one in dumps), default=0)
+    written = named if named >= latest else max(one.written_ns for one in dumps)
+    since = written - latest
+    if since < COMPARABLE_NS:
+        return max(written, latest), []
+    how = "by their names" if written == named else "or copied then (cp -p keeps the time)"
+    return written, [
+        f"these files were written {duration(since / 1e9)} after the last op in them, {how}"
+    ]
+
+
 def _frame(
     recorded: Recorded, job: wire.Job, ops: Ops, state: _State, stacks: Stacks | None = None
 ) -> ObservedFrame:
-    views, now = state.views, recorded.wall_ns
+    views, now = state.views, state.now_ns
     moves = not (stacks is not None and stacks.last) and _all_move(state)
     old = outdated(views, state.completed)
     for rank in old:
