@@ -90,7 +90,9 @@ def users(python: str) -> Iterator[tuple[str, str]]:
         for name in names:
             folder = SHARED_MEMORY / f"frtop-{pwd.getpwnam(name).pw_uid}"
             shutil.rmtree(folder, ignore_errors=True)
-            subprocess.run(["userdel", "--force", "--remove", name], check=True, capture_output=True)
+            subprocess.run(
+                ["userdel", "--force", "--remove", name], check=True, capture_output=True
+            )
 
 
 @dataclass

@@ -54,8 +54,8 @@ def test_nothing_of_root_is_left(users: tuple[str, str], python: str) -> None:
         assert status["Gid"] == [str(entry.pw_gid)] * 4
         assert status["Groups"] == []  # not even the user's own: membership may be as good as root
         assert status["NoNewPrivs"] == ["1"]
-        kept = PTRACE if become_user.wants_ptrace() else 0
-        assert capabilities(status) == {kept}
+        stays = PTRACE if become_user.wants_ptrace() else 0
+        assert capabilities(status) == {stays}
         limits = Path(f"/proc/{process.pid}/limits").read_text()
         assert "Max core file size        0                    0 " in limits
         # Closed to its user: no memory, no descriptors.
@@ -68,9 +68,9 @@ def test_nothing_of_root_is_left(users: tuple[str, str], python: str) -> None:
     assert said.startswith(f"/ {0o077} {sorted(environment.items())} ['-c'] ")
 
 
-@pytest.mark.parametrize(("scope", "kept"), [("0", 0), ("1", PTRACE), ("2", PTRACE), ("3", 0)])
+@pytest.mark.parametrize(("scope", "stays"), [("0", 0), ("1", PTRACE), ("2", PTRACE), ("3", 0)])
 def test_one_capability_stays_where_yama_asks_for_it(
-    users: tuple[str, str], python: str, tmp_path: Path, scope: str, kept: int
+    users: tuple[str, str], python: str, tmp_path: Path, scope: str, stays: int
 ) -> None:
     uid = pwd.getpwnam(users[0]).pw_uid
     (tmp_path / "ptrace_scope").write_text(f"{scope}\n")
@@ -80,11 +80,11 @@ def test_one_capability_stays_where_yama_asks_for_it(
         comm = Path(f"/proc/{process.pid}/comm")
         wait_for(lambda: comm.read_text() == "sleep\n", "the program")
         status = status_of(process.pid)
-        assert capabilities(status) == {kept}  # also of what it starts: py-spy
+        assert capabilities(status) == {stays}  # also of what it starts: py-spy
         assert status["NoNewPrivs"] == ["1"]
         # The user cannot take it: the kernel guards a process that may more than its reader.
         closed = run_as(uid, "/bin/sh", "-c", f"exec 3< /proc/{process.pid}/mem") != 0
-        assert closed == bool(kept)
+        assert closed == bool(stays)
 
 
 def test_a_uid_without_a_name_is_one_of_a_container(python: str) -> None:

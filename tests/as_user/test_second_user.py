@@ -44,13 +44,13 @@ def test_what_reads_is_that_user_and_sees_nobody_else(host: UsersHost) -> None:
     look = far.request(wire.SnapshotRequest, tuple(rank.key for rank in state.ranks))
     assert [dump.error for snapshot in look.snapshots for dump in snapshot.dumps] == [""]
 
-    kept = 1 << become_user.SYS_PTRACE if become_user.wants_ptrace() else 0
+    stays = 1 << become_user.SYS_PTRACE if become_user.wants_ptrace() else 0
     children = wait_for(lambda: children_of(far.pid), "a child that reads")
     for pid in (far.pid, *children):
         status = status_of(pid)
         assert status["Uid"] == status["Gid"] == [str(uid)] * 4
         assert status["Groups"] == []
-        assert capabilities(status) == {kept}
+        assert capabilities(status) == {stays}
         assert status["NoNewPrivs"] == ["1"]
         assert b"SECRET" not in Path(f"/proc/{pid}/environ").read_bytes()
         assert run_as(uid, "/bin/sh", "-c", f"exec 3< /proc/{pid}/mem") != 0

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from frtop_probe.recorder.pending import PendingOps
 from frtop_probe.recorder.writer import RingWriter, create
-from frtop_probe.ring import bulk_read, layout
+from frtop_probe.ring import bulk_read, layout, profile_files
 from frtop_probe.ring.header import RingError
 from frtop_probe.ring.layout import Event, Flag, MarkKind, Shape, Side, StatusCell
 from frtop_probe.ring.marks import read_marks
@@ -296,3 +296,12 @@ def test_the_old_ring_of_a_program_that_replaced_itself_stays_readable(tmp_path:
     new = Ring(create([tmp_path]).path)
     assert old.cell(StatusCell.HEAD) == new.cell(StatusCell.HEAD) == 0
     assert [path.name for path in tmp_path.iterdir()] == [new.path.name]
+
+
+def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(tmp_path: Path) -> None:
+    """Whoever owns the folder may put one there between the listing and the reading."""
+    os.mkfifo(tmp_path / "1-1.ring")
+    with pytest.raises(RingError):
+        Ring(tmp_path / "1-1.ring")
+    with pytest.raises(OSError, match="not the rank's own file"):
+        profile_files.read_piece(tmp_path / "1-1.ring", 0, 10)

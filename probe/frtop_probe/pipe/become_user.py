@@ -68,43 +68,43 @@ def wants_ptrace() -> bool:
 
 
 def become(uid: int, gid: int) -> None:
-    kept = 1 << SYS_PTRACE if wants_ptrace() else 0
+    stays = 1 << SYS_PTRACE if wants_ptrace() else 0
     for number in range(64):
         try:
             is_held = control(BOUNDING_READ, number)
         except OSError:
             break
-        if is_held and not kept >> number & 1:
+        if is_held and not stays >> number & 1:
             control(BOUNDING_DROP, number)
-    control(SET_KEEPCAPS, 1 if kept else 0)
+    control(SET_KEEPCAPS, 1 if stays else 0)
     # None of the groups: membership of some (docker, disk) is as good as root, and reading
     # processes of the user needs none.
     os.setgroups([])
     os.setresgid(gid, gid, gid)
     os.setresuid(uid, uid, uid)
     header = struct.pack("=Ii", CAPABILITIES_3, 0)
-    sets = struct.pack("=6I", kept, kept, kept, 0, 0, 0)
+    sets = struct.pack("=6I", stays, stays, stays, 0, 0, 0)
     if libc.capset(header, sets) != 0:
         raise OSError(ctypes.get_errno(), "capset")
     control(SET_KEEPCAPS, 0)
     control(AMBIENT, AMBIENT_CLEAR_ALL)
-    if kept:  # for the programs that read: they are started
+    if stays:  # for the programs that read: they are started
         control(AMBIENT, AMBIENT_RAISE, SYS_PTRACE)
     control(NO_NEW_PRIVS, 1)
     control(SET_DUMPABLE, 0)
     control(PDEATHSIG, 9)  # a change of the user has cleared it
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    verify(uid, gid, kept)
+    verify(uid, gid, stays)
 
 
-def verify(uid: int, gid: int, kept: int) -> None:
+def verify(uid: int, gid: int, stays: int) -> None:
     found = status()
     sets = [int(found[name][0], 16) for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")]
     if (
         found["Uid"] != [str(uid)] * 4
         or found["Gid"] != [str(gid)] * 4
         or found["Groups"]
-        or sets != [kept] * 5
+        or sets != [stays] * 5
         or found["NoNewPrivs"] != ["1"]
         or control(GET_DUMPABLE) != 0
     ):
