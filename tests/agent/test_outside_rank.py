@@ -225,6 +225,17 @@ def test_destroyed_groups_are_gone_and_their_last_number_is_known(rank: OutsideR
     assert (full.identity.rank, full.identity.job.world_size) == (1, 3)
 
 
+def test_that_the_others_have_ended_is_told_once_all_were_started(
+    rank: OutsideRank, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rank.take(look(backend(number=4)), SECOND)
+    rank.learn(candidate(ended=2), job())
+    monkeypatch.setattr(rank, "_started_ns", time.monotonic_ns() - 29 * SECOND)
+    assert rank.full().notes == ()
+    monkeypatch.setattr(rank, "_started_ns", time.monotonic_ns() - 31 * SECOND)
+    assert rank.full().notes == (wire.OTHERS_ENDED,)
+
+
 def test_a_group_that_is_made_anew_is_not_gone_and_counts_from_its_begin(
     rank: OutsideRank,
 ) -> None:

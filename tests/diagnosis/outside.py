@@ -17,15 +17,14 @@ Variables = tuple[tuple[str, str], ...]
 class Outside(Scene):
     """The same ranks without a recorder: no beat, and lists of collectives in progress."""
 
-    def __init__(self, world: int, *, begun: int = 7) -> None:
+    def __init__(self, world: int, *, begun: int = 7, ago: float = 20.0) -> None:
         self.notes: dict[int, tuple[str, ...]] = {}
-        self.started_s = 600.0
         self.readable = True
         self.unreadable: set[int] = set()
         self.recorded: dict[int, list[wire.Op]] = {}
         self.prepared: set[int] = set()  # ranks that have a recorder all the same
         self.read_at: dict[int, float] = {}  # of ranks that could not be read again since
-        super().__init__(world, begun=begun)
+        super().__init__(world, begun=begun, ago=ago)
 
     def update_of(self, actor: Actor) -> wire.RankUpdate:
         update = super().update_of(actor)

@@ -87,7 +87,7 @@ def _site(text: str) -> wire.Site:
 
 
 class Scene:
-    """Ranks on hosts, everybody after op #7 of the world's group, a minute ago."""
+    """Ranks on hosts, everybody after op #7 of the world's group, `ago` seconds ago."""
 
     def __init__(
         self,
@@ -100,6 +100,7 @@ class Scene:
         job: wire.Job = JOB,
         begun: int = 7,
         counts: bool = False,
+        ago: float = 20.0,
     ) -> None:
         """`counts`: sends and receives are counted by peer and tag."""
         self.now = 10_000.0
@@ -107,6 +108,7 @@ class Scene:
         self.job = wire.Job(
             job.master_addr, job.master_port, world, job.run_id, job.attempt, job.nonce, job.name
         )
+        self.started_s = 600.0
         self.exact, self.timeout_s, self.backend = exact, timeout_s, backend
         self.hosts = [f"node{n}" for n in range(hosts)]
         self.skews = [5000.0 * n + 3.0 for n in range(hosts)]
@@ -117,7 +119,7 @@ class Scene:
         self.engine = Engine()
         self.group(WORLD, range(world), "default_pg")
         if begun:
-            self.does(range(world), "all_reduce", number=begun, ago=60.0)
+            self.does(range(world), "all_reduce", number=begun, ago=ago)
 
     # what ranks do
 
@@ -386,7 +388,7 @@ class Scene:
 
     def update_of(self, actor: Actor) -> wire.RankUpdate:
         identity = wire.Identity(
-            actor.pid, 1, actor.rank, 0, self.job, started_ns=self._ns(actor, 600.0),
+            actor.pid, 1, actor.rank, 0, self.job, started_ns=self._ns(actor, self.started_s),
             main_ident=MAIN,
         )  # fmt: skip
         return wire.RankUpdate(

@@ -98,3 +98,83 @@ def test_a_rank_at_a_queue_is_idle_if_a_thread_serves_and_none_works(
     verdict = only(found)
     assert (verdict.culprits, verdict.why.cause) == ((0,), cause)
     assert found.health == ("held up" if cause == "idle" else "hung")
+
+
+Play = Callable[[Scene], None]
+
+
+def everywhere(play: Play) -> Scene:
+    """Rank 2 serves, nobody is in an op, and the others wait for it at a queue of their own."""
+    scene = Scene(4, ago=40)
+    play(scene)
+    for rank in (0, 1, 3):
+        scene.at(rank, *LOCK)
+    return scene
+
+
+@pytest.mark.parametrize("play", [asyncio_server, thread_server, listening_socket])
+def test_who_was_never_seen_to_serve_may_be_stuck(play: Play) -> None:
+    scene = everywhere(play)
+    assert scene.settle(10).health == "waiting"
+    found = scene.settle(20)
+    verdict = only(found)
+    assert (verdict.kind, verdict.culprits, found.health) == ("undecided", (), "undecided")
+    assert verdict.why.text == (
+        "rank 2 is where a server waits for work;"
+        " it was not seen to wait there before, and to go on"
+    )
+    assert "ranks 0-1,3: MainThread waits for a lock or another thread at " in verdict.headline
+    assert exit_status(found) == 4
+
+
+@pytest.mark.parametrize("play", [asyncio_server, thread_server, listening_socket])
+def test_a_server_that_waits_where_it_did_before_is_idle(play: Play) -> None:
+    scene = everywhere(play)
+    scene.settle(8)
+    scene.does(range(4), "broadcast", ago=0.1)
+    found = scene.settle(200)
+    assert (found.verdicts, found.health, exit_status(found)) == ((), "healthy", 0)
+    assert "rank 2: MainThread waits for work from outside the job" in found.notes[0]
+
+
+def test_a_server_that_waits_elsewhere_than_before_is_not_known_to_be_idle() -> None:
+    scene = everywhere(asyncio_server)
+    scene.settle(8)
+    scene.does(range(4), "broadcast", ago=0.1)
+    scene.at(2, frame("/usr/lib/python3.11/asyncio/runners.py:118", "run"), frame("train.py:80"))
+    assert scene.settle(120).health == "undecided"
+
+
+def test_an_event_loop_beside_the_thread_that_trains_is_no_server() -> None:
+    """Ray keeps its loop in MainThread, and trains in another thread."""
+    scene = Scene(4, ago=40)
+    for rank in range(4):
+        asyncio_at(scene, rank)
+    found = scene.settle(50)
+    verdict = only(found)
+    assert (verdict.kind, verdict.culprits) == ("not_entered", (0, 1, 2, 3))
+    assert (verdict.why.cause, found.health) == ("lock", "held up")
+    assert 'thread "trainer" waits for a lock or another thread at train.py:40' in verdict.why.text
+
+
+def asyncio_at(scene: Scene, rank: int) -> None:
+    actor = scene.actors[rank]
+    for at, op in enumerate(actor.recent):
+        actor.recent[at] = structs.replace(op, thread=MAIN + 5)
+    for number, front in actor.group_progress.items():
+        last = structs.replace(front.last, thread=MAIN + 5) if front.last else None
+        actor.group_progress[number] = structs.replace(front, last=last)
+    scene.at(rank, *LOOP)
+    scene.kernel(rank, "S", "epoll_wait", "ep_poll")
+    trainer = wire.ThreadStack(MAIN + 5, 2005, "trainer", False, False, (LOCK[0], LOCK[2]))
+    actor.other_threads = (trainer,)
+    actor.threads = (wire.Process(2005, "S", "trainer", "futex_do_wait", "futex"),)
+
+
+def test_a_prompt_waits_for_a_person() -> None:
+    scene = Scene(2, ago=40)
+    for rank in range(2):
+        scene.at(rank, frame("/usr/lib/python3.11/code.py:262", "raw_input"))
+        scene.kernel(rank, "S", "read", "wait_woken", "/dev/pts/3")
+    found = scene.settle(50)
+    assert (found.verdicts, found.health, exit_status(found)) == ((), "healthy", 0)

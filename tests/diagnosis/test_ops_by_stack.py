@@ -126,7 +126,7 @@ def test_a_rank_that_moves_between_two_looks_is_inside_of_nothing() -> None:
 
 @pytest.mark.parametrize("seen_to_begin", [True, False])
 def test_a_message_is_as_old_as_the_newest_op_of_any_group(*, seen_to_begin: bool) -> None:
-    scene = Outside(2)
+    scene = Outside(2, ago=60)
     scene.group("tp", [0, 1], "tp")
     scene.does([1], "all_reduce", group="tp", ago=20)
     for number, front in scene.actors[1].group_progress.items():
@@ -236,7 +236,7 @@ def test_a_job_that_was_at_rest_at_the_first_look_has_rested_at_least_so_long(
     *, dated: bool, since: str
 ) -> None:
     """Its last op was over by then, nobody knows for how long."""
-    scene = Outside(2)
+    scene = Outside(2, ago=60)
     for rank, actor in scene.actors.items():
         front = actor.group_progress[1]
         assert front.last is not None

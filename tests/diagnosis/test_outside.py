@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from diagnosis.outside import Outside
-from diagnosis.scenes import LOADER, Scene, frame, only
+from diagnosis.scenes import LOADER, SECOND, Scene, frame, only
 from frtop_probe import wire
 from frtop_tui.report.exit_status import exit_status
 
@@ -184,29 +184,52 @@ def test_all_are_kept_for_good(play: Play, cause: str, text: str) -> None:
     assert (found.health, found.notes, exit_status(found)) == ("hung", (), 3)
 
 
-@pytest.mark.parametrize("play", [
-    sleeps, waits_at_queue, waits_for_socket, reads_channel, gets_from_own_store, computes,
-    streams, polls_for_data, waits_for_its_thread, has_many_streams, replays,
-    holds_gil, syncs_checkpoint, writes_checkpoint, closes_file, copies_file, removes_file,
-    waits_for_a_page, allocates,
+@pytest.mark.parametrize(("play", "cause"), [
+    (waits_at_queue, "lock"), (waits_for_socket, "socket"), (reads_channel, "file_io"),
+    (gets_from_own_store, "store"), (streams, "dataloader"), (polls_for_data, "dataloader"),
+    (waits_for_its_thread, "dataloader"), (has_many_streams, "dataloader"),
+    (replays, "dataloader"), (holds_gil, "gil"), (syncs_checkpoint, "file_io"),
+    (writes_checkpoint, "file_io"), (closes_file, "file_io"), (copies_file, "file_io"),
+    (removes_file, "file_io"), (waits_for_a_page, "file_io"), (allocates, "dataloader"),
 ])  # fmt: skip
-def test_what_may_be_a_rest_is_no_hang(play: Play) -> None:
+def test_all_wait_for_what_may_come(play: Play, cause: str) -> None:
     found = everybody(play).settle(30)
-    assert found.verdicts == ()
-    assert (found.health, exit_status(found)) == ("healthy", 0)
-    assert "nobody is in an op, and none was issued for 1m30s; rank 0: " in found.notes[0]
+    verdict = only(found)
+    assert (verdict.kind, verdict.culprits) == ("not_entered", (0, 1, 2, 3))
+    assert (verdict.confidence, verdict.progress) == ("suspect", "unknown")
+    assert verdict.why.cause == cause
+    assert verdict.headline.endswith("none was issued for 1m30s: ranks 0-3 stay where they are")
+    assert (found.health, exit_status(found)) == ("held up", 5)
+
+
+def test_who_sleeps_may_poll() -> None:
+    found = everybody(sleeps).settle(30)
+    verdict = only(found)
+    assert (verdict.kind, verdict.culprits, found.health) == ("undecided", (), "undecided")
+    assert verdict.headline == (
+        "nobody is in an op, and none was issued for 1m30s;"
+        " ranks 0-3: MainThread sleeps at train.py:33 (train) `time.sleep(3600)`"
+    )
+    assert exit_status(found) == 4
+
+
+def test_who_works_is_well() -> None:
+    found = everybody(computes).settle(30)
+    assert (found.verdicts, found.health, exit_status(found)) == ((), "healthy", 0)
+    assert "none was issued for 1m30s; ranks 0-3: MainThread runs at " in found.notes[0]
 
 
 def test_everybody_in_a_long_fetch_of_which_nothing_is_known() -> None:
     found = everybody(lambda scene, rank: scene.fetches(rank, for_s=100)).settle(60)
-    assert (found.verdicts, found.health) == ((), "healthy")
+    assert (only(found).why.cause, found.health) == ("dataloader", "held up")
 
 
 def test_one_that_builds_is_whom_the_others_wait_for() -> None:
     scene = everybody(waits_for_build)
     builds(scene, 2)
-    found = scene.settle(LONG)
-    assert (found.verdicts, found.health) == ((), "healthy")
+    verdict = only(scene.settle(LONG))
+    assert (verdict.kind, verdict.culprits) == ("undecided", ())
+    assert "; rank 2: MainThread waits for a process that it started at " in verdict.headline
 
 
 @pytest.mark.parametrize("play", [waits_for_build, reads])
@@ -229,20 +252,33 @@ def test_until_all_were_looked_at_it_is_open() -> None:
     assert (found.health, exit_status(found)) == ("waiting", 4)
 
 
-def test_looks_that_never_come_leave_it_open_for_a_moment_only() -> None:
+def test_without_looks_nobody_is_named() -> None:
     scene = everybody(reads)
     for _ in range(40):
         scene.hear()
         found = scene.engine.judge(scene.frame()).frame
         scene.pass_time(0.5)
-    assert (found.verdicts, found.health) == ((), "healthy")
+    verdict = only(found)
+    assert (verdict.kind, found.health) == ("undecided", "undecided")
+    assert verdict.missing == ("ranks 0-3: no look at it came",)
 
 
-@pytest.mark.parametrize("play", [sleeps, computes, waits_at_queue, streams])
+@pytest.mark.parametrize("play", [sleeps, waits_at_queue, streams])
 def test_one_of_another_kind_may_be_whom_all_wait_for(play: Play) -> None:
     scene = everybody(reads)
     play(scene, 2)
-    assert scene.settle(30).verdicts == ()
+    found = scene.settle(30)
+    verdict = only(found)
+    assert (verdict.kind, verdict.culprits, found.health) == ("undecided", (), "undecided")
+    assert "; ranks 0-1,3: MainThread is in a file operation at train.py:44" in verdict.headline
+
+
+def test_how_long_one_that_works_may_take_is_not_known() -> None:
+    scene = everybody(reads)
+    computes(scene, 2)
+    found = scene.settle(30)
+    assert (found.verdicts, found.health, exit_status(found)) == ((), "waiting", 4)
+    assert "; rank 2: MainThread runs at train.py:35" in found.notes[0]
 
 
 def test_who_is_kept_by_two_things_is_told_for_each() -> None:
@@ -295,7 +331,7 @@ def test_who_reads_on_is_not_hung() -> None:
         )  # fmt: skip
         found = scene.judge().frame
         scene.pass_time(0.5)
-    assert (found.verdicts, found.health) == ((), "healthy")
+    assert (found.verdicts, found.health) == ((), "waiting")
 
 
 def test_nobody_is_judged_while_somebody_is_not_seen() -> None:
@@ -308,18 +344,32 @@ def test_nobody_is_judged_while_somebody_is_not_seen() -> None:
     assert scene.settle(LONG).verdicts == ()
 
 
-def test_nobody_is_judged_before_the_first_op() -> None:
+@pytest.mark.parametrize("play", [waits_for_build, reads])
+def test_before_the_first_op_it_lasts_since_the_start(play: Play) -> None:
     scene = Scene(4, begun=0)
     for rank in range(4):
-        reads(scene, rank)
+        play(scene, rank)
     found = scene.settle(LONG)
-    assert (found.verdicts, found.notes) == ((), ())
+    assert (only(found).culprits, found.health) == ((0, 1, 2, 3), "hung")
+    assert "none was issued for 10m00s" in only(found).headline
+
+
+def test_a_wait_before_the_first_op_is_no_older_than_its_process() -> None:
+    """The clock of a host counts from its boot."""
+    scene = Scene(4, begun=0)
+    scene.started_s = 45.0
+    for rank in range(4):
+        reads(scene, rank)
+    found = scene.settle(0)
+    assert (found.health, found.now_ns - found.since_ns) == ("waiting", 45 * SECOND)
 
 
 def test_who_has_left_is_not_waited_for() -> None:
     scene = everybody(reads)
-    scene.ends(0, clean=True)
-    assert only(scene.settle(LONG)).culprits == (1, 2, 3)
+    scene.ends(0, clean=True, ago=50)
+    verdict = only(scene.settle(LONG))
+    assert (verdict.kind, verdict.culprits) == ("stuck", (1, 2, 3))
+    assert verdict.headline == "rank 0 has left, and ranks 1-3 do not end"
 
 
 def test_a_disagreement_found_before_does_not_hide_it() -> None:
@@ -341,7 +391,8 @@ def test_of_very_many_some_from_everywhere_are_looked_at() -> None:
 
 
 def test_of_very_many_one_that_was_not_looked_at_may_have_to_set_a_key() -> None:
-    assert everybody(waits_for_key, 130).settle(30).verdicts == ()
+    verdict = only(everybody(waits_for_key, 130).settle(30))
+    assert (verdict.kind, verdict.culprits) == ("undecided", ())
 
 
 def test_some_of_whom_no_look_comes_are_not_named() -> None:
@@ -355,7 +406,8 @@ def test_some_of_whom_no_look_comes_are_not_named() -> None:
                 answer = wire.SnapshotResponse(1, wanted.host, (look,))
                 scene.state.apply_snapshots(wanted.host, answer)
         scene.pass_time(0.5)
-    assert judgement.frame.verdicts == ()
+    verdict = only(judgement.frame)
+    assert (verdict.kind, verdict.missing) == ("undecided", ("ranks 6-7: no look at it came",))
 
 
 def test_who_rests_is_looked_at_seldom() -> None:
@@ -435,13 +487,13 @@ def test_looks_of_an_earlier_wait_do_not_hold_it_up() -> None:
     assert scene.settle(63).health == "hung"
 
 
-@pytest.mark.parametrize("some", [(0, 1, 2, 3), (2,)])
-def test_it_is_over_when_they_go_on(some: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(("some", "health"), [((0, 1, 2, 3), "healthy"), ((2,), "waiting")])
+def test_it_is_over_when_they_go_on(some: tuple[int, ...], health: str) -> None:
     scene = everybody(reads)
     assert scene.settle(LONG).health == "hung"
     for rank in some:
         computes(scene, rank)
-    assert scene.settle(6).health == "healthy"
+    assert scene.settle(12).health == health
     scene.does(range(4), "all_reduce", ago=0.1)
     found = scene.settle(1)
     assert (found.health, found.notes) == ("healthy", ())
@@ -455,3 +507,45 @@ def test_when_it_was_ended_it_is_told_as_what_was_before() -> None:
     verdict = scene.settle(3).verdicts[0]
     assert verdict.headline.startswith("nobody was in an op, and none was issued for")
     assert ": ranks 0-3 got nowhere; then ranks 0-3" in verdict.headline
+
+
+def paused(scene: Scene, play: Play, for_s: float) -> None:
+    """A pause of the job that long, in which all do the same; then it goes on."""
+    for rank in range(4):
+        play(scene, rank)
+    scene.settle(for_s)
+    scene.does(range(4), "all_reduce", ago=0.1)
+    scene.settle(1)
+
+
+@pytest.mark.parametrize("play", [waits_at_queue, sleeps])
+def test_a_pause_like_an_earlier_one_is_none(play: Play) -> None:
+    """An evaluation or a checkpoint, each epoch: unusual is what lasts twice as long."""
+    scene = everybody(play, ago=1)
+    paused(scene, play, 80)
+    for rank in range(4):
+        play(scene, rank)
+    found = scene.settle(150)
+    assert (found.verdicts, found.health, exit_status(found)) == ((), "waiting", 4)
+    assert len(scene.settle(30).verdicts) == 1
+
+
+def test_a_pause_that_the_ops_of_the_ranks_show_is_an_earlier_one() -> None:
+    """frtop came late; their last ops reach back to the one before."""
+    scene = Scene(4, ago=400)
+    scene.does(range(4), "all_reduce", ago=200)
+    scene.does(range(4), "all_reduce", ago=199.9)
+    for rank in range(4):
+        waits_at_queue(scene, rank)
+    found = scene.settle(60)
+    assert (found.verdicts, found.health) == ((), "waiting")
+    assert len(scene.settle(180).verdicts) == 1
+
+
+def test_what_came_before_the_first_op_is_no_pause_of_the_job() -> None:
+    """A start takes as long as it takes, once."""
+    scene = Scene(4, begun=0)
+    paused(scene, sleeps, 100)
+    for rank in range(4):
+        waits_at_queue(scene, rank)
+    assert scene.settle(75).health == "held up"

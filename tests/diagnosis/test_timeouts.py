@@ -52,7 +52,7 @@ def test_an_op_with_a_timeout_of_its_own_goes_by_that(kind: type[Scene]) -> None
 
 
 def test_a_message_that_only_a_stack_shows_has_the_timeout_of_its_group() -> None:
-    scene = Outside(4)
+    scene = Outside(4, ago=60)
     with_groups(scene, 600)
     variables = (("src", "0"), ("group", '"cpu"'))
     scene.in_call(3, "recv", variables)

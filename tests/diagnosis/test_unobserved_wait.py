@@ -265,17 +265,20 @@ def test_an_op_in_between_begins_anew() -> None:
     assert (found.verdicts, found.health) == ((), "healthy")
 
 
-def test_an_engine_without_a_request_is_healthy() -> None:
+def test_an_engine_without_a_request_is_healthy_once_it_was_seen_to_be_so() -> None:
     scene = standing(sleeps_in_c)
     scene.at(0, frame("/usr/lib/python3.11/selectors.py:468", "select"),
              frame("/usr/lib/python3.11/asyncio/base_events.py:1898", "_run_once"))  # fmt: skip
     scene.kernel(0, "S", "epoll_wait", "ep_poll")
-    found = scene.settle(50)
+    first = scene.settle(50)
+    assert (only(first).kind, first.health, exit_status(first)) == ("undecided", "undecided", 4)
+    scene.does(range(4), "broadcast", ago=0.1)
+    found = scene.settle(90)
     assert (found.verdicts, found.health, exit_status(found)) == ((), "healthy", 0)
     assert any(note.startswith("rank 0 waits for work") for note in found.notes)
 
 
-def test_a_worker_that_waits_for_its_engine_is_idle() -> None:
+def test_workers_that_wait_for_their_engine_are_idle_once_they_were_seen_to_be_so() -> None:
     loop = frame("/v/site-packages/vllm/v1/executor/multiproc_executor.py:500", "worker_busy_loop")
     scene = Scene(4)
     for rank in range(4):
@@ -284,7 +287,10 @@ def test_a_worker_that_waits_for_its_engine_is_idle() -> None:
         scene.at(rank, spin, read, frame(f"{SHM}:450", "dequeue"), loop)
         scene.kernel(rank, "S", "clock_nanosleep", "hrtimer_nanosleep")
     scene.beside(range(4), "pynccl", "custom all-reduce")
-    found = scene.settle(50)
+    first = scene.settle(50)
+    assert (only(first).kind, first.health) == ("undecided", "undecided")
+    scene.does(range(4), "all_reduce", ago=0.1)
+    found = scene.settle(90)
     assert (found.verdicts, found.health) == ((), "healthy")
 
 

@@ -30,6 +30,17 @@ def test_what_is_in_the_way_of_the_books_is_said_once() -> None:
     assert not any("books" in note.text for note in counts.coverage(readable, 3, 0, 0).notes)
 
 
+def test_ranks_that_ended_before_they_were_seen_have_not_to_start() -> None:
+    scene = Outside(3)
+    scene.gone(0, 2)
+    scene.settle(1)
+    assert "not started yet" in scene.frame().coverage.notes[0].text
+    scene.notes[1] = (wire.OTHERS_ENDED,)
+    scene.settle(1)
+    text = scene.frame().coverage.notes[0].text
+    assert text == "ranks 0,2 never heard of: ended, as the launcher of the others tells"
+
+
 def test_transports_past_c10d_are_listed_as_not_observed() -> None:
     scene = Outside(3)
     scene.beside([0, 1, 2], "pynccl", "DeepEP")

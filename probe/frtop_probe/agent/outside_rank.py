@@ -26,6 +26,8 @@ from frtop_probe.procfs.exit_status import ExitStatus
 
 MAX_PENDING_OF_RANK: Final = 64
 """In all its groups."""
+YOUNG_NS: Final = 30_000_000_000
+"""A launcher has started all ranks by then."""
 FIRST_READS: Final = 4
 """How often one waits for a ring that was never read: its rank was chosen a moment ago."""
 
@@ -36,6 +38,7 @@ class OutsideRank(TrackedRank):
     def __init__(self, key: int, candidate: Candidate, job: FoundJob, pidfd: int | None) -> None:
         super().__init__(key, candidate.pid, candidate.start_ticks, lives=True, pidfd=pidfd)
         self._candidate = candidate
+        self._others_ended = candidate.ended > 0
         self._found = job
         self._started_ns = started_ns(candidate.start_ticks)
         self._books: Books | None = None
@@ -69,6 +72,7 @@ class OutsideRank(TrackedRank):
 
         A rank that has named its groups keeps its job: a launcher that ended must not move it.
         """
+        self._others_ended = candidate.ended > 0
         named = self._candidate.rank is not None or candidate.rank is None
         if not self.lives or (self._groups.any_lives and named):
             return
@@ -192,11 +196,16 @@ class OutsideRank(TrackedRank):
             pending_more=max(0, len(pending) - MAX_PENDING_OF_RANK),
             process=self._process,
             exit_info=self.exit_info,
-            notes=(*self._notes, *filter(None, [self.recorder_note])),
+            notes=(*self._notes, *filter(None, [self.recorder_note, self._ended_note()])),
             transports=self._transports,
             blocks=self.flight.recent_sums(),
             gauges=self.gauges,
         )
+
+    def _ended_note(self) -> str:
+        """Not in the moment in which a launcher starts one rank after the other."""
+        is_young = time.monotonic_ns() - self._started_ns < YOUNG_NS
+        return wire.OTHERS_ENDED if self._others_ended and not is_young else ""
 
     def last_sign_ns(self) -> int:
         return self._seen_ns or time.monotonic_ns()

@@ -148,6 +148,7 @@ from frtop_probe.wire.updates import (
     LEFT_GROUPS,
     NO_SEARCH,
     OF_OTHERS,
+    OTHERS_ENDED,
     RankUpdate,
     Update,
 )
@@ -158,6 +159,7 @@ __all__ = [
     "NO_SEARCH",
     "OCTAVE",
     "OF_OTHERS",
+    "OTHERS_ENDED",
     "PROTOCOL",
     "UNTIMED",
     "BlackBox",

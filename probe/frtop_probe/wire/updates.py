@@ -25,6 +25,10 @@ NO_SEARCH: Final = "no search for jobs"
 """Begins the note of a host on which nobody could look for jobs."""
 LEFT_GROUPS: Final = "it has destroyed its process groups"
 """Note of a rank without a recorder, whose books had groups and have none."""
+OTHERS_ENDED: Final = (
+    "other ranks of it have ended: its launcher lives, and has fewer than it started"
+)
+"""Note of a rank without a recorder; whoever comes now does not see those others any more."""
 
 
 class RankUpdate(Struct, frozen=True, array_like=True):

@@ -46,6 +46,21 @@ def test_ranks_of_torchrun_are_found_before_they_import_torch() -> None:
     assert numbers(job(table)) == [(110, 0, 2, 0), (120, 1, 2, 1)]
 
 
+def test_a_launcher_with_fewer_ranks_than_it_started_tells_that_the_others_have_ended() -> None:
+    table = torchrun_host()
+    left = [facts for facts in table if facts.pid < 120]
+    assert [[one.ended for one in job(some).ranks] for some in (table, left)] == [[0, 0], [1]]
+    alone = [facts for facts in left if facts.pid != 100]
+    assert [one.ended for one in job(alone).ranks] == [0]  # nobody waits for it: it may be all
+
+
+def test_of_a_world_of_several_hosts_the_others_may_live_elsewhere() -> None:
+    agent = process(100, 1, TORCHRUN, comm="pt_elastic")
+    environ = {**elastic(0, size=4), "LOCAL_WORLD_SIZE": "2"}
+    rank = process(110, 100, environ=environ, threads=GLOO)
+    assert [one.ended for one in job([agent, rank]).ranks] == [0]
+
+
 def test_two_hosts_agree_on_the_identity() -> None:
     ours, theirs = elastic(0, run_id="j7"), elastic(9, run_id="j7")
     for variables in (ours, theirs):

@@ -23,7 +23,12 @@ from frtop_tui.diagnosis.detectors.detect import detect, prioritize
 from frtop_tui.diagnosis.detectors.mismatch.checksums import HintOutcome, OpsRequest
 from frtop_tui.diagnosis.detectors.mismatch.live_ops import LiveOps
 from frtop_tui.diagnosis.detectors.slow.slow import slow, to_look_at
-from frtop_tui.diagnosis.detectors.stalled_outside_ops import OutsideOps, stalled_outside_ops
+from frtop_tui.diagnosis.detectors.stalled_outside_ops import (
+    NotEnding,
+    OutsideDetail,
+    OutsideOps,
+    stalled_outside_ops,
+)
 from frtop_tui.diagnosis.detectors.standing_waits import (
     StandingFound,
     is_unobserved,
@@ -147,6 +152,7 @@ class Engine:
         outside = OutsideOps()
         if context.frame.recorded is None and all(one.kind == "mismatch" for one in findings):
             outside = stalled_outside_ops(context, self.memory.rest)
+            outside = outside.proven if findings else outside
         standing = StandingFound()
         if context.frame.recorded is None:
             standing = standing_waits(context, self.memory.standing)
@@ -206,7 +212,7 @@ class Engine:
         late = {
             rank: finding.since_ns
             for finding in reversed(found.findings)
-            if finding.kind == "not_entered" or isinstance(finding.detail, Withheld)
+            if finding.kind == "not_entered" or isinstance(finding.detail, Withheld | NotEnding)
             for rank in absent(finding)
         }
         waits = found.long_waits
@@ -251,7 +257,9 @@ class Engine:
         slow_ones = to_look_at(self.memory.slow, frame.ranks, frame.now_ns) if found.slow else ()
         rest = (*found.outside.look_at, *found.standing.look_at, *at_rest, *slow_ones)
         others = (*ranks_needing_stacks(frame), *rest)
-        order = in_question(found.findings, nodes, others)
+        # Of those that rest their detector knows who is to be looked at, and how often.
+        named = [one for one in found.findings if not isinstance(one.detail, OutsideDetail)]
+        order = in_question(named, nodes, others)
         looks = requests.wanted(frame.ranks, order, found.findings, frame.now_ns)
         return (*looks, *requests.autopsies(frame.ranks, unread_rings(context), frame.now_ns))
 

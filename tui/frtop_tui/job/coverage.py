@@ -25,6 +25,7 @@ class RankCounts:
         self._unread: dict[int, str] = {}
         self._beside: dict[int, tuple[wire.Transport, ...]] = {}
         self._blind: dict[int, tuple[str, ...]] = {}
+        self._left_behind: set[int] = set()
         self._off: set[int] = set()
         self._hook_errors: set[int] = set()
         self._ops_lost: dict[int, int] = {}
@@ -51,6 +52,8 @@ class RankCounts:
                 f"{folded(never)} never heard of: not started yet, another user's, on a host that"
                 " is not connected, or not searched for (FRTOP_OUTSIDE=0)"
             )
+            if self._left_behind:
+                text = f"{folded(never)} never heard of: ended, as the launcher of the others tells"
             notes.append(CoverageNote(text, "never heard"))
         if self.unheard:
             text = f"{folded(self.unheard)}: host silent, last known state shown"
@@ -112,7 +115,13 @@ class RankCounts:
     def _remove(self, view: ObservedRank) -> None:
         rank = view.rank
         self.states[view.state] -= 1
-        for ranks in (self.unheard, self._outside, self._off, self._hook_errors):
+        for ranks in (
+            self.unheard,
+            self._outside,
+            self._left_behind,
+            self._off,
+            self._hook_errors,
+        ):
             ranks.discard(rank)
         self._unread.pop(rank, None)
         self._beside.pop(rank, None)
@@ -123,10 +132,14 @@ class RankCounts:
     def _add(self, view: ObservedRank) -> None:
         rank, status = view.rank, view.status
         self.states[view.state] += 1
-        if view.state == "unheard":
-            self.unheard.add(rank)
-        if not view.identity.prepared:
-            self._outside.add(rank)
+        signs = (
+            (view.state == "unheard", self.unheard),
+            (not view.identity.prepared, self._outside),
+            (wire.OTHERS_ENDED in view.notes, self._left_behind),
+        )
+        for shown, ranks in signs:
+            if shown:
+                ranks.add(rank)
         if view.transports:
             self._beside[rank] = view.transports
         self._blind[rank] = tuple(one.sentence for one in settings_of_rank(view) if one.blinds)
@@ -147,7 +160,7 @@ class RankCounts:
 def _counted(view: ObservedRank) -> tuple[object, ...]:
     """The fields of a view that are counted."""
     status, identity = view.status, view.identity
-    notes = () if identity.books else view.notes
+    notes = tuple(one for one in view.notes if not identity.books or one == wire.OTHERS_ENDED)
     settings = (identity.settings, identity.torch, view.groups, follows(view))
     seen_from = (identity.prepared, identity.books, notes, view.transports, settings)
     if status is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from frtop_probe.outside.discovery.command_line import option
@@ -34,6 +34,7 @@ class RankClaim:
         rank: None where only the local rank is known.
         world: words that all ranks of the world share; empty where the environment has none.
         elastic: torchrun's agent set it.
+        local_world_size: ranks that its launcher started on this host; None where unknown.
     """
 
     source: str
@@ -42,6 +43,7 @@ class RankClaim:
     local_rank: int | None
     world: tuple[str, ...]
     elastic: bool = False
+    local_world_size: int | None = None
 
 
 def read_claim(facts: ProcessFacts) -> RankClaim | None:
@@ -56,7 +58,7 @@ def read_claim(facts: ProcessFacts) -> RankClaim | None:
     if claim is None or claim.local_rank is not None:
         return claim
     local = _number_of(option(facts.argv, "--local_rank", "--local-rank"))
-    return RankClaim(claim.source, claim.rank, claim.world_size, local, claim.world, claim.elastic)
+    return replace(claim, local_rank=local)
 
 
 def is_prepared(variables: Mapping[str, str]) -> bool:
@@ -98,6 +100,7 @@ def _torch(variables: Mapping[str, str], facts: ProcessFacts) -> RankClaim | Non
         _number(variables, ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK")),
         world,
         elastic=bool(run_id),
+        local_world_size=_number(variables, ("LOCAL_WORLD_SIZE", "LOCAL_SIZE")),
     )
 
 

@@ -97,6 +97,8 @@ class Candidate:
         job: identity of the world, equal for all its ranks on all hosts where that can be told.
         prepared: frtop's recorder is in it, or its environment starts the recorder.
         ring_folder: FRTOP_DIR of its environment, "" where that is not set.
+        ended: how many ranks of the world are missing on this host, where its launcher lives and
+            has started all of them here; 0 where that is not known.
         reasons: what could not be read.
     """
 
@@ -112,6 +114,7 @@ class Candidate:
     inner_pid: int = 0
     pid_namespace: int = 0
     ring_folder: str = ""
+    ended: int = 0
     reasons: tuple[str, ...] = ()
 
 

@@ -124,7 +124,8 @@ def _job(
 ) -> FoundJob:
     pids = {rank.facts.pid for rank in ranks}
     kind, launcher = _launcher(ranks[0], standings)
-    candidates = [_candidate(rank, identity, recorded) for rank in ranks]
+    ended = _ended(ranks)
+    candidates = [replace(_candidate(one, identity, recorded), ended=ended) for one in ranks]
     numbers = {_number(rank) for rank in ranks}
     # Only claims of this world are among the doubles; a split world shares them by rank.
     helpers = [replace(d, role="data_worker") for d in doubles if _number(d) in numbers]
@@ -141,6 +142,19 @@ def _job(
         ),
         helpers=tuple(_candidate(helper, identity, recorded) for helper in helpers),
     )
+
+
+def _ended(ranks: list[Standing]) -> int:
+    """How many ranks of a world have ended; 0 unless all were started here by one that lives.
+
+    A launcher starts its ranks in one go, and waits for all of them.
+    """
+    claims = [rank.claim for rank in ranks]
+    sizes = {claim.local_world_size for claim in claims if claim is not None}
+    worlds = {claim.world_size for claim in claims if claim is not None}
+    size = next(iter(sizes)) if len(sizes) == 1 and sizes == worlds and None not in claims else None
+    above = {rank.launcher_above for rank in ranks}
+    return max(0, size - len(ranks)) if size and len(above) == 1 and None not in above else 0
 
 
 def _helps(standing: Standing, ranks: set[int], launcher: int | None) -> bool:

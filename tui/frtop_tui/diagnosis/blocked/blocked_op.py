@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.blocked.patience import patience_ns
-from frtop_tui.diagnosis.evidence.c10d_call import C10dCall
+from frtop_tui.diagnosis.evidence.c10d_call import TEARDOWN, C10dCall
 from frtop_tui.diagnosis.evidence.rank_activity import (
     current_fetch,
     last_activity_ns,
@@ -126,7 +126,7 @@ def _synchronous_wait(view: Rank) -> Wait | None:
     found: Wait | None = None
     for op in view.pending:
         in_call = op.on_device and not op.enqueued
-        if not (op.sync or op.pseudo or in_call) or _has_moved_on(view, op):
+        if not (op.sync or op.pseudo or in_call) or _leaves(op) or _has_moved_on(view, op):
             continue
         if op.wait_ns <= 0 and (op.enqueued or not op.tracked):
             continue  # its device is in it; the host went on
@@ -138,6 +138,10 @@ def _synchronous_wait(view: Rank) -> Wait | None:
         if found is None or inner or (found.background and not background):
             found = wait
     return found
+
+
+def _leaves(op: wire.Op) -> bool:
+    return op.pseudo and op.signature is not None and op.signature.kind in TEARDOWN
 
 
 def _has_moved_on(view: Rank, op: wire.Op) -> bool:

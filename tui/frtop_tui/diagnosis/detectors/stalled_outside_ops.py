@@ -1,28 +1,39 @@
-"""No rank is in an op: whether something outside of the job holds all ranks for good.
+"""No rank is in an op, and none was issued for longer than usual: what ranks do instead.
 
-Storage that is gone stops all loaders in the same step, and no rank is left to wait for
-another. So each rank is examined for itself, and all of them have to be held: one that is
-elsewhere may be the one that the others wait for. A queue, a socket, a sleep or a lock proves
-nothing, because ranks without work sit there too. Writes prove nothing either: a checkpoint
-takes its time in silence.
+Then no rank is left to wait for another, so each is examined for itself: where it is, and whether
+it stays there from look to look.
+
+* Something outside of the job may hold all of them for good: storage that is gone stops all
+  loaders in the same step. That is proven only where the kernel shows it, and for all of them:
+  one that is elsewhere may be the one that the others wait for.
+* All may wait for one kind of thing: then that is said, as a suspicion.
+* Ranks that left before may have left one behind that does not end.
+* Else nobody is named, and it is said who is where.
+
+A server without work waits, too. It counts as one where it was seen to wait at the same place
+before, and went on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.detectors.context import Context
-from frtop_tui.diagnosis.evidence.absence_cause import absence_cause
-from frtop_tui.diagnosis.evidence.dataloader_worker import worker_of
-from frtop_tui.diagnosis.evidence.rank_activity import last_activity_ns, working_location
+from frtop_tui.diagnosis.evidence.absence_cause import AbsenceCause, doing, ending_cause
+from frtop_tui.diagnosis.evidence.c10d_call import StackPath
+from frtop_tui.diagnosis.evidence.death import ended_ns
+from frtop_tui.diagnosis.evidence.program_end import is_left_behind, program_end
+from frtop_tui.diagnosis.evidence.progress import longest_pause_ns
+from frtop_tui.diagnosis.evidence.rank_activity import last_activity_ns
 from frtop_tui.diagnosis.evidence.stack_location import is_polling, locate, system_call
-from frtop_tui.diagnosis.evidence.thread_chain import by_acting_thread
+from frtop_tui.diagnosis.evidence.stillness import Look, has_moved, look_of
+from frtop_tui.diagnosis.evidence.unobserved_wait import unobserved_wait
 from frtop_tui.diagnosis.finding import Detail, Finding
 from frtop_tui.diagnosis.thresholds import (
-    CPU_SHARE,
+    LASTING_USUAL_WAITS,
     MOST_ABSENT_EXPLAINED,
     PATIENCE_WITHOUT_HISTORY_NS,
 )
@@ -30,43 +41,85 @@ from frtop_tui.job.model import Rank, RankState
 
 QUIET_NS: Final = PATIENCE_WITHOUT_HISTORY_NS
 """No rank is looked at before all have been idle for so long."""
-HUNG_NS: Final = 60_000_000_000
+UNUSUAL_NS: Final = 2 * PATIENCE_WITHOUT_HISTORY_NS
+"""A pause is unusual after so long, and after two of the longest that the job was seen to make."""
 STILL_NS: Final = 20_000_000_000
 """All ranks have to be seen in the same call for so long before they count as hung."""
 TWICE_NS: Final = 2_000_000_000
 BEGINS_NS: Final = 15_000_000_000
 """By then every rank was looked at twice, or never will be."""
-HELD_AGAIN_NS: Final = 5_000_000_000
-FREE_AGAIN_NS: Final = 30_000_000_000
+AGAIN_NS: Final = 5_000_000_000
+KNOWN_AGAIN_NS: Final = 30_000_000_000
 """A server may be at rest for days."""
-IO_PER_S: Final = 4096
-MEMORY_PER_S: Final = 2 << 20
-MEMORY_LEAST: Final = 16 << 20
-"""A long read shows in nothing else; the kernel's own housekeeping makes a process grow less."""
 _OVER: Final[tuple[RankState, ...]] = ("dead", "done")
 _READS: Final = frozenset({
     "read", "pread64", "readv", "preadv", "preadv2", "open", "openat", "openat2", "getdents64",
     "stat", "lstat", "newfstatat", "statx", "access", "faccessat", "faccessat2", "readlink",
 })  # fmt: skip
-"""Calls in which a process waits for storage, other than to change it."""
+"""Calls in which a process waits for storage, other than to change it: a checkpoint takes its time
+in silence."""
+_AWAITS: Final = frozenset(
+    ["lock", "socket", "pipe", "subprocess", "store", "file_io", "dataloader", "gil", "stopped"]
+)
+"""Causes that say what a rank waits for. A sleep is over by itself, and who sleeps may poll."""
+_AT_REST: Final = frozenset({"idle", "input"})
+"""Causes of ranks that wait for work, or for a person, from outside the job."""
 
 
-class Held(NamedTuple):
-    """The process that is held, of one rank, as the snapshot at `at_ns` (our clock) shows it."""
+class Stay(NamedTuple):
+    """How long a rank has been found where it is: the first look and the last."""
 
-    at_ns: int
-    process: wire.Process
+    first: Look
+    last: Look
+    moved_ns: int = 0  # so long before `first` a look found it elsewhere; 0: none did
+
+    @property
+    def still_ns(self) -> int:
+        return self.last.at_ns - self.first.at_ns
+
+    @property
+    def is_moving(self) -> bool:
+        return self.moved_ns > 0 and not self.is_still
+
+    @property
+    def is_still(self) -> bool:
+        # Who was seen to move may be slow: a long read shows only after a while.
+        return self.still_ns >= (STILL_NS if self.moved_ns else TWICE_NS)
 
 
 @dataclass(slots=True)
 class RestState:
-    """A time in which no rank is in an op: since when, and how each rank was first held."""
+    """A time in which no rank is in an op, and what earlier ones have shown of the job.
+
+    Attributes:
+        since_ns: since when we have seen it; 0 while there is none.
+        quiet_ns: how long it has lasted.
+        stays: of each rank that was looked at meanwhile.
+        paused_ns: for how long no op was issued meanwhile; 0 before the first one.
+        longest_ns: the longest earlier such pause.
+        gone_on: where a rank was seen to wait in earlier ones, and then went on.
+    """
 
     since_ns: int = 0
-    first: Mapping[int, Held] = field(default_factory=dict)
+    quiet_ns: int = 0
+    paused_ns: int = 0
+    stays: dict[int, Stay] = field(default_factory=dict)
+    longest_ns: int = 0
+    gone_on: dict[int, StackPath] = field(default_factory=dict)
+
+    def end(self) -> None:
+        """The job goes on: what it did until now was a pause."""
+        self.longest_ns = max(self.longest_ns, self.paused_ns)
+        self.gone_on.update({rank: stay.last.path for rank, stay in self.stays.items()})
+        self.since_ns = self.quiet_ns = self.paused_ns = 0
+        self.stays = {}
 
 
-class HeldOutside(Detail, frozen=True):
+class OutsideDetail(Detail, frozen=True):
+    """What is found where no rank is in an op; its detector says whom to look at again."""
+
+
+class HeldOutside(OutsideDetail, frozen=True):
     """Ranks that one cause holds outside of any op, in the same call for `held_ns`.
 
     Attributes:
@@ -80,20 +133,41 @@ class HeldOutside(Detail, frozen=True):
     held_ns: int
     at_store_key: tuple[int, ...]
     others: int
+    proven: bool = True  # else it may be that they wait for something that comes
+
+
+class NotEnding(OutsideDetail, frozen=True):
+    """`ranks` do not end, and stay where they are for `held_ns`; `left` have ended."""
+
+    ranks: tuple[int, ...]
+    left: tuple[int, ...]
+    held_ns: int
+    proven: bool
+
+
+class Resting(OutsideDetail, frozen=True):
+    """Ranks in no op that wait for different things, or for what nothing shows."""
+
+    issued_ns: int
+    ranks: tuple[int, ...]
+    unseen: tuple[int, ...]
+    left: tuple[int, ...]
+    others: int
 
 
 class RestNote(NamedTuple):
-    """No rank is in an op, and what one of them does instead, if that is known."""
+    """No rank is in an op, and which of them were looked at."""
 
     issued_ns: int
-    rank: int | None
+    ranks: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class OutsideOps:
     """What is known of a job in which no rank is in an op, and whom to look at.
 
-    `open_since_ns` is since when it lasts while snapshots may yet show that it is hung; else 0.
+    `open_since_ns` is since when it lasts while it is not known whether it is out of the ordinary;
+    else 0.
     """
 
     findings: tuple[Finding, ...] = ()
@@ -101,145 +175,260 @@ class OutsideOps:
     look_at: tuple[int, ...] = ()
     open_since_ns: int = 0
 
+    @property
+    def proven(self) -> OutsideOps:
+        """Without what may as well follow from something else that is wrong."""
+        sure = (one for one in self.findings if isinstance(one.detail, HeldOutside))
+        return replace(self, findings=tuple(one for one in sure if one.progress == "none"))
+
+
+class _AtRest(NamedTuple):
+    """A job in which no rank is in an op."""
+
+    living: Sequence[Rank]
+    asked: Sequence[Rank]  # of very many some from everywhere
+    left: tuple[int, ...]
+    issued_ns: int
+    since_ns: int
+    causes: Mapping[int, AbsenceCause]
+    unseen: bool  # ranks that may live are not seen
+
+    @property
+    def serves(self) -> bool:
+        """Whether a rank is where a server waits for work."""
+        return any(cause.cause == "idle" for cause in self.causes.values())
+
+    @property
+    def others(self) -> int:
+        return len(self.living) - len(self.asked)
+
 
 def stalled_outside_ops(context: Context, rest: RestState) -> OutsideOps:
     """Nothing, if a rank is in an op, or was recently, or is not known."""
-    frame, now_ns = context.frame, context.now_ns
-    issued_ns = max((group.issued_ns for group in frame.groups), default=0)
-    issued_ns = issued_ns or _started_ns(context)
-    living, asked = list[Rank](), list[Rank]()
-    if 0 < issued_ns < now_ns - QUIET_NS and _nobody_waits(context):
-        living = [view for view in context.ranks.values() if view.state not in _OVER]
-        # Of very many ranks, some from everywhere.
-        asked = living[:: -(-len(living) // MOST_ABSENT_EXPLAINED) or 1]
-    since_ns = max(map(_active_ns, asked), default=now_ns)
-    if since_ns >= now_ns - QUIET_NS:
-        rest.since_ns, rest.first = 0, {}
+    now_ns, found = context.now_ns, _at_rest(context)
+    if found is None:
+        rest.end()
         return OutsideOps()
-    rest.since_ns = rest.since_ns or now_ns
-    causes = {view.rank: absence_cause(view).cause for view in asked}
-    looked = [one for one in asked if one.state == "stopped" or _looked_ns(one) > since_ns]
-    everybody = len(asked) == len(living)
-    held = {view.rank: _held(view, causes[view.rank], everybody=everybody) for view in looked}
-    seen = {rank: one for rank, one in held.items() if one is not None}
-    free, lacking = len(seen) < len(looked), len(looked) < len(asked)
-    held_ns = _held_ns(rest, {} if free or lacking else seen)
-    findings = tuple[Finding, ...]()
-    if held_ns >= STILL_NS and max(map(_active_ns, living)) < now_ns - HUNG_NS:
-        findings = _findings(issued_ns, causes, held_ns, len(living))
+    rest.since_ns, rest.quiet_ns = rest.since_ns or now_ns, now_ns - found.since_ns
+    rest.paused_ns = rest.quiet_ns if any(group.issued_ns for group in context.frame.groups) else 0
+    _learn_stays(found, rest)
+    stays = rest.stays
+    note = RestNote(found.issued_ns, tuple(stays) or tuple(found.causes)[:1])
+    by_age = sorted(found.asked, key=_looked_ns)
+    due = tuple(one.rank for one in by_age if _is_due(one, found, rest, now_ns))
+    if all(rank in stays and _is_well(rank, found, rest) for rank in found.causes):
+        return OutsideOps(note=note, look_at=due)
+    unusual_ns = max(UNUSUAL_NS, LASTING_USUAL_WAITS * max(rest.longest_ns, _paused_ns(found)))
+    # Those that work may be whom the others wait for: how long that may take is not known.
+    works = any(stay.is_moving or stay.last.runs for stay in stays.values())
+    seen = all(rank in stays and stays[rank].is_still for rank in found.causes)
     begins = now_ns - rest.since_ns < BEGINS_NS
-    is_open = not (free or findings) and (begins or held_ns >= TWICE_NS)
-    again_ns = now_ns - (FREE_AGAIN_NS if free else HELD_AGAIN_NS)
-    due = tuple(one.rank for one in sorted(asked, key=_looked_ns) if _looked_ns(one) < again_ns)
-    first = next((rank for rank, one in held.items() if one is None), min(held, default=None))
-    return OutsideOps(
-        findings,
-        None if findings else RestNote(issued_ns, first),
-        due,
-        since_ns if is_open else 0,
-    )
+    findings = _held(found, stays) if seen and rest.quiet_ns >= UNUSUAL_NS else ()
+    is_known = works or _is_unobserved(context, found)
+    if not findings and rest.quiet_ns >= unusual_ns and not is_known and (seen or not begins):
+        findings = _unproven(found, rest, seen=seen)
+    if findings:
+        return OutsideOps(findings, look_at=due)
+    return OutsideOps(note=note, look_at=due, open_since_ns=found.since_ns)
 
 
-def _started_ns(context: Context) -> int:
-    """When the last rank started, on the operator's clock; 0 unless all are without a group."""
-    if len(context.index.states.get("starting", ())) < len(context.ranks):
-        return 0
-    started = (view.identity.started_ns + view.clock_ns for view in context.ranks.values())
-    return max(started, default=0)
+def _at_rest(context: Context) -> _AtRest | None:
+    """The job, if no rank is in an op and none has done anything for long."""
+    now_ns, views = context.now_ns, context.ranks.values()
+    issued_ns = max((group.issued_ns for group in context.frame.groups), default=0)
+    # An op that nobody has issued yet is as old as the last process.
+    issued_ns = issued_ns or max(map(_started_ns, views), default=0)
+    if not 0 < issued_ns < now_ns - QUIET_NS or not _nobody_waits(context):
+        return None
+    living = [view for view in views if view.state not in _OVER]
+    left = tuple(view.rank for view in views if view.state == "done")
+    times = [*map(_active_ns, living), *(ended_ns(context.ranks[rank]) for rank in left)]
+    since_ns = max(times, default=0)
+    if not living or not 0 < since_ns < now_ns - QUIET_NS:
+        return None
+    asked = living[:: -(-len(living) // MOST_ABSENT_EXPLAINED) or 1]
+    causes = {view.rank: doing(view) for view in asked}
+    few = len(views) < next(iter(views)).identity.job.world_size
+    unseen = few and not all(map(_comes_last, asked))
+    return _AtRest(living, asked, left, issued_ns, since_ns, causes, unseen)
 
 
 def _nobody_waits(context: Context) -> bool:
-    """Whether the present state of every rank is known, and none waits for another."""
+    """Whether the present state of every rank that is seen is known, and none waits for another."""
     index, views = context.index, context.ranks.values()
-    starting = len(index.states.get("starting", ()))
-    if context.deaths.some or index.states.get("unheard") or 0 < starting < len(views):
+    if context.deaths.some or index.states.get("unheard"):
         return False
     if any(not wait.background for wait in index.waits.values()):
         return False
-    world = next(iter(views)).identity.job.world_size
-    return len(views) >= world and all(view.evidence.has_ages for view in views)
+    if not all(view.evidence.has_ages for view in views):
+        return False
+    starting = len(index.states.get("starting", ()))
+    return starting in (0, sum(view.state not in _OVER for view in views))
+
+
+def _comes_last(view: Rank) -> bool:
+    """Whether it is surely not early, so that whoever is not seen has left, if it ran."""
+    end = program_end(view)
+    return is_left_behind(view) or (end is not None and end.sure)
+
+
+def _started_ns(view: Rank) -> int:
+    """When its process started, on the operator's clock; 0 where nothing tells."""
+    started_ns = view.identity.started_ns
+    return started_ns + view.clock_ns if started_ns else 0
 
 
 def _active_ns(view: Rank) -> int:
-    """Operator's time at which it last did anything."""
-    return last_activity_ns(view) + view.clock_ns
+    """Operator's time at which it last did anything, its start included."""
+    active_ns = last_activity_ns(view)
+    return active_ns + view.clock_ns if active_ns else _started_ns(view)
 
 
 def _looked_ns(view: Rank) -> int:
     return view.snapshot.at_ns + view.clock_ns if view.snapshot is not None else 0
 
 
-def _held(view: Rank, cause: str, *, everybody: bool) -> Held | None:
-    """What holds a rank for good, None if nothing does.
+def _is_due(view: Rank, found: _AtRest, rest: RestState, now_ns: int) -> bool:
+    """Two looks soon; then often while something may hold it for good, else two now and then."""
+    stay = rest.stays.get(view.rank)
+    settled = stay is not None and (stay.is_still or 0 < stay.moved_ns < 2 * AGAIN_NS)
+    held = stay is not None and stay.is_still and _is_held(view, stay.last, found)
+    again_ns = KNOWN_AGAIN_NS if settled and not held else AGAIN_NS
+    return _looked_ns(view) < now_ns - again_ns
 
-    A store key counts only if `everybody` was examined: any other rank may have to set it. So
-    does a build of an extension: any other rank may be the one that builds it.
+
+def _learn_stays(found: _AtRest, rest: RestState) -> None:
+    """Compares the last look at each rank with the first one at the same place."""
+    for view in found.asked:
+        look = look_of(view, found.causes[view.rank].cause)
+        known = rest.stays.get(view.rank)
+        if look is None or look.at_ns <= found.since_ns:
+            rest.stays.pop(view.rank, None)
+        elif known is None:
+            rest.stays[view.rank] = Stay(look, look)
+        elif look.at_ns > known.last.at_ns:
+            moved_ns = look.at_ns - known.last.at_ns
+            moved = has_moved(known.first, look)
+            rest.stays[view.rank] = (
+                Stay(look, look, moved_ns) if moved else known._replace(last=look)
+            )
+
+
+def _is_well(rank: int, found: _AtRest, rest: RestState) -> bool:
+    """Whether a rank works, or waits for a person, or, beside a server, where it did before."""
+    stay, known = rest.stays[rank], rest.gone_on.get(rank)
+    if stay.is_moving or stay.last.runs or found.causes[rank].cause == "input":
+        return True
+    return found.serves and bool(known) and known == stay.last.path
+
+
+def _is_unobserved(context: Context, found: _AtRest) -> bool:
+    """Whether ranks may wait for each other where nobody sees it: `standing_waits` judges that."""
+    some = (view for view in found.asked if view.rank in context.index.beside)
+    return not found.serves and any(unobserved_wait(view) is not None for view in some)
+
+
+def _paused_ns(found: _AtRest) -> int:
+    """The longest pause of the job before, by the ops that its ranks still know."""
+    return min(map(longest_pause_ns, found.asked))
+
+
+def _held(found: _AtRest, stays: Mapping[int, Stay]) -> tuple[Finding, ...]:
+    """What holds all ranks for good, one finding for each cause; nothing, if one is free.
+
+    Ranks at a store key are held by those that are elsewhere.
     """
-    if view.state == "stopped" and view.process is not None:
-        return Held(view.heard_ns, view.process)
-    looked = view.snapshot.processes if view.snapshot is not None else ()
-    own = next((one for one in looked if one.pid == view.identity.pid), None)
-    process = by_acting_thread(view, own) if own is not None else None
-    if cause == "dataloader":
-        process = worker_of(view) or process
+    held_ns = min(stay.still_ns for stay in stays.values())
+    if held_ns < STILL_NS or found.left or found.unseen:
+        return ()
+    if not all(_is_held(view, stays[view.rank].last, found) for view in found.asked):
+        return ()
+    by_cause: dict[str, list[int]] = {}
+    for rank, cause in found.causes.items():
+        by_cause.setdefault(cause.cause, []).append(rank)
+    waiting = tuple(by_cause.pop("store", ())) if len(by_cause) > 1 else ()
+    return tuple(
+        _held_outside(found, cause, ranks, HeldOutside(
+            tuple(ranks), found.issued_ns, held_ns, waiting, found.others
+        ))
+        for cause, ranks in by_cause.items()
+    )  # fmt: skip
+
+
+def _held_outside(found: _AtRest, cause: str, ranks: Sequence[int], detail: HeldOutside) -> Finding:
+    return Finding(
+        kind="not_entered",
+        detail=detail,
+        key=("outside", tuple(ranks)),
+        culprits=tuple(ranks),
+        cause=cause,
+        progress="none" if detail.proven else "unknown",
+        since_ns=found.issued_ns,
+    )
+
+
+def _unproven(found: _AtRest, rest: RestState, *, seen: bool) -> tuple[Finding, ...]:
+    """Who does not end, or what all seem to wait for, or who is where."""
+    seen = seen and not found.unseen
+    ranks = tuple(found.causes)
+    causes = {cause.cause for cause in found.causes.values()}
+    held_ns = min((stay.still_ns for stay in rest.stays.values()), default=0)
+    at_rest = not causes.isdisjoint(_AT_REST)
+    if seen and not at_rest and (found.left or all(map(_leaves, found.asked))):
+        detail = NotEnding(ranks, found.left, held_ns, proven=held_ns >= STILL_NS)
+        cause = ending_cause(found.asked[0]).cause
+        return (
+            Finding(
+                kind="stuck",
+                detail=detail,
+                key=("not ending", ranks),
+                culprits=ranks,
+                cause=cause,
+                progress="none" if detail.proven else "unknown",
+                since_ns=found.since_ns,
+            ),
+        )
+    # Of very many, one that was not looked at may be whom the others wait for.
+    if seen and not found.others and len(causes) == 1 and causes <= _AWAITS:
+        held = HeldOutside(ranks, found.issued_ns, held_ns, (), 0, proven=False)
+        return (_held_outside(found, causes.pop(), ranks, held),)
+    unseen = tuple(rank for rank in ranks if rank not in rest.stays)
+    return (
+        Finding(
+            kind="undecided",
+            detail=Resting(found.issued_ns, ranks, unseen, found.left, found.others),
+            key=("resting",),
+            progress="unknown",
+            since_ns=found.issued_ns,
+        ),
+    )
+
+
+def _leaves(view: Rank) -> bool:
+    return is_left_behind(view) or program_end(view) is not None
+
+
+def _is_held(view: Rank, look: Look, found: _AtRest) -> bool:
+    """Whether something holds a rank for good.
+
+    A store key counts only if all ranks were examined: any other may have to set it. So does a
+    build of an extension: any other rank may be the one that builds it.
+    """
+    cause, process = found.causes[view.rank], look.process
+    if view.state == "stopped":
+        return True
     if process is None:
-        return None
-    if cause in ("dataloader", "file_io"):
-        held = _reads(process)
-    elif cause == "lock":
-        held = everybody and _awaits_build(view)
-    else:
-        held = cause == "store" and everybody and is_polling(process)
-    return Held(_looked_ns(view), process) if held else None
-
-
-def _held_ns(rest: RestState, seen: Mapping[int, Held]) -> int:
-    """For how long all have been held without progress; begins anew if one makes some."""
-    known = rest.first.keys() == seen.keys()
-    if not known or any(_has_moved(rest.first[rank], one) for rank, one in seen.items()):
-        rest.first = seen
-    return min((one.at_ns - rest.first[rank].at_ns for rank, one in seen.items()), default=0)
-
-
-def _awaits_build(view: Rank) -> bool:
-    location = working_location(view)
-    return location is not None and location.kind == "build_lock"
+        return False
+    if cause.cause in ("dataloader", "file_io"):
+        return _reads(process)
+    if found.others:
+        return False
+    if cause.cause == "lock":
+        return cause.location is not None and cause.location.kind == "build_lock"
+    return cause.cause == "store" and is_polling(process)
 
 
 def _reads(process: wire.Process) -> bool:
     """Whether the kernel says that a process waits for storage, or is stopped."""
     in_file = locate(None, process).kind == "file_io"
     return process.state in "Tt" or (in_file and system_call(process) in _READS)
-
-
-def _has_moved(first: Held, last: Held) -> bool:
-    """Whether a process made progress; other threads of it may do a little."""
-    old, new, seconds = first.process, last.process, (last.at_ns - first.at_ns) / 1e9
-    if (old.pid, old.syscall, old.file) != (new.pid, new.syscall, new.file):
-        return True
-    return (
-        new.cpu_ns - old.cpu_ns > CPU_SHARE * 1e9 * (1 + seconds)
-        or new.io_bytes - old.io_bytes > IO_PER_S * (4 + seconds)
-        or new.rss - old.rss > MEMORY_LEAST + MEMORY_PER_S * seconds
-    )
-
-
-def _findings(
-    issued_ns: int, causes: Mapping[int, str], held_ns: int, living: int
-) -> tuple[Finding, ...]:
-    """One for each cause. Ranks at a store key are held by those that are elsewhere."""
-    by_cause: dict[str, list[int]] = {}
-    for rank, cause in causes.items():
-        by_cause.setdefault(cause, []).append(rank)
-    waiting = tuple(by_cause.pop("store", ())) if len(by_cause) > 1 else ()
-    return tuple(
-        Finding(
-            kind="not_entered",
-            detail=HeldOutside(tuple(ranks), issued_ns, held_ns, waiting, living - len(causes)),
-            key=("outside", tuple(ranks)),
-            culprits=tuple(ranks),
-            cause=cause,
-            since_ns=issued_ns,
-        )
-        for cause, ranks in by_cause.items()
-    )

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from frtop_probe import wire
 from frtop_tui.diagnosis.evidence.dataloader_worker import WorkerStack, worker_of, worker_stack
 from frtop_tui.diagnosis.evidence.idle_server import awaits_work
+from frtop_tui.diagnosis.evidence.program_end import program_end
 from frtop_tui.diagnosis.evidence.rank_activity import (
     current_fetch,
     gil_holder,
@@ -60,14 +61,24 @@ def absence_cause(view: Rank) -> AbsenceCause:
     """Why a rank is absent that is alive and not blocked in an op."""
     if is_unseen_dump(view):
         return UNKNOWN
-    if wire.LEFT_GROUPS in view.notes:
+    if wire.LEFT_GROUPS in view.notes or _leaves_groups(view):
         return AbsenceCause("out_of_loop", "software")
+    return doing(view)
+
+
+def doing(view: Rank) -> AbsenceCause:
+    """What a rank that is alive does, wherever the others are."""
     return _stopped(view) or _gil_held(view) or _loading(view) or _located(view) or UNKNOWN
 
 
 def is_unseen_dump(view: Rank) -> bool:
     """Whether only a Flight Recorder dump is known: it shows ops, and nothing else of a rank."""
     return not (view.evidence.has_process or view.evidence.has_stacks)
+
+
+def _leaves_groups(view: Rank) -> bool:
+    end = program_end(view)
+    return end is not None and end.stage == "groups"
 
 
 def _stopped(view: Rank) -> AbsenceCause | None:
@@ -107,6 +118,18 @@ def _located(view: Rank) -> AbsenceCause | None:
         chain = thread_chain(view)
         if chain is not None and chain.end is not None and not chain.is_cycle:
             location = locate(chain.end, kernel_view(view, chain.end))
+    return _cause_at(location, chain)
+
+
+def ending_cause(view: Rank) -> AbsenceCause:
+    """Why the process of a rank whose program is over does not end: what its thread waits for."""
+    end = program_end(view)
+    threads = end.threads if end is not None else ()
+    awaited = _cause_at(threads[0].location) if len(threads) == 1 else None
+    return awaited or doing(view)
+
+
+def _cause_at(location: StackLocation, chain: ThreadChain | None = None) -> AbsenceCause | None:
     if location.kind == "unknown" and not location.line:
         return None
     cause, layer = _CAUSES.get(location.kind, (location.kind, "software"))

@@ -42,7 +42,8 @@ _GROUP_MAKERS: Final = frozenset({
     "init_process_group", "new_group", "split_group", "shrink_group", "new_subgroups",
     "new_subgroups_by_enumeration",
 })  # fmt: skip
-_TEARDOWN: Final = frozenset({"destroy_process_group", "abort_process_group"})
+TEARDOWN: Final = frozenset({"destroy_process_group", "abort_process_group"})
+"""Calls that leave groups: nobody else has to come."""
 _NO_CALLS: Final = re.compile(r"^(get_|is_|supports_|set_|register_|record_comm$|__|wrapper$)")
 """Public functions of torch.distributed that issue no op. All others are taken to issue one."""
 _PRIVATE_CALLS: Final = {
@@ -178,8 +179,8 @@ def _named(frames: tuple[wire.TraceFrame, ...], depth: int) -> C10dCall | None:
     kind = _PRIVATE_CALLS.get(name, name)
     if not _C10D.search(frame.file) or kind.startswith("_") or _NO_CALLS.match(kind):
         return None
-    if kind in _GROUP_MAKERS | _TEARDOWN:
-        return _call(kind, "rendezvous", frames, depth, is_teardown=kind in _TEARDOWN)
+    if kind in _GROUP_MAKERS | TEARDOWN:
+        return _call(kind, "rendezvous", frames, depth, is_teardown=kind in TEARDOWN)
     group = _group(frames, depth)
     if kind in _P2P:
         peer = _peer(frame, kind, group)

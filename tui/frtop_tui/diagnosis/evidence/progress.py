@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import pairwise
 from typing import Literal
 
@@ -82,13 +83,26 @@ def may_be_slow_step(view: Rank, now_ns: int) -> bool:
     # Nobody knows when a dump was written, and so how long ago its last op was.
     if not view.evidence.has_ages or view.snapshot is None or len(view.snapshot.ops) < MIN_PACE_OPS:
         return False
-    ops = sorted(view.snapshot.ops, key=lambda op: op.issued_ns)
     # The second longest pause: the longest one may have been a checkpoint, or the start.
-    usual = sorted(after.issued_ns - _left_ns(before, after.issued_ns)
-                   for before, after in pairwise(ops))[-2]  # fmt: skip
-    last = max(_left_ns(ops[-1], now_ns - view.clock_ns), last_activity_ns(view))
+    usual = _pauses_ns(view.snapshot.ops)[-2]
+    newest = max(view.snapshot.ops, key=lambda op: op.issued_ns)
+    last = max(_left_ns(newest, now_ns - view.clock_ns), last_activity_ns(view))
     limit_ns = min(MAX_SLOW_STEP_NS, SLOW_STEP * usual + UPDATE_DELAY_NS)
     return now_ns - view.clock_ns - last < limit_ns
+
+
+def longest_pause_ns(view: Rank) -> int:
+    """The longest pause between two ops that its last snapshot still shows."""
+    ops = view.snapshot.ops if view.snapshot is not None else ()
+    return max(_pauses_ns(ops), default=0)
+
+
+def _pauses_ns(ops: Iterable[wire.Op]) -> list[int]:
+    """The rank's own pauses between ops, the shortest first."""
+    ordered = sorted(ops, key=lambda op: op.issued_ns)
+    return sorted(
+        after.issued_ns - _left_ns(before, after.issued_ns) for before, after in pairwise(ordered)
+    )
 
 
 def _left_ns(op: wire.Op, next_ns: int) -> int:

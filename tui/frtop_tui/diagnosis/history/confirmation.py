@@ -27,7 +27,7 @@ from frtop_tui.diagnosis.detectors.mismatch.checksums import ChecksumsDiffer
 from frtop_tui.diagnosis.detectors.mismatch.live_mismatch import OpsDiffer
 from frtop_tui.diagnosis.detectors.not_entered import NotEntered
 from frtop_tui.diagnosis.detectors.slow.slow import SlowDetail
-from frtop_tui.diagnosis.detectors.stalled_outside_ops import HeldOutside
+from frtop_tui.diagnosis.detectors.stalled_outside_ops import HeldOutside, NotEnding, Resting
 from frtop_tui.diagnosis.detectors.standing_waits import StandingWaits
 from frtop_tui.diagnosis.detectors.stuck.stuck import InDoubt, LaggingDevices, Stuck
 from frtop_tui.diagnosis.detectors.unfinished_ops import UnfinishedOps
@@ -140,6 +140,11 @@ def _was_false_alarm(finding: Finding, situation: Situation) -> bool:
     return _is_stalled(finding) and situation.false_alarms.was_false_alarm(finding.nodes[0], now_ns)
 
 
+def _is_unproven(finding: Finding, _: Situation) -> bool:
+    assert isinstance(finding.detail, HeldOutside | NotEnding)
+    return not finding.detail.proven
+
+
 def _may_be_chance(finding: Finding, _: Situation) -> bool:
     assert isinstance(finding.detail, SlowDetail)
     return not finding.detail.sure
@@ -182,7 +187,9 @@ TABLE: Final[tuple[Row, ...]] = (
     Row(LaggingDevices, "snapshots"),
     Row(Stuck, "frames"),
     Row(InDoubt, "frames"),
-    Row(HeldOutside, "at once"),
+    Row(HeldOutside, "at once", (("it may be that what they wait for comes", _is_unproven),)),
+    Row(NotEnding, "at once", (("it was not seen to stay there for 20 s yet", _is_unproven),)),
+    Row(Resting, "frames"),
     Row(Withheld, "never"),
     Row(UnfinishedOps, "never"),
     Row(CallDetail, "never"),

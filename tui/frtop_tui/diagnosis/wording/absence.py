@@ -11,6 +11,7 @@ from frtop_tui.diagnosis.evidence.absence_cause import (
     AbsenceCause,
     BatchWait,
     absence_cause,
+    doing,
     is_unseen_dump,
 )
 from frtop_tui.diagnosis.evidence.dataloader_worker import WorkerStack
@@ -64,6 +65,7 @@ _THREAD_TEXTS: Final[dict[LocationKind, str]] = {
     "computing": "runs",
     "unknown": "is",
 }
+_LEAVES: Final = "MainThread leaves: it is in destroy_process_group, and will issue nothing more"
 _MOST_CHILDREN: Final = 3
 """Children that a sentence lists."""
 
@@ -77,9 +79,9 @@ class Absence(Struct, frozen=True):
     missing: tuple[str, ...] = ()
 
 
-def absence_of(view: Rank, now_ns: int) -> Absence:
+def absence_of(view: Rank, now_ns: int, cause: AbsenceCause | None = None) -> Absence:
     """Why `view` is absent, in words; `now_ns` is the operator's time."""
-    cause = absence_cause(view)
+    cause = cause or absence_cause(view)
     shown = acting_process(view) if cause.chain is not None else working_process(view)
     evidence = _process_evidence(shown, "pid" if shown is view.process else "thread")
     missing = missing_stacks(view)
@@ -98,7 +100,9 @@ def absence_of(view: Rank, now_ns: int) -> Absence:
         text, step = _loading(cause.batch, cause.location, view, now_ns)
         evidence += _worker_evidence(cause.batch)
     elif cause.cause == "out_of_loop":
-        text, step = wire.LEFT_GROUPS, "compare the number of steps per rank"
+        left = wire.LEFT_GROUPS in view.notes
+        text = wire.LEFT_GROUPS if left else _LEAVES
+        step = "compare the number of steps per rank"
     elif cause.location is not None:
         text = _location_text(view, cause, cause.location, now_ns)
         step = _location_step(view, cause.location, shown)
@@ -217,12 +221,33 @@ def _worker_text(stack: WorkerStack, worker: wire.Process) -> str:
     return f"is still in its fork: {text}"
 
 
-def _location_text(view: Rank, cause: AbsenceCause, location: StackLocation, now_ns: int) -> str:
-    chain = cause.chain
-    process = acting_process(view) if chain is not None else working_process(view)
+def place_text(view: Rank, now_ns: int) -> str:
+    """What a rank does and where, without what differs between ranks that do the same."""
+    cause = doing(view)
+    if cause.location is None or cause.batch is not None or cause.cause == "gil":
+        return absence_of(view, now_ns, cause).why.text
+    chain, doing_text = cause.chain, location_text(cause.location)
+    if chain is None:
+        return f"{working_name(view)} {doing_text}"
+    links = f"{working_name(view)} {links_text(view, chain)}"
+    return links if chain.is_cycle or chain.end is None else f"{links}, which {doing_text}"
+
+
+def location_text(location: StackLocation) -> str:
+    """`waits for a socket at train.py:9 (main)`."""
+    return f"{_THREAD_TEXTS[location.kind].rstrip(':,')}{_at(location)}"
+
+
+def _at(location: StackLocation) -> str:
     at, leaf = f" at {location.line}" if location.line else "", location.leaf
     if leaf is not None and leaf.source and location.line.startswith(short_file(leaf.file)):
         at += f" `{leaf.source}`"
+    return at
+
+
+def _location_text(view: Rank, cause: AbsenceCause, location: StackLocation, now_ns: int) -> str:
+    chain, leaf = cause.chain, location.leaf
+    process = acting_process(view) if chain is not None else working_process(view)
     in_file = location.kind in FILE_KINDS
     detail = _file_text(process) if in_file else _other_end_text(view, location.kind, process)
     source = "" if location.sure or leaf is not None else ", by the kernel alone"
@@ -238,7 +263,7 @@ def _location_text(view: Rank, cause: AbsenceCause, location: StackLocation, now
         if chain.end is None:
             return f"{links}{since}"
         subject = f"{links}, which"
-    return f"{subject} {_THREAD_TEXTS[location.kind]}{detail}{at}{source}{since}"
+    return f"{subject} {_THREAD_TEXTS[location.kind]}{detail}{_at(location)}{source}{since}"
 
 
 def _other_end_text(view: Rank, kind: LocationKind, process: wire.Process | None) -> str:

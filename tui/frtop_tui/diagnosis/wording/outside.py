@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
-from frtop_tui.diagnosis.detectors.stalled_outside_ops import HeldOutside, RestNote
+from collections.abc import Sequence
+from typing import Final
+
+from frtop_probe import wire
+from frtop_tui.diagnosis.detectors.stalled_outside_ops import (
+    HeldOutside,
+    NotEnding,
+    Resting,
+    RestNote,
+)
+from frtop_tui.diagnosis.evidence.absence_cause import doing, ending_cause
+from frtop_tui.diagnosis.evidence.program_end import ProgramEnd, is_left_behind, program_end
 from frtop_tui.diagnosis.finding import Finding
-from frtop_tui.diagnosis.model import Sentences
-from frtop_tui.diagnosis.wording.absence import absence_of
+from frtop_tui.diagnosis.model import Sentences, Why
+from frtop_tui.diagnosis.wording.absence import (
+    absence_of,
+    location_text,
+    place_text,
+    stacks_step,
+)
 from frtop_tui.diagnosis.wording.phrases import Tense, last_op_evidence, who
 from frtop_tui.job.model import BaseFrame
 from frtop_tui.job.naming import counted, duration, folded
 from frtop_tui.job.outside import age_words, is_least_since
+
+_MOST_PLACES: Final = 4
 
 
 def held_outside(
@@ -17,16 +35,18 @@ def held_outside(
 ) -> Sentences:
     """Which ranks get nowhere, and what holds them."""
     ranks = finding.culprits
-    absence = absence_of(frame.ranks[ranks[0]], frame.now_ns)
-    held = duration(detail.held_ns / 1e9)
-    common = [f"in the same call for {held}, with hardly any CPU time, I/O or growth of memory"]
+    view = frame.ranks[ranks[0]]
+    absence = absence_of(view, frame.now_ns, doing(view))
+    common = [_same_text(detail.held_ns)]
     if detail.at_store_key:
         common.append(f"{folded(detail.at_store_key)} not in an op either: at a key of the store")
     if detail.others:
         common.append(f"{counted(detail.others, 'more rank')} in no op either, and not looked at")
-    gets = tense.of("gets" if len(ranks) == 1 else "get", "got")
+    does = tense.of("gets nowhere" if len(ranks) == 1 else "get nowhere", "got nowhere")
+    if not detail.proven:
+        does = tense.of("stays where it is" if len(ranks) == 1 else "stay where they are", "waited")
     return Sentences(
-        f"{_idle_text(detail.issued_ns, frame, tense)}: {who(frame.ranks, ranks)} {gets} nowhere",
+        f"{_idle_text(detail.issued_ns, frame, tense)}: {who(frame.ranks, ranks)} {does}",
         absence.why,
         absence.next,
         (*absence.evidence, *common, *last_op_evidence(frame.ranks, ranks)),
@@ -34,12 +54,107 @@ def held_outside(
     )
 
 
+def not_ending(finding: Finding, detail: NotEnding, frame: BaseFrame, tense: Tense) -> Sentences:
+    """Which ranks have left, which do not end, and what their exit waits for."""
+    ranks, view = finding.culprits, frame.ranks[finding.culprits[0]]
+    left, end = detail.left, program_end(view, others_left=bool(detail.left))
+    absence = absence_of(view, frame.now_ns, doing(view))
+    why, step = absence.why, absence.next
+    if end is not None:
+        why = Why(finding.cause, ending_cause(view).layer, _ending_text(end, why.text))
+        step = _ending_step(end, step)
+    does = tense.of("does" if len(ranks) == 1 else "do", "did")
+    head = f"{who(frame.ranks, ranks)} {does} not end"
+    if left:
+        head = f"{folded(left)} {tense.has(left)} left, and {head}"
+    launched = (wire.OTHERS_ENDED,) if is_left_behind(view) else ()
+    unseen = frame.coverage.unheard
+    missing = [f"{folded(unseen)}: not seen; they have left, or are elsewhere"] if unseen else []
+    return Sentences(
+        head,
+        why,
+        step,
+        (
+            *absence.evidence,
+            _same_text(detail.held_ns),
+            *launched,
+            *last_op_evidence(frame.ranks, ranks),
+        ),
+        (*absence.missing, *missing),
+    )
+
+
+def _ending_text(end: ProgramEnd, doing: str) -> str:
+    if end.stage == "groups":
+        return "MainThread is in destroy_process_group, which does not return"
+    threads = "; ".join(f"{one.name} {location_text(one.location)}" for one in end.threads)
+    if end.stage == "exit":
+        text = f"its program is over, and what was registered for its exit does not return: {doing}"
+        return f"{text}; {threads}" if threads else text
+    joined = "its program is over, and MainThread joins the threads that are no daemons"
+    if not threads:
+        return f"{joined}: {doing}"
+    return f"{joined}: {'one of these: ' if len(end.threads) > 1 else ''}{threads}"
+
+
+def _ending_step(end: ProgramEnd, step: str) -> str:
+    if end.stage != "threads" or not end.threads:
+        return step
+    if len(end.threads) > 1:
+        return "which of these is no daemon? end it before the program does, or make it one"
+    line = end.threads[0].location.line
+    return f"look at {line}: end that thread before the program does, or make it a daemon"
+
+
+def resting(_finding: Finding, detail: Resting, frame: BaseFrame, tense: Tense) -> Sentences:
+    """Who is where, while nobody is in an op and nobody can be named."""
+    ranks = detail.ranks
+    evidence = list(_places(frame, ranks))
+    if detail.left:
+        evidence.append(f"{folded(detail.left)} {tense.has(detail.left)} left")
+    if detail.others:
+        evidence.append(f"{counted(detail.others, 'more rank')} in no op either, and not looked at")
+    where = "; ".join(evidence[:_MOST_PLACES])
+    idle = [rank for rank in ranks if doing(frame.ranks[rank]).cause == "idle"]
+    reason = "nothing shows what they wait for; it may be one of them"
+    if idle:
+        are = Tense.PRESENT.are(idle)
+        reason = (
+            f"{folded(idle)} {are} where a server waits for work; it was not seen to wait there"
+            " before, and to go on"
+        )
+    missing = [f"{folded(detail.unseen)}: no look at it came"] if detail.unseen else []
+    if frame.coverage.unheard:
+        missing.append(f"{folded(frame.coverage.unheard)}: not seen")
+    return Sentences(
+        f"{_idle_text(detail.issued_ns, frame, tense)}; {where}",
+        Why("unknown", "unknown", reason),
+        f"is that a pause that belongs to the program? if not: look at the lines above;"
+        f" {stacks_step(frame.ranks[ranks[0]])}",
+        tuple(evidence[_MOST_PLACES:]),
+        tuple(missing),
+    )
+
+
 def rest_note(note: RestNote, frame: BaseFrame) -> str:
-    """For a job at rest: since when no rank has issued an op, and what one of them does."""
+    """For a job at rest: since when no rank has issued an op, and who is where instead."""
     text = _idle_text(note.issued_ns, frame, Tense.PRESENT)
-    if note.rank is None:
-        return text
-    return f"{text}; rank {note.rank}: {absence_of(frame.ranks[note.rank], frame.now_ns).why.text}"
+    places = _places(frame, note.ranks)
+    more = f"; and at {counted(len(places) - _MOST_PLACES, 'more place')}"
+    return "; ".join((text, *places[:_MOST_PLACES])) + (more if len(places) > _MOST_PLACES else "")
+
+
+def _places(frame: BaseFrame, ranks: Sequence[int]) -> list[str]:
+    """`ranks 0-2: MainThread sleeps at train.py:9 (main)`."""
+    found: dict[str, list[int]] = {}
+    for rank in ranks:
+        found.setdefault(place_text(frame.ranks[rank], frame.now_ns), []).append(rank)
+    return [f"{folded(those)}: {text}" for text, those in found.items()]
+
+
+def _same_text(held_ns: int) -> str:
+    held = duration(held_ns / 1e9)
+    return f"in the same call for {held}, with hardly any CPU time, I/O or growth of memory"
 
 
 def _idle_text(issued_ns: int, frame: BaseFrame, tense: Tense) -> str:

@@ -20,7 +20,7 @@ from frtop_tui.diagnosis.detectors.mismatch.checksums import ChecksumsDiffer
 from frtop_tui.diagnosis.detectors.mismatch.live_mismatch import OpsDiffer
 from frtop_tui.diagnosis.detectors.not_entered import NotEntered
 from frtop_tui.diagnosis.detectors.slow.slow import LateDetail, LinkDetail, SlowDetail
-from frtop_tui.diagnosis.detectors.stalled_outside_ops import HeldOutside
+from frtop_tui.diagnosis.detectors.stalled_outside_ops import HeldOutside, NotEnding, Resting
 from frtop_tui.diagnosis.detectors.standing_waits import StandingWaits
 from frtop_tui.diagnosis.detectors.stuck.stuck import InDoubt, LaggingDevices, Stuck
 from frtop_tui.diagnosis.detectors.unfinished_ops import UnfinishedOps
@@ -69,6 +69,8 @@ WORDS: Final[dict[type[Detail], Callable[[Finding, Any, BaseFrame, Tense], Sente
     LaggingDevices: stuck.lagging_devices,
     Stuck: stuck.stuck,
     HeldOutside: outside.held_outside,
+    NotEnding: outside.not_ending,
+    Resting: outside.resting,
     UnfinishedOps: stuck.unfinished_ops,
     OutsideCall: without_numbers.outside_call,
     MaybeComing: without_numbers.maybe_coming,

@@ -1,0 +1,44 @@
+"""All ranks leave; a function that rank 2 registered for its exit waits for a child."""
+
+import atexit
+import subprocess
+import time
+
+import torch
+import torch.distributed as dist
+
+from zoo.ground_truth import Case, Truth
+from zoo.rank import STEP_S, join
+
+CASE = Case(
+    (
+        Truth(
+            ("stuck",),
+            culprits=(2,),
+            causes=("subprocess",),
+            says=("does not end", "at_exit.py", "(upload)"),
+        ),
+    ),
+    within_s=100.0,
+)
+
+
+def upload() -> None:
+    subprocess.run(["sleep", "600"], check=True)
+
+
+def main() -> None:
+    job = join()
+    gradient = torch.ones(1000)
+    if job.rank == 2:
+        atexit.register(upload)
+    for _ in range(60):
+        time.sleep(STEP_S)
+        job.keep(dist.all_reduce(gradient, async_op=job.late))
+        job.wait()
+    dist.destroy_process_group()
+    job.mark_fault()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,35 @@
+"""All ranks are done and leave; rank 1 does not return from `destroy_process_group`."""
+
+import threading
+import time
+
+import torch
+import torch.distributed as dist
+
+from zoo.ground_truth import Case, Truth
+from zoo.rank import STEP_S, join
+
+CASE = Case(
+    (Truth(("stuck",), culprits=(1,), says=("does not end", "destroy_process_group")),),
+    within_s=100.0,
+)
+
+lock = threading.Lock()
+
+
+def main() -> None:
+    job = join()
+    gradient = torch.ones(1000)
+    for _ in range(60):
+        time.sleep(STEP_S)
+        job.keep(dist.all_reduce(gradient, async_op=job.late))
+        job.wait()
+    job.mark_fault()
+    if job.rank == 1:  # as NCCL's end, which waits for its peers
+        dist.distributed_c10d._unregister_all_process_groups = lock.acquire
+        lock.acquire()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

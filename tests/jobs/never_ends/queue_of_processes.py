@@ -1,0 +1,40 @@
+"""All ranks are done and leave; rank 3 has put more into a queue than anybody reads."""
+
+import multiprocessing
+import time
+
+import torch
+import torch.distributed as dist
+
+from zoo.ground_truth import Case, Truth
+from zoo.rank import STEP_S, join
+
+CASE = Case(
+    (
+        Truth(
+            ("stuck",),
+            culprits=(3,),
+            causes=("pipe", "lock"),
+            says=("does not end", "QueueFeederThread"),
+        ),
+    ),
+    within_s=100.0,
+)
+
+
+def main() -> None:
+    job = join()
+    gradient = torch.ones(1000)
+    samples = multiprocessing.Queue()
+    for _ in range(60):
+        time.sleep(STEP_S)
+        job.keep(dist.all_reduce(gradient, async_op=job.late))
+        job.wait()
+        if job.rank == 3:
+            samples.put(bytes(10_000))
+    dist.destroy_process_group()
+    job.mark_fault()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,52 @@
+"""Every rank waits for the answer of an actor, a process of its own that is stuck in a read."""
+
+import multiprocessing
+import os
+import time
+from multiprocessing.connection import Connection
+
+import torch
+import torch.distributed as dist
+
+from zoo.ground_truth import Case, Truth
+from zoo.rank import STEP_S, join
+
+CASE = Case(
+    (
+        Truth(
+            ("not_entered",),
+            culprits=(0, 1, 2, 3),
+            causes=("pipe", "socket", "subprocess"),
+            says=("nobody is in an op", "actor.py"),
+        ),
+    ),
+    within_s=120.0,
+)
+ANSWERS = 60
+
+
+def act(requests: Connection) -> None:
+    for _ in range(ANSWERS):
+        requests.send(requests.recv() + 1)
+    reading, _writing = os.pipe()
+    os.read(reading, 1)
+
+
+def main() -> None:
+    job = join()
+    gradient = torch.ones(1000)
+    ours, theirs = multiprocessing.Pipe()
+    actor = multiprocessing.get_context("fork").Process(target=act, args=(theirs,), daemon=True)
+    actor.start()
+    for number in range(100):
+        time.sleep(STEP_S)
+        if number == ANSWERS:
+            job.mark_fault()
+        ours.send(number)
+        gradient += ours.recv()
+        job.keep(dist.all_reduce(gradient, async_op=job.late))
+        job.wait()
+
+
+if __name__ == "__main__":
+    main()

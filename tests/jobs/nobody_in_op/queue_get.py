@@ -1,0 +1,48 @@
+"""Every rank waits at a queue that its reader, which has ended, filled."""
+
+import queue
+import threading
+import time
+
+import torch
+import torch.distributed as dist
+
+from zoo.ground_truth import Case, Truth
+from zoo.rank import STEP_S, join
+
+CASE = Case(
+    (
+        Truth(
+            ("not_entered",),
+            culprits=(0, 1, 2, 3),
+            causes=("lock",),
+            says=("nobody is in an op", "queue_get.py"),
+        ),
+    ),
+    within_s=120.0,
+)
+BATCHES = 60
+
+batches: queue.Queue[int] = queue.Queue()
+
+
+def read() -> None:
+    for number in range(BATCHES):
+        batches.put(number)
+
+
+def main() -> None:
+    job = join()
+    gradient = torch.ones(1000)
+    threading.Thread(target=read, daemon=True).start()
+    for number in range(100):
+        time.sleep(STEP_S)
+        if number == BATCHES:
+            job.mark_fault()
+        gradient += batches.get()
+        job.keep(dist.all_reduce(gradient, async_op=job.late))
+        job.wait()
+
+
+if __name__ == "__main__":
+    main()
