@@ -9,21 +9,26 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
-from zoo.ground_truth import Case
-from zoo.rank import STEP_S, join
+from zoo.ground_truth import Case, Truth
+from zoo.rank import STEP_S, Job, join
 from zoo.transport import Transport
 
-CASE = Case(lasts_s=60)
+CASE = Case(
+    lasts_s=60,
+    # Nobody has seen it wait for a request before.
+    allowed=(Truth(("undecided",), progress=("unknown",)),),
+)
 REQUESTS = 150
 
 requests: queue.Queue[int] = queue.Queue()
 
 
-def ask() -> None:
+def ask(job: Job) -> None:
     """Sends some requests, and then none for a long time."""
     for number in range(REQUESTS):
         time.sleep(STEP_S)
         requests.put(number)
+    job.mark_fault()
 
 
 def main() -> None:
@@ -33,7 +38,7 @@ def main() -> None:
     if job.rank == 0:
         server = socketserver.TCPServer(("127.0.0.1", 0), socketserver.BaseRequestHandler)
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        threading.Thread(target=ask, daemon=True).start()
+        threading.Thread(target=ask, args=(job,), daemon=True).start()
     prompt = torch.zeros(10)
     while True:
         if job.rank == 0:

@@ -5,10 +5,14 @@ import time
 import torch
 import torch.distributed as dist
 
-from zoo.ground_truth import Case
+from zoo.ground_truth import Case, Truth
 from zoo.rank import STEP_S, join
 
-CASE = Case(lasts_s=90.0)
+CASE = Case(
+    lasts_s=90.0,
+    # It is the first pause of the job that frtop sees.
+    allowed=(Truth(("undecided",), progress=("unknown",)),),
+)
 
 
 def main() -> None:
