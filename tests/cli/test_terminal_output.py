@@ -175,3 +175,19 @@ def test_what_is_escaped_is_harmless_and_the_same_in_json(text: str) -> None:
     assert all(line.isprintable() for line in escaped(text).split("\n"))
     document = json.dumps({"name": text}, ensure_ascii=False)
     assert json.loads(escaped(document)) == json.loads(document)
+
+
+def test_a_terminal_that_goes_away_while_it_prints_is_no_traceback(hostile: Path) -> None:
+    ours, theirs = pty.openpty()
+    ended, errors = os.pipe()
+    with subprocess.Popen(
+        [sys.executable, "-m", "frtop_tui", "diagnose", str(hostile), "--json"], stdin=theirs,
+        stdout=theirs, stderr=errors, start_new_session=True,
+    ) as process:  # fmt: skip
+        os.close(theirs)
+        os.close(errors)
+        os.read(ours, 10)
+        os.close(ours)
+        assert process.wait(60) == 1
+    assert b"Traceback" not in b"".join(read_all(ended))
+    os.close(ended)

@@ -182,6 +182,8 @@ def test_tensors_freed_or_ops_completed_during_a_read_give_an_error(pair: Pair) 
     both(pair, "saved['meanwhile'] = dist.new_group()")
     rank = pair[0]
     rank.run(
+        "import frtop_probe.recorder.tensor_stats as tensor_stats\n"
+        "saved['add'] = tensor_stats.TensorStats.add\n"
         "saved['one'] = torch.ones(200_000)\n"
         "saved['thread'] = threading.Thread(\n"
         "    target=dist.all_reduce, args=(saved['one'],), kwargs={'group': saved['meanwhile']})\n"

@@ -13,6 +13,8 @@ from threading import Thread
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from frtop_tui.errors import UsageError
 from frtop_tui.watch.deliveries import Deliveries
@@ -146,6 +148,17 @@ def test_no_complaint_about_a_web_hook_quotes_its_path(url: str) -> None:
         said = str(error)
     assert said
     assert "SECRET" not in said
+
+
+@given(st.text())
+def test_no_line_controls_a_terminal(text: str) -> None:
+    said: list[str] = []
+    lines = EventLines(said.append)
+    lines.put({"job": text})
+    lines.close()
+    assert said[0].endswith("\n")
+    assert said[0][:-1].isprintable()
+    assert json.loads(said[0]) == {"job": text}
 
 
 def test_lines_go_on_after_a_full_disk_and_count_what_was_lost(

@@ -59,8 +59,9 @@ def raised_by_signal_handler(error: BaseException) -> bool:
 
 
 def log_line(text: str) -> None:
-    """Writes one line to stderr; the recorder prints nowhere else."""
+    """Writes to stderr, without what controls a terminal; the recorder prints nowhere else."""
     try:
-        sys.stderr.write(f"frtop: {text}\n")
+        clean = "".join(one if one.isprintable() or one == "\n" else "?" for one in text)
+        sys.stderr.write(f"frtop: {clean}\n")
     except Exception:  # noqa: BLE001 - the program may have replaced stderr by anything
         return

@@ -62,7 +62,9 @@ class EventLines:
             try:
                 # The line before may be there in part: this one needs a line of its own.
                 start = "\n" if self._lost else ""
-                self._write(f"{start}{json.dumps(event, allow_nan=False)}\n")
+                # Of all that is no letter, json leaves only this one as it is.
+                line = json.dumps(event, allow_nan=False).replace("\x7f", "\\u007f")
+                self._write(f"{start}{line}\n")
             except (OSError, ValueError) as error:  # ValueError: it was closed
                 self._lost += 1
                 self._complain(error)
