@@ -104,6 +104,7 @@ def test_hosts_that_are_not_reached_are_said_with_their_reason() -> None:
     [
         ("sudo -u '#5' frtop",
          "frtop --ssh HOST --via 'ssh {host} \"sudo -n -u \\\\#5 sh\"'"),
+        ("frtop --user ann", "frtop --user ann --ssh HOST"),
         ("frtop doctor    # on the host", "frtop doctor --ssh HOST    # on the host"),
         ("docker exec -it CONTAINER frtop    # at once",
          "frtop --ssh HOST --via 'ssh {host} \"docker exec -i CONTAINER sh\"'    # at once"),

@@ -402,6 +402,8 @@ def test_ranks_of_others_are_counted() -> None:
     found = beside(others=others)
     assert tier(found, "processes").mark == "closed"
     assert lines(found, "processes") == ["sudo -u '#1001' frtop"]
+    as_root = replace(HOST, rights=replace(HOST.rights, uid=0))
+    assert lines(beside(host=as_root, others=others), "processes") == ["frtop --user bob"]
     found = beside(RANK, others=others)
     assert tier(found, "processes").mark == "ok"
     assert "4 more of user bob: not looked at" in tier(found, "processes").notes

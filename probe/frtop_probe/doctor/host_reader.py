@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -20,6 +20,7 @@ from frtop_probe.doctor.facts import (
     SETTINGS,
     HostFacts,
     PlaceFacts,
+    ProcessRights,
     ProcFacts,
     ToolFacts,
     TorchFiles,
@@ -68,7 +69,7 @@ def read_host(
         tools = tuple(_tool(name, sent.get(name, ""), pid) for name in TOOLS)
     return HostFacts(
         name=socket.gethostname(),
-        rights=read_rights("self"),
+        rights=_own_rights(),
         python=platform.python_version(),
         program=sys.executable,
         machine=machine_of("/proc/self/exe"),
@@ -192,6 +193,12 @@ def _folder(*, make: bool) -> tuple[str, str]:
         return str(folder(make=make)), ""
     except FolderError as error:
         return "", str(error)
+
+
+def _own_rights() -> ProcessRights:
+    """Ours; what root has given up in this process is no setting of the host."""
+    own = read_rights("self")
+    return replace(own, no_new_privileges=False) if AS_USER in os.environ else own
 
 
 def _torch_of(python: str) -> TorchFiles | None:

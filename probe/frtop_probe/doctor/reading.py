@@ -9,7 +9,7 @@ from typing import Final
 
 from frtop_probe.doctor.facts import HostFacts, ProcessRights, RankFacts, SearchFacts, TorchFiles
 from frtop_probe.doctor.tier import Change, Obstacle, Tier, counted, folded, judged
-from frtop_probe.doctor.tracing import RESTRICTED, is_contained, other_user, why_refused
+from frtop_probe.doctor.tracing import RESTRICTED, as_user, is_contained, other_user, why_refused
 from frtop_probe.outside.c10d_books import NO_GROUPS, NO_MODULE
 from frtop_probe.outside.cpython import FREE_THREADED, NO_PYTHON, NOT_STARTED, UNKNOWN_PYTHON
 from frtop_probe.outside.flight_settings import NEWEST_READ, OLDEST_READ, release
@@ -158,7 +158,7 @@ def _of_users(host: HostFacts, search: SearchFacts) -> Iterable[Obstacle]:
             "user",
             f"{counted(one.ranks, 'rank')} of user {one.user}: not looked at."
             " frtop reads only processes of its own user",
-            (Change("type", f"sudo -u '#{one.uid}' frtop"),),
+            (as_user(host.rights, one.user, one.uid),),
         )
 
 

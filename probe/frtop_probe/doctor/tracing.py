@@ -98,9 +98,16 @@ def why_refused(
     return _module(ours, theirs, yama, may=may)
 
 
+def as_user(ours: ProcessRights, user: str, uid: int | None) -> Change:
+    """What is typed to look at the ranks of a user: root becomes that user by itself."""
+    if ours.uid == 0 and uid:
+        return Change("type", f"frtop --user {user}")
+    return Change("type", f"sudo -u '#{uid}' frtop")
+
+
 def other_user(ours: ProcessRights, theirs: ProcessRights) -> Obstacle:
     """Of a process of another user, which frtop reads for nobody else."""
-    change = Change("type", f"sudo -u '#{theirs.uid}' frtop")
+    change = as_user(ours, str(theirs.uid), theirs.uid)
     if _other_user_namespace(ours, theirs):  # its uid has no name here
         change = Change("type", f"nsenter -t {theirs.pid} -U -m -p -n frtop    # or `podman exec`")
     return Obstacle(

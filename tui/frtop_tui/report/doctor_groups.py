@@ -14,7 +14,9 @@ MOST_LINES: Final = 4
 """Lines to type that are the same but for numbers, such as a pid: shown for so many hosts."""
 SSH: Final = "ssh {host}"
 _NUMBER: Final = re.compile(r"\d[\d,]*")
-_OURS: Final = re.compile(r"(?P<before>.*?) ?\bfrtop(?P<verb> doctor)?(?P<comment> {2,}#.*)?")
+_OURS: Final = re.compile(
+    r"(?P<before>.*?) ?\bfrtop(?P<verb> doctor| --user \S+)?(?P<comment> {2,}#.*)?"
+)
 _BY_UID: Final = re.compile(r"'#(\d+)'")
 
 Key = tuple[object, ...]
