@@ -14,7 +14,6 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import Final
 
 from frtop_probe import daemon_thread, keys
@@ -38,7 +37,6 @@ class Admission:
         *,
         read_only: bool = False,
         read: Callable[[KeyPair], tuple[AuthorizedKey, ...]] = keys.authorized,
-        file: Path | None = None,
     ) -> None:
         """Reads nothing yet.
 
@@ -46,9 +44,8 @@ class Admission:
             pair: of the owner, who may always act.
             read_only: nobody may act.
             read: gives all others who are admitted.
-            file: where it reads them from, for messages.
         """
-        self._file = file or pair.path.with_name(keys.AUTHORIZED)
+        self._file = pair.path.with_name(keys.AUTHORIZED)
         self.read_only = read_only
         self._pair = pair
         self._read = read

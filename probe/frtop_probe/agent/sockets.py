@@ -96,22 +96,19 @@ class AgentSockets:
         self.context.term()
 
 
-def open_sockets(
-    options: Options, pair: KeyPair, admission: Admission | None = None
-) -> AgentSockets:
+def open_sockets(options: Options, pair: KeyPair) -> AgentSockets:
     """Opens both sockets. Needs a running event loop.
 
     Args:
         options: port, address, whether anybody may act.
         pair: the agent's own.
-        admission: who may connect; by default those whom the pair's list admits.
 
     Raises:
         PortProblem: the ports are taken, or the address is not of this host.
     """
     context = zmq.asyncio.Context(io_threads=1)
     authenticator = zmq.auth.asyncio.AsyncioAuthenticator(context)
-    admission = admission or Admission(pair, read_only=options.read_only)
+    admission = Admission(pair, read_only=options.read_only)
     authenticator.start()  # first: without it, sockets admit everybody
     authenticator.configure_curve_callback(
         domain=DOMAIN, credentials_provider=_CredentialsProvider(admission)
