@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from diagnosis.outside import Outside
-from diagnosis.scenes import MAIN, Scene, frame, only
+from diagnosis.scenes import MAIN, SECOND, Scene, frame, only
 from frtop_probe import wire
 from frtop_tui.diagnosis.engine import Engine
 from frtop_tui.diagnosis.evidence.unobserved_wait import unobserved_wait
@@ -320,6 +320,54 @@ def test_a_device_wait_long_after_the_last_op_is_not_for_that_op() -> None:
 def test_nor_is_it_in_an_engine_without_a_request() -> None:
     found = replays("pynccl", idle=True).settle(50)
     assert (found.verdicts, found.health) == ((), "healthy")
+
+
+@pytest.mark.parametrize("prepared", [True, False])
+@pytest.mark.parametrize(("backend", "gil", "moves", "named"), [
+    ("nccl", False, False, ()),
+    ("nccl", True, False, (2,)),
+    ("nccl", False, True, (2,)),
+    ("gloo", False, False, (2,)),
+])  # fmt: skip
+def test_c_code_that_runs_at_one_line_may_be_behind_a_full_queue(
+    backend: str, named: tuple[int, ...], *, gil: bool, moves: bool, prepared: bool
+) -> None:
+    scene = Scene(4, backend=backend) if prepared else Outside(4)
+    for actor in scene.actors.values():
+        actor.groups = {n: replace(one, backend=backend) for n, one in actor.groups.items()}
+    tracked = backend == "gloo"
+    scene.does(range(4), "all_reduce", ago=45, tracked=tracked)
+    scene.waits([0, 1, 3], "all_reduce", for_s=40, tracked=tracked)
+    for second in range(6):
+        line = f"train.py:{33 + second if moves else 33}"
+        scene.at(2, frame(line, source="y = a * b"), active=True)
+        scene.actors[2].owns_gil = gil
+        scene.kernel(2, "R", cpu_ns=2 * second * SECOND)
+        found = scene.settle(2)
+    verdict = only(found)
+    assert verdict.culprits == named
+    if not named:
+        assert (verdict.kind, found.health) == ("undecided", "undecided")
+        assert "rank 2 runs C code, maybe behind the full queue of a device" in verdict.headline
+        assert any("train.py:33" in line for line in verdict.evidence)
+
+
+@pytest.mark.parametrize("active", [True, False])
+def test_a_wait_for_a_device_is_undecided_and_those_behind_it_are_listed(*, active: bool) -> None:
+    scene = Outside(4)
+    for actor in scene.actors.values():
+        actor.groups = {n: replace(one, backend="nccl") for n, one in actor.groups.items()}
+    scene.does(range(4), "all_reduce", ago=45, tracked=False)
+    scene.waits([0, 1, 3], "all_reduce", for_s=40, tracked=False)
+    synchronize = frame("/v/site-packages/torch/cuda/__init__.py:1085", "synchronize")
+    scene.at(2, synchronize, frame("train.py:33"), active=active)
+    found = scene.settle(8)
+    verdict = only(found)
+    assert (verdict.kind, verdict.culprits) == ("undecided", ())
+    assert verdict.evidence[1:] == (
+        "ranks 0-1,3 wait in all_reduce #9 of default_pg for rank 2",
+        "by stacks: rank 2 waits for its device at train.py:33 (train)",
+    )
 
 
 def test_without_a_transport_the_last_op_of_the_device_counts() -> None:

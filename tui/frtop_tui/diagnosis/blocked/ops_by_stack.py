@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from frtop_probe import wire
 from frtop_probe.ring.rank_ranges import fold
-from frtop_tui.diagnosis.evidence.c10d_call import C10dCall
+from frtop_tui.diagnosis.evidence.c10d_call import DEVICE_WAIT, C10dCall
 from frtop_tui.diagnosis.evidence.rank_activity import (
     every_op_is_known,
     last_activity_ns,
@@ -82,7 +82,7 @@ def with_op(view: ObservedRank) -> ObservedRank:
         pending = (*pending, _op(view, call, 0))
     elif call.kind in _MESSAGES and call.peer is not None and (group := _group_id(view, call)):
         pending = (*pending, _op(view, call, group))
-    elif not pending and view.groups and _is_known(view, call):
+    elif not pending and view.groups and _is_known(view, call) and not _is_for_last(view, call):
         # It waits for a message or a device: it is no root.
         pending = (_unknown(view, call),)
     return view if pending is view.pending else replace(view, pending=pending)
@@ -161,6 +161,12 @@ def _callers(view: ObservedRank, call: C10dCall) -> str | None:
     if call.role != "rendezvous" or local != "False":
         return None
     return fold(range(view.identity.job.world_size)) or None
+
+
+def _is_for_last(view: ObservedRank, call: C10dCall) -> bool:
+    """Whether it waits for a device that may still be at the rank's last op (`blocked_op`)."""
+    lasts = (front.last for front in view.group_progress.values() if front.last is not None)
+    return call.kind == DEVICE_WAIT and any(not op.tracked for op in lasts)
 
 
 def _is_known(view: ObservedRank, call: C10dCall) -> bool:

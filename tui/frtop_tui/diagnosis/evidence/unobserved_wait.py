@@ -1,4 +1,4 @@
-"""Whether a rank may be in a wait that nobody observes: beside a transport past c10d.
+"""Whether a rank may be in a wait that nobody observes: a transport past c10d, or a full queue.
 
 What a rank issues in such a transport is not known, nor when its peers come. A wait for a device,
 or a C call of which nothing more is known, may be for them. So such a rank is neither at fault nor
@@ -14,13 +14,14 @@ from typing import Final
 from msgspec import Struct
 
 from frtop_probe import wire
-from frtop_tui.diagnosis.evidence.c10d_call import call_of
+from frtop_tui.diagnosis.evidence.c10d_call import call_of, path_of, paths_differ
 from frtop_tui.diagnosis.evidence.rank_activity import (
     current_fetch,
     gil_holder,
     working_location,
 )
 from frtop_tui.diagnosis.evidence.stack_location import StackLocation, locate
+from frtop_tui.diagnosis.evidence.stack_state import is_of_device
 from frtop_tui.diagnosis.evidence.thread_chain import awaited_threads
 from frtop_tui.diagnosis.evidence.working_thread import (
     prior_working_stack,
@@ -64,8 +65,10 @@ def unobserved_wait(view: Rank) -> UnobservedWait | None:
 
     Of a rank that is blocked in an op of c10d, what blocks it is known: ask that first.
     """
-    if view.evidence.has_transports or _has_cause(view):
+    if _has_cause(view):
         return None
+    if view.evidence.has_transports:
+        return _behind_full_queue(view)
     location = working_location(view) or locate(None, working_process(view))
     if not location.sure:
         at_device = location.kind == "file_io" and not _is_at_path(view.process)
@@ -73,6 +76,28 @@ def unobserved_wait(view: Rank) -> UnobservedWait | None:
     if location.kind == "lock" and not _is_own(working_stack(view)):
         return _of_another_thread(view)
     return UnobservedWait(location) if _may_be(view, location) else None
+
+
+def _behind_full_queue(view: Rank) -> UnobservedWait | None:
+    """The place of a rank that may hand nothing more to its device, of which nothing is known.
+
+    Behind a full queue a host stops in C at whatever it launches next, a line like any other.
+    """
+    lasts = (front.last for front in view.group_progress.values() if front.last is not None)
+    if not any(not op.tracked and _is_on_device(view, op) for op in (*view.pending, *lasts)):
+        return None
+    location = working_location(view)
+    if location is None or location.kind != "computing" or not runs_in_c(view):
+        return None
+    before, now = prior_working_stack(view), working_stack(view)
+    paths = [path_of(stack.frames) for stack in (before, now) if stack is not None]
+    moves = len(paths) == 2 and paths_differ(*paths)
+    return None if moves else UnobservedWait(location)
+
+
+def _is_on_device(view: Rank, op: wire.Op) -> bool:
+    group = view.groups.get(op.group)
+    return group is not None and is_of_device(group.backend)
 
 
 def _has_cause(view: Rank) -> bool:
@@ -88,7 +113,7 @@ def _may_be(view: Rank, location: StackLocation) -> bool:
     if location.kind in _OPEN or (location.kind in _OWN_LOOPS and _is_own(working_stack(view))):
         return True
     if location.kind == "computing":
-        return view.state == "silent" or _in_c(view)
+        return view.state == "silent" or runs_in_c(view)
     return location.kind == "collective" and not view.pending and _is_unnamed(working_stack(view))
 
 
@@ -107,7 +132,7 @@ def _is_own(stack: wire.ThreadStack | None) -> bool:
     )
 
 
-def _in_c(view: Rank) -> bool:
+def runs_in_c(view: Rank) -> bool:
     """Whether the working thread ran without the GIL in both dumps, so in C code."""
     stacks = (working_stack(view), prior_working_stack(view))
     return not any(stack is not None and stack.owns_gil for stack in stacks)

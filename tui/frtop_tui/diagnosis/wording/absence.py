@@ -80,7 +80,7 @@ class Absence(Struct, frozen=True):
 
 
 def absence_of(view: Rank, now_ns: int, cause: AbsenceCause | None = None) -> Absence:
-    """Why `view` is absent, in words; `now_ns` is the operator's time."""
+    """Why `view` is absent, in words; `now_ns` is the operator's time, 0 to leave out ages."""
     cause = cause or absence_cause(view)
     shown = acting_process(view) if cause.chain is not None else working_process(view)
     evidence = _process_evidence(shown, "pid" if shown is view.process else "thread")
@@ -252,7 +252,7 @@ def _location_text(view: Rank, cause: AbsenceCause, location: StackLocation, now
     detail = _file_text(process) if in_file else _other_end_text(view, location.kind, process)
     source = "" if location.sure or leaf is not None else ", by the kernel alone"
     newest, since = last_issued_ns(view), ""
-    if newest and view.evidence.has_ages:
+    if newest and now_ns and view.evidence.has_ages:
         ago = age_words(view.age_s(newest, now_ns), least=last_issue_is_least(view))
         since = f"; its last op was {ago} ago"
     subject = working_name(view)

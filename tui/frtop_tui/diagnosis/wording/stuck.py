@@ -20,6 +20,7 @@ from frtop_tui.diagnosis.model import Layer, Sentences, Why
 from frtop_tui.diagnosis.wording.absence import Absence, absence_of, missing_stacks, stacks_step
 from frtop_tui.diagnosis.wording.phrases import (
     Tense,
+    chain_evidence,
     label_of,
     message_doubt,
     named_op,
@@ -144,11 +145,13 @@ def in_doubt(
     heads, why = [reason], reason
     if standing:
         heads = [standing_text(frame.ranks, standing, tense), *([reason] if unseen else [])]
-        why = peers_text(standing)
+        why = peers_text(frame.ranks, standing)
         step = next_step(frame.ranks[standing[0]])
-    places = [*place_lines(frame.ranks, standing)]
+    places = [*chain_evidence(finding.nodes), *place_lines(frame.ranks, standing)]
     if not any(view.evidence.has_ages for view in frame.ranks.values()):
         places += stack_texts(frame.ranks.values())
+    elif isinstance(detail, InDoubt) and detail.doubt.reason == "device":
+        places += stack_texts(frame.ranks[rank] for rank in node.waiting)
     return Sentences(
         "; ".join([f"{tense.waits(node.waiting)} in {op_text(node)}", *heads]),
         Why(finding.cause, "unknown", why),

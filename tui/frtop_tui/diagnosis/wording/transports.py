@@ -45,18 +45,30 @@ def beside(views: Mapping[int, Rank], ranks: Iterable[int]) -> str:
     return f"beside {', '.join(transport_names(views[rank] for rank in ranks))}"
 
 
+def _have_transports(views: Mapping[int, Rank], ranks: Iterable[int]) -> bool:
+    """Else they may be behind the full queues of their devices."""
+    return any(views[rank].transports for rank in ranks)
+
+
 def standing_text(views: Mapping[int, Rank], ranks: Sequence[int], tense: Tense) -> str:
     """`rank 3 is in a wait that frtop does not observe, beside DeepEP`."""
     waits = "a wait" if len(ranks) == 1 else "waits"
     does = tense.of("does", "did")
+    if not _have_transports(views, ranks):
+        runs = tense.of("runs" if len(ranks) == 1 else "run", "ran")
+        return f"{folded(ranks)} {runs} C code, maybe behind the full queue of a device"
     return (
         f"{folded(ranks)} {tense.are(ranks)} in {waits} that frtop {does} not observe,"
         f" {beside(views, ranks)}"
     )
 
 
-def peers_text(ranks: Sequence[int]) -> str:
+def peers_text(views: Mapping[int, Rank], ranks: Sequence[int]) -> str:
     """Why none of them is named."""
+    if not _have_transports(views, ranks):
+        return (
+            "behind a full queue a host stops at whatever it launches next, whichever rank is late"
+        )
     if len(ranks) == 1:
         return (
             "what it issues there is not seen: its peers may be in the same, and wait for it or not"
@@ -92,7 +104,9 @@ def missing_members(views: Mapping[int, Rank], node: WaitNode) -> tuple[str, ...
     if unseen:
         texts.append(f"{folded(unseen)} cannot be seen: not there either, perhaps")
     if standing:
-        texts.append(f"what {_issued_by(standing)} {beside(views, standing)}")
+        issued = f"what {_issued_by(standing)} {beside(views, standing)}"
+        device = f"what the devices of {folded(standing)} work on"
+        texts.append(issued if _have_transports(views, standing) else device)
     return tuple(texts)
 
 
@@ -108,10 +122,9 @@ def standing_evidence(views: Mapping[int, Rank], node: WaitNode) -> tuple[str, .
 
 def next_step(view: Rank) -> str:
     """What shows more: the native stack, the device, the program's own log."""
-    return (
-        f"{stacks_step(view, native=True)} (it stops the process for up to 2 s); nvidia-smi; the"
-        " engine's own log: does it still answer requests?"
-    )
+    log = "; the engine's own log: does it still answer requests?" if view.transports else ""
+    native = stacks_step(view, native=True)
+    return f"{native} (it stops the process for up to 2 s); nvidia-smi{log}"
 
 
 def standing_waits(

@@ -96,14 +96,16 @@ def _stuck(context: Context, node: WaitNode) -> Finding:
         if doubt is None and links is None and unseen:
             doubt = Doubt("unseen")
     if doubt is not None:
+        behind = (other for other in context.overdue if node in other.successors)
+        nodes = [node, *behind]
         return Finding(
             kind="undecided",
             detail=InDoubt(node, doubt, links),
             key=("stuck", node.id, ()),
-            victims=frozenset(node.waiting),
+            victims=frozenset(rank for one in nodes for rank in one.waiting),
             cause="unheard" if node.unobserved else "unknown",
             progress="unknown",
-            **facts_of([node], context.now_ns),
+            **facts_of(nodes, context.now_ns),
         )
     culprits: tuple[int, ...] = ()
     cause, calls = "transport", None
