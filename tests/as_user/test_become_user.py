@@ -128,3 +128,19 @@ def test_root_that_cannot_give_up_all_runs_nothing(users: tuple[str, str], pytho
     )  # fmt: skip
     assert "root could not be given up" in done.stdout
     assert "run\n" not in done.stdout
+
+
+def test_the_keys_of_root_are_left_behind(users: tuple[str, str], python: str) -> None:
+    """A process in whose session a keyring is may read its keys, whoever it has become."""
+    number = become_user.KEYCTL.get(os.uname().machine, -1)
+    ask = f"import ctypes; print(ctypes.CDLL(None).syscall({number}, 0, -3, 0), flush=True)"
+    join = f"import ctypes; ctypes.CDLL(None).syscall({number}, 1, None)"
+    run = "import os, sys; os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
+    done = subprocess.run(
+        [python, "-c", f"{join}\n{ask}\n{run}", "-I", "-S", "-c", SOURCE, users[0], ask],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    before, after = map(int, done.stdout.split())
+    if before <= 0:
+        pytest.skip("no keyrings here")
+    assert after not in (before, -1)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,6 +17,7 @@ import pytest
 from agent.ring_builder import RingBuilder
 from as_user.conftest import PATIENCE_S, UsersHost, capabilities, run_as, status_of
 from frtop_probe import wire
+from frtop_probe.agent.snapshots import SnapshotTaker
 from frtop_probe.pipe import become_user
 from frtop_probe.procfs import processes
 from frtop_probe.ring.layout import SUFFIX
@@ -181,6 +184,8 @@ def test_children_that_have_become_another_user_are_left_alone(host: UsersHost) 
         assert processes.descendants(parent.pid) == (own,)
         assert processes.is_own(own)
         assert not processes.is_own(other)
+        dump = asyncio.run(SnapshotTaker()._dump(other, time.monotonic() + 5.0, None))
+        assert (dump.error, dump.threads) == ("refused", ())
     finally:
         os.killpg(parent.pid, signal.SIGKILL)
         parent.communicate()

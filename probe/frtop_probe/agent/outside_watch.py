@@ -27,6 +27,7 @@ from frtop_probe.outside.worker import (
     SCAN_DID_NOT_RETURN,
     TOO_MANY_LEFT,
 )
+from frtop_probe.procfs import processes
 
 LOOK_S: Final = 1.0
 """Seconds between two looks at a rank's books, where they cost little."""
@@ -228,6 +229,9 @@ class OutsideWatch:
     async def _look_at(self, watched: Watched) -> None:
         rank = watched.rank
         watched.looked_at = begin = time.monotonic()
+        if processes.is_others(rank.pid):  # a program that gained rights is not read on
+            watched.not_before = begin + RETRY_S
+            return
         try:
             look = await self._pool.look(rank.pid)
             now = time.monotonic()

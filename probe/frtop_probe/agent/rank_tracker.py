@@ -342,7 +342,7 @@ class RankTracker:
         pid, start_ticks = ring.header.pid, ring.header.start_ticks
         if PidNamespace(ring.header.boot, ring.header.pid_namespace) != self._space:
             return False
-        if exit_status.is_alive(pid, start_ticks) and not processes.is_own(pid):
+        if exit_status.is_alive(pid, start_ticks) and processes.is_others(pid):
             self.note(f"{ring.path.name} names process {pid}, which is another user's: left alone")
             return False
         return True

@@ -119,6 +119,9 @@ class SnapshotTaker:
             left = end - time.monotonic()
             if left <= 0:
                 return _too_late(pid)
+            if processes.is_others(pid):
+                help_ = f"process {pid} has become another user's, and is left alone"
+                return wire.StackDump(pid, error="refused", help=help_)
             return await stacks.dump(pid, left, self._source, groups)
         finally:
             self._dumps.release()

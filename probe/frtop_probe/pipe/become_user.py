@@ -18,6 +18,8 @@ PDEATHSIG, SET_DUMPABLE, SET_KEEPCAPS, GET_DUMPABLE = 1, 4, 8, 3
 BOUNDING_READ, BOUNDING_DROP, NO_NEW_PRIVS, AMBIENT = 23, 24, 38, 47
 AMBIENT_RAISE, AMBIENT_CLEAR_ALL = 2, 4
 YAMA = "/proc/sys/kernel/yama/ptrace_scope"
+KEYCTL = {"x86_64": 250, "aarch64": 219, "ppc64le": 271}
+JOIN_SESSION_KEYRING = 1
 PASSED = ("SLURM_PROCID", "FRTOP_OUTSIDE", "FRTOP_READ_ONLY")
 PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 libc = ctypes.CDLL(None, use_errno=True)
@@ -86,6 +88,8 @@ def become(uid: int, gid: int) -> None:
     sets = struct.pack("=6I", stays, stays, stays, 0, 0, 0)
     if libc.capset(header, sets) != 0:
         raise OSError(ctypes.get_errno(), "capset")
+    if os.uname().machine in KEYCTL:  # whoever has the keyring of root may read its keys
+        libc.syscall(KEYCTL[os.uname().machine], JOIN_SESSION_KEYRING, None)
     control(SET_KEEPCAPS, 0)
     control(AMBIENT, AMBIENT_CLEAR_ALL)
     if stays:  # for the programs that read: they are started

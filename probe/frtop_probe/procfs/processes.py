@@ -154,10 +154,22 @@ def read_threads(pid: int, proc: Path = PROC) -> tuple[wire.Process, ...]:
 
 
 def is_own(pid: int, proc: Path = PROC) -> bool:
-    """Whether a process is of this user alone: one that gained rights has ids of others, too."""
+    """Whether a process lives and is of this user alone.
+
+    One that gained rights has ids of others, too.
+    """
+    return _ids(pid, proc) == {str(os.getuid())}
+
+
+def is_others(pid: int, proc: Path = PROC) -> bool:
+    """Whether a process lives and has ids of another user."""
+    ids = _ids(pid, proc)
+    return bool(ids) and ids != {str(os.getuid())}
+
+
+def _ids(pid: int, proc: Path) -> set[str]:
     lines = (read_file(f"{proc}/{pid}/status") or "").splitlines()
-    ids = next((line.split()[1:] for line in lines if line.startswith("Uid:")), [])
-    return set(ids) == {str(os.getuid())}
+    return next((set(line.split()[1:]) for line in lines if line.startswith("Uid:")), set())
 
 
 def descendants(pid: int, proc: Path = PROC) -> tuple[int, ...]:
