@@ -15,6 +15,7 @@ from diagnosis.absences import (
     server_unseen,
     thread_server,
 )
+from diagnosis.outside import Outside
 from diagnosis.scenes import LOCK, MAIN, Actor, Scene, frame, only
 from frtop_probe import wire
 from frtop_tui.report.exit_status import exit_status
@@ -169,6 +170,28 @@ def asyncio_at(scene: Scene, rank: int) -> None:
     trainer = wire.ThreadStack(MAIN + 5, 2005, "trainer", False, False, (LOCK[0], LOCK[2]))
     actor.other_threads = (trainer,)
     actor.threads = (wire.Process(2005, "S", "trainer", "futex_do_wait", "futex"),)
+
+
+def trains_beside(scene: Scene, rank: int, line: int) -> None:
+    """Without a recorder nothing tells which thread works, if none is in torch's code."""
+    asyncio_at(scene, rank)
+    at = frame(f"train.py:{line}", "train", "batch = link.recv(size)")
+    trainer = wire.ThreadStack(MAIN + 5, 2005, "trainer", False, False, (at,))
+    scene.actors[rank].other_threads = (trainer,)
+
+
+def test_an_event_loop_is_no_server_where_another_thread_is_elsewhere_than_before() -> None:
+    scene = Outside(2, ago=40)
+    for rank in range(2):
+        trains_beside(scene, rank, 30)
+    scene.settle(8)
+    scene.does(range(2), "all_reduce", ago=0.1)
+    trains_beside(scene, 1, 44)
+    found = scene.settle(120)
+    verdict = only(found)
+    assert (verdict.kind, found.health) == ("undecided", "undecided")
+    assert "; rank 1: MainThread waits for work" in verdict.headline
+    assert ', thread "trainer" is at train.py:44 (train), in futex' in verdict.headline
 
 
 def test_a_prompt_waits_for_a_person() -> None:

@@ -22,6 +22,7 @@ ASYNCIO = (
     frame("/usr/lib/python3.11/asyncio/base_events.py:1884", "_run_once"),
 )
 AUTOGRAD = (frame("/venv/lib/python3.11/site-packages/torch/autograd/function.py:307", "apply"),)
+WORK = (frame("train.py:39", "train", "work.wait()"),)
 RAY_GET = (
     frame(f"{RAY}/_private/worker.py:2623", "get"),
     frame("train.py:40", "train", "batch = ray.get(loader.next.remote())"),
@@ -105,6 +106,7 @@ def test_without_a_recorder_the_entries_of_torchs_own_tell_the_thread() -> None:
     (RAY_LOOP, [BACKWARD], "Thread-1"),
     (ASYNCIO, [BACKWARD], "Thread-1"),
     (ASYNCIO, [LOCK, COLLECTIVE], "Thread-2"),
+    (ASYNCIO, [WORK], "Thread-1"),
     (ASYNCIO, [COLLECTIVE, BACKWARD], "MainThread"),  # which one is not known
     (ASYNCIO, [LOCK], "MainThread"),  # a worker of the program, waiting for work
     (LOCK, [BACKWARD], "MainThread"),  # the chain of waits leads there

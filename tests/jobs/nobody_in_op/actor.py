@@ -17,6 +17,8 @@ CASE = Case(
             ("not_entered",),
             culprits=(0, 1, 2, 3),
             causes=("pipe", "socket", "subprocess"),
+            progress=("unknown",),
+            suspected="what they wait for may come",
             says=("nobody is in an op", "actor.py"),
         ),
     ),

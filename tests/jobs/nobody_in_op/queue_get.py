@@ -16,6 +16,8 @@ CASE = Case(
             ("not_entered",),
             culprits=(0, 1, 2, 3),
             causes=("lock",),
+            progress=("unknown",),
+            suspected="what they wait for may come",
             says=("nobody is in an op", "queue_get.py"),
         ),
     ),

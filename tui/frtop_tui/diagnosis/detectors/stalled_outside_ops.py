@@ -74,6 +74,10 @@ class Stay(NamedTuple):
     moved_ns: int = 0  # so long before `first` a look found it elsewhere; 0: none did
 
     @property
+    def places(self) -> tuple[StackPath, ...]:
+        return (self.last.path, *self.last.beside)
+
+    @property
     def still_ns(self) -> int:
         return self.last.at_ns - self.first.at_ns
 
@@ -105,12 +109,12 @@ class RestState:
     paused_ns: int = 0
     stays: dict[int, Stay] = field(default_factory=dict)
     longest_ns: int = 0
-    gone_on: dict[int, StackPath] = field(default_factory=dict)
+    gone_on: dict[int, tuple[StackPath, ...]] = field(default_factory=dict)
 
     def end(self) -> None:
         """The job goes on: what it did until now was a pause."""
         self.longest_ns = max(self.longest_ns, self.paused_ns)
-        self.gone_on.update({rank: stay.last.path for rank, stay in self.stays.items()})
+        self.gone_on.update({rank: stay.places for rank, stay in self.stays.items()})
         self.since_ns = self.quiet_ns = self.paused_ns = 0
         self.stays = {}
 
@@ -319,7 +323,7 @@ def _is_well(rank: int, found: _AtRest, rest: RestState) -> bool:
     stay, known = rest.stays[rank], rest.gone_on.get(rank)
     if stay.is_moving or stay.last.runs or found.causes[rank].cause == "input":
         return True
-    return found.serves and bool(known) and known == stay.last.path
+    return found.serves and bool(stay.last.path) and known == stay.places
 
 
 def _is_unobserved(context: Context, found: _AtRest) -> bool:

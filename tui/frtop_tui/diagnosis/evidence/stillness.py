@@ -13,7 +13,11 @@ from frtop_probe import wire
 from frtop_tui.diagnosis.evidence.c10d_call import StackPath, path_of, paths_differ
 from frtop_tui.diagnosis.evidence.dataloader_worker import worker_of
 from frtop_tui.diagnosis.evidence.rank_activity import last_activity_ns
-from frtop_tui.diagnosis.evidence.thread_chain import acting_stack, by_acting_thread
+from frtop_tui.diagnosis.evidence.thread_chain import (
+    acting_stack,
+    by_acting_thread,
+    program_threads,
+)
 from frtop_tui.diagnosis.thresholds import CPU_SHARE
 from frtop_tui.job.model import Rank
 from frtop_tui.job.stack_frames import user_frame_index
@@ -32,6 +36,7 @@ class Look(NamedTuple):
     cpu_ns: int  # of all its processes
     runs: bool  # its acting thread runs
     path: StackPath  # of its acting thread as far as its own code goes, () if it was not seen
+    beside: tuple[StackPath, ...] = ()  # the same of the program's other threads, of a server
 
 
 def look_of(view: Rank, cause: str) -> Look | None:
@@ -49,12 +54,19 @@ def look_of(view: Rank, cause: str) -> Look | None:
     if process is None and own is not None:
         process = by_acting_thread(view, own)
     stack = acting_stack(view) if view.stacks_taken_ns > active_ns else None
-    # Libraries poll: only a line of the program's own tells that it went on.
-    frames = stack.frames[user_frame_index(stack.frames) or 0 :] if stack is not None else ()
+    path = _own_path(stack) if stack is not None else ()
+    # One of these may be the one that works, where nothing tells that.
+    threads = program_threads(view) if path and cause == "idle" else ()
+    beside = tuple(sorted(map(_own_path, threads)))
     cpu_ns = sum(one.cpu_ns for one in snapshot.processes)
     awake = stack is not None and stack.active
     runs = awake or (process is not None and process.state == "R")
-    return Look(snapshot.at_ns + view.clock_ns, process, cpu_ns, runs, path_of(frames))
+    return Look(snapshot.at_ns + view.clock_ns, process, cpu_ns, runs, path, beside)
+
+
+def _own_path(stack: wire.ThreadStack) -> StackPath:
+    """Libraries poll: only a line of the program's own tells that it went on."""
+    return path_of(stack.frames[user_frame_index(stack.frames) or 0 :])
 
 
 def has_moved(first: Look, last: Look) -> bool:

@@ -177,5 +177,8 @@ def _issuing_ident(view: Rank, main: int) -> int:
 
 
 def _trains(stack: wire.ThreadStack, view: Rank) -> bool:
-    ours = view.identity.recorder_tid
-    return stack.tid != ours and any(_TRAINING.search(frame.file) for frame in stack.frames)
+    """Whether it is in training code, or waits for an op, which has no frame of torch's."""
+    if stack.tid == view.identity.recorder_tid:
+        return False
+    seen = any(_TRAINING.search(frame.file) for frame in stack.frames)
+    return seen or locate(stack, kernel_view(view, stack)).kind == "collective"

@@ -106,7 +106,7 @@ def absence_of(view: Rank, now_ns: int, cause: AbsenceCause | None = None) -> Ab
     elif cause.location is not None:
         text = _location_text(view, cause, cause.location, now_ns)
         step = _location_step(view, cause.location, shown)
-        if cause.cause == "lock" and (cause.chain is None or cause.chain.end is None):
+        if cause.cause in ("lock", "idle") and (cause.chain is None or cause.chain.end is None):
             evidence += others_evidence(view)
     else:
         text, step = "nothing that was seen shows what it is doing", stacks_step(view)
@@ -226,11 +226,13 @@ def place_text(view: Rank, now_ns: int) -> str:
     cause = doing(view)
     if cause.location is None or cause.batch is not None or cause.cause == "gil":
         return absence_of(view, now_ns, cause).why.text
-    chain, doing_text = cause.chain, location_text(cause.location)
-    if chain is None:
-        return f"{working_name(view)} {doing_text}"
-    links = f"{working_name(view)} {links_text(view, chain)}"
-    return links if chain.is_cycle or chain.end is None else f"{links}, which {doing_text}"
+    chain, text = cause.chain, location_text(cause.location)
+    if chain is not None:
+        links = links_text(view, chain)
+        text = links if chain.is_cycle or chain.end is None else f"{links}, which {text}"
+    if cause.cause == "idle":  # one of these may be the one that works
+        text = ", ".join((text, *others_evidence(view)))
+    return f"{working_name(view)} {text}"
 
 
 def location_text(location: StackLocation) -> str:
