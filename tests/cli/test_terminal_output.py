@@ -177,6 +177,24 @@ def test_what_is_escaped_is_harmless_and_the_same_in_json(text: str) -> None:
     assert json.loads(escaped(document)) == json.loads(document)
 
 
+def test_a_screen_keeps_its_cells_where_letters_are_missing(foreign: Path) -> None:
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-m", "frtop_tui", "open", str(foreign)], stdin=theirs, stdout=theirs,
+        stderr=theirs, env={**os.environ, "TERM": "xterm-256color", "PYTHONIOENCODING": "ascii"},
+    ) as process:  # fmt: skip
+        os.close(theirs)
+        drawn = b""
+        while b"HUNG" not in drawn:
+            drawn += os.read(ours, 65536)
+        os.write(ours, b"q")
+        drawn += b"".join(read_all(ours))
+        os.close(ours)
+        assert process.wait(60) == 0
+    assert b"\\u" not in drawn
+    assert b"pr?fe_" in drawn
+
+
 def test_a_terminal_that_goes_away_while_it_prints_is_no_traceback(hostile: Path) -> None:
     ours, theirs = pty.openpty()
     ended, errors = os.pipe()

@@ -86,6 +86,13 @@ async def test_a_failure_with_brackets_in_its_reason_is_shown(
         await app.sees("[Errno 5]")
 
 
+async def test_no_notification_passes_on_control_characters_or_markup() -> None:
+    async with driven(scenes.healthy(), size=(120, 40)) as app:
+        app.app.notify(f"noted {EVIL}")
+        await app.sees("noted", "[@click=app.quit]")
+        assert all(map(harmless, app.text().split("\n")))
+
+
 def test_no_command_prints_control_characters(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

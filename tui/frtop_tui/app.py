@@ -131,6 +131,20 @@ class FrtopApp(
         self._writings: tuple[Writing, ...] = ()
         self._home_loop: asyncio.AbstractEventLoop | None = None
 
+    def notify(
+        self,
+        message: str,
+        *,
+        title: str = "",
+        severity: SeverityLevel = "information",
+        timeout: float | None = None,
+        markup: bool = False,
+    ) -> None:
+        """As Textual's, of texts that may come from programs: no markup, no control characters."""
+        del markup
+        shown = "\n".join(map(printable, message.split("\n")))
+        super().notify(shown, title=title, severity=severity, timeout=timeout, markup=False)
+
     def get_default_screen(self) -> Screen[None]:
         return Overview(self.marked)
 
@@ -200,8 +214,8 @@ class FrtopApp(
             panes = (Overview, TensorsScreen) if writing.kind == "tensors" else Overview
             if not isinstance(self.screen, panes):
                 severity: SeverityLevel = "warning" if writing.state == "failed" else "information"
-                text = printable(describe_file(writing))
-                self.notify(text, timeout=8, severity=severity, markup=False)
+                text = describe_file(writing)
+                self.notify(text, timeout=8, severity=severity)
         self._writings = frame.writings
 
     def leave(self, status: int) -> None:
@@ -265,7 +279,7 @@ class FrtopApp(
             path = default_path(frame, frame.wall_ns, folder=self.preferences.folder)
         except OSError as error:  # the current folder was deleted
             text = f"Cannot capture in this folder ({error.strerror}); start frtop in another one."
-            self.notify(text, markup=False)
+            self.notify(text)
         else:
             self.source.capture(path, automatic=automatic)
 
@@ -299,9 +313,9 @@ class FrtopApp(
                 partial(write_samples, event.samples.ranks, frame, folder), "frtop samples"
             )
         except OSError as error:
-            self.notify(f"Not written: {error.strerror}", severity="warning", markup=False)
+            self.notify(f"Not written: {error.strerror}", severity="warning")
         else:
-            self.notify(f"Written: {', '.join(map(str, paths))}", timeout=8, markup=False)
+            self.notify(f"Written: {', '.join(map(str, paths))}", timeout=8)
 
     def on_take_stacks(self, event: TakeStacks) -> None:
         self.source.dump(event.ranks)

@@ -6,6 +6,7 @@ The first shows a live job, the second a recorded one on the same screens.
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import shlex
 import sys
@@ -34,6 +35,13 @@ def require_terminal(without: str) -> None:
             f"the screen cannot be drawn on this terminal (TERM={os.environ['TERM']})",
             f"{without}; if it can move its cursor: TERM=xterm-256color frtop",
         )
+    terminal = sys.__stderr__  # to which Textual writes
+    if isinstance(terminal, io.TextIOWrapper):
+        terminal.reconfigure(errors="replace")  # a letter that it lacks keeps its one cell
+    if 0 in os.get_terminal_size(sys.stderr.fileno()):
+        # Of a terminal that tells no size Textual and Rich assume two, and draw without an end.
+        os.environ.setdefault("COLUMNS", "80")
+        os.environ.setdefault("LINES", "24")
 
 
 def run(options: argparse.Namespace) -> int:

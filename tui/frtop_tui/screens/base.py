@@ -14,7 +14,6 @@ from textual.screen import Screen
 from textual.widgets import Static
 
 from frtop_tui.diagnosis.model import Frame, JudgedRank
-from frtop_tui.job.naming import printable
 from frtop_tui.job.profiles import ProfileProgress, SampledStacks
 from frtop_tui.lanes.histories import Histories
 from frtop_tui.numbers.orders import NO_NUMBERS, JobNumbers
@@ -168,7 +167,7 @@ class FrameScreen(Screen[None]):
         reason = self.why_unavailable(action)
         if reason:
             self.app.clear_notifications()  # shown once, however often the key is pressed
-            self.app.notify(printable(reason), timeout=8, markup=False)
+            self.app.notify(reason, timeout=8)
         return not reason
 
     def crumbs(self) -> Line:

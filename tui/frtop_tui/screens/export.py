@@ -73,11 +73,11 @@ class ExportScreen(FrameScreen):
         event.stop()
         text = event.value.strip()
         if not text:
-            self.app.notify("Name a file: there is no path yet.", timeout=8, markup=False)
+            self.app.notify("Name a file: there is no path yet.", timeout=8)
             return
         path = Path(text).expanduser()
         if not path.parent.is_dir():
-            self.app.notify(f"There is no folder {path.parent}.", timeout=8, markup=False)
+            self.app.notify(f"There is no folder {path.parent}.", timeout=8)
             return
         name = self.query_one(FormatList).chosen
         self.app.post_message(ExportJob(path, name))  # the app closes this screen

@@ -11,7 +11,7 @@ from textual.containers import Container
 
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.job.groups import Identifier, identifier, members_of
-from frtop_tui.job.naming import GroupKey, duration, group_label, printable
+from frtop_tui.job.naming import GroupKey, duration, group_label
 from frtop_tui.job.native_stacks import cost, has_native
 from frtop_tui.report.rank_words import format_exit
 from frtop_tui.screens.base import BACK, OneRankScreen
@@ -220,7 +220,7 @@ class RankScreen(OneRankScreen):
             pane.switch(native=pane.native or has_native(rank))
             self.app.clear_notifications()
             text = f"{cost(rank)} Press N again to do it."
-            self.app.notify(printable(text), timeout=AGAIN_S, markup=False)
+            self.app.notify(text, timeout=AGAIN_S)
         self.draw_all()
 
     def action_timeline(self) -> None:

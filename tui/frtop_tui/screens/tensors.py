@@ -10,7 +10,7 @@ from textual.binding import Binding, BindingType
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame, JudgedRank
-from frtop_tui.job.naming import counted, printable
+from frtop_tui.job.naming import counted
 from frtop_tui.numbers.members import MOST_ASKED, members_to_ask
 from frtop_tui.screens.availability import why_unavailable
 from frtop_tui.screens.base import BACK, OneRankScreen
@@ -152,8 +152,8 @@ class TensorsScreen(OneRankScreen):
             return
         running = file_in_progress(frame, "tensors")
         if running is not None:
-            text = f"One file at a time: {printable(running.path)} is still being written."
-            self.app.notify(text, markup=False)
+            text = f"One file at a time: {running.path} is still being written."
+            self.app.notify(text)
             return
         try:
             path = tensor_path(frame, rank, op.sequence, Path.cwd())
