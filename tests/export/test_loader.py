@@ -243,6 +243,32 @@ def test_a_capture_takes_an_unheard_rank_from_its_stack(tmp_path: Path) -> None:
     assert only(frame).why.cause == "file_io"
 
 
+@pytest.mark.parametrize(("backend", "named"), [("gloo", {3}), ("nccl", set())])
+def test_a_stack_at_a_line_that_runs_convicts_no_unheard_rank_on_devices(
+    backend: str, named: set[int], tmp_path: Path
+) -> None:
+    write_capture(tmp_path, half_heard(tracked=backend == "gloo"))
+    stack(tmp_path, 2, *WAITS)
+    stack(tmp_path, 3, *SPINS, active=True)
+    assert blamed(open_paths([tmp_path])) == named
+
+
+def test_a_healthy_half_and_completed_dumps_of_the_other_are_undecided(tmp_path: Path) -> None:
+    scene = Scene(4, hosts=2, backend="gloo")
+    scene.does(range(4), "all_reduce")
+    scene.deafen(1)
+    frame = replace(scene.settle(), wall_ns=WALL + 120_000 * MS)
+    assert frame.health == "healthy"
+    write_capture(tmp_path, frame)
+    ranks = make_recorders(4, backend="gloo")
+    for one in ranks:
+        one.ran("0", count=8)
+    write_dumps(tmp_path, ranks[2:])
+    found = open_paths([tmp_path])
+    assert found.coverage.unheard == ()
+    assert (found.verdicts, found.health, exit_status(found)) == ((), "undecided", 4)
+
+
 def test_a_capture_that_names_a_culprit_keeps_its_verdict(tmp_path: Path) -> None:
     scene = Scene(4)
     scene.waits([0, 1, 3], "all_reduce", for_s=60)

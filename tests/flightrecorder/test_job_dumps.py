@@ -376,7 +376,7 @@ def test_empty_dumps_are_undecided(tmp_path: Path, values: dict[str, object]) ->
     frame = opened(tmp_path)
     assert (frame.health, frame.verdicts, exit_status(frame)) == ("undecided", (), 4)
     assert {(rank["state"], rank["since_s"]) for rank in document(frame)["ranks"].values()} == {
-        ("unknown", 0.0)
+        ("unknown", None)
     }
     assert frame.recorded is not None
     assert frame.recorded.wall_ns == WALL + 1

@@ -340,7 +340,7 @@ def test_where_all_ops_are_completed_stacks_alone_tell_who_waits(tmp_path: Path)
     )  # fmt: skip
     ranks = document(frame)["ranks"]
     assert [(ranks[n]["state"], ranks[n]["since_s"]) for n in "01"] == [
-        ("blocked", 0.0), ("late", 0.0),
+        ("blocked", None), ("late", None),
     ]  # fmt: skip
     assert verdict.op is not None
     assert verdict.op.kind == "all_gather_into_tensor"

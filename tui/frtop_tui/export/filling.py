@@ -17,8 +17,10 @@ from msgspec.structs import replace
 from frtop_probe import wire
 from frtop_tui.diagnosis.blocked.group_frontier import last_issued_number, local_group_id
 from frtop_tui.diagnosis.engine import Engine
+from frtop_tui.diagnosis.evidence.stack_state import has_device
 from frtop_tui.diagnosis.model import BASE_FIELDS, Frame, JudgedRank
 from frtop_tui.export.flightrecorder.ops import TOGETHER
+from frtop_tui.export.stacks import may_wait
 from frtop_tui.job.groups import Identifier, group_views, identifier
 from frtop_tui.job.model import Coverage, Health, ObservedFrame, ObservedRank, as_rank
 from frtop_tui.job.naming import folded
@@ -157,8 +159,9 @@ def _on_clock_of(frame: Frame, view: JudgedRank) -> JudgedRank:
     job = frame.job if frame.job is not None else view.identity.job
     plain = as_rank(JudgedRank, view, "moving", view.heard_ns + shift, view.blocked_on)
     # By its stack, in whatever op.
-    inside = view.state == "blocked" and not view.evidence.has_numbers
-    if inside or view.state == "unheard":
+    on_device = any(map(has_device, frame.ranks.values()))
+    waits = not view.evidence.has_numbers and may_wait(view, on_device=on_device)
+    if waits or view.state == "unheard":
         plain = as_rank(JudgedRank, view, "unheard", view.heard_ns + shift, None)
     identity = structs.replace(view.identity, job=job)
     return replace(plain, identity=identity, heard_ns=view.heard_ns + shift, clock_ns=shift)
@@ -174,7 +177,9 @@ def _judged(frame: Frame, views: dict[int, JudgedRank], fresh: list[int]) -> Fra
     )
     if any(verdict.culprits or verdict.parties for verdict in frame.verdicts):
         return known
-    health: Health = frame.health if frame.health in _AS_BEFORE else "healthy"
+    # Of ranks that files tell of nobody knows whether they go on.
+    open_health: Health = "undecided" if fresh else "healthy"
+    health = frame.health if frame.health in _AS_BEFORE else open_health
     observed = ObservedFrame(**{name: getattr(known, name) for name in BASE_FIELDS})
     ranks = {rank: as_rank(ObservedRank, view) for rank, view in known.ranks.items()}
     judged = (

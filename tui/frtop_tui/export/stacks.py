@@ -22,7 +22,7 @@ from frtop_tui.export import pyspy
 from frtop_tui.export.flightrecorder.file_names import Claim, RankPattern
 from frtop_tui.export.flightrecorder.file_names import assign_ranks as ranks_of
 from frtop_tui.export.flightrecorder.file_names import parse_name as named
-from frtop_tui.job.model import ObservedRank, as_rank
+from frtop_tui.job.model import ObservedRank, Rank, as_rank
 from frtop_tui.job.naming import folded
 
 _SKEW_NS: Final = 1_000_000_000
@@ -64,7 +64,7 @@ class Stacks:
         if alone:
             self.notes.append(f"{folded(alone)}: no dump, known by stacks alone")
         if inside:
-            text = f"{folded(inside)} wait, too, by their stacks; in which op is not known"
+            text = f"{folded(inside)} may wait, too, by their stacks; in which op is not known"
             self.notes.append(text)
 
     def tell(self, views: dict[int, ObservedRank]) -> None:
@@ -93,18 +93,20 @@ def _of_job(seen: ObservedRank, job: wire.Job) -> ObservedRank:
 
 
 def _alone(seen: ObservedRank, *, on_device: bool) -> ObservedRank:
-    """A rank of which there is only a stack. Who waits may wait in anything: unheard.
+    """A rank of which there is only a stack. Who waits may wait in anything: unheard."""
+    waits = may_wait(seen, on_device=on_device)
+    return as_rank(ObservedRank, seen, "unheard" if waits else "moving", seen.heard_ns, None)
 
-    So may one that runs, if it is behind the full queue of its device.
-    """
+
+def may_wait(seen: Rank, *, on_device: bool) -> bool:
+    """Whether a rank waits in some op by its stack, or may, behind the full queue of its device."""
     found = stack_state(seen)
-    waits = found is not None and (
+    return found is not None and (
         found.activity == "inside"
         or found.at_device
         or found.location.kind in OP_WAITS
         or (on_device and found.activity == "running")
     )
-    return as_rank(ObservedRank, seen, "unheard" if waits else "moving", seen.heard_ns, None)
 
 
 def _joined(view: ObservedRank, seen: ObservedRank) -> ObservedRank:

@@ -205,7 +205,7 @@ def _view(
         identity=wire.Identity(0, 0, rank, -1, job),
         evidence=DUMPS,
         state="moving",
-        state_since_ns=newest or min(one.written_ns for one in dumps),
+        state_since_ns=newest,
         heard_ns=newest,
         clock_ns=0,
         groups={group.id: group for part in mine for group in part.groups},
