@@ -423,6 +423,24 @@ def test_of_many_places_none_is_left_out() -> None:
     assert all(any(f"rank {rank} runs at" in line for line in shown) for rank in odd)
 
 
+def test_the_line_of_a_compiler_tells_more_than_one_of_a_device() -> None:
+    stack = (
+        frame(f"{TORCH}/cuda/__init__.py:500", "get_device_properties"),
+        frame(f"{TORCH}/_inductor/scheduler.py:77", "codegen"),
+    )
+    verdict = verdict_of(judged({0: REDUCE, 1: REDUCE, 2: stack}))
+    assert verdict.culprits == (2,)
+    assert "compiles at torch/_inductor/scheduler.py:77" in verdict.why.text
+
+
+def test_a_line_at_a_queue_waits_for_another_thread() -> None:
+    queued = (frame("train.py:33", source="batch = ready.get()"), MAIN)
+    verdict = verdict_of(judged({0: REDUCE, 1: REDUCE, 2: queued}))
+    assert (verdict.culprits, verdict.why.cause) == ((2,), "lock")
+    inside = (thread(queued), thread(REDUCE, "loader"))
+    assert verdict_of(judged({0: REDUCE, 1: REDUCE, 2: inside})).culprits == ()
+
+
 def test_the_line_of_a_framework_tells_more_than_one_of_torch() -> None:
     stack = (
         frame(f"{TORCH}/cuda/__init__.py:1040", "synchronize"),

@@ -18,6 +18,7 @@ _PACKAGES: Final = re.compile(
     r"|(?:.*/)?(?:frtop_probe|_distutils_hack)/"
 )
 """Packages by their contents, as they may run from source: torch, frtop itself."""
+_AT_DEVICES: Final = re.compile(r"(?:^|/)torch/(?:cuda|accelerator|xpu|mps|mtia|npu)/")
 _OWN: Final = re.compile(r"(?:.*/)?frtop_probe/")
 _RECORDER: Final = re.compile(r"(?:.*/)?frtop_probe/recorder/(\w+)\.py$")
 _WRAPPERS: Final = frozenset({
@@ -85,15 +86,17 @@ def user_frame_index(frames: Sequence[wire.TraceFrame]) -> int | None:
 
 
 def user_frame(frames: Sequence[wire.TraceFrame]) -> wire.TraceFrame:
-    """The innermost frame of user code, else of a package beside torch, else the innermost.
+    """The innermost frame of user code, else the innermost that tells where in a program it is.
 
-    `frames` is not empty.
+    That is one of a package beside torch, else one of torch outside of what handles devices, which
+    all code comes by. `frames` is not empty.
     """
     index = user_frame_index(frames)
     if index is not None:
         return frames[index]
     shown = shown_frames(frames)
-    return next(filter(_is_of_a_package, shown), shown[0])
+    package = next(filter(_is_of_a_package, shown), None)
+    return package or next((one for one in shown if not _AT_DEVICES.search(one.file)), shown[0])
 
 
 def _is_of_a_package(frame: wire.TraceFrame) -> bool:

@@ -216,8 +216,10 @@ def locate(stack: wire.ThreadStack | None, process: wire.Process | None = None) 
         return StackLocation(_corrected(kind, leaf, process), line, shown)
     if stack.active or stack.owns_gil:
         return StackLocation("computing", line, shown)
-    queued = bool(QUEUE_GET.search(leaf.source)) and is_asleep_on_lock(process)
-    return StackLocation(_kernel_kind(process), line, shown, sure=queued)
+    queued = bool(QUEUE_GET.search(leaf.source))
+    by_line = queued and process is None  # in a file of stacks the line is all that tells
+    at = "lock" if by_line else _kernel_kind(process)
+    return StackLocation(at, line, shown, sure=by_line or (queued and is_asleep_on_lock(process)))
 
 
 def waits_for_device(frames: Sequence[wire.TraceFrame]) -> bool:
