@@ -158,7 +158,8 @@ def test_values_that_are_impossible_are_left_out(builder: RingBuilder) -> None:
          (5, 1, 2**63 + 7), (6, 2, 2)], 1,
     ):  # fmt: skip
         builder.write_slot(number, issued, counted, thread, 1, 1, 1, 0, 0, Event.OP, 0, 0, 0,
-                           done_ns=2**63 - 1)  # fmt: skip
+                           done_ns=2**62 - 1)  # fmt: skip
+    builder.write_slot(8, 5, 1, 1, 1, 1, 1, 0, 0, Event.OP, 0, 0, 0, done_ns=2**63 - 1)
     assert {1, 7} <= {row.sequence for row in read(builder).rows} <= {1, 4, 7}
 
 

@@ -251,10 +251,8 @@ def test_a_damaged_ring_costs_no_more_than_its_size(
     writer.cells[StatusCell.LONGER_FROM] = longer_from
     writer.cells[StatusCell.HEAD] = head
     ring = Ring(writer.path)
-    assert head - ring.oldest(ring.cell(StatusCell.HEAD)) < SLOTS + MORE
+    head = ring.cell(StatusCell.HEAD)
+    assert head - ring.oldest(head) < SLOTS + MORE
     assert ring.events(0, 1000)[0] == ring.pending() == []
-    assert not any(
-        slots.sequence
-        for slots in bulk_read.slots(ring, ring.oldest(ring.cell(StatusCell.HEAD)), head)
-    )
+    assert not any(slots.sequence for slots in bulk_read.slots(ring, ring.oldest(head), head))
     ring.close()

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from frtop_probe import wire
 from frtop_probe.wire import codec
+from frtop_probe.wire.values import LARGEST
 from wire.messages import REQUESTS, RESPONSES, UPDATE, UPDATES
 
 BYTES = Path(__file__).parent / "bytes"
@@ -36,11 +37,11 @@ def strategy(kind: Any) -> st.SearchStrategy[Any]:
         fields = {name: strategy(hints[name]) for name in kind.__struct_fields__}
         return st.builds(kind, **fields)
     simple: dict[Any, st.SearchStrategy[Any]] = {
-        int: st.integers(-(2**63), 2**64 - 1),
+        int: st.integers(-LARGEST, LARGEST),
         str: st.text(max_size=8),
         bytes: st.binary(max_size=8),
         bool: st.booleans(),
-        float: st.floats(allow_nan=False),
+        float: st.floats(-1e300, 1e300),
         type(None): st.none(),
     }
     return simple[kind]
@@ -84,6 +85,23 @@ def lengthened(value: Any) -> Any:
     if isinstance(value, tuple):
         return [lengthened(part) for part in value]
     return value
+
+
+@pytest.mark.parametrize("number", [LARGEST + 1, -LARGEST - 1, 2**64 - 1])
+def test_integers_whose_sums_could_not_be_sent_are_refused(number: int) -> None:
+    with pytest.raises(wire.WireError):
+        wire.decode_update(msgspec.msgpack.encode(["node4", "99", 3, number, 6, []]))
+    with pytest.raises(wire.WireError):
+        wire.size_of_rank(wire.RankUpdate(number))
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf")])
+def test_what_is_no_number_is_refused(number: float) -> None:
+    group = wire.Group(1, "0", "", "gloo", "0-3", timeout_s=number)
+    with pytest.raises(wire.WireError):
+        wire.size_of_rank(wire.RankUpdate(1, groups=(group,)))
+    with pytest.raises(wire.WireError):
+        wire.decode_request(wire.encode(wire.SampleRequest(1, 1, number)))
 
 
 def test_unknown_trailing_fields_are_ignored() -> None:

@@ -228,6 +228,9 @@ class BlackBoxWriter:
         histories = await job.histories(most)
         now = ClockReading.now()
         after = self._make_update(job.updates_now(now.monotonic_ns), now)
+        for name, reason in job.faults.items():
+            text = f"the black box of {job.job.name} lacks what cannot be read of {name}: {reason}"
+            self._tracker.note_fault(text)
         notes = tuple(note for note in after.notes if not note.startswith(BOX_NOTE))
         after = structs.replace(after, notes=notes)
         return wire.BlackBox(

@@ -15,7 +15,7 @@ from frtop_probe.agent.ring_view import RingView
 from frtop_probe.consistency.checksums import WEIGHTS, signature_digest, splits_digest
 from frtop_probe.consistency.signatures import SPLIT
 from frtop_probe.ring import bulk_read, layout
-from frtop_probe.ring.layout import Flag, StatusCell
+from frtop_probe.ring.layout import LONGEST, Flag, StatusCell
 from frtop_probe.ring.reader import OpKey
 
 GRACE_NS: Final = 2_000_000_000
@@ -111,7 +111,7 @@ class BlockReader:
         known, weights, count, messages = self._known, WEIGHTS, len(WEIGHTS), self._messages
         rows = bulk_read.words(ring, expected, min(head, expected + AT_ONCE - 1))
         for sequence, issued_ns, number, what, party, sizes, state, right in rows:
-            if sequence != expected or not right:
+            if sequence != expected or not right or not 0 <= number < LONGEST:
                 if sequence <= expected and not self._is_overdue(expected):
                     break
                 expected += 1

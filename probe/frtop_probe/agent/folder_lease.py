@@ -18,7 +18,7 @@ from frtop_probe.agent.agent_lock import AgentLock
 from frtop_probe.agent.announcement import Announcement
 from frtop_probe.agent.rank_tracker import RankTracker
 from frtop_probe.agent.stale_files import StaleFiles
-from frtop_probe.ring.folder import FolderError, claim
+from frtop_probe.ring.folder import FolderError, claim, existing
 
 CHECK_S: Final = 0.5
 
@@ -47,6 +47,7 @@ class FolderLease:
         """Removes stale files of others."""
         self._swept = time.monotonic()
         with self._noted():
+            self._tracker.add_folders(existing())
             note = self._stale_files.sweep()
             if note:
                 self._tracker.note(note)

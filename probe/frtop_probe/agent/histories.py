@@ -17,8 +17,8 @@ from frtop_probe.agent.ring_rank import RingRank
 from frtop_probe.agent.ring_view import RingView
 from frtop_probe.history_columns import FIELDS, pack_rows, rows_of
 from frtop_probe.ring import bulk_read
-from frtop_probe.ring.layout import Event, StatusCell
-from frtop_probe.ring.reader import LONGEST, OpKey
+from frtop_probe.ring.layout import LONGEST, Event, StatusCell
+from frtop_probe.ring.reader import OpKey
 
 _ISSUED: Final = FIELDS.index("issued_ns")
 

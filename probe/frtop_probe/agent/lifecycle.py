@@ -22,7 +22,7 @@ from frtop_probe.agent.service import AgentService, LeaveReason
 from frtop_probe.agent.sockets import AgentSockets, PortProblem, open_sockets
 from frtop_probe.agent.stale_files import StaleFiles
 from frtop_probe.keys import KeyPair, KeyProblem
-from frtop_probe.ring.folder import AgentFiles, FolderError, candidates
+from frtop_probe.ring.folder import AgentFiles, FolderError, candidates, taken
 from frtop_probe.ring.pid_namespace import PidNamespace
 from frtop_probe.ring.recording import RecordingLock
 
@@ -72,6 +72,8 @@ async def _run(
     pair: KeyPair,
 ) -> LeaveReason:
     tracker, here = RankTracker(folders), PidNamespace.here()
+    if others := taken():
+        tracker.note_fault(others)
     sockets = open_sockets(options, pair)
     try:
         service = make_service(options, tracker, sockets)

@@ -21,6 +21,7 @@ from frtop_probe.agent.tracked_rank import TrackedRank
 from frtop_probe.agent.unreadable_rank import UnreadableRank
 from frtop_probe.outside.discovery.facts import Candidate, FoundJob
 from frtop_probe.procfs import exit_status, processes
+from frtop_probe.ring.folder import agent_lives
 from frtop_probe.ring.header import OtherVersion, RingError
 from frtop_probe.ring.layout import SUFFIX
 from frtop_probe.ring.pid_namespace import PidNamespace
@@ -142,6 +143,10 @@ class RankTracker:
         ranks = list(self.ranks.values())
         updates = (self._guarded(rank, lambda one: one.full()) for rank in ranks)
         return tuple(update for update in updates if update is not None)
+
+    def add_folders(self, folders: Iterable[Path]) -> None:
+        """Takes rings from these folders, too: a user's session has begun since, for instance."""
+        self._folders += tuple(one for one in folders if one not in self._folders)
 
     def note(self, text: str) -> bool:
         """Sends operators a note about the host, once; returns whether it is a new one."""
@@ -266,6 +271,8 @@ class RankTracker:
             return
         seen: set[Path] = set()
         for folder in self._folders:
+            if folder != self.home and not self.guest and agent_lives(folder):
+                continue  # it has the rings there
             try:
                 with os.scandir(folder) as entries:
                     rings = (entry for entry in entries if entry.name.endswith(SUFFIX))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final, Literal, cast
 
@@ -16,6 +17,7 @@ from frtop_probe.agent.outside_rank import OutsideRank
 from frtop_probe.agent.ring_rank import RingRank
 from frtop_probe.agent.stall_detector import StallDetector
 from frtop_probe.agent.tracked_rank import TrackedRank
+from frtop_probe.ring.header import RingClosed
 from frtop_probe.ring.recording import BOX_SUFFIX
 
 MAX_ROWS: Final = 16 * 8192
@@ -52,6 +54,8 @@ class RecordedJob:
         self.changed = asyncio.Event()
         self.closed = False
         self.seen_alive = False
+        self.faults: dict[str, str] = {}
+        """By the name of a rank, why something of it is not in the box."""
         self.snapshots = RecentSnapshots(host)
         self.stall = StallDetector()
         self._host = host
@@ -124,9 +128,21 @@ class RecordedJob:
 
     def updates_now(self, now_ns: int) -> tuple[wire.RankUpdate, ...]:
         """The state of all ranks as of now; of ended ranks, as last sent."""
-        return tuple(
-            self._ended.get(rank.key) or rank.reread(now_ns) for rank in self.ranks.values()
-        )
+        found = []
+        for rank in self.ranks.values():
+            with self._noted(rank):
+                update = self._ended.get(rank.key) or rank.reread(now_ns)
+                wire.size_of_rank(update)
+                found.append(update)
+        return tuple(found)
+
+    @contextmanager
+    def _noted(self, rank: TrackedRank) -> Iterator[None]:
+        """Leaves out a rank whose ring cannot be read: the box has the others."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - a ring may hold anything
+            self.faults[rank.name] = repr(error)
 
     async def histories(self, most: int | None = None) -> tuple[wire.HistoryResponse, ...]:
         """The ops of all ranks, or of the `most` ranks that died first.
@@ -140,15 +156,13 @@ class RecordedJob:
         for rank in order[:most]:
             stamp = "dead"
             known = self._histories.get(rank.key)
-            try:
+            with self._noted(rank), suppress(RingClosed):  # removed to make room
                 if rank.lives:
                     stamp = repr(rank.history_stamp)
                 if known is None or known[0] != stamp:
                     ops = await _history(rank, limit)
                     data = wire.encode(wire.HistoryResponse(0, self._host, rank.key, ops))
                     known = self._histories[rank.key] = (stamp, data)
-            except ValueError:
-                pass  # its ring has been removed to make room
             if known is not None:
                 found.append(cast("wire.HistoryResponse", msgspec.Raw(known[1])))
         return tuple(found)

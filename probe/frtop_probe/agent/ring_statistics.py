@@ -13,8 +13,8 @@ from frtop_probe import wire
 from frtop_probe.agent.ring_rank import RingRank
 from frtop_probe.agent.ring_view import RingView
 from frtop_probe.ring import bulk_read, marks
-from frtop_probe.ring.layout import Event, Flag, MarkKind, StatusCell
-from frtop_probe.ring.reader import LONGEST, OpKey, Ring
+from frtop_probe.ring.layout import LONGEST, Event, Flag, MarkKind, StatusCell
+from frtop_probe.ring.reader import OpKey, Ring
 from frtop_probe.statistics.calls import CallKey, OpClass, OpFields, RankCalls, SiteTable
 from frtop_probe.statistics.op_bytes import op_bytes
 from frtop_probe.statistics.rank_summary import RankSummary, Window

@@ -15,6 +15,7 @@ import msgspec
 from frtop_probe import wire
 from frtop_probe.ring import sizes
 from frtop_probe.ring.layout import (
+    LONGEST,
     MAX_MODULES,
     PHASE_SHIFT,
     Event,
@@ -364,7 +365,7 @@ def _folded(entry: Mapping[str, Any], name: str) -> str:
 
 
 def _sendable(value: Any) -> Any:
-    """Replaces JSON values that msgpack cannot encode: lone surrogates, and huge integers.
+    """Replaces JSON values that no message can hold: lone surrogates, and huge integers.
 
     Surrogates are common: Python uses them in file names that are not UTF-8.
     """
@@ -372,7 +373,7 @@ def _sendable(value: Any) -> Any:
         return _text(value)
     if isinstance(value, list):
         return [_sendable(part) for part in value]
-    if isinstance(value, int) and not -(2**63) <= value < 2**64:
+    if isinstance(value, int) and not -LONGEST <= value <= LONGEST:
         return None
     return value
 

@@ -31,7 +31,7 @@ from frtop_probe.doctor.process_rights import read_rights, read_text, read_yama
 from frtop_probe.doctor.torch_files import machine_of, read_torch
 from frtop_probe.gauges.devices import DEVICES, has_driver
 from frtop_probe.gauges.nvml import NO_BINDING, NOT_SENT, NvmlReader
-from frtop_probe.ring.folder import SHARED_MEMORY, TEMPORARY, FolderError, folder
+from frtop_probe.ring.folder import SHARED_MEMORY, TEMPORARY, FolderError, folder, taken
 
 PY_SPY: Final = "py-spy"
 TOOLS: Final = (PY_SPY, "pystack")
@@ -190,7 +190,7 @@ def _mount_of(path: str) -> str:
 
 def _folder(*, make: bool) -> tuple[str, str]:
     try:
-        return str(folder(make=make)), ""
+        return str(folder(make=make)), taken()
     except FolderError as error:
         return "", str(error)
 

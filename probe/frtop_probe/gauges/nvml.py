@@ -18,7 +18,7 @@ from frtop_probe.gauges.readings import MAX_GPUS, MAX_TEXT, GaugeReading, GpuRea
 MODULE: Final = "pynvml"
 NO_BINDING: Final = "nvidia-ml-py is not installed beside frtop; pip install 'frtop[gpu]'"
 NOT_SENT: Final = "nvidia-ml-py is not sent through a shell; install 'frtop[gpu]' on that host"
-_HIGHEST: Final = 2**63
+_HIGHEST: Final = 2**62
 _LASTING: Final = ("GpuIsLost", "ResetRequired")
 """Errors of a GPU that no other value survives."""
 

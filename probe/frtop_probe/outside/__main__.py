@@ -17,6 +17,7 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from frtop_probe.outside import line_server
+from frtop_probe.outside.cpython import UNEXPECTED
 from frtop_probe.outside.discovery import proc_reader
 from frtop_probe.outside.discovery.claims import NAMES
 from frtop_probe.outside.discovery.facts import SCAN_FAILED, Discovery
@@ -60,6 +61,9 @@ class Readers:
             answer["reason"] = error.reason
             if error.reason in (GONE, REPLACED):
                 self._drop(pid)
+        except Exception as error:  # noqa: BLE001 - the addresses of all ranks would be lost
+            answer["reason"] = f"{UNEXPECTED}: {error!r}"
+            self._drop(pid)
         return answer
 
     def _fill(self, answer: dict[str, Any], request: dict[str, Any], reader: OutsideReader) -> None:

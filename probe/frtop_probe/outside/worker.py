@@ -142,7 +142,7 @@ class OutsideWorker:
         async with self._lock:
             try:
                 answer = await self._ask(pid, request)
-                return _look_from(answer)
+                return look_from(answer)
             except NotReadable as error:
                 return Look(pid, reason=error.reason)
 
@@ -203,7 +203,7 @@ class OutsideWorker:
                 self._quarantine[key] = time.monotonic() + self._quarantine_s
 
 
-def _look_from(answer: dict[str, Any]) -> Look:
+def look_from(answer: dict[str, Any]) -> Look:
     """Reads an answer.
 
     Raises:

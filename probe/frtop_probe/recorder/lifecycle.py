@@ -30,7 +30,7 @@ from frtop_probe.recorder.marks import MAX_NUMBER
 from frtop_probe.recorder.module_calls import Current
 from frtop_probe.recorder.recorder import Recorder
 from frtop_probe.recorder.writer import NoRingSpace, create
-from frtop_probe.ring.folder import FolderError, candidates
+from frtop_probe.ring.folder import FolderError, candidates, taken
 from frtop_probe.ring.layout import MarkKind
 
 C10D: Final = "torch.distributed.distributed_c10d"
@@ -171,10 +171,12 @@ class Lifecycle:
                 folders = candidates()
                 # An agent serves all folders of its user and its files are in the first one,
                 # even if that has no room for the ring.
-                self.recorder = Recorder(create(folders), folders[0])
+                self.recorder = Recorder(create(folders), folders)
             except (FolderError, NoRingSpace) as error:
                 self._refuse(str(error))
                 return
+            if others := taken():
+                self.recorder.say(others)
             self.recorder.exceptions.install(self._guarded)
             self.recorder.begin()
 

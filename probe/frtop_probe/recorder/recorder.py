@@ -45,13 +45,13 @@ from frtop_probe.recorder.reduce_ops import ReduceOps
 from frtop_probe.recorder.requests import GoOn, Request, RequestTable, Response, no_ops
 from frtop_probe.recorder.responder import Responder
 from frtop_probe.recorder.signatures import SignatureTable
-from frtop_probe.recorder.spawn_lock import failure_message
+from frtop_probe.recorder.spawn_lock import failure_message, is_first_of_host
 from frtop_probe.recorder.tensor_requests import TensorRequests
 from frtop_probe.recorder.thread import RecorderThread
 from frtop_probe.recorder.transports import TransportWatch
 from frtop_probe.recorder.writer import RingWriter
 from frtop_probe.ring import layout, socket_path
-from frtop_probe.ring.folder import FolderError, claim
+from frtop_probe.ring.folder import FolderError, agent_lives, claim, preferred
 from frtop_probe.ring.layout import Event, Flag, Side, State, StatusCell
 
 AGENT_EVERY_S: Final = 5.0
@@ -60,9 +60,11 @@ AGENT_EVERY_S: Final = 5.0
 class Recorder:
     """Starts with a ring; `attach` adds torch once it is imported."""
 
-    def __init__(self, writer: RingWriter, home: Path) -> None:
+    def __init__(self, writer: RingWriter, folders: list[Path]) -> None:
         self.writer = writer
-        self.home = home
+        self._folders = folders
+        self.home = folders[0]
+        """The folder with the files of the agent that serves all these."""
         self.pid = os.getpid()
         self.enabled = process_flag()
         self.alive = process_flag()
@@ -224,6 +226,11 @@ class Recorder:
         if self._note_once(why):
             log_line(why)
 
+    def say(self, text: str) -> None:
+        """Writes a note, and a line to stderr in the first rank of the host."""
+        if self._note_once(text) and is_first_of_host():
+            log_line(text)
+
     def _note_once(self, text: str) -> bool:
         """Writes a note unless it was written before; returns whether it was new."""
         if text in self._logged:
@@ -321,6 +328,8 @@ class Recorder:
             return
         self._next_agent = now + AGENT_EVERY_S
         try:
+            if not agent_lives(self.home):  # it may have found no room there
+                self.home = preferred(self._folders)[0]
             problem = agent_launch.ensure_agent(claim(self.home))
         except (OSError, FolderError) as error:
             problem = failure_message(str(error))

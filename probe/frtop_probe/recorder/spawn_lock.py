@@ -147,12 +147,16 @@ class SpawnAttempt:
 def report_without_lock(why: str) -> str:
     """Like `SpawnLock.report` where no file can be written: the host's first rank logs it."""
     text = failure_message(why)
-    names = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK")
-    local_rank = next((os.environ[name] for name in names if name in os.environ), "0")
-    if local_rank == "0" and text not in _logged:
+    if is_first_of_host() and text not in _logged:
         _logged.add(text)
         log_line(text)
     return text
+
+
+def is_first_of_host() -> bool:
+    """Whether this rank speaks for all of its job on this host, as far as the launcher says."""
+    names = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK")
+    return next((os.environ[name] for name in names if name in os.environ), "0") == "0"
 
 
 def failure_message(why: str) -> str:

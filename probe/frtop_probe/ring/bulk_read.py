@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from zlib import crc32
 
 from frtop_probe.ring import layout
-from frtop_probe.ring.layout import Event, Flag
+from frtop_probe.ring.layout import LONGEST, Event, Flag
 from frtop_probe.ring.reader import OpKey, Ring
 
 Words = tuple[int, int, int, int, int, int, int, bool]
@@ -96,6 +96,9 @@ def slots(ring: Ring, first: int, last: int) -> Iterator[Slots]:
         numbers = list(range(first + at, first + at + len(sums)))
         if sums != expected or found.sequence != numbers:
             found = _readable(found, sums, expected, first + at)
+        times = found.done, found.wait
+        if any(max(map(abs, one), default=0) >= LONGEST for one in times):
+            found = found.only([max(map(abs, pair)) < LONGEST for pair in zip(*times, strict=True)])
         yield found
 
 

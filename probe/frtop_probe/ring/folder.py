@@ -1,8 +1,8 @@
 """The private folder of a user on this host, with rings and the agent's files.
 
-`FRTOP_DIR` names the folder; otherwise it is in shared memory, or in `/tmp`. Who can write
-there could feed the agent, and who can read there sees the job. So a folder is refused
-unless this user owns it and it is closed to all others.
+`FRTOP_DIR` names the folder; otherwise it is in shared memory, in `/run/user/UID`, or in `/tmp`.
+Who can write there could feed the agent, and who can read there sees the job. So a folder is
+refused unless this user owns it and it is closed to all others.
 """
 
 from __future__ import annotations
@@ -11,16 +11,21 @@ import fcntl
 import os
 import re
 import stat
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
 from typing import Final
 
+from frtop_probe.ring.layout import SUFFIX
 from frtop_probe.ring.pid_namespace import PidNamespace
 
 SHARED_MEMORY: Final = Path("/dev/shm")  # noqa: S108 - the folder in it is made 0700
+SESSIONS: Final = Path("/run/user")
 TEMPORARY: Final = Path("/tmp")  # noqa: S108 - likewise
+ROOM: Final = 256 * 1024
+"""Bytes for the files of an agent."""
 AGENT_FILE: Final = re.compile(r"agent-(\d{1,20}-[0-9a-f]{8})\.(?:lock|json|spawn|log)")
 """Names of an agent's files, with the name of its pid namespace."""
 
@@ -28,7 +33,17 @@ _ADVICE: Final = "set FRTOP_DIR to a folder of your own"
 
 
 class FolderError(Exception):
-    """No folder is private to this user; the text names the folder, the reason and a fix."""
+    """No folder is private to this user; the text names the folder, the reason and a fix.
+
+    Attributes:
+        why: the text without the fix.
+        exists: whether something is there.
+    """
+
+    def __init__(self, why: str, advice: str, *, exists: bool = False) -> None:
+        super().__init__(f"{why}; {advice}")
+        self.why = why
+        self.exists = exists
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,14 +121,17 @@ def folder(*, make: bool = True) -> Path:
         make: with False nothing is created, and the folder that would be is returned.
 
     Raises:
-        FolderError: the folder belongs to another user, is open to others, is a link, or
-            cannot be created.
+        FolderError: no folder is private to this user; the text says why the first one is not.
     """
     return candidates(make=make)[0]
 
 
 def candidates(*, make: bool = True) -> list[Path]:
-    """Returns `folder()`, then the folders for rings that do not fit in it.
+    """Returns `folder()`, then the other folders that may have rings.
+
+    Ranks, agents and operators come to the same folder, also where only some of them see all
+    (`/run/user` comes and goes with a user's sessions): first is the one in which an agent lives,
+    else one with rings, else the first one with room for an agent's files.
 
     Raises:
         FolderError: no folder is usable; the text says why the first one is not.
@@ -122,30 +140,77 @@ def candidates(*, make: bool = True) -> list[Path]:
     if named:
         # Absolute: the program may change its working folder.
         return [claim(Path(named).absolute(), make=make)]
-    parents = [SHARED_MEMORY, TEMPORARY]
-    if not (SHARED_MEMORY.is_dir() and os.access(SHARED_MEMORY, os.W_OK | os.X_OK)):
-        parents = [TEMPORARY]
-    found, errors = [], []
-    for parent in parents:
-        try:
-            found.append(claim(parent / f"frtop-{os.getuid()}", make=make))
-        except FolderError as error:
-            errors.append(error)
+    found, errors = _sorted_out(lambda path: claim(path, make=make))
     if not found:
         raise errors[0]
-    return found
+    return preferred(found)
+
+
+def preferred(folders: Iterable[Path]) -> list[Path]:
+    """Returns the folders in the order in which they are used now; see `candidates`."""
+    return sorted(folders, key=_preference)
 
 
 def existing() -> list[Path]:
     """Returns the folders of `candidates` that exist and are private to this user; makes none."""
     named = os.environ.get("FRTOP_DIR")
-    own = f"frtop-{os.getuid()}"
-    folders = [Path(named).absolute()] if named else [SHARED_MEMORY / own, TEMPORARY / own]
-    found = []
-    for folder in folders:
+    if named:
         with suppress(FolderError):
-            found.append(_private(folder))
-    return found
+            return [_private(Path(named).absolute())]
+        return []
+    return preferred(_sorted_out(_private)[0])
+
+
+def taken() -> str:
+    """Returns which of the usual folders somebody else has taken, and what is used; "" if none."""
+    if os.environ.get("FRTOP_DIR"):
+        return ""
+    used, errors = _sorted_out(lambda path: claim(path, make=False))
+    whose = [error.why for error in errors if error.exists]
+    if not used or not whose:
+        return ""
+    return f"{' and '.join(whose)}: not used, rings are in {preferred(used)[0]}"
+
+
+def _sorted_out(check: Callable[[Path], Path]) -> tuple[list[Path], list[FolderError]]:
+    """The usual folders that are usable, and why the others are not."""
+    uid = os.getuid()
+    own = SESSIONS / str(uid)
+    found: list[Path] = []
+    errors: list[FolderError] = []
+    for parent in (SHARED_MEMORY, own, TEMPORARY):
+        try:
+            if parent == own:
+                _private(own)  # made at a log-in; elsewhere it is missing
+            found.append(check(parent / f"frtop-{uid}"))
+        except FolderError as error:
+            if parent != own:
+                errors.append(error)
+    return found, errors
+
+
+def _preference(path: Path) -> tuple[bool, bool, bool]:
+    """The least comes first."""
+    lives = agent_lives(path)
+    return not lives, not (lives or _has_rings(path)), not _has_room(path)
+
+
+def _has_rings(path: Path) -> bool:
+    try:
+        with os.scandir(path) as entries:
+            return any(entry.name.endswith(SUFFIX) for entry in entries)
+    except OSError:
+        return False
+
+
+def _has_room(path: Path) -> bool:
+    """Whether small files can be written there, as far as the file system says."""
+    for place in (path, path.parent):
+        with suppress(OSError):
+            found = os.statvfs(place)
+            files = not found.f_files or found.f_favail > 0
+            return files and found.f_bavail * found.f_frsize >= ROOM
+    return False
 
 
 def claim(path: Path, *, make: bool = True) -> Path:
@@ -162,13 +227,13 @@ def claim(path: Path, *, make: bool = True) -> Path:
         if os.access(path.parent, os.W_OK | os.X_OK):
             return path
         why = f"{path.parent} is missing, or not writable"
-        raise FolderError(f"{path} cannot be created ({why}); {_ADVICE}")
+        raise FolderError(f"{path} cannot be created ({why})", _ADVICE)
     try:
         path.mkdir(mode=0o700, parents=False, exist_ok=False)
     except FileExistsError:
         pass
     except OSError as error:
-        raise FolderError(f"{path} cannot be created ({error.strerror}); {_ADVICE}") from error
+        raise FolderError(f"{path} cannot be created ({error.strerror})", _ADVICE) from error
     return _private(path)
 
 
@@ -188,15 +253,14 @@ def _private(path: Path) -> Path:
     try:
         status = path.lstat()
     except OSError as error:
-        raise FolderError(f"{path} cannot be read ({error.strerror}); {_ADVICE}") from error
+        raise FolderError(f"{path} cannot be read ({error.strerror})", _ADVICE) from error
     if stat.S_ISLNK(status.st_mode):
-        raise FolderError(f"{path} is a link; remove it, or {_ADVICE}")
+        raise FolderError(f"{path} is a link", f"remove it, or {_ADVICE}", exists=True)
     if not stat.S_ISDIR(status.st_mode):
-        raise FolderError(f"{path} is not a folder; remove it, or {_ADVICE}")
+        raise FolderError(f"{path} is not a folder", f"remove it, or {_ADVICE}", exists=True)
     if status.st_uid != os.getuid():
-        raise FolderError(f"{path} belongs to user {status.st_uid}; {_ADVICE}")
+        raise FolderError(f"{path} belongs to user {status.st_uid}", _ADVICE, exists=True)
     if status.st_mode & 0o077:
-        raise FolderError(
-            f"{path} is open to other users; chmod 700 {quote(str(path))}, or {_ADVICE}"
-        )
+        advice = f"chmod 700 {quote(str(path))}, or {_ADVICE}"
+        raise FolderError(f"{path} is open to other users", advice, exists=True)
     return path

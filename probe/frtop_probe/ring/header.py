@@ -25,6 +25,10 @@ class RingError(Exception):
     """The file is not a ring that this version can read; the text says why."""
 
 
+class RingClosed(RingError):
+    """It was closed by whoever reads it."""
+
+
 class OtherVersion(RingError):
     """The file is a ring of another build of frtop."""
 

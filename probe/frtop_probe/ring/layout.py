@@ -41,6 +41,9 @@ from typing import Final, NamedTuple
 
 MAGIC: Final = b"FRTOPRG1"
 VERSION: Final = 5
+LONGEST: Final = 2**62
+"""Values in a ring may be anything. Beyond this no number is believed: the difference of two must
+fit the wire."""
 SUFFIX: Final = ".ring"
 """Ring files are `<FRTOP_DIR>/<pid>-<start ticks>-<pid namespace>.ring`."""
 

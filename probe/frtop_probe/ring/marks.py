@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 from zlib import crc32
 
 from frtop_probe.ring import layout
-from frtop_probe.ring.layout import MarkKind, StatusCell
-from frtop_probe.ring.reader import LONGEST, Ring
+from frtop_probe.ring.layout import LONGEST, MarkKind, StatusCell
+from frtop_probe.ring.reader import Ring
 
 _CHUNK: Final = 256
 """Marks that are copied at once."""

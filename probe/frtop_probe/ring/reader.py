@@ -20,13 +20,11 @@ from typing import Any, Final, NamedTuple
 from zlib import crc32
 
 from frtop_probe.ring import layout, sizes, socket_path
-from frtop_probe.ring.header import RingError, locked, read_header
-from frtop_probe.ring.layout import Event, Flag, Side, StatusCell
+from frtop_probe.ring.header import RingClosed, RingError, locked, read_header
+from frtop_probe.ring.layout import LONGEST, Event, Flag, Side, StatusCell
 from frtop_probe.ring.places import Places
 
 MAX_SIZE: Final = 8 * 1024 * 1024
-LONGEST: Final = 2**62
-"""Values in a ring may be anything; the difference of two must fit the wire."""
 _WORD: Final = struct.Struct("=q")
 _MAX_DIGITS: Final = 20
 """Of an integer in the side table; the longest of 64 bits has so many."""
@@ -150,7 +148,7 @@ class Ring:
     def _read(self, at: int, size: int) -> bytes:
         """Copies bytes of the file."""
         if self._file < 0:
-            raise RingError("it was closed")
+            raise RingClosed("it was closed")
         try:
             found = os.pread(self._file, size, at)
         except OSError as error:
@@ -188,7 +186,7 @@ class Ring:
                 socket_path.remove_ring(self.path)
 
     def cell(self, cell: StatusCell) -> int:
-        return self._word(layout.CELLS_OFFSET + 8 * cell)
+        return max(-LONGEST, min(self._word(layout.CELLS_OFFSET + 8 * cell), LONGEST))
 
     @property
     def recorder_tid(self) -> int:

@@ -100,6 +100,8 @@ def integers(data: bytes, position: int) -> tuple[int, ...] | None:
 
 def decode(form: dict[str, Any], given: Sequence[int]) -> Sizes | None:
     """Says what the integers of an op with this form mean; None if they do not fit."""
+    if max(given, default=0) >= layout.LONGEST:
+        return None
     rest = _Reader(given)
     try:
         inputs = _runs(rest, form["inputs"]) if "inputs" in form else None

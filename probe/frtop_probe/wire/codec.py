@@ -39,6 +39,8 @@ _encoder = msgspec.msgpack.Encoder()
 _updates = msgspec.msgpack.Decoder(Update)
 _requests: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)
 _responses: msgspec.msgpack.Decoder[Response] = msgspec.msgpack.Decoder(Response)
+_ranks = msgspec.msgpack.Decoder(RankUpdate)
+_identities = msgspec.msgpack.Decoder(Identity)
 _boxes = msgspec.msgpack.Decoder(BlackBox)
 
 
@@ -50,15 +52,20 @@ def size_of_rank(part: RankUpdate | Identity) -> int:
     """Returns how many bytes a part of a message about one rank takes.
 
     Raises:
-        WireError: it cannot be encoded, or is larger than `MAX_OF_RANK`.
+        WireError: it cannot be encoded, an operator would refuse it, or it is larger than
+            `MAX_OF_RANK`.
     """
     try:
-        size = len(_encoder.encode(part))
+        data = _encoder.encode(part)
     except (ValueError, OverflowError, TypeError, RecursionError) as error:
         raise WireError(f"it cannot be encoded: {error}") from error
-    if size > MAX_OF_RANK:
-        raise WireError(f"what it says has {size:,} bytes")
-    return size
+    if len(data) > MAX_OF_RANK:
+        raise WireError(f"what it says has {len(data):,} bytes")
+    if isinstance(part, Identity):
+        _decode(_identities, data)
+    else:
+        _decode(_ranks, data)
+    return len(data)
 
 
 def to_frame(message: Update | Request | Response) -> bytes:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from frtop_probe.wire.values import Int
+
 
 class GpuSample(Struct, frozen=True, array_like=True):
     """A GPU at one time. None: its driver does not say, as with MIG.
@@ -12,13 +14,13 @@ class GpuSample(Struct, frozen=True, array_like=True):
     `memory_used` in bytes, `throttle` has NVML's bits of why clocks are not higher.
     """
 
-    at_ns: int
-    utilization: int | None = None
-    power_mw: int | None = None
-    memory_used: int | None = None
-    sm_mhz: int | None = None
-    throttle: int | None = None
-    temperature: int | None = None  # degrees Celsius
+    at_ns: Int
+    utilization: Int | None = None
+    power_mw: Int | None = None
+    memory_used: Int | None = None
+    sm_mhz: Int | None = None
+    throttle: Int | None = None
+    temperature: Int | None = None  # degrees Celsius
 
 
 class Gpu(Struct, frozen=True, array_like=True):
@@ -28,19 +30,19 @@ class Gpu(Struct, frozen=True, array_like=True):
     the agent has seen of it while no kernel ran, None if it never saw that.
     """
 
-    index: int
+    index: Int
     uuid: str = ""
     name: str = ""
-    power_limit_mw: int | None = None
-    memory_total: int | None = None
-    idle_mw: int | None = None
-    processes: int = 0  # that compute on it, the rank among them; 0: not known
+    power_limit_mw: Int | None = None
+    memory_total: Int | None = None
+    idle_mw: Int | None = None
+    processes: Int = 0  # that compute on it, the rank among them; 0: not known
     mig: bool = False  # it is divided, and its figures are those of all parts
     error: str = ""  # why there are no figures, such as that it is lost
     samples: tuple[GpuSample, ...] = ()  # the last few, oldest first
-    max_sm_mhz: int | None = None  # the highest clock it can have
-    xid: int = 0  # of the last XID error since the agent listens, 0 for none
-    xid_at_ns: int = 0
+    max_sm_mhz: Int | None = None  # the highest clock it can have
+    xid: Int = 0  # of the last XID error since the agent listens, 0 for none
+    xid_at_ns: Int = 0
 
 
 class Gauges(Struct, frozen=True, array_like=True):

@@ -7,6 +7,7 @@ from typing import Final
 from msgspec import Struct
 
 from frtop_probe.wire.ops import Issuer, Signature, Site
+from frtop_probe.wire.values import Int
 
 UNTIMED: Final = 256
 """Flag of a row: `took_ns` says that the op is over, and not how long it took."""
@@ -22,19 +23,19 @@ class HistoryRow(Struct, frozen=True, array_like=True):
     thread that issued it waited for it; 0: it did not, or nobody saw it.
     """
 
-    sequence: int
-    group: int
-    number: int
-    signature: int
-    site: int
-    issued_ns: int
-    took_ns: int
-    thread: int
-    flags: int = 0
+    sequence: Int
+    group: Int
+    number: Int
+    signature: Int
+    site: Int
+    issued_ns: Int
+    took_ns: Int
+    thread: Int
+    flags: Int = 0
     pseudo: bool = False
-    timeout_ms: int = 0
-    issuer: int = 0
-    waited_ns: int = 0
+    timeout_ms: Int = 0
+    issuer: Int = 0
+    waited_ns: Int = 0
 
 
 class HistoryColumn(Struct, frozen=True, array_like=True):
@@ -43,8 +44,8 @@ class HistoryColumn(Struct, frozen=True, array_like=True):
     Each has `width` bytes (1, 2, 4 or 8), little-endian and signed; 0: all values are equal.
     """
 
-    first: int
-    width: int = 0
+    first: Int
+    width: Int = 0
     differences: bytes = b""
 
 
@@ -75,11 +76,11 @@ class Mark(Struct, frozen=True, array_like=True):
     """
 
     kind: str
-    begin_ns: int
-    end_ns: int
-    number: int = 0
+    begin_ns: Int
+    end_ns: Int
+    number: Int = 0
     text: str = ""
-    samples: int = 0
+    samples: Int = 0
 
 
 class History(Struct, frozen=True, array_like=True):
@@ -93,7 +94,7 @@ class History(Struct, frozen=True, array_like=True):
     signatures: tuple[Signature, ...] = ()
     sites: tuple[Site, ...] = ()
     rows: tuple[HistoryRow, ...] = ()
-    lost: int = 0  # ops in between that cannot be read
+    lost: Int = 0  # ops in between that cannot be read
     note: str = ""  # where the ops come from, and what is not known of them; "": a recorder's ring
     columns: HistoryColumns | None = None
     marks: tuple[Mark, ...] = ()  # of the same time as the ops, oldest first

@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from frtop_probe.wire.histories import HistoryColumn
+from frtop_probe.wire.values import Int
 
 
 class GaugeSubject(Struct, frozen=True, array_like=True):
@@ -14,19 +15,19 @@ class GaugeSubject(Struct, frozen=True, array_like=True):
     of the ranks it serves, as far as that is known. `problem` is why there are no figures now.
     """
 
-    id: int
+    id: Int
     kind: str
     name: str
     detail: str = ""  # which device it is, where the name does not say
-    keys: tuple[int, ...] = ()
+    keys: tuple[Int, ...] = ()
     problem: str = ""
 
 
 class GaugeSeries(Struct, frozen=True, array_like=True):
     """One gauge of one subject, numbered by its agent; docs/gauges.md has the gauges' units."""
 
-    id: int
-    subject: int
+    id: Int
+    subject: Int
     gauge: str
 
 
@@ -38,12 +39,12 @@ class HostSample(Struct, frozen=True, array_like=True):
     offers all.
     """
 
-    at_ns: int
+    at_ns: Int
     subjects: tuple[GaugeSubject, ...] = ()
     series: tuple[GaugeSeries, ...] = ()
-    ids: tuple[int, ...] = ()
-    values: tuple[int | None, ...] = ()
-    gone: tuple[int, ...] = ()  # subjects
+    ids: tuple[Int, ...] = ()
+    values: tuple[Int | None, ...] = ()
+    gone: tuple[Int, ...] = ()  # subjects
     notes: tuple[str, ...] = ()
 
 
@@ -57,7 +58,7 @@ class GaugeColumn(Struct, frozen=True, array_like=True):
 class GaugeHistory(Struct, frozen=True, array_like=True):
     """Gauges of up to ten minutes. `times` has `points` values, and so has each column."""
 
-    points: int = 0
+    points: Int = 0
     times: HistoryColumn = HistoryColumn(0)
     subjects: tuple[GaugeSubject, ...] = ()
     columns: tuple[GaugeColumn, ...] = ()

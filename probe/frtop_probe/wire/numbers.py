@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from frtop_probe.wire.values import Int, Real
+
 
 class NumbersOrder(Struct, frozen=True, array_like=True):
     """What a rank is to sample: of every `every`-th op of `groups` (its own ids; none: all).
@@ -14,15 +16,15 @@ class NumbersOrder(Struct, frozen=True, array_like=True):
     asks. An order to end may name a `watch`, and then ends no other one.
     """
 
-    every: int = 1
-    ops: int = 0
-    seconds: int = 60
+    every: Int = 1
+    ops: Int = 0
+    seconds: Int = 60
     inputs: bool = True
-    groups: tuple[int, ...] = ()
-    steps: int = 0
-    from_step: int = 0
+    groups: tuple[Int, ...] = ()
+    steps: Int = 0
+    from_step: Int = 0
     by: str = ""
-    watch: int = 0
+    watch: Int = 0
 
 
 class NumberSample(Struct, frozen=True, array_like=True):
@@ -47,31 +49,31 @@ class NumberSample(Struct, frozen=True, array_like=True):
     name for it; of an op of DDP's that of the gradient with the first NaN, or else the first Inf.
     """
 
-    n: int
-    group: int
-    number: int
+    n: Int
+    group: Int
+    number: Int
     kind: str
     role: str
     taken: str
-    step: int
-    at_ns: int
-    site: int
+    step: Int
+    at_ns: Int
+    site: Int
     dtype: str
-    elements: int
-    size: int
-    seen: int
+    elements: Int
+    size: Int
+    seen: Int
     checksum: str = ""
-    nans: int = 0
-    infinities: int = 0
-    zeros: int = 0
-    subnormals: int = 0
-    minimum: float | None = None
-    maximum: float | None = None
-    magnitude: float | None = None  # the mean of magnitudes
-    norm: float | None = None
+    nans: Int = 0
+    infinities: Int = 0
+    zeros: Int = 0
+    subnormals: Int = 0
+    minimum: Real | None = None
+    maximum: Real | None = None
+    magnitude: Real | None = None  # the mean of magnitudes
+    norm: Real | None = None
     error: str = ""
     shard: bool = False
-    issuer: int = 0
+    issuer: Int = 0
     parameter: str = ""
 
 
@@ -86,16 +88,16 @@ class NumberState(Struct, frozen=True, array_like=True):
     """
 
     on: bool = False
-    every: int = 0
-    ops_left: int = 0
-    seconds_left: int = 0
-    steps_left: int = 0
-    samples: int = 0
-    unseen: int = 0
-    skipped: int = 0
+    every: Int = 0
+    ops_left: Int = 0
+    seconds_left: Int = 0
+    steps_left: Int = 0
+    samples: Int = 0
+    unseen: Int = 0
+    skipped: Int = 0
     failure: str = ""
-    thinned: int = 0
-    watch: int = 0
+    thinned: Int = 0
+    watch: Int = 0
     by: str = ""
 
 
@@ -108,9 +110,9 @@ class RecordedNow(Struct, frozen=True, array_like=True):
 
     numbers: NumberState = NumberState()
     phases: bool = False
-    slots: int = 0
-    ring_bytes: int = 0
+    slots: Int = 0
+    ring_bytes: Int = 0
     sites: bool = True
     modules: bool = False
-    longer_slots: int = 0
-    longer_bytes: int = 0
+    longer_slots: Int = 0
+    longer_bytes: Int = 0

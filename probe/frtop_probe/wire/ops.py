@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from frtop_probe.wire.values import Int, Real
+
 
 class TensorSpec(Struct, frozen=True, array_like=True):
     """`count` consecutive tensors with the same dtype, shape and device."""
 
     dtype: str
-    shape: tuple[int, ...]
-    count: int = 1
+    shape: tuple[Int, ...]
+    count: Int = 1
     device: str = "cpu"
 
 
@@ -22,13 +24,13 @@ class Signature(Struct, frozen=True, array_like=True):
 
     kind: str
     reduce: str | None = None
-    root: int | None = None
-    peer: int | None = None
-    tag: int | None = None
+    root: Int | None = None
+    peer: Int | None = None
+    tag: Int | None = None
     inputs: tuple[TensorSpec, ...] | None = None
     outputs: tuple[TensorSpec, ...] | None = None
-    in_splits: tuple[int, ...] | None = None
-    out_splits: tuple[int, ...] | None = None
+    in_splits: tuple[Int, ...] | None = None
+    out_splits: tuple[Int, ...] | None = None
     members: str | None = None
 
 
@@ -36,7 +38,7 @@ class Site(Struct, frozen=True, array_like=True):
     """The line that issued an op: the innermost frame outside torch."""
 
     file: str
-    line: int
+    line: Int
     function: str
 
 
@@ -74,30 +76,30 @@ class Op(Struct, frozen=True, array_like=True):
     a pending send or receive as `MessageCount` does.
     """
 
-    sequence: int
-    group: int
-    number: int
+    sequence: Int
+    group: Int
+    number: Int
     signature: Signature | None
     site: Site | None
-    issued_ns: int
-    done_ns: int = 0
-    thread: int = 0
+    issued_ns: Int
+    done_ns: Int = 0
+    thread: Int = 0
     sync: bool = False
     p2p: bool = False
     tracked: bool = True
     pseudo: bool = False
-    timeout_ms: int = 0
-    usual_ns: int = 0
-    usual_count: int = 0
-    started_ns: int = 0
+    timeout_ms: Int = 0
+    usual_ns: Int = 0
+    usual_count: Int = 0
+    started_ns: Int = 0
     dated: bool = True
     timed: bool = True
     late: bool = False
-    wait_ns: int = 0
+    wait_ns: Int = 0
     on_device: bool = False
     enqueued: bool = False
     issuer: Issuer | None = None
-    message: int = 0
+    message: Int = 0
 
     @property
     def pending(self) -> bool:
@@ -114,14 +116,14 @@ class Group(Struct, frozen=True, array_like=True):
     it sees that, or they run on no device. `error` is the backend's, "" for none.
     """
 
-    id: int
+    id: Int
     name: str
     description: str
     backend: str
     ranks: str
     exact: bool = True
-    epoch: int = 0
-    timeout_s: float = 0.0
+    epoch: Int = 0
+    timeout_s: Real = 0.0
     gone: bool = False
     blind: str = ""
     error: str = ""
@@ -137,16 +139,16 @@ class GroupProgress(Struct, frozen=True, array_like=True):
     (0: it is of now).
     """
 
-    group: int
-    number: int
-    p2p: int
-    issued_ns: int
+    group: Int
+    number: Int
+    p2p: Int
+    issued_ns: Int
     last: Op | None = None
-    enqueued: int = 0
-    completed: int = 0
-    advanced_ns: int = 0
+    enqueued: Int = 0
+    completed: Int = 0
+    advanced_ns: Int = 0
     watched: bool = False
-    as_of_ns: int = 0
+    as_of_ns: Int = 0
 
 
 class MessageCount(Struct, frozen=True, array_like=True):
@@ -158,9 +160,9 @@ class MessageCount(Struct, frozen=True, array_like=True):
     """
 
     send: bool
-    peer: int | None
-    tag: int | None
-    number: int
+    peer: Int | None
+    tag: Int | None
+    number: Int
 
 
 class Messages(Struct, frozen=True, array_like=True):
@@ -169,7 +171,7 @@ class Messages(Struct, frozen=True, array_like=True):
     What `counts` lacks never was, if they are `complete`.
     """
 
-    group: int
-    p2p: int
+    group: Int
+    p2p: Int
     complete: bool
     counts: tuple[MessageCount, ...] = ()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from frtop_probe.wire.values import Int, Real
+
 
 class ProfileRequest(Struct, frozen=True, array_like=True, tag="profile"):
     """Runs torch's profiler in a rank, for `steps` or else for `seconds`. An act.
@@ -13,13 +15,13 @@ class ProfileRequest(Struct, frozen=True, array_like=True, tag="profile"):
     `wait_s`: how long the thread that trains may take to reach a step (for seconds: an op).
     """
 
-    id: int
-    key: int
+    id: Int
+    key: Int
     action: str
     order: str
-    steps: int = 0
-    seconds: float = 0.0
-    wait_s: float = 60.0
+    steps: Int = 0
+    seconds: Real = 0.0
+    wait_s: Real = 60.0
     shapes: bool = False
     stacks: bool = False
     memory: bool = False
@@ -31,7 +33,7 @@ class ProfileFile(Struct, frozen=True, array_like=True):
     """A file of a profile: `name` is "trace", "execution" or "modules", `size` in bytes."""
 
     name: str
-    size: int
+    size: Int
 
 
 class ProfileResponse(Struct, frozen=True, array_like=True, tag="profile"):
@@ -45,16 +47,16 @@ class ProfileResponse(Struct, frozen=True, array_like=True, tag="profile"):
     "missing" (no responder), "busy", "failed"; `help` is the message for the user.
     """
 
-    id: int
+    id: Int
     host: str
-    key: int
-    at_ns: int
+    key: Int
+    at_ns: Int
     stage: str = ""
-    first: int = 0
-    last: int = 0
-    lasted_ns: int = 0
-    stood_still_ns: int = 0  # of the thread that trains, for starting, stopping and writing
-    clocks: tuple[tuple[int, int], ...] = ()
+    first: Int = 0
+    last: Int = 0
+    lasted_ns: Int = 0
+    stood_still_ns: Int = 0  # of the thread that trains, for starting, stopping and writing
+    clocks: tuple[tuple[Int, Int], ...] = ()
     files: tuple[ProfileFile, ...] = ()
     error: str = ""
     help: str = ""
@@ -63,22 +65,22 @@ class ProfileResponse(Struct, frozen=True, array_like=True, tag="profile"):
 class ProfileDataRequest(Struct, frozen=True, array_like=True, tag="profile_data"):
     """Requests `size` bytes of a file of a profile that is ready, from `offset` on. An act."""
 
-    id: int
-    key: int
+    id: Int
+    key: Int
     name: str
-    offset: int
-    size: int
+    offset: Int
+    size: Int
 
 
 class ProfileDataResponse(Struct, frozen=True, array_like=True, tag="profile_data"):
     """Bytes of a file from `offset` on, as one zlib stream; `size` and `total` are without it."""
 
-    id: int
-    key: int
+    id: Int
+    key: Int
     name: str
-    offset: int
-    size: int
-    total: int
+    offset: Int
+    size: Int
+    total: Int
     data: bytes = b""
     error: str = ""
     help: str = ""
@@ -90,10 +92,10 @@ class SampleRequest(Struct, frozen=True, array_like=True, tag="sample"):
     With `idle` also those of threads that wait.
     """
 
-    id: int
-    key: int
-    seconds: float = 10.0
-    rate: int = 100
+    id: Int
+    key: Int
+    seconds: Real = 10.0
+    rate: Int = 100
     idle: bool = True
 
 
@@ -103,14 +105,14 @@ class SampleResponse(Struct, frozen=True, array_like=True, tag="sample"):
     `missed` are samples that could not be read. `error` is as of a `StackDump`.
     """
 
-    id: int
+    id: Int
     host: str
-    key: int
-    at_ns: int
-    seconds: float = 0.0
-    rate: int = 0
-    stacks: tuple[tuple[str, int], ...] = ()
-    missed: int = 0
+    key: Int
+    at_ns: Int
+    seconds: Real = 0.0
+    rate: Int = 0
+    stacks: tuple[tuple[str, Int], ...] = ()
+    missed: Int = 0
     note: str = ""
     error: str = ""
     help: str = ""

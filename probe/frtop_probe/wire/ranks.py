@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from frtop_probe.wire.values import Int
+
 
 class Job(Struct, frozen=True, array_like=True):
     """The identity of a job: two ranks with the same one belong together."""
 
     master_addr: str
-    master_port: int
-    world_size: int
+    master_port: Int
+    world_size: Int
     run_id: str = ""
-    attempt: int = 0
+    attempt: Int = 0
     nonce: str = ""
     name: str = ""  # the program's name, for people
 
@@ -20,18 +22,18 @@ class Job(Struct, frozen=True, array_like=True):
 class Identity(Struct, frozen=True, array_like=True):
     """The process a ring belongs to. `rank` is -1 until the program has set it."""
 
-    pid: int
-    start_ticks: int
-    rank: int
-    local_rank: int
+    pid: Int
+    start_ticks: Int
+    rank: Int
+    local_rank: Int
     job: Job
     argv: tuple[str, ...] = ()
     cwd: str = ""
     torch: str = ""
     python: str = ""
-    started_ns: int = 0
-    main_ident: int = 0
-    recorder_tid: int = 0
+    started_ns: Int = 0
+    main_ident: Int = 0
+    recorder_tid: Int = 0
     record: str = ""  # folder for the black box, "" when the job is not recorded
     settings: tuple[tuple[str, str], ...] = ()  # of torch and transports, from the environment
     prepared: bool = True  # False: it has no recorder, and is seen from outside only
@@ -44,25 +46,25 @@ class DataLoaderFetch(Struct, frozen=True, array_like=True):
     `worker` is the index of the worker waited for: -1 unknown, -2 the rank itself loads.
     """
 
-    begin_ns: int
-    end_ns: int
-    worker: int = -1
-    worker_pid: int = 0
-    workers: int = 0
+    begin_ns: Int
+    end_ns: Int
+    worker: Int = -1
+    worker_pid: Int = 0
+    workers: Int = 0
 
 
 class RankStatus(Struct, frozen=True, array_like=True):
     """The ring's cells that change all the time. `state` is a `ring.layout.State`."""
 
-    state: int
-    beat_ns: int
-    ops: int
-    step: int = 0
-    step_ns: int = 0
+    state: Int
+    beat_ns: Int
+    ops: Int
+    step: Int = 0
+    step_ns: Int = 0
     fetch: DataLoaderFetch | None = None
-    side_lost: int = 0
-    pending_lost: int = 0
-    hook_errors: int = 0
+    side_lost: Int = 0
+    pending_lost: Int = 0
+    hook_errors: Int = 0
 
 
 class ExitInfo(Struct, frozen=True, array_like=True):
@@ -71,11 +73,11 @@ class ExitInfo(Struct, frozen=True, array_like=True):
     `clean` says that the recorder saw the interpreter exit normally.
     """
 
-    at_ns: int
-    exit_code: int | None = None
-    signal: int | None = None
+    at_ns: Int
+    exit_code: Int | None = None
+    signal: Int | None = None
     clean: bool = False
-    oom_kills: int = 0  # the rise of the cgroup's counter around that time
+    oom_kills: Int = 0  # the rise of the cgroup's counter around that time
 
 
 class TraceFrame(Struct, frozen=True, array_like=True):
@@ -87,7 +89,7 @@ class TraceFrame(Struct, frozen=True, array_like=True):
 
     function: str
     file: str
-    line: int
+    line: Int
     module: str = ""
     source: str = ""
     variables: tuple[tuple[str, str], ...] = ()
@@ -101,7 +103,7 @@ class UncaughtException(Struct, frozen=True, array_like=True):
     text: str
     thread: str
     main: bool
-    at_ns: int
+    at_ns: Int
     frames: tuple[TraceFrame, ...] = ()
 
 
@@ -112,12 +114,12 @@ class BlockSums(Struct, frozen=True, array_like=True):
     0. Only sums of the same `rule` can be compared (`consistency.signatures.RULE`).
     """
 
-    group: int
-    first: int
-    size: int
+    group: Int
+    first: Int
+    size: Int
     sums: bytes
     pairs: bytes = b""
-    rule: int = 1
+    rule: Int = 1
 
 
 class Transport(Struct, frozen=True, array_like=True):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from frtop_probe.wire.values import Int, Real
+
 
 class RasRank(Struct, frozen=True, array_like=True):
     """One rank of a communicator, as RAS lists it.
@@ -14,17 +16,17 @@ class RasRank(Struct, frozen=True, array_like=True):
     rank has launched, by kind: no completions, no sends and receives, no replays of graphs.
     """
 
-    rank: int
+    rank: Int
     host: str
-    pid: int
-    cuda_device: int = -1
-    nvml_device: int = -1
-    init_state: int = 0
-    async_error: int = 0
+    pid: Int
+    cuda_device: Int = -1
+    nvml_device: Int = -1
+    init_state: Int = 0
+    async_error: Int = 0
     finalize_called: bool = False
     destroy_flag: bool = False
     abort_flag: bool = False
-    counts: tuple[tuple[str, int], ...] = ()
+    counts: tuple[tuple[str, Int], ...] = ()
 
 
 class RasMissingRank(Struct, frozen=True, array_like=True):
@@ -34,11 +36,11 @@ class RasMissingRank(Struct, frozen=True, array_like=True):
     communicator. `considered_dead` is for good.
     """
 
-    rank: int
+    rank: Int
     host: str
-    pid: int
-    cuda_device: int = -1
-    nvml_device: int = -1
+    pid: Int
+    cuda_device: Int = -1
+    nvml_device: Int = -1
     unresponsive: bool = False
     considered_dead: bool = False
 
@@ -48,7 +50,7 @@ class RasCommunicator(Struct, frozen=True, array_like=True):
 
     hash: str
     secondary_hash: str
-    size: int
+    size: Int
     ranks: tuple[RasRank, ...] = ()
     missing: tuple[RasMissingRank, ...] = ()
 
@@ -56,12 +58,12 @@ class RasCommunicator(Struct, frozen=True, array_like=True):
 class RasSummaryRow(Struct, frozen=True, array_like=True):
     """A row of the summary in RAS's text: communicators that are alike."""
 
-    number: int
-    communicators: int
-    nodes: int
+    number: Int
+    communicators: Int
+    nodes: Int
     ranks_per_node: str
-    size: int
-    ranks: int
+    size: Int
+    ranks: Int
     status: str
     errors: str
 
@@ -69,11 +71,11 @@ class RasSummaryRow(Struct, frozen=True, array_like=True):
 class RasNamedRank(Struct, frozen=True, array_like=True):
     """A rank that RAS's text names in a problem. `launched` is None where it says nothing of it."""
 
-    rank: int
+    rank: Int
     host: str = ""
-    pid: int = 0
+    pid: Int = 0
     kind: str = ""  # of the ops launched, "" before NCCL 2.26: all together
-    launched: int | None = None
+    launched: Int | None = None
     status: str = ""
 
 
@@ -95,8 +97,8 @@ class RasReport(Struct, frozen=True, array_like=True):
 
     form: str
     nccl_version: str = ""
-    collection_s: float | None = None
-    timeouts: int = 0
+    collection_s: Real | None = None
+    timeouts: Int = 0
     communicators: tuple[RasCommunicator, ...] = ()
     rows: tuple[RasSummaryRow, ...] = ()
     problems: tuple[RasProblem, ...] = ()

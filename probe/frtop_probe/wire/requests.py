@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from frtop_probe.wire.numbers import NumbersOrder
 from frtop_probe.wire.profiles import ProfileDataRequest, ProfileRequest, SampleRequest
+from frtop_probe.wire.values import Int
 
 
 class StateRequest(Struct, frozen=True, array_like=True, tag="state"):
@@ -15,7 +16,7 @@ class StateRequest(Struct, frozen=True, array_like=True, tag="state"):
     connection, whatever the key's right.
     """
 
-    id: int
+    id: Int
     read_only: bool = False
 
 
@@ -26,11 +27,11 @@ class SnapshotRequest(Struct, frozen=True, array_like=True, tag="look"):
     are descendants of such a rank.
     """
 
-    id: int
-    keys: tuple[int, ...]
+    id: Int
+    keys: tuple[Int, ...]
     stacks: bool = True
-    ops: int = 0
-    pids: tuple[int, ...] = ()
+    ops: Int = 0
+    pids: tuple[Int, ...] = ()
 
 
 class TimeRequest(Struct, frozen=True, array_like=True, tag="time"):
@@ -40,8 +41,8 @@ class TimeRequest(Struct, frozen=True, array_like=True, tag="time"):
     followed with less detail. None: the operator does not say.
     """
 
-    id: int
-    shown: tuple[int, ...] | None = None
+    id: Int
+    shown: tuple[Int, ...] | None = None
 
 
 class HistoryRequest(Struct, frozen=True, array_like=True, tag="history"):
@@ -51,12 +52,12 @@ class HistoryRequest(Struct, frozen=True, array_like=True, tag="history"):
     `first` to `last`. With `columns`, a history that is long may come as columns.
     """
 
-    id: int
-    key: int
-    limit: int = 0
-    group: int = 0
-    first: int = 0
-    last: int = 0
+    id: Int
+    key: Int
+    limit: Int = 0
+    group: Int = 0
+    first: Int = 0
+    last: Int = 0
     columns: bool = False
 
 
@@ -67,9 +68,9 @@ class TensorsRequest(Struct, frozen=True, array_like=True, tag="tensors"):
     memory of devices is read, too, where the job was started for that.
     """
 
-    id: int
-    key: int
-    sequence: int = 0
+    id: Int
+    key: Int
+    sequence: Int = 0
     devices: bool = False
 
 
@@ -79,12 +80,12 @@ class DataRequest(Struct, frozen=True, array_like=True, tag="data"):
     `index` counts the tensors of the op in the order of `TensorsResponse`.
     """
 
-    id: int
-    key: int
-    sequence: int
-    index: int
-    offset: int
-    size: int
+    id: Int
+    key: Int
+    sequence: Int
+    index: Int
+    offset: Int
+    size: Int
 
 
 class RasRequest(Struct, frozen=True, array_like=True, tag="ras"):
@@ -93,8 +94,8 @@ class RasRequest(Struct, frozen=True, array_like=True, tag="ras"):
     Without `ask` the agent only looks at the rank: its NCCL, and what is in the way of asking.
     """
 
-    id: int
-    key: int
+    id: Int
+    key: Int
     ask: bool = False
 
 
@@ -105,8 +106,8 @@ class NativeStacksRequest(Struct, frozen=True, array_like=True, tag="native"):
     takes those of one rank at a time, and refuses a second request meanwhile ("busy").
     """
 
-    id: int
-    key: int
+    id: Int
+    key: Int
 
 
 class StatisticsRequest(Struct, frozen=True, array_like=True, tag="statistics"):
@@ -116,13 +117,13 @@ class StatisticsRequest(Struct, frozen=True, array_like=True, tag="statistics"):
     newest `steps` steps of each rank.
     """
 
-    id: int
-    keys: tuple[int, ...]
-    since_ns: int = 0
-    until_ns: int = 0
+    id: Int
+    keys: tuple[Int, ...]
+    since_ns: Int = 0
+    until_ns: Int = 0
     calls: bool = True
-    samples: int = 0
-    steps: int = 0
+    samples: Int = 0
+    steps: Int = 0
 
 
 class GaugeHistoryRequest(Struct, frozen=True, array_like=True, tag="gauges"):
@@ -132,9 +133,9 @@ class GaugeHistoryRequest(Struct, frozen=True, array_like=True, tag="gauges"):
     of some samples in a row.
     """
 
-    id: int
+    id: Int
     gauges: tuple[str, ...] = ()
-    points: int = 0
+    points: Int = 0
 
 
 class ControlRequest(Struct, frozen=True, array_like=True, tag="control"):
@@ -143,8 +144,8 @@ class ControlRequest(Struct, frozen=True, array_like=True, tag="control"):
     `note` is written into its ring, with the time. A ring that was made `longer` stays so.
     """
 
-    id: int
-    key: int
+    id: Int
+    key: Int
     numbers: NumbersOrder | None = None
     phases: bool | None = None
     note: str = ""
@@ -156,9 +157,9 @@ class ControlRequest(Struct, frozen=True, array_like=True, tag="control"):
 class NumbersRequest(Struct, frozen=True, array_like=True, tag="numbers"):
     """Requests the samples of a rank after number `after`, the oldest first. An act."""
 
-    id: int
-    key: int
-    after: int = 0
+    id: Int
+    key: Int
+    after: Int = 0
 
 
 Request = (

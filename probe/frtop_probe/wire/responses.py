@@ -15,26 +15,27 @@ from frtop_probe.wire.snapshots import Snapshot, StackDump
 from frtop_probe.wire.statistics import RankStatistics
 from frtop_probe.wire.tensors import OpTensors
 from frtop_probe.wire.updates import Update
+from frtop_probe.wire.values import Int
 
 
 class StateResponse(Struct, frozen=True, array_like=True, tag="state"):
     """`may_act` says whether this operator may also act on ranks."""
 
-    id: int
+    id: Int
     update: Update
     may_act: bool = True
 
 
 class TimeResponse(Struct, frozen=True, array_like=True, tag="time"):
-    id: int
-    monotonic_ns: int
-    wall_ns: int
+    id: Int
+    monotonic_ns: Int
+    wall_ns: Int
 
 
 class HistoryResponse(Struct, frozen=True, array_like=True, tag="history"):
-    id: int
+    id: Int
     host: str
-    key: int
+    key: Int
     history: History
 
 
@@ -46,10 +47,10 @@ class TensorsResponse(Struct, frozen=True, array_like=True, tag="tensors"):
     with the next step.
     """
 
-    id: int
+    id: Int
     host: str
-    key: int
-    at_ns: int
+    key: Int
+    at_ns: Int
     ops: tuple[OpTensors, ...] = ()
     error: str = ""
     help: str = ""
@@ -58,12 +59,12 @@ class TensorsResponse(Struct, frozen=True, array_like=True, tag="tensors"):
 class DataResponse(Struct, frozen=True, array_like=True, tag="data"):
     """Bytes of a tensor from `offset` on; fewer than requested at its end (`total`)."""
 
-    id: int
-    key: int
-    sequence: int
-    index: int
-    offset: int
-    total: int
+    id: Int
+    key: Int
+    sequence: Int
+    index: Int
+    offset: Int
+    total: Int
     data: bytes = b""
     error: str = ""
     help: str = ""
@@ -82,10 +83,10 @@ class RasResponse(Struct, frozen=True, array_like=True, tag="ras"):
     "failed"; `help` is the message for the user, with the next step.
     """
 
-    id: int
+    id: Int
     host: str
-    key: int
-    at_ns: int
+    key: Int
+    at_ns: Int
     asked: bool = False  # RAS was asked: from then on it is to be counted as asked
     version: str = ""
     version_source: str = ""
@@ -93,7 +94,7 @@ class RasResponse(Struct, frozen=True, array_like=True, tag="ras"):
     address: str = ""
     checked: tuple[str, ...] = ()
     unchecked: tuple[str, ...] = ()
-    pids: tuple[tuple[int, int], ...] = ()
+    pids: tuple[tuple[Int, Int], ...] = ()
     report: RasReport | None = None
     error: str = ""
     help: str = ""
@@ -105,38 +106,38 @@ class NativeStacksResponse(Struct, frozen=True, array_like=True, tag="native"):
     `note` is what else the user must know: that the process was left stopped, for instance.
     """
 
-    id: int
+    id: Int
     host: str
-    key: int
-    at_ns: int
-    stopped_ns: int = 0  # how long the process stood still, at most
+    key: Int
+    at_ns: Int
+    stopped_ns: Int = 0  # how long the process stood still, at most
     dump: StackDump = StackDump(0)
     tool: str = ""  # "py-spy" or "pystack"; "" when nothing was attached
     note: str = ""
 
 
 class SnapshotResponse(Struct, frozen=True, array_like=True, tag="look"):
-    id: int
+    id: Int
     host: str
     snapshots: tuple[Snapshot, ...]
-    monotonic_ns: int = 0
+    monotonic_ns: Int = 0
 
 
 class StatisticsResponse(Struct, frozen=True, array_like=True, tag="statistics"):
     """What ranks did up to `until_ns`, which took the agent `cpu_ns` of its time."""
 
-    id: int
+    id: Int
     host: str
-    since_ns: int
-    until_ns: int
+    since_ns: Int
+    until_ns: Int
     ranks: tuple[RankStatistics, ...] = ()
     sites: tuple[Site, ...] = ()
-    cpu_ns: int = 0
+    cpu_ns: Int = 0
     issuers: tuple[Issuer, ...] = ()
 
 
 class GaugeHistoryResponse(Struct, frozen=True, array_like=True, tag="gauges"):
-    id: int
+    id: Int
     host: str
     history: GaugeHistory
 
@@ -144,9 +145,9 @@ class GaugeHistoryResponse(Struct, frozen=True, array_like=True, tag="gauges"):
 class ControlResponse(Struct, frozen=True, array_like=True, tag="control"):
     """What a rank records after a `ControlRequest`; `error` and `help` as in `TensorsResponse`."""
 
-    id: int
+    id: Int
     host: str
-    key: int
+    key: Int
     recorded: RecordedNow = RecordedNow()
     error: str = ""
     help: str = ""
@@ -158,16 +159,16 @@ class NumbersResponse(Struct, frozen=True, array_like=True, tag="numbers"):
     `lost` samples after the number asked for were overwritten before.
     """
 
-    id: int
+    id: Int
     host: str
-    key: int
+    key: Int
     samples: tuple[NumberSample, ...] = ()
-    sites: tuple[tuple[int, Site], ...] = ()
-    lost: int = 0
+    sites: tuple[tuple[Int, Site], ...] = ()
+    lost: Int = 0
     state: NumberState = NumberState()
     error: str = ""
     help: str = ""
-    issuers: tuple[tuple[int, Issuer], ...] = ()
+    issuers: tuple[tuple[Int, Issuer], ...] = ()
 
 
 class Error(Struct, frozen=True, array_like=True, tag="refusal"):
@@ -176,7 +177,7 @@ class Error(Struct, frozen=True, array_like=True, tag="refusal"):
     `reason` is one of "" (unknown), "permission", "busy", "gone", "failed", "words" (malformed).
     """
 
-    id: int
+    id: Int
     text: str
     reason: str = ""
 
@@ -213,13 +214,13 @@ class BlackBox(Struct, frozen=True, array_like=True):
     host: str
     instance: str
     job: Job
-    monotonic_ns: int
-    wall_ns: int
+    monotonic_ns: Int
+    wall_ns: Int
     before: Update | None
     after: Update
     snapshots: tuple[SnapshotResponse, ...] = ()
     histories: tuple[HistoryResponse, ...] = ()
     complete: bool = False
     version: str = ""
-    since_ns: int = 0
+    since_ns: Int = 0
     gauges: GaugeHistory | None = None  # of the host, of the last ten minutes

@@ -7,6 +7,7 @@ from msgspec import Struct
 from frtop_probe.wire.histories import Mark
 from frtop_probe.wire.ops import Op
 from frtop_probe.wire.ranks import RankStatus, TraceFrame
+from frtop_probe.wire.values import Int
 
 
 class Process(Struct, frozen=True, array_like=True):
@@ -19,20 +20,20 @@ class Process(Struct, frozen=True, array_like=True):
     that has ended, as waitpid(2) tells it (-1: it lives, or it is unreadable).
     """
 
-    pid: int
+    pid: Int
     state: str
     name: str = ""
     wchan: str = ""
     syscall: str = ""
     file: str = ""
-    cpu_ns: int = 0
-    io_bytes: int = -1
-    rss: int = 0
-    threads: int = 0
-    children: int = 0
-    parent: int = 0
-    ready_ns: int = -1
-    exit_status: int = -1
+    cpu_ns: Int = 0
+    io_bytes: Int = -1
+    rss: Int = 0
+    threads: Int = 0
+    children: Int = 0
+    parent: Int = 0
+    ready_ns: Int = -1
+    exit_status: Int = -1
 
 
 class ThreadWait(Struct, frozen=True, array_like=True):
@@ -46,7 +47,7 @@ class ThreadWait(Struct, frozen=True, array_like=True):
     """
 
     kind: str
-    threads: tuple[int, ...] = ()
+    threads: tuple[Int, ...] = ()
 
 
 class ThreadStack(Struct, frozen=True, array_like=True):
@@ -55,8 +56,8 @@ class ThreadStack(Struct, frozen=True, array_like=True):
     `wait` is told only where the local variables of the library's frames could be read.
     """
 
-    ident: int
-    tid: int
+    ident: Int
+    tid: Int
     name: str
     active: bool
     owns_gil: bool
@@ -72,7 +73,7 @@ class StackDump(Struct, frozen=True, array_like=True):
     `help` is the message for the user, with the next step.
     """
 
-    pid: int
+    pid: Int
     threads: tuple[ThreadStack, ...] = ()
     error: str = ""
     help: str = ""
@@ -86,8 +87,8 @@ class DeadConnection(Struct, frozen=True, array_like=True):
 
     local: str
     remote: str
-    queued: int = 0
-    retransmits: int = 0
+    queued: Int = 0
+    retransmits: Int = 0
 
 
 class Snapshot(Struct, frozen=True, array_like=True):
@@ -96,13 +97,13 @@ class Snapshot(Struct, frozen=True, array_like=True):
     `dead_connections` are the rank's own; `addresses` are those of its host that have connections.
     """
 
-    key: int
-    at_ns: int
+    key: Int
+    at_ns: Int
     status: RankStatus | None = None
     processes: tuple[Process, ...] = ()
     dumps: tuple[StackDump, ...] = ()
     ops: tuple[Op, ...] = ()
-    ops_lost: int = 0  # ops in between that cannot be read
+    ops_lost: Int = 0  # ops in between that cannot be read
     threads: tuple[Process, ...] = ()  # the rank's own threads; `pid` is the native thread id
     dead_connections: tuple[DeadConnection, ...] = ()
     addresses: tuple[str, ...] = ()

@@ -12,6 +12,7 @@ from typing import Final
 from msgspec import Struct
 
 from frtop_probe.wire.histories import HistoryColumn
+from frtop_probe.wire.values import Int
 
 OCTAVE: Final = 8
 """Buckets of durations per doubling: a bucket's middle is within 4.5 % of what is in it."""
@@ -29,23 +30,23 @@ class CallStatistics(Struct, frozen=True, array_like=True):
     """
 
     kind: str
-    group: int
-    site: int = 0
-    size_class: int = 0
+    group: Int
+    site: Int = 0
+    size_class: Int = 0
     p2p: bool = False
     on_device: bool = False
-    count: int = 0
-    bytes: int = 0
-    timed: int = 0
-    timed_bytes: int = 0
-    timed_ns: int = 0
-    max_ns: int = 0
-    durations: tuple[tuple[int, int], ...] = ()
-    late: int = 0
-    pending: int = 0
-    waited_ns: int = 0
-    first_ns: int = 0  # when the first and the last one were issued
-    last_ns: int = 0
+    count: Int = 0
+    bytes: Int = 0
+    timed: Int = 0
+    timed_bytes: Int = 0
+    timed_ns: Int = 0
+    max_ns: Int = 0
+    durations: tuple[tuple[Int, Int], ...] = ()
+    late: Int = 0
+    pending: Int = 0
+    waited_ns: Int = 0
+    first_ns: Int = 0  # when the first and the last one were issued
+    last_ns: Int = 0
 
 
 class ModuleStatistics(Struct, frozen=True, array_like=True):
@@ -54,10 +55,10 @@ class ModuleStatistics(Struct, frozen=True, array_like=True):
     `issuer` is an index into `StatisticsResponse.issuers` from 1.
     """
 
-    issuer: int
+    issuer: Int
     kind: str
-    count: int = 0
-    bytes: int = 0
+    count: Int = 0
+    bytes: Int = 0
 
 
 class SampledOps(Struct, frozen=True, array_like=True):
@@ -67,14 +68,14 @@ class SampledOps(Struct, frozen=True, array_like=True):
     `took_ns` is 0 while pending, negative where the end is an upper bound, or unknown (-1).
     """
 
-    group: int
-    stride: int
+    group: Int
+    stride: Int
     number: HistoryColumn
     issued_ns: HistoryColumn
     took_ns: HistoryColumn
     bytes: HistoryColumn
     call: HistoryColumn
-    count: int = 0
+    count: Int = 0
 
 
 class StepTimes(Struct, frozen=True, array_like=True):
@@ -98,7 +99,7 @@ class StepTimes(Struct, frozen=True, array_like=True):
     backward_ns: HistoryColumn
     optimizer_ns: HistoryColumn
     samples: HistoryColumn
-    count: int = 0
+    count: Int = 0
     phases: bool = False
     fetches: bool = False  # whether fetches are recorded at all
 
@@ -110,11 +111,11 @@ class RankStatistics(Struct, frozen=True, array_like=True):
     not known of them; "": a recorder's ring.
     """
 
-    key: int
-    from_ns: int
+    key: Int
+    from_ns: Int
     calls: tuple[CallStatistics, ...] = ()
     samples: tuple[SampledOps, ...] = ()
     steps: StepTimes | None = None
-    lost: int = 0
+    lost: Int = 0
     note: str = ""
     modules: tuple[ModuleStatistics, ...] = ()  # with the calls, where modules are recorded

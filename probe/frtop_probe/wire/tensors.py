@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from frtop_probe.wire.values import Int, Real
+
 
 class TensorSummary(Struct, frozen=True, array_like=True):
     """A summary of one tensor. `role` is "input" or "output"; `size` is in bytes.
@@ -16,17 +18,17 @@ class TensorSummary(Struct, frozen=True, array_like=True):
 
     role: str
     dtype: str
-    shape: tuple[int, ...]
+    shape: tuple[Int, ...]
     device: str
-    size: int
-    elements: int
-    seen: int = 0
-    minimum: float | None = None
-    maximum: float | None = None
-    mean: float | None = None
-    norm: float | None = None
-    nans: int = 0
-    infinities: int = 0
+    size: Int
+    elements: Int
+    seen: Int = 0
+    minimum: Real | None = None
+    maximum: Real | None = None
+    mean: Real | None = None
+    norm: Real | None = None
+    nans: Int = 0
+    infinities: Int = 0
     first: tuple[str, ...] = ()
     checksum: str = ""
     error: str = ""
@@ -35,6 +37,6 @@ class TensorSummary(Struct, frozen=True, array_like=True):
 class OpTensors(Struct, frozen=True, array_like=True):
     """The tensors of one pending op, inputs first. `error` says why there are none."""
 
-    sequence: int
+    sequence: Int
     tensors: tuple[TensorSummary, ...] = ()
     error: str = ""

@@ -18,6 +18,7 @@ from frtop_probe.wire.ranks import (
     UncaughtException,
 )
 from frtop_probe.wire.snapshots import Process
+from frtop_probe.wire.values import Int
 
 OF_OTHERS: Final = ": not looked at"
 """In a note about a host: other users have ranks there. After "; " comes whom to ask for what."""
@@ -40,13 +41,13 @@ class RankUpdate(Struct, frozen=True, array_like=True):
     `StateRequest`, all fields are set.
     """
 
-    key: int
+    key: Int
     identity: Identity | None = None
     status: RankStatus | None = None
     groups: tuple[Group, ...] = ()
     group_progress: tuple[GroupProgress, ...] = ()
     pending: tuple[Op, ...] | None = None
-    pending_more: int = 0  # number of further pending ops that were left out
+    pending_more: Int = 0  # number of further pending ops that were left out
     process: Process | None = None
     exception: UncaughtException | None = None
     exit_info: ExitInfo | None = None
@@ -66,11 +67,11 @@ class Update(Struct, frozen=True, array_like=True):
 
     host: str
     instance: str  # of the agent; another instance counts from the start
-    number: int
-    monotonic_ns: int
-    wall_ns: int
+    number: Int
+    monotonic_ns: Int
+    wall_ns: Int
     ranks: tuple[RankUpdate, ...] = ()
-    forgotten: tuple[int, ...] = ()
+    forgotten: tuple[Int, ...] = ()
     notes: tuple[str, ...] = ()  # about the host, as rings that cannot be read; ("",): none left
     version: str = ""
     full: bool = False

@@ -9,7 +9,7 @@ from typing import Final
 
 from frtop_probe.agent import announcement
 from frtop_probe.agent.announcement import Announcement
-from frtop_probe.ring.folder import FolderError, folder
+from frtop_probe.ring.folder import FolderError, candidates
 from frtop_tui.job.model import Problem
 from frtop_tui.sources.agent_start import absence, keep_agent
 from frtop_tui.sources.endpoints import Endpoint
@@ -70,8 +70,9 @@ class LocalDiscovery:
             return DiscoveredAgents()
         self._searched_at = now
         try:
-            where = folder()
-            running = self._running(where)
+            folders = candidates()
+            where = folders[0]
+            running = tuple(agent for one in folders for agent in self._running(one))
         except FolderError as error:
             self.problem = Problem.parse(str(error))
             return DiscoveredAgents()

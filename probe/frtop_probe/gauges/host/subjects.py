@@ -10,7 +10,7 @@ MAX_SUBJECTS: Final = 192
 """Of one reading: 64 ranks, 64 GPUs, and what a host has beside them."""
 MAX_GAUGES: Final = 24
 MAX_TEXT: Final = 200
-_HIGHEST: Final = 2**63 - 1
+_HIGHEST: Final = 2**62
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,6 +97,8 @@ def _to_bounded(parts: tuple[Any, ...]) -> Converter:
 
     def check(value: Any) -> Any:
         found = inner(value)
+        if found != found:  # noqa: PLR0124 - NaN, which no comparison refuses
+            raise ValidationError("Expected a number")
         if bounds.ge is not None and found < bounds.ge:
             raise ValidationError(f"Expected a value >= {bounds.ge}")
         if bounds.le is not None and found > bounds.le:
