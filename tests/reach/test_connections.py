@@ -27,6 +27,7 @@ from frtop_tui.sources.pipes.connections import PipeConnections
 from frtop_tui.sources.pipes.payload import agent_lines
 from frtop_tui.sources.pipes.places import places
 from frtop_tui.sources.pipes.slurm import step_command
+from frtop_tui.sources.pipes.ssh_command import program
 from reach.operator_pipes import OperatorPipes
 from waiting import DEADLINE_S, wait_for
 
@@ -211,6 +212,23 @@ def test_where_srun_refuses_each_host_is_reached_by_itself(
     operator.await_event(Connected("node0"))
     words = [one.text for one in operator.events if isinstance(one, Progressed)]
     assert f"by ssh: srun: {said}" in words
+
+
+@pytest.mark.parametrize("way", ["--via", "FRTOP_SSH"])
+def test_what_may_be_a_secret_of_the_operator_is_not_in_the_error(
+    way: str, operator: OperatorPipes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if way == "FRTOP_SSH":
+        monkeypatch.setenv(way, "sh -c 'exit 3' SECRET")
+        command = (*program(), "node3", "sh")
+        endpoint = PipeEndpoint("node3", (command,), "ssh node3")
+    else:
+        (place,) = places(["node3"], "sh -c 'exit 3' SECRET {host}")
+        (endpoint,) = place.find()
+    operator.connections.connect(endpoint)
+    said = operator.await_failure("node3")
+    assert "no shell there" in said
+    assert "SECRET" not in said
 
 
 def test_a_host_that_says_a_byte_now_and_then_is_given_up(

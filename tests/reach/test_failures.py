@@ -30,6 +30,13 @@ def ending(said: str, **fields: object) -> Ending:
     return Ending(**known)  # type: ignore[arg-type]
 
 
+def test_arguments_of_the_operators_own_command_are_not_repeated() -> None:
+    """What is said of a host is in captures, and in lines of the watcher."""
+    said = describe(ending("", command=("sshpass", "-p", "SECRET", "ssh", "node3"), private=True))
+    assert "SECRET" not in str(said.error)
+    assert "see what this says: sshpass ... as in --via or FRTOP_SSH" in str(said.error)
+
+
 @pytest.mark.parametrize(
     ("said", "text", "step"),
     [

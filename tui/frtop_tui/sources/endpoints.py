@@ -84,6 +84,10 @@ class ForwardedEndpoint(Struct, frozen=True):
         return f"{self.address}:{self.pub} through {self.way}"
 
 
+VIA: Final = "via "
+"""How `shown` of a pipe begins whose command is the operator's own."""
+
+
 class PipeEndpoint(Struct, frozen=True):
     """A host that is reached through a command that gives a shell there, `ssh node3 sh`.
 

@@ -30,6 +30,7 @@ from frtop_tui.sources.pipes.leaving import LeavingProcesses
 from frtop_tui.sources.pipes.pipe import HOST, PING_S, SILENT_S, START_S
 from frtop_tui.sources.pipes.process import PipeProcess
 from frtop_tui.sources.pipes.remote_words import Words, read
+from frtop_tui.sources.pipes.ssh_command import program
 
 STATUS_S: Final = 1.0
 """How long an ssh whose output has ended is given to end."""
@@ -292,6 +293,7 @@ class Carrier:
                 noise=tuple(self._noise),
                 why=why,
                 started=self._is_up,
+                private=len(program()) > 1,
             )
         )
 

@@ -24,13 +24,14 @@ from frtop_tui.sources.connection_events import (
     Progressed,
     SamePlace,
 )
-from frtop_tui.sources.endpoints import PipeEndpoint
+from frtop_tui.sources.endpoints import VIA, PipeEndpoint
 from frtop_tui.sources.pipes import failures
 from frtop_tui.sources.pipes.conversation import Conversation, Phase
 from frtop_tui.sources.pipes.failures import Ending, Failure
 from frtop_tui.sources.pipes.leaving import LeavingProcesses
 from frtop_tui.sources.pipes.payload import fits, tool_lines
 from frtop_tui.sources.pipes.pipe import Pipe
+from frtop_tui.sources.pipes.ssh_command import program
 
 STARTING: Final = 24
 """Commands that may be starting at once."""
@@ -352,6 +353,7 @@ def _ending(link: _Link, pipe: Pipe, conversation: Conversation, why: str = "") 
         noise=conversation.noise,
         why=why,
         started=conversation.hello is not None,
+        private=link.endpoint.shown.startswith(VIA) or len(program()) > 1,
     )
 
 

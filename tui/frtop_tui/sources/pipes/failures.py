@@ -36,6 +36,8 @@ class Ending:
         why: why we ended it, "" if it ended by itself.
         started: whether an agent ran there already.
         through: the host on the way, "" without or where its name is not known.
+        private: the command has arguments of the operator's own, which may be secrets: what is
+            said of a host is in captures, too.
     """
 
     host: str
@@ -46,10 +48,13 @@ class Ending:
     why: str = ""
     started: bool = False
     through: str = ""
+    private: bool = False
 
     @property
     def shown(self) -> str:
         """The command as one would type it."""
+        if self.private:
+            return f"{shlex.quote(self.command[0])} ... as in --via or FRTOP_SSH"
         return shlex.join(self.command)
 
     @property

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from frtop_tui.errors import UsageError
-from frtop_tui.sources.endpoints import PipeEndpoint, expand
+from frtop_tui.sources.endpoints import VIA, PipeEndpoint, expand
 from frtop_tui.sources.pipes import kubernetes, slurm
 from frtop_tui.sources.pipes.ssh_command import program, ssh_endpoint
 from frtop_tui.sources.pipes.through import ForwardedAgents, ThroughHost
@@ -68,7 +68,7 @@ class ViaHost:
 
     def find(self) -> list[PipeEndpoint]:
         """One host."""
-        return [PipeEndpoint(self.name, (self.command,), f"via {self.command[0]}")]
+        return [PipeEndpoint(self.name, (self.command,), f"{VIA}{self.command[0]}")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,7 @@ def _via(hosts: Sequence[str], via: str) -> tuple[Place, ...]:
     try:
         words = shlex.split(via)
     except ValueError as error:
-        raise UsageError(f"--via {via!r}: {error}", "--via 'docker exec -i {host} sh'") from error
+        raise UsageError(f"--via: {error}", "--via 'docker exec -i {host} sh'") from error
     if not words:
         raise UsageError("--via names no command", "--via 'docker exec -i {host} sh'")
     named = any(HOST in word for word in words)

@@ -44,7 +44,7 @@ def program() -> tuple[str, ...]:
     try:
         return tuple(shlex.split(text)) or ("ssh",)
     except ValueError as error:
-        raise UsageError(f"{SSH}={text!r}: {error}", f"{SSH}='ssh -F FILE'") from error
+        raise UsageError(f"{SSH}: {error}", f"{SSH}='ssh -F FILE'") from error
 
 
 def ssh_endpoint(name: str) -> PipeEndpoint:
