@@ -194,6 +194,18 @@ def test_an_event_loop_is_no_server_where_another_thread_is_elsewhere_than_befor
     assert ', thread "trainer" is at train.py:44 (train), in futex' in verdict.headline
 
 
+def test_a_thread_that_has_ended_since_keeps_no_server_from_being_idle() -> None:
+    scene = Outside(2, ago=40)
+    for rank in range(2):
+        trains_beside(scene, rank, 30)
+    scene.settle(8)
+    scene.does(range(2), "all_reduce", ago=0.1)
+    for actor in scene.actors.values():
+        actor.other_threads = ()
+    found = scene.settle(120)
+    assert (found.verdicts, found.health) == ((), "healthy")
+
+
 def test_a_prompt_waits_for_a_person() -> None:
     scene = Scene(2, ago=40)
     for rank in range(2):

@@ -169,7 +169,7 @@ def test_without_a_recorder_whoever_is_not_seen_has_left(*, groups: bool) -> Non
     verdict = only(found)
     assert (verdict.kind, verdict.culprits, verdict.why.cause) == ("stuck", (1,), "socket")
     assert (found.health, verdict.confidence) == ("hung", "confirmed")
-    assert verdict.missing == ("ranks 0,2-3: not seen; they have left, or are elsewhere",)
+    assert verdict.missing == ("ranks 0,2-3: they have left, or are elsewhere",)
 
 
 def test_nobody_has_to_come_to_a_call_that_leaves_the_groups() -> None:
@@ -196,9 +196,10 @@ def test_a_launcher_that_waits_for_the_last_rank_tells_that_the_others_have_left
     scene.kernel(1, "S", "recvfrom", "", "socket:[9]")
     open_ = scene.settle(50)
     assert (only(open_).kind, open_.health) == ("undecided", "undecided")
-    assert only(open_).missing == ("ranks 0,2-3: not seen",)
+    assert only(open_).missing == ("ranks 0,2-3: whether they live",)
     scene.notes[1] = (wire.OTHERS_ENDED,)
     found = scene.settle(50)
     verdict = only(found)
     assert (verdict.kind, verdict.culprits, verdict.why.cause) == ("stuck", (1,), "socket")
     assert (found.health, wire.OTHERS_ENDED in verdict.evidence) == ("hung", True)
+    assert verdict.headline == "ranks 0,2-3 have left, and rank 1 (node0 pid 1001) does not end"

@@ -74,8 +74,8 @@ class Stay(NamedTuple):
     moved_ns: int = 0  # so long before `first` a look found it elsewhere; 0: none did
 
     @property
-    def places(self) -> tuple[StackPath, ...]:
-        return (self.last.path, *self.last.beside)
+    def places(self) -> frozenset[StackPath]:
+        return frozenset((self.last.path, *self.last.beside))
 
     @property
     def still_ns(self) -> int:
@@ -109,7 +109,7 @@ class RestState:
     paused_ns: int = 0
     stays: dict[int, Stay] = field(default_factory=dict)
     longest_ns: int = 0
-    gone_on: dict[int, tuple[StackPath, ...]] = field(default_factory=dict)
+    gone_on: dict[int, frozenset[StackPath]] = field(default_factory=dict)
 
     def end(self) -> None:
         """The job goes on: what it did until now was a pause."""
@@ -320,10 +320,10 @@ def _learn_stays(found: _AtRest, rest: RestState) -> None:
 
 def _is_well(rank: int, found: _AtRest, rest: RestState) -> bool:
     """Whether a rank works, or waits for a person, or, beside a server, where it did before."""
-    stay, known = rest.stays[rank], rest.gone_on.get(rank)
+    stay, known = rest.stays[rank], rest.gone_on.get(rank, frozenset())
     if stay.is_moving or stay.last.runs or found.causes[rank].cause == "input":
         return True
-    return found.serves and bool(stay.last.path) and known == stay.places
+    return found.serves and bool(stay.last.path) and stay.places <= known
 
 
 def _is_unobserved(context: Context, found: _AtRest) -> bool:

@@ -57,7 +57,9 @@ def held_outside(
 def not_ending(finding: Finding, detail: NotEnding, frame: BaseFrame, tense: Tense) -> Sentences:
     """Which ranks have left, which do not end, and what their exit waits for."""
     ranks, view = finding.culprits, frame.ranks[finding.culprits[0]]
-    left, end = detail.left, program_end(view, others_left=bool(detail.left))
+    unseen, launched = frame.coverage.unheard, is_left_behind(view)
+    left = tuple(sorted({*detail.left, *unseen})) if launched else detail.left
+    end = program_end(view, others_left=bool(left))
     absence = absence_of(view, frame.now_ns, doing(view))
     why, step = absence.why, absence.next
     if end is not None:
@@ -67,9 +69,7 @@ def not_ending(finding: Finding, detail: NotEnding, frame: BaseFrame, tense: Ten
     head = f"{who(frame.ranks, ranks)} {does} not end"
     if left:
         head = f"{folded(left)} {tense.has(left)} left, and {head}"
-    launched = (wire.OTHERS_ENDED,) if is_left_behind(view) else ()
-    unseen = frame.coverage.unheard
-    missing = [f"{folded(unseen)}: not seen; they have left, or are elsewhere"] if unseen else []
+    missing = [f"{folded(unseen)}: they have left, or are elsewhere"] if unseen else []
     return Sentences(
         head,
         why,
@@ -77,10 +77,11 @@ def not_ending(finding: Finding, detail: NotEnding, frame: BaseFrame, tense: Ten
         (
             *absence.evidence,
             _same_text(detail.held_ns),
-            *launched,
+            *((wire.OTHERS_ENDED,) if launched else ()),
+            *(_places(frame, ranks) if len(ranks) > 1 else ()),
             *last_op_evidence(frame.ranks, ranks),
         ),
-        (*absence.missing, *missing),
+        (*absence.missing, *([] if launched else missing)),
     )
 
 
@@ -125,7 +126,7 @@ def resting(_finding: Finding, detail: Resting, frame: BaseFrame, tense: Tense) 
         )
     missing = [f"{folded(detail.unseen)}: no look at it came"] if detail.unseen else []
     if frame.coverage.unheard:
-        missing.append(f"{folded(frame.coverage.unheard)}: not seen")
+        missing.append(f"{folded(frame.coverage.unheard)}: whether they live")
     return Sentences(
         f"{_idle_text(detail.issued_ns, frame, tense)}; {where}",
         Why("unknown", "unknown", reason),
