@@ -252,9 +252,9 @@ CAUSES: list[tuple[Callable[[Scene], None], str, str, str]] = [
     (computes, "computing", "train.py:35", "py-spy top --pid 1002"),
     (runs_unseen, "computing", "runs", "top -H -p 1002"),
     (locks_file, "lock", "another process has locked: flock /ckpt/.lock",
-     "lslocks | grep /ckpt/.lock; fuser /ckpt/.lock"),
+     "lslocks | grep -F /ckpt/.lock; fuser /ckpt/.lock"),
     (locks_file_by_library, "lock", "lock.py:5", "cat /proc/locks"),
-    (locks_file_with_fcntl, "lock", "fcntl /ckpt/.lock", "lslocks | grep /ckpt/.lock"),
+    (locks_file_with_fcntl, "lock", "fcntl /ckpt/.lock", "lslocks | grep -F /ckpt/.lock"),
     (locks_file_unseen, "lock", "flock /ckpt/.lock", "fuser /ckpt/.lock"),
     (worker_locks_file, "dataloader", "(pid 90112): flock /data/.lock", "lslocks"),
 ]  # fmt: skip
