@@ -433,6 +433,13 @@ def test_the_line_of_a_compiler_tells_more_than_one_of_a_device() -> None:
     assert "compiles at torch/_inductor/scheduler.py:77" in verdict.why.text
 
 
+def test_waits_for_devices_alone_are_waits_for_nobody() -> None:
+    ranks: dict[int, Stacks] = dict.fromkeys(range(7), synchronizes())
+    verdict = verdict_of(judged({**ranks, 7: DATALOADER}))
+    assert (verdict.kind, verdict.culprits) == ("undecided", ())
+    assert verdict.headline.startswith("rank 7 loads data")
+
+
 def test_a_line_at_a_queue_waits_for_another_thread() -> None:
     queued = (frame("train.py:33", source="batch = ready.get()"), MAIN)
     verdict = verdict_of(judged({0: REDUCE, 1: REDUCE, 2: queued}))

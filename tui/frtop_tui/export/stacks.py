@@ -64,7 +64,7 @@ class Stacks:
         if alone:
             self.notes.append(f"{folded(alone)}: no dump, known by stacks alone")
         if inside:
-            text = f"{folded(inside)} may wait, too, by their stacks; in which op is not known"
+            text = f"{folded(inside)} may wait, too, by what stacks show; in which op is not known"
             self.notes.append(text)
 
     def tell(self, views: dict[int, ObservedRank]) -> None:

@@ -15,7 +15,12 @@ from msgspec import Struct
 
 from frtop_tui.diagnosis.detectors.context import Context
 from frtop_tui.diagnosis.evidence.absence_cause import absence_cause
-from frtop_tui.diagnosis.evidence.c10d_call import C10dCall, paths_differ, program_order
+from frtop_tui.diagnosis.evidence.c10d_call import (
+    DEVICE_WAIT,
+    C10dCall,
+    paths_differ,
+    program_order,
+)
 from frtop_tui.diagnosis.evidence.stack_state import StackState, has_device, stack_state
 from frtop_tui.diagnosis.evidence.working_thread import working_stack
 from frtop_tui.diagnosis.finding import Detail, Finding
@@ -161,7 +166,8 @@ def _why_open(
         return "moves"  # so will the others
     if 2 * len(outside) >= seen and seen != _PAIR:
         return "many"
-    if any(_may_be_at_device(state, on_device=on_device) for state in outside):
+    only_devices = all(site.call.kind == DEVICE_WAIT for site in sites)
+    if only_devices or any(_may_be_at_device(state, on_device=on_device) for state in outside):
         return "device"
     if any(is_later(state, sites) for state in outside):
         return "later"
@@ -175,6 +181,8 @@ def _blamed(
 
     Not who is further on than the call in the only look: it may be through.
     """
+    if all(site.call.kind == DEVICE_WAIT for site in sites):
+        return []  # nobody is seen to wait for a rank
     open_to = [
         state
         for state in outside

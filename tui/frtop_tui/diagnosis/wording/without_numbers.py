@@ -192,6 +192,8 @@ def _doing_text(state: StackState) -> str:
     if state.call is not None:
         thread = f", in thread {state.thread}, for which the main one waits"
         return f"is in {state.call.text}{thread if state.thread else ''}"
+    if state.location.kind == "dataloader":
+        return f"loads data{at}"
     if state.activity == "unclear":
         return f"sleeps in a C call{at}"
     return absence_of(state.view, 0).why.text.removeprefix(f"{working_name(state.view)} ")
