@@ -20,7 +20,7 @@ from frtop_tui.diagnosis.detectors.slow import straggling
 from frtop_tui.diagnosis.detectors.slow.late_ranks import late_ranks
 from frtop_tui.job.naming import GroupKey
 from frtop_tui.job.statistics import JobStatistics, SampledGroup, SampledOp
-from frtop_tui.statistics.wanted import samples_for
+from frtop_tui.statistics.wanted import FEW_OPS, LONG_WINDOW_S, samples_for
 
 LOOK_S: Final = 5.0
 WINDOW_S: Final = 60.0
@@ -69,7 +69,8 @@ class Simulated(NamedTuple):
 def looks(job: Simulated, most: int) -> Iterator[JobStatistics]:
     """What agents tell in one look after the other."""
     dice, now, number = random.Random(job.seed), 10_000.0, 0
-    slices = round(WINDOW_S / LOOK_S)
+    window_s = WINDOW_S if WINDOW_S / job.step_s > FEW_OPS else LONG_WINDOW_S
+    slices = round(window_s / LOOK_S)
     stride, limit = 1, samples_for([1] * job.ranks, slices)
     while LOOK_S / job.step_s / stride > limit:
         stride *= 2
@@ -91,11 +92,11 @@ def looks(job: Simulated, most: int) -> Iterator[JobStatistics]:
                         number, times, True, "all_reduce", ended_ns=round(now * 1e9), error_ns=0
                     )
                 )
-        while ops and ops[0].last_ns < (end - WINDOW_S) * 1e9:
+        while ops and ops[0].last_ns < (end - window_s) * 1e9:
             ops.pop(0)
         group = SampledGroup(GroupKey("", fold(everybody)), everybody, tuple(ops), stride)
         until = round(end * 1e9)
-        yield JobStatistics(until - round(WINDOW_S * 1e9), until, 0, everybody, groups=(group,))
+        yield JobStatistics(until - round(window_s * 1e9), until, 0, everybody, groups=(group,))
 
 
 def accused(job: Simulated) -> Mapping[bool, int]:
@@ -162,7 +163,7 @@ def report_time() -> None:
     )
     for step_s in (0.02, 0.07, 1.0, 10.0):
         cells = []
-        for late in (0.05, 0.1, 0.5):
+        for late in (0.05, 0.06, 0.1, 0.5):
             for ranks in (4, 8):
                 times = [
                     found_after_s(Simulated(ranks, step_s, gaussian(0.02), late, seed))

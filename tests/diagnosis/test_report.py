@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from msgspec.structs import replace as replace_job
 
 from diagnosis.scenes import Scene
-from diagnosis.slow_jobs import SteppingJob, data_parallel
+from diagnosis.slow_jobs import Meeting, SteppingJob, data_parallel
 from frtop_probe.wire import Job
 from frtop_tui.diagnosis.model import Frame, JudgedRank, Verdict, VerdictKind, Why
 from frtop_tui.job.model import Coverage, Health, JobActivity, Problem, Recorded, as_rank
@@ -148,6 +148,24 @@ def test_nobody_is_called_on_time_who_cannot_be_compared(
         "whether one is slow is not known: no two ranks of the same work could be compared"
     )
     assert document(frame)["compared_s"] == 0
+
+
+def test_nobody_is_called_on_time_who_is_late_for_reasons_that_are_not_known() -> None:
+    """Stages differ by design, and without recorded steps nothing tells what is their own."""
+    job = SteppingJob(4)
+    pairs = ((0, 2), (1, 3))
+    job.meetings = [Meeting(pairs, lambda rank, step: 200.0 + 50.0 * (rank == 3))]
+    seen = job.run(120).frame(p2p=[(0, 1), (2, 3)])
+    frame = replace(
+        Scene(4).settle(),
+        statistics=job.statistics(steps=False),
+        groups=seen.groups,
+        ranks={rank: as_rank(JudgedRank, view) for rank, view in seen.ranks.items()},
+    )
+    assert text(frame)[1] == (
+        "no rank waits unusually long; late again and again: rank 3, and whether only because"
+        " they waited for others is not known"
+    )
 
 
 def test_missing_ranks_of_a_healthy_job_are_listed() -> None:

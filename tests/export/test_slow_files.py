@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -34,7 +35,7 @@ def rank_2(rank: int, _step: int) -> int:
 
 
 def job(
-    steps: int, late: Late = rank_2, **fields: object
+    steps: int, late: Late = rank_2, step: int = STEP, **fields: object
 ) -> tuple[Frame, dict[int, wire.HistoryResponse]]:
     """Four ranks that reduce once in a step, the last step up to now, and their histories."""
     moved = {1: wire.GroupProgress(1, steps, 0, NOW)}
@@ -42,7 +43,7 @@ def job(
     views = [replace(view, identity=replace(view.identity, main_ident=1)) for view in views]
     known = {"health": "healthy", "groups": group_views(views), **fields}
     frame = frame_of(*views, now=NOW, **known)
-    begun = [NOW - (steps - n) * STEP for n in range(steps)]
+    begun = [NOW - (steps - n) * step for n in range(steps)]
     arrivals = [[at + 50 * MS + late(rank, n) for rank in range(4)] for n, at in enumerate(begun)]
     ends = [max(those) + MS for those in arrivals]
     histories = {}
@@ -57,7 +58,7 @@ def job(
     return frame, histories
 
 
-def opened(path: Path, steps: int, late: Late = rank_2, **fields: object) -> Frame:
+def opened(path: Path, steps: int, late: Late = rank_2, **fields: Any) -> Frame:
     frame, histories = job(steps, late, **fields)
     capture.write(path, frame, histories, ())
     return open_paths([path])
@@ -86,6 +87,15 @@ def test_of_few_steps_it_is_a_suspicion(tmp_path: Path) -> None:
     (verdict,) = frame.verdicts
     assert (verdict.kind, verdict.culprits, verdict.confidence) == ("slow", (2,), "suspect")
     assert (frame.health, exit_status(frame)) == ("slow", 4)
+
+
+def test_of_steps_of_ten_seconds_more_than_a_minute_is_compared(tmp_path: Path) -> None:
+    def late(rank: int, _step: int) -> int:
+        return S if rank == 2 else 0
+
+    frame = opened(tmp_path / "a.cap", 40, late, step=10 * S)
+    (verdict,) = frame.verdicts
+    assert (verdict.culprits, verdict.confidence) == ((2,), "confirmed")
 
 
 def test_an_export_of_a_live_job_shows_it_as_its_capture_does(tmp_path: Path) -> None:

@@ -40,6 +40,7 @@ class Following:
         self.asked: list[tuple[str, wire.StatisticsRequest]] = []
         self.most = 9  # ranks in one answer
         self.refusing: Sequence[str] = ()
+        self.every_ns = S // 10  # an op of each rank
 
     def tell(self, _: wire.Job, found: JobStatistics | None, shown: JobStatistics | None) -> None:
         self.told.append(found)
@@ -70,12 +71,12 @@ class Following:
             return wire.Error(request.id, "not understood", "words")
         since, until = request.since_ns, request.until_ns
         window = Window(since, until, request.calls, request.samples, request.steps)
-        first = -(-(since + self.clock(host)) // (S // 10))
-        last = -(-(until + self.clock(host)) // (S // 10))
+        first = -(-(since + self.clock(host)) // self.every_ns)
+        last = -(-(until + self.clock(host)) // self.every_ns)
         ranks: list[wire.RankStatistics] = []
         sites: tuple[wire.Site, ...] = ()
         for key in request.keys[: self.most]:
-            ops = [op(n, n * S // 10 - self.clock(host), MS) for n in range(first, last)]
+            ops = [op(n, n * self.every_ns - self.clock(host), MS) for n in range(first, last)]
             one = answer(key, ops, window)
             ranks.append(one.statistics)
             sites = tuple(one.sites)
@@ -132,6 +133,26 @@ def test_a_window_is_what_its_slices_have(following: Following) -> None:
     assert later.calls[0].count == pytest.approx(4 * 600, abs=4 * 52)
     assert later.seconds == pytest.approx(60, abs=5.5)
     assert later.calls[0].rate == pytest.approx(40, rel=0.01)
+
+
+def test_verdicts_on_long_steps_are_made_of_more_than_a_minute(following: Following) -> None:
+    following.every_ns = 10 * S
+    following.follower.want(StatisticsWanted(), "verdicts")
+    following.follower.want(StatisticsWanted(120.0), "screen")
+    following.go_on()
+    following.go_on()
+    found, shown = following.told[-1], following.shown[-1]
+    assert found is not None
+    assert shown is not None
+    assert found.seconds == pytest.approx(600, abs=5.5)
+    assert shown.seconds == pytest.approx(120, abs=5.5)
+    assert len(found.groups[0].arrivals) == pytest.approx(60, abs=1)
+    following.every_ns = S // 10
+    for _ in range(3):
+        following.go_on(5)
+    quick = following.told[-1]
+    assert quick is not None
+    assert quick.seconds < 125
 
 
 def test_answers_say_whether_calls_were_asked_for(following: Following) -> None:

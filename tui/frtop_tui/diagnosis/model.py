@@ -119,8 +119,8 @@ class Frame(BaseFrame, frozen=True):
 
     @property
     def is_compared(self) -> bool:
-        """Whether ranks were searched for a late one, or none has a recorder that would show it."""
-        return self.statistics is not None or len(self.coverage.unprepared) >= len(self.ranks)
+        """Whether ranks were searched for a late one."""
+        return self.statistics is not None
 
     @property
     def until_ns(self) -> int:

@@ -37,6 +37,11 @@ def no_verdict_words(frame: Frame) -> str:
     found = compared(frame)
     if not found.ns:
         return f"{_NO_LONG_WAIT}; whether one is slow is not known: {_why_unknown(frame)}"
+    if found.late:
+        return (
+            f"{_NO_LONG_WAIT}; late again and again: {folded(found.late)}, and whether only because"
+            " they waited for others is not known"
+        )
     ops = f", by one op in {found.stride}" if found.stride > 1 else ""
     rest = f"; of ranks {folded(found.left_out)} it is not known" if found.left_out else ""
     return (

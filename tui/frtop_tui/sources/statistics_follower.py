@@ -23,7 +23,17 @@ from frtop_tui.job.statistics import JobStatistics
 from frtop_tui.sources.request_tracker import RequestTracker
 from frtop_tui.statistics.answers import answers_of, errors_of
 from frtop_tui.statistics.merger import StatisticsMerger
-from frtop_tui.statistics.wanted import MOST_STEPS, StatisticsWanted, joint_wanted, samples_for
+from frtop_tui.statistics.wanted import (
+    ENOUGH_OPS,
+    FEW_OPS,
+    LONG_WINDOW_S,
+    MOST_STEPS,
+    MOST_TIMES,
+    StatisticsWanted,
+    joint_wanted,
+    most_ops,
+    samples_for,
+)
 
 INTERVAL_NS: Final = 5_000_000_000
 MANY: Final = 1024
@@ -96,6 +106,8 @@ class StatisticsFollower:
         self._asked_ns = self._until_ns = 0
         self._fresh = False
         self._built: tuple[int, ...] = ()
+        self._is_long = False
+        """Whether verdicts are made of the long window."""
 
     def want(self, wanted: StatisticsWanted | None, whom: str = "") -> None:
         """Asks from now on for what `whom` wants, and others; None: they want nothing more."""
@@ -103,19 +115,33 @@ class StatisticsFollower:
             self._by_whom.pop(whom, None)
         else:
             self._by_whom[whom] = wanted
-        joint = joint_wanted(self._by_whom.values())
-        if joint != self._wanted:
-            self._wanted = joint
-            self._begin_anew()
-        elif self._windows() != self._built:
+        if not self._want_jointly() and self._windows() != self._built:
             self._fresh = bool(self._until_ns)
+
+    def _want_jointly(self) -> bool:
+        """Begins anew if together they want something else than before; returns whether."""
+        joint = joint_wanted(list(self._each().values()))
+        if joint == self._wanted:
+            return False
+        self._wanted = joint
+        self._begin_anew()
+        return True
+
+    def _each(self) -> dict[str, StatisticsWanted]:
+        """What everybody wants; verdicts on long steps a long window."""
+        wanted = self._by_whom.get(VERDICTS)
+        if wanted is None or not self._is_long:
+            return self._by_whom
+        return {**self._by_whom, VERDICTS: structs.replace(wanted, window_s=LONG_WINDOW_S)}
 
     def update(self, frame: Frame | None, now: int) -> None:
         """Asks for the next slice when it is time, and tells what came."""
         if frame is None or frame.job is None or self._wanted is None:
             return
         if not same_job(self._job, frame.job):
-            self._begin_anew()
+            self._is_long = False
+            if not self._want_jointly():
+                self._begin_anew()
         self._job = frame.job
         if frame.ranks and now - self._asked_ns >= interval_ns(self._wanted, len(frame.ranks)):
             self._begin_slice(frame, self._wanted, now)
@@ -226,10 +252,26 @@ class StatisticsFollower:
             found = structs.replace(found, notes=(*found.notes, note))
         if self._job is not None:
             self._on_statistics(self._job, found, others[0] if others else None)
+        if VERDICTS in self._by_whom and found is not None:
+            self._choose_window(frame, found)
+
+    def _choose_window(self, frame: Frame, found: JobStatistics) -> None:
+        """A long one for verdicts, where the last minute has few ops; until it has enough again.
+
+        Of so many ranks that even one op a slice is too much, a minute has to do.
+        """
+        most = most_ops(found, self._until_ns - _nanoseconds(StatisticsWanted()))
+        slices = round(LONG_WINDOW_S * 1e9) // INTERVAL_NS
+        each_op = slices * sum(len(view.groups) for view in frame.ranks.values())
+        is_few = most <= FEW_OPS or (self._is_long and most < ENOUGH_OPS)
+        is_long = is_few and each_op <= MOST_TIMES
+        if is_long != self._is_long:
+            self._is_long = is_long
+            self._want_jointly()
 
     def _windows(self) -> tuple[int, ...]:
         """In ns: that of the verdicts, or of whoever wants something; a screen's, if it differs."""
-        several = sorted(self._by_whom.items(), key=lambda one: (one[0] != VERDICTS, one[1].calls))
+        several = sorted(self._each().items(), key=lambda one: (one[0] != VERDICTS, one[1].calls))
         return tuple(dict.fromkeys(_nanoseconds(wanted) for _, wanted in several))[:2]
 
 

@@ -18,7 +18,13 @@ from frtop_tui.job.model import BaseFrame, Rank
 from frtop_tui.job.statistics import JobStatistics
 from frtop_tui.statistics.answers import RankAnswer, errors_of
 from frtop_tui.statistics.merger import StatisticsMerger
-from frtop_tui.statistics.wanted import StatisticsWanted, samples_for
+from frtop_tui.statistics.wanted import (
+    FEW_OPS,
+    LONG_WINDOW_S,
+    StatisticsWanted,
+    most_ops,
+    samples_for,
+)
 
 ALL: Final = StatisticsWanted(window_s=0.0, calls=True)
 """Everything that the histories have."""
@@ -92,6 +98,8 @@ def _is_same_run(before: BaseFrame, after: BaseFrame) -> bool:
 def minutes_of(frame: BaseFrame) -> Iterator[JobStatistics]:
     """What a live job's verdicts are made of, minute by minute from the newest on.
 
+    Where the newest one has few ops, ten minutes stand for one.
+
     Args:
         frame: of a file, whose statistics are of all that its ranks' histories have.
     """
@@ -101,11 +109,15 @@ def minutes_of(frame: BaseFrame) -> Iterator[JobStatistics]:
     marks = {one.rank: one.snapshot.marks for one in views if one is not None and one.snapshot}
     recorded, wanted = RecordedOps(frame, marks), StatisticsWanted()
     length = round(wanted.window_s * 1e9)
-    until = recorded.until_ns
-    for _ in range(MOST_WINDOWS):
+    until, slices = recorded.until_ns, SLICES
+    for number in range(MOST_WINDOWS):
         if not 0 < recorded.first_ns < until:
             return
-        found = recorded.between(until - length, until, wanted, slices=SLICES)
+        found = recorded.between(until - length, until, wanted, slices)
+        if not number and (found is None or most_ops(found, until - length) <= FEW_OPS):
+            length = round(LONG_WINDOW_S * 1e9)
+            slices = round(LONG_WINDOW_S / wanted.window_s) * SLICES
+            found = recorded.between(until - length, until, wanted, slices)
         if found is not None:
             yield found
         until -= length

@@ -8,6 +8,7 @@ from typing import Final
 from msgspec import Struct
 
 from frtop_tui.job.naming import GroupKey
+from frtop_tui.job.statistics import JobStatistics
 
 MOST_TIMES: Final = 250_000
 """Issue times of sampled ops of all ranks in a window: some 100 bytes each."""
@@ -19,6 +20,12 @@ MOST_SAMPLES: Final = 256
 """The same, of few ranks: who is late to one op of a step shows in less time."""
 MOST_STEPS: Final = 16
 """Steps of one rank in one slice. Splitting them costs the agent up to a microsecond an op."""
+LONG_WINDOW_S: Final = 600.0
+"""Of verdicts on steps so long that a minute has few of them."""
+FEW_OPS: Final = 32
+"""Of no group there are more in a minute: of few ranks these do not tell who is slow."""
+ENOUGH_OPS: Final = 64
+"""Of one group in a minute: with these the long window is left again."""
 
 
 class StatisticsWanted(Struct, frozen=True):
@@ -44,6 +51,15 @@ def samples_for(memberships: Collection[int], slices: int) -> int:
     each_op = max(1, sum(memberships)) * max(1, slices)
     wanted = max(ENOUGH_SAMPLES, min(MOST_SAMPLES, FEW_TIMES // each_op))
     return max(1, min(wanted, MOST_TIMES // each_op))
+
+
+def most_ops(statistics: JobStatistics, since_ns: int) -> int:
+    """About how many ops the group with the most of them has had since then."""
+    counts = (
+        one.stride * sum(1 for op in one.arrivals if op.last_ns >= since_ns)
+        for one in statistics.groups
+    )
+    return max(counts, default=0)
 
 
 def joint_wanted(several: Collection[StatisticsWanted]) -> StatisticsWanted | None:

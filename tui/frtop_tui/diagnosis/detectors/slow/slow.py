@@ -14,7 +14,7 @@ from frtop_tui.diagnosis.detectors.slow.looks import ready_share
 from frtop_tui.diagnosis.detectors.slow.roles import on_devices, op_rates, peers_of, places
 from frtop_tui.diagnosis.detectors.slow.slow_links import SlowLink, slow_links
 from frtop_tui.diagnosis.detectors.slow.step_times import step_ns
-from frtop_tui.diagnosis.detectors.slow.straggling import least_found
+from frtop_tui.diagnosis.detectors.slow.straggling import least_found, straggling
 from frtop_tui.diagnosis.finding import Detail, Finding
 from frtop_tui.diagnosis.model import OpName, Slowness
 from frtop_tui.diagnosis.thresholds import (
@@ -132,12 +132,15 @@ class Compared(NamedTuple):
         share: of the time: who costs the others that much would be suspected at least.
         stride: one op of so many was compared.
         left_out: ranks of whom it is not known.
+        late: ranks that come late again and again. Without a verdict on them nothing shows that
+            they are slow themselves, and did not wait for others before.
     """
 
     ns: int = 0
     share: float = 1.0
     stride: int = 1
     left_out: tuple[int, ...] = ()
+    late: tuple[int, ...] = ()
 
 
 def compared(frame: BaseFrame) -> Compared:
@@ -147,11 +150,14 @@ def compared(frame: BaseFrame) -> Compared:
         return Compared()
     known, devices, rates = places(frame.ranks), on_devices(frame), op_rates(statistics)
     best: dict[int, Compared] = {}
+    late: set[int] = set()
     tests = len(statistics.groups)
     for group in statistics.groups:
         for peers in peers_of(group.members, known, rates):
             on_device = group.group in devices
             seen = arrivals_of(statistics, group, peers, tests, on_device=on_device)
+            if (found := straggling(seen.parts, tests)) is not None:
+                late.update(found.who)
             share = least_found(seen.parts, tests)
             if share is None:
                 continue
@@ -162,7 +168,8 @@ def compared(frame: BaseFrame) -> Compared:
     if not best:
         return Compared()
     left_out = tuple(sorted(frame.ranks.keys() - best.keys()))
-    return max(best.values(), key=lambda one: one.share)._replace(left_out=left_out)
+    worst = max(best.values(), key=lambda one: one.share)
+    return worst._replace(left_out=left_out, late=tuple(sorted(late)))
 
 
 def _findings(
