@@ -1,8 +1,8 @@
 """How often chance accuses a rank of a simulated job, and how soon a slow one is found.
 
 Jobs without a straggler are looked at every 5 s for some minutes, as by a screen. The levels of the
-diagnosis are too low to be counted, so its test is also made at levels a thousand times as high: if
-no more looks accuse somebody than these allow, the true ones hold as well.
+diagnosis are too low to be counted, so its test is made at levels a thousand times as high: if no
+more looks accuse somebody than these allow, the true ones hold as well.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from frtop_tui.statistics.wanted import FEW_OPS, LONG_WINDOW_S, samples_for
 
 LOOK_S: Final = 5.0
 WINDOW_S: Final = 60.0
-JOBS: Final = 2000
+JOBS: Final = 200
+FACTOR: Final = 1e3
 LOOKS: Final = 24
 LONGEST_S: Final = 600.0
 Work = Callable[[random.Random, int], Sequence[float]]
@@ -133,19 +134,19 @@ def report_chance(jobs: int) -> None:
         ("imbalance of 5 steps", moving(5)),
         ("imbalance of 20 steps", moving(20)),
     )
-    levels = straggling.SURE, straggling.SUSPECTED
-    for factor in (1e3, 1.0):
-        sure, suspected = (one._replace(chance=factor * one.chance) for one in levels)
-        with (
-            patch.object(straggling, "SURE", sure),
-            patch.object(straggling, "SUSPECTED", suspected),
-        ):
-            print(f"{jobs} jobs of each kind, {LOOKS} looks each: share of those that accuse, sure"
-                  f" and suspected; at most {sure.chance:g}, {suspected.chance:g}")  # fmt: skip
-            for name, begin in kinds:
-                for step_s in (0.07, 1.0):
-                    print(f"  {name}, steps of {step_s:g} s: {_accused_of(jobs, begin, step_s)}",
-                          flush=True)  # fmt: skip
+    sure, suspected = (
+        one._replace(chance=FACTOR * one.chance) for one in (straggling.SURE, straggling.SUSPECTED)
+    )
+    with (
+        patch.object(straggling, "SURE", sure),
+        patch.object(straggling, "SUSPECTED", suspected),
+    ):
+        print(f"{jobs} jobs of each kind, {LOOKS} looks each: share of those that accuse, sure"
+              f" and suspected; at most {sure.chance:g}, {suspected.chance:g}")  # fmt: skip
+        for name, begin in kinds:
+            for step_s in (0.07, 1.0):
+                print(f"  {name}, steps of {step_s:g} s: {_accused_of(jobs, begin, step_s)}",
+                      flush=True)  # fmt: skip
 
 
 def _accused_of(jobs: int, begin: Callable[[], Work], step_s: float) -> str:
