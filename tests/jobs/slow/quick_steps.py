@@ -1,0 +1,41 @@
+"""Steps of 70 ms with twelve ops; rank 2 computes 37 ms longer before the first of them."""
+
+import time
+
+import torch
+import torch.distributed as dist
+
+from zoo.ground_truth import Case, Truth
+from zoo.rank import join
+from zoo.steps import STEPS, optimizer_of, spin
+
+CASE = Case(
+    (
+        Truth(
+            ("slow",), culprits=(2,), causes=("compute", "starved"),
+            progress=("active",), late_ms=37,
+            says=("all_reduce",),
+        ),
+    ),
+    modes=("sync",),
+    within_s=60,
+)  # fmt: skip
+OPS = 12
+WORK_S = 0.03
+
+
+def main() -> None:
+    job = join()
+    gradient, optimizer = torch.ones(1000), optimizer_of()
+    for _ in range(2 * STEPS):
+        if job.rank == 2:
+            job.mark_fault()
+            spin(0.037)
+        for _ in range(OPS):
+            time.sleep(WORK_S / OPS)
+            dist.all_reduce(gradient)
+        optimizer.step()
+
+
+if __name__ == "__main__":
+    main()
