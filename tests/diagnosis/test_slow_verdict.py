@@ -133,7 +133,7 @@ def test_what_is_not_sure_yet_is_a_suspicion() -> None:
     assert "SLOW (suspect): rank 2 (node0 pid 1002) comes 40ms late" in said
     assert frame.trace is not None
     [finding] = frame.trace.findings
-    assert finding.confirmation.startswith("not confirmed: seen for less than 10 s")
+    assert finding.confirmation.startswith("not confirmed: seen for less than 7.5 s")
     scene.take(job.run(30, late={2: 40.0}).statistics())
     frame = scene.judge().frame
     assert (only(frame).confidence, exit_status(frame)) == ("confirmed", 5)

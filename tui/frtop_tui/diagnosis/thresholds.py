@@ -159,9 +159,9 @@ SUSPECT_CHANCE: Final = 1e-6
 MIN_SLOW_PARTS: Final = 10
 """Fewer are one hiccup and its echoes, however unlikely they are."""
 MIN_SUSPECT_PARTS: Final = 5
-SLOW_LASTS_NS: Final = 10_000_000_000
-"""A garbage collection, a flush or the start of another program may last for 5 s: this is more than
-one of them, and its echo."""
+SLOW_LASTS_NS: Final = 7_500_000_000
+"""A garbage collection, a flush or the start of another program may last for 5 s: half as long
+again is more than one of them."""
 SUSPECT_LASTS_NS: Final = 5_000_000_000
 MOST_SLOW_PARTS: Final = 64
 """More parts prove no more, and each is sorted. Steps beyond it are put together."""

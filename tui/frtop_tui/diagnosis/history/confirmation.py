@@ -160,7 +160,7 @@ _ABSENT: Final[tuple[tuple[str, Veto], ...]] = (
 )
 
 _LESS_SURE: Final = (
-    "seen for less than 10 s, or by chance more often than once in 100 million looks"
+    "seen for less than 7.5 s, or by chance more often than once in 100 million looks"
 )
 TABLE: Final[tuple[Row, ...]] = (
     Row(OpsDiffer, "frames", when=_is_unaligned),
