@@ -229,6 +229,11 @@ class RingBuilder:
         at = self._slot(sequence) + layout.SLOT_DONE
         memoryview(self.map)[at : at + 8].cast("q")[0] = time.monotonic_ns()
 
+    def wait_for(self, sequence: int) -> None:
+        """A thread begins to wait for an op."""
+        at = self._slot(sequence) + layout.SLOT_WAIT
+        memoryview(self.map)[at : at + 8].cast("q")[0] = time.monotonic_ns()
+
     def _slot(self, sequence: int) -> int:
         return self.shape.slots_offset + (sequence % self.shape.slots) * layout.SLOT_SIZE
 

@@ -111,6 +111,24 @@ async def test_the_oldest_pending_ops_are_sent_and_the_others_counted(
     assert first.pending_more == 4
 
 
+async def test_of_many_pending_messages_the_awaited_and_the_newest_are_sent(
+    tmp_path: Path, sleeper: Sleeper
+) -> None:
+    ring = RingBuilder(tmp_path, pid=sleeper().pid)
+    ring.standard_tables()
+    message = Flag.P2P
+    numbers = [ring.op(flags=message) for _ in range(30)]
+    collective = ring.op(flags=Flag(0))
+    newest = [ring.op(flags=message) for _ in range(5)]
+    ring.wait_for(numbers[2])
+    clock = TickClock(tmp_path)
+    (first,) = clock.tick()
+    assert first.pending is not None
+    sent = [op.sequence for op in first.pending]
+    assert sent == [numbers[2], *numbers[-9:], collective, *newest]
+    assert first.pending_more == 20
+
+
 async def test_ops_issued_just_now_are_not_sent_as_pending(
     tmp_path: Path, sleeper: Sleeper
 ) -> None:

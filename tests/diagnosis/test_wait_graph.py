@@ -509,3 +509,17 @@ def test_a_send_waits_for_its_receive() -> None:
     scene.sleeps(1)
     scene.sleeps(2)
     assert only(scene.settle()).culprits == (1,)
+
+
+def test_a_message_wait_that_is_over_by_its_ranks_own_count_is_not_doubted() -> None:
+    scene = Scene(3)
+    scene.waits([0], "recv", for_s=20, p2p=True, peer=1)
+    scene.waits([1], "send", for_s=20, p2p=True, sync=False, peer=0)
+    scene.sleeps(1)
+    scene.sleeps(2)
+    front = scene.actors[0].group_progress[1]
+    moved = wire.GroupProgress(
+        1, front.number, 2, scene.actors[0].pending[0].issued_ns + 19 * SECOND
+    )
+    scene.actors[0].group_progress[1] = moved
+    assert not scene.judge().frame.verdicts

@@ -13,7 +13,7 @@ from frtop_probe.agent.block_reader import BlockReader
 from frtop_probe.agent.ring_view import RingView
 from frtop_probe.agent.tracked_rank import FLUSH_TICKS, TrackedRank
 from frtop_probe.procfs.exit_status import ExitStatus
-from frtop_probe.ring.layout import Flag, State, StatusCell
+from frtop_probe.ring.layout import Event, Flag, State, StatusCell
 from frtop_probe.ring.reader import EventRow, GroupRow, Ring
 
 MAX_PENDING: Final = 16
@@ -275,7 +275,7 @@ class RingRank(TrackedRank):
             return None
         settled_ns = now_ns - SETTLED_NS if self.lives else now_ns
         settled = [r for r in self.ring.pending() if r.issued_ns <= settled_ns]
-        rows = _telling(settled)[:MAX_PENDING]
+        rows = _most_telling(_telling(settled))
         more = len(settled) - len(rows)
         if rows == self._pending_rows and more == self._pending_more:
             return None
@@ -335,6 +335,23 @@ def _telling(pending: Sequence[EventRow]) -> list[EventRow]:
     shown = {sequence for queue in ends.values() for sequence in (queue[0], queue[-1])}
     left_out = {row.sequence for row in queued} - shown
     return [row for row in pending if row.sequence not in left_out]
+
+
+def _most_telling(pending: list[EventRow]) -> list[EventRow]:
+    """At most `MAX_PENDING`: those in which threads sit first, then the oldest collectives.
+
+    Of sends and receives the newest: gloo notes the end of a message where somebody waits for it,
+    and schedules of pipelines wait for what they have sent at the end of a step.
+    """
+    if len(pending) <= MAX_PENDING:
+        return pending
+
+    def order(row: EventRow) -> tuple[int, int]:
+        if row.wait_ns > 0 or Flag.SYNC in row.flags or row.event is Event.PSEUDO:
+            return 0, row.sequence
+        return (2, -row.sequence) if Flag.P2P in row.flags else (1, row.sequence)
+
+    return sorted(sorted(pending, key=order)[:MAX_PENDING], key=lambda row: row.sequence)
 
 
 def _stage(op: wire.Op) -> tuple[bool, bool]:

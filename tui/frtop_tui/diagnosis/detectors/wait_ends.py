@@ -81,14 +81,19 @@ def _last_entry_ns(views: Mapping[int, Rank], node: WaitNode) -> int:
     """Operator's time at which a member last entered `node`, or issued more in its group."""
     last = max(wait.since_ns for wait in node.waits)
     group = node.group
+    if group is None or node.op.pseudo:
+        return last
+    members = [*node.members]
     if node.op.p2p:
         peer = views.get(node.peer) if node.peer is not None else None
         # The peer's half, if that is still pending.
         halves = [op for op in peer.pending if answers(op, node)] if peer else []
-        return max([last, *(op.issued_ns + peer.clock_ns for op in halves if peer)])
-    if group is None or node.op.pseudo:
-        return last
-    for view in (views[rank] for rank in node.members if rank in views):
+        last = max([last, *(op.issued_ns + peer.clock_ns for op in halves if peer)])
+        # Fronts are told before pending ops and counts: who has issued more is not blocked there.
+        members = [node.waits[0].rank]
+        if node.peer is not None and node.op.message and not node.answered:
+            members.append(node.peer)
+    for view in (views[rank] for rank in members if rank in views):
         number = local_group_id(view, group)
         front = view.group_progress.get(number) if number is not None else None
         if front is not None and front.issued_ns:
