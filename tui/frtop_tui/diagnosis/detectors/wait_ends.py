@@ -42,7 +42,8 @@ def detect(context: Context) -> list[Finding]:
         if node in stopped:
             absent = [rank for rank in absent if context.ranks[rank].state == "stopped"]
         if absent and node.by_elimination and not _is_held(context, absent):
-            found[node.id] = stuck.find(context, node)
+            if (doubted := _stuck_for_long(context, node)) is not None:
+                found[node.id] = doubted
         elif absent:
             assigned |= set(absent)
             found.update((one.culprits, one) for one in not_entered.find(context, node, absent))
@@ -68,13 +69,17 @@ def _without_absentees(context: Context, node: WaitNode) -> Finding | None:
     if node.entered_by_all:
         if is_unobserved(context, node):
             return None
-        waited_ns = context.now_ns - _last_entry_ns(context.ranks, node)
-        # Once the last member has entered, earlier waiting no longer counts.
-        is_long = node.undated or waited_ns > patience_ns(node.op, node.group)
-        return stuck.find(context, node) if is_long else None
+        return _stuck_for_long(context, node)
     if node.unobserved and not node.free and not node.blocked_at:
         return unobserved.find(context, node)
     return None
+
+
+def _stuck_for_long(context: Context, node: WaitNode) -> Finding | None:
+    """The finding on an op that all have entered: earlier waiting does not count."""
+    waited_ns = context.now_ns - _last_entry_ns(context.ranks, node)
+    is_long = node.undated or waited_ns > patience_ns(node.op, node.group)
+    return stuck.find(context, node) if is_long else None
 
 
 def _last_entry_ns(views: Mapping[int, Rank], node: WaitNode) -> int:
