@@ -352,6 +352,19 @@ def test_c_code_that_runs_at_one_line_may_be_behind_a_full_queue(
         assert any("train.py:33" in line for line in verdict.evidence)
 
 
+def test_a_wait_for_a_device_that_spins_is_no_progress() -> None:
+    scene = Scene(4)
+    scene.waits([0, 1, 3], "all_reduce", for_s=40)
+    synchronize = frame("/v/site-packages/torch/cuda/__init__.py:1085", "synchronize")
+    scene.at(2, synchronize, frame("train.py:33"), active=True)
+    for second in range(6):
+        scene.kernel(2, "R", cpu_ns=2 * second * SECOND)
+        found = scene.settle(2)
+    verdict = only(found)
+    assert (verdict.culprits, verdict.why.cause, verdict.progress) == ((2,), "device", "unknown")
+    assert any("as a wait for a device does" in line for line in verdict.evidence)
+
+
 @pytest.mark.parametrize("active", [True, False])
 def test_a_wait_for_a_device_is_undecided_and_those_behind_it_are_listed(*, active: bool) -> None:
     scene = Outside(4)

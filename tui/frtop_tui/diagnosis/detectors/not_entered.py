@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from frtop_tui.diagnosis.detectors.certainty import members_known
 from frtop_tui.diagnosis.detectors.context import Context
@@ -171,6 +172,8 @@ def _held_back(views: Mapping[int, Rank], progress: Mapping[int, ProgressSeen]) 
 
 def _progress(view: Rank, cause: str, now_ns: int) -> ProgressSeen:
     seen = progress_of(view, now_ns)
+    if cause == "device" and seen.sign in ("cpu", "ready_cpu"):
+        return replace(seen, progress="unknown", sign="spins")
     return _NOTHING_TO_SEE.get(cause, seen) if seen.progress == "none" else seen
 
 

@@ -46,6 +46,7 @@ ProgressSign = Literal[
     "stack_same",
     # A rank that waits for something outside the job looks the same for ever.
     "nothing_to_do", "input_open",
+    "spins",  # at a device, where a wait uses a core [share of it]
 ]  # fmt: skip
 
 

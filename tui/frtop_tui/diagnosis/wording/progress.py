@@ -18,6 +18,7 @@ _TEXTS: Final[dict[ProgressSign, str]] = {
     "advanced": "its ops or steps advance",
     "stack_changed": "its stack changed",
     "cpu": "it uses {percent:.0f} % of a core",
+    "spins": "it uses {percent:.0f} % of a core, as a wait for a device does: that is no progress",
     "ready_cpu": "it could run in both snapshots, and got {percent:.1f} % of a core",
     "io": "it reads or writes: {count:,} bytes in {seconds:.1f}s",
     "memory": "its memory grows: {mebibytes:,} MiB in {seconds:.1f}s",
