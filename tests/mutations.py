@@ -37,6 +37,8 @@ class Mutator:
     def __init__(self, seed: str, number: int) -> None:
         self.random = random.Random(f"{seed}/{number}")
         self.done: list[str] = []
+        self.fits_msgpack = True
+        """Whether `value` leaves out what msgpack cannot hold."""
 
     def chance(self, share: float) -> bool:
         return self.random.random() < share
@@ -89,7 +91,13 @@ class Mutator:
         return text[: token.start()] + value + text[token.end() :]
 
     def value(self, value: Any) -> Any:
-        """A message as lists and scalars, with one value in it replaced."""
+        """A message or file as lists, maps and scalars, with one value in it replaced."""
+        if isinstance(value, dict) and value and self.chance(0.97):
+            key = self.random.choice(list(value))
+            self.note(f"[{key!r}]")
+            return {**value, key: self.value(value[key])}
+        if isinstance(value, tuple):
+            value = list(value)
         if isinstance(value, list) and value and self.chance(0.93):
             place = self.random.randrange(len(value))
             kind = self.random.random()
@@ -123,7 +131,9 @@ class Mutator:
             return self.random.choice(texts)
         if isinstance(value, bytes) and alike:
             return self.random.randbytes(self.random.choice((0, 1, 3, 4, 400)))
-        return self.random.choice((None, 0, -1, "", "x", [], [None], [0], {}, 0.5, True, b"\0"))
+        others: tuple[Any, ...] = (None, 0, -1, "", "x", [], [None], [0], {}, 0.5, True, b"\0")
+        others += (float("nan"), float("inf"), 10**30)
+        return self.random.choice(others[:-1] if self.fits_msgpack else others)
 
 
 def inputs(count: int) -> Iterator[tuple[int, Mutator]]:

@@ -94,14 +94,14 @@ def _follow(scene: Scene, mutator: Mutator, path: Path) -> None:
                 answer = found
             scene.state.apply_snapshots(wanted.host, answer)
         scene.pass_time(2.0)
-    _show(judgement.frame, path)
+    show(judgement.frame, path)
 
 
-def _show(frame: Frame, path: Path) -> None:
+def show(frame: Frame, path: Path) -> None:
     """All that is made of a frame, but the screens."""
     shown = json.dumps(document(frame), allow_nan=False)
-    assert frame.trace is not None
-    lines = [*text(frame), *explain_lines(frame.trace), shown]
+    explained = explain_lines(frame.trace) if frame.trace is not None else ()
+    lines = [*text(frame), *explained, shown]
     assert not [line for line in lines if "nan" in line.split() or "NaN" in line]
     incident_of(frame, "1")
     capture.write(path, frame, {}, ())

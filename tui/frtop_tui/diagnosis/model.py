@@ -8,6 +8,7 @@ from typing import Final, Literal
 from msgspec import Struct, field
 
 from frtop_probe import wire
+from frtop_probe.wire.values import Real
 from frtop_tui.diagnosis.trace import Trace
 from frtop_tui.job.model import BaseFrame, ObservedFrame, ObservedRank, Rank, Writing, as_rank
 from frtop_tui.job.naming import GroupKey
@@ -46,13 +47,13 @@ class Slowness(Struct, frozen=True):
     sampled: int  # of so many
     late_ns: int  # by how much: the median of these
     error_ns: int  # by how much clocks of hosts may make that wrong
-    share: float  # of the time of all who wait, that they lose
+    share: Real  # of the time of all who wait, that they lose
     waiting: int  # how many wait
     lost_ns: int  # the time that all who wait have lost together since then
     step_ns: int | None = None  # how long a step takes; None where steps are not recorded
     on_gpus: bool = False  # whether those who wait keep a GPU each
     at_least: bool = False
-    most_share: float = 0.0  # where `share` is a lower bound, as few ops were sampled; else 0
+    most_share: Real = 0.0  # where `share` is a lower bound, as few ops were sampled; else 0
 
 
 class Verdict(Struct, frozen=True):
@@ -70,7 +71,7 @@ class Verdict(Struct, frozen=True):
     group: GroupKey | None = None
     op: OpName | None = None
     since_ns: int = 0  # operator's clock: since when it has been so
-    left_s: float | None = None  # until the op's own timeout
+    left_s: Real | None = None  # until the op's own timeout
     evidence: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()  # what could not be seen
     slow: Slowness | None = None  # of a verdict of the kind "slow"

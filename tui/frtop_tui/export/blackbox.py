@@ -94,6 +94,8 @@ def frame_of(files: Sequence[BoxFile]) -> Frame:
     newest = max(boxes.values(), key=lambda box: box.wall_ns)
     notes = (*_notes(boxes), *_older(files, boxes))
     recorded = Recorded("black box", str(path), newest.wall_ns, "", newest.version, notes)
+    if frame.wall_ns < 0:
+        raise damaged(path, "its times are impossible")
     coverage = _coverage(frame.coverage, frame)
     frame = replace(
         frame, ranks=ranks, coverage=coverage, recorded=recorded, read_only=READ_ONLY_REASON

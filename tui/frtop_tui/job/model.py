@@ -14,6 +14,7 @@ from msgspec import Struct, field
 from msgspec.structs import astuple
 
 from frtop_probe import wire
+from frtop_probe.wire.values import Real
 from frtop_tui.job.host_gauges import HostGauges
 from frtop_tui.job.naming import GroupKey
 from frtop_tui.job.statistics import JobStatistics
@@ -351,10 +352,10 @@ class JobActivity(Struct, frozen=True):
     """
 
     job: wire.Job
-    age_s: float
-    quiet_s: float | None = None  # since anybody last issued an op or began a step
-    waits_s: float | None = None  # how long the oldest op that anybody waits in is pending
-    ended_s: float | None = None  # since its last rank ended
+    age_s: Real
+    quiet_s: Real | None = None  # since anybody last issued an op or began a step
+    waits_s: Real | None = None  # how long the oldest op that anybody waits in is pending
+    ended_s: Real | None = None  # since its last rank ended
     ranks: int = 0  # different ones that were heard of
     unprepared: int = 0  # of them without a recorder
     hosts: int = 0
@@ -371,7 +372,7 @@ class BaseFrame(Struct, frozen=True):
     since_ns: int = 0  # operator's clock: since when this health
     job: wire.Job | None = None
     other_jobs: tuple[wire.Job, ...] = ()
-    up_s: float = 0.0
+    up_s: Real = 0.0
     hosts: tuple[HostView, ...] = ()
     ranks: Mapping[int, Rank] = field(default_factory=dict)
     groups: tuple[GroupView, ...] = ()

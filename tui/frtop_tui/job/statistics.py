@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from msgspec import Struct, field
 
 from frtop_probe import wire
+from frtop_probe.wire.values import Real
 from frtop_tui.job.naming import GroupKey
 
 
@@ -36,7 +37,7 @@ class CallRow(Struct, frozen=True):
     on_device: bool = False
     count: int = 0
     bytes: int = 0
-    rate: float = 0.0  # ops a second, of all ranks
+    rate: Real = 0.0  # ops a second, of all ranks
     timed: int = 0
     p50_ns: int | None = None
     p95_ns: int | None = None
@@ -48,8 +49,8 @@ class CallRow(Struct, frozen=True):
     sampled: int = 0
     skew_ns: int | None = None
     transfer_ns: int | None = None
-    algorithm_bandwidth: float | None = None
-    bus_bandwidth: float | None = None
+    algorithm_bandwidth: Real | None = None
+    bus_bandwidth: Real | None = None
     last: tuple[tuple[int, int], ...] = ()  # rank and count, the most often first
     mean_skew_ns: int | None = None
     members: int = 0  # ranks of one of the groups; 0: not known

@@ -8,6 +8,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from frtop_probe.wire.values import Real
 from frtop_tui.job.statistics import JobStatistics, StepSplit
 
 MOST_NAMED: Final = 4
@@ -35,8 +36,8 @@ class StepRow(Struct, frozen=True):
     forward_ns: int | None = None
     backward_ns: int | None = None
     optimizer_ns: int | None = None
-    steps_per_s: float = 0.0
-    samples_per_s: float | None = None  # of one rank; of all ranks together where `rank` is None
+    steps_per_s: Real = 0.0
+    samples_per_s: Real | None = None  # of one rank; of all ranks together where `rank` is None
     p95_ns: int = 0  # of how long steps took; the nearest rank
     max_ns: int = 0
 
