@@ -1,0 +1,55 @@
+"""Rank 2 waits at a queue for a child process that was killed, as by an out-of-memory kill."""
+
+import multiprocessing
+import os
+import signal
+import time
+from multiprocessing.queues import Queue
+
+import torch
+import torch.distributed as dist
+
+from zoo.ground_truth import Case, Truth
+from zoo.rank import STEP_S, Job, join
+
+CASE = Case(
+    (
+        Truth(
+            ("not_entered",),
+            culprits=(2,),
+            causes=("lock", "pipe"),
+            says=("has ended, by SIGKILL", "child_killed.py"),
+        ),
+    )
+)
+
+
+def prepare(batches: "Queue[list[float]]", count: int) -> None:
+    for _ in range(count):
+        batches.put([1.0] * 1000)
+    batches.close()
+    batches.join_thread()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def train(job: Job, batches: "Queue[list[float]]") -> None:
+    for step in range(100):
+        time.sleep(STEP_S)
+        if step == 40 and job.rank == 2:
+            job.mark_fault()
+        gradient = torch.tensor(batches.get())
+        job.keep(dist.all_reduce(gradient, async_op=job.late))
+        job.wait()
+
+
+def main() -> None:
+    job = join()
+    context = multiprocessing.get_context("spawn")
+    batches = context.Queue()
+    count = 40 if job.rank == 2 else 100
+    context.Process(target=prepare, args=(batches, count), daemon=True).start()
+    train(job, batches)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,44 @@
+"""DDP reduces by a hook of the program's, which sleeps in rank 1."""
+
+import time
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from zoo.ground_truth import Case, Truth
+from zoo.rank import STEP_S, Job, join
+
+CASE = Case(
+    (Truth(("not_entered",), culprits=(1,), causes=("sleeping",), says=("comm_hook.py",)),),
+    modes=("sync",),
+)
+
+steps = 0
+
+
+def reduce(job: Job, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    if steps == 40 and job.rank == 1:
+        job.mark_fault()
+        time.sleep(600)
+    work = dist.all_reduce(bucket.buffer(), async_op=True)
+    return work.get_future().then(lambda done: done.value()[0] / job.world)
+
+
+def main() -> None:
+    global steps
+    job = join()
+    model = DistributedDataParallel(nn.Linear(100, 100))
+    model.register_comm_hook(job, reduce)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for step in range(100):
+        steps = step
+        time.sleep(STEP_S)
+        model(torch.ones(10, 100)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+if __name__ == "__main__":
+    main()
