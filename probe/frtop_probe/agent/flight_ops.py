@@ -17,6 +17,8 @@ from frtop_probe.agent.outside_books import GLOO, number_of
 from frtop_probe.consistency.profiling_names import parse
 from frtop_probe.outside.model import Backend, FlightRing, RingEntry
 
+_MAX_IDENT: Final = (1 << 63) - 1
+"""A pthread handle, as far as it fits where ops are kept."""
 OLDEST: Final = -(1 << 40)
 """Sequence of the first entry: all ops of rings come before those of the books."""
 _DEVICE: Final = {"gloo": "cpu", "nccl": "cuda"}
@@ -93,7 +95,7 @@ def _op(
         site=wire.Site(*entry.site) if entry.site is not None else None,
         issued_ns=issued_ns,
         done_ns=ended_ns if timed else issued_ns if entry.retired else 0,
-        thread=entry.thread_ident,
+        thread=entry.thread_ident if entry.thread_ident <= _MAX_IDENT else 0,
         p2p=entry.is_p2p,
         tracked=entry.retired or kind == GLOO,
         timeout_ms=max(0, entry.timeout_ms),

@@ -28,8 +28,8 @@ class OpTable:
         self._most = most
         self._signatures: _Values[wire.Signature] = _Values()
         self._sites: _Values[wire.Site] = _Values()
-        self._sequence, self._number, self._issued, self._done, self._timeout = (
-            array("q") for _ in range(5)
+        self._sequence, self._number, self._issued, self._done, self._timeout, self._thread = (
+            array("q") for _ in range(6)
         )
         self._group, self._signature, self._site = (array("i") for _ in range(3))
         self._flags = array("H")
@@ -114,7 +114,7 @@ class OpTable:
     @property
     def _columns(self) -> tuple[array[int], ...]:
         return (self._sequence, self._number, self._issued, self._done, self._timeout,
-                self._group, self._signature, self._site, self._flags)  # fmt: skip
+                self._thread, self._group, self._signature, self._site, self._flags)  # fmt: skip
 
     def _append(self, op: wire.Op) -> None:
         self._sequence.append(op.sequence)
@@ -122,6 +122,7 @@ class OpTable:
         self._issued.append(op.issued_ns)
         self._done.append(op.done_ns)
         self._timeout.append(op.timeout_ms)
+        self._thread.append(op.thread)
         self._group.append(op.group)
         self._signature.append(self._signatures.place_of(op.signature))
         self._site.append(self._sites.place_of(op.site))
@@ -141,6 +142,7 @@ class OpTable:
             self._sites.at(self._site[place]),
             self._issued[place],
             self._done[place],
+            self._thread[place],
             p2p=bool(flags & _P2P),
             tracked=not flags & _UNTRACKED,
             timeout_ms=self._timeout[place],

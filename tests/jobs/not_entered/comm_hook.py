@@ -27,7 +27,7 @@ def reduce(job: Job, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tens
 
 
 def main() -> None:
-    global steps
+    global steps  # noqa: PLW0603 - the hook reads it
     job = join()
     model = DistributedDataParallel(nn.Linear(100, 100))
     model.register_comm_hook(job, reduce)
