@@ -132,7 +132,7 @@ def test_the_capture_is_complete_before_a_timeout_of_a_minute(
     if not prepared:
         monkeypatch.delenv("FRTOP_OUTSIDE")
         monkeypatch.setenv("FRTOP_OFF", "1")
-    one = watch("--exec", "true")
+    one = watch("--exec", "true", "--job", "times_out.py")
     job = torchrun("times_out.py")
     assert job.stdout is not None
     line = next(line for line in job.stdout if line.startswith("hangs "))
@@ -146,7 +146,7 @@ def test_the_capture_is_complete_before_a_timeout_of_a_minute(
     assert took_s < 45, took_s
     assert done["ok"]
     one.kill()
-    again = watch("--exec", "true")
+    again = watch("--exec", "true", "--job", "times_out.py")
     again.wait("watching")
     job.communicate(timeout=90)
     assert job.returncode != 0
