@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 from msgspec.structs import replace
 
+from flightrecorder.writer import make_recorders, write_dumps
 from frtop_tui.diagnosis.model import Frame
+from frtop_tui.export.loader import open_paths
 from frtop_tui.screens.rank import RankScreen
 
 from . import answer_scenes, rare_scenes, scenes
 from .driving import driven
+
+
+async def test_a_dump_without_ops_shows_no_age(tmp_path: Path) -> None:
+    """Its times are absent, not of 1970."""
+    frame = open_paths([write_dumps(tmp_path, make_recorders(3))])
+    async with driven(frame, size=(200, 50)) as app:
+        for keys in (["1"], ["2"], ["enter"], ["colon", *"waits", "enter"]):
+            await app.press(*keys)
+            assert not re.search(r"\d{4,}d\d\dh", app.text()), app.text()
 
 
 async def test_a_healthy_job_is_called_healthy() -> None:

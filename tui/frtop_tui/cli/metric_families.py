@@ -201,9 +201,7 @@ def _word(cause: str) -> str:
 
 def _beat_age_s(view: JudgedRank, frame: Frame) -> float | None:
     """Age of the last beat; None where there is none, or no more."""
-    if view.status is None or not view.status.beat_ns or view.state in _OVER:
-        return None
-    return view.age_s(view.status.beat_ns, frame.now_ns)
+    return None if view.state in _OVER else view.beat_age_s(frame.now_ns)
 
 
 def _states(name: str, text: str, of: str, values: tuple[str, ...], found: Counter[Any]) -> Any:

@@ -176,6 +176,11 @@ class Rank(Struct, frozen=True):
         """How long it has been in its state; None where nothing tells."""
         return max(0.0, (now_ns - self.state_since_ns) / 1e9) if self.state_since_ns else None
 
+    def beat_age_s(self, now_ns: int) -> float | None:
+        """Age of the recorder's last beat; None where nothing tells of one."""
+        beat_ns = self.status.beat_ns if self.status is not None else 0
+        return self.age_s(beat_ns, now_ns) if beat_ns else None
+
     @property
     def main_stack(self) -> wire.ThreadStack | None:
         """Main thread of the last dump, if there is one."""

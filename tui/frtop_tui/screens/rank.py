@@ -168,8 +168,8 @@ class RankScreen(OneRankScreen):
         status = rank.status
         start = (*path[:-1], *plain(f"{group} > " if group else "", "dim"), path[-1])
         beat = ""
-        if status is not None and rank.exit_info is None:
-            beat = f"beat {format_age_coarse(rank.age_s(status.beat_ns, frame.now_ns))} ago"
+        if rank.exit_info is None and (age_s := rank.beat_age_s(frame.now_ns)) is not None:
+            beat = f"beat {format_age_coarse(age_s)} ago"
         return (
             *start,
             *plain("  "),

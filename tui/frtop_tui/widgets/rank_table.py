@@ -62,7 +62,9 @@ class RowContext:
         return "" if seconds is None else ">=" * is_least(rank) + format_age_coarse(seconds)
 
     def beat_s(self, rank: JudgedRank) -> float:
-        return -1.0 if rank.status is None else rank.age_s(rank.status.beat_ns, self.now_ns)
+        """For sorting: -1 where nothing tells."""
+        age_s = rank.beat_age_s(self.now_ns)
+        return -1.0 if age_s is None else age_s
 
 
 def _rank(rank: JudgedRank, marked: Collection[int]) -> Span:
