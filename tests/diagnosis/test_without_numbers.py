@@ -215,6 +215,14 @@ def test_who_stands_still_in_two_dumps_gets_nowhere() -> None:
     assert exit_status(found) == 3
 
 
+def test_who_compiles_at_the_same_line_may_get_on_in_other_processes() -> None:
+    compiles = (frame(f"{TORCH}/_inductor/graph.py:7", "GraphLowering.run"), *ASLEEP)
+    ranks: dict[int, Stacks] = {0: REDUCE, 1: REDUCE, 2: compiles, 3: REDUCE}
+    found = judged(ranks, ranks)
+    assert (verdict_of(found).culprits, verdict_of(found).progress) == ((2,), "unknown")
+    assert exit_status(found) == 5
+
+
 def test_dumps_that_are_too_near_prove_nothing() -> None:
     ranks: dict[int, Stacks] = {0: REDUCE, 1: REDUCE, 2: SLEEP, 3: REDUCE}
     assert verdict_of(judged(ranks, ranks, apart_s=0.5)).progress == "unknown"

@@ -43,7 +43,7 @@ ProgressSign = Literal[
     "one_dump", "dump_advanced", "dumps_too_close", "dump_unchanged",
     # Between two stack dumps, where there is nothing else (`stack_state`).
     "stacks_once", "stack_lines_unknown", "stack_moved", "stacks_too_close", "stack_runs",
-    "stack_same",
+    "stack_same", "stack_same_child",
     # A rank that waits for something outside the job looks the same for ever.
     "nothing_to_do", "input_open",
     "spins",  # at a device, where a wait uses a core [share of it]

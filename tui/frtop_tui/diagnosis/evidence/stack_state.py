@@ -47,6 +47,8 @@ Activity = Literal[
 ]
 
 
+_WORKS_ELSEWHERE: Final = frozenset({"compiling", "child"})
+"""Places whose work may go on in another process, of which a file of stacks shows nothing."""
 _ON_HOST: Final = re.compile(r"gloo|mpi|ucc|fake|undefined", re.IGNORECASE)
 """Backends whose ops are on hosts; of MPI and UCC mostly."""
 _DEVICE_LIBRARIES: Final = re.compile(
@@ -94,6 +96,8 @@ def stack_state(view: Rank) -> StackState | None:
     stack, location = working.stack, located(view, working)
     call, thread = _call(view, stack, location)
     seen, has_left_call = _progress(view, stack)
+    if seen.sign == "stack_same" and location.kind in _WORKS_ELSEWHERE:
+        seen = ProgressSeen("unknown", "stack_same_child", seen.seconds)
     at_device = _is_at_device(view, stack, location)
     if call is not None and not call.is_teardown:
         return StackState(

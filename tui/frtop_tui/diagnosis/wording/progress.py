@@ -34,6 +34,7 @@ _TEXTS: Final[dict[ProgressSign, str]] = {
     "stacks_too_close": "its stack is the same {apart}: too close in time to compare",
     "stack_runs": "it runs at the same lines {apart}: it computes, or waits busily",
     "stack_same": "its stack is the same {apart}",
+    "stack_same_child": "its stack is the same {apart}; processes that it waits for may work",
     "nothing_to_do": "it has no work, so it shows no progress",
     "input_open": "nothing shows whether anybody will type or send anything",
 }

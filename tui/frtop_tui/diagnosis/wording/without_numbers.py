@@ -30,6 +30,7 @@ from frtop_tui.diagnosis.wording.progress import progress_text
 from frtop_tui.job.model import BaseFrame, Rank
 from frtop_tui.job.naming import folded
 
+_SAME_LINES: Final = frozenset({"stack_same", "stack_same_child", "stack_runs"})
 _MOST_SHOWN: Final = 4
 _MOST_PLACES_IN_HEAD: Final = 3
 _MOST_PLACES: Final = 16
@@ -237,7 +238,7 @@ def _states_in(sites: Sequence[SharedCall]) -> list[StackState]:
 
 def _stand_still(states: Sequence[StackState]) -> bool:
     """Whether two dumps show all of them at the same lines."""
-    return all(state.progress_seen.sign in ("stack_same", "stack_runs") for state in states)
+    return all(state.progress_seen.sign in _SAME_LINES for state in states)
 
 
 def _stillness(states: Iterable[StackState]) -> list[str]:
