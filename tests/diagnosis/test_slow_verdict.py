@@ -118,6 +118,7 @@ def test_the_document_has_its_figures() -> None:
     assert found["why"]["cause"] in ("unknown", "compute")
     assert found["slow"]["late_s"] == pytest.approx(0.04, rel=0.1)
     assert found["slow"]["hours_of"] == "rank"
+    assert document(SlowScene(slow_job()).judge().frame)["compared_s"] > 30
     assert document(Scene().judge().frame)["verdicts"] == []
 
 

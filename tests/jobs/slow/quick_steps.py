@@ -12,7 +12,7 @@ from zoo.steps import STEPS, optimizer_of, spin
 CASE = Case(
     (
         Truth(
-            ("slow",), culprits=(2,), causes=("compute", "starved"),
+            ("slow",), culprits=(2,), causes=("compute", "starved", "unknown"),
             progress=("active",), late_ms=37,
             says=("all_reduce",),
         ),

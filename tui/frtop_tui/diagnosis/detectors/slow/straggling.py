@@ -109,7 +109,10 @@ def least_found(parts: Sequence[Part[One]], tests: int = 1) -> float | None:
     if len(parts) < SUSPECTED.parts:
         return None
     members, span_ns = len(parts[0].delays), parts[-1].to_ns - parts[0].from_ns
-    share = max(1 / members, _again([late_of(part) for part in parts], (), 1 / members))
+    late_ones = [late_of(part) for part in parts]
+    counts = Counter(one for those in late_ones for one in those)
+    most = {one for one, count in counts.items() if 2 * count > len(parts)}
+    share = max(1 / members, _again(late_ones, most, 1 / members))
     for late in range(len(parts) // 2 + 1, len(parts) + 1):
         seen = _Seen(late, len(parts), span_ns * late // len(parts), share)
         if seen.reaches(SUSPECTED, tests * len(parts) * members):
