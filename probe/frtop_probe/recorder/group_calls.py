@@ -12,7 +12,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any, Final, Protocol
 
-from frtop_probe.recorder.guard import raised_by_signal_handler
+from frtop_probe.recorder.guard import leave_out, raised_by_signal_handler
 from frtop_probe.ring.rank_ranges import fold
 
 INIT: Final = "init_process_group"
@@ -81,6 +81,9 @@ def _wrapped(
         try:
             result = original(*args, **kwargs)
             failed = False
+        except BaseException as error:
+            leave_out(error)
+            raise
         finally:
             listener.call_ended(name, token, failed)
             if name == DESTROY:

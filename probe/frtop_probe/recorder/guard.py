@@ -44,6 +44,17 @@ def guarded(
     return wrapper
 
 
+def leave_out(error: BaseException) -> None:
+    """Takes the frame that has caught an exception of the program out of its traceback.
+
+    A wrapper calls this before a `raise` without an argument, which does not add the frame again
+    (before Python 3.11 it does).
+    """
+    trace = error.__traceback__
+    if trace is not None:
+        error.__traceback__ = trace.tb_next
+
+
 def raised_by_signal_handler(error: BaseException) -> bool:
     """Returns whether a signal handler raised it: its arguments include the interrupted frame."""
     trace = error.__traceback__

@@ -19,7 +19,7 @@ from frtop_probe.recorder.call_sites import CallSites, caller_waits
 from frtop_probe.recorder.device_front import P2P
 from frtop_probe.recorder.device_watch import DeviceWatch
 from frtop_probe.recorder.groups import GroupTable
-from frtop_probe.recorder.guard import raised_by_signal_handler
+from frtop_probe.recorder.guard import leave_out, raised_by_signal_handler
 from frtop_probe.recorder.number_watch import NumberWatch
 from frtop_probe.recorder.operations import Operation, operations
 from frtop_probe.recorder.pending import PendingOps
@@ -205,7 +205,11 @@ def _kernel(  # noqa: C901, PLR0915
     def kernel(keyset: Any, *args: Any) -> Any:  # noqa: C901, PLR0912, PLR0915
         if enabled[0] is not on:
             if not enabled[0]:
-                return redispatch(keyset & below, *args)
+                try:
+                    return redispatch(keyset & below, *args)
+                except BaseException as error:
+                    leave_out(error)
+                    raise
             at_op()
         sequence = 0
         try:
@@ -307,7 +311,8 @@ def _kernel(  # noqa: C901, PLR0915
             fail(error)
         try:
             result = redispatch(keyset & below, *args)
-        except BaseException:
+        except BaseException as error:
+            leave_out(error)
             if sequence:
                 first_calls.pop(sequence, None)
                 failed = (None, sequence, now, site, group_id, True, None, None)

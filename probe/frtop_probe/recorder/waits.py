@@ -12,7 +12,7 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import Any, Final
 
-from frtop_probe.recorder.guard import raised_by_signal_handler
+from frtop_probe.recorder.guard import leave_out, raised_by_signal_handler
 from frtop_probe.recorder.number_watch import NumberWatch
 from frtop_probe.recorder.pending import PendingOps
 from frtop_probe.recorder.usual_waits import MAX_STORED
@@ -102,90 +102,98 @@ def _wrapper(  # noqa: C901, PLR0915 - as in `hook`
     # call from the override itself by this name and by `self`: with another name it would call the
     # wrapper again and again.
     def wait(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: C901, PLR0912, PLR0915
-        if not enabled[0]:
-            return original(self, *args, **kwargs)
-        key = identity(self)
-        if unfinished and (watched := unfinished.pop(key, None)) is not None:
-            late = not watched.sync and _is_over(self)
-            result = wait(self, *args, **kwargs)
-            sample(watched, "late" if late else "wait")
-            return result
-        entry = find(key)
-        if entry is None:
-            entry = silent_handles.get(key)
-            if entry is None:
-                if device_handles:
-                    return on_device(self, args, kwargs)
+        try:
+            if not enabled[0]:
                 return original(self, *args, **kwargs)
-        begun, silent, before = clock(), False, False
-        try:
-            sequence = entry[1]
-            place = sequence % slots
-            if sequence >= longer_from[0]:
-                place = slots + sequence % more
-            at = first + place * width
-            if words[at] == sequence and not overflow:
-                words[at + wait_word] = begun
-            else:
-                set_wait(sequence, begun)
-            if words[at] == sequence and words[at + thread_word] != thread_ident():
-                data[at * 8 + flags_byte] |= elsewhere
-            silent = entry[0] is None or key in silent_handles
-            before = not silent and self.is_completed()
-        except Exception as error:
-            if raised_by_signal_handler(error):
-                raise
-            fail(error)
-        failed = True
-        try:
-            result = original(self, *args, **kwargs)
-            failed = False
-        finally:
+            key = identity(self)
+            if unfinished and (watched := unfinished.pop(key, None)) is not None:
+                late = not watched.sync and _is_over(self)
+                result = wait(self, *args, **kwargs)
+                sample(watched, "late" if late else "wait")
+                return result
+            entry = find(key)
+            if entry is None:
+                entry = silent_handles.get(key)
+                if entry is None:
+                    if device_handles:
+                        return on_device(self, args, kwargs)
+                    return original(self, *args, **kwargs)
+            begun, silent, before = clock(), False, False
             try:
-                now = clock()
-                if silent:  # it says nothing, but a wait that takes no time has waited for nothing
-                    before = now - begun < EXACT_NS
-                late = before and now - entry[2] > EXACT_NS
-                if failed or late or overflow or sequence not in is_open:
-                    ended(entry, self, begun if late else now, failed, late)
-                else:  # `finish` without the steps that the usual op does not need
-                    if words[at] == sequence:
-                        words[at + done_word] = now
-                    measured[sequence & newest] = entry[3], now - entry[2], True
-                    close(sequence, None)
-                    if silent:
-                        silent_handles.pop(key, None)
-                        forget_silent(sequence)
-                    else:
-                        forget(key, None)
+                sequence = entry[1]
+                place = sequence % slots
+                if sequence >= longer_from[0]:
+                    place = slots + sequence % more
+                at = first + place * width
+                if words[at] == sequence and not overflow:
+                    words[at + wait_word] = begun
+                else:
+                    set_wait(sequence, begun)
+                if words[at] == sequence and words[at + thread_word] != thread_ident():
+                    data[at * 8 + flags_byte] |= elsewhere
+                silent = entry[0] is None or key in silent_handles
+                before = not silent and self.is_completed()
             except Exception as error:
                 if raised_by_signal_handler(error):
                     raise
                 fail(error)
-        return result
-
-    def on_device(work: Any, args: Any, kwargs: Any) -> Any:
-        sequence = 0
-        try:
-            held = device_handles.get(threading.get_ident())
-            if held is not None and held[0] is work:
-                sequence = held[1]
-                del device_handles[threading.get_ident()], held
-                pending.device_wait_began(sequence, clock())
-        except Exception as error:
-            if raised_by_signal_handler(error):
-                raise
-            fail(error)
-        try:
-            return original(work, *args, **kwargs)
-        finally:
-            if sequence:
+            failed = True
+            try:
+                result = original(self, *args, **kwargs)
+                failed = False
+            finally:
                 try:
-                    pending.device_wait_ended(sequence, clock())
+                    now = clock()
+                    if silent:  # it says nothing: a wait that takes no time waited for nothing
+                        before = now - begun < EXACT_NS
+                    late = before and now - entry[2] > EXACT_NS
+                    if failed or late or overflow or sequence not in is_open:
+                        ended(entry, self, begun if late else now, failed, late)
+                    else:  # `finish` without the steps that the usual op does not need
+                        if words[at] == sequence:
+                            words[at + done_word] = now
+                        measured[sequence & newest] = entry[3], now - entry[2], True
+                        close(sequence, None)
+                        if silent:
+                            silent_handles.pop(key, None)
+                            forget_silent(sequence)
+                        else:
+                            forget(key, None)
                 except Exception as error:
                     if raised_by_signal_handler(error):
                         raise
                     fail(error)
+            return result  # noqa: TRY300 - the whole body is guarded
+        except BaseException as error:
+            leave_out(error)
+            raise
+
+    def on_device(work: Any, args: Any, kwargs: Any) -> Any:
+        try:
+            sequence = 0
+            try:
+                held = device_handles.get(threading.get_ident())
+                if held is not None and held[0] is work:
+                    sequence = held[1]
+                    del device_handles[threading.get_ident()], held
+                    pending.device_wait_began(sequence, clock())
+            except Exception as error:
+                if raised_by_signal_handler(error):
+                    raise
+                fail(error)
+            try:
+                return original(work, *args, **kwargs)
+            finally:
+                if sequence:
+                    try:
+                        pending.device_wait_ended(sequence, clock())
+                    except Exception as error:
+                        if raised_by_signal_handler(error):
+                            raise
+                        fail(error)
+        except BaseException as error:
+            leave_out(error)
+            raise
 
     wait.__doc__ = getattr(original, "__doc__", None)
     return wait
