@@ -208,3 +208,13 @@ def test_a_call_is_the_same_with_and_without_our_kernel() -> None:
     assert found is not None
     assert expected is not None
     assert found.text == expected.text
+
+
+def test_the_start_of_rpc_is_not_taken_for_that_of_the_groups() -> None:
+    store = frame(f"{TORCH}/distributed/rendezvous.py:182", "_create_c10d_store")
+    rpc = frame(f"{TORCH}/distributed/rpc/__init__.py:190", "init_rpc")
+    for outer, kind in (((), "init_process_group"), ((rpc,), "init_rpc")):
+        stack = wire.ThreadStack(1, 1, "MainThread", False, False, (store, *outer, frame("a.py:9")))
+        call = call_of(stack)
+        assert call is not None
+        assert (call.kind, call.role) == (kind, "rendezvous")

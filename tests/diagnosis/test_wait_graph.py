@@ -523,3 +523,23 @@ def test_a_message_wait_that_is_over_by_its_ranks_own_count_is_not_doubted() -> 
     )
     scene.actors[0].group_progress[1] = moved
     assert not scene.judge().frame.verdicts
+
+
+def test_who_waits_for_a_message_of_a_deadlock_has_no_verdict_of_its_own() -> None:
+    scene = Scene(3)
+    scene.group("a", [0, 1], "a")
+    scene.group("b", [0, 1], "b")
+    scene.waits([0], "all_reduce", for_s=10, group="a")
+    scene.waits([1], "all_reduce", for_s=10, group="b")
+    scene.waits([1], "send", for_s=30, p2p=True, sync=False, peer=2)  # left over
+    scene.waits([2], "recv", for_s=10, p2p=True, peer=1)
+    assert only(scene.settle()).kind == "cycle"
+
+
+def test_groups_that_are_created_in_different_orders_are_said_to_be() -> None:
+    scene = Scene(4)
+    scene.in_pseudo([0, 1], "new_group", 40, "0-3")
+    scene.in_pseudo([2, 3], "new_group", 40, "1-3,0")
+    verdict = only(scene.settle())
+    assert verdict.kind == "cycle"
+    assert "groups are created in different orders" in verdict.why.text

@@ -46,13 +46,21 @@ def prioritize(
     """The findings to report, and those that follow from one of them most likely.
 
     Beside one that names ranks no finding of their own are: where waits have no age, an op that
-    all have issued, which may wait for what came before it; and ranks without a recorder that
-    ended, nobody knows why.
+    all have issued, which may wait for what came before it; ranks without a recorder that ended,
+    nobody knows why; and a wait for a message that one of the named ranks, or of their victims, may
+    have to send or take.
     """
     named = any(one.culprits or one.parties or isinstance(one.detail, Withheld) for one in findings)
     if not named:
         return [*findings], []
-    loose = [one for one in findings if _follows(context, one)]
+    held = frozenset[int]().union(
+        *(
+            one.victims.union(one.culprits, *one.parties)
+            for one in findings
+            if one.kind in ("cycle", "not_entered")
+        )
+    )
+    loose = [one for one in findings if _follows(context, one) or _may_wait_for(held, one)]
     return [one for one in findings if one not in loose], loose
 
 
@@ -62,6 +70,15 @@ def _follows(context: Context, finding: Finding) -> bool:
         return not all(context.ranks[one.rank].evidence.has_exceptions for one in deaths)
     loose = isinstance(finding.detail, InDoubt) and finding.cause == "unknown"
     return loose and not context.has_ages
+
+
+def _may_wait_for(held: frozenset[int], finding: Finding) -> bool:
+    """Whether it doubts a message of which a rank that is held up may owe the other half."""
+    if not isinstance(finding.detail, InDoubt) or finding.detail.doubt.reason != "message":
+        return False
+    node = finding.detail.node
+    others = node.members if node.peer is None else (node.peer,)
+    return not node.answered and not held.isdisjoint(others)
 
 
 def urgency(finding: Finding) -> tuple[bool, bool, bool, int]:

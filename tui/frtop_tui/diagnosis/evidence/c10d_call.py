@@ -172,7 +172,9 @@ def _named(frames: tuple[wire.TraceFrame, ...], depth: int) -> C10dCall | None:
     frame = frames[depth]
     name = function_name(frame)
     if _RENDEZVOUS.search(frame.file):
-        return _call("init_process_group", "rendezvous", frames, depth)
+        is_rpc = any(_is_init_rpc(outer) for outer in frames[depth:])
+        kind = "init_rpc" if is_rpc else "init_process_group"
+        return _call(kind, "rendezvous", frames, depth)
     if _FUNCTIONAL.search(frame.file):
         found = _FUNCTIONAL_CALL.match(name)
         return _call(found[1], "collective", frames, depth) if found else None
@@ -186,6 +188,11 @@ def _named(frames: tuple[wire.TraceFrame, ...], depth: int) -> C10dCall | None:
         peer = _peer(frame, kind, group)
         return _call(kind, "p2p", frames, depth, group=group, peer=peer)
     return _call(kind, "collective", frames, depth, group=group)
+
+
+def _is_init_rpc(frame: wire.TraceFrame) -> bool:
+    """Whether a frame is the start of RPC, which has a store, and an address, of its own."""
+    return function_name(frame) == "init_rpc" and "torch/distributed/rpc/" in frame.file
 
 
 def _call(

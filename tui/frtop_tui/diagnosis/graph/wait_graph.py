@@ -398,5 +398,5 @@ def _is_inside(view: Rank | None, node: WaitNode) -> bool:
     """Whether a rank is in the call at `node`, or past it where the call is the world's first."""
     if view is None:
         return False
-    through = node.kind == "init_process_group" and bool(view.groups)
+    through = node.kind in ("init_process_group", "init_rpc") and bool(view.groups)
     return through or any(op.pseudo and call_id(op) == node.id for op in view.pending)

@@ -23,6 +23,9 @@ def deadlock(finding: Finding, detail: Deadlock, frame: BaseFrame, tense: Tense)
     odd, tags = finding.culprits, detail.tags
     why = "each needs the other first: groups are used in different orders"
     step = "use these groups in the same order on all of their ranks"
+    if all(node.op.pseudo for node in detail.ring):
+        why = "each needs the other first: groups are created in different orders"
+        step = "create these groups in the same order on all ranks"
     if tags is not None:
         why = (
             f"each needs the other first: rank {tags.sender} sends with tag {tags.sent} what"
