@@ -39,6 +39,7 @@ RULES: Final[Mapping[type, Mapping[str, str]]] = {
     wire.Snapshot: {"addresses": "endpoint", "ops_note": "text"},
     wire.StackDump: {"error": "keep", "help": "text"},
     wire.ThreadStack: {"name": "text"},
+    wire.ThreadWait: {"kind": "keep"},
     wire.DeadConnection: {"local": "endpoint", "remote": "endpoint"},
     wire.TensorsResponse: {"host": "endpoint", "error": "keep", "help": "text"},
     wire.OpTensors: {"error": "text"},
