@@ -21,7 +21,7 @@ from frtop_probe.agent.rank_tracker import RankTracker
 from frtop_probe.agent.ring_rank import RingRank
 from frtop_probe.procfs import exit_status, processes
 from frtop_probe.ring import layout
-from frtop_probe.ring.layout import Flag, Side, StatusCell
+from frtop_probe.ring.layout import Event, Flag, IssuePhase, Side, StatusCell
 from frtop_probe.ring.reader import Ring
 from waiting import wait_for, wait_for_async
 
@@ -426,3 +426,19 @@ def test_extreme_times_can_be_encoded(tmp_path: Path) -> None:
     response = wire.HistoryResponse(1, "h", 1, asyncio.run(history(rank)))
     rank.ring.close()
     assert wire.decode_response(wire.encode(response)) == response
+
+
+@pytest.mark.parametrize("phase", list(IssuePhase))
+async def test_a_send_is_counted_whatever_phase_issued_it(
+    tmp_path: Path, sleeper: Sleeper, phase: IssuePhase
+) -> None:
+    """The phase has the highest bit of its word."""
+    ring = RingBuilder(tmp_path, pid=sleeper().pid)
+    ring.standard_tables()
+    ring.add_signature(2, "send", peer=3)
+    ring.write_slot(1, time.monotonic_ns() - 5 * 10**9, 1, 1, 1, 2, 1, 0, 4, Event.OP, Flag.P2P,
+                    phase << layout.PHASE_SHIFT, 0)  # fmt: skip
+    clock = TickClock(tmp_path)
+    clock.tick()
+    assert clock.tracker.notes == ()
+    assert len(clock.tracker.full()) == 1

@@ -187,7 +187,7 @@ class BlockReader:
         signature = self._view.signature(key, None)
         if signature is None:
             return None, _UNKNOWN, 0
-        _, flags = bulk_read.event_and_flags(party >> 32)
+        _, flags = bulk_read.event_and_flags(party >> 32 & 2**32 - 1)
         tag = None if flags & Flag.DEVICE else signature.tag
         if tag is None and not flags & Flag.DEVICE:
             return _SKIPPED  # its sizes, which the tag is one of, were overwritten

@@ -205,7 +205,9 @@ class RankTracker:
             if _is_shortage(error):
                 return None  # the next tick tries again
             instead = self._give_up(rank, _reason_of(error))
-            return instead.full() if instead is not None else None
+            if instead is None:
+                return None
+            update, size = instead.full(), 0
         self._bytes += size
         return update
 

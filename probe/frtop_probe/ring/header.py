@@ -118,8 +118,9 @@ def read_header(data: bytes, size: int, path: Path) -> tuple[RingHeader, Shape]:
         or max(shape.groups, shape.overflow) > _MAX_ROWS
     ):
         raise RingError(f"{path.name}: section sizes do not add up")
-    if not 0 < pid < 2**31:
-        raise RingError(f"{path.name}: {pid} is no process")
+    numbers = start_ticks, pid_namespace, main_ident, abs(monotonic_ns), abs(wall_ns)
+    if not 0 < pid < 2**31 or max(numbers) >= layout.LONGEST:
+        raise RingError(f"{path.name}: of no process that could be")
     header = RingHeader(
         pid, start_ticks, pid_namespace, boot, monotonic_ns, wall_ns, recorder_tid, main_ident
     )

@@ -251,7 +251,7 @@ class Ring:
                 continue
             at = group * width
             number, p2p, *device = row = words[at + 1 : at + 7].tolist()
-            if sequence < 0 or min(row) < 0 or max(row) >= LONGEST:
+            if min(sequence, *row) < 0 or max(sequence, *row) >= LONGEST:
                 continue
             yield GroupRow(group, number, p2p, sequence, *device)
 
@@ -286,7 +286,7 @@ class Ring:
         if found is None:
             return 0, 0
         count, wait, _ = layout.SITE_BODY.unpack(found)
-        return count, wait
+        return (count, wait) if wait >= 0 and max(count, wait) < LONGEST else (0, 0)
 
     def sizes(self, position: int) -> tuple[int, ...] | None:
         """Returns the integers of the record at a position; None if it was overwritten."""
@@ -390,7 +390,10 @@ def _event_row(data: bytes, at: int) -> EventRow | None:
     values = layout.SLOT_BODY.unpack(body)
     sequence, issued, number, thread, group, form, site, timeout = values[:8]
     party, event, flags, issuer, record = values[8:]
-    if not 0 <= issued < LONGEST or max(number, thread, record, abs(done), abs(wait)) >= LONGEST:
+    if (
+        not 0 <= issued < LONGEST
+        or max(sequence, number, thread, record, abs(done), abs(wait)) >= LONGEST
+    ):
         return None
     names = layout.REDUCE_OPS
     try:
