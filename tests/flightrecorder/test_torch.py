@@ -94,18 +94,23 @@ def test_the_page_of_torchs_debug_server_is_read(dumps: Path, tmp_path: Path) ->
 
 
 @pytest.mark.long
-def test_a_healthy_gloo_job_is_healthy(tmp_path: Path) -> None:
+def test_a_healthy_gloo_job_is_healthy_as_of_just_after_its_ops(tmp_path: Path) -> None:
     """Its ops stay `scheduled` for ever; only `retired` shows completion, some µs later."""
     run(PROGRAM.with_name("through.py"), tmp_path)
+    for rank, view in open_paths([tmp_path / "later"]).ranks.items():
+        written = view.heard_ns + 1_000_000_000
+        os.utime(tmp_path / "later" / f"nccl_trace_rank_{rank}", ns=(written, written))
+    frame = open_paths([tmp_path / "later"])
+    assert (frame.health, frame.verdicts) == ("healthy", ())
     for path in tmp_path.glob("*/*rank*"):
         age(path)
     frame = open_paths([tmp_path / "later"])
-    assert (frame.health, frame.verdicts) == ("healthy", ())
+    assert (frame.health, frame.verdicts) == ("undecided", ())
     assert {entry["state"] for entry in entries(tmp_path / "later")} == {"scheduled"}
     frame = open_paths([tmp_path / "at_once"])
     assert [verdict.culprits for verdict in frame.verdicts] in ([], [()])
     is_retired = all(entry["retired"] for entry in entries(tmp_path / "at_once"))
-    assert frame.health == ("healthy" if is_retired else "undecided")
+    assert bool(frame.verdicts) is not is_retired
 
 
 def entries(folder: Path) -> list[dict[str, Any]]:
