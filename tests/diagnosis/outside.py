@@ -31,7 +31,7 @@ class Outside(Scene):
         if actor.rank in self.prepared:
             return update
         assert update.identity is not None
-        started_ns = self._ns(actor, self.started_s)
+        started_ns = self.started_ns(actor)
         identity = replace(
             update.identity,
             prepared=False,

@@ -108,7 +108,7 @@ class Scene:
         self.job = wire.Job(
             job.master_addr, job.master_port, world, job.run_id, job.attempt, job.nonce, job.name
         )
-        self.started_s = 600.0
+        self.begun_s, self.started_s = self.now, 600.0  # its ranks started so long before it
         self.exact, self.timeout_s, self.backend = exact, timeout_s, backend
         self.hosts = [f"node{n}" for n in range(hosts)]
         self.skews = [5000.0 * n + 3.0 for n in range(hosts)]
@@ -370,6 +370,9 @@ class Scene:
     def _ns(self, actor: Actor, ago: float) -> int:
         return int((self.now - ago + self.skews[actor.host]) * SECOND)
 
+    def started_ns(self, actor: Actor) -> int:
+        return self._ns(actor, self.now - self.begun_s + self.started_s)
+
     def _present(self, actor: Actor) -> wire.RankStatus:
         beat = self.now - 0.1 if actor.beat is None else actor.beat
         return wire.RankStatus(
@@ -388,7 +391,7 @@ class Scene:
 
     def update_of(self, actor: Actor) -> wire.RankUpdate:
         identity = wire.Identity(
-            actor.pid, 1, actor.rank, 0, self.job, started_ns=self._ns(actor, self.started_s),
+            actor.pid, 1, actor.rank, 0, self.job, started_ns=self.started_ns(actor),
             main_ident=MAIN,
         )  # fmt: skip
         return wire.RankUpdate(

@@ -16,7 +16,7 @@ from diagnosis.absences import (
     thread_server,
 )
 from diagnosis.outside import Outside
-from diagnosis.scenes import LOCK, MAIN, Actor, Scene, frame, only
+from diagnosis.scenes import LOCK, MAIN, WORLD, Actor, Scene, frame, only
 from frtop_probe import wire
 from frtop_tui.report.exit_status import exit_status
 
@@ -136,6 +136,25 @@ def test_a_server_that_waits_where_it_did_before_is_idle(play: Play) -> None:
     found = scene.settle(200)
     assert (found.verdicts, found.health, exit_status(found)) == ((), "healthy", 0)
     assert "rank 2: MainThread waits for work from outside the job" in found.notes[0]
+
+
+def test_a_host_that_is_not_heard_for_a_moment_shows_nobody_going_on() -> None:
+    scene = everywhere(asyncio_server)
+    scene.settle(30)
+    scene.deafen(0)
+    scene.settle(8)
+    scene.deaf.clear()
+    found = scene.settle(40)
+    assert (only(found).kind, found.health) == ("undecided", "undecided")
+
+
+def test_only_who_went_on_itself_is_known_to_wait_there() -> None:
+    scene = everywhere(asyncio_server)
+    scene.settle(8)
+    scene.does([0, 1, 3], "all_reduce", group=WORLD, ago=0.1)
+    scene.actors[2].group_progress.clear()
+    found = scene.settle(120)
+    assert (only(found).kind, found.health) == ("undecided", "undecided")
 
 
 def test_a_server_that_waits_elsewhere_than_before_is_not_known_to_be_idle() -> None:

@@ -16,7 +16,7 @@ before, and went on.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
@@ -96,26 +96,29 @@ class RestState:
     """A time in which no rank is in an op, and what earlier ones have shown of the job.
 
     Attributes:
-        since_ns: since when we have seen it; 0 while there is none.
-        quiet_ns: how long it has lasted.
-        stays: of each rank that was looked at meanwhile.
+        active_ns: when anybody last did anything before it; 0 while there was none.
+        since_ns: since when we have seen it.
         paused_ns: for how long no op was issued meanwhile; 0 before the first one.
+        stays: of each rank that was looked at meanwhile.
         longest_ns: the longest earlier such pause.
-        gone_on: where a rank was seen to wait in earlier ones, and then went on.
+        gone_on: where a rank was seen to wait in an earlier one, and then went on.
     """
 
+    active_ns: int = 0
     since_ns: int = 0
-    quiet_ns: int = 0
     paused_ns: int = 0
     stays: dict[int, Stay] = field(default_factory=dict)
     longest_ns: int = 0
     gone_on: dict[int, frozenset[StackPath]] = field(default_factory=dict)
 
-    def end(self) -> None:
-        """The job goes on: what it did until now was a pause."""
+    def begin(self, living: Iterable[Rank], since_ns: int, now_ns: int) -> None:
+        """The job has gone on since the last one, which was a pause; so have most of its ranks."""
         self.longest_ns = max(self.longest_ns, self.paused_ns)
-        self.gone_on.update({rank: stay.places for rank, stay in self.stays.items()})
-        self.since_ns = self.quiet_ns = self.paused_ns = 0
+        for view in living:
+            stay = self.stays.get(view.rank)
+            if stay is not None and _active_ns(view) > self.active_ns + TWICE_NS:
+                self.gone_on[view.rank] = stay.places
+        self.active_ns, self.since_ns = since_ns, now_ns
         self.stays = {}
 
 
@@ -211,10 +214,11 @@ def stalled_outside_ops(context: Context, rest: RestState) -> OutsideOps:
     """Nothing, if a rank is in an op, or was recently, or is not known."""
     now_ns, found = context.now_ns, _at_rest(context)
     if found is None:
-        rest.end()
         return OutsideOps()
-    rest.since_ns, rest.quiet_ns = rest.since_ns or now_ns, now_ns - found.since_ns
-    rest.paused_ns = rest.quiet_ns if any(group.issued_ns for group in context.frame.groups) else 0
+    if found.since_ns > rest.active_ns + TWICE_NS:  # clocks of hosts are not read that wrong
+        rest.begin(found.asked, found.since_ns, now_ns)
+    quiet_ns = now_ns - found.since_ns
+    rest.paused_ns = quiet_ns if any(group.issued_ns for group in context.frame.groups) else 0
     _learn_stays(found, rest)
     stays = rest.stays
     note = RestNote(found.issued_ns, tuple(stays) or tuple(found.causes)[:1])
@@ -227,9 +231,9 @@ def stalled_outside_ops(context: Context, rest: RestState) -> OutsideOps:
     works = any(stay.is_moving or stay.last.runs for stay in stays.values())
     seen = all(rank in stays and stays[rank].is_still for rank in found.causes)
     begins = now_ns - rest.since_ns < BEGINS_NS
-    findings = _held(found, stays) if seen and rest.quiet_ns >= UNUSUAL_NS else ()
+    findings = _held(found, stays) if seen and quiet_ns >= UNUSUAL_NS else ()
     is_known = works or _is_unobserved(context, found)
-    if not findings and rest.quiet_ns >= unusual_ns and not is_known and (seen or not begins):
+    if not findings and quiet_ns >= unusual_ns and not is_known and (seen or not begins):
         findings = _unproven(found, rest, seen=seen)
     if findings:
         return OutsideOps(findings, look_at=due)
