@@ -124,7 +124,7 @@ def test_who_was_never_seen_to_serve_may_be_stuck(play: Play) -> None:
         "rank 2 is where a server waits for work;"
         " it was not seen to wait there before, and to go on"
     )
-    assert "ranks 0-1,3: MainThread waits for a lock or another thread at " in verdict.headline
+    assert verdict.evidence[0].startswith("ranks 0-1,3: MainThread waits for a lock or another thr")
     assert exit_status(found) == 4
 
 
@@ -209,8 +209,8 @@ def test_an_event_loop_is_no_server_where_another_thread_is_elsewhere_than_befor
     found = scene.settle(120)
     verdict = only(found)
     assert (verdict.kind, found.health) == ("undecided", "undecided")
-    assert "; rank 1: MainThread waits for work" in verdict.headline
-    assert ', thread "trainer" is at train.py:44 (train), in futex' in verdict.headline
+    assert verdict.evidence[1].startswith("rank 1: MainThread waits for work")
+    assert verdict.evidence[1].endswith(', thread "trainer" is at train.py:44 (train), in futex')
 
 
 def test_a_thread_that_has_ended_since_keeps_no_server_from_being_idle() -> None:

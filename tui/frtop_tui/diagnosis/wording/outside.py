@@ -110,12 +110,13 @@ def _ending_step(end: ProgramEnd, step: str) -> str:
 def resting(_finding: Finding, detail: Resting, frame: BaseFrame, tense: Tense) -> Sentences:
     """Who is where, while nobody is in an op and nobody can be named."""
     ranks = detail.ranks
-    evidence = list(_places(frame, ranks))
+    places = _places(frame, ranks)
+    where = places.pop() if len(places) == 1 else f"{folded(ranks)} are at different places"
+    evidence = [*places]
     if detail.left:
         evidence.append(f"{folded(detail.left)} {tense.has(detail.left)} left")
     if detail.others:
         evidence.append(f"{counted(detail.others, 'more rank')} in no op either, and not looked at")
-    where = "; ".join(evidence[:_MOST_PLACES])
     idle = [rank for rank in ranks if doing(frame.ranks[rank]).cause == "idle"]
     reason = "nothing shows what they wait for; it may be one of them"
     if idle:
@@ -132,7 +133,7 @@ def resting(_finding: Finding, detail: Resting, frame: BaseFrame, tense: Tense) 
         Why("unknown", "unknown", reason),
         f"is that a pause that belongs to the program? if not: look at the lines above;"
         f" {stacks_step(frame.ranks[ranks[0]])}",
-        tuple(evidence[_MOST_PLACES:]),
+        tuple(evidence),
         tuple(missing),
     )
 
