@@ -473,3 +473,17 @@ def _in_modules(issuers: tuple[wire.Issuer, wire.Issuer]) -> Verdict:
     assert json_of["verdicts"][0]["op"]["module"] == "Net.layers.1.mlp"
     assert json_of["ranks"]["2"]["blocked_on"]["module"] == f"Net.{issuers[1].path}"
     return only(found)
+
+
+def test_of_two_all_to_alls_whose_splits_do_not_pair_the_one_that_passed_is_the_root() -> None:
+    """Experts: the return trip differs because the way there did."""
+    scene = Scene(4)
+    even = (4, 4, 4, 4)
+    for rank in range(4):
+        taken = (5, 4, 4, 4) if rank == 1 else even
+        scene.does([rank], "all_to_all_single", ago=6.0, in_splits=even, out_splits=taken)
+        scene.waits([rank], "all_to_all_single", for_s=5.0, in_splits=taken, out_splits=even)
+    verdict = only(scene.settle())
+    assert verdict.op is not None
+    assert (verdict.kind, verdict.op.number, set(verdict.parties)) == ("mismatch", 8, {(0,), (1,)})
+    assert verdict.headline.startswith("rank 0 sends 4 rows to rank 1, which expects 5")
