@@ -43,12 +43,11 @@ def train(job: Job, batches: "Queue[list[float]]") -> None:
 
 
 def main() -> None:
-    job = join()
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("fork")  # before there are threads
     batches = context.Queue()
-    count = 40 if job.rank == 2 else 100
+    count = 40 if os.environ["RANK"] == "2" else 100
     context.Process(target=prepare, args=(batches, count), daemon=True).start()
-    train(job, batches)
+    train(join(), batches)
 
 
 if __name__ == "__main__":
