@@ -111,6 +111,12 @@ def test_nobody_is_called_on_time_before_ranks_were_compared(steps: int, says: s
     assert bool(document(frame)["compared_s"]) == (steps == 120)
 
 
+@pytest.mark.parametrize(("steps", "is_compared"), [(0, True), (20, False), (120, True)])
+def test_of_a_young_job_some_seconds_more_tell_more(steps: int, is_compared: bool) -> None:
+    statistics = data_parallel().run(steps).statistics()
+    assert replace(Scene(4).settle(), statistics=statistics).is_compared == is_compared
+
+
 def ahead_of_devices() -> SteppingJob:
     """Hosts issue 400 ms ahead of their devices: when a device begins an op is not known."""
     job = data_parallel()

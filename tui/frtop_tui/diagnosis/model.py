@@ -9,6 +9,7 @@ from msgspec import Struct, field
 
 from frtop_probe import wire
 from frtop_probe.wire.values import Real
+from frtop_tui.diagnosis.thresholds import SUSPECT_LASTS_NS
 from frtop_tui.diagnosis.trace import Trace
 from frtop_tui.job.model import BaseFrame, ObservedFrame, ObservedRank, Rank, Writing, as_rank
 from frtop_tui.job.naming import GroupKey
@@ -120,8 +121,12 @@ class Frame(BaseFrame, frozen=True):
 
     @property
     def is_compared(self) -> bool:
-        """Whether ranks were searched for a late one."""
-        return self.statistics is not None
+        """Whether ranks were searched for a late one, and some seconds more tell no more of it."""
+        found = self.statistics
+        if found is None:
+            return False
+        begun = [one.arrivals[0].first_ns for one in found.groups if one.arrivals]
+        return not begun or found.until_ns - min(begun) >= 2 * SUSPECT_LASTS_NS
 
     @property
     def until_ns(self) -> int:
