@@ -62,3 +62,14 @@ def test_a_card_that_cannot_be_looked_at_is_noted(
         patched.setattr(Path, "exists", fail)
         lease.check()
     assert tracker.notes == (f"{lock.files.card}: Input/output error",)
+
+
+def test_an_agent_that_begins_keeps_the_log_to_which_it_writes(lock: AgentLock) -> None:
+    for path in (lock.files.log, lock.files.spawn, lock.files.card):
+        path.touch()
+    lock.remove_files(log=False)
+    assert lock.files.log.exists()
+    assert not lock.files.spawn.exists()
+    assert not lock.files.card.exists()
+    lock.remove_files()
+    assert not lock.files.log.exists()

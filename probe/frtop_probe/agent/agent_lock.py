@@ -74,8 +74,10 @@ class AgentLock:
         self._descriptor = fresh._descriptor  # noqa: SLF001 - same class
         return True
 
-    def remove_files(self) -> None:
+    def remove_files(self, *, log: bool = True) -> None:
         """Removes the card, and the spawn and log files that are empty.
+
+        An agent that begins keeps the `log`, to which it is about to write.
 
         Does nothing when the folder was made anew: its files belong to the agent that holds
         the lock there. Files with content stay: they say why an agent failed to start.
@@ -84,7 +86,7 @@ class AgentLock:
             return
         with suppress(OSError):
             self.files.card.unlink()
-        for path in (self.files.spawn, self.files.log):
+        for path in (self.files.spawn, *([self.files.log] if log else [])):
             with suppress(OSError):
                 if not path.lstat().st_size:
                     path.unlink()

@@ -42,7 +42,7 @@ def serve(options: Options) -> int:
         files = AgentFiles.here(folders[0])
         while (lock := take_when_free(files)) is not None:
             try:
-                lock.remove_files()  # of an agent that was killed
+                lock.remove_files(log=False)  # of an agent that was killed
                 reason = asyncio.run(_run(options, folders, lock, pair))
             finally:
                 lock.remove_files()
