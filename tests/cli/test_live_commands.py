@@ -18,7 +18,6 @@ from frtop_tui.cli import capture as capture_command
 from frtop_tui.cli import live as live_command
 from frtop_tui.cli import tensors as tensors_command
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.diagnosis.thresholds import COMPARED_NS
 from frtop_tui.errors import FrtopError, NoAgent, NoJob, UsageError
 from frtop_tui.export import capture
 from frtop_tui.export.output_path import default_path, unused_path
@@ -400,18 +399,6 @@ def test_a_healthy_report_waits_for_what_tells_who_is_slow(
 
     found = live_command.wait_for_report(source, 20.0, report)
     assert (found.statistics is not None) == comes
-
-
-def test_a_job_without_recorders_is_not_waited_for_to_tell_who_is_slow(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(live_command, "HEALTHY_NS", 100_000_000)
-    frame = healthy()
-    unprepared = replace(frame.coverage, unprepared=tuple(frame.ranks))
-    source = ScriptedSource([replace(frame, coverage=unprepared)])
-    begin = time.monotonic()
-    live_command.wait_for_report(source, 20.0, lambda _: None)
-    assert time.monotonic() - begin < COMPARED_NS / 2e9
 
 
 def test_time_in_which_hosts_are_only_being_reached_does_not_count(
