@@ -11,19 +11,19 @@ import pytest
 
 from frtop_probe.procfs import stacks
 from frtop_probe.procfs.source_lines import SourceLines
-from frtop_probe.procfs.thread_waits import Step, waits_of
+from frtop_probe.procfs.thread_waits import AtFrame, waits_of
 
 LIB = "/usr/lib/python3.11"
 OWN = 0x100  # of thread 1's own object, 0x200 of thread 2's
 
 
-def step(file: str, function: str, line: int = 1, **variables: int) -> Step:
+def step(file: str, function: str, line: int = 1, **variables: int) -> AtFrame:
     path = file if file.startswith("/") else f"/home/me/{file}"
-    return Step.of(path, function, line,
+    return AtFrame.of(path, function, line,
                    [(name, f"<Thing at {at:#x}>") for name, at in variables.items()])  # fmt: skip
 
 
-def started(ident: int, *steps: Step) -> list[Step]:
+def started(ident: int, *steps: AtFrame) -> list[AtFrame]:
     own = OWN * ident
     return [
         *steps,
@@ -33,7 +33,7 @@ def started(ident: int, *steps: Step) -> list[Step]:
     ]
 
 
-def condition(at: int = 0x9) -> Step:
+def condition(at: int = 0x9) -> AtFrame:
     return step(f"{LIB}/threading.py", "Condition.wait", self=at)
 
 
@@ -95,7 +95,7 @@ POOL = (
     ],
 )
 def test_the_object_that_a_thread_waits_for_tells_who_is_meant(
-    main: Sequence[Step], other: Sequence[Step], kind: str, known: bool
+    main: Sequence[AtFrame], other: Sequence[AtFrame], kind: str, known: bool
 ) -> None:
     found = waits_of({1: main, 2: started(2, *other)}, lambda *_: ())
     assert (found[1].kind, found[1].threads) == (kind, (2,) if known else ())
@@ -104,7 +104,7 @@ def test_the_object_that_a_thread_waits_for_tells_who_is_meant(
 @pytest.mark.parametrize("main", [
     (step("train.py", "main"),), IDLE, (step(f"{LIB}/selectors.py", "select"),), (),
 ])  # fmt: skip
-def test_who_waits_for_no_thread_has_no_wait(main: Sequence[Step]) -> None:
+def test_who_waits_for_no_thread_has_no_wait(main: Sequence[AtFrame]) -> None:
     assert waits_of({1: main}, lambda *_: ()) == {}
 
 
@@ -132,7 +132,7 @@ SOURCE = {
     (step("cache.py", "f", 20, lock=0x3), step("cache.py", "f", 23), False),
 ])  # fmt: skip
 def test_who_is_inside_of_with_of_the_same_lock_holds_it(
-    mine: Step, theirs: Step, known: bool
+    mine: AtFrame, theirs: AtFrame, known: bool
 ) -> None:
     found = waits_of({1: [mine], 2: [theirs]}, lambda file, line: SOURCE.get((file, line), ()))
     assert (found[1].kind, found[1].threads) == ("lock", (2,) if known else ())

@@ -215,7 +215,7 @@ def _with_waits(
     known = {thread.ident for thread in threads}
     steps = {
         thread.thread_id: [
-            thread_waits.Step.of(frame.filename, frame.name, frame.line, [
+            thread_waits.AtFrame.of(frame.filename, frame.name, frame.line, [
                 (one.name, one.repr or "") for one in frame.variables or ()
             ])
             for frame in thread.frames[:MAX_FRAMES]

@@ -50,7 +50,7 @@ Blocks = Callable[[str, int], Sequence[str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class AtFrame:
     """A frame with the names of its variables, and the addresses of their objects."""
 
     file: str
@@ -59,7 +59,9 @@ class Step:
     addresses: dict[str, int] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, file: str, function: str, line: int, variables: Sequence[tuple[str, str]]) -> Step:
+    def of(
+        cls, file: str, function: str, line: int, variables: Sequence[tuple[str, str]]
+    ) -> AtFrame:
         """A frame with its variables as py-spy writes them: `<Queue at 0x7fba538d5690>`."""
         found = ((name, _ADDRESS.search(text)) for name, text in variables)
         addresses = {name: int(at[1], 16) for name, at in found if at is not None}
@@ -73,10 +75,12 @@ class _Waiting:
     kind: str
     address: int = 0
     lock: str = ""
-    at: Step | None = None
+    at: AtFrame | None = None
 
 
-def waits_of(threads: Mapping[int, Sequence[Step]], blocks: Blocks) -> dict[int, wire.ThreadWait]:
+def waits_of(
+    threads: Mapping[int, Sequence[AtFrame]], blocks: Blocks
+) -> dict[int, wire.ThreadWait]:
     """What each thread that waits for others waits for.
 
     Args:
@@ -87,7 +91,7 @@ def waits_of(threads: Mapping[int, Sequence[Step]], blocks: Blocks) -> dict[int,
     return {ident: _resolved(ident, at, threads, waiting, blocks) for ident, at in waiting.items()}
 
 
-def _wait(steps: Sequence[Step], blocks: Blocks) -> _Waiting | None:
+def _wait(steps: Sequence[AtFrame], blocks: Blocks) -> _Waiting | None:
     if not steps or _is_idle_worker(steps):
         return None
     inner = next((n for n, step in enumerate(steps) if not _LIBRARY.search(step.file)), len(steps))
@@ -108,13 +112,13 @@ def _wait(steps: Sequence[Step], blocks: Blocks) -> _Waiting | None:
     return _Waiting(kind, step.addresses.get(name, 0), at=step)
 
 
-def _kind(step: Step) -> str:
+def _kind(step: AtFrame) -> str:
     return next(
         (kind for file, function, kind in _PATTERNS
          if file.search(step.file) and function.search(step.function)), "")  # fmt: skip
 
 
-def _is_idle_worker(steps: Sequence[Step]) -> bool:
+def _is_idle_worker(steps: Sequence[AtFrame]) -> bool:
     """Whether it is a thread of an executor that waits for work."""
     return steps[0].function == "_worker" and _WORKER.search(steps[0].file) is not None
 
@@ -122,7 +126,7 @@ def _is_idle_worker(steps: Sequence[Step]) -> bool:
 def _resolved(
     ident: int,
     wait: _Waiting,
-    threads: Mapping[int, Sequence[Step]],
+    threads: Mapping[int, Sequence[AtFrame]],
     waiting: Mapping[int, _Waiting],
     blocks: Blocks,
 ) -> wire.ThreadWait:
@@ -144,30 +148,30 @@ def _resolved(
     return wire.ThreadWait(wait.kind, tuple(found[:_MOST]) if wait.address else ())
 
 
-def _thread_object(steps: Sequence[Step]) -> int:
+def _thread_object(steps: Sequence[AtFrame]) -> int:
     """The address of the thread's own object, which its outermost frames have; 0 if unknown."""
     outer = steps[-1]
     is_own = _THREADING.search(outer.file) and outer.function == "_bootstrap"
     return outer.addresses.get("self", 0) if is_own else 0
 
 
-def _runs_item(steps: Sequence[Step]) -> bool:
+def _runs_item(steps: Sequence[AtFrame]) -> bool:
     """Whether it is a thread of an executor that has work."""
     return any(_WORKER.search(step.file) and step.function == "run" for step in steps)
 
 
-def _has(steps: Sequence[Step], address: int) -> bool:
+def _has(steps: Sequence[AtFrame], address: int) -> bool:
     return any(address in step.addresses.values() for step in steps)
 
 
-def _lock_at(step: Step | None, blocks: Blocks) -> str:
+def _lock_at(step: AtFrame | None, blocks: Blocks) -> str:
     """The name of the lock that a line takes, as the source has it; "" if it takes none."""
     text = next(iter(blocks(step.file, step.line)), "") if step is not None else ""
     found = _WITH.match(text) or _ACQUIRE.search(text)
     return found[1] if found else ""
 
 
-def _holds(steps: Sequence[Step], wait: _Waiting, blocks: Blocks) -> bool:
+def _holds(steps: Sequence[AtFrame], wait: _Waiting, blocks: Blocks) -> bool:
     """Whether a frame is inside of `with` of the same lock."""
     assert wait.at is not None
     given_back = _given_back(steps, blocks)
@@ -181,7 +185,7 @@ def _holds(steps: Sequence[Step], wait: _Waiting, blocks: Blocks) -> bool:
     return False
 
 
-def _given_back(steps: Sequence[Step], blocks: Blocks) -> str:
+def _given_back(steps: Sequence[AtFrame], blocks: Blocks) -> str:
     """The name of the condition that a thread waits in: it has released the condition's lock."""
     inner = [step for step in steps if not _LIBRARY.search(step.file)]
     text = next(iter(blocks(inner[0].file, inner[0].line)), "") if inner else ""
@@ -189,7 +193,7 @@ def _given_back(steps: Sequence[Step], blocks: Blocks) -> str:
     return found[1] if found and steps[0] is not inner[0] else ""
 
 
-def _may_share(step: Step, other: Step, lock: str) -> bool:
+def _may_share(step: AtFrame, other: AtFrame, lock: str) -> bool:
     """Whether a name means the same object in both frames: one variable, or one global."""
     name = lock.partition(".")[0]
     mine, theirs = step.addresses.get(name), other.addresses.get(name)
