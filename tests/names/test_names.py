@@ -17,6 +17,8 @@ import pytest
 ROOT: Final = Path(__file__).parents[2]
 SOURCES: Final = sorted(path for room in ("probe", "tui") for path in (ROOT / room).rglob("*.py"))
 FEWEST_LINES: Final = 30
+MANY: Final = 5
+"""Importers."""
 EXEMPT: Final = frozenset({*keyword.kwlist, *keyword.softkwlist, "is_floating_point"})
 """Python's own words, and torch's."""
 RETIRED: Final = frozenset({
@@ -64,11 +66,13 @@ def test_no_identifier_has_a_retired_word(room: str) -> None:
 
 
 def test_modules_are_not_splinters() -> None:
-    """A package's own files and what a program runs are as short as they are."""
+    """A package's own files, what a program runs and what many import are as short as they are."""
+    texts = {path: path.read_text() for path in SOURCES}
     short = {
         relative(path): lines
-        for path in SOURCES
+        for path, text in texts.items()
         if not path.name.startswith("__")
-        and (lines := len(path.read_text().splitlines())) < FEWEST_LINES
+        and (lines := len(text.splitlines())) < FEWEST_LINES
+        and sum(f".{path.stem} import" in other for other in texts.values()) < MANY
     }
     assert short == {}

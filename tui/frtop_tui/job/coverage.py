@@ -25,7 +25,7 @@ class RankCounts:
         self._unread: dict[int, str] = {}
         self._beside: dict[int, tuple[wire.Transport, ...]] = {}
         self._blind: dict[int, tuple[str, ...]] = {}
-        self._left_behind: set[int] = set()
+        self._others_ended: set[int] = set()
         self._off: set[int] = set()
         self._hook_errors: set[int] = set()
         self._ops_lost: dict[int, int] = {}
@@ -52,7 +52,7 @@ class RankCounts:
                 f"{folded(never)} never heard of: not started yet, another user's, on a host that"
                 " is not connected, or not searched for (FRTOP_OUTSIDE=0)"
             )
-            if self._left_behind:
+            if self._others_ended:
                 text = f"{folded(never)} never heard of: ended, as the launcher of the others tells"
             notes.append(CoverageNote(text, "never heard"))
         if self.unheard:
@@ -118,7 +118,7 @@ class RankCounts:
         for ranks in (
             self.unheard,
             self._outside,
-            self._left_behind,
+            self._others_ended,
             self._off,
             self._hook_errors,
         ):
@@ -135,7 +135,7 @@ class RankCounts:
         signs = (
             (view.state == "unheard", self.unheard),
             (not view.identity.prepared, self._outside),
-            (wire.OTHERS_ENDED in view.notes, self._left_behind),
+            (wire.OTHERS_ENDED in view.notes, self._others_ended),
         )
         for shown, ranks in signs:
             if shown:

@@ -25,11 +25,11 @@ from frtop_tui.diagnosis.detectors.context import Context
 from frtop_tui.diagnosis.evidence.absence_cause import AbsenceCause, doing, ending_cause
 from frtop_tui.diagnosis.evidence.c10d_call import StackPath
 from frtop_tui.diagnosis.evidence.death import ended_ns
-from frtop_tui.diagnosis.evidence.program_end import is_left_behind, program_end
+from frtop_tui.diagnosis.evidence.program_end import others_have_ended, program_end
 from frtop_tui.diagnosis.evidence.progress import longest_pause_ns
 from frtop_tui.diagnosis.evidence.rank_activity import last_activity_ns
 from frtop_tui.diagnosis.evidence.stack_location import is_polling, locate, system_call
-from frtop_tui.diagnosis.evidence.stillness import Look, has_moved, look_of
+from frtop_tui.diagnosis.evidence.stillness import Sighting, has_moved, look_of
 from frtop_tui.diagnosis.evidence.unobserved_wait import unobserved_wait
 from frtop_tui.diagnosis.finding import Detail, Finding
 from frtop_tui.diagnosis.thresholds import (
@@ -66,11 +66,11 @@ _AT_REST: Final = frozenset({"idle", "input"})
 """Causes of ranks that wait for work, or for a person, from outside the job."""
 
 
-class Stay(NamedTuple):
+class Unmoved(NamedTuple):
     """How long a rank has been found where it is: the first look and the last."""
 
-    first: Look
-    last: Look
+    first: Sighting
+    last: Sighting
     moved_ns: int = 0  # so long before `first` a look found it elsewhere; 0: none did
 
     @property
@@ -107,7 +107,7 @@ class RestState:
     active_ns: int = 0
     since_ns: int = 0
     paused_ns: int = 0
-    stays: dict[int, Stay] = field(default_factory=dict)
+    stays: dict[int, Unmoved] = field(default_factory=dict)
     longest_ns: int = 0
     gone_on: dict[int, frozenset[StackPath]] = field(default_factory=dict)
 
@@ -277,7 +277,7 @@ def _nobody_waits(context: Context) -> bool:
 def _comes_last(view: Rank) -> bool:
     """Whether it is surely not early, so that whoever is not seen has left, if it ran."""
     end = program_end(view)
-    return is_left_behind(view) or (end is not None and end.sure)
+    return others_have_ended(view) or (end is not None and end.sure)
 
 
 def _started_ns(view: Rank) -> int:
@@ -313,12 +313,12 @@ def _learn_stays(found: _AtRest, rest: RestState) -> None:
         if look is None or look.at_ns <= found.since_ns:
             rest.stays.pop(view.rank, None)
         elif known is None:
-            rest.stays[view.rank] = Stay(look, look)
+            rest.stays[view.rank] = Unmoved(look, look)
         elif look.at_ns > known.last.at_ns:
             moved_ns = look.at_ns - known.last.at_ns
             moved = has_moved(known.first, look)
             rest.stays[view.rank] = (
-                Stay(look, look, moved_ns) if moved else known._replace(last=look)
+                Unmoved(look, look, moved_ns) if moved else known._replace(last=look)
             )
 
 
@@ -341,7 +341,7 @@ def _paused_ns(found: _AtRest) -> int:
     return min(map(longest_pause_ns, found.asked))
 
 
-def _held(found: _AtRest, stays: Mapping[int, Stay]) -> tuple[Finding, ...]:
+def _held(found: _AtRest, stays: Mapping[int, Unmoved]) -> tuple[Finding, ...]:
     """What holds all ranks for good, one finding for each cause; nothing, if one is free.
 
     Ranks at a store key are held by those that are elsewhere.
@@ -413,10 +413,10 @@ def _unproven(found: _AtRest, rest: RestState, *, seen: bool) -> tuple[Finding, 
 
 
 def _leaves(view: Rank) -> bool:
-    return is_left_behind(view) or program_end(view) is not None
+    return others_have_ended(view) or program_end(view) is not None
 
 
-def _is_held(view: Rank, look: Look, found: _AtRest) -> bool:
+def _is_held(view: Rank, look: Sighting, found: _AtRest) -> bool:
     """Whether something holds a rank for good.
 
     A store key counts only if all ranks were examined: any other may have to set it. So does a

@@ -46,7 +46,7 @@ class ProgramEnd(Struct, frozen=True):
     threads: tuple[AwaitedThread, ...] = ()
 
 
-def is_left_behind(view: Rank) -> bool:
+def others_have_ended(view: Rank) -> bool:
     """Whether its launcher tells that other ranks have ended, which may never have been seen."""
     return wire.OTHERS_ENDED in view.notes
 
@@ -69,7 +69,7 @@ def program_end(view: Rank, *, others_left: bool = False) -> ProgramEnd | None:
     if any(_joins_threads(frame) for frame in main.frames):
         return ProgramEnd("threads", threads=threads)
     sure = any(map(_is_exit, main.frames))
-    others_left = others_left or is_left_behind(view)
+    others_left = others_left or others_have_ended(view)
     if sure or (others_left and main.frames[-1].function != _PROGRAM):
         return ProgramEnd("exit", sure, threads)
     return None

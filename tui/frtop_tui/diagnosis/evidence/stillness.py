@@ -28,7 +28,7 @@ MEMORY_LEAST: Final = 16 << 20
 """A long read shows in nothing else; the kernel's own housekeeping makes a process grow less."""
 
 
-class Look(NamedTuple):
+class Sighting(NamedTuple):
     """One look at a rank; `at_ns` is of the operator's clock."""
 
     at_ns: int
@@ -39,13 +39,13 @@ class Look(NamedTuple):
     beside: tuple[StackPath, ...] = ()  # the same of the program's other threads, of a server
 
 
-def look_of(view: Rank, cause: str) -> Look | None:
+def look_of(view: Rank, cause: str) -> Sighting | None:
     """The last look at a rank; None if the rank has done anything since, or there is none.
 
     A rank that is stopped needs none: its agent's updates tell.
     """
     if view.state == "stopped" and view.process is not None:
-        return Look(view.heard_ns, view.process, view.process.cpu_ns, runs=False, path=())
+        return Sighting(view.heard_ns, view.process, view.process.cpu_ns, runs=False, path=())
     snapshot, active_ns = view.snapshot, last_activity_ns(view)
     if snapshot is None or snapshot.at_ns <= active_ns:
         return None
@@ -61,7 +61,7 @@ def look_of(view: Rank, cause: str) -> Look | None:
     cpu_ns = sum(one.cpu_ns for one in snapshot.processes)
     awake = stack is not None and stack.active
     runs = awake or (process is not None and process.state == "R")
-    return Look(snapshot.at_ns + view.clock_ns, process, cpu_ns, runs, path, beside)
+    return Sighting(snapshot.at_ns + view.clock_ns, process, cpu_ns, runs, path, beside)
 
 
 def _own_path(stack: wire.ThreadStack) -> StackPath:
@@ -69,7 +69,7 @@ def _own_path(stack: wire.ThreadStack) -> StackPath:
     return path_of(stack.frames[user_frame_index(stack.frames) or 0 :])
 
 
-def has_moved(first: Look, last: Look) -> bool:
+def has_moved(first: Sighting, last: Sighting) -> bool:
     """Whether a rank made progress between two looks."""
     seconds = (last.at_ns - first.at_ns) / 1e9
     busy = last.cpu_ns - first.cpu_ns > CPU_SHARE * 1e9 * (1 + seconds)

@@ -68,7 +68,7 @@ def unobserved_wait(view: Rank) -> UnobservedWait | None:
     if _has_cause(view):
         return None
     if view.evidence.has_transports:
-        return _behind_full_queue(view)
+        return _at_full_queue(view)
     location = working_location(view) or locate(None, working_process(view))
     if not location.sure:
         at_device = location.kind == "file_io" and not _is_at_path(view.process)
@@ -78,7 +78,7 @@ def unobserved_wait(view: Rank) -> UnobservedWait | None:
     return UnobservedWait(location) if _may_be(view, location) else None
 
 
-def _behind_full_queue(view: Rank) -> UnobservedWait | None:
+def _at_full_queue(view: Rank) -> UnobservedWait | None:
     """The place of a rank that may hand nothing more to its device, of which nothing is known.
 
     Behind a full queue a host stops in C at whatever it launches next, a line like any other.

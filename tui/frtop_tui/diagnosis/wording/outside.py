@@ -13,7 +13,7 @@ from frtop_tui.diagnosis.detectors.stalled_outside_ops import (
     RestNote,
 )
 from frtop_tui.diagnosis.evidence.absence_cause import doing, ending_cause
-from frtop_tui.diagnosis.evidence.program_end import ProgramEnd, is_left_behind, program_end
+from frtop_tui.diagnosis.evidence.program_end import ProgramEnd, others_have_ended, program_end
 from frtop_tui.diagnosis.finding import Finding
 from frtop_tui.diagnosis.model import Sentences, Why
 from frtop_tui.diagnosis.wording.absence import (
@@ -57,7 +57,7 @@ def held_outside(
 def not_ending(finding: Finding, detail: NotEnding, frame: BaseFrame, tense: Tense) -> Sentences:
     """Which ranks have left, which do not end, and what their exit waits for."""
     ranks, view = finding.culprits, frame.ranks[finding.culprits[0]]
-    unseen, launched = frame.coverage.unheard, is_left_behind(view)
+    unseen, launched = frame.coverage.unheard, others_have_ended(view)
     left = tuple(sorted({*detail.left, *unseen})) if launched else detail.left
     end = program_end(view, others_left=bool(left))
     absence = absence_of(view, frame.now_ns, doing(view))

@@ -96,8 +96,8 @@ def _stuck(context: Context, node: WaitNode) -> Finding:
         if doubt is None and links is None and unseen:
             doubt = Doubt("unseen")
     if doubt is not None:
-        behind = (other for other in context.overdue if node in other.successors)
-        nodes = [node, *behind]
+        victims = (other for other in context.overdue if node in other.successors)
+        nodes = [node, *victims]
         return Finding(
             kind="undecided",
             detail=InDoubt(node, doubt, links),
