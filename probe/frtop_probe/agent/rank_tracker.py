@@ -290,7 +290,9 @@ class RankTracker:
             except OSError as error:
                 self.note(f"{folder} cannot be read: {error.strerror}")
         if len(self._files) > 2 * MAX_FILES:
-            remaining = {p for p, file in self._files.items() if p in seen or file.key in self.ranks}
+            remaining = {
+                p for p, file in self._files.items() if p in seen or file.key in self.ranks
+            }
             self._files = {path: self._files[path] for path in remaining}
             self.unread.clear()
 
