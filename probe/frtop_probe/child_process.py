@@ -41,10 +41,11 @@ import os, sys, runpy
 if {AS_USER!r} in os.environ:
     import ctypes
     ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)
+    ctypes.CDLL(None).prctl(1, 9, 0, 0, 0)
 sys.path.insert(0, sys.argv.pop(1))
 runpy.run_module(sys.argv.pop(1), run_name='__main__')
 """
-"""PR_SET_DUMPABLE is not passed on to a program."""
+"""PR_SET_DUMPABLE and PR_SET_PDEATHSIG are not passed on to a program, or not to a child."""
 
 
 def python_command(module: str) -> tuple[str, ...]:

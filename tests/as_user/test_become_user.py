@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pty
 import pwd
 import subprocess
 from collections.abc import Callable, Iterator
@@ -21,7 +22,8 @@ print(os.getcwd(), os.umask(0), sorted(os.environ.items()), sys.argv, sys.path[:
 time.sleep(60)
 """
 SOURCE = Path(become_user.__file__).read_text()
-PTRACE = 1 << become_user.SYS_PTRACE
+GUARD = 1 << become_user.SETPCAP
+PTRACE = GUARD | 1 << become_user.SYS_PTRACE
 Become = Callable[..., "subprocess.Popen[str]"]
 
 
@@ -54,7 +56,7 @@ def test_nothing_of_root_is_left(users: tuple[str, str], python: str) -> None:
         assert status["Gid"] == [str(entry.pw_gid)] * 4
         assert status["Groups"] == []  # not even the user's own: membership may be as good as root
         assert status["NoNewPrivs"] == ["1"]
-        stays = PTRACE if become_user.wants_ptrace() else 0
+        stays = PTRACE if become_user.wants_ptrace() else GUARD
         assert capabilities(status) == {stays}
         limits = Path(f"/proc/{process.pid}/limits").read_text()
         assert "Max core file size        0                    0 " in limits
@@ -68,8 +70,16 @@ def test_nothing_of_root_is_left(users: tuple[str, str], python: str) -> None:
     assert said.startswith(f"/ {0o077} {sorted(environment.items())} ['-c'] ")
 
 
-@pytest.mark.parametrize(("scope", "stays"), [("0", 0), ("1", PTRACE), ("2", PTRACE), ("3", 0)])
-def test_one_capability_stays_where_yama_asks_for_it(
+@pytest.mark.parametrize(
+    ("scope", "stays"),
+    [
+        ("0", GUARD),
+        ("1", PTRACE),
+        ("2", PTRACE),
+        ("3", GUARD),
+    ],
+)
+def test_capabilities_guard_also_what_is_started(
     users: tuple[str, str], python: str, tmp_path: Path, scope: str, stays: int
 ) -> None:
     uid = pwd.getpwnam(users[0]).pw_uid
@@ -82,9 +92,9 @@ def test_one_capability_stays_where_yama_asks_for_it(
         status = status_of(process.pid)
         assert capabilities(status) == {stays}  # also of what it starts: py-spy
         assert status["NoNewPrivs"] == ["1"]
-        # The user cannot take it: the kernel guards a process that may more than its reader.
-        closed = run_as(uid, "/bin/sh", "-c", f"exec 3< /proc/{process.pid}/mem") != 0
-        assert closed == bool(stays)
+        # It is dumpable again, and yet the user cannot take it: it may more than a reader of hers.
+        for name in ("mem", "environ", "fd/0"):
+            assert run_as(uid, "/bin/sh", "-c", f"exec 3< /proc/{process.pid}/{name}") != 0, name
 
 
 def test_a_uid_without_a_name_is_one_of_a_container(python: str) -> None:
@@ -144,3 +154,36 @@ def test_the_keys_of_root_are_left_behind(users: tuple[str, str], python: str) -
     if before <= 0:
         pytest.skip("no keyrings here")
     assert after not in (before, -1)
+
+
+@pytest.mark.parametrize("leads", [False, True])
+def test_no_terminal_of_root_is_left(users: tuple[str, str], python: str, leads: bool) -> None:
+    """A shell of root in that terminal would read what is typed into it (TIOCSTI)."""
+    program = (
+        "import os\n"
+        "try:\n"
+        "    os.open('/dev/tty', os.O_RDWR)\n"
+        "except OSError:\n"
+        "    print('none', flush=True)\n"
+        "else:\n"
+        "    print('a terminal', flush=True)\n"
+    )
+    command = [python, "-I", "-S", "-c", SOURCE, users[0], program]
+    read, write = os.pipe()
+    shell, terminal = pty.fork()
+    if shell == 0:  # the leader of a session with a terminal: root's shell
+        reader = os.fork()
+        if reader == 0:
+            if leads:  # as a shell with job control starts it
+                os.setpgid(0, 0)
+            os.dup2(write, 1)
+            os.execv(python, command)
+        os.waitpid(reader, 0)
+        os._exit(0)
+    os.close(write)
+    try:
+        with os.fdopen(read) as said:
+            assert said.read() == "none\n"
+    finally:
+        os.waitpid(shell, 0)
+        os.close(terminal)

@@ -19,11 +19,14 @@ from as_user.conftest import PATIENCE_S, UsersHost, capabilities, run_as, status
 from frtop_probe import wire
 from frtop_probe.agent.snapshots import SnapshotTaker
 from frtop_probe.pipe import become_user
+from frtop_probe.pipe.lines import encoded, tool_block
+from frtop_probe.pipe.start_script import start_script
 from frtop_probe.procfs import processes
 from frtop_probe.ring.layout import SUFFIX
 from frtop_tui.cli.live import require_own
 from frtop_tui.errors import NotOurs
 from frtop_tui.sources.pipes.payload import tool_lines
+from pipe.far_agent import FarAgent
 from waiting import wait_for
 
 
@@ -47,7 +50,8 @@ def test_what_reads_is_that_user_and_sees_nobody_else(host: UsersHost) -> None:
     look = far.request(wire.SnapshotRequest, tuple(rank.key for rank in state.ranks))
     assert [dump.error for snapshot in look.snapshots for dump in snapshot.dumps] == [""]
 
-    stays = 1 << become_user.SYS_PTRACE if become_user.wants_ptrace() else 0
+    stays = 1 << become_user.SETPCAP
+    stays |= 1 << become_user.SYS_PTRACE if become_user.wants_ptrace() else 0
     children = wait_for(lambda: children_of(far.pid), "a child that reads")
     for pid in (far.pid, *children):
         status = status_of(pid)
@@ -111,6 +115,45 @@ def test_a_python_that_others_can_change_is_not_run(host: UsersHost) -> None:
         assert "--python PATH" in said["next"]
 
 
+def test_a_python_with_a_library_that_others_can_change_is_not_run(
+    host: UsersHost,
+) -> None:
+    """Root runs it before it becomes the user: with modules of its library."""
+    ann, _ = host.users
+    uid, _ = host.uids
+    prefix = Path(f"/opt/{ann}")  # others can write /tmp
+    host.stack.callback(shutil.rmtree, prefix)
+    (prefix / "bin").mkdir(parents=True)
+    library = prefix / "lib" / "python3.12"
+    library.mkdir(parents=True)
+    os.chown(library, uid, uid)
+    marker = prefix / "ran"
+    python = prefix / "bin" / "python3.12"
+    python.write_text(f"#!/bin/sh\ntouch {marker}\n")
+    python.chmod(0o755)
+    said = host.shell(ann, named=str(python)).await_word("error")
+    assert f"others than root can change {python}" in said["text"]
+    assert not marker.exists()
+
+
+def test_root_runs_no_python_of_a_process_of_its_own_that_others_can_change(
+    host: UsersHost, tmp_path: Path
+) -> None:
+    """Without --user, too: somebody may have put another file there since that process began."""
+    ann, _ = host.users
+    program = Path(f"~{ann}").expanduser() / "python3.99"
+    shutil.copy(shutil.which("sleep") or "", program)
+    job = subprocess.Popen([program, "60"], cwd="/")
+    for undo in (job.wait, job.kill):
+        host.stack.callback(undo)
+    for name in ("ls", "readlink"):
+        (tmp_path / name).symlink_to(shutil.which(name) or "")
+    script = start_script().replace(b"/proc/[0-9]*/exe", f"/proc/{job.pid}/exe".encode())
+    far = FarAgent(("/bin/sh",), script=script, PATH=str(tmp_path))
+    host.stack.callback(far.close)
+    assert f"others than root can change {program}" in far.await_word("error")["text"]
+
+
 def test_a_hostile_folder_costs_its_user_at_most(host: UsersHost) -> None:
     ann, _ = host.users
     uid, _ = host.uids
@@ -162,6 +205,29 @@ def test_what_reads_ends_with_frtop_however_that_ends(host: UsersHost, stopped: 
         frtop.send_signal(signal.SIGKILL)
         frtop.wait()
     wait_for(lambda: not processes.is_own(pid) and processes.read_stat(pid) is None, "it has ended")
+
+
+def test_a_tool_that_its_user_stops_ends_with_what_reads(host: UsersHost) -> None:
+    ann, _ = host.users
+    uid, _ = host.uids
+    host.start_rank(ann)
+    far = host.shell(ann)
+    far.start()
+    state = host.state_with(far, 1)
+    far.send(b"".join(tool_block("py-spy", b"#!/bin/sh\nexec sleep 77\n")))
+    look = wire.SnapshotRequest(99, tuple(rank.key for rank in state.ranks))
+    far.send(encoded(b"req", wire.to_frame(look)))
+
+    def tool() -> int | None:
+        commands = ((pid, Path(f"/proc/{pid}/cmdline")) for pid in children_of(far.pid))
+        return next((pid for pid, one in commands if one.read_bytes() == b"sleep\x0077\0"), None)
+
+    pid = wait_for(tool, "the tool")
+    for name in ("mem", "environ", "fd/1"):
+        assert run_as(uid, "/bin/sh", "-c", f"exec 3< /proc/{pid}/{name}") != 0, name
+    assert run_as(uid, "/bin/sh", "-c", f"kill -STOP {pid}; kill -KILL {far.pid}") == 0
+    far.process.wait()
+    wait_for(lambda: processes.read_stat(pid) is None, "it has ended")
 
 
 def test_children_that_have_become_another_user_are_left_alone(host: UsersHost) -> None:

@@ -4,15 +4,17 @@
 # the program. It stands between single quotes: so it has none. Old Pythons read it, too, before
 # they are turned down. No file of the user is opened, run or imported here.
 import ctypes
+import fcntl
 import json
 import os
 import pwd
 import resource
 import struct
 import sys
+import termios
 from typing import NoReturn, Tuple  # noqa: UP035 - Python 3.6 reads this
 
-SYS_PTRACE = 19
+SETPCAP, SYS_PTRACE = 8, 19
 CAPABILITIES_3 = 0x20080522
 PDEATHSIG, SET_DUMPABLE, SET_KEEPCAPS, GET_DUMPABLE = 1, 4, 8, 3
 BOUNDING_READ, BOUNDING_DROP, NO_NEW_PRIVS, AMBIENT = 23, 24, 38, 47
@@ -70,7 +72,11 @@ def wants_ptrace() -> bool:
 
 
 def become(uid: int, gid: int) -> None:
-    stays = 1 << SYS_PTRACE if wants_ptrace() else 0
+    parent = os.getppid()
+    # Who has less may not trace who has more: one capability guards this process and what it
+    # starts, also between exec, which makes a process dumpable again, and the first line of a
+    # program. This one is of no other use where no others are left to be passed on.
+    stays = 1 << SETPCAP | (1 << SYS_PTRACE if wants_ptrace() else 0)
     for number in range(64):
         try:
             is_held = control(BOUNDING_READ, number)
@@ -78,7 +84,7 @@ def become(uid: int, gid: int) -> None:
             break
         if is_held and not stays >> number & 1:
             control(BOUNDING_DROP, number)
-    control(SET_KEEPCAPS, 1 if stays else 0)
+    control(SET_KEEPCAPS, 1)
     # None of the groups: membership of some (docker, disk) is as good as root, and reading
     # processes of the user needs none.
     os.setgroups([])
@@ -92,11 +98,14 @@ def become(uid: int, gid: int) -> None:
         libc.syscall(KEYCTL[os.uname().machine], JOIN_SESSION_KEYRING, None)
     control(SET_KEEPCAPS, 0)
     control(AMBIENT, AMBIENT_CLEAR_ALL)
-    if stays:  # for the programs that read: they are started
-        control(AMBIENT, AMBIENT_RAISE, SYS_PTRACE)
+    for number in (SETPCAP, SYS_PTRACE):  # for the programs that read: they are started
+        if stays >> number & 1:
+            control(AMBIENT, AMBIENT_RAISE, number)
     control(NO_NEW_PRIVS, 1)
     control(SET_DUMPABLE, 0)
     control(PDEATHSIG, 9)  # a change of the user has cleared it
+    if os.getppid() != parent:  # it ended meanwhile
+        os._exit(1)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     verify(uid, gid, stays)
 
@@ -115,6 +124,19 @@ def verify(uid: int, gid: int, stays: int) -> None:
         raise OSError(1, "the rights are not those that were asked for")
 
 
+def leave_terminal() -> None:
+    # What is typed into a terminal of root (TIOCSTI) would be read by a shell of root.
+    if os.getpgrp() != os.getpid():
+        os.setsid()
+    elif os.getsid(0) != os.getpid():
+        try:
+            terminal = os.open("/dev/tty", os.O_RDWR)
+        except OSError:  # there is none
+            return
+        fcntl.ioctl(terminal, termios.TIOCNOTTY)
+        os.close(terminal)
+
+
 def main() -> None:
     name, program = sys.argv[1:3]
     if os.geteuid() != 0:
@@ -129,8 +151,7 @@ def main() -> None:
     os.closerange(3, 1 << 20)
     os.umask(0o077)
     os.chdir("/")
-    if os.getpgrp() != os.getpid():
-        os.setsid()  # no terminal of root
+    leave_terminal()
     passed = {name: os.environ[name] for name in PASSED if name in os.environ}
     os.environ.clear()
     os.environ.update(passed, HOME="/", PATH=PATH, LC_ALL="C", FRTOP_AS_USER=name)

@@ -15,7 +15,7 @@ else:
 export LC_ALL=C
 cd / 2>/dev/null
 [ -z "$FRTOP_USER" ] || PATH=/usr/sbin:/usr/bin:/sbin:/bin:$PATH  # what every user can run
-seen='' bad='' inside='' limit=''
+seen='' bad='' inside='' limit='' careful=$FRTOP_USER
 timeout 10 true </dev/null >/dev/null 2>&1 && limit='timeout 10'
 
 plain() {  # what is put into JSON: without quotes and backslashes
@@ -39,6 +39,16 @@ trusted() {  # whether root alone can change a file, and each folder on the way 
     done
 }
 
+whole() {  # whether that holds for a Python and for its library
+    trusted "$1" || return 1
+    (
+        set +f
+        for part in "${1%/*/*}"/lib*/python3*; do
+            [ ! -e "$part" ] || trusted "$(readlink -f "$part")" || exit 1
+        done
+    )
+}
+
 run() {  # run PROGRAM, with the Python $path
     if [ -z "$FRTOP_USER" ]; then
         $limit "$path" -I -S -c "$1"
@@ -54,9 +64,9 @@ try() {  # try NAME-OR-PATH; does not return from one that serves
     esac
     case $seen in *"|$path|"*) return ;; esac
     seen="$seen|$path|"
-    if [ -n "$FRTOP_USER" ]; then  # root runs it first
+    if [ -n "$careful" ]; then  # root runs it
         path=$(readlink -f "$path")
-        trusted "$path" || { bad="$bad; others than root can change $path"; return; }
+        whole "$path" || { bad="$bad; others than root can change $path"; return; }
     fi
     found=$(run "$check" </dev/null 2>/dev/null)
     case $found in
@@ -89,7 +99,10 @@ for name in python3 python3.14 python3.13 python3.12 python3.11 python3.10 pytho
     try "$name"
 done
 
-# The ranks' own. Their executables only: to read their maps may hang with them.
+# The ranks' own. Their executables only: to read their maps may hang with them. Root takes none
+# that others may have replaced since.
+set -- $(ls -ldn /proc/self/)
+[ "$3" != 0 ] || careful=root
 lines=$(ls -l /proc/[0-9]*/exe 2>/dev/null)
 IFS='
 '

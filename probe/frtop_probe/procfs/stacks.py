@@ -7,13 +7,14 @@ a job that is only slow must not be disturbed.
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 from collections.abc import Collection, Mapping
 from typing import Final
 
 import msgspec
 
-from frtop_probe import wire
+from frtop_probe import child_process, wire
 from frtop_probe.procfs import processes, ptrace_refusal, thread_waits, tool_process
 from frtop_probe.procfs.process_root import ProcessRoot
 from frtop_probe.procfs.source_lines import SourceLines
@@ -171,6 +172,7 @@ async def dump(
     try:
         child = await tool_process.start(
             spy, "dump", "--json", "--nonblocking", "--locals", "--pid", str(pid),
+            dies_with_us=child_process.AS_USER in os.environ,  # whose user might stop it
         )  # fmt: skip
     except OSError as error:
         return wire.StackDump(pid, error="failed", help=f"{spy} cannot be run: {error.strerror}")
