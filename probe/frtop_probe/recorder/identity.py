@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from frtop_probe.program_names import file_name, installed_module, work_of
+
 MAX_ARGUMENTS = 64
 MAX_ARGUMENT = 500
 NONCE_KEY = "frtop/nonce"
@@ -138,9 +140,20 @@ def _settings() -> tuple[tuple[str, str], ...]:
 
 
 def _program() -> str:
-    """Returns the script's name, or the package's name if it is run as one."""
-    path = Path((getattr(sys, "argv", None) or [""])[0])
-    return path.parent.name if path.name == "__main__.py" else path.name
+    """Returns what the program is called; a framework's own worker says it in its title."""
+    path = (getattr(sys, "argv", None) or [""])[0]
+    is_module = getattr(sys.modules.get("__main__"), "__spec__", None) is not None
+    installed = "" if is_module else installed_module(path)
+    return (installed and work_of(_title())) or installed or file_name(path)
+
+
+def _title() -> str:
+    """Returns the first word of the command line as it is now: setproctitle overwrites it."""
+    try:
+        with Path("/proc/self/cmdline").open("rb") as file:
+            return file.read(MAX_ARGUMENT).partition(b"\0")[0].decode(errors="replace")
+    except OSError:
+        return ""
 
 
 def _number(name: str, default: int) -> int:

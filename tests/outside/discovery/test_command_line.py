@@ -20,13 +20,19 @@ PY = "/usr/bin/python3"
         ((PY, "-um", "pkg.train"), "pkg.train"),
         ((PY, "-X", "faulthandler", "-W", "ignore", "-Wonce", "train.py"), "train.py"),
         ((PY, "/srv/pkg/__main__.py"), "pkg"),
+        ((PY, "-m", "pkg.train"), "pkg.train"),
+        # A script of an installed package is called as the module that it is.
+        ((PY, "/v/lib/python3.12/site-packages/recipes/full_finetune.py"),
+         "recipes.full_finetune"),
+        ((PY, "/usr/lib/python3/dist-packages/engine/work/__main__.py"), "engine.work"),
+        ((PY, "/home/me/site-packages.py"), "site-packages.py"),
         ((PY, "-c", "import x"), ""),
         ((PY, "-"), "-"),
         ((PY,), ""),
         (("./train",), "train"),
         ((), ""),
     ],
-)
+)  # fmt: skip
 def test_program_name(argv: tuple[str, ...], name: str) -> None:
     assert command_line.program_name(argv) == name
 
@@ -72,6 +78,24 @@ def test_a_title_that_the_kernel_has_cut_gives_no_rank() -> None:
     title = command_line.read_title((), "VLLM::Wk_TP12345")
     assert title is not None
     assert title.rank is None
+
+
+@pytest.mark.parametrize(
+    ("title", "work"),
+    [
+        ("ray::RayTrainWorker", "RayTrainWorker"),
+        ("ray::RayTrainWorker.execute.train_loop", "RayTrainWorker"),
+        ("ray::_RayTrainWorker__execute.get_next", "RayTrainWorker"),
+        ("ray::train_func()", "train_func"),
+        ("ray::IDLE", ""),
+        ("ray::", ""),
+        ("VLLM::Worker_TP1", ""),
+    ],
+)
+def test_what_a_framework_s_worker_works_for(title: str, work: str) -> None:
+    found = command_line.read_title((title,), title[:15])
+    assert found is not None
+    assert found.work == work
 
 
 @given(st.lists(st.text(max_size=12), max_size=5), st.text(max_size=15))

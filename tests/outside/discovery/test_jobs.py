@@ -406,7 +406,15 @@ def test_a_ray_worker_with_a_group_takes_its_rank_from_run_time() -> None:
     late = {"RANK": "3", "WORLD_SIZE": "8", "MASTER_ADDR": "h", "MASTER_PORT": "9"}
     facts = titled(430, 1, "ray::RayTrainWorker._RayTrainWorker__execute", thread_names=NCCL)
     found = job([replace(facts, run_time_environ=late)])
-    assert (numbers(found), found.name) == ([(430, 3, 8, None)], "Ray")
+    assert (numbers(found), found.name) == ([(430, 3, 8, None)], "RayTrainWorker")
+    idle = titled(430, 1, "ray::IDLE", thread_names=NCCL)
+    assert job([replace(idle, run_time_environ=late)]).name == "Ray"
+
+
+def test_a_worker_s_method_does_not_tell_worlds_apart() -> None:
+    titles = ("ray::Trainer", "ray::Trainer.fit")
+    ranks = [titled(430 + n, 1, title, thread_names=NCCL) for n, title in enumerate(titles)]
+    assert job(ranks).name == "Trainer"
 
 
 def test_trainer_and_rollout_are_two_jobs() -> None:

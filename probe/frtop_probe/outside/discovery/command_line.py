@@ -9,6 +9,7 @@ from pathlib import PurePosixPath
 from typing import Final
 
 from frtop_probe.outside.discovery.facts import Role
+from frtop_probe.program_names import file_name, installed_module, work_of
 
 _MODULE_LAUNCHERS: Final = {
     "torch.distributed.run": "torchrun",
@@ -68,21 +69,22 @@ class Title:
         rank: the tensor-parallel rank, where no other kind of parallelism is in the title;
             otherwise the rank in the world cannot be told from it.
         data_parallel: number of the replica, if the title has one.
+        work: the class or function that a worker of Ray runs; "" if none is in the title.
     """
 
     engine: str
     is_rank: bool
     rank: int | None
     data_parallel: int | None
+    work: str
 
 
 def program_name(argv: Sequence[str]) -> str:
-    """Returns the file name of the script, or the module after -m; "" if there is none."""
+    """Returns the file name of the script, or the module; "" if there is none."""
     kind, value = _program(argv)
-    if kind != "file":
-        return value if kind == "module" else ""
-    path = PurePosixPath(value)
-    return path.parent.name if path.name == "__main__.py" and path.parent.name else path.name
+    if kind == "file":
+        return installed_module(value) or file_name(value)
+    return value if kind == "module" else ""
 
 
 def launcher_kind(argv: Sequence[str]) -> str:
@@ -132,6 +134,7 @@ def read_title(argv: Sequence[str], comm: str) -> Title | None:
         is_rank,
         parts["TP"] if is_rank and only_tensor_parallel and not cut else None,
         parts.get("DP"),
+        work_of(match[0]) if engine == "Ray" else "",
     )
 
 

@@ -132,7 +132,7 @@ def _job(
     helpers += [s for s in standings.values() if _helps(s, pids, launcher)]
     return FoundJob(
         identity=identity,
-        name=next(filter(None, (_program(rank, standings) for rank in ranks)), ""),
+        name=next(filter(None, (_name_of_program(rank, standings) for rank in ranks)), ""),
         launcher=kind,
         launcher_pid=launcher,
         uid=ranks[0].facts.uid,
@@ -180,6 +180,12 @@ def _launcher(rank: Standing, standings: Standings) -> tuple[str, int | None]:
         return "mp.spawn", starter.pid
     sources = {"slurm": "srun", "mpi": "mpirun", "pmi": "mpirun", "lightning": "lightning"}
     return sources.get(rank.claim.source, "") if rank.claim is not None else "", None
+
+
+def _name_of_program(rank: Standing, standings: Standings) -> str:
+    """As `_program`, but a worker's title: that changes while it lives."""
+    work = rank.title.work if rank.title is not None else ""
+    return work or _program(rank, standings)
 
 
 def _program(rank: Standing, standings: Standings) -> str:
