@@ -483,7 +483,23 @@ def test_of_two_all_to_alls_whose_splits_do_not_pair_the_one_that_passed_is_the_
         taken = (5, 4, 4, 4) if rank == 1 else even
         scene.does([rank], "all_to_all_single", ago=6.0, in_splits=even, out_splits=taken)
         scene.waits([rank], "all_to_all_single", for_s=5.0, in_splits=taken, out_splits=even)
+    first = only(scene.judge().frame)
+    assert first.op is not None
+    assert (first.op.number, first.confidence) == (9, "suspect")  # what came before is not known
     verdict = only(scene.settle())
+    assert verdict.confidence == "confirmed"
     assert verdict.op is not None
     assert (verdict.kind, verdict.op.number, set(verdict.parties)) == ("mismatch", 8, {(0,), (1,)})
     assert verdict.headline.startswith("rank 0 sends 4 rows to rank 1, which expects 5")
+
+
+def test_splits_that_do_not_pair_are_confirmed_once_the_ops_before_them_were_compared() -> None:
+    scene, even = Scene(4), (4, 4, 4, 4)
+    for rank in range(4):
+        taken = (5, 4, 4, 4) if rank == 1 else even
+        scene.waits([rank], "all_to_all_single", for_s=5.0, in_splits=even, out_splits=taken)
+    first = only(scene.judge().frame)
+    assert first.confidence == "suspect"
+    verdict = only(scene.settle(1.0))
+    assert verdict.op is not None
+    assert (verdict.op.number, verdict.confidence) == (8, "confirmed")

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 from frtop_tui.diagnosis.blocked.patience import patience_ns
 from frtop_tui.diagnosis.detectors.context import Context
+from frtop_tui.diagnosis.detectors.mismatch.live_mismatch import OpsDiffer
 from frtop_tui.diagnosis.evidence.dataloader_worker import children_in_question
 from frtop_tui.diagnosis.evidence.rank_activity import last_activity_ns
 from frtop_tui.diagnosis.finding import Finding
@@ -148,7 +149,8 @@ def in_question(
 ) -> list[int]:
     """Ranks worth a look, the most useful first: culprits, absent ranks, waiting ranks."""
     every = chain(
-        (rank for finding in findings for rank in finding.culprits[:SUSPECTS_PER_NODE]),
+        (rank for one in findings for rank in _to_compare(one)),
+        (rank for one in findings for rank in one.culprits[:SUSPECTS_PER_NODE]),
         (
             rank
             for p in nodes
@@ -165,3 +167,11 @@ def in_question(
         if len(order) == MOST_IN_QUESTION:
             break
     return list(order)
+
+
+def _to_compare(finding: Finding) -> tuple[int, ...]:
+    """Ranks whose ops before those that differ have to be known."""
+    detail = finding.detail
+    if not isinstance(detail, OpsDiffer) or finding.confidence == "confirmed":
+        return ()
+    return detail.mismatch.first_pair

@@ -21,6 +21,7 @@ from frtop_tui.diagnosis.evidence.rank_activity import (
     last_activity_ns,
     working_location,
 )
+from frtop_tui.diagnosis.evidence.rpc_call import RpcCall, rpc_call_of
 from frtop_tui.diagnosis.evidence.stack_location import OP_WAITS, StackLocation, is_asleep_on_lock
 from frtop_tui.diagnosis.evidence.stack_state import stack_state
 from frtop_tui.diagnosis.evidence.thread_chain import thread_chain
@@ -31,6 +32,7 @@ from frtop_tui.diagnosis.evidence.working_thread import (
 )
 from frtop_tui.diagnosis.thresholds import MIN_PATIENCE_NS
 from frtop_tui.job.model import Rank
+from frtop_tui.job.outside import last_issue_is_least
 
 _AT_A_FULL_QUEUE: Final = OP_WAITS | {"computing", "unknown"}
 """Where a host may stand that cannot hand over more: the queue of its device is full. That is a
@@ -52,6 +54,7 @@ class Wait(Struct, frozen=True):
     undated: bool = False  # its age is not known, as of a dump of unknown age
     group: wire.Group | None = None  # as the rank knows it
     call: C10dCall | None = None  # what its stack is in, where ops have no numbers
+    rpc: RpcCall | None = None  # the remote call that it waits for; `op` stands for it
 
     @property
     def peer(self) -> int | None:
@@ -67,6 +70,10 @@ def wait_of(view: Rank) -> Wait | None:
     """The op that the rank's working thread, or else another thread, is blocked in."""
     if view.state in _NEVER_BLOCKED:
         return None
+    return _remote_wait(view) or _wait_in_op(view)
+
+
+def _wait_in_op(view: Rank) -> Wait | None:
     if not (view.evidence.has_numbers and view.evidence.has_process):
         return _dumped_wait(view) if view.evidence.has_numbers else _wait_by_stack(view)
     if not any(op.tracked or op.wait_ns > 0 for op in view.pending):
@@ -108,6 +115,30 @@ def _wait_by_stack(view: Rank) -> Wait | None:
     )
     sure = call.role != "implicit"
     return Wait(view.rank, op, view.state_since_ns, sure, undated=True, call=call)
+
+
+def _remote_wait(view: Rank) -> Wait | None:
+    """The wait for an answer; a job that has only remote calls does not show how old it is."""
+    location, stack = working_location(view), working_stack(view)
+    by_stack_alone = not (view.evidence.has_numbers and view.evidence.has_process)
+    if location is None or location.kind != "rpc" or by_stack_alone or not view.groups:
+        return None
+    call = rpc_call_of(stack) if stack is not None else None
+    if call is None or view.snapshot is None:
+        return None
+    begun_ns = last_activity_ns(view) or (view.prior_snapshot or view.snapshot).at_ns
+    op = wire.Op(
+        sequence=0,
+        group=0,
+        number=0,
+        signature=wire.Signature(call.kind),
+        site=wire.Site(call.frame.file, call.frame.line, call.frame.function),
+        issued_ns=begun_ns,
+        sync=True,
+        pseudo=True,
+        dated=not last_issue_is_least(view),
+    )
+    return Wait(view.rank, op, begun_ns + view.clock_ns, rpc=call)
 
 
 def _dumped_wait(view: Rank) -> Wait | None:

@@ -20,7 +20,7 @@ def members_known(node: WaitNode) -> bool:
     their ranks; where one does not, mostly every rank has to enter.
     """
     known = node.kind == "init_process_group" or node.callers is not None
-    return not node.op.pseudo or known
+    return not node.op.pseudo or known or node.rpc is not None
 
 
 def belong_to_heard_hosts(views: Mapping[int, Rank], never: Sequence[int]) -> bool:

@@ -17,6 +17,7 @@ from frtop_tui.diagnosis.evidence.rank_activity import (
     stacks_due,
     working_location,
 )
+from frtop_tui.diagnosis.evidence.rpc_call import by_handler
 from frtop_tui.diagnosis.evidence.stack_location import locate
 from frtop_tui.diagnosis.evidence.stack_state import stack_state
 from frtop_tui.diagnosis.evidence.working_thread import prior_working_stack
@@ -80,7 +81,10 @@ class NotEntered(Detail, frozen=True):
 
 def find(context: Context, node: WaitNode, absent: Sequence[int]) -> list[Finding]:
     """One finding for each cause that keeps ranks of `absent` away from `node`."""
-    absentees = blame(context.ranks, absent, context.now_ns)
+    views = context.ranks
+    if node.rpc is not None:
+        views = {rank: by_handler(views[rank]) for rank in absent}
+    absentees = blame(views, absent, context.now_ns)
     return [_finding(context, node, blamed, absentees) for blamed in absentees.culprits]
 
 

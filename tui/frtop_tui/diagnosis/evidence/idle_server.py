@@ -9,6 +9,7 @@ import re
 from typing import Final
 
 from frtop_probe import wire
+from frtop_tui.diagnosis.evidence.rpc_call import is_handler
 from frtop_tui.diagnosis.evidence.stack_location import QUEUE_GET, function_name, locate
 from frtop_tui.diagnosis.evidence.working_thread import kernel_view, working_stack
 from frtop_tui.job.model import Rank
@@ -25,7 +26,7 @@ _WORKING: Final = frozenset(
 def awaits_work(view: Rank) -> bool:
     """Whether the working thread waits at a queue, another thread serves, and none works."""
     working = working_stack(view)
-    if working is None or not _is_at_queue(working):
+    if working is None or is_handler(working) or not _is_at_queue(working):
         return False
     kinds = {
         locate(thread, kernel_view(view, thread)).kind

@@ -38,6 +38,7 @@ LocationKind = Literal[
     "pipe",  # at a full pipe that nobody reads, or at an empty one that nobody writes to
     "input",  # waits for its standard input, or for somebody to type into a debugger
     "key",  # waits for a key of a store, in a call that the program makes
+    "rpc",  # waits for another rank's answer to a remote call
     "compiling",
     "importing",
     "computing",
@@ -111,6 +112,7 @@ _DEVICES: Final = r"torch/(cuda|accelerator|xpu|mps|mtia|npu)/|torch_npu/"
 _DEVICE_WAIT: Final = _frame(_DEVICES, "device", function="^(synchronize|empty_cache)$")
 _DEVICE_CODE: Final = re.compile(rf"{_DEVICES}|/triton/")
 _BACKWARD: Final = "_engine_run_backward"
+_RPC: Final = r"torch/distributed/rpc/api\.py$"
 _FRAMES: Final[tuple[_FramePattern, ...]] = (
     # Retries until it has the lock. Whoever compiles for all ranks of a host uses it.
     _frame(r"/filelock/|torch/utils/_filelock", "file_lock", max_depth=4),
@@ -123,6 +125,7 @@ _FRAMES: Final[tuple[_FramePattern, ...]] = (
     ),
     # Our own wrapper of a handle's wait.
     _frame(r"frtop_probe/recorder/waits\.py$", "collective", max_depth=2),
+    _frame(_RPC, "rpc", function="^rpc_sync$", max_depth=1),
     # Not all of elastic: it is outermost in every program that it starts.
     _frame(r"torch/distributed/(rendezvous\.py$|elastic/(rendezvous|utils)/)", "store"),
     _frame("", "backward", function=_BACKWARD),
@@ -167,6 +170,7 @@ _LINES: Final[tuple[tuple[re.Pattern[str], LocationKind], ...]] = (
     (re.compile(r"store(\(\))?\.(wait|get|multi_get)\(", re.IGNORECASE), "key"),
     (re.compile(r"\b(flock|lockf)\("), "file_lock"),
     (re.compile(r"\.accept\("), "idle"),
+    (re.compile(r"\.to_here\(|\brpc_async\(.*\.wait\("), "rpc"),
     # Events and conditions have Python frames of their own. A `wait` in C++ is a Work's.
     (re.compile(r"\.wait\("), "collective"),
     # An event is asked in a loop.
@@ -210,7 +214,8 @@ def locate(stack: wire.ThreadStack | None, process: wire.Process | None = None) 
     shown = shown_frames(frames)[0]
     if _waits_for_file_lock(process) and kind != "dataloader" and kind not in OP_WAITS:
         return StackLocation("file_lock", line, shown)
-    if (_serves(frames) and not stack.active) or _awaits_engine(frames):
+    serves = _serves(frames) or serves_rpc(frames)
+    if (serves and not stack.active) or _awaits_engine(frames):
         return StackLocation("idle", line, shown)
     if kind is not None:
         return StackLocation(_corrected(kind, leaf, process), line, shown)
@@ -220,6 +225,13 @@ def locate(stack: wire.ThreadStack | None, process: wire.Process | None = None) 
     by_line = queued and process is None  # in a file of stacks the line is all that tells
     at = "lock" if by_line else _kernel_kind(process)
     return StackLocation(at, line, shown, sure=by_line or (queued and is_asleep_on_lock(process)))
+
+
+def serves_rpc(frames: Sequence[wire.TraceFrame]) -> bool:
+    """Whether a thread has ended its part, and only waits until no rank has calls any more."""
+    return any(
+        function_name(frame) == "shutdown" and re.search(_RPC, frame.file) for frame in frames
+    )
 
 
 def waits_for_device(frames: Sequence[wire.TraceFrame]) -> bool:

@@ -26,6 +26,7 @@ from frtop_tui.diagnosis.evidence.rank_activity import (
 from frtop_tui.diagnosis.evidence.stack_location import (
     OP_WAITS,
     StackLocation,
+    serves_rpc,
     shows_device,
     waits_for_device,
 )
@@ -148,6 +149,8 @@ def _activity(view: Rank, location: StackLocation, *, is_teardown: bool) -> Acti
     # Asleep in C code that did not release the GIL.
     if is_teardown or (holder is not None and not holder.active and holder.frames):
         return "away"
+    if location.kind == "rpc" or (working is not None and serves_rpc(working.frames)):
+        return "unclear"  # another rank may keep it waiting
     if location.sure and location.kind not in OP_WAITS | {"computing", "unknown"}:
         return "away"
     awake = working is not None and (working.active or working.owns_gil)

@@ -14,7 +14,8 @@ from typing import Final, Literal
 from msgspec import Struct
 
 from frtop_probe import wire
-from frtop_tui.diagnosis.evidence.stack_location import function_name, locate
+from frtop_tui.diagnosis.evidence.rpc_call import handler_of, is_handler
+from frtop_tui.diagnosis.evidence.stack_location import function_name, locate, serves_rpc
 from frtop_tui.job.model import Rank
 from frtop_tui.job.stack_frames import is_user_code
 
@@ -22,6 +23,7 @@ Sign = Literal[
     "main",  # nothing shows another one
     "ops",  # it issues the rank's ops
     "code",  # MainThread is in an event loop, and it alone is in torch's training code
+    "handler",  # MainThread waits for remote calls, and it alone works on one
     "autograd",  # it runs code of the program for a backward pass that the other one waits in
 ]
 MAIN_NAME: Final = "MainThread"
@@ -46,6 +48,8 @@ class WorkingThread(Struct, frozen=True):
         """`MainThread`, or `thread "trainer"`."""
         if self.sign == "autograd":
             return "autograd's thread"
+        if self.sign == "handler":
+            return f"the handler of a remote call, {thread_name(self.stack)},"
         return MAIN_NAME if self.sign == "main" else thread_name(self.stack)
 
 
@@ -58,6 +62,8 @@ def working_thread(view: Rank) -> WorkingThread | None:
     stack, sign = (_other(view, main, others) if others else None) or (main, "main")
     if others and (hook := _autograds(stack, others)) is not None:
         stack, sign = hook, "autograd"
+    if is_handler(stack):
+        sign = "handler"
     return WorkingThread(stack, kernel_view(view, stack), sign)
 
 
@@ -65,6 +71,12 @@ def working_stack(view: Rank) -> wire.ThreadStack | None:
     """Its stack in the last dump; None if there is none."""
     working = working_thread(view)
     return working.stack if working is not None else None
+
+
+def in_handler(view: Rank) -> bool:
+    """Whether it works on a remote call, and does nothing else."""
+    working = working_thread(view)
+    return working is not None and working.sign == "handler"
 
 
 def prior_working_stack(view: Rank) -> wire.ThreadStack | None:
@@ -100,7 +112,7 @@ def runs_training(view: Rank, ident: int) -> bool:
 
 def kernel_view(view: Rank, stack: wire.ThreadStack) -> wire.Process | None:
     """What the kernel shows of one of the rank's threads; None if that is not known."""
-    if stack is view.main_stack:
+    if stack is view.main_stack and not is_handler(stack):
         return view.process
     tasks = view.snapshot.threads if view.snapshot is not None else ()
     return next((task for task in tasks if task.pid == stack.tid), None) if stack.tid else None
@@ -135,6 +147,8 @@ def _other(
         # What main issued came before: it set up the job, say.
         found = next((one for one in others if one.ident == ident), None)
         return (found, "ops") if found is not None else None
+    if serves_rpc(main.frames) and (handler := handler_of(view)) is not None:
+        return handler, "handler"
     training = [one for one in others if _trains(one, view)]
     return (training[0], "code") if len(training) == 1 else None
 

@@ -18,8 +18,10 @@ from frtop_probe import wire
 from frtop_tui.diagnosis.blocked.group_frontier import GroupFrontier, pending_numbers
 from frtop_tui.diagnosis.blocked.rank_index import RankIndex
 from frtop_tui.diagnosis.blocked.wait_deadlines import NEVER, WaitStage
+from frtop_tui.diagnosis.evidence.rpc_call import RpcCall, callee, is_held_by_itself
 from frtop_tui.diagnosis.evidence.staleness import known_until_ns
 from frtop_tui.diagnosis.evidence.unobserved_wait import unobserved_wait
+from frtop_tui.diagnosis.evidence.working_thread import in_handler
 from frtop_tui.diagnosis.graph import traversal
 from frtop_tui.diagnosis.graph.messages import answers, other_half
 from frtop_tui.diagnosis.graph.wait_node import (
@@ -194,6 +196,10 @@ class WaitGraph:
                 unobserved.append(rank)
             elif view.exit_info is not None:
                 ended.append(rank)
+            elif node.rpc is not None and not (rank == node.callee and in_handler(view)):
+                # Whatever its other threads wait for.
+                held = rank == node.callee and is_held_by_itself(view)
+                (free if held else unobserved).append(rank)
             else:
                 wait, elsewhere = index.waits.get(rank), self._at.get(rank)
                 if wait is None or wait.background or elsewhere is None or elsewhere is node:
@@ -258,6 +264,8 @@ class WaitGraph:
     def _absent(self, node: WaitNode) -> tuple[list[int], _Validity]:
         """Which members have not entered, and how long that is valid."""
         group = node.group
+        if node.rpc is not None:
+            return self._absent_callee(node, node.rpc)
         if node.call is not None and node.peer is None:
             # Nobody knows which calls are the same op: who is in no call at all.
             ranks, waits = self._index.corrected, self._index.waits
@@ -276,6 +284,13 @@ class WaitGraph:
             known = {m for m in frontier.issued if pending_numbers(views[m], group)}
             absent = [m for m in frontier.members if m not in known]
         return sorted(absent), _Validity(absent, frontier)
+
+    def _absent_callee(self, node: WaitNode, call: RpcCall) -> tuple[list[int], _Validity]:
+        """Who works on a remote call; any other rank where that is not known."""
+        views, caller = self._index.corrected, node.waits[0].rank
+        node.callee = callee(call, caller, views)
+        others = [rank for rank in views if rank != caller]
+        return ([node.callee] if node.callee is not None else others), _Validity(views, None)
 
     def _absent_from_pseudo(self, node: WaitNode) -> tuple[list[int], _Validity]:
         """For `init_process_group` and calls that name no ranks: the whole world has to enter."""

@@ -15,6 +15,7 @@ from frtop_tui.diagnosis.blocked.wait_deadlines import (
     deadlines_of,
 )
 from frtop_tui.diagnosis.evidence.c10d_call import C10dCall
+from frtop_tui.diagnosis.evidence.rpc_call import RpcCall
 from frtop_tui.job.groups import members_of
 
 NodeId = tuple[object, ...]
@@ -23,6 +24,8 @@ NodeId = tuple[object, ...]
 def node_id(wait: Wait) -> NodeId:
     """Equal for ranks that wait in the same op of the same group."""
     op, group, call = wait.op, wait.group, wait.call
+    if wait.rpc is not None:
+        return ("rpc", wait.rank, wait.rpc)
     if call is not None:
         alone = wait.rank if wait.peer is not None else None
         return ("call", call.kind, call.group, call.steps, alone)
@@ -74,7 +77,7 @@ class WaitNode:
 
     __slots__ = (
         "_bounds", "_deadlines", "_exact", "_oldest", "_ordered", "_waits", "answered",
-        "blocked_at", "by_elimination", "ended", "everybody", "free", "id", "unobserved",
+        "blocked_at", "by_elimination", "callee", "ended", "everybody", "free", "id", "unobserved",
     )  # fmt: skip
 
     def __init__(self, identifier: NodeId, everybody: tuple[int, ...]) -> None:
@@ -85,6 +88,7 @@ class WaitNode:
         self.blocked_at: Mapping[int, WaitNode] = {}  # not entered: blocked there
         self.answered = False  # of a message: its other half was surely issued
         self.by_elimination = False  # nothing shows who is absent: but one, all ranks wait
+        self.callee: int | None = None  # of a remote call: who works on it
         self.everybody = everybody
         self._waits: dict[int, Wait] = {}
         self._ordered: list[Wait] | None = None
@@ -133,6 +137,11 @@ class WaitNode:
     def call(self) -> C10dCall | None:
         """The call that stacks are in, where nothing else tells of the op."""
         return self.waits[0].call
+
+    @property
+    def rpc(self) -> RpcCall | None:
+        """The remote call whose answer a rank waits for here."""
+        return self.waits[0].rpc
 
     @property
     def group(self) -> wire.Group | None:

@@ -91,6 +91,22 @@ def _from_dumps(finding: Finding, _: Situation) -> bool:
     return finding.detail.from_dumps
 
 
+def _ops_before_are_due(finding: Finding, situation: Situation) -> bool:
+    """Whether the two ranks whose splits do not pair were not looked at since.
+
+    An all_to_all that brings rows back differs where the one that sent them differed, and passed.
+    """
+    assert isinstance(finding.detail, OpsDiffer)
+    one = finding.detail.mismatch
+    return any(
+        rank.evidence.has_ages
+        and rank.exit_info is None
+        and (rank.snapshot is None or rank.snapshot.at_ns + rank.clock_ns < one.since_ns)
+        for rank in map(situation.context.ranks.get, one.first_pair)
+        if rank is not None
+    )
+
+
 def _is_unaligned(finding: Finding) -> bool:
     assert isinstance(finding.detail, OpsDiffer)
     return bool(finding.detail.unaligned)
@@ -164,7 +180,17 @@ _LESS_SURE: Final = (
 )
 TABLE: Final[tuple[Row, ...]] = (
     Row(OpsDiffer, "frames", when=_is_unaligned),
-    Row(OpsDiffer, "at once", (("it is known from dumps only", _from_dumps),)),
+    Row(
+        OpsDiffer,
+        "at once",
+        (
+            ("it is known from dumps only", _from_dumps),
+            (
+                "the ops before it were not compared yet: one of these may be the root",
+                _ops_before_are_due,
+            ),
+        ),
+    ),
     Row(ChecksumsDiffer, "never"),
     Row(Died, "frames", when=_is_unsure_death),
     Row(Died, "at once"),

@@ -60,6 +60,7 @@ _THREAD_TEXTS: Final[dict[LocationKind, str]] = {
     "pipe": "waits for the other end of a pipe:",
     "input": "waits for input, or for somebody to type:",
     "key": "waits for a key of the store that another rank has to set,",
+    "rpc": "waits for another rank's answer to a remote call",
     "compiling": "compiles",
     "importing": "imports a module",
     "computing": "runs",

@@ -27,6 +27,7 @@ MOST_LISTED: Final = 64
 
 _WHO_ENTERS: Final = "which ranks have to enter it no stack tells"
 _SIGNS: Final[tuple[tuple[Callable[[Wait], bool], str], ...]] = (
+    (lambda wait: wait.rpc is not None, "its stack waits for the answer to a remote call"),
     (lambda wait: wait.call is not None, "its stack is inside the call, or in a wait"),
     (lambda wait: wait.undated and not wait.op.sync, "its dump lists the op as unfinished"),
     (lambda wait: is_by_stack(wait.op), "its stack is inside the call"),

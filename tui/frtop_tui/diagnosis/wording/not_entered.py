@@ -8,6 +8,7 @@ from frtop_tui.diagnosis.detectors.not_entered import NotEntered
 from frtop_tui.diagnosis.detectors.unobserved import NeverJoined
 from frtop_tui.diagnosis.detectors.withheld import Withheld
 from frtop_tui.diagnosis.evidence.progress import ProgressSeen
+from frtop_tui.diagnosis.evidence.rpc_call import by_handler
 from frtop_tui.diagnosis.finding import Finding
 from frtop_tui.diagnosis.graph.wait_node import RankSet, WaitNode, rank_set
 from frtop_tui.diagnosis.model import Sentences, Why
@@ -31,7 +32,8 @@ from frtop_tui.job.naming import duration, folded
 def not_entered(finding: Finding, detail: NotEntered, frame: BaseFrame, tense: Tense) -> Sentences:
     """Why the culprits are not there, who waits for them, and who is not there either."""
     node, blamed, others = finding.nodes[0], detail.blamed, detail.absentees
-    absence = absence_of(frame.ranks[blamed.example], frame.now_ns)
+    view = frame.ranks[blamed.example]
+    absence = absence_of(by_handler(view) if node.rpc is not None else view, frame.now_ns)
     evidence = [
         wait_evidence(node, frame.now_ns),
         *absence.evidence,
@@ -130,12 +132,14 @@ def _headline(
 ) -> tuple[str, str]:
     """The head, and how it ends: who waits."""
     named = f"{who(frame.ranks, culprits)} {tense.has(culprits)} not"
+    others = waiting.ranks.difference(node.waiting)
+    more = f"; {tense.waits(others)} behind it" if others else ""
+    if node.rpc is not None:
+        return f"{named} answered; {tense.waits(node.waiting)} in {op_text(node)}{more}", ""
     if not node.op.p2p:
         return f"{named} entered {op_text(node)}", tense.set_waits(waiting)
     if node.by_elimination:
         named = f"{who(frame.ranks, culprits)} {tense.of('is', 'was')} the only one in no op"
         return f"{named}; {tense.waits(waiting.ranks)} in sends and receives", ""
     answered = "sent" if "recv" in node.kind else "received"
-    others = waiting.ranks.difference(node.waiting)
-    more = f"; {tense.waits(others)} behind it" if others else ""
     return f"{named} {answered}; {tense.waits(node.waiting)} in {op_text(node)}{more}", ""

@@ -75,7 +75,9 @@ def in_module(op: wire.Op) -> str:
 
 
 def op_text(node: WaitNode) -> str:
-    """The same of the op that ranks wait in."""
+    """The same of the op that ranks wait in; `rpc_sync to worker2`."""
+    if node.rpc is not None:
+        return node.rpc.text
     return named_op(node.op, node.group, node.peer if node.op.p2p else None)
 
 

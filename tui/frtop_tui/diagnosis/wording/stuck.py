@@ -14,10 +14,17 @@ from frtop_tui.diagnosis.detectors.stuck.rendezvous import Rendezvous
 from frtop_tui.diagnosis.detectors.stuck.stuck import Doubt, InDoubt, LaggingDevices, Stuck
 from frtop_tui.diagnosis.detectors.unfinished_ops import UnfinishedOps
 from frtop_tui.diagnosis.detectors.unobserved import Unobserved
+from frtop_tui.diagnosis.evidence.rpc_call import by_handler, handler_of
 from frtop_tui.diagnosis.finding import Finding
 from frtop_tui.diagnosis.graph.wait_node import WaitNode
 from frtop_tui.diagnosis.model import Layer, Sentences, Why
-from frtop_tui.diagnosis.wording.absence import Absence, absence_of, missing_stacks, stacks_step
+from frtop_tui.diagnosis.wording.absence import (
+    Absence,
+    absence_of,
+    missing_stacks,
+    place_text,
+    stacks_step,
+)
 from frtop_tui.diagnosis.wording.phrases import (
     Tense,
     chain_evidence,
@@ -43,6 +50,7 @@ from frtop_tui.job.naming import folded, listed, typed
 
 _MOST_LINKS: Final = 4
 _MOST_OPS: Final = 8
+_MOST_HANDLERS: Final = 8
 _AGAIN: Final = "dump again some seconds later: what is unfinished in both does not move"
 _NATIVE: Final = "py-spy dump --native --pid PID on their hosts: a wait in C++ is seen there"
 
@@ -142,12 +150,18 @@ def in_doubt(
     else:
         reason = f"{folded(unseen)} cannot be seen, so it may be any of them, or none"
         step = _reach(frame.ranks)
+    if node.rpc is not None:
+        reason = "which rank works on the answer is not known"
+        step = stacks_step(frame.ranks[node.waits[0].rank])
+        standing, unseen = (), ()
     heads, why = [reason], reason
     if standing:
         heads = [standing_text(frame.ranks, standing, tense), *([reason] if unseen else [])]
         why = peers_text(frame.ranks, standing)
         step = next_step(frame.ranks[standing[0]])
     places = [*chain_evidence(finding.nodes), *place_lines(frame.ranks, standing)]
+    if node.rpc is not None:
+        places += _handler_lines(frame)
     if not any(view.evidence.has_ages for view in frame.ranks.values()):
         places += stack_texts(frame.ranks.values())
     elif isinstance(detail, InDoubt) and detail.doubt.reason == "device":
@@ -157,8 +171,18 @@ def in_doubt(
         Why(finding.cause, "unknown", why),
         step,
         (wait_evidence(node, frame.now_ns), *places, *(_link_texts(links) if links else ())),
-        missing_members(frame.ranks, node),
+        () if node.rpc is not None else missing_members(frame.ranks, node),
     )
+
+
+def _handler_lines(frame: BaseFrame) -> list[str]:
+    """In which ranks handlers of remote calls run, and where they are."""
+    some = [view for view in frame.ranks.values() if handler_of(view) is not None]
+    lines = [
+        f"rank {view.rank}: {place_text(by_handler(view), frame.now_ns)}"
+        for view in some[:_MOST_HANDLERS]
+    ]
+    return lines or ["no handler of a remote call was seen"]
 
 
 def lagging_devices(

@@ -62,6 +62,11 @@ class Mismatch(Struct, frozen=True):
         """All but the largest party."""
         return tuple(sorted(rank for party in self.parties[1:] for rank in party.ranks))
 
+    @property
+    def first_pair(self) -> tuple[int, ...]:
+        """The ranks of the first pair whose splits disagree; none where something else differs."""
+        return tuple(rank for one in self.unpaired[:1] for rank in (one.sender, one.receiver))
+
     def explains(self, group: wire.Group | None, number: int | None) -> bool:
         """Whether a wait for that op is for the op that differs, or follows from it."""
         if group is None or number is None or identifier(group) != identifier(self.group):

@@ -1,0 +1,124 @@
+"""Remote calls of torch's RPC: who waits for an answer, and which thread of the callee works on it.
+
+A caller's stack has the name of its callee, not the rank; a callee that leaves tells its own
+name. Else a rank is the callee only if a handler runs there, and nothing contradicts that.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from frtop_probe import wire
+from frtop_tui.diagnosis.evidence.c10d_call import call_of, path_of
+from frtop_tui.diagnosis.evidence.stack_location import function_name, locate, serves_rpc
+from frtop_tui.job.model import Rank
+from frtop_tui.job.stack_frames import user_frame
+
+_HANDLERS: Final = re.compile(r"torch/distributed/rpc/internal\.py$")
+_SYNC: Final = "rpc_sync"
+_LINE: Final = re.compile(r"\b(to_here|rpc_async)\(")
+_NUMBERED: Final = re.compile(r"(.*?)(\d{1,9})\Z")
+
+
+class RpcCall(Struct, frozen=True):
+    """A call that a thread waits for.
+
+    `to` is the callee's name or number as the stack has it, "" where it does not tell.
+    """
+
+    kind: str
+    to: str
+    frame: wire.TraceFrame  # that made the call
+
+    @property
+    def text(self) -> str:
+        """`rpc_sync to worker2`."""
+        return f"{self.kind} to {self.to}" if self.to else self.kind
+
+
+def rpc_call_of(stack: wire.ThreadStack) -> RpcCall | None:
+    """The remote call that a thread waits for, None if it waits for none."""
+    frames = stack.frames
+    if not frames or locate(stack).kind != "rpc":
+        return None
+    caller, leaf = user_frame(frames), frames[0]
+    if function_name(leaf) == _SYNC:
+        to = dict(leaf.variables).get("to", "")
+        return RpcCall(_SYNC, "" if to.startswith("<") else to.strip("\"'"), caller)
+    found = _LINE.search(leaf.source)
+    return RpcCall(found[1] if found else "a remote call", "", caller)
+
+
+def handler_of(view: Rank) -> wire.ThreadStack | None:
+    """The thread that works on a remote call; of several at the same lines the first one."""
+    found = [one for one in view.threads if is_handler(one)]
+    alike = len({path_of(one.frames) for one in found}) == 1
+    return found[0] if alike else None
+
+
+def is_handler(stack: wire.ThreadStack) -> bool:
+    """Whether a thread runs the program's function of a remote call."""
+    return any(
+        function_name(frame) == "_run_function" and _HANDLERS.search(frame.file)
+        for frame in stack.frames[1:]
+    )
+
+
+def callee(call: RpcCall, caller: int, views: Mapping[int, Rank]) -> int | None:
+    """The rank that works on a call; None where it is not known."""
+    named, number = _names(views), _NUMBERED.fullmatch(call.to)
+    others = [view for rank, view in views.items() if rank != caller]
+    working = [view.rank for view in others if any(map(is_handler, view.threads))]
+    if call.to in named.values():
+        found = [rank for rank, name in named.items() if name == call.to]
+    elif number is not None and not all(_is_numbered(rank, name) for rank, name in named.items()):
+        found = []  # the numbers of names are not those of ranks
+    elif number is not None:
+        found = [rank for rank in working if rank == int(number[2])]
+    else:
+        found = working
+    return found[0] if len(found) == 1 and handler_of(views[found[0]]) is not None else None
+
+
+def is_held_by_itself(view: Rank) -> bool:
+    """Whether its handler waits for no other rank."""
+    stack = handler_of(view)
+    return stack is not None and call_of(stack) is None and rpc_call_of(stack) is None
+
+
+def by_handler(view: Rank) -> Rank:
+    """The rank as its handler has it: its other threads' ops do not count."""
+    handler, look = handler_of(view), view.snapshot
+    if handler is None or look is None:
+        return view
+    return replace(
+        view,
+        identity=replace(view.identity, main_ident=handler.ident),
+        snapshot=replace(look, ops=()),
+        pending=(),
+        group_progress={},
+        status=None,
+        notes=(),
+    )
+
+
+def _names(views: Mapping[int, Rank]) -> dict[int, str]:
+    """The names of ranks that wait until all calls are done: torch's own frames have them."""
+    found = {}
+    for rank, view in views.items():
+        main = view.main_stack
+        if main is not None and serves_rpc(main.frames):
+            shown = (dict(frame.variables).get("self_name", "") for frame in main.frames)
+            if name := next(filter(None, shown), ""):
+                found[rank] = name.strip("\"'")
+    return found
+
+
+def _is_numbered(rank: int, name: str) -> bool:
+    number = _NUMBERED.fullmatch(name)
+    return number is None or int(number[2]) == rank
