@@ -152,3 +152,19 @@ def test_servers_that_wait_for_calls_are_well_while_the_others_get_on(kind: type
         found = scene.settle(2)
         assert not found.verdicts
     assert found.health == "healthy"
+
+
+@pytest.mark.parametrize("kind", SCENES)
+def test_tensorpipes_thread_that_polls_is_no_progress(kind: type[Scene]) -> None:
+    scene = job(kind(3))
+    handles(scene, 2, *READS)
+    actor = scene.actors[2]
+    found = None
+    for _ in range(12):
+        polled = wire.Process(2900, "R", "TP_SHM_reactor", cpu_ns=int(scene.now * 1e9))
+        actor.threads = (*actor.threads[:1], polled)
+        actor.process = wire.Process(actor.pid, "S", "python", cpu_ns=int(scene.now * 1e9))
+        found = scene.settle(1)
+    assert found is not None
+    verdict = only(found)
+    assert (verdict.culprits, verdict.progress, verdict.confidence) == ((2,), "none", "confirmed")

@@ -24,6 +24,9 @@ MAX_FRAMES: Final = 256
 MAX_NAME: Final = 200
 MAX_VARIABLES: Final = 32
 _OF_TORCH: Final = re.compile(r"/torch/distributed/(distributed_c10d|c10d_logger)\.py$")
+_OF_RPC: Final = re.compile(r"/torch/distributed/rpc/api\.py$")
+_RPC_NAMES: Final = frozenset({"to", "self_name"})
+"""Names of workers. The arguments of a call are the user's."""
 _GROUP: Final = re.compile(r"<(?:[\w.]+\.)?ProcessGroup at 0x([0-9a-f]{1,16})>")
 _REFUSED: Final = ("permission denied", "operation not permitted", "os error 1)", "os error 13)")
 _GONE: Final = ("no such process", "os error 3)", "process not found")
@@ -66,8 +69,8 @@ def parse_dump(
     """Parses the output of `py-spy dump --json`, the main thread first.
 
     Of the local variables, if there are any, only those in torch.distributed's own frames are
-    kept: they tell roots, peers and groups, and no data of the user's. `groups` are the names of
-    process groups by the address of their Python objects.
+    kept: they tell roots, peers and groups, and no data of the user's; in those of RPC the names of
+    workers. `groups` are the names of process groups by the address of their Python objects.
 
     Before Python 3.11, threads do not store their native ids, so a non-blocking dump has none
     (and marks all threads active); the main thread's is `pid`. The main thread is moved to the
@@ -103,7 +106,15 @@ def parse_dump(
 
 
 def _variables(frame: _Frame, groups: Mapping[int, str] | None) -> tuple[tuple[str, str], ...]:
-    if groups is None or not frame.variables or not _OF_TORCH.search(frame.filename):
+    if not frame.variables:
+        return ()
+    if _OF_RPC.search(frame.filename):
+        return tuple(
+            (one.name, one.repr[:MAX_NAME])
+            for one in frame.variables
+            if one.name in _RPC_NAMES and one.repr is not None
+        )
+    if groups is None or not _OF_TORCH.search(frame.filename):
         return ()
     return tuple(
         (one.name[:MAX_NAME], _GROUP.sub(lambda at: _named(at, groups), one.repr)[:MAX_NAME])

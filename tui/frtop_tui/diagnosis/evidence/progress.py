@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import pairwise
-from typing import Literal
+from typing import Final, Literal
 
 from msgspec import Struct
 
@@ -27,6 +27,9 @@ from frtop_tui.diagnosis.thresholds import (
 )
 from frtop_tui.job.model import Rank
 from frtop_tui.job.record import COMPARABLE_NS
+
+_POLLS: Final = "TP_SHM_reactor"
+"""Threads that poll all the time, by their names: TensorPipe's, where a job uses RPC."""
 
 ProgressSign = Literal[
     # By updates alone.
@@ -171,7 +174,8 @@ def _resources_used(view: Rank, old: wire.Snapshot, new: wire.Snapshot) -> Progr
             # Started since: compiling runs one short-lived child after another.
             cpu += min(process.cpu_ns, window_ns)
             continue
-        cpu += max(0, process.cpu_ns - earlier.cpu_ns)
+        polled = polled_ns(new) - polled_ns(old) if process.pid == view.identity.pid else 0
+        cpu += max(0, process.cpu_ns - earlier.cpu_ns - polled)
         memory += max(0, process.rss - earlier.rss)
         if process.io_bytes >= 0 and earlier.io_bytes >= 0:
             io += max(0, process.io_bytes - earlier.io_bytes)
@@ -186,6 +190,11 @@ def _resources_used(view: Rank, old: wire.Snapshot, new: wire.Snapshot) -> Progr
     if memory >= MEMORY_BYTES:
         return ProgressSeen("active", "memory", seconds, memory)
     return None
+
+
+def polled_ns(snapshot: wire.Snapshot) -> int:
+    """CPU time, in ns, of the rank's threads that poll all the time, work or none."""
+    return sum(task.cpu_ns for task in snapshot.threads if task.name.startswith(_POLLS))
 
 
 def _ready_cpu_ns(view: Rank, old: wire.Snapshot, new: wire.Snapshot) -> int | None:
@@ -205,7 +214,8 @@ def _ready_cpu_ns(view: Rank, old: wire.Snapshot, new: wire.Snapshot) -> int | N
 def _tasks(snapshot: wire.Snapshot, pids: set[int]) -> dict[int, wire.Process]:
     tasks = [process for process in snapshot.processes if process.pid in pids]
     # A process has its main thread's state and all threads' time: its threads' values replace it.
-    return {task.pid: task for task in (*tasks, *snapshot.threads)}
+    found = {task.pid: task for task in (*tasks, *snapshot.threads)}
+    return {pid: task for pid, task in found.items() if not task.name.startswith(_POLLS)}
 
 
 def _could_run(old: wire.Process, new: wire.Process, window_ns: int) -> bool:

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from frtop_probe import wire
 from frtop_tui.diagnosis.evidence.c10d_call import StackPath, path_of, paths_differ
 from frtop_tui.diagnosis.evidence.dataloader_worker import worker_of
+from frtop_tui.diagnosis.evidence.progress import polled_ns
 from frtop_tui.diagnosis.evidence.rank_activity import last_activity_ns
 from frtop_tui.diagnosis.evidence.thread_chain import (
     acting_stack,
@@ -33,7 +34,7 @@ class Sighting(NamedTuple):
 
     at_ns: int
     process: wire.Process | None  # the rank's, or the worker's that it fetches from
-    cpu_ns: int  # of all its processes
+    cpu_ns: int  # of all its processes, but for threads that poll all the time
     runs: bool  # its acting thread runs
     path: StackPath  # of its acting thread as far as its own code goes, () if it was not seen
     beside: tuple[StackPath, ...] = ()  # the same of the program's other threads, of a server
@@ -58,7 +59,7 @@ def look_of(view: Rank, cause: str) -> Sighting | None:
     # One of these may be the one that works, where nothing tells that.
     threads = program_threads(view) if path and cause == "idle" else ()
     beside = tuple(sorted(map(_own_path, threads)))
-    cpu_ns = sum(one.cpu_ns for one in snapshot.processes)
+    cpu_ns = sum(one.cpu_ns for one in snapshot.processes) - polled_ns(snapshot)
     awake = stack is not None and stack.active
     runs = awake or (process is not None and process.state == "R")
     return Sighting(snapshot.at_ns + view.clock_ns, process, cpu_ns, runs, path, beside)
