@@ -100,6 +100,57 @@ def test_an_all_to_all_single_is_no_mismatch_with_the_all_to_all_that_gloo_lists
     assert [op.sync for op in with_op(scene.rank(0)).pending] == [True]
 
 
+def _as_books(scene: Outside) -> None:
+    """Ops as torch's books have them: without lines and threads."""
+    for actor in scene.actors.values():
+        actor.pending = [replace(op, site=None, thread=0, sync=False) for op in actor.pending]
+        actor.group_progress = {
+            group: replace(front, last=replace(front.last, site=None, thread=0))
+            for group, front in actor.group_progress.items()
+            if front.last is not None
+        }
+
+
+@pytest.mark.parametrize(("function", "shown"), [
+    ("reduce_scatter_tensor", "reduce_scatter_tensor #8"),
+    ("all_reduce", "all_reduce #8"),
+    ("", "all_reduce or reduce_scatter_tensor #8"),
+])  # fmt: skip
+def test_what_gloo_calls_all_reduce_is_named_by_the_stack_of_a_rank_in_it(
+    function: str, shown: str
+) -> None:
+    scene = Outside(4)
+    scene.waits([0, 1, 3], "all_reduce", for_s=40)
+    _as_books(scene)
+    for rank in (0, 1, 3):
+        if function:
+            scene.in_call(rank, function)
+        else:
+            scene.at(rank, frame("train.py:20", source="work.wait()"))
+    scene.sleeps(2)
+    verdict = only(scene.settle(40))
+    assert (verdict.kind, verdict.culprits) == ("not_entered", (2,))
+    assert f"has not entered {shown} of default_pg" in verdict.headline
+
+
+@pytest.mark.parametrize("recorded", [set(), {3}], ids=str)
+def test_an_all_reduce_by_gloos_name_is_no_mismatch_with_the_call_that_a_stack_shows(
+    recorded: set[int],
+) -> None:
+    scene = Outside(4)
+    scene.waits([0, 1], "all_reduce", for_s=40)
+    if not recorded:
+        scene.waits([3], "all_reduce", for_s=40)
+    _as_books(scene)
+    if recorded:
+        scene.prepared = recorded
+        scene.waits([3], "reduce_scatter_tensor", for_s=40)
+    scene.in_call(0, "reduce_scatter_tensor")
+    scene.sleeps(2)
+    verdict = only(scene.settle(40))
+    assert (verdict.kind, verdict.culprits) == ("not_entered", (2,))
+
+
 def test_a_collective_is_not_in_progress_by_one_stack() -> None:
     scene = Outside(4)
     scene.in_call(0, "all_reduce", (("group", '"default_pg"'),))

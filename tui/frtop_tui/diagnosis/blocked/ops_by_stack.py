@@ -39,8 +39,12 @@ _SINGLE_OPS: Final = frozenset({
     "reduce_scatter_tensor", "scatter",
 })  # fmt: skip
 """Calls that issue one op of the same name: others cannot be compared with ops in progress."""
-_LISTED_AS: Final = {"all_to_all_single": "all_to_all"}
+_REDUCES: Final = "all_reduce"
+_SCATTERS: Final = "reduce_scatter_tensor"
+_LISTED_AS: Final = {"all_to_all_single": "all_to_all", _SCATTERS: _REDUCES}
 """gloo's names of ops, where they are not those of their calls."""
+EITHER: Final = f"{_REDUCES} or {_SCATTERS}"
+"""What gloo's own name of both may mean."""
 
 
 class OpsByStack:
@@ -93,12 +97,31 @@ def is_by_stack(op: wire.Op) -> bool:
     return op.sequence == _NEWEST
 
 
+def is_either(op: wire.Op, group: wire.Group | None) -> bool:
+    """Whether only gloo's name of an op is known, which is that of two kinds.
+
+    Its books tell no line and no thread; every other source tells one of them.
+    """
+    by_books = op.site is None and not op.thread and not is_by_stack(op)
+    named = op.signature is not None and op.signature.kind == _REDUCES
+    return by_books and named and group is not None and _GLOO in group.backend
+
+
+def may_be_same(one: wire.Op, other: wire.Op, group: wire.Group) -> bool:
+    """Whether two ops differ in nothing but gloo's name of one of them."""
+    kinds = {op.signature.kind for op in (one, other) if op.signature is not None}
+    if kinds != {_REDUCES, _SCATTERS}:
+        return False
+    return any(is_either(op, group) or is_by_stack(op) for op in (one, other))
+
+
 def _entered(pending: tuple[wire.Op, ...], kind: str, root: int | None) -> tuple[wire.Op, ...]:
     """The newest pending op of that kind is the one that the rank is inside of."""
     for at in reversed(range(len(pending))):
         signature = pending[at].signature
         if signature is not None and signature.kind in (kind, _LISTED_AS.get(kind)):
-            called = replace(signature, root=root)
+            named = kind if kind == _SCATTERS else signature.kind
+            called = replace(signature, kind=named, root=root)
             entered = replace(pending[at], sync=True, sequence=_NEWEST, signature=called)
             return (*pending[:at], *pending[at + 1 :], entered)
     return pending

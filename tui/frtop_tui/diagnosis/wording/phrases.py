@@ -8,6 +8,7 @@ from typing import Final
 
 from frtop_probe import wire
 from frtop_probe.consistency.signatures import SIZELESS
+from frtop_tui.diagnosis.blocked.ops_by_stack import EITHER, is_either
 from frtop_tui.diagnosis.evidence.death import Death
 from frtop_tui.diagnosis.graph.wait_node import RankSet, WaitNode, kind_of, number_of, rank_set
 from frtop_tui.job.issuer_words import brief_issuer
@@ -63,6 +64,7 @@ def named_op(op: wire.Op, group: wire.Group | None, peer: int | None = None) -> 
     kind, number = kind_of(op), number_of(op, group)
     if group is None or op.pseudo:
         return kind
+    kind = EITHER if is_either(op, group) else kind
     counted = f" #{number}" if number is not None else ""
     side = f" {'from' if 'recv' in kind else 'to'} rank {peer}" if peer is not None else ""
     return f"{kind}{counted}{side} of {label_of(group)}{in_module(op)}"

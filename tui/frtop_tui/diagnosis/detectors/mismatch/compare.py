@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from frtop_probe import wire
 from frtop_probe.consistency.signatures import SPLIT, difference
+from frtop_tui.diagnosis.blocked.ops_by_stack import may_be_same
 from frtop_tui.job.groups import identifier, members_of
 from frtop_tui.job.model import Rank
 
@@ -151,7 +152,7 @@ def compare_alike(
 
 
 def _differ(one: wire.Op, other: wire.Op, group: wire.Group) -> str | None:
-    if one.signature is None or other.signature is None:
+    if one.signature is None or other.signature is None or may_be_same(one, other, group):
         return None
     return difference(one.signature, other.signature, group.backend)
 
