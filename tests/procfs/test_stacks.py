@@ -256,7 +256,8 @@ def test_data_of_the_user_is_not(file: str) -> None:
 def test_of_a_remote_call_only_names_of_workers_are_kept_with_a_recorder_or_without() -> None:
     file = "/x/torch/distributed/rpc/api.py"
     data = dump_with_locals(file, to='"worker2"', args='("hunter2",)', kwargs="None")
-    for groups in ({}, None):
+    known: tuple[dict[int, str] | None, ...] = ({}, None)
+    for groups in known:
         ((thread,)) = stacks.parse_dump(data, groups=groups)
         assert dict(thread.frames[0].variables) == {"to": '"worker2"'}
 
