@@ -22,6 +22,7 @@ from frtop_probe.agent.rank_tracker import RankTracker
 from frtop_probe.agent.request_handler import RequestHandler, SlowRequest
 from frtop_probe.agent.shown_ranks import ShownRanks
 from frtop_probe.agent.snapshots import SnapshotTaker
+from frtop_probe.agent.unreadable_rank import UnreadableRank
 from frtop_probe.keys import AuthorizedKey, KeyPair, editing
 from frtop_probe.outside.model import FlightRing
 from frtop_probe.outside.worker import Look
@@ -315,6 +316,12 @@ def test_a_rank_without_a_recorder_has_torchs_history_and_cannot_be_asked(tmp_pa
         assert isinstance(response, wire.Error)
         assert (response.id, response.reason) == (request.id, "outside")
         assert f"process {rank.pid} has no recorder" in response.text
+    why = f"{wire.OF_RECORDER}its ring is not readable (of another size)"
+    instead = UnreadableRank(7, rank, why, None)
+    tracker.ranks[instead.key] = instead
+    response = asyncio.run(handler._respond(wire.NumbersRequest(9, instead.key)))
+    assert isinstance(response, wire.Error)
+    assert response.text == why
     assert rank.key in handler.shown  # who is asked for is kept in detail for a while
     looking = wire.SnapshotRequest(4, (rank.key,), ops=50)
     taken = asyncio.run(handler._respond(looking))

@@ -8,6 +8,7 @@ from diagnosis.outside import Outside
 from frtop_probe import wire
 from frtop_tui.job.clock import HostClock
 from frtop_tui.job.coverage import RankCounts
+from frtop_tui.job.outside import NEXT_TIME, NOT_PREPARED, preparation, without_recorder
 from frtop_tui.job.record import RankRecord
 from frtop_tui.job.transports import of_rank
 
@@ -28,6 +29,32 @@ def test_what_is_in_the_way_of_the_books_is_said_once() -> None:
         identity = replace(view.identity, books=True)
         counts.put(views[number], replace(view, identity=identity))
     assert not any("books" in note.text for note in counts.coverage(readable, 3, 0, 0).notes)
+
+
+def test_a_rank_whose_ring_cannot_be_read_was_prepared() -> None:
+    why = f"{wire.OF_RECORDER}its ring is not readable (it was truncated to 0 bytes)"
+    scene = Outside(3)
+    scene.prepared = {0, 2}
+    scene.notes[1] = (why,)
+    scene.settle(1)
+    frame = scene.frame()
+    texts = [note.text for note in frame.coverage.notes]
+    assert f"rank 1: {why}; it is seen from outside" in texts
+    assert not any(NOT_PREPARED in text or NEXT_TIME in text for text in texts)
+    assert preparation(frame.coverage, 3) == "rank 1 ring not readable: seen from outside"
+    assert (
+        without_recorder(frame.ranks[1]) == f"process {scene.rank(1).identity.pid} (rank 1): {why}"
+    )
+    scene.prepared = set()  # beside others that have no recorder
+    scene.settle(1)
+    coverage = scene.frame().coverage
+    assert (coverage.unprepared, coverage.unreadable) == ((0, 1, 2), (1,))
+    assert any(note.text.startswith(f"ranks 0,2: {NOT_PREPARED}") for note in coverage.notes)
+    assert preparation(coverage, 3) == f"ranks 0,2 {NOT_PREPARED}"
+    scene.unreadable = {1}
+    scene.settle(1)
+    texts = [note.text for note in scene.frame().coverage.notes]
+    assert sum(why in text for text in texts) == 1
 
 
 def test_ranks_that_ended_before_they_were_seen_have_not_to_start() -> None:

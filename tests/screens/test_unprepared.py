@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from frtop_probe import wire
 from frtop_tui.export import capture
 from frtop_tui.job.model import OUTSIDE, Recorded
 from frtop_tui.job.outside import NOT_PREPARED, is_least_since, preparation
@@ -84,6 +85,11 @@ def test_the_queue_of_the_late_rank_says_what_it_has_not_issued() -> None:
 
 def test_instead_of_an_empty_history_it_says_how_to_get_one() -> None:
     assert "history  not recorded; `frtop run -- ...` records it next time" in queue(0)
+    why = f"{wire.OF_RECORDER}its ring is not readable (of another size)"
+    damaged = replace(outside().ranks[0], notes=(why,))
+    shown = "\n".join(map(text_of, queue_lines(damaged, NOW, 120, {})))
+    assert f"history  {why}" in shown
+    assert "next time" not in shown
 
 
 def test_the_history_is_what_torch_has_recorded_with_what_it_does_not_tell() -> None:

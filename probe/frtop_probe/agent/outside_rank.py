@@ -45,8 +45,6 @@ class OutsideRank(TrackedRank):
         self._sent = wire.RankUpdate(key=key)
         self._groups = OutsideGroups()
         self._notes: tuple[str, ...] = ()
-        self.recorder_note = ""
-        """Why its recorder is of no use."""
         self._transports: tuple[wire.Transport, ...] | None = None
         self._names: dict[int, str] = {}
         self._seen_ns = 0

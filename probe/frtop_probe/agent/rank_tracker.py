@@ -38,10 +38,10 @@ MAX_REASON: Final = 200
 MAX_FILES: Final = 4096
 """Rings of a folder that are looked at."""
 OTHER_BUILD: Final = (
-    "recorder: it is of another build of frtop, so what it records cannot be read here; look with"
-    " that build, or restart the job with this one"
+    f"{wire.OF_RECORDER}it is of another build of frtop, so what it records cannot be read here;"
+    " look with that build, or restart the job with this one"
 )
-DAMAGED: Final = "recorder: its ring is not readable"
+DAMAGED: Final = f"{wire.OF_RECORDER}its ring is not readable"
 _MAX_TRIES: Final = 4
 """Ticks after which an unreadable ring is no longer just unfinished."""
 _SCARCE: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM))

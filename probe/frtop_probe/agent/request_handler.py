@@ -227,9 +227,7 @@ class RequestHandler:
         """What torch's own recorder has of a rank without ours, or why there is nothing."""
         if not (isinstance(rank, OutsideRank) and isinstance(request, wire.HistoryRequest)):
             text = f"process {rank.pid} has no recorder: nothing in it can answer"
-            if isinstance(rank, OutsideRank) and rank.recorder_note:
-                text = rank.recorder_note
-            return wire.Error(request.id, text, "outside")
+            return wire.Error(request.id, rank.recorder_note or text, "outside")
         flight = rank.flight
         if request.group:
             # Out of the read that the sums were of: the ring may have gone on since.

@@ -52,6 +52,8 @@ class TrackedRank(ABC):
         self.oom_file = ""
         self.exit_info: wire.ExitInfo | None = None
         self.held = False
+        self.recorder_note = ""
+        """Why its recorder is of no use."""
         self.gauges: wire.Gauges | None = None
         self._gauges_sent: wire.Gauges | None = None
         self._identity: wire.Identity | None = None

@@ -21,6 +21,8 @@ class UnreadableRank(TrackedRank):
         self._ring = rank.ring if isinstance(rank, RingRank) else None
         self._name = rank.name
         self._reason = reason
+        if reason.startswith(wire.OF_RECORDER):
+            self.recorder_note = reason
         self._identity = _identity_of(rank)
         self._is_sent = False
 

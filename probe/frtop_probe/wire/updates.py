@@ -31,6 +31,9 @@ OTHERS_ENDED: Final = (
 )
 """Note of a rank without a recorder; whoever comes now does not see those others any more."""
 
+OF_RECORDER: Final = "recorder: "
+"""Begins the note of a rank that has a recorder, which is of no use here: the note says why."""
+
 
 class RankUpdate(Struct, frozen=True, array_like=True):
     """What changed about one rank; None and empty fields have not changed.

@@ -11,7 +11,7 @@ from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.job.device_settings import follows, settings_of_rank
 from frtop_tui.job.model import Coverage, CoverageNote, ObservedRank, RankState
 from frtop_tui.job.naming import counted, folded
-from frtop_tui.job.outside import NEXT_TIME, NOT_PREPARED
+from frtop_tui.job.outside import NEXT_TIME, NOT_PREPARED, recorder_note
 from frtop_tui.job.transports import beside_c10d
 
 
@@ -22,6 +22,7 @@ class RankCounts:
         self.states: Counter[RankState] = Counter()
         self.unheard: set[int] = set()
         self._outside: set[int] = set()
+        self._unreadable: dict[int, tuple[str, ...]] = {}
         self._unread: dict[int, str] = {}
         self._beside: dict[int, tuple[wire.Transport, ...]] = {}
         self._blind: dict[int, tuple[str, ...]] = {}
@@ -59,10 +60,11 @@ class RankCounts:
             text = f"{folded(self.unheard)}: host silent, last known state shown"
             notes.append(CoverageNote(text, "last known"))
         texts = self._recorder_notes()
-        if self._outside:
+        texts[:0] = _by_rank(self._unreadable, len(ranks))
+        if outside := self._outside.difference(self._unreadable):
             text = f"{NOT_PREPARED}, so of past ops at most what torch records; {NEXT_TIME}"
-            everybody = len(self._outside) == len(ranks)
-            texts.insert(0, text if everybody else f"{folded(self._outside)}: {text}")
+            everybody = len(outside) == len(ranks)
+            texts.insert(0, text if everybody else f"{folded(outside)}: {text}")
         if self._unread:
             first = min(self._unread)
             text = f"books of {folded(self._unread)} not read; rank {first}: {self._unread[first]}"
@@ -72,7 +74,7 @@ class RankCounts:
             everybody = len(self._beside) == len(ranks)
             whose = "" if everybody else f"{folded(self._beside)}: "
             texts.append(f"{whose}{beside_c10d(names)}")
-        texts += self._blind_texts(len(ranks))
+        texts += _by_rank(self._blind, len(ranks))
         if nameless:
             texts.append(nameless_text(nameless))
         if lost_updates:
@@ -84,18 +86,8 @@ class RankCounts:
             lost_updates=lost_updates,
             notes=(*notes, *map(CoverageNote, texts)),
             unprepared=tuple(sorted(self._outside)),
+            unreadable=tuple(sorted(self._unreadable)),
         )
-
-    def _blind_texts(self, ranks: int) -> list[str]:
-        """Settings for which no op on a device is followed, each with the ranks that have it."""
-        found: dict[str, list[int]] = {}
-        for rank, sentences in sorted(self._blind.items()):
-            for sentence in sentences:
-                found.setdefault(sentence, []).append(rank)
-        return [
-            text if len(those) == ranks else f"{folded(those)}: {text}"
-            for text, those in found.items()
-        ]
 
     def _recorder_notes(self) -> list[str]:
         """What recorders lost, and which of them switched themselves off."""
@@ -126,6 +118,7 @@ class RankCounts:
         self._unread.pop(rank, None)
         self._beside.pop(rank, None)
         self._blind.pop(rank, None)
+        self._unreadable.pop(rank, None)
         self._ops_lost.pop(rank, None)
         self._signatures_lost.pop(rank, None)
 
@@ -143,10 +136,15 @@ class RankCounts:
         if view.transports:
             self._beside[rank] = view.transports
         self._blind[rank] = tuple(one.sentence for one in settings_of_rank(view) if one.blinds)
-        if not view.identity.books and view.notes:
-            self._unread[rank] = view.notes[0]
-        if status is None:
-            return
+        if note := recorder_note(view):
+            self._unreadable[rank] = (f"{note}; it is seen from outside",)
+        others = [one for one in view.notes if one != note]
+        if not view.identity.books and others:
+            self._unread[rank] = others[0]
+        if status is not None:
+            self._add_losses(rank, status)
+
+    def _add_losses(self, rank: int, status: wire.RankStatus) -> None:
         if status.state == State.OFF:
             self._off.add(rank)
         if status.hook_errors:
@@ -157,10 +155,22 @@ class RankCounts:
             self._signatures_lost[rank] = status.side_lost
 
 
+def _by_rank(sentences: Mapping[int, tuple[str, ...]], ranks: int) -> list[str]:
+    """What is said of ranks, each sentence once, with the ranks that it is about."""
+    found: dict[str, list[int]] = {}
+    for rank, those in sorted(sentences.items()):
+        for sentence in those:
+            found.setdefault(sentence, []).append(rank)
+    return [
+        text if len(those) == ranks else f"{folded(those)}: {text}" for text, those in found.items()
+    ]
+
+
 def _counted(view: ObservedRank) -> tuple[object, ...]:
     """The fields of a view that are counted."""
     status, identity = view.status, view.identity
-    notes = tuple(one for one in view.notes if not identity.books or one == wire.OTHERS_ENDED)
+    told = (wire.OTHERS_ENDED, recorder_note(view))
+    notes = tuple(one for one in view.notes if not identity.books or one in told)
     settings = (identity.settings, identity.torch, view.groups, follows(view))
     seen_from = (identity.prepared, identity.books, notes, view.transports, settings)
     if status is None:

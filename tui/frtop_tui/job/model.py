@@ -324,6 +324,7 @@ class Coverage(Struct, frozen=True):
     lost_updates: int = 0
     notes: tuple[CoverageNote, ...] = ()
     unprepared: tuple[int, ...] = ()  # without a recorder: seen from outside only
+    unreadable: tuple[int, ...] = ()  # of them those that have one, which cannot be read
 
     @property
     def complete(self) -> bool:

@@ -9,6 +9,7 @@ from frtop_tui.job.model import BaseFrame, Coverage, Rank
 from frtop_tui.job.naming import duration, folded
 
 NOT_PREPARED: Final = "not prepared: seen from outside"
+UNREADABLE: Final = "ring not readable: seen from outside"
 NEXT_TIME: Final = "`frtop run -- ...` records it next time"
 _SAME_NS: Final = 500_000_000
 """Ranks are looked at one after the other: first looks that belong together."""
@@ -29,17 +30,27 @@ def recorder_text(ranks: int, unprepared: int) -> str:
 
 def preparation(coverage: Coverage, ranks: int) -> str:
     """`not prepared: seen from outside`, with the ranks where it is not all; "" for none."""
-    unprepared = coverage.unprepared
-    if not unprepared:
+    if not coverage.unprepared:
         return ""
-    everybody = len(unprepared) >= ranks
-    return NOT_PREPARED if everybody else f"{folded(unprepared)} {NOT_PREPARED}"
+    outside, why = set(coverage.unprepared).difference(coverage.unreadable), NOT_PREPARED
+    if not outside:
+        outside, why = set(coverage.unreadable), UNREADABLE
+    return why if len(outside) >= ranks else f"{folded(outside)} {why}"
+
+
+def recorder_note(rank: Rank) -> str:
+    """Why the recorder of a rank cannot be read; "" where it can, or where there is none."""
+    if rank.identity.prepared:
+        return ""
+    return next((note for note in rank.notes if note.startswith(wire.OF_RECORDER)), "")
 
 
 def without_recorder(rank: Rank) -> str:
     """Why a rank keeps no history and cannot be asked; "" where it can."""
     if rank.identity.prepared:
         return ""
+    if note := recorder_note(rank):
+        return f"process {rank.identity.pid} (rank {rank.rank}): {note}"
     return (
         f"process {rank.identity.pid} (rank {rank.rank}) has no recorder: nothing in it can answer;"
         " start the job with `frtop run -- ...` next time"

@@ -288,8 +288,8 @@ def _coverage(frame: Frame) -> list[str]:
     lines = [f"{coverage.heard:,} of {counted(coverage.expected, 'rank')} heard"]
     if coverage.lost_updates:
         lines.append(f"{counted(coverage.lost_updates, 'update')} of agents lost")
-    if coverage.unprepared:
-        ranks = fold(coverage.unprepared)
+    if outside := set(coverage.unprepared).difference(coverage.unreadable):
+        ranks = fold(outside)
         lines.append(f"without a recorder, seen from outside only: ranks {ranks}")
     lines += [note.text for note in coverage.notes]
     if frame.recorded is None:

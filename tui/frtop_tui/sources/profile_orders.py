@@ -19,6 +19,7 @@ from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.export.merged_profile import Contents, write_profiles
 from frtop_tui.job.model import Problem
 from frtop_tui.job.naming import counted
+from frtop_tui.job.outside import recorder_note
 from frtop_tui.job.profiles import MOST_RANKS, ProfileOptions, ProfileProgress
 from frtop_tui.sources.commands import why_not_ask
 from frtop_tui.sources.file_worker import FileWorker
@@ -229,6 +230,8 @@ def _why_not(frame: Frame, view: JudgedRank) -> str:
         return text
     if view.exit_info is not None:
         return f"process {view.identity.pid} has ended"
+    if note := recorder_note(view):
+        return note
     if not view.identity.prepared:
         return "it has no recorder: start the job with `frtop run`, or sample its stacks (`r`)"
     return ""

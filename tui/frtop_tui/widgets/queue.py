@@ -14,7 +14,7 @@ from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.job.groups import Identifier, identifier
 from frtop_tui.job.issuer_words import brief_issuer
 from frtop_tui.job.naming import counted, group_label
-from frtop_tui.job.outside import NEXT_TIME, age_text
+from frtop_tui.job.outside import NEXT_TIME, age_text, recorder_note
 from frtop_tui.report.rank_words import op_group, op_kind, op_number
 from frtop_tui.widgets.formats import (
     format_age_coarse,
@@ -240,7 +240,7 @@ def _source_of(rank: JudgedRank, width: int, *, split: bool) -> tuple[list[Line]
     With `split`, the first clause, and apart from it the others.
     """
     note = rank.snapshot.ops_note if rank.snapshot is not None else ""
-    note = note or f"not recorded; {NEXT_TIME}"
+    note = note or recorder_note(rank) or f"not recorded; {NEXT_TIME}"
     head, _, rest = note.partition("; ") if split else (note, "", "")
     lines = wrap(head, width, "dim", ("history  ", "dim"))
     return lines, wrap(rest, width, "dim", ("         ", "dim")) if rest else []
