@@ -95,3 +95,18 @@ def test_a_rank_that_starts_is_in_it_for_as_long_as_it_waits() -> None:
     view = found.ranks[0]
     assert view.state == "starting"
     assert 30 < (found.now_ns - view.state_since_ns) / 1e9 < 40
+
+
+def test_init_rpc_has_an_address_of_its_own() -> None:
+    rpc = frame(
+        "/venv/lib/python3.11/site-packages/torch/distributed/rpc/__init__.py:190", "init_rpc"
+    )
+    scene = Scene(2, begun=0, job=wire.Job("node0", 29500, 2, "", 0, "", "train.py"))
+    for actor in scene.actors.values():
+        actor.groups.clear()
+    scene.in_pseudo([0, 1], "init_rpc", for_s=31)
+    for rank in (0, 1):
+        scene.at(rank, *CONNECTING[:2], rpc)
+    verdict = only(scene.settle())
+    assert "init_method in the options of init_rpc" in verdict.next
+    assert "29500" not in f"{verdict.headline} {verdict.why.text} {verdict.next}"

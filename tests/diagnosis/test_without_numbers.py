@@ -731,3 +731,23 @@ def test_that_all_others_are_at_one_place_takes_known_lines(
 def test_an_unknown_line_is_not_shown_as_a_number() -> None:
     verdict = verdict_of(judged({0: UNKNOWN, 1: UNKNOWN, 2: SLEEP, 3: UNKNOWN}))
     assert "all_reduce, called at train.py (train)" in verdict.headline
+
+
+def test_ranks_in_init_rpc_are_at_a_store_of_its_own() -> None:
+    store = frame(f"{TORCH}/distributed/rendezvous.py:199", "_create_c10d_store")
+    rpc = frame(f"{TORCH}/distributed/rpc/__init__.py:190", "init_rpc")
+    verdict = verdict_of(judged(dict.fromkeys(range(2), (store, rpc, MAIN))))
+    assert "RPC's store" in verdict.why.text
+    assert "init_method in the options of init_rpc" in verdict.next
+
+
+def test_who_waits_for_a_remote_call_or_answers_one_is_no_culprit_by_stacks() -> None:
+    """Another rank may keep it waiting; which one, stacks of the other threads may tell."""
+    api = f"{TORCH}/distributed/rpc/api.py"
+    calls = (frame(f"{api}:842", "rpc_sync"), frame("train.py:12", "main"))
+    serves = (frame(f"{api}:257", "_all_gather"), frame(f"{api}:382", "shutdown"), MAIN)
+    ranks = dict.fromkeys(range(6), inside("all_reduce"))
+    for one in (calls, serves):
+        verdict = verdict_of(judged({**ranks, 6: one}, {**ranks, 6: one}))
+        assert (verdict.kind, verdict.culprits) == ("undecided", ())
+    assert "default_pg" not in verdict.headline

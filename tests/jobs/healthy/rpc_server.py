@@ -10,7 +10,7 @@ from zoo.ground_truth import Case
 from zoo.rank import join
 
 SERVER = 2
-CASE = Case(modes=("sync",), lasts_s=60)
+CASE = Case(modes=("sync",), lasts_s=45)
 
 
 def look_up(row: int) -> torch.Tensor:

@@ -15,6 +15,7 @@ from frtop_tui.diagnosis.model import Sentences, Why
 from frtop_tui.diagnosis.thresholds import BUSY_NS
 from frtop_tui.diagnosis.wording.absence import absence_of
 from frtop_tui.diagnosis.wording.phrases import (
+    OF_RPC,
     Tense,
     chain_evidence,
     last_op_evidence,
@@ -103,12 +104,15 @@ def never_joined(
         " recorder, on a host that is not connected, or with another MASTER_ADDR or MASTER_PORT"
     )
     waiting = rank_set(node.waiting).without(never)
+    step = "check whether these ranks were started: squeue, ps, their output"
+    if node.kind == "init_rpc":
+        text, step = f"{text}, or with another init_method of RPC", f"{step}; {OF_RPC}"
     head, waits = _headline(frame, node, never, waiting, tense)
     unheard = progress_text(ProgressSeen("unknown", "never_heard"), never)
     return Sentences(
         head,
         Why(finding.cause, "unknown", text),
-        "check whether these ranks were started: squeue, ps, their output",
+        step,
         (wait_evidence(node, frame.now_ns), unheard),
         (f"{named} cannot be seen", *_missing(frame, node, members_unknown=detail.members_unknown)),
         waits,

@@ -21,6 +21,10 @@ PAIR_MESSAGES: Final = (
     "pair each send with a receive: on one of them the other first, or batch_isend_irecv"
 )
 WRONG_ORDER: Final = "each needs the other first: sends and receives meet in the wrong order"
+OF_RPC: Final = (
+    "RPC has a store of its own: print the init_method in the options of init_rpc, or without one"
+    " MASTER_ADDR and MASTER_PORT, and the world_size, of all ranks: the same?"
+)
 _MOST_CHAINED: Final = 8
 """Nodes of a chain that are listed."""
 

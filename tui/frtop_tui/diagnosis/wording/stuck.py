@@ -26,6 +26,7 @@ from frtop_tui.diagnosis.wording.absence import (
     stacks_step,
 )
 from frtop_tui.diagnosis.wording.phrases import (
+    OF_RPC,
     Tense,
     chain_evidence,
     label_of,
@@ -79,6 +80,8 @@ def stuck(finding: Finding, detail: Stuck, frame: BaseFrame, tense: Tense) -> Se
             " the device or the transport does not finish it"
         )
         step = "look at links and devices of these hosts: `ss -ti`, `ip -s link`, dmesg"
+        if node.kind == "init_rpc":
+            text, step = "they do not get to RPC's store, or from there to each other", OF_RPC
         absence = Absence(Why("transport", "network", text), step)
     return Sentences(
         head,

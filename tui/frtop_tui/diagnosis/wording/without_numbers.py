@@ -25,7 +25,7 @@ from frtop_tui.diagnosis.evidence.working_thread import working_name, working_st
 from frtop_tui.diagnosis.finding import Finding
 from frtop_tui.diagnosis.model import Sentences, Why
 from frtop_tui.diagnosis.wording.absence import Absence, absence_of, stacks_step
-from frtop_tui.diagnosis.wording.phrases import PAIR_MESSAGES, WRONG_ORDER, Tense, who
+from frtop_tui.diagnosis.wording.phrases import OF_RPC, PAIR_MESSAGES, WRONG_ORDER, Tense, who
 from frtop_tui.diagnosis.wording.progress import progress_text
 from frtop_tui.job.model import BaseFrame, Rank
 from frtop_tui.job.naming import folded
@@ -102,6 +102,9 @@ def same_call(_finding: Finding, detail: SameCall, frame: BaseFrame, _tense: Ten
     if unheard:
         reason = f"{folded(unheard)} may be the one that is missing, or none is"
         step = f"take the stacks of {folded(unheard)}, too; or read its output"
+    elif site.call.kind == "init_rpc":
+        reason = "they connect to RPC's store, or wait there for ranks of which no stacks are"
+        step = OF_RPC
     elif any(is_connecting(state.view) for state in site.states):
         reason = "they connect to the job's store, or wait there for ranks of which no stacks are"
         step = "are there more ranks than these? print MASTER_ADDR and MASTER_PORT of all of them"
