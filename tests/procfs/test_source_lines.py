@@ -93,3 +93,48 @@ async def test_without_a_thread_there_are_no_lines(
         patched.setattr(threading.Thread, "start", fail)
         assert await read(reader, str(file), 1) == ""
     assert await read(reader, str(file), 1) == "one"
+
+
+TAKEN = "self.lock.acquire()"
+
+
+@pytest.mark.parametrize(
+    ("lines", "taken"),
+    [
+        ([TAKEN, "work()  # here"], True),
+        ([TAKEN, "try:", "    work()  # here", "finally:", "    self.lock.release()"], True),
+        ([TAKEN, "if new:", "    for one in new:", "        work()  # here"], True),
+        (["while True:", f"    {TAKEN}", "    work()  # here", "    self.lock.release()"], True),
+        ([TAKEN, "self.other.release()", "work()  # here"], True),
+        (["if self.lock.acquire(timeout=5):", "    work()  # here"], True),
+        ([TAKEN, "self.lock.release()", "work()  # here"], False),
+        ([TAKEN, "try:", "    f()", "finally:", "    self.lock.release()", "work()  # here"],
+         False),
+        (["if self.lock.acquire(timeout=5):", "    self.lock.release()", "    work()  # here"],
+         False),
+        (["if new:", f"    {TAKEN}", "work()  # here"], False),
+        (["if new:", f"    {TAKEN}", "else:", "    work()  # here"], False),
+        (["if not self.lock.acquire(timeout=5):", "    work()  # here"], False),
+        (["if self.lock.acquire(timeout=5):", "    f()", "else:", "    work()  # here"], False),
+        ([TAKEN, "while True:", "    work()  # here", "    self.lock.release()"], False),
+        ([TAKEN, "for _ in new:", "    work()  # here", "    if x:", "        self.lock.release()"],
+         False),
+        (["self.lock.acquire(blocking=False)", "work()  # here"], False),
+        ([f"# {TAKEN}", "work()  # here"], False),
+        (["'''So it is used:", TAKEN, "'''", "work()  # here"], False),
+        (["def inner():", f"    {TAKEN}", "work()  # here"], False),
+        ([TAKEN, "def inner():", "    work()  # here"], False),
+    ],
+)  # fmt: skip
+async def test_locks_that_were_taken_on_the_way_to_a_line_are_told(
+    tmp_path: Path, lines: list[str], taken: bool
+) -> None:
+    file = tmp_path / "a.py"
+    file.write_text("\n".join(["def f(self):", *(f"    {line}" for line in lines)]))
+    number = next(n for n, line in enumerate(lines, 2) if line.endswith("# here"))
+    reader = SourceLines()
+    await reader.read({str(file)}, DEADLINE_S)
+    found = [text for text in reader.blocks(str(file), number)[1:] if "acquire" in text]
+    assert [text for text in found if not text.startswith("if not ")] == (
+        [next(line.strip() for line in lines if "acquire" in line)] if taken else []
+    )

@@ -117,6 +117,9 @@ SOURCE = {
     ("/home/me/cache.py", 22): ["lock.acquire()", "def f():"],
     ("/home/me/cache.py", 24): ["with lock:", "with lock:", "def f():"],
     ("/home/me/cache.py", 23): ["read()", "with lock:", "def f():"],
+    ("/home/me/cache.py", 25): ["read()", "lock.acquire()", "def f():"],
+    ("/home/me/cache.py", 26): ["read()", "if lock.acquire(timeout=5):", "def f():"],
+    ("/home/me/cache.py", 27): ["read()", "if not lock.acquire(timeout=5):", "def f():"],
 }
 
 
@@ -127,6 +130,11 @@ SOURCE = {
     (step("cache.py", "get", 8, self=0x1), step("cache.py", "get", 8, self=0x1), False),
     (step("cache.py", "f", 20), step("cache.py", "f", 23), True),
     (step("cache.py", "f", 22), step("cache.py", "f", 23), True),
+    (step("cache.py", "f", 22), step("cache.py", "f", 25), True),
+    (step("cache.py", "f", 20), step("cache.py", "f", 26), True),
+    (step("cache.py", "f", 20), step("cache.py", "f", 27), False),
+    (step("cache.py", "f", 22, lock=0x3), step("cache.py", "f", 25, lock=0x4), False),
+    (step("cache.py", "f", 22), step("cache.py", "f", 22), False),  # it waits for it, too
     (step("cache.py", "f", 20), step("other.py", "f", 3), False),  # another global of that name
     (step("cache.py", "f", 20, lock=0x3), step("other.py", "f", 3, lock=0x3), True),
     (step("cache.py", "f", 20, lock=0x3), step("cache.py", "f", 23), False),
@@ -163,6 +171,17 @@ from concurrent.futures import ThreadPoolExecutor
 class Cache:
     def __init__(self):
         self.lock = threading.Lock()
+        self.gate = threading.Lock()
+
+    def keep(self, link):
+        self.gate.acquire()
+        try:
+            link.recv(8)
+        finally:
+            self.gate.release()
+
+    def enter(self):
+        self.gate.acquire()
 
     def fill(self, link):
         with self.lock:
@@ -180,8 +199,10 @@ def main():
     cache, (one, other) = Cache(), socket.socketpair()
     filler = threading.Thread(target=cache.fill, args=(one,), name="filler", daemon=True)
     filler.start()
-    while not cache.lock.locked():
+    threading.Thread(target=cache.keep, args=(other,), name="keeper", daemon=True).start()
+    while not (cache.lock.locked() and cache.gate.locked()):
         pass
+    threading.Thread(target=cache.enter, name="enterer", daemon=True).start()
     held = threading.Event()
     held.set()
     getter = ThreadPoolExecutor(4, thread_name_prefix="getter")
@@ -204,7 +225,7 @@ async def test_the_waits_of_a_real_process_are_told(tmp_path: Path) -> None:
         assert process.stdout is not None
         process.stdout.readline()
         found: dict[str, tuple[str, str]] = {}
-        while len(found) < 4:  # they start one after the other
+        while len(found) < 5:  # they start one after the other
             dump = await stacks.dump(process.pid, 10, SourceLines())
             names = {thread.ident: thread.name for thread in dump.threads}
             found = {
@@ -222,4 +243,5 @@ async def test_the_waits_of_a_real_process_are_told(tmp_path: Path) -> None:
         "getter_0": ("lock", "filler"),
         "waiter": ("future", "getter_0"),
         "reader": ("queue", ""),
+        "enterer": ("lock", "keeper"),
     }

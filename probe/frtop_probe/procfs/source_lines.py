@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import threading
 import time
 from collections.abc import Iterable
@@ -23,6 +24,11 @@ MAX_FILE: Final = 4 * 1024 * 1024
 MAX_FILES: Final = 256
 MAX_LINE: Final = 200
 _FUNCTIONS: Final = ("def ", "async def ", "class ")
+_LOOPS: Final = ("while ", "for ", "async for ")
+_TAKEN: Final = re.compile(r"([A-Za-z_][\w.]*)\.acquire\((?:(?:blocking=)?True)?\)(?:\s*#.*)?$")
+_TRIED: Final = re.compile(r"(?:el)?if ([A-Za-z_][\w.]*)\.acquire\(")
+_RELEASED: Final = re.compile(r"([A-Za-z_][\w.]*)\.release\(")
+_QUOTES: Final = re.compile("'''|\"\"\"")
 CHECK_S: Final = 5.0
 """Age at which a cached file is checked for changes."""
 _OURS: Final = ProcessRoot()
@@ -80,23 +86,35 @@ class SourceLines:
     def blocks(self, file: str, number: int, root: ProcessRoot = _OURS) -> tuple[str, ...]:
         """A line and the headers of the blocks around it up to its function, the innermost first.
 
-        By indentation alone; () while the line is unknown.
+        Among them stand the lines that take a lock, `lock.acquire()`, if every way to the line goes
+        through them and none through a release. By indentation alone; () while the line is unknown.
         """
         with self._lock:
             known = self._files.get((root, file))
         if known is None or not 0 < number <= len(known.lines):
             return ()
         found: list[str] = []
-        depth = 1 << 30
-        for text in reversed(known.lines[:number]):
-            bare = text.strip()
-            indent = len(text) - len(text.lstrip())
-            if not bare or bare.startswith("#") or (found and indent >= depth):
+        released: set[str] = set()
+        depth, quotes = 1 << 30, 0
+        for place in range(number - 1, -1, -1):
+            bare, indent = known.lines[place].strip(), _indent(known.lines[place])
+            if not bare or bare.startswith("#"):
                 continue
-            found.append(bare[:MAX_LINE])
+            if found and indent >= depth:
+                quotes += len(_QUOTES.findall(bare))
+                released.update(_RELEASED.findall(bare))
+                taken = _TAKEN.match(bare) if indent == depth and not quotes % 2 else None
+                if taken is not None and taken[1] not in released:
+                    found.append(bare[:MAX_LINE])
+                continue
+            passed = _TRIED.match(bare)
+            if passed is None or passed[1] not in released:
+                found.append(bare[:MAX_LINE])
             depth = indent
             if not depth or bare.startswith(_FUNCTIONS):
                 break
+            if bare.startswith(_LOOPS):
+                released.update(_released_in(known.lines, place))  # in the turn before
         return tuple(found)
 
     def _work(self, files: list[_Place]) -> None:
@@ -110,6 +128,20 @@ class SourceLines:
                 self._files[file] = text
                 while len(self._files) > MAX_FILES:
                     self._files.pop(next(iter(self._files)))
+
+
+def _indent(text: str) -> int:
+    return len(text) - len(text.lstrip())
+
+
+def _released_in(lines: tuple[str, ...], header: int) -> set[str]:
+    """The locks that the block below a header gives back."""
+    found: set[str] = set()
+    for text in lines[header + 1 :]:
+        if text.strip() and _indent(text) <= _indent(lines[header]):
+            break
+        found.update(_RELEASED.findall(text))
+    return found
 
 
 def _read(place: _Place, known: _File | None) -> _File:

@@ -41,6 +41,7 @@ _PATTERNS: Final = tuple(
     (re.compile(file), re.compile(f"^(?:{function})$"), kind) for file, function, kind in _KINDS
 )
 _WITH: Final = re.compile(r"^(?:async )?with ([A-Za-z_][\w.]*)(?: as \w+)?:")
+_TAKEN: Final = re.compile(r"^(?:(?:el)?if )?([A-Za-z_][\w.]*)\.acquire\(")
 _ACQUIRE: Final = re.compile(r"\b([A-Za-z_][\w.]*)\.acquire\(")
 _CONDITION: Final = re.compile(r"\b([A-Za-z_][\w.]*)\.wait(?:_for)?\(")
 _MOST: Final = 8
@@ -70,12 +71,16 @@ class AtFrame:
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
-    """A thread at a wait: its kind, and the object or the name of the lock that it waits for."""
+    """A thread at a wait: its kind, and the object or the name of the lock that it waits for.
+
+    A lock that is `counted` is a semaphore: who acquires it may be its consumer, and owe nothing.
+    """
 
     kind: str
     address: int = 0
     lock: str = ""
     at: AtFrame | None = None
+    counted: bool = False
 
 
 def waits_of(
@@ -104,7 +109,7 @@ def _wait(steps: Sequence[AtFrame], blocks: Blocks) -> _Waiting | None:
     if kind == "semaphore" or not inner:
         lock = _lock_at(caller, blocks)
         if lock:
-            return _Waiting("lock", lock=lock, at=caller)
+            return _Waiting("lock", lock=lock, at=caller, counted=kind == "semaphore")
     if step is None:
         return None
     # An executor joins its threads one by one.
@@ -172,7 +177,7 @@ def _lock_at(step: AtFrame | None, blocks: Blocks) -> str:
 
 
 def _holds(steps: Sequence[AtFrame], wait: _Waiting, blocks: Blocks) -> bool:
-    """Whether a frame is inside of `with` of the same lock."""
+    """Whether a frame is inside of `with` of the same lock, or after a line that acquires it."""
     assert wait.at is not None
     given_back = _given_back(steps, blocks)
     for step in steps:
@@ -180,7 +185,9 @@ def _holds(steps: Sequence[AtFrame], wait: _Waiting, blocks: Blocks) -> bool:
             continue
         # At the line itself a thread is only about to take it.
         headers = blocks(step.file, step.line)[1:]
-        if any((found := _WITH.match(text)) and found[1] == wait.lock for text in headers):
+        patterns = (_WITH,) if wait.counted else (_WITH, _TAKEN)
+        found = (pattern.match(text) for text in headers for pattern in patterns)
+        if any(one is not None and one[1] == wait.lock for one in found):
             return True
     return False
 

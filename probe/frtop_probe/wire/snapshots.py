@@ -42,8 +42,9 @@ class ThreadWait(Struct, frozen=True, array_like=True):
     `kind` is one of "thread" (its end), "future", "lock", "queue", "full queue", "tasks of a
     queue", "semaphore", "event" (or a condition, a barrier), and of children "pool", "child's
     queue", "child's full queue". `threads` are the pthread handles of those that it is for: the
-    thread that is joined; those inside of `with` of that lock; those that have the object at hand;
-    of a future, those of executors that have work. Empty where nothing tells them.
+    thread that is joined; those inside of `with` of that lock, or after its `acquire()`; those that
+    have the object at hand; of a future, those of executors that have work. Empty where nothing
+    tells them.
     """
 
     kind: str
