@@ -168,3 +168,22 @@ def test_tensorpipes_thread_that_polls_is_no_progress(kind: type[Scene]) -> None
     assert found is not None
     verdict = only(found)
     assert (verdict.culprits, verdict.progress, verdict.confidence) == ((2,), "none", "confirmed")
+
+
+def test_a_job_of_remote_calls_alone_is_undecided_with_who_is_where() -> None:
+    scene = Outside(3, begun=0, ago=200.0)
+    for actor in scene.actors.values():
+        actor.groups.clear()
+        actor.group_progress.clear()
+    scene.at(0, *calls())
+    for rank in (1, 2):
+        scene.at(rank, *SHUTDOWN)
+    for rank in range(3):
+        scene.kernel(rank, syscall="futex")
+    handles(scene, 2, *READS)
+    found = scene.settle(90)
+    _is_undecided(found)
+    told = "\n".join((only(found).headline, *only(found).evidence))
+    assert "rank 0: MainThread waits for the answer to rpc_sync to worker2 at train.py:12" in told
+    assert "rank 1: MainThread is in rpc.shutdown" in told
+    assert "rank 2: the handler of a remote call, thread 2001, is in a file operation" in told

@@ -16,6 +16,7 @@ from frtop_tui.diagnosis.evidence.absence_cause import (
 )
 from frtop_tui.diagnosis.evidence.dataloader_worker import WorkerStack
 from frtop_tui.diagnosis.evidence.rank_activity import last_issued_ns
+from frtop_tui.diagnosis.evidence.rpc_call import rpc_call_of
 from frtop_tui.diagnosis.evidence.stack_location import (
     FILE_KINDS,
     LocationKind,
@@ -23,13 +24,15 @@ from frtop_tui.diagnosis.evidence.stack_location import (
     is_asleep_on_lock,
     line_and_function,
     locate,
+    serves_rpc,
     system_call,
 )
-from frtop_tui.diagnosis.evidence.thread_chain import acting_process
+from frtop_tui.diagnosis.evidence.thread_chain import acting_process, acting_stack
 from frtop_tui.diagnosis.evidence.working_thread import (
     name_of,
     working_name,
     working_process,
+    working_stack,
 )
 from frtop_tui.diagnosis.model import Why
 from frtop_tui.diagnosis.wording.threads import ended_children, links_text, others_evidence
@@ -227,7 +230,8 @@ def place_text(view: Rank, now_ns: int) -> str:
     cause = doing(view)
     if cause.location is None or cause.batch is not None or cause.cause == "gil":
         return absence_of(view, now_ns, cause).why.text
-    chain, text = cause.chain, location_text(cause.location)
+    chain = cause.chain
+    text = f"{_what(view, cause.location).rstrip(':,')}{_at(cause.location)}"
     if chain is not None:
         links = links_text(view, chain)
         text = links if chain.is_cycle or chain.end is None else f"{links}, which {text}"
@@ -239,6 +243,21 @@ def place_text(view: Rank, now_ns: int) -> str:
 def location_text(location: StackLocation) -> str:
     """`waits for a socket at train.py:9 (main)`."""
     return f"{_THREAD_TEXTS[location.kind].rstrip(':,')}{_at(location)}"
+
+
+def _what(view: Rank, location: StackLocation) -> str:
+    """What the acting thread does; of remote calls, by its stack."""
+    stack = acting_stack(view)
+    if stack is not None and location.kind == "rpc" and (call := rpc_call_of(stack)) is not None:
+        return f"waits for the answer to {call.text}"
+    if location.kind == "idle" and _only_answers(view):
+        return "is in rpc.shutdown, where it answers calls until no rank has any left"
+    return _THREAD_TEXTS[location.kind]
+
+
+def _only_answers(view: Rank) -> bool:
+    stack = working_stack(view)
+    return stack is not None and serves_rpc(stack.frames)
 
 
 def _at(location: StackLocation) -> str:
@@ -266,7 +285,7 @@ def _location_text(view: Rank, cause: AbsenceCause, location: StackLocation, now
         if chain.end is None:
             return f"{links}{since}"
         subject = f"{links}, which"
-    return f"{subject} {_THREAD_TEXTS[location.kind]}{detail}{_at(location)}{source}{since}"
+    return f"{subject} {_what(view, location)}{detail}{_at(location)}{source}{since}"
 
 
 def _other_end_text(view: Rank, kind: LocationKind, process: wire.Process | None) -> str:
@@ -300,6 +319,8 @@ def _location_step(view: Rank, location: StackLocation, process: wire.Process | 
         "idle": f"send rank {view.rank} work; if that may take long, give the group a longer"
         " timeout, or let the other ranks wait outside collectives",
     }
+    if location.kind == "idle" and _only_answers(view):
+        return f"which rank has calls left? {stacks}"
     return steps.get(location.kind, stacks)
 
 
