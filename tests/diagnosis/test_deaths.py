@@ -54,6 +54,23 @@ def test_an_exception_is_told_before_its_process_has_ended() -> None:
     assert (verdict.kind, verdict.culprits) == ("dead", (2,))
 
 
+def test_who_is_about_to_end_is_waited_for_by_nobodys_fault() -> None:
+    """The last stage of a pipeline has left; that its process has ended is told much later."""
+    scene = Scene(3, counts=True)
+    scene.waits([0], "send", p2p=True, peer=1, tag=0, for_s=3.2)
+    scene.does([1], "send", p2p=True, peer=2, tag=0, ago=3.1)
+    scene.raises(1, "RuntimeError", CLOSED, ago=2.5)
+    scene.actors[1].exit_info = None
+    scene.kernel(1, "R")
+    for _ in range(8):
+        found = scene.judge().frame
+        assert [verdict.culprits for verdict in found.verdicts] == [()]
+        scene.pass_time(0.5)
+    scene.ends(2, exit_code=0, clean=True, ago=7)
+    verdict = only(scene.settle())
+    assert (verdict.kind, verdict.culprits, verdict.why.cause) == ("dead", (2,), "exited")
+
+
 @pytest.mark.parametrize("text", [
     "mat1 and mat2 shapes cannot be multiplied", "CUDA out of memory", "size mismatch for weight",
 ])  # fmt: skip

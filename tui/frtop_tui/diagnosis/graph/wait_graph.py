@@ -194,8 +194,8 @@ class WaitGraph:
             view = index.corrected.get(rank)
             if view is None or view.state == "unheard" or self._is_unknown(view, node):
                 unobserved.append(rank)
-            elif view.exit_info is not None:
-                ended.append(rank)
+            elif view.exit_info is not None or rank in index.dead:
+                ended.append(rank)  # or about to end: an exception that nobody caught ends it
             elif node.rpc is not None and not (rank == node.callee and in_handler(view)):
                 # Whatever its other threads wait for.
                 held = rank == node.callee and is_held_by_itself(view)
