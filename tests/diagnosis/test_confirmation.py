@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from diagnosis.scenes import Scene, frame, only
+from diagnosis.scenes import SECOND, Scene, frame, only
 from frtop_tui.diagnosis.model import Verdict
 
 
@@ -43,3 +43,33 @@ def test_a_stack_that_comes_after_all_settles_it() -> None:
     scene.at(2, frame("train.py:33", source="answer = pipe.read(8)"))
     verdict = after(scene, 2)
     assert (verdict.confidence, "kernel" in verdict.why.text) == ("confirmed", False)
+
+
+@pytest.mark.parametrize("dump_error", ["deadline", "refused"])
+def test_who_may_poll_for_a_pending_op_is_not_named_before_that_is_seen(dump_error: str) -> None:
+    """Rank 0 polls for an op of its pair, which rank 1 does not enter."""
+    scene = Scene(4)
+    scene.group("pair", [0, 1])
+    scene.waits([0], "all_reduce", group="pair", sync=False, for_s=3.2)
+    scene.waits([2, 3], "all_reduce", for_s=3.1)
+    scene.sleeps(1)
+    for rank in (0, 1):
+        scene.actors[rank].dump_error = dump_error
+    for tenth in range(60):
+        scene.kernel(0, "R", cpu_ns=tenth * SECOND // 20)
+        named = {rank for one in scene.judge().frame.verdicts for rank in one.culprits}
+        assert named <= {1}
+        scene.pass_time(0.1)
+    assert named == {1}
+
+
+@pytest.mark.parametrize("dump_error", ["", "deadline"])
+def test_who_holds_the_gil_is_named_without_a_stack_although_an_op_is_pending(
+    dump_error: str,
+) -> None:
+    scene = at_a_pipe("S", dump_error)
+    scene.group("pair", [0, 2])
+    scene.waits([2], "recv", group="pair", sync=False, p2p=True, peer=0, for_s=12)
+    scene.silent(2, 10)
+    scene.actors[2].owns_gil = True
+    assert after(scene, 4).culprits == (2,)

@@ -8,7 +8,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from frtop_tui.diagnosis.detectors.certainty import members_known
+from frtop_tui.diagnosis.detectors.certainty import CERTAIN, members_known
 from frtop_tui.diagnosis.detectors.context import Context
 from frtop_tui.diagnosis.evidence.absence_cause import absence_cause
 from frtop_tui.diagnosis.evidence.progress import ProgressSeen, progress_of
@@ -54,7 +54,7 @@ class Absentees(Struct, frozen=True):
         unknown: not blamed, whether they make progress is not known.
         held_back: not blamed, a file lock or a store key holds them.
         entering: not blamed, they are on their way into the op.
-        without_stack: not blamed, their stacks are still to come.
+        without_stack: not blamed, what they do is still to be seen.
     """
 
     culprits: tuple[SameCause, ...]
@@ -122,17 +122,21 @@ def blame(views: Mapping[int, Rank], absent: Sequence[int], now_ns: int) -> Abse
     A rank that is absent for the same cause as one without progress is blamed with it, unless
     it is seen to move. Never blamed: (a) a rank at a locked file while another one moves, which
     may hold the lock; (b) a rank at a store key while another one is elsewhere, which may have
-    to set it; (c) a rank that is on its way into the op, or may be: without a recorder, until its
-    stack is there, as the kernel shows a wait in gloo as it shows any other lock. Of very many
-    absent ranks the first `MOST_ABSENT_EXPLAINED` are looked into, those that others may hold
-    back last.
+    to set it; (c) a rank that is on its way into the op, or may be in another one: without a
+    recorder, or with an op pending, until its stack is there. The kernel shows a wait in gloo as it
+    shows any other lock, and one that polls as it shows any other work. Of very many absent ranks
+    the first `MOST_ABSENT_EXPLAINED` are looked into, those that others may hold back last.
     """
     free_first = sorted(absent, key=lambda rank: _place_of(views[rank]) in _HOLDING)
     first = sorted(free_first[:MOST_ABSENT_EXPLAINED])
     causes = {rank: absence_cause(views[rank]).cause for rank in first}
     progress = {rank: _progress(views[rank], causes[rank], now_ns) for rank in causes}
     held_back = _held_back(views, progress)
-    without_stack = {rank for rank in progress if _has_no_stack_yet(views[rank])}
+    without_stack = {
+        rank
+        for rank, cause in causes.items()
+        if cause not in CERTAIN and _has_no_stack_yet(views[rank], progress[rank])
+    }
     entering = {rank for rank in progress if _is_entering(views[rank], now_ns)} - without_stack
     spared = {*held_back, *entering, *without_stack}
     progress = {rank: how for rank, how in progress.items() if rank not in spared}
@@ -181,10 +185,23 @@ def _progress(view: Rank, cause: str, now_ns: int) -> ProgressSeen:
     return _NOTHING_TO_SEE.get(cause, seen) if seen.progress == "none" else seen
 
 
-def _has_no_stack_yet(view: Rank) -> bool:
-    """Whether it may be in an op that only a stack shows, and that is still to come."""
-    may_be = view.evidence.has_ages and not view.evidence.has_every_op
-    return may_be and (view.snapshot is None or stacks_due(view))
+def _has_no_stack_yet(view: Rank, progress: ProgressSeen) -> bool:
+    """Whether it may be in an op that only a stack shows, and that is still to come.
+
+    One with an op pending may poll for it. Where stacks cannot be had, only the second snapshot
+    shows that it runs.
+    """
+    evidence = view.evidence
+    if not evidence.has_ages or (evidence.has_every_op and not _may_poll(view)):
+        return False
+    if view.snapshot is None or stacks_due(view):
+        return True
+    unseen = evidence.has_every_op and working_location(view) is None
+    return unseen and progress.sign == "one_snapshot"
+
+
+def _may_poll(view: Rank) -> bool:
+    return any(op.tracked and not (op.sync or op.pseudo) for op in view.pending)
 
 
 def _is_entering(view: Rank, now_ns: int) -> bool:
