@@ -442,3 +442,25 @@ def test_start_up_is_given_half_a_minute(started_s: int, named: bool) -> None:
         actor.groups.clear()
     verdicts = scene.settle(7).verdicts
     assert [verdict.culprits for verdict in verdicts] == ([(1,)] if named else [])
+
+
+@pytest.mark.parametrize(("rests", "named"), [(False, []), (True, [3])])
+def test_a_wait_that_only_a_stack_shows_lasts_if_the_counted_ranks_rest(
+    *, rests: bool, named: list[int]
+) -> None:
+    """In a job that moves, a rank whose books cannot be read is seen in a call at every look."""
+    scene = Outside(4, ago=8)
+    scene.unreadable.add(2)
+    scene.in_call(2, "all_reduce", (("group", '"default_pg"'),))
+    for rank in (0, 1):
+        scene.computes(rank)
+        scene.kernel(rank, "R")
+    scene.sleeps(3)
+    found: list[int] = []
+    for tick in range(80):
+        if not rests and tick % 8 == 0:
+            scene.does([0, 1, 3], "all_reduce", ago=0.1)
+        found = [rank for one in scene.judge().frame.verdicts for rank in one.culprits]
+        assert not found or rests
+        scene.pass_time(0.5)
+    assert found == named

@@ -7,10 +7,12 @@ import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from frtop_probe.outside import c10d_books, torch_layout
+from frtop_probe.outside.cpython import UNEXPECTED, UNKNOWN_PYTHON, Python, open_python
 from frtop_probe.outside.memory import GONE, REPLACED, NotReadable
 from frtop_probe.outside.model import GroupBook
 from frtop_probe.outside.process import identify
@@ -75,6 +77,32 @@ def test_a_second_look_costs_few_reads(absent: list[int]) -> None:
         second = reader.read()
     assert second.groups == first.groups
     assert second.cost.reads < 60 < first.cost.reads < 5000
+
+
+def test_a_look_into_an_import_does_not_make_the_build_unknown(
+    absent: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rank whose build is unknown is left alone for a minute."""
+    fails = 0
+
+    def torn(*args: Any) -> Python:
+        nonlocal fails
+        fails -= 1
+        if fails >= 0:
+            raise NotReadable(UNKNOWN_PYTHON, "no sys.modules")
+        return open_python(*args)
+
+    monkeypatch.setattr("frtop_probe.outside.reader.open_python", torn)
+    with OutsideReader(absent[0]) as reader:
+        fails = 2
+        assert reader.read().groups
+        reader._forget(exec_done=False)
+        fails = 3
+        assert reader.read().reason == UNEXPECTED
+        assert reader.read().groups
+    with OutsideReader(absent[0]) as reader:
+        fails = 3
+        assert reader.read().reason == UNKNOWN_PYTHON
 
 
 def test_environment_set_at_run_time_is_read_and_nothing_else(absent: list[int]) -> None:

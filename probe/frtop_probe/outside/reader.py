@@ -49,8 +49,11 @@ _TRIES: Final = 3
 """Books change while they are read: a running job shows this in about one look of a thousand."""
 UNCHANGING: Final = frozenset((FREE_THREADED, NO_PYTHON, STRIPPED, UNKNOWN_LIBRARY, UNKNOWN_PYTHON))
 """Reasons that only another program in the same process changes."""
-_FINAL: Final = UNCHANGING | {NO_GROUPS, NO_MODULE, NO_TORCH, TOO_LARGE, REPLACED}
-"""Reasons that another try at once does not change."""
+_FINAL: Final = (UNCHANGING - {UNKNOWN_PYTHON}) | {
+    NO_GROUPS, NO_MODULE, NO_TORCH, TOO_LARGE, REPLACED,
+}  # fmt: skip
+"""Reasons that another try at once does not change. An import may hide `sys.modules` for a moment,
+as an unknown build does."""
 Result = TypeVar("Result")
 
 
@@ -80,6 +83,7 @@ class OutsideReader:
         self._symbols = symbols or StaticSymbols()
         self._memory: ProcessMemory | None = None
         self._python: Python | None = None
+        self._knows_build = False
         self._layout: TorchLayout | None = None
         self._books: BooksReader | None = None
         self._rings: RingReader | None = None
@@ -235,6 +239,7 @@ class OutsideReader:
         self._rings = None
         self._transports = TransportSearch()
         if exec_done and self._memory is not None:
+            self._knows_build = False
             self._memory.close()
             self._memory = ProcessMemory(self.pid, proc=self._proc)
 
@@ -242,7 +247,13 @@ class OutsideReader:
         assert self._memory is not None
         if self._python is None:
             files = files or mapped_files(self.pid, self._proc)
-            self._python = open_python(self._memory, files, executable(self.pid, self._proc))
+            try:
+                self._python = open_python(self._memory, files, executable(self.pid, self._proc))
+            except NotReadable as error:
+                if self._knows_build and error.reason == UNKNOWN_PYTHON:
+                    raise NotReadable(UNEXPECTED, error.detail) from error
+                raise
+            self._knows_build = True
         return self._python
 
     def _open_layout(self, files: dict[str, Mapping] | None = None) -> TorchLayout:

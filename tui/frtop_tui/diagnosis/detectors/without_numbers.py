@@ -21,11 +21,14 @@ from frtop_tui.diagnosis.evidence.c10d_call import (
     paths_differ,
     program_order,
 )
+from frtop_tui.diagnosis.evidence.rank_activity import last_issued_ns
 from frtop_tui.diagnosis.evidence.stack_state import StackState, has_device, stack_state
+from frtop_tui.diagnosis.evidence.staleness import is_stale
 from frtop_tui.diagnosis.evidence.working_thread import working_stack
 from frtop_tui.diagnosis.finding import Detail, Finding
 from frtop_tui.diagnosis.graph.wait_node import WaitNode
 from frtop_tui.diagnosis.model import OpName, Progress
+from frtop_tui.diagnosis.thresholds import PATIENCE_WITHOUT_HISTORY_NS
 from frtop_tui.job.stack_frames import is_user_code
 
 MOST_RINGS: Final = 4
@@ -109,6 +112,7 @@ def detect(context: Context) -> list[Finding]:
     """Findings on frames of stacks alone; none if a rank inside a call was seen to move."""
     states = states_of(context)
     if not states:
+        context.explained.update(_undated(context))
         return []
     context.explained.update(context.graph.all.values())  # other detectors compare numbers
     inside = [state for state in states.values() if state.activity == "inside"]
@@ -125,6 +129,30 @@ def detect(context: Context) -> list[Finding]:
     if len(sites) > 1:
         return [_undecided(DifferentCalls(tuple(sites)), sites)]
     return [_undecided(SameCall(sites[0]), sites)] if sites else []
+
+
+def _undated(context: Context) -> list[WaitNode]:
+    """Waits that only a stack shows, beside ranks whose ops are counted, and that may be young.
+
+    In a job that moves every look finds some stack in a call. Such a wait lasts once the counted
+    ranks are known to have issued nothing for long, and two looks agree.
+    """
+    if not (context.has_ages and context.index.partial):
+        return []
+    found = [node for node in context.graph.all.values() if node.call is not None]
+    if not found:
+        return []
+    counted = [one for one in context.ranks.values() if one.evidence.has_numbers]
+    last_ns = max(max(last_issued_ns(o), o.identity.started_ns) + o.clock_ns for o in counted)
+    rests = context.now_ns - last_ns > PATIENCE_WITHOUT_HISTORY_NS
+    if not rests or any(map(is_stale, counted)):
+        return found
+    return [node for node in found if not any(_stays(context, rank) for rank in node.waiting)]
+
+
+def _stays(context: Context, rank: int) -> bool:
+    state = stack_state(context.ranks[rank])
+    return state is not None and state.progress == "none"
 
 
 def _outside(
