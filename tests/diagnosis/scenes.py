@@ -67,6 +67,7 @@ class Actor:
     exit_info: wire.ExitInfo | None = None
     recent: list[wire.Op] = field(default_factory=list)
     links: tuple[wire.DeadConnection, ...] = ()
+    ended: tuple[wire.EndedChild, ...] = ()
     pending_more: int = 0
     side_lost: int = 0
     pending_lost: int = 0
@@ -468,6 +469,7 @@ class Scene:
             ops=tuple(actor.recent),
             threads=actor.threads,
             dead_connections=actor.links,
+            ended=actor.ended,
             addresses=(f"10.0.0.{actor.host}",),
         )
 

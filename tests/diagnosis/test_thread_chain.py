@@ -226,3 +226,18 @@ def test_a_child_that_was_killed_is_mentioned_beside_a_wait_for_it() -> None:
     verdict = only(scene.settle())
     assert "its child pid 4711 (python) has ended, by SIGKILL" in verdict.evidence
     assert "waits at train.py:40 (train) for what a child process puts" in verdict.why.text
+
+
+def test_a_child_that_its_parent_has_reaped_is_mentioned_if_it_ended_since_the_last_op() -> None:
+    scene = Scene(4)
+    scene.waits([0, 1, 3], "all_reduce", for_s=10)
+    scene.at(2, *LOCK)
+    scene.actors[2].wait = wire.ThreadWait("pool")
+    scene.settle()
+    last_ns = max(one.issued_ns for one in scene.frame().ranks[2].group_progress.values())
+    before = wire.EndedChild(4710, "python", last_ns - 1)
+    scene.actors[2].ended = (before, replace(before, pid=4711, at_ns=last_ns + 1))
+    frame = scene.settle()
+    ended = [text for text in only(frame).evidence if "its child" in text]
+    assert [text.partition(" ended ")[0] for text in ended] == ["its child pid 4711 (python)"]
+    assert ended[0].endswith("s ago")

@@ -107,6 +107,7 @@ class SnapshotTaker:
             dead_connections=dead,
             addresses=addresses,
             ops_note=rank.ops_note,
+            ended=rank.children.newest(),
             marks=rank.recent_marks(rows[0].issued_ns if rows else 0, MAX_MARKS) if ops else (),
         )
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping
 from contextlib import suppress
@@ -14,6 +15,7 @@ from typing import Final
 from msgspec import structs
 
 from frtop_probe import wire
+from frtop_probe.agent.ended_children import EndedChildren
 from frtop_probe.procfs import exit_status, processes
 from frtop_probe.procfs.exit_status import ExitStatus
 
@@ -36,6 +38,7 @@ class TrackedRank(ABC):
         exit_info: set once it has been sent.
         held: a tool that was asked for holds its process now; what /proc says of it then is
             about that tool.
+        children: of them those that have ended.
         gauges: of the devices it uses; None while it is not known to use any.
     """
 
@@ -54,6 +57,7 @@ class TrackedRank(ABC):
         self.held = False
         self.recorder_note = ""
         """Why its recorder is of no use."""
+        self.children = EndedChildren()
         self.gauges: wire.Gauges | None = None
         self._gauges_sent: wire.Gauges | None = None
         self._identity: wire.Identity | None = None
@@ -192,8 +196,13 @@ class TrackedRank(ABC):
         return self.gauges
 
     def _new_process(self) -> wire.Process | None:
-        process = processes.read_process(self.pid) if self.lives and not self.held else None
-        if process is None or process.state in "ZX" or process == self._process:
+        if not self.lives or self.held:
+            return None
+        process, children = processes.read_with_children(self.pid)
+        if process is None or process.state in "ZX":
+            return None
+        self.children.update(children, time.monotonic_ns())
+        if process == self._process:
             return None
         self._process_ticks += 1
         known = self._process

@@ -130,12 +130,19 @@ def read_stat(pid: int, proc: Path = PROC) -> Stat | None:
 
 def read_process(pid: int, proc: Path = PROC) -> wire.Process | None:
     """Reads a process's current state; None when it is gone."""
+    return read_with_children(pid, proc)[0]
+
+
+def read_with_children(pid: int, proc: Path = PROC) -> tuple[wire.Process | None, tuple[int, ...]]:
+    """As `read_process`, and the pids of the children of its main thread."""
     found = read_stat(pid, proc)
     if found is None:
-        return None
+        return None, ()
     folder = f"{proc}/{pid}"
-    children = read_file(f"{folder}/task/{pid}/children") or ""
-    return _process(folder, found, parse_io(read_file(f"{folder}/io") or ""), len(children.split()))
+    words = (read_file(f"{folder}/task/{pid}/children") or "").split()
+    io_bytes = parse_io(read_file(f"{folder}/io") or "")
+    children = tuple(int(word) for word in words if word.isdecimal())
+    return _process(folder, found, io_bytes, len(words)), children
 
 
 def read_threads(pid: int, proc: Path = PROC) -> tuple[wire.Process, ...]:

@@ -126,6 +126,7 @@ from frtop_probe.wire.responses import (
 )
 from frtop_probe.wire.snapshots import (
     DeadConnection,
+    EndedChild,
     Process,
     Snapshot,
     StackDump,
@@ -173,6 +174,7 @@ __all__ = [
     "DataRequest",
     "DataResponse",
     "DeadConnection",
+    "EndedChild",
     "Error",
     "ExitInfo",
     "GaugeColumn",

@@ -92,6 +92,14 @@ class DeadConnection(Struct, frozen=True, array_like=True):
     retransmits: Int = 0
 
 
+class EndedChild(Struct, frozen=True, array_like=True):
+    """A child that a rank had for a while, and that has ended; `at_ns` is when it was missed."""
+
+    pid: Int
+    name: str
+    at_ns: Int
+
+
 class Snapshot(Struct, frozen=True, array_like=True):
     """One rank at one time. `processes` has the rank first, then its descendants.
 
@@ -110,3 +118,4 @@ class Snapshot(Struct, frozen=True, array_like=True):
     addresses: tuple[str, ...] = ()
     ops_note: str = ""  # without a recorder: where `ops` come from, or why there are none
     marks: tuple[Mark, ...] = ()  # since the first of `ops`, oldest first
+    ended: tuple[EndedChild, ...] = ()  # children of its main thread, those that ended last

@@ -36,6 +36,7 @@ RULES: Final[Mapping[type, Mapping[str, str]]] = {
     wire.UncaughtException: {"kind": "keep", "text": "message", "thread": "text"},
     wire.TraceFrame: {"function": "keep", "file": "path", "module": "keep", "source": "source",
                       "variables": "variables"},
+    wire.EndedChild: {"name": "keep"},
     wire.Snapshot: {"addresses": "endpoint", "ops_note": "text"},
     wire.StackDump: {"error": "keep", "help": "text"},
     wire.ThreadStack: {"name": "text"},

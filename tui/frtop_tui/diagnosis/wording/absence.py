@@ -114,7 +114,7 @@ def absence_of(view: Rank, now_ns: int, cause: AbsenceCause | None = None) -> Ab
             evidence += others_evidence(view)
     else:
         text, step = "nothing that was seen shows what it is doing", stacks_step(view)
-    evidence += ended_children(view, cause.cause)
+    evidence += ended_children(view, cause.cause, now_ns)
     return Absence(Why(cause.cause, cause.layer, text), step, evidence, missing)
 
 

@@ -11,6 +11,7 @@ from frtop_tui.diagnosis.evidence.stack_location import line_and_function, syste
 from frtop_tui.diagnosis.evidence.thread_chain import ThreadChain, program_threads
 from frtop_tui.diagnosis.evidence.working_thread import kernel_view, name_of
 from frtop_tui.job.model import Rank
+from frtop_tui.job.naming import duration
 from frtop_tui.job.stack_frames import user_frame
 
 _ANY: Final = {
@@ -73,15 +74,26 @@ def _where(view: Rank, stack: wire.ThreadStack) -> str:
     return f"{name_of(view, stack)} is at {at}{f', in {call}' if call else ''}"
 
 
-def ended_children(view: Rank, cause: str) -> tuple[str, ...]:
-    """Children that have ended, and that nobody has waited for."""
+def ended_children(view: Rank, cause: str, now_ns: int) -> tuple[str, ...]:
+    """Children that have ended: nobody has waited for them, or it was since the rank's last op.
+
+    Of the latter nothing tells how they ended; workers also end because their work is done.
+    """
     if cause not in _FOR_OTHERS or view.snapshot is None:
         return ()
-    ended = [child for child in view.snapshot.processes[1:] if child.state in "ZX"]
-    return tuple(
+    ended = [
         f"its child pid {child.pid} ({child.name}) has ended{_how(child.exit_status)}"
-        for child in ended[:_MOST]
-    )
+        for child in view.snapshot.processes[1:]
+        if child.state in "ZX"
+    ]
+    last_ns = max((one.issued_ns for one in view.group_progress.values()), default=0)
+    ended += [
+        f"its child pid {child.pid} ({child.name}) ended"
+        f" {duration(view.age_s(child.at_ns, now_ns))} ago"
+        for child in reversed(view.snapshot.ended)
+        if child.at_ns >= last_ns
+    ]
+    return tuple(ended[:_MOST])
 
 
 def _how(status: int) -> str:
