@@ -97,6 +97,7 @@ CASES: tuple[tuple[str, Handlers, dict[int, str], int | None], ...] = (
     ('"worker2"', {2: READS, 3: COMPUTES}, {}, 2),  # its number
     ('"server"', {3: READS}, {}, 3),  # the only handler
     ("3", {2: READS, 3: READS}, {}, 3),  # a rank
+    ("3", {2: READS, 3: READS}, {2: "server"}, 3),
     ('"server"', {2: READS, 3: COMPUTES}, {3: "server"}, 3),  # it tells its name
     ('"server"', {2: READS, 3: COMPUTES}, {}, None),
     ('"worker2"', {3: READS}, {}, None),
@@ -187,3 +188,23 @@ def test_a_job_of_remote_calls_alone_is_undecided_with_who_is_where() -> None:
     assert "rank 0: MainThread waits for the answer to rpc_sync to worker2 at train.py:12" in told
     assert "rank 1: MainThread is in rpc.shutdown" in told
     assert "rank 2: the handler of a remote call, thread 2001, is in a file operation" in told
+
+
+@pytest.mark.parametrize(("kind", "is_named"), [(Scene, True), (Outside, False)])
+def test_a_future_of_a_remote_call_is_no_op_of_a_group(
+    kind: type[Scene], *, is_named: bool
+) -> None:
+    """`rpc_async` and then `wait()`: with a recorder it is known that no op is pending."""
+    scene = job(kind(3))
+    scene.at(0, frame("train.py:14", "main", "answer = future.wait()"))
+    scene.actors[0].threads = (wire.Process(2800, "S", "TP_UV_loop"),)
+    handles(scene, 2, *READS)
+    found = scene.settle(12)
+    verdict = only(found)
+    assert "default_pg" not in verdict.headline
+    if is_named:
+        assert (verdict.kind, verdict.culprits) == ("not_entered", (2,))
+        assert "rank 0 waits in a remote call" in verdict.headline
+    else:
+        _is_undecided(found)
+        assert "rank 2: the handler of a remote call" in "\n".join(verdict.evidence)

@@ -21,7 +21,7 @@ from frtop_tui.diagnosis.evidence.rank_activity import (
     last_activity_ns,
     working_location,
 )
-from frtop_tui.diagnosis.evidence.rpc_call import RpcCall, rpc_call_of
+from frtop_tui.diagnosis.evidence.rpc_call import RpcCall, future_of, rpc_call_of
 from frtop_tui.diagnosis.evidence.stack_location import OP_WAITS, StackLocation, is_asleep_on_lock
 from frtop_tui.diagnosis.evidence.stack_state import stack_state
 from frtop_tui.diagnosis.evidence.thread_chain import thread_chain
@@ -121,9 +121,12 @@ def _remote_wait(view: Rank) -> Wait | None:
     """The wait for an answer; a job that has only remote calls does not show how old it is."""
     location, stack = working_location(view), working_stack(view)
     by_stack_alone = not (view.evidence.has_numbers and view.evidence.has_process)
-    if location is None or location.kind != "rpc" or by_stack_alone or not view.groups:
+    if location is None or stack is None or by_stack_alone or not view.groups:
         return None
-    call = rpc_call_of(stack) if stack is not None else None
+    if location.kind == "collective":
+        call = future_of(view, stack)
+    else:
+        call = rpc_call_of(stack) if location.kind == "rpc" else None
     if call is None or view.snapshot is None:
         return None
     begun_ns = last_activity_ns(view) or (view.prior_snapshot or view.snapshot).at_ns

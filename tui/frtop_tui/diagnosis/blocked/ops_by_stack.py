@@ -19,6 +19,7 @@ from frtop_tui.diagnosis.evidence.rank_activity import (
     last_activity_ns,
     working_location,
 )
+from frtop_tui.diagnosis.evidence.rpc_call import future_of
 from frtop_tui.diagnosis.evidence.stack_location import function_name
 from frtop_tui.diagnosis.evidence.stack_state import stack_state
 from frtop_tui.diagnosis.evidence.working_thread import working_stack
@@ -86,7 +87,7 @@ def with_op(view: ObservedRank) -> ObservedRank:
         pending = (*pending, _op(view, call, 0))
     elif call.kind in _MESSAGES and call.peer is not None and (group := _group_id(view, call)):
         pending = (*pending, _op(view, call, group))
-    elif not pending and view.groups and _is_known(view, call) and not _is_for_last(view, call):
+    elif not pending and view.groups and _is_known(view, call) and not _is_of_another(view, call):
         # It waits for a message or a device: it is no root.
         pending = (_unknown(view, call),)
     return view if pending is view.pending else replace(view, pending=pending)
@@ -184,6 +185,13 @@ def _callers(view: ObservedRank, call: C10dCall) -> str | None:
     if call.role != "rendezvous" or local != "False":
         return None
     return fold(range(view.identity.job.world_size)) or None
+
+
+def _is_of_another(view: ObservedRank, call: C10dCall) -> bool:
+    """Whether it may be no op at all, or one that another stage finds."""
+    stack = working_stack(view)
+    is_remote = stack is not None and future_of(view, stack) is not None
+    return is_remote or _is_for_last(view, call)
 
 
 def _is_for_last(view: ObservedRank, call: C10dCall) -> bool:

@@ -21,6 +21,7 @@ from frtop_tui.job.stack_frames import user_frame
 
 _HANDLERS: Final = re.compile(r"torch/distributed/rpc/internal\.py$")
 _SYNC: Final = "rpc_sync"
+_TENSORPIPE: Final = "TP_"
 _LINE: Final = re.compile(r"\b(to_here|rpc_async)\(")
 _NUMBERED: Final = re.compile(r"(.*?)(\d{1,9})\Z")
 
@@ -28,12 +29,14 @@ _NUMBERED: Final = re.compile(r"(.*?)(\d{1,9})\Z")
 class RpcCall(Struct, frozen=True):
     """A call that a thread waits for.
 
-    `to` is the callee's name or number as the stack has it, "" where it does not tell.
+    `to` is the callee's name or number as the stack has it, "" where it does not tell. Where it is
+    not `sure`, it may as well be an op.
     """
 
     kind: str
     to: str
     frame: wire.TraceFrame  # that made the call
+    sure: bool = True
 
     @property
     def text(self) -> str:
@@ -54,6 +57,22 @@ def rpc_call_of(stack: wire.ThreadStack) -> RpcCall | None:
     return RpcCall(found[1] if found else "a remote call", "", caller)
 
 
+def may_call(view: Rank) -> bool:
+    """Whether RPC runs in the rank: TensorPipe's threads are there."""
+    tasks = view.snapshot.threads if view.snapshot is not None else ()
+    return any(task.name.startswith(_TENSORPIPE) for task in tasks)
+
+
+def future_of(view: Rank, stack: wire.ThreadStack) -> RpcCall | None:
+    """A wait at a line such as `future.wait()`, in a rank that runs RPC and has no op pending."""
+    call = call_of(stack)
+    if view.pending or call is None or call.role != "implicit" or not may_call(view):
+        return None
+    sure = view.evidence.has_every_op
+    kind = "a remote call" if sure else "a remote call or an op"
+    return RpcCall(kind, "", call.frame, sure)
+
+
 def handler_of(view: Rank) -> wire.ThreadStack | None:
     """The thread that works on a remote call; of several at the same lines the first one."""
     found = [one for one in view.threads if is_handler(one)]
@@ -71,12 +90,14 @@ def is_handler(stack: wire.ThreadStack) -> bool:
 
 def callee(call: RpcCall, caller: int, views: Mapping[int, Rank]) -> int | None:
     """The rank that works on a call; None where it is not known."""
+    if not call.sure:
+        return None
     named, number = _names(views), _NUMBERED.fullmatch(call.to)
     others = [view for rank, view in views.items() if rank != caller]
     working = [view.rank for view in others if any(map(is_handler, view.threads))]
     if call.to in named.values():
         found = [rank for rank, name in named.items() if name == call.to]
-    elif number is not None and not all(_is_numbered(rank, name) for rank, name in named.items()):
+    elif number is not None and number[1] and not all(map(_is_numbered, named, named.values())):
         found = []  # the numbers of names are not those of ranks
     elif number is not None:
         found = [rank for rank in working if rank == int(number[2])]
