@@ -266,3 +266,51 @@ def test_texts_are_equal_exactly_when_nothing_differs(
 ])  # fmt: skip
 def test_a_text_is_there_once_all_is_known(signature: wire.Signature, known: bool) -> None:
     assert (agreement.agreed(signature) is not None) is known
+
+
+def waits_for_answers(scene: Scene, seconds: float) -> Frame:
+    """The judgement when nobody has answered for so long."""
+    scene.pass_time(seconds)
+    scene.hear()
+    return scene.engine.judge(scene.frame()).frame
+
+
+def test_what_nobody_could_compare_is_not_well() -> None:
+    scene = Scene(4)
+    scene.does(range(4), "all_reduce")
+    judgement = hear(scene, {0: 5, 1: 5, 2: 7, 3: 5})
+    assert judgement.frame.health == "healthy"
+    assert waits_for_answers(scene, 10).health == "healthy"  # they may still come
+    frame = waits_for_answers(scene, 11)
+    assert (frame.verdicts, frame.health, exit_status(frame)) == ((), "undecided", 4)
+    (note,) = frame.notes
+    assert note == (
+        "sums over ops of rank 2 and ranks 0-1,3 differ between #9 and #16 of default_pg, and these"
+        " ops did not come in time: whether they may differ is not known"
+    )
+    assert waits_for_answers(scene, 10).divergence_hints == ()
+    scene.does(range(4), "all_reduce")
+    assert waits_for_answers(scene, 1).health == "undecided"
+
+
+def test_an_answer_that_comes_late_settles_it() -> None:
+    scene = Scene(4)
+    scene.does(range(4), "all_reduce")
+    judgement = hear(scene, {0: 5, 1: 5, 2: 7, 3: 5})
+    assert waits_for_answers(scene, 21).health == "undecided"
+    reshaped = op_signature("all_reduce", inputs=(wire.TensorSpec("float32", (32, 32)),))
+    told = {0: ops(BLOCK), 2: ops(BLOCK, n12=reshaped)}
+    frame = answer(scene, judgement.ops_requests, told)
+    assert (frame.health, frame.notes) == ("healthy", ())
+
+
+def test_a_mismatch_that_is_found_says_more_than_ops_that_did_not_come() -> None:
+    scene = Scene(4)
+    scene.does(range(4), "all_reduce")
+    hear(scene, {0: 5, 1: 5, 2: 7, 3: 5})
+    waits_for_answers(scene, 21)
+    judgement = hear(scene, {0: 5, 1: 5, 2: 7, 3: 5}, first=17)
+    later = range(17, 25)
+    told = {0: ops(later), 2: ops(later, n20=MAX)}
+    frame = answer(scene, judgement.ops_requests, told)
+    assert (frame.health, frame.notes) == ("diverged", ())

@@ -54,6 +54,7 @@ from frtop_tui.diagnosis.model import Frame, Verdict, judged_frame, unjudged
 from frtop_tui.diagnosis.thresholds import AGENT_QUIET_NS, MOST_VERDICTS
 from frtop_tui.diagnosis.trace import Trace
 from frtop_tui.diagnosis.wording.explain import MOST_LISTED, trace_of
+from frtop_tui.diagnosis.wording.mismatch import unanswered_notes
 from frtop_tui.diagnosis.wording.notes import death_notes, dropped_notes, long_wait_texts
 from frtop_tui.diagnosis.wording.outside import rest_note
 from frtop_tui.diagnosis.wording.past import past_findings, word_retrospect
@@ -117,7 +118,9 @@ class Engine:
         situation = Situation(context, self.memory.false_alarms)
         found = self._confirm(situation, self._detect(context, hints))
         verdicts, notes = self._word(context, found)
-        judged = self._annotate(context, found, verdicts, notes)
+        notes = (*notes, *unanswered_notes(hints.unanswered))
+        is_compared = not hints.unanswered
+        judged = self._annotate(context, found, verdicts, notes, is_compared=is_compared)
         if self.explained_nodes:
             judged = replace(judged, trace=self._trace(situation, found))
         self._remember(context, found, judged)
@@ -206,6 +209,8 @@ class Engine:
         found: _Found,
         verdicts: tuple[Verdict, ...],
         notes: tuple[str, ...],
+        *,
+        is_compared: bool,
     ) -> Frame:
         """Ranks and groups in the light of the others: who is blocked, who is late."""
         frame = context.frame
@@ -218,7 +223,7 @@ class Engine:
         waits = found.long_waits
         waiting_ns = waits[0].since_ns if waits else found.outside.open_since_ns
         found_health = health_of(_before(context), verdicts, waiting=bool(waits or waiting_ns))
-        health = as_far_as_seen(frame, found_health)
+        health = as_far_as_seen(frame, found_health, compared=is_compared)
         memory = self.memory
         if health != memory.health:
             memory.health, memory.since_ns = health, frame.now_ns

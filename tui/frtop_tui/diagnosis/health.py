@@ -32,12 +32,16 @@ def health_of(before: Health, verdicts: Sequence[Verdict], *, waiting: bool) -> 
     return "hung" if hung else "held up"
 
 
-def as_far_as_seen(frame: BaseFrame, health: Health) -> Health:
+def as_far_as_seen(frame: BaseFrame, health: Health, *, compared: bool = True) -> Health:
     """A job is well only if all of it was seen, or what was seen shows that it goes on.
+
+    Nor is it well while ops whose checksums differ could not be `compared`.
 
     Ranks that issue ops go on with those that are not heard, as long as no wait lasts. A file has
     no such moment.
     """
+    if health == "healthy" and not compared:
+        return "undecided"
     coverage = frame.coverage
     if health != "healthy" or coverage.heard >= coverage.expected:
         return health

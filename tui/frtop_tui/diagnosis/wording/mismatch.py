@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from frtop_probe import wire
@@ -18,7 +19,7 @@ from frtop_tui.diagnosis.wording.phrases import (
     signature_text,
     who,
 )
-from frtop_tui.job.model import BaseFrame
+from frtop_tui.job.model import BaseFrame, DivergenceHint
 from frtop_tui.job.naming import folded
 
 MOST_PAIRS: Final = 6
@@ -118,9 +119,7 @@ def checksums_differ(
 ) -> Sentences:
     """Who differs from whom, and between which ops."""
     hint = detail.hint
-    between = f"between #{hint.first} and #{hint.last} of {label_of(hint.group)}"
-    if hint.first == hint.last:
-        between = f"at #{hint.first} of {label_of(hint.group)}"
+    between = _between(hint)
     main, *others = hint.sides
     if hint.pairs:
         head = f"what ranks sent and received in all_to_all {between} does not pair"
@@ -139,6 +138,29 @@ def checksums_differ(
         f"{step}; if it comes again while frtop watches, the op will be named",
         missing=("which op it was: it could not be read, or was overwritten by then",),
     )
+
+
+def unanswered_notes(hints: Iterable[DivergenceHint]) -> tuple[str, ...]:
+    """One line for each difference of sums of which nobody has told the ops."""
+    return tuple(
+        f"{_sums(hint)} {_between(hint)}, and these ops did not come in time: whether they may"
+        " differ is not known"
+        for hint in hints
+    )
+
+
+def _sums(hint: DivergenceHint) -> str:
+    if hint.pairs:
+        return "sums over splits of all_to_all do not pair"
+    main, odd, *_ = hint.sides
+    return f"sums over ops of {folded(odd)} and {folded(main)} differ"
+
+
+def _between(hint: DivergenceHint) -> str:
+    group = label_of(hint.group)
+    if hint.first == hint.last:
+        return f"at #{hint.first} of {group}"
+    return f"between #{hint.first} and #{hint.last} of {group}"
 
 
 def _call_text(op: wire.Op) -> str:

@@ -30,6 +30,8 @@ MOST_PAIRED: Final = 64
 """Ranks that are asked when splits do not pair: any of them may be wrong."""
 MOST_UNHEARD: Final = 8
 MOST_UNPROVEN: Final = 8
+UNANSWERED_NS: Final = 20_000_000_000
+"""By then requests have ended, with ops or without; hints last longer than that."""
 SETTLED_NS: Final = 2_000_000_000
 """Until then a member may not have told yet, and the minority may still change."""
 
@@ -52,6 +54,7 @@ class HintOutcome(NamedTuple):
     found: tuple[Mismatch, ...] = ()
     findings: tuple[Finding, ...] = ()
     wanted: tuple[OpsRequest, ...] = ()
+    unanswered: tuple[DivergenceHint, ...] = ()
 
 
 class ChecksumsDiffer(Detail, frozen=True):
@@ -68,6 +71,7 @@ class ChecksumHints:
         self._asked: set[tuple[int, int]] = set()
         self._results: dict[int, tuple[DivergenceHint, Mismatch | None]] = {}
         self._unproven: dict[Identifier, DivergenceHint] = {}
+        self._unanswered: dict[Identifier, DivergenceHint] = {}
         self._found: set[Identifier] = set()
 
     def compare(self, frame: ObservedFrame) -> HintOutcome:
@@ -87,9 +91,18 @@ class ChecksumHints:
                 answered = [rank for rank in unheard if rank in hint.ops]
                 one = self._result(hint, samples, answered, frame.ranks)
                 found += [one] if one is not None else []
+            elif frame.now_ns - hint.since_ns >= UNANSWERED_NS and known is None:
+                self._miss(hint)
         self._forget({hint.id for hint in frame.divergence_hints})
         findings = [_finding(hint, frame) for hint in self._unproven.values()]
-        return HintOutcome(tuple(found), tuple(findings), tuple(wanted))
+        unanswered = tuple(self._unanswered.values())
+        return HintOutcome(tuple(found), tuple(findings), tuple(wanted), unanswered)
+
+    def _miss(self, hint: DivergenceHint) -> None:
+        """Notes that nothing tells whether the ops differ legally."""
+        key = identifier(hint.group)
+        if key not in self._found and len(self._unanswered) < MOST_UNPROVEN:
+            self._unanswered.setdefault(key, hint)
 
     def _samples(self, hint: DivergenceHint, views: Mapping[int, Rank]) -> list[int]:
         """One rank of each side, with splits all; ranks that were asked before come first."""
@@ -129,6 +142,9 @@ class ChecksumHints:
         one = _first_mismatch(hint, [*samples, *answered], views)
         self._results[hint.id] = hint, one
         key = identifier(hint.group)
+        missed = self._unanswered.get(key)
+        if missed is not None and (missed.id == hint.id or one is not None):
+            del self._unanswered[key]
         if one is not None:
             self._found.add(key)
             self._unproven.pop(key, None)
