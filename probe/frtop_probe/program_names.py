@@ -6,8 +6,13 @@ import re
 from typing import Final
 
 _INSTALLED: Final = re.compile(r"/(?:site|dist)-packages/(.+?)(?:/__main__)?\.py$")
-_WORK: Final = re.compile(r"\w+::(?!IDLE)(?:_([A-Za-z]\w*?)__|([A-Za-z_]\w*))", re.ASCII)
-"""Ray's titles, as `ray::Trainer.fit`. The name of a private method begins with its class."""
+_WORK: Final = re.compile(
+    r"\w+::(?!IDLE)(?:_([A-Za-z]\w*?)__|([A-Z]\w*)|([a-z_]\w*)(?![\w.]))", re.ASCII
+)
+"""Ray's titles, as `ray::Trainer.fit`. The name of a private method begins with its class.
+
+What stands before a dot and has no capital is no class: the call was given that name.
+"""
 
 
 def file_name(path: str) -> str:
@@ -25,4 +30,4 @@ def installed_module(path: str) -> str:
 def work_of(title: str) -> str:
     """Returns the class or function that a framework's worker runs, as its title says; else ""."""
     found = _WORK.match(title)
-    return (found[1] or found[2]) if found is not None else ""
+    return next(filter(None, found.groups()), "") if found is not None else ""

@@ -49,6 +49,7 @@ WORKER = "import frtop_probe\nfrtop_probe.start()\nfrtop_probe.stop()\n"
     [
         ("site-packages", "ray::_RayTrainWorker__execute.get_next", "RayTrainWorker"),
         ("site-packages", "ray::IDLE", "engine.worker"),
+        ("site-packages", "ray::execute.set_up", "engine.worker"),
         ("site-packages", "python", "engine.worker"),
         ("srv", "ray::RayTrainWorker", "worker.py"),
     ],

@@ -87,6 +87,7 @@ def test_a_title_that_the_kernel_has_cut_gives_no_rank() -> None:
         ("ray::RayTrainWorker.execute.train_loop", "RayTrainWorker"),
         ("ray::_RayTrainWorker__execute.get_next", "RayTrainWorker"),
         ("ray::train_func()", "train_func"),
+        ("ray::execute._setup_torch_process_group", ""),  # a call that was given a name
         ("ray::IDLE", ""),
         ("ray::", ""),
         ("VLLM::Worker_TP1", ""),
