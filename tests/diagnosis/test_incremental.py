@@ -253,7 +253,9 @@ def remembered(memory: Memory) -> list[object]:
     """All that is in a memory, to be compared."""
     objects = (memory.mismatches, memory.look_requests, memory.checksum_hints)
     values = [memory.job, memory.before_death, memory.health, memory.since_ns]
-    slotted = (memory.false_alarms, memory.confirmations, memory.rest, memory.standing)
+    slotted = (
+        memory.false_alarms, memory.confirmations, memory.rest, memory.standing, memory.releases,
+    )  # fmt: skip
     return [*values, *slotted, *map(vars, objects)]
 
 

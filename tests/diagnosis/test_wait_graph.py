@@ -63,6 +63,24 @@ def test_a_rank_that_just_entered_another_op_makes_progress() -> None:
     assert exit_status(scene.settle(0)) == 5
 
 
+@pytest.mark.parametrize("counts", [False, True])
+def test_who_came_out_of_a_long_wait_a_moment_ago_has_time(*, counts: bool) -> None:
+    """A jam dissolves: rank 2 goes on, so rank 1 does, and rank 0 still waits for rank 1."""
+    scene = Scene(3, counts=counts)
+    scene.waits([0], "recv", for_s=8, p2p=True, peer=1, tag=0)
+    scene.waits([1], "recv", for_s=8, p2p=True, peer=2, tag=0)
+    scene.sleeps(2)
+    assert only(scene.settle(4)).culprits == (2,)
+    scene.does([2], "send", p2p=True, peer=1, tag=0, ago=0.1)
+    scene.waits([2], "recv", for_s=0.1, p2p=True, peer=1, tag=1)
+    scene.actors[1].pending.clear()
+    scene.sleeps(1)
+    for _ in range(5):
+        assert scene.judge().frame.verdicts == ()
+        scene.pass_time(0.5)
+    assert only(scene.settle(4)).culprits == (1,)
+
+
 def test_groups_used_in_opposite_order_are_a_deadlock() -> None:
     scene = Scene(2)
     scene.group("a", [0, 1], "a")

@@ -147,7 +147,9 @@ class Engine:
         memory.mismatches.keep(hints.found)
         mismatches = memory.mismatches.keep(self._live_ops.mismatches(frame.ranks))
         deaths = self._death_order.of(self._index)
-        return Context(frame, self._index, self._graph, deaths, mismatches), hints
+        released = memory.releases.follow(self._index, frame.now_ns)
+        context = Context(frame, self._index, self._graph, deaths, mismatches, released)
+        return context, hints
 
     def _detect(self, context: Context, hints: HintOutcome) -> _Found:
         """Finds root causes, the most urgent first."""

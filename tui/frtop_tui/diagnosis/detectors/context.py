@@ -25,6 +25,7 @@ class Context:
     graph: WaitGraph
     deaths: Deaths
     mismatches: Sequence[Mismatch]
+    released: Mapping[int, int]  # by rank, when it came out of a long wait
     overdue: Sequence[WaitNode] = field(init=False)
     explained: set[WaitNode] = field(default_factory=set)
 

@@ -41,6 +41,10 @@ def detect(context: Context) -> list[Finding]:
         absent = [rank for rank in node.free if rank not in assigned]
         if node in stopped:
             absent = [rank for rank in absent if context.ranks[rank].state == "stopped"]
+        late = [rank for rank in absent if _had_time(context, node, rank)]
+        if absent and not late:
+            continue
+        absent = late
         if absent and node.by_elimination and not _is_held(context, absent):
             if (doubted := _stuck_for_long(context, node)) is not None:
                 found[node.id] = doubted
@@ -52,6 +56,14 @@ def detect(context: Context) -> list[Finding]:
             blamed = (finding.culprits, finding.group, finding.op)
             found[blamed if finding.culprits else node.id] = finding
     return withhold(context, [*found.values()])
+
+
+def _had_time(context: Context, node: WaitNode, rank: int) -> bool:
+    """Whether a rank is absent for unusually long since it came out of a wait of its own."""
+    released_ns = context.released.get(rank)
+    if released_ns is None or context.ranks[rank].state == "stopped":
+        return True
+    return not 0 <= context.now_ns - released_ns <= patience_ns(node.op, node.group)
 
 
 def _is_held(context: Context, ranks: Sequence[int]) -> bool:

@@ -15,6 +15,7 @@ from frtop_tui.diagnosis.graph.wait_node import NodeId
 from frtop_tui.diagnosis.history.before_death import BeforeDeath
 from frtop_tui.diagnosis.history.confirmation import Confirmations
 from frtop_tui.diagnosis.history.false_alarms import FalseAlarms
+from frtop_tui.diagnosis.history.releases import Releases
 from frtop_tui.diagnosis.history.slow_episodes import SlowEpisodes
 from frtop_tui.diagnosis.look_requests import LookRequests
 from frtop_tui.job.groups import identifier
@@ -51,6 +52,7 @@ class Memory:
     checksum_hints: ChecksumHints = field(default_factory=ChecksumHints)
     look_requests: LookRequests = field(default_factory=LookRequests)
     false_alarms: FalseAlarms = field(default_factory=FalseAlarms)
+    releases: Releases = field(default_factory=Releases)
     rest: RestState = field(default_factory=RestState)
     standing: StandingState = field(default_factory=StandingState)
     slow: SlowState = field(default_factory=SlowState)
