@@ -169,8 +169,8 @@ def _by_rank(sentences: Mapping[int, tuple[str, ...]], ranks: int) -> list[str]:
 def _counted(view: ObservedRank) -> tuple[object, ...]:
     """The fields of a view that are counted."""
     status, identity = view.status, view.identity
-    told = (wire.OTHERS_ENDED, recorder_note(view))
-    notes = tuple(one for one in view.notes if not identity.books or one in told)
+    counted = (wire.OTHERS_ENDED, recorder_note(view))
+    notes = tuple(one for one in view.notes if not identity.books or one in counted)
     settings = (identity.settings, identity.torch, view.groups, follows(view))
     seen_from = (identity.prepared, identity.books, notes, view.transports, settings)
     if status is None:
