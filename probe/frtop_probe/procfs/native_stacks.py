@@ -244,7 +244,7 @@ async def _release(pid: int, watch: _Watch, tool: Tool, *, died: bool) -> str:
             return f"its tool left process {pid} stopped: frtop resumed it" if resumed else ""
         if (watch.foreign and settled) or waited_s > _RELEASE_S:
             break
-        if left_stop:
+        if left_stop and not watch.foreign:
             resumed = tracing.resume_ours(pid) or resumed
         await asyncio.sleep(_POLL_S)
     if tracer := next((task.tracer for task in tasks if task.tracer), 0):
