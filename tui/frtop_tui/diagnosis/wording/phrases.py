@@ -69,6 +69,8 @@ def named_op(op: wire.Op, group: wire.Group | None, peer: int | None = None) -> 
     if group is None or op.pseudo:
         return kind
     kind = EITHER if is_either(op, group) else kind
+    if op.signature is None and number is not None:
+        kind = "op"
     counted = f" #{number}" if number is not None else ""
     side = f" {'from' if 'recv' in kind else 'to'} rank {peer}" if peer is not None else ""
     return f"{kind}{counted}{side} of {label_of(group)}{in_module(op)}"

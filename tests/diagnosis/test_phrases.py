@@ -1,0 +1,26 @@
+"""Phrases that several sentences share."""
+
+from __future__ import annotations
+
+import pytest
+
+from frtop_probe import wire
+from frtop_tui.diagnosis.wording.phrases import named_op
+
+REDUCE = wire.Signature(kind="barrier")
+
+
+@pytest.mark.parametrize(
+    ("signature", "exact", "text"),
+    [
+        (REDUCE, True, "barrier #57 of default_pg"),
+        (None, True, "op #57 of default_pg"),
+        (None, False, "an op of default_pg"),
+    ],
+)
+def test_an_op_is_named_as_far_as_it_is_known(
+    signature: wire.Signature | None, exact: bool, text: str
+) -> None:
+    group = wire.Group(1, "0", "default_pg", "gloo", "0-3", exact=exact)
+    op = wire.Op(sequence=57, number=57, group=1, signature=signature, site=None, issued_ns=0)
+    assert named_op(op, group) == text
