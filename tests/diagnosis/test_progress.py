@@ -201,6 +201,23 @@ def test_a_rank_that_starts_one_compiler_after_another_makes_progress() -> None:
     assert (verdict.culprits, verdict.why.cause, verdict.progress) == ((2,), "compiling", "active")
 
 
+@pytest.mark.parametrize(("cpu_s", "progress"), [(0.01, "active"), (0.0, "unknown")])
+def test_a_compiler_that_gets_hardly_a_processor_leaves_its_rank_in_no_hang(
+    cpu_s: float, progress: str
+) -> None:
+    scene = Scene(4)
+    scene.waits([0, 1, 3], "all_reduce", for_s=10)
+    scene.at(2, COMPILER)
+    found = unjudged(scene.frame())
+    for update in range(24):
+        cpu_ns = int(update * cpu_s * SECOND)
+        scene.actors[2].children = [wire.Process(5000, "R", "cc1plus", cpu_ns=cpu_ns)]
+        found = scene.settle(0.5)
+    verdict = only(found)
+    assert (verdict.culprits, verdict.why.cause) == ((2,), "compiling")
+    assert (verdict.progress, found.health) == (progress, "held up")
+
+
 def test_idle_children_are_no_progress() -> None:
     scene = Scene(4)
     assert only(compiling(scene, 0.01)).progress == "none"

@@ -10,7 +10,11 @@ from msgspec import Struct
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.evidence.c10d_call import path_of, paths_differ
-from frtop_tui.diagnosis.evidence.rank_activity import current_fetch, last_activity_ns
+from frtop_tui.diagnosis.evidence.rank_activity import (
+    current_fetch,
+    last_activity_ns,
+    working_location,
+)
 from frtop_tui.diagnosis.evidence.thread_chain import acting_stack
 from frtop_tui.diagnosis.evidence.working_thread import working_stack
 from frtop_tui.diagnosis.model import Progress
@@ -30,6 +34,10 @@ from frtop_tui.job.record import COMPARABLE_NS
 
 _POLLS: Final = "TP_SHM_reactor"
 """Threads that poll all the time, by their names: TensorPipe's, where a job uses RPC."""
+WORKS_ELSEWHERE: Final = frozenset({"compiling", "child"})
+"""Places where a rank waits for processes that it started: these may do its work.
+
+A file of stacks shows nothing of them."""
 
 ProgressSign = Literal[
     # By updates alone.
@@ -200,10 +208,13 @@ def polled_ns(snapshot: wire.Snapshot) -> int:
 def _ready_cpu_ns(view: Rank, old: wire.Snapshot, new: wire.Snapshot) -> int | None:
     """CPU time, in ns, of the threads that could run all the time; None if there are none.
 
-    The worker that the rank fetches from counts, its other children do not.
+    Of its children count the worker that it fetches from, and all while it waits for such as
+    compile for it.
     """
-    fetch = current_fetch(view)
+    fetch, place = current_fetch(view), working_location(view)
     pids = {view.identity.pid, fetch.worker_pid if fetch is not None else 0}
+    if place is not None and place.kind in WORKS_ELSEWHERE:
+        pids.update(process.pid for process in new.processes)
     window_ns = new.at_ns - old.at_ns
     before, after = _tasks(old, pids), _tasks(new, pids)
     both = (before.keys() & after.keys()) - {view.identity.recorder_tid}

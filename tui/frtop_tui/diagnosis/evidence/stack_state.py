@@ -16,7 +16,7 @@ from frtop_tui.diagnosis.evidence.c10d_call import (
     paths_differ,
     wait_in_c,
 )
-from frtop_tui.diagnosis.evidence.progress import ProgressSeen
+from frtop_tui.diagnosis.evidence.progress import WORKS_ELSEWHERE, ProgressSeen
 from frtop_tui.diagnosis.evidence.rank_activity import (
     gil_holder,
     located,
@@ -46,10 +46,6 @@ Activity = Literal[
     "running",  # in none, and it runs Python or C code
     "unclear",  # asleep in a C call, and the stack does not show what it waits for
 ]
-
-
-_WORKS_ELSEWHERE: Final = frozenset({"compiling", "child"})
-"""Places whose work may go on in another process, of which a file of stacks shows nothing."""
 _ON_HOST: Final = re.compile(r"gloo|mpi|ucc|fake|undefined", re.IGNORECASE)
 """Backends whose ops are on hosts; of MPI and UCC mostly."""
 _DEVICE_LIBRARIES: Final = re.compile(
@@ -97,7 +93,7 @@ def stack_state(view: Rank) -> StackState | None:
     stack, location = working.stack, located(view, working)
     call, thread = _call(view, stack, location)
     seen, has_left_call = _progress(view, stack)
-    if seen.sign == "stack_same" and location.kind in _WORKS_ELSEWHERE:
+    if seen.sign == "stack_same" and location.kind in WORKS_ELSEWHERE:
         seen = ProgressSeen("unknown", "stack_same_child", seen.seconds)
     at_device = _is_at_device(view, stack, location)
     if call is not None and not call.is_teardown:
