@@ -12,12 +12,10 @@ from msgspec.structs import replace
 from diagnosis.slow_jobs import BEGUN_NS, MS, Meeting, SteppingJob, data_parallel
 from frtop_probe import wire
 from frtop_probe.statistics.samples import is_chosen
-from frtop_tui.diagnosis.detectors.slow.parts import boundaries
 from frtop_tui.diagnosis.detectors.slow.slow import compared, search
 from frtop_tui.diagnosis.detectors.slow.slow_links import SlowLink
 from frtop_tui.diagnosis.detectors.slow.step_times import own_parts
 from frtop_tui.diagnosis.detectors.slow.straggling import chance
-from frtop_tui.diagnosis.thresholds import MOST_SLOW_PARTS
 
 
 def late(job: SteppingJob, *, steps: bool = True, **shape: Any) -> dict[tuple[int, ...], float]:
@@ -536,15 +534,6 @@ def test_the_chance_of_dice() -> None:
     assert chance(10, 10, 0.5) == pytest.approx(1 / 1024)
     assert chance(4, 0, 0.25) == pytest.approx(1)
     assert chance(20, 15, 0.5) == pytest.approx(0.0207, rel=0.01)
-
-
-@pytest.mark.parametrize("steps", [50, 66, 100, 127, 200])
-def test_more_steps_make_no_fewer_parts(steps: int) -> None:
-    job = data_parallel(2).run(steps).statistics()
-    ends = [step.end_ns for step in job.steps[0]]
-    found = boundaries(job, (0, 1), ends[0], ends[-1])
-    assert len(found) - 1 == min(MOST_SLOW_PARTS, steps - 1)
-    assert {*found} <= {*ends}
 
 
 def test_of_long_windows_only_the_newest_steps_are_compared() -> None:

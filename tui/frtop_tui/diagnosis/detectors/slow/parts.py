@@ -103,9 +103,8 @@ def boundaries(
     if are_most and len(ends) > PARTS_WITHOUT_STEPS // 2:
         # A part with `stride` steps has every op; but few known steps must still make enough parts.
         for_each_op = min(stride, MOST_STEPS_TOGETHER, len(ends) // (PARTS_WITHOUT_STEPS // 2))
-        last = len(ends) - 1
-        parts = min(MOST_SLOW_PARTS, last // for_each_op)
-        return [ends[last * n // parts] for n in range(parts + 1)]
+        together = max(-(-len(ends) // MOST_SLOW_PARTS), for_each_op)
+        return ends[(len(ends) - 1) % together :: together]
     length = max(1, (to_ns - from_ns) // PARTS_WITHOUT_STEPS)
     return [from_ns + length * n for n in range(PARTS_WITHOUT_STEPS)] + [to_ns]
 
