@@ -53,8 +53,10 @@ def test_this_host_is_not_meant_where_others_are_reached_by_a_shell(
         (["--connect", "node0", "diagnose"], "frtop diagnose --connect"),
         (["--ssh", "node0", "diagnose"], "frtop diagnose --ssh"),
         (["diagnose", "--python", "/usr/bin/python3"], "--python is for hosts of --ssh"),
-        (["diagnose", "--through", "bastion"], "--through is for hosts of --ssh or --connect"),
-        (["--through", "bastion", "--connect", "local"], "--through is for hosts of --ssh or"),
+        (["diagnose", "--through", "bastion"], "--through is for hosts of --ssh"),
+        (["--through", "bastion", "--connect", "local"], "--through is for hosts of --ssh"),
+        (["--through", "b", "--connect", "n[0-7]"], "--ssh 'n[0-7]' --through b needs no agent"),
+        (["--through", "b", "--connect", "n1", "--ssh", "n2"], "--ssh n1 --through b needs no"),
         (["diagnose", "--pid", "12", "--ssh", "node0"], "frtop jobs --ssh"),
         (["record", "--note", " "], "write what is to be noted"),
         (["record", "--note", "x" * 300], "up to 200 characters; this one has 300"),
@@ -102,12 +104,6 @@ def test_a_file_in_place_of_a_command_can_be_opened(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as error:
         parse([str(file)])
     assert f"`frtop open '{file}'` shows what was recorded" in str(error.value)
-
-
-def test_a_host_on_the_way_may_need_a_python_to_reach_agents() -> None:
-    words = ["--connect", "node[0-7]", "--through", "bastion", "--python", "/opt/python3.12"]
-    options = parse(["diagnose", *words])
-    assert (options.connect, options.through) == (["node[0-7]"], "bastion")
 
 
 @pytest.mark.parametrize("command", [[], ["screen"], ["diagnose"], ["capture"]])

@@ -9,7 +9,7 @@ from typing import Any
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.report.document import document
 from frtop_tui.sources.live import LiveSource
-from frtop_tui.sources.pipes.places import forwarded_agents, places
+from frtop_tui.sources.pipes.places import places
 from frtop_tui.statistics.wanted import StatisticsWanted
 
 
@@ -17,8 +17,6 @@ def main(words: list[str]) -> None:
     match words:
         case ["--ssh", *specs]:
             source = LiveSource([], places=places(specs))
-        case ["--through", way, *specs]:
-            source = LiveSource([], places=[forwarded_agents(specs, way)])
         case _:
             source = LiveSource(words)
     source.want_statistics(StatisticsWanted(), whom="verdicts")

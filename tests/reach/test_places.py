@@ -9,7 +9,7 @@ import pytest
 
 from frtop_tui.errors import FrtopError, UsageError
 from frtop_tui.sources.pipes.kubernetes import Pods
-from frtop_tui.sources.pipes.places import forwarded_agents, places
+from frtop_tui.sources.pipes.places import places
 from frtop_tui.sources.pipes.slurm import SlurmJob
 
 PODS = """{"items": [
@@ -204,20 +204,9 @@ def test_hosts_behind_one_on_the_way_share_its_connection() -> None:
     assert "-J" in one.commands[1]  # where the one on the way cannot log in
 
 
-def test_agents_on_the_other_side_share_a_connection_to_the_host_on_the_way() -> None:
-    place = forwarded_agents(["node[1-2]", "[fd00::7]:7700"], "ann@bastion:2222")
-    one, two, three = place.find()
-    assert (one.host, one.address, one.pub, one.ask) == ("node1", "node1", 7677, 7678)
-    assert (three.address, three.pub) == ("fd00::7", 7700)
-    assert one.command == two.command == three.command
-    assert one.command[-5:] == ("-p", "2222", "--", "ann@bastion", "sh")
-    assert one.address_and_port == "node1:7677 through ann@bastion:2222"
-    assert len({one.request_url, two.request_url, three.request_url}) == 3
-
-
 def test_a_host_on_the_way_is_no_option_of_ssh() -> None:
     with pytest.raises(UsageError, match="is not the name of a host"):
-        forwarded_agents(["node1"], "-oProxyCommand=id")
+        places(["node1"], through="-oProxyCommand=id")
 
 
 @pytest.mark.parametrize(

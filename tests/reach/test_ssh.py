@@ -14,12 +14,9 @@ from pathlib import Path
 import pytest
 
 from frtop_probe import wire
-from frtop_probe.pipe.start_script import start_script
 from frtop_tui.cli import main
 from frtop_tui.sources.connection_events import Connected
-from frtop_tui.sources.forwarding.carrier import Begun, Carrier, Up
-from frtop_tui.sources.forwarding.local_port import LocalPort
-from frtop_tui.sources.pipes.places import forwarded_agents, places
+from frtop_tui.sources.pipes.places import places
 from reach.operator_pipes import OperatorPipes
 from waiting import wait_for
 
@@ -135,33 +132,3 @@ def test_a_shared_connection_that_is_open_is_used(operator: OperatorPipes, confi
         still = subprocess.run([*ssh, "-O", "check", "node0"], capture_output=True, check=False)
         subprocess.run([*ssh, "-O", "exit", "node0"], capture_output=True, check=False)
     assert still.returncode == 0
-
-
-def test_a_host_on_the_way_is_reached_by_a_shared_connection_too(
-    config: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("FRTOP_SSH", f"ssh -F {config}")
-    ssh = ("ssh", "-F", str(config))
-    subprocess.run([*ssh, "-fN", "node0"], check=True, stderr=subprocess.DEVNULL)
-    try:
-        with socket.create_server(("127.0.0.1", 0)) as agent, socket.socket(socket.AF_UNIX) as own:
-            agent.settimeout(20)
-            number = agent.getsockname()[1]
-            # `stranger` has no key of its own that is accepted
-            (endpoint,) = forwarded_agents([f"127.0.0.1:{number}"], "stranger").find()
-            carrier = Carrier("stranger", endpoint.command, start_script(program="forwarder"))
-            port = LocalPort("node3", endpoint.address, number, is_ask=True)
-            carrier.serve(port)
-            try:
-                assert [carrier.news.get(timeout=20) for _ in range(2)] == [Begun(), Up()]
-                own.connect(f"\0{port.url.removeprefix('ipc://@')}")
-                far, _ = agent.accept()
-                with far:
-                    own.sendall(b"request")
-                    assert far.recv(99) == b"request"
-            finally:
-                carrier.close()
-            still = subprocess.run([*ssh, "-O", "check", "node0"], capture_output=True, check=False)
-            assert still.returncode == 0
-    finally:
-        subprocess.run([*ssh, "-O", "exit", "node0"], capture_output=True, check=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from collections.abc import Sequence
 
 from frtop_tui.appearance import THEMES
@@ -38,8 +39,7 @@ def add_shells(
                       help="a command that gives a shell on a host of --ssh, instead of ssh: "
                       "'docker exec -i {host} sh'")  # fmt: skip
     verb.add_argument("--through", metavar="HOST",
-                      help="a host that reaches those of --ssh and --connect for us: one "
-                      "connection for all"
+                      help="a host that reaches those of --ssh for us: one connection for all"
                       )  # fmt: skip
     verb.add_argument("--python", metavar="PATH", help=python_help)
     verb.add_argument("--user", metavar="NAME", type=user_name,
@@ -84,9 +84,14 @@ def settle_hosts(options: argparse.Namespace, verbs: Sequence[str]) -> None:
     by_shell = bool(options.ssh or options.via)
     has_connect = hasattr(options, "connect")
     named = [spec for spec in getattr(options, "connect", None) or () if spec != "local"]
-    if options.through and not (options.ssh or named):
-        places = "--ssh or --connect" if has_connect else "--ssh"
-        raise UsageError(f"--through is for hosts of {places}", "name them: --ssh 'node[0-7]'")
+    if options.through and named:
+        raise UsageError(
+            "--through is for hosts of --ssh: it does not reach the ports of agents",
+            f"--ssh {shlex.join(named)} --through {shlex.quote(options.through)} needs no agent"
+            " and no port there",
+        )
+    if options.through and not options.ssh:
+        raise UsageError("--through is for hosts of --ssh", "name them: --ssh 'node[0-7]'")
     if not has_connect:
         return
     if options.user and options.connect:
@@ -95,7 +100,7 @@ def settle_hosts(options: argparse.Namespace, verbs: Sequence[str]) -> None:
             " user",
             "leave out --connect, or name the hosts with --ssh",
         )
-    if options.python and not (by_shell or options.through or options.user):
+    if options.python and not (by_shell or options.user):
         raise UsageError("--python is for hosts of --ssh", "name them: --ssh 'node[0-7]'")
     if options.connect is None:
         options.connect = [] if by_shell or options.user else ["local"]

@@ -52,17 +52,10 @@ def connect(options: argparse.Namespace) -> LiveSource:
     from frtop_tui.sources.agent_start import start_agent  # noqa: PLC0415
     from frtop_tui.sources.endpoints import LOCAL  # noqa: PLC0415
     from frtop_tui.sources.live import LiveSource  # noqa: PLC0415
-    from frtop_tui.sources.pipes.places import AnyPlace, forwarded_agents, places  # noqa: PLC0415
+    from frtop_tui.sources.pipes.places import places  # noqa: PLC0415
 
-    reached: tuple[AnyPlace, ...] = places(
-        options.ssh, options.via, options.through if options.ssh else "", options.user
-    )
+    reached = places(options.ssh, options.via, options.through, options.user)
     require_root(options)
-    direct = options.connect
-    named = [spec for spec in options.connect if spec != LOCAL]
-    if options.through and named:
-        reached = (*reached, forwarded_agents(named, options.through))
-        direct = [spec for spec in options.connect if spec == LOCAL]
     pid = getattr(options, "pid", None)
     if pid is not None:
         require_own(pid, options.user)
@@ -73,7 +66,7 @@ def connect(options: argparse.Namespace) -> LiveSource:
     explain = getattr(options, "explain", False)
     job = options.job if pid is None else RankPid(pid)
     return LiveSource(
-        direct,
+        options.connect,
         job,
         places=reached,
         python=options.python,

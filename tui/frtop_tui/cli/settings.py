@@ -165,11 +165,10 @@ def _settle(found: dict[str, SettingInUse]) -> None:
         other = "connect" if nearer == "ssh" else "ssh"
         found[other] = SettingInUse(None if other == "connect" else [], DEFAULT)
     by_shell = bool(found["ssh"].value)
-    remote = [one for one in found["connect"].value or () if one != "local"]
     for key, needed in (
         ("via", by_shell),
-        ("through", by_shell or bool(remote)),
-        ("python", by_shell or bool(found["through"].value and remote)),
+        ("through", by_shell),
+        ("python", by_shell),
     ):
         if not needed and found[key].origin != OPTION:
             found[key] = SettingInUse("", DEFAULT)

@@ -14,9 +14,9 @@ from frtop_probe import wire
 from frtop_probe.doctor.facts import HostFacts, SearchFacts
 from frtop_tui.errors import FrtopError
 from frtop_tui.job.model import AgentKey
-from frtop_tui.sources.endpoints import Endpoint, ForwardedEndpoint, PipeEndpoint
+from frtop_tui.sources.endpoints import Endpoint, PipeEndpoint
 
-AnyEndpoint = Endpoint | ForwardedEndpoint | PipeEndpoint
+AnyEndpoint = Endpoint | PipeEndpoint
 
 
 @dataclass(frozen=True, slots=True)

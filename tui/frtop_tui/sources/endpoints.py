@@ -30,8 +30,7 @@ class Endpoint(Struct, frozen=True):
     """Where an agent should listen. `address` is numeric, as in socket events.
 
     `host` is the name the operator uses, unique among endpoints. `key` is the public key
-    that a local agent announced, b"" for a remote one. `forwarded` are URLs for updates and for
-    requests where a host on the way carries them: then `address` is a name that only it knows.
+    that a local agent announced, b"" for a remote one.
     """
 
     host: str
@@ -39,15 +38,14 @@ class Endpoint(Struct, frozen=True):
     pub: int
     ask: int
     key: bytes = b""
-    forwarded: tuple[str, str] | None = None
 
     @property
     def update_url(self) -> str:
-        return self.forwarded[0] if self.forwarded else f"tcp://{self._bracketed}:{self.pub}"
+        return f"tcp://{self._bracketed}:{self.pub}"
 
     @property
     def request_url(self) -> str:
-        return self.forwarded[1] if self.forwarded else f"tcp://{self._bracketed}:{self.ask}"
+        return f"tcp://{self._bracketed}:{self.ask}"
 
     @property
     def address_and_port(self) -> str:
@@ -57,31 +55,6 @@ class Endpoint(Struct, frozen=True):
     @property
     def _bracketed(self) -> str:
         return f"[{self.address}]" if ":" in self.address else self.address
-
-
-class ForwardedEndpoint(Struct, frozen=True):
-    """Where an agent should listen that a host on the way reaches for us.
-
-    `address` is as that host knows it. `command` gives a shell on the host on the way, whose name
-    is `way`.
-    """
-
-    host: str
-    address: str
-    pub: int
-    ask: int
-    way: str
-    command: tuple[str, ...]
-
-    @property
-    def request_url(self) -> str:
-        """What no other endpoint has."""
-        return f"behind:{self.way}:{self.address}:{self.ask}"
-
-    @property
-    def address_and_port(self) -> str:
-        """How it is reached, for people."""
-        return f"{self.address}:{self.pub} through {self.way}"
 
 
 VIA: Final = "via "

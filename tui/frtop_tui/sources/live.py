@@ -30,15 +30,13 @@ from frtop_tui.sources import file_limit
 from frtop_tui.sources.agent_connections import AgentConnections
 from frtop_tui.sources.connection_events import Connections
 from frtop_tui.sources.endpoints import LOCAL, Endpoint, expand
-from frtop_tui.sources.forwarding.connections import ForwardedConnections
 from frtop_tui.sources.joined_connections import JoinedConnections
 from frtop_tui.sources.local_discovery import KnownAgents, LocalDiscovery
 from frtop_tui.sources.op_follower import FollowedOps, OpOutlet
 from frtop_tui.sources.pipes.connections import PipeConnections
 from frtop_tui.sources.pipes.payload import agent_lines
 from frtop_tui.sources.pipes.place_search import PlaceSearch
-from frtop_tui.sources.pipes.places import AnyPlace, last_python
-from frtop_tui.sources.pipes.through import ForwardedAgents
+from frtop_tui.sources.pipes.places import Place, last_python
 from frtop_tui.sources.session import Session
 from frtop_tui.statistics.wanted import StatisticsWanted
 
@@ -57,7 +55,7 @@ class LiveSource:
         specs: Sequence[str] = (LOCAL,),
         job: str | RankPid | None = None,
         *,
-        places: Sequence[AnyPlace] = (),
+        places: Sequence[Place] = (),
         agents: Sequence[Endpoint] = (),
         python: str = "",
         user: str = "",
@@ -69,8 +67,7 @@ class LiveSource:
         Args:
             specs: host lists as operators write them; `local` is this host.
             job: name or run id of the job to show, or a pid of its ranks; None is the newest.
-            places: hosts that are reached through a shell, without an agent or a key; and agents
-                behind a host on the way.
+            places: hosts that are reached through a shell, without an agent or a key.
             agents: those of which it is known where they listen; no others of this host are
                 looked for then.
             python: path of the Python to use there, "" to find one.
@@ -87,7 +84,6 @@ class LiveSource:
         self._agents = tuple(agents)
         self._local = LOCAL in specs and not self._agents
         self._places = tuple(places)
-        self._forwarded = sum(len(one.hosts) for one in places if isinstance(one, ForwardedAgents))
         self._python = python
         self._user = user
         self._pair = self._key() if self._by_sockets else None
@@ -107,7 +103,7 @@ class LiveSource:
     @property
     def _by_sockets(self) -> bool:
         """Whether there are agents to be reached by sockets, for which a key is needed."""
-        return self._local or bool(self._names or self._forwarded or self._agents)
+        return self._local or bool(self._names or self._agents)
 
     def _key(self) -> keys.KeyPair | None:
         """Loads our pair, and never makes one: no agent would admit it.
@@ -117,7 +113,7 @@ class LiveSource:
         try:
             return keys.load(create=False)
         except keys.NoKey as error:
-            if not self._names and not self._forwarded:
+            if not self._names:
                 return None
             raise KeyTrouble(error.text, error.next) from error
         except keys.KeyProblem as error:
@@ -217,8 +213,7 @@ class LiveSource:
         self._thread.join(timeout=12)
 
     def _run(self) -> None:
-        # Behind a host on the way an agent takes twice as many.
-        hosts = len(self._names) + len(self._places) + 2 * self._forwarded + len(self._agents)
+        hosts = len(self._names) + len(self._places) + len(self._agents)
         with file_limit.OF_PROCESS.room_for(hosts):
             self._follow()
 
@@ -259,7 +254,7 @@ class LiveSource:
     def _connections(self) -> Connections | None:
         """The ways to all hosts; None when we are closed before there is a key."""
         pipes: Connections | None = None
-        if any(not isinstance(place, ForwardedAgents) for place in self._places):
+        if self._places:
             way = start_script(program="fan_out", last=self._python)
             last = last_python(self._places)
             script = start_script(self._python, last=last, user=self._user)
@@ -269,10 +264,7 @@ class LiveSource:
         pair = self._await_key()
         if pair is None:
             return None
-        sockets: Connections = AgentConnections(pair)
-        if self._forwarded:
-            forwarder = start_script(program="forwarder", last=self._python)
-            sockets = ForwardedConnections(sockets, forwarder)
+        sockets = AgentConnections(pair)
         return JoinedConnections(sockets, pipes) if pipes is not None else sockets
 
     def _await_key(self) -> keys.KeyPair | None:

@@ -68,8 +68,6 @@ def unanswered(endpoint: Endpoint) -> FrtopError:
 
 def _card(endpoint: Endpoint) -> Announcement | None:
     """The card of the agent that listens there, if that is one of ours on this host."""
-    if endpoint.forwarded:
-        return None
     try:
         cards = find_agents(folder())
     except FolderError:

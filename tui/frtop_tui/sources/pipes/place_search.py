@@ -13,8 +13,8 @@ from typing import Final
 
 from frtop_probe import daemon_thread
 from frtop_tui.errors import FrtopError
-from frtop_tui.sources.endpoints import ForwardedEndpoint, PipeEndpoint
-from frtop_tui.sources.pipes.places import AnyPlace
+from frtop_tui.sources.endpoints import PipeEndpoint
+from frtop_tui.sources.pipes.places import Place
 
 WORKERS: Final = 16
 AGAIN_NS: Final = 10_000_000_000
@@ -26,7 +26,7 @@ some are not reached. Pods and nodes are replaced."""
 class FoundPlaces:
     """What is new since the last search; names are those of hosts, or of a place without one."""
 
-    endpoints: tuple[ForwardedEndpoint | PipeEndpoint, ...] = ()
+    endpoints: tuple[PipeEndpoint, ...] = ()
     failed: tuple[tuple[str, FrtopError], ...] = ()
     under_way: tuple[tuple[str, str], ...] = ()
     over: tuple[str, ...] = ()
@@ -35,12 +35,12 @@ class FoundPlaces:
 class PlaceSearch:
     """Belongs to the source's thread, and never blocks it."""
 
-    def __init__(self, places: Sequence[AnyPlace]) -> None:
+    def __init__(self, places: Sequence[Place]) -> None:
         self._places = {place.name: place for place in places}
-        self._todo: queue.SimpleQueue[AnyPlace] = queue.SimpleQueue()
-        self._done: queue.SimpleQueue[
-            tuple[str, Sequence[ForwardedEndpoint | PipeEndpoint] | FrtopError]
-        ] = queue.SimpleQueue()
+        self._todo: queue.SimpleQueue[Place] = queue.SimpleQueue()
+        self._done: queue.SimpleQueue[tuple[str, Sequence[PipeEndpoint] | FrtopError]] = (
+            queue.SimpleQueue()
+        )
         self._workers: list[threading.Thread] = []
         self._looking: set[str] = set()
         self._looked_at: dict[str, int] = {}
@@ -53,7 +53,7 @@ class PlaceSearch:
             now: the operator's monotonic clock in ns.
             connected: hosts whose agents answer.
         """
-        endpoints: list[ForwardedEndpoint | PipeEndpoint] = []
+        endpoints: list[PipeEndpoint] = []
         failed: list[tuple[str, FrtopError]] = []
         over: list[str] = []
         while not self._done.empty():

@@ -14,7 +14,7 @@ from frtop_tui.errors import UsageError
 from frtop_tui.sources.endpoints import VIA, PipeEndpoint, expand
 from frtop_tui.sources.pipes import kubernetes, slurm
 from frtop_tui.sources.pipes.ssh_command import program, ssh_endpoint
-from frtop_tui.sources.pipes.through import ForwardedAgents, ThroughHost
+from frtop_tui.sources.pipes.through import ThroughHost
 
 HOST: Final = "{host}"
 _NAME: Final = re.compile(r"(?!-)[^\s\x00-\x1f\x7f-\x9f]{1,255}")
@@ -33,9 +33,6 @@ class Place(Protocol):
 
     def find(self) -> list[PipeEndpoint]:
         """The hosts, and how to reach them; blocks, and raises `FrtopError`."""
-
-
-AnyPlace = Place | ForwardedAgents
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,18 +133,6 @@ def places(
 def last_python(places: Sequence[object]) -> str:
     """The Python to try where none of the others serves: on this host our own."""
     return sys.executable if any(isinstance(one, UserHere) for one in places) else ""
-
-
-def forwarded_agents(specs: Sequence[str], way: str) -> ForwardedAgents:
-    """The agents of `--connect` that listen on ports which the host `way` of `--through` reaches.
-
-    Raises:
-        UsageError: one of them is malformed.
-    """
-    program()
-    names = expand(specs)
-    _require_names((way,))
-    return ForwardedAgents(way, names)
 
 
 def _require_names(names: Sequence[str]) -> None:

@@ -1,6 +1,4 @@
-"""`--through HOST`: one connection to a host on the way, which reaches the others.
-
-It runs an ssh to each host of `--ssh`, or carries bytes to the ports of agents of `--connect`.
+"""`--through HOST`: one connection to a host on the way, which runs an ssh to each of the others.
 
 A jump host (`ProxyJump`) carries a connection for each host, and its sshd turns away most of 64
 that come at once. Here the agent is sent once, and one connection carries a rack. The host on the
@@ -13,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from frtop_tui.sources.endpoints import ForwardedEndpoint, PipeEndpoint, address_of
+from frtop_tui.sources.endpoints import PipeEndpoint
 from frtop_tui.sources.pipes.ssh_command import jump_command, onward_command, ssh_endpoint
 
 
@@ -49,30 +47,3 @@ class ThroughHost:
             )
             for number, host in enumerate(self.hosts)
         ]
-
-
-@dataclass(frozen=True, slots=True)
-class ForwardedAgents:
-    """Agents that listen on ports, where only a host on the way reaches them."""
-
-    way: str
-    hosts: Sequence[str]
-
-    @property
-    def name(self) -> str:
-        """What no other place has: the same host may be on the way to others."""
-        return f"agents behind {self.way}"
-
-    @property
-    def doing(self) -> str:
-        """What `find` does."""
-        return "asking ssh for its settings"
-
-    def find(self) -> list[ForwardedEndpoint]:
-        """The agents, by the names that the operator wrote."""
-        (command,) = ssh_endpoint(self.way).commands
-        found = []
-        for host in self.hosts:
-            address, port = address_of(host)
-            found.append(ForwardedEndpoint(host, address, port, port + 1, self.way, command))
-        return found

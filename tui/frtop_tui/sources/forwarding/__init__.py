@@ -1,1 +1,0 @@
-"""Agents that listen on ports behind a host on the way: one ssh connection carries all of them."""
