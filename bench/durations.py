@@ -33,7 +33,7 @@ def measure() -> dict[str, list[tuple[int, bool]]]:
     import torch  # noqa: PLC0415 - only the ranks need torch
     import torch.distributed as dist  # noqa: PLC0415
 
-    from frtop_probe.recorder.lifecycle import lifecycle  # noqa: PLC0415
+    from frtop_probe.recorder.process.lifecycle import lifecycle  # noqa: PLC0415
     from frtop_probe.ring.layout import Event, Flag  # noqa: PLC0415
     from frtop_probe.ring.reader import Ring  # noqa: PLC0415
 

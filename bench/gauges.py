@@ -14,12 +14,12 @@ from typing import Final
 import psutil
 
 from frtop_probe import wire
-from frtop_probe.agent.gauge_table import GaugeTable
+from frtop_probe.agent.gauges.gauge_table import GaugeTable
 from frtop_probe.gauges.host.subjects import HostReading, SubjectReading
 from frtop_probe.gauges.host.worker import HostWorker
+from frtop_tui.connect.gauge_histories import ROW_GAUGES
 from frtop_tui.diagnosis.evidence.host_facts import facts_of
 from frtop_tui.job.host_gauges import GaugeRecord
-from frtop_tui.sources.gauge_histories import ROW_GAUGES
 
 RANKS: Final = 8
 WORKERS: Final = 4

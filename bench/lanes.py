@@ -16,16 +16,16 @@ from msgspec import structs
 from frtop_probe import wire
 from frtop_probe.history_columns import pack_rows, unpack
 from frtop_tui.app import FrtopApp, collect_rarely
+from frtop_tui.connect.base import ScriptedSource
 from frtop_tui.diagnosis.model import Frame, JudgedRank
+from frtop_tui.features.timeline.alignment import aligned
+from frtop_tui.features.timeline.column_builder import columns_of, extended
+from frtop_tui.features.timeline.histories import Histories
+from frtop_tui.features.timeline.lane import lane_of
+from frtop_tui.features.timeline.op_columns import OpColumns
+from frtop_tui.features.timeline.view import TimelineScreen
 from frtop_tui.job.model import Coverage
-from frtop_tui.lanes.alignment import aligned
-from frtop_tui.lanes.column_builder import columns_of, extended
-from frtop_tui.lanes.histories import Histories
-from frtop_tui.lanes.lane import lane_of
-from frtop_tui.lanes.op_columns import OpColumns
 from frtop_tui.screens.messages import OpenTimeline
-from frtop_tui.screens.timeline import TimelineScreen
-from frtop_tui.sources.base import ScriptedSource
 
 RANKS: Final = 64
 OPS: Final = 8192

@@ -14,9 +14,9 @@ import zmq
 from frtop_probe import keys
 from frtop_probe.agent import announcement
 from frtop_probe.ring.folder import folder
+from frtop_tui.connect.live import LiveSource
 from frtop_tui.demo.faults import FAULTS, RANKS
 from frtop_tui.demo.job import DemoJob
-from frtop_tui.sources.live import LiveSource
 
 TRAFFIC_S = 10.0
 REPEATS = 5

@@ -126,7 +126,7 @@ def _calls(torch: Any) -> dict[str, Callable[[], object]]:
 
 def _sleeps(torch: Any) -> dict[str, list[float]]:  # noqa: C901
     """Sleeps of known length in each kind of mark; returns by how many ms marks are longer."""
-    from frtop_probe.recorder.lifecycle import lifecycle  # noqa: PLC0415
+    from frtop_probe.recorder.process.lifecycle import lifecycle  # noqa: PLC0415
     from frtop_probe.ring.marks import read_marks  # noqa: PLC0415
     from frtop_probe.ring.reader import Ring  # noqa: PLC0415
 

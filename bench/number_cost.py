@@ -54,8 +54,8 @@ def measure() -> dict[str, dict[str, float]]:
     from torch._C._distributed_c10d import HashStore  # noqa: PLC0415
 
     import frtop_probe  # noqa: PLC0415
-    from frtop_probe.recorder.lifecycle import lifecycle  # noqa: PLC0415
-    from frtop_probe.recorder.watch_plan import WatchPlan  # noqa: PLC0415
+    from frtop_probe.features.tensor_checks.in_rank.watch_plan import WatchPlan  # noqa: PLC0415
+    from frtop_probe.recorder.process.lifecycle import lifecycle  # noqa: PLC0415
 
     frtop_probe.start()
     dist.init_process_group("gloo", rank=0, world_size=1, store=HashStore())
@@ -88,7 +88,7 @@ def _block(dist: Any, tensor: Any, ops: int) -> float:
 
 def _counting(numbers: Any, torch: Any, tensor: Any) -> float:
     """CPU time of counting one op's two samples."""
-    from frtop_probe.recorder.number_stats import SampleStats  # noqa: PLC0415
+    from frtop_probe.features.tensor_checks.in_rank.stats import SampleStats  # noqa: PLC0415
 
     data = memoryview(bytearray(tensor.numpy().tobytes()))
     begin = time.thread_time_ns()

@@ -69,7 +69,7 @@ def measure(way: str) -> dict[str, float]:
     from torch.testing._internal.distributed.fake_pg import FakeStore  # noqa: PLC0415
 
     import frtop_probe  # noqa: PLC0415
-    from frtop_probe.recorder.lifecycle import lifecycle  # noqa: PLC0415
+    from frtop_probe.recorder.process.lifecycle import lifecycle  # noqa: PLC0415
 
     frtop_probe.start()
     dist.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
@@ -115,7 +115,7 @@ def measure(way: str) -> dict[str, float]:
 
 
 def _ask(path: Path, **request: Any) -> dict[str, Any]:
-    from frtop_probe.recorder.responder import HEAD  # noqa: PLC0415
+    from frtop_probe.recorder.requests.responder import HEAD  # noqa: PLC0415
 
     answer: list[dict[str, Any]] = []
 

@@ -20,10 +20,10 @@ from typing import Final
 from unittest import mock
 
 from bench.hosts import Hosts
-from frtop_tui.sources.endpoints import PipeEndpoint
-from frtop_tui.sources.live import LiveSource
-from frtop_tui.sources.pipes import connections
-from frtop_tui.sources.pipes.ssh_command import onward_command, ssh_endpoint
+from frtop_tui.connect.endpoints import PipeEndpoint
+from frtop_tui.connect.live import LiveSource
+from frtop_tui.connect.pipes import connections
+from frtop_tui.connect.pipes.ssh_command import onward_command, ssh_endpoint
 
 COUNTS: Final = (1, 8, 64)
 SSHD: Final = shutil.which("sshd") or "/usr/sbin/sshd"

@@ -85,7 +85,7 @@ def measure(mode: str, world: int) -> Blocks:
         return _memory(dist)  # type: ignore[return-value]
     if mode == "bare":
         return {"bare": {name: [_block(op) for _ in range(BLOCKS)] for name, op in ops.items()}}
-    from frtop_probe.recorder.lifecycle import lifecycle  # noqa: PLC0415
+    from frtop_probe.recorder.process.lifecycle import lifecycle  # noqa: PLC0415
 
     lifecycle.start()
     assert lifecycle.recorder is not None
@@ -156,7 +156,7 @@ def _memory(dist: Any) -> float:
     """MB that the process grows by while it issues many ops, after it has issued some."""
     import torch  # noqa: PLC0415
 
-    from frtop_probe.recorder.lifecycle import lifecycle  # noqa: PLC0415
+    from frtop_probe.recorder.process.lifecycle import lifecycle  # noqa: PLC0415
 
     lifecycle.start()
     flat = torch.ones(SHAPES)

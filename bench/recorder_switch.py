@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from frtop_probe.recorder.hook import Hook
-from frtop_probe.recorder.lifecycle import lifecycle
+from frtop_probe.recorder.ops.hook import Hook
+from frtop_probe.recorder.process.lifecycle import lifecycle
 
 
 class RecorderSwitch:

@@ -91,7 +91,7 @@ class Tools:
 @contextlib.contextmanager
 def _recorder(tools: Tools, phases: bool = False) -> Iterator[None]:
     from bench.recorder_switch import RecorderSwitch  # noqa: PLC0415
-    from frtop_probe.recorder.lifecycle import lifecycle  # noqa: PLC0415
+    from frtop_probe.recorder.process.lifecycle import lifecycle  # noqa: PLC0415
 
     switch = RecorderSwitch(tools.torch)
     switch.set(True)
@@ -106,8 +106,8 @@ def _recorder(tools: Tools, phases: bool = False) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _numbers(tools: Tools) -> Iterator[None]:
-    from frtop_probe.recorder.lifecycle import lifecycle  # noqa: PLC0415
-    from frtop_probe.recorder.watch_plan import WatchPlan  # noqa: PLC0415
+    from frtop_probe.features.tensor_checks.in_rank.watch_plan import WatchPlan  # noqa: PLC0415
+    from frtop_probe.recorder.process.lifecycle import lifecycle  # noqa: PLC0415
 
     with _recorder(tools):
         assert lifecycle.recorder is not None

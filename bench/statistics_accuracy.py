@@ -30,7 +30,7 @@ def measure() -> dict[str, Any]:
 
     from frtop_probe.agent.ring_rank import RingRank  # noqa: PLC0415
     from frtop_probe.agent.ring_statistics import ring_statistics  # noqa: PLC0415
-    from frtop_probe.recorder.lifecycle import lifecycle  # noqa: PLC0415
+    from frtop_probe.recorder.process.lifecycle import lifecycle  # noqa: PLC0415
     from frtop_probe.ring.reader import Ring  # noqa: PLC0415
     from frtop_probe.statistics.calls import SiteTable  # noqa: PLC0415
     from frtop_probe.statistics.rank_summary import Window  # noqa: PLC0415

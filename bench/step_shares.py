@@ -46,7 +46,7 @@ def measure(kind: str) -> dict[str, Any]:
     from torch.profiler import ProfilerActivity, profile, record_function  # noqa: PLC0415
     from torch.utils.data import DataLoader, Dataset  # noqa: PLC0415
 
-    from frtop_probe.recorder.lifecycle import lifecycle  # noqa: PLC0415
+    from frtop_probe.recorder.process.lifecycle import lifecycle  # noqa: PLC0415
 
     class Items(Dataset[torch.Tensor]):
         def __len__(self) -> int:

@@ -14,9 +14,9 @@ import psutil
 from bench import unprepared_memory
 from bench.unprepared_job import Following, UnpreparedJob, until
 from bench.unprepared_rank import STEP
+from frtop_tui.connect.agent_start import start_agent
+from frtop_tui.connect.live import LiveSource
 from frtop_tui.job.naming import RankPid
-from frtop_tui.sources.agent_start import start_agent
-from frtop_tui.sources.live import LiveSource
 
 HUNG_RANKS: Final = 4
 REPEATS: Final = 3

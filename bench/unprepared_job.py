@@ -19,9 +19,9 @@ import psutil
 
 from bench.unprepared_rank import COUNT
 from frtop_probe.agent import announcement
+from frtop_tui.connect.agent_start import start_agent
+from frtop_tui.connect.live import LiveSource
 from frtop_tui.job.naming import RankPid
-from frtop_tui.sources.agent_start import start_agent
-from frtop_tui.sources.live import LiveSource
 
 START_S: Final = 120.0
 

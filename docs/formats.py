@@ -16,9 +16,9 @@ import msgspec
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.export.capture import FORMAT_1_NAMES, CaptureContent
-from frtop_tui.export.formats import call_table, frame_json, op_table
-from frtop_tui.report import stream_events
+from frtop_tui.features.stream import events as stream_events
+from frtop_tui.files.capture import FORMAT_1_NAMES, CaptureContent
+from frtop_tui.files.formats import call_table, frame_json, op_table
 
 PAGE: Final = Path(__file__).with_name("formats.md")
 EXPORT_PAGE: Final = Path(__file__).with_name("export.md")

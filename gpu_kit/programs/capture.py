@@ -19,7 +19,7 @@ from typing import Any, Final
 import torch
 import torch.distributed as dist
 
-from frtop_probe.recorder.cuda_driver import relax_this_thread
+from frtop_probe.recorder.tensors.cuda_driver import relax_this_thread
 from gpu_kit import facts, status
 from gpu_kit.programs.joining import Here, dump, join, say_joined
 

@@ -16,9 +16,9 @@ from typing import Any, Final
 import torch
 import torch.distributed as dist
 
-from frtop_probe.recorder.cuda_driver import CudaDriver, relax_this_thread
-from frtop_probe.recorder.device_reader import Copy, DeviceReader
-from frtop_probe.recorder.tensor_memory import UnreadableTensor
+from frtop_probe.recorder.tensors.cuda_driver import CudaDriver, relax_this_thread
+from frtop_probe.recorder.tensors.device_reader import Copy, DeviceReader
+from frtop_probe.recorder.tensors.tensor_memory import UnreadableTensor
 from gpu_kit import facts, status
 from gpu_kit.programs.joining import Here, dump, join, say_joined
 

@@ -22,14 +22,14 @@ def start() -> None:
     Where a launcher has made the process a rank (`RANK` is set), recording starts at once, so
     that it covers failures before the first process group; elsewhere with that group.
     """
-    from frtop_probe.recorder.lifecycle import lifecycle  # noqa: PLC0415 - keeps the import cheap
+    from frtop_probe.recorder.process.lifecycle import lifecycle  # noqa: PLC0415 - keeps the import cheap
 
     lifecycle.start()
 
 
 def stop() -> None:
     """Stops recording. The ring stays until the rank has ended and the agent has read it."""
-    from frtop_probe.recorder.lifecycle import lifecycle  # noqa: PLC0415
+    from frtop_probe.recorder.process.lifecycle import lifecycle  # noqa: PLC0415
 
     lifecycle.stop()
 
@@ -44,13 +44,13 @@ def step(number: int | None = None, *, samples: int = 0) -> None:
         samples: how many samples, tokens, or whatever the job counts, this rank has worked off
             since it last said so.
     """
-    from frtop_probe.recorder.lifecycle import lifecycle  # noqa: PLC0415
+    from frtop_probe.recorder.process.lifecycle import lifecycle  # noqa: PLC0415
 
     lifecycle.step(number, samples)
 
 
 def annotate(text: str) -> None:
     """Adds a note with the current time to the rank's history."""
-    from frtop_probe.recorder.lifecycle import lifecycle  # noqa: PLC0415
+    from frtop_probe.recorder.process.lifecycle import lifecycle  # noqa: PLC0415
 
     lifecycle.annotate(text)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from frtop_probe.outside.flight_settings import (
+from frtop_probe.unprepared.flight_settings import (
     DEFAULT_SIZE,
     OFF,
     SIZE_NAMES,

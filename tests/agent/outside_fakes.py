@@ -8,11 +8,11 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
-from frtop_probe.agent.outside_rank import OutsideRank
-from frtop_probe.outside.discovery.facts import Candidate, Discovery, FoundJob
-from frtop_probe.outside.model import Backend, Books, FlightRing, GroupBook, RingEntry, Work
-from frtop_probe.outside.worker import CLOSED, Look, OutsideWorker
-from frtop_probe.procfs import processes
+from frtop_probe.agent.unprepared.unprepared_rank import OutsideRank
+from frtop_probe.proc import processes
+from frtop_probe.unprepared.discovery.facts import Candidate, Discovery, FoundJob
+from frtop_probe.unprepared.model import Backend, Books, FlightRing, GroupBook, RingEntry, Work
+from frtop_probe.unprepared.worker import CLOSED, Look, OutsideWorker
 
 SECOND = 1_000_000_000
 EPOCH_NS = 1_700_000_000 * SECOND

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
-from frtop_probe.procfs import processes
+from frtop_probe.proc import processes
 from frtop_probe.ring import layout, sizes
 from frtop_probe.ring.layout import Event, Flag, MarkKind, Shape, Side, State, StatusCell
 

@@ -17,8 +17,8 @@ import pytest
 from agent.agent_host import Host, RankProcess
 from frtop_probe import archive, wire
 from frtop_probe.agent import announcement
-from frtop_probe.agent.recorded_job import MAX_SNAPSHOT_BYTES, MAX_SNAPSHOTS, RecentSnapshots
-from frtop_probe.agent.stall_detector import MAX_WAIT_NS, PAIR_NS, QUIET_NS, StallDetector
+from frtop_probe.agent.boxes.recorded_job import MAX_SNAPSHOT_BYTES, MAX_SNAPSHOTS, RecentSnapshots
+from frtop_probe.agent.boxes.stall_detector import MAX_WAIT_NS, PAIR_NS, QUIET_NS, StallDetector
 from frtop_probe.ring.recording import BOX_KIND, lock_file, under_way, wait_for_boxes
 from waiting import DEADLINE_S, wait_for
 

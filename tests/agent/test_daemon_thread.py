@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from frtop_probe import daemon_thread
+from frtop_probe.proc import daemon_thread
 
 
 async def test_a_result_arrives() -> None:

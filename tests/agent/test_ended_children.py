@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from frtop_probe.agent.ended_children import LIVED_NS, EndedChildren
-from frtop_probe.procfs import processes
+from frtop_probe.proc import processes
 from frtop_probe.wire import EndedChild
 
 S = 1_000_000_000

@@ -14,16 +14,16 @@ import pytest
 
 from agent.outside_fakes import EPOCH_NS, SECOND, backend, books, entry, group
 from frtop_probe import wire
-from frtop_probe.agent import op_table
-from frtop_probe.agent.flight_history import MAX_OPS, FlightHistory
-from frtop_probe.agent.flight_ops import KnownGroup, ops_of
+from frtop_probe.agent.unprepared import op_table
+from frtop_probe.agent.unprepared.flight_history import MAX_OPS, FlightHistory
+from frtop_probe.agent.unprepared.flight_ops import KnownGroup, ops_of
 from frtop_probe.consistency.signatures import RULE_OF_SIZES, difference
-from frtop_probe.outside.flight_ring import NO_RING
-from frtop_probe.outside.flight_settings import OFF, SWITCH_ON
-from frtop_probe.outside.model import Backend, FlightRing, RingEntry
-from frtop_probe.outside.ring_table import ring_from, table_of
-from frtop_probe.outside.worker import DID_NOT_RETURN, Look
-from frtop_tui.export.histories import ops_of as decoded
+from frtop_probe.unprepared.flight_ring import NO_RING
+from frtop_probe.unprepared.flight_settings import OFF, SWITCH_ON
+from frtop_probe.unprepared.model import Backend, FlightRing, RingEntry
+from frtop_probe.unprepared.ring_table import ring_from, table_of
+from frtop_probe.unprepared.worker import DID_NOT_RETURN, Look
+from frtop_tui.files.histories import ops_of as decoded
 from frtop_tui.job.checksums import JobChecksums
 
 IDS = {("0", "gloo"): 1, ("0", "nccl"): 1}

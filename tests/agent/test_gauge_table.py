@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 
 from agent.outside_fakes import candidate, job
 from frtop_probe import wire
-from frtop_probe.agent.gauge_table import MAX_POINTS, WINDOW_NS, GaugeTable, rounded
-from frtop_probe.agent.gauge_watch import GaugeWatch
-from frtop_probe.agent.host_watch import HostWatch
+from frtop_probe.agent.gauges.gauge_table import MAX_POINTS, WINDOW_NS, GaugeTable, rounded
+from frtop_probe.agent.gauges.gauge_watch import GaugeWatch
+from frtop_probe.agent.gauges.host_watch import HostWatch
 from frtop_probe.agent.rank_tracker import RankTracker
 from frtop_probe.gauges.host import worker
 from frtop_probe.gauges.host.subjects import SubjectReading

@@ -17,7 +17,7 @@ from frtop_probe.agent.ring_view import RingView
 from frtop_probe.ring import bulk_read, layout
 from frtop_probe.ring.layout import Event, Flag, MarkKind, Side, StatusCell
 from frtop_probe.ring.reader import Ring
-from frtop_tui.export.histories import ops_of
+from frtop_tui.files.histories import ops_of
 
 
 @pytest.fixture

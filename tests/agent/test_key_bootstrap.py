@@ -18,8 +18,8 @@ from frtop_probe import keys
 from frtop_probe.agent import announcement, key_bootstrap
 from frtop_probe.agent.key_bootstrap import bootstrap_key, living_ranks
 from frtop_probe.keys import KeyProblem
-from frtop_probe.recorder import agent_launch
-from frtop_probe.recorder.spawn_lock import SpawnAttempt
+from frtop_probe.recorder.process import agent_launch
+from frtop_probe.recorder.process.spawn_lock import SpawnAttempt
 from frtop_probe.ring.folder import agent_lives
 from frtop_probe.ring.layout import StatusCell
 from waiting import wait_for

@@ -25,7 +25,7 @@ from frtop_probe.agent.agent_lock import AgentLock
 from frtop_probe.agent.rank_tracker import MAX_RANKS
 from frtop_probe.agent.resources import MEMORY
 from frtop_probe.agent.service import REQUEST_GAP
-from frtop_probe.procfs import processes
+from frtop_probe.proc import processes
 from frtop_probe.ring.folder import agent_lives
 from waiting import wait_for
 

@@ -7,8 +7,8 @@ import os
 import pytest
 
 from frtop_probe import wire
-from frtop_probe.agent.other_users import advice, notes_of
-from frtop_probe.outside.discovery.facts import LeftAlone
+from frtop_probe.agent.unprepared.other_users import advice, notes_of
+from frtop_probe.unprepared.discovery.facts import LeftAlone
 
 
 def test_a_sentence_says_whose_ranks_they_are_and_how_they_are_looked_at(

@@ -13,17 +13,17 @@ import pytest
 
 from agent.outside_fakes import backend, books, candidate, entry, group, job, work
 from frtop_probe import archive, wire
-from frtop_probe.agent import box_folder
-from frtop_probe.agent.black_boxes import BlackBoxWriter
+from frtop_probe.agent.boxes import box_folder
+from frtop_probe.agent.boxes.black_boxes import BlackBoxWriter
 from frtop_probe.agent.interfaces import ClockReading
 from frtop_probe.agent.options import Options
-from frtop_probe.agent.outside_rank import OutsideRank
 from frtop_probe.agent.rank_tracker import RankTracker
 from frtop_probe.agent.snapshots import SnapshotTaker
-from frtop_probe.outside.model import FlightRing
-from frtop_probe.outside.worker import Look
+from frtop_probe.agent.unprepared.unprepared_rank import OutsideRank
 from frtop_probe.ring.recording import BOX_KIND, RecordingLock, lock_file
-from frtop_tui.export import blackbox
+from frtop_probe.unprepared.model import FlightRing
+from frtop_probe.unprepared.worker import Look
+from frtop_tui.files import blackbox
 from waiting import wait_for_async
 
 

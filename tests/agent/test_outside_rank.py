@@ -24,15 +24,15 @@ from agent.outside_fakes import (
     work,
 )
 from frtop_probe import wire
-from frtop_probe.agent.outside_books import numbered_ops, place_of
-from frtop_probe.agent.outside_groups import MAX_GONE, MAX_PENDING, STALE_NS
-from frtop_probe.agent.outside_rank import MAX_PENDING_OF_RANK, OutsideRank
-from frtop_probe.outside.c10d_backends import NO_PENDING
-from frtop_probe.outside.c10d_books import NO_GROUPS
-from frtop_probe.outside.memory import NO_RIGHT, REPLACED
-from frtop_probe.outside.model import Backend, FoundTransport, GroupBook, TensorInfo, Work
-from frtop_probe.outside.worker import Look
-from frtop_probe.procfs.exit_status import ExitStatus
+from frtop_probe.agent.unprepared.c10d_state import numbered_ops, place_of
+from frtop_probe.agent.unprepared.groups import MAX_GONE, MAX_PENDING, STALE_NS
+from frtop_probe.agent.unprepared.unprepared_rank import MAX_PENDING_OF_RANK, OutsideRank
+from frtop_probe.proc.exit_status import ExitStatus
+from frtop_probe.proc.memory import NO_RIGHT, REPLACED
+from frtop_probe.unprepared.c10d_backends import NO_PENDING
+from frtop_probe.unprepared.c10d_state import NO_GROUPS
+from frtop_probe.unprepared.model import Backend, FoundTransport, GroupBook, TensorInfo, Work
+from frtop_probe.unprepared.worker import Look
 from frtop_tui.job.clock import HostClock
 from frtop_tui.job.record import RankRecord
 

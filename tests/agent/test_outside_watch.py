@@ -18,25 +18,27 @@ import pytest
 
 from agent.outside_fakes import FakeReads, candidate, job, start_ticks
 from agent.ring_builder import RingBuilder
-from frtop_probe.agent import outside_rings, outside_watch, rank_tracker
-from frtop_probe.agent.other_users import notes_of
-from frtop_probe.agent.outside_pool import MAX_CHILDREN, OutsidePool
-from frtop_probe.agent.outside_rank import OutsideRank
-from frtop_probe.agent.outside_watch import OutsideWatch
+from frtop_probe.agent import rank_tracker
 from frtop_probe.agent.rank_tracker import RankTracker
 from frtop_probe.agent.ring_rank import RingRank
 from frtop_probe.agent.shown_ranks import LASTING_S, ShownRanks
-from frtop_probe.outside.cpython import FREE_THREADED
-from frtop_probe.outside.discovery.facts import SCAN_FAILED, Discovery, LeftAlone
-from frtop_probe.outside.worker import (
+from frtop_probe.agent.unprepared import rings as outside_rings
+from frtop_probe.agent.unprepared import watch as outside_watch
+from frtop_probe.agent.unprepared.other_users import notes_of
+from frtop_probe.agent.unprepared.pool import MAX_CHILDREN, OutsidePool
+from frtop_probe.agent.unprepared.unprepared_rank import OutsideRank
+from frtop_probe.agent.unprepared.watch import OutsideWatch
+from frtop_probe.proc import exit_status
+from frtop_probe.ring import layout
+from frtop_probe.unprepared.cpython import FREE_THREADED
+from frtop_probe.unprepared.discovery.facts import SCAN_FAILED, Discovery, LeftAlone
+from frtop_probe.unprepared.worker import (
     CHILD_ENDED,
     DID_NOT_RETURN,
     NO_CHILD,
     SCAN_DID_NOT_RETURN,
     Look,
 )
-from frtop_probe.procfs import exit_status
-from frtop_probe.ring import layout
 from waiting import DEADLINE_S, wait_for_async
 
 Sleepers = Callable[[int], list[int]]

@@ -20,7 +20,7 @@ from agent.ring_builder import RingBuilder
 from frtop_probe import wire
 from frtop_probe.agent import rank_client
 from frtop_probe.agent.ring_rank import RingRank
-from frtop_probe.procfs import processes
+from frtop_probe.proc import processes
 from frtop_probe.ring import socket_path
 from frtop_probe.ring.layout import State, StatusCell
 from frtop_probe.ring.reader import Ring

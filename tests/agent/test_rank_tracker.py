@@ -19,7 +19,7 @@ from frtop_probe.agent import rank_tracker
 from frtop_probe.agent.histories import history
 from frtop_probe.agent.rank_tracker import RankTracker
 from frtop_probe.agent.ring_rank import RingRank
-from frtop_probe.procfs import exit_status, processes
+from frtop_probe.proc import exit_status, processes
 from frtop_probe.ring import layout
 from frtop_probe.ring.layout import Event, Flag, IssuePhase, Side, StatusCell
 from frtop_probe.ring.reader import Ring

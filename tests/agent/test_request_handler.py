@@ -17,15 +17,15 @@ from agent.outside_fakes import EPOCH_NS, SECOND, backend, books, entry, group, 
 from frtop_probe import keys, wire
 from frtop_probe.agent.admission import Admission
 from frtop_probe.agent.announcement import Announcement
-from frtop_probe.agent.outside_rank import FIRST_READS
 from frtop_probe.agent.rank_tracker import RankTracker
 from frtop_probe.agent.request_handler import RequestHandler, SlowRequest
 from frtop_probe.agent.shown_ranks import ShownRanks
 from frtop_probe.agent.snapshots import SnapshotTaker
+from frtop_probe.agent.unprepared.unprepared_rank import FIRST_READS
 from frtop_probe.agent.unreadable_rank import UnreadableRank
 from frtop_probe.keys import AuthorizedKey, KeyPair, editing
-from frtop_probe.outside.model import FlightRing
-from frtop_probe.outside.worker import Look
+from frtop_probe.unprepared.model import FlightRing
+from frtop_probe.unprepared.worker import Look
 from waiting import wait_for
 
 

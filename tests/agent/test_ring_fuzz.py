@@ -16,8 +16,8 @@ import pytest
 
 from agent.ring_builder import RingBuilder
 from frtop_probe import wire
+from frtop_probe.agent.boxes.recorded_job import RecordedJob, awaited_workers
 from frtop_probe.agent.rank_tracker import RankTracker
-from frtop_probe.agent.recorded_job import RecordedJob, awaited_workers
 from frtop_probe.agent.ring_rank import RingRank
 from frtop_probe.agent.statistics_requests import statistics_response
 from frtop_probe.ring import layout, sizes

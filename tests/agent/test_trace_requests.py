@@ -16,8 +16,8 @@ from agent.ring_builder import RingBuilder
 from frtop_probe.agent.rank_tracker import RankTracker
 from frtop_probe.agent.ring_rank import RingRank
 from frtop_probe.agent.trace_requests import TRIES, TraceRequests
-from frtop_probe.procfs import processes
-from frtop_probe.recorder.responder import Responder
+from frtop_probe.proc import processes
+from frtop_probe.recorder.requests.responder import Responder
 from frtop_probe.ring import socket_path
 from frtop_probe.ring.layout import StatusCell
 from frtop_probe.ring.reader import Ring

@@ -21,11 +21,11 @@ from frtop_probe.agent.snapshots import SnapshotTaker
 from frtop_probe.pipe import become_user
 from frtop_probe.pipe.lines import encoded, tool_block
 from frtop_probe.pipe.start_script import start_script
-from frtop_probe.procfs import processes
+from frtop_probe.proc import processes
 from frtop_probe.ring.layout import SUFFIX
 from frtop_tui.cli.live import require_own
+from frtop_tui.connect.pipes.payload import tool_lines
 from frtop_tui.errors import NotOurs
-from frtop_tui.sources.pipes.payload import tool_lines
 from pipe.far_agent import FarAgent
 from waiting import wait_for
 

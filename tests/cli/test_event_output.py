@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import msgpack
 import pytest
 
-from frtop_tui.cli.event_output import EventOutput, json_line, msgpack_map
-from frtop_tui.report.stream_events import EventsLost, HostChanged, StreamEnd, StreamEvent
+from frtop_tui.features.stream.events import EventsLost, HostChanged, StreamEnd, StreamEvent
+from frtop_tui.features.stream.output import EventOutput, json_line, msgpack_map
 from waiting import wait_for
 
 HOSTILE = "\x1b]0;x\x07 \x9b2J \x7f \u202egnp \ud800 \n\u2028"

@@ -10,11 +10,11 @@ from msgspec.structs import replace
 
 from frtop_probe import wire
 from frtop_tui.cli import jobs as jobs_command
+from frtop_tui.connect.base import ScriptedSource
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import NoAgent
 from frtop_tui.job.model import Coverage, CoverageNote, HostView, JobActivity, Problem
-from frtop_tui.report.jobs import WIDTH, jobs_document, jobs_lines
-from frtop_tui.sources.base import ScriptedSource
+from frtop_tui.text.jobs import WIDTH, jobs_document, jobs_lines
 from screens.scenes import NOW, WALL, healthy, no_agent
 
 PLAIN = wire.Job("", 0, 4, nonce="97a2949e", name="plain.py")

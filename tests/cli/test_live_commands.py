@@ -12,15 +12,16 @@ import pytest
 from msgspec.structs import replace
 
 from frtop_probe import wire
-from frtop_probe.outside.discovery.facts import SCAN_FAILED
-from frtop_probe.outside.worker import SCAN_DID_NOT_RETURN
+from frtop_probe.unprepared.discovery.facts import SCAN_FAILED
+from frtop_probe.unprepared.worker import SCAN_DID_NOT_RETURN
 from frtop_tui.cli import capture as capture_command
 from frtop_tui.cli import live as live_command
-from frtop_tui.cli import tensors as tensors_command
+from frtop_tui.connect.base import ScriptedSource, Source
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import FrtopError, NoAgent, NoJob, UsageError
-from frtop_tui.export import capture
-from frtop_tui.export.output_path import default_path, unused_path
+from frtop_tui.features.tensors import command as tensors_command
+from frtop_tui.files import capture
+from frtop_tui.files.output_path import default_path, unused_path
 from frtop_tui.job.model import (
     Coverage,
     CoverageNote,
@@ -29,7 +30,6 @@ from frtop_tui.job.model import (
     Writing,
 )
 from frtop_tui.job.statistics import JobStatistics
-from frtop_tui.sources.base import ScriptedSource, Source
 from screens.scenes import WALL, connecting, healthy, hung, no_agent
 
 GRADIENT = wire.TensorSummary(
@@ -406,7 +406,7 @@ def test_time_in_which_hosts_are_only_being_reached_does_not_count(
 ) -> None:
     clock = [0.0]
     monkeypatch.setattr("frtop_tui.cli.live.time.monotonic", lambda: clock[0])
-    monkeypatch.setattr("frtop_tui.sources.agent_start.is_starting", lambda: False)
+    monkeypatch.setattr("frtop_tui.connect.agent_start.is_starting", lambda: False)
     timer = live_command.AppearanceTimer()
     refused = HostView("a", "failed", Problem("a refused us", "ask"))
     reaching = HostView("b", "connecting", progress="starting ssh")

@@ -21,9 +21,9 @@ from frtop_tui.cli import main
 from frtop_tui.cli.parser import parse
 from frtop_tui.diagnosis.model import Frame, Why
 from frtop_tui.errors import FrtopError, UsageError
-from frtop_tui.export import capture
-from frtop_tui.report.job_counts import GROUPS, JobCounts
-from frtop_tui.sources.op_follower import FollowedOps
+from frtop_tui.features.timeline.op_follower import FollowedOps
+from frtop_tui.files import capture
+from frtop_tui.text.job_counts import GROUPS, JobCounts
 from screens.gauge_scenes import measured
 from screens.scenes import S, hung
 from waiting import wait_for
@@ -38,8 +38,8 @@ from prometheus_client.parser import (
     text_string_to_metric_families as classic_families,
 )
 
-from frtop_tui.cli.metric_families import JobCollector
-from frtop_tui.cli.metrics import MOST_CLIENTS, _server
+from frtop_tui.features.metrics.command import MOST_CLIENTS, _server
+from frtop_tui.features.metrics.families import JobCollector
 
 HOSTILE = 'a"b\\c\n# HELP x\x1b]0;x\x07\u202e\ud800}'
 Samples = dict[str, dict[tuple[str, ...], float]]
@@ -254,7 +254,7 @@ def test_who_keeps_connections_open_shuts_nobody_out(port: int) -> None:
 
 
 def test_who_drips_bytes_is_cut_off(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("frtop_tui.cli.metrics.CLIENT_S", 0.3)
+    monkeypatch.setattr("frtop_tui.features.metrics.command.CLIENT_S", 0.3)
     with socket.create_connection(("127.0.0.1", port)) as client:
         client.sendall(b"GET /metrics HTTP/1.1\r\nX: ")
 

@@ -10,12 +10,12 @@ import pytest
 from msgspec.structs import replace as replace_fields
 
 from frtop_probe import wire
-from frtop_tui.cli import numbers as numbers_command
 from frtop_tui.cli.parser import parse
+from frtop_tui.connect.base import ScriptedSource
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import FrtopError, UsageError
-from frtop_tui.numbers.orders import RankControl, RecordOrder
-from frtop_tui.sources.base import ScriptedSource
+from frtop_tui.features.tensor_checks import command as numbers_command
+from frtop_tui.features.tensor_checks.orders import RankControl, RecordOrder
 from screens.scenes import healthy
 
 ON = wire.NumberState(True, 1, 10, 60)

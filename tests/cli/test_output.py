@@ -17,7 +17,7 @@ from frtop_probe import keys
 from frtop_probe.agent import announcement
 from frtop_tui.cli import main
 from frtop_tui.cli.live import show_progress
-from frtop_tui.export import capture
+from frtop_tui.files import capture
 from screens.scenes import hung
 from waiting import wait_for
 

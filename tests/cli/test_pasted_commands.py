@@ -16,7 +16,7 @@ from frtop_tui.cli.config_file import read_config
 from frtop_tui.cli.files import require_writable
 from frtop_tui.cli.run import _cannot_run
 from frtop_tui.errors import FrtopError
-from frtop_tui.watch.offenders import Offender
+from frtop_tui.features.watch.offenders import Offender
 
 ODD = "a b; $(touch x) 'q"
 

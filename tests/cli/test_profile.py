@@ -7,8 +7,8 @@ import sys
 import pytest
 
 from frtop_tui.cli import main, output
+from frtop_tui.connect.base import ScriptedSource
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.sources.base import ScriptedSource
 from screens.scenes import healthy, hung
 
 
@@ -30,9 +30,9 @@ def test_whoever_stands_still_is_named_before_the_question(
         asked.append(capsys.readouterr().err)
         return False
 
-    monkeypatch.setattr("frtop_tui.cli.profile.connect", lambda _: source)
-    monkeypatch.setattr("frtop_tui.cli.profile.can_ask", lambda: True)
-    monkeypatch.setattr("frtop_tui.cli.profile.agrees", refuses)
+    monkeypatch.setattr("frtop_tui.features.profile.command.connect", lambda _: source)
+    monkeypatch.setattr("frtop_tui.features.profile.command.can_ask", lambda: True)
+    monkeypatch.setattr("frtop_tui.features.profile.command.agrees", refuses)
     assert main(["profile", "--ranks", str(rank)]) == 1
     (before,) = asked
     assert "the rank stands still while torch writes" in before

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from frtop_tui.cli import main
-from frtop_tui.export import capture
+from frtop_tui.files import capture
 from screens.scenes import dead, healthy, hung
 
 

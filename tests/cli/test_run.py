@@ -20,9 +20,9 @@ from typing import Any
 import psutil
 import pytest
 
-from frtop_probe.recorder.device_tensors import SETTING
-from frtop_probe.recorder.issuers import SETTING as MODULES
-from frtop_probe.recorder.phases import SETTING as PHASES
+from frtop_probe.features.modules.in_rank.issuers import SETTING as MODULES
+from frtop_probe.recorder.marks.phases import SETTING as PHASES
+from frtop_probe.recorder.tensors.device_tensors import SETTING
 from frtop_tui.cli import main, run
 from waiting import DEADLINE_S, wait_for
 

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from frtop_probe import wire
 from frtop_probe.history_columns import unpack_column
 from frtop_probe.statistics.samples import is_chosen
+from frtop_tui.connect.live import LiveSource
 from frtop_tui.demo.faults import SLOW
 from frtop_tui.demo.scripted.counts import Counts
 from frtop_tui.demo.scripted.culprit import SUPPORTED
@@ -34,10 +35,9 @@ from frtop_tui.demo.scripted.service import rank_answer
 from frtop_tui.diagnosis.engine import Engine
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import UsageError
-from frtop_tui.export.histories import ops_of
+from frtop_tui.files.histories import ops_of
 from frtop_tui.job.mesh import Mesh, find_mesh
 from frtop_tui.job.state import JobState
-from frtop_tui.sources.live import LiveSource
 from waiting import wait_for
 
 BEGIN = 1_000 * SECOND

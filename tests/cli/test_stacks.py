@@ -13,9 +13,9 @@ from msgspec.structs import replace
 from frtop_probe import wire
 from frtop_tui.cli import stacks as stacks_command
 from frtop_tui.cli.parser import parse
+from frtop_tui.connect.base import ScriptedSource
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.errors import FrtopError, UsageError
-from frtop_tui.sources.base import ScriptedSource
 from screens.native_scenes import refused, taken, with_native
 from screens.scenes import hung, no_agent
 

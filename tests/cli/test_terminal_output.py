@@ -19,8 +19,8 @@ from msgspec.structs import replace
 
 from frtop_tui.cli import main
 from frtop_tui.cli.output import escaped
-from frtop_tui.export import capture
-from frtop_tui.export.format_names import FORMAT_NAMES, is_one_file
+from frtop_tui.files import capture
+from frtop_tui.files.format_names import FORMAT_NAMES, is_one_file
 from screens import scenes
 
 NAME = "prüfe_日本\U0001f600"

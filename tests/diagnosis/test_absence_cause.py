@@ -29,7 +29,7 @@ from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.model import Verdict
 from frtop_tui.diagnosis.wording.absence import stacks_step
 from frtop_tui.job.model import RankState
-from frtop_tui.report.exit_status import exit_status
+from frtop_tui.text.exit_status import exit_status
 
 
 @pytest.mark.parametrize("play", [debugged_by_hand, reads_requests], ids=lambda p: p.__name__)

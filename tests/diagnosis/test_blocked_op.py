@@ -6,7 +6,7 @@ from diagnosis.scenes import BACKWARD, COLLECTIVE, LOCK, Scene, frame, only
 from frtop_probe import wire
 from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.blocked.blocked_op import wait_of
-from frtop_tui.report.exit_status import exit_status
+from frtop_tui.text.exit_status import exit_status
 
 
 def test_a_pending_op_alone_blocks_nobody() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from diagnosis.scenes import LOCK, MAIN, Scene, frame, only
 from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.model import Verdict
-from frtop_tui.report.exit_status import exit_status
+from frtop_tui.text.exit_status import exit_status
 
 
 def test_one_against_three_that_need_each_other_is_the_odd_one() -> None:

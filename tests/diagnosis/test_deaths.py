@@ -8,7 +8,7 @@ import pytest
 
 from diagnosis.scenes import Scene, frame, only
 from frtop_probe.ring.rank_ranges import fold
-from frtop_tui.report.exit_status import exit_status
+from frtop_tui.text.exit_status import exit_status
 
 CLOSED = (
     "[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:553] "

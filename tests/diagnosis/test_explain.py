@@ -10,9 +10,9 @@ from diagnosis.scenes import Scene
 from frtop_tui.diagnosis.engine import Engine
 from frtop_tui.diagnosis.histories import with_trace
 from frtop_tui.diagnosis.trace import Trace
-from frtop_tui.report.document import document
-from frtop_tui.report.explain import explain_lines
-from frtop_tui.report.text import text
+from frtop_tui.text.document import document
+from frtop_tui.text.explain import explain_lines
+from frtop_tui.text.plain import text
 
 
 def explained(scene: Scene, seconds: float = 4.0) -> Trace:

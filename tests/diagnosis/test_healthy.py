@@ -6,7 +6,7 @@ import pytest
 
 from diagnosis.scenes import BACKWARD, LOCK, Scene, frame
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.report.exit_status import exit_status
+from frtop_tui.text.exit_status import exit_status
 
 
 def assert_quiet(found: Frame) -> None:

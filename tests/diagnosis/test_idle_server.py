@@ -18,7 +18,7 @@ from diagnosis.absences import (
 from diagnosis.outside import Outside
 from diagnosis.scenes import LOCK, MAIN, WORLD, Actor, Scene, frame, only
 from frtop_probe import wire
-from frtop_tui.report.exit_status import exit_status
+from frtop_tui.text.exit_status import exit_status
 
 
 @pytest.mark.parametrize("play", [

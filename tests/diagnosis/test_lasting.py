@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from diagnosis.scenes import Scene, frame
-from frtop_tui.report.document import document
-from frtop_tui.report.exit_status import exit_status
-from frtop_tui.report.text import text
+from frtop_tui.text.document import document
+from frtop_tui.text.exit_status import exit_status
+from frtop_tui.text.plain import text
 
 
 def first_barrier(for_s: float = 25.0) -> Scene:

@@ -7,7 +7,7 @@ import pytest
 from diagnosis.outside import Outside
 from diagnosis.scenes import C10D, MAIN, Scene, frame, only
 from frtop_probe import wire
-from frtop_tui.report.exit_status import exit_status
+from frtop_tui.text.exit_status import exit_status
 
 LIBRARY = "/usr/lib/python3.11"
 SHUTDOWN = (frame(f"{LIBRARY}/threading.py:1590", "_shutdown"),)

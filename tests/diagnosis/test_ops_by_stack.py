@@ -11,7 +11,7 @@ from frtop_probe import wire
 from frtop_tui.diagnosis.blocked.ops_by_stack import OpsByStack, with_op
 from frtop_tui.diagnosis.engine import Engine
 from frtop_tui.job.outside import is_least_since
-from frtop_tui.report.exit_status import exit_status
+from frtop_tui.text.exit_status import exit_status
 
 
 def receives(scene: Outside, rank: int, source: int) -> None:

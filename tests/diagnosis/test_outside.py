@@ -9,7 +9,7 @@ import pytest
 from diagnosis.outside import Outside
 from diagnosis.scenes import LOADER, SECOND, Scene, frame, only
 from frtop_probe import wire
-from frtop_tui.report.exit_status import exit_status
+from frtop_tui.text.exit_status import exit_status
 
 LONG = 30.0
 """Enough looks for everything that can be said a minute after the last op."""

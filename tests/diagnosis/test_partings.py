@@ -16,7 +16,7 @@ from frtop_tui.diagnosis.detectors.mismatch.checksums import OpsRequest
 from frtop_tui.diagnosis.engine import Judgement
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.checksums import JobChecksums
-from frtop_tui.report.exit_status import exit_status
+from frtop_tui.text.exit_status import exit_status
 
 Ops = tuple[wire.Op, ...]
 

@@ -20,7 +20,7 @@ from diagnosis.absences import (
 from diagnosis.scenes import SECOND, Scene, frame, only
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame, unjudged
-from frtop_tui.report.exit_status import exit_status
+from frtop_tui.text.exit_status import exit_status
 
 
 @pytest.mark.parametrize("play", RUNNING, ids=lambda p: p.__name__)

@@ -12,7 +12,7 @@ from diagnosis.scenes import MAIN, SECOND, Scene, frame, only
 from frtop_probe import wire
 from frtop_tui.diagnosis.engine import Engine
 from frtop_tui.diagnosis.evidence.unobserved_wait import unobserved_wait
-from frtop_tui.report.exit_status import exit_status
+from frtop_tui.text.exit_status import exit_status
 
 Play = Callable[[Scene, int], None]
 DEEP_EP = "/venv/lib/python3.11/site-packages/deep_ep/buffer.py"

@@ -14,11 +14,11 @@ from diagnosis.scenes import Scene
 from frtop_probe import wire
 from frtop_tui.diagnosis.engine import Engine
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.export import capture
-from frtop_tui.report.document import document
-from frtop_tui.report.explain import explain_lines
-from frtop_tui.report.incident import incident_of
-from frtop_tui.report.text import text
+from frtop_tui.files import capture
+from frtop_tui.text.document import document
+from frtop_tui.text.explain import explain_lines
+from frtop_tui.text.incident import incident_of
+from frtop_tui.text.plain import text
 from mutations import Mutator, inputs
 
 LONG: Final = (pytest.mark.long, pytest.mark.timeout(3600))

@@ -7,7 +7,7 @@ import pytest
 from diagnosis.scenes import C10D, SECOND, Scene, frame, only
 from frtop_probe import wire
 from frtop_probe.ring.rank_ranges import fold
-from frtop_tui.report.exit_status import exit_status
+from frtop_tui.text.exit_status import exit_status
 
 
 def test_nested_groups_name_only_the_root() -> None:

@@ -17,8 +17,8 @@ from frtop_tui.diagnosis.evidence.c10d_call import call_of, path_of, paths_diffe
 from frtop_tui.diagnosis.graph.wait_graph import WaitGraph
 from frtop_tui.diagnosis.model import Frame, Verdict
 from frtop_tui.diagnosis.wording.absence import absence_of
-from frtop_tui.export import capture
-from frtop_tui.export.pyspy import frame_of
+from frtop_tui.files import capture
+from frtop_tui.files.pyspy import frame_of
 from frtop_tui.job.model import (
     DUMPS,
     RECORDER,
@@ -28,7 +28,7 @@ from frtop_tui.job.model import (
     ObservedRank,
     as_rank,
 )
-from frtop_tui.report.exit_status import exit_status
+from frtop_tui.text.exit_status import exit_status
 
 SECOND = 1_000_000_000
 TORCH = C10D.removesuffix("/distributed/distributed_c10d.py")

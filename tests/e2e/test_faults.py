@@ -10,13 +10,13 @@ from pathlib import Path
 import psutil
 import pytest
 
+from frtop_tui.connect.live import LiveSource
 from frtop_tui.demo.faults import CULPRIT, FAULTS
 from frtop_tui.demo.job import DemoJob
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.model import RankState
-from frtop_tui.report.document import document
-from frtop_tui.report.exit_status import exit_status
-from frtop_tui.sources.live import LiveSource
+from frtop_tui.text.document import document
+from frtop_tui.text.exit_status import exit_status
 from waiting import wait_for
 
 POSTURES: dict[str, RankState] = {

@@ -15,7 +15,7 @@ import pytest
 
 from e2e.conftest import Launch, frtop
 from frtop_probe import wire
-from frtop_tui.export.capture import author
+from frtop_tui.files.capture import author
 from waiting import wait_for
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from e2e.conftest import Launch, frtop
-from export.perfetto import LOST, ask_perfetto
-from export.trace_events import problems
+from files.perfetto import LOST, ask_perfetto
+from files.trace_events import problems
 from waiting import wait_for
 
 

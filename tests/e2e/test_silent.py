@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from e2e.conftest import Launch
+from frtop_tui.connect.live import LiveSource
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.report.document import document
-from frtop_tui.report.exit_status import exit_status
-from frtop_tui.sources.live import LiveSource
+from frtop_tui.text.document import document
+from frtop_tui.text.exit_status import exit_status
 from waiting import wait_for
 
 ODD = 3333

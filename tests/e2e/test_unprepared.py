@@ -17,12 +17,12 @@ import pytest
 
 from e2e.conftest import JOBS, family, frtop
 from frtop_probe.agent import announcement
-from frtop_probe.procfs import processes
-from frtop_tui.export import capture
-from frtop_tui.export.blackbox import load
+from frtop_probe.proc import processes
+from frtop_tui.connect.agent_start import start_agent
+from frtop_tui.connect.live import LiveSource
+from frtop_tui.files import capture
+from frtop_tui.files.blackbox import load
 from frtop_tui.job.naming import RankPid
-from frtop_tui.sources.agent_start import start_agent
-from frtop_tui.sources.live import LiveSource
 from waiting import wait_for
 
 RANKS = 3

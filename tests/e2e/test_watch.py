@@ -16,7 +16,7 @@ import pytest
 
 from e2e.conftest import Launch, frtop
 from e2e.test_unprepared import Launcher
-from frtop_tui.watch.history import FILE, Culprit, CulpritHistory
+from frtop_tui.features.watch.history import FILE, Culprit, CulpritHistory
 from waiting import wait_for
 
 Event = dict[str, Any]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from export.frames import blamed
+from files.frames import blamed
 from flightrecorder.writer import (
     FakeRecorder,
     make_recorders,
@@ -18,8 +18,8 @@ from flightrecorder.writer import (
     write_dumps,
 )
 from frtop_probe.consistency.profiling_names import ProfilingName
-from frtop_tui.export.flightrecorder.fields import profiling_name
-from frtop_tui.export.loader import open_paths
+from frtop_tui.files.flightrecorder.fields import profiling_name
+from frtop_tui.files.loader import open_paths
 
 
 @pytest.mark.parametrize(

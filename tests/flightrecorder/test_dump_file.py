@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 
 from flightrecorder.writer import make_recorders, pickle_like_torch
 from frtop_tui.errors import Unreadable
-from frtop_tui.export.flightrecorder import dump_file
-from frtop_tui.export.flightrecorder.dump import parse_dump
-from frtop_tui.export.loader import open_paths
+from frtop_tui.files.flightrecorder import dump_file
+from frtop_tui.files.flightrecorder.dump import parse_dump
+from frtop_tui.files.loader import open_paths
 
 SAMPLE = make_recorders(2)
 for _one in SAMPLE:

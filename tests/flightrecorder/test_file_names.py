@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from frtop_tui.errors import UsageError
-from frtop_tui.export.flightrecorder.file_names import (
+from frtop_tui.files.flightrecorder.file_names import (
     Claim,
     FileName,
     RankPattern,

@@ -12,8 +12,8 @@ from typing import Any, Final
 import pytest
 
 from flightrecorder.writer import make_recorders, pickle_like_torch
-from frtop_tui.export import capture
-from frtop_tui.export.loader import open_paths
+from frtop_tui.files import capture
+from frtop_tui.files.loader import open_paths
 
 SECONDS: Final = 12
 BYTES: Final = 1_500_000_000

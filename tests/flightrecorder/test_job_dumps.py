@@ -12,7 +12,7 @@ from typing import cast
 
 import pytest
 
-from export.frames import blamed, notes
+from files.frames import blamed, notes
 from flightrecorder.writer import (
     MS,
     WALL,
@@ -23,19 +23,19 @@ from flightrecorder.writer import (
     write_dumps,
 )
 from frtop_probe.ring.rank_ranges import fold
+from frtop_tui.connect.recorded import RecordedSource
 from frtop_tui.diagnosis.detectors.context import Context
 from frtop_tui.diagnosis.detectors.withheld import withhold
 from frtop_tui.diagnosis.finding import Detail, Finding
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import Unreadable
-from frtop_tui.export.loader import open_paths
-from frtop_tui.report.document import document
-from frtop_tui.report.exit_status import exit_status
-from frtop_tui.report.frame_events import FrameEvents
-from frtop_tui.report.stream_events import StateChanged
-from frtop_tui.report.text import text
-from frtop_tui.report.timeline import Timeline
-from frtop_tui.sources.recorded import RecordedSource
+from frtop_tui.features.stream.events import StateChanged
+from frtop_tui.features.timeline.words import Timeline
+from frtop_tui.files.loader import open_paths
+from frtop_tui.text.document import document
+from frtop_tui.text.exit_status import exit_status
+from frtop_tui.text.frame_events import FrameEvents
+from frtop_tui.text.plain import text
 
 
 def opened(folder: Path) -> Frame:

@@ -13,9 +13,9 @@ from diagnosis.scenes import only
 from flightrecorder.writer import MS, FakeRecorder, make_recorders, one_missing, write_dumps
 from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.errors import Unreadable
-from frtop_tui.export.loader import open_paths
-from frtop_tui.report.exit_status import exit_status
-from frtop_tui.report.text import text
+from frtop_tui.files.loader import open_paths
+from frtop_tui.text.exit_status import exit_status
+from frtop_tui.text.plain import text
 
 SECOND = 1000 * MS
 

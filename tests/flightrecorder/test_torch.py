@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from frtop_tui.export.flightrecorder.dump_file import read_values
-from frtop_tui.export.loader import open_paths
-from frtop_tui.report.text import text
+from frtop_tui.files.flightrecorder.dump_file import read_values
+from frtop_tui.files.loader import open_paths
+from frtop_tui.text.plain import text
 
 pytestmark = pytest.mark.torch
 PROGRAM = Path(__file__).parents[1] / "jobs" / "dumping.py"

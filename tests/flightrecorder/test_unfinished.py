@@ -12,17 +12,17 @@ from msgspec.structs import replace
 
 from diagnosis.scenes import Scene
 from diagnosis.scenes import frame as scene_frame
-from export.boxes import BoxRecorder, write_boxes
-from export.frames import blamed
-from export.test_loader import C10D, READS, SPINS, stack, write_capture
+from files.boxes import BoxRecorder, write_boxes
+from files.frames import blamed
+from files.test_loader import C10D, READS, SPINS, stack, write_capture
 from flightrecorder.writer import MS, WALL, FakeRecorder, make_recorders, write_dumps
+from frtop_tui.connect.recorded import RecordedSource
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.export import capture
-from frtop_tui.export.loader import open_paths
-from frtop_tui.report.document import document
-from frtop_tui.report.exit_status import exit_status
-from frtop_tui.report.text import text
-from frtop_tui.sources.recorded import RecordedSource
+from frtop_tui.files import capture
+from frtop_tui.files.loader import open_paths
+from frtop_tui.text.document import document
+from frtop_tui.text.exit_status import exit_status
+from frtop_tui.text.plain import text
 
 
 def report(frame: Frame) -> str:

@@ -14,7 +14,7 @@ from gauges.standin import Gpus, needs_standin
 READ = """
 import sys
 from pathlib import Path
-from frtop_probe.doctor.host_reader import read_nvml
+from frtop_probe.features.doctor.host_reader import read_nvml
 from frtop_probe.gauges import nvml
 nvml.MODULE = sys.argv[2]
 found = read_nvml(Path(sys.argv[1]))

@@ -16,8 +16,8 @@ import pytest
 from agent.outside_fakes import candidate, job
 from agent.ring_builder import RingBuilder
 from frtop_probe import wire
-from frtop_probe.agent.gauge_watch import GaugeWatch
-from frtop_probe.agent.gpu_windows import GAP_NS, SAMPLES, GpuWindows
+from frtop_probe.agent.gauges.gauge_watch import GaugeWatch
+from frtop_probe.agent.gauges.gpu_windows import GAP_NS, SAMPLES, GpuWindows
 from frtop_probe.agent.rank_tracker import RankTracker
 from frtop_probe.gauges.devices import NOT_LISTED
 from frtop_probe.gauges.readings import GaugeReading, GpuReading

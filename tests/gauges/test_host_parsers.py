@@ -15,7 +15,6 @@ from frtop_probe.gauges.host.cgroup_files import parse_cpu_max
 from frtop_probe.gauges.host.cgroups import hierarchies, parse_memberships
 from frtop_probe.gauges.host.cpu import parse_load, parse_stat
 from frtop_probe.gauges.host.disks import parse_diskstats
-from frtop_probe.gauges.host.files import named_numbers, number
 from frtop_probe.gauges.host.infiniband import parse_rate, parse_state
 from frtop_probe.gauges.host.mounts import mount_of, parse_mounts
 from frtop_probe.gauges.host.pressure import parse_pressure
@@ -28,6 +27,7 @@ from frtop_probe.gauges.host.subjects import (
     known,
 )
 from frtop_probe.gauges.host.tcp import parse_snmp
+from frtop_probe.proc.kernel_files import named_numbers, number
 
 MOUNTS = (
     "36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue\n"

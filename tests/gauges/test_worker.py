@@ -15,8 +15,8 @@ import psutil
 import pytest
 
 from frtop_probe.gauges import worker
-from frtop_probe.gauges.pausing_child import MAX_LEFT
 from frtop_probe.gauges.worker import GaugeWorker
+from frtop_probe.proc.pausing_child import MAX_LEFT
 from gauges.standin import H200, HANG, LOST, NOT_SUPPORTED, Gpus, needs_standin
 from waiting import wait_for, wait_for_async
 

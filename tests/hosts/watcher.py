@@ -6,11 +6,11 @@ import json
 import sys
 from typing import Any
 
+from frtop_tui.connect.live import LiveSource
+from frtop_tui.connect.pipes.places import places
 from frtop_tui.diagnosis.model import Frame, JudgedRank
-from frtop_tui.report.document import document
-from frtop_tui.sources.live import LiveSource
-from frtop_tui.sources.pipes.places import places
 from frtop_tui.statistics.wanted import StatisticsWanted
+from frtop_tui.text.document import document
 
 
 def main(words: list[str]) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from frtop_tui.job.profiles import RankAllocations
-from frtop_tui.report.allocations import allocation_lines, allocation_rows
+from frtop_tui.features.profile.allocation_words import allocation_lines, allocation_rows
+from frtop_tui.features.profile.model import RankAllocations
 
 G = 1 << 30
 

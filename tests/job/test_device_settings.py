@@ -16,7 +16,7 @@ from frtop_probe.device_settings import (
     settings_in_the_way,
     uses_nccl,
 )
-from frtop_probe.recorder import device_front, device_watch
+from frtop_probe.recorder.ops import device_front, device_watch
 from frtop_tui.job.coverage import RankCounts
 from frtop_tui.job.device_settings import settings_of_rank
 from frtop_tui.job.model import ObservedRank

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
-from frtop_probe.agent.stack_samples import parse
-from frtop_tui.job.profiles import RankSamples
-from frtop_tui.report.flame import (
+from frtop_probe.features.flame.at_host import parse
+from frtop_tui.features.flame.sampling import frames_of
+from frtop_tui.features.flame.words import (
     RECORDER,
     flame_rows,
     flame_tree,
@@ -15,7 +15,7 @@ from frtop_tui.report.flame import (
     recorder_share,
     speedscope,
 )
-from frtop_tui.sources.stack_sampling import frames_of
+from frtop_tui.features.profile.model import RankSamples
 
 MAIN = ("MainThread", "main (/srv/train.py:3)")
 LOAD, STEP = "load (/srv/data.py:9)", "step (/srv/train.py:7)"

@@ -7,21 +7,21 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
+from connect.fakes import FakeConnections, S, frame_of, rank_view
 from frtop_probe import wire
 from frtop_probe.statistics.rank_summary import Window
+from frtop_tui.connect.request_tracker import RequestTracker
 from frtop_tui.diagnosis.model import JudgedRank
-from frtop_tui.job.statistics import JobStatistics
-from frtop_tui.sources.request_tracker import RequestTracker
-from frtop_tui.sources.statistics_follower import (
+from frtop_tui.features.statistics.follow import (
     INTERVAL_NS,
     LAG_NS,
     PIECES,
     StatisticsFollower,
     interval_ns,
 )
+from frtop_tui.job.statistics import JobStatistics
 from frtop_tui.statistics.wanted import StatisticsWanted
 from job_statistics.ranks import MS, answer, group, op
-from sources.fakes import FakeConnections, S, frame_of, rank_view
 
 GROUP = group(1, "0-3")
 ALL = StatisticsWanted(60.0, calls=True)

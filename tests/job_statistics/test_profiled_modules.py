@@ -14,19 +14,19 @@ from msgspec.structs import replace
 
 from frtop_tui.cli import main
 from frtop_tui.errors import FrtopError
-from frtop_tui.export import profile_reader
-from frtop_tui.export.merged_profile import BEGAN_BEFORE
-from frtop_tui.export.profile_reader import read_profile
-from frtop_tui.job.profiles import ProfileOptions, ProfileProgress
-from frtop_tui.report.profiled_modules import NO_DTENSORS
-from frtop_tui.report.profiles import result_lines
-from frtop_tui.statistics.profiled_modules import (
+from frtop_tui.features.profile import reader as profile_reader
+from frtop_tui.features.profile.merged import BEGAN_BEFORE
+from frtop_tui.features.profile.model import ProfileOptions, ProfileProgress
+from frtop_tui.features.profile.module_sums import (
     SUBCLASS,
     ModuleOp,
     ModulePlace,
     TraceEvent,
     module_ops,
 )
+from frtop_tui.features.profile.profiled_modules_words import NO_DTENSORS
+from frtop_tui.features.profile.reader import read_profile
+from frtop_tui.features.profile.words import result_lines
 
 COMPOSITE = frozenset({"aten::linear", "aten::to"})
 NODE = "autograd::engine::evaluate_function: "
@@ -145,7 +145,7 @@ def test_times_are_of_the_module_that_runs_and_none_counts_twice() -> None:
 def test_deep_nesting_and_many_names_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     deep = [TraceEvent(n, 9_999 - n, "1", f"aten::op{n}") for n in range(4_000)]
     assert list(module_ops(deep, (), dtensors=True).ops.values()) == [1]
-    monkeypatch.setattr("frtop_tui.statistics.profiled_modules.MOST_ROWS", 3)
+    monkeypatch.setattr("frtop_tui.features.profile.module_sums.MOST_ROWS", 3)
     flat = [TraceEvent(2 * n, 2 * n + 1, "1", f"aten::op{n % 5}") for n in range(20)]
     assert sorted(module_ops(flat, (), dtensors=True).ops.values()) == [4, 4, 4]
 

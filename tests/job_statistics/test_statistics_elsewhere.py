@@ -9,18 +9,18 @@ from typing import Any
 
 import msgspec
 
-from frtop_tui.cli.metric_families import JobCollector
-from frtop_tui.cli.statistics_families import MOST_ROWS
+from connect.fakes import frame_of
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.export.formats.call_table import COLUMNS, call_table
-from frtop_tui.export.formats.frame_json import frame_json
-from frtop_tui.export.redaction import Redaction
-from frtop_tui.report.html_page import html_page
-from frtop_tui.report.incident import incident_of
-from frtop_tui.report.markdown import markdown
+from frtop_tui.features.metrics.families import JobCollector
+from frtop_tui.features.metrics.statistics_families import MOST_ROWS
+from frtop_tui.files.formats.call_table import COLUMNS, call_table
+from frtop_tui.files.formats.frame_json import frame_json
+from frtop_tui.files.redaction import Redaction
+from frtop_tui.text.html_page import html_page
+from frtop_tui.text.incident import incident_of
+from frtop_tui.text.markdown import markdown
 from job_statistics.ranks import MS
 from job_statistics.test_statistics_text import write
-from sources.fakes import frame_of
 
 
 def families(frame: Frame) -> dict[str, Any]:

@@ -8,19 +8,20 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from connect.fakes import JOB, frame_of, rank_view
 from frtop_probe import wire
-from frtop_tui.cli import main, statistics
+from frtop_tui.cli import main
+from frtop_tui.connect.base import Source
+from frtop_tui.connect.recorded import RecordedSource
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import FrtopError
-from frtop_tui.export import capture
+from frtop_tui.features.statistics import command as statistics
+from frtop_tui.features.statistics.words import bandwidth_words, size_words, time_words
+from frtop_tui.files import capture
 from frtop_tui.job.groups import group_views
-from frtop_tui.report.comparison_text import comparison_lines
-from frtop_tui.report.statistics_words import bandwidth_words, size_words, time_words
-from frtop_tui.sources.base import Source
-from frtop_tui.sources.recorded import RecordedSource
 from frtop_tui.statistics.wanted import StatisticsWanted
+from frtop_tui.text.comparison_text import comparison_lines
 from job_statistics.ranks import ALL_REDUCE, LINE, MS, S, group
-from sources.fakes import JOB, frame_of, rank_view
 
 GROUP = group(1, "0-3")
 

@@ -16,9 +16,9 @@ import pytest
 from frtop_probe import wire
 from frtop_probe.pipe import lines
 from frtop_probe.pipe.start_script import start_script
-from frtop_probe.procfs import processes
-from outside.ranks import job
+from frtop_probe.proc import processes
 from pipe.far_agent import SHELL, FarAgent
+from unprepared.ranks import job
 from waiting import wait_for
 
 Start = Callable[..., FarAgent]

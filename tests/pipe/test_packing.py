@@ -32,7 +32,10 @@ def test_only_what_the_agent_needs_is_in_it() -> None:
 def test_the_doctor_travels_without_the_agent() -> None:
     with zipfile.ZipFile(io.BytesIO(archive(DOCTOR))) as content:
         names = set(content.namelist())
-    assert {"frtop_probe/pipe/doctor.py", "frtop_probe/doctor/trials.py"} <= names
+    assert {
+        "frtop_probe/features/doctor/through_pipe.py",
+        "frtop_probe/features/doctor/trials.py",
+    } <= names
     assert "frtop_probe/agent/service.py" not in names
     assert len(archive(DOCTOR)) < len(archive())
 

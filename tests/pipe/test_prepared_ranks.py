@@ -9,7 +9,7 @@ import pytest
 
 from agent.agent_host import Host
 from frtop_probe import wire
-from frtop_tui.export.histories import ops_of
+from frtop_tui.files.histories import ops_of
 from pipe.far_agent import FarAgent
 from waiting import wait_for
 

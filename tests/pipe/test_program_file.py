@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from frtop_probe.pipe import program_file
-from frtop_probe.procfs import tool_process
+from frtop_probe.proc import tool_process
 
 
 @pytest.fixture(autouse=True)

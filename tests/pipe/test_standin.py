@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from frtop_probe import wire
 from frtop_probe.pipe import msgspec_standin
-from frtop_probe.procfs import stacks
 from frtop_probe.ras import json_answer, process_reader
+from frtop_probe.stacks import stacks
 from pipe.twin import twin
 from wire.messages import REQUESTS, RESPONSES, UPDATE, UPDATES
 

@@ -7,8 +7,8 @@ import sys
 import textwrap
 from pathlib import Path
 
-from frtop_probe.procfs import tracing
-from frtop_probe.procfs.native_stacks import Tool
+from frtop_probe.proc import tracing
+from frtop_probe.stacks.native_stacks import Tool
 from waiting import wait_for
 
 PROGRAM = """

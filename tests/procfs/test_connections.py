@@ -9,7 +9,7 @@ import sys
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frtop_probe.procfs.connections import DEAD_RETRANSMITS, ConnectionTables, parse
+from frtop_probe.proc.connections import DEAD_RETRANSMITS, ConnectionTables, parse
 from waiting import wait_for
 from zoo.packet_filter import drop_incoming
 

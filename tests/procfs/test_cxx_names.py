@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frtop_probe.procfs.cxx_names import MAX_NAME, short_name
+from frtop_probe.stacks.cxx_names import MAX_NAME, short_name
 
 
 @pytest.mark.parametrize(("name", "short"), [

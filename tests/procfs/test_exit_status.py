@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frtop_probe.procfs import exit_status, processes
-from frtop_probe.procfs.exit_status import ExitStatus
+from frtop_probe.proc import exit_status, processes
+from frtop_probe.proc.exit_status import ExitStatus
 from waiting import wait_for
 
 

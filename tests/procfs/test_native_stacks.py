@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from frtop_probe.procfs import native_stacks, processes, ptrace_refusal, tool_process, tracing
-from frtop_probe.procfs.native_stacks import Tool
-from frtop_probe.procfs.tracing import Task
+from frtop_probe.proc import processes, tool_process, tracing
+from frtop_probe.proc.tracing import Task
+from frtop_probe.stacks import native_stacks, ptrace_refusal
+from frtop_probe.stacks.native_stacks import Tool
 from procfs.debugged import BLOCKED_LINE, ENDS_WHILE_ATTACHING, HOLDS, Debugged, debugger
 from waiting import wait_for, wait_for_async
 

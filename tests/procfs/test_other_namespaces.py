@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from frtop_probe.procfs import native_stacks, processes, stacks
-from frtop_probe.procfs.process_root import ProcessRoot, open_below
-from frtop_probe.procfs.source_lines import SourceLines
+from frtop_probe.proc import processes
+from frtop_probe.proc.process_root import ProcessRoot, open_below
+from frtop_probe.stacks import native_stacks, stacks
+from frtop_probe.stacks.source_lines import SourceLines
 from waiting import wait_for
 
 PROGRAM = """

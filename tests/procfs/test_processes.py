@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frtop_probe import wire
-from frtop_probe.procfs import processes, syscalls
+from frtop_probe.proc import processes, syscalls
 from waiting import wait_for
 
 NAMES = st.text(st.characters(codec="utf-8", exclude_characters="\n"), max_size=15)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from frtop_probe.procfs import ptrace_refusal
+from frtop_probe.stacks import ptrace_refusal
 
 OURS = os.getuid()
 ALL = 0x1FFFFFFFFFF

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frtop_probe.procfs import pystack_output
-from frtop_probe.procfs.pystack_output import NotPystackError, parse
+from frtop_probe.stacks import pystack_output
+from frtop_probe.stacks.pystack_output import NotPystackError, parse
 
 # As pystack 1.7.2 printed them for a stuck gloo rank, cut.
 RANK = """\

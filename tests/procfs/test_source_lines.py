@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from frtop_probe.procfs import source_lines
-from frtop_probe.procfs.source_lines import SourceLines
+from frtop_probe.stacks import source_lines
+from frtop_probe.stacks.source_lines import SourceLines
 from waiting import DEADLINE_S, wait_for_async
 
 
@@ -47,7 +47,7 @@ async def test_a_changed_file_is_read_again(
 async def test_the_number_of_cached_files_is_bounded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("frtop_probe.procfs.source_lines.MAX_FILES", 3)
+    monkeypatch.setattr("frtop_probe.stacks.source_lines.MAX_FILES", 3)
     reader = SourceLines()
     for number in range(6):
         (tmp_path / f"{number}.py").write_text(str(number))

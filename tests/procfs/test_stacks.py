@@ -16,8 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frtop_probe import wire
-from frtop_probe.procfs import processes, ptrace_refusal, stacks, tool_process
-from frtop_probe.procfs.source_lines import SourceLines
+from frtop_probe.proc import processes, tool_process
+from frtop_probe.stacks import ptrace_refusal, stacks
+from frtop_probe.stacks.source_lines import SourceLines
 from waiting import DEADLINE_S, wait_for_async
 
 
@@ -213,7 +214,7 @@ async def test_a_hung_file_system_delays_no_dump(
         loop.call_soon_threadsafe(stuck.set)
         time.sleep(600)
 
-    monkeypatch.setattr("frtop_probe.procfs.source_lines._read", hang)
+    monkeypatch.setattr("frtop_probe.stacks.source_lines._read", hang)
     begin = time.monotonic()
     dump = await stacks.dump(sleeper.pid, 2 * DEADLINE_S, reader)
     assert stuck.is_set()

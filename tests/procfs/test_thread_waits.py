@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from frtop_probe.procfs import stacks
-from frtop_probe.procfs.source_lines import SourceLines
-from frtop_probe.procfs.thread_waits import AtFrame, waits_of
+from frtop_probe.stacks import stacks
+from frtop_probe.stacks.source_lines import SourceLines
+from frtop_probe.stacks.thread_waits import AtFrame, waits_of
 
 LIB = "/usr/lib/python3.11"
 OWN = 0x100  # of thread 1's own object, 0x200 of thread 2's

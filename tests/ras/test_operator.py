@@ -11,11 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from connect.fakes import S, frame_of, rank_view
 from frtop_probe import wire
 from frtop_probe.ras.json_answer import parse_json
 from frtop_probe.ras.text_answer import parse_text
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.export import capture
+from frtop_tui.files import capture
 from frtop_tui.job.groups import group_views
 from frtop_tui.ras.document import ras_document
 from frtop_tui.ras.faults import FAULTS, faults_of, parse_version
@@ -24,7 +25,6 @@ from frtop_tui.ras.membership import Membership, memberships
 from frtop_tui.ras.risk import making_elsewhere, risk_lines
 from frtop_tui.ras.text import answer_lines
 from ras.answers import OLDEST_TEXT, TEXT, as_json, communicator, missing, rank
-from sources.fakes import S, frame_of, rank_view
 from wire.test_wire import strategy
 
 A, B = "10.0.0.1", "10.0.0.2"

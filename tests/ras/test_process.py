@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from frtop_probe import wire
-from frtop_probe.procfs.connections import socket_inodes
+from frtop_probe.proc.connections import socket_inodes
 from frtop_probe.ras import communicator_setup as setup
 from frtop_probe.ras.library import (
     BY_DATA,

@@ -6,15 +6,11 @@ from collections.abc import Callable
 
 from frtop_probe import wire
 from frtop_probe.pipe.start_script import start_script
-from frtop_tui.sources.connection_events import (
-    ConnectionEvent,
-    ConnectionFailed,
-    ResponseReceived,
-)
-from frtop_tui.sources.endpoints import PipeEndpoint
-from frtop_tui.sources.pipes.connections import PipeConnections
-from frtop_tui.sources.pipes.payload import agent_lines
-from frtop_tui.sources.pipes.places import Place
+from frtop_tui.connect.connection_events import ConnectionEvent, ConnectionFailed, ResponseReceived
+from frtop_tui.connect.endpoints import PipeEndpoint
+from frtop_tui.connect.pipes.connections import PipeConnections
+from frtop_tui.connect.pipes.payload import agent_lines
+from frtop_tui.connect.pipes.places import Place
 from waiting import DEADLINE_S, wait_for
 
 

@@ -14,20 +14,20 @@ import pytest
 
 from frtop_probe import wire
 from frtop_probe.pipe.start_script import start_script
-from frtop_tui.sources.connection_events import (
+from frtop_tui.connect.connection_events import (
     Connected,
     ConnectionFailed,
     Progressed,
     SamePlace,
     UpdateReceived,
 )
-from frtop_tui.sources.endpoints import PipeEndpoint
-from frtop_tui.sources.pipes import connections, failures, pipe, process
-from frtop_tui.sources.pipes.connections import PipeConnections
-from frtop_tui.sources.pipes.payload import agent_lines
-from frtop_tui.sources.pipes.places import places
-from frtop_tui.sources.pipes.slurm import step_command
-from frtop_tui.sources.pipes.ssh_command import program
+from frtop_tui.connect.endpoints import PipeEndpoint
+from frtop_tui.connect.pipes import connections, failures, pipe, process
+from frtop_tui.connect.pipes.connections import PipeConnections
+from frtop_tui.connect.pipes.payload import agent_lines
+from frtop_tui.connect.pipes.places import places
+from frtop_tui.connect.pipes.slurm import step_command
+from frtop_tui.connect.pipes.ssh_command import program
 from reach.operator_pipes import OperatorPipes
 from waiting import DEADLINE_S, wait_for
 
@@ -318,10 +318,10 @@ def test_nothing_is_left_of_an_operator_who_was_killed(guarded: bool) -> None:
         pytest.skip("setpriv cannot arrange that")
     program = (
         "import os, sys, time\n"
-        "from frtop_tui.sources.pipes import process\n"
-        "from frtop_tui.sources.pipes.connections import PipeConnections\n"
-        "from frtop_tui.sources.pipes.payload import agent_lines\n"
-        "from frtop_tui.sources.endpoints import PipeEndpoint\n"
+        "from frtop_tui.connect.pipes import process\n"
+        "from frtop_tui.connect.pipes.connections import PipeConnections\n"
+        "from frtop_tui.connect.pipes.payload import agent_lines\n"
+        "from frtop_tui.connect.endpoints import PipeEndpoint\n"
         "from frtop_probe.pipe.start_script import start_script\n"
         f"process.guard = lambda: {process.guard() if guarded else ()!r}\n"
         "one = PipeConnections(start_script(), agent_lines)\n"

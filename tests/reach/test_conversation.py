@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from frtop_probe import wire
-from frtop_tui.sources.connection_events import (
+from frtop_tui.connect.connection_events import (
     Connected,
     ConnectionEvent,
     ConnectionFailed,
@@ -18,7 +18,7 @@ from frtop_tui.sources.connection_events import (
     ResponseReceived,
     UpdateReceived,
 )
-from frtop_tui.sources.pipes.conversation import Conversation, Phase
+from frtop_tui.connect.pipes.conversation import Conversation, Phase
 
 
 def line(word: str, **fields: Any) -> bytes:

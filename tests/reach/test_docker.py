@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from frtop_probe.agent import announcement
-from frtop_probe.procfs import processes
+from frtop_probe.proc import processes
 from waiting import wait_for
 
 PROGRAM = """

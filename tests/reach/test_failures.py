@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from frtop_tui.connect.pipes.failures import Ending, cannot_start, describe
 from frtop_tui.errors import FrtopError
-from frtop_tui.sources.pipes.failures import Ending, cannot_start, describe
 
 CHANGED = """@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@
 @    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!     @

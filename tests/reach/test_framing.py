@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frtop_probe.pipe.lines import encoded
-from frtop_tui.sources.pipes import framing
-from frtop_tui.sources.pipes.framing import LineStream, Message, MessageReader, PipeError, readable
+from frtop_tui.connect.pipes import framing
+from frtop_tui.connect.pipes.framing import LineStream, Message, MessageReader, PipeError, readable
 
 WORDS = st.sampled_from(["up", "res", "hello", "error", "pong"])
 LINE = st.binary(max_size=60).map(lambda raw: raw.replace(b"\n", b"").removesuffix(b"\r"))

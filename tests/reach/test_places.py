@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from frtop_tui.connect.pipes.kubernetes import Pods
+from frtop_tui.connect.pipes.places import places
+from frtop_tui.connect.pipes.slurm import SlurmJob
 from frtop_tui.errors import FrtopError, UsageError
-from frtop_tui.sources.pipes.kubernetes import Pods
-from frtop_tui.sources.pipes.places import places
-from frtop_tui.sources.pipes.slurm import SlurmJob
 
 PODS = """{"items": [
  {"metadata": {"name": "train-0", "namespace": "ml"},

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import signal
 
-from frtop_tui.sources.pipes.leaving import LeavingProcesses
-from frtop_tui.sources.pipes.process import MAX_UNSENT, PipeProcess
+from frtop_tui.connect.pipes.leaving import LeavingProcesses
+from frtop_tui.connect.pipes.process import MAX_UNSENT, PipeProcess
 from waiting import wait_for
 
 

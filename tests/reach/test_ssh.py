@@ -15,8 +15,8 @@ import pytest
 
 from frtop_probe import wire
 from frtop_tui.cli import main
-from frtop_tui.sources.connection_events import Connected
-from frtop_tui.sources.pipes.places import places
+from frtop_tui.connect.connection_events import Connected
+from frtop_tui.connect.pipes.places import places
 from reach.operator_pipes import OperatorPipes
 from waiting import wait_for
 

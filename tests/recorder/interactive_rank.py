@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from free_port import free_port
-from frtop_probe.recorder.responder import HEAD
+from frtop_probe.recorder.requests.responder import HEAD
 from frtop_probe.ring import socket_path
 from frtop_probe.ring.layout import StatusCell
 from frtop_probe.ring.reader import Ring
@@ -32,7 +32,7 @@ if backend == "fake":
     dist.init_process_group("fake", rank=0, world_size=8, store=FakeStore())
 else:
     dist.init_process_group(backend)
-from frtop_probe.recorder.lifecycle import lifecycle
+from frtop_probe.recorder.process.lifecycle import lifecycle
 rank = dist.get_rank()
 saved = {}
 def wait_for(condition):

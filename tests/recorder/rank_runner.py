@@ -18,7 +18,7 @@ import frtop_probe
 from free_port import free_port
 from frtop_probe import wire
 from frtop_probe.agent.ring_view import RingView
-from frtop_probe.recorder.reduce_ops import UNTOLD
+from frtop_probe.recorder.ops.reduce_ops import UNTOLD
 from frtop_probe.ring.layout import Event, MarkKind
 from frtop_probe.ring.marks import MarkRow, read_marks
 from frtop_probe.ring.reader import EventRow, Ring

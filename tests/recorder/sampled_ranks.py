@@ -9,8 +9,8 @@ import msgspec
 
 from frtop_probe import wire
 from frtop_probe.agent.ring_view import RingView
-from frtop_tui.numbers.comparison import Findings, findings
-from frtop_tui.numbers.samples import RankSample
+from frtop_tui.features.tensor_checks.comparison import Findings, findings
+from frtop_tui.features.tensor_checks.samples import RankSample
 from recorder.interactive_rank import InteractiveRank
 from waiting import wait_for
 

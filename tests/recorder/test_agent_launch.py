@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from frtop_probe.recorder import agent_launch, spawn_lock
+from frtop_probe.recorder.process import agent_launch, spawn_lock
 from frtop_probe.ring.folder import AgentFiles, agent_lives
 from waiting import wait_for
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from frtop_probe.recorder import call_sites
-from frtop_probe.recorder.call_sites import CallSites
-from frtop_probe.recorder.writer import RingWriter, create
+from frtop_probe.recorder.ops import call_sites
+from frtop_probe.recorder.ops.call_sites import CallSites
+from frtop_probe.recorder.ops.writer import RingWriter, create
 from frtop_probe.ring.reader import Ring
 
 Find = Callable[[FrameType | None], int]

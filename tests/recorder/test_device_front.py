@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frtop_probe.recorder import device_front
-from frtop_probe.recorder.device_front import NCCL, NCCL2, DeviceFront, HandedOver, Status
+from frtop_probe.recorder.ops import device_front
+from frtop_probe.recorder.ops.device_front import NCCL, NCCL2, DeviceFront, HandedOver, Status
 
 
 class Backend:

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from frtop_probe.recorder.cuda_driver import CudaDriver, DriverError, NothingQueuedError
-from frtop_probe.recorder.device_reader import NAME, Copy, DeviceReader, ReaderState, stuck
-from frtop_probe.recorder.device_tensors import NOT_WANTED, SETTING, DeviceTensors
-from frtop_probe.recorder.graph_captures import captures
-from frtop_probe.recorder.operations import Operation, TensorArgument
-from frtop_probe.recorder.tensor_memory import GONE, UnreadableTensor, locate
-from frtop_probe.recorder.tensor_refs import OpTensorRefs, unpack
+from frtop_probe.recorder.ops.graph_captures import captures
+from frtop_probe.recorder.ops.operations import Operation, TensorArgument
+from frtop_probe.recorder.ops.tensor_refs import OpTensorRefs, unpack
+from frtop_probe.recorder.tensors.cuda_driver import CudaDriver, DriverError, NothingQueuedError
+from frtop_probe.recorder.tensors.device_reader import NAME, Copy, DeviceReader, ReaderState, stuck
+from frtop_probe.recorder.tensors.device_tensors import NOT_WANTED, SETTING, DeviceTensors
+from frtop_probe.recorder.tensors.tensor_memory import GONE, UnreadableTensor, locate
 from recorder.rank_runner import DEADLINE_S
 from waiting import wait_for
 

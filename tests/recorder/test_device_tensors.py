@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from frtop_probe.recorder.device_reader import NAME
-from frtop_probe.recorder.device_tensors import BUFFER, CAPTURING, COPY_S, NOT_ASKED, TORN
+from frtop_probe.recorder.tensors.device_reader import NAME
+from frtop_probe.recorder.tensors.device_tensors import BUFFER, CAPTURING, COPY_S, NOT_ASKED, TORN
 from recorder.device_rank import build, give_driver
 from recorder.interactive_rank import InteractiveRank, interactive_ranks
 from recorder.rank_runner import DEADLINE_S, code, run_python
@@ -208,7 +208,7 @@ def test_many_tensors_of_a_stuck_device_cost_one_wait(rank: InteractiveRank) -> 
 def test_nothing_is_read_while_a_graph_is_captured(rank: InteractiveRank) -> None:
     pending(rank, "torch.ones(4)")
     rank.run(
-        "from frtop_probe.recorder.graph_captures import captures\n"
+        "from frtop_probe.recorder.ops.graph_captures import captures\n"
         "class Graph: pass\n"
         "saved['graph'] = Graph(); captures.begins(saved['graph']); switch('copies', 0)"
     )
@@ -282,7 +282,7 @@ def test_a_driver_is_used_only_where_it_is_loaded_and_has_a_context(
 ) -> None:
     program = f"""
         import ctypes
-        from frtop_probe.recorder.cuda_driver import CudaDriver, DriverError, relax_this_thread
+        from frtop_probe.recorder.tensors.cuda_driver import CudaDriver, DriverError, relax_this_thread
         def make():
             try:
                 return CudaDriver().make(0, 64)

@@ -10,7 +10,7 @@ import pytest
 
 from frtop_probe import wire
 from frtop_probe.agent.ring_view import RingView
-from frtop_probe.recorder.device_watch import DeviceWatch
+from frtop_probe.recorder.ops.device_watch import DeviceWatch
 from frtop_probe.ring.reader import GroupRow
 from recorder import rank_runner
 
@@ -22,7 +22,7 @@ import torch, torch.distributed as dist
 from zoo import stand_in_nccl as nccl
 nccl.install({options})
 dist.init_process_group("gloo", rank=0, world_size=1, store=dist.HashStore())
-from frtop_probe.recorder.lifecycle import lifecycle
+from frtop_probe.recorder.process.lifecycle import lifecycle
 tensor, recorder = nccl.tensor(), lifecycle.recorder
 watch = recorder.devices
 def look():
@@ -144,7 +144,7 @@ def test_without_the_flight_recorder_ops_are_untracked(tmp_path: Path) -> None:
 @pytest.mark.torch
 def test_nothing_is_read_while_a_groups_first_op_is_in_its_call(tmp_path: Path) -> None:
     program = """
-from frtop_probe.recorder.device_watch import device_words
+from frtop_probe.recorder.ops.device_watch import device_words
 seen = lambda: recorder.writer.words[device_words(1) + 3]
 dist.all_reduce(tensor)
 torch.cuda.synchronize()

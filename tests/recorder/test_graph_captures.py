@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from frtop_probe.recorder.graph_captures import GraphCaptures, captures, watch_captures
-from frtop_probe.recorder.groups import RecordedGroup
+from frtop_probe.recorder.ops.graph_captures import GraphCaptures, captures, watch_captures
+from frtop_probe.recorder.ops.groups import RecordedGroup
 
 
 def group(number: int, backend: str = "nccl", description: str = "") -> RecordedGroup:

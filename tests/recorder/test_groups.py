@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from frtop_probe.recorder.groups import MAX_CHANNELS, GroupTable, RecordedGroup
+from frtop_probe.recorder.ops.groups import MAX_CHANNELS, GroupTable, RecordedGroup
 from frtop_probe.ring.layout import MESSAGES, Side
 
 

@@ -20,7 +20,7 @@ FAKE = """
     def init():
         dist.init_process_group("fake", rank=0, world_size=8, store=FakeStore())
     def wait_for_beats(count):
-        from frtop_probe.recorder.lifecycle import lifecycle
+        from frtop_probe.recorder.process.lifecycle import lifecycle
         from frtop_probe.ring.layout import StatusCell
         cells, deadline = lifecycle.recorder.writer.cells, time.monotonic() + 30
         beats = cells[StatusCell.BEATS]

@@ -8,7 +8,7 @@ import pytest
 
 from frtop_probe.agent.block_reader import BlockReader
 from frtop_probe.agent.ring_view import RingView
-from frtop_probe.recorder.reduce_ops import UNTOLD
+from frtop_probe.recorder.ops.reduce_ops import UNTOLD
 from frtop_probe.ring.layout import Event, Flag, State, StatusCell
 from frtop_probe.ring.reader import EventRow, Ring
 from frtop_probe.wire import Signature, TensorSpec
@@ -39,7 +39,7 @@ PROGRAM = """
     dist.barrier()
     if rank == 0:
         time.sleep(1.2)
-    from frtop_probe.recorder.lifecycle import lifecycle
+    from frtop_probe.recorder.process.lifecycle import lifecycle
     from frtop_probe.ring.layout import StatusCell
     beats = lifecycle.recorder.writer.cells[StatusCell.BEATS]
     dist.monitored_barrier()
@@ -209,7 +209,7 @@ def _reduce_op(ring: Ring, name: str) -> str:
 def test_a_torch_that_does_not_say_which_reduce_op_it_is(tmp_path: Path) -> None:
     program = """
         import torch, torch.distributed as dist
-        from frtop_probe.recorder.lifecycle import lifecycle
+        from frtop_probe.recorder.process.lifecycle import lifecycle
         from frtop_probe.ring.layout import StatusCell
         dist.init_process_group("gloo")
         later = lifecycle.recorder.reduce_ops.raw

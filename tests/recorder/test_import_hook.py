@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from frtop_probe.recorder.import_hook import when_imported
+from frtop_probe.recorder.process.import_hook import when_imported
 
 
 def test_the_callback_runs_once_after_the_import(

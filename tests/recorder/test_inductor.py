@@ -61,9 +61,9 @@ PROGRAM = """
     if "FRTOP_OFF" in os.environ:
         ask = lambda *_, **__: {"stage": "ready"}
     else:
-        from frtop_probe.recorder.lifecycle import lifecycle
-        from frtop_probe.recorder.number_requests import NumberRequests
-        from frtop_probe.ring.profile_files import profile_file
+        from frtop_probe.recorder.process.lifecycle import lifecycle
+        from frtop_probe.features.tensor_checks.in_rank.requests import NumberRequests
+        from frtop_probe.features.profile.files import profile_file
         recorder = lifecycle.recorder
         def ask(action, **options):
             order = {"order": "0123456789abcdef", "wait": 60, "action": action, **options}

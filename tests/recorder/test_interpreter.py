@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from frtop_probe.recorder import interpreter
+from frtop_probe.recorder.process import interpreter
 from recorder.rank_runner import PROBE, ZERO, code, environment, run_python
 
 FREE_THREADED = [name for name in ("python3.13t", "python3.14t") if shutil.which(name)]

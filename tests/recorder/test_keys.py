@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from frtop_probe.recorder import signatures
-from frtop_probe.recorder.operations import Operation, operations
-from frtop_probe.recorder.signatures import (
+from frtop_probe.recorder.ops import signatures
+from frtop_probe.recorder.ops.operations import Operation, operations
+from frtop_probe.recorder.ops.signatures import (
     UNKEYED,
     SignatureTable,
     Splits,
@@ -19,7 +19,7 @@ from frtop_probe.recorder.signatures import (
     encoder,
     key_function,
 )
-from frtop_probe.recorder.writer import RingWriter, create
+from frtop_probe.recorder.ops.writer import RingWriter, create
 from frtop_probe.ring import sizes
 from frtop_probe.ring.reader import Ring
 

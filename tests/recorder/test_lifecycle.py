@@ -21,7 +21,7 @@ FAKE = """
         dist.init_process_group("fake", rank=0, world_size=8, store=FakeStore())
     def flush():
         import time
-        from frtop_probe.recorder.lifecycle import lifecycle
+        from frtop_probe.recorder.process.lifecycle import lifecycle
         from frtop_probe.ring.layout import StatusCell
         cells = lifecycle.recorder.writer.cells
         beats = cells[StatusCell.BEATS]
@@ -37,7 +37,7 @@ def test_while_the_store_is_asked_the_rank_is_seen_in_the_call(tmp_path: Path) -
     asked = []
     class Store(dist.Store):
         def compare_set(self, key, expected, desired):
-            from frtop_probe.recorder.lifecycle import lifecycle
+            from frtop_probe.recorder.process.lifecycle import lifecycle
             asked.append((key, len(lifecycle.recorder.pending.open)))
             return desired
     store = Store()
@@ -191,7 +191,7 @@ def test_a_failing_hook_switches_off_with_one_line_and_training_goes_on(
         FAKE
         + f"""
     from frtop_probe.recorder import hook, signatures
-    from frtop_probe.recorder.pending import PendingOps
+    from frtop_probe.recorder.ops.pending import PendingOps
     def broken(*args, **kwargs):
         raise ZeroDivisionError("ours")
     if "{where}" == "encode":
@@ -225,7 +225,7 @@ def test_an_interrupt_in_the_hook_reaches_the_program_even_if_cleanup_fails(tmp_
         FAKE
         + """
     from frtop_probe.recorder import hook, signatures
-    from frtop_probe.recorder.groups import GroupTable
+    from frtop_probe.recorder.ops.groups import GroupTable
     def interrupted(*args, **kwargs):
         raise KeyboardInterrupt
     def broken(*args, **kwargs):
@@ -384,7 +384,7 @@ def test_dataloader_workers_have_no_recorder(tmp_path: Path) -> None:
         + """
     import os, time
     from torch.utils.data import DataLoader, Dataset
-    from frtop_probe.recorder.lifecycle import lifecycle
+    from frtop_probe.recorder.process.lifecycle import lifecycle
     from frtop_probe.ring.layout import StatusCell
     class Numbers(Dataset):
         def __len__(self): return 8
@@ -577,7 +577,7 @@ def test_a_program_that_ends_while_a_call_of_ours_is_slow_does_not_abort(tmp_pat
     import threading, time
     from datetime import timedelta
     init()
-    from frtop_probe.recorder.lifecycle import lifecycle
+    from frtop_probe.recorder.process.lifecycle import lifecycle
     store = dist.HashStore()
     class Slow:
         def look(self, now):

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from frtop_probe.recorder.module_calls import add_root
-from frtop_probe.recorder.module_names import ModuleNames, Name
+from frtop_probe.features.modules.in_rank.module_calls import add_root
+from frtop_probe.features.modules.in_rank.module_names import ModuleNames, Name
 
 if TYPE_CHECKING:
     import torch

@@ -11,16 +11,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from frtop_probe.ring.profile_files import MODULE_LABEL, profile_file
-from frtop_tui.export.profile_reader import ANNOTATION
-from frtop_tui.job.profiles import ModelDescription
-from frtop_tui.statistics.profiled_modules import (
+from frtop_probe.features.profile.files import MODULE_LABEL, profile_file
+from frtop_tui.features.profile.model import ModelDescription
+from frtop_tui.features.profile.module_sums import (
     SUBCLASS,
     TRIVIAL,
     ModuleOp,
     TraceEvent,
     module_ops,
 )
+from frtop_tui.features.profile.reader import ANNOTATION
 from recorder.interactive_rank import InteractiveRank, interactive_ranks
 from recorder.rank_runner import notes
 from waiting import wait_for

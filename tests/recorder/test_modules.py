@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from frtop_probe import wire
-from frtop_probe.recorder import module_calls
-from frtop_probe.recorder.module_calls import ModuleCalls, ThreadCalls
+from frtop_probe.features.modules.in_rank import module_calls
+from frtop_probe.features.modules.in_rank.module_calls import ModuleCalls, ThreadCalls
 from frtop_probe.ring.layout import StatusCell
 from recorder.rank_runner import FinishedRank, issuers, notes, run
 
@@ -366,7 +366,7 @@ def test_a_backward_that_is_a_compiled_graph_is_a_backward(tmp_path: Path) -> No
 def test_a_torch_that_surprises_us_costs_the_modules_and_nothing_else(tmp_path: Path) -> None:
     program = """
         import torch, torch.distributed as dist
-        from frtop_probe.recorder.module_names import ModuleNames
+        from frtop_probe.features.modules.in_rank.module_names import ModuleNames
         ModuleNames.of = lambda *_: 1 / 0
         class Reduces(torch.nn.Module):
             def forward(self, x):

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import pytest
 
 from frtop_probe import wire
+from frtop_tui.features.tensor_checks.comparison import Findings
+from frtop_tui.features.tensor_checks.finding_words import finding_words
+from frtop_tui.features.tensor_checks.samples import GroupNames
 from frtop_tui.job.stack_frames import site_line
-from frtop_tui.numbers.comparison import Findings
-from frtop_tui.numbers.finding_words import finding_words
-from frtop_tui.numbers.samples import GroupNames
 from recorder.interactive_rank import interactive_ranks
 from recorder.sampled_ranks import Ranks, notes, run, sampled
 

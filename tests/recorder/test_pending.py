@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from frtop_probe.recorder import overflow, usual_waits
-from frtop_probe.recorder import pending as module
-from frtop_probe.recorder.pending import PendingOps
-from frtop_probe.recorder.writer import RingWriter
+from frtop_probe.recorder.ops import overflow, usual_waits
+from frtop_probe.recorder.ops import pending as module
+from frtop_probe.recorder.ops.pending import PendingOps
+from frtop_probe.recorder.ops.writer import RingWriter
 from frtop_probe.ring import layout
 
 MINE, OTHERS = 1, 2

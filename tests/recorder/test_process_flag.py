@@ -18,7 +18,7 @@ PROGRAM = """
     import atexit, ctypes, json, os, signal, sys, time, torch, torch.distributed as dist
     from torch.testing._internal.distributed.fake_pg import FakeStore
     import frtop_probe
-    from frtop_probe.recorder.lifecycle import lifecycle
+    from frtop_probe.recorder.process.lifecycle import lifecycle
     from frtop_probe.ring.layout import StatusCell
     libc = ctypes.PyDLL(None)
     dist.init_process_group("fake", rank=0, world_size=8, store=FakeStore())

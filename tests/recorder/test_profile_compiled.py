@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from frtop_probe.ring.profile_files import profile_file
+from frtop_probe.features.profile.files import profile_file
 from recorder.interactive_rank import InteractiveRank, interactive_ranks
 from recorder.test_profile_requests import ask, stage
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from frtop_probe.ring.profile_files import profile_file
+from frtop_probe.features.profile.files import profile_file
 from recorder.interactive_rank import InteractiveRank, interactive_ranks
 from waiting import wait_for
 
@@ -201,7 +201,7 @@ steps(3)
 
 def test_it_does_not_begin_during_a_capture_or_in_a_backward(rank: InteractiveRank) -> None:
     rank.run("""
-from frtop_probe.recorder.graph_captures import captures
+from frtop_probe.recorder.ops.graph_captures import captures
 class Graph: pass
 graph = Graph()
 captures.begins(graph)

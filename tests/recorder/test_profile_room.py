@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from frtop_probe.features.profile.files import all_files, profile_file
 from frtop_probe.ring import layout
-from frtop_probe.ring.profile_files import all_files, profile_file
 from frtop_probe.ring.socket_path import remove_ring
 from recorder.interactive_rank import InteractiveRank, interactive_ranks
 from recorder.test_profile_requests import TRAINING, ask, stage
@@ -81,7 +81,7 @@ def test_one_that_fills_up_meanwhile_writes_nothing(rank: InteractiveRank) -> No
 def test_a_disk_that_is_full_while_torch_writes_is_told(rank: InteractiveRank) -> None:
     """The check before saw room, and something else took it."""
     rank.run("""
-import frtop_probe.recorder.profile_saving as saving
+import frtop_probe.features.profile.in_rank.saving as saving
 saved["check"], saving.why_no_room = saving.why_no_room, lambda ring, needed: ""
 """)
     ask(rank, "begin", steps=20, shapes=True)
@@ -167,7 +167,7 @@ assert saved["events"] and not recording()
 
 def test_one_that_ends_early_is_there_to_be_fetched(rank: InteractiveRank) -> None:
     rank.run("""
-import frtop_probe.recorder.profile_requests as requests
+import frtop_probe.features.profile.in_rank.requests as requests
 saved["most"], requests.MAX_GROWTH = requests.MAX_GROWTH, -(1 << 40)
 """)
     ask(rank, "begin", steps=100)

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from frtop_probe.recorder.operations import Operation, TensorArgument
-from frtop_probe.recorder.tensor_memory import UnreadableTensor, local_tensor, locate
-from frtop_probe.recorder.tensor_refs import tensor_getter, unpack
+from frtop_probe.recorder.ops.operations import Operation, TensorArgument
+from frtop_probe.recorder.ops.tensor_refs import tensor_getter, unpack
+from frtop_probe.recorder.tensors.tensor_memory import UnreadableTensor, local_tensor, locate
 
 pytestmark = pytest.mark.torch
 

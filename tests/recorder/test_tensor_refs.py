@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from frtop_probe.recorder.operations import Operation, TensorArgument
-from frtop_probe.recorder.tensor_refs import tensor_getter, unpack, weak_refs
+from frtop_probe.recorder.ops.operations import Operation, TensorArgument
+from frtop_probe.recorder.ops.tensor_refs import tensor_getter, unpack, weak_refs
 
 pytestmark = pytest.mark.torch
 

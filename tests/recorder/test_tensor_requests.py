@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import torch
 
-from frtop_probe.recorder.device_tensors import NOT_WANTED
-from frtop_probe.recorder.tensor_stats import MAX_VALUES
+from frtop_probe.recorder.tensors.device_tensors import NOT_WANTED
+from frtop_probe.recorder.tensors.tensor_stats import MAX_VALUES
 from frtop_probe.ring import socket_path
 from frtop_probe.ring.layout import StatusCell
 from recorder.device_rank import ON_DEVICE
@@ -153,7 +153,7 @@ def test_a_large_tensor_stays_within_the_budget_and_the_beat_goes_on(pair: Pair)
     rank.run(
         "saved['large'] = torch.ones(25_000_000)\n"
         "saved['handle'] = dist.irecv(saved['large'], 1, tag=13)\n"
-        "import frtop_probe.recorder.tensor_stats as tensor_stats\n"
+        "import frtop_probe.recorder.tensors.tensor_stats as tensor_stats\n"
         "saved['add'] = add = tensor_stats.TensorStats.add\n"
         "def slow(self, *args, **more):\n"
         "    time.sleep(0.002)\n"
@@ -182,7 +182,7 @@ def test_tensors_freed_or_ops_completed_during_a_read_give_an_error(pair: Pair) 
     both(pair, "saved['meanwhile'] = dist.new_group()")
     rank = pair[0]
     rank.run(
-        "import frtop_probe.recorder.tensor_stats as tensor_stats\n"
+        "import frtop_probe.recorder.tensors.tensor_stats as tensor_stats\n"
         "saved['add'] = tensor_stats.TensorStats.add\n"
         "saved['one'] = torch.ones(200_000)\n"
         "saved['thread'] = threading.Thread(\n"
@@ -261,8 +261,8 @@ def test_an_op_on_a_device_has_shapes_and_a_reason(pair: Pair) -> None:
     """Adds the op as the hook does, because there is no device here."""
     rank = pair[0]
     rank.run(
-        "from frtop_probe.recorder.tensor_refs import tensor_getter, weak_refs\n"
-        "from frtop_probe.recorder.operations import operations\n"
+        "from frtop_probe.recorder.ops.tensor_refs import tensor_getter, weak_refs\n"
+        "from frtop_probe.recorder.ops.operations import operations\n"
         "found = operations(torch._C._jit_get_all_schemas())\n"
         "gather = next(one for one in found if one.name == '_allgather_base_')\n"
         "saved['device'] = torch.ones(6, device='meta'), torch.ones(3, device='meta')\n"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from frtop_probe.recorder.tensor_stats import MAX_VALUES, TensorStats
+from frtop_probe.recorder.tensors.tensor_stats import MAX_VALUES, TensorStats
 
 pytestmark = pytest.mark.torch
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from frtop_probe.recorder import trace_permission
+from frtop_probe.recorder.process import trace_permission
 from frtop_probe.ring.folder import AgentFiles
 
 AGENT = 4711

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from frtop_probe.recorder import transports
-from frtop_probe.recorder.transports import TransportWatch, loaded
+from frtop_probe.recorder.ops import transports
+from frtop_probe.recorder.ops.transports import TransportWatch, loaded
 from recorder.rank_runner import PROBE, ZERO, run
 
 
@@ -64,7 +64,7 @@ def test_a_rank_says_so_in_its_ring(tmp_path: Path) -> None:
         graph.capture_begin(capture_error_mode="thread_local")
         dist.all_reduce(torch.ones(2), group=tp)
         assert graph.capture_end() == "thread_local"
-        from frtop_probe.recorder.lifecycle import lifecycle
+        from frtop_probe.recorder.process.lifecycle import lifecycle
         watch, end = lifecycle.recorder._transports, time.monotonic() + 30
         while len(watch._known) < 2 and time.monotonic() < end:
             time.sleep(0.05)

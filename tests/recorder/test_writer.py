@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from frtop_probe.recorder.writer import NoRingSpace, create
+from frtop_probe.recorder.ops.writer import NoRingSpace, create
 from frtop_probe.ring import layout
 from frtop_probe.ring.reader import Ring
 from recorder.rank_runner import environment
@@ -95,7 +95,7 @@ NOBODY = 65534
 AS_NOBODY = """
 import os, sys
 import frtop_probe
-import frtop_probe.recorder.lifecycle  # imported before giving up the right to read it
+import frtop_probe.recorder.process.lifecycle  # imported before giving up the right to read it
 if not os.getuid():
     os.setgroups([]); os.setgid(65534); os.setuid(65534)
 for _ in range(2):
@@ -200,7 +200,7 @@ def test_a_file_system_without_a_needed_feature_is_not_used(
 def test_the_program_runs_on_after_its_ring_is_removed(tmp_path: Path) -> None:
     program = """
         import os, pathlib, shutil, time, frtop_probe
-        from frtop_probe.recorder.lifecycle import lifecycle
+        from frtop_probe.recorder.process.lifecycle import lifecycle
         folder = pathlib.Path(os.environ["FRTOP_DIR"])
         frtop_probe.start()
         shutil.rmtree(folder)

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from frtop_probe.recorder import writer as writer_module
-from frtop_probe.recorder.overflow import Overflow
-from frtop_probe.recorder.writer import RingWriter, create
+from frtop_probe.recorder.ops import writer as writer_module
+from frtop_probe.recorder.ops.overflow import Overflow
+from frtop_probe.recorder.ops.writer import RingWriter, create
 from frtop_probe.ring import bulk_read, layout
 from frtop_probe.ring.layout import Event, Shape, StatusCell
 from frtop_probe.ring.reader import MAX_SIZE, Ring

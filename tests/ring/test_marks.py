@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from frtop_probe.recorder.marks import MarkWriter
-from frtop_probe.recorder.writer import RingWriter, create
+from frtop_probe.recorder.marks.marks import MarkWriter
+from frtop_probe.recorder.ops.writer import RingWriter, create
 from frtop_probe.ring import layout
 from frtop_probe.ring.layout import MarkKind, Shape, StatusCell
 from frtop_probe.ring.marks import read_marks, watched

@@ -17,9 +17,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from frtop_probe.recorder.pending import PendingOps
-from frtop_probe.recorder.writer import RingWriter, create
-from frtop_probe.ring import bulk_read, layout, profile_files
+from frtop_probe.features.profile import files as profile_files
+from frtop_probe.recorder.ops.pending import PendingOps
+from frtop_probe.recorder.ops.writer import RingWriter, create
+from frtop_probe.ring import bulk_read, layout
 from frtop_probe.ring.header import RingError
 from frtop_probe.ring.layout import Event, Flag, MarkKind, Shape, Side, StatusCell
 from frtop_probe.ring.marks import read_marks
@@ -219,7 +220,7 @@ def test_ops_that_do_not_fit_into_the_overflow_are_counted(writer: RingWriter) -
 WRITERS = """
     import sys, threading
     from pathlib import Path
-    from frtop_probe.recorder.writer import create
+    from frtop_probe.recorder.ops.writer import create
     from frtop_probe.ring import layout
     layout.FULL = layout.Shape(
         groups=4, sites=8, overflow=4, slots=16, chunks=32, marks=8, side=80 * 1024

@@ -13,9 +13,9 @@ import textual.pilot
 from textual.pilot import Pilot
 
 from frtop_tui.app import FrtopApp
+from frtop_tui.connect.base import ScriptedSource
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.screens.base import FrameScreen
-from frtop_tui.sources.base import ScriptedSource
 from waiting import DEADLINE_S, wait_for_async
 
 

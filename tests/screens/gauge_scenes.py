@@ -8,7 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from frtop_probe import wire
-from frtop_probe.agent.gauge_table import GaugeTable
+from frtop_probe.agent.gauges.gauge_table import GaugeTable
 from frtop_probe.gauges.host.subjects import SubjectReading
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.host_gauges import GaugeRecord, HostGauges

@@ -10,12 +10,12 @@ from msgspec import structs
 from msgspec.structs import replace
 
 from frtop_tui.app import FrtopApp
+from frtop_tui.connect.base import ScriptedSource
 from frtop_tui.diagnosis.model import Frame
+from frtop_tui.features.tensors.view import TensorsScreen
 from frtop_tui.job.model import Problem, Writing
 from frtop_tui.job.naming import job_key
-from frtop_tui.report.alarm import job_to_capture
-from frtop_tui.screens.tensors import TensorsScreen
-from frtop_tui.sources.base import ScriptedSource
+from frtop_tui.text.alarm import job_to_capture
 from frtop_tui.widgets.file_status import describe_file
 from frtop_tui.widgets.formats import format_file_size, format_local_time
 

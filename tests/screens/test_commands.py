@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from textual.message import Message
 
+from frtop_tui.features.statistics.view import StatisticsScreen
 from frtop_tui.job.naming import job_key
 from frtop_tui.screens import messages
 from frtop_tui.screens.command_line import CommandLine
@@ -21,7 +22,6 @@ from frtop_tui.screens.completion import (
 from frtop_tui.screens.overview import Overview
 from frtop_tui.screens.rank import RankScreen
 from frtop_tui.screens.ranks import RanksScreen
-from frtop_tui.screens.statistics import StatisticsScreen
 
 from . import answer_scenes, scenes
 from .driving import driven

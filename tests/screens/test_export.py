@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from textual.widgets import Input
 
-from frtop_tui.export.format_names import FORMAT_NAMES
+from frtop_tui.files.format_names import FORMAT_NAMES
 from screens.driving import driven
 from screens.scenes import hung
 

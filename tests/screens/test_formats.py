@@ -6,7 +6,7 @@ import pytest
 
 from frtop_probe import wire
 from frtop_tui.job.naming import duration
-from frtop_tui.report import rank_words
+from frtop_tui.text import rank_words
 from frtop_tui.widgets import formats
 
 from .scenes import S

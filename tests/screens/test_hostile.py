@@ -11,14 +11,15 @@ from msgspec import structs
 from msgspec.structs import replace
 
 from frtop_probe import wire
-from frtop_tui.cli import main, tensors
+from frtop_tui.cli import main
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import Unreadable
+from frtop_tui.features.tensors import command as tensors
 from frtop_tui.job.model import Problem, Writing
 from frtop_tui.job.naming import UNPRINTABLE, printable
 from frtop_tui.job.native_stacks import cost
-from frtop_tui.report.stacks import rank_lines
-from frtop_tui.report.text import text
+from frtop_tui.text.plain import text
+from frtop_tui.text.stacks import rank_lines
 
 from . import answer_scenes, native_scenes, scenes
 from .driving import driven

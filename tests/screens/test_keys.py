@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from frtop_tui.app import FrtopApp, run_app
+from frtop_tui.connect.base import ScriptedSource
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.screens.help import HelpScreen
 from frtop_tui.screens.hosts import HostsScreen
@@ -16,7 +17,6 @@ from frtop_tui.screens.overview import Overview
 from frtop_tui.screens.rank import RankScreen
 from frtop_tui.screens.ranks import RanksScreen
 from frtop_tui.screens.stacks import STILL_NS, StacksScreen
-from frtop_tui.sources.base import ScriptedSource
 from frtop_tui.widgets.rank_grid import RankGrid
 
 from . import scenes

@@ -7,10 +7,10 @@ from msgspec.structs import replace
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame
+from frtop_tui.features.modules.pane import ModuleTreePane
+from frtop_tui.features.modules.view import ModulesScreen
 from frtop_tui.job.model import Recorded
 from frtop_tui.job.statistics import ModuleRow
-from frtop_tui.screens.modules import ModulesScreen
-from frtop_tui.widgets.module_tree_pane import ModuleTreePane
 
 from .driving import Driven, driven
 from .statistics_scenes import straggling

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from frtop_tui.job.model import Recorded
-from frtop_tui.job.profiles import (
+from frtop_tui.features.profile.model import (
     ProfileOptions,
     ProfileProgress,
     RankAllocations,
@@ -13,6 +12,7 @@ from frtop_tui.job.profiles import (
     RankSamples,
     SampledStacks,
 )
+from frtop_tui.job.model import Recorded
 
 from . import scenes
 from .driving import driven

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from frtop_tui.screens.queues import QueuesScreen
+from frtop_tui.features.timeline.queue_table import QueueTable
+from frtop_tui.features.timeline.queues_view import QueuesScreen
+from frtop_tui.features.timeline.view import TimelineScreen
 from frtop_tui.screens.rank import RankScreen
-from frtop_tui.screens.timeline import TimelineScreen
-from frtop_tui.widgets.queue_table import QueueTable
 
 from . import lane_scenes, scenes
 from .driving import driven

@@ -6,11 +6,11 @@ from msgspec.structs import replace
 
 from frtop_probe import wire
 from frtop_probe.ring import layout
-from frtop_tui.numbers.comparison import BadNumbers, Findings
-from frtop_tui.numbers.costs import LONGER
-from frtop_tui.numbers.orders import NOTHING, JobNumbers, RankControl, RecordOrder
-from frtop_tui.numbers.samples import RankSample
-from frtop_tui.screens.record import READ_NS, SAMPLED
+from frtop_tui.features.tensor_checks.comparison import BadNumbers, Findings
+from frtop_tui.features.tensor_checks.costs import LONGER
+from frtop_tui.features.tensor_checks.orders import NOTHING, JobNumbers, RankControl, RecordOrder
+from frtop_tui.features.tensor_checks.samples import RankSample
+from frtop_tui.features.tensor_checks.view import READ_NS, SAMPLED
 
 from . import answer_scenes, scenes
 from .driving import driven

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from frtop_tui.app import FrtopApp
-from frtop_tui.sources.base import ScriptedSource
+from frtop_tui.connect.base import ScriptedSource
 
 from . import scenes
 from .driving import driven

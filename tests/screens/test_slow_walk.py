@@ -15,15 +15,15 @@ import textual.app
 import textual.pilot
 
 from frtop_tui.app import FrtopApp
+from frtop_tui.connect.live import LiveSource
 from frtop_tui.demo.scripted.job import ScriptedJob
 from frtop_tui.demo.scripted.script import SECOND
+from frtop_tui.features.statistics.table import CallStatisticsTable
+from frtop_tui.features.statistics.view import StatisticsScreen
+from frtop_tui.features.timeline.view import TimelineScreen
 from frtop_tui.screens.rank import RankScreen
-from frtop_tui.screens.statistics import StatisticsScreen
-from frtop_tui.screens.timeline import TimelineScreen
 from frtop_tui.screens.waits import WaitsScreen
-from frtop_tui.sources.live import LiveSource
 from frtop_tui.widgets.call_rows import StatisticsRow
-from frtop_tui.widgets.statistics_table import CallStatisticsTable
 
 from .driving import Driven, all_handled, driven
 from .mesh_scenes import mesh_slow_told

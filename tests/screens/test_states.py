@@ -8,7 +8,7 @@ from typing import get_args
 import pytest
 
 from frtop_tui.job.model import Health, RankState
-from frtop_tui.report import rank_states
+from frtop_tui.text import rank_states
 from frtop_tui.widgets import spans, states
 from frtop_tui.widgets.spans import TONES
 

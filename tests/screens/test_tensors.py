@@ -10,14 +10,14 @@ from msgspec import structs
 from msgspec.structs import replace
 
 from frtop_probe import wire
+from frtop_tui.features.tensors.pane import TensorsPane
+from frtop_tui.features.tensors.view import TensorsScreen
+from frtop_tui.features.tensors.words import error_lines, op_lines
 from frtop_tui.job.model import HostView, Problem, Writing
 from frtop_tui.screens.overview import Overview
 from frtop_tui.screens.rank import RankScreen
-from frtop_tui.screens.tensors import TensorsScreen
 from frtop_tui.widgets.checksum_match import ChecksumMatch, match_checksums
 from frtop_tui.widgets.spans import text_of
-from frtop_tui.widgets.tensor_lines import error_lines, op_lines
-from frtop_tui.widgets.tensors import TensorsPane
 
 from . import answer_scenes, scenes
 from .answer_scenes import ASKED, answer, summary, with_answers

@@ -7,7 +7,7 @@ from textual.color import Color
 
 from frtop_tui.app import FrtopApp
 from frtop_tui.appearance import theme_for
-from frtop_tui.sources.base import ScriptedSource
+from frtop_tui.connect.base import ScriptedSource
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import TONES
 

@@ -8,11 +8,11 @@ import re
 from msgspec.structs import replace
 
 from frtop_probe import wire
-from frtop_tui.lanes.histories import Histories
-from frtop_tui.lanes.letters import WAITS
+from frtop_tui.features.timeline.histories import Histories
+from frtop_tui.features.timeline.letters import WAITS
+from frtop_tui.features.timeline.pane import LanePane
+from frtop_tui.features.timeline.view import TimelineScreen
 from frtop_tui.screens.rank import RankScreen
-from frtop_tui.screens.timeline import TimelineScreen
-from frtop_tui.widgets.lane_pane import LanePane
 
 from . import lane_scenes, scenes
 from .driving import Driven, driven

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from flightrecorder.writer import make_recorders, write_dumps
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.export.loader import open_paths
+from frtop_tui.files.loader import open_paths
 from frtop_tui.screens.rank import RankScreen
 
 from . import answer_scenes, rare_scenes, scenes

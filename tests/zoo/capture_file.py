@@ -7,10 +7,10 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from frtop_tui.connect.base import Source
 from frtop_tui.diagnosis.histories import with_histories
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.export.loader import open_paths
-from frtop_tui.sources.base import Source
+from frtop_tui.files.loader import open_paths
 from waiting import wait_for
 from zoo.ground_truth import Case
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from flightrecorder.writer import pickle_like_torch
-from frtop_tui.export.flightrecorder.dump_file import read_values
+from frtop_tui.files.flightrecorder.dump_file import read_values
 from zoo.ground_truth import Case
 from zoo.wording import NOTHING, blame_text, ranks_text
 

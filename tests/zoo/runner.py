@@ -21,12 +21,12 @@ from typing import Any, Final
 import psutil
 
 from free_port import free_port
+from frtop_tui.connect.agent_start import start_agent
+from frtop_tui.connect.base import Source
+from frtop_tui.connect.live import LiveSource
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.naming import is_called
 from frtop_tui.prepare import ZERO_CODE_START, prepare
-from frtop_tui.sources.agent_start import start_agent
-from frtop_tui.sources.base import Source
-from frtop_tui.sources.live import LiveSource
 from frtop_tui.statistics.wanted import StatisticsWanted
 from zoo import cgroup
 from zoo.capture_file import FAMILY, mistakes_of_capture

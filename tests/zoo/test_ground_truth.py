@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from flightrecorder.writer import make_recorders, write_dumps
 from frtop_tui.diagnosis.model import Frame, Verdict, Why
-from frtop_tui.export.flightrecorder.dump_file import read_values
+from frtop_tui.files.flightrecorder.dump_file import read_values
 from zoo import table
 from zoo.dumps import repair_groups, torchfrtrace_text
 from zoo.ground_truth import Case, Truth

@@ -20,14 +20,15 @@ from textual.binding import BindingType
 from textual.notifications import SeverityLevel
 from textual.screen import Screen
 
-from frtop_probe import daemon_thread
+from frtop_probe.proc import daemon_thread
 from frtop_tui.appearance import theme_for
+from frtop_tui.connect.base import Source
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.export.output_path import default_path
-from frtop_tui.export.sampled_stacks import write_samples
+from frtop_tui.features.flame.file import write_samples
+from frtop_tui.features.tensors.view import TensorsScreen
+from frtop_tui.files.output_path import default_path
 from frtop_tui.job.model import Writing
 from frtop_tui.job.naming import JobKey, counted, job_key, printable
-from frtop_tui.report.alarm import job_to_capture
 from frtop_tui.screens.base import FrameScreen, Preferences
 from frtop_tui.screens.export import ExportScreen
 from frtop_tui.screens.failure import ShortFailures
@@ -54,11 +55,10 @@ from frtop_tui.screens.opening import OpeningApp
 from frtop_tui.screens.overview import Overview
 from frtop_tui.screens.painting import CompactApp
 from frtop_tui.screens.past import PastApp
-from frtop_tui.screens.tensors import TensorsScreen
 from frtop_tui.screens.themes import ThemedApp
-from frtop_tui.sources.base import Source
 from frtop_tui.statistics.wanted import StatisticsWanted
 from frtop_tui.terminal import TerminalGone, is_there, watched
+from frtop_tui.text.alarm import job_to_capture
 from frtop_tui.widgets.file_status import IN_PROGRESS, describe_file
 from frtop_tui.widgets.verdict import verdict_text
 

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Final
 
-from frtop_probe import daemon_thread
+from frtop_probe.proc import daemon_thread
 
 CHECK_INTERVAL_S: Final = 0.2
 GRACE_S: Final = 0.4

@@ -16,8 +16,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from frtop_probe import daemon_thread, keys
+from frtop_probe import keys
 from frtop_probe.keys import AuthorizedKey, KeyPair, KeyProblem, Right
+from frtop_probe.proc import daemon_thread
 
 TIMEOUT_S: Final = 1.0
 """A healthy shared file system needs a hundredth of it; later, the last known rights hold."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from frtop_probe import wire
-from frtop_probe.procfs import processes
+from frtop_probe.proc import processes
 
 LIVED_NS: Final = 5_000_000_000
 """Who lived for less was no worker, but a command that the program ran."""

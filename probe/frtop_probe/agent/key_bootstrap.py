@@ -17,7 +17,7 @@ from typing import Final
 from frtop_probe import keys
 from frtop_probe.agent.agent_lock import AgentLock
 from frtop_probe.keys import KeyPair, KeyProblem, NoKey
-from frtop_probe.procfs import exit_status
+from frtop_probe.proc import exit_status
 from frtop_probe.ring.folder import AgentFiles
 from frtop_probe.ring.header import RingError
 from frtop_probe.ring.layout import SUFFIX, StatusCell

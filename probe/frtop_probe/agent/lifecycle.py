@@ -12,7 +12,7 @@ from pathlib import Path
 from frtop_probe.agent import announcement
 from frtop_probe.agent.agent_lock import AgentLock, take_when_free
 from frtop_probe.agent.announcement import Announcement, own_version
-from frtop_probe.agent.black_boxes import BlackBoxWriter
+from frtop_probe.agent.boxes.black_boxes import BlackBoxWriter
 from frtop_probe.agent.folder_lease import FolderLease
 from frtop_probe.agent.key_bootstrap import bootstrap_key
 from frtop_probe.agent.options import Options

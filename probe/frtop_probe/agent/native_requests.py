@@ -6,7 +6,8 @@ import time
 
 from frtop_probe import wire
 from frtop_probe.agent.tracked_rank import TrackedRank
-from frtop_probe.procfs import native_stacks, processes, stacks
+from frtop_probe.proc import processes
+from frtop_probe.stacks import native_stacks, stacks
 
 
 class NativeStacksTaker:

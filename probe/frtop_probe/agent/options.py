@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import Final
 
-from frtop_probe.agent.box_folder import box_folder
+from frtop_probe.agent.boxes.box_folder import box_folder
 
 BIND: Final = "FRTOP_BIND"
 PORT: Final = "FRTOP_PORT"

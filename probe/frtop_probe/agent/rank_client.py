@@ -17,7 +17,7 @@ import msgspec
 
 from frtop_probe import wire
 from frtop_probe.agent.ring_rank import RingRank
-from frtop_probe.procfs import processes
+from frtop_probe.proc import processes
 from frtop_probe.ring import socket_path
 from frtop_probe.ring.header import RingError
 from frtop_probe.ring.layout import State, StatusCell

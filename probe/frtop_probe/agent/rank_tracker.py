@@ -15,17 +15,17 @@ from pathlib import Path
 from typing import Final
 
 from frtop_probe import wire
-from frtop_probe.agent.outside_rank import OutsideRank
 from frtop_probe.agent.ring_rank import RingRank
 from frtop_probe.agent.tracked_rank import TrackedRank
+from frtop_probe.agent.unprepared.unprepared_rank import OutsideRank
 from frtop_probe.agent.unreadable_rank import UnreadableRank
-from frtop_probe.outside.discovery.facts import Candidate, FoundJob
-from frtop_probe.procfs import exit_status, processes
+from frtop_probe.proc import exit_status, processes
 from frtop_probe.ring.folder import agent_lives
 from frtop_probe.ring.header import OtherVersion, RingError
 from frtop_probe.ring.layout import SUFFIX
 from frtop_probe.ring.pid_namespace import PidNamespace
 from frtop_probe.ring.reader import Ring
+from frtop_probe.unprepared.discovery.facts import Candidate, FoundJob
 
 MAX_RANKS: Final = 512
 MAX_ENDED: Final = 32

@@ -16,11 +16,12 @@ from typing import Final
 
 from msgspec import structs
 
-from frtop_probe import daemon_thread, wire
+from frtop_probe import wire
 from frtop_probe.agent.rank_tracker import RankTracker
 from frtop_probe.agent.ras_checks import PortCheck, SetupCheck, check_port, check_setup
 from frtop_probe.agent.snapshots import SnapshotTaker
 from frtop_probe.agent.tracked_rank import TrackedRank
+from frtop_probe.proc import daemon_thread
 from frtop_probe.ras import client
 from frtop_probe.ras.library import own_pid
 from frtop_probe.ras.listeners import same_network

@@ -10,13 +10,10 @@ from collections.abc import Callable
 from typing import Final, Literal
 
 from frtop_probe import wire
-from frtop_probe.agent import stack_samples
 from frtop_probe.agent.control_requests import control_rank, read_numbers
 from frtop_probe.agent.histories import excerpt, history
 from frtop_probe.agent.interfaces import Operator, OperatorChannel
 from frtop_probe.agent.native_requests import NativeStacksTaker
-from frtop_probe.agent.outside_rank import OutsideRank
-from frtop_probe.agent.profile_requests import profile, profile_data
 from frtop_probe.agent.rank_client import read_tensor_data, summarize_tensors
 from frtop_probe.agent.rank_tracker import RankTracker
 from frtop_probe.agent.ras_requests import RasRequests
@@ -25,6 +22,9 @@ from frtop_probe.agent.shown_ranks import ShownRanks
 from frtop_probe.agent.snapshots import SnapshotTaker
 from frtop_probe.agent.statistics_requests import statistics_response
 from frtop_probe.agent.tracked_rank import TrackedRank
+from frtop_probe.agent.unprepared.unprepared_rank import OutsideRank
+from frtop_probe.features.flame import at_host as stack_samples
+from frtop_probe.features.profile.at_host import profile, profile_data
 
 MAX_PENDING: Final = 4
 """Unanswered slow requests per operator; further ones are refused, not queued."""

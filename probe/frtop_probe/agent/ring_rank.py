@@ -12,7 +12,7 @@ from frtop_probe import wire
 from frtop_probe.agent.block_reader import BlockReader
 from frtop_probe.agent.ring_view import RingView
 from frtop_probe.agent.tracked_rank import FLUSH_TICKS, TrackedRank
-from frtop_probe.procfs.exit_status import ExitStatus
+from frtop_probe.proc.exit_status import ExitStatus
 from frtop_probe.ring.layout import Event, Flag, State, StatusCell
 from frtop_probe.ring.reader import EventRow, GroupRow, Ring
 

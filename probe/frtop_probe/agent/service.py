@@ -16,15 +16,15 @@ from typing import Final
 from msgspec import structs
 
 from frtop_probe import wire
-from frtop_probe.agent.gauge_watch import GaugeWatch
-from frtop_probe.agent.host_watch import HostWatch
+from frtop_probe.agent.gauges.gauge_watch import GaugeWatch
+from frtop_probe.agent.gauges.host_watch import HostWatch
 from frtop_probe.agent.interfaces import Boxes, ClockReading, MakeUpdate, OperatorChannel
 from frtop_probe.agent.options import OPERATOR_LINGER, Options
-from frtop_probe.agent.outside_watch import OutsideWatch
 from frtop_probe.agent.rank_tracker import RankTracker
 from frtop_probe.agent.request_handler import RequestHandler
 from frtop_probe.agent.snapshots import SnapshotTaker
 from frtop_probe.agent.trace_requests import TraceRequests
+from frtop_probe.agent.unprepared.watch import OutsideWatch
 
 TICK: Final = 0.5
 REQUEST_GAP: Final = 8.0

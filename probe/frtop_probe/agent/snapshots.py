@@ -11,9 +11,10 @@ from msgspec import structs
 
 from frtop_probe import wire
 from frtop_probe.agent.tracked_rank import TrackedRank
-from frtop_probe.procfs import processes, stacks
-from frtop_probe.procfs.connections import ConnectionTables
-from frtop_probe.procfs.source_lines import SourceLines
+from frtop_probe.proc import processes
+from frtop_probe.proc.connections import ConnectionTables
+from frtop_probe.stacks import stacks
+from frtop_probe.stacks.source_lines import SourceLines
 
 DEADLINE: Final = 2.0
 """Seconds for the snapshots of one request."""

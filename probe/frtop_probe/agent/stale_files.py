@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Final
 
 from frtop_probe.agent.agent_lock import AgentLock
-from frtop_probe.ring import layout, profile_files, socket_path
+from frtop_probe.features.profile import files as profile_files
+from frtop_probe.ring import layout, socket_path
 from frtop_probe.ring.folder import AGENT_FILE, AgentFiles
 from frtop_probe.ring.header import RingError, locked, read_summary
 from frtop_probe.ring.pid_namespace import PidNamespace

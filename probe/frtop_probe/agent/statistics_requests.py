@@ -8,10 +8,10 @@ from collections.abc import Generator, Sequence
 from typing import Final, TypeVar
 
 from frtop_probe import wire
-from frtop_probe.agent.outside_rank import OutsideRank
 from frtop_probe.agent.ring_rank import RingRank
 from frtop_probe.agent.ring_statistics import ring_statistics
 from frtop_probe.agent.tracked_rank import TrackedRank
+from frtop_probe.agent.unprepared.unprepared_rank import OutsideRank
 from frtop_probe.ring.rank_ranges import unfold
 from frtop_probe.statistics.calls import SiteTable
 from frtop_probe.statistics.op_records import fields_of

@@ -16,8 +16,8 @@ from msgspec import structs
 
 from frtop_probe import wire
 from frtop_probe.agent.ended_children import EndedChildren
-from frtop_probe.procfs import exit_status, processes
-from frtop_probe.procfs.exit_status import ExitStatus
+from frtop_probe.proc import exit_status, processes
+from frtop_probe.proc.exit_status import ExitStatus
 
 _CPU_STEP_NS: Final = 20_000_000
 _IO_STEP: Final = 4096

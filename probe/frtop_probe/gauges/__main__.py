@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import Any
 
 from frtop_probe.gauges.nvml import NvmlReader
-from frtop_probe.outside import line_server
+from frtop_probe.proc import line_server
 
 
 def _prepare() -> line_server.Answer:

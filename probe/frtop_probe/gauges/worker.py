@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from typing import Final
 
-from frtop_probe.gauges.pausing_child import PausingChild
 from frtop_probe.gauges.readings import GaugeReading, reading_from
+from frtop_probe.proc.pausing_child import PausingChild
 
 DID_NOT_RETURN: Final = "NVML does not answer: a call of it hangs in the driver"
 NO_ANSWER: Final = "the program that reads NVML ends or does not start"

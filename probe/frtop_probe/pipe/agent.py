@@ -14,7 +14,6 @@ import time
 from contextlib import suppress
 from typing import Final
 
-from frtop_probe import daemon_thread
 from frtop_probe.agent.options import OUTSIDE, READ_ONLY, Options
 from frtop_probe.agent.rank_tracker import RankTracker
 from frtop_probe.agent.resources import limit_resources
@@ -23,6 +22,7 @@ from frtop_probe.pipe import program_file
 from frtop_probe.pipe.channel import PipeChannel, PipeRights
 from frtop_probe.pipe.introduction import introduction
 from frtop_probe.pipe.lines import described
+from frtop_probe.proc import daemon_thread
 from frtop_probe.ring.folder import existing
 
 END_S: Final = 5.0

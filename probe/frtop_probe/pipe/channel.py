@@ -22,7 +22,7 @@ from frtop_probe.pipe.input import (
 )
 from frtop_probe.pipe.lines import LineError, described, encoded
 from frtop_probe.pipe.output import LineOutput
-from frtop_probe.procfs import tool_process
+from frtop_probe.proc import tool_process
 
 SILENCE_S: Final = 30.0
 """Without a line for so long, the operator has gone: it pings every 5 s."""

@@ -25,10 +25,10 @@ ROOTS: Final = {
         "frtop_probe.pipe.agent",
         "frtop_probe.gauges.__main__",
         "frtop_probe.gauges.host.__main__",
-        "frtop_probe.outside.__main__",
+        "frtop_probe.unprepared.__main__",
         "frtop_probe.ras.__main__",
     ),
-    DOCTOR: ("frtop_probe.pipe.doctor",),
+    DOCTOR: ("frtop_probe.features.doctor.through_pipe",),
 }
 """What is run there: the agent and its children, or the doctor. By name in `pipe`."""
 STANDIN: Final = "frtop_probe/pipe/msgspec_standin/"

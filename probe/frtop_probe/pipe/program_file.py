@@ -7,8 +7,8 @@ import re
 import subprocess
 from typing import Final
 
-from frtop_probe.child_process import DESCRIPTORS
-from frtop_probe.procfs import tool_process
+from frtop_probe.proc import tool_process
+from frtop_probe.proc.child_process import DESCRIPTORS
 
 PY_SPY: Final = (0, 4)
 """Older ones know no Python 3.12, and differ in what they print."""

@@ -12,11 +12,11 @@ import os
 import sys
 from typing import Any, Final
 
-from frtop_probe.outside.memory import PROC, NotReadable
-from frtop_probe.outside.process import identify, read_maps, refuse_if_locked
-from frtop_probe.outside.reader import OutsideReader
+from frtop_probe.proc.memory import PROC, NotReadable
+from frtop_probe.proc.process import identify, read_maps, refuse_if_locked
 from frtop_probe.ras.library import find_library, own_pid, read_version
 from frtop_probe.ras.settings import NAMES
+from frtop_probe.unprepared.reader import OutsideReader
 
 NICENESS: Final = 10
 MAX_ENVIRON: Final = 1 << 20

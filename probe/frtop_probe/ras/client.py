@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from frtop_probe import daemon_thread, wire
+from frtop_probe import wire
+from frtop_probe.proc import daemon_thread
 from frtop_probe.ras.json_answer import AnswerError, parse_json, printable
 from frtop_probe.ras.text_answer import parse_text
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from frtop_probe.outside.memory import PROC
+from frtop_probe.proc.memory import PROC
 
 MAX_DATA: Final = 16 << 20
 """Bytes of read-only data that are searched. NCCL 2.27.3 has 0.2 MB."""

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from frtop_probe.procfs.connections import parse_address, socket_inodes
-from frtop_probe.procfs.processes import PROC
+from frtop_probe.proc.connections import parse_address, socket_inodes
+from frtop_probe.proc.processes import PROC
 
 MAX_TABLE: Final = 8 << 20
 MAX_PROCESSES: Final = 65_536

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from frtop_probe import child_process
+from frtop_probe.proc import child_process
 
 DEADLINE_S: Final = 5.0
 """A look takes 0.1 s; the rest is for a host whose cores are all busy."""

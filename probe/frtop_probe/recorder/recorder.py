@@ -13,22 +13,16 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
-from frtop_probe.recorder import (
-    agent_launch,
-    fetches,
-    identity,
-    issuers,
-    phases,
-    steps,
-    trace_permission,
-)
-from frtop_probe.recorder.call_sites import CallSites
-from frtop_probe.recorder.control import ControlRequests
-from frtop_probe.recorder.device_watch import DeviceWatch
-from frtop_probe.recorder.exceptions import ExceptionRecorder
-from frtop_probe.recorder.groups import GroupTable
+from frtop_probe.features.modules.in_rank import issuers
+from frtop_probe.features.profile.in_rank.requests import ProfileRequests
+from frtop_probe.features.tensor_checks.in_rank.watch import NumberWatch
+from frtop_probe.features.tensors.in_rank import TensorRequests
 from frtop_probe.recorder.guard import log_line
-from frtop_probe.recorder.hook import (
+from frtop_probe.recorder.marks import fetches, phases, steps
+from frtop_probe.recorder.ops.call_sites import CallSites
+from frtop_probe.recorder.ops.device_watch import DeviceWatch
+from frtop_probe.recorder.ops.groups import GroupTable
+from frtop_probe.recorder.ops.hook import (
     EXPECTING,
     OFF,
     ON,
@@ -37,19 +31,19 @@ from frtop_probe.recorder.hook import (
     TorchTooOldError,
     hide_from_dynamo,
 )
-from frtop_probe.recorder.number_watch import NumberWatch
-from frtop_probe.recorder.pending import PendingOps
-from frtop_probe.recorder.process_flag import process_flag
-from frtop_probe.recorder.profile_requests import ProfileRequests
-from frtop_probe.recorder.reduce_ops import ReduceOps
-from frtop_probe.recorder.requests import GoOn, Request, RequestTable, Response, no_ops
-from frtop_probe.recorder.responder import Responder
-from frtop_probe.recorder.signatures import SignatureTable
-from frtop_probe.recorder.spawn_lock import failure_message, is_first_of_host
-from frtop_probe.recorder.tensor_requests import TensorRequests
-from frtop_probe.recorder.thread import RecorderThread
-from frtop_probe.recorder.transports import TransportWatch
-from frtop_probe.recorder.writer import RingWriter
+from frtop_probe.recorder.ops.pending import PendingOps
+from frtop_probe.recorder.ops.reduce_ops import ReduceOps
+from frtop_probe.recorder.ops.signatures import SignatureTable
+from frtop_probe.recorder.ops.transports import TransportWatch
+from frtop_probe.recorder.ops.writer import RingWriter
+from frtop_probe.recorder.process import agent_launch, identity, trace_permission
+from frtop_probe.recorder.process.exceptions import ExceptionRecorder
+from frtop_probe.recorder.process.process_flag import process_flag
+from frtop_probe.recorder.process.spawn_lock import failure_message, is_first_of_host
+from frtop_probe.recorder.requests.control import ControlRequests
+from frtop_probe.recorder.requests.requests import GoOn, Request, RequestTable, Response, no_ops
+from frtop_probe.recorder.requests.responder import Responder
+from frtop_probe.recorder.requests.thread import RecorderThread
 from frtop_probe.ring import layout, socket_path
 from frtop_probe.ring.folder import FolderError, agent_lives, claim, preferred
 from frtop_probe.ring.layout import Event, Flag, Side, State, StatusCell

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from frtop_probe.ring.profile_files import all_files
+from frtop_probe.features.profile.files import all_files
 
 SUFFIX: Final = ".sock"
 MAX_ADDRESS: Final = 107

@@ -13,6 +13,22 @@ Times are `time.monotonic_ns()` of the sending host, ranks are global ranks. Non
 that could be known means unknown: neither equal to nor different from anything.
 """
 
+from frtop_probe.features.profile.messages import (
+    ProfileDataRequest,
+    ProfileDataResponse,
+    ProfileFile,
+    ProfileRequest,
+    ProfileResponse,
+    SampleRequest,
+    SampleResponse,
+)
+from frtop_probe.features.tensor_checks.messages import (
+    NumberSample,
+    NumbersOrder,
+    NumberState,
+    RecordedNow,
+)
+from frtop_probe.features.tensors.messages import OpTensors, TensorSummary
 from frtop_probe.wire.codec import (
     MAX_MESSAGE,
     PROTOCOL,
@@ -46,12 +62,6 @@ from frtop_probe.wire.host_gauges import (
     GaugeSubject,
     HostSample,
 )
-from frtop_probe.wire.numbers import (
-    NumberSample,
-    NumbersOrder,
-    NumberState,
-    RecordedNow,
-)
 from frtop_probe.wire.ops import (
     Group,
     GroupProgress,
@@ -62,15 +72,6 @@ from frtop_probe.wire.ops import (
     Signature,
     Site,
     TensorSpec,
-)
-from frtop_probe.wire.profiles import (
-    ProfileDataRequest,
-    ProfileDataResponse,
-    ProfileFile,
-    ProfileRequest,
-    ProfileResponse,
-    SampleRequest,
-    SampleResponse,
 )
 from frtop_probe.wire.ranks import (
     BlockSums,
@@ -140,10 +141,6 @@ from frtop_probe.wire.statistics import (
     RankStatistics,
     SampledOps,
     StepTimes,
-)
-from frtop_probe.wire.tensors import (
-    OpTensors,
-    TensorSummary,
 )
 from frtop_probe.wire.updates import (
     LEFT_GROUPS,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from frtop_probe.wire.numbers import NumbersOrder
-from frtop_probe.wire.profiles import ProfileDataRequest, ProfileRequest, SampleRequest
+from frtop_probe.features.profile.messages import ProfileDataRequest, ProfileRequest, SampleRequest
+from frtop_probe.features.tensor_checks.messages import NumbersOrder
 from frtop_probe.wire.values import Int
 
 

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from frtop_probe.features.profile.messages import (
+    ProfileDataResponse,
+    ProfileResponse,
+    SampleResponse,
+)
+from frtop_probe.features.tensor_checks.messages import NumberSample, NumberState, RecordedNow
+from frtop_probe.features.tensors.messages import OpTensors
 from frtop_probe.wire.histories import History
 from frtop_probe.wire.host_gauges import GaugeHistory
-from frtop_probe.wire.numbers import NumberSample, NumberState, RecordedNow
 from frtop_probe.wire.ops import Issuer, Site
-from frtop_probe.wire.profiles import ProfileDataResponse, ProfileResponse, SampleResponse
 from frtop_probe.wire.ranks import Job
 from frtop_probe.wire.ras import RasReport
 from frtop_probe.wire.snapshots import Snapshot, StackDump
 from frtop_probe.wire.statistics import RankStatistics
-from frtop_probe.wire.tensors import OpTensors
 from frtop_probe.wire.updates import Update
 from frtop_probe.wire.values import Int
 

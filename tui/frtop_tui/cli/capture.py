@@ -11,13 +11,13 @@ from typing import Final
 from frtop_tui.cli.files import require_writable, wait_for_file
 from frtop_tui.cli.live import connect, show_progress, wait_for_ranks
 from frtop_tui.cli.settings import folder_of
+from frtop_tui.connect.base import Source
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import FrtopError
-from frtop_tui.export.output_path import default_path
+from frtop_tui.files.output_path import default_path
 from frtop_tui.job.coverage import unheard_text
 from frtop_tui.job.model import Problem
 from frtop_tui.job.naming import printable
-from frtop_tui.sources.base import Source
 from frtop_tui.statistics.wanted import StatisticsWanted
 
 VERDICT_S: Final = 10.0

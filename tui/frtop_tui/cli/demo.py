@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Final
 
 from frtop_tui.cli.output import stderr_width
 from frtop_tui.cli.screen import require_terminal
+from frtop_tui.connect.agent_start import start_agent
+from frtop_tui.connect.live import LiveSource
 from frtop_tui.demo.faults import FAULTS, SLOW
 from frtop_tui.demo.job import FAULT_STEP, DemoJob
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import DemoFailed, NoAgent, UsageError
-from frtop_tui.report.text import text
-from frtop_tui.sources.agent_start import start_agent
-from frtop_tui.sources.live import LiveSource
 from frtop_tui.statistics.wanted import StatisticsWanted
+from frtop_tui.text.plain import text
 
 if TYPE_CHECKING:
     from frtop_tui.demo.scripted.job import ScriptedJob

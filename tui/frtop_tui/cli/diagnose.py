@@ -12,13 +12,13 @@ from pathlib import Path
 from frtop_tui.cli.live import connect, show_progress, wait_for_report
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import UsageError
-from frtop_tui.export.flightrecorder.file_names import pattern_of
-from frtop_tui.export.loader import open_paths
+from frtop_tui.files.flightrecorder.file_names import pattern_of
+from frtop_tui.files.loader import open_paths
 from frtop_tui.job.naming import printable
-from frtop_tui.report.document import document
-from frtop_tui.report.exit_status import exit_status
-from frtop_tui.report.text import text
 from frtop_tui.statistics.wanted import StatisticsWanted
+from frtop_tui.text.document import document
+from frtop_tui.text.exit_status import exit_status
+from frtop_tui.text.plain import text
 
 
 def run(options: argparse.Namespace) -> int:

@@ -15,11 +15,11 @@ from frtop_tui.cli.live import connect, show_progress, wait_for_report
 from frtop_tui.cli.settings import folder_of
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import FrtopError, UsageError
-from frtop_tui.export.flightrecorder.file_names import pattern_of
-from frtop_tui.export.format_names import SUFFIXES, is_one_file
-from frtop_tui.export.formats.writing import encoded, write_export
-from frtop_tui.export.loader import open_paths
-from frtop_tui.export.output_path import default_path
+from frtop_tui.files.flightrecorder.file_names import pattern_of
+from frtop_tui.files.format_names import SUFFIXES, is_one_file
+from frtop_tui.files.formats.writing import encoded, write_export
+from frtop_tui.files.loader import open_paths
+from frtop_tui.files.output_path import default_path
 from frtop_tui.job.coverage import unheard_text
 from frtop_tui.job.model import Problem
 from frtop_tui.job.naming import printable

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from frtop_tui.cli.host_options import add_connection
-from frtop_tui.export.format_names import FORMAT_NAMES
+from frtop_tui.files.format_names import FORMAT_NAMES
 
 Run = Callable[[argparse.Namespace], int]
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Final, Literal
 
 from frtop_tui.cli.live import show_progress
+from frtop_tui.connect.base import Source
 from frtop_tui.errors import FrtopError, UsageError
 from frtop_tui.job.model import Problem, Writing
-from frtop_tui.sources.base import Source
 
 NO_PROGRESS_S: Final = 60.0
 """A file without any progress for this long has failed."""

@@ -8,12 +8,19 @@ import time
 from datetime import datetime
 from pathlib import Path
 
-from frtop_probe.agent.box_folder import state_folder
+from frtop_probe.agent.boxes.box_folder import state_folder
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import FrtopError
+from frtop_tui.features.watch.history import FILE, Culprit, CulpritHistory
+from frtop_tui.features.watch.offenders import (
+    DAY_S,
+    DAYS,
+    Offender,
+    offender_fields,
+    offenders,
+    said_before,
+)
 from frtop_tui.job.naming import counted, how_often, listed, printable
-from frtop_tui.watch.history import FILE, Culprit, CulpritHistory
-from frtop_tui.watch.offenders import DAY_S, DAYS, Offender, offender_fields, offenders, said_before
 
 MOST_LINES = 40
 

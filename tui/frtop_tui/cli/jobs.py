@@ -9,12 +9,12 @@ from collections.abc import Callable
 from typing import Final
 
 from frtop_tui.cli.live import SEARCH_S, AppearanceTimer, connect, show_progress
+from frtop_tui.connect.base import Source
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.job_activity import known_jobs
 from frtop_tui.job.job_list import listed_jobs
 from frtop_tui.job.naming import counted
-from frtop_tui.report.jobs import jobs_document, jobs_lines
-from frtop_tui.sources.base import Source
+from frtop_tui.text.jobs import jobs_document, jobs_lines
 
 FOUND: Final = 0
 NONE_FOUND: Final = 1

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Final
 
 from frtop_probe import wire
 from frtop_tui.cli.output import escaped, stderr_width
+from frtop_tui.connect.base import Source
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.diagnosis.thresholds import COMPARED_NS, HEALTHY_NS, SLOW_CAUSE_NS
 from frtop_tui.errors import FrtopError, NoAgent, NoJob, NotOurs, Unreachable, UsageError
 from frtop_tui.job.model import Problem
 from frtop_tui.job.naming import counted, listed, printable
-from frtop_tui.sources.base import Source
 from frtop_tui.terminal import moves_cursor
 
 if TYPE_CHECKING:
-    from frtop_tui.sources.live import LiveSource
+    from frtop_tui.connect.live import LiveSource
 
 SEARCH_S: Final = 5.0
 """How long a job that was named may take to appear: an agent searches for jobs that nobody
@@ -48,11 +48,11 @@ def connect(options: argparse.Namespace) -> LiveSource:
         NotOurs: the process that was named is another user's.
         FrtopError: what `LiveSource` raises.
     """
+    from frtop_tui.connect.agent_start import start_agent  # noqa: PLC0415
+    from frtop_tui.connect.endpoints import LOCAL  # noqa: PLC0415
+    from frtop_tui.connect.live import LiveSource  # noqa: PLC0415
+    from frtop_tui.connect.pipes.places import places  # noqa: PLC0415
     from frtop_tui.job.naming import RankPid  # noqa: PLC0415
-    from frtop_tui.sources.agent_start import start_agent  # noqa: PLC0415
-    from frtop_tui.sources.endpoints import LOCAL  # noqa: PLC0415
-    from frtop_tui.sources.live import LiveSource  # noqa: PLC0415
-    from frtop_tui.sources.pipes.places import places  # noqa: PLC0415
 
     reached = places(options.ssh, options.via, options.through, options.user)
     require_root(options)
@@ -108,8 +108,8 @@ def require_own(pid: int, whose: str = "") -> None:
         pid: of a process of this host.
         whose: that user, "" for the one who runs this.
     """
-    from frtop_probe.agent import other_users  # noqa: PLC0415 - as in `connect`
-    from frtop_probe.outside.discovery.proc_reader import only_uid  # noqa: PLC0415
+    from frtop_probe.agent.unprepared import other_users  # noqa: PLC0415 - as in `connect`
+    from frtop_probe.unprepared.discovery.proc_reader import only_uid  # noqa: PLC0415
 
     uid = only_uid(f"/proc/{pid}")
     if uid is None or uid == (uid_of(whose) if whose else os.getuid()):
@@ -297,7 +297,7 @@ class AppearanceTimer:
         searched_s = self.searched_s(frame)
         if frame.ranks:
             return
-        from frtop_tui.sources.agent_start import is_starting  # noqa: PLC0415 - as in `connect`
+        from frtop_tui.connect.agent_start import is_starting  # noqa: PLC0415 - as in `connect`
 
         heard = any(host.state == "heard" for host in frame.hosts)
         if not heard and is_starting():

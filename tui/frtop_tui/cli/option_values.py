@@ -29,7 +29,7 @@ def number(text: str) -> int:
 
 def note(text: str) -> str:
     """One for the rings of ranks."""
-    from frtop_tui.numbers.orders import note_problem  # noqa: PLC0415 - the parser stays quick
+    from frtop_tui.features.tensor_checks.orders import note_problem  # noqa: PLC0415 - the parser stays quick
 
     text = text.strip()
     if problem := note_problem(text):

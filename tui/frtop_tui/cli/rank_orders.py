@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from typing import Final
 
 from frtop_tui.cli.live import show_progress
+from frtop_tui.connect.base import Source
 from frtop_tui.diagnosis.model import Frame
+from frtop_tui.features.tensor_checks.orders import JobNumbers, RecordOrder
+from frtop_tui.features.tensor_checks.sides import sides_of
 from frtop_tui.job.naming import folded, job_key
-from frtop_tui.numbers.orders import JobNumbers, RecordOrder
-from frtop_tui.numbers.sides import sides_of
-from frtop_tui.sources.base import Source
 
 ANSWER_S: Final = 10.0
 

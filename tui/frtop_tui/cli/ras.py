@@ -11,13 +11,13 @@ from typing import Final
 
 from frtop_probe import wire
 from frtop_tui.cli.live import AppearanceTimer, agrees, can_ask, connect, show_progress
+from frtop_tui.connect.base import Source
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.errors import FrtopError, UsageError
 from frtop_tui.job.naming import printable
 from frtop_tui.ras.document import ras_document
 from frtop_tui.ras.risk import risk_lines
 from frtop_tui.ras.text import answer_lines
-from frtop_tui.sources.base import Source
 
 APPEAR_S: Final = 8.0
 """How long to wait until a rank is heard, in seconds."""

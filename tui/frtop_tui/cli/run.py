@@ -20,7 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, TypeVar
 
-from frtop_probe import daemon_thread
+from frtop_probe.proc import daemon_thread
 from frtop_probe.ring.folder import FolderError, candidates
 from frtop_probe.ring.recording import BOX_SUFFIX, RECORD, wait_for_boxes
 from frtop_tui.cli.parent import Child, execute, exit_like
@@ -72,7 +72,7 @@ def _start_watch(text: str) -> None:
         UsageError: the options are none of `frtop watch`.
     """
     from frtop_tui.cli.parser import parse  # noqa: PLC0415 - seldom needed
-    from frtop_tui.watch.below import start_beside  # noqa: PLC0415 - as above
+    from frtop_tui.features.watch.below import start_beside  # noqa: PLC0415 - as above
 
     try:
         words = ["watch", "--below", str(os.getpid()), *shlex.split(text)]

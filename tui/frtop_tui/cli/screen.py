@@ -55,9 +55,9 @@ def run(options: argparse.Namespace) -> int:
 def run_open(options: argparse.Namespace) -> int:
     """`frtop open`: needs no network and no torch."""
     require_terminal(f"frtop diagnose {shlex.join(options.paths)}")
-    from frtop_tui.export.flightrecorder.file_names import pattern_of  # noqa: PLC0415 - slow to import
-    from frtop_tui.export.loader import open_paths  # noqa: PLC0415
-    from frtop_tui.sources.recorded import RecordedSource  # noqa: PLC0415
+    from frtop_tui.connect.recorded import RecordedSource  # noqa: PLC0415
+    from frtop_tui.files.flightrecorder.file_names import pattern_of  # noqa: PLC0415 - slow to import
+    from frtop_tui.files.loader import open_paths  # noqa: PLC0415
 
     paths = [Path(path) for path in options.paths]
     source = RecordedSource(open_paths(paths, options.job, pattern_of(options.ranks_from)))

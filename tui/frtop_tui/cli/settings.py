@@ -15,8 +15,8 @@ from typing import Any, Final
 
 from frtop_tui.appearance import THEMES
 from frtop_tui.cli.config_file import VARIABLE, ConfigFile, config_path, place, read_config
-from frtop_tui.cli.watch_options import BEFORE_S, DEADLINE_S, EVERY_S, time_span
 from frtop_tui.errors import ConfigTrouble
+from frtop_tui.features.watch.options import BEFORE_S, DEADLINE_S, EVERY_S, time_span
 
 OPTION: Final = "command line"
 DEFAULT: Final = "default"

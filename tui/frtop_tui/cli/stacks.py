@@ -20,12 +20,12 @@ from frtop_tui.cli.live import (
     connect,
     show_progress,
 )
+from frtop_tui.connect.base import Source
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.errors import FrtopError, UsageError
 from frtop_tui.job.naming import printable
 from frtop_tui.job.native_stacks import cost
-from frtop_tui.report.stacks import merged_lines, own_dump, rank_lines, stacks_document
-from frtop_tui.sources.base import Source
+from frtop_tui.text.stacks import merged_lines, own_dump, rank_lines, stacks_document
 
 ALL_HEARD_S: Final = 5.0
 """How long to wait until all ranks of the job are heard."""

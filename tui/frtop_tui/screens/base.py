@@ -14,9 +14,9 @@ from textual.screen import Screen
 from textual.widgets import Static
 
 from frtop_tui.diagnosis.model import Frame, JudgedRank
-from frtop_tui.job.profiles import ProfileProgress, SampledStacks
-from frtop_tui.lanes.histories import Histories
-from frtop_tui.numbers.orders import NO_NUMBERS, JobNumbers
+from frtop_tui.features.profile.model import ProfileProgress, SampledStacks
+from frtop_tui.features.tensor_checks.orders import NO_NUMBERS, JobNumbers
+from frtop_tui.features.timeline.histories import Histories
 from frtop_tui.screens.availability import action_name, why_unavailable
 from frtop_tui.widgets.headline import Headline
 from frtop_tui.widgets.keyline import KeyLine

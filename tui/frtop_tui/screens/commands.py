@@ -12,10 +12,15 @@ from typing import Final
 
 from textual.binding import Binding
 
-from frtop_tui.export.format_names import FORMAT_NAMES, SUFFIXES
-from frtop_tui.export.output_path import default_path
+from frtop_tui.features.modules.view import ModulesScreen
+from frtop_tui.features.statistics.view import StatisticsScreen
+from frtop_tui.features.tensor_checks.orders import RecordOrder, note_problem
+from frtop_tui.features.tensor_checks.view import RecordScreen, target_ranks
+from frtop_tui.features.timeline.queues_view import QueuesScreen
+from frtop_tui.features.timeline.view import TimelineScreen
+from frtop_tui.files.format_names import FORMAT_NAMES, SUFFIXES
+from frtop_tui.files.output_path import default_path
 from frtop_tui.job.naming import is_called, job_call
-from frtop_tui.numbers.orders import RecordOrder, note_problem
 from frtop_tui.screens.availability import why_unavailable
 from frtop_tui.screens.base import FrameScreen
 from frtop_tui.screens.completion import (
@@ -41,15 +46,10 @@ from frtop_tui.screens.messages import (
     OpenTensors,
     OrderRecord,
 )
-from frtop_tui.screens.modules import ModulesScreen
 from frtop_tui.screens.overview import Overview
-from frtop_tui.screens.queues import QueuesScreen
 from frtop_tui.screens.ranks import RanksScreen
-from frtop_tui.screens.record import RecordScreen, target_ranks
 from frtop_tui.screens.settings import SettingsScreen
 from frtop_tui.screens.stacks import StacksScreen
-from frtop_tui.screens.statistics import StatisticsScreen
-from frtop_tui.screens.timeline import TimelineScreen
 from frtop_tui.screens.waits import WaitsScreen
 from frtop_tui.widgets.formats import group_name
 from frtop_tui.widgets.lenses import LENSES

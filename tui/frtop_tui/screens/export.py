@@ -10,8 +10,8 @@ from textual.binding import Binding, BindingType
 from textual.widgets import Input, Static
 
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.export.format_names import SUFFIXES
-from frtop_tui.export.output_path import default_path
+from frtop_tui.files.format_names import SUFFIXES
+from frtop_tui.files.output_path import default_path
 from frtop_tui.screens.base import FrameScreen
 from frtop_tui.screens.messages import ExportJob
 from frtop_tui.widgets.fields import PathField

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame, JudgedRank
-from frtop_tui.export.output_path import unused_path
+from frtop_tui.features.tensor_checks.pending_tensors import find_op
+from frtop_tui.files.output_path import unused_path
 from frtop_tui.job.naming import job_title
-from frtop_tui.numbers.pending_tensors import find_op
-from frtop_tui.report.rank_words import op_kind, op_number
+from frtop_tui.text.rank_words import op_kind, op_number
 from frtop_tui.widgets.formats import format_file_size
 
 

@@ -17,7 +17,7 @@ from difflib import get_close_matches
 
 from frtop_probe.ring.rank_ranges import unfold
 from frtop_tui.diagnosis.model import Frame, JudgedRank
-from frtop_tui.report.rank_states import MEANINGS
+from frtop_tui.text.rank_states import MEANINGS
 from frtop_tui.widgets.formats import group_name
 
 Test = Callable[[JudgedRank], bool]

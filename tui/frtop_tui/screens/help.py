@@ -11,8 +11,8 @@ from textual.app import App, ComposeResult
 from textual.binding import ActiveBinding, Binding, BindingType
 
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.report.rank_states import LETTERS, MEANINGS
 from frtop_tui.screens.base import BACK, FrameScreen
+from frtop_tui.text.rank_states import LETTERS, MEANINGS
 from frtop_tui.widgets.keyline import key_name
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, fit, plain, wrap

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from frtop_tui.features.flame.view import FlameScreen
+from frtop_tui.features.profile.view import ProfileScreen
+from frtop_tui.features.tensors.view import TensorsScreen
+from frtop_tui.features.timeline.queues_view import QueuesScreen
+from frtop_tui.features.timeline.view import TimelineScreen
 from frtop_tui.screens.base import FrameScreen
-from frtop_tui.screens.flame import FlameScreen
 from frtop_tui.screens.group import GroupScreen
 from frtop_tui.screens.messages import (
     LookThrough,
@@ -16,15 +20,11 @@ from frtop_tui.screens.messages import (
     OpenTimeline,
 )
 from frtop_tui.screens.navigation import NavigatedApp
-from frtop_tui.screens.profile import ProfileScreen
-from frtop_tui.screens.queues import QueuesScreen
 from frtop_tui.screens.rank import RankScreen
 from frtop_tui.screens.ranks import RanksScreen
 from frtop_tui.screens.ras import RasScreen
 from frtop_tui.screens.settings import SettingsScreen
 from frtop_tui.screens.stacks import StacksScreen
-from frtop_tui.screens.tensors import TensorsScreen
-from frtop_tui.screens.timeline import TimelineScreen
 from frtop_tui.screens.waits import WaitsScreen
 from frtop_tui.widgets.rank_grid import RankGrid
 

@@ -10,8 +10,9 @@ from textual.binding import Binding, BindingType
 from textual.containers import Container
 
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.numbers.finding_words import brief_finding
-from frtop_tui.numbers.orders import NO_NUMBERS
+from frtop_tui.features.tensor_checks.finding_words import brief_finding
+from frtop_tui.features.tensor_checks.orders import NO_NUMBERS
+from frtop_tui.features.tensors.target import tensor_target
 from frtop_tui.screens.base import FrameScreen
 from frtop_tui.screens.messages import (
     OpenGroup,
@@ -25,7 +26,6 @@ from frtop_tui.screens.messages import (
     OpenTimeline,
     OpenWaits,
 )
-from frtop_tui.screens.tensor_target import tensor_target
 from frtop_tui.widgets.activity import blame_reasons, describe_activity_and_line
 from frtop_tui.widgets.groups import GroupPanel
 from frtop_tui.widgets.lenses import LensView

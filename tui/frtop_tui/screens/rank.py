@@ -10,10 +10,10 @@ from textual.binding import Binding, BindingType
 from textual.containers import Container
 
 from frtop_tui.diagnosis.model import Frame, JudgedRank
+from frtop_tui.features.timeline.queue import QueuePane
 from frtop_tui.job.groups import Identifier, identifier, members_of
 from frtop_tui.job.naming import GroupKey, duration, group_label
 from frtop_tui.job.native_stacks import cost, has_native
-from frtop_tui.report.rank_words import format_exit
 from frtop_tui.screens.base import BACK, OneRankScreen
 from frtop_tui.screens.messages import (
     OpenGroup,
@@ -26,11 +26,11 @@ from frtop_tui.screens.messages import (
     TakeStacks,
 )
 from frtop_tui.screens.native_key import AGAIN_S, NativeKey
+from frtop_tui.text.rank_words import format_exit
 from frtop_tui.widgets.formats import format_age_coarse
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.other_ranks import OtherRanksPane
 from frtop_tui.widgets.process_pane import ProcessPane
-from frtop_tui.widgets.queue import QueuePane
 from frtop_tui.widgets.spans import Line, join, plain, wrap
 from frtop_tui.widgets.stack_pane import StackPane
 

@@ -9,6 +9,7 @@ from textual.binding import Binding, BindingType
 from textual.widgets import Input, Static
 
 from frtop_tui.diagnosis.model import Frame
+from frtop_tui.features.tensors.target import tensor_target
 from frtop_tui.screens.base import FrameScreen
 from frtop_tui.screens.filter import FilterError, matching
 from frtop_tui.screens.messages import (
@@ -18,7 +19,6 @@ from frtop_tui.screens.messages import (
     OpenTensors,
     OpenTimeline,
 )
-from frtop_tui.screens.tensor_target import tensor_target
 from frtop_tui.widgets.fields import FilterField
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.rank_table import RankTable

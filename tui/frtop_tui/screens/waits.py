@@ -10,9 +10,9 @@ from textual.binding import BindingType
 
 from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.report.wait_tree import TreeRow
 from frtop_tui.screens.base import BACK, FrameScreen
 from frtop_tui.screens.messages import OpenRank, OpenRanks
+from frtop_tui.text.wait_tree import TreeRow
 from frtop_tui.widgets.wait_tree_pane import WaitsNote, WaitTreePane
 
 

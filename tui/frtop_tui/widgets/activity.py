@@ -15,7 +15,7 @@ from frtop_tui.diagnosis.evidence.working_thread import working_stack
 from frtop_tui.diagnosis.model import Frame, JudgedRank, Why
 from frtop_tui.job.naming import counted, duration
 from frtop_tui.job.stack_frames import basename, shown_frames, user_frame
-from frtop_tui.report.rank_words import format_exit, op_name
+from frtop_tui.text.rank_words import format_exit, op_name
 from frtop_tui.widgets.formats import format_age_coarse, format_site
 
 CAUSES: Final = {

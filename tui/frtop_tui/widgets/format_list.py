@@ -7,7 +7,7 @@ from typing import ClassVar, Final
 
 from textual.binding import Binding, BindingType
 
-from frtop_tui.export.format_names import FORMAT_NAMES, is_one_file
+from frtop_tui.files.format_names import FORMAT_NAMES, is_one_file
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, clip
 

@@ -16,7 +16,7 @@ from frtop_tui.job.issuer_words import issuer_text
 from frtop_tui.job.mesh import Mesh, NoMesh
 from frtop_tui.job.model import GroupView
 from frtop_tui.job.naming import counted, duration, folded_hosts, group_label, how_often, listed
-from frtop_tui.report.rank_words import op_kind
+from frtop_tui.text.rank_words import op_kind
 from frtop_tui.widgets.formats import format_duration, format_site
 
 MOST_NUMBERS: Final = 6

@@ -11,7 +11,7 @@ from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.job.arrivals import SkewSummary
 from frtop_tui.job.group_members import Member
 from frtop_tui.job.model import GroupView
-from frtop_tui.report.rank_states import LETTERS
+from frtop_tui.text.rank_states import LETTERS
 from frtop_tui.widgets.activity import blame_reasons, describe_activity_and_line
 from frtop_tui.widgets.formats import format_age_coarse, format_duration, shorten_ranks
 from frtop_tui.widgets.grid_layout import natural_key

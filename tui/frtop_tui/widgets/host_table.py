@@ -16,7 +16,7 @@ from frtop_tui.diagnosis.evidence.host_facts import FactTable
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.diagnosis.wording.host_facts import fact_text
 from frtop_tui.job.model import HostState, HostView
-from frtop_tui.report.host_notes import rank_keys, time_of_day, wall_offset_ns
+from frtop_tui.text.host_notes import rank_keys, time_of_day, wall_offset_ns
 from frtop_tui.widgets.formats import format_age_coarse, shorten_ranks
 from frtop_tui.widgets.gauge_cells import cpu_cell, disk_cell, gpu_cell, memory_cell, net_cell
 from frtop_tui.widgets.grid_layout import natural_key

@@ -16,8 +16,8 @@ from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.job.arrivals import rank_delays
 from frtop_tui.job.group_members import members
 from frtop_tui.job.naming import counted
-from frtop_tui.report.own_times import OwnTime, own_times
 from frtop_tui.statistics.step_table import newest_steps
+from frtop_tui.text.own_times import OwnTime, own_times
 from frtop_tui.widgets.formats import format_duration, group_name
 from frtop_tui.widgets.spans import Line, Span, join, plain
 

@@ -9,7 +9,7 @@ from typing import ClassVar
 from textual.binding import Binding, BindingType
 
 from frtop_tui.diagnosis.model import Frame, JudgedRank
-from frtop_tui.report.rank_states import LETTERS, URGENCY
+from frtop_tui.text.rank_states import LETTERS, URGENCY
 from frtop_tui.widgets.grid_layout import lay_out, ranks_by_host
 from frtop_tui.widgets.lenses import EMPTY, EVERY_FRAME, LENSES, UNKNOWN, next_lens
 from frtop_tui.widgets.lines import LineView

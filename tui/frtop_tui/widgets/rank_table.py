@@ -12,7 +12,7 @@ from textual.binding import Binding, BindingType
 
 from frtop_tui.diagnosis.model import Frame, JudgedRank, Why
 from frtop_tui.job.outside import is_least
-from frtop_tui.report.rank_states import LETTERS, URGENCY
+from frtop_tui.text.rank_states import LETTERS, URGENCY
 from frtop_tui.widgets.activity import (
     blame_reasons,
     cpu_share,

@@ -12,7 +12,7 @@ from frtop_probe.wire import Snapshot
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.naming import counted
 from frtop_tui.job.stack_frames import basename, is_user_code
-from frtop_tui.report.merged_stacks import (
+from frtop_tui.text.merged_stacks import (
     FrameKey,
     MergedStacks,
     TreeLine,

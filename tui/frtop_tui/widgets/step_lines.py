@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from frtop_tui.report.statistics_words import time_words
+from frtop_tui.features.statistics.words import time_words
 from frtop_tui.statistics.step_table import StepRow
 from frtop_tui.widgets.spans import Line, Span, fit, plain
 

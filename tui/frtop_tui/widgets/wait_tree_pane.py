@@ -12,8 +12,8 @@ from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.model import Frame, Why
 from frtop_tui.diagnosis.trace import Trace
 from frtop_tui.job.naming import counted, duration, shortened
-from frtop_tui.report.wait_boxes import Box, BoxKind, WaitBoxes, wait_boxes
-from frtop_tui.report.wait_tree import Key, TreeRow, tree_rows
+from frtop_tui.text.wait_boxes import Box, BoxKind, WaitBoxes, wait_boxes
+from frtop_tui.text.wait_tree import Key, TreeRow, tree_rows
 from frtop_tui.widgets.activity import blame_reasons
 from frtop_tui.widgets.endings import Row, rows_without_waits
 from frtop_tui.widgets.formats import shorten_ranks

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from frtop_probe.gauges.host.sources import HostSources
-from frtop_probe.outside import line_server
+from frtop_probe.proc import line_server
 
 
 def _prepare() -> line_server.Answer:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from frtop_probe.gauges.host.files import named_numbers, number, read_number, read_text
+from frtop_probe.proc.kernel_files import named_numbers, number, read_number, read_text
 
 _NONE_V1: Final = 1 << 62
 """Version 1 writes no limit as a number near 2**63."""

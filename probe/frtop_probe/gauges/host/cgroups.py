@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Final
 
 from frtop_probe.gauges.host import cgroup_files
-from frtop_probe.gauges.host.files import read_text
 from frtop_probe.gauges.host.mounts import Mount, parse_mounts
 from frtop_probe.gauges.host.pressure import read_pressure
 from frtop_probe.gauges.host.rates import Rates
 from frtop_probe.gauges.host.subjects import SubjectReading, known, printable
+from frtop_probe.proc.kernel_files import read_text
 
 MAX_CGROUPS: Final = 64
 MAX_LEVELS: Final = 16

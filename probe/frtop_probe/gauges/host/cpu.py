@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from frtop_probe.gauges.host.files import number, read_text
 from frtop_probe.gauges.host.rates import Rates
 from frtop_probe.gauges.host.subjects import known
+from frtop_probe.proc.kernel_files import number, read_text
 
 _COLUMNS: Final = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
 """Of the first line; what guests take is in `user` already."""

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from frtop_probe.gauges.host.files import names_in, number, read_number, read_text
 from frtop_probe.gauges.host.rates import Rates
 from frtop_probe.gauges.host.subjects import SubjectReading, known, printable
+from frtop_probe.proc.kernel_files import names_in, number, read_number, read_text
 
 NO_INFINIBAND: Final = "no InfiniBand"
 MAX_PORTS: Final = 32

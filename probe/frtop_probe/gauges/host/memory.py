@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from frtop_probe.gauges.host.files import named_numbers, read_text
 from frtop_probe.gauges.host.subjects import known
+from frtop_probe.proc.kernel_files import named_numbers, read_text
 
 _KIB: Final = 1024
 

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from frtop_probe.gauges.host.files import names_in, read_number, read_text
 from frtop_probe.gauges.host.rates import Rates
 from frtop_probe.gauges.host.subjects import SubjectReading, known, printable
+from frtop_probe.proc.kernel_files import names_in, read_number, read_text
 
 MAX_NICS: Final = 16
 _ERRORS: Final = ("rx_errors", "tx_errors")

@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 from typing import Final
 
-from frtop_probe.gauges.host.files import read_text
+from frtop_probe.proc.kernel_files import read_text
 
 NO_PRESSURE: Final = "pressure is not offered by this kernel"
 KINDS: Final = ("cpu", "memory", "io")

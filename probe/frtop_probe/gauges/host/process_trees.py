@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-from frtop_probe.gauges.host.files import number, read_text
 from frtop_probe.gauges.host.rates import Rates
 from frtop_probe.gauges.host.subjects import SubjectReading, known
+from frtop_probe.proc.kernel_files import number, read_text
 
 PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 MAX_PROCESSES: Final = 64

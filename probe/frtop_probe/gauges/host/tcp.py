@@ -9,9 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from frtop_probe.gauges.host.files import number, read_text
 from frtop_probe.gauges.host.rates import Rates
 from frtop_probe.gauges.host.subjects import known
+from frtop_probe.proc.kernel_files import number, read_text
 
 MIN_SEGMENTS: Final = 500
 """Of fewer that were sent since the last reading, a few that were lost make no share."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from frtop_probe.gauges.host.subjects import HostReading, host_reading_from
-from frtop_probe.gauges.pausing_child import PausingChild
+from frtop_probe.proc.pausing_child import PausingChild
 
 HANGS: Final = "the program that reads the host's gauges does not answer"
 FAILS: Final = "the program that reads the host's gauges ends or does not start"

@@ -39,7 +39,7 @@ def _prepare():
 
 def _torch_imported(c10d):
     try:
-        from frtop_probe.recorder.lifecycle import lifecycle  # noqa: PLC0415
+        from frtop_probe.recorder.process.lifecycle import lifecycle  # noqa: PLC0415
 
         lifecycle.prepare(c10d)
     except Exception as error:  # noqa: BLE001 - no failure of ours may stop the program

@@ -8,8 +8,8 @@ from typing import Final
 from frtop_tui.cli.file_options import add_capture, add_export, add_files
 from frtop_tui.cli.host_options import add_connection, add_hosts, add_theme
 from frtop_tui.cli.option_values import seconds
-from frtop_tui.cli.statistics_options import add_statistics
 from frtop_tui.cli.verbs.parts import Parser, Verbs, command
+from frtop_tui.features.statistics.options import add_statistics
 
 SCREEN: Final = "screen"
 STATUSES: Final = """exit status of diagnose:

@@ -7,7 +7,7 @@ from frtop_tui.cli.file_options import add_files
 from frtop_tui.cli.host_options import add_connection
 from frtop_tui.cli.option_values import seconds
 from frtop_tui.cli.verbs.parts import Parser, Verbs, command
-from frtop_tui.cli.watch_options import add_watch
+from frtop_tui.features.watch.options import add_watch
 
 
 def add(verbs: Verbs[Parser]) -> None:

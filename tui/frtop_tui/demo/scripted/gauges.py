@@ -7,7 +7,7 @@ from math import sin
 from typing import Final
 
 from frtop_probe import wire
-from frtop_probe.agent.gauge_table import GaugeTable
+from frtop_probe.agent.gauges.gauge_table import GaugeTable
 from frtop_probe.gauges.host.subjects import SubjectReading
 from frtop_tui.demo.scripted.ranks import GPU, HostRanks
 from frtop_tui.demo.scripted.script import MS, SECOND

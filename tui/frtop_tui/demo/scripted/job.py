@@ -15,10 +15,10 @@ from types import TracebackType
 from typing import Final
 
 from frtop_probe import keys
+from frtop_tui.connect.endpoints import Endpoint
 from frtop_tui.demo.scripted.script import Script, ScriptedMesh
 from frtop_tui.demo.scripted.service import ADDRESS
 from frtop_tui.errors import DemoFailed
-from frtop_tui.sources.endpoints import Endpoint
 
 HOSTS_PER_PROCESS: Final = 256
 MOST_PROCESSES: Final = 8

@@ -124,7 +124,7 @@ _FRAMES: Final[tuple[_FramePattern, ...]] = (
         "collective",
     ),
     # Our own wrapper of a handle's wait.
-    _frame(r"frtop_probe/recorder/waits\.py$", "collective", max_depth=2),
+    _frame(r"frtop_probe/recorder/ops/waits\.py$", "collective", max_depth=2),
     _frame(_RPC, "rpc", function="^rpc_sync$", max_depth=1),
     # Not all of elastic: it is outermost in every program that it starts.
     _frame(r"torch/distributed/(rendezvous\.py$|elastic/(rendezvous|utils)/)", "store"),

@@ -1,0 +1,93 @@
+"""Reads the gauges of the host while there are ranks: often while somebody looks, else seldom.
+
+All reading is done by a child (`gauges.host`), which may be left behind; GPUs come from
+`gauge_watch`. Without ranks there is no child.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from frtop_probe.agent.gauges.gauge_table import GaugeTable
+from frtop_probe.agent.gauges.gauge_watch import INTEREST_S, PERIOD_S, GaugeWatch
+from frtop_probe.agent.rank_tracker import RankTracker
+from frtop_probe.gauges.host.subjects import SubjectReading
+from frtop_probe.gauges.host.worker import HostWorker
+
+IDLE_PERIOD_S: Final = 10.0
+"""While nobody looks: whoever comes then sees what has been."""
+_STEP_S: Final = 0.5
+
+
+class HostWatch:
+    """Keeps the gauges of the host."""
+
+    def __init__(
+        self,
+        tracker: RankTracker,
+        last_asked: Callable[[], float],
+        gpus: GaugeWatch,
+        worker: HostWorker | None = None,
+        *,
+        period_s: float = PERIOD_S,
+        idle_period_s: float = IDLE_PERIOD_S,
+    ) -> None:
+        """Starts nothing yet.
+
+        Args:
+            tracker: Of the ranks.
+            last_asked: When an operator last asked for anything, by `time.monotonic()`.
+            gpus: Reads those.
+            worker: Reads all else.
+            period_s: Seconds between two readings while somebody looks.
+            idle_period_s: The same while nobody does.
+        """
+        self._tracker = tracker
+        self._last_asked = last_asked
+        self._gpus = gpus
+        self._worker = worker if worker is not None else HostWorker()
+        self._period_s, self._idle_period_s = period_s, idle_period_s
+        self.table = GaugeTable()
+
+    async def run(self) -> None:
+        """Works until it is cancelled."""
+        last = 0.0
+        try:
+            while True:
+                now = time.monotonic()
+                if now - last >= self._pause_s(now):
+                    last = now
+                    try:
+                        await self._step()
+                    except Exception as error:  # noqa: BLE001 - ranks must still be followed
+                        self._tracker.note(f"reading the gauges of the host failed: {error!r}")
+                await asyncio.sleep(min(_STEP_S, self._period_s))
+        finally:
+            await self._worker.close()
+
+    def _with_memory(self, subject: SubjectReading) -> SubjectReading:
+        """A rank with what it has on its GPUs: the driver says that without asking the rank."""
+        size = self._gpus.memory.get(subject.pids[0]) if subject.kind == "rank" else None
+        if size is None:
+            return subject
+        return replace(subject, values={**subject.values, "gpu_mem": size})
+
+    def _pause_s(self, now: float) -> float:
+        looked_at = now - self._last_asked() < INTEREST_S
+        ranks = self._tracker.ranks.values()
+        often = looked_at or any(rank.lives and rank.record for rank in ranks)
+        return self._period_s if often else self._idle_period_s
+
+    async def _step(self) -> None:
+        living = {rank.pid: rank.key for rank in self._tracker.ranks.values() if rank.lives}
+        if not living:
+            if self._worker.runs:
+                await self._worker.stop()
+            return
+        reading = await self._worker.read(living)
+        subjects = (*map(self._with_memory, reading.subjects), *self._gpus.subjects)
+        self.table.add(reading.at_ns, subjects, (*reading.notes, self._gpus.note), living.get)

@@ -1,0 +1,241 @@
+"""A rank without a recorder: what its process shows from outside, and what changed since.
+
+Its numbers and pending ops come out of torch's own books, one look a second (`outside_groups`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+
+from msgspec import structs
+
+from frtop_probe import wire
+from frtop_probe.agent.tracked_rank import TrackedRank
+from frtop_probe.agent.unprepared.c10d_state import label_of, reasons_of
+from frtop_probe.agent.unprepared.flight_history import FlightHistory
+from frtop_probe.agent.unprepared.groups import STALE_NS, OutsideGroups
+from frtop_probe.agent.unprepared.identity import NO_GROUPS_YET, identity_of, started_ns
+from frtop_probe.proc.exit_status import ExitStatus
+from frtop_probe.proc.memory import NO_RIGHT, REPLACED
+from frtop_probe.stacks import ptrace_refusal
+from frtop_probe.unprepared.discovery.facts import Candidate, FoundJob
+from frtop_probe.unprepared.model import Books
+from frtop_probe.unprepared.worker import Look
+
+MAX_PENDING_OF_RANK: Final = 64
+"""In all its groups."""
+YOUNG_NS: Final = 30_000_000_000
+"""A launcher has started all ranks by then."""
+FIRST_READS: Final = 4
+"""How often one waits for a ring that was never read: its rank was chosen a moment ago."""
+
+
+class OutsideRank(TrackedRank):
+    """A rank that never heard of frtop."""
+
+    def __init__(self, key: int, candidate: Candidate, job: FoundJob, pidfd: int | None) -> None:
+        super().__init__(key, candidate.pid, candidate.start_ticks, lives=True, pidfd=pidfd)
+        self._candidate = candidate
+        self._others_ended = candidate.ended > 0
+        self._found = job
+        self._started_ns = started_ns(candidate.start_ticks)
+        self._books: Books | None = None
+        self._sent = wire.RankUpdate(key=key)
+        self._groups = OutsideGroups()
+        self._notes: tuple[str, ...] = ()
+        self._transports: tuple[wire.Transport, ...] | None = None
+        self._names: dict[int, str] = {}
+        self._seen_ns = 0
+        self._read_ns = 0
+        self.flight = FlightHistory()
+        self.read_ring: Callable[[int], Awaitable[None]] | None = None
+        """Reads its Flight Recorder, the newest entries, if that can be done soon."""
+        self.first_seen_ns = time.monotonic_ns()
+        self.box_folder: Callable[[], str] | None = None
+        """Where its black box goes, if somebody watches it now."""
+        self._blocks: list[wire.BlockSums] = []
+
+    @property
+    def name(self) -> str:
+        return f"process {self.pid}"
+
+    @property
+    def group_names(self) -> Mapping[int, str]:
+        return self._names
+
+    def learn(self, candidate: Candidate, job: FoundJob) -> None:
+        """Takes in what a later search found, which may know what an early one did not.
+
+        A rank that has named its groups keeps its job: a launcher that ended must not move it.
+        """
+        self._others_ended = candidate.ended > 0
+        named = self._candidate.rank is not None or candidate.rank is None
+        if not self.lives or (self._groups.any_lives and named):
+            return
+        if (candidate, job.identity, job.name) != (
+            self._candidate,
+            self._found.identity,
+            self._found.name,
+        ):
+            self._candidate, self._found = candidate, job
+            if self._identity is not None:
+                self._identity = self._identify(self._books)
+
+    def take(self, look: Look, at_ns: int, begun_ns: int = 0) -> None:
+        """Takes in a look that ended at `at_ns` and began at `begun_ns` (monotonic, ns).
+
+        One that could not read the books leaves what the last one showed, and says why; after
+        `STALE_NS` of them nothing is left that only books can tell.
+        """
+        books = look.books
+        replaced = books is not None and books.start_ticks not in (0, self.start_ticks)
+        if not self.lives or replaced or look.reason == REPLACED:
+            return  # the next tick handles the end
+        self._seen_ns = at_ns
+        if look.transports is not None:
+            self._transports = tuple(wire.Transport(o.name, o.sign) for o in look.transports)
+        self._notes = tuple(map(self._explained, dict.fromkeys(reasons_of(look))))
+        if books is not None and books.reason in NO_GROUPS_YET:
+            self._groups.keep(frozenset())
+            if self._groups.looks:  # it had some
+                self._notes = (wire.LEFT_GROUPS,)
+        if books is None or not books.groups:
+            if not self._groups.any_lives:
+                self._identity = self._identify(books)
+            return
+        self._books, self._read_ns = books, at_ns
+        self._identity = self._identify(books)
+        self._names = {group.address: label_of(group) for group in books.groups}
+        self._notes += self._groups.take(books, at_ns, begun_ns or at_ns)
+
+    def _explained(self, reason: str) -> str:
+        """With the setting that is in the way, and what changes it."""
+        return f"{reason}: {ptrace_refusal.explain(self.pid)}" if reason == NO_RIGHT else reason
+
+    def _expire(self, now_ns: int) -> None:
+        """Says that books are not readable once they have not been for a while."""
+        old = self._read_ns and now_ns - self._read_ns > STALE_NS
+        if old and self._groups.any_lives and self._identity is not None and self._identity.books:
+            self._identity = structs.replace(self._identity, books=False)
+            self._groups.forget_pending()
+
+    def _identify(self, books: Books | None) -> wire.Identity:
+        return identity_of(
+            self._candidate, self._found, books, earlier=self._books, started_ns=self._started_ns
+        )
+
+    def update(self, now_ns: int) -> wire.RankUpdate | None:
+        if self._identity is None:
+            return None  # not looked at yet
+        self._expire(now_ns)
+        self._groups.age(now_ns)
+        self._new_process()
+        full, sent = self.full(), self._sent
+        known = {group.id: group for group in sent.groups}
+        progress = {front.group: front for front in sent.group_progress}
+        fresh = wire.RankUpdate(
+            key=self.key,
+            identity=full.identity if full.identity != sent.identity else None,
+            groups=tuple(one for one in full.groups if one != known.get(one.id)),
+            group_progress=tuple(
+                one for one in full.group_progress if one != progress.get(one.group)
+            ),
+            pending=full.pending if full.pending != sent.pending else None,
+            pending_more=full.pending_more,
+            process=full.process if full.process != sent.process else None,
+            # An empty tuple means that nothing has changed.
+            notes=(full.notes or ("",)) if full.notes != sent.notes else (),
+            transports=full.transports if full.transports != sent.transports else None,
+            blocks=tuple(self._blocks),
+            gauges=self._new_gauges(),
+        )
+        self._blocks.clear()
+        self._sent = full
+        nothing = wire.RankUpdate(key=self.key, pending_more=full.pending_more)
+        return None if fresh == nothing else fresh
+
+    def end(self, now_ns: int, oom_kills: int) -> wire.RankUpdate:
+        self.lives = False
+        self.died_ns = self.died_ns or now_ns
+        self._identity = self._identity or self._identify(None)
+        # Nobody told how the program ended: only the exit status does.
+        self.exit_info = self._exit_info(now_ns, oom_kills, clean=False)
+        self._process = self._books = None
+        self._groups.end()
+        self._names.clear()
+        self.release()
+        return self.full()
+
+    @property
+    def record(self) -> str:
+        return self.box_folder() if self.box_folder is not None else ""
+
+    @property
+    def progress(self) -> tuple[object, ...]:
+        return self._groups.moves
+
+    @property
+    def has_failed(self) -> bool:
+        """By its exit status; where the kernel does not tell, it failed if ops were in progress."""
+        ended = self.exit or ExitStatus()
+        unknown = ended == ExitStatus()
+        return bool(self._groups.pending) if unknown else ended != ExitStatus(code=0)
+
+    def full(self) -> wire.RankUpdate:
+        pending = self._groups.pending
+        return wire.RankUpdate(
+            key=self.key,
+            identity=self._identity,
+            groups=tuple(self._groups.known.values()),
+            group_progress=tuple(self._groups.progress.values()),
+            pending=pending[:MAX_PENDING_OF_RANK],
+            pending_more=max(0, len(pending) - MAX_PENDING_OF_RANK),
+            process=self._process,
+            exit_info=self.exit_info,
+            notes=(*self._notes, *filter(None, [self.recorder_note, self._ended_note()])),
+            transports=self._transports,
+            blocks=self.flight.recent_sums(),
+            gauges=self.gauges,
+        )
+
+    def _ended_note(self) -> str:
+        """Not in the moment in which a launcher starts one rank after the other."""
+        is_young = time.monotonic_ns() - self._started_ns < YOUNG_NS
+        return wire.OTHERS_ENDED if self._others_ended and not is_young else ""
+
+    def last_sign_ns(self) -> int:
+        return self._seen_ns or time.monotonic_ns()
+
+    def status(self) -> None:
+        return None
+
+    async def read_first(self, limit: int) -> None:
+        """The same, until there was a first read, as far as that is soon."""
+        for _ in range(FIRST_READS):
+            await self.read_ops(limit)
+            if self.flight.read_ns:
+                break
+
+    async def read_ops(self, limit: int) -> None:
+        if self.read_ring is not None and self.lives:
+            await self.read_ring(limit)
+
+    @property
+    def ops_note(self) -> str:
+        return self.flight.note
+
+    def recent_ops(self, limit: int) -> tuple[tuple[wire.Op, ...], int]:
+        return self.flight.recent(limit)
+
+    def take_ring(self, look: Look, at_ns: int, wall_offset_ns: int) -> None:
+        """Takes in a look with rings, and books before and after them."""
+        if look.books is None or look.books.start_ticks in (0, self.start_ticks):
+            ids = self._groups.living_ids
+            self._blocks += self.flight.take(look, ids, at_ns, wall_offset_ns)
+
+    @property
+    def issued(self) -> int:
+        """Ops issued in all groups, as the books have it: a ring has something new once it grew."""
+        return self._groups.issued

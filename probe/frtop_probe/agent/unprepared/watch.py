@@ -1,0 +1,292 @@
+"""Follows the ranks of jobs that nobody prepared, as long as somebody looks.
+
+All reading happens in child processes (`outside.worker`) that may be left behind. While no
+operator asks for anything, nothing is read, and no such rank is tracked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Collection
+from functools import partial
+from typing import Final
+
+from frtop_probe.agent.rank_tracker import RankTracker
+from frtop_probe.agent.shown_ranks import ShownRanks
+from frtop_probe.agent.unprepared.other_users import notes_of
+from frtop_probe.agent.unprepared.pool import MAX_CHILDREN, OutsidePool
+from frtop_probe.agent.unprepared.rings import OutsideRings, Watched
+from frtop_probe.proc import processes
+from frtop_probe.unprepared.discovery.facts import SCAN_FAILED, Candidate, Discovery
+from frtop_probe.unprepared.reader import UNCHANGING
+from frtop_probe.unprepared.worker import (
+    CHILD_ENDED,
+    DID_NOT_RETURN,
+    NO_CHILD,
+    SCAN_DID_NOT_RETURN,
+    TOO_MANY_LEFT,
+)
+
+LOOK_S: Final = 1.0
+"""Seconds between two looks at a rank's books, where they cost little."""
+MAX_LOOK_S: Final = 5.0
+OTHER_LOOK_S: Final = 4.0
+"""The same for a rank of a job that nobody shows; one that is chosen is looked at soon."""
+FIRST_LOOKS: Final = 3
+"""So many tell which ops are in progress, and whether they stay so."""
+LOAD: Final = 0.25
+"""Share of a core that looks may take: with many ranks there is more time between them."""
+SCAN_S: Final = 2.0
+"""Seconds between two searches for new ranks."""
+SLOW_S: Final = 0.3
+"""A look that takes longer goes on beside those at the other ranks."""
+ROUND_S: Final = 5.0
+"""For looks at all ranks. Those for which no time was left are first in the next round."""
+RETRY_S: Final = 60.0
+"""Pause after a read that did not return: it leaves a child behind."""
+RESTART_S: Final = 10.0
+"""Pause after a look or a search that ended the child, or for which none could be started."""
+INTEREST_S: Final = 30.0
+"""How long after an operator's last request ranks are still followed. A screen asks for the
+time every 5 s."""
+MAX_RANKS: Final = 64
+"""Followed from outside, per host."""
+
+NO_RING_S: Final = 30.0
+"""The recorder makes its ring when torch is imported. A rank that is older and has none has no
+recorder, whatever its environment says."""
+
+_TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
+_PAUSES: Final = {
+    CHILD_ENDED: RESTART_S,
+    NO_CHILD: RESTART_S,
+    SCAN_FAILED: RESTART_S,
+    SCAN_DID_NOT_RETURN: RESTART_S,  # the next one leaves out the process at which it hung
+    **dict.fromkeys((DID_NOT_RETURN, TOO_MANY_LEFT, *UNCHANGING), RETRY_S),
+}
+"""After a look or a search that could not read, by its reason."""
+
+
+class OutsideWatch:
+    """Finds ranks without a recorder, and reads their books.
+
+    Args of the constructor:
+        tracker: takes the ranks.
+        last_asked: when an operator last asked for anything, by `time.monotonic()`.
+        shown: ranks that somebody wants to see in detail.
+        pool: reads.
+        boxes: folder for the black boxes of ranks that are shown; "" for none.
+    """
+
+    def __init__(
+        self,
+        tracker: RankTracker,
+        last_asked: Callable[[], float],
+        shown: ShownRanks,
+        pool: OutsidePool | None = None,
+        boxes: str = "",
+    ) -> None:
+        self._tracker = tracker
+        self._last_asked = last_asked
+        self._pool = pool if pool is not None else OutsidePool()
+        self._watched: dict[tuple[int, int], Watched] = {}
+        self._looking: dict[asyncio.Task[None], Watched] = {}
+        self._scanning: asyncio.Task[None] | None = None
+        self._scan_at = 0.0
+        self._spent_s = 0.0
+        self._shown = shown
+        self._boxes = boxes
+        self._rings = OutsideRings(self._pool, shown, _pause_s, self._note)
+        self._active = False
+
+    async def run(self) -> None:
+        """Works until it is cancelled."""
+        try:
+            while True:
+                begin = time.monotonic()
+                pause_s = LOOK_S
+                try:
+                    pause_s = await self._step(begin)
+                except Exception as error:  # noqa: BLE001 - prepared ranks must still be followed
+                    self._note(error)
+                    pause_s = RESTART_S
+                await asyncio.sleep(max(0.1, pause_s - (time.monotonic() - begin)))
+        finally:
+            await self._stop()
+
+    async def _step(self, now: float) -> float:
+        """Looks at all ranks if somebody wants to know; returns the time to the next step."""
+        if now - self._last_asked() < INTEREST_S:
+            self._active = True
+            await self._scan(now)
+            await self._look_at_all(now)
+            spent_s = self._spent_s + self._rings.spent_s
+            return min(MAX_LOOK_S, max(LOOK_S, spent_s / LOAD))
+        if self._active:
+            self._active = False
+            await self._rest()
+        return LOOK_S
+
+    async def _scan(self, now: float) -> None:
+        """Searches for ranks if that is due; waits for the result only if none is known."""
+        if self._scanning is None and now >= self._scan_at:
+            self._scanning = asyncio.create_task(self._find())
+        if self._scanning is not None:
+            await asyncio.wait({self._scanning}, timeout=SLOW_S if self._watched else None)
+            if self._scanning.done():
+                done, self._scanning = self._scanning, None
+                self._scan_at = max(self._scan_at, time.monotonic() + SCAN_S)
+                error = done.exception()
+                if isinstance(error, Exception):  # ranks that are known are still looked at
+                    self._note(error)
+                    self._scan_at = time.monotonic() + RESTART_S
+
+    async def _find(self) -> None:
+        found = await self._pool.scan(self._tracker.recorded)
+        self._scan_at = time.monotonic() + max(map(_pause_s, found.reasons), default=0.0)
+        others = notes_of(found.left_alone, through_shell=self._tracker.guest)
+        notes = [*others, *found.reasons]
+        if self._add(found):
+            notes.append(f"more than {MAX_RANKS} ranks without a recorder: not all are shown")
+        self._tracker.set_outside_notes(notes)
+
+    def _add(self, found: Discovery) -> bool:
+        """Follows the ranks that were found; returns whether there were too many."""
+        self._drop_forgotten()
+        living = sum(watched.rank.lives for watched in self._watched.values())
+        recorded, now_s = self._tracker.recorded, time.clock_gettime(time.CLOCK_BOOTTIME)
+        unprepared = [
+            (one, job)
+            for job in found.jobs
+            for one in job.ranks
+            if not one.prepared
+            # No other agent reads them for the operator at the end of this pipe.
+            or (self._tracker.guest and _has_rings_elsewhere(one))
+            or _has_no_recorder(one, recorded, now_s)
+            or (one.pid, one.start_ticks) in self._tracker.unread
+        ]
+        too_many = False
+        for candidate, job in unprepared:
+            identity = candidate.pid, candidate.start_ticks
+            known = self._watched.get(identity)
+            if known is not None:
+                known.rank.learn(candidate, job)
+                continue
+            if living >= MAX_RANKS:
+                too_many = True
+                continue
+            rank = self._tracker.add_outside(candidate, job)
+            if rank is not None:
+                watched = self._watched[identity] = Watched(rank)
+                rank.read_ring = partial(self._rings.read_soon, watched)
+                rank.box_folder = partial(self._box_folder, rank.key)
+                living += 1
+        return too_many
+
+    def _box_folder(self, key: int) -> str:
+        return self._boxes if key in self._shown else ""
+
+    def _drop_forgotten(self) -> None:
+        ranks = self._tracker.ranks
+        self._watched = {
+            identity: one for identity, one in self._watched.items() if one.rank.key in ranks
+        }
+
+    async def _look_at_all(self, now: float) -> None:
+        """Looks at one rank after the other; one that does not answer is not waited for."""
+        self._drop_forgotten()
+        self._spent_s = self._rings.spent_s = 0.0
+        waiting = set(self._looking.values())
+        due = [
+            one
+            for one in self._watched.values()
+            if one.rank.lives and one not in waiting and one.not_before <= now and self._is_due(one)
+        ]
+        for watched in sorted(due, key=lambda one: one.looked_at):
+            # A search may be under way in one of the children.
+            while len(self._looking) >= MAX_CHILDREN - 1 and time.monotonic() < now + ROUND_S:
+                await asyncio.wait(
+                    self._looking, timeout=SLOW_S, return_when=asyncio.FIRST_COMPLETED
+                )
+            if time.monotonic() >= now + ROUND_S:
+                return
+            task = asyncio.create_task(self._look_at(watched))
+            self._looking[task] = watched
+            task.add_done_callback(self._looking.pop)
+            await asyncio.wait({task}, timeout=SLOW_S)
+        self._rings.drop_unwanted(self._watched.values())
+        await self._rings.read_due(self._watched.values(), now + ROUND_S)
+        if not self._looking and self._scanning is None:
+            await self._pool.shrink()
+
+    def _is_due(self, watched: Watched) -> bool:
+        """Whether a look is due; after the first ones, not so soon if nobody shows the rank."""
+        wanted = watched.looks < FIRST_LOOKS or watched.rank.key in self._shown
+        return wanted or time.monotonic() >= watched.looked_at + OTHER_LOOK_S
+
+    async def _look_at(self, watched: Watched) -> None:
+        rank = watched.rank
+        watched.looked_at = begin = time.monotonic()
+        if processes.is_others(rank.pid):  # a program that gained rights is not read on
+            watched.not_before = begin + RETRY_S
+            return
+        try:
+            look = await self._pool.look(rank.pid)
+            now = time.monotonic()
+            reason = look.reason or (look.books.reason if look.books is not None else "")
+            watched.not_before = now + _pause_s(reason)
+            rank.take(look, time.monotonic_ns(), begun_ns=int(begin * 1e9))
+        except Exception as error:  # noqa: BLE001 - one rank must not hide the others
+            watched.not_before = time.monotonic() + RESTART_S
+            self._note(error)
+            return
+        watched.looks += 1
+        if watched.looks > 1:  # the first one searches for addresses, and is far dearer
+            self._spent_s += now - begin
+
+    def _note(self, error: Exception) -> None:
+        self._tracker.note(f"a look at ranks without a recorder failed: {error!r}")
+
+    async def _rest(self) -> None:
+        """Nobody looks: forgets the ranks, and ends the children."""
+        await self._stop()
+        for watched in self._watched.values():
+            if watched.rank.key in self._tracker.ranks:
+                self._tracker.forget(watched.rank)
+        self._watched.clear()
+        self._tracker.set_outside_notes(())
+        self._scan_at = 0.0
+
+    async def _stop(self) -> None:
+        """Ends the children; what they read is for nobody."""
+        tasks = list(self._looking)
+        if self._scanning is not None:
+            tasks.append(self._scanning)
+            self._scanning = None
+        tasks += [one.reading for one in self._watched.values() if one.reading is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._pool.close()
+
+
+def _pause_s(reason: str) -> float:
+    """Seconds until the next try; a reason may have a detail behind it."""
+    return next((pause_s for known, pause_s in _PAUSES.items() if reason.startswith(known)), 0.0)
+
+
+def _has_no_recorder(rank: Candidate, recorded: Collection[tuple[int, int]], now_s: float) -> bool:
+    """Whether the recorder is off in a rank although its environment starts it.
+
+    Only of a rank whose ring would be where this agent looks. `now_s` counts from the boot.
+    """
+    if (rank.pid, rank.start_ticks) in recorded or _has_rings_elsewhere(rank):
+        return False
+    return now_s - rank.start_ticks / _TICKS_PER_S > NO_RING_S
+
+
+def _has_rings_elsewhere(rank: Candidate) -> bool:
+    """Whether a prepared rank's ring is in another folder than ours, or in a container."""
+    return rank.inner_pid != rank.pid or rank.ring_folder != os.environ.get("FRTOP_DIR", "")

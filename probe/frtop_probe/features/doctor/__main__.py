@@ -1,0 +1,21 @@
+"""Prints the facts of this host as JSON: `python -m frtop_probe.features.doctor [PID]`, for a pipe."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from frtop_probe.features.doctor.facts_json import document
+from frtop_probe.features.doctor.host_reader import read_host
+from frtop_probe.features.doctor.search import find_ranks
+
+
+def main(words: list[str]) -> int:
+    """Reads the facts, of all ranks or of one process."""
+    pid = int(words[0]) if words and words[0].isdecimal() else None
+    print(json.dumps(document(read_host(), find_ranks(pid))))  # noqa: T201
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

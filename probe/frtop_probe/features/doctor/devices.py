@@ -1,0 +1,79 @@
+"""What of NCCL's ops on their devices is hidden by settings of torch and NCCL. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from frtop_probe.device_settings import DeviceSetting, settings_in_the_way, uses_nccl
+from frtop_probe.features.doctor.facts import HostFacts, RankFacts, SearchFacts, TorchFiles
+from frtop_probe.features.doctor.history import NCCL, as_obstacle
+from frtop_probe.features.doctor.tier import Obstacle, Tier, folded, judged
+
+_CPU_BUILD: Final = "+cpu"
+
+
+def devices(host: HostFacts, search: SearchFacts) -> Tier:
+    """What prepared ranks can tell of an op after it was issued: settings only, so never ok."""
+    ranks = [rank for rank in search.ranks if not rank.no_return and not rank.settings_unread]
+    concerned = [rank for rank in ranks if uses_nccl(rank.backends or NCCL)]
+    asked = bool(concerned) if search.ranks else _has_nccl(host.job_torch)
+    obstacles: list[Obstacle] = []
+    notes: dict[str, list[str]] = {}
+    if search.ranks:
+        for rank in concerned:
+            version = rank.torch.version if rank.torch is not None else ""
+            found = settings_in_the_way(NCCL, rank.settings, version, records=_records(rank))
+            obstacles += [replace(as_obstacle(one), of=(rank.name,)) for one in found if one.blinds]
+            for one in found:
+                if _is_note(one):
+                    notes.setdefault(one.sentence, []).append(rank.name)
+    elif host.job_torch is not None and asked:
+        obstacles, notes = _of_next_job(host.job_torch.version, host.settings)
+    return judged(
+        "devices",
+        "ops on devices",
+        tells="of prepared ranks, whether an op of NCCL was handed to its device, and is over",
+        lost="an op that hangs on a device looks like one that nobody has waited for",
+        obstacles=obstacles,
+        basis=_basis(host, search, asked=asked),
+        known=False,
+        ranks=len(concerned),
+        notes=(
+            text if len(names) in (0, len(concerned)) else f"{folded(names)}: {text}"
+            for text, names in notes.items()
+        ),
+    )
+
+
+def _has_nccl(torch: TorchFiles | None) -> bool:
+    """Whether an installation may have NCCL."""
+    return torch is not None and not torch.version.endswith(_CPU_BUILD)
+
+
+def _of_next_job(
+    version: str, settings: Mapping[str, str]
+) -> tuple[list[Obstacle], dict[str, list[str]]]:
+    found = settings_in_the_way(NCCL, settings, version)
+    obstacles = [as_obstacle(one) for one in found if one.blinds]
+    return obstacles, {one.sentence: [] for one in found if _is_note(one)}
+
+
+def _is_note(setting: DeviceSetting) -> bool:
+    """Those of dumps are in the tier of dumps."""
+    return not setting.blinds and not setting.dumps
+
+
+def _records(rank: RankFacts) -> bool | None:
+    """Whether NCCL's ring was seen to be there; None where it was not seen."""
+    return True if any(ring.capacity for ring in rank.rings if ring.kind == "nccl") else None
+
+
+def _basis(host: HostFacts, search: SearchFacts, *, asked: bool) -> str:
+    if asked:
+        return "the settings hide nothing of them"
+    if not search.ranks:
+        return "no torch was found" if host.job_torch is None else "a torch without NCCL"
+    unread = any(rank.settings_unread for rank in search.ranks)
+    return "settings not readable" if unread else "no group of NCCL"

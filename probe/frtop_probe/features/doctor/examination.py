@@ -1,0 +1,55 @@
+"""All tiers in order: what `frtop doctor` says, from facts alone. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from frtop_probe.features.doctor.devices import devices
+from frtop_probe.features.doctor.facts import HostFacts, SearchFacts, ServiceFacts
+from frtop_probe.features.doctor.gpu_gauges import gauges
+from frtop_probe.features.doctor.history import dumps, history
+from frtop_probe.features.doctor.reading import books, processes
+from frtop_probe.features.doctor.service import agent, archive, key, ports, recorder
+from frtop_probe.features.doctor.stack_tools import native_stacks, python_stacks
+from frtop_probe.features.doctor.tier import Tier, exit_status
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """What was found of one host.
+
+    Attributes:
+        tiers: in the order of docs/unprepared.md, then what frtop's own parts need.
+        service: None where nobody asks for frtop's own parts, as through a pipe.
+    """
+
+    host: HostFacts
+    search: SearchFacts
+    service: ServiceFacts | None
+    tiers: tuple[Tier, ...]
+
+    @property
+    def exit_status(self) -> int:
+        """0, or 1 where a tier is closed that costs evidence."""
+        return exit_status(self.tiers)
+
+
+def examine(
+    host: HostFacts, search: SearchFacts, service: ServiceFacts | None = None
+) -> Examination:
+    """Judges facts."""
+    tiers = [
+        processes(host, search),
+        python_stacks(host, search),
+        books(host, search),
+        history(host, search),
+        native_stacks(host, search),
+        dumps(host, search),
+        devices(host, search),
+        recorder(host, search),
+    ]
+    if (tier := gauges(host)) is not None:
+        tiers.append(tier)
+    if service is not None:
+        tiers += [key(service), agent(service), ports(service)]
+    return Examination(host, search, service, (*tiers, archive(host)))

@@ -1,0 +1,149 @@
+"""Reads what is known of one rank: nothing beyond what every look of frtop at a rank reads.
+
+`maps`, `environ` and `mem` wait for the rank's memory lock, so the caller calls this in a child
+(`guarded`).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any, Final
+
+from frtop_probe.features.doctor.facts import (
+    SETTINGS,
+    ProcessRights,
+    ProgramFlaw,
+    RankFacts,
+    RingFacts,
+    TorchFiles,
+)
+from frtop_probe.features.doctor.process_rights import read_rights
+from frtop_probe.features.doctor.torch_files import LIBRARY, read_torch
+from frtop_probe.proc.memory import NO_RIGHT, NotReadable
+from frtop_probe.proc.process import executable, mapped_files
+from frtop_probe.unprepared.discovery.proc_reader import MAX_ENVIRON, parse_environ, read_blocking
+from frtop_probe.unprepared.reader import OutsideReader
+
+NO_LONGER: Final = "the process has ended"
+_PYTHON: Final = re.compile(r"python(3\.\d{1,2}t?)")
+_READABLE: Final = 4
+_SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108 - only looked at
+_LIBRARIES: Final = (LIBRARY, "libtorch.so", "libtorch_cuda.so")
+
+
+def read_rank(
+    pid: int, rank: int | None = None, *, prepared: bool = False, own: bool = True
+) -> RankFacts:
+    """Reads one rank; of one of another user only what everybody may read."""
+    rights = read_rights(pid)
+    if not own:
+        return RankFacts(pid, rank, own=False, rights=rights, memory=NO_RIGHT, books=NO_RIGHT)
+    program = executable(pid) or _named_program(pid)
+    files = _files(pid)
+    settings, unread = _settings(pid)
+    found: dict[str, Any] = {"memory": "", "books": ""}
+    with suppress(NotReadable), closing(OutsideReader(pid)) as reader:
+        found = _read_books(reader)
+        if not found["memory"]:
+            with suppress(NotReadable):  # as it is now; the program may have changed it
+                settings, unread = reader.environment(SETTINGS), ""
+    return RankFacts(
+        pid=pid,
+        rank=rank,
+        rights=rights,
+        python=_python(program, files),
+        program=program,
+        program_flaw=_flaw_of(program, rights),
+        torch=_torch(pid, files),
+        settings=settings,
+        settings_unread=unread,
+        shared_memory=_device(f"/proc/{pid}/root{_SHARED_MEMORY}"),
+        prepared=prepared,
+        **found,
+    )
+
+
+def _read_books(reader: OutsideReader) -> dict[str, Any]:
+    """Memory, books and rings, each with the reason why it is not readable."""
+    try:
+        books = reader.read()
+    except NotReadable as error:
+        return {"memory": error.reason, "books": error.reason}
+    kinds = {backend.kind for group in books.groups for backend in group.backends}
+    found: dict[str, Any] = {
+        "memory": NO_RIGHT if books.reason == NO_RIGHT else "",
+        "books": books.reason,
+        "groups": len(books.groups),
+        "backends": tuple(sorted(filter(None, kinds))),
+    }
+    if books.reason != NO_RIGHT:
+        with suppress(NotReadable):
+            found["rings"] = tuple(
+                RingFacts(ring.kind, ring.capacity, ring.recorded, ring.reason)
+                for ring in reader.rings(1)
+            )
+    return found
+
+
+def _files(pid: int) -> tuple[str, ...]:
+    try:
+        return tuple(mapped_files(pid))
+    except NotReadable:
+        return ()
+
+
+def _settings(pid: int) -> tuple[dict[str, str], str]:
+    """The settings that the program began with, or why they are not known."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb", buffering=0) as file:  # noqa: PTH123 - unbuffered
+            return parse_environ(file.read(MAX_ENVIRON), SETTINGS), ""
+    except OSError as error:
+        return {}, error.strerror or str(error)
+
+
+def _python(program: str, files: tuple[str, ...]) -> str:
+    """The version of Python by the names of its files; "" where they do not say it."""
+    named = (path.rpartition("/")[2] for path in (program, *files))
+    found = (_PYTHON.search(name) for name in named if "python" in name)
+    return next((match[1] for match in found if match), "")
+
+
+def _torch(pid: int, files: tuple[str, ...]) -> TorchFiles | None:
+    for path in files:
+        folder, _, name = path.rpartition("/")
+        if name in _LIBRARIES and folder.endswith("/lib"):
+            return read_torch(Path(folder).parent, f"/proc/{pid}/root", symbols=False)
+    return None
+
+
+def _named_program(pid: int) -> str:
+    """The program by its command line, where the link to it is hidden; "" if that does not say."""
+    try:
+        words = read_blocking(pid, ("cmdline",)).argv or ("",)
+    except OSError:
+        return ""
+    return shutil.which(words[0]) or ""
+
+
+def _flaw_of(program: str, rights: ProcessRights) -> ProgramFlaw:
+    """What keeps whoever runs this program from being dumpable, by the rights of its file."""
+    try:
+        status = os.stat(program)  # noqa: PTH116 - a path of another process
+    except OSError:
+        return ""
+    with suppress(OSError):
+        os.getxattr(program, "security.capability")
+        return "capabilities"
+    shift = 6 if status.st_uid == rights.uid else 3 if status.st_gid == rights.gid else 0
+    return "" if rights.uid == 0 or status.st_mode >> shift & _READABLE else "unreadable"
+
+
+def _device(path: str) -> int:
+    try:
+        return os.stat(path).st_dev  # noqa: PTH116 - a path of another process
+    except OSError:
+        return 0

@@ -1,0 +1,230 @@
+"""Why the kernel refuses to let us read or trace a process, and what changes that. Pure.
+
+The one place of these reasons: agents and screens take them from here, too.
+"""
+
+from __future__ import annotations
+
+from shlex import quote
+from typing import Final
+
+from frtop_probe.features.doctor.facts import ProcessRights, ProgramFlaw
+from frtop_probe.features.doctor.tier import Change, Obstacle, add_capability, without_seccomp
+
+CAP_SYS_PTRACE: Final = 19
+_INITIAL_PID_NAMESPACE: Final = 0xEFFFFFFC
+_INITIAL_USER_NAMESPACE: Final = 0xEFFFFFFD
+"""Inodes of the namespaces that the kernel starts with (include/linux/proc_ns.h)."""
+_OUTSIDE: Final = Change("type", "frtop    # on the host, outside of the container")
+_UNCONFINED: Final = (
+    Change("docker run", "--security-opt apparmor=unconfined"),
+    Change("docker run", "--security-opt label=disable    # SELinux"),
+    _OUTSIDE,
+)
+RESTRICTED: Final = "1"
+"""The value of kernel.yama.ptrace_scope with which a process may allow another to trace it."""
+_PREPARED: Final = Change(
+    "type",
+    "frtop run -- COMMAND    # ranks that are started so let the agent of their host read them,"
+    " unless FRTOP_PTRACER=0",
+)
+_YAMA_PATH: Final = "/proc/sys/kernel/yama/ptrace_scope"
+_NAMES: Final = {
+    0: "CHOWN", 1: "DAC_OVERRIDE", 2: "DAC_READ_SEARCH", 6: "SETGID", 7: "SETUID",
+    12: "NET_ADMIN", 14: "IPC_LOCK", 19: "SYS_PTRACE", 21: "SYS_ADMIN", 23: "SYS_NICE",
+    24: "SYS_RESOURCE",
+}  # fmt: skip
+"""The capabilities that containers of training jobs are given; others are counted."""
+
+
+def may_trace_all(rights: ProcessRights) -> bool:
+    """Whether a process has CAP_SYS_PTRACE, in its own user namespace."""
+    return bool(rights.effective >> CAP_SYS_PTRACE & 1)
+
+
+def is_contained(rights: ProcessRights) -> bool:
+    """Whether a process is in another pid namespace than the host's first."""
+    return rights.namespaces.get("pid", _INITIAL_PID_NAMESPACE) != _INITIAL_PID_NAMESPACE
+
+
+def is_in_other_pids(ours: ProcessRights, theirs: ProcessRights | None) -> bool:
+    """Whether a process is known to be in another pid namespace than we are."""
+    spaces = [one.namespaces.get("pid") for one in (ours, theirs) if one is not None]
+    return len(spaces) == 2 and None not in spaces and spaces[0] != spaces[1]
+
+
+def why_refused(
+    ours: ProcessRights,
+    theirs: ProcessRights,
+    yama: str = "",
+    program: tuple[str, ProgramFlaw] = ("", ""),
+) -> Obstacle:
+    """Returns the first thing that is in the way, in the order in which the kernel checks.
+
+    Args:
+        ours: of the process that was refused.
+        theirs: of the process that it wanted to read.
+        yama: kernel.yama.ptrace_scope; "" without Yama.
+        program: of the other process, and what of its file keeps it from being dumpable.
+    """
+    pid = theirs.pid
+    other_space = _other_user_namespace(ours, theirs)
+    may = may_trace_all(ours) and not other_space
+    if theirs.uid is not None and theirs.uid != ours.uid and not may:
+        return other_user(ours, theirs)
+    if None not in (theirs.gid, ours.gid) and theirs.gid != ours.gid and not may:
+        return Obstacle(
+            "group",
+            f"process {pid} runs with group {theirs.gid}, frtop with group {ours.gid}",
+            (Change("type", f"sudo -g '#{theirs.gid}' frtop"),),
+        )
+    if theirs.uid == ours.uid and theirs.owner not in (None, ours.uid) and not may:
+        return _not_dumpable(pid, *program)
+    if other_space:
+        return Obstacle(
+            "user namespace",
+            f"process {pid} is in another user namespace (a rootless container, or frtop is in"
+            " one), in which frtop has no rights",
+            (Change("type", "frtop    # outside of the container, as the user who started it"),),
+        )
+    more = theirs.permitted & ~ours.permitted
+    if more and not may:
+        return Obstacle(
+            "capabilities",
+            f"process {pid} has capabilities that frtop has not ({_names(more)}): only"
+            " CAP_SYS_PTRACE lets frtop trace it",
+            add_capability("SYS_PTRACE"),
+        )
+    return _module(ours, theirs, yama, may=may)
+
+
+def as_user(ours: ProcessRights, user: str, uid: int | None) -> Change:
+    """What is typed to look at the ranks of a user: root becomes that user by itself."""
+    if ours.uid == 0 and uid:
+        return Change("type", f"frtop --user {user}")
+    return Change("type", f"sudo -u '#{uid}' frtop")
+
+
+def other_user(ours: ProcessRights, theirs: ProcessRights) -> Obstacle:
+    """Of a process of another user, which frtop reads for nobody else."""
+    change = as_user(ours, str(theirs.uid), theirs.uid)
+    if _other_user_namespace(ours, theirs):  # its uid has no name here
+        change = Change("type", f"nsenter -t {theirs.pid} -U -m -p -n frtop    # or `podman exec`")
+    return Obstacle(
+        "user",
+        f"process {theirs.pid} belongs to uid {theirs.uid}, frtop runs as uid {ours.uid}, and reads"
+        " only processes of its own user",
+        (change,),
+    )
+
+
+def _not_dumpable(pid: int, program: str, flaw: ProgramFlaw) -> Obstacle:
+    text = f"process {pid} cannot be traced (dumpable=0: "
+    if program and flaw == "capabilities":
+        return Obstacle(
+            "dumpable",
+            f"{text}its program {program} has capabilities of its own)",
+            (Change("type", f"sudo setcap -r {quote(program)}"),),
+        )
+    if program and flaw:
+        return Obstacle(
+            "dumpable",
+            f"{text}its user may not read its program {program})",
+            (Change("type", f"sudo chmod a+r {quote(program)}"),),
+        )
+    return Obstacle(
+        "dumpable",
+        f"{text}it changed its user or privileges, or disabled tracing)",
+        (Change("program", "import ctypes; ctypes.CDLL(None).prctl(4, 1)  # PR_SET_DUMPABLE"),),
+    )
+
+
+def _module(ours: ProcessRights, theirs: ProcessRights, yama: str, *, may: bool) -> Obstacle:
+    """Yama, then what is left: seccomp, other security modules."""
+    pid = theirs.pid
+    if yama == "3":
+        return Obstacle(
+            "yama",
+            f"{_YAMA_PATH} is 3: nobody may trace until this host is rebooted with another value",
+            (Change("type", _SET_YAMA_AT_BOOT),),
+        )
+    if yama in ("1", "2") and not may:
+        restricted = yama == RESTRICTED
+        who = "parents" if restricted else "administrators"
+        named = ", and whom it names" if restricted else ""
+        return Obstacle(
+            "yama",
+            f"{_YAMA_PATH} is {yama}: only {who} may trace a process{named}",
+            (
+                Change("type", f"sudo sysctl kernel.yama.ptrace_scope=0{_where(ours)}"),
+                *(
+                    add_capability("SYS_PTRACE")
+                    if is_contained(ours) or is_contained(theirs)
+                    else _with_capability(ours)
+                ),
+                *([_PREPARED] if restricted else []),
+            ),
+        )
+    if not may:
+        return Obstacle(
+            "no capability",
+            "the container denies tracing (no CAP_SYS_PTRACE)",
+            (*add_capability("SYS_PTRACE"), _OUTSIDE),
+        )
+    refused = f"the kernel refused to trace process {pid}, although we have CAP_SYS_PTRACE"
+    modules = "a security module (SELinux, AppArmor)"
+    if ours.seccomp == 0:
+        text = f"{refused}: {modules} of this container or host denies it"
+        return Obstacle("module", text, _UNCONFINED)
+    return Obstacle(
+        "module",
+        f"{refused}: a seccomp profile or {modules} of this container or host denies"
+        " process_vm_readv",
+        (*without_seccomp(), *_UNCONFINED),
+    )
+
+
+def _with_capability(ours: ProcessRights) -> tuple[Change, ...]:
+    """Frtop as this user, with CAP_SYS_PTRACE: on a host, where no container gives it."""
+    if None in (ours.uid, ours.gid):
+        return ()
+    return (
+        Change(
+            "type",
+            f'sudo env HOME="$HOME" PATH="$PATH" setpriv --reuid={ours.uid} --regid={ours.gid}'
+            " --init-groups --inh-caps=+sys_ptrace --ambient-caps=+sys_ptrace frtop"
+            "    # end this user's agent first, if one runs",
+        ),
+    )
+
+
+def _where(ours: ProcessRights) -> str:
+    """Where a setting of the host is to be typed."""
+    return "    # on the host, outside of the container" if is_contained(ours) else ""
+
+
+_SET_YAMA_AT_BOOT: Final = (
+    "echo kernel.yama.ptrace_scope=0 | sudo tee /etc/sysctl.d/99-zz-frtop.conf    # then reboot"
+)
+
+
+def _other_user_namespace(ours: ProcessRights, theirs: ProcessRights) -> bool:
+    """Whether theirs is another user namespace.
+
+    Of one in which we have all rights, as that of our own rootless container, nothing is refused.
+    """
+    mine, other = ours.namespaces.get("user"), theirs.namespaces.get("user")
+    if mine is None:
+        return False
+    if other is not None:
+        return mine != other
+    return mine != _INITIAL_USER_NAMESPACE  # from inside of one, what is outside is not readable
+
+
+def _names(mask: int) -> str:
+    bits = [bit for bit in range(64) if mask >> bit & 1]
+    named = [_NAMES[bit] for bit in bits if bit in _NAMES]
+    rest = len(bits) - len(named)
+    shown = ", ".join(named[:3])
+    more = len(named) - 3 + rest if len(named) > 3 else rest
+    return f"{shown} and {more} more" if shown and more else shown or f"{more} of them"

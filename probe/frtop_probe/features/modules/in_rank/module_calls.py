@@ -1,0 +1,235 @@
+"""Which modules run: a wrapper around `torch.nn.Module.__call__`, once that is asked for.
+
+Forward is a stack per thread. A backward has no modules of its own, only nodes of autograd; but
+each node has the sequence number that its thread had when it was made. So a thread also keeps at
+which numbers another module began to run, and the module of a node is found by bisection. Nothing
+is added to the graph, and no module gets a hook: hooks would change what is compiled, and the nodes
+of full backward hooks forbid in-place operations.
+
+A thread that is in a module whose call was not seen, as the wrapper came later, is left out until
+that call has ended: else parts would be taken for wholes.
+
+Dynamo leaves the wrapper out. As a frame of its own it is skipped; where Dynamo traces through it,
+it is one constant test. Inside a graph there are no calls of modules at all.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+import weakref
+from bisect import bisect_right
+from collections.abc import Callable
+from types import CodeType, FrameType
+from typing import Any, Final
+
+from frtop_probe.features.modules.in_rank.module_names import is_backward
+from frtop_probe.recorder.guard import raised_by_signal_handler
+from frtop_probe.recorder.ops.hook import hide_from_dynamo
+
+MAX_BOUNDARIES: Final = 65_536
+"""Per thread; of each the older half is dropped then. A training step of a thousand modules has at
+most 2,000: each call has a start and an end."""
+MAX_ROOTS: Final = 64
+_KNOWN_TO_DYNAMO: Final = "torch._dynamo.utils", "torch._dynamo.variables.nn_module"
+
+
+class ThreadCalls:
+    """The modules of one thread.
+
+    `stack` are those that run, the innermost last; the first `floor` of them called the backward
+    that runs. From the autograd sequence number `starts[i]` on, `owners[i]` made the nodes (a weak
+    reference; None: no module).
+    """
+
+    __slots__ = ("floor", "owners", "stack", "starts")
+
+    def __init__(self) -> None:
+        self.stack: list[Any] = []
+        self.floor = 0
+        self.starts: list[int] = [-1]
+        self.owners: list[weakref.ref[Any] | None] = [None]
+
+    def owner_of(self, number: int) -> Any | None:
+        """Returns the module that made the node with this sequence number; None if not known."""
+        at = bisect_right(self.starts, number) - 1
+        owner = self.owners[at] if at >= 0 else None
+        return owner() if owner is not None else None
+
+    def enter(self, module: Any, number: int, roots: dict[int, weakref.ref[Any]]) -> None:
+        """A module begins to run, at an autograd sequence number."""
+        stack, starts = self.stack, self.starts
+        me = weakref.ref(module)
+        if not stack and not is_backward(module):
+            add_root(roots, module)
+        stack.append(module)
+        last = starts[-1]
+        if number == last:
+            self.owners[-1] = me
+            return
+        if number < last:  # the numbers of this thread began anew
+            starts[:], self.owners[:] = [-1], [None]
+        elif len(starts) > MAX_BOUNDARIES:
+            half = len(starts) // 2
+            del starts[:half], self.owners[:half]
+        starts.append(number)
+        self.owners.append(me)
+
+    def leave(self, depth: int, number: int) -> None:
+        """A module has ended, or raised; `depth` modules run now."""
+        stack = self.stack
+        del stack[depth:]
+        owner = weakref.ref(stack[-1]) if stack else None
+        if number == self.starts[-1]:
+            self.owners[-1] = owner
+        else:
+            self.starts.append(number)
+            self.owners.append(owner)
+
+
+def add_root(roots: dict[int, weakref.ref[Any]], module: Any) -> None:
+    """Notes a module that is called by none."""
+    if len(roots) >= MAX_ROOTS and id(module) not in roots:
+        roots.clear()
+    roots[id(module)] = weakref.ref(module)
+
+
+class ModuleCalls:
+    """The modules of all threads, and of the backward that runs."""
+
+    def __init__(self) -> None:
+        self.local = threading.local()
+        self.roots: dict[int, weakref.ref[Any]] = {}
+        """By `id`: modules that were called by none."""
+        self.on = False
+        self.call_code: CodeType | None = None
+        """What each call of a module runs."""
+        self.label: Callable[[Any], Any] | None = None
+        """While a profile runs: begins a label for a module, and returns it."""
+        self._backwards: list[ThreadCalls] = []
+        """Of the threads that began the backwards which run."""
+
+    def begin_anew(self) -> None:
+        """Forgets what ran before calls were not seen for a while."""
+        self.local = threading.local()
+        self._backwards = []
+
+    def of_thread(self) -> ThreadCalls | None:
+        """Returns those of the calling thread; None if it is in a call that was not seen."""
+        local = self.local
+        try:
+            calls: ThreadCalls = local.calls
+        except AttributeError:
+            if self._in_call():
+                return None
+            calls = local.calls = ThreadCalls()
+        return calls
+
+    def _in_call(self) -> bool:
+        frame: FrameType | None = sys._getframe(1)  # noqa: SLF001
+        while frame is not None:
+            if frame.f_code is self.call_code:
+                return True
+            frame = frame.f_back
+        return False
+
+    def backward_begins(self) -> tuple[ThreadCalls, int] | None:
+        """Separates modules that run inside the backward from those that called it."""
+        calls = self.of_thread()
+        if calls is None:
+            return None
+        before = calls, calls.floor
+        calls.floor = len(calls.stack)
+        self._backwards.append(calls)
+        return before
+
+    def backward_ends(self, before: tuple[ThreadCalls, int] | None) -> None:
+        """Restores what was before."""
+        if before is not None:
+            calls, floor = before
+            calls.floor = floor
+            if calls in self._backwards:
+                self._backwards.remove(calls)
+
+    def makers(self, own: ThreadCalls) -> ThreadCalls | None:
+        """Of the thread whose forward made the nodes that a thread runs; None: not known.
+
+        On a device nodes are run by a thread of the engine's, not by the one that began.
+        """
+        began = self._backwards[:]
+        if any(one is own for one in began):
+            return own
+        only = began[0] if began else None
+        return only if all(one is only for one in began) else None
+
+
+class Current:
+    """Where the wrapper finds what belongs to this process: a forked child has its own."""
+
+    __slots__ = ("call_code", "calls", "enabled", "fail")
+
+    def __init__(self) -> None:
+        self.calls: ModuleCalls | None = None
+        self.call_code: CodeType | None = None
+        """What each call of a module runs."""
+        self.enabled: list[int] = [0]
+        self.fail: Callable[[BaseException], Any] = lambda _: None
+
+
+def wrap_calls(torch: Any, current: Current) -> bool:
+    """Wraps calls of modules; returns whether this torch has what that needs."""
+    kind = torch.nn.Module
+    original = kind.__dict__.get("__call__")
+    number = getattr(torch._C._autograd, "_get_sequence_nr", None)  # noqa: SLF001
+    compiling = getattr(torch.compiler, "is_dynamo_compiling", None)
+    if original is None or number is None or compiling is None:
+        return False
+    current.call_code = getattr(original, "__code__", None)
+    wrapper = _wrapper(original, current, number, compiling)
+    # The program's own code runs below it, so each function of ours there is hidden by itself.
+    hide_from_dynamo(torch, wrapper, callees=False)
+    for function in (ModuleCalls.of_thread, ThreadCalls.enter, ThreadCalls.leave, add_root):
+        hide_from_dynamo(torch, function)
+    for name in _KNOWN_TO_DYNAMO:
+        # It goes a shorter way where `__call__` is the one that it knows.
+        module = sys.modules.get(name)
+        if getattr(module, "unpatched_nn_module_call", None) is original:
+            module.unpatched_nn_module_call = wrapper  # type: ignore[union-attr]
+    kind.__call__ = wrapper
+    return True
+
+
+def _wrapper(
+    original: Callable[..., Any],
+    current: Current,
+    number: Callable[[], int],
+    compiling: Callable[[], bool],
+) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
+        if (
+            compiling()
+            or (known := current.calls) is None
+            or not (known.on and current.enabled[0])
+            or (calls := known.of_thread()) is None
+        ):
+            return original(self, *args, **kwargs)
+        depth = len(calls.stack)
+        label = None
+        try:
+            try:
+                calls.enter(self, number(), known.roots)
+                if known.label is not None:
+                    label = known.label(self)
+            except Exception as error:
+                if raised_by_signal_handler(error):
+                    raise
+                current.fail(error)
+            return original(self, *args, **kwargs)
+        finally:
+            calls.leave(depth, number())
+            if label is not None:
+                label.__exit__(None, None, None)
+
+    return __call__

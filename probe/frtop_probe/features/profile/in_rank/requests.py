@@ -1,0 +1,400 @@
+"""Runs torch's profiler in this rank when an operator asks for it.
+
+An order waits for the thread that trains: it begins and ends at that thread's own steps or ops,
+never inside a backward or a CUDA graph capture, nor while an op of gloo is under way, whose end
+torch would write into memory that the profiler has given back.
+
+Nothing stays on. The operator must ask again and again (`LEASE_S`); an order that nobody asks
+for is withdrawn, and its files are removed. A thread that reaches no step and no op cannot be
+stopped: its profiler ends where it reaches one.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+from frtop_probe.features.profile.files import profile_file
+from frtop_probe.features.profile.in_rank.module_profile import ModuleProfile
+from frtop_probe.features.profile.in_rank.order import ProfileOrder, order_of
+from frtop_probe.features.profile.in_rank.saving import (
+    LEAST_ROOM,
+    own_memory,
+    remove,
+    save,
+    why_no_more_execution,
+    why_no_room,
+)
+from frtop_probe.features.profile.in_rank.session import LEASE_S, OVERTIME_S, ProfileSession
+from frtop_probe.features.profile.in_rank.torch_profiler import (
+    OF_ITS_OWN,
+    CannotProfileError,
+    ProfilerEntrances,
+    TorchProfiler,
+    in_backward,
+    why_not,
+)
+from frtop_probe.recorder.guard import raised_by_signal_handler
+from frtop_probe.recorder.marks.steps import StepCounter
+from frtop_probe.recorder.ops.graph_captures import captures
+from frtop_probe.recorder.ops.pending import PendingOps
+from frtop_probe.recorder.requests.requests import INVALID, GoOn, Handler, Request, Response
+
+REMEMBERED_S: Final = 60.0
+"""How long it is known why an order came to nothing."""
+MAX_GROWTH: Final = 512 * 1024 * 1024
+"""Memory in bytes by which the process may grow: then the profile ends early."""
+ENTER_S: Final = 5.0
+"""How long a script that starts a profiler in another thread may wait for the end of ours."""
+VISIT_S: Final = 0.02
+"""How long the end of a step may wait for the recorder's thread, or for ops, if it is the last."""
+SETTLE_S: Final = 1.0
+"""After the observer was turned off, until nothing can be inside of it any more."""
+
+
+class ProfileRequests:
+    """The order of this rank, if there is one. Ends with its recorder."""
+
+    def __init__(
+        self,
+        torch: Any,
+        ring: Path,
+        steps: StepCounter,
+        pending: PendingOps,
+        expect_ops: Callable[[bool], None],
+    ) -> None:
+        """Orders nothing.
+
+        Args:
+            torch: the package.
+            ring: path of the ring: files lie beside it.
+            steps: calls at each step.
+            pending: ops under way.
+            expect_ops: says whether `at_op` is to be called at the next ops.
+        """
+        self._torch = torch
+        self._ring = ring
+        self._steps = steps
+        self._pending = pending
+        self._expect_ops = expect_ops
+        self.modules: ModuleProfile | None = None
+        """Labels calls of modules meanwhile, where these are recorded."""
+        self._session: ProfileSession | None = None
+        self._lock = threading.Lock()
+        self._ours = False
+        self._entrances = ProfilerEntrances(torch, self._script_enters)
+
+    @property
+    def handlers(self) -> dict[str, Handler]:
+        """What can be asked for."""
+        return {"profile": self._respond}
+
+    # -- the recorder's thread
+
+    def _respond(self, request: Request, go_on: GoOn) -> Response:  # noqa: ARG002 - it is a handler
+        action, now = request.get("action"), time.monotonic()
+        if not self._lock.acquire(timeout=1.0):
+            return {"error": "deadline", "help": "the profiler is being started or stopped"}, b""
+        try:
+            if action == "begin":
+                return self._begin(order_of(request), now)
+            session = self._session
+            if session is None or session.order.token != request.get("order"):
+                return {"error": "gone", "help": "the rank has no such order (any more)"}, b""
+            if action == "withdraw":
+                self._withdraw(session, "withdrawn")
+            elif action != "status":
+                return INVALID
+            session.lease = now + LEASE_S
+            return session.status(now), b""
+        finally:
+            self._lock.release()
+
+    def _begin(self, order: ProfileOrder | None, now: float) -> Response:
+        if order is None:
+            return INVALID
+        session = self._session
+        if session is not None and session.order.token == order.token:
+            session.lease = now + LEASE_S  # asked again: an answer of ours was lost
+            return session.status(now), b""
+        if session is not None and session.stage != "over":
+            return {"error": "busy", "help": "another operator profiles this rank"}, b""
+        remove(self._ring)
+        if why := why_not(self._torch) or why_no_room(self._ring, LEAST_ROOM):
+            return {"error": "failed", "help": why}, b""
+        self._session = session = ProfileSession(order, now)
+        self._entrances.watch()
+        self._steps.reached = self._at_step
+        self._expect_ops(not order.steps)
+        return session.status(now), b""
+
+    def beat(self) -> None:
+        """Ends what is overdue, and writes what was recorded."""
+        session, now = self._session, time.monotonic()
+        if session is None:
+            return
+        # Without the lock, for it takes a while: a step that ends meanwhile may be the last one.
+        running = session.stage == "running" and not session.ending
+        early = self._why_early(session, now) if running else ""
+        if not self._lock.acquire(blocking=False):
+            return
+        try:
+            if now > session.lease and not session.discarded:
+                self._withdraw(session, "its operator is gone")
+            if session.stage == "waiting" and now > session.deadline:
+                what = "step" if session.order.steps else "step and no op"
+                text = f"the thread that trains reached no {what} in {session.order.wait_s:.0f} s"
+                self._over(session, "deadline", text)
+            elif session.stage == "running" and not session.ending:
+                self._end_in_time(session, now, early)
+            elif session.stage == "saving" and (
+                not session.order.execution or now > session.ended + SETTLE_S
+            ):
+                self._finish(session)
+            if session.stage == "over" and now > session.lease + REMEMBERED_S:
+                self._session = None
+        finally:
+            self._lock.release()
+
+    def _why_early(self, session: ProfileSession, now: float) -> str:
+        """Why it ends before its time, "" where it does not."""
+        if now - session.begun > OVERTIME_S:
+            return f"ended after {OVERTIME_S:.0f} s"
+        if own_memory() - session.memory > MAX_GROWTH:
+            return f"ended early: the rank had grown by {MAX_GROWTH >> 20} MB"
+        if session.order.execution and (why := why_no_more_execution(self._ring)):
+            return f"ended early: {why}"
+        return ""
+
+    def _end_in_time(self, session: ProfileSession, now: float, early: str) -> None:
+        order = session.order
+        if not order.steps and now - session.begun >= order.seconds:
+            self._expect_ops(True)
+        elif early:
+            session.ending = early
+            self._expect_ops(True)
+
+    def _withdraw(self, session: ProfileSession, why: str) -> None:
+        if session.stage in ("running", "saving"):
+            if not session.discarded:
+                session.discarded, session.ending = "gone", why
+            self._expect_ops(session.stage == "running")
+        elif session.stage != "over":
+            self._over(session, "gone", why)
+
+    def _over(self, session: ProfileSession, error: str, text: str) -> None:
+        """Ends an order without a file."""
+        session.stage, session.error, session.help = "over", error, text
+        profiler, session.profiler = session.profiler, None
+        if profiler is not None:
+            profiler.drop()
+        self._disarm()
+        if self.modules is not None:
+            self.modules.drop()
+        remove(self._ring)
+        session.files.clear()
+
+    def _disarm(self) -> None:
+        if self.modules is not None:
+            self.modules.end()
+        self._expect_ops(False)
+        self._steps.reached = None
+        self._entrances.leave()
+
+    def _finish(self, session: ProfileSession) -> None:
+        """Writes what was recorded, or drops it."""
+        profiler = session.profiler
+        assert profiler is not None
+        begun = time.monotonic_ns()
+        grown = own_memory() - session.memory
+        try:
+            profiler.finish_execution_trace()
+            if session.discarded:
+                self._over(session, session.discarded, session.ending)
+                return
+            session.files = save(self._ring, profiler, grown, self.modules)
+        except OSError as error:
+            text = f"the trace was not written: {error.strerror or error}"
+            self._over(session, "failed", text)
+        except Exception as error:  # noqa: BLE001 - torch's; the order fails and nothing else
+            self._over(session, "failed", f"torch wrote no trace: {type(error).__name__}: {error}")
+        else:
+            session.stood_still_ns += time.monotonic_ns() - begun
+            session.stage, session.profiler = "ready", None
+
+    def close(self) -> None:
+        """The interpreter may end now, or the recorder is stopped: nothing goes on."""
+        session = self._session
+        if session is not None and self._lock.acquire(timeout=1.0):
+            try:
+                if session.stage == "running" and session.thread == threading.get_ident():
+                    self._end(session)
+                self._over(session, "gone", "the rank has ended")
+                self._session = None
+            finally:
+                self._lock.release()
+
+    def abandon_in_child(self) -> None:
+        """In a forked child: what its thread has inherited records nothing any more."""
+        session, self._session = self._session, None
+        self._lock = threading.Lock()
+        if session is not None:
+            self._steps.reached = None
+            self._entrances.leave()
+            if session.profiler is not None and session.thread == threading.get_ident():
+                with suppress(Exception):
+                    session.profiler.leave_in_child()
+
+    # -- the thread that trains
+
+    def _at_step(self, step: int) -> None:
+        """Called at the end of each step while there is an order."""
+        self._visit(step)
+
+    def at_op(self) -> None:
+        """Called at an op, as long as that was asked for."""
+        session = self._session
+        if session is None:
+            self._expect_ops(False)
+            return
+        # Steps tell which thread trains; without them it is the main one.
+        trains = self._steps.thread or threading.main_thread().ident
+        if threading.get_ident() == (session.thread or trains):
+            self._visit(0)
+
+    def _visit(self, step: int) -> None:
+        """Starts, goes on or stops, if this is the moment for it; never raises."""
+        session = self._session
+        # Who has it may be below us, in this very thread. At a step it is waited for, a little: or
+        # the profile has a step more than was ordered.
+        waits = step and session is not None and session.stage in ("waiting", "running")
+        if not self._lock.acquire(timeout=VISIT_S if waits else 0):
+            return
+        try:
+            session = self._session
+            if session is not None and not (captures.active or in_backward(self._torch)):
+                self._go_on(session, step)
+        except Exception as error:
+            if raised_by_signal_handler(error):
+                raise
+            self._fail(error)
+        finally:
+            self._lock.release()
+
+    def _go_on(self, session: ProfileSession, step: int) -> None:
+        if session.stage == "waiting" and (step or not session.order.steps):
+            self._start(session)
+        elif session.stage == "running" and session.thread == threading.get_ident():
+            if step:
+                session.last = step
+            due = session.is_due(time.monotonic(), device_ops=bool(self._pending.device_ops))
+            if due and not self._is_op_under_way(session):
+                self._stop(session)
+            elif step and session.profiler is not None:
+                session.profiler.step(self._steps.current)
+
+    def _fail(self, error: Exception) -> None:
+        session = self._session
+        if session is None:
+            return
+        session.ending = f"torch's profiler failed: {type(error).__name__}: {error}"[:300]
+        if session.stage == "running" and session.profiler is not None:
+            with suppress(Exception):
+                session.profiler.end()
+            session.ended = time.monotonic()
+            self._ended(session, "failed")
+        else:
+            self._over(session, "failed", session.ending)
+
+    def _start(self, session: ProfileSession) -> None:
+        execution = profile_file(self._ring, "execution") if session.order.execution else None
+        profiler = TorchProfiler(self._torch, session.order, execution)
+        begun, clocks = time.monotonic(), _clocks()  # before the first event
+        self._ours = True
+        try:
+            if self.modules is not None:
+                self.modules.begin()
+            profiler.begin(self._steps.current)
+        except CannotProfileError as why:
+            self._over(session, "failed", str(why))
+            return
+        finally:
+            self._ours = False
+        session.profiler, session.thread = profiler, threading.get_ident()
+        session.first = self._steps.current
+        session.memory = own_memory()
+        session.begun = time.monotonic()
+        session.stage = "running"  # last: the recorder's thread looks at all of this then
+        session.trouble = profiler.trouble
+        session.clocks = [clocks]
+        session.stood_still_ns = round((session.begun - begun) * 1e9)
+        self._expect_ops(False)
+
+    def _is_op_under_way(self, session: ProfileSession) -> bool:
+        """Waits a little, once: what C++ has waited for counts as over some microseconds later."""
+        until = time.monotonic() + (0 if session.has_waited else VISIT_S)
+        session.has_waited = True
+        while any(not one[0].is_completed() for one in list(self._pending.handles.values())):
+            if time.monotonic() > until:
+                return True
+            time.sleep(0.0005)
+        return False
+
+    def _stop(self, session: ProfileSession) -> None:
+        self._end(session)
+        self._ended(session, session.discarded)
+
+    def _ended(self, session: ProfileSession, discarded: str) -> None:
+        """After the profiler has ended: the recorder's thread writes what it has, or drops it."""
+        session.discarded = discarded
+        if discarded and not session.order.execution:
+            self._over(session, discarded, session.ending)
+            return
+        session.stage = "saving"
+        self._disarm()
+
+    def _end(self, session: ProfileSession) -> None:
+        begun = time.monotonic()
+        session.clocks.append(_clocks())
+        assert session.profiler is not None
+        session.profiler.end()
+        session.ended = time.monotonic()
+        session.stood_still_ns += round((session.ended - begun) * 1e9)
+
+    def _script_enters(self) -> None:
+        """The script starts a profiler itself: ours ends first, and keeps nothing."""
+        if self._ours or not self._lock.acquire(timeout=ENTER_S):
+            return
+        elsewhere: ProfileSession | None = None
+        try:
+            session = self._session
+            if session is None:
+                return
+            if session.stage == "running" and session.thread != threading.get_ident():
+                session.discarded, session.ending = "failed", OF_ITS_OWN
+                self._expect_ops(True)
+                elsewhere = session
+            else:
+                if session.stage == "running":
+                    self._end(session)
+                if session.profiler is not None:
+                    session.profiler.finish_execution_trace()
+                self._over(session, "failed", OF_ITS_OWN)
+        except Exception as error:
+            if raised_by_signal_handler(error):
+                raise
+            self._fail(error)
+        finally:
+            self._lock.release()
+        # Only the thread in which it was started can end ours.
+        until = time.monotonic() + ENTER_S
+        while elsewhere is not None and elsewhere.stage == "running" and time.monotonic() < until:
+            time.sleep(0.005)
+
+
+def _clocks() -> tuple[int, int]:
+    return time.monotonic_ns(), time.time_ns()

@@ -1,0 +1,69 @@
+"""Samples the scale of torch's `GradScaler`, and whether it found an Inf, at each of its updates.
+
+An update is what a scaler does in every iteration, also where it has left the optimizer's step out
+after an Inf.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from frtop_probe.features.tensor_checks.in_rank.watched_ops import Subject
+from frtop_probe.recorder.marks.steps import StepCounter
+
+Take = Callable[[Subject, list[Any]], None]
+
+
+class LossScales:
+    """The scalers of one process, in the order of their first updates: the same on all ranks."""
+
+    def __init__(self, steps: StepCounter, take: Take) -> None:
+        self._steps = steps
+        self._take = take
+        self._places: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        self._count = itertools.count()
+        self._last: dict[int, tuple[int, int]] = {}
+        """By scaler: the step of its last update, and how many updates there were in that step."""
+        self._begun: int | None = None
+        self._open: int | None = None
+        """The scaler that is being updated."""
+
+    @property
+    def in_step(self) -> bool:
+        """Whether an optimizer has stepped, and no scaler was updated since."""
+        return self._begun is not None
+
+    def step_begins(self, step: int) -> None:
+        """An optimizer steps: what is updated next belongs to that step, which may end before."""
+        self._begun = step
+
+    def update_begins(self, scaler: Any) -> None:
+        """Samples what an update will forget: whether an optimizer's gradients had an Inf."""
+        step = self._steps.current if self._begun is None else self._begun
+        self._begun = None
+        place = self._places.get(scaler)
+        if place is None:
+            place = self._places[scaler] = next(self._count)
+        self._open = place
+        last, count = self._last.get(place, (-1, 0))
+        # Steps that are left out have no number of their own.
+        self._last[place] = step, count + 1 if step == last else 1
+        states = getattr(scaler, "_per_optimizer_states", {}).values()
+        found = [one for state in states for one in state["found_inf_per_device"].values()]
+        self._take(self._subject(place, "found_inf"), found)
+
+    def update_ended(self, scaler: Any) -> None:
+        """Samples the scale that an update has left."""
+        place, self._open = self._open, None
+        scale = getattr(scaler, "_scale", None)
+        if place is not None and scale is not None:
+            self._take(self._subject(place, "loss_scale"), [scale])
+
+    def _subject(self, place: int, role: str) -> Subject:
+        step, number = self._last[place]
+        now = time.monotonic_ns()
+        return Subject(0, number, "loss scale", role, f"scaler {place}", step, now, 0)

@@ -1,0 +1,102 @@
+"""Answers for numbers: what is to be watched, and what came of it."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from itertools import islice
+from typing import Any, Final
+
+from frtop_probe.features.tensor_checks.in_rank.watch import NumberWatch
+from frtop_probe.features.tensor_checks.in_rank.watch_plan import WatchPlan
+from frtop_probe.recorder.requests.requests import INVALID, GoOn, Request, Response, numbers_of
+
+MOST_SECONDS: Final = 3600
+"""Longest watch: it ends although nobody ends it, as the one who asked may be gone."""
+WAIT_NS: Final = 5_000_000_000
+"""How long a watch waits for the step in which it is to begin."""
+MOST_OPS: Final = 1_000_000
+MOST_ROWS: Final = 512
+"""Samples in an answer; the rest is asked for after it."""
+MOST_GROUPS: Final = 512
+MOST_LETTERS: Final = 120
+"""Of the name of an operator."""
+
+
+def plan_of(request: Request, now_ns: int) -> WatchPlan | None:
+    """What a request asks for; None if it makes no sense."""
+    numbers = numbers_of(request, "every", "ops", "seconds", "steps", "from_step")
+    groups = request.get("groups", [])
+    if numbers is None or not isinstance(groups, list) or len(groups) > MOST_GROUPS:
+        return None
+    if not all(type(group) is int for group in groups):
+        return None
+    every, ops, seconds, steps, from_step = numbers
+    seconds = min(seconds, MOST_SECONDS)
+    ops, steps = min(ops, MOST_OPS), min(steps, MOST_OPS)
+    return WatchPlan(
+        max(1, every),
+        ops,
+        now_ns + seconds * 1_000_000_000,
+        request.get("inputs") is True,
+        frozenset(groups),
+        steps,
+        (ops, seconds, steps),
+        from_step,
+        now_ns + WAIT_NS,
+        str(request.get("by", ""))[:MOST_LETTERS],
+    )
+
+
+class NumberRequests:
+    """Handlers of a rank's watch."""
+
+    def __init__(self, watch: NumberWatch) -> None:
+        self._watch = watch
+
+    def state(self) -> list[Any]:
+        """In the order of the fields of `wire.NumberState`."""
+        watch, now = self._watch, time.monotonic_ns()
+        plan = watch.watching[0] if watch.watching else None
+        counts = [watch.count, watch.ops.unseen, watch.skipped]
+        if plan is None:
+            last = [watch.failure, watch.thinned, watch.watches, watch.ended_by]
+            return [watch.busy, 0, 0, 0, 0, *counts, *last]
+        left_s = max(0, (plan.until_ns - now) // 1_000_000_000)
+        return [
+            True,
+            plan.every,
+            max(0, plan.ops),
+            left_s,
+            max(0, plan.steps),
+            *counts,
+            "",
+            watch.thinned,
+            watch.watches,
+            plan.by,
+        ]
+
+    def asked_to_watch(self, request: Request) -> str:
+        """Carries out an order; returns why it cannot, "" if it has."""
+        plan = plan_of(request, time.monotonic_ns())
+        if plan is None:
+            return "the order was not understood"
+        if plan.ops or plan.steps:
+            self._watch.start(plan)
+        elif request.get("watch", 0) in (0, self._watch.watches):
+            self._watch.ended_by = plan.by if self._watch.watching else self._watch.ended_by
+            self._watch.stop()
+        return ""
+
+    def asked_for_samples(self, request: Request, go_on: GoOn) -> Response:  # noqa: ARG002
+        """The samples after number `after`, the oldest ones."""
+        numbers = numbers_of(request, "after")
+        if numbers is None:
+            return INVALID
+        state = self.state()  # first: once it is off, all samples are there
+        samples: deque[list[Any]] = self._watch.samples.copy()
+        newer = (row for row in samples if row[0] > numbers[0])
+        rows = list(islice(newer, MOST_ROWS))
+        first = samples[0][0] if samples else self._watch.count + 1
+        lost = max(0, first - 1 - max(numbers[0], self._watch.begun_at))
+        return {"samples": rows, "lost": lost, "numbers": state}, b""

@@ -1,0 +1,111 @@
+"""Statistics of what an op or a step left, computed from a copy of its bytes."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+from zlib import crc32
+
+from frtop_probe.recorder.tensors.tensor_stats import TensorStats
+
+
+class NumberStats(TensorStats):
+    """As `TensorStats`; in addition zeros, subnormal values, and the mean of magnitudes."""
+
+    def __init__(self, torch: Any, dtype: Any) -> None:
+        super().__init__(torch, dtype)
+        self.zeros = self.subnormals = 0
+        self.first_nan = self.first_infinity = -1
+        """Places of the first ones among the values."""
+        self._counted = 0
+        self._magnitudes = 0.0
+        real = self._real
+        self._tiny = float(torch.finfo(real).tiny) if real.is_floating_point else 0.0
+
+    @property
+    def finite(self) -> int:
+        """How many values are finite."""
+        return self._finite
+
+    @property
+    def magnitude(self) -> float:
+        """The sum of their magnitudes."""
+        return self._magnitudes
+
+    @property
+    def extremes(self) -> tuple[float, float, float]:
+        """Minimum, maximum and norm of the finite values, infinite or 0 if there are none."""
+        return self._least, self._most, self._norm
+
+    def _count(self, values: Any) -> None:
+        nans, infinities = self.nans, self.infinities
+        super()._count(values)
+        torch = self._torch
+        if self.nans > nans and self.first_nan < 0:
+            self.first_nan = self._counted + int(values.isnan().to(torch.uint8).argmax())
+        if self.infinities > infinities and self.first_infinity < 0:
+            self.first_infinity = self._counted + int(values.isinf().to(torch.uint8).argmax())
+        self._counted += values.numel()
+        magnitudes = values.abs()
+        zeros = values.numel() - int(torch.count_nonzero(values))
+        self.zeros += zeros
+        if self._tiny:
+            self.subnormals += int((magnitudes < self._tiny).sum()) - zeros
+        total = float(magnitudes.sum())
+        if not math.isfinite(total):
+            total = float(magnitudes[magnitudes.isfinite()].sum())
+        self._magnitudes += total
+
+
+class SampleStats:
+    """Statistics of all tensors of one sample; the checksum is over those of each."""
+
+    def __init__(self) -> None:
+        self._parts: list[NumberStats] = []
+        self._crc = 0
+        self._values = 0
+        self._first_nan = self._first_infinity = -1
+
+    def add(self, torch: Any, dtype: Any, data: memoryview) -> None:
+        """Adds a tensor by its bytes."""
+        stats = NumberStats(torch, dtype)
+        for start in range(0, len(data), stats.piece):
+            stats.add(data[start : start + stats.piece])
+        self._parts.append(stats)
+        if self._first_nan < 0 <= stats.first_nan:
+            self._first_nan = self._values + stats.first_nan
+        if self._first_infinity < 0 <= stats.first_infinity:
+            self._first_infinity = self._values + stats.first_infinity
+        self._values += len(data) // int(dtype.itemsize)
+        self._crc = crc32(stats.checksum.encode(), self._crc)
+
+    @property
+    def first_bad(self) -> int:
+        """The place of the first NaN among all values, else of the first Inf; -1 for none."""
+        return self._first_nan if self._first_nan >= 0 else self._first_infinity
+
+    def row(self) -> list[Any]:
+        """In the order of the fields of `wire.NumberSample` from `checksum` on."""
+        parts = self._parts
+        finite = sum(one.finite for one in parts)
+        numbers: tuple[float | None, ...] = (None,) * 4
+        if finite:
+            least, most, norms = zip(*(one.extremes for one in parts), strict=True)
+            found = (
+                min(least),
+                max(most),
+                sum(one.magnitude for one in parts) / finite,
+                math.hypot(*norms),
+            )
+            numbers = tuple(value if math.isfinite(value) else None for value in found)
+        return [
+            f"{self._crc:08x}" if parts else "",
+            *(sum(one.nans for one in parts), sum(one.infinities for one in parts)),
+            *(sum(one.zeros for one in parts), sum(one.subnormals for one in parts)),
+            *numbers,
+            next((one.error for one in parts if one.error), ""),
+        ]
+
+
+MOST_TENSORS: Final = 64
+"""Of one sample: a list of more is sampled in part."""

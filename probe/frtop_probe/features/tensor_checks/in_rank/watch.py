@@ -1,0 +1,384 @@
+"""Samples the numbers in chosen ops and in optimizers' steps, while a person has asked for it.
+
+Off, `watching` is empty, and the hook asks nothing else. On, inputs are copied when an op is
+issued, and results when a wait for it has returned, both in the thread that does so: at no other
+time are the bytes known to be the op's. What C++ waits for, as DDP does, is copied when the
+backward has ended, or else when the next optimizer's step begins. A thread of ours counts the
+copies, and ends the watch.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, Final, Protocol
+
+from frtop_probe.features.tensor_checks.in_rank.buffer import CopyBuffer
+from frtop_probe.features.tensor_checks.in_rank.copies import (
+    TensorCopies,
+    aligned,
+    copy_tensors,
+    tensors_of,
+)
+from frtop_probe.features.tensor_checks.in_rank.loss_scales import LossScales
+from frtop_probe.features.tensor_checks.in_rank.optimizer_tensors import step_tensors
+from frtop_probe.features.tensor_checks.in_rank.stats import SampleStats
+from frtop_probe.features.tensor_checks.in_rank.watch_plan import WatchPlan
+from frtop_probe.features.tensor_checks.in_rank.watched_ops import (
+    Subject,
+    WatchedOp,
+    WatchedOps,
+    in_backward,
+)
+from frtop_probe.recorder.guard import guarded
+from frtop_probe.recorder.marks.steps import StepCounter
+from frtop_probe.recorder.ops.operations import Operation
+from frtop_probe.recorder.requests.thread import FAULTS
+from frtop_probe.ring.layout import Flag
+
+BUFFER: Final = 64 * 1024 * 1024
+"""Bytes of copies that wait to be counted."""
+MOST_SAMPLES: Final = 4096
+"""Samples that wait to be asked for, the newest ones."""
+THINNED: Final = 3
+"""While the buffer is more than half full, of the sampled ops only every third one is sampled, then
+every ninth, and so on. These are the same by their numbers on a rank that has less to do."""
+MOST_THINNED: Final = 243
+BEAT_S: Final = 0.2
+JOIN_S: Final = 5.0
+NICENESS: Final = 10
+
+
+class ParameterNames(Protocol):
+    """What is known of modules: see `issuers.Issuers`."""
+
+    def parameters_of(self, issuer: int) -> Sequence[tuple[str, int]]: ...
+
+    def name_of(self, parameter: Any) -> str: ...
+
+
+class NumberWatch:
+    """Belongs to a recorder; `begin`, `handed`, `ended` and those of steps run in its threads."""
+
+    def __init__(
+        self,
+        torch: Any,
+        steps: StepCounter,
+        note: Callable[[str], object],
+    ) -> None:
+        """Watches nothing at first.
+
+        Args:
+            torch: the package.
+            steps: tells the number of the step.
+            note: writes a note into the ring.
+        """
+        self.watching: list[WatchPlan] = []
+        """The plan, or nothing: what the hook asks at each op."""
+        self.ops = WatchedOps()
+        self.unfinished = self.ops.by_handle
+        """What a wait in Python asks."""
+        self.skipped = self.thinned = 0
+        """Samples without figures; ops that were not sampled as the buffer was filling up."""
+        self.count = self.begun_at = 0
+        """Samples so far; those before the watch began."""
+        self.samples: deque[list[Any]] = deque(maxlen=MOST_SAMPLES)
+        """Rows in the order of the fields of `wire.NumberSample`."""
+        self.failure = ""
+        self.install: Callable[[], object] | None = None
+        """Wraps what sampled numbers need, once."""
+        self.names: ParameterNames | None = None
+        """Where modules are recorded."""
+        self._torch = torch
+        self._steps = steps
+        self._note = note
+        self._buffer: CopyBuffer | None = None
+        self._queue: queue.SimpleQueue[tuple[int, Subject, TensorCopies] | None]
+        self._queue = queue.SimpleQueue()
+        """One for all watches, so that each copy gives its part of the buffer back: a step in a
+        thread of the program may go on copying after its watch has ended."""
+        self.watches = 0
+        """So many were begun: the number of the last one."""
+        self.ended_by = ""
+        """The operator who has ended it before its end."""
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._noted = False
+        self._begun_step = 0
+        self._every = 1
+        """Of the ops that were asked for, every so many are sampled."""
+        self._scales = LossScales(steps, self._take)
+
+        def guard(function: Callable[..., Any]) -> Callable[..., Any]:
+            return guarded(function, lambda: True, self._failed)
+
+        self.begin, self.handed = guard(self._begin), guard(self._handed)
+        self.ended, self.backward_ended = guard(self._ended), guard(self._backward_ended)
+        self.step_begins, self.step_ended = guard(self._step_begins), guard(self._step_ended)
+        self.update_begins = guard(self._update_begins)
+        self.update_ended = guard(self._update_ended)
+
+    # -- on and off, in the recorder's thread
+
+    def start(self, plan: WatchPlan) -> None:
+        """Watches from now on, in the place of what was watched before."""
+        if self._buffer is None:
+            self._buffer = CopyBuffer(BUFFER)
+            if self.install is not None:
+                self.install()
+        with self._lock:
+            self.watches += 1
+            self.failure, self.ended_by, self._noted = "", "", False
+            self.samples.clear()
+            self.begun_at = self.count
+            self.ops.unseen = self.skipped = self.thinned = 0
+            self._every = 1
+            self.watching[:] = [plan]
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="frtop numbers", daemon=True)
+                self._thread.start()
+
+    def stop(self, *, join: bool = False) -> None:
+        """Watches nothing any more; what was sampled stays. With `join` the thread has ended."""
+        self.watching.clear()
+        self.unfinished.clear()
+        self._queue.put(None)
+        thread = self._thread
+        if join and thread is not None and thread is not threading.current_thread():
+            thread.join(JOIN_S)
+
+    @property
+    def busy(self) -> bool:
+        """Whether it watches, or counts what it has copied."""
+        return bool(self.watching) or self._thread is not None
+
+    def forget(self) -> None:
+        """Lets go of all handles, before a group is destroyed."""
+        self.unfinished.clear()
+
+    # -- in the program's threads
+
+    def _begin(  # noqa: PLR0917 - as the hook has it
+        self,
+        operation: Operation,
+        args: Any,
+        group: int,
+        number: int,
+        site: int,
+        flags: int,
+        issuer: int,
+    ) -> WatchedOp | None:
+        """Called before an op is passed on; returns it if its result is to be sampled, too."""
+        plan = self._plan
+        if (
+            plan is None
+            or number % plan.every
+            or plan.ops <= 0
+            or operation.p2p
+            or operation.barrier
+            or (plan.groups and group not in plan.groups)
+            or not plan.has_begun(self._steps.current)
+        ):
+            return None
+        if number % (plan.every * self._every):
+            self.thinned += 1
+            return None
+        self._thin()
+        plan.ops -= 1
+        now = time.monotonic_ns()
+        subject = Subject(
+            group, number, operation.kind, "input", "issue", self._steps.current, now, site, issuer,
+            parameters=self.names.parameters_of(issuer) if self.names is not None else (),
+        )  # fmt: skip
+        if plan.inputs:
+            self._take(subject, tensors_of(operation, args, outputs=False))
+        results = tensors_of(operation, args, outputs=True)
+        return WatchedOp(subject, results, bool(flags & Flag.SYNC), in_backward(2), now)
+
+    def _handed(self, op: WatchedOp, work: Any) -> None:
+        """Takes the handle that the op's call returned."""
+        if self.watching:
+            self.ops.add(op, work)
+
+    def _ended(self, op: WatchedOp, taken: str = "wait") -> None:
+        """Samples the result of an op, whose tensors nobody else has touched yet."""
+        now = time.monotonic_ns()
+        self._take(replace(op.subject, role="output", taken=taken, at_ns=now), op.tensors)
+
+    def _backward_ended(self) -> None:
+        """Samples what C++ has waited for in a backward, as DDP does, or in the forward before."""
+        # Modes of the program would see even the reading of an attribute.
+        with self._torch._C.DisableTorchFunction():  # noqa: SLF001
+            self._read_complete("backward")
+
+    def _step_begins(self, optimizer: Any) -> None:
+        """Samples what backwards have left in gradients, before the optimizer uses them."""
+        self._begun_step = self._steps.current
+        if self._wants_more:
+            self._scales.step_begins(self._begun_step)
+        with self._torch._C.DisableTorchFunction():  # noqa: SLF001
+            self._read_complete("step")
+            if self._samples_step:
+                self._sample_step(optimizer, "gradient")
+
+    def _step_ended(self, optimizer: Any) -> None:
+        """Samples the parameters that an optimizer's step has left."""
+        plan = self._plan
+        if plan is not None and self._samples_step:
+            with self._torch._C.DisableTorchFunction():  # noqa: SLF001
+                self._sample_step(optimizer, "parameter")
+            plan.steps -= 1
+
+    def _update_begins(self, scaler: Any) -> None:
+        """Samples whether an optimizer's gradients had an Inf, before a scaler forgets it."""
+        if self._wants_more or self._scales.in_step:
+            with self._torch._C.DisableTorchFunction():  # noqa: SLF001
+                self._scales.update_begins(scaler)
+
+    def _update_ended(self, scaler: Any) -> None:
+        """Samples the new scale."""
+        with self._torch._C.DisableTorchFunction():  # noqa: SLF001
+            self._scales.update_ended(scaler)
+
+    # -- inside
+
+    @property
+    def _plan(self) -> WatchPlan | None:
+        """The plan; our thread may end the watch at any time."""
+        return next(iter(self.watching), None)
+
+    def _thin(self) -> None:
+        """Samples fewer ops where they are not counted as fast as they come, and more again."""
+        fill = self._buffer.fill() if self._buffer is not None else 0.0
+        if fill > 0.5:
+            self._every = min(self._every * THINNED, MOST_THINNED)
+        elif fill < 0.1:
+            self._every = max(1, self._every // THINNED)
+
+    @property
+    def _samples_step(self) -> bool:
+        plan = self._plan
+        return plan is not None and plan.steps > 0 and plan.has_begun(self._begun_step)
+
+    @property
+    def _wants_more(self) -> bool:
+        plan = self._plan
+        if plan is None or not (plan.ops > 0 or plan.steps > 0):
+            return False
+        return plan.has_begun(self._steps.current)
+
+    def _read_complete(self, taken: str) -> None:
+        for op in self.ops.take_complete(self._steps.current):
+            self._ended(op, taken)
+
+    def _sample_step(self, optimizer: Any, role: str) -> None:
+        owner, names = f"optimizer {self._steps.index_of(optimizer)}", self.names
+        for place, name, tensor in step_tensors(optimizer, self._begun_step):
+            given = tensor if role == "parameter" else tensor.grad
+            if given is not None:
+                subject = Subject(
+                    0, place, name or f"parameter {place}", role, owner, self._begun_step,
+                    time.monotonic_ns(), 0,
+                    parameter=names.name_of(tensor) if names is not None and not name else "",
+                )  # fmt: skip
+                self._take(subject, [given])
+
+    def _take(self, subject: Subject, tensors: list[Any]) -> None:
+        buffer = self._buffer
+        if buffer is not None and tensors:
+            watch = self.watches
+            self._queue.put((watch, subject, copy_tensors(self._torch, buffer, tensors)))
+
+    def _failed(self, error: BaseException) -> None:
+        """Ends the watch after an exception of ours."""
+        self.failure = f"{type(error).__name__}: {error}"[:200]
+        self.watching.clear()
+        self.unfinished.clear()
+
+    # -- in our thread
+
+    def _run(self) -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - FAULTS)
+        with suppress(OSError):  # of this thread only, on Linux
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
+        look = 0.0
+        while True:
+            try:
+                found = self._queue.get(timeout=BEAT_S)
+            except queue.Empty:
+                found = None
+            if found is not None:
+                self._count_copies(*found)
+            # A watch ends also where there is always something to count.
+            if found is not None and time.monotonic() < look:
+                continue
+            look = time.monotonic() + BEAT_S
+            if self._is_over() and self._queue.empty():
+                with self._lock:
+                    if not self.watching:
+                        self._thread = None
+                        return
+
+    def _count_copies(self, watch: int, subject: Subject, copies: TensorCopies) -> None:
+        try:
+            if watch == self.watches:
+                self._add(watch, subject, copies)
+        except Exception as error:  # noqa: BLE001 - the worker's boundary
+            self._failed(error)
+        finally:
+            if copies.block is not None:
+                copies.block.free = True
+
+    def _is_over(self) -> bool:
+        """Ends a watch that has all it was asked for, or whose time is up."""
+        now = time.monotonic_ns()
+        self.ops.forget_old(now)
+        plan = self._plan
+        if plan is None:
+            return True
+        has_all = plan.ops <= 0 and plan.steps <= 0 and not self.unfinished
+        if has_all or now > plan.until_ns:
+            self.watching.clear()
+            self.ops.give_up()
+            return True
+        return False
+
+    def _add(self, watch: int, subject: Subject, copies: TensorCopies) -> None:
+        stats, buffer = SampleStats(), self._buffer
+        if copies.block is not None and buffer is not None:
+            view, at = buffer.view(copies.block), 0
+            for dtype, size in copies.parts:
+                stats.add(self._torch, dtype, view[at : at + size])
+                at += aligned(size)
+        row = stats.row()
+        if copies.error:
+            row[-1] = copies.error
+        if copies.shard:
+            row[0] = ""  # nobody else has these bytes
+        one = subject
+        parameter = one.parameter or one.parameter_at(stats.first_bad)
+        with self._lock:
+            if watch != self.watches:  # another one has begun meanwhile
+                return
+            self.skipped += bool(copies.error)
+            self.count += 1
+            self.samples.append(
+                [
+                    *(self.count, one.group, one.number, one.kind, one.role, one.taken, one.step),
+                    *(one.at_ns, one.site, copies.dtypes, copies.elements, copies.size),
+                    *(copies.seen, *row, copies.shard, one.issuer, parameter),
+                ]
+            )
+        nans = row[1]
+        if nans and one.role in ("input", "gradient") and not self._noted:
+            self._noted = True
+            what = f"the {one.role} of {one.kind}" + (f" #{one.number}" if one.group else "")
+            what += f", from {parameter} on" if parameter and one.group else ""
+            self._note(f"numbers: {nans:,} NaN in {what}, step {one.step}: the first one sampled")

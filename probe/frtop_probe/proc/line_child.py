@@ -1,0 +1,234 @@
+"""The parent's side of a child that may be left behind: JSON lines over a socket, for asyncio.
+
+What the child calls may never return: a read of a stuck process, a driver. So it is killed when it
+does not answer in time, and left to the kernel; and there are never more than a few of these.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import socket
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from frtop_probe.proc import child_process
+from frtop_probe.proc.memory import PROC, NotReadable
+from frtop_probe.proc.process import identify
+
+NO_CHILD: Final = "not readable: the program that reads did not start"
+CHILD_ENDED: Final = "not readable: the program that reads ended"
+TOO_MANY_LEFT: Final = "not readable: too many earlier reads have not returned"
+CLOSED: Final = "not readable: the reader was closed"
+
+_PATIENCE: Final = 5
+"""A child gets this many deadlines in which it uses no CPU time; one in an uninterruptible wait
+gets one."""
+_MOST: Final = 30
+"""Deadlines of a child that works. Killed for being slow, it would have to begin anew, and on an
+overloaded machine never come to an end."""
+_SAMPLES: Final = 5
+_SAMPLE_S: Final = 0.02
+_START_S: Final = 20.0
+"""For the start of a child, on a machine whose cores are all busy."""
+_LINE: Final = 256 << 20
+"""Bytes of an answer: two full rings of 20,000 entries, as JSON, are 4 MB."""
+_CLOSE_S: Final = 0.5
+_CLOSE_STEP_S: Final = 0.01
+
+
+@dataclass(slots=True)
+class _Child:
+    process: subprocess.Popen[bytes]
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+
+class LineChild:
+    """One child at a time, which answers each line with a line; started with the first request."""
+
+    def __init__(self, command: Sequence[str], *, max_left: int, proc: Path = PROC) -> None:
+        """Starts nothing yet.
+
+        Args:
+            command: The program. It says that it is ready with a first line of its own.
+            max_left: Children that were killed and have not ended, before no more are started.
+            proc: Where /proc is.
+        """
+        self._command = command
+        self._max_left = max_left
+        self._proc = proc
+        self._child: _Child | None = None
+        self._left: list[subprocess.Popen[bytes]] = []
+        self._closed = False
+        self.left_at = ""
+        """What the last child that was left behind had named itself: what it was at."""
+
+    @property
+    def runs(self) -> bool:
+        """Whether there is a child now."""
+        return self._child is not None
+
+    def refuse_requests(self) -> None:
+        """From now on no child is started."""
+        self._closed = True
+
+    async def exchange(self, request: dict[str, Any], deadline_s: float) -> dict[str, Any]:
+        """Sends a request to the child, which is abandoned unless it answers.
+
+        Raises:
+            TimeoutError: it did not answer in time.
+            NotReadable: it could not be started, or ended.
+        """
+        self._reap()
+        child = await self._running_child()
+        try:
+            child.writer.write(json.dumps(request).encode() + b"\n")
+            line = await self._line(child, deadline_s)
+        except TimeoutError:
+            self.abandon()
+            raise
+        except OSError as error:
+            self.abandon()
+            raise NotReadable(CHILD_ENDED, str(error)) from error
+        except BaseException:  # cancelled: the answer that is under way is for nobody
+            self.abandon()
+            raise
+        return self._parse(line)
+
+    def _parse(self, line: bytes) -> dict[str, Any]:
+        try:
+            answer = json.loads(line)
+        except ValueError as error:  # it ended, perhaps in the middle of an answer
+            self.abandon()
+            raise NotReadable(CHILD_ENDED) from error
+        if not isinstance(answer, dict):
+            self.abandon()
+            raise NotReadable(CHILD_ENDED, "no answer")
+        return answer
+
+    async def close(self) -> None:
+        """Ends the child; then waits at most 0.5 s for all that were left."""
+        self.abandon()
+        end = time.monotonic() + _CLOSE_S
+        while self._left and time.monotonic() < end:
+            self._reap()
+            await asyncio.sleep(_CLOSE_STEP_S)
+
+    async def _line(self, child: _Child, deadline_s: float) -> bytes:
+        """Waits for an answer; a child that merely lacks CPU time is given more of it.
+
+        Raises:
+            TimeoutError: there was none.
+        """
+        answer = asyncio.ensure_future(child.reader.readline())
+        try:
+            idle, used = 0, self._cpu_ticks(child)
+            for _ in range(_MOST):
+                done, _ = await asyncio.wait({answer}, timeout=deadline_s)
+                if done:
+                    return answer.result()
+                before, used = used, self._cpu_ticks(child)
+                idle = idle + 1 if used == before else 0
+                if idle == _PATIENCE or await self._waits_in_kernel(child):
+                    break
+        except ValueError as error:  # a longer line than any answer
+            raise ConnectionError(str(error)) from error
+        finally:
+            if not answer.done():
+                answer.cancel()
+        raise TimeoutError
+
+    def _cpu_ticks(self, child: _Child) -> int:
+        try:
+            return identify(child.process.pid, self._proc).cpu_ticks
+        except NotReadable:  # it has ended
+            return 0
+
+    async def _waits_in_kernel(self, child: _Child) -> bool:
+        """Tells whether the child stays in an uninterruptible wait; one for a disk is short."""
+        for _ in range(_SAMPLES):
+            try:
+                if identify(child.process.pid, self._proc).state != "D":
+                    return False
+            except NotReadable:  # it has ended
+                return True
+            await asyncio.sleep(_SAMPLE_S)
+        return True
+
+    async def _running_child(self) -> _Child:
+        if self._closed:
+            raise NotReadable(CLOSED)
+        if self._child is not None and self._child.process.poll() is not None:
+            self.abandon()
+        if self._child is None:
+            if len(self._left) >= self._max_left:
+                raise NotReadable(TOO_MANY_LEFT)
+            child = await self._start()
+            await self._wait_until_ready(child)
+            self._child = child
+        return self._child
+
+    async def _start(self) -> _Child:
+        ours, theirs = socket.socketpair()
+        try:
+            with theirs:
+                process = subprocess.Popen(
+                    self._command,
+                    stdin=theirs.fileno(),
+                    stdout=theirs.fileno(),
+                    stderr=subprocess.DEVNULL,
+                    pass_fds=child_process.inherited(),
+                    start_new_session=True,  # an interrupt from the terminal is not for it
+                )
+        except OSError as error:
+            ours.close()
+            raise NotReadable(NO_CHILD, str(error)) from error
+        try:
+            ours.setblocking(False)
+            reader, writer = await asyncio.open_connection(sock=ours, limit=_LINE)
+        except BaseException:  # cancelled
+            ours.close()
+            process.kill()
+            self._left.append(process)
+            raise
+        return _Child(process, reader, writer)
+
+    async def _wait_until_ready(self, child: _Child) -> None:
+        line = b""
+        try:
+            with contextlib.suppress(OSError, asyncio.TimeoutError):
+                line = await asyncio.wait_for(child.reader.readline(), _START_S)
+        finally:  # also when cancelled
+            if not line.endswith(b"\n"):
+                self._leave(child)
+        if not line.endswith(b"\n"):
+            raise NotReadable(NO_CHILD)
+
+    def abandon(self) -> None:
+        """Kills the child without waiting: one that is stuck in a read dies when it can."""
+        child, self._child = self._child, None
+        if child is not None:
+            self.left_at = _name(child.process.pid, self._proc)
+            self._leave(child)
+
+    def _leave(self, child: _Child) -> None:
+        child.writer.close()
+        child.process.kill()
+        self._left.append(child.process)
+
+    def _reap(self) -> None:
+        self._left = [process for process in self._left if process.poll() is None]
+
+
+def _name(pid: int, proc: Path) -> str:
+    """The name of a process, which it may change; "" if it has ended. Never blocks."""
+    try:
+        return (proc / str(pid) / "comm").read_text(errors="replace").strip()
+    except OSError:
+        return ""

@@ -1,0 +1,131 @@
+"""CUDA graphs that ops of c10d were captured into.
+
+A replay launches the captured kernels again without the dispatcher: no hook runs, no counter
+moves, and what the ranks wait for in it is not seen. So a rank with such a graph says so, as one
+with a transport past c10d does, and by the same way: it takes blame away, and accuses nobody.
+
+Only Python's two ends of a capture are wrapped. Nothing is done at an op or at a replay, and
+nothing asks CUDA: that may end a capture of another thread. Which ops were captured is told by the
+numbers of their groups. Those of other threads count, too, because autograd issues from its own.
+"""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from types import ModuleType
+from typing import Any, Final
+
+from frtop_probe.recorder.ops.groups import RecordedGroup
+
+GRAPHS: Final = "torch.cuda.graphs"
+REPLAYS: Final = "CUDA graph replays"
+"""What the screens call it, among the transports past c10d."""
+MAX_NAME: Final = 80
+_NEVER_CAPTURED: Final = frozenset({"gloo", "mpi"})
+"""Backends that work on CPUs: an op of theirs during a capture is no part of it."""
+
+Numbers = dict[int, tuple[int, int]]
+"""Of each group: its last collective and its last message."""
+
+
+class GraphCaptures:
+    """Compares the groups before and after each capture, until one had ops in it."""
+
+    def __init__(self) -> None:
+        self.sign = ""
+        """Of the first capture with ops: it does not change afterwards. "" while there is none."""
+        self._open: dict[int, Numbers] = {}
+        self._active: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    @property
+    def active(self) -> bool:
+        """Whether a capture is going on, of any thread."""
+        return bool(self._active)
+
+    def begins(self, graph: object) -> None:
+        """A capture into this graph is about to begin. Never raises."""
+        with suppress(TypeError):  # no class of torch's refuses a weak reference
+            self._active.add(graph)
+
+    def over(self, graph: object) -> None:
+        """The capture into this graph goes on no more, however that came. Never raises."""
+        with suppress(TypeError):
+            self._active.discard(graph)
+
+    def began(self, graph: object, groups: Iterable[RecordedGroup]) -> None:
+        """A capture into this graph began."""
+        if not self.sign:
+            self._open[id(graph)] = {group.id: (group.number, group.p2p) for group in groups}
+
+    def ended(self, graph: object, groups: Iterable[RecordedGroup]) -> None:
+        """The capture into this graph ended without an error."""
+        before = self._open.pop(id(graph), None)
+        if before is None or self.sign:
+            return
+        for group in groups:
+            issued = (group.number, group.p2p) != before.get(group.id, (0, 0))
+            if issued and group.text.get("backend") not in _NEVER_CAPTURED:
+                name = str(group.text.get("description") or group.name)[:MAX_NAME]
+                self.sign = f"ops of group {name} were captured"
+                self._open.clear()
+                return
+
+    def clear(self) -> None:
+        """Forgets all, in a forked child: a graph does not outlive a fork."""
+        self.sign = ""
+        self._open.clear()
+        self._active.clear()
+
+
+captures: Final = GraphCaptures()
+
+
+def watch_captures(
+    module: ModuleType, began: Callable[[Any], None], ended: Callable[[Any], None]
+) -> None:
+    """Wraps both ends of a capture in `torch.cuda.graphs`, where it has them.
+
+    Args:
+        module: that module, which is imported with every torch, also without CUDA.
+        began: called with the graph once its capture has begun. Must not raise.
+        ended: called with the graph once its capture has ended well. Must not raise.
+    """
+    graph = getattr(module, "CUDAGraph", None)
+    ends = (("capture_begin", _begin, began), ("capture_end", _end, ended))
+    if not isinstance(graph, type) or not all(callable(getattr(graph, n, None)) for n, *_ in ends):
+        return
+    for name, follow, listener in ends:
+        original = getattr(graph, name)
+        if not getattr(original, "__frtop__", False):
+            followed = functools.wraps(original)(follow(original, listener))
+            followed.__frtop__ = True  # type: ignore[attr-defined]
+            setattr(graph, name, followed)
+
+
+def _begin(original: Callable[..., Any], began: Callable[[Any], None]) -> Callable[..., Any]:
+    def begin(graph: Any, *args: Any, **kwargs: Any) -> Any:
+        captures.begins(graph)
+        try:
+            result = original(graph, *args, **kwargs)
+        except BaseException:
+            captures.over(graph)
+            raise
+        began(graph)
+        return result
+
+    return begin
+
+
+def _end(original: Callable[..., Any], ended: Callable[[Any], None]) -> Callable[..., Any]:
+    def end(graph: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            result = original(graph, *args, **kwargs)
+        finally:
+            captures.over(graph)
+        ended(graph)
+        return result
+
+    return end

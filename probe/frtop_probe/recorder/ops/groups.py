@@ -1,0 +1,239 @@
+"""Process groups as this rank knows them: number, members, and whether counting is exact.
+
+Counting is exact if the recorder saw the group before its first op; then ranks can be
+compared by their numbers. After a later start, or a `stop()`, numbers are relative.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import weakref
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, Final
+
+from frtop_probe.recorder.ops.device_front import DeviceFront
+from frtop_probe.recorder.ops.writer import RingWriter
+from frtop_probe.ring import layout
+from frtop_probe.ring.layout import Side
+from frtop_probe.ring.rank_ranges import fold
+
+MAX_CHANNELS: Final = 4096
+"""A program that gives each message a tag of its own must not fill memory."""
+Channel = tuple[str, int, int]
+"""Which messages are counted together: name of the op, party as in a slot, tag."""
+
+
+class RecordedGroup:
+    """One process group. The hook writes to it, so it is not frozen."""
+
+    __slots__ = (
+        "channels", "copied", "described", "destroyed", "epoch", "exact", "front", "id", "last",
+        "name", "next_number", "next_p2p", "number", "p2p", "ranks", "text",
+    )  # fmt: skip
+
+    def __init__(self, number: int, name: str, *, exact: bool) -> None:
+        self.id = number
+        self.name = name
+        self.exact = exact
+        self.epoch = 0
+        self.ranks: tuple[int, ...] = ()
+        self.number = 0
+        self.p2p = 0
+        self.last = 0
+        self.copied = 0
+        self.next_number = itertools.count(1).__next__
+        self.next_p2p = itertools.count(1).__next__
+        self.described = False
+        self.destroyed = False
+        self.front: DeviceFront | None = None
+        self.text: dict[str, Any] = {}
+        self.channels: dict[Channel, Callable[[], int] | None] = {}
+
+    def next_message(self, channel: Channel) -> int:
+        """Counts a message; returns its number as in a slot."""
+        count = self.channels.get(channel)
+        if count is None:
+            if channel in self.channels or len(self.channels) >= MAX_CHANNELS:
+                return 0
+            count = self.channels[channel] = itertools.count().__next__
+        return count() % layout.MESSAGES + 1
+
+    def lose_count(self, channel: Channel) -> None:
+        """Stops counting, after a message that was counted and never issued."""
+        self.channels[channel] = None
+
+
+class GroupTable:
+    """Finds the group of an op by the identity of its Python object."""
+
+    def __init__(self, writer: RingWriter, c10d: Any) -> None:
+        self._writer = writer
+        self._c10d = c10d
+        self._ids = itertools.count(1)
+        self._epochs: Counter[tuple[str, tuple[int, ...]]] = Counter()
+        self._unregistered: dict[str, RecordedGroup] = {}
+        self._references: dict[int, weakref.ref[Any]] = {}
+        self._lock = threading.RLock()
+        self.front_of: Callable[[int, Any, Any], DeviceFront | None] = lambda *_: None
+        """Returns the device side of a group, by its number, torch's object and a weak reference
+        to that."""
+        self.known: dict[int, RecordedGroup] = {}
+        """By `id()` of the process group; an entry goes with its group, so no id is stale."""
+
+    def register(self, name: str, process_group: Any) -> RecordedGroup:
+        """Adds a group that has had no op yet, so its numbers are exact."""
+        with self._lock:
+            group = RecordedGroup(next(self._ids), name, exact=True)
+            self._track(process_group, group)
+            return group
+
+    def adopt(self, process_group: Any) -> RecordedGroup:
+        """Adds a group that may have had ops, or was created without `distributed_c10d`."""
+        with self._lock:
+            found = self.known.get(id(process_group))
+            if found is not None:
+                self.describe(found, process_group)
+                return found
+            name = _text(process_group, "group_name")
+            registered = process_group in getattr(self._c10d._world, "pg_map", {})  # noqa: SLF001
+            group = None if registered else self._unregistered.get(name)
+            if group is None:
+                group = RecordedGroup(next(self._ids), name, exact=False)
+                if not registered:
+                    # Its Python object may differ at each op, so find it by name.
+                    self._unregistered[name] = group
+            self._track(process_group, group)
+            self.describe(group, process_group)
+            return group
+
+    def _track(self, process_group: Any, group: RecordedGroup) -> None:
+        key = id(process_group)
+        known, references = self.known, self._references
+
+        def forget(_: object) -> None:
+            known.pop(key, None)
+            references.pop(key, None)
+
+        references[key] = weakref.ref(process_group, forget)
+        known[key] = group
+
+    def describe(self, group: RecordedGroup, process_group: Any) -> None:
+        """Writes the group to the side table once its members are known, after its creation."""
+        with self._lock:
+            if group.described:
+                return
+            ranks = self._members(process_group)
+            if not ranks:
+                return
+            group.ranks = ranks
+            key = (group.name, ranks)
+            group.epoch = self._epochs[key]
+            self._epochs[key] += 1
+            group.text = {
+                "name": group.name,
+                "description": _text(process_group, "group_desc"),
+                "backend": self._backend(process_group),
+                "ranks": fold(ranks),
+                "exact": group.exact,
+                "epoch": group.epoch,
+                "timeout_s": _timeout(process_group),
+            }
+            group.described = True
+            self._writer.write_entry(Side.GROUP, group.id, group.text)
+            reference = self._references[id(process_group)]
+            group.front = self.front_of(group.id, process_group, reference)
+
+    def describe_all(self) -> None:
+        for key, reference in list(self._references.items()):
+            process_group, group = reference(), self.known.get(key)
+            if process_group is not None and group is not None:
+                self.describe(group, process_group)
+
+    def note_device(self, number: int, blind: str, error: str) -> None:
+        """Notes why the device side of a group is not seen, or its backend's error."""
+        with self._lock:
+            for group in list(self.known.values()):
+                if group.id == number:
+                    group.text = {**group.text, "blind": blind, "error": error}
+                    self._writer.write_entry(Side.GROUP, group.id, group.text)
+
+    def mark_inexact(self) -> None:
+        """Marks all groups as not comparable by number, after ops were missed."""
+        with self._lock:
+            for group in list(self.known.values()):  # a group may be dropped meanwhile
+                if group.exact:
+                    group.exact = False
+                    group.text = {**group.text, "exact": False}
+                    if group.described:
+                        self._writer.write_entry(Side.GROUP, group.id, group.text)
+
+    def end(self, process_group: Any | None) -> list[RecordedGroup]:
+        """Marks a group (None: all groups) as destroyed, and returns those marked."""
+        with self._lock:
+            if process_group is None:
+                ended = list(self.known.values())
+                self.known.clear()
+                self._references.clear()
+                self._unregistered.clear()
+            else:
+                group = self.known.pop(id(process_group), None)
+                self._references.pop(id(process_group), None)
+                ended = [] if group is None else [group]
+            for group in ended:
+                group.destroyed = True
+                if group.described:
+                    text = {**group.text, "destroyed": True}
+                    self._writer.write_entry(Side.GROUP, group.id, text)
+            return ended
+
+    def copy_last_ops(self) -> None:
+        """Copies the slot of each group's last op into its row, before the history loses it."""
+        writer, shape = self._writer, self._writer.shape
+        for group in list(self.known.values()):
+            sequence = group.last
+            if sequence == group.copied or group.id >= shape.groups:
+                continue
+            at = writer.slot_at(sequence)
+            to = layout.GROUPS_OFFSET + group.id * layout.GROUP_ROW.size + layout.GROUP_COPY
+            writer.map[to : to + layout.COPIED] = writer.map[at : at + layout.COPIED]
+            group.copied = sequence
+
+    def adopt_all(self) -> None:
+        for process_group in list(getattr(self._c10d._world, "pg_map", {})):  # noqa: SLF001
+            self.adopt(process_group)
+
+    def _members(self, process_group: Any) -> tuple[int, ...]:
+        members = getattr(self._c10d._world, "pg_group_ranks", {}).get(process_group)  # noqa: SLF001
+        if members:
+            return tuple(sorted(members, key=members.__getitem__))
+        if process_group in getattr(self._c10d._world, "pg_map", {}):  # noqa: SLF001
+            return ()  # just registered: torch sets the members one line later
+        return tuple(range(process_group.size()))
+
+    def _backend(self, process_group: Any) -> str:
+        configured = getattr(self._c10d._world, "pg_backend_config", {}).get(process_group)  # noqa: SLF001
+        if not configured:
+            return _text(process_group, "name")
+        # "cpu:gloo,cuda:nccl" stays, "cpu:gloo,cuda:gloo" becomes "gloo".
+        backends = {part.partition(":")[2] for part in str(configured).split(",")}
+        return backends.pop() or str(configured) if len(backends) == 1 else str(configured)
+
+
+def _text(process_group: Any, attribute: str) -> str:
+    try:
+        value = getattr(process_group, attribute)
+        return str(value() if callable(value) else value)
+    except (AttributeError, RuntimeError):
+        return ""
+
+
+def _timeout(process_group: Any) -> float:
+    try:
+        for device in process_group._device_types:  # noqa: SLF001
+            options = process_group._get_backend(device).options  # noqa: SLF001
+            return float(options._timeout.total_seconds())  # noqa: SLF001
+    except (AttributeError, RuntimeError):
+        pass
+    return 0.0

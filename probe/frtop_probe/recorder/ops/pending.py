@@ -1,0 +1,364 @@
+"""Ops that were issued and are not complete, with the `Work` handles that report completion.
+
+`Work.wait` tells when a thread began to wait for an op, and its return when the op was complete
+(see `waits`). That is exact. Nobody may wait, though, or C++ alone; and a `Work` keeps its tensors
+alive, also after completion. So each hook tests two handles (in turn, because one that never
+completes must not block those after it), phases that end test 32, the recorder's thread tests all,
+and completed handles are dropped at once; what is found so ended at that time or before, and is
+marked `Flag.LATE`.
+
+Some handles never report completion. They are held weakly as soon as the caller has them:
+Python sees the same object as we do, so its end means that no caller waits any more.
+
+Each step is one atomic operation on a dict or deque, because a lock would cost more than all
+the rest. A signal handler may raise between any two steps. So an op is first recorded as
+complete, then removed from `open`, and last its handle is dropped; repeating a step is harmless.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final
+
+from frtop_probe.recorder.ops.operations import Operation
+from frtop_probe.recorder.ops.overflow import Overflow
+from frtop_probe.recorder.ops.tensor_refs import OpTensorRefs, unpack, weak_refs
+from frtop_probe.recorder.ops.usual_waits import MAX_STORED, UsualWaits
+from frtop_probe.recorder.ops.writer import RingWriter
+from frtop_probe.ring import layout
+from frtop_probe.ring.layout import Flag
+
+HANDED_OVER_NS: Final = 100_000_000
+"""Time in ns after which the caller has received the handle that a call returned."""
+SUSPICIOUS_NS: Final = 10_000_000
+"""Ops that took longer are tested for failure: the test costs two microseconds, and gloo notices
+a broken connection only after a while."""
+TESTED: Final = 32
+"""Handles among which the hook tests: finding the n-th one takes n steps."""
+MAX_HANDLES: Final = 4096
+"""Most handles that are held: those of some backends never report completion."""
+MAX_DEVICE_OPS: Final = 256
+"""Ops on devices whose tensors are stored: the newest ones, complete or not."""
+
+Entry = tuple[Any, int, int, int, int, int, Any, "Operation | None"]
+"""A handle, and its op's sequence number, issue time in ns, site, group, whether the caller waits
+in the call itself, its tensors (see `tensor_refs`), and which op it is."""
+ToWeaken = tuple[Entry, int, int]
+"""An entry to be held weakly, when its call returned in ns, and the ident of its thread."""
+
+
+class PendingOps:
+    """Pending ops by sequence number, with a handle once the call has returned."""
+
+    def __init__(self, writer: RingWriter) -> None:
+        self.writer = writer
+        self.open: dict[int, int] = {}
+        """Group by sequence number, including ops whose call has not returned yet."""
+        self.handles: dict[int, Entry] = {}
+        """By `id()` of the handle, which the entry keeps alive: ops whose handle tells the end."""
+        self.silent_handles: dict[int, Entry] = {}
+        """Likewise those whose handle does not. Such an entry has no handle once that is held
+        weakly, and goes when the handle does."""
+        self.last_sync: dict[int, int] = {}
+        """By thread: its last op whose call waits for it."""
+        self.to_weaken: deque[ToWeaken] = deque()
+        self.device_handles: dict[int, tuple[Any, int, int]] = {}
+        """By thread: the handle of an op on a device whose caller is about to wait for it, the
+        op's sequence number, and when the call returned. It is dropped when the wait begins."""
+        self.device_ops: deque[tuple[int, Operation, Any]] = deque(maxlen=MAX_DEVICE_OPS)
+        """Ops on devices with weak references to their tensors: their completion is unknown."""
+        self._only_waited: set[int] = set()
+        """Untracked ops that are open because a thread waits for them."""
+        self.overflow = Overflow(writer, self.open)
+        self.usual_waits = UsualWaits(writer)
+        self._weak: dict[int, tuple[weakref.ref[Any], Entry]] = {}
+        self.finish = self._finisher()
+
+    def prober(self) -> Callable[[int], None]:
+        """Returns a function of the time that tests two of the oldest handles, each in its turn."""
+        handles, finish, pick = self.handles, self.finish, itertools.islice
+        turn = itertools.count().__next__
+
+        def probe(now: int) -> None:
+            for _ in (0, 1):
+                try:
+                    entry = next(pick(handles.values(), turn() % min(len(handles), TESTED), None))
+                except (RuntimeError, StopIteration, ZeroDivisionError):
+                    return  # none is left, or another thread took or added one
+                if entry[0].is_completed():
+                    finish(entry, now, late=True)
+
+        return probe
+
+    def test_oldest(self) -> None:
+        """Tests the oldest handles where a phase ends, or the optimizer begins.
+
+        What C++ has waited for (the reducer of DDP) is over by then. The next hook may be a fetch
+        and a forward later: ops would seem to be pending in all of it.
+        """
+        handles = self.handles
+        if not handles:
+            return
+        now = time.monotonic_ns()
+        try:
+            oldest = list(itertools.islice(handles.values(), TESTED))
+        except RuntimeError:
+            return  # another thread took or added one
+        for entry in oldest:
+            if entry[0].is_completed():
+                self.finish(entry, now, late=True)
+
+    def _finisher(self) -> Callable[..., None]:
+        writer = self.writer
+        is_open, close, forget = self.open, self.open.pop, self.handles.pop
+        words, data, longer_from = writer.words, writer.map, writer.longer_from
+        slots, more = writer.shape.slots, writer.shape.more
+        first, width = writer.shape.slots_offset // 8, layout.SLOT_SIZE // 8
+        done_word, flags_byte, late_flag = layout.SLOT_DONE // 8, layout.SLOT_FLAGS, int(Flag.LATE)
+        overflow, retire = self.overflow.places, self.overflow.retire
+        measured, newest = self.usual_waits.measured, MAX_STORED - 1
+        identity = id
+
+        def finish(entry: Entry, now: int, failed: bool | None = None, late: bool = False) -> None:
+            """Records that an op is complete; without a handle: that its call has returned.
+
+            Args:
+                entry: of the op.
+                now: when it was complete.
+                failed: whether it failed; None: ask its handle if it took suspiciously long.
+                late: whether it may have been complete before.
+            """
+            work, sequence, issued, site, _, _, _, _ = entry
+            if sequence in is_open:
+                if failed is None:
+                    failed = now - issued > SUSPICIOUS_NS and work is not None and _failed(work)
+                place = sequence % slots
+                if sequence >= longer_from[0]:
+                    place = slots + sequence % more
+                at = first + place * width
+                if words[at] == sequence:
+                    if late:
+                        data[at * 8 + flags_byte] |= late_flag
+                    words[at + done_word] = -now if failed else now
+                if not failed:
+                    measured[sequence & newest] = site, now - issued, not late
+                close(sequence, None)
+            if sequence in overflow:
+                retire(sequence)
+            if work is not None:
+                forget(identity(work), None)
+
+        return finish
+
+    # -- waits that are seen
+
+    def wait_ended(self, entry: Entry, work: Any, now: int, failed: bool, late: bool) -> None:
+        """Completes an op for which a thread has waited.
+
+        Args:
+            entry: as found before the wait.
+            work: its handle.
+            now: when the wait ended.
+            failed: whether the wait raised. If the op is still not complete, it goes on.
+            late: whether the op may have been complete before.
+        """
+        if failed and not work.is_completed():
+            self.set_wait(entry[1], -now)
+            return
+        self.finish(entry, now, failed, late)
+        if self.silent_handles.pop(id(work), None) is not None:
+            self.forget_silent(entry[1])
+
+    def returned(self, sequence: int, now: int) -> None:
+        """Completes an op that a thread has waited for unseen: the thread issues another op."""
+        silent = list(self.silent_handles.items())
+        for entry in (*list(self.handles.values()), *(entry for _, entry in silent)):
+            if entry[1] == sequence:
+                self.finish(entry, now, late=True)
+                self.forget_silent(sequence)
+                for key, other in silent:
+                    if other is entry:
+                        self.silent_handles.pop(key, None)
+
+    def forget_silent(self, sequence: int) -> None:
+        """Lets go of a handle that does not tell its end, after its op is complete."""
+        self._weak.pop(sequence, None)
+        for item in list(self.to_weaken):
+            if item[0][1] == sequence:
+                _drop(self.to_weaken, item)
+
+    def device_wait_began(self, sequence: int, now: int) -> None:
+        """Notes that a thread waits for an op on a device; its completion stays unknown."""
+        if sequence not in self.open:
+            self.open[sequence] = layout.NO_GROUP
+            self._only_waited.add(sequence)
+        self.set_wait(sequence, now)
+
+    def device_wait_ended(self, sequence: int, now: int) -> None:
+        self.set_wait(sequence, -now)
+        if sequence not in self._only_waited:
+            return  # its device tells when it is complete
+        self._only_waited.discard(sequence)
+        self.open.pop(sequence, None)
+        if sequence in self.overflow.places:
+            self.overflow.retire(sequence)
+
+    def set_wait(self, sequence: int, value: int) -> None:
+        """Writes the time of a wait, as `layout.SLOT` has it."""
+        words, shape = self.writer.words, self.writer.shape
+        at = self.writer.slot_at(sequence)
+        if words[at // 8] == sequence:
+            words[(at + layout.SLOT_WAIT) // 8] = value
+        if sequence in self.overflow.places:
+            at = shape.overflow_offset + self.overflow.places[sequence] * layout.SLOT_SIZE
+            words[(at + layout.SLOT_WAIT) // 8] = value
+
+    def reap(self) -> None:
+        """Tests every handle, and drops those that are complete."""
+        now = time.monotonic_ns()
+        for entry in list(self.handles.values()):
+            # Not open: released, or a signal handler raised before it was dropped.
+            if entry[1] not in self.open or entry[0].is_completed():
+                self.finish(entry, now, late=True)
+        for key, entry in list(self.handles.items())[:-MAX_HANDLES]:
+            self.untrack(entry[1])
+            self.handles.pop(key, None)
+        self.weaken(0, now)
+        for sequence, (reference, entry) in list(self._weak.items()):
+            work = reference()
+            if work is not None and work.is_completed():
+                self.finish((work, *entry[1:]), now, late=True)
+                self._weak.pop(sequence, None)
+        for thread, (_, _, returned_ns) in list(self.device_handles.items()):
+            if now - returned_ns > HANDED_OVER_NS:
+                self.device_handles.pop(thread, None)
+        self.usual_waits.update()
+
+    def weaken(self, thread: int, now: int) -> None:
+        """Weakens references to handles that their callers must have received.
+
+        That holds for all earlier calls of a thread that is in the hook again, and after
+        `HANDED_OVER_NS` for other calls. Before that we may hold the only reference.
+        """
+        for _ in range(len(self.to_weaken)):
+            try:
+                item = self.to_weaken[0]
+                entry, returned_ns, caller = item
+                if caller == thread or now - returned_ns > HANDED_OVER_NS:
+                    self._weaken(entry, now)
+                    self.to_weaken.remove(item)
+                else:
+                    self.to_weaken.rotate(-1)
+            except (IndexError, ValueError):  # another thread took it
+                return
+
+    def _weaken(self, entry: Entry, now: int) -> None:
+        work, sequence, issued, site, group, sync, tensors, operation = entry
+        if work.is_completed():
+            self.finish(entry, now, late=True)
+            return
+        rest = (None, sequence, issued, site, group, sync, weak_refs(tensors), operation)
+        weak, silent, key = self._weak, self.silent_handles, id(work)
+
+        def ended(_: object) -> None:
+            silent.pop(key, None)
+            if weak.pop(sequence, None) is None:
+                return
+            if sync:
+                self.finish(rest, time.monotonic_ns(), late=True)  # the call that waited returned
+            else:
+                self.untrack(sequence, time.monotonic_ns())
+
+        weak[sequence] = weakref.ref(work, ended), rest
+        silent[key] = rest
+
+    def tensor_refs(self) -> dict[int, OpTensorRefs]:
+        """Returns the tensors of pending ops and of ops on devices, oldest first."""
+        found: dict[int, tuple[Operation | None, Any]] = {
+            sequence: (operation, tensors) for sequence, operation, tensors in list(self.device_ops)
+        }
+        # Copies, because other threads go on; copying a deque or a dict's values is one step.
+        entries = [*list(self.handles.values()), *(item[0] for item in list(self.to_weaken))]
+        entries += [entry for _, entry in list(self._weak.values())]
+        for entry in entries:
+            if entry[1] in self.open and entry[6] is not None:
+                found[entry[1]] = entry[7], entry[6]
+        return {
+            sequence: unpack(sequence, operation, tensors)
+            for sequence, (operation, tensors) in sorted(found.items())
+            if operation is not None
+        }
+
+    def is_complete(self, sequence: int) -> bool:
+        """Returns whether an op is known to be complete; false also where that is unknown."""
+        writer = self.writer
+        at = writer.slot_at(sequence)
+        known = writer.words[at // 8] == sequence
+        untracked = writer.map[at + layout.SLOT_FLAGS] & Flag.UNTRACKED
+        return known and not untracked and sequence not in self.open
+
+    def enqueued(self, sequence: int) -> None:
+        """Notes that the call of an op on a device has returned."""
+        writer = self.writer
+        at = writer.slot_at(sequence)
+        if writer.words[at // 8] == sequence:
+            writer.map[at + layout.SLOT_FLAGS] |= Flag.ENQUEUED
+
+    def untrack(self, sequence: int, ended_ns: int = 0) -> None:
+        """Marks an op's completion as unknown.
+
+        Args:
+            sequence: of the op.
+            ended_ns: when its handle was dropped, after which no caller waits; 0 for no drop.
+        """
+        if sequence not in self.open:
+            return
+        writer = self.writer
+        at = writer.slot_at(sequence)
+        if writer.words[at // 8] == sequence:
+            writer.map[at + layout.SLOT_FLAGS] |= Flag.UNTRACKED
+            writer.words[(at + layout.SLOT_DONE) // 8] = ended_ns
+        self.open.pop(sequence, None)
+        if sequence in self.overflow.places:
+            self.overflow.retire(sequence)
+
+    def release(self, group: int | None = None) -> None:
+        """Drops the handles of a group that is being destroyed; None: of all groups."""
+        self.reap()
+        for key, entry in list(self.handles.items()):
+            if group in (None, entry[4]):
+                self.untrack(entry[1])
+                self.handles.pop(key, None)
+        for item in list(self.to_weaken):
+            if group in (None, item[0][4]):
+                self.untrack(item[0][1])
+                self.silent_handles.pop(id(item[0][0]), None)
+                _drop(self.to_weaken, item)
+        for _, entry in list(self._weak.values()):
+            if group in (None, entry[4]):
+                self.untrack(entry[1])
+                self._weak.pop(entry[1], None)
+
+
+def _drop(queue: deque[ToWeaken], one: ToWeaken) -> None:
+    try:  # noqa: SIM105 - `suppress` costs a microsecond
+        queue.remove(one)
+    except (IndexError, ValueError):  # another thread took it
+        pass
+
+
+def _failed(work: Any) -> bool:
+    """Returns whether a complete op has failed. `Work.exception()` knows it, but warns."""
+    try:
+        future = work.get_future()
+    except RuntimeError:  # not every handle has one
+        return False
+    try:
+        future.value()
+    except RuntimeError:
+        return True
+    return False

@@ -1,0 +1,82 @@
+"""References to the tensors of an op, held beside its handle until the op is complete.
+
+They are strong while the handle holds the tensors anyway, so that no tensor lives longer than
+without the recorder, and weak afterwards. Only the arguments with tensors are held, unchanged:
+the hook neither looks at them nor holds the process group.
+"""
+
+from __future__ import annotations
+
+import operator
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from frtop_probe.recorder.ops.operations import Operation
+from frtop_probe.recorder.ops.signatures import flat
+
+
+@dataclass(frozen=True, slots=True)
+class TensorRef:
+    """A weak reference to a tensor of an op. `role` is "input" or "output"."""
+
+    role: str
+    reference: weakref.ref[Any]
+
+    def tensor(self) -> Any | None:
+        """Returns the tensor, which the caller must drop soon; None if the program dropped it."""
+        found = self.reference()
+        # If C++ owns the Python object, a reference taken out of a weak one must be
+        # registered (see torch.utils.weak.TensorWeakRef).
+        fix = getattr(found, "_fix_weakref", None)
+        if fix is not None:
+            fix()
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class OpTensorRefs:
+    """An op and its tensors, inputs first."""
+
+    sequence: int
+    operation: Operation
+    tensors: tuple[TensorRef, ...]
+
+
+def tensor_getter(operation: Operation) -> Callable[[Sequence[Any]], Any]:
+    """Returns a function that picks the arguments with tensors: one call, in C."""
+    positions = [argument.position for argument in operation.tensors]
+    return operator.itemgetter(*positions) if positions else lambda _: ()
+
+
+def weak_refs(arguments: Any) -> Any:
+    """Replaces the tensors in arguments by weak references."""
+    if not isinstance(arguments, (list, tuple)):
+        return arguments if arguments is None else weakref.ref(arguments)
+    try:
+        return list(map(weakref.ref, arguments))  # usually all are tensors
+    except TypeError:
+        return [weak_refs(inner) for inner in arguments]
+
+
+def unpack(sequence: int, operation: Operation, picked: Any) -> OpTensorRefs:
+    """Returns the tensors of what `tensor_getter` or `weak_refs` returned, one by one.
+
+    A barrier has none: its tensor is a dummy.
+    """
+    if operation.barrier:
+        return OpTensorRefs(sequence, operation, ())
+    arguments = (picked,) if len(operation.tensors) == 1 else picked
+    refs = [
+        TensorRef("output" if argument.output else "input", reference)
+        for argument, given in zip(operation.tensors, arguments, strict=True)
+        for reference in _references(given, argument.depth)
+    ]
+    return OpTensorRefs(sequence, operation, tuple(sorted(refs, key=lambda ref: ref.role)))
+
+
+def _references(given: Any, depth: int) -> Iterator[weakref.ref[Any]]:
+    for one in flat(given, depth):
+        if one is not None:
+            yield one if isinstance(one, weakref.ref) else weakref.ref(one)

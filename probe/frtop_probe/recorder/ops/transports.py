@@ -1,0 +1,62 @@
+"""Which transports past c10d this process has at hand, as the recorder's thread sees them.
+
+A look-up in `sys.modules` takes a microsecond and blocks nobody. Reading the own
+`/proc/self/maps` would wait for a driver call that holds the memory's lock, and the beat with it.
+So a library that C++ loads without a Python module is not told here.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Final
+
+from frtop_probe.recorder.ops.graph_captures import REPLAYS, captures
+from frtop_probe.transports import (
+    MODULES,
+    VARIABLES,
+    first_of_each,
+    module_sign,
+    variable_sign,
+)
+
+AGAIN_S: Final = 1.0
+"""Pause between two looks, of some 20 us each: engines load these modules while they start."""
+
+
+class TransportWatch:
+    """Looks now and then, and says when something has changed."""
+
+    def __init__(self) -> None:
+        self._known: tuple[tuple[str, str], ...] = ()
+        self._next = 0.0
+
+    def changed(self) -> tuple[tuple[str, str], ...] | None:
+        """Name and sign of each transport, if they differ from those of the last call."""
+        now = time.monotonic()
+        if now < self._next:
+            return None
+        self._next = now + AGAIN_S
+        found = loaded()
+        if found == self._known:
+            return None
+        self._known = found
+        return found
+
+
+def loaded() -> tuple[tuple[str, str], ...]:
+    """Name and sign of each transport that this process has at hand. Imports nothing.
+
+    Replays of CUDA graphs with ops of c10d in them are one: nobody observes them either.
+    """
+    modules = sys.modules
+    found = [(name, module_sign(module)) for module, name in MODULES.items() if module in modules]
+    for (module, variable), name in VARIABLES.items():
+        # Only a plain dict is asked: nothing of the program is called.
+        namespace = getattr(modules.get(module), "__dict__", None)
+        value = namespace.get(variable) if type(namespace) is dict else None
+        if type(value) is dict and value:
+            found.append((name, variable_sign(module, variable)))
+    if captures.sign:
+        found.append((REPLAYS, captures.sign))
+    return first_of_each(found)

@@ -1,0 +1,57 @@
+"""How long ops of each call site usually take, smoothed and written into the ring.
+
+A hook only stores what it measured; the recorder's thread works it off with each beat.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+from zlib import crc32
+
+from frtop_probe.recorder.ops.writer import RingWriter
+from frtop_probe.ring import layout
+
+MAX_STORED: Final = 1024
+"""Waits that are stored until the next beat; a power of two. The list has this length from the
+start: growing at an op would take memory between the program's tensors and fragment malloc."""
+
+Measured = tuple[int, int, bool]
+"""A site, a wait in ns, and whether it is exact; else it was shorter."""
+
+
+class UsualWaits:
+    """The smoothed wait of each call site."""
+
+    def __init__(self, writer: RingWriter) -> None:
+        self.measured: list[Measured | None] = [None] * MAX_STORED
+        """By the last bits of the op's sequence number: whoever completes an op writes here."""
+        self._writer = writer
+        self._smoothed: dict[int, tuple[int, int, bool]] = {}
+
+    def update(self) -> None:
+        """Takes in what was measured since the last beat: each new wait counts an eighth.
+
+        Upper bounds count only until there is an exact one.
+        """
+        writer = self._writer
+        touched = set()
+        measured = self.measured
+        for index, one in enumerate(measured):
+            if one is None:
+                continue
+            measured[index] = None
+            site, wait_ns, exact = one
+            if not site:
+                continue
+            count, smooth, was_exact = self._smoothed.get(site, (0, wait_ns, exact))
+            if was_exact and not exact:
+                continue
+            if exact and not was_exact:
+                count, smooth = 0, wait_ns
+            self._smoothed[site] = (count + 1, smooth + ((wait_ns - smooth) >> 3), exact)
+            touched.add(site)
+        for site in touched:
+            if site < writer.shape.sites:
+                body = layout.SITE_BODY.pack(*self._smoothed[site])
+                at = writer.shape.sites_offset + site * layout.SITE_ROW.size
+                layout.SITE_ROW.pack_into(writer.map, at, body, crc32(body))

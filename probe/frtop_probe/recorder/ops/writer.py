@@ -1,0 +1,219 @@
+"""Creates a rank's ring and writes everything but ops, which the hook writes itself.
+
+A full shared memory must not end the job. Writing into a sparse file on a full tmpfs raises
+SIGBUS, so the writer reserves all blocks first, and falls back to a smaller ring and then to a
+second folder.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import itertools
+import json
+import mmap
+import os
+import struct
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any, Final
+from zlib import crc32
+
+from frtop_probe.recorder.descriptors import OwnedDescriptor
+from frtop_probe.recorder.marks.marks import MarkWriter
+from frtop_probe.ring import layout
+from frtop_probe.ring.layout import MarkKind, Shape, Side, StatusCell
+from frtop_probe.ring.pid_namespace import PidNamespace
+from frtop_probe.ring.places import Places
+
+AHEAD: Final = 8192
+"""A longer history begins so many ops after the newest one. Other threads must issue fewer while
+the recorder's thread says so: that is 0.1 s, at 15 us each."""
+NEVER: Final = sys.maxsize
+LIMITED: Final = frozenset({Side.FORM, Side.SITE, Side.MODULE})
+"""Kinds that must leave the end of the side table to other kinds."""
+_TID: Final = struct.Struct("=I")
+_TID_OFFSET: Final = struct.calcsize("=8s2I2Q16s2qI")
+
+
+class NoRingSpace(Exception):
+    """No folder has room for even a small ring; the text says which, why, and what to do."""
+
+
+class RingWriter:
+    """A mapped ring. The hook writes slots and rows of ops itself."""
+
+    def __init__(self, path: Path, descriptor: int, shape: Shape) -> None:
+        self.path = path
+        self.shape = shape
+        self.map = mmap.mmap(descriptor, shape.longest)
+        self.words = memoryview(self.map).cast("q")
+        self.cells = self.words[layout.CELLS_OFFSET // 8 : layout.GROUPS_OFFSET // 8]
+        self.next_sequence = itertools.count(1).__next__
+        self.longer_from = [NEVER]
+        """Its item is the first event of the more slots."""
+        # Closing any descriptor of the file would drop the lock that shows that we are alive.
+        self._file = OwnedDescriptor(descriptor)
+        self._used = 0
+        self._busy = False
+        self._lock = threading.RLock()
+        self._notes = itertools.count(1)
+        self.marks = MarkWriter(self.map, self.words, shape)
+
+    def write_header(self) -> None:
+        """Writes the header, the magic last, so that readers refuse an incomplete ring."""
+        shape, namespace = self.shape, PidNamespace.here()
+        values = (
+            layout.VERSION,
+            shape.longest,
+            start_ticks(),
+            namespace.inode,
+            namespace.boot,
+            time.monotonic_ns(),
+            time.time_ns(),
+            os.getpid(),
+            0,
+            threading.main_thread().ident or 0,
+            0,
+            0,
+            0,
+            *shape,
+        )
+        layout.HEADER.pack_into(self.map, 0, b"", *values)
+        self.cells[StatusCell.RANK] = -1
+        self.cells[StatusCell.OLDEST] = 1
+        self.cells[StatusCell.FETCH_WORKER] = -1
+        self.map[0 : len(layout.MAGIC)] = layout.MAGIC
+
+    def set_recorder_tid(self, native_id: int) -> None:
+        _TID.pack_into(self.map, _TID_OFFSET, native_id)
+
+    def write_entry(self, kind: Side, number: int, payload: Any) -> bool:
+        """Appends to the side table; returns False if it is full or busy in this thread.
+
+        It is busy if a signal handler or a finalizer issues an op while the thread is in
+        this function: an unknown form is better than a torn entry.
+        """
+        text = json.dumps(payload, separators=(",", ":"), default=str).encode(errors="replace")
+        padding = -len(text) % 8
+        head = layout.SIDE_ENTRY.pack(len(text), kind, padding, number, crc32(text))
+        entry = head + text + bytes(padding)
+        with self._lock:
+            if self._busy:
+                return False
+            self._busy = True
+            try:
+                limit = self.shape.side - (layout.SIDE_RESERVED if kind in LIMITED else 0)
+                end = self._used + len(entry)
+                if end > limit:
+                    return False
+                at = self.shape.side_offset
+                self.map[at + self._used : at + end] = entry
+                self._used = end
+                self.cells[StatusCell.SIDE_USED] = end
+            finally:
+                self._busy = False
+        return True
+
+    @property
+    def history(self) -> int:
+        """How many ops the history holds, or soon will."""
+        return self.shape.slots if self.longer_from[0] == NEVER else self.shape.more
+
+    def lengthen(self) -> None:
+        """Makes the history as long as it can be, for good, from `AHEAD` ops on.
+
+        For one thread, the recorder's. Where an event lies depends on its number only, so ops that
+        are pending or just being written stay where they are.
+
+        Raises:
+            OSError: the folder has no room for it, or the program has closed the file; all stays as
+                it is.
+        """
+        if self.longer_from[0] != NEVER:
+            return
+        if not self.shape.more:
+            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+        if not self._file.is_ours:
+            raise OSError(errno.EBADF, "the program has closed the ring's file")
+        # Writing into a hole of a full tmpfs would raise SIGBUS.
+        os.posix_fallocate(self._file.number, self.shape.size, self.shape.more * layout.SLOT_SIZE)
+        begin = self.cells[StatusCell.HEAD] + AHEAD
+        self.longer_from[0] = begin
+        self.cells[StatusCell.LONGER_FROM] = begin
+
+    def slot_at(self, sequence: int) -> int:
+        """Returns the offset of an event's slot."""
+        places = Places(self.shape.slots, self.shape.more, self.longer_from[0])
+        return self.shape.slots_offset + places.of(sequence) * layout.SLOT_SIZE
+
+    def write_slot(self, sequence: int, body: bytes) -> None:
+        """Writes the slot of a new op, and advances the head."""
+        at = self.slot_at(sequence)
+        layout.SLOT.pack_into(self.map, at, body, crc32(body), 0, 0, 0, 0, 0)
+        self.advance_head(sequence)
+
+    def advance_head(self, sequence: int) -> None:
+        """Advances the head, never back: threads may call this out of order."""
+        if sequence > self.cells[StatusCell.HEAD]:  # noqa: PLR1730 - a call may switch threads
+            self.cells[StatusCell.HEAD] = sequence
+
+    def write_note(self, text: str) -> bool:
+        """Writes a note, with a mark of its time; returns whether there was room for it."""
+        number = next(self._notes)
+        written = self.write_entry(Side.NOTE, number, text[:2000])
+        if written:
+            self.marks.instant(MarkKind.NOTE, number)
+        return written
+
+
+def create(folders: list[Path]) -> RingWriter:
+    """Creates a ring in the first of `folders` with room for a full or a small one.
+
+    Raises:
+        NoRingSpace: no folder has room.
+    """
+    reasons = []
+    # Containers that start together may have the same pids and start ticks (10 ms each).
+    name = f"{os.getpid()}-{start_ticks()}-{PidNamespace.here().inode}{layout.SUFFIX}"
+    for folder in folders:
+        path = folder / name
+        for shape in (layout.FULL, layout.SMALL):
+            try:
+                return _create(path, shape)
+            except OSError as error:
+                reasons.append(f"{folder}: {error.strerror}")
+    advice = "set FRTOP_DIR to another folder on this host"
+    raise NoRingSpace("; ".join(dict.fromkeys([*reasons, advice])))
+
+
+def _create(path: Path, shape: Shape) -> RingWriter:
+    # A program that replaced itself (exec) keeps pid and start time, so its old ring may
+    # exist. Shrinking a file that the agent has mapped would kill the agent.
+    path.unlink(missing_ok=True)
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+    descriptor = os.open(path, flags, 0o600)
+    try:
+        os.posix_fallocate(descriptor, 0, shape.size)
+        try:
+            os.ftruncate(descriptor, shape.longest)
+        except OSError as error:
+            if error.errno != errno.EFBIG:  # `ulimit -f`
+                raise
+            shape = shape._replace(more=0)
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1)
+        writer = RingWriter(path, descriptor, shape)
+        writer.write_header()
+    except BaseException:
+        os.close(descriptor)
+        path.unlink(missing_ok=True)
+        raise
+    return writer
+
+
+def start_ticks() -> int:
+    """Returns when this process started, in clock ticks since boot; unique with its pid."""
+    stat = Path("/proc/self/stat").read_bytes()
+    return int(stat[stat.rindex(b")") + 2 :].split()[19])

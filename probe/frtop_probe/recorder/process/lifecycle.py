@@ -1,0 +1,394 @@
+"""Starts and stops the recorder in this process: by hand, by wrapper, or not at all.
+
+All functions are idempotent and safe before torch is imported. Recording begins with the
+first process group, or with `start()` in a process that a launcher made a rank.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import threading
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any, Final, TypeVar
+
+from frtop_probe.features.modules.in_rank import issuers
+from frtop_probe.features.modules.in_rank.module_calls import Current
+from frtop_probe.features.tensor_checks.in_rank import hooks as number_hooks
+from frtop_probe.recorder.guard import guarded, log_line, raised_by_signal_handler
+from frtop_probe.recorder.marks import fetches, phases, steps
+from frtop_probe.recorder.marks.marks import MAX_NUMBER
+from frtop_probe.recorder.ops import graph_captures, group_calls
+from frtop_probe.recorder.ops.writer import NoRingSpace, create
+from frtop_probe.recorder.process import interpreter
+from frtop_probe.recorder.process.import_hook import when_imported
+from frtop_probe.recorder.recorder import Recorder
+from frtop_probe.ring.folder import FolderError, candidates, taken
+from frtop_probe.ring.layout import MarkKind
+
+C10D: Final = "torch.distributed.distributed_c10d"
+OPTIMIZERS: Final = "torch.optim.optimizer"
+LOADERS: Final = "torch.utils.data.dataloader"
+Value = TypeVar("Value")
+
+
+class Lifecycle:
+    """The process's one recorder, if any, and the hooks that drive it."""
+
+    def __init__(self) -> None:
+        self.recorder: Recorder | None = None
+        self.wanted = True
+        self._lock = threading.RLock()
+        self._prepared = False
+        self._refused = False
+        self._watched: set[str] = set()
+        self._kinds: set[MarkKind] = set()
+        self._parents_recorder: Recorder | None = None
+        self._current_calls = Current()
+        self._can_tell_modules = False
+
+    # -- called from outside
+
+    def prepare(self, c10d: ModuleType | None = None) -> None:
+        """Waits for `torch.distributed`: cheap, and all that a prepared program does.
+
+        Args:
+            c10d: `distributed_c10d`, if the caller has just seen its import.
+        """
+        if self._prepared or os.environ.get("FRTOP_OFF") == "1":
+            return
+        self._prepared = True
+        atexit.register(self._at_exit)
+        os.register_at_fork(after_in_child=self._after_fork)
+        if c10d is not None:
+            self._always_guarded(self._wrap)(c10d)
+        else:
+            when_imported(C10D, self._always_guarded(self._wrap))
+
+    def start(self) -> None:
+        """Records from now on, or from the first process group if this is not a rank yet."""
+        self._always_guarded(self._start)()
+
+    def _start(self) -> None:
+        if os.environ.get("FRTOP_OFF") == "1":
+            return
+        self.wanted = True
+        self._leave_to_parent()
+        self.prepare()
+        c10d: Any = sys.modules.get(C10D)
+        grouped = c10d is not None and c10d.is_initialized()
+        if grouped or _is_launched_rank():
+            self._begin()
+        if grouped:
+            self._attach(c10d)
+
+    def stop(self) -> None:
+        self.wanted = False
+        if self.recorder is not None and self.recorder.running:
+            self.recorder.stop()
+
+    def step(self, number: int | None, samples: int = 0) -> None:
+        if self._running():
+            known = None if number is None else _number_of(number)
+            self._recorder.steps.stepped(known, _number_of(samples))
+
+    def annotate(self, text: str) -> None:
+        if self._running():
+            self._recorder.writer.write_note(text)
+
+    # -- group_calls.GroupListener
+
+    def init_called(self, arguments: dict[str, Any]) -> None:
+        self._always_guarded(self._init_called)(arguments)
+
+    def call_began(self, kind: str, arguments: dict[str, Any]) -> int:
+        try:
+            if not self._enabled():
+                return 0
+            members = group_calls.participants(kind, arguments, sys.modules[C10D])
+            return self._recorder.begin_pseudo(kind, members)
+        except Exception as error:
+            if raised_by_signal_handler(error):
+                raise
+            self._failed(error)
+            return 0
+
+    def call_ended(self, kind: str, token: int, failed: bool) -> None:
+        if token:
+            self._guarded(self._call_ended)(kind, token, failed)
+
+    def group_registered(self, name: str, process_group: Any) -> None:
+        if self._enabled():
+            self._guarded(self._recorder.groups.register)(name, process_group)
+
+    def group_destroying(self, process_group: Any | None) -> None:
+        if self._enabled():
+            self._guarded(self._recorder.release_handles)(_destroyed_group(process_group))
+
+    def group_destroyed(self, process_group: Any | None) -> None:
+        if self._enabled():
+            self._guarded(self._recorder.groups.end)(_destroyed_group(process_group))
+
+    # -- inside
+
+    def _init_called(self, arguments: dict[str, Any]) -> None:
+        if not self.wanted:
+            return
+        self._leave_to_parent()
+        self._begin()
+        if self.recorder is not None:
+            self.recorder.init_called(arguments)
+            self._attach(sys.modules[C10D])
+
+    def _call_ended(self, kind: str, token: int, failed: bool) -> None:
+        recorder = self._recorder
+        try:
+            # Before its end: a rank whose store does not answer is seen in this call.
+            if kind == group_calls.INIT and not failed:
+                recorder.default_group_created(sys.modules[C10D])
+        finally:
+            recorder.end_pseudo(token, failed)
+        recorder.groups.describe_all()
+
+    def _begin(self) -> None:
+        with self._lock:
+            if self._refused:
+                return
+            if self.recorder is not None:
+                self.recorder.resume()
+                return
+            if why := interpreter.refusal():
+                self._refuse(why)
+                return
+            try:
+                folders = candidates()
+                # An agent serves all folders of its user and its files are in the first one,
+                # even if that has no room for the ring.
+                self.recorder = Recorder(create(folders), folders)
+            except (FolderError, NoRingSpace) as error:
+                self._refuse(str(error))
+                return
+            if others := taken():
+                self.recorder.say(others)
+            self.recorder.exceptions.install(self._guarded)
+            self.recorder.begin()
+
+    def _attach(self, c10d: Any) -> None:
+        with self._lock:
+            recorder = self.recorder
+            if recorder is None or recorder.hook is not None:
+                return
+            parents, self._parents_recorder = self._parents_recorder, None
+            recorder.attach(sys.modules["torch"], c10d, parents)
+            if recorder.hook is None:
+                return  # it has logged why
+            self._watch_marks()
+            when_imported(OPTIMIZERS, self._always_guarded(self._watch_optimizers))
+            when_imported(LOADERS, self._always_guarded(self._watch_loaders))
+            when_imported(graph_captures.GRAPHS, self._always_guarded(self._watch_captures))
+            recorder.install_phases = self._watch_phases
+            recorder.numbers.install = self._watch_numbers
+            if phases.wanted():
+                recorder.switch_phases(on=True)
+            recorder.install_modules = self._watch_modules
+            if issuers.wanted():
+                recorder.switch_modules(sys.modules["torch"], on=True)
+            if c10d.is_initialized():
+                recorder.default_group_created(c10d)
+
+    def _wrap(self, c10d: ModuleType) -> None:
+        group_calls.wrap(c10d, self, sys.modules.get("torch.distributed"))
+
+    # Each call looks up the recorder, because a forked child has another one.
+
+    def _watch_optimizers(self, module: ModuleType) -> None:
+        def begins(optimizer: Any) -> None:
+            if (recorder := self.recorder) is not None:
+                if recorder.numbers.watching:
+                    recorder.numbers.step_begins(optimizer)
+                recorder.steps.optimizer_begins(optimizer)
+
+        def stepped(optimizer: Any) -> None:
+            if (recorder := self.recorder) is not None:
+                recorder.steps.optimizer_stepped(optimizer)
+                if recorder.numbers.watching:
+                    recorder.numbers.step_ended(optimizer)
+
+        if OPTIMIZERS not in self._watched:
+            self._watched.add(OPTIMIZERS)
+            hooks = steps.watch_optimizers(
+                sys.modules["torch"], module, self._marking(begins), self._marking(stepped)
+            )
+            if len(hooks) > 1:
+                self._watch_marks(MarkKind.OPTIMIZER)
+
+    def _watch_loaders(self, module: ModuleType) -> None:
+        def begin(iterator: Any) -> int:
+            recorder = self.recorder
+            return recorder.fetches.begin(iterator) if recorder is not None else 0
+
+        def end(mark: int | None) -> None:
+            if (recorder := self.recorder) is not None:
+                recorder.fetches.end(mark)
+
+        if LOADERS not in self._watched:
+            self._watched.add(LOADERS)
+            if fetches.watch_fetches(module, self._marking(begin), self._marking(end)):
+                self._watch_marks(MarkKind.FETCH)
+
+    def _watch_captures(self, module: ModuleType) -> None:
+        captures = graph_captures.captures
+
+        def began(graph: Any) -> None:
+            captures.began(graph, list(self._recorder.groups.known.values()))
+
+        def ended(graph: Any) -> None:
+            captures.ended(graph, list(self._recorder.groups.known.values()))
+
+        graph_captures.watch_captures(module, self._guarded(began), self._guarded(ended))
+
+    def _watch_phases(self) -> bool:
+        def recorder() -> phases.PhaseRecorder:
+            return self._recorder.phases
+
+        if phases.SETTING not in self._watched:
+            self._watched.add(phases.SETTING)
+            torch = sys.modules["torch"]
+            if phases.install(torch, recorder, self._marking, self._always_guarded):
+                self._kinds.add(MarkKind.BACKWARD)
+        return MarkKind.BACKWARD in self._kinds
+
+    def _watch_numbers(self) -> None:
+        if number_hooks.SETTING not in self._watched:
+            self._watched.add(number_hooks.SETTING)
+            torch = sys.modules["torch"]
+            guard, always = self._marking, self._always_guarded
+            number_hooks.install(torch, lambda: self._recorder.numbers, guard, always)
+
+    def _watch_modules(self) -> bool:
+        def of_process() -> issuers.Issuers:
+            found = self._recorder.issuers
+            assert found is not None
+            return found
+
+        def failed(error: BaseException) -> None:
+            self._current_calls.calls = None
+            of_process().give_up(error)
+
+        def active() -> bool:
+            recorder = self.recorder
+            return recorder is not None and bool(recorder.alive[0]) and recorder.records_modules
+
+        def guard(function: Callable[..., Value]) -> Callable[..., Value | None]:
+            return guarded(function, active, failed)
+
+        current, recorder = self._current_calls, self._recorder
+        current.calls, current.enabled = of_process().calls, recorder.enabled
+        current.fail = failed
+        if issuers.SETTING not in self._watched:
+            self._watched.add(issuers.SETTING)
+            torch = sys.modules["torch"]
+            self._can_tell_modules = issuers.install(
+                torch, current, of_process, guard, self._always_guarded
+            )
+            if not self._can_tell_modules:
+                recorder.writer.write_note(issuers.TOO_OLD)
+        of_process().calls.call_code = current.call_code
+        return self._can_tell_modules
+
+    def _watch_marks(self, *kinds: MarkKind) -> None:
+        """Says in the ring what is recorded; a forked child has another one."""
+        self._kinds.update(kinds)
+        self._recorder.writer.marks.watch(*self._kinds)
+
+    @property
+    def _recorder(self) -> Recorder:
+        assert self.recorder is not None
+        return self.recorder
+
+    def _running(self) -> bool:
+        return self.recorder is not None and self.recorder.running
+
+    def _enabled(self) -> bool:
+        return self.recorder is not None and bool(self.recorder.enabled[0])
+
+    def _guarded(self, function: Callable[..., Value]) -> Callable[..., Value | None]:
+        return guarded(function, self._running, self._failed)
+
+    def _marking(self, function: Callable[..., Value]) -> Callable[..., Value | None]:
+        """As `_guarded`, cheaper."""
+
+        def active() -> bool:
+            return (recorder := self.recorder) is not None and bool(recorder.alive[0])
+
+        return guarded(function, active, self._failed)
+
+    def _always_guarded(self, function: Callable[..., Value]) -> Callable[..., Value | None]:
+        return guarded(function, lambda: True, self._failed)
+
+    def _failed(self, error: BaseException) -> None:
+        if self.recorder is not None:
+            self.recorder.fail(error)
+        else:
+            self._refuse(f"{type(error).__name__}: {error}")
+
+    def _refuse(self, why: str) -> None:
+        self._refused = True
+        log_line(f"recorder off: {why}. Training goes on")
+
+    def _at_exit(self) -> None:
+        if self._running():
+            self._guarded(self._recorder.exceptions.recall)()
+            self._guarded(self._recorder.stop)()
+
+    def _leave_to_parent(self) -> None:
+        """As after a fork that Python saw, in a child that was forked from C.
+
+        Its flag is clear, so that nothing was recorded there until now.
+        """
+        if self.recorder is not None and self.recorder.pid != os.getpid():
+            self._after_fork()
+
+    def _after_fork(self) -> None:
+        """Leaves the ring to the parent; the child may get its own later."""
+        recorder, self.recorder = self.recorder, None
+        self._lock = threading.RLock()
+        graph_captures.captures.clear()
+        self._current_calls.calls = None
+        if recorder is not None:
+            recorder.abandon_in_child()
+            # Kept alive: the child must not drop handles of the parent's ops here.
+            self._parents_recorder = recorder
+
+
+def _number_of(value: object) -> int:
+    """Returns a number of the program's as it fits the ring; 0 of what is none."""
+    try:
+        return max(0, min(int(value), MAX_NUMBER))  # type: ignore[call-overload, no-any-return]
+    except (TypeError, ValueError, OverflowError, RuntimeError):
+        return 0
+
+
+def _is_launched_rank() -> bool:
+    """Returns whether a launcher made this process a rank.
+
+    Not the parent of `mp.spawn`, and not spawned DataLoader workers, which import the
+    program, too, and inherit its environment.
+    """
+    processes: Any = sys.modules.get("multiprocessing.process")
+    spawned = processes is not None and (
+        processes.parent_process() is not None
+        or getattr(processes.current_process(), "_inheriting", False)
+    )
+    return "RANK" in os.environ and not spawned
+
+
+def _destroyed_group(process_group: Any | None) -> Any | None:
+    """Returns the group being destroyed; None for all, because the default group ends all."""
+    all_groups = process_group is None or process_group is sys.modules[C10D].group.WORLD
+    return None if all_groups else process_group
+
+
+lifecycle: Final = Lifecycle()

@@ -1,0 +1,281 @@
+"""Call stacks of a Python process, taken by py-spy with a deadline.
+
+py-spy never stops the target (`--nonblocking`): a torch process has hundreds of threads, and
+a job that is only slow must not be disturbed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from collections.abc import Collection, Mapping
+from typing import Final
+
+import msgspec
+
+from frtop_probe import wire
+from frtop_probe.proc import child_process, processes, tool_process
+from frtop_probe.proc.process_root import ProcessRoot
+from frtop_probe.stacks import ptrace_refusal, thread_waits
+from frtop_probe.stacks.source_lines import SourceLines
+
+MAX_THREADS: Final = 512
+MAX_FRAMES: Final = 256
+MAX_NAME: Final = 200
+MAX_VARIABLES: Final = 32
+_OF_TORCH: Final = re.compile(r"/torch/distributed/(distributed_c10d|c10d_logger)\.py$")
+_OF_RPC: Final = re.compile(r"/torch/distributed/rpc/api\.py$")
+_RPC_NAMES: Final = frozenset({"to", "self_name"})
+"""Names of workers. The arguments of a call are the user's."""
+_GROUP: Final = re.compile(r"<(?:[\w.]+\.)?ProcessGroup at 0x([0-9a-f]{1,16})>")
+_REFUSED: Final = ("permission denied", "operation not permitted", "os error 1)", "os error 13)")
+_GONE: Final = ("no such process", "os error 3)", "process not found")
+_SOURCE_WAIT: Final = 0.2
+
+
+class _Variable(msgspec.Struct):
+    name: str
+    repr: str | None = None
+
+
+class _Frame(msgspec.Struct):
+    name: str
+    filename: str = ""
+    line: int = 0
+    module: str | None = None
+    variables: list[_Variable] | None = msgspec.field(default=None, name="locals")
+
+
+class _Thread(msgspec.Struct):
+    thread_id: int
+    active: bool
+    owns_gil: bool
+    frames: list[_Frame]
+    thread_name: str | None = None
+    os_thread_id: int | None = None
+
+
+_threads = msgspec.json.Decoder(list[_Thread])
+
+
+def find_py_spy() -> str | None:
+    """The path of py-spy: the one beside this Python, else the one on PATH; None if missing."""
+    return tool_process.find("py-spy")
+
+
+def parse_dump(
+    data: bytes, pid: int = 0, groups: Mapping[int, str] | None = None
+) -> tuple[wire.ThreadStack, ...]:
+    """Parses the output of `py-spy dump --json`, the main thread first.
+
+    Of the local variables, if there are any, only those in torch.distributed's own frames are
+    kept: they tell roots, peers and groups, and no data of the user's; in those of RPC the names of
+    workers. `groups` are the names of process groups by the address of their Python objects.
+
+    Before Python 3.11, threads do not store their native ids, so a non-blocking dump has none
+    (and marks all threads active); the main thread's is `pid`. The main thread is moved to the
+    front before the list is cut, because py-spy lists the newest thread first.
+
+    Raises:
+        msgspec.DecodeError: `data` is no such output.
+    """
+    found = sorted(
+        _threads.decode(data),
+        key=lambda thread: (thread.os_thread_id != pid, thread.thread_name != "MainThread"),
+    )
+    return tuple(
+        wire.ThreadStack(
+            ident=thread.thread_id,
+            tid=thread.os_thread_id or (pid if thread.thread_name == "MainThread" else 0),
+            name=(thread.thread_name or "")[:MAX_NAME],
+            active=thread.active,
+            owns_gil=thread.owns_gil,
+            frames=tuple(
+                wire.TraceFrame(
+                    function=frame.name,
+                    file=frame.filename,
+                    line=frame.line,
+                    module=frame.module or "",
+                    variables=_variables(frame, groups),
+                )
+                for frame in thread.frames[:MAX_FRAMES]
+            ),
+        )
+        for thread in found[:MAX_THREADS]
+    )
+
+
+def _variables(frame: _Frame, groups: Mapping[int, str] | None) -> tuple[tuple[str, str], ...]:
+    if not frame.variables:
+        return ()
+    if _OF_RPC.search(frame.filename):
+        return tuple(
+            (one.name, one.repr[:MAX_NAME])
+            for one in frame.variables
+            if one.name in _RPC_NAMES and one.repr is not None
+        )
+    if groups is None or not _OF_TORCH.search(frame.filename):
+        return ()
+    return tuple(
+        (one.name[:MAX_NAME], _GROUP.sub(lambda at: _named(at, groups), one.repr)[:MAX_NAME])
+        for one in frame.variables[:MAX_VARIABLES]
+        if one.repr is not None
+    )
+
+
+def _named(found: re.Match[str], groups: Mapping[int, str]) -> str:
+    name = groups.get(int(found[1], 16))
+    return found[0] if name is None else f'"{name}"'
+
+
+def drop_missing_threads(
+    threads: tuple[wire.ThreadStack, ...], tasks: Collection[int]
+) -> tuple[wire.ThreadStack, ...]:
+    """Drops threads that the kernel does not know; `tasks` are the process's native thread ids.
+
+    A child inside `fork()` still lists its parent's threads with their stacks.
+    """
+    if not any(thread.tid in tasks for thread in threads):
+        return threads  # the process has ended
+    nameless = len(tasks) > 1  # threads without a native id may exist
+    return tuple(t for t in threads if t.tid in tasks or (nameless and not t.tid))
+
+
+def as_numbered_here(
+    pid: int, threads: tuple[wire.ThreadStack, ...]
+) -> tuple[wire.ThreadStack, ...]:
+    """Threads of a process in another pid namespace, with their ids and states here.
+
+    py-spy finds none of them under the ids that the process has for them, and calls all active.
+    """
+    ids = processes.own_thread_ids(pid)
+    if not any(thread.tid in ids for thread in threads):
+        return threads
+    runs = {task.pid for task in processes.read_threads(pid) if task.state == "R"}
+    found = []
+    for thread in threads:
+        tid = ids.get(thread.tid, pid if thread.tid == pid else -1) if thread.tid else 0
+        active = thread.active and tid in runs if tid else thread.active
+        found.append(msgspec.structs.replace(thread, tid=tid, active=active))
+    return tuple(found)
+
+
+async def dump(
+    pid: int,
+    seconds: float,
+    source: SourceLines | None = None,
+    groups: Mapping[int, str] | None = None,
+) -> wire.StackDump:
+    """Dumps the stacks of one process; the result says why when there are none.
+
+    With `groups` (see `parse_dump`) also the local variables of torch's own frames. Which threads
+    wait for which is told, too (`thread_waits`).
+    """
+    if processes.read_stat(pid) is None:
+        return gone(pid)
+    spy = find_py_spy()
+    if spy is None:
+        return wire.StackDump(
+            pid,
+            error="missing",
+            help=tool_process.why_missing("py-spy"),
+        )
+    try:
+        child = await tool_process.start(
+            spy, "dump", "--json", "--nonblocking", "--locals", "--pid", str(pid),
+            dies_with_us=child_process.AS_USER in os.environ,  # whose user might stop it
+        )  # fmt: skip
+    except OSError as error:
+        return wire.StackDump(pid, error="failed", help=f"{spy} cannot be run: {error.strerror}")
+    try:
+        output, errors = await asyncio.wait_for(tool_process.read_outputs(child), seconds)
+    except (asyncio.TimeoutError, TimeoutError):
+        return wire.StackDump(
+            pid,
+            error="deadline",
+            help=f"py-spy did not finish with process {pid} within {seconds:.1f} s: the host is "
+            "overloaded, or a file system hangs; try again",
+        )
+    finally:
+        await tool_process.end(child)
+    result = _result(pid, child.returncode, output, errors, groups)
+    if source is not None and result.threads:
+        threads = await _with_source(pid, result.threads, source)
+        return wire.StackDump(pid, _with_waits(pid, threads, output, source))
+    return result
+
+
+def _result(
+    pid: int, status: int | None, output: bytes, errors: bytes, groups: Mapping[int, str] | None
+) -> wire.StackDump:
+    if status != 0:
+        return failure(pid, errors.decode("utf-8", "replace"))
+    try:
+        threads = parse_dump(output, pid, groups)
+    except msgspec.DecodeError as error:
+        return wire.StackDump(
+            pid, error="failed", help=f"py-spy's output cannot be parsed: {error}"
+        )
+    threads = as_numbered_here(pid, threads)
+    return wire.StackDump(pid, drop_missing_threads(threads, processes.thread_ids(pid)))
+
+
+def _with_waits(
+    pid: int, threads: tuple[wire.ThreadStack, ...], output: bytes, source: SourceLines
+) -> tuple[wire.ThreadStack, ...]:
+    """The threads with what they wait for; `output` is the dump that they are from."""
+    root = ProcessRoot.of(pid)
+    known = {thread.ident for thread in threads}
+    steps = {
+        thread.thread_id: [
+            thread_waits.AtFrame.of(frame.filename, frame.name, frame.line, [
+                (one.name, one.repr or "") for one in frame.variables or ()
+            ])
+            for frame in thread.frames[:MAX_FRAMES]
+        ]
+        for thread in _threads.decode(output)
+        if thread.thread_id in known
+    }  # fmt: skip
+    waits = thread_waits.waits_of(steps, lambda file, line: source.blocks(file, line, root))
+    return tuple(
+        msgspec.structs.replace(thread, wait=waits[thread.ident])
+        if thread.ident in waits and not thread.owns_gil
+        else thread
+        for thread in threads
+    )
+
+
+def gone(pid: int) -> wire.StackDump:
+    return wire.StackDump(pid, error="gone", help=f"process {pid} has ended and has no stacks")
+
+
+def failure(pid: int, errors: str, tool: str = "py-spy") -> wire.StackDump:
+    """Translates a tool's standard error into a message for the user."""
+    text = errors.lower()
+    found = processes.read_stat(pid)
+    if found is None or found.state in "ZX" or any(word in text for word in _GONE):
+        return gone(pid)
+    if any(word in text for word in _REFUSED):
+        return wire.StackDump(pid, error="refused", help=ptrace_refusal.explain(pid))
+    line = next((line.strip() for line in errors.splitlines() if line.strip()), "no reason")
+    reason = line.removeprefix("Error: ")[:300]
+    return wire.StackDump(pid, error="failed", help=f"{tool}: {reason}")
+
+
+async def _with_source(
+    pid: int, threads: tuple[wire.ThreadStack, ...], source: SourceLines
+) -> tuple[wire.ThreadStack, ...]:
+    files = {frame.file for thread in threads for frame in thread.frames if frame.file[:1] == "/"}
+    root = ProcessRoot.of(pid)
+    await source.read(files, _SOURCE_WAIT, root)
+    return tuple(
+        msgspec.structs.replace(
+            thread,
+            frames=tuple(
+                msgspec.structs.replace(frame, source=source.line(frame.file, frame.line, root))
+                for frame in thread.frames
+            ),
+        )
+        for thread in threads
+    )

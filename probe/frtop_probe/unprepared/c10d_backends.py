@@ -1,0 +1,266 @@
+"""One backend of a process group, in C++: its number, its ops in progress, its timeout.
+
+What a class has where is validated each time: an object may be freed, and another be in its place.
+"""
+
+from __future__ import annotations
+
+import itertools
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from frtop_probe.proc.memory import LOWEST_ADDRESS, NotReadable, ProcessMemory, to_words
+from frtop_probe.unprepared import cxx
+from frtop_probe.unprepared.model import Backend, Fronts, GroupBook, Work
+from frtop_probe.unprepared.torch_layout import BackendClass, TorchLayout
+from frtop_probe.unprepared.work import MAX_NUMBER, WorkReader, seconds_of
+
+UNKNOWN_BACKEND: Final = "number not readable: an unknown backend"
+NO_NUMBER: Final = "number not readable: its offset could not be validated"
+NO_PENDING: Final = "ops in progress not readable"
+
+# Backend.hpp: intrusive_ptr_target 16, rank_ 4, size_ 4.
+BACKEND_RANK: Final = 16
+_WRAPPER_BYTES: Final = 160
+"""ProcessGroupWrapper.hpp: Backend's members, then backend_ and glooBackend_."""
+# Backend::Options: vtable 8, counts 8, timeout 8, backend 32.
+_OPTIONS_TIMEOUT: Final = 16
+_OPTIONS_NAME: Final = 24
+_OPTIONS_SEARCH: Final = range(24, 512, 8)
+_TAIL: Final = {"gloo": 56, "nccl": 120}
+"""Bytes of a backend from its number on, up to its status.
+
+Gloo's `seq_` is followed by `local_id_`, a vector of ranks from 2.15 on, and the status. NCCL's by
+`seqP2P_`, `op_id_`, `local_id_`, that vector, a log prefix, two more members, and the status.
+Without the vector this reads 24 bytes past the object: the next of the heap, which are used for
+nothing that is not validated.
+"""
+_STEADY_TRIES: Final = 3
+_STATUS_BYTES: Final = 24 + 3 * cxx.STRING
+_CONDITION: Final = 48  # sizeof(std::condition_variable)
+_MAX_THREADS: Final = 256
+_MAX_REPORTED: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class BackendPlace:
+    """Where one backend is: its class, its devices, and DETAIL's helper (0: none)."""
+
+    address: int
+    vtable: int
+    devices: tuple[str, ...]
+    helper: int = 0
+    checked: bool = False
+
+
+class BackendReader:
+    """Reads backends of one process; remembers where a class keeps its options."""
+
+    def __init__(self, memory: ProcessMemory, layout: TorchLayout, works: WorkReader) -> None:
+        self._memory = memory
+        self._layout = layout
+        self._works = works
+        self._options: dict[int, int] = {}
+
+    def is_vtable(self, address: int) -> bool:
+        """Whether an object that begins with this word may be a backend."""
+        return cxx.is_pointer(address) and (
+            address in self._layout.backends
+            or address in self._layout.wrappers
+            or self._memory.word(address) > LOWEST_ADDRESS
+        )
+
+    def place(self, address: int, devices: tuple[str, ...]) -> BackendPlace:
+        """Where a backend is; that of DETAIL is one around another.
+
+        Raises:
+            NotReadable: it wraps something else.
+        """
+        vtable = self._memory.word(address)
+        if vtable not in self._layout.wrappers:
+            return BackendPlace(address, vtable, devices)
+        inner = [
+            (word, found)
+            for word in self._memory.words(address, _WRAPPER_BYTES // 8)[3:]
+            if cxx.is_pointer(word) and (found := self._vtable_of(word)) in self._layout.backends
+        ]
+        if len(inner) != 2:  # backend_ and glooBackend_
+            raise NotReadable(UNKNOWN_BACKEND, "wrapper")
+        (backend, inner_vtable), (helper, _) = inner
+        return BackendPlace(backend, inner_vtable, devices, helper, checked=True)
+
+    def _vtable_of(self, address: int) -> int:
+        try:
+            return self._memory.word(address)
+        except NotReadable:
+            return 0
+
+    def read(self, place: BackendPlace, group: GroupBook) -> Backend:
+        """Reads a backend of a group.
+
+        Raises:
+            NotReadable: it is of an unknown class, or not of this group any more.
+        """
+        kind = self._layout.backends.get(place.vtable)
+        if kind is None:
+            raise NotReadable(UNKNOWN_BACKEND)
+        if kind.number is None or kind.kind not in _TAIL:
+            return Backend(
+                kind.kind, place.devices, checked=place.checked, proven=False, reason=NO_NUMBER
+            )
+        is_gloo = kind.kind == "gloo"
+        for _ in range(_STEADY_TRIES):
+            raw = self._block(place.address, place.vtable, kind, group)
+            pending, reason = self._pending(raw, kind) if is_gloo else ((), "")
+            if not is_gloo or self._is_steady(raw, place, kind, group):
+                break
+        (number,) = struct.unpack_from("<Q", raw, kind.number)
+        if number > MAX_NUMBER:
+            raise NotReadable(NO_NUMBER, f"{number}")
+        checks, check_number = self._checks(place.helper)
+        return Backend(
+            kind=kind.kind,
+            devices=place.devices,
+            number=number,
+            counts_p2p=is_gloo,
+            collectives=_collectives(raw, kind),
+            p2p_number=None if is_gloo else _p2p_number(raw, kind.number),
+            timeout_s=self._timeout(raw, place.vtable, kind),
+            pending=pending,
+            checks=checks,
+            check_number=check_number,
+            fronts=self._fronts(raw, kind.number),
+            checked=place.checked,
+            proven=is_gloo,
+            reason=reason,
+        )
+
+    def _block(
+        self, address: int, vtable: int, kind: BackendClass, group: GroupBook | None
+    ) -> bytes:
+        """Reads a backend object; it must still be one of this group."""
+        assert kind.number is not None
+        raw = self._memory.read(address, kind.number + _TAIL[kind.kind])
+        rank, size = struct.unpack_from("<ii", raw, BACKEND_RANK)
+        if to_words(raw[:8])[0] != vtable:
+            raise NotReadable(UNKNOWN_BACKEND, "freed")
+        if group is not None and (rank, size) != (group.rank, group.size):
+            raise NotReadable(UNKNOWN_BACKEND, "another rank or size")
+        return raw
+
+    def _is_steady(
+        self, before: bytes, place: BackendPlace, kind: BackendClass, group: GroupBook
+    ) -> bool:
+        """Whether gloo's two counters were not read between their increments, one after the other.
+
+        Ops in progress are numbered by the difference of the two.
+        """
+        after = self._block(place.address, place.vtable, kind, group)
+        return _messages(before, kind) == _messages(after, kind)
+
+    def _checks(self, helper: int) -> tuple[tuple[Work, ...], int | None]:
+        """Reads the ops in progress and the number of DETAIL's helper; (), None without one."""
+        kind = self._layout.backends.get(vtable := self._vtable_of(helper)) if helper else None
+        if kind is None or kind.kind != "gloo" or kind.number is None:
+            return (), None
+        raw = self._block(helper, vtable, kind, None)
+        (number,) = struct.unpack_from("<Q", raw, kind.number)
+        return self._pending(raw, kind)[0], number if number <= MAX_NUMBER else None
+
+    def _pending(self, raw: bytes, kind: BackendClass) -> tuple[tuple[Work, ...], str]:
+        """Reads gloo's ops in progress, then those in its queue; with a reason if it cannot.
+
+        ProcessGroupGloo.hpp: workQueue_, workInProgress_, workMutex_, two condition variables and
+        seq_.
+        """
+        assert kind.number is not None
+        running_at = kind.number - 2 * _CONDITION - self._layout.mutex - cxx.VECTOR
+        queue_at = running_at - cxx.DEQUE
+        try:
+            begin, count = cxx.vector(to_words(raw[running_at:][: cxx.VECTOR]), 8, _MAX_THREADS)
+            running = self._memory.words(begin, count) if count else ()
+            queue = cxx.deque_of_pointers(self._memory, to_words(raw[queue_at:][: cxx.DEQUE]))
+        except NotReadable:
+            return (), NO_PENDING
+        works = list(self._each_work(running, running=True))
+        works += self._each_work(queue[:_MAX_REPORTED], running=False)
+        return tuple(sorted(works, key=lambda work: work.number)), ""
+
+    def _each_work(self, addresses: Sequence[int], *, running: bool) -> Iterator[Work]:
+        for address in addresses:
+            if address:
+                try:
+                    yield self._works.read(address, running=running)
+                except NotReadable:  # it ended and was freed meanwhile
+                    continue
+
+    def _timeout(self, raw: bytes, vtable: int, kind: BackendClass) -> float | None:
+        """Finds the options among the backend's pointers, by their vtable; None if not there."""
+        if kind.options is None:
+            return None
+        known = self._options.get(vtable)
+        for offset in (known,) if known is not None else _OPTIONS_SEARCH:
+            if offset + 8 > len(raw):
+                break
+            (address,) = struct.unpack_from("<Q", raw, offset)
+            if not cxx.is_pointer(address):
+                continue
+            try:
+                options = self._memory.read(address, _OPTIONS_NAME + cxx.STRING)
+                if to_words(options[:8])[0] != kind.options:
+                    continue
+                text = options[_OPTIONS_NAME:]
+                if cxx.string(self._memory, address + _OPTIONS_NAME, text) != kind.kind:
+                    continue
+            except NotReadable:
+                continue
+            self._options[vtable] = offset
+            return seconds_of(struct.unpack_from("<q", options, _OPTIONS_TIMEOUT)[0])
+        return None
+
+    def _fronts(self, raw: bytes, number_at: int) -> Fronts | None:
+        """Finds pgStatus_ behind the number: a shared_ptr of make_shared.
+
+        Its object follows the control block, so that the second pointer is 16 less than the first.
+        """
+        words = to_words(raw[number_at + 8 :])
+        for place, (status, control) in enumerate(itertools.pairwise(words)):
+            if place and cxx.is_pointer(status) and status == control + 16:
+                try:
+                    return self._status(status)
+                except NotReadable:
+                    continue
+        return None
+
+    def _status(self, address: int) -> Fronts:
+        """Reads a ProcessGroupStatus (logger.hpp): three numbers, then three names."""
+        raw = self._memory.read(address, _STATUS_BYTES)
+        numbers = struct.unpack_from("<3q", raw)
+        if any(not -1 <= number < MAX_NUMBER for number in numbers):
+            raise NotReadable(cxx.UNKNOWN_LAYOUT, "status")
+        for at in range(24, _STATUS_BYTES, cxx.STRING):
+            cxx.string(self._memory, address + at, raw[at : at + cxx.STRING])
+        return Fronts(*numbers)
+
+
+def _collectives(raw: bytes, kind: BackendClass) -> int | None:
+    """Reads gloo's `collectiveCounter_`, which every collective and no message takes a tag from."""
+    if kind.collectives is None or kind.collectives + 4 > len(raw):
+        return None
+    return int(struct.unpack_from("<I", raw, kind.collectives)[0])
+
+
+def _messages(raw: bytes, kind: BackendClass) -> int | None:
+    collectives = _collectives(raw, kind)
+    assert kind.number is not None
+    (number,) = struct.unpack_from("<Q", raw, kind.number)
+    return None if collectives is None else number - collectives
+
+
+def _p2p_number(raw: bytes, number_at: int) -> int | None:
+    """Reads NCCL's `seqP2P_`, which follows `seqCollective_`; `op_id_` after it counts both."""
+    number, p2p, op_id = struct.unpack_from("<3Q", raw, number_at)
+    # A coalesced group has more ops than numbers, never fewer.
+    return p2p if p2p <= op_id < MAX_NUMBER and number <= MAX_NUMBER else None

@@ -1,0 +1,191 @@
+"""Exported symbols of a library, read from where it lies in the process's memory.
+
+Only DT_GNU_HASH's buckets and chains are read: about six small reads a symbol, no file at all. So
+containers, deleted files and dead file systems make no difference. Layouts: elf(5), and "GNU Hash
+ELF Sections" of binutils.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Final
+
+from frtop_probe.proc.memory import NotReadable, ProcessMemory, to_words
+from frtop_probe.proc.process import Mapping
+
+X86_64: Final = 62
+AARCH64: Final = 183
+UNKNOWN_LIBRARY: Final = "books not readable: a library of an unknown format"
+
+_HEADER: Final = 64
+_PROGRAM_HEADER: Final = 56
+_MAX_PROGRAM_HEADERS: Final = 64
+_MAX_DYNAMIC: Final = 64 << 10
+_MAX_BUCKETS: Final = 1 << 24
+_MAX_CHAIN: Final = 512
+_CHAIN_STEP: Final = 8
+"""Chain words per read; most chains have one to four."""
+_SYMBOL: Final = struct.Struct("<IBBHQQ")
+_PT_LOAD: Final = 1
+_PT_DYNAMIC: Final = 2
+_DT_STRTAB: Final = 5
+_DT_SYMTAB: Final = 6
+_DT_GNU_HASH: Final = 0x6FFFFEF5
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What a library's first page says: machine, segments, and the raw bytes to compare with."""
+
+    machine: int
+    first_address: int
+    dynamic_address: int
+    dynamic_size: int
+    raw: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Hash:
+    buckets: int
+    first_symbol: int
+    bucket_table: int
+    chain_table: int
+    symbols: int
+    strings: int
+
+
+class Image:
+    """A library in the memory of a process; `address_of` finds exported symbols."""
+
+    def __init__(self, memory: ProcessMemory, mapping: Mapping) -> None:
+        """Reads header and dynamic section.
+
+        Raises:
+            NotReadable: this is no 64-bit little-endian ELF of a known machine with DT_GNU_HASH.
+        """
+        self.memory = memory
+        self.mapping = mapping
+        self.header = parse_header(_first_bytes(memory, mapping))
+        self.bias = mapping.start - self.header.first_address
+        self._hash = self._read_hash()
+
+    @property
+    def machine(self) -> int:
+        """Returns e_machine: `X86_64` or `AARCH64`."""
+        return self.header.machine
+
+    def contains(self, address: int) -> bool:
+        """Tells whether an address lies between the library's first and last mapped byte."""
+        return self.mapping.start <= address < self.mapping.end
+
+    def address_of(self, name: str) -> int | None:
+        """Returns the run-time address of an exported symbol; None when there is none.
+
+        Raises:
+            NotReadable: the tables cannot be read.
+        """
+        wanted = name.encode()
+        value = gnu_hash(wanted)
+        table = self._hash
+        bucket = self._small(table.bucket_table + 4 * (value % table.buckets), 1)[0]
+        if bucket < table.first_symbol:
+            return None
+        for index, end in self._chain(bucket, value):
+            if index is not None and (found := self._symbol(index, wanted)) is not None:
+                return found
+            if end:
+                break
+        return None
+
+    def _chain(self, index: int, value: int) -> list[tuple[int | None, bool]]:
+        """Returns, per step, the symbol's index if its hash fits, and whether the chain ends."""
+        steps: list[tuple[int | None, bool]] = []
+        while len(steps) < _MAX_CHAIN:
+            at = self._hash.chain_table + 4 * (index - self._hash.first_symbol)
+            for offset, word in enumerate(self._small(at, _CHAIN_STEP)):
+                end = bool(word & 1)
+                steps.append((index + offset if word | 1 == value | 1 else None, end))
+                if end:
+                    return steps
+            index += _CHAIN_STEP
+        raise NotReadable(UNKNOWN_LIBRARY, "endless chain")
+
+    def _symbol(self, index: int, wanted: bytes) -> int | None:
+        raw = self.memory.read(self._hash.symbols + _SYMBOL.size * index, _SYMBOL.size)
+        name, _, _, section, value, _ = _SYMBOL.unpack(raw)
+        if not section or not value:  # imported, not defined here
+            return None
+        text = self.memory.read(self._hash.strings + name, len(wanted) + 1)
+        return self.bias + value if text == wanted + b"\0" else None
+
+    def _small(self, address: int, count: int) -> tuple[int, ...]:
+        return struct.unpack(f"<{count}I", self.memory.read(address, 4 * count))
+
+    def _read_hash(self) -> _Hash:
+        tags: dict[int, int] = {}
+        address = self.bias + self.header.dynamic_address
+        entries = to_words(self.memory.read(address, self.header.dynamic_size // 16 * 16))
+        for tag, value in zip(entries[::2], entries[1::2], strict=True):
+            if tag == 0:
+                break
+            tags[tag] = value
+        try:
+            hashes, symbols, strings = (
+                self._absolute(tags[tag]) for tag in (_DT_GNU_HASH, _DT_SYMTAB, _DT_STRTAB)
+            )
+        except KeyError as error:
+            raise NotReadable(UNKNOWN_LIBRARY, "no DT_GNU_HASH") from error
+        buckets, first, bloom, _ = self._small(hashes, 4)
+        if not 0 < buckets <= _MAX_BUCKETS or bloom > _MAX_BUCKETS:
+            raise NotReadable(UNKNOWN_LIBRARY, "hash table")
+        table = hashes + 16 + 8 * bloom
+        return _Hash(buckets, first, table, table + 4 * buckets, symbols, strings)
+
+    def _absolute(self, address: int) -> int:
+        # glibc's loader adds the bias to pointers of the dynamic section; musl's does not.
+        return address if address >= self.mapping.start else self.bias + address
+
+
+def parse_header(data: bytes) -> Header:
+    """Parses an ELF header with its program headers, both in `data`.
+
+    Raises:
+        NotReadable: as for `Image`.
+    """
+    if len(data) < _HEADER or data[:6] != b"\x7fELF\x02\x01":  # ELFCLASS64, ELFDATA2LSB
+        raise NotReadable(UNKNOWN_LIBRARY, "no ELF of 64 bits")
+    (machine,) = struct.unpack_from("<H", data, 18)
+    (offset,) = struct.unpack_from("<Q", data, 32)
+    size, count = struct.unpack_from("<HH", data, 54)
+    end = offset + size * count
+    if machine not in (X86_64, AARCH64):
+        raise NotReadable(UNKNOWN_LIBRARY, f"machine {machine}")
+    if size != _PROGRAM_HEADER or not 0 < count <= _MAX_PROGRAM_HEADERS or end > len(data):
+        raise NotReadable(UNKNOWN_LIBRARY, "program headers")
+    first: int | None = None
+    dynamic: tuple[int, int] | None = None
+    for at in range(offset, end, size):
+        kind, _, file_offset, address, _, _, memory_size, _ = struct.unpack_from(
+            "<IIQQQQQQ", data, at
+        )
+        if kind == _PT_LOAD and file_offset == 0 and first is None:
+            first = address
+        elif kind == _PT_DYNAMIC:
+            dynamic = (address, memory_size)
+    if first is None or dynamic is None or not 0 < dynamic[1] <= _MAX_DYNAMIC:
+        raise NotReadable(UNKNOWN_LIBRARY, "no dynamic section")
+    return Header(machine, first, *dynamic, raw=data[:end])
+
+
+def gnu_hash(name: bytes) -> int:
+    """Returns the hash of DT_GNU_HASH: 5381, times 33 plus each byte, in 32 bits."""
+    value = 5381
+    for byte in name:
+        value = (value * 33 + byte) & 0xFFFFFFFF
+    return value
+
+
+def _first_bytes(memory: ProcessMemory, mapping: Mapping) -> bytes:
+    size = min(_HEADER + _PROGRAM_HEADER * _MAX_PROGRAM_HEADERS, mapping.end - mapping.start)
+    return memory.read(mapping.start, size)

@@ -1,0 +1,407 @@
+"""Which requests the live source sends by itself, and what waits for a response."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from connect.fakes import FakeConnections, S
+from frtop_probe import wire
+from frtop_tui.connect.agent_requests import MAX_RANKS, STACKS_CHUNK, WATCH_NS, AgentRequests
+from frtop_tui.connect.request_tracker import BUSY_RETRY_NS, RESPONSE_NS, TIMEOUT_NS
+from frtop_tui.diagnosis.detectors.mismatch.checksums import OpsRequest
+from frtop_tui.diagnosis.look_requests import LookRequest
+from frtop_tui.diagnosis.model import Frame, JudgedRank
+from frtop_tui.job.state import JobState
+
+WANTED_OPS = OpsRequest("node0", 3, 2, 1, 9, 16, 5)
+SIGNATURE = wire.Signature("all_reduce", "sum")
+
+
+class RecordingState(JobState):
+    """Records ops and refusals that it gets."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ops: list[tuple[str, int, int, list[int]]] = []
+        self.refusals: list[str] = []
+
+    def apply_ops(self, host: str, key: int, hint: int, ops: tuple[wire.Op, ...]) -> None:
+        self.ops.append((host, key, hint, [op.number for op in ops]))
+
+    def set_refused(self, name: str, text: str) -> None:
+        self.refusals.append(f"{name}: {text}")
+
+
+@pytest.fixture
+def connections() -> FakeConnections:
+    return FakeConnections()
+
+
+@pytest.fixture
+def state() -> RecordingState:
+    return RecordingState()
+
+
+@pytest.fixture
+def requests(connections: FakeConnections, state: RecordingState) -> AgentRequests:
+    return AgentRequests(connections.send, state)
+
+
+def frame_of(*ranks: tuple[int, str, int]) -> Frame:
+    identity = wire.Identity(1, 1, 0, 0, wire.Job("a", 1, 2))
+    views = {
+        rank: JudgedRank(rank, host, key, identity, "moving", 0, 0, 0) for rank, host, key in ranks
+    }
+    return Frame(0, 0, ranks=views)
+
+
+def snapshots(number: int, keys: Sequence[int], late: Sequence[int] = ()) -> wire.SnapshotResponse:
+    """A response in which the dumps of the `late` keys were not reached in time."""
+    threads = (
+        wire.ThreadStack(1, 1, "MainThread", True, False, (wire.TraceFrame("f", "a.py", 1),)),
+    )
+    return wire.SnapshotResponse(
+        number,
+        "n",
+        tuple(
+            wire.Snapshot(
+                key,
+                1,
+                dumps=(
+                    wire.StackDump(key, error="deadline")
+                    if key in late
+                    else wire.StackDump(key, threads),
+                ),
+            )
+            for key in keys
+        ),
+    )
+
+
+# snapshots for the diagnosis
+
+
+def test_snapshots_with_and_without_stacks_are_two_requests(
+    connections: FakeConnections, requests: AgentRequests
+) -> None:
+    requests.want([LookRequest("n", 1, (), True), LookRequest("n", 2, (), False)])
+    requests.update(frame_of(), S)
+    assert connections.take_snapshot_requests() == [("n", (1,), True), ("n", (2,), False)]
+
+
+def test_a_host_gets_one_request(connections: FakeConnections, requests: AgentRequests) -> None:
+    requests.want(
+        [
+            LookRequest("n", 1, (), True),
+            LookRequest("m", 1, (), True),
+            LookRequest("n", 2, (), True),
+        ]
+    )
+    requests.update(frame_of(), S)
+    assert connections.take_snapshot_requests() == [("n", (1, 2), True), ("m", (1,), True)]
+
+
+def test_the_next_request_follows_the_response(
+    connections: FakeConnections, requests: AgentRequests
+) -> None:
+    requests.want([LookRequest("n", 1, (), True)])
+    requests.update(frame_of(), S)
+    (first,) = connections.sent
+    connections.sent.clear()
+    requests.want([LookRequest("n", 2, (), True)])
+    requests.update(frame_of(), 2 * S)
+    assert not connections.sent
+    requests.receive("n", wire.SnapshotResponse(first[1].id, "n", ()), 2 * S)
+    requests.update(frame_of(), 2 * S)
+    assert connections.take_snapshot_requests() == [("n", (2,), True)]
+
+
+def test_a_request_without_a_response_is_given_up(
+    connections: FakeConnections, requests: AgentRequests
+) -> None:
+    requests.want([LookRequest("n", 1, (), True)])
+    requests.update(frame_of(), S)
+    connections.sent.clear()
+    requests.want([LookRequest("n", 1, (), True)])
+    requests.update(frame_of(), S + RESPONSE_NS)
+    assert connections.take_snapshot_requests() == [("n", (1,), True)]
+
+
+def test_ranks_beyond_the_limit_follow_the_response(
+    connections: FakeConnections, requests: AgentRequests
+) -> None:
+    requests.want([LookRequest("n", key, (), True) for key in range(MAX_RANKS + 2)])
+    requests.update(frame_of(), S)
+    ((_, request),) = connections.sent
+    connections.sent.clear()
+    requests.receive("n", wire.SnapshotResponse(request.id, "n", ()), S)
+    requests.update(frame_of(), S)
+    rest = (MAX_RANKS, MAX_RANKS + 1)
+    assert connections.take_snapshot_requests() == [("n", rest, True)]
+
+
+def test_a_slow_host_gets_more_time_for_snapshots_too(
+    connections: FakeConnections, requests: AgentRequests
+) -> None:
+    requests.request_state("n", 0)
+    requests.receive("n", wire.StateResponse(1, wire.Update("n", "i", 1, 0, 0)), 5 * S)
+    requests.want([LookRequest("n", 1, (), True)])
+    requests.update(frame_of(), 5 * S)
+    connections.sent.clear()
+    requests.want([LookRequest("n", 1, (), True)])
+    requests.update(frame_of(), 14 * S)
+    assert not connections.sent
+    requests.update(frame_of(), 15 * S)
+    assert connections.take_snapshot_requests() == [("n", (1,), True)]
+
+
+def test_what_the_diagnosis_wanted_of_a_former_agent_is_forgotten(
+    connections: FakeConnections, requests: AgentRequests
+) -> None:
+    connections.up = False
+    requests.want([LookRequest("n", 1, (), True), LookRequest("m", 2, (), True)])
+    requests.update(frame_of(), S)
+    requests.identified("n", same=False)
+    requests.identified("m", same=True)
+    connections.up = True
+    requests.update(frame_of(), S)
+    assert connections.take_snapshot_requests() == [("m", (2,), True)]
+
+
+# stacks that the operator asks for
+
+
+def test_stacks_that_cannot_be_requested_now_are_requested_later(
+    connections: FakeConnections, requests: AgentRequests
+) -> None:
+    frame = frame_of((0, "n", 7), (1, "m", 8))
+    connections.up = False
+    requests.dump(frozenset({0, 1}))
+    requests.update(frame, S)
+    connections.up = True
+    requests.update(frame, S)
+    assert sorted(connections.take_snapshot_requests()) == [("m", (8,), True), ("n", (7,), True)]
+    requests.update(frame, 2 * S)
+    assert not connections.sent
+
+
+def respond_to_chunks(
+    connections: FakeConnections,
+    requests: AgentRequests,
+    frame: Frame,
+    late: Sequence[int] = (),
+    first: int = 0,
+) -> list[tuple[int, ...]]:
+    """Responds to every chunk in turn; gives the keys of each; the first of `late` fail once."""
+    chunks: list[tuple[int, ...]] = []
+    now = S
+    requests.update(frame, now)
+    while connections.sent:
+        ((_, request),) = connections.sent  # never two at a time
+        connections.sent.clear()
+        assert isinstance(request, wire.SnapshotRequest)
+        chunks.append(request.keys)
+        now += 2 * S
+        failed = [key for key in late if not first or len(chunks) <= first]
+        requests.receive("n", snapshots(request.id, request.keys, failed), now)
+        requests.update(frame, now)
+    return chunks
+
+
+def test_stacks_of_many_ranks_are_requested_in_chunks(
+    connections: FakeConnections, requests: AgentRequests
+) -> None:
+    frame = frame_of(*((rank, "n", 100 + rank) for rank in range(30)))
+    requests.dump(frozenset(range(30)))
+    chunks = respond_to_chunks(connections, requests, frame)
+    assert [len(chunk) for chunk in chunks] == [STACKS_CHUNK] * 3 + [6]
+    assert sorted(key for chunk in chunks for key in chunk) == list(range(100, 130))
+
+
+def test_ranks_that_the_agent_did_not_reach_in_time_are_requested_once_more(
+    connections: FakeConnections, requests: AgentRequests
+) -> None:
+    frame = frame_of(*((rank, "n", 100 + rank) for rank in range(10)))
+    requests.dump(frozenset(range(10)))
+    chunks = respond_to_chunks(connections, requests, frame, late=[101, 109])
+    keys = [key for chunk in chunks for key in chunk]
+    assert sorted(keys) == sorted([*range(100, 110), 101, 109])
+
+
+def test_a_chunk_without_a_response_does_not_hold_up_the_next(
+    connections: FakeConnections, requests: AgentRequests
+) -> None:
+    frame = frame_of(*((rank, "n", rank) for rank in range(STACKS_CHUNK + 1)))
+    requests.dump(frozenset(range(STACKS_CHUNK + 1)))
+    requests.update(frame, S)
+    connections.sent.clear()
+    requests.update(frame, S + TIMEOUT_NS)
+    assert connections.take_snapshot_requests() == [("n", (STACKS_CHUNK,), True)]
+
+
+def test_chunks_with_keys_of_a_former_agent_are_given_up(
+    connections: FakeConnections, requests: AgentRequests
+) -> None:
+    frame = frame_of(*((rank, "n", rank) for rank in range(3 * STACKS_CHUNK)))
+    requests.dump(frozenset(range(3 * STACKS_CHUNK)))
+    requests.update(frame, S)
+    connections.sent.clear()
+    requests.disconnected("n", S)
+    requests.identified("n", same=False)
+    for second in range(2, 30):
+        requests.update(frame, second * S)
+    assert not connections.sent
+
+
+def test_stacks_asked_for_after_a_restart_are_requested(
+    connections: FakeConnections, requests: AgentRequests
+) -> None:
+    requests.dump(frozenset({0}))
+    requests.update(frame_of((0, "n", 7)), S)
+    requests.disconnected("n", S)
+    requests.identified("n", same=False)
+    connections.sent.clear()
+    requests.dump(frozenset({0}))
+    for second in range(2, 5):
+        requests.update(frame_of((0, "n", 8)), second * S)
+    assert connections.take_snapshot_requests() == [("n", (8,), True)]
+
+
+# watched ranks
+
+
+def test_a_watched_rank_is_requested_again_and_again(
+    connections: FakeConnections, requests: AgentRequests
+) -> None:
+    frame = frame_of((0, "n", 7))
+    requests.watch(frozenset({0}))
+    with_stacks = []
+    for turn in range(4):
+        requests.update(frame, S + turn * WATCH_NS)
+        for host, request in connections.sent:
+            requests.receive(host, wire.SnapshotResponse(request.id, host, ()), S)
+        with_stacks += [stacks for _, _, stacks in connections.take_snapshot_requests()]
+    assert with_stacks == [True, False, True, False]
+
+
+def test_a_rank_that_is_gone_is_not_requested(
+    connections: FakeConnections, requests: AgentRequests
+) -> None:
+    requests.watch(frozenset({5}))
+    requests.dump(frozenset({5}))
+    requests.update(frame_of((0, "n", 7)), S)
+    assert not connections.sent
+
+
+# states
+
+
+def test_a_state_is_not_requested_twice(
+    connections: FakeConnections, requests: AgentRequests
+) -> None:
+    requests.request_state("n", S)
+    requests.request_state("n", S)
+    assert len(connections.sent) == 1
+    requests.request_state("n", S, anew=True)
+    assert len(connections.sent) == 2
+    requests.update(None, S + RESPONSE_NS)
+    assert len(connections.sent) == 3
+
+
+def test_a_state_request_that_cannot_leave_is_sent_later(
+    connections: FakeConnections, requests: AgentRequests
+) -> None:
+    connections.up = False
+    requests.request_state("n", S)
+    connections.up = True
+    requests.update(None, S)
+    assert not connections.sent
+    requests.update(None, S + BUSY_RETRY_NS)
+    assert len(connections.sent) == 1
+    requests.update(None, S + 2 * BUSY_RETRY_NS)
+    assert len(connections.sent) == 1
+
+
+def test_a_slow_host_is_asked_for_its_state_less_and_less_often(
+    connections: FakeConnections, requests: AgentRequests
+) -> None:
+    requests.request_state("n", 0)
+    for half_second in range(1, 121):
+        requests.update(None, half_second * S // 2)
+    states = [r for _, r in connections.sent if isinstance(r, wire.StateRequest)]
+    assert len(states) == 5  # at 0, 3, 9, 21 and 45 s
+
+
+def test_a_late_state_ends_the_newer_request(
+    connections: FakeConnections, requests: AgentRequests
+) -> None:
+    requests.request_state("n", 0)
+    requests.update(None, RESPONSE_NS)
+    first = connections.sent[0][1].id
+    update = wire.Update("n", "i", 1, 0, 0)
+    requests.receive("n", wire.StateResponse(first, update), RESPONSE_NS + 1)
+    requests.update(None, 100 * S)
+    assert len(connections.sent) == 2
+
+
+def test_a_refused_state_is_reported_and_requested_later(
+    connections: FakeConnections, requests: AgentRequests, state: RecordingState
+) -> None:
+    requests.request_state("n", S)
+    ((_, request),) = connections.sent
+    requests.receive("n", wire.Error(request.id, "not admitted; ask", "permission"), S)
+    assert state.refusals == ["n: not admitted; ask"]
+    requests.request_state("n", S)
+    requests.update(None, S + RESPONSE_NS - 1)
+    assert len(connections.sent) == 1
+    requests.update(None, S + RESPONSE_NS)
+    assert len(connections.sent) == 2
+
+
+# ops to compare
+
+
+def row(number: int, group: int = 1, flags: int = 0) -> wire.HistoryRow:
+    return wire.HistoryRow(number, group, number, 1, 0, S, 5, 7, flags)
+
+
+def ops_response(connections: FakeConnections, *rows: wire.HistoryRow) -> wire.HistoryResponse:
+    ((_, request),) = connections.sent
+    return wire.HistoryResponse(request.id, "node0", 3, wire.History((SIGNATURE,), (), rows))
+
+
+def test_a_rank_is_asked_for_some_ops_of_a_group(
+    connections: FakeConnections, requests: AgentRequests
+) -> None:
+    requests.compare_ops([WANTED_OPS], S)
+    ((host, request),) = connections.sent
+    assert host == "node0"
+    assert isinstance(request, wire.HistoryRequest)
+    assert (request.key, request.group, request.first, request.last) == (3, 1, 9, 16)
+
+
+def test_the_ops_of_a_response_are_in_the_state(
+    connections: FakeConnections, requests: AgentRequests, state: RecordingState
+) -> None:
+    requests.compare_ops([WANTED_OPS], S)
+    requests.receive("node0", ops_response(connections, row(9), row(16)), 2 * S)
+    assert state.ops == [("node0", 3, 5, [9, 16])]
+
+
+def test_ops_that_were_not_asked_for_are_left_out(
+    connections: FakeConnections, requests: AgentRequests, state: RecordingState
+) -> None:
+    requests.compare_ops([WANTED_OPS], S)
+    rows = (row(8), row(9), row(10, group=2), row(11, flags=2), row(17))
+    requests.receive("node0", ops_response(connections, *rows), 2 * S)
+    assert state.ops == [("node0", 3, 5, [9])]
+
+
+def test_without_a_response_the_state_gets_no_ops(
+    requests: AgentRequests, state: RecordingState
+) -> None:
+    requests.compare_ops([WANTED_OPS], S)
+    requests.update(None, S + TIMEOUT_NS)
+    assert state.ops == [("node0", 3, 5, [])]

@@ -1,0 +1,150 @@
+"""The live source on this host: before, with and after an agent."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from connect.conftest import Start, frame_with
+from frtop_probe import keys
+from frtop_tui.connect.live import LiveSource
+from frtop_tui.connect.pipes.places import places
+from frtop_tui.diagnosis.engine import Engine, Judgement
+from frtop_tui.diagnosis.model import Frame
+from frtop_tui.errors import KeyTrouble
+from waiting import wait_for
+
+
+@pytest.fixture
+def source(folder: Path) -> Iterator[LiveSource]:
+    one = LiveSource()
+    yield one
+    one.close()
+    one.close()  # a second call does nothing
+
+
+def test_no_agent_and_then_one(source: LiveSource, start_agent: Start) -> None:
+    frame = frame_with(source, lambda f: f.problem)
+    assert "no agent" in str(frame.problem)
+    assert "frtop run -- torchrun" in str(frame.problem)
+    start_agent()
+    frame = frame_with(source, lambda f: f.health == "empty")
+    assert not frame.problem
+    (host,) = frame_with(source, lambda f: f.hosts[0].clock_error_ns is not None).hosts
+    assert abs(host.clock_ns) <= (host.clock_error_ns or 0) + 5_000_000  # it is the same clock
+    assert host.address.startswith("127.0.0.1:")
+
+
+def test_a_restarted_local_agent_is_followed(source: LiveSource, start_agent: Start) -> None:
+    first = start_agent()
+    frame_with(source, lambda f: f.health == "empty")
+    os.kill(first.pid, signal.SIGKILL)
+    frame_with(source, lambda f: f.hosts and f.hosts[0].state == "failed")
+    second = start_agent()
+    assert second.instance != first.instance
+    frame_with(source, lambda f: f.hosts and f.hosts[0].state == "heard")
+
+
+def test_an_agent_with_another_key_is_named(
+    folder: Path, start_agent: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start_agent()
+    monkeypatch.setenv("FRTOP_KEY_FILE", str(tmp_path / "other"))
+    ours = keys.load(create=True)
+    source = LiveSource()
+    try:
+        frame = frame_with(source, lambda f: f.hosts and f.hosts[0].problem)
+        assert "FRTOP_KEY_FILE" in str(frame.hosts[0].problem)
+        assert f"frtop key admit {ours.shown}" in str(frame.hosts[0].problem)
+    finally:
+        source.close()
+
+
+def test_a_missing_key_is_reported_not_made(
+    folder: Path, start_agent: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start_agent()
+    monkeypatch.setenv("FRTOP_KEY_FILE", str(tmp_path / "other"))
+    source = LiveSource()
+    try:
+        frame = frame_with(source, lambda f: "there is no key" in str(f.problem))
+        assert str(tmp_path / "other") in str(frame.problem)
+        assert not keys.path().exists()
+    finally:
+        source.close()
+
+
+def test_a_key_that_others_can_read_is_refused(folder: Path) -> None:
+    keys.load(create=True).path.chmod(0o644)
+    with pytest.raises(KeyTrouble, match="read by others") as caught:
+        LiveSource()
+    assert "chmod 600" in caught.value.next_step
+
+
+def test_no_key_is_made_for_remote_hosts(folder: Path) -> None:
+    with pytest.raises(KeyTrouble, match="no key"):
+        LiveSource(["node[0-3]"])
+    assert not keys.path().exists()
+
+
+def test_an_unknown_name_does_not_delay_other_hosts(folder: Path, start_agent: Start) -> None:
+    card = start_agent()
+    source = LiveSource(["no-such-host.invalid", f"127.0.0.1:{card.pub}"])
+    try:
+        frame = frame_with(source, lambda f: {h.state for h in f.hosts} == {"failed", "heard"})
+        states = {host.name: host.state for host in frame.hosts}
+        assert states == {"no-such-host.invalid": "failed", f"127.0.0.1:{card.pub}": "heard"}
+    finally:
+        source.close()
+
+
+def test_a_failure_of_frtop_is_reported_without_verdicts(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(self: Engine, frame: Frame) -> Judgement:
+        raise LookupError("raised by the test")
+
+    monkeypatch.setattr(Engine, "judge", broken)
+    keys.load(create=True)
+    source = LiveSource()
+    try:
+        frame = frame_with(source, lambda f: "frtop itself failed" in str(f.problem))
+        assert "raised by the test" in str(frame.problem)
+        assert frame.health == "undecided"
+    finally:
+        source.close()
+
+
+def test_one_agent_by_two_names_is_one_host(folder: Path, start_agent: Start) -> None:
+    card = start_agent()
+    here = f"127.0.0.1:{card.pub}"
+    source = LiveSource(["local", here, f"127.0.0.2:{card.pub}", f"localhost:{card.pub}"])
+    try:
+        frame_with(source, lambda f: any(host.state == "heard" for host in f.hosts))
+        # 127.0.0.2 is not bound; `localhost` and `local` are the same socket.
+        frame = frame_with(source, lambda f: len(f.hosts) == 2)
+        assert sorted(host.state for host in frame.hosts) in (
+            ["connecting", "heard"],
+            ["failed", "heard"],
+        )
+    finally:
+        source.close()
+
+
+def test_hosts_behind_a_shell_need_neither_key_nor_agent(folder: Path) -> None:
+    key = Path(os.environ["FRTOP_KEY_FILE"])
+    command = f"env -i PATH={os.environ['PATH']} FRTOP_OUTSIDE=0 sh"
+    source = LiveSource([], places=places(["here"], command))
+    try:
+        wait_for(lambda: [host.state for host in source.frame().hosts] == ["heard"], "a frame")
+        (host,) = source.frame().hosts
+        assert host.may_act
+        assert host.address == "via env"
+    finally:
+        source.close()
+    assert not key.exists()
+    assert not list(folder.iterdir())

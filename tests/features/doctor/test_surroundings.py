@@ -1,0 +1,418 @@
+"""In real surroundings the right thing is named, and the change that is printed opens the tier.
+
+Each test applies the printed change and runs `frtop doctor` again. Yama alone is a stand-in
+(`yama.c`): the kernel of most test machines has none.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from features.doctor.surroundings import (
+    HERE,
+    LIKE_A_RANK,
+    NO_CAPABILITIES,
+    OTHER_USER,
+    TORCH_RANK,
+    USER,
+    doctor,
+    environment,
+    in_mounts,
+    needs_root,
+    rank,
+    typed,
+)
+from frtop_probe.features.doctor.process_rights import read_text
+from frtop_probe.proc.processes import descendants
+from ras.library_file import elf
+from waiting import wait_for
+
+__all__ = ["environment"]
+READ = ("stacks", "books", "native")
+QUICK = ("--python", "/bin/false")
+PLAIN = LIKE_A_RANK.format(first="", last="")
+pytestmark = needs_root
+
+
+@pytest.fixture(scope="module")
+def plain() -> Iterator[int]:
+    """A process that is found as a rank, of root, with all capabilities."""
+    with rank(PLAIN) as pid:
+        yield pid
+
+
+def filtered(calls: str, action: str) -> tuple[str, ...]:
+    return (sys.executable, str(HERE / "filtered.py"), calls, action, "--")
+
+
+def without(capability: str) -> tuple[str, ...]:
+    return ("setpriv", f"--bounding-set=-{capability}", f"--inh-caps=-{capability}", "--")
+
+
+def test_without_the_capability(environment: dict[str, str], plain: int) -> None:
+    arguments = ("--pid", str(plain))
+    found = doctor(environment, *arguments, prefix=NO_CAPABILITIES)
+    assert found.marks(*READ) == ["closed"] * 3
+    assert found.exit_status == 1
+    assert "only CAP_SYS_PTRACE lets" in found.obstacle("books", "capabilities")["text"]
+    option = found.change("books", "capabilities", "docker run")
+    assert option == "--cap-add=SYS_PTRACE"
+    more = option.partition("=")[2].lower()
+    prefix = ("setpriv", f"--bounding-set=-all,+{more}", "--inh-caps=-all", "--")
+    opened = doctor(environment, *arguments, prefix=prefix)
+    assert "closed" not in opened.marks(*READ)
+    assert opened.mark("stacks") == "ok"
+
+
+@pytest.mark.parametrize(
+    ("call", "action", "tier"),
+    [
+        ("process_vm_readv", "end", "stacks"),
+        pytest.param("ptrace", "end", "native", marks=pytest.mark.long),
+    ],
+)
+def test_seccomp(
+    environment: dict[str, str], plain: int, call: str, action: str, tier: str
+) -> None:
+    arguments = ("--pid", str(plain))
+    found = doctor(environment, *arguments, prefix=filtered(f"{call},kcmp", action))
+    assert [code for code in READ if found.mark(code) == "closed"] == [tier]
+    assert f"ends {call} (SIGSYS)" in found.obstacle(tier, "seccomp")["text"]
+    assert found.document["host"]["kcmp"]["result"] in ("refused", "killed")
+    assert found.change(tier, "seccomp", "docker run") == "--security-opt seccomp=unconfined"
+    assert "seccompProfile" in found.change(tier, "seccomp", "pod spec")
+    assert doctor(environment, *arguments).mark(tier) == "ok"  # as unconfined: without a filter
+
+
+def test_where_process_vm_readv_is_refused_py_spy_reads_the_file(
+    environment: dict[str, str], plain: int
+) -> None:
+    """As the default profile of docker 20.10 does."""
+    prefix = filtered("process_vm_readv,kcmp", "refuse")
+    found = doctor(environment, "--pid", str(plain), prefix=prefix)
+    assert found.document["host"]["vm_readv"]["result"] == "refused"
+    assert found.marks("stacks", "native") == ["ok", "ok"]
+    assert found.tiers["native"]["basis"].startswith("py-spy;"), "pystack makes the call only"
+
+
+def test_native_stacks_are_not_to_be_had_through_a_pid_namespace(
+    environment: dict[str, str],
+) -> None:
+    container = ("unshare", "--pid", "--fork", "--kill-child")
+    with rank(PLAIN, prefix=container) as parent:
+        pid = descendants(parent)[0]
+        found = doctor(environment, "--pid", str(pid))
+        assert found.marks("stacks", "native") == ["ok", "closed"]
+        line = found.change("native", "pid namespace")
+    assert line == "frtop stacks --native --rank N --ssh CONTAINER --via 'docker exec -i {host} sh'"
+
+
+def test_another_user(environment: dict[str, str], plain: int) -> None:
+    shutil.chown(environment["FRTOP_DIR"], USER, USER)
+    found = doctor(environment, prefix=OTHER_USER)
+    assert found.mark("processes") == "closed"
+    of_root = re.compile(r"\d+ ranks? of user root: not looked at\. frtop reads only .*")
+    obstacles = found.tiers["processes"]["obstacles"]  # others may have ranks here, too
+    (one,) = [one for one in obstacles if of_root.fullmatch(one["text"])]
+    uid = re.fullmatch(r"sudo -u '#(\d+)' frtop", one["changes"][0]["line"])
+    assert uid is not None, one
+    shutil.chown(environment["FRTOP_DIR"], int(uid[1]))
+    arguments = ("--pid", str(plain))
+    opened = doctor(environment, *arguments, prefix=("setpriv", f"--reuid={uid[1]}", "--"))
+    assert opened.marks("processes", "stacks") == ["ok", "ok"]
+
+
+@pytest.mark.long
+def test_a_rank_of_another_user_by_its_pid(environment: dict[str, str], plain: int) -> None:
+    shutil.chown(environment["FRTOP_DIR"], USER, USER)
+    found = doctor(environment, "--pid", str(plain), prefix=OTHER_USER)
+    assert found.marks("processes", *READ) == ["closed"] * 4
+    assert f"process {plain} belongs to uid 0" in found.obstacle("books", "user")["text"]
+
+
+def test_a_process_that_changed_its_user_is_not_dumpable(environment: dict[str, str]) -> None:
+    shutil.chown(environment["FRTOP_DIR"], USER, USER)
+    become = f"os.setgid({USER}); os.setuid({USER})"
+    with rank(LIKE_A_RANK.format(first=become, last="")) as pid:
+        found = doctor(environment, "--pid", str(pid), prefix=OTHER_USER)
+    assert found.marks(*READ) == ["closed"] * 3
+    assert "dumpable=0" in found.obstacle("books", "dumpable")["text"]
+    line = found.change("books", "dumpable", "program")
+    with rank(LIKE_A_RANK.format(first=become, last=line)) as pid:
+        opened = doctor(environment, "--pid", str(pid), prefix=OTHER_USER)
+    assert "closed" not in opened.marks(*READ)
+    assert opened.mark("stacks") == "ok"
+
+
+@pytest.mark.long
+def test_a_rank_of_another_group(environment: dict[str, str]) -> None:
+    shutil.chown(environment["FRTOP_DIR"], USER, USER)
+    group = USER + 1
+    become = f"os.setgid({group}); os.setuid({USER}); ctypes.CDLL(None).prctl(4, 1)"
+    with rank(LIKE_A_RANK.format(first=become, last="")) as pid:
+        found = doctor(environment, "--pid", str(pid), prefix=OTHER_USER)
+        assert found.marks(*READ) == ["closed"] * 3
+        wanted = re.fullmatch(r"sudo -g '#(\d+)' frtop", found.change("books", "group"))
+        assert wanted is not None
+        assert int(wanted[1]) == group
+        prefix = [word.replace(f"regid={USER}", f"regid={wanted[1]}") for word in OTHER_USER]
+        opened = doctor(environment, "--pid", str(pid), prefix=prefix)
+    assert "closed" not in opened.marks(*READ)
+
+
+@pytest.mark.long
+def test_a_program_that_its_user_may_not_read(environment: dict[str, str]) -> None:
+    shutil.chown(environment["FRTOP_DIR"], USER, USER)
+    folder = Path(tempfile.mkdtemp())  # one that others may enter
+    try:
+        program = folder / "program"
+        shutil.copy(shutil.which("sleep") or "", program)
+        folder.chmod(0o755)
+        program.chmod(0o711)
+        with sleeping(str(program)) as pid:
+            found = doctor(environment, "--pid", str(pid), prefix=OTHER_USER)
+        assert found.mark("books") == "closed"
+        line = found.change("books", "dumpable")
+        assert line == f"sudo chmod a+r {program}"
+        subprocess.run(typed(line).split(), check=True)
+        with sleeping(str(program)) as pid:
+            opened = doctor(environment, "--pid", str(pid), prefix=OTHER_USER)
+        assert "closed" not in opened.marks("books", "native")
+    finally:
+        shutil.rmtree(folder)
+
+
+@contextmanager
+def sleeping(program: str) -> Iterator[int]:
+    """Runs a program as the other user, without any capability."""
+    process = subprocess.Popen([program, "60"], user=USER, group=USER, extra_groups=())
+    try:
+        wait_for(lambda: "program" in read_text(Path(f"/proc/{process.pid}/comm")), "it runs")
+        yield process.pid
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_in_another_pid_namespace(environment: dict[str, str], plain: int) -> None:
+    container = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
+    found = doctor(environment, "--pid", str(plain), prefix=container)
+    assert found.mark("processes") == "closed"
+    one = found.obstacle("processes", "not found")
+    assert one["text"] == (
+        f"there is no process {plain} here (frtop is in a pid namespace of its own, a container)"
+    )
+    line = found.change("processes", "not found")
+    assert line == "frtop doctor    # on the host, outside of the container"
+    opened = doctor(environment, "--pid", str(plain))
+    assert opened.marks("processes", "stacks") == ["ok", "ok"]
+
+
+@pytest.mark.long
+def test_a_proc_that_hides_what_may_not_be_traced(environment: dict[str, str]) -> None:
+    container = ("unshare", "--pid", "--fork", "--kill-child", "--")
+    hidden = "mount -t proc -o hidepid=ptraceable proc /proc"
+    found = doctor(environment, *QUICK, prefix=(*container, *in_mounts(hidden)))
+    assert found.mark("processes") == "closed"
+    line = typed(found.change("processes", "hidepid"))
+    opened = doctor(environment, *QUICK, prefix=(*container, *in_mounts(hidden, line)))
+    assert opened.mark("processes") == "ok"
+
+
+@pytest.mark.long
+def test_in_another_user_namespace(environment: dict[str, str], plain: int) -> None:
+    found = doctor(
+        environment, "--pid", str(plain), prefix=("unshare", "--user", "--map-root-user")
+    )
+    assert found.marks(*READ) == ["closed"] * 3
+    line = found.change("books", "user namespace")
+    assert line == "frtop    # outside of the container, as the user who started it"
+    assert doctor(environment, "--pid", str(plain)).mark("stacks") == "ok"
+
+
+@pytest.mark.long
+def test_a_rank_in_namespaces_of_its_own_is_read_from_the_host(
+    environment: dict[str, str],
+) -> None:
+    inside = ("unshare", "--mount", "--net", "--user", "--map-root-user")
+    with rank(PLAIN, prefix=inside) as pid:
+        found = doctor(environment, "--pid", str(pid))
+    assert found.marks("processes", "stacks", "native") == ["ok"] * 3
+    notes = " ".join(found.tiers["processes"]["notes"])
+    for kind in ("mount", "network", "user"):
+        assert f"in another {kind} namespace than frtop: rank 0" in notes
+
+
+def test_shared_memory_that_is_full_or_private(environment: dict[str, str]) -> None:
+    small = in_mounts("mount -t tmpfs -o size=2m shm /dev/shm", "head -c 1m /dev/zero >/dev/shm/x")
+    found = doctor(environment, *QUICK, prefix=small)
+    assert found.mark("recorder") == "closed"
+    assert "/dev/shm (2 MB) has room for 1 MB" in found.obstacle("recorder", "shm full")["text"]
+    line = typed(found.change("recorder", "shm full"))
+    assert re.fullmatch(r"mount -o remount,size=\d+m /dev/shm", line)
+    larger = in_mounts("mount -t tmpfs -o size=2m shm /dev/shm", line)
+    assert doctor(environment, *QUICK, prefix=larger).mark("recorder") == "ok"
+
+
+@pytest.mark.long
+def test_a_prepared_rank_whose_shared_memory_is_its_own(environment: dict[str, str]) -> None:
+    path = f"/x/frtop_probe/recorder/zero:{os.environ.get('PYTHONPATH', '')}"
+    prepared = {**environment, "FRTOP_AGENT": "0", "PYTHONPATH": path}
+    private = in_mounts("mount -t tmpfs shm /dev/shm")
+    with rank(PLAIN, prefix=private, environment=prepared) as pid:
+        found = doctor(environment, "--pid", str(pid))
+    assert "its container's own" in found.obstacle("recorder", "private shm")["text"]
+    assert found.change("recorder", "private shm", "docker run") == "--ipc=host"
+    with rank(PLAIN, environment=prepared) as pid:  # as with the option
+        assert doctor(environment, "--pid", str(pid)).mark("recorder") == "ok"
+
+
+@pytest.mark.long
+def test_a_tool_where_no_program_may_run(environment: dict[str, str], plain: int) -> None:
+    spy = Path(sys.executable).with_name("py-spy")
+    if not spy.exists():
+        pytest.skip("py-spy is not beside this Python")
+    mounted = (f"mount --bind {spy} {spy}", f"mount -o remount,bind,noexec {spy}")
+    hidden = {**environment, "PATH": "/usr/bin:/bin:/usr/sbin:/sbin"}
+    found = doctor(hidden, "--pid", str(plain), prefix=in_mounts(*mounted))
+    assert found.mark("stacks") == "closed"
+    assert "(noexec)" in found.obstacle("stacks", "noexec")["text"]
+    line = typed(found.change("stacks", "noexec"))
+    opened = doctor(hidden, "--pid", str(plain), prefix=in_mounts(*mounted, line))
+    assert opened.mark("stacks") == "ok"
+
+
+@pytest.mark.long
+def test_no_program_out_of_memory_nor_from_a_file(environment: dict[str, str]) -> None:
+    setting = Path("/proc/sys/vm/memfd_noexec")
+    if not setting.exists():
+        pytest.skip("this kernel has no vm.memfd_noexec")
+    container = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child", "--")
+    forbid = ("mount -t tmpfs -o noexec tmp /tmp", f"echo 2 >{setting}", "mkdir -m 700 /tmp/frtop")
+    inside = {**environment, "FRTOP_DIR": "/tmp/frtop"}
+    found = doctor(inside, *QUICK, prefix=(*container, *in_mounts(*forbid)))
+    assert found.mark("archive") == "closed"
+    assert found.change("archive", "noexec") == "sudo sysctl vm.memfd_noexec=0"
+    line = typed(found.changes("archive", "noexec", "type")[1])
+    opened = doctor(inside, *QUICK, prefix=(*container, *in_mounts(*forbid, line)))
+    assert opened.mark("archive") == "ok"
+
+
+@pytest.mark.long
+@pytest.mark.torch
+def test_flight_recorder_off_and_yama(environment: dict[str, str], tmp_path: Path) -> None:
+    """Real ranks with torch: the second is started with the line that the first one got."""
+    with rank(TORCH_RANK, environment={"TORCH_FR_BUFFER_SIZE": "0"}) as pid:
+        found = doctor(environment, "--pid", str(pid))
+    assert found.marks("stacks", "books", "history") == ["ok", "ok", "closed"]
+    text = found.obstacle("history", "recorder off")["text"]
+    assert text == "the Flight Recorder is off: TORCH_FR_BUFFER_SIZE=0"
+    line = found.change("history", "recorder off", "job script")
+    name, _, value = line.removeprefix("export ").partition("=")
+    with rank(TORCH_RANK, environment={name: value}, prefix=NO_CAPABILITIES) as pid:
+        opened = doctor(environment, "--pid", str(pid))
+        assert opened.marks("stacks", "books", "history") == ["ok"] * 3
+        assert opened.tiers["history"]["basis"].startswith("rings of 2,000 ops")
+        if shutil.which("cc"):
+            yama_refuses_and_is_set_to_0(environment, tmp_path, pid, "1", "only parents")
+
+
+@pytest.mark.parametrize(
+    ("scope", "says"),
+    [
+        ("1", "only parents"),
+        pytest.param("2", "only administrators", marks=pytest.mark.long),
+    ],
+)
+def test_yama(environment: dict[str, str], tmp_path: Path, scope: str, says: str) -> None:
+    if not shutil.which("cc"):
+        pytest.skip("no C compiler for the stand-in of Yama")
+    with rank(PLAIN, prefix=NO_CAPABILITIES) as pid:
+        yama_refuses_and_is_set_to_0(environment, tmp_path, pid, scope, says)
+
+
+def yama_refuses_and_is_set_to_0(
+    environment: dict[str, str], folder: Path, pid: int, scope: str, says: str
+) -> None:
+    """A stand-in: the file is mounted over, the refusal is imitated by a library."""
+    library = folder / "yama.so"
+    subprocess.run(
+        ["cc", "-shared", "-fPIC", "-O1", "-o", str(library), str(HERE / "yama.c"), "-ldl"],
+        check=True,
+    )
+    kernel = "/proc/sys/kernel"
+    mounted = (
+        f"last=$(cat {kernel}/cap_last_cap); mount -t tmpfs sysctl {kernel}",
+        f"echo $last >{kernel}/cap_last_cap; mkdir {kernel}/yama",
+        f"echo {scope} >{kernel}/yama/ptrace_scope",
+    )
+    inside = {**environment, "YAMA_FILE": f"{kernel}/yama/ptrace_scope"}
+    loaded = (*NO_CAPABILITIES, "env", f"LD_PRELOAD={library}")
+    found = doctor(inside, "--pid", str(pid), prefix=(*in_mounts(*mounted), *loaded))
+    assert found.marks(*READ) == ["closed"] * 3
+    text = found.obstacle("books", "yama")["text"]
+    expected = f"/proc/sys/kernel/yama/ptrace_scope is {scope}: {says} may trace a process"
+    assert text.startswith(expected)
+    line = found.change("books", "yama")
+    setting = re.fullmatch(r"sudo sysctl kernel\.yama\.ptrace_scope=(\d)", line)
+    assert setting is not None, line
+    change = f"echo {setting[1]} >{kernel}/yama/ptrace_scope"
+    opened = doctor(inside, "--pid", str(pid), prefix=(*in_mounts(*mounted, change), *loaded))
+    assert "closed" not in opened.marks(*READ)
+    assert opened.mark("stacks") == "ok"
+
+
+@pytest.mark.torch
+def test_a_library_without_exported_symbols(environment: dict[str, str], tmp_path: Path) -> None:
+    """A stand-in: an ELF file that has none, in the place of libtorch."""
+    package = tmp_path / "torch"
+    (package / "lib").mkdir(parents=True)
+    (package / "version.py").write_text("__version__ = '2.13.0+cpu'\n")
+    library = package / "lib" / "libtorch_cpu.so"
+    library.write_bytes(elf(bytes(4096)))
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\necho {package}\n")
+    python.chmod(0o755)
+    found = doctor(environment, "--python", str(python))
+    assert found.marks("books", "history") == ["closed", "closed"]
+    line = found.change("books", "stripped")
+    assert line.startswith("pip install --force-reinstall --no-deps 'torch==2.13.0+cpu'")
+    library.unlink()  # what that line does: torch as it was released
+    library.symlink_to(torch_package() / "lib" / "libtorch_cpu.so")
+    opened = doctor(environment, "--python", str(python))
+    assert opened.marks("books", "history") == ["ok", "ok"]
+
+
+def torch_package() -> Path:
+    code = "import importlib.util as u; print(u.find_spec('torch').submodule_search_locations[0])"
+    return Path(subprocess.check_output([sys.executable, "-c", code], text=True).strip())
+
+
+@pytest.mark.long
+@pytest.mark.torch
+def test_a_stripped_library(environment: dict[str, str], tmp_path: Path) -> None:
+    """`strip` costs the history, not the books: exported symbols stay."""
+    if not shutil.which("strip"):
+        pytest.skip("no strip")
+    library, copy = torch_package() / "lib" / "libtorch_cpu.so", tmp_path / "libtorch_cpu.so"
+    subprocess.run(["strip", "-o", str(copy), str(library)], check=True)
+    stripped = in_mounts(f"mount --bind {copy} {library}")
+    found = doctor(environment, "--python", sys.executable, prefix=stripped)
+    assert found.mark("history") == "closed"
+    with rank(TORCH_RANK, prefix=stripped) as pid:
+        found = doctor(environment, "--pid", str(pid))
+    assert found.marks("books", "history") == ["ok", "closed"]
+    line = found.change("history", "stripped")
+    assert re.fullmatch(r"pip install --force-reinstall --no-deps 'torch==[^']*'.*", line)
+    with rank(TORCH_RANK) as pid:  # torch as that line installs it
+        assert doctor(environment, "--pid", str(pid)).mark("history") == "ok"

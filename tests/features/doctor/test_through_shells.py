@@ -1,0 +1,172 @@
+"""`frtop doctor --ssh`: hosts with nothing of ours, in namespaces of their own, through shells."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from features.doctor.surroundings import FRTOP, LIKE_A_RANK, USER, needs_root
+from waiting import wait_for
+
+REMOTE = """
+cd {folder}
+run='exec env -i PATH=/usr/bin:/bin FRTOP_TEST={folder} FRTOP_DIR={folder}/frtop sh'
+case $1 in
+    full) echo 'no more processes for you' >&2; exit 3 ;;
+    plain) eval "$run" ;;
+    ann) exec setpriv --reuid={user} --regid={user} --clear-groups env -i PATH=/usr/bin:/bin \
+        FRTOP_DIR={folder}/frtop sh ;;
+esac
+unset PYTHONPATH
+exec unshare --pid --fork --mount-proc --kill-child sh -c '
+    RANK=$1 WORLD_SIZE=3 MASTER_ADDR=h MASTER_PORT=1 {python} rank.py >$1.ready &
+    while [ ! -s $1.ready ]; do sleep 0.05; done
+    [ $1 != 2 ] || echo 2 >/proc/sys/vm/memfd_noexec
+    '"$run" sh "$1"
+"""
+"""A shell on a host: 0 to 2 have a rank, in a pid namespace; 2 runs no program from memory."""
+
+pytestmark = needs_root
+
+
+@pytest.fixture
+def reach(tmp_path: Path) -> tuple[str, ...]:
+    """The options that lead to the hosts."""
+    tmp_path.chmod(0o755)
+    for parent in tmp_path.parents[:2]:
+        parent.chmod(0o755)
+    (tmp_path / "rank.py").write_text(LIKE_A_RANK.format(first="", last=""))
+    remote = REMOTE.format(folder=tmp_path, python=sys.executable, user=USER)
+    (tmp_path / "remote").write_text(remote)
+    return ("--via", f"sh {tmp_path}/remote {{host}}", "--ssh")
+
+
+def run(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*FRTOP, "doctor", *words], capture_output=True, text=True, timeout=90, check=False
+    )
+
+
+def tiers(document: dict[str, Any], host: str) -> dict[str, Any]:
+    return {tier["code"]: tier for tier in document["hosts"][host]["tiers"]}
+
+
+def test_hosts_with_the_same_answer_are_together_and_others_apart(
+    reach: Sequence[str], tmp_path: Path
+) -> None:
+    if not Path("/proc/sys/vm/memfd_noexec").exists():
+        pytest.skip("this kernel has no vm.memfd_noexec")
+    done = run("--json", *reach, "[0-2]", "full")
+    assert done.returncode == 1, done
+    document = json.loads(done.stdout)
+    assert document["exit_status"] == 1
+    assert document["groups"] == [["0", "1"], ["2"]]
+    for host in ("0", "1"):
+        found = tiers(document, host)
+        assert [rank["rank"] for rank in document["hosts"][host]["search"]["ranks"]] == [int(host)]
+        assert (found["stacks"]["mark"], found["archive"]["mark"]) == ("ok", "ok")
+        assert found["stacks"]["basis"] == "py-spy, sent from here, has read a process of ours"
+        assert not {"key", "agent", "ports"} & set(found), "of an installed frtop only"
+    found = tiers(document, "2")
+    (obstacle,) = found["stacks"]["obstacles"]
+    assert obstacle["code"] == "memfd"
+    assert [change["line"] for change in obstacle["changes"]] == [
+        "sudo sysctl vm.memfd_noexec=0",
+        f"{document['hosts']['2']['host']['program']} -m pip install --force-reinstall py-spy",
+    ]
+    assert found["archive"]["mark"] == "closed"
+    assert "no more processes for you" in document["hosts"]["full"]["error"]["text"]
+    assert not (tmp_path / "frtop").exists(), "nothing is written there"
+
+
+def test_another_users_ranks_are_closed_and_the_way_to_them_is_typed_here(
+    reach: Sequence[str], tmp_path: Path
+) -> None:
+    ready = tmp_path / "ready"
+    with ready.open("w") as out:
+        rank = subprocess.Popen(
+            [sys.executable, str(tmp_path / "rank.py")], stdout=out,
+            env={**os.environ, "RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "h",
+                 "MASTER_PORT": "1"},
+        )  # fmt: skip
+    try:
+        wait_for(ready.read_text, "the rank")
+        done = run(*reach, "ann")
+    finally:
+        rank.kill()
+        rank.wait()
+    assert done.returncode == 1, done
+    assert done.stdout.startswith(f"ann: uid {USER}, Python 3.")
+    assert "sudo -n -u '#0' sh    # as the end of the command of --via" in done.stdout
+    assert "closed, and costs evidence, on ann: " in done.stdout
+    assert "key, agent and ports are those of an installed frtop" in done.stdout
+
+
+def left(folder: Path) -> list[int]:
+    """Processes of the shell's environment."""
+    found = []
+    mark = f"FRTOP_TEST={folder}\0".encode()
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with suppress(OSError):
+            if mark in path.read_bytes():
+                found.append(int(path.parent.name))
+    return found
+
+
+@pytest.fixture
+def operator(reach: Sequence[str], tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """One whose doctor is at work on a host."""
+    operator = subprocess.Popen(
+        [*FRTOP, "doctor", *reach, "plain"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    try:
+        wait_for(lambda: len(left(tmp_path)) > 1, "the doctor examines that host")
+        yield operator
+    finally:
+        operator.kill()
+        operator.communicate()
+
+
+@pytest.mark.parametrize(
+    ("number", "status"),
+    [(signal.SIGINT, 130), (signal.SIGTERM, -signal.SIGTERM), (signal.SIGKILL, -signal.SIGKILL)],
+)
+def test_nothing_is_left_there_however_frtop_ends(
+    operator: subprocess.Popen[bytes], number: int, status: int, tmp_path: Path
+) -> None:
+    operator.send_signal(number)
+    said, _ = operator.communicate(timeout=20)
+    assert (operator.returncode, said) == (status, b"")
+    wait_for(lambda: not left(tmp_path), lambda: f"nothing is left: {left(tmp_path)}")
+
+
+def test_a_full_disk_is_one_line(reach: Sequence[str]) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [*FRTOP, "doctor", *reach, "plain"],
+            stdout=full, stderr=subprocess.PIPE, text=True, check=False,
+        )  # fmt: skip
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert done.stderr.startswith("frtop: not all of the output was written: No space left")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--ssh", "node0", "--pid", "1"), "--pid is of a process of this host"),
+        (("--through", "node0"), "--through is for hosts of --ssh"),
+        (("--ssh", "node0", "doctor"), "'doctor' is listed among the hosts"),
+    ],
+)
+def test_what_cannot_be_meant_is_said(words: Sequence[str], said: str) -> None:
+    done = run(*words)
+    assert (done.returncode, said in done.stderr) == (2, True), done

@@ -1,0 +1,44 @@
+"""A stream asks for what its events need: *slow* is found in statistics."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from frtop_tui.cli import main
+from frtop_tui.errors import NoJob
+from frtop_tui.features.stream import command as stream
+
+
+class Nobody:
+    """A source without a job, that says what was asked of it."""
+
+    def __init__(self) -> None:
+        self.wanted: list[str] = []
+
+    def want_statistics(self, _wanted: Any, whom: str) -> None:
+        self.wanted.append(whom)
+
+    def frame(self) -> Any:
+        raise NoJob("no job", "start one")
+
+    def close(self) -> None:
+        self.wanted.append("closed")
+
+
+@pytest.mark.parametrize(
+    ("only", "wanted"),
+    [
+        ((), ["verdicts", "closed"]),
+        (("--only", "verdicts"), ["verdicts", "closed"]),
+        (("--only", "states"), ["closed"]),
+    ],
+)
+def test_verdicts_need_statistics(
+    monkeypatch: pytest.MonkeyPatch, only: tuple[str, ...], wanted: list[str]
+) -> None:
+    source = Nobody()
+    monkeypatch.setattr(stream, "connect", lambda _: source)
+    assert main(["stream", *only]) == 1
+    assert source.wanted == wanted

@@ -1,0 +1,75 @@
+"""What a person reads before ranks sample."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from frtop_probe import wire
+from frtop_probe.recorder.requests import control
+from frtop_tui.diagnosis.model import Frame
+from frtop_tui.features.tensor_checks.consent import asked_words, other_watches, warnings
+from frtop_tui.features.tensor_checks.orders import (
+    MOST_NOTE,
+    NO_NUMBERS,
+    JobNumbers,
+    RankControl,
+    note_problem,
+)
+from screens import scenes
+
+THEIRS = wire.NumberState(True, 1, 90, 40, watch=3, by="mo@node4 PID 17")
+
+
+def moving() -> Frame:
+    """Ranks of which it is not known when they issued an op last."""
+    frame = scenes.healthy()
+    ranks = {
+        rank: replace(one, group_progress={}, pending=(), status=None)
+        for rank, one in frame.ranks.items()
+    }
+    return replace(frame, ranks=ranks)
+
+
+def recorded(*states: wire.NumberState) -> JobNumbers:
+    controls = {n: RankControl(wire.RecordedNow(one)) for n, one in enumerate(states)}
+    return JobNumbers(controls, {}, {})
+
+
+def test_who_samples_already_is_named_with_the_time_that_is_left() -> None:
+    later = replace(THEIRS, seconds_left=41)
+    off = wire.NumberState(watch=3, by="mo@node4 PID 17")  # who has ended one
+    found = recorded(THEIRS, later, off, wire.NumberState(True, 1, 5, 9))
+    said = list(warnings(moving(), found, (0, 1, 2, 3)))
+    assert said[0].startswith("ranks 0-1 sample already, for mo@node4 PID 17, at most 41 s more")
+    assert said[1].startswith("rank 3 samples already, for somebody whom an earlier build")
+    assert len(said) == 2
+    assert sorted(other_watches(found, (1, 2, 7))) == [1]
+
+
+@pytest.mark.parametrize(
+    ("frame", "ranks", "words"),
+    [
+        (moving(), (0, 1), []),
+        (moving(), (3,), ["only rank 3 is asked"]),
+        (scenes.hung(), (0, 1), ["the job hangs: while no op"]),
+        (replace(scenes.hung(), health="waiting"), (0, 1), ["no op was issued for 4m"]),
+    ],
+)
+def test_what_cannot_be_seen_is_said_before(
+    frame: Frame, ranks: tuple[int, ...], words: list[str]
+) -> None:
+    said = list(warnings(frame, NO_NUMBERS, ranks))
+    assert len(said) == len(words)
+    assert all(line.startswith(begin) for line, begin in zip(said, words, strict=True))
+
+
+def test_the_job_is_named() -> None:
+    assert asked_words(scenes.hung(), (0, 1, 2)) == "ranks 0-2 of llama-70b"
+
+
+def test_a_note_that_a_rank_would_cut_is_refused() -> None:
+    assert MOST_NOTE == control.MAX_NOTE
+    assert note_problem("x" * MOST_NOTE) == ""
+    assert "this one has 201" in note_problem("x" * (MOST_NOTE + 1))
+    assert note_problem("")

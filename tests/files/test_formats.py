@@ -1,0 +1,119 @@
+"""`docs/formats.md` is true: its examples read what we write with the `msgpack` package alone."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from msgspec import structs
+
+from agent.agent_host import Host
+from diagnosis.scenes import Scene
+from files.boxes import BoxRecorder, write_boxes
+from files.test_capture import rows
+from frtop_probe import keys
+from frtop_probe.history_columns import pack_rows
+from frtop_probe.ring.folder import AgentFiles
+from frtop_tui.cli import main
+from frtop_tui.files import capture
+from screens.scenes import hung
+
+PAGE = Path(__file__).parents[2] / "docs" / "formats.md"
+OURS = {"msgspec", "frtop_probe", "frtop_tui"}
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
+    host = Host(tmp_path, monkeypatch)
+    yield host
+    host.close()
+
+
+def run_example(name: str, *arguments: Path, stdin: bytes = b"") -> list[str]:
+    """The lines that an example of the page prints; it imports nothing of ours."""
+    (example,) = re.findall(
+        rf"^```python {name}\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL
+    )
+    program = f"{example}\nprint(sorted({OURS} & set(sys.modules)))"
+    command = [sys.executable, "-W", "error", "-c", program, *map(str, arguments)]
+    done = subprocess.run(command, input=stdin, capture_output=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    *lines, imported = done.stdout.decode().splitlines()
+    assert imported == "[]"
+    return lines
+
+
+def test_the_tables_are_current(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(PAGE.parents[1]))
+    from docs.formats import with_tables  # noqa: PLC0415 - found only now
+
+    page = PAGE.read_text()
+    assert with_tables(page) == page, "run `make docs`"
+
+
+def test_a_capture_is_read_with_msgpack_alone(tmp_path: Path) -> None:
+    frame = hung()
+    capture.write(tmp_path / "x.cap", frame, {3: rows(2)}, ())
+    assert run_example("file", tmp_path / "x.cap") == [
+        "capture: hung",
+        *(f"{verdict.confidence} {verdict.headline}" for verdict in frame.verdicts),
+        "3: all_reduce #1: 500 ns",
+        "3: all_reduce #2: pending",
+    ]
+
+
+def test_a_history_in_columns_is_read_with_msgpack_alone(tmp_path: Path) -> None:
+    response = rows(3, begin=7)
+    packed = pack_rows(tuple(zip(*map(structs.astuple, response.history.rows), strict=True)))
+    history = structs.replace(response.history, rows=(), columns=packed)
+    capture.write(tmp_path / "x.cap", hung(), {3: structs.replace(response, history=history)}, ())
+    assert run_example("file", tmp_path / "x.cap")[-3:] == [
+        "3: all_reduce #7: 500 ns",
+        "3: all_reduce #8: 500 ns",
+        "3: all_reduce #9: pending",
+    ]
+
+
+def test_a_capture_without_histories_is_read_with_msgpack_alone(tmp_path: Path) -> None:
+    capture.write(tmp_path / "x.cap", hung(), {}, ())
+    assert run_example("file", tmp_path / "x.cap")[0] == "capture: hung"
+
+
+def test_a_black_box_is_read_with_msgpack_alone(tmp_path: Path) -> None:
+    scene = Scene(4)
+    scene.waits([0, 1, 3], "all_reduce", for_s=10)
+    (box,) = write_boxes(tmp_path, BoxRecorder(scene).boxes())
+    first, *ops = run_example("file", box)
+    assert first == f"black box: {scene.hosts[0]} with 4 ranks"
+    assert [line for line in ops if "pending" in line] == [
+        f"{key}: all_reduce #8: pending" for key in (1, 2, 4)
+    ]
+
+
+def test_the_stream_of_an_agent_is_read_with_msgpack_alone(host: Host) -> None:
+    rank = host.rank("wait")
+    announced = host.agent()
+    state, update = run_example("stream", AgentFiles.here(host.folder).card, keys.path())
+    assert re.fullmatch(rf"rank 0 pid {rank.pid} groups \[.+\]", state)
+    assert re.fullmatch(rf"update \d+ of {re.escape(announced.host)} has news of \d+ ranks", update)
+
+
+def test_events_of_a_capture_are_read_with_msgpack_alone(
+    tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    frame = hung()
+    capture.write(tmp_path / "x.cap", frame, {3: rows(2)}, ())
+    words = ["stream", "--as", "msgpack", "--only", "ops,states,verdicts", "--ranks", "3,37"]
+    assert main([*words, str(tmp_path / "x.cap")]) == 0
+    first, *lines = run_example("events", stdin=capfdbinary.readouterr().out)
+    assert first == "schema 1 job llama-70b"
+    assert lines[:2] == ["rank 3 issued all_reduce 1", "rank 3 issued all_reduce 2"]
+    assert lines[-3:] == [
+        "rank 3 is blocked",
+        "rank 37 is late",
+        f"begun {frame.verdicts[0].headline}",
+    ]

@@ -1,0 +1,124 @@
+"""Starts real ranks, and waits for what their books show."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from frtop_probe.proc.memory import NotReadable
+from frtop_probe.unprepared.model import Backend, Books, GroupBook
+from frtop_probe.unprepared.reader import OutsideReader
+from recorder.warm_ranks import WarmRank
+from waiting import wait_for
+
+Rank = WarmRank | subprocess.Popen[bytes]
+PROGRAM = Path(__file__).parent / "rank_program.py"
+START_S = 90.0
+"""Importing torch takes seconds, and tests run side by side."""
+
+
+@contextmanager
+def job(
+    what: str, folder: Path, size: int = 3, *, warm: bool = True, **environment: str
+) -> Iterator[list[int]]:
+    """Runs ranks until the block ends; gives their pids once all of them are ready.
+
+    With `warm` they are forked from a process that has loaded torch: quicker, but their command
+    lines and environments, as the kernel shows them, are those of that process.
+    """
+    store = folder / "store"
+    count = 1 if what in ("spawned", "without_groups") else size
+    processes: list[Rank] = []
+    try:
+        for rank in range(count):
+            of_rank = {"RANK": str(rank), "WORLD_SIZE": str(size), "OMP_NUM_THREADS": "1"}
+            start = _warm if warm and not environment else _cold
+            processes.append(start(what, store, {**os.environ, **of_rank, **environment}))
+        ranks = 1 if what == "without_groups" else size
+        yield [_pid_of(store, rank, processes) for rank in range(ranks)]
+    finally:
+        for process in processes:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+        for process in processes:
+            process.wait()
+
+
+def _warm(what: str, store: Path, environment: Mapping[str, str]) -> Rank:
+    with Path(os.devnull).open("r+b") as null:
+        return WarmRank(PROGRAM, [what, str(store)], environment, (null.fileno(),) * 3)
+
+
+def _cold(what: str, store: Path, environment: Mapping[str, str]) -> Rank:
+    return subprocess.Popen(
+        [sys.executable, str(PROGRAM), what, str(store)],
+        env=dict(environment),
+        start_new_session=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+
+def _pid_of(store: Path, rank: int, processes: list[Rank]) -> int:
+    path = Path(f"{store}.{rank}")
+
+    def is_ready() -> bool:
+        ended = [process.poll() for process in processes]
+        assert not any(ended), f"exit statuses before rank {rank} was ready: {ended}"
+        return path.exists()
+
+    wait_for(is_ready, f"rank {rank} ready", START_S)
+    return int(path.read_text())
+
+
+@contextmanager
+def program(code: str, *, until: str = "started") -> Iterator[subprocess.Popen[bytes]]:
+    """Runs a Python program without torch, which prints a line when it is ready."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stdout.readline().strip() == until.encode()
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        process.stdin.close()
+        process.stdout.close()
+
+
+def wait_for_books(reader: OutsideReader, condition: Callable[[Books], bool], what: str) -> Books:
+    """Reads until a condition holds."""
+    last: list[object] = [None]
+
+    def look() -> Books | None:
+        try:
+            last[0] = books = reader.read()
+        except NotReadable as error:
+            last[0] = error
+            return None
+        return books if condition(books) else None
+
+    return wait_for(look, lambda: f"{what}; last seen: {last[0]}")
+
+
+def default_group(books: Books) -> GroupBook:
+    return next(group for group in books.groups if group.description == "default_pg")
+
+
+def only_backend(group: GroupBook) -> Backend:
+    (backend,) = group.backends
+    return backend
+
+
+def pending_kinds(books: Books) -> list[str]:
+    """Returns the kinds of ops in progress of the default group; [] before it is there."""
+    groups = [group for group in books.groups if group.description == "default_pg"]
+    return [work.op for group in groups for work in only_backend(group).pending]

@@ -1,0 +1,270 @@
+"""The child that reads, and what happens when it does not answer."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+from frtop_probe.proc.memory import GONE
+from frtop_probe.unprepared import torch_layout, worker
+from frtop_probe.unprepared.__main__ import Readers
+from frtop_probe.unprepared.discovery.facts import SCAN_FAILED, discovery_from
+from frtop_probe.unprepared.discovery.scanner import Scanner
+from frtop_probe.unprepared.worker import OutsideWorker
+from unprepared.ranks import default_group, job, only_backend, pending_kinds, program
+from waiting import wait_for_async
+
+IDLE = "import os; os.environ['LATER'] = 'set'; print('started', flush=True); input()"
+FAKE = """
+import json, os, sys, time
+print(json.dumps({"ready": True}), flush=True)
+for line in sys.stdin:
+    pid = json.loads(line)["pid"]
+    {body}
+"""
+ANSWER = (
+    "print(json.dumps({'pid': pid, 'reason': '', 'environment': {'BY': str(os.getpid())}}),"
+    " flush=True)"
+)
+
+
+Fake = Callable[..., OutsideWorker]
+
+
+@pytest.fixture
+async def outside() -> AsyncIterator[OutsideWorker]:
+    reader = OutsideWorker()
+    yield reader
+    await reader.close()
+
+
+@pytest.fixture
+async def fake(tmp_path: Path) -> AsyncIterator[Fake]:
+    started: list[OutsideWorker] = []
+
+    def make(body: str, quarantine_s: float = worker.QUARANTINE_S) -> OutsideWorker:
+        path = tmp_path / "fake.py"
+        path.write_text(FAKE.replace("{body}", body))
+        command = [sys.executable, str(path)]
+        reader = OutsideWorker(deadline_s=0.1, quarantine_s=quarantine_s, command=command)
+        started.append(reader)
+        return reader
+
+    yield make
+    for reader in started:
+        await reader.close()
+
+
+def children() -> list[psutil.Process]:
+    return psutil.Process().children()
+
+
+def is_running(pid: int) -> bool:
+    """Tells whether a child runs; one that was killed may wait to be reaped by the next look."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def sockets() -> int:
+    found = 0
+    for entry in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):  # the descriptor of this very listing
+            found += str(entry.readlink()).startswith("socket:")
+    return found
+
+
+async def test_a_process_without_torch(outside: OutsideWorker) -> None:
+    with program(IDLE) as process:
+        look = await outside.look(process.pid, environment=["LATER", "NOT_SET"], rings=5)
+    assert look.books is not None
+    assert look.books.reason == torch_layout.NO_TORCH
+    assert look.environment == {"LATER": "set"}
+    assert look.reason == torch_layout.NO_TORCH
+
+
+async def test_a_process_that_is_gone(outside: OutsideWorker) -> None:
+    with program(IDLE) as process:
+        assert (await outside.look(process.pid)).books is not None
+    look = await outside.look(process.pid)
+    assert (look.books, look.reason) == (None, GONE)
+
+
+@pytest.mark.torch
+async def test_books_ring_and_objects_pass_through_the_child(
+    outside: OutsideWorker, tmp_path: Path
+) -> None:
+    with job("queued", tmp_path) as pids:
+        addresses = Path(f"{tmp_path / 'store'}.0.addresses")
+        await wait_for_async(
+            lambda: addresses.exists() and len(addresses.read_text().split()) == 3, "addresses"
+        )
+        tensor, work, group = map(int, addresses.read_text().split())
+        look = await outside.look(pids[0], rings=10, tensors=[tensor, group], works=[work, tensor])
+    assert not look.reason
+    assert look.books is not None
+    assert only_backend(default_group(look.books)).number == 12
+    assert pending_kinds(look.books) == ["allreduce"] * 6
+    assert {address: info.shape for address, info in look.tensors.items()} == {tensor: (7, 3, 2)}
+    assert {address: found.op for address, found in look.works.items()} == {work: "recv"}
+    assert [ring.kind for ring in look.rings] == ["gloo"]
+    if look.rings[0].capacity:
+        assert look.rings[0].entries[-1].inputs is not None
+
+
+async def test_a_child_that_does_not_answer_is_left_behind(fake: Fake) -> None:
+    earlier = children()  # of other tests, which may not be reaped yet
+    other = os.getppid()
+    reader = fake(f"time.sleep(600) if pid == {os.getpid()} else {ANSWER}")
+    before = sockets()
+    first = (await reader.look(other)).environment["BY"]
+
+    look = await reader.look(os.getpid())
+    assert (look.books, look.reason) == (None, worker.DID_NOT_RETURN)
+    await wait_for_async(lambda: not is_running(int(first)), "the end of the child")
+
+    again = await reader.look(os.getpid())  # at once: nobody asks
+    assert again.reason == worker.DID_NOT_RETURN
+    second = (await reader.look(other)).environment["BY"]
+    assert second != first
+
+    await reader.close()
+    assert set(children()) <= set(earlier)
+    assert sockets() == before
+
+
+async def test_a_child_that_works_is_waited_for(fake: Fake) -> None:
+    """It has no core for itself on a machine that has too much to do."""
+    reader = fake(f"end = time.time() + 1.5\n    while time.time() < end: pass\n    {ANSWER}")
+    assert (await reader.look(os.getpid())).reason == ""
+
+
+async def test_after_a_while_a_process_is_asked_again(fake: Fake, tmp_path: Path) -> None:
+    marker = tmp_path / "once"
+    reader = fake(
+        f"path = {str(marker)!r}\n"
+        "    if not os.path.exists(path):\n"
+        "        open(path, 'w').close(); time.sleep(600)\n"
+        f"    {ANSWER}",
+        quarantine_s=0.0,
+    )
+    assert (await reader.look(os.getpid())).reason == worker.DID_NOT_RETURN
+    assert (await reader.look(os.getpid())).reason == ""
+
+
+async def test_children_that_hang_are_bounded(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "MAX_LEFT", 2)
+    reader = fake("time.sleep(600)", quarantine_s=0.0)
+    monkeypatch.setattr(reader._lines, "_reap", lambda: None)  # as if a kill did not end them
+    reasons = [(await reader.look(os.getpid())).reason for _ in range(3)]
+    assert reasons == [worker.DID_NOT_RETURN, worker.DID_NOT_RETURN, worker.TOO_MANY_LEFT]
+    monkeypatch.undo()
+
+
+HANGS_AT = """
+import time
+from frtop_probe.unprepared import __main__ as child
+from frtop_probe.unprepared.discovery import proc_reader
+real = proc_reader.read_blocking
+def read(pid, names):
+    if pid == {pid}:
+        time.sleep(600)
+    return real(pid, names)
+proc_reader.read_blocking = read
+child.main()
+"""
+
+
+async def test_a_search_leaves_out_the_process_at_which_one_hung() -> None:
+    """Otherwise one process that is stuck in a driver would hide all jobs of its host."""
+    seen: list[str] = []
+
+    async def leaves_out() -> bool:
+        seen.extend((await reader.scan()).reasons)
+        return any("1 process: no answer in time" in one for one in seen)
+
+    with program(IDLE) as stuck:
+        command = [sys.executable, "-c", HANGS_AT.replace("{pid}", str(stuck.pid))]
+        reader = OutsideWorker(deadline_s=0.4, command=command)
+        try:
+            async with asyncio.timeout(60):
+                while not await leaves_out():
+                    pass
+        finally:
+            await reader.close()
+    assert seen[0] == worker.SCAN_DID_NOT_RETURN
+
+
+def test_a_search_that_fails_keeps_the_addresses_of_the_ranks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def scan(*_: object) -> None:
+        raise KeyError("odd")
+
+    monkeypatch.setattr(Scanner, "scan", scan)
+    readers = Readers()
+    with program(IDLE) as process:
+        readers.answer({"pid": process.pid})
+        known = readers._readers[process.pid]
+        reasons = discovery_from(readers.answer({"scan": []})).reasons
+        assert reasons == (f"{SCAN_FAILED}: KeyError('odd')",)
+        assert readers._reader(process.pid) is known
+    readers.answer({"scan": []})
+    assert not readers._readers  # nor is a descriptor of the ended process kept
+    assert readers._environment_of(process.pid) is None
+    assert not readers._readers
+
+
+@pytest.mark.parametrize(
+    "body", ["sys.exit(1)", "print('nonsense', flush=True)", "print('[]', flush=True)"]
+)
+async def test_a_child_that_ends_or_babbles_is_replaced(fake: Fake, body: str) -> None:
+    reader = fake(body)
+    for _ in range(2):
+        assert (await reader.look(os.getpid())).reason == worker.CHILD_ENDED
+
+
+async def test_a_child_that_cannot_start() -> None:
+    for command in (["/nonexistent/program"], [sys.executable, "-c", "raise SystemExit(3)"]):
+        reader = OutsideWorker(command=command)
+        assert (await reader.look(os.getpid())).reason == worker.NO_CHILD
+        await reader.close()
+
+
+async def test_a_cancelled_look_does_not_answer_the_next(fake: Fake) -> None:
+    reader = fake(f"time.sleep(0.2)\n    {ANSWER}")
+    with pytest.raises(asyncio.TimeoutError):
+        await asyncio.wait_for(reader.look(os.getpid()), 0.05)
+    look = await reader.look(os.getppid())
+    assert (look.pid, look.reason) == (os.getppid(), "")
+
+
+async def test_a_closed_reader_starts_nothing(outside: OutsideWorker) -> None:
+    await outside.close()
+    assert (await outside.look(os.getpid())).reason == worker.CLOSED
+
+
+async def test_the_child_ends_with_its_parent() -> None:
+    code = (
+        "import asyncio, os\n"
+        "from frtop_probe.unprepared.worker import OutsideWorker\n"
+        "async def main():\n"
+        "    reader = OutsideWorker()\n"
+        "    await reader.look(os.getpid())\n"
+        "    print(reader._lines._child.process.pid, flush=True)\n"
+        "    os._exit(0)\n"
+        "asyncio.run(main())\n"
+    )
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", code, stdout=asyncio.subprocess.PIPE
+    )
+    output, _ = await process.communicate()
+    await wait_for_async(lambda: not psutil.pid_exists(int(output)), "the end of the child")

@@ -1,0 +1,326 @@
+"""The sockets to all agents: two of them, however many hosts there are, where all have one key.
+
+A SUB socket for each key receives updates, so that no owner can send those of another's agent. A
+ROUTER sends requests and addresses each agent by an id of
+ours (`ZMQ_CONNECT_ROUTING_ID`). Its monitor distinguishes agents that are absent, that
+refuse our key, and services that are no agent.
+
+An agent proves itself with the key of its owner: ours, or that of a user we trust. Which
+one shows only by trying. libzmq takes the key at `connect`, so the next key needs a new
+connection.
+
+What follows when an agent is lost: `session` fails its requests, `job/host` says when a
+host is no longer heard, `handshake` words the error.
+"""
+
+from __future__ import annotations
+
+import enum
+import itertools
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import zmq
+from zmq.utils.monitor import recv_monitor_message
+
+from frtop_probe import wire
+from frtop_probe.keys import KeyPair
+from frtop_tui.connect.connection_events import (
+    AnyEndpoint,
+    Connected,
+    ConnectionEvent,
+    ConnectionFailed,
+    ResponseReceived,
+    UpdateReceived,
+)
+from frtop_tui.connect.endpoints import Endpoint
+from frtop_tui.connect.handshake import (
+    AgentKeys,
+    absent,
+    disconnected,
+    incompatible,
+    no_key_fits,
+    not_admitted,
+    not_an_agent,
+)
+from frtop_tui.connect.unanswered import stopped, timed_out, unanswered
+from frtop_tui.job.model import AgentKey
+
+NEXT_KEY_S: Final = 0.1
+"""Between two keys: late events of the old connection must not be taken for new ones."""
+HANDSHAKE_MS: Final = 3_000
+"""Who accepts and stays silent for so long is given up."""
+RECONNECT_S: Final = 2.0
+"""After no key was right: somebody may add one meanwhile."""
+DRAIN_S: Final = 0.2
+"""Longest time to take in messages before commands and the frame get their turn."""
+_FAILED_HANDSHAKES: Final = (
+    zmq.Event.HANDSHAKE_FAILED_AUTH
+    | zmq.Event.HANDSHAKE_FAILED_PROTOCOL
+    | zmq.Event.HANDSHAKE_FAILED_NO_DETAIL
+)
+
+
+class _Phase(enum.Enum):
+    """How far the connection to an endpoint has come."""
+
+    TRYING = enum.auto()
+    ACCEPTED = enum.auto()  # somebody accepted; the handshake will show who
+    UP = enum.auto()
+    FAILED = enum.auto()  # reported; retries that fail in the same way are not
+
+
+@dataclass(slots=True, eq=False)
+class _Link:
+    """An endpoint and its connection. `untried` are keys its agent may still have."""
+
+    endpoint: Endpoint
+    untried: list[bytes]
+    agent_key: bytes = b""
+    phase: _Phase = _Phase.TRYING
+    route: bytes = b""  # how the ROUTER addresses it
+    retry_at: float = 0.0  # monotonic seconds; while it is not connected
+
+
+class AgentConnections:
+    """Owned by one thread."""
+
+    def __init__(self, pair: KeyPair) -> None:
+        self._pair = pair
+        self._keys = AgentKeys(pair)
+        self._context = zmq.Context()
+        self._router = self._socket(zmq.ROUTER, pair)
+        self._router.setsockopt(zmq.ROUTER_MANDATORY, 1)  # an error when nobody is there
+        self._monitor = self._router.get_monitor_socket(
+            zmq.Event.CONNECTED
+            | zmq.Event.HANDSHAKE_SUCCEEDED
+            | zmq.Event.CONNECT_RETRIED
+            | zmq.Event.DISCONNECTED
+            | _FAILED_HANDSHAKES
+        )
+        self._subs: dict[bytes, tuple[zmq.Socket[bytes], zmq.Socket[bytes]]] = {}
+        """By the agents' key: its socket and that one's monitor."""
+        self._poller = zmq.Poller()
+        for one in (self._router, self._monitor):
+            self._poller.register(one, zmq.POLLIN)
+        self._links: dict[str, _Link] = {}  # by host
+        self._connected: dict[str, _Link] = {}  # by the URL for requests
+        self._disconnected: list[_Link] = []
+        self._connections = itertools.count(1)
+
+    def _socket(self, kind: int, pair: KeyPair) -> zmq.Socket[bytes]:
+        one = self._context.socket(kind)
+        one.setsockopt(zmq.LINGER, 0)
+        one.setsockopt(zmq.MAXMSGSIZE, wire.MAX_MESSAGE)
+        one.setsockopt(zmq.RCVHWM, 10_000)
+        one.setsockopt(zmq.RECONNECT_IVL, 200)
+        one.setsockopt(zmq.RECONNECT_IVL_MAX, 2_000)
+        # Without it the kernel tries for 2 minutes, at last once in 30 s: a link that is
+        # back would not be noticed.
+        one.setsockopt(zmq.CONNECT_TIMEOUT, 3_000)
+        one.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
+        # Notices a host that is cut off. Only complete messages count as signs of life: on
+        # a slow link a large response must fit into the time.
+        one.setsockopt(zmq.HEARTBEAT_IVL, 2_000)
+        one.setsockopt(zmq.HEARTBEAT_TIMEOUT, 10_000)
+        one.setsockopt(zmq.CURVE_PUBLICKEY, pair.public)
+        one.setsockopt(zmq.CURVE_SECRETKEY, pair.secret)
+        return one
+
+    def _sub_of(self, key: bytes) -> zmq.Socket[bytes]:
+        """The socket for updates of agents that have this key."""
+        if key not in self._subs:
+            one = self._socket(zmq.SUB, self._pair)
+            one.setsockopt(zmq.SUBSCRIBE, b"")
+            # Updates alone may be refused, when our key is admitted just between the two.
+            monitor = one.get_monitor_socket(
+                zmq.Event.HANDSHAKE_FAILED_AUTH | zmq.Event.HANDSHAKE_FAILED_PROTOCOL
+            )
+            self._subs[key] = one, monitor
+            for each in (one, monitor):
+                self._poller.register(each, zmq.POLLIN)
+        return self._subs[key][0]
+
+    def connect(self, endpoint: AnyEndpoint) -> None:
+        """Begins to connect; what comes of it is among the events."""
+        assert isinstance(endpoint, Endpoint)
+        link = self._links[endpoint.host] = _Link(endpoint, self._keys.candidates(endpoint))
+        self._open(link)
+
+    def _open(self, link: _Link) -> None:
+        """Connects with the next key."""
+        endpoint, link.agent_key = link.endpoint, link.untried.pop(0)
+        self._connected[endpoint.request_url] = link
+        sub = self._sub_of(link.agent_key)
+        for one in (self._router, sub):
+            # If set, events of reconnects to IPv4 name another endpoint: [::ffff:...].
+            one.setsockopt(zmq.IPV6, ":" in endpoint.address)
+            one.setsockopt(zmq.CURVE_SERVERKEY, link.agent_key)
+        # Never the same id twice: libzmq aborts the process when a connection that is
+        # still being closed has the id of a new one.
+        link.route = f"{next(self._connections)} {endpoint.host}".encode()
+        self._router.setsockopt(zmq.CONNECT_ROUTING_ID, link.route)
+        self._router.connect(endpoint.request_url)
+        sub.connect(endpoint.update_url)
+
+    def disconnect(self, endpoint: AnyEndpoint) -> None:
+        """Gives an endpoint up."""
+        link = self._links.pop(endpoint.host)
+        if link in self._disconnected:
+            self._disconnected.remove(link)
+        else:
+            self._close(link)
+
+    def _close(self, link: _Link) -> None:
+        link.route = b""
+        self._connected.pop(link.endpoint.request_url, None)
+        self._router.disconnect(link.endpoint.request_url)
+        self._sub_of(link.agent_key).disconnect(link.endpoint.update_url)
+
+    def _try_next_key(self, link: _Link) -> Iterator[ConnectionEvent]:
+        """The key was wrong: the agent has ended the handshake."""
+        if link.untried:
+            self._reconnect_in(link, NEXT_KEY_S)
+            link.phase = _Phase.TRYING
+            return
+        self._reconnect_in(link, RECONNECT_S)
+        yield ConnectionFailed(link.endpoint.host, no_key_fits(link.endpoint, self._keys))
+
+    def _reconnect_in(self, link: _Link, seconds: float) -> None:
+        """Closes now and connects later: after a refusal libzmq does not retry by itself."""
+        self._close(link)
+        link.phase = _Phase.FAILED
+        link.retry_at = time.monotonic() + seconds
+        self._disconnected.append(link)
+
+    def _reconnect_due(self) -> None:
+        now = time.monotonic()
+        for link in [link for link in self._disconnected if link.retry_at <= now]:
+            self._disconnected.remove(link)
+            link.untried = link.untried or self._keys.candidates(link.endpoint)
+            self._open(link)
+
+    def is_up(self, host: str) -> bool:
+        """Whether the agent of the host takes requests."""
+        link = self._links.get(host)
+        return link is not None and link.phase is _Phase.UP
+
+    def send(self, host: str, request: wire.Request) -> bool:
+        """Sends a request; False when it cannot leave now."""
+        link = self._links.get(host)
+        if link is None or link.phase is not _Phase.UP:
+            return False
+        try:
+            self._router.send_multipart([link.route, wire.to_frame(request)], zmq.NOBLOCK)
+        except zmq.ZMQError:
+            return False
+        return True
+
+    def wait(self, milliseconds: int) -> Iterator[ConnectionEvent]:
+        """Gives what has happened; waits up to `milliseconds` for the first event."""
+        ready = dict(self._poller.poll(milliseconds))
+        self._reconnect_due()
+        if self._monitor in ready:
+            yield from self._socket_events()
+        subs = list(self._subs.items())
+        for _, (_, monitor) in subs:
+            if monitor in ready:
+                yield from self._refused_updates(monitor)
+        until = time.monotonic() + DRAIN_S
+        if self._router in ready:
+            yield from self._responses(until)
+        for key, (sub, _) in subs:
+            if sub in ready:
+                yield from self._updates(key, sub, until + DRAIN_S)
+
+    def _socket_events(self) -> Iterator[ConnectionEvent]:
+        while self._monitor.poll(0):
+            event = recv_monitor_message(self._monitor)
+            link = self._connected.get(event["endpoint"].decode())
+            if link is not None:
+                kind, value = zmq.Event(event["event"]), int(event["value"])
+                yield from self._socket_event(link, kind, value)
+
+    def _refused_updates(self, monitor: zmq.Socket[bytes]) -> Iterator[ConnectionEvent]:
+        """Handles refusals of a SUB alone; the ROUTER's monitor reports its own."""
+        while monitor.poll(0):
+            url = recv_monitor_message(monitor)["endpoint"].decode()
+            links = (one for one in self._connected.values() if one.endpoint.update_url == url)
+            link = next(links, None)
+            if link is not None and link.phase is _Phase.UP:
+                link.untried = [link.agent_key]
+                self._reconnect_in(link, NEXT_KEY_S)
+                error = not_admitted(link.endpoint, self._pair)
+                yield ConnectionFailed(link.endpoint.host, error)
+
+    def _socket_event(self, link: _Link, event: zmq.Event, value: int) -> Iterator[ConnectionEvent]:
+        endpoint = link.endpoint
+        before, link.phase = link.phase, _Phase.TRYING
+        if event == zmq.Event.HANDSHAKE_SUCCEEDED:
+            link.phase = _Phase.UP
+            self._keys.confirm(endpoint, link.agent_key)
+            key = link.agent_key
+            whose: AgentKey = "own" if key == self._pair.public else "other"
+            yield Connected(endpoint.host, key=key, whose=whose)
+        elif event == zmq.Event.CONNECTED:
+            link.phase = _Phase.ACCEPTED
+        elif event == zmq.Event.HANDSHAKE_FAILED_AUTH:
+            link.untried = [link.agent_key]  # the right one, and we may be admitted later
+            self._reconnect_in(link, RECONNECT_S)
+            yield ConnectionFailed(endpoint.host, not_admitted(endpoint, self._pair))
+        elif event == zmq.Event.HANDSHAKE_FAILED_PROTOCOL:
+            self._reconnect_in(link, RECONNECT_S)
+            yield ConnectionFailed(endpoint.host, not_an_agent(endpoint))
+        elif event == zmq.Event.HANDSHAKE_FAILED_NO_DETAIL and timed_out(value):
+            link.untried = []  # no key was refused
+            self._reconnect_in(link, RECONNECT_S)
+            yield ConnectionFailed(endpoint.host, unanswered(endpoint))
+        elif event == zmq.Event.HANDSHAKE_FAILED_NO_DETAIL:
+            yield from self._try_next_key(link)
+        elif event == zmq.Event.DISCONNECTED and before in (_Phase.UP, _Phase.ACCEPTED):
+            link.untried = [link.agent_key] if before is _Phase.UP else []
+            self._reconnect_in(link, NEXT_KEY_S if before is _Phase.UP else RECONNECT_S)
+            describe = disconnected if before is _Phase.UP else not_an_agent
+            yield ConnectionFailed(endpoint.host, stopped(endpoint) or describe(endpoint))
+        elif before is _Phase.TRYING:
+            yield ConnectionFailed(endpoint.host, stopped(endpoint) or absent(endpoint))
+        else:  # a retry, after the failure was reported already
+            link.phase = before
+
+    def _responses(self, until: float) -> Iterator[ConnectionEvent]:
+        for frames in _drain(self._router, until):
+            host = frames[0].partition(b" ")[2].decode()
+            link = self._links.get(host)
+            if link is not None and link.route == frames[0] and len(frames) == 2:
+                try:
+                    response = wire.decode_response(wire.from_frame(frames[1]))
+                except wire.WireError:
+                    yield ConnectionFailed(host, incompatible(host))
+                    continue
+                yield ResponseReceived(host, response)
+
+    def _updates(
+        self, key: bytes, sub: zmq.Socket[bytes], until: float
+    ) -> Iterator[ConnectionEvent]:
+        for frames in _drain(sub, until):
+            try:
+                yield UpdateReceived(wire.decode_update(wire.from_frame(frames[0])), key)
+            except wire.WireError:
+                continue  # shows as a gap in the numbers
+
+    def close(self) -> None:
+        self._router.disable_monitor()
+        for sub, _ in self._subs.values():
+            sub.disable_monitor()
+        self._context.destroy(linger=0)
+
+
+def _drain(one: zmq.Socket[bytes], until: float) -> Iterator[list[bytes]]:
+    """Gives what has arrived; the rest stays in the socket when `until` is over."""
+    while time.monotonic() < until:
+        try:
+            yield one.recv_multipart(zmq.NOBLOCK)
+        except zmq.Again:
+            return

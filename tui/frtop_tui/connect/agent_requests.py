@@ -1,0 +1,272 @@
+"""What the live source asks of agents by itself: states, snapshots, ops, clocks.
+
+At most one snapshot request of a kind is under way at a host, for a bounded number of
+ranks: an agent takes stacks for 2 s, and what it did not reach by then is lost. The rest
+follows when the response is there.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Final
+
+from frtop_probe import wire
+from frtop_tui.connect.clock_requests import ClockRequests
+from frtop_tui.connect.request_tracker import BUSY_RETRY_NS, RequestTracker
+from frtop_tui.diagnosis.detectors.mismatch.checksums import OpsRequest
+from frtop_tui.diagnosis.look_requests import LookRequest
+from frtop_tui.diagnosis.model import Frame
+from frtop_tui.files.histories import ops_of
+from frtop_tui.job.state import JobState
+
+WATCH_NS: Final = 500_000_000
+WATCH_STACKS_NS: Final = 1_000_000_000
+WATCHED_OPS: Final = 256
+JUDGED_OPS: Final = 32
+MAX_RANKS: Final = 16
+"""Ranks per snapshot request for the diagnosis."""
+STACKS_CHUNK: Final = 8
+"""Ranks per request when the operator asks for stacks of many: two rounds of `py-spy`."""
+MAX_OPS: Final = 1024
+"""Per response to `compare_ops`: no block is larger."""
+
+
+class AgentRequests:
+    """Belongs to the source's thread."""
+
+    def __init__(
+        self,
+        send: Callable[[str, wire.Request], bool],
+        state: JobState,
+        *,
+        read_only: bool = False,
+    ) -> None:
+        self._read_only = read_only
+        self._state = state
+        self.tracker = RequestTracker(send)
+        self.clocks = ClockRequests(self.tracker, state.measure_clock)
+        self._states: dict[str, int] = {}
+        """Id of the state request under way, by host."""
+        self._states_due: dict[str, int] = {}
+        """When to ask a host again whose response could not be used."""
+        self._snapshots: dict[tuple[str, str, bool], int] = {}
+        """Id of the snapshot request under way, by host, purpose and stacks."""
+        self._watched: frozenset[int] = frozenset()
+        self._watched_at = self._stacks_at = 0
+        self._wanted: dict[tuple[str, int, bool], LookRequest] = {}
+        self._asked_to_dump: frozenset[int] = frozenset()
+        """Ranks whose stacks the operator wants, until a frame says where they are."""
+        self._dumps: dict[str, _DumpQueue] = {}
+
+    def watch(self, ranks: frozenset[int]) -> None:
+        """Keeps snapshots of these ranks fresh; of no others any more."""
+        self._watched = ranks
+        self._watched_at = self._stacks_at = 0
+
+    def dump(self, ranks: frozenset[int]) -> None:
+        """Takes the stacks of these ranks once."""
+        self._asked_to_dump |= ranks
+
+    def want(self, wanted: Iterable[LookRequest]) -> None:
+        """Takes snapshots that the diagnosis needs before it can say more."""
+        self._wanted |= {(one.host, one.key, one.stacks): one for one in wanted}
+
+    def compare_ops(self, wanted: Iterable[OpsRequest], now: int) -> None:
+        """Fetches ops that the diagnosis compares; each request ends with ops, or with none."""
+        for one in wanted:
+            request = wire.HistoryRequest(0, one.key, 0, one.group, one.first, one.last)
+            agent = self.tracker.agent(one.host)
+            received = partial(self._ops_received, one)
+            self.tracker.request(one.host, request, received, now, agent=agent)
+
+    def request_state(self, host: str, now: int, *, anew: bool = False) -> None:
+        """Asks for everything an agent knows; with `anew` even if a response is due."""
+        if anew:
+            self._forget_state(host)
+        elif host in self._states or now < self._states_due.get(host, 0):
+            return
+        self._states_due.pop(host, None)
+        request = wire.StateRequest(0, self._read_only)
+        received = partial(self._state_ended, host)
+        if number := self.tracker.request_now(host, request, received, now):
+            self._states[host] = number
+        else:
+            self._states_due[host] = now + BUSY_RETRY_NS
+
+    def retry_state(self, host: str, now: int) -> None:
+        """Asks again later: the response made no sense."""
+        if host not in self._states:
+            self._states_due.setdefault(host, now + self.tracker.timeout_ns(host))
+
+    def connected(self, host: str, now: int) -> None:
+        """Asks an agent that was just connected: what was asked before is lost."""
+        self.request_state(host, now, anew=True)
+        self.clocks.begin(host, now)
+
+    def disconnected(self, host: str, now: int) -> None:
+        """Forgets what is under way at a host whose connection was lost."""
+        self._forget_state(host)
+        self.clocks.forget(host)
+        self.tracker.disconnected(host, now)
+
+    def identified(self, host: str, *, same: bool) -> None:
+        """Takes in which agent the host has: the `same` as before, or one with other keys."""
+        self.tracker.identified(host, same=same)
+        if not same:
+            self._wanted = {slot: one for slot, one in self._wanted.items() if one.host != host}
+
+    def receive(self, host: str, response: wire.Response, now: int) -> None:
+        """Hands a response to whoever asked for it."""
+        if isinstance(response, wire.StateResponse) and (number := self._states.get(host)):
+            # Late, it may be the response to an earlier request: the state is here all the same.
+            self.tracker.finish(number, response, now)
+        else:
+            self.tracker.receive(host, response, now)
+
+    def update(self, frame: Frame | None, now: int) -> None:
+        """Sends what is wanted or overdue."""
+        self.tracker.update(now)
+        for host in list(self._states_due):
+            self.request_state(host, now)
+        self.clocks.show(_seen_from_outside(frame), now)
+        self.clocks.update(now)
+        if frame is None:
+            return
+        if self._watched and now - self._watched_at >= WATCH_NS:
+            stacks = now - self._stacks_at >= WATCH_STACKS_NS
+            ranks = _wanted(frame, self._watched, stacks=stacks)
+            if not self._request_snapshots("watch", ranks, now, WATCHED_OPS):
+                self._watched_at = now
+                self._stacks_at = now if stacks else self._stacks_at
+        for one in _wanted(frame, self._asked_to_dump, stacks=True):
+            queue = self._dumps.get(one.host)
+            if queue is None or queue.done:  # a former agent's queue is done, and not removed yet
+                queue = self._dumps[one.host] = _DumpQueue(self.tracker, one.host)
+            queue.add(one.key)
+        self._asked_to_dump = frozenset()
+        for host, queue in list(self._dumps.items()):
+            queue.update(now)
+            if queue.done:
+                del self._dumps[host]
+        if self._wanted:
+            unsent = self._request_snapshots("judge", tuple(self._wanted.values()), now)
+            self._wanted = {(one.host, one.key, one.stacks): one for one in unsent}
+
+    def _request_snapshots(
+        self, purpose: str, wanted: Iterable[LookRequest], now: int, ops: int = JUDGED_OPS
+    ) -> list[LookRequest]:
+        """Sends one request per host and kind; gives back what could not be asked now."""
+        kinds: dict[tuple[str, bool], list[LookRequest]] = defaultdict(list)
+        for one in wanted:
+            kinds[one.host, one.stacks].append(one)
+        unsent: list[LookRequest] = []
+        for (host, stacks), ones in kinds.items():
+            slot = host, purpose, stacks
+            some, rest = ones[:MAX_RANKS], ones[MAX_RANKS:]
+            request = wire.SnapshotRequest(
+                0,
+                keys=tuple(one.key for one in some),
+                stacks=stacks,
+                ops=ops,
+                pids=tuple(pid for one in some for pid in one.pids),
+            )
+            ended = partial(self._snapshots_ended, slot)
+            if slot not in self._snapshots and (
+                number := self.tracker.request_now(host, request, ended, now)
+            ):
+                self._snapshots[slot] = number
+                unsent += rest
+            else:
+                unsent += ones
+        return unsent
+
+    def _snapshots_ended(self, slot: tuple[str, str, bool], _: wire.Response, _now: int) -> None:
+        """Frees the slot; the snapshots are in the job's state already."""
+        self._snapshots.pop(slot, None)
+
+    def _state_ended(self, host: str, response: wire.Response, now: int) -> None:
+        self._states.pop(host, None)
+        if not isinstance(response, wire.Error) or response.reason == "lost":
+            return
+        if response.reason == "deadline":
+            self.request_state(host, now)
+            return
+        self._state.set_refused(host, response.text)
+        self._states_due[host] = now + self.tracker.timeout_ns(host)
+        self.tracker.extend_timeout(host)
+
+    def _forget_state(self, host: str) -> None:
+        self.tracker.drop(self._states.pop(host, 0))
+        self._states_due.pop(host, None)
+
+    def _ops_received(self, one: OpsRequest, response: wire.Response, _now: int) -> None:
+        ops: tuple[wire.Op, ...] = ()
+        if isinstance(response, wire.HistoryResponse):
+            ops = tuple(
+                op
+                for op in ops_of(response.history)
+                if op.group == one.group and one.first <= op.number <= one.last and not op.p2p
+            )[:MAX_OPS]
+        self._state.apply_ops(one.host, one.key, one.hint, ops)
+
+
+class _DumpQueue:
+    """Stacks of many ranks of one host: chunk by chunk, the next when the last has ended."""
+
+    def __init__(self, tracker: RequestTracker, host: str) -> None:
+        self._tracker = tracker
+        self._host = host
+        self._agent = tracker.agent(host)
+        self._keys: deque[int] = deque()
+        self._retried: set[int] = set()
+        self._under_way = False
+
+    @property
+    def done(self) -> bool:
+        return not self._keys and not self._under_way
+
+    def add(self, key: int) -> None:
+        if key not in self._keys:
+            self._keys.append(key)
+
+    def update(self, now: int) -> None:
+        """Asks for the next chunk."""
+        if self._under_way or not self._keys:
+            return
+        chunk = [self._keys.popleft() for _ in range(min(STACKS_CHUNK, len(self._keys)))]
+        request = wire.SnapshotRequest(0, keys=tuple(chunk), stacks=True, ops=JUDGED_OPS)
+        self._under_way = True
+        self._tracker.request(self._host, request, self._received, now, agent=self._agent)
+
+    def _received(self, response: wire.Response, now: int) -> None:
+        self._under_way = False
+        if self._agent != self._tracker.agent(self._host):
+            self._keys.clear()  # another agent numbers other ranks by them
+        if isinstance(response, wire.SnapshotResponse):
+            late = {
+                snapshot.key
+                for snapshot in response.snapshots
+                if any(d.error == "deadline" and not d.threads for d in snapshot.dumps)
+            }
+            self._keys.extend(late - self._retried)
+            self._retried |= late
+        self.update(now)
+
+
+def _seen_from_outside(frame: Frame | None) -> dict[str, tuple[int, ...]]:
+    """By host, the keys of the shown ranks that have no recorder: only these cost agents more."""
+    found: dict[str, list[int]] = defaultdict(list)
+    if frame is not None:
+        for view in filter(None, map(frame.ranks.get, frame.coverage.unprepared)):
+            found[view.host].append(view.key)
+    return {host: tuple(keys) for host, keys in found.items()}
+
+
+def _wanted(frame: Frame, ranks: Iterable[int], *, stacks: bool) -> tuple[LookRequest, ...]:
+    return tuple(
+        LookRequest(view.host, view.key, (), stacks)
+        for rank in ranks
+        if (view := frame.ranks.get(rank)) is not None
+    )

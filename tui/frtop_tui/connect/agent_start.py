@@ -1,0 +1,198 @@
+"""Starts an agent on this host when none runs, so that jobs that nobody prepared are found.
+
+It is the same agent that a prepared rank starts. Without such ranks it leaves a minute after the
+last request.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from frtop_probe import keys
+from frtop_probe.agent import announcement
+from frtop_probe.agent.key_bootstrap import living_ranks
+from frtop_probe.agent.options import FOR_OPERATOR
+from frtop_probe.recorder.process import agent_launch
+from frtop_probe.recorder.process.spawn_lock import SpawnAttempt
+from frtop_probe.ring.folder import AgentFiles, FolderError, agent_lives, candidates
+from frtop_tui.job.model import Problem
+
+OFF: Final = "FRTOP_AGENT"
+"""Set to 0, it keeps frtop from starting agents."""
+MESSAGE_S: Final = 2.0
+"""An agent that has written something, and holds no lock by then, has given up."""
+START_S: Final = 10.0
+"""An agent that is not there by then will not come."""
+MAX_PAUSE_S: Final = 320.0
+"""Attempts that fail are repeated after a pause that doubles up to this."""
+LEAVING_S: Final = 2.0
+"""An agent that was about to leave when it was found is gone by then."""
+RANKS_START_S: Final = 8.0
+"""Each prepared rank looks every 5 s whether an agent runs, and starts one if none does."""
+KEY_S: Final = 3.0
+"""An agent that runs for so long without a key waits for one that is made elsewhere."""
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """An agent that this process has started, or (not `own`) found; `failed`: it will not come.
+
+    `problem`: why it could not even be started. `seen`: when it was last there. `failures`: of
+    the attempts directly before.
+    """
+
+    log: SpawnAttempt
+    own: bool
+    begun: float = field(default_factory=time.monotonic)
+    failed: bool = False
+    problem: Problem | None = None
+    seen: float = 0.0
+    failures: int = 0
+
+    @property
+    def age_s(self) -> float:
+        return time.monotonic() - self.begun
+
+    @property
+    def pause_s(self) -> float:
+        """The time from this attempt to the next one."""
+        return min(START_S * 2 ** min(self.failures, 9), MAX_PAUSE_S) if self.own else 0.0
+
+
+_attempts: Final[dict[Path, _Attempt]] = {}
+_awaited: Final[dict[Path, float]] = {}
+"""Since when this process, which starts no agents, waits for one that a rank starts."""
+
+
+def start_agent() -> Problem | None:
+    """Starts this host's agent unless one runs; returns why there will be none.
+
+    The key is made here only where no prepared rank lives: otherwise another host may have made
+    one, and the agent finds it, makes it beside rank 0, or waits for it.
+    """
+    if os.environ.get(OFF) == "0":
+        return None
+    try:
+        folders = candidates()
+        log = SpawnAttempt(AgentFiles.here(folders[0]))
+        if agent_lives(folders[0]) or announcement.find_agents(folders[0]):
+            _attempts[folders[0]] = _Attempt(log, own=False)
+            return None
+        if not living_ranks(folders):
+            with suppress(keys.KeyProblem):  # whoever loads it next says what is wrong
+                keys.load(create=True)
+        why = agent_launch.ensure_agent(folders[0], FOR_OPERATOR, at_once=True)
+    except (FolderError, OSError) as error:
+        return Problem.parse(str(error))
+    if why:
+        return Problem.parse(why)
+    _attempts[folders[0]] = _Attempt(log, own=True)
+    return None
+
+
+def keep_agent(folder: Path, *, running: bool = False) -> None:
+    """Starts the agent anew if this process wanted one and it is not `running` any more.
+
+    One that was found may have been about to leave; one that was started is given some time.
+    """
+    attempt = _attempts.get(folder)
+    if running:
+        _awaited.pop(folder, None)
+    if attempt is None:
+        if not running:
+            _await_ranks(folder)
+    elif running:
+        attempt.seen = time.monotonic()
+    else:
+        _replace(folder, attempt)
+
+
+def _replace(folder: Path, attempt: _Attempt) -> Problem | None:
+    """Starts an agent in place of one that is gone, unless the pause is not over."""
+    pause_s = attempt.pause_s
+    if attempt.own and attempt.age_s < pause_s:
+        return attempt.problem
+    has_lived = not attempt.own or attempt.seen - attempt.begun > pause_s
+    problem = start_agent()
+    if problem is not None:
+        _attempts[folder] = _Attempt(attempt.log, own=True, failed=True, problem=problem)
+    _attempts[folder].failures = 0 if has_lived else attempt.failures + 1
+    return problem
+
+
+def is_starting() -> bool:
+    """Whether an agent may still come up here, perhaps in place of one that was about to leave."""
+    now = time.monotonic()
+    return any(
+        not one.failed and one.age_s < (START_S if one.own else LEAVING_S)
+        for one in _attempts.values()
+    ) or any(now - since < RANKS_START_S for since in _awaited.values())
+
+
+def absence(folder: Path) -> Problem | None:
+    """Why no agent of this host has announced itself; None while one may still do so."""
+    attempt = _attempts.get(folder)
+    if attempt is None:
+        return _not_announced() if agent_lives(folder) else _await_ranks(folder)
+    problem = _problem(folder, attempt)
+    attempt.failed = problem is not None
+    return problem
+
+
+def _await_ranks(folder: Path) -> Problem | None:
+    """Why no agent will come that this process does not start itself; None while a rank may."""
+    try:
+        prepared = living_ranks(candidates())
+    except FolderError as error:
+        return Problem.parse(str(error))
+    if not prepared:
+        _awaited.pop(folder, None)
+        return NO_AGENT
+    since = _awaited.setdefault(folder, time.monotonic())
+    return NO_LONGER if time.monotonic() - since > RANKS_START_S else None
+
+
+def _problem(folder: Path, attempt: _Attempt) -> Problem | None:
+    if agent_lives(folder):
+        return _not_announced() if attempt.age_s > KEY_S else None
+    if not attempt.own or attempt.problem is not None:  # it was about to leave
+        return _replace(folder, attempt)
+    why = attempt.log.last_message() if attempt.age_s > MESSAGE_S else ""
+    if why:
+        return Problem(f"the agent of this host has ended: {why}")
+    return NOT_STARTED if attempt.age_s > START_S else None
+
+
+def _not_announced() -> Problem | None:
+    """Of an agent that runs: it has its key before it announces itself."""
+    try:
+        keys.load(create=False)
+    except keys.NoKey:
+        return Problem(
+            "the agent of this host waits for this user's key, which is made beside rank 0",
+            f"if that is on another host, copy its key file to {keys.path()} here (chmod 600)",
+        )
+    except keys.KeyProblem as trouble:
+        return Problem(trouble.text, trouble.next)
+    return None
+
+
+NO_AGENT: Final = Problem(
+    "no agent of frtop runs on this host: no job was started with `frtop run` here lately",
+    "start the job with `frtop run -- torchrun ...`, or name its hosts: --connect 'node[0-7]',"
+    " or --ssh 'node[0-7]'",
+)
+NO_LONGER: Final = Problem(
+    "no agent of frtop runs on this host, and the prepared ranks that live here have started none",
+    "run `frtop agent` in another terminal: it shows them, or says what is in the way",
+)
+NOT_STARTED: Final = Problem(
+    "no agent of frtop runs on this host, and the one that was started did not come up",
+    "run `frtop agent` in another terminal: it says why; or name other hosts: "
+    "--connect 'node[0-7]'",
+)

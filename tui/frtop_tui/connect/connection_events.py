@@ -1,0 +1,118 @@
+"""What happens between the operator and the agents, whichever way a host is reached.
+
+`agent_connections` (sockets) and `pipes` (ssh and the like) give the same events and have the same
+verbs, so that nothing above them knows the difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from frtop_probe import wire
+from frtop_probe.features.doctor.facts import HostFacts, SearchFacts
+from frtop_tui.connect.endpoints import Endpoint, PipeEndpoint
+from frtop_tui.errors import FrtopError
+from frtop_tui.job.model import AgentKey
+
+AnyEndpoint = Endpoint | PipeEndpoint
+
+
+@dataclass(frozen=True, slots=True)
+class Connected:
+    """The agent of a host accepted us: it takes requests now.
+
+    `limits` are sentences on what it cannot do there. `key` is the public key that it proved to
+    have, or names the host behind a shell; `whose` says whose key that is.
+    """
+
+    host: str
+    limits: tuple[str, ...] = ()
+    key: bytes = field(default=b"", compare=False)
+    whose: AgentKey = field(default="", compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionFailed:
+    """The agent of a host cannot be used; the error says why."""
+
+    host: str
+    error: FrtopError
+
+
+@dataclass(frozen=True, slots=True)
+class Progressed:
+    """How far a connection has come that takes its time: `text` is a few words."""
+
+    host: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class SamePlace:
+    """Two names lead to one place: `host` is given up, `other` stays."""
+
+    host: str
+    other: str
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateReceived:
+    """An update of the agent with this instance: PUB messages do not name the sender.
+
+    Whoever sent it has proved to have `key`.
+    """
+
+    update: wire.Update
+    key: bytes = field(default=b"", compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseReceived:
+    """A response of the agent of a host."""
+
+    host: str
+    response: wire.Response
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """What the doctor has found on a host."""
+
+    host: str
+    facts: HostFacts
+    search: SearchFacts
+
+
+ConnectionEvent = (
+    Connected
+    | ConnectionFailed
+    | Progressed
+    | SamePlace
+    | UpdateReceived
+    | ResponseReceived
+    | Examined
+)
+
+
+class Connections(Protocol):
+    """Connections to agents. Owned by one thread; none of this blocks but `wait`, as told."""
+
+    def connect(self, endpoint: AnyEndpoint) -> None:
+        """Begins to connect; what comes of it is among the events."""
+
+    def disconnect(self, endpoint: AnyEndpoint) -> None:
+        """Gives an endpoint up."""
+
+    def is_up(self, host: str) -> bool:
+        """Whether the agent of the host takes requests."""
+
+    def send(self, host: str, request: wire.Request) -> bool:
+        """Sends a request; False when it cannot leave now."""
+
+    def wait(self, milliseconds: int) -> Iterator[ConnectionEvent]:
+        """Gives what has happened; waits up to `milliseconds` for the first event."""
+
+    def close(self) -> None:
+        """Ends all connections."""

@@ -1,0 +1,76 @@
+"""Asks hosts for the last ten minutes of their gauges: those on the screen, and those in trouble.
+
+The newest figures come with updates. A history costs some kilobytes, so it is asked for where
+somebody looks, and where a fact would not say since when it is so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from typing import Final
+
+from frtop_probe import wire
+from frtop_tui.connect.request_tracker import RequestTracker
+from frtop_tui.diagnosis.evidence.host_facts import FACT_GAUGES, FactTable
+from frtop_tui.diagnosis.model import Frame
+
+POINTS: Final = 60
+"""A point for ten seconds: as many cells as a graph may have."""
+AGAIN_NS: Final = 10_000_000_000
+"""Between two requests to a host that is on the screen."""
+TROUBLED_AGAIN_NS: Final = 30_000_000_000
+"""The same to a host with facts that nobody looks at."""
+ROW_GAUGES: Final = ("cpu", *FACT_GAUGES)
+"""Of hosts that are a row of a table. Of the first one that is shown all are asked for."""
+MOST_SHOWN: Final = 64
+MOST_TROUBLED: Final = 16
+"""Hosts whose histories are kept up to date: of more, a screen shows no more than the facts."""
+
+
+class GaugeHistories:
+    """Belongs to the source's thread."""
+
+    def __init__(self, tracker: RequestTracker) -> None:
+        self._tracker = tracker
+        self._facts = FactTable()
+        self._shown: tuple[str, ...] = ()
+        self._asked: dict[tuple[str, bool], int] = {}
+        """When each host was asked last, for all of its gauges or for some."""
+        self._under_way: set[str] = set()
+
+    def show(self, hosts: Iterable[str]) -> None:
+        """Keeps the histories of these hosts fresh, of those in trouble, and of no others.
+
+        All gauges of the first one; of the others what a row shows.
+        """
+        self._shown = tuple(hosts)[:MOST_SHOWN]
+
+    def update(self, frame: Frame | None, now: int) -> None:
+        """Asks each host whose turn it is. An agent without gauges is never asked."""
+        if frame is None:
+            return
+        heard = {h.name: h for h in frame.hosts if h.state == "heard" and h.gauges is not None}
+        for name in self._shown:
+            if name in heard:
+                self._ask(name, now, AGAIN_NS, in_full=name == self._shown[0])
+        left = MOST_TROUBLED
+        for name, host in heard.items():
+            if left and name not in self._shown and self._facts.of(host):
+                left -= 1
+                self._ask(name, now, TROUBLED_AGAIN_NS, in_full=False)
+
+    def _ask(self, host: str, now: int, again_ns: int, *, in_full: bool) -> None:
+        asked = self._asked.get((host, in_full))
+        if host in self._under_way or (asked is not None and now - asked < again_ns):
+            return
+        self._asked[host, in_full] = now
+        self._asked.pop((host, not in_full), None)
+        request = wire.GaugeHistoryRequest(0, () if in_full else ROW_GAUGES, POINTS)
+        received = partial(self._received, host)
+        if self._tracker.request_now(host, request, received, now):
+            self._under_way.add(host)
+
+    def _received(self, host: str, _response: wire.Response, _now: int) -> None:
+        """Frees the host; a history is in the job's state already."""
+        self._under_way.discard(host)

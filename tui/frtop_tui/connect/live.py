@@ -1,0 +1,312 @@
+"""The live source: one thread that owns sockets, job state and diagnosis.
+
+Messages of agents go into the job state; up to four times a second the engine judges the
+state and the screen gets a new frame. Nothing ever waits for one host.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from msgspec.structs import replace
+
+from frtop_probe import keys
+from frtop_probe.pipe.start_script import start_script
+from frtop_probe.proc import daemon_thread
+from frtop_tui.connect import file_limit
+from frtop_tui.connect.agent_connections import AgentConnections
+from frtop_tui.connect.connection_events import Connections
+from frtop_tui.connect.endpoints import LOCAL, Endpoint, expand
+from frtop_tui.connect.joined_connections import JoinedConnections
+from frtop_tui.connect.local_discovery import KnownAgents, LocalDiscovery
+from frtop_tui.connect.pipes.connections import PipeConnections
+from frtop_tui.connect.pipes.payload import agent_lines
+from frtop_tui.connect.pipes.place_search import PlaceSearch
+from frtop_tui.connect.pipes.places import Place, last_python
+from frtop_tui.connect.session import Session
+from frtop_tui.diagnosis.model import Frame
+from frtop_tui.errors import KeyTrouble
+from frtop_tui.features.profile.model import ProfileOptions, ProfileProgress, SampledStacks
+from frtop_tui.features.tensor_checks.orders import NO_NUMBERS, JobNumbers, RecordOrder
+from frtop_tui.features.timeline.histories import Histories
+from frtop_tui.features.timeline.op_follower import FollowedOps, OpOutlet
+from frtop_tui.job.model import Problem
+from frtop_tui.job.naming import JobKey, RankPid
+from frtop_tui.statistics.wanted import StatisticsWanted
+
+KEY_INTERVAL_S: Final = 0.2
+LEAVE_S: Final = 1.0
+"""How long ranks may take to answer that they sample no more for an operator who leaves."""
+
+Command = Callable[[Session], None]
+
+
+class LiveSource:
+    """Frames of a running job, from the agents of its hosts."""
+
+    def __init__(
+        self,
+        specs: Sequence[str] = (LOCAL,),
+        job: str | RankPid | None = None,
+        *,
+        places: Sequence[Place] = (),
+        agents: Sequence[Endpoint] = (),
+        python: str = "",
+        user: str = "",
+        read_only: bool = False,
+        explain: bool = False,
+    ) -> None:
+        """Reads the key, if one is needed, and starts the thread.
+
+        Args:
+            specs: host lists as operators write them; `local` is this host.
+            job: name or run id of the job to show, or a pid of its ranks; None is the newest.
+            places: hosts that are reached through a shell, without an agent or a key.
+            agents: those of which it is known where they listen; no others of this host are
+                looked for then.
+            python: path of the Python to use there, "" to find one.
+            user: whose jobs are looked at there, by shells of root; "" for those of the shell.
+            read_only: give up the right to ask ranks; the agents enforce it.
+            explain: each frame carries a trace of how it was judged.
+
+        Raises:
+            UsageError: a spec is not a host list.
+            KeyTrouble: our key is missing, or others can read it.
+        """
+        named = [spec for spec in specs if spec != LOCAL]
+        self._names = expand(named) if named else ()
+        self._agents = tuple(agents)
+        self._local = LOCAL in specs and not self._agents
+        self._places = tuple(places)
+        self._python = python
+        self._user = user
+        self._pair = self._key() if self._by_sockets else None
+        self._job = job
+        self._read_only = read_only
+        self._explain = explain
+        self._commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
+        self._outlet = OpOutlet()
+        self._closing = threading.Event()
+        self._frame = Frame(now_ns=time.monotonic_ns(), wall_ns=time.time_ns())
+        self._histories = Histories()
+        self._profiling: ProfileProgress | None = None
+        self._samples = SampledStacks()
+        self._numbers = NO_NUMBERS
+        self._thread = daemon_thread.start(self._run, "frtop source")
+
+    @property
+    def _by_sockets(self) -> bool:
+        """Whether there are agents to be reached by sockets, for which a key is needed."""
+        return self._local or bool(self._names or self._agents)
+
+    def _key(self) -> keys.KeyPair | None:
+        """Loads our pair, and never makes one: no agent would admit it.
+
+        With no host but this one it may be missing: the first agent here makes it.
+        """
+        try:
+            return keys.load(create=False)
+        except keys.NoKey as error:
+            if not self._names:
+                return None
+            raise KeyTrouble(error.text, error.next) from error
+        except keys.KeyProblem as error:
+            raise KeyTrouble(error.text, error.next) from error
+
+    def frame(self) -> Frame:
+        return self._frame
+
+    def watch(self, ranks: Iterable[int]) -> None:
+        wanted = frozenset(ranks)
+        self._commands.put(lambda session: session.requests.watch(wanted))
+
+    def show_hosts(self, hosts: Iterable[str]) -> None:
+        wanted = tuple(hosts)
+        self._commands.put(lambda session: session.gauges.show(wanted))
+
+    def follow_lanes(self, ranks: Iterable[int], since_ns: int | None) -> None:
+        wanted = frozenset(ranks)
+        self._commands.put(lambda session: session.lanes.follow(wanted, since_ns))
+
+    def histories(self) -> Histories:
+        return self._histories
+
+    def record(self, order: RecordOrder) -> None:
+        self._commands.put(lambda session: session.numbers.order(order))
+
+    def numbers(self) -> JobNumbers:
+        return self._numbers
+
+    def dump(self, ranks: Iterable[int]) -> None:
+        wanted = frozenset(ranks)
+        self._commands.put(lambda session: session.requests.dump(wanted))
+
+    def inspect(self, rank: int) -> None:
+        self._commands.put(partial(Session.inspect, rank=rank))
+
+    def take_native(self, rank: int) -> None:
+        self._commands.put(partial(Session.take_native, rank=rank))
+
+    def save(self, rank: int, sequence: int, path: Path) -> None:
+        self._commands.put(partial(Session.save, rank=rank, sequence=sequence, path=path))
+
+    def ask_ras(self, rank: int, *, look: bool) -> None:
+        self._commands.put(partial(Session.ask_ras, rank=rank, look=look))
+
+    def profile(self, ranks: Iterable[int], options: ProfileOptions, path: Path) -> None:
+        wanted = tuple(ranks)
+        self._commands.put(partial(Session.profile, ranks=wanted, options=options, path=path))
+
+    def withdraw_profile(self, *, keep: bool = False) -> None:
+        self._commands.put(partial(Session.withdraw_profile, keep=keep))
+
+    def profiling(self) -> ProfileProgress | None:
+        return self._profiling
+
+    def sample(self, ranks: Iterable[int]) -> None:
+        self._commands.put(partial(Session.sample, ranks=tuple(ranks)))
+
+    def samples(self) -> SampledStacks:
+        return self._samples
+
+    def capture(
+        self, path: Path, *, automatic: bool = False, settle_s: float = 0.0, redact: bool = False
+    ) -> None:
+        self._commands.put(
+            partial(
+                Session.capture, path=path, automatic=automatic, settle_s=settle_s, redact=redact
+            )
+        )
+
+    def finish_capture(self) -> None:
+        self._commands.put(Session.finish_capture)
+
+    def export(self, path: Path, name: str, *, over: bool = False, redact: bool = False) -> None:
+        self._commands.put(partial(Session.export, path=path, name=name, over=over, redact=redact))
+
+    def choose(self, job: JobKey | None) -> None:
+        self._commands.put(partial(Session.choose, job=job))
+
+    def want_statistics(self, wanted: StatisticsWanted | None, *, whom: str = "") -> None:
+        self._commands.put(lambda session: session.statistics.want(wanted, whom))
+
+    def explain(self, *, on: bool) -> None:
+        self._commands.put(partial(Session.explain, on=on))
+
+    def follow_ops(self, ranks: Iterable[int] | None) -> None:
+        """Follows every op of these ranks from now on; None: of all. `take_ops` gives them."""
+        wanted = frozenset(ranks) if ranks is not None else None
+        self._commands.put(lambda session: session.ops.follow(wanted))
+
+    def take_ops(self) -> tuple[list[FollowedOps], int]:
+        """What came of them since the last time, and how many events did not fit."""
+        return self._outlet.take()
+
+    def close(self) -> None:
+        self._closing.set()
+        self._thread.join(timeout=12)
+
+    def _run(self) -> None:
+        hosts = len(self._names) + len(self._places) + len(self._agents)
+        with file_limit.OF_PROCESS.room_for(hosts):
+            self._follow()
+
+    def _follow(self) -> None:
+        connections: Connections | None = None
+        try:
+            connections = self._connections()
+            if connections is None:
+                return
+            local: LocalDiscovery | KnownAgents | None = None
+            if self._local:
+                local = LocalDiscovery(self._names)
+            elif self._agents:
+                local = KnownAgents(self._agents)
+            session = Session(
+                connections,
+                self._names,
+                self._job,
+                local,
+                PlaceSearch(self._places) if self._places else None,
+                outlet=self._outlet,
+                read_only=self._read_only,
+                explain=self._explain,
+            )
+            while not self._closing.is_set():
+                self._step(session, connections)
+            session.numbers.end()
+            until = time.monotonic() + LEAVE_S
+            while session.numbers.is_ordering and time.monotonic() < until:
+                self._step(session, connections)
+            session.close()
+        except Exception as error:  # noqa: BLE001 - a screen that freezes silently would lie
+            self._frame = _failed(self._frame, error)
+        finally:
+            if connections is not None:
+                connections.close()
+
+    def _connections(self) -> Connections | None:
+        """The ways to all hosts; None when we are closed before there is a key."""
+        pipes: Connections | None = None
+        if self._places:
+            way = start_script(program="fan_out", last=self._python)
+            last = last_python(self._places)
+            script = start_script(self._python, last=last, user=self._user)
+            pipes = PipeConnections(script, agent_lines, way)
+        if pipes is not None and not self._by_sockets:
+            return pipes
+        pair = self._await_key()
+        if pair is None:
+            return None
+        sockets = AgentConnections(pair)
+        return JoinedConnections(sockets, pipes) if pipes is not None else sockets
+
+    def _await_key(self) -> keys.KeyPair | None:
+        """Our pair, as soon as an agent has made it; None when we are closed before."""
+        if self._pair is not None:
+            return self._pair
+        local = LocalDiscovery(())
+        problem: Problem | None
+        while not self._closing.wait(KEY_INTERVAL_S):
+            now = time.monotonic_ns()
+            try:
+                return keys.load(create=False)
+            except keys.NoKey as missing:
+                local.search(now)
+                # An agent has its key before it announces itself: its key is elsewhere.
+                problem = Problem(missing.text, missing.next) if local.found else local.problem
+            except keys.KeyProblem as trouble:
+                problem = Problem(trouble.text, trouble.next)
+            self._frame = replace(self._frame, now_ns=now, wall_ns=time.time_ns(), problem=problem)
+        return None
+
+    def _step(self, session: Session, connections: Connections) -> None:
+        """One round: commands of the screen, discovered hosts, events of the sockets."""
+        while not self._commands.empty():
+            self._commands.get()(session)
+        session.discover(time.monotonic_ns())
+        for event in connections.wait(50):
+            session.handle(event, time.monotonic_ns())
+        self._frame = session.frame() or self._frame
+        self._histories = session.lanes.histories
+        self._profiling = session.profiles.progress
+        self._samples = session.sampling.samples
+        self._numbers = session.numbers.numbers
+
+
+def _failed(frame: Frame, error: Exception) -> Frame:
+    """The last frame, without its claims."""
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    problem = Problem(
+        f"frtop itself failed: {error!r} at {Path(where.filename).name}:{where.lineno}",
+        "quit and start frtop again: it shows the moment before; the job is not affected",
+        internal=True,
+    )
+    return replace(frame, problem=problem, health="undecided", verdicts=())

@@ -1,0 +1,188 @@
+"""The other end of one pipe: how far it has come, and what its lines mean. Pure.
+
+STARTING --boot--> BOOTED --hello--> UP
+    any --error, nonsense--> OVER
+"""
+
+from __future__ import annotations
+
+import enum
+import time
+from collections.abc import Iterator
+from typing import Final
+
+from frtop_probe import wire
+from frtop_tui.connect.connection_events import (
+    Connected,
+    ConnectionEvent,
+    ConnectionFailed,
+    Examined,
+    Progressed,
+    ResponseReceived,
+    UpdateReceived,
+)
+from frtop_tui.connect.handshake import incompatible
+from frtop_tui.connect.pipes.failures import Ending, describe
+from frtop_tui.connect.pipes.far_facts import read_facts
+from frtop_tui.connect.pipes.framing import Message, MessageReader, PipeError
+from frtop_tui.connect.pipes.remote_words import Boot, Ended, Hello, Words, read
+from frtop_tui.errors import FrtopError, RemoteTrouble
+from frtop_tui.job.naming import printable
+
+DECODING_S: Final = 4.0
+WINDOW_S: Final = 10.0
+"""So much time of a processor the messages of one host may take in such a while. An honest host
+takes some hundredths of it; and one of 1,000 hosts must not keep us from the others."""
+MAX_LIMITS: Final = 8
+"""Sentences of an agent on what it cannot do."""
+
+
+class Phase(enum.Enum):
+    """How far the start at the other end has come."""
+
+    STARTING = enum.auto()  # a shell was asked for a Python
+    BOOTED = enum.auto()  # a Python takes the archive
+    UP = enum.auto()
+    OVER = enum.auto()
+
+
+class Conversation:
+    """With the agent of one host, over one process; a new process is a new conversation."""
+
+    def __init__(
+        self, host: str, hosts: frozenset[str] = frozenset(), onward: tuple[str, ...] = ()
+    ) -> None:
+        """Begins.
+
+        Args:
+            host: whose.
+            hosts: of the pipe, where only the other end knows which it is.
+            onward: the command that a host on the way runs for it.
+        """
+        self.host = host
+        self._onward = onward
+        self._hosts = hosts
+        self.phase = Phase.STARTING
+        self.boot = Boot()
+        self.hello: Hello | None = None
+        self.updates = 0
+        self.pong = 0
+        """The last ping that was answered."""
+        self.ordered = False
+        """The doctor there was told to begin."""
+        self.needs_person = True
+        """Whether, once it is over, somebody has to do something before it can go better."""
+        self._reader = MessageReader()
+        self._since = self._spent_s = 0.0
+        """The while that is counted now, and what decoding has taken in it."""
+
+    @property
+    def _sender(self) -> bytes:
+        """In the place of a key: updates of one host are never those of another."""
+        return f"shell {self.host}".encode()
+
+    @property
+    def noise(self) -> tuple[str, ...]:
+        """The last lines that were none of ours."""
+        return tuple(self._reader.noise)
+
+    @property
+    def awaits_order(self) -> bool:
+        """Whether a doctor waits to be told to begin."""
+        return self._has_doctor and not self.ordered
+
+    @property
+    def takes_tool(self) -> bool:
+        """Whether py-spy may go there: an agent's first update does not wait for it."""
+        return self.phase is Phase.UP and (self.updates > 0 or self._has_doctor)
+
+    @property
+    def _has_doctor(self) -> bool:
+        return self.phase is Phase.UP and self.hello is not None and self.hello.examines
+
+    def take(self, line: bytes) -> Iterator[ConnectionEvent]:
+        """Takes in a line of the other end."""
+        if self._is_over:
+            return
+        begin = time.thread_time()
+        events: tuple[ConnectionEvent, ...] = ()
+        try:
+            message = self._reader.feed(line)
+            if message is not None:
+                events = tuple(self._take(message))
+        except (PipeError, wire.WireError):
+            events = (self._end(incompatible(self.host)),)
+        if self._spend(time.thread_time() - begin) > DECODING_S and not self._is_over:
+            text = f"{self.host} sends more than can be read beside the other hosts"
+            events = (self._end(RemoteTrouble(text, "frtop tries again; or look at it alone")),)
+        yield from events
+
+    @property
+    def _is_over(self) -> bool:
+        return self.phase is Phase.OVER
+
+    def _spend(self, seconds: float) -> float:
+        now = time.monotonic()
+        if now - self._since > WINDOW_S:
+            self._since, self._spent_s = now, 0.0
+        self._spent_s += seconds
+        return self._spent_s
+
+    def _take(self, message: Message) -> Iterator[ConnectionEvent]:
+        match message.word:
+            case "boot":
+                self.boot = read(message.text, Boot)
+                self.phase = Phase.BOOTED
+                name = self.boot.host.partition(".")[0]
+                self.host = next((one for one in (self.boot.host, name) if one in self._hosts),
+                                 self.host)  # fmt: skip
+                python = printable(self.boot.python)[:20]
+                yield Progressed(self.host, f"Python {python}, sending the agent")
+            case "hello" if self.phase is Phase.BOOTED:
+                self.hello = read(message.text, Hello)
+                self.phase = Phase.UP
+                clean = (one.clean() for one in self.hello.problems[:MAX_LIMITS])
+                limits = tuple(f"{one.text}; {one.next}" if one.next else one.text for one in clean)
+                yield Connected(self.host, limits, key=self._sender)
+            case "up" if self.phase is Phase.UP:
+                update = wire.decode_update(wire.from_frame(message.frame()))
+                if self.hello is None or update.instance != self.hello.instance:
+                    raise PipeError("an update of another agent")
+                self.updates += 1
+                yield UpdateReceived(update, self._sender)
+            case "res" if self.phase is Phase.UP:
+                response = wire.decode_response(wire.from_frame(message.frame()))
+                yield ResponseReceived(self.host, response)
+            case "doctor" if self.hello is not None and self.hello.examines:
+                found = read_facts(message.text)
+                yield Examined(self.host, found.host, found.search)
+            case "error":
+                words = _words(message.text).clean()
+                step = words.next or "`frtop --help` lists other ways to reach a host: --connect"
+                yield self._end(RemoteTrouble(f"{self.host}: {words.text}", step))
+            case "ended" if self._onward:
+                ended = read(message.text, Ended)
+                started = self.hello is not None
+                ending = Ending(
+                    self.host, self._onward, ended.status, ended.clean(), self.noise,
+                    started=started,
+                )  # fmt: skip
+                failure = describe(ending)
+                self.needs_person = failure.needs_person
+                yield self._end(failure.error)
+            case "pong" if message.text.isdigit() and len(message.text) < 19:
+                self.pong = int(message.text)
+            case _:  # a word of a newer agent
+                return
+
+    def _end(self, error: FrtopError) -> ConnectionFailed:
+        self.phase = Phase.OVER
+        return ConnectionFailed(self.host, error)
+
+
+def _words(text: bytes) -> Words:
+    """What a shell put together by hand, and srun may have cut."""
+    try:
+        return read(text, Words)
+    except PipeError:
+        return Words(text.decode("ascii", "replace"))

@@ -1,0 +1,163 @@
+"""What the operator names with `--ssh` and `--via`: hosts, Slurm jobs, pods."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import socket
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from frtop_tui.connect.endpoints import VIA, PipeEndpoint, expand
+from frtop_tui.connect.pipes import kubernetes, slurm
+from frtop_tui.connect.pipes.ssh_command import program, ssh_endpoint
+from frtop_tui.connect.pipes.through import ThroughHost
+from frtop_tui.errors import UsageError
+
+HOST: Final = "{host}"
+_NAME: Final = re.compile(r"(?!-)[^\s\x00-\x1f\x7f-\x9f]{1,255}")
+
+
+class Place(Protocol):
+    """Something that leads to one host or to many."""
+
+    @property
+    def name(self) -> str:
+        """As the operator wrote it."""
+
+    @property
+    def doing(self) -> str:
+        """What `find` does."""
+
+    def find(self) -> list[PipeEndpoint]:
+        """The hosts, and how to reach them; blocks, and raises `FrtopError`."""
+
+
+@dataclass(frozen=True, slots=True)
+class SshHost:
+    """`[USER@]HOST[:PORT]`."""
+
+    name: str
+
+    @property
+    def doing(self) -> str:
+        """What `find` does."""
+        return "asking ssh for its settings"
+
+    def find(self) -> list[PipeEndpoint]:
+        """One host."""
+        return [ssh_endpoint(self.name)]
+
+
+@dataclass(frozen=True, slots=True)
+class ViaHost:
+    """A host that a command of the operator's leads to."""
+
+    name: str
+    command: tuple[str, ...]
+
+    @property
+    def doing(self) -> str:
+        """What `find` does."""
+        return "starting"
+
+    def find(self) -> list[PipeEndpoint]:
+        """One host."""
+        return [PipeEndpoint(self.name, (self.command,), f"{VIA}{self.command[0]}")]
+
+
+@dataclass(frozen=True, slots=True)
+class UserHere:
+    """This host, as another user: a shell of root, in which what reads becomes that user."""
+
+    user: str
+
+    @property
+    def name(self) -> str:
+        """Of this host."""
+        return socket.gethostname()
+
+    @property
+    def doing(self) -> str:
+        """What `find` does."""
+        return "starting"
+
+    def find(self) -> list[PipeEndpoint]:
+        """One host."""
+        return [PipeEndpoint(self.name, (("/bin/sh",),), f"as user {self.user}")]
+
+
+def places(
+    specs: Sequence[str], via: str = "", through: str = "", user: str = ""
+) -> tuple[Place, ...]:
+    """The places that the command line names, each once.
+
+    Args:
+        specs: of `--ssh`: host lists, `slurm:JOBID`, `k8s:SELECTOR`.
+        via: of `--via`: a command instead of ssh, in which `{host}` stands for each host.
+        through: of `--through`: a host that reaches the hosts of `specs` for us.
+        user: of `--user`: whose jobs are meant; where no host is named, those of this host.
+
+    Raises:
+        UsageError: one of them is malformed, or they do not go together.
+    """
+    found: dict[str, Place] = {}
+    hosts = [spec for spec in specs if not spec.startswith((slurm.PREFIX, kubernetes.PREFIX))]
+    others = [spec for spec in specs if spec not in hosts]
+    if user and not (specs or via):
+        return (UserHere(user),)
+    if via and through:
+        raise UsageError("--through is for --ssh, not for --via", "leave out one of them")
+    if via:
+        if others:
+            raise UsageError(
+                f"--via is for hosts, and {others[0]} has its own way", "leave out one of them"
+            )
+        return _via(expand(hosts) if hosts else (), via)
+    for spec in others:
+        place = (slurm if spec.startswith(slurm.PREFIX) else kubernetes).parse(spec)
+        found[place.name] = place
+    program()
+    names = expand(hosts) if hosts else ()
+    _require_names((*names, *([through] if through else [])))
+    if through:
+        if not names or others:
+            raise UsageError("--through is for hosts", "name them: --ssh 'node[0-7]'")
+        return (ThroughHost(through, names),)
+    found.update({name: SshHost(name) for name in names})
+    return tuple(found.values())
+
+
+def last_python(places: Sequence[object]) -> str:
+    """The Python to try where none of the others serves: on this host our own."""
+    return sys.executable if any(isinstance(one, UserHere) for one in places) else ""
+
+
+def _require_names(names: Sequence[str]) -> None:
+    for name in names:
+        if not _NAME.fullmatch(name):
+            raise UsageError(f"{name!r} is not the name of a host", "--ssh 'node[0-7]'")
+
+
+def _via(hosts: Sequence[str], via: str) -> tuple[Place, ...]:
+    try:
+        words = shlex.split(via)
+    except ValueError as error:
+        raise UsageError(f"--via: {error}", "--via 'docker exec -i {host} sh'") from error
+    if not words:
+        raise UsageError("--via names no command", "--via 'docker exec -i {host} sh'")
+    named = any(HOST in word for word in words)
+    if named and not hosts:
+        raise UsageError(
+            "--via has {host}, and no host is named", "name hosts: --ssh 'node[0-7]' --via ..."
+        )
+    if not named and len(hosts) > 1:
+        raise UsageError(
+            f"--via would run the same command for {len(hosts)} hosts",
+            "write {host} where the host belongs: --via 'docker exec -i {host} sh'",
+        )
+    if not hosts:
+        return (ViaHost(via, tuple(words)),)
+    return tuple(ViaHost(host, tuple(word.replace(HOST, host) for word in words)) for host in hosts)

@@ -1,0 +1,190 @@
+"""A running command with pipes on its three ends, none of which ever blocks us.
+
+Nothing of it may stay when frtop ends, however frtop ends. It gets SIGTERM with us where `setpriv`
+is there to arrange that (PR_SET_PDEATHSIG). Without that, and for what runs on the other host, the
+end of its input does it: ssh, kubectl and srun pass that on, and the agent leaves.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections import deque
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import IO, Final
+
+from frtop_tui.connect.pipes.framing import NOISE_LINES, LineStream, readable
+
+READ_BYTES: Final = 256 * 1024
+MAX_UNSENT: Final = 8 * 1024 * 1024
+"""Bytes that may wait to be written; requests beyond that are not taken."""
+WRITE_BYTES: Final = 256 * 1024
+
+NO_QUESTIONS: Final = {"SSH_ASKPASS_REQUIRE": "never", "SSH_ASKPASS": "false"}
+"""For the ssh of a jump host, to which `BatchMode` is not passed on: no window that asks."""
+
+
+@functools.cache
+def guard() -> tuple[str, ...]:
+    """What goes before a command so that it ends with us; nothing where that cannot be had."""
+    setpriv = shutil.which("setpriv")
+    if setpriv is None:
+        return ()
+    prefix = (setpriv, "--pdeathsig", "TERM", "--")
+    try:  # busybox has a setpriv without it
+        done = subprocess.run((*prefix, "true"), capture_output=True, timeout=2, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ()
+    return prefix if done.returncode == 0 else ()
+
+
+class PipeProcess:
+    """Belongs to one thread, which must live as long as it: it ends with that thread."""
+
+    def __init__(self, command: tuple[str, ...], environment: Mapping[str, str]) -> None:
+        """Starts it, in a session of its own: without a terminal on which it could ask.
+
+        Raises:
+            OSError: it cannot be started.
+        """
+        if shutil.which(command[0]) is None:
+            raise FileNotFoundError(command[0])
+        self.command = command
+        self._child = subprocess.Popen(
+            (*guard(), *command),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, **NO_QUESTIONS, **environment},
+            start_new_session=True,
+        )
+        assert self._child.stdin is not None
+        assert self._child.stdout is not None
+        assert self._child.stderr is not None
+        self._input: IO[bytes] = self._child.stdin
+        self.output = self._child.stdout.fileno()
+        self.errors = self._child.stderr.fileno()
+        self.input = self._input.fileno()
+        for fd in (self.output, self.errors, self.input):
+            os.set_blocking(fd, False)
+        self._unsent: deque[memoryview] = deque()
+        self._unsent_bytes = 0
+        self._lines = LineStream()
+        self._error_lines = LineStream()
+        self.said: deque[str] = deque(maxlen=NOISE_LINES)
+        """Its last lines on stderr."""
+        self.moved_at = time.monotonic()
+        """When something was last read from it or written to it."""
+        self.ended = False
+        """Its output has ended."""
+
+    @property
+    def pid(self) -> int:
+        return self._child.pid
+
+    @property
+    def unsent(self) -> int:
+        """Bytes that wait to be written."""
+        return self._unsent_bytes
+
+    def write(self, data: bytes, *, bounded: bool = True) -> bool:
+        """Writes, now or as soon as it is read; False when too much waits already."""
+        if self._input.closed or (bounded and self._unsent_bytes + len(data) > MAX_UNSENT):
+            return False
+        self._unsent.append(memoryview(data))
+        self._unsent_bytes += len(data)
+        self.flush()
+        return True
+
+    def flush(self) -> None:
+        """Writes what can be written without waiting."""
+        while self._unsent:
+            first = self._unsent[0]
+            try:
+                written = os.write(self.input, first[:WRITE_BYTES])
+            except BlockingIOError:
+                return
+            except OSError:  # it has ended; its output says so, too
+                self._unsent.clear()
+                self._unsent_bytes = 0
+                return
+            self.moved_at = time.monotonic()
+            self._unsent_bytes -= written
+            if written == len(first):
+                self._unsent.popleft()
+            else:
+                self._unsent[0] = first[written:]
+
+    def read(self) -> list[bytes]:
+        """The lines that have arrived; sets `ended` at the end of the output."""
+        data = self.receive()
+        if self.ended:
+            rest = self._lines.rest()
+            return [rest] if rest else []
+        return list(self._lines.feed(data))
+
+    def receive(self) -> bytes:
+        """The bytes that have arrived; sets `ended` at the end of the output."""
+        data = _read(self.output)
+        if data:
+            self.moved_at = time.monotonic()
+        self.ended = data == b""
+        return data or b""
+
+    def read_errors(self) -> bool:
+        """Takes in what it wrote to stderr; False at its end."""
+        data = _read(self.errors)
+        if data:
+            self.said += filter(None, map(readable, self._error_lines.feed(data)))
+        return data != b""
+
+    def status(self) -> int | None:
+        """Its exit status; None while it runs."""
+        return self._child.poll()
+
+    def close_input(self) -> None:
+        """Ends its input, after what can be written now: whoever reads it leaves then."""
+        self._unsent.clear()  # the number of the file may soon be another's
+        self._unsent_bytes = 0
+        with suppress(OSError):
+            self._input.close()
+
+    def signal(self, number: signal.Signals) -> None:
+        """Sends a signal to it and to what it has started."""
+        if self._child.poll() is None:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, number)
+
+    def release(self) -> None:
+        """Closes the pipes; the process has ended, or is left to end."""
+        while self.read_errors_left():
+            pass
+        self.close_input()
+        for end in (self._child.stdout, self._child.stderr):
+            if end is not None:
+                end.close()
+
+    def read_errors_left(self) -> bool:
+        """Takes in stderr as far as it is there already."""
+        data = _read(self.errors)
+        if not data:
+            if rest := readable(self._error_lines.rest()):
+                self.said.append(rest)
+            return False
+        self.said += filter(None, map(readable, self._error_lines.feed(data)))
+        return True
+
+
+def _read(fd: int) -> bytes | None:
+    """What is there, b"" at the end, None when nothing is there now."""
+    try:
+        return os.read(fd, READ_BYTES)
+    except BlockingIOError:
+        return None
+    except OSError:
+        return b""

@@ -1,0 +1,140 @@
+"""`slurm:JOBID`: the hosts of a Slurm job, reached by one step of srun over all of them.
+
+From the manuals of Slurm:
+
+* squeue, `-o %N`: "List of nodes allocated to the job or job step."
+* srun, `--overlap`: "Specifying --overlap allows steps to share all resources (CPUs, memory, and
+  GRES) with all other steps."
+* srun, `--label`: "Prepend task number to lines of stdout/err."
+* srun, `--input all`: "stdin is broadcast to all remote tasks. This is the default behavior."
+* srun, `--kill-on-bad-exit=0`: one task that ends does not end the others.
+
+Without `--unbuffered`, which gives the tasks a pseudo terminal, lines are passed on as they come;
+those longer than 1,024 bytes are cut, so the other end writes short ones.
+
+Where srun refuses (it is not installed, the cluster forbids overlapping steps), each host is
+reached over ssh.
+"""
+
+from __future__ import annotations
+
+import re
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
+
+from frtop_tui.connect.endpoints import PipeEndpoint
+from frtop_tui.connect.pipes.lookup import output_of
+from frtop_tui.connect.pipes.ssh_command import ssh_endpoint
+from frtop_tui.errors import FrtopError, NoJob, Unreachable, UsageError
+
+PREFIX: Final = "slurm:"
+MAX_NODES: Final = 4096
+_JOB: Final = re.compile(r"[0-9]{1,12}([_+][0-9]{1,12})?")
+_NODE: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,252}")
+_ELSEWHERE: Final = (
+    "run frtop on a log-in node of the cluster, or name the hosts: --ssh 'node[0-7]'"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmJob:
+    """A place with many hosts."""
+
+    job: str
+
+    @property
+    def name(self) -> str:
+        """As the operator wrote it."""
+        return PREFIX + self.job
+
+    @property
+    def doing(self) -> str:
+        """What `find` does."""
+        return "asking squeue for its hosts"
+
+    def find(self) -> list[PipeEndpoint]:
+        """Asks squeue; blocks.
+
+        Raises:
+            FrtopError: the job is not known or does not run, or squeue cannot be asked.
+        """
+        nodes = self._nodes()
+        step = step_command(self.job, len(nodes))
+        with ThreadPoolExecutor(16) as pool:
+            found = list(pool.map(_by_ssh, nodes))
+        return [
+            PipeEndpoint(
+                host=node,
+                commands=(step, *(ssh.commands if ssh is not None else ())),
+                shown=f"srun {self.job}",
+                task=task,
+                crowded=ssh is not None and ssh.crowded,
+                through=ssh.through if ssh is not None else "",
+            )
+            for task, (node, ssh) in enumerate(zip(nodes, found, strict=True))
+        ]
+
+    def _nodes(self) -> list[str]:
+        said = output_of(("squeue", "-j", self.job, "-h", "-o", "%N"), _ELSEWHERE)
+        folded = ",".join(filter(None, (line.strip() for line in said.splitlines())))
+        if not folded:
+            raise NoJob(
+                f"Slurm job {self.job} has no hosts: it waits in the queue, or has ended",
+                f"squeue -j {self.job} shows its state",
+            )
+        if _count(folded) > MAX_NODES:
+            raise _nonsense(folded)
+        try:
+            nodes = [str(node) for node in NodeSet(folded, resolver=RESOLVER_NOGROUP)]
+        except NodeSetException as error:
+            raise _nonsense(folded) from error
+        if not all(map(_NODE.fullmatch, nodes)):
+            raise _nonsense(folded)
+        return nodes
+
+
+def parse(spec: str) -> SlurmJob:
+    """Reads `slurm:JOBID`; raises `UsageError`."""
+    job = spec.removeprefix(PREFIX)
+    if not _JOB.fullmatch(job):
+        raise UsageError(f"{job!r} is not the number of a Slurm job", "--ssh slurm:123456")
+    return SlurmJob(job)
+
+
+def step_command(job: str, nodes: int) -> tuple[str, ...]:
+    """One task with a shell on each host of the job."""
+    return (
+        "srun", "--overlap", f"--jobid={job}", f"--nodes={nodes}", f"--ntasks={nodes}",
+        "--ntasks-per-node=1", "--label", "--kill-on-bad-exit=0", "--input=all", "--chdir=/",
+        "sh",
+    )  # fmt: skip
+
+
+def _count(folded: str) -> int:
+    """How many names a folded list has, before it is unfolded: at least so many."""
+    total = 0
+    for name in re.split(r",(?![^\[]*\])", folded):
+        one = 1
+        for inside in re.findall(r"\[([^\]]*)\]", name):
+            ends = [(part.partition("-")[0], part.rpartition("-")[2]) for part in inside.split(",")]
+            numbers = [(first[-12:], last[-12:]) for first, last in ends]
+            one *= sum(
+                1 + abs(int(last) - int(first)) if first.isdecimal() and last.isdecimal() else 1
+                for first, last in numbers
+            )
+        total += one
+    return total
+
+
+def _by_ssh(node: str) -> PipeEndpoint | None:
+    with suppress(FrtopError):
+        return ssh_endpoint(node)
+    return None
+
+
+def _nonsense(folded: str) -> FrtopError:
+    return Unreachable(f"squeue printed what is no list of hosts: {folded[:80]!r}", _ELSEWHERE)

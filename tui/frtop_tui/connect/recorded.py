@@ -1,0 +1,186 @@
+"""A recorded job: one frame. Commands for a live job get their refusal in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+from msgspec.structs import replace
+
+from frtop_probe import archive
+from frtop_tui.diagnosis.histories import with_trace
+from frtop_tui.diagnosis.model import Frame
+from frtop_tui.errors import FrtopError, Unreadable
+from frtop_tui.features.profile.model import ProfileOptions, ProfileProgress, SampledStacks
+from frtop_tui.features.tensor_checks.orders import NO_NUMBERS, JobNumbers, RecordOrder
+from frtop_tui.features.timeline.histories import Histories, histories_in
+from frtop_tui.files import capture
+from frtop_tui.files.formats.writing import write_export
+from frtop_tui.files.output_path import write_unused
+from frtop_tui.job.model import Problem, Writing
+from frtop_tui.job.naming import JobKey
+from frtop_tui.statistics.of_frame import again
+from frtop_tui.statistics.wanted import StatisticsWanted, joint_wanted
+
+
+class RecordedSource:
+    """Shows a frame of what was opened: a capture, black boxes, dumps, stacks."""
+
+    def __init__(self, frame: Frame) -> None:
+        self._frame = frame
+        self._statistics = frame.statistics
+        self._wanted: dict[str, StatisticsWanted] = {}
+        self._histories = histories_in(frame)
+
+    def frame(self) -> Frame:
+        return self._frame
+
+    def watch(self, ranks: Iterable[int]) -> None:
+        """Does nothing: nothing changes."""
+
+    def show_hosts(self, hosts: Iterable[str]) -> None:
+        """Does nothing: the frame has the gauges that were recorded."""
+
+    def follow_lanes(self, ranks: Iterable[int], since_ns: int | None) -> None:
+        """Does nothing: the frame has all recorded ops."""
+
+    def histories(self) -> Histories:
+        return self._histories
+
+    def dump(self, ranks: Iterable[int]) -> None:
+        """Does nothing: the frame has all recorded stacks."""
+
+    def record(self, order: RecordOrder) -> None:
+        """Does nothing: there is no live rank."""
+
+    def numbers(self) -> JobNumbers:
+        """None: files hold no samples."""
+        return NO_NUMBERS
+
+    def inspect(self, rank: int) -> None:
+        """Does nothing: the frame has what the rank responded when it was recorded."""
+
+    def take_native(self, rank: int) -> None:
+        """Does nothing: the frame has those that were taken when it was recorded."""
+
+    def save(self, rank: int, sequence: int, path: Path) -> None:  # noqa: ARG002
+        self._set_writing("tensors", path, problem=Problem.parse(self._frame.read_only))
+
+    def ask_ras(self, rank: int, *, look: bool) -> None:
+        """Does nothing: the frame has what RAS answered when it was recorded."""
+
+    def capture(
+        self,
+        path: Path,
+        *,
+        automatic: bool = False,
+        settle_s: float = 0.0,  # noqa: ARG002
+        redact: bool = False,
+    ) -> None:
+        """Copies a capture that was opened, or writes one capture of all files of the job."""
+        if automatic:
+            return
+        recorded = self._frame.recorded
+        try:
+            if (
+                recorded is not None
+                and recorded.kind == "capture"
+                and not (recorded.filled or redact)
+            ):
+                content = capture.content_of(Path(recorded.path), capture.KIND)
+                write = partial(archive.write, kind=capture.KIND, content=content, overwrite=False)
+            else:
+                write = partial(
+                    capture.write,
+                    frame=self._frame,
+                    histories={},
+                    missing=(),
+                    over=False,
+                    redact=redact,
+                )
+            path, size = write_unused(path, write)
+        except OverflowError:  # a damaged black box may have times of any size
+            problem = Problem("the recorded times make no sense", "copy the files instead")
+            self._set_writing("capture", path, problem=problem)
+            return
+        except (OSError, Unreadable) as error:
+            reason = error.text if isinstance(error, Unreadable) else error.strerror
+            problem = Problem(f"{path} cannot be written: {reason}", "name another file")
+            self._set_writing("capture", path, problem=problem)
+            return
+        self._set_writing("capture", path, size=size)
+
+    def profile(self, ranks: Iterable[int], options: ProfileOptions, path: Path) -> None:
+        """Nothing runs any more."""
+
+    def withdraw_profile(self, *, keep: bool = False) -> None:
+        """Nothing was ordered."""
+
+    def profiling(self) -> ProfileProgress | None:
+        return None
+
+    def sample(self, ranks: Iterable[int]) -> None:
+        """Nothing runs any more."""
+
+    def samples(self) -> SampledStacks:
+        return SampledStacks()
+
+    def finish_capture(self) -> None:
+        """Does nothing: a capture is written at once."""
+
+    def export(self, path: Path, name: str, *, over: bool = False, redact: bool = False) -> None:
+        """Writes the frame in another format."""
+        write = partial(write_export, frame=self._frame, name=name, over=over, redact=redact)
+        try:
+            path, size = (path, write(path)) if over else write_unused(path, write)
+        except FrtopError as error:
+            self._set_writing("export", path, problem=Problem(error.text, error.next_step))
+        except (OSError, OverflowError) as error:
+            problem = Problem(f"{path} was not written: {error}", "name another file")
+            self._set_writing("export", path, problem=problem)
+        else:
+            self._set_writing("export", path, size=size)
+
+    def choose(self, job: JobKey | None) -> None:
+        """Does nothing: there is one job."""
+
+    def want_statistics(self, wanted: StatisticsWanted | None, *, whom: str = "") -> None:
+        """Counts the ops of the frame again; without `calls` it has them since it was opened."""
+        if wanted is None:
+            self._wanted.pop(whom, None)
+        else:
+            self._wanted[whom] = wanted
+        joint = joint_wanted(self._wanted.values())
+        if joint is not None and joint.calls:
+            self._frame = replace(
+                self._frame, statistics=again(self._frame, joint, self._statistics)
+            )
+
+    def explain(self, *, on: bool) -> None:
+        """Judges the frame once more, with its wait-for graph."""
+        if on:
+            self._frame = with_trace(self._frame)
+
+    def close(self) -> None:
+        """Does nothing: there is no thread and no socket."""
+
+    def _set_writing(
+        self,
+        kind: Literal["capture", "tensors", "export"],
+        path: Path,
+        *,
+        problem: Problem | None = None,
+        size: int = 0,
+    ) -> None:
+        writing = Writing(
+            kind,
+            "failed" if problem else "written",
+            str(path),
+            size=size,
+            problem=problem,
+            at_ns=self._frame.now_ns,
+        )
+        others = tuple(w for w in self._frame.writings if w.kind != kind)
+        self._frame = replace(self._frame, writings=(*others, writing))

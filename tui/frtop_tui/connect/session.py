@@ -1,0 +1,357 @@
+"""What the live source's thread works on: connections, the job's state, the last frame."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Final
+
+from msgspec.structs import replace
+
+from frtop_probe import wire
+from frtop_tui.connect.agent_requests import AgentRequests
+from frtop_tui.connect.commands import Commands
+from frtop_tui.connect.connection_events import (
+    AnyEndpoint,
+    Connected,
+    ConnectionEvent,
+    ConnectionFailed,
+    Connections,
+    Progressed,
+    ResponseReceived,
+    SamePlace,
+    UpdateReceived,
+)
+from frtop_tui.connect.endpoints import Resolver
+from frtop_tui.connect.gauge_histories import GaugeHistories
+from frtop_tui.connect.local_discovery import KnownAgents, LocalDiscovery
+from frtop_tui.connect.pipes.place_search import PlaceSearch
+from frtop_tui.connect.ras_commands import RasCommands
+from frtop_tui.diagnosis.engine import Engine
+from frtop_tui.diagnosis.model import Frame
+from frtop_tui.errors import FrtopError
+from frtop_tui.features.flame.sampling import StackSampling
+from frtop_tui.features.profile.model import ProfileOptions
+from frtop_tui.features.profile.orders import ProfileOrders
+from frtop_tui.features.statistics.follow import StatisticsFollower
+from frtop_tui.features.tensor_checks.follow import NumberFollower
+from frtop_tui.features.timeline.follow import LaneFollower
+from frtop_tui.features.timeline.op_follower import OpFollower, OpOutlet
+from frtop_tui.job.model import AgentKey, Problem
+from frtop_tui.job.naming import JobKey, Wanted
+from frtop_tui.job.state import JobState
+
+FRAME_NS: Final = 250_000_000
+PAUSE: Final = 3
+"""A frame that took long is followed by a pause of this many times its duration."""
+RESOLVE_AGAIN_NS: Final = 10_000_000_000
+EXPLAINED_NODES: Final = 4096
+"""Ops of the wait-for graph on a screen; 16,384 ranks in groups of 8 wait in 2,048."""
+READ_ONLY: Final = "started with --read-only"
+
+
+class Session:
+    """Belongs to the source's thread.
+
+    Args of the constructor: `names` are the hosts the operator named, `local` finds agents
+    of this host, `places` those that are reached through a shell (None: not asked for),
+    `outlet` takes the ops that are followed.
+    """
+
+    def __init__(
+        self,
+        connections: Connections,
+        names: tuple[str, ...],
+        job: Wanted,
+        local: LocalDiscovery | KnownAgents | None = None,
+        places: PlaceSearch | None = None,
+        *,
+        outlet: OpOutlet | None = None,
+        read_only: bool = False,
+        explain: bool = False,
+    ) -> None:
+        self._connections = connections
+        self._local = local
+        self._places = places
+        self._names = names
+        self._job = job
+        self._state = JobState(READ_ONLY if read_only else "")
+        self._explain = explain
+        self._engine = Engine(explain=explain)
+        self.requests = AgentRequests(connections.send, self._state, read_only=read_only)
+        self._commands = Commands(self.requests.tracker, self._state)
+        self._ras = RasCommands(self.requests.tracker, self._state)
+        self.ops = OpFollower(self.requests.tracker, outlet or OpOutlet())
+        self.statistics = StatisticsFollower(self.requests.tracker, self._state.set_statistics)
+        self.gauges = GaugeHistories(self.requests.tracker)
+        self.lanes = LaneFollower(self.requests.tracker)
+        self.profiles = ProfileOrders(self.requests.tracker)
+        self.sampling = StackSampling(self.requests.tracker)
+        self.numbers = NumberFollower(self.requests.tracker)
+        self._resolver = Resolver(names)
+        self._resolved_at: dict[str, int] = {}
+        self._endpoints: dict[str, AnyEndpoint] = {}  # by host
+        self._urls: dict[str, str] = {}  # URL for requests -> host
+        self._hosts: dict[tuple[bytes, str], str] = {}  # key and instance of an agent -> host
+        self._keys: dict[str, tuple[bytes, AgentKey]] = {}
+        """By host: the key that its agent has proved, and whose that is."""
+        self._instances: dict[str, str] = {}  # host -> instance of its last agent
+        self._connected: set[str] = set()
+        self._aliases: dict[str, str] = {}
+        """Of the operator's names those of agents known by another name, and that name."""
+        self._spare: dict[str, AnyEndpoint] = {}
+        """Of these the ways through a shell, for when the other name is lost."""
+        self._next_frame = 0
+        self._frame: Frame | None = None
+        for name in names:
+            self._state.set_host(name, "connecting")
+
+    def choose(self, job: JobKey | None) -> None:
+        """Shows this job from now on; None: the newest."""
+        self._job = job
+        self._next_frame = 0
+
+    def inspect(self, rank: int) -> None:
+        self._commands.inspect(self._frame, rank, time.monotonic_ns())
+
+    def take_native(self, rank: int) -> None:
+        self._commands.take_native(self._frame, rank, time.monotonic_ns())
+
+    def save(self, rank: int, sequence: int, path: Path) -> None:
+        self._commands.save(self._frame, rank, sequence, path, now=time.monotonic_ns())
+
+    def ask_ras(self, rank: int, *, look: bool) -> None:
+        self._ras.ask(self._frame, rank, time.monotonic_ns(), look=look)
+
+    def profile(self, ranks: tuple[int, ...], options: ProfileOptions, path: Path) -> None:
+        self.profiles.order(self._frame, ranks, options, path, time.monotonic_ns())
+
+    def withdraw_profile(self, *, keep: bool) -> None:
+        self.profiles.withdraw(time.monotonic_ns(), keep=keep)
+
+    def sample(self, ranks: tuple[int, ...]) -> None:
+        self.sampling.sample(self._frame, ranks, time.monotonic_ns())
+
+    def capture(self, path: Path, *, automatic: bool, settle_s: float, redact: bool) -> None:
+        self._commands.capture(
+            self._frame,
+            path,
+            automatic=automatic,
+            now=time.monotonic_ns(),
+            settle_ns=round(settle_s * 1e9),
+            redact=redact,
+        )
+
+    def finish_capture(self) -> None:
+        self._commands.finish_capture(time.monotonic_ns())
+
+    def export(self, path: Path, name: str, *, over: bool, redact: bool) -> None:
+        now = time.monotonic_ns()
+        self._commands.export(self._frame, path, name, over=over, redact=redact, now=now)
+
+    def explain(self, *, on: bool) -> None:
+        """Whether frames carry the wait-for graph from now on, as far as it can be drawn."""
+        self._engine.explained_nodes = EXPLAINED_NODES if on or self._explain else 0
+        self._next_frame = 0
+
+    def discover(self, now: int) -> None:
+        """Connects to names that were resolved and to new agents of this host."""
+        for name, endpoint in self._resolver.resolved():
+            self._resolved_at[name] = now
+            if not isinstance(endpoint, FrtopError):
+                self._connect(endpoint)
+            elif name not in self._endpoints:
+                self._state.set_host(name, "failed", _problem(endpoint))
+        for name in self._names:
+            # It may have an address now, or another one.
+            since = now - self._resolved_at.get(name, now)
+            settled = self._aliases.get(name, name) in self._connected
+            if since >= RESOLVE_AGAIN_NS and not settled:
+                self._resolved_at[name] = now
+                self._resolver.resolve(name)
+        if self._local is not None:
+            discovered = self._local.search(now)
+            for endpoint in discovered.endpoints:
+                self._connect(endpoint)
+            for name, problem in discovered.unreachable:
+                self._state.set_host(name, "failed", problem)
+        if self._places is not None:
+            self._search_places(now)
+
+    def _search_places(self, now: int) -> None:
+        """Connects to hosts that were found through ssh's settings, Slurm or Kubernetes."""
+        assert self._places is not None
+        found = self._places.search(now, self._connected)
+        for name in found.over:
+            self._state.forget_host(name)
+        lost = [name for name in self._spare if self._aliases.get(name) not in self._connected]
+        for name in lost:
+            self._connect(self._spare.pop(name))
+        for endpoint in found.endpoints:
+            if endpoint.host not in self._aliases and endpoint != self._endpoints.get(
+                endpoint.host
+            ):
+                self._connect(endpoint)
+                self._state.set_progress(endpoint.host, "waiting to start")
+        for name, text in found.under_way:
+            self._state.set_progress(name, text)
+        for name, error in found.failed:
+            if name not in self._endpoints:
+                self._state.set_host(name, "failed", _problem(error))
+
+    def _connect(self, endpoint: AnyEndpoint) -> None:
+        """Connects once per address: socket events name the address only."""
+        host = endpoint.host
+        known = self._endpoints.get(host)
+        if known == endpoint:
+            return
+        if known is not None:
+            self._disconnect(known)
+        if (other := self._urls.get(endpoint.request_url)) is not None:
+            self._make_alias(host, other)
+            return
+        self._aliases.pop(host, None)
+        self._endpoints[host] = endpoint
+        self._urls[endpoint.request_url] = host
+        self._state.set_host(host, "connecting")
+        self._state.set_address(host, endpoint.address_and_port)
+        self._connections.connect(endpoint)
+
+    def _disconnect(self, endpoint: AnyEndpoint) -> None:
+        host = endpoint.host
+        del self._endpoints[host]
+        del self._urls[endpoint.request_url]
+        self._connected.discard(host)
+        self._connections.disconnect(endpoint)
+        self.requests.disconnected(host, time.monotonic_ns())
+
+    def _make_alias(self, name: str, host: str) -> None:
+        """Drops a name of the agent that is shown as `host`."""
+        if name in self._names or self._places is not None:  # only these are found again
+            self._aliases[name] = host
+        self._state.forget_host(name)
+
+    def handle(self, event: ConnectionEvent, now: int) -> None:
+        """Takes in one event of the sockets."""
+        match event:
+            case Connected():
+                self._accept(event, now)
+            case ConnectionFailed(host, error):
+                self._connected.discard(host)
+                self.requests.disconnected(host, now)
+                self._state.set_host(host, "failed", _problem(error), now)
+                if self._connections.is_up(host):  # it sent a message that we cannot read
+                    self.requests.retry_state(host, now)
+            case Progressed(host, text):
+                self._state.set_progress(host, text)
+            case SamePlace(host, other):
+                if (endpoint := self._endpoints.get(host)) is not None:
+                    self._spare[host] = endpoint
+                    self._disconnect(endpoint)
+                    self._make_alias(host, other)
+            case UpdateReceived(update, key):
+                host = self._hosts.get((key, update.instance), "")
+                if host in self._endpoints and not self._state.apply(host, update, now):
+                    self.requests.request_state(host, now)
+            case ResponseReceived(host, response):
+                self._receive(host, response, now)
+
+    def _accept(self, event: Connected, now: int) -> None:
+        host, whose = event.host, event.whose
+        self._connected.add(host)
+        self._keys[host] = event.key, whose
+        if whose != "own":  # that is said when its ranks have replaced another's
+            self._state.set_agent_key(host, whose)
+        self._state.set_limits(host, event.limits)
+        self.requests.connected(host, now)
+
+    def _receive(self, host: str, response: wire.Response, now: int) -> None:
+        if self.requests.tracker.asked(host, response):
+            self._apply(host, response, now)
+            # Last: whoever waits for it finds it in the job's state already.
+            self.requests.receive(host, response, now)
+
+    def _apply(self, host: str, response: wire.Response, now: int) -> None:
+        match response:
+            case wire.StateResponse(_, update, may_act):
+                self._apply_state(host, update, may_act, now)
+            case wire.SnapshotResponse():
+                self._state.apply_snapshots(host, response)
+            case wire.TensorsResponse():
+                self._state.apply_tensors(host, response)
+            case wire.NativeStacksResponse():
+                self._state.apply_native(host, response)
+            case wire.GaugeHistoryResponse():
+                self._state.apply_gauge_history(host, response.history)
+
+    def _apply_state(self, host: str, update: wire.Update, may_act: bool, now: int) -> None:
+        # An instance alone could be that of another owner's agent.
+        key, whose = self._keys.get(host, (b"", ""))
+        agent = key, update.instance
+        known = self._hosts.get(agent, host)
+        if known != host and known in self._connected:
+            # One agent by two names: its ranks must not be counted twice.
+            self._disconnect(self._endpoints[host])
+            self._make_alias(host, known)
+            return
+        if known != host and known in self._endpoints:
+            self._disconnect(self._endpoints[known])  # the name that does not reach it now
+            self._make_alias(known, host)
+        self._hosts[agent] = host
+        same = self._instances.get(host, update.instance) == update.instance
+        self._instances[host] = update.instance
+        self.requests.identified(host, same=same)
+        if not same:
+            self._next_frame = 0  # commands name ranks by the frame's keys: a former agent's
+        self._state.set_host(host, "heard")
+        self._state.set_may_act(host, may_act=may_act)
+        self._state.set_agent_key(host, whose)
+        self._state.apply(host, update, now)
+
+    def frame(self) -> Frame | None:
+        """A judged frame, if it is time for one."""
+        now = time.monotonic_ns()
+        for host in self._state.hosts_with_doubted_clocks():
+            self.requests.clocks.hasten(host, now)
+        if now < self._next_frame:
+            self.requests.update(self._frame, now)
+            self._commands.update(self._frame, now)
+            self.ops.update(self._frame, now)
+            self.statistics.update(self._frame, now)
+            self.gauges.update(self._frame, now)
+            self.lanes.update(self._frame, now)
+            self.profiles.update(self._frame, now)
+            self.numbers.update(self._frame, now)
+            if not self._commands.wants_frame:
+                return self._with_writings()
+        observed = self._state.frame(now, time.time_ns(), self._job)
+        judgement = self._engine.judge(observed)
+        frame = judgement.frame
+        if frame.ranks:
+            frame = replace(frame, notes=(*observed.notes, *frame.notes))
+        elif self._local is not None and self._local.problem is not None:
+            frame = replace(frame, problem=self._local.problem)
+        self.requests.want(judgement.look_requests)
+        self.requests.compare_ops(judgement.ops_requests, now)
+        self.requests.update(frame, now)
+        self._commands.update(frame, now)
+        self._frame = replace(frame, writings=self._commands.writings)
+        # With very many ranks, receiving updates comes before judging them more often.
+        self._next_frame = max(now + FRAME_NS, (1 + PAUSE) * time.monotonic_ns() - PAUSE * now)
+        return self._frame
+
+    def _with_writings(self) -> Frame | None:
+        """The last frame, if a file has come further since."""
+        if self._frame is None or self._frame.writings == self._commands.writings:
+            return None
+        self._frame = replace(self._frame, writings=self._commands.writings)
+        return self._frame
+
+    def close(self) -> None:
+        """Gives up what is being fetched; lets a file that is being written end."""
+        self.profiles.close(time.monotonic_ns())
+        self._commands.close(time.monotonic_ns())
+
+
+def _problem(error: FrtopError) -> Problem:
+    return Problem(error.text, error.next_step)

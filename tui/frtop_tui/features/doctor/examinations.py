@@ -1,0 +1,146 @@
+"""Has the doctor examine many hosts through their shells, once, and gathers the answers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+from frtop_probe.features.doctor.facts import HostFacts, SearchFacts
+from frtop_probe.pipe.packing import DOCTOR
+from frtop_probe.pipe.start_script import start_script
+from frtop_tui.connect.connection_events import (
+    Connected,
+    ConnectionEvent,
+    ConnectionFailed,
+    Examined,
+    Progressed,
+    SamePlace,
+)
+from frtop_tui.connect.endpoints import PipeEndpoint
+from frtop_tui.connect.pipes.connections import PipeConnections
+from frtop_tui.connect.pipes.payload import agent_lines
+from frtop_tui.connect.pipes.place_search import PlaceSearch
+from frtop_tui.connect.pipes.places import Place, last_python
+from frtop_tui.errors import FrtopError, RemoteTrouble
+from frtop_tui.job.naming import counted
+
+AGAIN_S: Final = 3.0
+"""Once nobody else is waited for, those that failed get so long for another try."""
+ANSWER_S: Final = 100.0
+"""From the doctor's first word to its answer: longer than it gives itself."""
+_STEP_MS: Final = 50
+
+
+@dataclass(slots=True)
+class HostAnswer:
+    """Of one host: its facts, or why there are none.
+
+    Attributes:
+        same_as: another name of this place, whose answer counts.
+    """
+
+    host: str
+    facts: HostFacts | None = None
+    search: SearchFacts = field(default_factory=SearchFacts)
+    error: FrtopError | None = None
+    same_as: str = ""
+
+
+class Examinations:
+    """Belongs to one thread. `close` ends all that was started."""
+
+    def __init__(self, places: Sequence[Place], python: str = "", user: str = "") -> None:
+        self._search = PlaceSearch(places)
+        script = start_script(python, last=last_python(places), user=user)
+        self._connections = PipeConnections(script, partial(agent_lines, DOCTOR))
+        self._answers = {place.name: HostAnswer(place.name) for place in places}
+        self._endpoints: dict[str, PipeEndpoint] = {}
+        self._up: dict[str, float] = {}  # hosts whose doctor works, and since when
+        self._doing: dict[str, str] = {}
+        self._idle_since = 0.0
+        """Since when nobody but those that failed was waited for; 0.0 while others are."""
+
+    def run(self, report: Callable[[str], None]) -> list[HostAnswer]:
+        """Waits until each host has answered, or has failed and was tried again.
+
+        Args:
+            report: called with a line of progress.
+        """
+        while not self._is_over(time.monotonic()):
+            self._look_for_hosts()
+            for event in self._connections.wait(_STEP_MS):
+                self._take(event)
+            self._give_up_late(time.monotonic())
+            report(self._progress())
+        return list(self._answers.values())
+
+    def close(self) -> None:
+        """Ends all commands."""
+        self._connections.close()
+
+    def _is_over(self, now: float) -> bool:
+        open_ = [one for one in self._answers.values() if one.facts is None and not one.same_as]
+        if not open_:
+            return True
+        failed = all(one.error is not None for one in open_)
+        if not failed or any(one.host in self._up for one in open_):
+            self._idle_since = 0.0
+            return False
+        self._idle_since = self._idle_since or now
+        return now - self._idle_since > AGAIN_S
+
+    def _look_for_hosts(self) -> None:
+        found = self._search.search(time.monotonic_ns(), self._endpoints)
+        for name, error in found.failed:
+            self._answers[name].error = error
+        for name in found.over:  # it is no host, but leads to some
+            self._answers.pop(name, None)
+        for endpoint in found.endpoints:
+            if isinstance(endpoint, PipeEndpoint) and endpoint.host not in self._endpoints:
+                self._answers.setdefault(endpoint.host, HostAnswer(endpoint.host))
+                self._endpoints[endpoint.host] = endpoint
+                self._connections.connect(endpoint)
+
+    def _take(self, event: ConnectionEvent) -> None:
+        match event:
+            case Progressed(host, text):
+                self._doing[host] = text
+            case Connected(host):
+                self._up[host] = time.monotonic()
+                self._doing[host] = "examining"
+            case SamePlace(host, other):
+                self._answers[host].same_as = other
+                self._drop(host)
+            case Examined(host, facts, search):
+                # It stays connected: another name of this place is known by that.
+                self._answers[host].facts, self._answers[host].search = facts, search
+                self._up.pop(host, None)
+            case ConnectionFailed(host, error):
+                self._up.pop(host, None)
+                if self._answers[host].facts is None:
+                    self._answers[host].error = error
+                else:
+                    self._drop(host)
+            case _:
+                return
+
+    def _give_up_late(self, now: float) -> None:
+        for host, since in list(self._up.items()):
+            if now - since > ANSWER_S:
+                text = f"{host}: the examination has not come to an end in {ANSWER_S:.0f} s"
+                self._answers[host].error = RemoteTrouble(text, "run `frtop doctor` on that host")
+                self._drop(host)
+
+    def _drop(self, host: str) -> None:
+        self._up.pop(host, None)
+        self._connections.disconnect(self._endpoints[host])
+
+    def _progress(self) -> str:
+        answers = self._answers.values()
+        done = sum(one.facts is not None or bool(one.same_as) for one in answers)
+        late = next((one.host for one in answers if one.facts is None and not one.same_as), "")
+        text = f"{done} of {counted(len(answers), 'host')} examined"
+        return f"{text}; {late}: {self._doing.get(late, 'starting')}" if late else text

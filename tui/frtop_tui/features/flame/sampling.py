@@ -1,0 +1,100 @@
+"""Has the stacks of ranks sampled, from outside, and keeps what came of it."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterable
+from functools import partial
+from typing import Final
+
+from frtop_probe import wire
+from frtop_tui.connect.request_tracker import RequestTracker
+from frtop_tui.diagnosis.model import Frame, JudgedRank
+from frtop_tui.features.profile.model import RankSamples, SampledStacks
+
+SECONDS: Final = 10.0
+RATE: Final = 100
+TIMEOUT_NS: Final = 40_000_000_000
+PER_HOST: Final = 3
+"""Ranks of one host at a time: each costs its host some percent of a core. The agent refuses more
+than four requests of one operator."""
+MOST_RANKS: Final = 64
+_THREAD: Final = re.compile(r"^thread \((?:0x)?[0-9A-Fa-f]+\)(?:: (.*))?$")
+
+
+class StackSampling:
+    """Belongs to the source's thread. `samples` is replaced, never changed."""
+
+    def __init__(self, tracker: RequestTracker) -> None:
+        self._tracker = tracker
+        self._todo: dict[str, deque[tuple[JudgedRank, int]]] = {}
+        self._under_way: dict[str, int] = {}
+        self._found: dict[int, RankSamples] = {}
+        self._waiting: list[int] = []
+        self._round = 0
+        self._since_ns = 0
+        self.samples = SampledStacks()
+
+    def sample(self, frame: Frame | None, ranks: Iterable[int], now: int) -> None:
+        """Asks for the stacks of these ranks, of `MOST_RANKS` at most; forgets earlier ones."""
+        self._round += 1
+        self._todo, self._found, self._since_ns = {}, {}, now
+        self._under_way = {}
+        views = [frame.ranks[rank] for rank in ranks if rank in frame.ranks] if frame else []
+        for view in views[:MOST_RANKS]:
+            agent = self._tracker.agent(view.host)
+            self._todo.setdefault(view.host, deque()).append((view, agent))
+        for view in views[MOST_RANKS:]:
+            text = f"{MOST_RANKS} ranks are sampled at a time"
+            self._found[view.rank] = RankSamples(view.rank, text=text)
+        self._waiting = [view.rank for view in views[:MOST_RANKS]]
+        self._publish()
+        self.update(now)
+
+    def update(self, now: int) -> None:
+        """Asks the next ranks of each host."""
+        for host, todo in self._todo.items():
+            while todo and self._under_way.get(host, 0) < PER_HOST:
+                view, agent = todo.popleft()
+                self._under_way[host] = self._under_way.get(host, 0) + 1
+                request = wire.SampleRequest(0, view.key, SECONDS, RATE)
+                received = partial(self._received, view, self._round)
+                self._tracker.request(
+                    host, request, received, now, timeout_ns=TIMEOUT_NS, agent=agent
+                )
+
+    def _received(self, view: JudgedRank, number: int, response: wire.Response, now: int) -> None:
+        if number != self._round:
+            return
+        self._under_way[view.host] -= 1
+        if isinstance(response, wire.SampleResponse):
+            stacks = tuple((frames_of(text), count) for text, count in response.stacks if count > 0)
+            found = RankSamples(
+                view.rank,
+                stacks,
+                response.seconds,
+                response.rate,
+                response.missed,
+                response.help or response.note,
+            )
+        else:
+            text = response.text if isinstance(response, wire.Error) else "an unexpected answer"
+            found = RankSamples(view.rank, text=text)
+        self._found[view.rank] = found
+        self._waiting.remove(view.rank)
+        self._publish()
+        self.update(now)
+
+    def _publish(self) -> None:
+        ranks = tuple(self._found[rank] for rank in sorted(self._found))
+        self.samples = SampledStacks(ranks, tuple(self._waiting), self._since_ns)
+
+
+def frames_of(text: str) -> tuple[str, ...]:
+    """The frames of a stack as py-spy writes it, the name of its thread first."""
+    thread, _, rest = text.partition(";")
+    known = _THREAD.match(thread)
+    if known is None:
+        return tuple(text.split(";"))
+    return (known[1] or "thread without a name", *rest.split(";"))

@@ -1,0 +1,222 @@
+"""`frtop metrics`: what is seen of a job as OpenMetrics over HTTP, for Prometheus and the like."""
+
+from __future__ import annotations
+
+import argparse
+import ipaddress
+import socket
+import socketserver
+import sys
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
+
+from frtop_probe.proc import daemon_thread
+from frtop_tui.cli.live import AppearanceTimer, connect, require_job, show_progress
+from frtop_tui.diagnosis.model import Frame
+from frtop_tui.errors import FrtopError, Missing, UsageError
+from frtop_tui.statistics.wanted import StatisticsWanted
+
+if TYPE_CHECKING:
+    from frtop_tui.connect.live import LiveSource
+    from frtop_tui.features.metrics.families import JobCollector
+
+PAUSE_S: Final = 0.1
+ONCE_S: Final = 1.0
+"""How long `--once` looks at a job after it has appeared: a step, a health."""
+MOST_CLIENTS: Final = 8
+CLIENT_S: Final = 5.0
+"""How long a client may take in all, from its connection to its last byte."""
+ROOM_S: Final = 0.5
+"""How long the thread of a client that was cut off is waited for."""
+
+
+def run(options: argparse.Namespace) -> int:
+    """Returns 0 after `--once`; otherwise serves until it is interrupted."""
+    collector = _collector(options)
+    if options.paths:
+        return _recorded(options, collector)
+    server = None if options.once else _server(options.listen, collector)
+    source = connect(options)
+    try:
+        source.follow_ops(options.bytes_of)
+        source.want_statistics(StatisticsWanted(calls=options.calls), whom="metrics")
+        if server is None:
+            _look_once(source, collector, options.wait)
+            return 0
+        daemon_thread.start(server.serve_forever, "frtop metrics")
+        _say_where(server)
+        while True:
+            frame = _take(source, collector)
+            if frame.problem is not None and frame.problem.internal:
+                raise FrtopError(frame.problem.text, frame.problem.next)
+            time.sleep(PAUSE_S)
+    finally:
+        show_progress("")
+        if server is not None:
+            server.server_close()
+        source.close()
+
+
+def _collector(options: argparse.Namespace) -> JobCollector:
+    try:
+        from frtop_tui.features.metrics.families import JobCollector  # noqa: PLC0415 - may be missing
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "prometheus_client":
+            raise
+        raise Missing(
+            "metrics need the package prometheus-client", "pip install 'frtop[metrics]'"
+        ) from error
+    return JobCollector(options.per_rank)
+
+
+def _recorded(options: argparse.Namespace, collector: JobCollector) -> int:
+    from frtop_tui.files.flightrecorder.file_names import pattern_of  # noqa: PLC0415 - slow
+    from frtop_tui.files.loader import open_paths  # noqa: PLC0415
+
+    if not options.once or options.connect != ["local"]:
+        raise UsageError("metrics of files are written once", "frtop metrics --once FILE")
+    paths = [Path(path) for path in options.paths]
+    collector.update(open_paths(paths, options.job, pattern_of(options.ranks_from)), [], 0)
+    _print(collector)
+    return 0
+
+
+def _look_once(source: LiveSource, collector: JobCollector, wait_s: float) -> None:
+    """Prints the metrics of a job, a second after it was found.
+
+    Raises:
+        FrtopError: there is none within `wait_s`, and why.
+    """
+    timer, found_at = AppearanceTimer(), 0.0
+    while not found_at or time.monotonic() - found_at < ONCE_S:
+        frame = _take(source, collector)
+        if frame.ranks:
+            found_at = found_at or time.monotonic()
+        else:
+            timer.require_visible(frame)
+            if timer.waited_s > wait_s:
+                require_job(frame)
+                break  # of hosts that are not heard there is something to say, too
+            show_progress("waiting for a job")
+        time.sleep(PAUSE_S)
+    show_progress("")
+    _print(collector)
+
+
+def _take(source: LiveSource, collector: JobCollector) -> Frame:
+    frame = source.frame()
+    followed, unfit = source.take_ops()
+    collector.update(frame, followed, unfit)
+    return frame
+
+
+def _print(collector: JobCollector) -> None:
+    from prometheus_client.openmetrics.exposition import generate_latest  # noqa: PLC0415
+
+    encode: Any = generate_latest  # it has no types
+    sys.stdout.write(encode(_registry(collector)).decode())
+
+
+def _registry(collector: JobCollector) -> Any:
+    """A registry of our own: the usual one tells of this process, not of the job."""
+    from prometheus_client import CollectorRegistry  # noqa: PLC0415
+
+    registry = CollectorRegistry()
+    registry.register(collector)
+    return registry
+
+
+class _Handler(WSGIRequestHandler):
+    def log_message(self, format: str, *_: object) -> None:  # noqa: A002 - its name in the base
+        """Scrapes are no news."""
+
+
+class _Server(socketserver.ThreadingMixIn, WSGIServer):
+    """Few clients at a time, each in a thread: one that is slow holds up no other.
+
+    Where there are too many, the oldest is cut off: a scrape takes milliseconds, so whoever keeps
+    connections open loses them first.
+    """
+
+    daemon_threads = True
+    request_queue_size = MOST_CLIENTS
+
+    def __init__(self, address: tuple[str, int], family: int) -> None:
+        self.address_family = family
+        self._free = threading.Semaphore(MOST_CLIENTS)
+        self._deadlines: dict[socket.socket, float] = {}
+        """By client, the oldest first."""
+        super().__init__(address, _Handler)
+
+    def server_bind(self) -> None:
+        """Binds without a look at the name service, which may hang."""
+        socketserver.TCPServer.server_bind(self)
+        self.server_name, self.server_port = self.server_address[:2]  # type: ignore[assignment]
+        self.setup_environ()
+
+    def service_actions(self) -> None:
+        """Cuts off clients that took too long, also those that go on byte by byte."""
+        now = time.monotonic()
+        for client, deadline in list(self._deadlines.items()):
+            if now > deadline:
+                _cut_off(client)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if not self._free.acquire(blocking=False):
+            if oldest := next(iter(list(self._deadlines)), None):
+                _cut_off(oldest)
+            if not self._free.acquire(timeout=ROOM_S):
+                self.shutdown_request(request)
+                return
+        self._deadlines[request] = time.monotonic() + CLIENT_S
+        super().process_request(request, client_address)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._deadlines.pop(request, None)
+            self._free.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that leaves in the middle is no news."""
+
+
+def _cut_off(client: socket.socket) -> None:
+    """Ends what its thread waits for."""
+    with suppress(OSError):  # it has left
+        client.shutdown(socket.SHUT_RDWR)
+
+
+def _server(listen: tuple[str, int], collector: JobCollector) -> _Server:
+    from prometheus_client import make_wsgi_app  # noqa: PLC0415 - may be missing
+
+    host, port = listen
+    try:
+        family, *_, address = socket.getaddrinfo(
+            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        server = _Server((str(address[0]), port), family)
+    except OSError as error:
+        raise FrtopError(
+            f"cannot listen on {host}:{port}: {error.strerror}", "name another: --listen :9401"
+        ) from error
+    server.set_app(make_wsgi_app(_registry(collector)))
+    return server
+
+
+def _say_where(server: _Server) -> None:
+    host, port = str(server.server_address[0]), server.server_port
+    shown = f"[{host}]" if ":" in host else host
+    print(f"frtop: metrics at http://{shown}:{port}/metrics", file=sys.stderr)
+    if not ipaddress.ip_address(host.partition("%")[0]).is_loopback:
+        print(
+            "frtop: whoever reaches that address can read them: names of the job, its groups and"
+            " hosts; there is no key and no encryption",
+            file=sys.stderr,
+        )
+    sys.stderr.flush()

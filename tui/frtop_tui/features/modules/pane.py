@@ -1,0 +1,129 @@
+"""The tree of modules with the ops that each issued, by phase; nodes fold and unfold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import ClassVar, Final
+
+from textual.binding import Binding, BindingType
+
+from frtop_tui.diagnosis.model import Frame
+from frtop_tui.features.modules.tree import ModuleNode, module_roots, phases_of
+from frtop_tui.features.modules.words import INDENT, kinds_words, why_empty
+from frtop_tui.features.statistics.words import size_words
+from frtop_tui.job.issuer_words import PHASES
+from frtop_tui.job.naming import folded
+from frtop_tui.job.statistics import JobStatistics
+from frtop_tui.widgets.lines import LineView
+from frtop_tui.widgets.spans import Line, Span, cells, wrap
+from frtop_tui.widgets.table import Column, LineTable
+
+_COUNT: Final = 11
+_SHORT: Final = {"recompute": "recomputed", "outside": "outside"}
+
+
+class ModuleTreePane(LineTable[ModuleNode]):
+    """Made once for each answer; `enter` folds and unfolds a node."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "choose", "fold", tooltip="fold or unfold what is below",
+                id="fold.toggle"),
+    ]  # fmt: skip
+
+    def __init__(self) -> None:
+        super().__init__((), "", id="modules", classes="pane")
+        self.folded: set[str] = set()
+        self._of: JobStatistics | None = None
+        self._roots: list[ModuleNode] = []
+
+    def show_modules(self, frame: Frame, no_answer: str) -> None:
+        """Shows the modules of the newest answer; `no_answer`: why none will be shown."""
+        statistics = frame.screen_statistics
+        self.empty = why_empty(frame, statistics, no_answer)
+        if statistics is not self._of:
+            self._of = statistics
+            self._roots = module_roots(statistics.modules) if statistics is not None else []
+            self.columns = self._columns(phases_of(self._roots))
+            every = [node for root in self._roots for node in root.walk()]
+            self.suffices = {
+                column.title: max((cells(column.cell(node)[0]) for node in every), default=0)
+                for column in self.columns
+                if column.width
+            }
+        self._show()
+
+    def _show(self) -> None:
+        folded = frozenset(self.folded)
+        self.show([node for root in self._roots for node in root.walk(folded)])
+
+    def toggle(self) -> None:
+        """Folds or unfolds what is below the cursor's node."""
+        node = self.chosen
+        if node is not None and node.children:
+            self.folded ^= {node.path}
+            self._show()
+
+    def fold_to(self, depth: int) -> None:
+        """Folds all nodes at this depth, and unfolds those above."""
+        every = [node for root in self._roots for node in root.walk()]
+        self.folded = {node.path for node in every if node.depth >= depth and node.children}
+        self._show()
+
+    @property
+    def deepest(self) -> int:
+        """Of the nodes that have others below them, the largest depth; -1 without any."""
+        every = (node for root in self._roots for node in root.walk() if node.children)
+        return max((node.depth for node in every), default=-1)
+
+    def _columns(self, phases: list[str]) -> tuple[Column[ModuleNode], ...]:
+        return (
+            Column("module", 0, self._module, lambda node: node.path, cut="middle"),
+            *(
+                Column(
+                    _SHORT.get(phase, PHASES.get(phase, phase)), _COUNT, _cell_of(phase),
+                    _count_of(phase), right=True,
+                )
+                for phase in phases
+            ),
+            Column("bytes", 10, lambda node: (size_words(node.size()), ""), ModuleNode.size,
+                   right=True, needs=70),
+            Column("kinds", 34, lambda node: (kinds_words(node), "dim"), kinds_words, needs=110),
+        )  # fmt: skip
+
+    def in_full(self) -> str:
+        """The node under the cursor: its path, its ranks, its ops."""
+        node = self.chosen
+        parts = () if node is None else (node.path, folded(node.ranks), kinds_words(node))
+        return " · ".join(filter(None, parts))
+
+    def _module(self, node: ModuleNode) -> Span:
+        sign = " " if not node.children else "+" if node.path in self.folded else "-"
+        text = f"{INDENT * node.depth}{sign} {node.name}"
+        return text, "" if node.own else "dim"
+
+
+class NodeInFull(LineView, can_focus=False):
+    """Below the tree, which cuts long names."""
+
+    def __init__(self) -> None:
+        super().__init__(id="node-in-full")
+        self.text = ""
+
+    def show(self, text: str) -> None:
+        self.text = text
+        self.redraw()
+
+    def content(self, width: int) -> Sequence[Line]:
+        return wrap(self.text, width, "dim", (" ", ""))
+
+
+def _count_of(phase: str) -> Callable[[ModuleNode], int]:
+    return lambda node: node.count(phase)
+
+
+def _cell_of(phase: str) -> Callable[[ModuleNode], Span]:
+    def cell(node: ModuleNode) -> Span:
+        count = node.count(phase)
+        return (f"{count:,}" if count else "·"), "" if count else "dim"
+
+    return cell

@@ -1,0 +1,95 @@
+"""What torch's allocator did in some ranks while they were profiled, as a table."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from msgspec.structs import asdict
+
+from frtop_probe.ring.rank_ranges import fold
+from frtop_tui.features.profile.model import CPU, RankAllocations
+from frtop_tui.job.gauge_words import amount
+from frtop_tui.job.naming import folded, how_often, printable, shortened
+
+ALIKE: Final = 0.05
+"""Ranks are alike if each of their figures differs by no more than this share of the peak."""
+MOST_ROWS: Final = 8
+"""Of one kind of device: where no two ranks are alike, the largest are shown."""
+_FEW: Final = 1 << 20
+"""Nor does a difference below that count, in bytes."""
+_HEAD: Final = ("torch's allocator", "ranks", "at start", "at end", "peak", "reserved", "")
+OF_CPU: Final = "CPU: only blocks that were allocated while the profile ran"
+
+
+def allocation_lines(found: Sequence[RankAllocations]) -> list[str]:
+    """A row for ranks that are alike, with the largest figures of any; the others are marked."""
+    if not found:
+        return []
+    lines = [_row(_HEAD)]
+    kinds: defaultdict[str, list[RankAllocations]] = defaultdict(list)
+    for one in found:
+        kinds[one.device.partition(":")[0]].append(one)
+    for kind in sorted(kinds):
+        lines += _of_kind(kind, kinds[kind])
+    if CPU in kinds:
+        lines.append(OF_CPU)
+    return [printable(line) for line in lines]
+
+
+def allocation_rows(found: Sequence[RankAllocations]) -> list[dict[str, Any]]:
+    """The same as values of JSON, a row per rank and device; of the CPU some are not known."""
+    unknown = {"start": None, "reserved": None}
+    return [{**asdict(one), **(unknown if one.device == CPU else {})} for one in found]
+
+
+def _of_kind(kind: str, found: Sequence[RankAllocations]) -> Iterator[str]:
+    rows: list[list[RankAllocations]] = []
+    for one in sorted(found, key=lambda one: -one.peak):
+        row = next((row for row in rows if _alike(row[0], one)), None)
+        if row is None:
+            rows.append([one])
+        else:
+            row.append(one)
+    rows.sort(key=lambda row: -len(row))  # those alike stay in the order of their peaks
+    usual = len(rows[0]) * 2 > len(found)
+    for place, row in enumerate(rows[:MOST_ROWS]):
+        yield _row((*_cells(kind, row), "differs" if usual and place else ""))
+    if more := [one.rank for row in rows[MOST_ROWS:] for one in row]:
+        yield f"and {folded(more)}"
+    for one in found:
+        if one.out_of_memory:
+            times = how_often(one.out_of_memory)
+            yield f"rank {one.rank}: out of memory on {one.device}, {times}"
+
+
+def _alike(one: RankAllocations, other: RankAllocations) -> bool:
+    most = max(_FEW, ALIKE * max(one.peak, other.peak))
+    pairs = ((one.start, other.start), (one.end, other.end), (one.peak, other.peak),
+             (one.reserved, other.reserved))  # fmt: skip
+    return all(abs(ours - theirs) <= most for ours, theirs in pairs)
+
+
+def _cells(kind: str, row: Sequence[RankAllocations]) -> tuple[str, ...]:
+    names = {one.device for one in row}
+    name = next(iter(names)) if len(names) == 1 else kind
+    end, peak = max(one.end for one in row), max(one.peak for one in row)
+    if kind == CPU:
+        return name, _ranks(row), "-", _change(end), _change(peak), "-"
+    start, reserved = max(one.start for one in row), max(one.reserved for one in row)
+    return name, _ranks(row), amount(start), amount(end), amount(peak), amount(reserved)
+
+
+def _ranks(row: Sequence[RankAllocations]) -> str:
+    return shortened(fold({one.rank for one in row}), 40)
+
+
+def _change(size: int) -> str:
+    return f"-{amount(-size)}" if size < 0 else f"+{amount(size)}"
+
+
+def _row(cells: Sequence[str]) -> str:
+    name, ranks, start, end, peak, reserved, differs = cells
+    figures = f"{start:>9}{end:>9}{peak:>9}{reserved:>9}"
+    return f"{name:<18}{ranks:<14}{figures}  {differs}".rstrip()

@@ -1,0 +1,141 @@
+"""`frtop profile`: torch's profiler inside running ranks, as one trace for Perfetto."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+from frtop_probe.ring.rank_ranges import unfold
+from frtop_tui.cli.files import require_writable
+from frtop_tui.cli.live import agrees, await_rank, can_ask, connect, show_progress, wait_for_ranks
+from frtop_tui.cli.output import say
+from frtop_tui.connect.base import Source
+from frtop_tui.errors import FrtopError, UsageError
+from frtop_tui.features.profile.allocation_words import allocation_lines
+from frtop_tui.features.profile.model import MOST_RANKS, ProfileOptions, ProfileProgress
+from frtop_tui.features.profile.words import (
+    consent_lines,
+    progress_text,
+    result_lines,
+    standing_text,
+)
+from frtop_tui.files.output_path import default_name, unused_path
+from frtop_tui.job.naming import folded, printable
+
+RANKS_S: Final = 15.0
+"""How long all ranks may take to be heard."""
+
+
+def run(options: argparse.Namespace) -> int:
+    """Returns 0 if all ranks were profiled, 1 if some were not."""
+    wanted = _ranks(options.ranks) if options.ranks else ()
+    path = Path(options.output) if options.output else None
+    if path is not None and not options.separate:
+        require_writable(path)
+    if path is not None and path.exists():
+        raise UsageError(f"{path} exists", "name another file, or remove it")
+    if not options.yes and not can_ask():
+        raise UsageError(
+            "the ranks do more work while they are profiled, and there is no terminal to ask on",
+            "add --yes if that is meant",
+        )
+    order = ProfileOptions(
+        steps=0 if options.seconds else options.steps,
+        seconds=options.seconds or 0.0,
+        wait_s=options.wait,
+        shapes=options.shapes,
+        stacks=options.stacks,
+        memory=options.memory,
+        devices=not options.no_devices,
+        execution=options.execution_trace,
+        separate=options.separate,
+    )
+    source = connect(options)
+    try:
+        return _profile(source, wanted, order, path, ask=not options.yes)
+    finally:
+        source.close()
+        show_progress("")
+
+
+def _ranks(text: str) -> tuple[int, ...]:
+    try:
+        return unfold(text)
+    except ValueError:
+        raise UsageError(f"--ranks {text}: not a list of ranks", "such as 0-3,8") from None
+
+
+def _profile(
+    source: Source,
+    wanted: tuple[int, ...],
+    order: ProfileOptions,
+    path: Path | None,
+    *,
+    ask: bool,
+) -> int:
+    for rank in wanted:
+        await_rank(source, rank)
+    # All of them also where some are named: who stands still is seen among the others.
+    frame = wait_for_ranks(source, RANKS_S, show_progress)
+    ranks = wanted or tuple(sorted(frame.ranks))
+    show_progress("")
+    if len(ranks) > MOST_RANKS:
+        text = f"{len(ranks)} ranks are too many at once"
+        raise UsageError(text, f"name at most {MOST_RANKS}: --ranks 0-7")
+    if refusal := frame.read_only:
+        raise FrtopError(f"no rank may be profiled: {refusal}", "start it without that")
+    say(f"{folded(ranks)}:", *consent_lines(order))
+    if standing := standing_text(frame, ranks, order):
+        say(f"{printable(standing)} `frtop stacks` says where they are.")
+    if ask and not agrees("Go on?"):
+        print("nothing was ordered", file=sys.stderr)
+        return 1
+    if path is None:
+        suffix = "-profile" if order.separate else "-profile.json.gz"
+        path = unused_path(Path.cwd() / default_name(frame, frame.wall_ns, suffix))
+    source.profile(ranks, order, path.absolute())
+    progress = _await(source)
+    show_progress("")
+    if progress.state != "written":
+        problem = progress.problem
+        text, step = (problem.text, problem.next) if problem else ("no profile was written", "")
+        raise FrtopError(printable(text), step or "`frtop diagnose` says how the job is")
+    say(*map(printable, result_lines(progress)))
+    for line in allocation_lines(progress.allocations):
+        print(printable(line), file=sys.stderr)
+    print(progress.path)
+    return 1 if any(rank.stage == "failed" for rank in progress.ranks) else 0
+
+
+def _await(source: Source) -> ProfileProgress:
+    """How it ended. Ctrl-C ends what is not complete; the second one all."""
+    try:
+        return _followed(source)
+    except KeyboardInterrupt:
+        progress = source.profiling()
+        if progress is None or not (progress.can_be_ended or progress.state == "merging"):
+            source.withdraw_profile()
+            raise
+    show_progress("")
+    say("ending it: ranks that are complete are written; Ctrl-C again discards all")
+    source.withdraw_profile(keep=True)
+    try:
+        return _followed(source)
+    except KeyboardInterrupt:
+        source.withdraw_profile()
+        raise
+
+
+def _followed(source: Source) -> ProfileProgress:
+    while True:
+        progress = source.profiling()
+        if progress is not None:
+            if progress.state not in ("running", "merging"):
+                return progress
+            show_progress(progress_text(progress))
+        if (problem := source.frame().problem) is not None and problem.internal:
+            raise FrtopError(problem.text, problem.next)
+        time.sleep(0.05)

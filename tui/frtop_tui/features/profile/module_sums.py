@@ -1,0 +1,223 @@
+"""Ops of torch and times by module and phase, out of a profile with labels of modules' calls.
+
+What is counted are the ops that a dispatch mode would see, as far as a profile tells: an op that is
+only made of others is replaced by these, and what an op calls inside of its kernel is left out. Of
+an op on DTensors, what it calls on the local parts is counted as well.
+
+A backward has no labels of modules. But a node of autograd has the sequence number of the op that
+made it, which was issued inside of a label.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from frtop_probe.features.profile.files import MODULE_LABEL
+
+TRIVIAL: Final = frozenset({
+    "aten::detach", "aten::t", "aten::view", "aten::_to_copy", "aten::as_strided",
+    "aten::transpose",
+})  # fmt: skip
+"""As CommDebugMode has them."""
+MOST_ROWS: Final = 50_000
+NODE: Final = "autograd::engine::evaluate_function: "
+SUBCLASS: Final = "PythonSubclass"
+"""torch's event around what a subclass of tensors does in the place of an op."""
+_WAIT: Final = "_c10d_functional::wait_tensor"
+"""Directly in there: it is a result that is waited for (AsyncCollectiveTensor), and no DTensor."""
+OPTIMIZER: Final = "Optimizer.step#"
+_NO_OPS: Final = ("torch::autograd::", "autograd::", MODULE_LABEL)
+_COLLECTIVES: Final = ("c10d::", "_c10d_functional::", "_c10d_functional_autograd::")
+"""Counted by themselves, with their bytes."""
+
+
+class TraceEvent(NamedTuple):
+    """One event of a thread, in µs; `sequence` is autograd's number, -1 for none.
+
+    An `annotation` is a label of the program's or of a library's own.
+    """
+
+    begin: float
+    end: float
+    thread: str
+    name: str
+    sequence: int = -1
+    shapes: str = ""
+    annotation: bool = False
+
+    @property
+    def lasted_ns(self) -> int:
+        """From begin to end."""
+        return max(0, round(1e3 * (self.end - self.begin)))
+
+    @property
+    def is_op(self) -> bool:
+        """Whether it is an op of torch: labels of programs may have any name."""
+        return not self.annotation and "::" in self.name and not self.name.startswith(_NO_OPS)
+
+
+class ModuleOp(NamedTuple):
+    """What ops in a row have in common; `module` is as in a label, "" for none."""
+
+    module: str
+    phase: str
+    name: str
+    shapes: str
+    of_dtensors: bool
+
+    def is_at(self, level: int) -> bool:
+        """Whether CommDebugMode shows it at a level, from 1 on."""
+        trivial = self.name in TRIVIAL
+        return level > 2 or (not trivial and (level > 1 or self.of_dtensors))
+
+
+class ModulePlace(NamedTuple):
+    """Where ops are: the module, as in a label, and the phase."""
+
+    module: str
+    phase: str
+
+
+_NOWHERE: Final = ModulePlace("", "outside")
+
+
+@dataclass(slots=True)
+class OpsAndTimes:
+    """What one rank, or several, did: times in ns, of threads of the host."""
+
+    ops: Counter[ModuleOp] = field(default_factory=Counter)
+    op_ns: Counter[ModuleOp] = field(default_factory=Counter)
+    """From begin to end, with what an op calls."""
+    self_ns: Counter[ModulePlace] = field(default_factory=Counter)
+    """Of what ran there, without calls of other modules. Outside of modules, only that of ops."""
+
+    def add(self, other: OpsAndTimes) -> None:
+        """Adds another rank."""
+        self.ops.update(other.ops)
+        self.op_ns.update(other.op_ns)
+        self.self_ns.update(other.self_ns)
+
+
+class _Event:
+    """An event with those inside of it."""
+
+    __slots__ = ("event", "inside")
+
+    def __init__(self, event: TraceEvent) -> None:
+        self.event = event
+        self.inside: list[_Event] = []
+
+    @property
+    def self_ns(self) -> int:
+        """How long it ran, without those inside."""
+        inside = sum(one.event.lasted_ns for one in self.inside)
+        return max(0, self.event.lasted_ns - inside)
+
+
+_SHOWN, _LOCAL, _TAKEN_OVER, _HIDDEN = range(4)
+"""Of what is inside of an event: a dispatch mode sees it; sees it, and it is on local parts of
+DTensors; sees it as soon as the subclass has taken over; does not see it."""
+
+
+def module_ops(
+    events: Iterable[TraceEvent], composite: Collection[str], *, dtensors: bool
+) -> OpsAndTimes:
+    """Counts the ops of one rank, and adds up their times.
+
+    Args:
+        events: those of its host threads, in any order.
+        composite: names of ops that are only made of others.
+        dtensors: whether the model has any; else no op is taken for one on DTensors.
+    """
+    roots = list(_nested(events))
+    makers = _makers(roots)
+    found = OpsAndTimes()
+    rest = [(root, _NOWHERE, _SHOWN) for root in roots]
+    while rest:
+        one, place, seen = rest.pop()
+        event = one.event
+        place = _place_in(one, place, makers)
+        if place != _NOWHERE or event.is_op:
+            found.self_ns[place] += one.self_ns
+        if event.name.startswith((MODULE_LABEL, NODE)):
+            seen = _SHOWN
+        elif event.name == SUBCLASS and seen == _TAKEN_OVER:
+            seen = _LOCAL
+        elif event.is_op and seen <= _LOCAL and event.name not in composite:
+            of_dtensors = dtensors and seen == _SHOWN and _is_of_dtensors(one)
+            seen = _TAKEN_OVER if of_dtensors else _HIDDEN
+            key = ModuleOp(place.module, place.phase, event.name, event.shapes, of_dtensors)
+            known = key in found.ops or len(found.ops) < MOST_ROWS
+            if known and not event.name.startswith(_COLLECTIVES):
+                found.ops[key] += 1
+                found.op_ns[key] += event.lasted_ns
+        rest += [(inner, place, seen) for inner in one.inside]
+    return found
+
+
+def _place_in(one: _Event, place: ModulePlace, makers: dict[int, str]) -> ModulePlace:
+    name = one.event.name
+    if name.startswith(MODULE_LABEL):
+        again = place.phase in ("backward", "recompute")
+        return ModulePlace(name[len(MODULE_LABEL) :], "recompute" if again else "forward")
+    if name.startswith(NODE):
+        return ModulePlace(makers.get(_number_of(one), ""), "backward")
+    if name.startswith(OPTIMIZER):
+        return ModulePlace("", "optimizer")
+    return place
+
+
+def _number_of(node: _Event) -> int:
+    """The sequence number of a node; one with hooks before it has it on the event inside only."""
+    name = node.event.name[len(NODE) :]
+    own = (one.event.sequence for one in node.inside if one.event.name == name)
+    return node.event.sequence if node.event.sequence >= 0 else next(own, -1)
+
+
+def _nested(events: Iterable[TraceEvent]) -> Iterator[_Event]:
+    """The outermost events of each thread."""
+    stack: list[_Event] = []
+    for event in sorted(events, key=lambda one: (one.thread, one.begin, -one.end)):
+        while stack and (
+            stack[-1].event.thread != event.thread or stack[-1].event.end <= event.begin
+        ):
+            stack.pop()
+        one = _Event(event)
+        if stack:
+            stack[-1].inside.append(one)
+        else:
+            yield one
+        stack.append(one)
+
+
+def _makers(roots: Iterable[_Event]) -> dict[int, str]:
+    """By sequence number: the module in which the node of autograd was made.
+
+    Ops have the number that the next node will get. So the last one with a number made it.
+    """
+    made: dict[int, tuple[float, str]] = {}
+    rest = [(root, "", False) for root in roots]
+    while rest:
+        one, module, in_node = rest.pop()
+        event = one.event
+        if event.name.startswith(MODULE_LABEL):
+            module, in_node = event.name[len(MODULE_LABEL) :], False
+        elif event.name.startswith(NODE):
+            in_node = True
+        elif event.sequence >= 0 and not in_node:
+            known = made.get(event.sequence)
+            if known is None or event.begin >= known[0]:
+                made[event.sequence] = event.begin, module
+        rest += [(inner, module, in_node) for inner in one.inside]
+    return {number: module for number, (_, module) in made.items()}
+
+
+def _is_of_dtensors(op: _Event) -> bool:
+    """Whether a subclass of tensors took an op over, and not one that only waits."""
+    labels = [one for one in op.inside if not one.event.is_op]
+    labels += [deeper for one in labels for deeper in one.inside]
+    taken = [one for one in labels if one.event.name == SUBCLASS]
+    return bool(taken) and all(inner.event.name != _WAIT for one in taken for inner in one.inside)

@@ -1,0 +1,254 @@
+"""One rank of an order for torch's profiler: what it is asked, and its files as they come in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from msgspec.structs import replace
+
+from frtop_probe import wire
+from frtop_probe.features.profile.files import FILES
+from frtop_tui.connect.file_worker import FileWorker
+from frtop_tui.connect.request_tracker import RequestTracker
+from frtop_tui.diagnosis.model import JudgedRank
+from frtop_tui.features.profile.model import ProfileOptions, RankProfile, RankStage
+from frtop_tui.features.profile.pieces import MOST_BYTES, PIECE, FetchedFiles, inflated
+from frtop_tui.features.profile.withdrawals import LATER, ProfileWithdrawals
+from frtop_tui.features.timeline.torch_lanes import RankTrace
+from frtop_tui.job.model import Problem
+
+POLL_NS: Final = 1_000_000_000
+SILENT_POLL_NS: Final = 5_000_000_000
+"""Of a rank that did not answer: its agent waits nearly two seconds for it, and for few at once."""
+PIECE_NS: Final = 60_000_000_000
+"""How long a piece may be under way: the rank keeps its file meanwhile."""
+BUSY_NS: Final = 20_000_000_000
+"""How long a rank may be busy for another operator: one that is gone loses it after 15 s."""
+MOST_OPS: Final = 5000
+"""Of a rank's own ops, that stand beside its profile."""
+_STAGES: Final[dict[str, RankStage]] = {
+    "waiting": "waiting",
+    "running": "running",
+    "saving": "saving",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class OrderTerms:
+    """What all ranks of one order have in common."""
+
+    token: str
+    options: ProfileOptions
+    since: int
+    tracker: RequestTracker
+    worker: FileWorker
+    withdrawals: ProfileWithdrawals
+    fetched: FetchedFiles
+    give_up: Callable[[Problem, int], None]
+    """Called where a file cannot be kept here: then no rank's can."""
+
+    @property
+    def busy_until(self) -> int:
+        """Until when a rank that is busy for another operator is asked again."""
+        return self.since + min(BUSY_NS, int(self.options.wait_s * 1e9))
+
+
+class ProfiledRank:
+    """Begins an order in a rank, follows it there, and fetches its files."""
+
+    def __init__(self, terms: OrderTerms, view: JudgedRank, why_not: str) -> None:
+        """Asks nothing yet; `why_not`: why it cannot be profiled, "" where it can."""
+        self.view = view
+        self.progress = RankProfile(view.rank, view.host)
+        if why_not:
+            self.progress = replace(self.progress, stage="failed", text=why_not)
+        self.history: wire.HistoryResponse | None = None
+        self._terms = terms
+        self._agent = terms.tracker.agent(view.host)
+        self._left = False
+        self._ask_ns = 0
+        """When it is to be asked again."""
+        self._asked = self._piece = 0
+        """Numbers of requests: for the order, and for a piece of a file; 0: none is under way."""
+        self._unwritten = False
+        self._clocks: tuple[tuple[int, int], ...] = ()
+        self._files: list[wire.ProfileFile] = []
+        self._offset = 0
+
+    @property
+    def over(self) -> bool:
+        """Whether it is done, or has failed."""
+        return self.progress.stage in ("done", "failed")
+
+    @property
+    def fetches(self) -> bool:
+        """Whether a piece of a file is under way, or is being written."""
+        return self._piece > 0 or self._unwritten
+
+    @property
+    def can_fetch(self) -> bool:
+        """Whether the next piece can be asked for."""
+        return self.progress.stage == "fetching" and bool(self._files) and not self.fetches
+
+    @property
+    def trace(self) -> RankTrace:
+        """What it has written, for the merged file."""
+        files = self._terms.fetched.of_rank(self.view.rank)
+        return RankTrace(self.view.rank, self.view.host, files, self._clocks)
+
+    def update(self, now: int) -> None:
+        """Asks for the order, or how far it is, where that is due."""
+        if not self.over and not self._asked and now >= self._ask_ns:
+            # One that was not answered may never have been read: the rank takes it only once.
+            self._ask("begin" if self.progress.stage == "ordered" else "status", now)
+
+    def fail(self, text: str, now: int) -> None:
+        """Ends the order in this rank, which gives no file."""
+        self._drop_requests()
+        self._withdraw(now)
+        self.progress = replace(self.progress, stage="failed", text=text)
+
+    def leave(self, now: int) -> None:
+        """Ends the order in this rank without a word on it: it has come to its end in all ranks."""
+        if not self.over and not self._left:
+            self._drop_requests()
+            self._withdraw(now)
+        self._left = True
+
+    def fetch(self, now: int) -> None:
+        """Asks for the next piece of its files."""
+        file = self._files[0]
+        request = wire.ProfileDataRequest(0, self.view.key, file.name, self._offset, PIECE)
+        received = partial(self._received, file)
+        self._piece = self._terms.tracker.request(
+            self.view.host, request, received, now, timeout_ns=PIECE_NS, agent=self._agent
+        )
+
+    def _withdraw(self, now: int) -> None:
+        self._terms.withdrawals.withdraw(
+            self.view, self._agent, self._terms.token, now,
+            awaited=self.progress.stage != "ordered",
+        )  # fmt: skip
+
+    def _drop_requests(self) -> None:
+        self._terms.tracker.drop(self._asked)
+        self._terms.tracker.drop(self._piece)
+        self._asked = self._piece = 0
+
+    def _ask(self, action: str, now: int) -> None:
+        options = self._terms.options
+        request = wire.ProfileRequest(
+            id=0,
+            key=self.view.key,
+            action=action,
+            order=self._terms.token,
+            steps=options.steps,
+            seconds=options.seconds,
+            wait_s=options.wait_s,
+            shapes=options.shapes,
+            stacks=options.stacks,
+            memory=options.memory,
+            devices=options.devices,
+            execution=options.execution,
+        )
+        self._ask_ns = now + POLL_NS
+        self._asked = self._terms.tracker.request(
+            self.view.host, request, self._answered, now, agent=self._agent
+        )
+
+    def _answered(self, response: wire.Response, now: int) -> None:
+        self._asked = 0
+        if self.over or self._left:
+            return
+        if not isinstance(response, wire.ProfileResponse):
+            text = (
+                response.text if isinstance(response, wire.Error) else "an answer of another kind"
+            )
+            reason = response.reason if isinstance(response, wire.Error) else ""
+            self._note(text, SILENT_POLL_NS if reason in LATER else 0, now)
+            return
+        if response.error:
+            self._note(response.help, self._pause_ns(response, now), now)
+            return
+        self.progress = replace(
+            self.progress,
+            first=response.first,
+            last=response.last,
+            lasted_ns=response.lasted_ns,
+            stood_still_ns=response.stood_still_ns,
+            text=response.help,
+        )
+        if response.stage == "ready" and self.progress.stage != "fetching":
+            self._take_files(response, now)
+        elif response.stage in _STAGES and self.progress.stage != "fetching":
+            self.progress = replace(self.progress, stage=_STAGES[response.stage])
+
+    def _pause_ns(self, response: wire.ProfileResponse, now: int) -> int:
+        """After which time to ask again after an error; 0: it is final."""
+        if response.error == "busy" and now < self._terms.busy_until:
+            return POLL_NS
+        return SILENT_POLL_NS if response.error in LATER and response.stage != "over" else 0
+
+    def _note(self, text: str, pause_ns: int, now: int) -> None:
+        if pause_ns:
+            self._ask_ns = now + pause_ns
+            self.progress = replace(self.progress, text=text)
+        elif self.progress.stage != "fetching":  # then its files are there without it
+            self.fail(text, now)
+
+    def _take_files(self, response: wire.ProfileResponse, now: int) -> None:
+        self._clocks = response.clocks
+        self._files = [file for file in response.files if file.size > 0 and file.name in FILES]
+        total = sum(file.size for file in self._files)
+        if len(self._clocks) != 2 or all(file.name != "trace" for file in self._files):
+            self.fail("torch wrote no trace", now)
+        elif any(file.size > MOST_BYTES for file in self._files):
+            self.fail(f"its files have {total / 1e9:.1f} GB: profile fewer steps", now)
+        else:
+            self.progress = replace(self.progress, stage="fetching", total=total)
+
+    def _received(self, file: wire.ProfileFile, response: wire.Response, now: int) -> None:
+        self._piece = 0
+        if self.over or self._left:
+            return
+        if not isinstance(response, wire.ProfileDataResponse) or response.error:
+            text = getattr(response, "help", "") or getattr(response, "text", "")
+            self.fail(text or "an answer of another kind", now)
+            return
+        data = inflated(response, file, self._offset)
+        if not data:
+            self.fail("a piece of its file does not match the request", now)
+            return
+        self._unwritten = True
+        append = partial(self._terms.fetched.append, self.view.rank, file.name, data)
+        self._terms.worker.submit(append, partial(self._written, file, len(data)), self._give_up)
+
+    def _give_up(self, problem: Problem, now: int) -> None:
+        if not (self.over or self._left):
+            self._terms.give_up(problem, now)
+
+    def _written(self, file: wire.ProfileFile, size: int, _: None, now: int) -> None:
+        self._unwritten = False
+        if self.over or self._left:
+            return
+        self._offset += size
+        self.progress = replace(self.progress, done=self.progress.done + size)
+        if self._offset < file.size:
+            return
+        self._files.pop(0)
+        self._offset = 0
+        if self._files:
+            return
+        self._withdraw(now)  # the rank may remove its files
+        request = wire.HistoryRequest(0, self.view.key, MOST_OPS, columns=True)
+        self._terms.tracker.request(self.view.host, request, self._finish, now, agent=self._agent)
+
+    def _finish(self, response: wire.Response, _now: int) -> None:
+        if self.over or self._left:
+            return
+        if isinstance(response, wire.HistoryResponse):
+            self.history = response
+        self.progress = replace(self.progress, stage="done")

@@ -1,0 +1,90 @@
+"""Withdraws orders for torch's profiler, and asks again until the ranks have heard it.
+
+A rank that still has an order refuses the next one, and keeps its files.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from frtop_probe import wire
+from frtop_tui.connect.request_tracker import RequestTracker
+from frtop_tui.diagnosis.model import JudgedRank
+
+REPEAT_NS: Final = 1_000_000_000
+SILENT_NS: Final = 5_000_000_000
+"""The same where the rank runs nothing: its agent waits nearly two seconds for each."""
+AWAITED_NS: Final = 5_000_000_000
+"""How long the end of an order may wait for that."""
+REPEATED_NS: Final = 15_000_000_000
+"""A rank that heard nothing for so long withdraws the order by itself."""
+LATER: Final = frozenset({"silent", "deadline", "stopped", "lost"})
+"""Reasons why a rank does not answer now; it may later."""
+
+
+@dataclass(slots=True, eq=False)
+class _Withdrawal:
+    view: JudgedRank
+    agent: int
+    token: str
+    since: int
+    awaited: bool
+    next_ns: int = 0
+    under_way: int = 0
+
+
+class ProfileWithdrawals:
+    """Belongs to the source's thread. Those of one order may outlive it."""
+
+    def __init__(self, tracker: RequestTracker) -> None:
+        self._tracker = tracker
+        self._open: list[_Withdrawal] = []
+
+    def withdraw(
+        self, view: JudgedRank, agent: int, token: str, now: int, *, awaited: bool
+    ) -> None:
+        """Withdraws an order in one rank.
+
+        Args:
+            view: the rank.
+            agent: generation of its agent.
+            token: of the order.
+            now: operator's clock.
+            awaited: whether the rank has answered before, so that it is worth waiting for.
+        """
+        one = _Withdrawal(view, agent, token, now, awaited)
+        self._open.append(one)
+        self._ask(one, now)
+
+    def are_awaited(self, now: int) -> bool:
+        """Whether a rank that has answered before may still acknowledge one soon."""
+        return any(one.awaited and now - one.since < AWAITED_NS for one in self._open)
+
+    def update(self, now: int) -> None:
+        """Asks again where that is due."""
+        for one in list(self._open):
+            if now - one.since >= REPEATED_NS:
+                self._tracker.drop(one.under_way)
+                self._open.remove(one)
+            elif not one.under_way and now >= one.next_ns:
+                self._ask(one, now)
+
+    def _ask(self, one: _Withdrawal, now: int) -> None:
+        one.next_ns = now + REPEAT_NS
+        request = wire.ProfileRequest(0, one.view.key, "withdraw", one.token)
+        received = partial(self._answered, one)
+        one.under_way = self._tracker.request(
+            one.view.host, request, received, now, agent=one.agent
+        )
+
+    def _answered(self, one: _Withdrawal, response: wire.Response, now: int) -> None:
+        one.under_way = 0
+        reason = response.reason if isinstance(response, wire.Error) else ""
+        if isinstance(response, wire.ProfileResponse) and response.stage != "over":
+            reason = response.error
+        if reason in ("silent", "stopped"):
+            one.next_ns = now + SILENT_NS
+        elif reason not in LATER and one in self._open:
+            self._open.remove(one)

@@ -1,0 +1,199 @@
+"""`frtop statistics` and `frtop diff`: where the time goes, and what changed."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from frtop_tui.cli.live import connect, show_progress, wait_for_ranks
+from frtop_tui.connect.base import Source
+from frtop_tui.connect.recorded import RecordedSource
+from frtop_tui.diagnosis.model import Frame
+from frtop_tui.errors import FrtopError, UsageError
+from frtop_tui.features.modules.words import module_document, module_lines
+from frtop_tui.features.profile.allocation_words import allocation_lines, allocation_rows
+from frtop_tui.features.profile.profiled_modules_words import profiled_document, profiled_lines
+from frtop_tui.features.profile.reader import (
+    is_named_profile,
+    is_profile,
+    read_allocations,
+    read_profile,
+)
+from frtop_tui.features.statistics.text_table import statistics_document, statistics_lines
+from frtop_tui.files.flightrecorder.file_names import pattern_of
+from frtop_tui.files.loader import open_paths
+from frtop_tui.job.naming import GroupKey, group_label, listed
+from frtop_tui.statistics.limits import Limit
+from frtop_tui.statistics.of_frame import without_overlap
+from frtop_tui.statistics.regression import Check, checked, overall
+from frtop_tui.statistics.wanted import StatisticsWanted
+from frtop_tui.text.comparison_text import comparison_document, comparison_lines
+from frtop_tui.text.regression_text import STATUS, check_document, check_lines
+
+ANSWER_S: Final = 20.0
+"""How long to wait for the agents: a full ring takes 20 ms, and a host may have dozens."""
+RECORDED_S: Final = 0.0
+"""Of files all that they have, unless a window is asked for."""
+
+
+def run(options: argparse.Namespace) -> int:
+    """Returns 0 with figures, 1 without."""
+    if options.by == "memory":
+        return _run_allocations(options)
+    # Others write stacks as *.json: a file is a profile by its content, unless that is said.
+    is_one = is_named_profile if options.by == "module" else is_profile
+    if profile := next((path for path in options.paths if is_one(Path(path))), None):
+        _require_fitting(options, profile)
+        return _run_profile(options, Path(profile))
+    if options.level:
+        raise UsageError(
+            f"level {options.level} is only known of a profile",
+            "`frtop profile --steps 1 --shapes -o FILE.json.gz`, then name FILE.json.gz here",
+        )
+    source = _source(options)
+    try:
+        frame = source.frame() if options.paths else wait_for_ranks(
+            source, options.wait, show_progress
+        )  # fmt: skip
+        source.want_statistics(_wanted(options, frame))
+        frame = _answered(source, options.wait if options.paths else ANSWER_S)
+    finally:
+        source.close()
+        show_progress("")
+    by_module = options.by == "module"
+    if options.json and frame.statistics is not None:
+        found = frame.statistics
+        document = module_document(found) if by_module else statistics_document(found, options.sort)
+        print(json.dumps(document, indent=1))
+    elif options.json:
+        print("null")
+    else:
+        print(
+            "\n".join(module_lines(frame) if by_module else statistics_lines(frame, options.sort))
+        )
+    return 0 if frame.statistics is not None else 1
+
+
+def _require_fitting(options: argparse.Namespace, profile: str) -> None:
+    """Raises UsageError if options ask for what a profile does not have."""
+    if options.by == "line" or options.group or options.window:
+        asked = "--by line" if options.by == "line" else "--group" if options.group else "--window"
+        raise UsageError(
+            f"{profile} is a profile, which is counted by module: without {asked}",
+            f"`frtop statistics {shlex.quote(str(profile))}`,"
+            " or `--by memory` for what torch's allocator did",
+        )
+    if len(options.paths) > 1:
+        raise UsageError(f"{profile} is a profile, which is read alone", "name one file")
+
+
+def _run_profile(options: argparse.Namespace, path: Path) -> int:
+    level = 1 if options.level is None else options.level
+    found = read_profile(path, options.rank or ())
+    if options.json:
+        print(json.dumps(profiled_document(found, level), indent=1))
+    else:
+        print("\n".join(profiled_lines(found, level)))
+    return 0 if found.recorded else 1
+
+
+def _run_allocations(options: argparse.Namespace) -> int:
+    step = "`frtop profile --memory -o FILE.json.gz`, then name FILE.json.gz here"
+    if len(options.paths) != 1:
+        raise UsageError("what torch's allocator did is known of one profile at a time", step)
+    found = read_allocations(Path(options.paths[0]), options.rank or ())
+    if not found:
+        raise FrtopError(f"{options.paths[0]} was recorded without allocations", step)
+    if options.json:
+        print(json.dumps(allocation_rows(found), indent=1))
+    else:
+        print("\n".join(allocation_lines(found)))
+    return 0
+
+
+def _source(options: argparse.Namespace) -> Source:
+    if not options.paths:
+        # A folder may have the name of a group: `data`.
+        if file := next((name for name in options.group or () if Path(name).is_file()), None):
+            raise UsageError(f"{file} is a file, and stands behind --group", "put files first")
+        return connect(options)
+    if options.connect != ["local"]:
+        raise UsageError(
+            "statistics takes either files or hosts",
+            "leave out --connect and --ssh to read files, or the files for a live job",
+        )
+    paths = [Path(path) for path in options.paths]
+    return RecordedSource(open_paths(paths, options.job, pattern_of(options.ranks_from)))
+
+
+def _wanted(options: argparse.Namespace, frame: Frame) -> StatisticsWanted:
+    ranks = frozenset(options.rank) if options.rank else None
+    if ranks is not None and (strange := sorted(ranks - frame.ranks.keys())):
+        raise UsageError(f"the job has no rank {strange[0]}", "`frtop jobs` lists its ranks")
+    window = options.window or (RECORDED_S if options.paths else 60.0)
+    groups = _groups(options.group, frame) if options.group else None
+    return StatisticsWanted(window, calls=True, ranks=ranks, groups=groups)
+
+
+def _groups(names: list[str], frame: Frame) -> frozenset[GroupKey]:
+    found = set()
+    for name in names:
+        called = {
+            one.key
+            for one in frame.groups
+            if name in (one.key.name, one.description, group_label(one.key.name, one.description))
+        }
+        if not called:
+            there = sorted({group_label(one.key.name, one.description) for one in frame.groups})
+            raise UsageError(f"no group is called {name!r}", f"there is {listed(there)}")
+        found |= called
+    return frozenset(found)
+
+
+def _answered(source: Source, wait_s: float) -> Frame:
+    """The first frame with statistics of all ranks; of some after `wait_s` seconds."""
+    end = time.monotonic() + wait_s
+    while True:
+        frame = source.frame()
+        found = frame.statistics
+        if found is not None and not found.with_calls:
+            found = None  # an answer to what was asked before
+        if frame.recorded is not None or (found is not None and not found.missing and found.ranks):
+            return frame
+        if frame.problem is not None and frame.problem.internal:
+            raise FrtopError(frame.problem.text, frame.problem.next)
+        if time.monotonic() > end or (found is not None and found.notes):
+            return frame
+        show_progress(f"asking {len(frame.hosts)} hosts what their ranks did")
+        time.sleep(0.05)
+
+
+def run_diff(options: argparse.Namespace) -> int:
+    """Returns 0, whatever changed; with limits what the checks say."""
+    before, after = (open_paths([Path(path)], options.job) for path in (options.a, options.b))
+    after = without_overlap(before, after)
+    checks = _checks(before, after, options.fail_above) if options.fail_above else None
+    if options.json:
+        document = comparison_document(before, after)
+        if checks is not None:
+            document |= check_document(checks)
+        print(json.dumps(document, indent=1))
+    else:
+        lines = comparison_lines(before, after)
+        print("\n".join([*lines, "", *check_lines(checks)] if checks is not None else lines))
+    return STATUS[overall(checks)] if checks is not None else 0
+
+
+def _checks(before: Frame, after: Frame, limits: Sequence[Limit]) -> tuple[Check, ...]:
+    first, second = before.statistics, after.statistics
+    if first is None or second is None:
+        which = "first" if first is None else "second"
+        return tuple(
+            Check(limit, "undecided", why=f"the {which} recording has no ops") for limit in limits
+        )
+    return checked(first, second, limits)

@@ -1,0 +1,279 @@
+"""Asks agents what the ranks of the shown job did, slice by slice, while somebody wants to know.
+
+Each slice of time is asked for once, so a look costs an agent the ops that are new. It ends some
+time ago: what is issued until then is over by now, as a rule. A host has one such request at a
+time; one that is slow gets its slices later, and loses the oldest ones in the end.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import pairwise
+from typing import Final
+
+from msgspec import structs
+
+from frtop_probe import wire
+from frtop_tui.connect.request_tracker import RequestTracker
+from frtop_tui.diagnosis.model import Frame, JudgedRank
+from frtop_tui.job.naming import same_job
+from frtop_tui.job.statistics import JobStatistics
+from frtop_tui.statistics.answers import answers_of, errors_of
+from frtop_tui.statistics.merger import StatisticsMerger
+from frtop_tui.statistics.wanted import (
+    ENOUGH_OPS,
+    FEW_OPS,
+    LONG_WINDOW_S,
+    MOST_STEPS,
+    MOST_TIMES,
+    StatisticsWanted,
+    joint_wanted,
+    most_ops,
+    samples_for,
+)
+
+INTERVAL_NS: Final = 5_000_000_000
+MANY: Final = 1024
+"""Of twice as many ranks, and more, rows of calls come less often: up to `LONGEST` times."""
+LONGEST: Final = 4
+LAG_NS: Final = 1_000_000_000
+"""How long ago a slice ends."""
+PIECES: Final = 4
+"""The time before somebody wanted it is asked for in so many slices: they are forgotten one by
+one."""
+LATE_NS: Final = 2_000_000_000
+"""Figures are shown without those of a host that takes longer; they are added when they come."""
+TIMEOUT_NS: Final = 15_000_000_000
+MOST_WAITING: Final = 8
+"""Slices that a host may be late with."""
+TOO_OLD: Final = "agents that are older than this frtop tell no statistics: {}"
+
+OnStatistics = Callable[[wire.Job, JobStatistics | None, JobStatistics | None], None]
+"""Takes a job, its statistics, and those of the window that a screen shows, if that is another."""
+VERDICTS: Final = "verdicts"
+"""Who wants what verdicts are made of: a screen's window does not change that."""
+
+
+def interval_ns(wanted: StatisticsWanted, ranks: int) -> int:
+    """How long a slice is. Rows of calls cost as much for a long one, here some 10 us a row."""
+    return INTERVAL_NS * (max(1, min(LONGEST, ranks // MANY)) if wanted.calls else 1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """A slice of time that one host is to be asked for, by the operator's clock."""
+
+    number: int
+    since_ns: int
+    until_ns: int
+    samples: int
+    views: dict[int, JudgedRank]
+    agent: int  # generation of the agent that gave the keys
+
+
+@dataclass(slots=True)
+class _Host:
+    """What one host still has to answer."""
+
+    waiting: deque[_Question] = field(default_factory=lambda: deque(maxlen=MOST_WAITING))
+    under_way: int = 0  # id of the request, 0 for none
+    asked_ns: int = 0
+    covered: bool = False  # was asked before
+    too_old: bool = False
+
+    def holds_up(self, now: int) -> bool:
+        """Whether to wait for it before figures are shown."""
+        if self.under_way:
+            return now - self.asked_ns < LATE_NS
+        return bool(self.waiting)
+
+
+class StatisticsFollower:
+    """Belongs to the source's thread. `want` switches it on."""
+
+    def __init__(self, tracker: RequestTracker, on_statistics: OnStatistics) -> None:
+        self._tracker = tracker
+        self._on_statistics = on_statistics
+        self._by_whom: dict[str, StatisticsWanted] = {}
+        self._wanted: StatisticsWanted | None = None
+        self._job: wire.Job | None = None
+        self._merger = StatisticsMerger()
+        self._hosts: defaultdict[str, _Host] = defaultdict(_Host)
+        self._number = 0
+        self._asked_ns = self._until_ns = 0
+        self._fresh = False
+        self._built: tuple[int, ...] = ()
+        self._is_long = False
+        """Whether verdicts are made of the long window."""
+
+    def want(self, wanted: StatisticsWanted | None, whom: str = "") -> None:
+        """Asks from now on for what `whom` wants, and others; None: they want nothing more."""
+        if wanted is None:
+            self._by_whom.pop(whom, None)
+        else:
+            self._by_whom[whom] = wanted
+        if not self._want_jointly() and self._windows() != self._built:
+            self._fresh = bool(self._until_ns)
+
+    def _want_jointly(self) -> bool:
+        """Begins anew if together they want something else than before; returns whether."""
+        joint = joint_wanted(list(self._each().values()))
+        if joint == self._wanted:
+            return False
+        self._wanted = joint
+        self._begin_anew()
+        return True
+
+    def _each(self) -> dict[str, StatisticsWanted]:
+        """What everybody wants; verdicts on long steps a long window."""
+        wanted = self._by_whom.get(VERDICTS)
+        if wanted is None or not self._is_long:
+            return self._by_whom
+        return {**self._by_whom, VERDICTS: structs.replace(wanted, window_s=LONG_WINDOW_S)}
+
+    def update(self, frame: Frame | None, now: int) -> None:
+        """Asks for the next slice when it is time, and tells what came."""
+        if frame is None or frame.job is None or self._wanted is None:
+            return
+        if not same_job(self._job, frame.job):
+            self._is_long = False
+            if not self._want_jointly():
+                self._begin_anew()
+        self._job = frame.job
+        if frame.ranks and now - self._asked_ns >= interval_ns(self._wanted, len(frame.ranks)):
+            self._begin_slice(frame, self._wanted, now)
+        for name, host in self._hosts.items():
+            self._ask(name, host, now)
+        if self._fresh and not any(host.holds_up(now) for host in self._hosts.values()):
+            self._build(frame, self._wanted)
+
+    def _begin_anew(self) -> None:
+        """Forgets everything: another job, or other figures of it."""
+        for host in self._hosts.values():
+            self._tracker.drop(host.under_way)
+        self._hosts.clear()
+        if self._job is not None and self._wanted is None:
+            self._on_statistics(self._job, None, None)
+        wanted = self._wanted or StatisticsWanted()
+        self._merger = StatisticsMerger(wanted.ranks, wanted.groups)
+        self._asked_ns = self._until_ns = 0
+        self._fresh = False
+
+    def _begin_slice(self, frame: Frame, wanted: StatisticsWanted, now: int) -> None:
+        self._asked_ns = now
+        since, until = self._until_ns, now - LAG_NS
+        window = _nanoseconds(wanted)
+        views: defaultdict[str, dict[int, JudgedRank]] = defaultdict(dict)
+        for view in frame.ranks.values():
+            if view.state != "unheard":
+                views[view.host][view.key] = view
+        memberships = [len(view.groups) for view in frame.ranks.values()]
+        samples = samples_for(memberships, -(-window // INTERVAL_NS))
+        first = not self._until_ns
+        borders = [since, until]
+        if first:
+            ago = (
+                one * n // PIECES for one in (window, *self._windows()) for n in range(PIECES + 1)
+            )
+            borders = sorted({until - one for one in ago})
+        for begin, end in pairwise(borders):
+            self._number += 1
+            self._merger.begin(self._number, begin, end)
+            scale = max(1, round((end - begin) / INTERVAL_NS))
+            for name, of_host in views.items():
+                host = self._hosts[name]
+                if host.too_old:
+                    continue
+                # A host that is new is asked for the time before, too.
+                earlier = begin if host.covered or first else until - window
+                agent = self._tracker.agent(name)
+                host.waiting.append(
+                    _Question(self._number, earlier, end, samples * scale, of_host, agent)
+                )
+        for name in views:
+            self._hosts[name].covered = True
+        self._until_ns = until
+
+    def _ask(self, name: str, host: _Host, now: int) -> None:
+        """Asks a host for the oldest slice that waits for it."""
+        if host.under_way or not host.waiting or self._wanted is None:
+            return
+        one = host.waiting[0]
+        clock = next((view.clock_ns for view in one.views.values()), 0)
+        request = wire.StatisticsRequest(
+            0,
+            tuple(one.views),
+            max(0, one.since_ns - clock),
+            max(1, one.until_ns - clock),
+            self._wanted.calls,
+            one.samples,
+            MOST_STEPS * max(1, round((one.until_ns - one.since_ns) / INTERVAL_NS)),
+        )
+        received = partial(self._received, host, one)
+        host.waiting.popleft()
+        host.asked_ns = now
+        # Once: with a lost connection the slice is lost, and the figures say since when they are.
+        host.under_way = self._tracker.request(
+            name, request, received, now, timeout_ns=TIMEOUT_NS, agent=one.agent, once=True
+        )
+
+    def _received(self, host: _Host, one: _Question, response: wire.Response, _now: int) -> None:
+        host.under_way = 0
+        if isinstance(response, wire.Error) and response.reason == "words":
+            host.too_old, self._fresh = True, True
+            host.waiting.clear()
+        if not isinstance(response, wire.StatisticsResponse):
+            return
+        self._fresh = True
+        answered = set()
+        for view, answer in answers_of(one.views, response):
+            self._merger.add(one.number, answer)
+            answered.add(view.key)
+        rest = {key: view for key, view in one.views.items() if key not in answered}
+        if answered and rest and len(response.ranks) < len(one.views):
+            host.waiting.appendleft(replace(one, views=rest))
+
+    def _build(self, frame: Frame, wanted: StatisticsWanted) -> None:
+        self._fresh = False
+        self._merger.forget(self._until_ns - _nanoseconds(wanted))
+        self._built = self._windows()
+        errors = errors_of(frame.hosts)
+        found, *others = [
+            structs.replace(one, with_calls=wanted.calls) if one is not None else None
+            for window in self._built
+            for one in (self._merger.build(errors, frame.ranks, self._until_ns - window),)
+        ]
+        too_old = sorted(name for name, host in self._hosts.items() if host.too_old)
+        if found is not None and too_old:
+            note = TOO_OLD.format(", ".join(too_old[:8]))
+            found = structs.replace(found, notes=(*found.notes, note))
+        if self._job is not None:
+            self._on_statistics(self._job, found, others[0] if others else None)
+        if VERDICTS in self._by_whom and found is not None:
+            self._choose_window(frame, found)
+
+    def _choose_window(self, frame: Frame, found: JobStatistics) -> None:
+        """A long one for verdicts, where the last minute has few ops; until it has enough again.
+
+        Of so many ranks that even one op a slice is too much, a minute has to do.
+        """
+        most = most_ops(found, self._until_ns - _nanoseconds(StatisticsWanted()))
+        slices = round(LONG_WINDOW_S * 1e9) // INTERVAL_NS
+        each_op = slices * sum(len(view.groups) for view in frame.ranks.values())
+        is_few = most <= FEW_OPS or (self._is_long and most < ENOUGH_OPS)
+        is_long = is_few and each_op <= MOST_TIMES
+        if is_long != self._is_long:
+            self._is_long = is_long
+            self._want_jointly()
+
+    def _windows(self) -> tuple[int, ...]:
+        """In ns: that of the verdicts, or of whoever wants something; a screen's, if it differs."""
+        several = sorted(self._each().items(), key=lambda one: (one[0] != VERDICTS, one[1].calls))
+        return tuple(dict.fromkeys(_nanoseconds(wanted) for _, wanted in several))[:2]
+
+
+def _nanoseconds(wanted: StatisticsWanted) -> int:
+    return max(INTERVAL_NS, round(wanted.window_s * 1e9))

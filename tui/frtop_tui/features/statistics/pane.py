@@ -1,0 +1,221 @@
+"""What a table of statistics shows of the newest answer: grouping, filter, order, and the mark."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from frtop_tui.diagnosis.model import Frame
+from frtop_tui.features.statistics.table import Difference, call_columns, rank_columns
+from frtop_tui.features.statistics.words import labels_of, waiting_words, window_text
+from frtop_tui.features.timeline.meetings import LateIn
+from frtop_tui.job.groups import identifier, members_of
+from frtop_tui.job.naming import GroupKey, duration
+from frtop_tui.job.statistics import JobStatistics
+from frtop_tui.statistics.by_group import SampledByGroup
+from frtop_tui.widgets.call_rows import (
+    GROUPINGS,
+    Grouping,
+    StatisticsRow,
+    call_rows,
+    group_rows,
+    matches,
+)
+from frtop_tui.widgets.formats import format_local_clock
+from frtop_tui.widgets.rank_rows import RankFigures, rank_rows
+from frtop_tui.widgets.table import Column
+
+DEFAULT_SORT = {"rank": "others waited"}
+
+
+class StatisticsView:
+    """Rows are made once for each answer and grouping, not for each frame."""
+
+    def __init__(self) -> None:
+        self.at = Difference()
+        self.grouping: Grouping = "line"
+        self.filter_text = ""
+        self.sorts: dict[Grouping, str] = {}
+        self.reverse = False
+        self.baseline: tuple[JobStatistics, int] | None = None
+        """What columns show the difference to, and its time on the operator's wall clock."""
+        self.unfolded: frozenset[tuple[object, ...]] = frozenset()
+        """Keys of the rows by line below which all their groups stand."""
+        self.count = 0
+        """How many rows match the filter; their groups are not counted."""
+        self._frame: Frame | None = None
+        self._below: dict[tuple[object, ...], list[StatisticsRow]] = {}
+        self._made: tuple[object, ...] = ()
+        self._calls: list[StatisticsRow] = []
+        self._ranks: list[RankFigures] = []
+
+    def take(self, frame: Frame) -> None:
+        """Makes the rows, where the answer, the grouping or the mark is another one."""
+        self._frame = frame
+        statistics = frame.screen_statistics
+        self.at.take_verdicts(frame.verdicts)
+        made = (statistics, self.grouping, self.baseline, self.unfolded, self.at.places)
+        if len(made) == len(self._made) and all(map(_same, made, self._made)):
+            return
+        self._made = made
+        self._calls, self._ranks = self._rows(frame, statistics)
+        self._below = self._groups_of(frame, statistics, self._calls)
+        self.at.seconds = statistics.seconds if statistics is not None else 0.0
+        before = self.baseline[0] if self.baseline is not None else None
+        calls, ranks = self._rows(frame, before)
+        below = [row for rows in self._groups_of(frame, before, calls).values() for row in rows]
+        known = {row.key: row for row in (*calls, *below)}
+        self.at.before = known if before is not None else None
+        self.at.before_ranks = {row.rank: row for row in ranks} if before is not None else None
+        self.at.before_s = before.seconds if before is not None else 0.0
+
+    def _rows(
+        self, frame: Frame, statistics: JobStatistics | None
+    ) -> tuple[list[StatisticsRow], list[RankFigures]]:
+        if statistics is None:
+            return [], []
+        if self.grouping == "rank":
+            hosts = {number: rank.host for number, rank in frame.ranks.items()}
+            return [], rank_rows(statistics, hosts)
+        return call_rows(statistics, self.grouping, labels_of(frame.groups)), []
+
+    def _groups_of(
+        self, frame: Frame, statistics: JobStatistics | None, rows: Sequence[StatisticsRow]
+    ) -> dict[tuple[object, ...], list[StatisticsRow]]:
+        """By key of a row by line, the groups that stand below it."""
+        if statistics is None or self.grouping != "line":
+            return {}
+        by_group, labels = SampledByGroup(statistics), labels_of(frame.groups)
+        blamed: list[GroupKey] = [key for key, _ in self.at.places]
+        return {
+            row.key: group_rows(
+                row, by_group, labels, blamed, unfolded=row.key in self.unfolded
+            )
+            for row in rows
+            if len(row.groups) > 1
+        }  # fmt: skip
+
+    def unfold(self, row: StatisticsRow) -> None:
+        """Shows all groups of a row below it, or once more only those that differ."""
+        self.unfolded ^= {row.of_row or row.key}
+
+    def why_not_unfolded(self, row: StatisticsRow | RankFigures | None) -> str:
+        """Why `unfold` can do nothing with a row; "" where it can."""
+        if not isinstance(row, StatisticsRow) or self.grouping != "line":
+            return "Groups stand below the rows by line: v."
+        if row.of_row is None and len(row.groups) < 2:
+            return "The ops of this row are of one group."
+        return ""
+
+    def why_no_timeline(self, row: StatisticsRow | RankFigures | None) -> str:
+        """Why the timeline has no place of a row; "" where it has one."""
+        if row is None:
+            return "There is no row here."
+        if isinstance(row, StatisticsRow) and row.last.rank is None:
+            return (
+                f"No rank is known to come last to these ops ({row.last.words}): 8 has all lanes."
+            )
+        return ""
+
+    def late_in(self, row: StatisticsRow) -> LateIn | None:
+        """The ops of a row that its last rank takes part in; None: its group is not known."""
+        rank = row.last.rank
+        own = [key for key in row.groups if rank in members_of(key.ranks)]
+        if not own:
+            return None
+        # Of a verdict's group where it is one of several: there the rank is late by itself.
+        of_verdict = [key for key, _ in self.at.places if key in own]
+        kind = next(iter(row.kinds)) if len(row.kinds) == 1 else ""
+        sites = {call.site for call in row.calls}
+        site = next(iter(sites)) if len(sites) == 1 else None
+        return LateIn(identifier((of_verdict or own)[0]), kind, site)
+
+    @property
+    def sort(self) -> str:
+        """The title of the column that rows are sorted by."""
+        return self.sorts.get(self.grouping) or DEFAULT_SORT.get(self.grouping, "waited")
+
+    def calls(self) -> list[StatisticsRow]:
+        """The calls that match the filter, in order, each with its groups below it."""
+        rows = [row for row in self._calls if matches(row.text, self.filter_text)]
+        ordered = self._sorted(rows, call_columns(self.grouping, self.at))
+        self.count = len(rows)
+        return [one for row in ordered for one in (row, *self._below.get(row.key, ()))]
+
+    def ranks(self) -> list[RankFigures]:
+        """The ranks that match the filter, in order."""
+        rows = [row for row in self._ranks if matches(row.text, self.filter_text)]
+        self.count = len(rows)
+        return self._sorted(rows, rank_columns(self.at))
+
+    def _sorted(self, rows: list, columns: Sequence[Column]) -> list:  # type: ignore[type-arg]
+        column = next(column for column in columns if column.title == self.sort)
+        return sorted(rows, key=column.key, reverse=self.reverse)
+
+    def next_grouping(self) -> None:
+        """From lines to ops, to groups, to ranks, and to lines again."""
+        index = GROUPINGS.index(self.grouping) + 1
+        self.grouping = GROUPINGS[index % len(GROUPINGS)]
+
+    def sort_by_neighbour(self, titles: Sequence[str], by: int) -> None:
+        """Sorts by the column beside the current one."""
+        index = titles.index(self.sort) if self.sort in titles else 0
+        self.sorts[self.grouping] = titles[(index + by) % len(titles)]
+
+    def mark(self) -> bool:
+        """Compares with what is shown now, or with nothing; False where nothing is shown."""
+        frame = self._frame
+        if self.baseline is not None:
+            self.baseline = None
+            return True
+        if frame is None or frame.screen_statistics is None:
+            return False
+        self.baseline = frame.screen_statistics, frame.wall_ns
+        return True
+
+    def target(self, row: StatisticsRow) -> int | Collection[int]:
+        """Where `enter` leads: to the rank that is named as the last to come, else to all ranks."""
+        return row.ranks if row.last.rank is None else row.last.rank
+
+    def difference_text(self) -> str:
+        """What the columns show, where that is a difference; else ""."""
+        if self.baseline is None:
+            return ""
+        statistics, wall_ns = self.baseline
+        return (
+            f"change since the mark of {format_local_clock(wall_ns)} ({statistics.seconds:.0f} s);"
+            " = is less than 9 %, and m removes the mark"
+        )
+
+    def why_empty(self, widen: str = "", no_answer: str = "") -> str:
+        """What is said where there is no row.
+
+        Args:
+            widen: the keys that widen the window.
+            no_answer: why no answer will be shown.
+        """
+        frame = self._frame
+        if frame is None or frame.screen_statistics is None:
+            if frame is not None and frame.recorded is not None:
+                return f"this {frame.recorded.kind} holds no statistics"
+            return waiting_words(frame, None, no_answer) if frame is not None else ""
+        if waiting := waiting_words(frame, frame.screen_statistics, no_answer):
+            return waiting
+        if self.filter_text:
+            return "no row matches the filter; esc clears it"
+        if self.grouping == "rank":
+            return "no rank answered"
+        step = f"; {widen}: as far as rings reach" if widen else ""
+        return nothing_issued(frame) + step
+
+
+def nothing_issued(frame: Frame) -> str:
+    """`no op for 60 s, the last one 4m12s ago`, as far as that is known."""
+    statistics = frame.screen_statistics
+    window = f" for {window_text(statistics.seconds)}" if statistics is not None else ""
+    last_ns = max((group.issued_ns for group in frame.groups), default=0)
+    last = f", the last one {duration((frame.now_ns - last_ns) / 1e9)} ago" if last_ns else ""
+    return f"no op{window}{last}"
+
+
+def _same(one: object, other: object) -> bool:
+    return one is other or (isinstance(one, str | tuple | frozenset) and one == other)

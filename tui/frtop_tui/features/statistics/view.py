@@ -1,0 +1,267 @@
+"""Statistics: what ops cost by line, op, group and rank, who comes last, where a step goes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Final
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.widgets import Input
+
+from frtop_probe.ring.rank_ranges import fold
+from frtop_tui.diagnosis.model import Frame
+from frtop_tui.features.statistics.head import StatisticsHead
+from frtop_tui.features.statistics.pane import StatisticsView
+from frtop_tui.features.statistics.table import CallStatisticsTable, RankStatisticsTable, RowRest
+from frtop_tui.features.statistics.words import LONGEST_S, wanted_words
+from frtop_tui.job.statistics import JobStatistics
+from frtop_tui.screens.base import FrameScreen
+from frtop_tui.screens.messages import OpenRank, OpenRanks, OpenTimeline
+from frtop_tui.statistics.step_table import StepRow, step_rows
+from frtop_tui.widgets.call_rows import StatisticsRow
+from frtop_tui.widgets.fields import FilterField
+from frtop_tui.widgets.lines import LineView
+from frtop_tui.widgets.spans import Line
+from frtop_tui.widgets.step_lines import step_lines
+
+WINDOWS: Final = (60.0, 10.0, 0.0)
+"""Seconds, in the order in which a key goes through them; 0 is as far as rings reach."""
+
+OF_THE_FILE: Final = "The window is that of the file."
+
+
+def next_window(window_s: float) -> float:
+    """The window that the key leads to."""
+    return WINDOWS[(_place_of(window_s) + 1) % len(WINDOWS)]
+
+
+def _place_of(window_s: float) -> int:
+    """Where a window is in `WINDOWS`; -1: it is one of the user's own."""
+    return WINDOWS.index(window_s) if window_s in WINDOWS else -1
+
+
+class StepPane(LineView, can_focus=False):
+    """Where a step goes; computed once for each answer."""
+
+    def __init__(self) -> None:
+        super().__init__(id="steps", classes="pane")
+        self._of: JobStatistics | None = None
+        self._rows: list[StepRow] = []
+
+    def show(self, statistics: JobStatistics | None) -> None:
+        if statistics is not self._of:
+            self._of = statistics
+            self._rows = step_rows(statistics) if statistics is not None else []
+        of = f": medians of {self._rows[0].steps:,} steps" if self._rows else ""
+        self.entitle(f"where a step goes{of}")
+        self.display = self._of is not None
+        self.redraw()
+
+    def content(self, width: int) -> Sequence[Line]:
+        return () if self._of is None else step_lines(self._rows, width)
+
+
+class StatisticsScreen(FrameScreen):
+    """Wants statistics while it is open; `m` marks those that the next ones are compared with."""
+
+    AUTO_FOCUS = "#calls"
+    crumb = "statistics"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "clear_or_back", "back", tooltip="clear the filter, then back",
+                id="back"),
+        Binding("v", "grouping", "by", tooltip="by line, op, group or rank", id="view.grouping"),
+        Binding("space", "unfold", "groups",
+                tooltip="the groups of the row, or only those that differ", id="row.unfold"),
+        Binding("T", "timeline", "timeline",
+                tooltip="the last op of the row to which its last rank came last", id="when"),
+        Binding("w", "window", "window", tooltip="60 s, 10 s, or as far as rings reach",
+                id="view.window"),
+        Binding("m", "baseline", "compare", tooltip="columns show what changes from now on",
+                id="mark.baseline"),
+        Binding("slash", "filter", "filter", tooltip="words of line, op and group; ! negates",
+                id="filter"),
+        Binding("less_than_sign", "sort(-1)", "sort", tooltip="by the previous column",
+                id="sort.before"),
+        Binding("greater_than_sign", "sort(1)", "sort", show=False, tooltip="by the next column",
+                id="sort.next"),
+        Binding("I", "reverse", "reverse", show=False, tooltip="reverse the order",
+                id="sort.reverse"),
+    ]  # fmt: skip
+
+    def __init__(self, marked: set[int], window_s: float | None = None) -> None:
+        super().__init__(marked)
+        self._window_s = window_s
+        self.view = StatisticsView()
+
+    def panes(self) -> ComposeResult:
+        yield StatisticsHead()
+        yield CallStatisticsTable(self.view.at)
+        yield RankStatisticsTable(self.view.at)
+        yield RowRest()
+        yield StepPane()
+        yield FilterField("", "train.py  all_reduce  !tp")
+
+    def on_mount(self) -> None:
+        self.query_one("#filter").display = False
+        self.query_one(RankStatisticsTable).display = False
+        self.call_after_refresh(self._draw_rest)
+        super().on_mount()
+
+    @property
+    def window_s(self) -> float:
+        """Seconds; 0 is as far as rings reach."""
+        return self.preferences.window_s if self._window_s is None else self._window_s
+
+    @property
+    def wanted_window(self) -> float | None:
+        return self.window_s or LONGEST_S
+
+    @property
+    def subject(self) -> int | None:
+        table = self.table
+        if isinstance(table, RankStatisticsTable):
+            return table.chosen.rank if table.chosen is not None else None
+        target = self.view.target(table.chosen) if table.chosen is not None else None
+        return target if isinstance(target, int) else None
+
+    @property
+    def table(self) -> CallStatisticsTable | RankStatisticsTable:
+        """The table on the screen."""
+        by_rank = self.view.grouping == "rank"
+        return (
+            self.query_one(RankStatisticsTable) if by_rank else self.query_one(CallStatisticsTable)
+        )
+
+    def draw(self, frame: Frame) -> None:
+        view = self.view
+        view.take(frame)
+        view.at.of_interest = self.of_interest
+        head = self.query_one(StatisticsHead)
+        head.show(frame, view.difference_text(), self.why_no_answer)
+        self.query_one(StepPane).show(frame.screen_statistics)
+        table = self.table
+        table.sorted_by, table.reverse = view.sort, view.reverse
+        table.empty = view.why_empty(self._to_widen(), self.why_no_answer)
+        if isinstance(table, CallStatisticsTable):
+            calls = view.calls()
+            table.show_rows(calls, view.grouping)
+        else:
+            table.show_rows(view.ranks())
+        also = f", filter {view.filter_text}" if view.filter_text else ""
+        window, _ = wanted_words(self.window_s, frame.screen_statistics)
+        wanted = f" · {window}" if frame.recorded is None else ""
+        table.entitle(f"by {view.grouping}: {view.count:,}{also}{wanted}")
+        self._draw_rest()
+
+    def on_line_view_moved(self) -> None:
+        self._draw_rest()
+
+    def _draw_rest(self) -> None:
+        table, rest = self.table, self.query_one(RowRest)
+        rest.display = isinstance(table, CallStatisticsTable)
+        rest.show(table.rest() if isinstance(table, CallStatisticsTable) else ())
+
+    def action_grouping(self) -> None:
+        focused = self.focused is not self.query_one(Input)
+        self.view.next_grouping()
+        for table in (self.query_one(CallStatisticsTable), self.query_one(RankStatisticsTable)):
+            table.display = table is self.table
+        self.draw_all()
+        if focused:
+            self.set_focus(self.table)
+
+    def why_unavailable(self, action: str) -> str:
+        if action == "window" and self.frame is not None and self.frame.recorded is not None:
+            return OF_THE_FILE
+        if action == "timeline":
+            return self.view.why_no_timeline(self.table.chosen)
+        if action == "unfold":
+            return self.view.why_not_unfolded(self.table.chosen)
+        return super().why_unavailable(action)
+
+    def action_timeline(self) -> None:
+        """The lane of who comes last to the row's ops, at the last of these."""
+        if not self.check_available("timeline"):
+            return
+        chosen = self.table.chosen
+        if isinstance(chosen, StatisticsRow):
+            late = self.view.late_in(chosen)
+            group = late.group if late is not None else None
+            self.post_message(OpenTimeline(chosen.last.rank, group, late))
+        elif chosen is not None:
+            self.post_message(OpenTimeline(chosen.rank))
+
+    def action_unfold(self) -> None:
+        """All groups of the row, or only those that differ from the others."""
+        if not self.check_available("unfold"):
+            return
+        chosen = self.table.chosen
+        if isinstance(chosen, StatisticsRow):
+            self.view.unfold(chosen)
+            self.draw_all()
+
+    def _to_widen(self) -> str:
+        """The keys to press until the window is as far as rings reach; "" where it is."""
+        if not self.window_s or self.why_unavailable("window"):
+            return ""
+        return " ".join("w" * (len(WINDOWS) - 1 - _place_of(self.window_s)))
+
+    def action_window(self) -> None:
+        if not self.check_available("window"):
+            return
+        self._window_s = next_window(self.window_s)
+        self.draw_all()
+
+    def action_baseline(self) -> None:
+        if not self.view.mark():
+            self.app.notify("Nothing to compare with: no statistics have come yet.", timeout=4)
+        self.draw_all()
+
+    def action_filter(self) -> None:
+        field = self.query_one("#filter", Input)
+        field.display = True
+        # `focus()` acts some messages later; the next key must reach the field.
+        self.set_focus(field)
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        self.view.filter_text = event.value.strip()
+        self.draw_all()
+
+    def on_input_submitted(self) -> None:
+        self.leave_input()
+
+    def leave_input(self) -> None:
+        """Focuses the rows; an empty filter line is hidden."""
+        self.query_one("#filter").display = bool(self.view.filter_text)
+        self.set_focus(self.table)
+
+    async def action_clear_or_back(self) -> None:
+        field = self.query_one("#filter", Input)
+        if self.view.filter_text or field.has_focus:
+            field.value = self.view.filter_text = ""
+            self.leave_input()
+            self.draw_all()
+        else:
+            await self.run_action("app.back")
+
+    def action_sort(self, by: int) -> None:
+        """Sorts by the neighbouring visible column."""
+        titles = [column.title for column, _ in self.table.visible_columns(self.table.room)]
+        self.view.sort_by_neighbour(titles, by)
+        self.draw_all()
+
+    def action_reverse(self) -> None:
+        self.view.reverse = not self.view.reverse
+        self.draw_all()
+
+    def on_line_view_chosen(self, event: LineView.Chosen) -> None:
+        table = event.sender
+        if isinstance(table, RankStatisticsTable) and table.chosen is not None:
+            self.post_message(OpenRank(table.chosen.rank))
+        elif isinstance(table, CallStatisticsTable) and table.chosen is not None:
+            target = self.view.target(table.chosen)
+            if isinstance(target, int):
+                self.post_message(OpenRank(target))
+            else:
+                self.post_message(OpenRanks(f"rank:{fold(sorted(target))}"))

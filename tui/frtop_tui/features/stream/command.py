@@ -1,0 +1,203 @@
+"""`frtop stream`: what happens in a job, as events for other programs."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from frtop_tui.cli.live import AppearanceTimer, connect, require_job, show_progress
+from frtop_tui.diagnosis.model import Frame
+from frtop_tui.errors import FrtopError, UsageError
+from frtop_tui.features.stream.events import SCHEMA, EventsLost, StreamEnd, StreamEvent, StreamHead
+from frtop_tui.features.stream.op_events import ended, is_of, issued, op_events, recorded_ops
+from frtop_tui.features.stream.output import ENCODERS, EventOutput
+from frtop_tui.features.timeline.words import Timeline, clock_errors
+from frtop_tui.statistics.wanted import StatisticsWanted
+from frtop_tui.text.frame_events import FrameEvents, shown_job
+
+if TYPE_CHECKING:
+    from frtop_tui.connect.live import LiveSource
+    from frtop_tui.features.timeline.op_follower import FollowedOps
+
+MOST_RANKS: Final = 16
+"""Ops of more ranks have to be asked for by `--ranks`."""
+LAST_S: Final = 1.0
+"""How long the last events may take to be written when we are interrupted."""
+PAUSE_S: Final = 0.05
+
+
+def run(options: argparse.Namespace) -> int:
+    """Returns 0 at the end of a recorded job. A live one goes on until somebody ends it."""
+    if options.paths and options.connect != ["local"]:
+        raise UsageError(
+            "stream takes either files or hosts",
+            "leave out --connect and --ssh to read files, or the files for a live job",
+        )
+    timeline = Timeline()
+    events = FrameEvents(timeline, options.only, options.ranks, options.groups)
+    return (_recorded if options.paths else _live)(options, timeline, events)
+
+
+def _recorded(options: argparse.Namespace, timeline: Timeline, events: FrameEvents) -> int:
+    from frtop_tui.files.flightrecorder.file_names import pattern_of  # noqa: PLC0415 - slow
+    from frtop_tui.files.loader import open_paths  # noqa: PLC0415
+
+    frame = open_paths([Path(path) for path in options.paths], options.job,
+                       pattern_of(options.ranks_from))  # fmt: skip
+    timeline.begin(frame)
+    output = _output(options)
+    for event in _events_of_file(frame, options, timeline, events):
+        output.put(event, patiently=True)
+    output.close()
+    if output.failure is not None:
+        raise output.failure
+    return 0
+
+
+def _events_of_file(
+    frame: Frame, options: argparse.Namespace, timeline: Timeline, events: FrameEvents
+) -> Iterator[StreamEvent]:
+    """All that a file tells: ops first, as they led to what is true at its end."""
+    at_s = timeline.unix_s(frame.now_ns)
+    yield _head(frame, options, timeline)
+    if "ops" in options.only:
+        errors = clock_errors(frame)
+        for rank, view in frame.ranks.items():
+            if options.ranks is None or rank in options.ranks:
+                ops = [op for op in recorded_ops(view) if is_of(op, view, options.groups)]
+                yield from op_events(ops, view, timeline, errors, at_s)
+    yield from events.of(frame)
+    yield StreamEnd(at_s=at_s, reason="recorded")
+
+
+def _live(options: argparse.Namespace, timeline: Timeline, events: FrameEvents) -> int:
+    source = connect(options)
+    if "verdicts" in options.only:  # *slow* is found in statistics
+        source.want_statistics(StatisticsWanted(), whom="verdicts")
+    try:
+        frame = _first(source, options.wait)
+        show_progress("")
+        if "ops" in options.only:
+            _follow(source, frame, options)
+        timeline.begin(frame)
+        output = _output(options)
+        try:
+            output.put(_head(frame, options, timeline))
+            _pump(source, output, options, timeline, events)
+        finally:
+            output.close(LAST_S)
+    finally:
+        show_progress("")
+        source.close()
+    return 0
+
+
+def _first(source: LiveSource, wait_s: float) -> Frame:
+    """The first frame with a job.
+
+    Raises:
+        FrtopError: there is none within `wait_s`, and why.
+    """
+    timer = AppearanceTimer()
+    while True:
+        frame = source.frame()
+        if frame.job is not None and frame.ranks:
+            return frame
+        timer.require_visible(frame)
+        if timer.waited_s > wait_s:
+            require_job(frame)
+            problem = frame.problem
+            raise FrtopError(
+                problem.text if problem else f"no job was found in {wait_s:.0f} s",
+                (problem and problem.next) or "`frtop diagnose` shows why; --wait waits longer",
+            )
+        show_progress("waiting for a job")
+        time.sleep(PAUSE_S)
+
+
+def _follow(source: LiveSource, frame: Frame, options: argparse.Namespace) -> None:
+    world = max(len(frame.ranks), frame.coverage.expected)
+    if options.ranks is None and world > MOST_RANKS:
+        raise UsageError(
+            f"ops of {world} ranks are more than a stream should carry",
+            "name those that you need: --ranks 0-3; or leave out ops: --only states,verdicts",
+        )
+    source.follow_ops(options.ranks)
+
+
+def _pump(
+    source: LiveSource,
+    output: EventOutput,
+    options: argparse.Namespace,
+    timeline: Timeline,
+    events: FrameEvents,
+) -> None:
+    """Goes on until the reader leaves, or somebody interrupts us."""
+    last: Frame | None = None
+    held: list[FollowedOps] = []
+    while True:
+        if output.failure is not None:
+            raise output.failure
+        frame = source.frame()
+        if frame is last:
+            time.sleep(PAUSE_S)
+            continue
+        if frame.problem is not None and frame.problem.internal:
+            raise FrtopError(frame.problem.text, frame.problem.next)
+        last, at_s = frame, timeline.unix_s(frame.now_ns)
+        if lost := output.take_lost():
+            output.put(EventsLost(at_s=at_s, why="reader", counts=lost))
+            events.forget()
+        for event in events.of(frame):
+            output.put(event)
+        # Ops that came before this frame: it knows their groups.
+        for event in _op_events(held, frame, options, timeline):
+            output.put(event)
+        held, unfit = source.take_ops()
+        if unfit:
+            output.put(EventsLost(at_s=at_s, why="frtop", counts={"op": unfit}))
+
+
+def _op_events(
+    followed: list[FollowedOps], frame: Frame, options: argparse.Namespace, timeline: Timeline
+) -> Iterator[StreamEvent]:
+    errors, at_s = clock_errors(frame), timeline.unix_s(frame.now_ns)
+    for one in followed:
+        now = frame.ranks.get(one.view.rank)
+        same = now is not None and (now.host, now.key) == (one.view.host, one.view.key)
+        view = now if now is not None and same else one.view
+        if one.lost or one.text:
+            yield EventsLost(at_s=at_s, why="history", counts={"op_issued": one.lost},
+                             rank=view.rank, text=one.text)  # fmt: skip
+        for op in one.issued:
+            if is_of(op, view, options.groups):
+                yield issued(op, view, timeline, errors, at_s)
+        for op in one.ended:
+            if is_of(op, view, options.groups):
+                yield ended(op, view, timeline, errors, at_s)
+
+
+def _head(frame: Frame, options: argparse.Namespace, timeline: Timeline) -> StreamHead:
+    from importlib import metadata  # noqa: PLC0415 - slow, and for this verb only
+
+    from frtop_probe.ring.rank_ranges import fold  # noqa: PLC0415
+
+    return StreamHead(
+        at_s=timeline.unix_s(frame.now_ns),
+        schema=SCHEMA,
+        version=metadata.version("frtop"),
+        source=frame.recorded.kind if frame.recorded is not None else "live",
+        job=shown_job(frame),
+        only=tuple(options.only),
+        ranks="" if options.ranks is None else fold(options.ranks),
+        groups=tuple(options.groups),
+    )
+
+
+def _output(options: argparse.Namespace) -> EventOutput:
+    sys.stdout.flush()
+    return EventOutput(sys.stdout.fileno(), ENCODERS[options.form])

@@ -1,0 +1,326 @@
+"""Orders of the operator to ranks on what they record, and the numbers that they sample then.
+
+A rank is asked for its samples once a second while it samples, some at a time on each host.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
+
+from msgspec.structs import replace as replace_fields
+
+from frtop_probe import wire
+from frtop_tui.connect.commands import why_not_ask
+from frtop_tui.connect.request_tracker import BUSY_RETRY_NS, RequestTracker
+from frtop_tui.connect.step_pace import StepPace
+from frtop_tui.diagnosis.model import Frame, JudgedRank
+from frtop_tui.features.tensor_checks.comparison import findings
+from frtop_tui.features.tensor_checks.orders import NO_NUMBERS, NOTHING, RankControl, RecordOrder
+from frtop_tui.features.tensor_checks.samples import GroupNames, SampledRank
+from frtop_tui.files.capture import author
+from frtop_tui.job.groups import identifier
+from frtop_tui.text.rank_words import format_exit
+
+POLL_NS: Final = 1_000_000_000
+HOLD_NS: Final = 1_500_000_000
+"""After the first frame, an order waits so long until it is known how long a step takes."""
+AT_A_HOST: Final = 2
+"""Ranks of a host that are asked at a time: an agent works on four requests of one operator."""
+ORDERS_AT_A_HOST: Final = 4
+"""The same of orders, which a person waits for."""
+ORDER_NS: Final = 9_000_000_000
+"""An order that the agent has no time for is sent again for so long."""
+OLD_BUILD: Final = (
+    "{}: its agent or its recorder is of an earlier build; restart the agent, or the job"
+)
+NO_RECORDER: Final = "no recorder: start the job with `frtop run` next time"
+UNHEARD_NS: Final = 5_000_000_000
+"""A rank that is not heard for so long is not waited for."""
+PAUSE: Final = 10
+"""A comparison that took long is followed by a pause of this many times its duration."""
+
+
+def operator_name() -> str:
+    """Who samples, for others who look at the same ranks."""
+    return f"{author()} PID {os.getpid()}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Outgoing:
+    """An order to one rank that was not sent yet, or that the agent had no time for."""
+
+    rank: int
+    order: RecordOrder
+    from_step: int
+    until_ns: int
+    from_ns: int = 0
+
+
+class NumberFollower:
+    """Belongs to the source's thread."""
+
+    def __init__(self, tracker: RequestTracker) -> None:
+        self._tracker = tracker
+        self._by = operator_name()
+        self._sent = 0
+        """Orders that were sent."""
+        self.numbers = NO_NUMBERS
+        self._orders: list[RecordOrder] = []
+        self._outgoing: list[_Outgoing] = []
+        self._ordering: set[int] = set()
+        """Ranks with an order under way."""
+        self._controls: dict[int, RankControl] = {}
+        self._ranks: dict[int, SampledRank] = {}
+        self._views: dict[int, JudgedRank] = {}
+        self._asked_ns: dict[int, int] = {}
+        self._under_way: set[int] = set()
+        self._changed = self._fresh = False
+        self._next_comparison = 0
+        self._pace = StepPace()
+        self._begun_ns = 0
+        self._leaving = False
+
+    def order(self, order: RecordOrder) -> None:
+        """Sends an order with the next frame."""
+        self._orders.append(order)
+
+    def update(self, frame: Frame | None, now: int) -> None:
+        """Sends what is ordered, asks for what was sampled, and compares it."""
+        if frame is None:
+            return
+        self._pace.update(frame)
+        self._begun_ns = self._begun_ns or now
+        if not (self._pace.is_unknown and now - self._begun_ns < HOLD_NS):
+            orders, self._orders = self._orders, []
+            for order in orders:
+                from_step = self._pace.step_ahead(frame, order.ranks) if order.samples else 0
+                for rank in order.ranks:
+                    self._outgoing.append(_Outgoing(rank, order, from_step, now + ORDER_NS))
+                    self._controls[rank] = RankControl(self._recorded(rank), due=True)
+            self._sent += len(orders)
+            self._changed |= bool(orders)
+        self._send_orders(frame, now)
+        self._give_up(frame, now)
+        busy = Counter(self._views[rank].host for rank in self._under_way)
+        for rank, known in self._ranks.items():
+            view = frame.ranks.get(rank)
+            due = now - self._asked_ns.get(rank, 0) >= POLL_NS
+            if view is None or not due or rank in self._under_way or not _has_more(known):
+                continue
+            if busy[view.host] < AT_A_HOST:
+                busy[view.host] += 1
+                self._ask(view, known, now)
+        if self._changed or (self._fresh and now >= self._next_comparison):
+            self._publish(frame, now)
+
+    def end(self) -> None:
+        """Ends what ranks sample for this operator, and for nobody else; see `is_ordering`."""
+        self._leaving = True
+        self._orders = [one for one in self._orders if not one.samples]
+        self._outgoing = [one for one in self._outgoing if not one.order.samples]
+        if ranks := tuple(rank for rank in self._ranks if self._may_end(rank)):
+            self._orders.append(RecordOrder(ranks, NOTHING, own=True))
+
+    def _may_end(self, rank: int) -> bool:
+        """Whether a rank samples for us; without its number, an end would end any watch."""
+        known = self._ranks.get(rank)
+        return known is not None and bool(known.watch) and known.state.on and not known.gone
+
+    @property
+    def is_ordering(self) -> bool:
+        """Whether a rank has not answered an order yet."""
+        return bool(self._orders or self._outgoing or self._ordering)
+
+    def _recorded(self, rank: int) -> wire.RecordedNow | None:
+        before = self._controls.get(rank)
+        return before.recorded if before is not None else None
+
+    def _is_ours(self, rank: int) -> bool:
+        known = self._ranks.get(rank)
+        return known is not None and not known.gone
+
+    def _give_up(self, frame: Frame, now: int) -> None:
+        """Asks no rank any more that has ended, or is not heard."""
+        for rank, known in self._ranks.items():
+            if _has_more(known) and (why := _why_gone(known, frame.ranks.get(rank), now)):
+                known.give_up(why)
+                self._changed = True
+
+    def _send_orders(self, frame: Frame, now: int) -> None:
+        """Sends what an agent has time for, one order after the other to each rank."""
+        busy = Counter(self._views[rank].host for rank in self._ordering)
+        waiting, self._outgoing = self._outgoing, []
+        held: set[int] = set()
+        for one in waiting:
+            view = frame.ranks.get(one.rank)
+            full = view is not None and busy[view.host] >= ORDERS_AT_A_HOST
+            if full or now < one.from_ns or one.rank in held or one.rank in self._ordering:
+                self._outgoing.append(one)
+                held.add(one.rank)
+                continue
+            self._send(frame, one, now)
+            if view is not None:
+                busy[view.host] += one.rank in self._ordering
+
+    def _send(self, frame: Frame, one: _Outgoing, now: int) -> None:
+        self._changed = True
+        rank, order = one.rank, one.order
+        view = frame.ranks.get(rank)
+        if order.own and not self._is_ours(rank):
+            self._controls[rank] = RankControl(self._recorded(rank))
+            return
+        if view is None:
+            self._controls[rank] = RankControl(problem="it is not heard")
+            return
+        reason, text = why_not_ask(frame, view)
+        if not reason and view.exit_info is not None:
+            reason, text = "gone", format_exit(view.exit_info)
+        wanted = order.numbers
+        if wanted is not None:
+            watch = self._ranks[rank].watch if order.own else 0
+            wanted = replace_fields(wanted, from_step=one.from_step, by=self._by, watch=watch)
+        if wanted is not None and order.group is not None:
+            ids = tuple(n for n, one in view.groups.items() if identifier(one) == order.group)
+            if not ids:
+                reason, text = "group", "it is no member of that group"
+            wanted = replace_fields(wanted, groups=ids)
+        if reason:
+            self._controls[rank] = RankControl(problem=text)
+            return
+        if order.samples:  # from now on, so that old samples say nothing
+            self._ranks[rank] = SampledRank(self._by, view.identity.pid)
+        self._views[rank] = view
+        request = wire.ControlRequest(
+            0, view.key, wanted, order.phases, order.note, order.sites,
+            order.modules, order.longer,
+        )  # fmt: skip
+        self._ordering.add(rank)
+        # Once: a note that is sent again would be there twice.
+        self._tracker.request(view.host, request, partial(self._controlled, one), now, once=True)
+
+    def _controlled(self, one: _Outgoing, response: wire.Response, now: int) -> None:
+        self._changed = True
+        rank, order = one.rank, one.order
+        self._ordering.discard(rank)
+        is_busy = isinstance(response, wire.Error) and response.reason == "busy"
+        if is_busy and self._leaving and order.samples:
+            return
+        if is_busy and now < one.until_ns:  # so it was not carried out
+            self._outgoing.insert(0, replace(one, from_ns=now + BUSY_RETRY_NS))
+            return
+        if not isinstance(response, wire.ControlResponse):
+            text = response.text if isinstance(response, wire.Error) else "no answer"
+            if isinstance(response, wire.Error) and response.reason == "outside":
+                own_reason = text.startswith(wire.OF_RECORDER)
+                text = text if own_reason else NO_RECORDER  # the same of all, without their PIDs
+            self._controls[rank] = RankControl(problem=text)
+            if order.samples:
+                self._ranks.pop(rank, None)
+            return
+        recorded = response.recorded if response.error in ("", "failed") else None
+        problem = response.help if response.error else _not_done(order, response.recorded)
+        self._controls[rank] = RankControl(recorded, problem)
+        known = self._ranks.get(rank)
+        if recorded is None and order.samples:
+            self._ranks.pop(rank, None)
+        elif recorded is not None and known is not None and not known.gone:
+            known.watch = recorded.numbers.watch if order.samples else known.watch
+            known.take_state(recorded.numbers)
+            if self._leaving and order.samples and self._may_end(rank):
+                self._orders.append(RecordOrder((rank,), NOTHING, own=True))
+
+    def _ask(self, view: JudgedRank, known: SampledRank, now: int) -> None:
+        self._asked_ns[view.rank] = now
+        self._under_way.add(view.rank)
+        self._views[view.rank] = view
+        request = wire.NumbersRequest(0, view.key, known.last)
+        self._tracker.request(view.host, request, partial(self._received, view, known), now)
+
+    def _received(
+        self, view: JudgedRank, known: SampledRank, response: wire.Response, _now: int
+    ) -> None:
+        self._under_way.discard(view.rank)
+        if isinstance(response, wire.NumbersResponse):
+            before = known.state, known.problem
+            if known.gone:
+                return
+            if known.add(view.rank, response, view.groups, view.clock_ns):
+                self._fresh = True
+                self._asked_ns[view.rank] = 0  # there may be more
+            self._changed |= before != (known.state, known.problem)
+        elif isinstance(response, wire.Error):
+            known.give_up(response.text)
+            self._changed = True
+
+    def _publish(self, frame: Frame, now: int) -> None:
+        found = self.numbers.found
+        if self._fresh and now >= self._next_comparison:
+            begin = time.monotonic_ns()
+            samples = (one for known in self._ranks.values() for one in known.samples)
+            found = findings(samples, len(self._ranks))
+            spent = time.monotonic_ns() - begin
+            self._next_comparison = now + max(POLL_NS // 2, PAUSE * spent)
+            self._fresh = False
+        self._changed = False
+        groups = (group for rank in self._ranks for group in _groups(frame, rank))
+        self.numbers = replace(
+            self.numbers,
+            controls=dict(self._controls),
+            states={rank: known.state for rank, known in self._ranks.items()},
+            problems={rank: one.problem for rank, one in self._ranks.items() if one.problem},
+            samples=sum(len(known.samples) for known in self._ranks.values()),
+            lost=sum(known.lost for known in self._ranks.values()),
+            found=found,
+            names=GroupNames.of(groups),
+            gone={rank: one.gone for rank, one in self._ranks.items() if one.gone},
+            places=dict(_places(frame, found.named)),
+            unfetched=sum(one.unfetched for one in self._ranks.values()),
+            orders=self._sent,
+        )
+
+
+def _not_done(order: RecordOrder, recorded: wire.RecordedNow) -> str:
+    """What a rank has ignored, as it does not know it; "" if nothing."""
+    if order.sites not in (None, recorded.sites):
+        return OLD_BUILD.format("call sites were not switched")
+    if order.modules not in (None, recorded.modules):
+        return OLD_BUILD.format("modules were not switched")
+    if order.longer and not recorded.longer_slots:
+        return OLD_BUILD.format("the ring was not made longer")
+    return ""
+
+
+def _has_more(known: SampledRank) -> bool:
+    return not known.gone and (known.state.on or known.unfetched > 0)
+
+
+def _why_gone(known: SampledRank, view: JudgedRank | None, now: int) -> str:
+    """Why a rank will answer no more, "" if it may."""
+    if view is None:
+        return "not heard any more"
+    if known.pid != view.identity.pid:
+        return "another process is this rank now: it was started anew"
+    if view.exit_info is not None:
+        return format_exit(view.exit_info)
+    if view.exception is not None and view.exception.main:
+        return f"ended by {view.exception.kind}"
+    if view.state == "unheard" and now - view.state_since_ns > UNHEARD_NS:
+        return f"{view.host} is not heard"
+    return ""
+
+
+def _places(frame: Frame, ranks: Iterable[int]) -> Iterator[tuple[int, str]]:
+    for rank in ranks:
+        if (view := frame.ranks.get(rank)) is not None:
+            yield rank, f"PID {view.identity.pid} on {view.host}"
+
+
+def _groups(frame: Frame, rank: int) -> Iterable[wire.Group]:
+    view = frame.ranks.get(rank)
+    return view.groups.values() if view is not None else ()

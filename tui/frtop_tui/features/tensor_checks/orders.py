@@ -1,0 +1,88 @@
+"""What an operator wants ranks to record, and what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from frtop_probe import wire
+from frtop_tui.features.tensor_checks.comparison import Findings
+from frtop_tui.features.tensor_checks.samples import GroupNames
+from frtop_tui.job.groups import Identifier
+
+NO_FINDINGS: Final = Findings()
+NO_NAMES: Final = GroupNames({})
+NOTHING: Final = wire.NumbersOrder(1, 0, 0, inputs=False)
+"""Asks ranks to sample no more."""
+MOST_NOTE: Final = 200
+"""Characters of a note: a rank cuts the rest."""
+
+
+def note_problem(text: str) -> str:
+    """What is wrong with a note, "" if nothing is."""
+    if not text:
+        return "write what is to be noted"
+    if len(text) > MOST_NOTE:
+        return f"a note has up to {MOST_NOTE} characters; this one has {len(text):,}"
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordOrder:
+    """What an operator wants of ranks. `group` None: the ops of all groups."""
+
+    ranks: tuple[int, ...]
+    numbers: wire.NumbersOrder | None = None
+    group: Identifier | None = None
+    phases: bool | None = None
+    note: str = ""
+    sites: bool | None = None
+    modules: bool | None = None
+    longer: bool = False  # a longer history, until the rank ends
+    own: bool = False  # an end: only of what this operator has begun
+
+    @property
+    def samples(self) -> bool:
+        """Whether ranks are to begin to sample."""
+        return self.numbers is not None and bool(self.numbers.ops or self.numbers.steps)
+
+
+@dataclass(frozen=True, slots=True)
+class RankControl:
+    """What became of the last order to a rank."""
+
+    recorded: wire.RecordedNow | None = None
+    problem: str = ""
+    due: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class JobNumbers:
+    """What ranks record and have sampled; the same object until something changes."""
+
+    controls: Mapping[int, RankControl]
+    states: Mapping[int, wire.NumberState]
+    problems: Mapping[int, str]
+    samples: int = 0
+    lost: int = 0
+    found: Findings = NO_FINDINGS
+    names: GroupNames = NO_NAMES
+    gone: Mapping[int, str] = field(default_factory=dict)
+    """Ranks that sample no more for this operator before the watch has ended, and why."""
+    places: Mapping[int, str] = field(default_factory=dict)
+    """PID and host of ranks that the findings name."""
+    unfetched: int = 0
+    """Samples that ranks have, and that were not asked for yet."""
+    orders: int = 0
+    """Orders that were sent to ranks."""
+
+    @property
+    def runs(self) -> bool:
+        """Whether a rank samples, or has not answered yet."""
+        return any(one.due for one in self.controls.values()) or any(
+            state.on for state in self.states.values()
+        )
+
+
+NO_NUMBERS: Final = JobNumbers({}, {}, {})

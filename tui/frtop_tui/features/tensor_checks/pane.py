@@ -1,0 +1,127 @@
+"""The pane of what ranks record, what changing it costs, and what sampled numbers say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from frtop_probe import wire
+from frtop_tui.features.tensor_checks.costs import LONGER, MODULES, PHASE_US, SITE_US, number_costs
+from frtop_tui.features.tensor_checks.figure_words import figure_words
+from frtop_tui.features.tensor_checks.finding_words import finding_words
+from frtop_tui.features.tensor_checks.member_words import WordLine
+from frtop_tui.features.tensor_checks.orders import JobNumbers
+from frtop_tui.features.tensor_checks.record_words import record_words
+from frtop_tui.job.stack_frames import site_line
+from frtop_tui.widgets.lines import LineView
+from frtop_tui.widgets.spans import Line, plain, wrap
+
+SUBJECT = 13
+_KEYS = {
+    "s": "numbers",
+    "p": "phases",
+    "c": "call sites",
+    "o": "modules",
+    "l": "ring",
+    "a": "note",
+}
+"""What each key changes."""
+
+
+def cost_words(order: wire.NumbersOrder, pressed: str = "") -> Iterator[WordLine]:
+    """What each key costs each rank; of one that was `pressed` only that, and all of it."""
+    costs = {
+        "s": list(number_costs(order)),
+        "p": [f"{PHASE_US} us for each forward and backward"],
+        "c": [f"up to {SITE_US} us an op; without, ops name no line"],
+        "o": [MODULES],
+        "l": [LONGER],
+        "a": ["one line in the ring, at the time of now"],
+    }
+    if not pressed:
+        costs["s"] = [f"{costs['s'][0]}; s shows the cost"]
+    for key in pressed or costs:
+        for n, text in enumerate(costs[key]):
+            yield WordLine("" if n else f"{key} {_KEYS[key]}", text)
+
+
+def record_lines(
+    asked: str,
+    found: JobNumbers,
+    order: wire.NumbersOrder,
+    confirm: Sequence[str],
+    width: int,
+    *,
+    pressed: str = "",
+) -> Iterator[Line]:
+    """All of the pane.
+
+    Args:
+        asked: whom an order goes to.
+        found: what ranks record, and have sampled.
+        order: what `s` would ask of them.
+        confirm: what the next press of a key does, and what speaks against it; nothing where none
+            was pressed.
+        width: of the pane.
+        pressed: that key, whose cost comes first; else findings do.
+    """
+    yield from wrap(f"orders go to {asked}", width, "dim")
+    for text in confirm:
+        yield from wrap(text, width, "warn")
+    if pressed:
+        yield from _section("what it costs each rank", cost_words(order, pressed), width)
+    if found.states:
+        yield ()
+        yield plain(f"numbers: {found.samples:,} samples", "strong")
+        words = finding_words(found.found, found.names, site_line, found.places)
+        yield from _lines(words, width)
+        if unseen := sum(one.unseen for one in found.states.values()):
+            text = f"{unseen:,} results were not read: nobody was seen to wait for the ops"
+            yield from wrap(text, width, "dim")
+    yield from _section("recorded now", record_words(found), width)
+    if not pressed:
+        yield from _section("what it costs each rank", cost_words(order), width)
+    if found.found.figures:
+        yield from _section("by group", figure_words(found.found, found.names), width)
+
+
+def _section(title: str, words: Iterable[WordLine], width: int) -> Iterator[Line]:
+    yield ()
+    yield plain(title, "strong")
+    yield from _lines(words, width)
+
+
+def _lines(words: Iterable[WordLine], width: int) -> Iterator[Line]:
+    for subject, text, tone in words:
+        yield from wrap(text, width, tone, (f"  {subject:<{SUBJECT}}", "strong"))
+
+
+class RecordPane(LineView):
+    """Scrolls; has no cursor."""
+
+    def __init__(self) -> None:
+        super().__init__(id="record", classes="pane")
+        self.entitle("what ranks record")
+        self._given: tuple[str, JobNumbers, wire.NumbersOrder, Sequence[str]] | None = None
+        self._pressed = ""
+        self.unavailable = ""
+        """Why ranks cannot be asked."""
+
+    def show(
+        self,
+        asked: str,
+        found: JobNumbers,
+        order: wire.NumbersOrder,
+        confirm: Sequence[str],
+        *,
+        pressed: str = "",
+    ) -> None:
+        """Takes what `record_lines` needs."""
+        self._given, self._pressed = (asked, found, order, confirm), pressed
+        self.redraw()
+
+    def content(self, width: int) -> Sequence[Line]:
+        if self.unavailable:
+            return wrap(self.unavailable, width, "warn")
+        if self._given is None:
+            return ()
+        return list(record_lines(*self._given, width, pressed=self._pressed))

@@ -1,0 +1,68 @@
+"""What ranks record now, and what it costs to change that, in lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from frtop_probe import wire
+from frtop_tui.features.tensor_checks.costs import MODULES, PHASE_US, SITE_US
+from frtop_tui.features.tensor_checks.member_words import WordLine
+from frtop_tui.features.tensor_checks.orders import JobNumbers
+from frtop_tui.features.tensor_checks.sides import sides_of
+from frtop_tui.job.naming import folded
+
+
+def record_words(found: JobNumbers) -> Iterator[WordLine]:
+    """What is on, with the ranks that have it so; then who could not be asked."""
+    known = {rank: one.recorded for rank, one in found.controls.items() if one.recorded is not None}
+    newest = {rank: one.numbers for rank, one in known.items()} | dict(found.states)
+    numbers = {rank: _numbers(one) for rank, one in newest.items()} | dict(found.gone)
+    yield from _sides("numbers", numbers)
+    cost = f"{PHASE_US} us each on the host"
+    yield from _sides(
+        "phases",
+        {rank: f"on: {cost}" if one.phases else "off" for rank, one in known.items()},
+    )
+    lines = f"on: up to {SITE_US} us an op"
+    no_lines = "off: ops name no line, and how long a wait usually takes there is not known"
+    yield from _sides(
+        "call sites", {rank: lines if one.sites else no_lines for rank, one in known.items()}
+    )
+    yield from _sides(
+        "modules", {rank: f"on: {MODULES}" if one.modules else "off" for rank, one in known.items()}
+    )
+    yield from _sides(
+        "ring",
+        {rank: _ring(one) for rank, one in known.items()},
+    )
+    due = [rank for rank, one in found.controls.items() if one.due]
+    if due:
+        yield WordLine("", f"{folded(due)}: no answer yet", "warn")
+    problems = {rank: one.problem for rank, one in found.controls.items() if one.problem}
+    for side in sides_of({**found.problems, **problems}.items()):
+        yield WordLine("", f"{folded(side.ranks)}: {side.value}", "warn")
+
+
+def _ring(one: wire.RecordedNow) -> str:
+    text = f"the last {one.slots:,} ops, {one.ring_bytes / 1e6:.1f} MB"
+    if one.slots >= one.longer_slots:
+        return text
+    return f"{text}; up to {one.longer_slots:,} ops for {one.longer_bytes / 1e6:.1f} MB more"
+
+
+def _sides(subject: str, values: dict[int, str]) -> Iterator[WordLine]:
+    sides = sides_of(values.items())
+    for side in sides:
+        who = "" if len(sides) == 1 else f" ({folded(side.ranks)})"
+        yield WordLine(subject, side.value + who)
+
+
+def _numbers(state: wire.NumberState) -> str:
+    if not state.every:
+        return f"off: {state.failure}" if state.failure else "off"
+    left = [f"{state.ops_left:,} ops"] if state.ops_left else []
+    left += [f"{state.steps_left:,} steps"] if state.steps_left else []
+    more = f", {' and '.join(left)} left" if left else ""
+    every = "every op" if state.every == 1 else f"every {state.every}th op"
+    by = f", for {state.by}" if state.by else ""
+    return f"on, {every}{more}; at most {state.seconds_left} s{by}"

@@ -1,0 +1,287 @@
+"""`frtop tensors`: asks a rank for statistics of the tensors of its pending ops."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from msgspec import structs
+
+from frtop_probe import wire
+from frtop_tui.cli.files import require_writable, wait_for_file
+from frtop_tui.cli.live import await_rank, connect, show_progress
+from frtop_tui.cli.output import say
+from frtop_tui.connect.base import Source
+from frtop_tui.diagnosis.model import Frame, JudgedRank
+from frtop_tui.errors import FrtopError, UsageError
+from frtop_tui.features.tensor_checks.pending_tensors import op_identity
+from frtop_tui.features.tensors.members import compared
+from frtop_tui.features.tensors.target import tensor_target
+from frtop_tui.job.groups import identifier
+from frtop_tui.job.naming import listed, printable
+
+ANSWER_S: Final = 10.0
+"""How long to wait for the answer, in seconds. The agent answers within two; the rest is for
+the network."""
+_COLUMNS: Final[tuple[str, ...]] = (
+    "op", "kind", "number", "group", "role", "dtype", "shape", "min", "max", "mean", "norm",
+    "nan", "inf", "checksum", "first values",
+)  # fmt: skip
+_RIGHT: Final = frozenset({"op", "number", "min", "max", "mean", "norm", "nan", "inf"})
+
+
+def run(options: argparse.Namespace) -> int:
+    path = Path(options.save) if options.save else None
+    if path is not None:
+        require_writable(path)
+    source = connect(options)
+    try:
+        view, answer = ask(source, options.rank)
+        ops = _chosen(view, answer.ops, options.op)
+        if options.members:
+            one = _compared_one(source.frame(), view, ops, answer.ops)
+            print(compared(source, view, one.sequence, as_json=options.json))
+            return 0
+        print(_json(view, ops) if options.json else "\n".join(lines(view, ops)))
+        if path is not None:
+            _save(source, view, ops, path)
+    finally:
+        source.close()
+        show_progress("")
+    return 0
+
+
+def ask(source: Source, rank: int) -> tuple[JudgedRank, wire.TensorsResponse]:
+    """The rank and its answer.
+
+    Raises:
+        FrtopError: the rank is unknown, may not be asked, or cannot answer.
+    """
+    before = await_rank(source, rank).tensors
+    if refusal := source.frame().read_only:
+        raise _error(refusal)
+    source.inspect(rank)
+    begin = time.monotonic()
+    while True:
+        frame = source.frame()
+        view = frame.ranks.get(rank)
+        if view is not None and view.tensors is not None and view.tensors is not before:
+            break
+        if refusal := frame.read_only:
+            raise _error(refusal)
+        if time.monotonic() - begin > ANSWER_S:
+            raise FrtopError(
+                f"no answer from rank {rank} in {ANSWER_S:.0f} s",
+                "its host may be silent: `frtop diagnose` shows which hosts are heard",
+            )
+        show_progress(f"asking rank {rank}")
+        time.sleep(0.05)
+    show_progress("")
+    if view.tensors.error:
+        raise _no_tensors(frame, view, view.tensors)
+    return view, view.tensors
+
+
+def _no_tensors(frame: Frame, view: JudgedRank, answer: wire.TensorsResponse) -> FrtopError:
+    """What a rank answered instead; its agent knows it by its pid only."""
+    process = f"process {view.identity.pid}"
+    text = answer.help or f"it cannot answer: {answer.error}"
+    if process in text:
+        text = text.replace(process, f"rank {view.rank} ({process})", 1)
+    elif not text.startswith(f"rank {view.rank} "):
+        text = f"rank {view.rank}: {text}"
+    other = tensor_target(frame, view.rank)
+    if answer.error == "none" and other != view.rank:
+        return FrtopError(text, f"rank {other} waits for it: `frtop tensors --rank {other}`")
+    return _error(text)
+
+
+def lines(view: JudgedRank, ops: Sequence[wire.OpTensors]) -> list[str]:
+    """A table with one line per tensor, and below it why tensors are missing."""
+    rows = [_COLUMNS]
+    problems = []
+    for found in ops:
+        op = _op_of(view, found.sequence)
+        if found.error:
+            problems.append(f"op {found.sequence} {_kind(op)}: {found.error}")
+        for tensor in found.tensors:
+            rows.append(_row(view, found.sequence, op, tensor))
+            if tensor.error:
+                problems.append(f"op {found.sequence} {tensor.role}: {tensor.error}")
+            elif tensor.seen < tensor.elements:
+                problems.append(
+                    f"op {found.sequence} {tensor.role}: {tensor.seen:,} of {tensor.elements:,}"
+                    " values were read"
+                )
+    widths = [max(len(row[index]) for row in rows) for index in range(len(_COLUMNS))]
+    table = [
+        "  ".join(
+            cell.rjust(width) if name in _RIGHT else cell.ljust(width)
+            for name, cell, width in zip(_COLUMNS, row, widths, strict=True)
+        ).rstrip()
+        for row in rows
+    ]
+    return [printable(line) for line in (*(table if len(rows) > 1 else []), *problems)]
+
+
+def _row(
+    view: JudgedRank, sequence: int, op: wire.Op | None, tensor: wire.TensorSummary
+) -> tuple[str, ...]:
+    group = view.groups.get(op.group) if op is not None else None
+    seen = tensor.seen > 0
+    return (
+        str(sequence),
+        _kind(op),
+        f"#{op.number}" if op is not None else "",
+        (group.description or group.name) if group is not None else "",
+        tensor.role,
+        tensor.dtype,
+        "x".join(map(str, tensor.shape)) or "scalar",
+        *(_short(n) for n in (tensor.minimum, tensor.maximum, tensor.mean, tensor.norm)),
+        str(tensor.nans) if seen else "",
+        str(tensor.infinities) if seen else "",
+        tensor.checksum,
+        " ".join(tensor.first[:4]),
+    )
+
+
+def _short(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g}"
+
+
+def _kind(op: wire.Op | None) -> str:
+    return op.signature.kind if op is not None and op.signature is not None else "op"
+
+
+def _op_of(view: JudgedRank, sequence: int) -> wire.Op | None:
+    return next((op for op in view.pending if op.sequence == sequence), None)
+
+
+def _chosen(
+    view: JudgedRank, ops: tuple[wire.OpTensors, ...], wanted: int
+) -> tuple[wire.OpTensors, ...]:
+    """The op with this sequence number, else the only one with this number in its group."""
+    if not ops:
+        raise FrtopError(f"rank {view.rank} has no pending op", "try again while it waits in one")
+    if not wanted:
+        return ops
+    found = tuple(one for one in ops if one.sequence == wanted)
+    if not found:
+        found = tuple(one for one in ops if _number(view, one) == wanted)
+    if not found:
+        text = f"op {wanted} of rank {view.rank} is not pending"
+        raise FrtopError(text, f"pending: {_names(view, ops)}")
+    if len(found) > 1:
+        text = f"several ops of rank {view.rank} have the number {wanted}"
+        raise UsageError(text, f"name one with --op: {_names(view, found)}")
+    return found
+
+
+def _number(view: JudgedRank, found: wire.OpTensors) -> int | None:
+    op = _op_of(view, found.sequence)
+    return op.number if op is not None else None
+
+
+def _names(view: JudgedRank, ops: Sequence[wire.OpTensors]) -> str:
+    """`op 22 (#21 all_reduce), op 23`."""
+    return ", ".join(_each_name(view, ops))
+
+
+def _each_name(view: JudgedRank, ops: Sequence[wire.OpTensors]) -> list[str]:
+    words = []
+    for one in ops:
+        op = _op_of(view, one.sequence)
+        words.append(f"op {one.sequence}" + (f" (#{op.number} {_kind(op)})" if op else ""))
+    return words
+
+
+def blocking(
+    frame: Frame, view: JudgedRank, ops: Sequence[wire.OpTensors]
+) -> tuple[wire.OpTensors, str]:
+    """Which of several ops holds the rank up: that of a verdict, its blocked one, the oldest.
+
+    And why that one, in words.
+    """
+    by_sequence = sorted(ops, key=lambda one: one.sequence)
+    about = {
+        (*identifier(verdict.group), verdict.op.number)
+        for verdict in frame.verdicts
+        if verdict.group is not None and verdict.op is not None
+    }
+    for one in by_sequence:
+        if op_identity(view, one.sequence) in about:
+            return one, "the verdict is about it"
+    for one in by_sequence:
+        if view.blocked_on is not None and view.blocked_on.sequence == one.sequence:
+            return one, f"rank {view.rank} waits in it"
+    return by_sequence[0], "it is the oldest"
+
+
+def _compared_one(
+    frame: Frame,
+    view: JudgedRank,
+    ops: Sequence[wire.OpTensors],
+    pending: Sequence[wire.OpTensors],
+) -> wire.OpTensors:
+    """The op that `--members` compares; says which where there are several."""
+    with_tensors = [one for one in ops if one.tensors]
+    if not with_tensors:
+        return only_one(view, pending, "--members compares one op")
+    one, why = blocking(frame, view, with_tensors)
+    others = [other for other in with_tensors if other is not one]
+    if others:
+        text = f"{_names(view, [one])} is compared: {why}."
+        say(printable(f"{text} For --op there are also {listed(_each_name(view, others), 4)}"))
+    return one
+
+
+def only_one(view: JudgedRank, ops: Sequence[wire.OpTensors], why: str) -> wire.OpTensors:
+    """The only op with tensors.
+
+    Raises:
+        UsageError: there are several, or none; `why` is what one is needed for.
+    """
+    with_tensors = [one for one in ops if one.tensors]
+    if len(with_tensors) != 1:
+        there = _names(view, with_tensors) or "none with tensors"
+        raise UsageError(why, f"name it with --op: {there}")
+    return with_tensors[0]
+
+
+def _save(source: Source, view: JudgedRank, ops: Sequence[wire.OpTensors], path: Path) -> None:
+    chosen = only_one(view, ops, "--save writes the tensors of one op")
+    size = sum(tensor.size for tensor in chosen.tensors)
+    print(f"writing {size:,} bytes to {path}", file=sys.stderr)
+    source.save(view.rank, chosen.sequence, path)
+    writing = wait_for_file(source, "tensors", path, "bytes")
+    show_progress("")
+    print(f"{writing.path}  {writing.size:,} bytes", file=sys.stderr)
+    if writing.problem:
+        print(f"missing: {printable(str(writing.problem))}", file=sys.stderr)
+
+
+def _json(view: JudgedRank, ops: Sequence[wire.OpTensors]) -> str:
+    rows: list[dict[str, Any]] = []
+    for found in ops:
+        op = _op_of(view, found.sequence)
+        rows.append(
+            {
+                "sequence": found.sequence,
+                "kind": _kind(op),
+                "number": op.number if op is not None else None,
+                "error": found.error,
+                "tensors": [structs.asdict(tensor) for tensor in found.tensors],
+            }
+        )
+    return json.dumps({"rank": view.rank, "host": view.host, "pid": view.identity.pid,
+                       "ops": rows}, indent=1)  # fmt: skip
+
+
+def _error(text: str) -> FrtopError:
+    message, _, step = text.partition("; ")
+    return FrtopError(message, step or "`frtop diagnose` shows what is known without asking it")

@@ -1,0 +1,179 @@
+"""The tensors of pending ops as lines: statistics, NaN first, and matching checksums."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from frtop_probe import wire
+from frtop_probe.ring.rank_ranges import fold
+from frtop_tui.diagnosis.model import Frame, JudgedRank
+from frtop_tui.features.tensor_checks.member_words import member_words
+from frtop_tui.features.tensor_checks.members import compare_members
+from frtop_tui.features.tensor_checks.pending_tensors import find_op
+from frtop_tui.job.issuer_words import issuer_text
+from frtop_tui.job.naming import counted
+from frtop_tui.job.outside import age_text
+from frtop_tui.text.rank_words import op_name
+from frtop_tui.widgets.checksum_match import ChecksumMatch, match_checksums
+from frtop_tui.widgets.formats import (
+    format_bytes,
+    format_site,
+    format_tensors,
+    shorten_ranks,
+)
+from frtop_tui.widgets.spans import Line, flow, plain, wrap
+
+HELP: Final = {
+    "gone": "its process has ended and cannot answer",
+    "silent": "it holds the GIL and cannot answer; its stack shows where (esc, then b)",
+    "stopped": "its process is stopped; `kill -CONT` lets it answer",
+    "deadline": "it did not answer in time; + asks again",
+    "none": "it has no pending op, so there are no tensors",
+    "missing": "it cannot be asked: its recorder is older, or failed to start, or its socket"
+    " file was deleted; see its notes",
+    "outside": "it has no recorder: nothing in it can answer",
+    "failed": "it failed to read its tensors; + asks again",
+}
+"""Sentences for errors that come without help."""
+INDENT: Final = " " * 4
+
+
+def op_head(rank: JudgedRank, sequence: int, now_ns: int, width: int) -> list[Line]:
+    """Name, age and line of the op, and whether the rank is blocked in it."""
+    op = find_op(rank, sequence)
+    if op is None:
+        return flow((plain("an op", "strong"), plain("no longer pending", "dim")), width)
+    name = op_name(rank, op)
+    blocking = rank.blocked_on is not None and rank.blocked_on.sequence == sequence
+    if any(one.sequence == sequence for one in (*rank.pending, rank.blocked_on) if one):
+        age = age_text(rank.age_s(op.issued_ns, now_ns), least=not op.dated)
+        state = plain(f"pending {age}", "warn")
+    else:
+        state = plain("no longer pending", "dim")
+    reduce = op.signature.reduce if op.signature is not None else None
+    parts = (
+        plain(f"{name} {reduce}" if reduce else name, "strong"),
+        state,
+        plain("blocked in it" if blocking else ""),
+        plain(issuer_text(op.issuer)),
+        plain(format_site(op.site), "dim"),
+    )
+    return flow(parts, width)
+
+
+def _value(value: float | None) -> str:
+    return "none" if value is None else f"{value:.6g}"
+
+
+def _count(word: str, count: int) -> Line:
+    return plain(f"{word} {count:,}", "bad" if count else "")
+
+
+def summary_lines(
+    summary: wire.TensorSummary,
+    label: str,
+    match: ChecksumMatch,
+    width: int,
+    *,
+    reduced: bool = False,
+) -> list[Line]:
+    """One tensor; NaN and Inf come first."""
+    spec = format_tensors((wire.TensorSpec(summary.dtype, summary.shape),))
+    parts = [
+        plain(f"{label} {spec}", "strong"),
+        plain(summary.device),
+        plain(format_bytes(summary.size)),
+    ]
+    rows = flow(parts, width, "  ")
+    if summary.error:
+        return rows + wrap(summary.error, width, "warn", (INDENT, ""))
+    if summary.seen < summary.elements:
+        partly = f"only the first {summary.seen:,} of {summary.elements:,} values were read"
+        rows += wrap(partly, width, "warn", (INDENT, ""))
+    empty = summary.minimum is None
+    stats = [_count("NaN", summary.nans), _count("Inf", summary.infinities)]
+    if empty:
+        stats.append(plain("no finite values" if summary.elements else "no values"))
+    else:
+        names = (("min", summary.minimum), ("max", summary.maximum))
+        means = (("mean", summary.mean), ("norm", summary.norm))
+        stats += [plain(f"{name} {_value(value)}") for name, value in (*names, *means)]
+    rows += flow(stats, width, INDENT)
+    if summary.first:
+        more = " ..." if summary.elements > len(summary.first) else ""
+        first = " ".join(summary.first) + more
+        rows += wrap(first, width, "dim", (f"{INDENT}first values ", "dim"))
+    if summary.checksum:
+        rows += wrap(
+            _compared(match, reduced=reduced),
+            width,
+            "",
+            (f"{INDENT}checksum {summary.checksum}  ", ""),
+        )
+    return rows
+
+
+def reduces(op: wire.Op | None) -> bool:
+    """Whether the op reduces its tensors: then inputs differ between healthy ranks."""
+    signature = op.signature if op is not None else None
+    return signature is not None and (bool(signature.reduce) or "reduce" in signature.kind)
+
+
+def _compared(match: ChecksumMatch, *, reduced: bool) -> str:
+    """Which ranks have the same checksum. Inputs of a reduction usually differ: no alarm."""
+    groups = (
+        ("same on", match.same),
+        ("differs, as usual for a reduction, on" if reduced else "differs on", match.differ),
+        ("cannot be compared on", match.incomparable),
+    )
+    words = [
+        f"{word} {'rank' if len(ranks) == 1 else 'ranks'} {shorten_ranks(fold(ranks), 40)}"
+        for word, ranks in groups
+        if ranks
+    ]
+    if match.not_asked:
+        words.append(f"{counted(len(match.not_asked), 'rank')} of its group not asked")
+    if match.not_pending:
+        words.append(f"not pending on {len(match.not_pending):,}")
+    if match.unanswered:
+        words.append(f"no answer from {len(match.unanswered):,}")
+    return "; ".join(words)
+
+
+def op_lines(frame: Frame, rank: JudgedRank, op: wire.OpTensors, width: int) -> Iterator[Line]:
+    """A pending op with all its tensors."""
+    yield from op_head(rank, op.sequence, frame.now_ns, width)
+    if op.error:
+        yield from wrap(op.error, width, "warn", ("  ", ""))
+    reduced = reduces(find_op(rank, op.sequence))
+    if reduced and op.tensors:
+        words = "may be partly reduced already: values can differ between ranks"
+        yield from wrap(words, width, "dim", ("  ", ""))
+    yield from compared_lines(frame, rank, op.sequence, width)
+    roles = [summary.role for summary in op.tensors]
+    for index, summary in enumerate(op.tensors):
+        role, count = summary.role, roles.count(summary.role)
+        position = roles[: index + 1].count(role)
+        label = role if count == 1 else f"{role} {position} of {count}"
+        match = match_checksums(frame, rank, op.sequence, index)
+        yield from summary_lines(summary, label, match, width, reduced=reduced)
+
+
+def compared_lines(frame: Frame, rank: JudgedRank, sequence: int, width: int) -> Iterator[Line]:
+    """What the members that were asked say of this op, once there is another one."""
+    found = compare_members(frame, rank, sequence)
+    if found is None or len(found.answered) + len(found.no_answer) + len(found.not_pending) < 2:
+        return
+    for subject, text, tone in member_words(found):
+        head = (f"  {subject}  ", "strong") if subject else (INDENT, "")
+        yield from wrap(text, width, tone, head)
+
+
+def error_lines(answer: wire.TensorsResponse, rank: int, width: int) -> list[Line]:
+    """Why the rank did not answer, and what to do about it."""
+    if not answer.error:
+        return []
+    text = answer.help or HELP.get(answer.error, answer.error)
+    tone = "" if answer.error == "none" else "warn"
+    return wrap(text, width, tone, (f"rank {rank}  ", "strong"))

@@ -1,0 +1,182 @@
+"""Which lanes a timeline has, and their lines: built when they become visible."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from frtop_tui.diagnosis.model import Frame
+from frtop_tui.features.timeline.histories import Histories
+from frtop_tui.features.timeline.lane import Lane, clock_error_ns, lane_of
+from frtop_tui.features.timeline.lane_lines import DrawnLane, drawn_lane, lane_label, lane_line
+from frtop_tui.features.timeline.meetings import Meeting, Meetings
+from frtop_tui.features.timeline.op_columns import OpColumns
+from frtop_tui.features.timeline.window import TimeWindow
+from frtop_tui.job.groups import Identifier
+from frtop_tui.widgets.formats import format_duration
+from frtop_tui.widgets.spans import Line, fit
+
+
+@dataclass(frozen=True, slots=True)
+class LaneRow:
+    """One lane: of a rank, or of one of its groups."""
+
+    rank: int
+    group: int | None = None
+    name: str = ""
+
+
+class LaneRows:
+    """The lanes in their order. What was drawn of a rank is drawn again when its ops change."""
+
+    def __init__(self) -> None:
+        self._rows: Sequence[LaneRow] = ()
+        self.ranks: Sequence[int] = ()
+        self.window: TimeWindow | None = None
+        self.meetings = Meetings(lambda _: None)
+        self._frame: Frame | None = None
+        self._histories = Histories()
+        self._lanes: dict[LaneRow, Lane] = {}
+        self._drawn: dict[LaneRow, tuple[object, ...]] = {}
+        self._filtered: dict[tuple[LaneRow, int], tuple[OpColumns, OpColumns]] = {}
+        self._op: tuple[Identifier, int] | None = None
+        self._op_ns = 0
+        """When a rank issued that op: others have it near that time."""
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, y: int) -> LaneRow:
+        return self._rows[min(y, len(self._rows) - 1)]
+
+    def show_ranks(self, ranks: Sequence[int]) -> None:
+        if self.ranks != ranks or self._op is not None or any(r.name for r in self._rows[:1]):
+            self._set(ranks, [LaneRow(rank) for rank in ranks], None)
+
+    def show_groups(self, rank: int, names: Mapping[int, str], others: Iterable[int]) -> None:
+        """Lanes of one rank: one for each group, by its own id of it; `others` are members."""
+        rows = [LaneRow(rank, key, name or f"group {key}") for key, name in names.items()]
+        self._set([rank, *others], rows or [LaneRow(rank)], None)
+
+    def show_op(self, ranks: Sequence[int], key: tuple[Identifier, int], at_ns: int) -> None:
+        """Lanes of the members of one op, which show nothing else."""
+        self._op_ns = at_ns
+        if self._op != key or set(self.ranks) != set(ranks):
+            self._set(ranks, [LaneRow(rank) for rank in ranks], key)
+
+    def _set(
+        self, ranks: Sequence[int], rows: Sequence[LaneRow], op: tuple[Identifier, int] | None
+    ) -> None:
+        self.ranks, self._rows, self._op = ranks, rows, op
+        self._lanes.clear()
+        self._drawn.clear()
+
+    def take(self, frame: Frame, histories: Histories, in_view: Iterable[int]) -> None:
+        """Takes what is new. Ops of other ranks are looked up `in_view` only."""
+        if frame is self._frame and histories is self._histories and self._lanes:
+            return
+        self._frame, self._histories = frame, histories
+        self._lanes.clear()
+        near = frozenset(in_view)
+        self.meetings = Meetings(lambda rank: self._of_rank(rank) if rank in near else None)
+        if self._op is not None:
+            self._sort_by_coming()
+
+    def _sort_by_coming(self) -> None:
+        meeting = self._meeting()
+        if meeting is None:
+            return
+        when = meeting.issued_ns
+        self.ranks = sorted(self.ranks, key=lambda one: (one not in when, when.get(one, 0), one))
+        self._rows = [LaneRow(rank) for rank in self.ranks]
+
+    def _meeting(self) -> Meeting | None:
+        for rank in self.ranks:
+            lane = self._of_rank(rank)
+            position = lane.position(*self._op, self._op_ns) if self._op is not None else None
+            if position is not None:
+                return self.meetings.of(lane, position)
+        return None
+
+    def line_of(self, rank: int) -> int:
+        """Where a rank's lane is; the first one where it has none."""
+        return next((y for y, row in enumerate(self._rows) if row.rank == rank), 0)
+
+    def lane(self, y: int) -> Lane:
+        row = self[y]
+        return self._of_rank(row.rank)
+
+    def _of_rank(self, rank: int) -> Lane:
+        key = LaneRow(rank)
+        if key not in self._lanes:
+            assert self._frame is not None
+            ops = self._histories.ops.get(rank)
+            why = self._histories.why_none.get(rank, "")
+            self._lanes[key] = lane_of(self._frame, rank, ops, why)
+        return self._lanes[key]
+
+    def error_ns(self, lanes: Sequence[Lane]) -> int | None:
+        return clock_error_ns(lanes)
+
+    @property
+    def label_width(self) -> int:
+        """Cells before the first column."""
+        if any(row.name for row in self._rows[:1]):
+            return min(16, max(len(row.name) for row in self._rows)) + 1
+        widest = len(str(max(self.ranks, default=0))) + 1
+        return len("rank ") + widest + 1 + (12 if self._op is not None else 0)
+
+    def drawn(self, y: int) -> DrawnLane | None:
+        """The cells of a lane; None where nothing is recorded of it."""
+        row, window = self[y], self.window
+        lane = self._of_rank(row.rank)
+        if window is None or lane.why_none:
+            return None
+        state = (lane.ops, lane.clock_ns, window, self._op, lane.error_ns)
+        known = self._drawn.get(row)
+        if known is None or known[0] is not lane.ops or known[1:5] != state[1:]:
+            made = drawn_lane(lane, window, self.meetings, self._shown(row, lane))
+            known = self._drawn[row] = (*state, made)
+        found = known[5]
+        assert isinstance(found, DrawnLane)
+        return found
+
+    def _shown(self, row: LaneRow, lane: Lane) -> Sequence[int] | None:
+        """Positions of the only ops that a lane shows; None: all."""
+        if self._op is not None:
+            position = lane.position(*self._op, self._op_ns)
+            return () if position is None else (position,)
+        if row.group is not None:
+            return [n for n, group in enumerate(lane.ops.group) if group == row.group]
+        return None
+
+    def drawn_letters(self, y: int) -> set[str]:
+        drawn = self.drawn(y)
+        return set(drawn.letters) if drawn is not None else set()
+
+    def line(self, y: int, cursor: int | None, marked: Collection[int]) -> Line:
+        """The line of a lane, with the cursor in a column of it."""
+        row = self[y]
+        lane = self._of_rank(row.rank)
+        label = self._label(row, lane, marked)
+        drawn = self.drawn(y)
+        if drawn is None:
+            return (*label, (lane.why_none or "no op is known yet", "dim"))
+        return lane_line(label, drawn, cursor)
+
+    def _label(self, row: LaneRow, lane: Lane, marked: Collection[int]) -> Line:
+        width = self.label_width
+        if row.name:
+            return ((fit(row.name, width - 1) + " ", "strong"),)
+        after = ""
+        if self._op is not None:
+            meeting = self._meeting()
+            came = meeting.issued_ns.get(row.rank) if meeting is not None else None
+            if meeting is not None and came is not None:
+                after = f"+{format_duration(came - meeting.first_ns)}"
+            elif meeting is not None:
+                after = "not come" if row.rank in meeting.absent else "not known"
+            after = f"{after:>10}"
+        view = self._frame.ranks.get(row.rank) if self._frame is not None else None
+        state = view.state if view is not None else "unheard"
+        return lane_label(lane, width, state, after, marked=row.rank in marked)

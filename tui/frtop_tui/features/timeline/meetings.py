@@ -1,0 +1,165 @@
+"""One collective across ranks: who came when, who came last, and when it was over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final
+
+from frtop_probe import wire
+from frtop_tui.features.timeline.lane import Lane, clock_error_ns
+from frtop_tui.features.timeline.op_columns import OpColumns
+from frtop_tui.job.groups import Identifier, identifier, members_of
+
+_LOOKED_AT: Final = 64
+"""Ops of a group that are searched for one: each is looked up in the lanes of all members."""
+
+
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """One op. Times are of the operator's clock, `issued_ns` is by rank.
+
+    `absent` are members that have not issued it, for certain. Of the members in `unknown` nobody
+    can say whether they have.
+    """
+
+    group: wire.Group
+    number: int
+    issued_ns: Mapping[int, int]
+    members: tuple[int, ...]
+    absent: tuple[int, ...] = ()
+    unknown: tuple[int, ...] = ()
+    ended_ns: int | None = None  # the last exact end; None: not known, or it is not over
+    error_ns: int | None = None
+
+    @property
+    def key(self) -> tuple[Identifier, int]:
+        """What is the same for this op on all ranks."""
+        return identifier(self.group), self.number
+
+    @property
+    def complete(self) -> bool:
+        """Whether the times of all members are known."""
+        return len(self.issued_ns) == len(self.members) > 1
+
+    @property
+    def first_ns(self) -> int:
+        return min(self.issued_ns.values())
+
+    @property
+    def last_ns(self) -> int:
+        return max(self.issued_ns.values())
+
+    @property
+    def last_rank(self) -> int:
+        return max(self.issued_ns, key=self.issued_ns.__getitem__)
+
+
+class Meetings:
+    """Looks up collectives across the lanes that are there, each once."""
+
+    def __init__(self, lane_of: Callable[[int], Lane | None]) -> None:
+        """Args: lane_of: the lane of a rank; None: it is not in view."""
+        self._lane_of = lane_of
+        self._known: dict[tuple[Identifier, int], Meeting | None] = {}
+
+    def of(self, lane: Lane, position: int) -> Meeting | None:
+        """The collective of which this op is a part; None where ranks do not share its number."""
+        group = lane.groups.get(lane.ops.group[position])
+        number = lane.ops.number[position]
+        if group is None or not group.exact or not lane.ops.is_numbered(position):
+            return None
+        key = (identifier(group), number)
+        if key not in self._known:
+            near_ns = lane.ops.issued[position] + lane.clock_ns
+            self._known[key] = self._look_up(group, key, near_ns)
+        return self._known[key]
+
+    def _look_up(
+        self, group: wire.Group, key: tuple[Identifier, int], near_ns: int
+    ) -> Meeting | None:
+        members = members_of(group.ranks)
+        issued: dict[int, int] = {}
+        lanes, ends = [], []
+        absent: list[int] = []
+        unknown: list[int] = []
+        open_somewhere = False
+        for rank in members:
+            lane = self._lane_of(rank)
+            position = lane.position(*key, near_ns) if lane is not None else None
+            if lane is None or position is None:
+                (absent if lane is not None and _not_yet(lane, key) else unknown).append(rank)
+                continue
+            ops = lane.ops
+            issued[rank] = ops.issued[position] + lane.clock_ns
+            lanes.append(lane)
+            if ops.pending(position):
+                open_somewhere = True
+            elif ops.end_known(position) and not (lane.at_most or ops.at_most(position)):
+                ends.append(ops.end[position] + lane.clock_ns)
+        ended = max(ends) if ends and not open_somewhere and not absent else None
+        return Meeting(
+            group,
+            key[1],
+            issued,
+            members,
+            tuple(absent),
+            tuple(unknown),
+            ended,
+            clock_error_ns(lanes),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class LateIn:
+    """Which ops to search for one to which a rank came last.
+
+    Attributes:
+        group: of the ops.
+        kind: of the ops; "" for any.
+        site: the call site of the ops; None for any.
+    """
+
+    group: Identifier
+    kind: str = ""
+    site: wire.Site | None = None
+
+    def has(self, ops: OpColumns, position: int) -> bool:
+        """Whether an op of the group is to be searched."""
+        signature, site = ops.signature[position], ops.site[position]
+        kind = ops.signatures[signature - 1].kind if signature else ""
+        return (not self.kind or kind == self.kind) and (
+            self.site is None or (site > 0 and ops.sites[site - 1] == self.site)
+        )
+
+
+def last_late_op(lane: Lane, meetings: Meetings, late: LateIn, most_members: int) -> int | None:
+    """Position of the newest of the ops in `late` to which the lane's rank came last, for certain.
+
+    Of a group with more than `most_members` not all members are in view, so nobody can say who came
+    last. Then it is the newest of these ops.
+    """
+    group = late.group
+    own = lane.group_ids.get(group)
+    if own is None:
+        return None
+    ops = lane.ops
+    of_group = (n for n in reversed(range(len(ops))) if ops.group[n] == own and ops.is_numbered(n))
+    here = list(islice((n for n in of_group if late.has(ops, n)), _LOOKED_AT))[::-1]
+    if len(members_of(group[1])) > most_members:
+        return here[-1] if here else None
+    for position in reversed(here):
+        meeting = meetings.of(lane, position)
+        if meeting is None or not meeting.complete or meeting.last_rank != lane.rank:
+            continue
+        if meeting.error_ns is not None and meeting.last_ns - meeting.first_ns > meeting.error_ns:
+            return position
+    return None
+
+
+def _not_yet(lane: Lane, key: tuple[Identifier, int]) -> bool:
+    """Whether a rank is known not to have come so far in a group."""
+    own = lane.group_ids.get(key[0])
+    front = lane.front(own) if own is not None else None
+    return front is not None and front < key[1]

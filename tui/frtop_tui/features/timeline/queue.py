@@ -1,0 +1,298 @@
+"""The ops that a rank has issued: pending ones with their age first, then recent ones.
+
+Steps and notes stand between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from heapq import merge
+
+from frtop_probe import wire
+from frtop_tui.diagnosis.model import Frame, JudgedRank
+from frtop_tui.job.groups import Identifier, identifier
+from frtop_tui.job.issuer_words import brief_issuer
+from frtop_tui.job.naming import counted, group_label
+from frtop_tui.job.outside import NEXT_TIME, age_text, recorder_note
+from frtop_tui.text.rank_words import op_group, op_kind, op_number
+from frtop_tui.widgets.formats import (
+    format_age_coarse,
+    format_duration,
+    format_site,
+    format_tensors,
+)
+from frtop_tui.widgets.lines import LineView
+from frtop_tui.widgets.spans import Line, fit, plain, wrap
+from frtop_tui.widgets.step_marks import step_lines
+
+
+@dataclass(frozen=True, slots=True)
+class Widths:
+    """Width of each column by its content; the tensors get the rest."""
+
+    number: int
+    group: int
+    kind: int
+    site: int
+    usual: int = 0
+    issuer: int = 0
+
+    @classmethod
+    def of(cls, rank: JudgedRank, ops: Iterable[wire.Op]) -> Widths:
+        rows = [
+            (
+                op_number(op),
+                op_group(rank, op),
+                op_kind(op),
+                format_site(op.site),
+                usual_wait(op) if op.pending else "",
+                brief_issuer(op.issuer),
+            )
+            for op in ops
+        ]
+        longest = [max((len(row[n]) for row in rows), default=0) for n in range(6)]
+        short = (min(16, longest[1]), min(24, longest[2]), min(22, longest[3]))
+        return cls(longest[0], *short, longest[4], min(40, longest[5]))
+
+
+def op_line(
+    rank: JudgedRank, op: wire.Op, took: tuple[str, str], columns: Widths, width: int
+) -> Line:
+    """Number, group, kind, tensors, duration, issuer, line.
+
+    Narrow panes cut the tensors, and have no room for the line beside an issuer.
+    """
+    blocking = rank.blocked_on is not None and op.sequence == rank.blocked_on.sequence
+    signature = op.signature
+    what = "" if signature is None else format_tensors(signature.inputs or signature.outputs)
+    usual: Line = ()
+    if columns.usual:
+        text = usual_wait(op) if op.pending else ""
+        usual = (("  " + fit(text, columns.usual), "dim"),)
+        width -= columns.usual + 2
+    issuer: Line = ()
+    if columns.issuer:
+        issuer = (("  " + fit(brief_issuer(op.issuer), columns.issuer), ""),)
+        width -= columns.issuer + 2
+    head = " ".join(
+        (
+            fit(op_number(op), columns.number),
+            fit(op_group(rank, op), columns.group),
+            fit(op_kind(op), columns.kind),
+        )
+    )
+    site: Line = (("  " + fit(format_site(op.site), columns.site), "dim"),)
+    room = width - len(head) - columns.site - 16
+    if issuer and room < 0:
+        site, room = (), room + columns.site
+    room = max(0, min(48, room))
+    if signature is not None and signature.reduce and len(what) + len(signature.reduce) < room:
+        what = f"{what} {signature.reduce}"
+    return (
+        ("> " if blocking else "  ", "strong"),
+        (head + "  ", "strong" if blocking else ""),
+        (fit(what, room), "dim"),
+        (" " + fit(took[0], 9, right=True), took[1]),
+        *usual,
+        *issuer,
+        *site,
+    )
+
+
+def usual_wait(op: wire.Op) -> str:
+    """`usually 18.2 ms`: how long ops at its line take; "" where that is not known."""
+    return f"usually {format_duration(op.usual_ns)}" if op.usual_count else ""
+
+
+def queue_lines(
+    rank: JudgedRank, now_ns: int, width: int, ahead: Mapping[Identifier, int] | None = None
+) -> list[Line]:
+    """Pending ops, then recent ones, newest first; without a recorder how far its groups are.
+
+    Args:
+        rank: whose ops.
+        now_ns: operator's clock.
+        width: of the pane.
+        ahead: the furthest number of anybody, by group.
+    """
+    rows: list[Line] = []
+    pending = sorted(rank.pending, key=lambda op: op.sequence)
+    known = {op.sequence for op in pending}
+    if rank.blocked_on is not None and rank.blocked_on.sequence not in known:
+        pending.append(rank.blocked_on)
+        known.add(rank.blocked_on.sequence)
+    snapshot = rank.snapshot
+    recent = [] if snapshot is None else [op for op in snapshot.ops if op.sequence not in known]
+    if not rank.evidence.has_one_naming:
+        waiting = {(op.group, op.number, op.p2p) for op in pending}
+        recent = [op for op in recent if (op.group, op.number, op.p2p) not in waiting]
+    recent.sort(key=lambda op: -op.sequence)
+    columns = Widths.of(rank, (*pending, *recent))
+    if pending:
+        waits = " (> blocked in it)" if rank.blocked_on is not None else ", blocked in none"
+        rows.append((("pending  ", "dim"), (f"{len(pending) + rank.pending_more}{waits}", "")))
+    for op in pending:
+        took = (age_text(rank.age_s(op.issued_ns, now_ns), least=not op.dated), "warn")
+        rows.append(op_line(rank, op, took, columns, width))
+    if rank.pending_more:
+        rows.append(plain(f"  and {rank.pending_more} more pending", "dim"))
+    rows += device_lines(rank, now_ns)
+    if not rank.identity.prepared:
+        none: list[Line] = [] if pending else [_pending_of_outside(rank)]
+        fronts = _group_lines(rank, now_ns, ahead or {})
+        history = [op_line(rank, op, _ended(rank, op, now_ns), columns, width) for op in recent]
+        # The ops come before what is not known of them: a small pane has room for few lines.
+        source, limits = _source_of(rank, width, split=bool(history))
+        return [*none, *rows, *fronts, *source, *history, *limits]
+    head: Line = () if pending else (("pending  ", "dim"), ("none", "strong"), ("    ", ""))
+    if snapshot is None:
+        return [*rows, (*head, ("recent   none read yet", "dim"))]
+    since = format_age_coarse(rank.age_s(snapshot.at_ns, now_ns))
+    words = f"recent   as of {since} ago" if recent else "recent   none known"
+    rows.append((*head, (words, "dim")))
+    placed = [(op.issued_ns, op_line(rank, op, _took(op), columns, width)) for op in recent]
+    # Both are newest first already, and ops of one time stay in their order.
+    others = step_lines(rank, snapshot.marks, now_ns, width)
+    rows += [line for _, line in merge(others, placed, key=lambda one: -one[0])]
+    if snapshot.ops_lost:
+        rows.append(
+            plain(f"  {counted(snapshot.ops_lost, 'op')} in between could not be read", "warn")
+        )
+    return rows
+
+
+def device_lines(rank: JudgedRank, now_ns: int) -> list[Line]:
+    """Of each group with ops on a device: how far the device is, and since when."""
+    rows: list[Line] = []
+    for number, group in rank.groups.items():
+        progress = rank.group_progress.get(number)
+        if group.gone or progress is None or not (progress.watched or group.blind or group.error):
+            continue
+        parts = [group_label(group.name, group.description)]
+        tone = "dim"
+        if group.blind:
+            parts.append("not seen")
+        elif progress.watched:
+            words, tone = _device_progress(rank, progress, now_ns)
+            parts.append(words)
+        if group.error:
+            parts.append(f"error {group.error}")
+            tone = "bad"
+        rows.append((("device   " if not rows else "         ", "dim"), ("  ".join(parts), tone)))
+    return rows
+
+
+def _device_progress(
+    rank: JudgedRank, progress: wire.GroupProgress, now_ns: int
+) -> tuple[str, str]:
+    """`#1,250 handed over, #960 done, at #961 for 3.1s`, and its tone."""
+    in_call = f"#{progress.number:,} in its call"
+    if progress.number <= progress.enqueued:
+        in_call = ""
+    if progress.completed >= progress.enqueued:
+        done = f"#{progress.completed:,} done" if progress.completed else "none done"
+        return ", ".join(filter(None, (done, in_call))), "warn" if in_call else "dim"
+    words = ", ".join(filter(None, (f"#{progress.enqueued:,} handed over", in_call)))
+    first = next((op for op in rank.pending if op.group == progress.group and op.enqueued), None)
+    since_ns = max(progress.advanced_ns, first.issued_ns if first is not None else 0)
+    done = f"#{progress.completed:,} done" if progress.completed else "none done"
+    at = f"at #{progress.completed + 1:,} for {format_age_coarse(rank.age_s(since_ns, now_ns))}"
+    return (f"{words}, {done}, {at}", "warn") if since_ns else (f"{words}, {done}", "dim")
+
+
+def _pending_of_outside(rank: JudgedRank) -> Line:
+    """That nothing is pending, or that nobody can tell."""
+    if rank.identity.books:
+        return (("pending  ", "dim"), ("none", "strong"))
+    return (("pending  ", "dim"), ("not known: torch's books are not readable", "warn"))
+
+
+def _group_lines(rank: JudgedRank, now_ns: int, ahead: Mapping[Identifier, int]) -> list[Line]:
+    """Of each group the last number that the rank issued, since when, and the others' number."""
+    rows: list[Line] = []
+    groups = {number: group for number, group in rank.groups.items() if not group.gone}
+    names = {number: group_label(group.name, group.description) for number, group in groups.items()}
+    wide = min(24, max(map(len, names.values()), default=0))
+    for number, group in groups.items():
+        progress = rank.group_progress.get(number)
+        parts = [fit(names[number], wide)]
+        tone = "dim"
+        if progress is None:
+            parts.append("no number readable")
+        else:
+            furthest = ahead.get(identifier(group), 0)
+            least = progress.last is None or not progress.last.dated
+            age = age_text(rank.age_s(progress.issued_ns, now_ns), least=least)
+            words = f"#{progress.number} issued {age} ago" if progress.number else "no op yet"
+            if furthest > progress.number and group.exact:
+                tone = "warn"
+                words += f"; #{furthest} not issued"
+            parts.append(words)
+        label = "groups   " if not rows else "         "
+        rows.append(((label, "dim"), ("  ".join(parts), tone)))
+    return rows
+
+
+def _source_of(rank: JudgedRank, width: int, *, split: bool) -> tuple[list[Line], list[Line]]:
+    """Where the past ops come from, or why there are none, and what to do next time.
+
+    With `split`, the first clause, and apart from it the others.
+    """
+    note = rank.snapshot.ops_note if rank.snapshot is not None else ""
+    note = note or recorder_note(rank) or f"not recorded; {NEXT_TIME}"
+    head, _, rest = note.partition("; ") if split else (note, "", "")
+    lines = wrap(head, width, "dim", ("history  ", "dim"))
+    return lines, wrap(rest, width, "dim", ("         ", "dim")) if rest else []
+
+
+def _ended(rank: JudgedRank, op: wire.Op, now_ns: int) -> tuple[str, str]:
+    """How long an op took; where nobody knows, when it was issued, if it is over."""
+    if op.timed or not op.done_ns:
+        return _took(op)
+    return (f"{format_age_coarse(rank.age_s(op.issued_ns, now_ns))} ago", "dim")
+
+
+def _took(op: wire.Op) -> tuple[str, str]:
+    if op.done_ns < 0:
+        return ("failed", "bad")
+    if op.done_ns == 0 and op.on_device and op.tracked:
+        return ("queued" if op.enqueued else "in its call", "dim")
+    if op.done_ns == 0:
+        # Pending in the snapshot, not pending now: its end was not seen.
+        return ("-", "dim")
+    # `≤`: found complete only then, or nobody knows for how long before the wait it was.
+    return (f"{'≤' * op.late}{format_duration(op.done_ns - op.issued_ns)}", "")
+
+
+class QueuePane(LineView):
+    """Follows the newest op; once scrolled down, it stays until `F`."""
+
+    def __init__(self) -> None:
+        super().__init__(id="queue", classes="pane")
+        self.entitle("op queue")
+        self.rank: JudgedRank | None = None
+        self.now_ns = 0
+        self.ahead: dict[Identifier, int] = {}
+
+    def show(self, frame: Frame, rank: JudgedRank) -> None:
+        same = self.rank is not None and self.rank.rank == rank.rank
+        if same and self.scroll_offset.y > 0:
+            # Lines that move cannot be read.
+            self.entitle("op queue (paused, F follows)")
+            return
+        self.entitle("op queue")
+        self.rank, self.now_ns = rank, frame.now_ns
+        if not rank.identity.prepared:
+            self.ahead = {identifier(group.key): group.number for group in frame.groups}
+        self.redraw()
+
+    def follow(self) -> None:
+        """Scrolls back to the newest op."""
+        self.scroll_to(y=0, animate=False)
+        self.entitle("op queue")
+
+    def content(self, width: int) -> Sequence[Line]:
+        if self.rank is None:
+            return ()
+        return queue_lines(self.rank, self.now_ns, width, self.ahead)

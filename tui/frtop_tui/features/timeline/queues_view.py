@@ -1,0 +1,166 @@
+"""The queues of some ranks side by side, aligned by group and number."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Final
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+
+from frtop_tui.diagnosis.model import Frame
+from frtop_tui.features.timeline.alignment import Alignment, Differing, aligned
+from frtop_tui.features.timeline.choice import to_compare
+from frtop_tui.features.timeline.lane import Lane, lane_of
+from frtop_tui.features.timeline.op_columns import OpColumns
+from frtop_tui.features.timeline.pane import WordsPane
+from frtop_tui.features.timeline.queue_cells import difference_lines
+from frtop_tui.features.timeline.queue_table import QueueTable, QueueTitle
+from frtop_tui.job.naming import counted
+from frtop_tui.screens.base import BACK, FrameScreen
+from frtop_tui.screens.messages import OpenRank, OpenTimeline, OpenWaits
+from frtop_tui.widgets.op_lines import lost_text
+from frtop_tui.widgets.spans import Line, plain
+
+MOST: Final = 8
+"""Ranks side by side."""
+USUAL: Final = 4
+NEWEST: Final = 1024
+"""Ops of each rank that are aligned while a job runs; of a recorded one all are."""
+RECORDED: Final = 8192
+
+
+class QueuesScreen(FrameScreen):
+    """Which ranks is chosen once, when the screen opens and ranks are known."""
+
+    AUTO_FOCUS = "#queues"
+    crumb = "queues"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        BACK,
+        Binding("n", "difference(1)", "next difference", id="difference.next"),
+        Binding("p", "difference(-1)", "previous one", show=False, id="difference.previous"),
+        Binding(
+            "plus,equals_sign", "more(1)", "more ranks", tooltip="one rank more", id="lanes.more"
+        ),
+        Binding(
+            "minus", "more(-1)", "fewer ranks", show=False, tooltip="one rank less", id="lanes.less"
+        ),
+        Binding("w", "waits", "waits", show=False, tooltip="who waits for whom", id="waits"),
+        Binding("T", "timeline", "timeline", tooltip="the same ranks on one clock", id="when"),
+    ]
+
+    def __init__(self, marked: set[int], rank: int | None = None) -> None:
+        super().__init__(marked)
+        self.only = frozenset(marked)
+        self.rank = rank
+        self.ranks: list[int] = []
+        self._candidates: list[int] = []
+        self._aligned: tuple[OpColumns | None, ...] = ()
+        self._first: Differing | None = None
+        self._went = False
+        """Whether the cursor was put on the first difference."""
+
+    def panes(self) -> ComposeResult:
+        yield QueueTitle()
+        yield QueueTable()
+        yield WordsPane()
+
+    @property
+    def followed(self) -> tuple[tuple[int, ...], int | None]:
+        return tuple(self.ranks), None
+
+    def draw(self, frame: Frame) -> None:
+        if not self.ranks:
+            self._candidates = to_compare(frame, self.only, self.rank)
+            marked = len(self.only.intersection(self._candidates))
+            self.ranks = self._candidates[: max(2, min(MOST, marked)) if marked > 1 else USUAL]
+        table = self.query_one(QueueTable)
+        found = [self.histories.ops.get(rank) for rank in self.ranks]
+        why = self.histories.why_none
+        lanes = [
+            lane_of(frame, rank, ops, why.get(rank, ""))
+            for rank, ops in zip(self.ranks, found, strict=True)
+        ]
+        fronts = tuple(tuple(lane.fronts.items()) for lane in lanes)
+        state = (*found, fronts)
+        if not _same(state, self._aligned):
+            self._aligned = state  # type: ignore[assignment]
+            newest = RECORDED if frame.recorded is not None else NEWEST
+            alignment = aligned(lanes, newest)
+            self._first = alignment.first_difference()
+        else:
+            alignment = table.alignment
+        row = self._first.row if self._first is not None else None
+        if not self._went and len(alignment) and None not in found:
+            self._went = True
+            table.cursor = row if row is not None else len(alignment) - 1
+            self.call_after_refresh(lambda: table.move_to(table.cursor))
+        table.show(alignment, row, [lane.ops.known_until for lane in lanes])
+        self._draw_words(alignment, lanes)
+
+    def _draw_words(self, alignment: Alignment, lanes: list[Lane]) -> None:
+        table, title = self.query_one(QueueTable), self.query_one(QueueTitle)
+        words = self.query_one(WordsPane)
+        title.line = table.titles
+        title.entitle(self._summary(alignment))
+        title.redraw()
+        lines: list[Line] = []
+        if len(alignment):
+            lines = difference_lines(alignment, min(table.cursor, len(alignment) - 1))
+        for lane in lanes:
+            if missing := lane.why_none or lost_text(lane):
+                lines.append(plain(f"rank {lane.rank}: {missing}", "warn"))
+        words.lines = lines
+        words.entitle("the op under the cursor")
+        words.redraw()
+
+    def _summary(self, alignment: Alignment) -> str:
+        ranks = f"queues of {counted(len(self.ranks), 'rank')}, {counted(len(alignment), 'op')}"
+        if not len(alignment):
+            return f"queues of {counted(len(self.ranks), 'rank')}"
+        if self._first is None:
+            return f"{ranks}: no difference in what is recorded"
+        return f"{ranks}: the first difference is marked with !: {', '.join(self._first.fields)}"
+
+    def on_line_view_moved(self) -> None:
+        self.draw_all()
+
+    def on_line_view_chosen(self) -> None:
+        chosen = self.query_one(QueueTable).chosen
+        if chosen < len(self.ranks):
+            self.post_message(OpenRank(self.ranks[chosen]))
+
+    def action_more(self, by: int) -> None:
+        """Compares one rank more, or one less."""
+        wanted = len(self.ranks) + by
+        if 1 < wanted <= min(MOST, len(self._candidates)):
+            self.ranks = self._candidates[:wanted]
+            self.draw_all()
+        else:
+            text = f"Queues of 2 to {MOST} ranks stand side by side; mark others with space."
+            self.app.notify(text, timeout=4)
+
+    def action_difference(self, by: int) -> None:
+        table = self.query_one(QueueTable)
+        rows = len(table.alignment)
+        after = range(table.cursor + by, rows if by > 0 else -1, by)
+        found = (row for row in after if table.alignment.differing(row) is not None)
+        row = next(found, None)
+        if row is None:
+            self.app.notify("No further difference in what is recorded.", timeout=4)
+        else:
+            table.move_to(row)
+
+    def action_waits(self) -> None:
+        self.post_message(OpenWaits())
+
+    def action_timeline(self) -> None:
+        chosen = self.query_one(QueueTable).chosen
+        rank = self.ranks[chosen] if chosen < len(self.ranks) else None
+        self.post_message(OpenTimeline(rank))
+
+
+def _same(one: tuple[object, ...], other: tuple[object, ...]) -> bool:
+    """Whether these are the same objects; the last ones are compared by value."""
+    if len(one) != len(other) or one[-1:] != other[-1:]:
+        return False
+    return all(a is b for a, b in zip(one[:-1], other[:-1], strict=True))

@@ -1,0 +1,254 @@
+"""What torch wrote of one rank, as lanes of a merged profile: on its clock, with names of its own.
+
+Perfetto drops what does not nest within a thread, what begins before its first moment, and arrows
+whose ids are no numbers: none of it is written so. A trace may have a million events: it is read
+from a mapped file, and its events are changed one by one, not as Python's objects.
+"""
+
+from __future__ import annotations
+
+import mmap
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, Final
+
+import msgspec
+
+from frtop_tui.diagnosis.model import Frame
+from frtop_tui.features.profile.allocations import ALLOCATIONS, Allocations
+from frtop_tui.features.profile.model import ModelDescription
+from frtop_tui.files.formats.rank_ops import RankOp, rank_ops, unix_offset_ns
+from frtop_tui.files.unnamed_file import UnnamedFile
+from frtop_tui.job.naming import group_label, printable
+
+FIRST_PROCESS: Final = 100_000
+"""Process ids of torch's lanes begin here; those of frtop's own are far below."""
+PER_RANK: Final = 100
+"""A rank's processes: itself, its devices, and what Kineto shows like processes."""
+STEPS_LANE: Final = (1 << 31) - 1
+"""The lane of steps, no thread's: a step ends within `Optimizer.step`, and so they overlap."""
+SLACK_NS: Final = 50_000
+"""By which the issue of an op may seem to lie outside of torch's event for it."""
+JUMP_NS: Final = 1_000_000
+MOST_MODEL: Final = 64 << 20
+"""Bytes of a description of a model."""
+UNREADABLE: Final = (OSError, ValueError, TypeError, KeyError, ArithmeticError, RecursionError)
+"""What reading a file can raise that is not as torch writes it; msgspec's are among them."""
+_STEP: Final = b'"ProfilerStep#'
+_COLLECTIVE: Final = b'"c10d::'
+_NAMED: Final = (b'"c10d::', b'"record_param_comms', b'"gloo:', b'"nccl:')
+"""Beginnings of the names of events that stand for a collective."""
+_DROPPED: Final = frozenset((b'"process_name"', b'"process_sort_index"'))
+_LABELS: Final = b'"process_labels"'
+_OF_DEVICES: Final = frozenset((b'"kernel"', b'"gpu_memcpy"', b'"gpu_memset"'))
+"""Categories of events whose process is a device's number."""
+_FLOWS: Final = frozenset((b'"s"', b'"t"', b'"f"'))
+Event = dict[str, msgspec.Raw]
+
+
+@dataclass(frozen=True, slots=True)
+class RankTrace:
+    """The files of one rank by name, and its monotonic and wall clock at both ends, in ns."""
+
+    rank: int
+    host: str
+    files: Mapping[str, UnnamedFile]
+    clocks: tuple[tuple[int, int], ...]
+
+
+class _Trace(msgspec.Struct):
+    """A file as torch writes it; times are in µs since `base`."""
+
+    events: list[msgspec.Raw] = msgspec.field(name="traceEvents")
+    base: int = msgspec.field(name="baseTimeNanoseconds", default=0)
+    devices: msgspec.Raw = msgspec.field(
+        name="deviceProperties", default_factory=lambda: msgspec.Raw(b"[]")
+    )
+
+
+_traces: Final = msgspec.json.Decoder(_Trace)
+_events: Final = msgspec.json.Decoder(Event)
+_models: Final = msgspec.json.Decoder(ModelDescription)
+_encode: Final = msgspec.json.Encoder().encode
+
+
+def rank_events(
+    trace: RankTrace, frame: Frame, begin: int, about: dict[str, Any]
+) -> Iterator[bytes]:
+    """The events of one rank on our clock, with processes of their own."""
+    view = frame.ranks[trace.rank]
+    (at, wall), (at_end, wall_end) = trace.clocks[0], trace.clocks[-1]
+    jump = (wall_end - wall) - (at_end - at)
+    shift = at - wall + unix_offset_ns(frame, view)
+    host = next((one for one in frame.hosts if one.name == view.host), None)
+    error = host.clock_error_ns if host is not None else None
+    data = mmap.mmap(trace.files["trace"].fileno(), 0, access=mmap.ACCESS_READ)
+    found = _traces.decode(data)
+    offset = (found.base + shift - begin) / 1000
+    lanes = _Lanes(
+        trace.rank, offset, _Numbers(frame, trace.rank, found.events, found.base + shift)
+    )
+    allocations = Allocations(trace.rank)
+    for raw in found.events:
+        event = lanes.moved(_events.decode(raw))
+        if event is None:
+            continue
+        yield _encode(event)
+        if (name := bytes(event.get("name", b""))) in ALLOCATIONS:
+            allocations.add(name, event)
+    for more in chain(allocations.counters(), lanes.names(trace.host)):
+        yield _encode(more)
+    about[str(trace.rank)] = {
+        "host": printable(trace.host),
+        "events": len(found.events),
+        "clock_error_at_most_ns": None if error is None else error + abs(jump),
+        "wall_clock_jumped_ns": jump if abs(jump) > JUMP_NS else 0,
+        "events_with_frtop_number": lanes.numbered,
+        "device_properties": msgspec.json.decode(found.devices),
+        "modules": _model(trace.files.get("modules")),
+        "allocations": allocations.figures(),
+    }
+
+
+def _model(file: UnnamedFile | None) -> ModelDescription | None:
+    """The modules of a rank; None where they are not recorded, or the file is damaged."""
+    try:
+        if file is None:
+            return None
+        data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        return _models.decode(data) if len(data) <= MOST_MODEL else None
+    except UNREADABLE:
+        return None
+
+
+class _Lanes:
+    """Where the events of one rank go."""
+
+    def __init__(self, rank: int, offset_us: float, ops: _Numbers) -> None:
+        self._rank = rank
+        self._offset_us = offset_us
+        self._ops = ops
+        self._processes: dict[bytes, int] = {}
+        self._devices: set[bytes] = set()
+        """Those of the processes that are devices: in a container a rank may have pid 7, too."""
+        self._flows: dict[bytes, int] = {}
+        self._steps: msgspec.Raw | None = None
+        self.numbered = 0
+        """Events that have frtop's number of their op."""
+
+    def moved(self, event: Event) -> Event | None:
+        """The event in its lane and time; None: it has no place."""
+        name, phase = bytes(event.get("name", b"")), bytes(event.get("ph", b""))
+        if name in _DROPPED:
+            return None
+        if (pid := event.get("pid")) is not None:
+            if bytes(event.get("cat", b"")) in _OF_DEVICES or (
+                name == _LABELS and b'"GPU' in bytes(event.get("args", b""))
+            ):
+                self._devices.add(bytes(pid))
+            event["pid"] = _raw(self._process(bytes(pid)))
+        if phase == b'"M"':
+            event.pop("ts", None)
+        elif (at := event.get("ts")) is not None:
+            at_us = float(msgspec.json.decode(at)) + self._offset_us
+            if not _begins_at(event, at_us):
+                return None
+            if name.startswith(_NAMED) and (op := self._ops.of(at_us, self._offset_us)) is not None:
+                event["args"] = _with(event.get("args"), op)
+                self.numbered += 1
+        if phase in _FLOWS and (flow := event.get("id")) is not None:
+            number = self._flows.setdefault(bytes(flow), len(self._flows))
+            event["id"] = _raw((self._rank << 32) + number)
+        if name.startswith(_STEP):
+            self._steps, event["tid"] = event.get("pid"), _raw(STEPS_LANE)
+        return event
+
+    def names(self, host: str) -> Iterator[dict[str, Any]]:
+        """Events that name the processes, and the lane of steps."""
+        for written, place in self._processes.items():
+            pid = written.decode("utf-8", "replace").strip('"')
+            what = f"GPU {pid}" if written in self._devices else "torch"
+            if not pid.isdecimal():
+                what = f"torch, {pid or 'marks'}"
+            name = printable(f"rank {self._rank} ({host}): {what}")
+            process, order = self._process(written), self._rank * PER_RANK + 1 + place
+            yield _metadata("process_name", process, 0, {"name": name})
+            yield _metadata("process_sort_index", process, 0, {"sort_index": order})
+        if self._steps is not None:
+            yield _metadata("thread_name", self._steps, STEPS_LANE, {"name": "steps"})
+            yield _metadata("thread_sort_index", self._steps, STEPS_LANE, {"sort_index": -1})
+
+    def _process(self, pid: bytes) -> int:
+        place = self._processes.setdefault(pid, len(self._processes))
+        return FIRST_PROCESS + self._rank * PER_RANK + min(place, PER_RANK - 1)
+
+
+def _metadata(name: str, pid: object, tid: int, args: Mapping[str, object]) -> dict[str, Any]:
+    return {"ph": "M", "name": name, "pid": pid, "tid": tid, "args": args}
+
+
+def _begins_at(event: Event, time_us: float) -> bool:
+    """Sets when an event begins: at the first moment at the earliest; false: it was over then."""
+    if time_us < 0:
+        lasts_us = float(msgspec.json.decode(event.get("dur", msgspec.Raw(b"0")))) + time_us
+        if lasts_us <= 0:
+            return False
+        event["dur"], time_us = msgspec.Raw(b"%.3f" % lasts_us), 0.0
+    event["ts"] = msgspec.Raw(b"%.3f" % time_us)
+    return True
+
+
+class _Numbers:
+    """frtop's numbers of ops, to be found by the time of torch's events for them.
+
+    An op is issued inside of torch's event `c10d::...` for it: frtop's hook is below it.
+    """
+
+    def __init__(
+        self, frame: Frame, rank: int, events: Iterable[msgspec.Raw], shift_ns: int
+    ) -> None:
+        ops = [one for one in rank_ops(frame, frame.ranks[rank]) if not one.op.pseudo]
+        ops.sort(key=lambda one: one.begin_ns)
+        issued = [one.begin_ns for one in ops]
+        spans = sorted(_spans(events, shift_ns))
+        self._begins: list[float] = []
+        self._ends: list[float] = []
+        self._ops: list[RankOp] = []
+        self._shift = shift_ns
+        for begin, end in spans:
+            place = bisect_left(issued, begin - SLACK_NS)
+            if place < len(ops) and issued[place] <= end + SLACK_NS:
+                self._begins.append(begin)
+                self._ends.append(end)
+                self._ops.append(ops[place])
+
+    def of(self, at_us: float, offset_us: float) -> RankOp | None:
+        """The op in whose event a time lies."""
+        at = (at_us - offset_us) * 1000 + self._shift
+        place = bisect_right(self._begins, at + 1) - 1
+        return self._ops[place] if place >= 0 and at <= self._ends[place] else None
+
+
+def _spans(events: Iterable[msgspec.Raw], shift_ns: int) -> Iterator[tuple[float, float]]:
+    for raw in events:
+        if _COLLECTIVE not in bytes(raw):
+            continue
+        event = _events.decode(raw)
+        if bytes(event.get("name", b"")).startswith(_COLLECTIVE) and "dur" in event:
+            begin = float(msgspec.json.decode(event["ts"])) * 1000 + shift_ns
+            yield begin, begin + float(msgspec.json.decode(event["dur"])) * 1000
+
+
+def _with(args: msgspec.Raw | None, one: RankOp) -> msgspec.Raw:
+    known = _events.decode(args) if args is not None else {}
+    group = one.group
+    known["frtop number"] = _raw(one.op.number)
+    if group is not None:
+        known["frtop group"] = _raw(group_label(group.name, group.description))
+    return msgspec.Raw(_encode(known))
+
+
+def _raw(value: object) -> msgspec.Raw:
+    return msgspec.Raw(_encode(value))

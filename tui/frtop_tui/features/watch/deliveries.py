@@ -1,0 +1,147 @@
+"""Tells others of a verdict: a command, a web hook. Each in a thread of its own, with a deadline.
+
+What becomes of it is an event like any other. A command that fails is not run again; a web hook
+that does not answer is tried again after a pause.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+from frtop_probe.proc import daemon_thread
+from frtop_tui.features.watch.job_end import JobEnd, end_ranks
+from frtop_tui.features.watch.web_hook import WebHook
+
+MOST_AT_ONCE: Final = 16
+GRACE_S: Final = 2.0
+"""Between SIGTERM and SIGKILL, for a command that is past its deadline."""
+
+
+class Deliveries:
+    """Belongs to the watcher's thread, except for what runs in the threads."""
+
+    def __init__(
+        self, command: Sequence[str], hook: WebHook | None, *, deadline_s: float, dry_run: bool
+    ) -> None:
+        """Args: command: program and arguments, empty for none; deadline_s: for the command."""
+        self._command = list(command)
+        self._hook = hook
+        self._deadline_s = deadline_s
+        self._dry_run = dry_run
+        self._running = 0
+        self._results: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+
+    @property
+    def under_way(self) -> bool:
+        return self._running > 0
+
+    def start(
+        self, event: dict[str, Any], variables: Mapping[str, str], end: JobEnd | None = None
+    ) -> list[dict[str, Any]]:
+        """Begins to tell of an event; returns events of what is not done.
+
+        With `end` the ranks are ended once the command is over: it may look at them.
+        """
+        where = {"job": event.get("job"), "cause": event.get("cause")}
+        wanted: list[tuple[str, Any, Any]] = []
+        command_over = threading.Event()
+        if self._command:
+            wanted.append(
+                ("command", self._command[:1], lambda: self._run(event, variables, command_over))
+            )
+        else:
+            command_over.set()
+        if end is not None:
+            pids = [one.pid for one in end.ranks]
+            wanted.append(("killed", pids, lambda: self._end(end, command_over)))
+        if self._hook is not None:
+            hook = self._hook
+            wanted.append(("post", hook.name, lambda: hook.send(event)))
+        said = []
+        for name, what, work in wanted:
+            if self._dry_run:
+                said.append({"event": name, **where, "what": what, "dry_run": True})
+            elif self._running >= MOST_AT_ONCE:
+                problem = f"{self._running} others have not ended"
+                said.append({"event": name, **where, "what": what, "ok": False, "problem": problem})
+            else:
+                self._begin({"event": name, **where, "what": what}, work)
+        return said
+
+    def results(self) -> list[dict[str, Any]]:
+        """What has ended since the last call."""
+        found = []
+        while not self._results.empty():
+            found.append(self._results.get())
+            self._running -= 1
+        return found
+
+    def _begin(self, about: dict[str, Any], work: Any) -> None:
+        def run() -> None:
+            begun = time.monotonic()
+            try:
+                problem = work()
+            except Exception as error:  # noqa: BLE001 - a thread's boundary: said, and it goes on
+                problem = f"frtop itself failed: {type(error).__name__}"  # its text may be a secret
+            took = round(time.monotonic() - begun, 1)
+            result = {
+                "ok": not problem,
+                "took_s": took,
+                **({"problem": problem} if problem else {}),
+            }
+            self._results.put({**about, **result})
+
+        self._running += 1
+        daemon_thread.start(run, "frtop watch delivery")
+
+    def _end(self, end: JobEnd, command_over: threading.Event) -> str:
+        command_over.wait(self._deadline_s + 3 * GRACE_S)
+        return "; ".join(filter(None, (end_ranks(end.ranks), end.problem)))
+
+    def _run(
+        self, event: dict[str, Any], variables: Mapping[str, str], command_over: threading.Event
+    ) -> str:
+        """Why the command failed, "" if it did not."""
+        try:
+            return self._run_command(event, variables)
+        finally:
+            command_over.set()
+
+    def _run_command(self, event: dict[str, Any], variables: Mapping[str, str]) -> str:
+        try:
+            child = subprocess.Popen(
+                self._command, stdin=subprocess.PIPE, stdout=sys.stderr, stderr=sys.stderr,
+                env={**os.environ, **variables}, start_new_session=True,
+            )  # fmt: skip
+        except (OSError, ValueError) as error:
+            return f"cannot be run: {getattr(error, 'strerror', None) or error}"
+        try:
+            child.communicate(json.dumps(event).encode() + b"\n", timeout=self._deadline_s)
+        except subprocess.TimeoutExpired:
+            _end(child)
+            return f"ended after {self._deadline_s:g} s: it was not done by then"
+        if child.returncode < 0:
+            return f"ended by {signal.Signals(-child.returncode).name}"
+        return f"exit status {child.returncode}" if child.returncode else ""
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """Ends the command and what it has started in its session."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with suppress(OSError):
+            os.killpg(child.pid, number)
+        with suppress(subprocess.TimeoutExpired):
+            child.wait(GRACE_S)
+    if child.stdin is not None:
+        with suppress(OSError):
+            child.stdin.close()

@@ -1,0 +1,195 @@
+"""What a capture or black boxes lack, from dumps and stacks that lie beside them.
+
+Ranks that were not heard become known by their dumps; where the recorder does not know what
+devices have completed, the Flight Recorder does. Only of the same job and moment: the groups
+are the same, no rank that both tell of is elsewhere in one of them, and no rank had come
+to less than what others have completed with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from msgspec import structs
+from msgspec.structs import replace
+
+from frtop_probe import wire
+from frtop_tui.diagnosis.blocked.group_frontier import last_issued_number, local_group_id
+from frtop_tui.diagnosis.engine import Engine
+from frtop_tui.diagnosis.evidence.stack_state import has_device
+from frtop_tui.diagnosis.model import BASE_FIELDS, Frame, JudgedRank
+from frtop_tui.files.flightrecorder.ops import TOGETHER
+from frtop_tui.files.stacks import may_wait
+from frtop_tui.job.groups import Identifier, group_views, identifier
+from frtop_tui.job.model import Coverage, Health, ObservedFrame, ObservedRank, as_rank
+from frtop_tui.job.naming import folded
+
+_AS_BEFORE: Final = frozenset({"dead", "ended", "unheard", "starting", "connecting", "empty"})
+"""Healths that do not come from comparing ranks."""
+
+
+def filled(frame: Frame, other: Frame, troubles: list[str]) -> Frame:
+    """`frame` with what `other`, made of dumps and stacks, knows besides.
+
+    A verdict of its own that names somebody stays. Why nothing is taken is said in `troubles`.
+    """
+    reason = _misfit(frame, other)
+    if reason:
+        troubles.append(f"{_named(other)} beside it {reason}: left out, open them by themselves")
+        return frame
+    views = dict(frame.ranks)
+    completed = _completed(frame.ranks)
+    fresh, old, known = [], [], []
+    for rank, view in other.ranks.items():
+        mine = views.get(rank)
+        if mine is not None and mine.state != "unheard":
+            if _knows_less(mine) and (better := _with_completion(mine, view, frame)) is not mine:
+                views[rank] = better
+                known.append(rank)
+        elif _is_outdated(view, completed):
+            old.append(rank)
+        else:
+            views[rank] = _on_clock_of(frame, view)
+            fresh.append(rank)
+    notes = [
+        *([f"{folded(fresh)} from {_named(other)}"] if fresh else []),
+        *([f"what the devices of {folded(known)} have completed: from dumps"] if known else []),
+        *([f"dumps of {folded(old)} are older than what others have completed"] if old else []),
+    ]
+    if not fresh and not known:
+        troubles.append(f"{_named(other)} beside it tell no more of its ranks")
+        return _noted(frame, notes)
+    unfinished = other.recorded.unfinished if other.recorded is not None else {}
+    taken = {rank: unfinished[rank] for rank in sorted([*fresh, *known]) if rank in unfinished}
+    assert frame.recorded is not None
+    recorded = replace(frame.recorded, filled=True, unfinished={} if frame.verdicts else taken)
+    return _noted(_judged(replace(frame, recorded=recorded), views, fresh), notes)
+
+
+def _named(other: Frame) -> str:
+    return other.recorded.kind if other.recorded is not None else "what lies"
+
+
+def _noted(frame: Frame, notes: list[str]) -> Frame:
+    assert frame.recorded is not None
+    recorded = replace(frame.recorded, notes=(*frame.recorded.notes, *notes))
+    return replace(frame, recorded=recorded)
+
+
+def _misfit(frame: Frame, other: Frame) -> str:
+    """Why the two are not of one job and moment; "" if they may be."""
+    if frame.job is not None and 0 < frame.job.world_size <= max(other.ranks, default=0):
+        return "tell of ranks that this job does not have"
+    here, there = _groups(frame.ranks), _groups(other.ranks)
+    if here and there and not here.keys() & there.keys():
+        return "tell of other groups"
+    for rank, view in other.ranks.items():
+        mine = frame.ranks.get(rank)
+        if mine is None or mine.state == "unheard":
+            continue
+        for group in view.groups.values():
+            number = local_group_id(mine, group)
+            same = number is not None and mine.groups[number].exact and group.exact
+            if same and last_issued_number(mine, group) != last_issued_number(view, group):
+                return f"tell of another moment (rank {rank} had come to another op)"
+    return ""
+
+
+def _groups(views: Mapping[int, JudgedRank]) -> dict[Identifier, wire.Group]:
+    return {identifier(g): g for view in views.values() for g in view.groups.values()}
+
+
+def _completed(views: Mapping[int, JudgedRank]) -> dict[Identifier, int]:
+    """By group, the last op that is done and that nobody can be done with alone."""
+    found: dict[Identifier, int] = {}
+    for view in views.values():
+        looked = view.snapshot.ops if view.snapshot is not None else ()
+        lasts = (front.last for front in view.group_progress.values() if front.last is not None)
+        for op in (*looked, *lasts):
+            group = view.groups.get(op.group)
+            if group is None or op.p2p or op.done_ns <= 0 or op.signature is None:
+                continue
+            if op.signature.kind.startswith(TOGETHER):
+                key = identifier(group)
+                found[key] = max(op.number, found.get(key, 0))
+    return found
+
+
+def _is_outdated(view: JudgedRank, completed: Mapping[Identifier, int]) -> bool:
+    return any(
+        0 < last_issued_number(view, group) < completed.get(identifier(group), 0)
+        for group in view.groups.values()
+    )
+
+
+def _knows_less(view: JudgedRank) -> bool:
+    """Whether completion of some of its ops is not known to the recorder."""
+    looked = view.snapshot.ops if view.snapshot is not None else ()
+    lasts = (front.last for front in view.group_progress.values() if front.last is not None)
+    return any(not op.tracked for op in (*looked, *lasts))
+
+
+def _with_completion(view: JudgedRank, dump: JudgedRank, frame: Frame) -> JudgedRank:
+    """The rank with the ops that its devices have not completed, as its dump tells."""
+    shift = frame.now_ns - frame.wall_ns - view.clock_ns  # from the wall to the rank's host
+    looked = view.snapshot.ops if view.snapshot is not None else ()
+    lasts = [front.last for front in view.group_progress.values() if front.last is not None]
+    known = {(op.group, op.number): op for op in (*looked, *lasts) if not op.p2p}
+    unfinished = []
+    for op in dump.pending:
+        number = local_group_id(view, dump.groups[op.group])
+        if number is None:
+            continue
+        mine = known.get((number, op.number)) if not op.p2p else None
+        if mine is None:
+            mine = structs.replace(op, group=number, issued_ns=op.issued_ns + shift)
+        unfinished.append(structs.replace(mine, tracked=True, done_ns=0))
+    if not unfinished:
+        return view
+    there = {(op.group, op.number) for op in view.pending}
+    more = [op for op in unfinished if op.p2p or (op.group, op.number) not in there]
+    pending = sorted((*view.pending, *more), key=lambda op: op.issued_ns)
+    return replace(view, pending=tuple(pending))
+
+
+def _on_clock_of(frame: Frame, view: JudgedRank) -> JudgedRank:
+    """A rank of a dump, whose times are those of the wall, on the frame's clock."""
+    shift = frame.now_ns - frame.wall_ns
+    job = frame.job if frame.job is not None else view.identity.job
+    plain = as_rank(JudgedRank, view, "moving", view.heard_ns + shift, view.blocked_on)
+    # By its stack, in whatever op.
+    on_device = any(map(has_device, frame.ranks.values()))
+    waits = not view.evidence.has_numbers and may_wait(view, on_device=on_device)
+    if waits or view.state == "unheard":
+        plain = as_rank(JudgedRank, view, "unheard", view.heard_ns + shift, None)
+    identity = structs.replace(view.identity, job=job)
+    return replace(plain, identity=identity, heard_ns=view.heard_ns + shift, clock_ns=shift)
+
+
+def _judged(frame: Frame, views: dict[int, JudgedRank], fresh: list[int]) -> Frame:
+    heard = {rank for rank in fresh if views[rank].state != "unheard"}
+    known = replace(
+        frame,
+        ranks=dict(sorted(views.items())),
+        groups=group_views(views.values()),
+        coverage=_coverage(frame.coverage, heard),
+    )
+    if any(verdict.culprits or verdict.parties for verdict in frame.verdicts):
+        return known
+    # Of ranks that files tell of nobody knows whether they go on.
+    open_health: Health = "undecided" if fresh else "healthy"
+    health = frame.health if frame.health in _AS_BEFORE else open_health
+    observed = ObservedFrame(**{name: getattr(known, name) for name in BASE_FIELDS})
+    ranks = {rank: as_rank(ObservedRank, view) for rank, view in known.ranks.items()}
+    judged = (
+        Engine(explain=True).judge(replace(observed, ranks=ranks, notes=(), health=health)).frame
+    )
+    return judged if judged.verdicts or not frame.verdicts else known
+
+
+def _coverage(coverage: Coverage, heard: set[int]) -> Coverage:
+    unheard = tuple(rank for rank in coverage.unheard if rank not in heard)
+    count = coverage.heard + len(coverage.unheard) - len(unheard)
+    notes = tuple(note for note in coverage.notes if unheard or not note.kind)
+    return replace(coverage, heard=count, unheard=unheard, notes=notes)

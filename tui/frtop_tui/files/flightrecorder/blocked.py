@@ -1,0 +1,161 @@
+"""Which of its unfinished ops keeps a rank: dumps themselves do not tell.
+
+Devices work through what was issued in order, in each group for itself. So of a group's
+unfinished ops the oldest counts, and of those the first that somebody has not come to;
+only if all have come to all of them, simply the oldest. A rank whose stack is surely in
+something else is blocked in none, whatever is unfinished.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from msgspec.structs import replace
+
+from frtop_probe import wire
+from frtop_tui.diagnosis.blocked.group_frontier import last_issued_number
+from frtop_tui.diagnosis.evidence.rank_activity import working_location
+from frtop_tui.diagnosis.evidence.stack_location import OP_WAITS
+from frtop_tui.diagnosis.evidence.stack_state import has_device, stack_state
+from frtop_tui.diagnosis.thresholds import MIN_PATIENCE_NS
+from frtop_tui.files.flightrecorder.ops import Ops
+from frtop_tui.job.model import OneRank, Rank
+
+_SKEW_NS: Final = 60_000_000_000
+"""A file that is older than what it tells by more than a clock may be wrong says nothing."""
+
+
+def blocked_ops(
+    views: Mapping[int, Rank], ops: Ops, written: Mapping[int, int]
+) -> dict[int, wire.Op]:
+    """By rank; without those that have nothing unfinished, or only since a moment.
+
+    `written` is when each file was last changed: never before it was dumped, but copying
+    may have made it any time later.
+    """
+    fronts = _Fronts(views)
+    found: dict[int, wire.Op] = {}
+    for rank, view in views.items():
+        if view.state == "unheard":
+            continue
+        heads = [op for op in _heads(view) if not _young(op, written.get(rank, 0))]
+        if not heads or _is_elsewhere(view):
+            continue
+        awaited = [op for op in heads if fronts.is_awaited(view, op, ops)]
+        found[rank] = min(awaited or heads, key=_order)
+    return found
+
+
+def unfinished_ops(views: Mapping[int, OneRank], written: Mapping[int, int]) -> dict[int, OneRank]:
+    """Ranks whose dumps tell of unfinished ops, and not only since a moment: as `pending`.
+
+    Whatever else is known: of ranks that are elsewhere, or that went on since, too.
+    """
+    found = {}
+    for rank, view in views.items():
+        if view.evidence.has_numbers:
+            ops = [op for op in view.pending if not _young(op, written.get(rank, 0))]
+            if ops:
+                found[rank] = replace(view, pending=tuple(ops))
+    return found
+
+
+def outdated(views: Mapping[int, Rank], completed: Mapping[int, int]) -> list[int]:
+    """Ranks that must have gone on since they were dumped.
+
+    Others have completed an op (the last one of each group) that they had not come to yet:
+    what they waited for then is over. Where they had come to it, and it is unfinished, their
+    devices are behind (`diagnosis.devices`).
+    """
+    found = []
+    for rank, view in views.items():
+        for number, group in view.groups.items():
+            if 0 < last_issued_number(view, group) < completed.get(number, 0):
+                found.append(rank)
+                break
+    return found
+
+
+def _is_elsewhere(view: Rank) -> bool:
+    """Whether its stack is surely in no wait for an op or a device.
+
+    A line that runs may be one at which a host waits for the full queue of its device.
+    """
+    if working_location(view) is None:
+        return False
+    found = stack_state(view)
+    if found is None or found.at_device or found.location.kind in OP_WAITS:
+        return False
+    runs = found.activity == "running" and not has_device(view)
+    return runs or found.activity == "away"
+
+
+def _order(op: wire.Op) -> tuple[bool, bool, int]:
+    """Collectives first, then sends: a receive may have been posted long before its time."""
+    receives = op.p2p and op.signature is not None and "recv" in op.signature.kind
+    return receives, op.p2p, op.issued_ns
+
+
+def _heads(view: Rank) -> list[wire.Op]:
+    """The oldest unfinished op of each group, and with each peer."""
+    found: dict[tuple[int, int | None, str], wire.Op] = {}
+    for op in view.pending:
+        if op.p2p:
+            signature = op.signature
+            key = (op.group, signature.peer, signature.kind) if signature else (op.group, None, "")
+        else:
+            key = (op.group, -1, "")
+        found.setdefault(key, op)
+    return list(found.values())
+
+
+def _young(op: wire.Op, written_ns: int) -> bool:
+    """Issued just before it was written down: so may any op of a job that runs."""
+    return is_recent(op.issued_ns, written_ns)
+
+
+def is_recent(at_ns: int, written_ns: int) -> bool:
+    """Whether something was done just before a file was written."""
+    return bool(at_ns) and -_SKEW_NS < written_ns - at_ns < MIN_PATIENCE_NS
+
+
+class _Fronts:
+    """How far everybody is in every group."""
+
+    def __init__(self, views: Mapping[int, Rank]) -> None:
+        self._views = views
+        self._least: dict[int, int] = {}
+
+    def is_awaited(self, view: Rank, op: wire.Op, ops: Ops) -> bool:
+        """Whether somebody has not come to `op` of `view`."""
+        group = view.groups[op.group]
+        if not op.p2p:
+            return self._last(group, ops) < op.number
+        peer = op.signature.peer if op.signature is not None else None
+        other = self._views.get(peer) if peer is not None else None
+        if peer is None or other is None:
+            return peer is not None
+        mine = op.signature is not None and "recv" in op.signature.kind
+        return not any(
+            answer.p2p
+            and answer.signature is not None
+            and answer.signature.peer == view.rank
+            and ("recv" in answer.signature.kind) != mine
+            for answer in other.pending
+        )
+
+    def _last(self, group: wire.Group, ops: Ops) -> int:
+        """How far the last of its members is; those without a dump have not come at all."""
+        least = self._least.get(group.id)
+        if least is None:
+            members = ops.members(group.id)
+            least = min(
+                (
+                    last_issued_number(self._views[rank], group) if rank in self._views else 0
+                    for rank in members
+                ),
+                default=0,
+            )
+            self._least[group.id] = least
+        return least

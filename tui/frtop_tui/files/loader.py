@@ -1,0 +1,175 @@
+"""Loads the files that a user names, of any kind and mix, as the frame of one job.
+
+Dumps and stacks in one folder belong to one job and moment: together they make its frame. If a
+capture or black boxes lie beside them, these make the frame, and dumps and stacks only add
+what it lacks, if they fit (`filling`). Of several captures and black boxes the newest is
+loaded. The frame names the files that were not used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from msgspec.structs import replace
+
+from frtop_probe import wire
+from frtop_tui.diagnosis.histories import with_trace
+from frtop_tui.diagnosis.model import Frame
+from frtop_tui.errors import Unreadable
+from frtop_tui.files import blackbox, capture, pyspy, stacks
+from frtop_tui.files.filling import filled
+from frtop_tui.files.flightrecorder.file_names import RankPattern
+from frtop_tui.files.flightrecorder.job_dumps import load_job
+from frtop_tui.files.paths import Files, files_in, is_folder
+from frtop_tui.job.naming import job_call, job_names, job_place, job_title, listed, typed
+
+MAX_NOTES: Final = 20
+"""On files that could not be read; they stand above the verdict."""
+_NEXT: Final = (
+    "frtop open takes a file of `frtop capture`, a folder of `frtop run --record`, or a folder of"
+    " Flight Recorder dumps and py-spy stacks; if their names do not tell the rank, say how:"
+    " --ranks-from 'host*_gpu{rank}'"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Capture:
+    path: Path
+    head: capture.CaptureHead
+
+
+def open_paths(
+    paths: Sequence[Path],
+    job: str | None = None,
+    pattern: RankPattern | None = None,
+    *,
+    explain: bool = False,
+) -> Frame:
+    """Loads the job recorded last, or the one named `job`, as a frame.
+
+    Files that cannot be read are named in the frame, as long as one can.
+
+    Args:
+        paths: files and folders.
+        job: the name of the job.
+        pattern: how dumps and stacks are named for their ranks.
+        explain: whether the frame has a trace of how it was judged.
+
+    Raises:
+        Unreadable: no file can be read, or none holds that job.
+    """
+    frame = _opened(paths, job, pattern)
+    return with_trace(frame) if explain else replace(frame, trace=None)
+
+
+def _opened(paths: Sequence[Path], job: str | None, pattern: RankPattern | None) -> Frame:
+    files = files_in(paths, pattern)
+    captures = _newest_first(files)
+    boxes: list[blackbox.BoxFile] = []
+    for path in files.boxes:
+        try:
+            boxes.append(blackbox.load(path))
+        except Unreadable as error:
+            files.problems.append(error.text)
+    dumped = files.dumps or files.stacks
+    if not captures and not boxes:
+        if not dumped:
+            raise _nothing(paths, files.problems)
+        frame = _load_dumps(files, pattern)
+        _check_name(frame, job)
+        return _with_notes(frame, files.problems)
+    frame, unused = _load_newest(captures, boxes, job)
+    if dumped:
+        frame = _fill(frame, files, pattern)
+    also = [f"also there: {listed(unused)}"] if unused else []
+    return _with_notes(frame, [*also, *files.problems])
+
+
+def _load_dumps(files: Files, pattern: RankPattern | None) -> Frame:
+    """The one job of the dumps and stacks, named for their folder."""
+    seen = stacks.read(files.stacks, files.problems, pattern)
+    if files.dumps:
+        try:
+            return load_job(files.dumps, files.problems, seen, pattern)
+        except Unreadable as error:
+            if not seen.last:
+                raise
+            files.problems.append(error.text)
+    if not seen.last:
+        raise _nothing(files.stacks, [*files.problems, *seen.notes])
+    folder = files.stacks[0].absolute().parent
+    return pyspy.frame_of(folder, seen.last, seen.notes, seen.before)
+
+
+def _fill(frame: Frame, files: Files, pattern: RankPattern | None) -> Frame:
+    try:
+        return filled(frame, _load_dumps(files, pattern), files.problems)
+    except Unreadable as error:
+        files.problems.append(error.text)
+        return frame
+
+
+def _check_name(frame: Frame, job: str | None) -> None:
+    """Raises `Unreadable` if the frame's job is not named `job`."""
+    if job is not None and frame.job is not None and job not in job_names(frame.job):
+        title = job_title(frame.job)
+        raise Unreadable(f"no job is called {job!r}: there is {title}", f"--job {typed(title)}")
+
+
+def _with_notes(frame: Frame, notes: Sequence[str]) -> Frame:
+    if len(notes) > MAX_NOTES:
+        notes = [*notes[:MAX_NOTES], f"{len(notes) - MAX_NOTES} more like these"]
+    assert frame.recorded is not None
+    notes = tuple(dict.fromkeys((*frame.recorded.notes, *notes)))
+    return replace(frame, recorded=replace(frame.recorded, notes=notes))
+
+
+def _load_newest(
+    captures: list[_Capture], boxes: list[blackbox.BoxFile], job: str | None
+) -> tuple[Frame, list[str]]:
+    """The newest capture or black boxes of a job, and the names of the other files."""
+    mine = [one for one in captures if job is None or _is_named(one, job)]
+    jobs = blackbox.jobs_of(boxes)
+    named = [k for k, found in jobs.items() if job is None or job in blackbox.names_of(found)]
+    if not mine and not named:
+        there = [found[0].box.job for found in jobs.values()]
+        there += [one.head.job for one in captures if one.head.job is not None]
+        known = list[wire.Job](dict.fromkeys(there))
+        raise Unreadable(
+            f"no job is called {job!r}: there is {listed(list(map(job_place, known)))}",
+            f"--job {typed(job_call(known[0], known))}" if known else "leave out --job",
+        )
+    last_box = max((one.box.wall_ns for one in jobs[named[0]]), default=0) if named else -1
+    if mine and mine[0].head.wall_ns > last_box:
+        rest = [one.path.name for one in captures if one is not mine[0]]
+        return capture.read(mine[0].path), [*rest, *(one.path.name for one in boxes)]
+    frame = blackbox.frame_of(jobs[named[0]])
+    other = tuple(found[0].box.job for key, found in jobs.items() if key != named[0])
+    return replace(frame, other_jobs=other), [one.path.name for one in captures]
+
+
+def _newest_first(files: Files) -> list[_Capture]:
+    found = []
+    for path in files.captures:
+        try:
+            found.append(_Capture(path, capture.read_head(path)))
+        except Unreadable as error:
+            files.problems.append(error.text)
+    return sorted(found, key=lambda one: one.head.wall_ns, reverse=True)
+
+
+def _is_named(one: _Capture, name: str) -> bool:
+    return one.head.job is not None and name in job_names(one.head.job)
+
+
+def _nothing(paths: Sequence[Path], problems: Sequence[str]) -> Unreadable:
+    if problems:
+        return Unreadable(listed(list(problems)), _NEXT)
+    named = listed([str(path) for path in paths])
+    text = f"there is no capture, black box or dump in {named}"
+    if any(map(is_folder, paths)):
+        text += "; a recorded job leaves a black box only if a rank ends badly"
+    return Unreadable(text, _NEXT)

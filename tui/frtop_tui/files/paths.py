@@ -1,0 +1,89 @@
+"""Finds the files that a user names, in folders too, and tells their kind by their content."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from frtop_probe import archive
+from frtop_tui.files import blackbox, capture, pyspy
+from frtop_tui.files.flightrecorder.dump_file import may_be_dump
+from frtop_tui.files.flightrecorder.file_names import RankPattern, is_dump_name
+from frtop_tui.job.naming import counted
+
+SUFFIXES: Final = (".cap", blackbox.SUFFIX)
+MAX_FILES: Final = 16_384
+
+
+@dataclass(slots=True)
+class Files:
+    """Paths by kind. `problems` are sentences about files of no kind or that cannot be read."""
+
+    captures: list[Path] = field(default_factory=list)
+    boxes: list[Path] = field(default_factory=list)
+    dumps: list[Path] = field(default_factory=list)
+    stacks: list[Path] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+
+def files_in(paths: Sequence[Path], pattern: RankPattern | None = None) -> Files:
+    """Sorts files by kind; of folders those with a usual name, down to one subfolder.
+
+    With a `pattern` only matching names in folders are dumps.
+    """
+    files = Files()
+    found = _find(paths, pattern)
+    if len(found) > MAX_FILES:
+        files.problems.append(f"{counted(len(found) - MAX_FILES, 'more file')} left out")
+    for path in found[:MAX_FILES]:
+        try:
+            _add(files, path)
+        except OSError as error:
+            files.problems.append(f"{path} cannot be read: {error.strerror}")
+    return files
+
+
+def is_folder(path: Path) -> bool:
+    """As `Path.is_dir()`, which raises if a folder is not accessible or a name is too long."""
+    return os.path.isdir(path)  # noqa: PTH112
+
+
+def _find(paths: Iterable[Path], pattern: RankPattern | None) -> list[Path]:
+    """All candidates, each once even if links lead to it, too."""
+    found: dict[str, Path] = {}
+    for path in paths:
+        candidates = [path]
+        if is_folder(path):
+            inside = (p for wild in ("*", "*/*") for p in path.glob(wild))
+            files = [p for p in inside if _has_usual_name(p, pattern) and not is_folder(p)]
+            candidates = sorted(files, key=lambda p: (len(p.parts), p))
+        for one in candidates:
+            found.setdefault(os.path.realpath(one), one)
+    return list(found.values())
+
+
+def _has_usual_name(path: Path, pattern: RankPattern | None) -> bool:
+    if path.name.endswith((*SUFFIXES, pyspy.SUFFIX)):
+        return True
+    return is_dump_name(path) if pattern is None else pattern.number(path) is not None
+
+
+def _add(files: Files, path: Path) -> None:
+    """Adds a file to those of its kind. Raises OSError if it cannot be read."""
+    kind = archive.kind_of(path)
+    if kind == capture.KIND:
+        files.captures.append(path)
+    elif kind == blackbox.KIND:
+        files.boxes.append(path)
+    elif not kind and path.suffix not in SUFFIXES and pyspy.is_pyspy(path):
+        files.stacks.append(path)
+    elif not kind and path.suffix not in SUFFIXES and may_be_dump(path):
+        files.dumps.append(path)
+    else:
+        files.problems.append(
+            f"{path} is neither a capture nor a black box, Flight Recorder dump or py-spy stack"
+            " dump"
+        )

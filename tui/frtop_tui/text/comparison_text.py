@@ -1,0 +1,134 @@
+"""What changed between two recordings of a job, as lines of text and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from frtop_tui.diagnosis.model import Frame
+from frtop_tui.features.statistics.text_table import aligned
+from frtop_tui.features.statistics.words import NOT_KNOWN, line_words, size_words, time_words
+from frtop_tui.job.environment import UNSET, environment
+from frtop_tui.job.naming import counted, duration, printable, shortened
+from frtop_tui.job.statistics import JobStatistics
+from frtop_tui.statistics.comparison import (
+    Measured,
+    StatisticsChange,
+    compare,
+)
+from frtop_tui.text.health_words import health_words
+
+MOST_LINES: Final = 30
+HEAD: Final = ("line", "op", "size", "before", "after", "noise", "what", "skew before", "after",
+               "what")  # fmt: skip
+NOTHING: Final = "nothing changed by more than the noise"
+_TELLING: Final = ("new", "gone", "slower", "faster")
+
+
+def comparison_lines(before: Frame, after: Frame) -> list[str]:
+    """All lines are safe for a terminal. Both frames have statistics."""
+    first, second = before.statistics, after.statistics
+    if first is None or second is None:
+        which = "first" if first is None else "second"
+        return [f"the {which} recording has no ops: nothing can be compared"]
+    if first.calls and not second.calls:
+        settings = [f"  {one}" for one in settings_changes(before, after)]
+        lines = [_nothing_issued(before, after), *(["", "settings", *settings] if settings else [])]
+        return [printable(line) for line in lines]
+    found = compare(first, second)
+    lines = [*_steps(found, first, second)]
+    changed = [line for line in found.lines if _is_telling(line.duration, line.skew)]
+    table: list[Sequence[str]] = [HEAD]
+    for line in changed[:MOST_LINES]:
+        row = line.row
+        table.append((
+            line_words(row), row.kind, size_words(row.bytes / row.count if row.count else 0),
+            *_cells(line.duration), line.duration.change, time_words(line.skew.before_ns),
+            time_words(line.skew.after_ns), line.skew.change if line.skew.ratio else NOT_KNOWN,
+        ))  # fmt: skip
+    if changed:
+        lines += ["", f"lines that changed ({len(changed)} of {len(found.lines)})", *aligned(table)]
+    settings = settings_changes(before, after)
+    if settings:
+        lines += ["", "settings", *(f"  {one}" for one in settings)]
+    if not changed and not settings and not _is_telling(found.step):
+        lines.append(NOTHING)
+    return [printable(line) for line in lines]
+
+
+def _nothing_issued(before: Frame, after: Frame) -> str:
+    """What is said in the place of lines that are all gone."""
+    words = "the second recording has no op"
+    if before.recorded is not None and after.recorded is not None:
+        seconds = (after.recorded.wall_ns - before.recorded.wall_ns) / 1e9
+        if seconds > 0:
+            words = f"no op ended in the {duration(seconds)} between the two recordings"
+    return f"{words}: nothing can be compared; the job is {health_words(after)}"
+
+
+def _is_telling(*several: Measured) -> bool:
+    return any(one.change in _TELLING for one in several)
+
+
+def _cells(one: Measured) -> tuple[str, str, str]:
+    noise = NOT_KNOWN if one.noise_ns is None else f"±{time_words(one.noise_ns)}"
+    return time_words(one.before_ns), time_words(one.after_ns), noise
+
+
+def _steps(found: StatisticsChange, first: JobStatistics, second: JobStatistics) -> list[str]:
+    before, after, noise = _cells(found.step)
+    if found.step.before_ns is None and found.step.after_ns is None:
+        return ["steps are not recorded in either"]
+    lines = [f"step  {before}, then {after} ({noise}): {found.step.change}"]
+    slower = [rank for rank, one in found.steps_by_rank.items() if one.change == "slower"]
+    if slower and len(slower) < len(found.steps_by_rank):
+        lines.append(f"  slower on {len(slower)} of {counted(len(found.steps_by_rank), 'rank')}")
+    if len(first.ranks) != len(second.ranks):
+        lines.append(f"  {counted(len(first.ranks), 'rank')}, then {len(second.ranks)}")
+    return lines
+
+
+def settings_changes(before: Frame, after: Frame) -> list[str]:
+    """Versions and settings that all ranks have, and that are others now."""
+    first = environment(before.ranks.values()).common
+    second = environment(after.ranks.values()).common
+    return [
+        f"{name}: {shortened(first.get(name, UNSET))}, then {shortened(second.get(name, UNSET))}"
+        for name in sorted(first.keys() | second.keys())
+        if first.get(name) != second.get(name)
+    ]
+
+
+def comparison_document(before: Frame, after: Frame) -> dict[str, Any]:
+    """The same as values of JSON; times in ns."""
+    first, second = before.statistics, after.statistics
+    if first is None or second is None:
+        return {"lines": [], "step": None, "settings": settings_changes(before, after)}
+    found = compare(first, second)
+    return {
+        "step": _measured(found.step),
+        "steps_by_rank": {str(rank): _measured(one) for rank, one in found.steps_by_rank.items()},
+        "lines": [
+            {
+                "line": None if row.site is None else f"{row.site.file}:{row.site.line}",
+                "kind": row.kind,
+                "largest_bytes": row.size,
+                "count_before": line.before.count if line.before is not None else 0,
+                "count_after": line.after.count if line.after is not None else 0,
+                "p50": _measured(line.duration),
+                "skew": _measured(line.skew),
+            }
+            for line in found.lines
+            for row in (line.row,)
+        ],
+        "settings": settings_changes(before, after),
+    }
+
+
+def _measured(one: Measured) -> dict[str, Any]:
+    return {
+        "before_ns": one.before_ns,
+        "after_ns": one.after_ns,
+        "noise_ns": one.noise_ns,
+        "change": one.change,
+    }

@@ -1,0 +1,149 @@
+"""The list of all jobs as lines of text and as JSON: what `frtop jobs` prints."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from frtop_tui.job.job_activity import activity_text
+from frtop_tui.job.job_list import ListedJob, listed_jobs
+from frtop_tui.job.model import BaseFrame, HostView
+from frtop_tui.job.naming import counted, duration, job_title, listed, printable, typed
+from frtop_tui.job.outside import recorder_text
+from frtop_tui.text.document import host_fields, job_fields, rounded
+
+WIDTH: Final = 80
+_HEADS: Final = ("job", "ranks", "hosts", "state", "recorder", "--job")
+_GAP: Final = "  "
+_LONGEST_NAME: Final = 30
+MOST_ENDED: Final = 8
+"""Jobs that ended and are listed all the same: an agent that was killed may leave many."""
+_LOOKED_FOR: Final = (
+    "ranks with frtop's recorder, and processes of this user that are ranks by their"
+    " environment, launcher or title (torchrun, mp.spawn, srun, mpirun, accelerate, deepspeed)"
+)
+
+
+def jobs_lines(frame: BaseFrame) -> list[str]:
+    """A table with a line per job, indented lines for what is in its way, notes on hosts."""
+    rows = listed_jobs(frame)
+    most = sum(row.lives for row in rows) + MOST_ENDED  # those that live come first
+    rows, left_out = rows[:most], rows[most:]
+    lines = _table(rows) if rows else _nothing_found(frame)
+    if left_out:
+        lines.append(f"{counted(len(left_out), 'more job')} ended before: --json has all")
+    beside = _beside(frame, rows)
+    return [printable(line) for line in (*lines, *([""] if beside else []), *beside)]
+
+
+def jobs_document(frame: BaseFrame) -> dict[str, Any]:
+    """The object that `frtop jobs --json` prints; keys are only ever added."""
+    rows = listed_jobs(frame)
+    among = [row.job for row in rows]
+    return {
+        "jobs": [
+            {
+                **job_fields(row.job, among),
+                "live": row.lives,
+                "prepared": row.prepared,
+                "ranks": row.activity.ranks,
+                "unprepared_ranks": row.activity.unprepared,
+                "hosts": row.activity.hosts,
+                "age_s": rounded(row.activity.age_s),
+                "ended_s": rounded(row.activity.ended_s),
+                "quiet_s": rounded(row.activity.quiet_s),
+                "waits_s": rounded(row.activity.waits_s),
+                "dated": row.activity.dated,
+                "in_the_way": list(row.in_the_way),
+            }
+            for row in rows
+        ],
+        "hosts": [{**host_fields(host), "notes": list(host.notes)} for host in frame.hosts],
+        "notes": [] if rows else [note.text for note in frame.coverage.notes],
+    }
+
+
+def _table(rows: Sequence[ListedJob]) -> list[str]:
+    cells = [_cells(row) for row in rows]
+    widths = [
+        max(len(head), *(len(row[index]) for row in cells)) for index, head in enumerate(_HEADS)
+    ]
+    calls = _calls(rows, WIDTH - sum(widths[1:5]) - len(_GAP) * 5)
+    room = WIDTH - sum(widths[1:5]) - len(_GAP) * 5 - max(len(_HEADS[5]), *map(len, calls))
+    widths[0] = min(widths[0], max(8, room), _LONGEST_NAME)
+    lines = [_line(_HEADS, widths)]
+    for row, cell, call in zip(rows, cells, calls, strict=True):
+        lines.append(_line((*cell[:5], call), widths))
+        if not call:
+            lines.append(f"    --job {typed(row.call)}")
+        lines += (f"    {text}" for text in row.in_the_way)
+    return lines
+
+
+def _calls(rows: Sequence[ListedJob], room: int) -> list[str]:
+    """What to type, where that leaves the name some room; else it gets a line of its own."""
+    calls = [typed(row.call) for row in rows]
+    return [call if len(call) <= room - 12 else "" for call in calls]
+
+
+def _cells(row: ListedJob) -> tuple[str, ...]:
+    attempt = f"#{row.job.attempt}" if row.job.attempt else ""
+    seen = row.activity.ranks
+    return (
+        f"{job_title(row.job)}{attempt}",
+        f"{seen}/{row.expected}",
+        str(row.activity.hosts),
+        _state(row),
+        recorder_text(seen, row.activity.unprepared),
+        typed(row.call),
+    )
+
+
+def _state(row: ListedJob) -> str:
+    if row.lives:
+        return f"live {duration(row.activity.age_s)}"
+    ended_s = row.activity.ended_s
+    return "ended" if ended_s is None else f"ended {duration(ended_s)} ago"
+
+
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    name, ranks, hosts, *rest = cells
+    if len(name) > widths[0]:
+        name = name[: widths[0] - 2] + ".."
+    words = [name.ljust(widths[0]), ranks.rjust(widths[1]), hosts.rjust(widths[2])]
+    words += [cell.ljust(width) for cell, width in zip(rest, widths[3:], strict=True)]
+    return _GAP.join(words).rstrip()
+
+
+def _beside(frame: BaseFrame, rows: Sequence[ListedJob]) -> list[str]:
+    """What a table cannot say: what no recorder means, and what hosts are in the way of."""
+    lines = []
+    if any(row.activity.unprepared for row in rows):
+        lines.append("no recorder: seen from outside (pending ops, stacks, torch's own history)")
+    lines += (
+        f"{job_title(row.job)} {words}"
+        for row in rows
+        if row.lives and (words := activity_text(row.activity)).startswith("waits")
+    )
+    if not rows:
+        lines += (note.text for note in frame.coverage.notes)
+    for host in frame.hosts:
+        lines += (f"{host.name}: {text}" for text in _host_notes(host))
+    return lines
+
+
+def _host_notes(host: HostView) -> list[str]:
+    found = [str(host.problem)] if host.problem is not None else []
+    if not found and host.state != "heard":
+        found = ["silent" if host.state == "silent" else "no answer yet"]
+    return [*found, *host.notes]
+
+
+def _nothing_found(frame: BaseFrame) -> list[str]:
+    heard = [host.name for host in frame.hosts if host.state == "heard"]
+    where = listed(heard, 4) or "any host"
+    step = (
+        "next: start one with `frtop run -- torchrun ...`; or name the hosts of a running one:"
+        " `frtop jobs --connect 'node[0-7]'`"
+    )
+    return [f"no job found on {where}", f"looked for: {_LOOKED_FOR}", step]

@@ -1,0 +1,116 @@
+"""A judged frame as lines of text, for people without a screen."""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+from frtop_tui.diagnosis.model import Frame, Verdict
+from frtop_tui.diagnosis.wording.slow_cost import cost_words
+from frtop_tui.job.coverage import unheard_text
+from frtop_tui.job.environment import differing, environment
+from frtop_tui.job.job_activity import REPORTED, other_jobs_text, rank_notes
+from frtop_tui.job.naming import counted, duration, job_title, printable
+from frtop_tui.job.outside import is_least_since
+from frtop_tui.text.explain import explain_lines
+from frtop_tui.text.health_words import health_words, no_verdict_words
+
+_MOST_HOSTS: Final = 4
+"""Hosts not heard that are listed with their reasons."""
+
+
+def text(frame: Frame) -> list[str]:
+    """The lines that `frtop diagnose` prints; all of them are safe for a terminal."""
+    lines = [title_line(frame), *recorded_lines(frame)]
+    if frame.problem:
+        lines.append(str(frame.problem))
+    for verdict in frame.verdicts:
+        least = is_least_since(frame, verdict.since_ns)
+        lines += ["", *verdict_lines(verdict, least=least)]
+    missing = [note.text for note in frame.coverage.notes]
+    notes = [*frame.notes, *missing]
+    if frame.health == "waiting":
+        lines += frame.notes
+        notes = missing
+    elif not frame.verdicts and frame.ranks:
+        lines.append(no_verdict_words(frame))
+    if frame.ranks:  # without ranks `problem` names the hosts
+        notes += rank_notes(frame.ranks.values(), REPORTED)
+        notes += [*unheard_hosts(frame), *differing(environment(frame.ranks.values()))]
+    tail = [f"note  {note}" for note in notes]
+    if frame.job is not None and (others := other_jobs_text(frame)):
+        tail.append(others)
+    if frame.trace is not None:
+        tail += [*([""] if tail else []), *explain_lines(frame.trace)]
+    return [printable(line) for line in (*lines, *([""] if tail else []), *tail)]
+
+
+def verdict_lines(verdict: Verdict, *, least: bool = False) -> list[str]:
+    """One verdict: its headline, cause and next step, and what shows it.
+
+    With `least`, it may last for longer than is known, and a timeout come sooner.
+    """
+    lines = [f"{kind_words(verdict)}: {verdict.headline}"]
+    for label, said in verdict_facts(verdict, least=least):
+        lines.append(f"  {said}" if label == "timeout" else f"  {label:<4}  {said}")
+    lines += [f"  -     {line}" for line in verdict.evidence]
+    lines += [f"  not seen  {line}" for line in verdict.missing]
+    return lines
+
+
+def kind_words(verdict: Verdict) -> str:
+    """`NOT ENTERED`, `DEAD (suspect)`."""
+    suspect = "" if verdict.confidence == "confirmed" else " (suspect)"
+    return f"{verdict.kind.upper().replace('_', ' ')}{suspect}"
+
+
+def verdict_facts(verdict: Verdict, *, least: bool = False) -> list[tuple[str, str]]:
+    """What is said of a verdict, with its label, in the order in which it is read."""
+    facts = [("why", f"{verdict.why.layer}: {verdict.why.text}")]
+    if verdict.kind not in ("dead", "mismatch", "slow"):
+        facts.append(("progress", verdict.progress))
+    if verdict.left_s is not None:
+        most = "at most " if least else ""
+        left = duration(verdict.left_s)
+        facts.append(("timeout", f"killed by its own timeout in {most}{left}"))
+    if verdict.slow is not None:
+        facts.append(("cost", cost_words(verdict.slow)))
+    return [*facts, ("next", verdict.next)]
+
+
+def recorded_lines(frame: Frame) -> list[str]:
+    """Where and when a frame was recorded, and what its files lack; empty for a live frame."""
+    recorded = frame.recorded
+    if recorded is None:
+        return []
+    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(recorded.wall_ns / 1e9))
+    by = f" by {recorded.by}" if recorded.by else ""
+    ages = any(view.evidence.has_ages for view in frame.ranks.values())
+    then = "; all ages are as of then" if ages or not frame.ranks else ""
+    return [
+        f"{recorded.kind} of {when}{by}: {recorded.path}{then}",
+        *(f"note  {note}" for note in recorded.notes),
+    ]
+
+
+def title_line(frame: Frame) -> str:
+    """The job, its health and since when, how much of it was seen."""
+    if frame.job is None:
+        return f"frtop: {frame.health}"
+    hosts = len({view.host for view in frame.ranks.values()})
+    attempt = f", attempt {frame.job.attempt}" if frame.job.attempt else ""
+    return (
+        f"{job_title(frame.job)}{attempt}: {health_words(frame)};"
+        f" {unheard_text(frame.coverage)}, {hosts} host{'s' if hosts != 1 else ''}"
+    )
+
+
+def unheard_hosts(frame: Frame) -> list[str]:
+    """The first hosts that are not heard, and why."""
+    unheard = [host for host in frame.hosts if host.state != "heard"]
+    lines = []
+    for host in unheard[:_MOST_HOSTS]:
+        silence = " is silent" if host.state == "silent" else ": no answer yet"
+        lines.append(str(host.problem or f"{host.name}{silence}"))
+    more = len(unheard) - len(lines)
+    return [*lines, f"{counted(more, 'more host')} not heard"] if more > 0 else lines

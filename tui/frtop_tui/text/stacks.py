@@ -1,0 +1,179 @@
+"""Stacks of ranks as lines of text, and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from frtop_probe import wire
+from frtop_probe.ring.rank_ranges import fold
+from frtop_tui.diagnosis.model import Frame, JudgedRank
+from frtop_tui.job.naming import duration, printable
+from frtop_tui.job.native_stacks import group_alike, held_for
+from frtop_tui.job.stack_frames import (
+    frame_line,
+    is_user_code,
+    shown_frames,
+    user_frame_index,
+)
+from frtop_tui.text.merged_stacks import StackNode, merge_frame
+
+_NAME: Final = 56
+"""Columns for names of functions; longer ones move their file to the right."""
+
+
+def rank_lines(rank: JudgedRank, now_ns: int, *, native: bool) -> list[str]:
+    """One rank: who it is, how old its stacks are, and all its threads."""
+    dump, age = _dump_of(rank, native=native), _age_s(rank, now_ns, native=native)
+    parts = [f"rank {rank.rank}", rank.host, f"pid {rank.identity.pid}", rank.state]
+    if age is not None:
+        parts.append(f"{'native ' if native else ''}stacks {duration(age)} old")
+    if native and rank.native is not None:
+        parts.append(held_for(rank.native))
+    lines = ["  ".join(filter(None, parts))]
+    if native and rank.native is not None and rank.native.note:
+        lines.append(f"note  {rank.native.note}")
+    if dump is None or not dump.threads:
+        lines.append(f"  {why_none(dump)}")
+        return list(map(printable, lines))
+    for alike in group_alike(dump.threads):
+        thread = alike.first
+        words = [thread.name or "thread", "active" if thread.active else "idle"]
+        if thread.owns_gil:
+            words.append("holds the GIL")
+        words.append(f"tid {thread.tid}")
+        if alike.count > 1:
+            words.append(f"and {alike.count - 1} more with this stack")
+        lines.append("  " + "  ".join(words))
+        frames = alike.frames if native else shown_frames(thread.frames)
+        lines += frame_lines(frames, "    ")
+        if native and alike.hidden:
+            lines.append(f"      (frames of the interpreter's start: {alike.hidden})")
+    return list(map(printable, lines))
+
+
+def frame_lines(frames: Sequence[wire.TraceFrame], indent: str) -> list[str]:
+    """One line per frame: those of C and C++ begin with a C, the user's own ends with an arrow."""
+    mine = user_frame_index(frames)
+    longest = max((len(frame.function) for frame in frames), default=0)
+    return [
+        f"{indent}{'C' if frame.native else ' '} {frame.function:<{min(_NAME, longest)}}  "
+        f"{frame_line(frame)}{'  <- yours' if index == mine else ''}"
+        for index, frame in enumerate(frames)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """A chain of frames without a branch; `parent` is the place of the one before it, or -1."""
+
+    nodes: tuple[StackNode, ...]
+    depth: int
+    parent: int
+
+    @property
+    def ranks(self) -> Sequence[int]:
+        return self.nodes[0].ranks
+
+    @property
+    def frames(self) -> list[tuple[str, bool]]:
+        """Each frame as text, and whether it is the user's own code."""
+        return [
+            (f"{node.frame.function}  {frame_line(node.frame)}", is_user_code(node.frame))
+            for node in self.nodes
+        ]
+
+
+def branches(roots: Sequence[StackNode]) -> Iterable[Branch]:
+    """The tree of stacks, each branch after its parent."""
+    waiting = [(root, 0, -1) for root in reversed(roots)]
+    count = 0
+    while waiting:
+        head, depth, parent = waiting.pop()
+        chain = [head]
+        while len(chain[-1].children) == 1 and not chain[-1].ends_here:
+            chain.append(chain[-1].children[0])
+        yield Branch(tuple(chain), depth, parent)
+        waiting += [(child, depth + 1, count) for child in reversed(chain[-1].children)]
+        count += 1
+
+
+def merged_lines(frame: Frame, ranks: Sequence[int]) -> list[str]:
+    """The working threads of many ranks as a tree, outermost frame first, indented at branches."""
+    merged = merge_frame(frame, ranks)
+    lines: list[str] = []
+    for branch in branches(merged.roots):
+        indent = "  " * branch.depth
+        lines.append(f"{indent}{_ranks_name(branch.ranks)}")
+        lines += frame_lines([node.frame for node in branch.nodes], indent)
+    lines += [f"{_ranks_name(numbers)}: no stack: {why}" for why, numbers in merged.missing]
+    return list(map(printable, lines))
+
+
+def _ranks_name(ranks: Sequence[int]) -> str:
+    return f"{'rank' if len(ranks) == 1 else 'ranks'} {fold(ranks)}"
+
+
+def why_none(dump: wire.StackDump | None) -> str:
+    """Why a rank has no stacks."""
+    if dump is None:
+        return "no stacks: it has not answered"
+    return dump.help or dump.error or "no thread with Python frames"
+
+
+def stacks_document(ranks: Iterable[JudgedRank], now_ns: int, *, native: bool) -> dict[str, Any]:
+    """The object that `frtop stacks --json` prints; keys are only ever added."""
+    return {"ranks": [_rank_document(rank, now_ns, native=native) for rank in ranks]}
+
+
+def _rank_document(rank: JudgedRank, now_ns: int, *, native: bool) -> dict[str, Any]:
+    dump = _dump_of(rank, native=native)
+    found: dict[str, Any] = {
+        "rank": rank.rank,
+        "host": rank.host,
+        "pid": rank.identity.pid,
+        "state": rank.state,
+        "age_s": _age_s(rank, now_ns, native=native),
+        "error": (dump.error or None) if dump is not None else "deadline",
+        "help": (dump.help or None) if dump is not None else why_none(dump),
+        "threads": [_thread_document(thread) for thread in dump.threads] if dump else [],
+    }
+    if native:
+        taken = rank.native
+        found["tool"] = (taken.tool or None) if taken is not None else None
+        found["stopped_s"] = taken.stopped_ns / 1e9 if taken is not None else None
+        found["note"] = (taken.note or None) if taken is not None else None
+    return found
+
+
+def _thread_document(thread: wire.ThreadStack) -> dict[str, Any]:
+    return {
+        "name": thread.name,
+        "tid": thread.tid,
+        "active": thread.active,
+        "owns_gil": thread.owns_gil,
+        "frames": [
+            {"function": f.function, "file": f.file, "line": f.line or None, "native": f.native}
+            for f in thread.frames
+        ],
+    }
+
+
+def own_dump(rank: JudgedRank) -> wire.StackDump | None:
+    """The last dump of the rank's own process."""
+    dumps = rank.snapshot.dumps if rank.snapshot is not None else ()
+    return next((dump for dump in dumps if dump.pid == rank.identity.pid), None)
+
+
+def _dump_of(rank: JudgedRank, *, native: bool) -> wire.StackDump | None:
+    if native:
+        return rank.native.dump if rank.native is not None else None
+    return own_dump(rank)
+
+
+def _age_s(rank: JudgedRank, now_ns: int, *, native: bool) -> float | None:
+    taken_ns = rank.stacks_taken_ns
+    if native:
+        taken_ns = rank.native.at_ns if rank.native is not None else 0
+    return round(rank.age_s(taken_ns, now_ns), 3) if taken_ns else None
