@@ -192,7 +192,7 @@ def test_our_wrapper_on_the_stack_is_a_wait_for_an_op() -> None:
     scene.waits([0, 1, 3], "all_reduce", for_s=10, sync=False)
     for rank in (0, 1, 3):
         wrapper = frame(
-            "/venv/lib/python3.11/site-packages/frtop_probe/recorder/waits.py:91", "wait"
+            "/venv/lib/python3.11/site-packages/frtop_probe/recorder/ops/waits.py:91", "wait"
         )
         scene.at(rank, wrapper, frame("train.py:21", source="handle.wait()"))
     scene.sleeps(2)

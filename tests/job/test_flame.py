@@ -76,7 +76,7 @@ TORCH = "/opt/venv/lib/python3.12/site-packages/torch/distributed/distributed_c1
 
 
 def test_the_tree_is_as_it_would_be_without_frtop_and_counts_its_time() -> None:
-    reduce, kernel = f"all_reduce ({TORCH}:2990)", f"kernel ({PROBE}/recorder/hook.py:88)"
+    reduce, kernel = f"all_reduce ({TORCH}:2990)", f"kernel ({PROBE}/recorder/ops/hook.py:88)"
     step = f"_engine_run_backward ({PROBE}/recorder/phases.py:40)"
     write = f"begin ({PROBE}/recorder/writer.py:31)"
     lock = "__enter__ (/usr/lib/python3.12/threading.py:293)"
@@ -103,7 +103,7 @@ def test_the_tree_is_as_it_would_be_without_frtop_and_counts_its_time() -> None:
 
 def test_a_stack_of_wrappers_alone_is_shown_as_it_is() -> None:
     """Of py-spy without names of threads; agents of other builds may send it."""
-    wrapper = "wait (/site-packages/frtop_probe/recorder/waits.py:93)"
+    wrapper = "wait (/site-packages/frtop_probe/recorder/ops/waits.py:93)"
     roots, _ = flame_tree([RankSamples(0, (((wrapper,), 5), ((), 1)), 10.0, 100)])
     assert [node.name for node in roots] == [wrapper]
 

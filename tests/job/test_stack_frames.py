@@ -35,8 +35,8 @@ MINE = frame("train.py:21", source="handle.wait()")
     (KERNEL, *COLLECTIVE),
     (COLLECTIVE[0], frame(f"{RECORDER}/group_calls.py:82", "_wrapped.<locals>.wrapper"), MINE),
     (frame("a.py:1"), frame(f"{RECORDER}/fetches.py:67", "__next__"), MINE),
-    (frame("/src/probe/frtop_probe/recorder/waits.py:110", "wait"), MINE),
-    (frame("/archive.pyz/frtop_probe/recorder/waits.py:110", "wait"), MINE),
+    (frame("/src/probe/frtop_probe/recorder/ops/waits.py:110", "wait"), MINE),
+    (frame("/archive.pyz/frtop_probe/recorder/ops/waits.py:110", "wait"), MINE),
 ])  # fmt: skip
 def test_wrappers_are_not_shown(frames: tuple[wire.TraceFrame, ...]) -> None:
     shown = shown_frames(frames)
@@ -50,7 +50,7 @@ def test_wrappers_are_not_shown(frames: tuple[wire.TraceFrame, ...]) -> None:
     (KERNEL,),  # called by C++
     (frame(f"{RECORDER}/recorder.py:86", "Recorder.begin"), MINE),  # no wrapper of that module
     (frame("/home/me/waits.py:110", "wait"), MINE),
-    (frame("/home/me/recorder/waits.py:110", "wait"), MINE),
+    (frame("/home/me/recorder/ops/waits.py:110", "wait"), MINE),
     (frame(f"{C10D}:2", "wait"), MINE),
     (),
 ])  # fmt: skip

@@ -282,7 +282,9 @@ def test_a_driver_is_used_only_where_it_is_loaded_and_has_a_context(
 ) -> None:
     program = f"""
         import ctypes
-        from frtop_probe.recorder.tensors.cuda_driver import CudaDriver, DriverError, relax_this_thread
+        from frtop_probe.recorder.tensors.cuda_driver import (
+            CudaDriver, DriverError, relax_this_thread
+        )
         def make():
             try:
                 return CudaDriver().make(0, 64)

@@ -87,7 +87,8 @@ def test_a_history_that_cannot_be_written_is_a_line(tmp_path: Path) -> None:
 
 def test_two_watchers_write_at_once(history: CulpritHistory, tmp_path: Path) -> None:
     code = (
-        "import sys, time; from pathlib import Path; from frtop_tui.features.watch.history import *\n"
+        "import sys, time; from pathlib import Path\n"
+        "from frtop_tui.features.watch.history import *\n"
         "for n in range(15):\n"
         "    one = CulpritHistory(Path(sys.argv[1]))\n"
         "    one.add([Culprit(time.time(), sys.argv[2] + str(n), *'jh', 1, *'5lkcs')])\n"

@@ -1,4 +1,4 @@
-"""Prints the facts of this host as JSON: `python -m frtop_probe.features.doctor [PID]`, for a pipe."""
+"""`python -m frtop_probe.features.doctor [PID]`: prints this host's facts as JSON, for a pipe."""
 
 from __future__ import annotations
 
