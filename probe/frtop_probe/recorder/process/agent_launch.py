@@ -126,7 +126,7 @@ def agent_environment(own: bool) -> dict[str, str]:
         if passed.get(name):  # the agent runs in another working folder
             passed[name] = str(Path(passed[name]).expanduser().absolute())
     if own:
-        passed["PYTHONPATH"] = str(Path(__file__).parents[2])
+        passed["PYTHONPATH"] = str(Path(__file__).parents[3])
     return passed
 
 

@@ -30,7 +30,7 @@ def _prepare():
     if os.environ.get("FRTOP_OFF") == "1" or sys.version_info < (3, 10):
         return
     sys.meta_path.append(_Package)  # last, so that an installed package is found first
-    file = os.path.join(_PACKAGE, "recorder", "import_hook.py")  # noqa: PTH118
+    file = os.path.join(_PACKAGE, "recorder", "process", "import_hook.py")  # noqa: PTH118
     spec = spec_from_file_location("_frtop_import_hook", file)
     import_hook = module_from_spec(spec)
     spec.loader.exec_module(import_hook)
