@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 
 import pytest
+
+# A shell leaves signals ignored to what it runs in the background, `nohup` does so on purpose, and
+# all that is started here would inherit that.
+for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        handler = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+        signal.signal(number, handler)
 
 # Hundreds of processes are started here: where Python is told to keep no bytecode, each of them
 # would compile frtop anew.

@@ -1,11 +1,12 @@
-"""The start of each program of the zoo: its group, its folder, and how it waits.
+"""What programs of the zoo have in common: how a rank joins, steps, issues its ops and waits.
 
-A program issues its ops itself, so that its own lines are the call sites:
+A program shows its fault only:
 
     job = join()
-    for _ in range(20):
-        job.keep(dist.all_reduce(gradient, async_op=job.late))
-        job.wait()
+    for odd in job.steps(2):
+        if odd:
+            time.sleep(3600)
+        job.all_reduce()
 """
 
 from __future__ import annotations
@@ -42,6 +43,33 @@ class Job:
     late: bool
     slowly: bool
     _works: list[Any] = field(default_factory=list)
+    _gradient: torch.Tensor | None = None
+
+    def steps(self, rank: int | None = None, at: int = 40, count: int = 100) -> Iterator[bool]:
+        """Yields for each step whether the fault is to happen in it now, and marks it then.
+
+        Args:
+            rank: whose fault it is; None for one of every rank.
+            at: its step.
+            count: number of steps.
+        """
+        for step in range(count):
+            time.sleep(STEP_S)
+            odd = step == at and rank in (None, self.rank)
+            if odd:
+                self.mark_fault()
+            yield odd
+
+    def all_reduce(
+        self, tensor: torch.Tensor | None = None, group: dist.ProcessGroup | None = None
+    ) -> None:
+        """Reduces a gradient, and waits for it as the mode says."""
+        if tensor is None:
+            if self._gradient is None:
+                self._gradient = torch.ones(1000)
+            tensor = self._gradient
+        self.keep(dist.all_reduce(tensor, group=group, async_op=self.late))
+        self.wait()
 
     def keep(self, work: Any) -> None:
         """Stores the handle of an asynchronous op; None for a synchronous op."""

@@ -12,29 +12,6 @@ from zoo.rank import STEP_S, Job, join
 CASE = Case((Truth(("not_entered",), culprits=(3,), causes=("lock",)),), ranks=6)
 
 
-def main() -> None:
-    job = join()
-    activation, gradient = torch.ones(1000), torch.ones(1000)
-    batches: queue.SimpleQueue[int] = queue.SimpleQueue()
-    first, last = job.rank == 0, job.rank == job.world - 1
-    for step in range(100):
-        time.sleep(STEP_S)
-        posted = None if last else dist.irecv(gradient, job.rank + 1)
-        if job.rank == 3:
-            if step < 40:
-                batches.put(step)
-            else:
-                job.mark_fault()
-            batches.get()
-        if not first:
-            take(job, activation, job.rank - 1)
-        if posted is not None:
-            pass_on(job, activation, job.rank + 1)
-            posted.wait()
-        if not first:
-            pass_on(job, gradient, job.rank - 1)
-
-
 def take(job: Job, tensor: torch.Tensor, peer: int) -> None:
     if job.late:
         job.keep(dist.irecv(tensor, peer))
@@ -51,5 +28,23 @@ def pass_on(job: Job, tensor: torch.Tensor, peer: int) -> None:
         dist.send(tensor.clone(), peer)
 
 
-if __name__ == "__main__":
-    main()
+job = join()
+activation, gradient = torch.ones(1000), torch.ones(1000)
+batches: queue.SimpleQueue[int] = queue.SimpleQueue()
+first, last = job.rank == 0, job.rank == job.world - 1
+for step in range(100):
+    time.sleep(STEP_S)
+    posted = None if last else dist.irecv(gradient, job.rank + 1)
+    if job.rank == 3:
+        if step < 40:
+            batches.put(step)
+        else:
+            job.mark_fault()
+        batches.get()
+    if not first:
+        take(job, activation, job.rank - 1)
+    if posted is not None:
+        pass_on(job, activation, job.rank + 1)
+        posted.wait()
+    if not first:
+        pass_on(job, gradient, job.rank - 1)

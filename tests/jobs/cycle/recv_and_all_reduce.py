@@ -1,33 +1,21 @@
 """Rank 1 waits for a message from rank 0; rank 0 and all others wait for rank 1's gradient."""
 
-import time
-
 import torch
 import torch.distributed as dist
 
 from zoo.ground_truth import Case, Truth
-from zoo.rank import STEP_S, join
+from zoo.rank import join
 
 CASE = Case((Truth(("cycle",), parties=((0, 2, 3), (1,)), causes=("cycle",)),))
 
-
-def main() -> None:
-    job = join()
-    gradient, message = torch.ones(1000), torch.ones(10)
-    for step in range(100):
-        time.sleep(STEP_S)
-        if step == 40:
-            job.mark_fault()
-        if job.rank == 0 and step < 40:
-            dist.send(message, 1)
-        elif job.rank == 1 and job.late:
-            job.keep(dist.irecv(message, 0))
-            job.wait()
-        elif job.rank == 1:
-            dist.recv(message, 0)
-        job.keep(dist.all_reduce(gradient, async_op=job.late))
+job = join()
+gradient, message = torch.ones(1000), torch.ones(10)
+for step, _ in enumerate(job.steps()):
+    if job.rank == 0 and step < 40:
+        dist.send(message, 1)
+    elif job.rank == 1 and job.late:
+        job.keep(dist.irecv(message, 0))
         job.wait()
-
-
-if __name__ == "__main__":
-    main()
+    elif job.rank == 1:
+        dist.recv(message, 0)
+    job.all_reduce(gradient)

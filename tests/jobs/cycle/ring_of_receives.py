@@ -1,30 +1,12 @@
 """Every rank receives from its left neighbour before it sends to its right neighbour."""
 
-import time
-
 import torch
 import torch.distributed as dist
 
 from zoo.ground_truth import Case, Truth
-from zoo.rank import STEP_S, join
+from zoo.rank import join
 
 CASE = Case((Truth(("cycle",), parties=((0,), (1,), (2,), (3,)), causes=("cycle",)),))
-
-
-def main() -> None:
-    job = join()
-    mine, theirs = torch.ones(1000), torch.empty(1000)
-    left, right = (job.rank - 1) % job.world, (job.rank + 1) % job.world
-    for step in range(100):
-        time.sleep(STEP_S)
-        if step == 40:
-            job.mark_fault()
-        if job.rank == 0 and step < 40:
-            send(mine, right, late=job.late)
-            receive(theirs, left, late=job.late)
-        else:
-            receive(theirs, left, late=job.late)
-            send(mine, right, late=job.late)
 
 
 def send(tensor: torch.Tensor, peer: int, *, late: bool) -> None:
@@ -45,5 +27,13 @@ def receive(tensor: torch.Tensor, peer: int, *, late: bool) -> None:
         dist.recv(tensor, peer)
 
 
-if __name__ == "__main__":
-    main()
+job = join()
+mine, theirs = torch.ones(1000), torch.empty(1000)
+left, right = (job.rank - 1) % job.world, (job.rank + 1) % job.world
+for step, _ in enumerate(job.steps()):
+    if job.rank == 0 and step < 40:
+        send(mine, right, late=job.late)
+        receive(theirs, left, late=job.late)
+    else:
+        receive(theirs, left, late=job.late)
+        send(mine, right, late=job.late)

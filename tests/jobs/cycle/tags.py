@@ -14,24 +14,15 @@ CASE = Case(
     modes=("sync",),
 )
 
-
-def main() -> None:
-    job = join()
-    mine, theirs = torch.ones(1000), torch.empty(1000)
-    peer = 1 - job.rank
-    for step in range(100):
-        time.sleep(STEP_S)
-        tag = 3
-        if step >= 40 and job.rank == 0:
-            job.mark_fault()
-            tag = 7
-        ops = [
-            dist.P2POp(dist.isend, mine, peer, tag=tag),
-            dist.P2POp(dist.irecv, theirs, peer, tag=3),
-        ]
-        for work in dist.batch_isend_irecv(ops):
-            work.wait()
-
-
-if __name__ == "__main__":
-    main()
+job = join()
+mine, theirs = torch.ones(1000), torch.empty(1000)
+peer = 1 - job.rank
+for step in range(100):
+    time.sleep(STEP_S)
+    tag = 3
+    if step >= 40 and job.rank == 0:
+        job.mark_fault()
+        tag = 7
+    ops = [dist.P2POp(dist.isend, mine, peer, tag=tag), dist.P2POp(dist.irecv, theirs, peer, tag=3)]
+    for work in dist.batch_isend_irecv(ops):
+        work.wait()

@@ -5,7 +5,6 @@ import signal
 import time
 
 import torch
-import torch.distributed as dist
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from zoo.ground_truth import Case, Truth
@@ -35,8 +34,7 @@ def main() -> None:
     job = join()
     for batch in DataLoader(Shards(job), num_workers=2):
         time.sleep(STEP_S)
-        job.keep(dist.all_reduce(batch, async_op=job.late))
-        job.wait()
+        job.all_reduce(batch)
 
 
 if __name__ == "__main__":

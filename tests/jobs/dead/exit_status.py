@@ -1,28 +1,14 @@
 """Rank 2 finds its configuration wrong and ends with sys.exit(3)."""
 
 import sys
-import time
-
-import torch
-import torch.distributed as dist
 
 from zoo.ground_truth import Case, Truth
-from zoo.rank import STEP_S, join
+from zoo.rank import join
 
 CASE = Case((Truth(("dead",), culprits=(2,), causes=("exit_status",), says=("exit status 3",)),))
 
-
-def main() -> None:
-    job = join()
-    gradient = torch.ones(1000)
-    for step in range(100):
-        time.sleep(STEP_S)
-        if step == 40 and job.rank == 2:
-            job.mark_fault()
-            sys.exit(3)
-        job.keep(dist.all_reduce(gradient, async_op=job.late))
-        job.wait()
-
-
-if __name__ == "__main__":
-    main()
+job = join()
+for odd in job.steps(2):
+    if odd:
+        sys.exit(3)
+    job.all_reduce()

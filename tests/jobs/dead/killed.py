@@ -2,28 +2,14 @@
 
 import os
 import signal
-import time
-
-import torch
-import torch.distributed as dist
 
 from zoo.ground_truth import Case, Truth
-from zoo.rank import STEP_S, join
+from zoo.rank import join
 
 CASE = Case((Truth(("dead",), culprits=(0,), causes=("signal",), says=("SIGKILL",)),))
 
-
-def main() -> None:
-    job = join()
-    gradient = torch.ones(1000)
-    for step in range(100):
-        time.sleep(STEP_S)
-        if step == 40 and job.rank == 0:
-            job.mark_fault()
-            os.kill(os.getpid(), signal.SIGKILL)
-        job.keep(dist.all_reduce(gradient, async_op=job.late))
-        job.wait()
-
-
-if __name__ == "__main__":
-    main()
+job = join()
+for odd in job.steps(0):
+    if odd:
+        os.kill(os.getpid(), signal.SIGKILL)
+    job.all_reduce()

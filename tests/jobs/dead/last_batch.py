@@ -11,20 +11,14 @@ from zoo.rank import STEP_S, join
 STEPS = 40
 CASE = Case((Truth(("mismatch",), culprits=(2,), causes=("mismatch",), says=("24", "64")),))
 
-
-def main() -> None:
-    job = join()
-    for step in range(STEPS):
-        time.sleep(STEP_S)
-        batch = 64
-        if step == STEPS - 1 and job.rank == 2:
-            job.mark_fault()
-            batch = 24
-        features = torch.ones(batch, 16)
-        gathered = [torch.empty_like(features) for _ in range(job.world)]
-        job.keep(dist.all_gather(gathered, features, async_op=job.late))
-        job.wait()
-
-
-if __name__ == "__main__":
-    main()
+job = join()
+for step in range(STEPS):
+    time.sleep(STEP_S)
+    batch = 64
+    if step == STEPS - 1 and job.rank == 2:
+        job.mark_fault()
+        batch = 24
+    features = torch.ones(batch, 16)
+    gathered = [torch.empty_like(features) for _ in range(job.world)]
+    job.keep(dist.all_gather(gathered, features, async_op=job.late))
+    job.wait()

@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 from zoo import stand_in_nccl as nccl
 from zoo.ground_truth import Case, Truth
-from zoo.rank import STEP_S, join
+from zoo.rank import join
 
 # Only the recorder sees the fronts of a stand-in; those of NCCL are read from outside, too.
 CASE = Case(
@@ -23,29 +23,22 @@ CASE = Case(
 MATRIX = torch.ones(256, 256)
 
 
-def main() -> None:
-    nccl.install()
-    job = join()
-    gradient, loss = nccl.tensor(), torch.ones(1)
-    wide, narrow = dist.new_group([0, 1, 3]), dist.new_group([0, 1, 2])
-    for step in range(10_000):
-        time.sleep(STEP_S)
-        if step == 60 and job.rank == 3:
-            job.mark_fault()
-            time.sleep(10_000)
-        if job.rank != 2:
-            job.keep(dist.all_reduce(gradient, group=wide, async_op=job.late))
-            job.wait()
-            launch()
-        if job.rank != 3:
-            dist.all_reduce(loss, group=narrow)
-
-
 def launch() -> None:
     """Stops behind the device, busy in C++, with no frame that tells so."""
     while any(one.behind for one in nccl.Device.groups):
         torch.mm(MATRIX, MATRIX)
 
 
-if __name__ == "__main__":
-    main()
+nccl.install()
+job = join()
+gradient, loss = nccl.tensor(), torch.ones(1)
+wide, narrow = dist.new_group([0, 1, 3]), dist.new_group([0, 1, 2])
+for odd in job.steps(3, at=60, count=10_000):
+    if odd:
+        time.sleep(10_000)
+    if job.rank != 2:
+        job.keep(dist.all_reduce(gradient, group=wide, async_op=job.late))
+        job.wait()
+        launch()
+    if job.rank != 3:
+        dist.all_reduce(loss, group=narrow)

@@ -15,23 +15,16 @@ CASE = Case(
     within_s=60.0,  # nobody knows how long a group's first op takes
 )
 
-
-def main() -> None:
-    nccl.install()
-    job = join()
-    gradient = nccl.tensor()
-    group = dist.new_group()
-    for step in range(10_000):
-        time.sleep(STEP_S)
-        job.keep(dist.all_reduce(gradient, async_op=job.late))
-        job.wait()
-        torch.cuda.synchronize()
-        if step == 40:
-            if job.rank == 3:
-                job.mark_fault()
-                time.sleep(10_000)
-            dist.all_reduce(gradient, group=group)
-
-
-if __name__ == "__main__":
-    main()
+nccl.install()
+job = join()
+gradient = nccl.tensor()
+group = dist.new_group()
+for step in range(10_000):
+    time.sleep(STEP_S)
+    job.all_reduce(gradient)
+    torch.cuda.synchronize()
+    if step == 40:
+        if job.rank == 3:
+            job.mark_fault()
+            time.sleep(10_000)
+        dist.all_reduce(gradient, group=group)

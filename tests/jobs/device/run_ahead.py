@@ -11,19 +11,13 @@ from zoo.rank import join
 
 CASE = Case(modes=("sync", "late"), lasts_s=25.0)
 
-
-def main() -> None:
-    nccl.install()
-    job = join()
-    gradient = nccl.tensor()
-    nccl.device_of().delay_s = 0.01
-    for _ in range(60):
-        for _ in range(200):
-            job.keep(dist.all_reduce(gradient, async_op=job.late))
-        job.wait()
-        torch.cuda.synchronize()
-        time.sleep(0.2)
-
-
-if __name__ == "__main__":
-    main()
+nccl.install()
+job = join()
+gradient = nccl.tensor()
+nccl.device_of().delay_s = 0.01
+for _ in range(60):
+    for _ in range(200):
+        job.keep(dist.all_reduce(gradient, async_op=job.late))
+    job.wait()
+    torch.cuda.synchronize()
+    time.sleep(0.2)

@@ -11,11 +11,7 @@ import torch.distributed as dist
 from zoo.ground_truth import Case, Truth
 from zoo.rank import STEP_S, Job, join
 
-CASE = Case(
-    modes=("sync",),
-    lasts_s=150,
-    allowed=(Truth(("undecided",), progress=("unknown",)),),
-)
+CASE = Case(modes=("sync",), lasts_s=150, allowed=(Truth(("undecided",), progress=("unknown",)),))
 PAUSE_S = 40
 
 

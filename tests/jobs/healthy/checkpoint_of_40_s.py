@@ -14,35 +14,22 @@ from zoo.work import slow_file
 CASE = Case(
     lasts_s=65,
     allowed=(
-        Truth(
-            ("not_entered",),
-            culprits=(0,),
-            causes=("file_io",),
-            progress=("active", "unknown"),
-        ),
+        Truth(("not_entered",), culprits=(0,), causes=("file_io",), progress=("active", "unknown")),
     ),
 )
 
-
-def main() -> None:
-    job = join()
-    gradient = torch.ones(1000)
-    image = io.BytesIO()
-    torch.save(torch.ones(10_000_000), image)
-    path = job.folder / "checkpoint.pt"
-    if job.rank == 0:
-        slow_file(path, 1_200_000)
-    for step in range(400):
-        time.sleep(STEP_S)
-        job.keep(dist.all_reduce(gradient, async_op=job.late))
-        job.wait()
-        if step == 60 and job.rank == 0:
-            image.seek(0)
-            job.mark_fault()
-            with path.open("wb") as file:
-                shutil.copyfileobj(image, file)
-        dist.barrier()
-
-
-if __name__ == "__main__":
-    main()
+job = join()
+image = io.BytesIO()
+torch.save(torch.ones(10_000_000), image)
+path = job.folder / "checkpoint.pt"
+if job.rank == 0:
+    slow_file(path, 1_200_000)
+for step in range(400):
+    time.sleep(STEP_S)
+    job.all_reduce()
+    if step == 60 and job.rank == 0:
+        image.seek(0)
+        job.mark_fault()
+        with path.open("wb") as file:
+            shutil.copyfileobj(image, file)
+    dist.barrier()

@@ -2,9 +2,6 @@
 
 import time
 
-import torch
-import torch.distributed as dist
-
 from zoo.ground_truth import Case
 from zoo.rank import STEP_S, join
 
@@ -13,11 +10,9 @@ CASE = Case(lasts_s=40)
 
 def main() -> None:
     job = join()
-    gradient = torch.ones(1000)
     for _ in range(100):
         time.sleep(STEP_S)
-        job.keep(dist.all_reduce(gradient, async_op=job.late))
-        job.wait()
+        job.all_reduce()
     time.sleep(4 * job.rank)
 
 

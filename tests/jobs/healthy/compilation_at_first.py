@@ -4,7 +4,6 @@ They compile equal graphs one by one, under a lock file of the compiler.
 """
 
 import torch
-import torch.distributed as dist
 
 from zoo.ground_truth import Case, Truth
 from zoo.rank import join
@@ -21,22 +20,14 @@ CASE = Case(
     ),
 )
 
-
-def main() -> None:
-    job = join()
-    gradient = torch.ones(1000)
-    models = []
-    for count in range(job.rank):
-        layers = [torch.nn.Linear(50, 50), torch.nn.GELU(), torch.nn.LayerNorm(50)] * (count + 2)
-        models.append(torch.compile(torch.nn.Sequential(*layers)))
-    job.mark_fault()
-    for _ in range(60):
-        compute(0.1, share=0.3)
-        for model in models:
-            model(torch.ones(8, 50)).sum().backward()
-        job.keep(dist.all_reduce(gradient, async_op=job.late))
-        job.wait()
-
-
-if __name__ == "__main__":
-    main()
+job = join()
+models = []
+for count in range(job.rank):
+    layers = [torch.nn.Linear(50, 50), torch.nn.GELU(), torch.nn.LayerNorm(50)] * (count + 2)
+    models.append(torch.compile(torch.nn.Sequential(*layers)))
+job.mark_fault()
+for _ in range(60):
+    compute(0.1, share=0.3)
+    for model in models:
+        model(torch.ones(8, 50)).sum().backward()
+    job.all_reduce()

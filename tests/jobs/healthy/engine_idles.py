@@ -31,25 +31,20 @@ def ask(job: Job) -> None:
     job.mark_fault()
 
 
-def main() -> None:
-    job = join()
-    cpu = dist.new_group(backend="gloo", timeout=timedelta(seconds=60))
-    transport = Transport(job)
+job = join()
+cpu = dist.new_group(backend="gloo", timeout=timedelta(seconds=60))
+transport = Transport(job)
+if job.rank == 0:
+    server = socketserver.TCPServer(("127.0.0.1", 0), socketserver.BaseRequestHandler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=ask, args=(job,), daemon=True).start()
+prompt = torch.zeros(10)
+while True:
     if job.rank == 0:
-        server = socketserver.TCPServer(("127.0.0.1", 0), socketserver.BaseRequestHandler)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        threading.Thread(target=ask, args=(job,), daemon=True).start()
-    prompt = torch.zeros(10)
-    while True:
-        if job.rank == 0:
-            prompt[0] = requests.get()
-            transport.send()
-        else:
-            transport.receive(0)
-        job.keep(dist.broadcast(prompt, 0, group=cpu, async_op=job.late))
-        job.wait()
-        transport.replay()
-
-
-if __name__ == "__main__":
-    main()
+        prompt[0] = requests.get()
+        transport.send()
+    else:
+        transport.receive(0)
+    job.keep(dist.broadcast(prompt, 0, group=cpu, async_op=job.late))
+    job.wait()
+    transport.replay()

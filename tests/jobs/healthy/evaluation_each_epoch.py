@@ -15,17 +15,11 @@ CASE = Case(
     allowed=(Truth(("undecided",), progress=("unknown",)),),
 )
 
-
-def main() -> None:
-    job = join()
-    gradient = torch.ones(1000)
-    for step in range(10_000):
-        time.sleep(STEP_S)
-        if step % 100 == 99:
-            job.mark_fault()
-            time.sleep(70)
-        dist.all_reduce(gradient)
-
-
-if __name__ == "__main__":
-    main()
+job = join()
+gradient = torch.ones(1000)
+for step in range(10_000):
+    time.sleep(STEP_S)
+    if step % 100 == 99:
+        job.mark_fault()
+        time.sleep(70)
+    dist.all_reduce(gradient)

@@ -23,12 +23,7 @@ def train(model: nn.Module) -> None:
         optimizer.zero_grad()
 
 
-def main() -> None:
-    join()
-    model = DistributedDataParallel(nn.Linear(100, 100))
-    threading.Thread(target=train, args=(model,), name="trainer", daemon=True).start()
-    asyncio.new_event_loop().run_forever()
-
-
-if __name__ == "__main__":
-    main()
+join()
+model = DistributedDataParallel(nn.Linear(100, 100))
+threading.Thread(target=train, args=(model,), name="trainer", daemon=True).start()
+asyncio.new_event_loop().run_forever()

@@ -17,23 +17,17 @@ CASE = Case(
     allowed=(Truth(("undecided",), progress=("unknown",)),),
 )
 
-
-def main() -> None:
-    job = join()
-    gradient = torch.ones(1000)
-    baton = FileBaton(str(job.folder / "lock"))
-    for step in range(2000):
-        time.sleep(STEP_S)
-        if step == 40 and job.rank == 1:
-            job.mark_fault()
-            baton.try_acquire()
-            subprocess.run(["sleep", "70"], check=True)
-            baton.release()
-        elif step == 40:
-            time.sleep(1)
-            baton.wait()
-        dist.all_reduce(gradient)
-
-
-if __name__ == "__main__":
-    main()
+job = join()
+gradient = torch.ones(1000)
+baton = FileBaton(str(job.folder / "lock"))
+for step in range(2000):
+    time.sleep(STEP_S)
+    if step == 40 and job.rank == 1:
+        job.mark_fault()
+        baton.try_acquire()
+        subprocess.run(["sleep", "70"], check=True)
+        baton.release()
+    elif step == 40:
+        time.sleep(1)
+        baton.wait()
+    dist.all_reduce(gradient)

@@ -14,19 +14,13 @@ CASE = Case(
     allowed=(Truth(("not_entered",), culprits=(2,), causes=("sleeping",), progress=("active",)),),
 )
 
-
-def main() -> None:
-    job = join()
-    for _ in range(3):
+job = join()
+for _ in range(3):
+    if job.rank == 2:
+        job.mark_fault()
+    gradients = [torch.ones(100) for _ in range(500)]
+    for gradient in gradients:
         if job.rank == 2:
-            job.mark_fault()
-        gradients = [torch.ones(100) for _ in range(500)]
-        for gradient in gradients:
-            if job.rank == 2:
-                time.sleep(STEP_S)
-            job.keep(dist.all_reduce(gradient, async_op=True))
-        job.wait()
-
-
-if __name__ == "__main__":
-    main()
+            time.sleep(STEP_S)
+        job.keep(dist.all_reduce(gradient, async_op=True))
+    job.wait()

@@ -42,15 +42,10 @@ def ask(job: Job, port: int) -> None:
     job.mark_fault()
 
 
-def main() -> None:
-    job = join()
-    if job.rank == 0:
-        server = http.server.HTTPServer(("127.0.0.1", 0), Door)
-        threading.Thread(target=ask, args=(job, server.server_port), daemon=True).start()
-        server.serve_forever()
-    while True:
-        dist.broadcast(prompt, 0)
-
-
-if __name__ == "__main__":
-    main()
+job = join()
+if job.rank == 0:
+    server = http.server.HTTPServer(("127.0.0.1", 0), Door)
+    threading.Thread(target=ask, args=(job, server.server_port), daemon=True).start()
+    server.serve_forever()
+while True:
+    dist.broadcast(prompt, 0)

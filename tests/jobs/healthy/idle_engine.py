@@ -44,21 +44,15 @@ def ask(job: Job, port: int) -> None:
     job.mark_fault()
 
 
-def main() -> None:
-    job = join()
-    prompt = torch.zeros(10)
+job = join()
+prompt = torch.zeros(10)
+if job.rank == 0:
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Door)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=ask, args=(job, server.server_port), daemon=True).start()
+while True:
     if job.rank == 0:
-        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Door)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        threading.Thread(target=ask, args=(job, server.server_port), daemon=True).start()
-    while True:
-        if job.rank == 0:
-            prompt = torch.tensor(list(requests.get()), dtype=torch.float32)
-        job.keep(dist.broadcast(prompt, 0, async_op=job.late))
-        job.wait()
-        job.keep(dist.all_reduce(prompt, async_op=job.late))
-        job.wait()
-
-
-if __name__ == "__main__":
-    main()
+        prompt = torch.tensor(list(requests.get()), dtype=torch.float32)
+    job.keep(dist.broadcast(prompt, 0, async_op=job.late))
+    job.wait()
+    job.all_reduce(prompt)

@@ -27,25 +27,19 @@ def ask(job: Job, path: Path) -> None:
     job.mark_fault()
 
 
-def main() -> None:
-    job = join()
-    path = job.folder / "requests"
-    prompt = torch.zeros(10)
+job = join()
+path = job.folder / "requests"
+prompt = torch.zeros(10)
+if job.rank == 0:
+    door = socket.socket(socket.AF_UNIX)
+    door.bind(str(path))
+    door.listen()
+    threading.Thread(target=ask, args=(job, path), daemon=True).start()
+while True:
     if job.rank == 0:
-        door = socket.socket(socket.AF_UNIX)
-        door.bind(str(path))
-        door.listen()
-        threading.Thread(target=ask, args=(job, path), daemon=True).start()
-    while True:
-        if job.rank == 0:
-            line, _ = door.accept()
-            with line:
-                prompt = torch.tensor(list(line.recv(10)), dtype=torch.float32)
-        job.keep(dist.broadcast(prompt, 0, async_op=job.late))
-        job.wait()
-        job.keep(dist.all_reduce(prompt, async_op=job.late))
-        job.wait()
-
-
-if __name__ == "__main__":
-    main()
+        line, _ = door.accept()
+        with line:
+            prompt = torch.tensor(list(line.recv(10)), dtype=torch.float32)
+    job.keep(dist.broadcast(prompt, 0, async_op=job.late))
+    job.wait()
+    job.all_reduce(prompt)

@@ -5,9 +5,6 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-import torch
-import torch.distributed as dist
-
 from zoo.ground_truth import Case
 from zoo.rank import STEP_S, join
 
@@ -22,19 +19,12 @@ def upload() -> None:
         uploads.get()
 
 
-def main() -> None:
-    job = join()
-    threading.Thread(target=upload, name="uploader", daemon=True).start()
-    executor = ThreadPoolExecutor(WORKERS)
-    barrier = threading.Barrier(WORKERS)
-    for one in [executor.submit(barrier.wait) for _ in range(WORKERS)]:
-        one.result()
-    gradient = torch.ones(1000)
-    for step in range(10_000):
-        time.sleep(3.5 if step % 200 == 100 else STEP_S)
-        job.keep(dist.all_reduce(gradient, async_op=job.late))
-        job.wait()
-
-
-if __name__ == "__main__":
-    main()
+job = join()
+threading.Thread(target=upload, name="uploader", daemon=True).start()
+executor = ThreadPoolExecutor(WORKERS)
+barrier = threading.Barrier(WORKERS)
+for one in [executor.submit(barrier.wait) for _ in range(WORKERS)]:
+    one.result()
+for step in range(10_000):
+    time.sleep(3.5 if step % 200 == 100 else STEP_S)
+    job.all_reduce()

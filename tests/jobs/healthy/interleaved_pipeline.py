@@ -45,24 +45,17 @@ def compute(seconds: float) -> None:
         torch.rand(1000).sum()
 
 
-def main() -> None:
-    job = join()
-    stages = [
-        PipelineStage(
-            Stage(job), job.rank + chunk * job.world, CHUNKS * job.world, torch.device("cpu")
-        )
-        for chunk in range(CHUNKS)
-    ]
-    schedule = ScheduleInterleaved1F1B(stages, BATCHES, loss_fn=torch.nn.functional.mse_loss)
-    batch = torch.ones(BATCHES * 2, WIDTH)
-    for _ in range(200):
-        if job.rank == 0:
-            schedule.step(batch)
-        elif job.rank == job.world - 1:
-            schedule.step(target=batch)
-        else:
-            schedule.step()
-
-
-if __name__ == "__main__":
-    main()
+job = join()
+stages = [
+    PipelineStage(Stage(job), job.rank + chunk * job.world, CHUNKS * job.world, torch.device("cpu"))
+    for chunk in range(CHUNKS)
+]
+schedule = ScheduleInterleaved1F1B(stages, BATCHES, loss_fn=torch.nn.functional.mse_loss)
+batch = torch.ones(BATCHES * 2, WIDTH)
+for _ in range(200):
+    if job.rank == 0:
+        schedule.step(batch)
+    elif job.rank == job.world - 1:
+        schedule.step(target=batch)
+    else:
+        schedule.step()

@@ -32,21 +32,16 @@ def talk(job: Job, step: int) -> None:
     dist.broadcast_object_list(news, src=step % job.world)
 
 
-def main() -> None:
-    job = join()
-    flat, square = torch.ones(100), torch.ones(10, 10)
-    for step in range(400):
-        exchange(job, step)
-        collect(job, step % job.world)
-        talk(job, step)
-        if job.rank % 2:
-            job.keep(dist.all_reduce(flat, async_op=job.late))
-        else:
-            job.keep(dist.all_reduce(square, async_op=job.late))
-        job.wait()
-        flat.fill_(1)
-        square.fill_(1)
-
-
-if __name__ == "__main__":
-    main()
+job = join()
+flat, square = torch.ones(100), torch.ones(10, 10)
+for step in range(400):
+    exchange(job, step)
+    collect(job, step % job.world)
+    talk(job, step)
+    if job.rank % 2:
+        job.keep(dist.all_reduce(flat, async_op=job.late))
+    else:
+        job.keep(dist.all_reduce(square, async_op=job.late))
+    job.wait()
+    flat.fill_(1)
+    square.fill_(1)

@@ -2,11 +2,8 @@
 
 import time
 
-import torch
-import torch.distributed as dist
-
 from zoo.ground_truth import Case, Truth
-from zoo.rank import STEP_S, join
+from zoo.rank import join
 
 CASE = Case(
     lasts_s=90.0,
@@ -14,18 +11,8 @@ CASE = Case(
     allowed=(Truth(("undecided",), progress=("unknown",)),),
 )
 
-
-def main() -> None:
-    job = join()
-    gradient = torch.ones(1000)
-    for step in range(10_000):
-        time.sleep(STEP_S)
-        if step == 40:
-            job.mark_fault()
-            time.sleep(70)
-        job.keep(dist.all_reduce(gradient, async_op=job.late))
-        job.wait()
-
-
-if __name__ == "__main__":
-    main()
+job = join()
+for odd in job.steps(count=10_000):
+    if odd:
+        time.sleep(70)
+    job.all_reduce()

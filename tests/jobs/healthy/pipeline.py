@@ -58,11 +58,6 @@ def step(job: Job) -> None:
     job.wait()
 
 
-def main() -> None:
-    job = join()
-    for _ in range(25):
-        step(job)
-
-
-if __name__ == "__main__":
-    main()
+job = join()
+for _ in range(25):
+    step(job)

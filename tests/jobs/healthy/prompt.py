@@ -11,23 +11,13 @@ import torch.distributed as dist
 from zoo.ground_truth import Case
 from zoo.rank import STEP_S, join
 
-CASE = Case(
-    modes=("sync",),
-    ranks=1,
-    lasts_s=75,
-)
+CASE = Case(modes=("sync",), ranks=1, lasts_s=75)
 
-
-def main() -> None:
-    join()
-    gradient = torch.ones(1000)
-    for _ in range(40):
-        time.sleep(STEP_S)
-        dist.all_reduce(gradient)
-    _, terminal = pty.openpty()
-    os.dup2(terminal, 0)
-    code.interact(local={"gradient": gradient})
-
-
-if __name__ == "__main__":
-    main()
+join()
+gradient = torch.ones(1000)
+for _ in range(40):
+    time.sleep(STEP_S)
+    dist.all_reduce(gradient)
+_, terminal = pty.openpty()
+os.dup2(terminal, 0)
+code.interact(local={"gradient": gradient})

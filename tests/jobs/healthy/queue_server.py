@@ -35,17 +35,12 @@ def ask(job: Job, door: str) -> None:
     job.mark_fault()
 
 
-def main() -> None:
-    job = join()
-    prompt = torch.zeros(10)
-    door = f"ipc://{job.folder}/door{job.rank}"
-    requests = zmq.Context.instance().socket(zmq.PULL)
-    requests.bind(door)
-    threading.Thread(target=ask, args=(job, door), daemon=True).start()
-    while True:
-        requests.recv()
-        dist.all_reduce(prompt)
-
-
-if __name__ == "__main__":
-    main()
+job = join()
+prompt = torch.zeros(10)
+door = f"ipc://{job.folder}/door{job.rank}"
+requests = zmq.Context.instance().socket(zmq.PULL)
+requests.bind(door)
+threading.Thread(target=ask, args=(job, door), daemon=True).start()
+while True:
+    requests.recv()
+    dist.all_reduce(prompt)

@@ -18,19 +18,14 @@ def look_up(row: int) -> torch.Tensor:
     return torch.full((8,), row)
 
 
-def main() -> None:
-    job = join()
-    options = rpc.TensorPipeRpcBackendOptions(init_method=f"file://{job.folder}/rpc")
-    rpc.init_rpc(f"worker{job.rank}", None, job.rank, job.world, options)
-    trainers = dist.new_group([rank for rank in range(job.world) if rank != SERVER])
-    gradient = torch.ones(1000)
-    for step in range(1_000_000 if job.rank != SERVER else 0):
-        if step == 100:
-            job.mark_fault()
-        rpc.rpc_sync(f"worker{SERVER}", look_up, args=(step,))
-        dist.all_reduce(gradient, group=trainers)
-    rpc.shutdown()
-
-
-if __name__ == "__main__":
-    main()
+job = join()
+options = rpc.TensorPipeRpcBackendOptions(init_method=f"file://{job.folder}/rpc")
+rpc.init_rpc(f"worker{job.rank}", None, job.rank, job.world, options)
+trainers = dist.new_group([rank for rank in range(job.world) if rank != SERVER])
+gradient = torch.ones(1000)
+for step in range(1_000_000 if job.rank != SERVER else 0):
+    if step == 100:
+        job.mark_fault()
+    rpc.rpc_sync(f"worker{SERVER}", look_up, args=(step,))
+    dist.all_reduce(gradient, group=trainers)
+rpc.shutdown()

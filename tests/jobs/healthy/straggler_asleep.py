@@ -2,9 +2,6 @@
 
 import time
 
-import torch
-import torch.distributed as dist
-
 from zoo.ground_truth import Case, Truth
 from zoo.rank import join
 
@@ -21,18 +18,10 @@ CASE = Case(
     ),
 )
 
-
-def main() -> None:
-    job = join()
-    gradient = torch.ones(1000)
-    for step in range(60):
-        odd = step == 12 and job.rank == 2
-        if odd:
-            job.mark_fault()
-        time.sleep(10.0 if odd else 0.5)
-        job.keep(dist.all_reduce(gradient, async_op=job.late))
-        job.wait()
-
-
-if __name__ == "__main__":
-    main()
+job = join()
+for step in range(60):
+    odd = step == 12 and job.rank == 2
+    if odd:
+        job.mark_fault()
+    time.sleep(10.0 if odd else 0.5)
+    job.all_reduce()

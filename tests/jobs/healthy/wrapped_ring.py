@@ -8,21 +8,15 @@ from zoo.rank import join
 
 CASE = Case(lasts_s=45)
 
-
-def main() -> None:
-    job = join()
-    tensor = [dist.new_group([0, 1]), dist.new_group([2, 3])][job.rank // 2]
-    data = [dist.new_group([0, 2]), dist.new_group([1, 3])][job.rank % 2]
-    activations, gradient = torch.ones(10), torch.ones(10)
-    for _ in range(600):
-        # Pairs need not advance at the same pace.
-        for _ in range(20 + 20 * (job.rank // 2)):
-            job.keep(dist.all_reduce(activations, group=tensor, async_op=job.late))
-        job.wait()
-        job.keep(dist.all_reduce(gradient, group=data, async_op=job.late))
-        job.wait()
-        activations.fill_(1)
-
-
-if __name__ == "__main__":
-    main()
+job = join()
+tensor = [dist.new_group([0, 1]), dist.new_group([2, 3])][job.rank // 2]
+data = [dist.new_group([0, 2]), dist.new_group([1, 3])][job.rank % 2]
+activations, gradient = torch.ones(10), torch.ones(10)
+for _ in range(600):
+    # Pairs need not advance at the same pace.
+    for _ in range(20 + 20 * (job.rank // 2)):
+        job.keep(dist.all_reduce(activations, group=tensor, async_op=job.late))
+    job.wait()
+    job.keep(dist.all_reduce(gradient, group=data, async_op=job.late))
+    job.wait()
+    activations.fill_(1)

@@ -20,28 +20,20 @@ CASE = Case(
             progress=("active",),
             says=("checkpoint.pt",),
         ),
-    ),
+    )
 )
 
-
-def main() -> None:
-    job = join()
-    gradient = torch.ones(1000)
-    weights = torch.ones(40_000_000)
-    for step in range(60):
-        time.sleep(STEP_S)
-        job.keep(dist.all_reduce(gradient, async_op=job.late))
-        job.wait()
-        if step == 40 and job.rank == 0:
-            image = io.BytesIO()
-            torch.save(weights, image)
-            image.seek(0)
-            path = slow_file(job.folder / "checkpoint.pt", 1_000_000)
-            job.mark_fault()
-            with path.open("wb") as file:
-                shutil.copyfileobj(image, file)
-        dist.barrier()
-
-
-if __name__ == "__main__":
-    main()
+job = join()
+weights = torch.ones(40_000_000)
+for step in range(60):
+    time.sleep(STEP_S)
+    job.all_reduce()
+    if step == 40 and job.rank == 0:
+        image = io.BytesIO()
+        torch.save(weights, image)
+        image.seek(0)
+        path = slow_file(job.folder / "checkpoint.pt", 1_000_000)
+        job.mark_fault()
+        with path.open("wb") as file:
+            shutil.copyfileobj(image, file)
+    dist.barrier()

@@ -3,14 +3,11 @@
 import time
 
 import torch
-import torch.distributed as dist
 
 from zoo.ground_truth import Case, Truth
 from zoo.rank import STEP_S, join
 
-CASE = Case(
-    (Truth(("not_entered",), culprits=(1,), causes=("compiling",), progress=("active",)),),
-)
+CASE = Case((Truth(("not_entered",), culprits=(1,), causes=("compiling",), progress=("active",)),))
 
 
 def trace_all(batch: torch.Tensor) -> None:
@@ -21,17 +18,10 @@ def trace_all(batch: torch.Tensor) -> None:
         torch.compiler.reset()
 
 
-def main() -> None:
-    job = join()
-    gradient = torch.ones(1000)
-    for step in range(60):
-        time.sleep(STEP_S)
-        if step == 40 and job.rank == 1:
-            job.mark_fault()
-            trace_all(torch.ones(8, 50))
-        job.keep(dist.all_reduce(gradient, async_op=job.late))
-        job.wait()
-
-
-if __name__ == "__main__":
-    main()
+job = join()
+for step in range(60):
+    time.sleep(STEP_S)
+    if step == 40 and job.rank == 1:
+        job.mark_fault()
+        trace_all(torch.ones(8, 50))
+    job.all_reduce()

@@ -3,7 +3,6 @@
 import time
 
 import torch
-import torch.distributed as dist
 
 from zoo.ground_truth import Case
 from zoo.rank import join
@@ -12,19 +11,12 @@ from zoo.work import kill_agent
 CASE = Case(lasts_s=20, needs=("recorder",))
 KILL_S = 4.0
 
-
-def main() -> None:
-    job = join()
-    gradient = torch.ones(100_000)
-    begun, killed = time.monotonic(), False
-    while True:
-        for _ in range(100):
-            job.keep(dist.all_reduce(gradient, async_op=job.late))
-            job.wait()
-        if job.rank == 0 and not killed and time.monotonic() - begun > KILL_S:
-            killed = True
-            kill_agent()
-
-
-if __name__ == "__main__":
-    main()
+job = join()
+gradient = torch.ones(100_000)
+begun, killed = time.monotonic(), False
+while True:
+    for _ in range(100):
+        job.all_reduce(gradient)
+    if job.rank == 0 and not killed and time.monotonic() - begun > KILL_S:
+        killed = True
+        kill_agent()

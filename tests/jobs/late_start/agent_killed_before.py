@@ -2,33 +2,19 @@
 
 import time
 
-import torch
-import torch.distributed as dist
-
 from zoo.ground_truth import Case, Truth
 from zoo.rank import join
 from zoo.work import kill_agent
 
-CASE = Case(
-    (Truth(("not_entered",), culprits=(1,), causes=("sleeping",)),),
-    needs=("recorder",),
-)
+CASE = Case((Truth(("not_entered",), culprits=(1,), causes=("sleeping",)),), needs=("recorder",))
 STEPS = 150
 
-
-def main() -> None:
-    job = join()
-    gradient = torch.ones(1000)
-    for step in range(STEPS):
-        time.sleep(0.1)
-        if step == 20 and job.rank == 0:
-            kill_agent()
-        if step == STEPS - 10 and job.rank == 1:
-            job.mark_fault()
-            time.sleep(3600)
-        job.keep(dist.all_reduce(gradient, async_op=job.late))
-        job.wait()
-
-
-if __name__ == "__main__":
-    main()
+job = join()
+for step in range(STEPS):
+    time.sleep(0.1)
+    if step == 20 and job.rank == 0:
+        kill_agent()
+    if step == STEPS - 10 and job.rank == 1:
+        job.mark_fault()
+        time.sleep(3600)
+    job.all_reduce()

@@ -1,13 +1,11 @@
 """Recorder started late on rank 2, which then calls barrier where the others reduce."""
 
-import time
-
 import torch
 import torch.distributed as dist
 
 import frtop_probe
 from zoo.ground_truth import Case, Truth
-from zoo.rank import STEP_S, job_before_init, join
+from zoo.rank import job_before_init, join
 
 CASE = Case(
     (
@@ -22,23 +20,15 @@ CASE = Case(
     needs=("recorder",),
 )
 
-
-def main() -> None:
-    if job_before_init().rank == 2:
-        frtop_probe.stop()
-    job = join()
-    gradient = torch.ones(1000)
-    for step in range(100):
-        time.sleep(STEP_S)
-        if step == 10 and job.rank == 2:
-            frtop_probe.start()
-        if step == 40 and job.rank == 2:
-            job.mark_fault()
-            job.keep(dist.barrier(async_op=job.late))
-        else:
-            job.keep(dist.all_reduce(gradient, async_op=job.late))
-        job.wait()
-
-
-if __name__ == "__main__":
-    main()
+if job_before_init().rank == 2:
+    frtop_probe.stop()
+job = join()
+gradient = torch.ones(1000)
+for step, odd in enumerate(job.steps(2)):
+    if step == 10 and job.rank == 2:
+        frtop_probe.start()
+    if odd:
+        job.keep(dist.barrier(async_op=job.late))
+    else:
+        job.keep(dist.all_reduce(gradient, async_op=job.late))
+    job.wait()

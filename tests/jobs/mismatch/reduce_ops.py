@@ -11,28 +11,18 @@ from zoo.rank import STEP_S, join
 CASE = Case(
     (
         Truth(
-            ("mismatch",),
-            culprits=(2,),
-            causes=("mismatch",),
-            progress=("active",),
-            says=("max",),
+            ("mismatch",), culprits=(2,), causes=("mismatch",), progress=("active",), says=("max",)
         ),
-    ),
+    )
 )
 
-
-def main() -> None:
-    job = join()
-    gradient = torch.ones(1000)
-    for step in range(100_000):
-        time.sleep(STEP_S)
-        reduce = dist.ReduceOp.SUM
-        if step >= 40 and job.rank == 2:
-            job.mark_fault()
-            reduce = dist.ReduceOp.MAX
-        job.keep(dist.all_reduce(gradient, op=reduce, async_op=job.late))
-        job.wait()
-
-
-if __name__ == "__main__":
-    main()
+job = join()
+gradient = torch.ones(1000)
+for step in range(100_000):
+    time.sleep(STEP_S)
+    reduce = dist.ReduceOp.SUM
+    if step >= 40 and job.rank == 2:
+        job.mark_fault()
+        reduce = dist.ReduceOp.MAX
+    job.keep(dist.all_reduce(gradient, op=reduce, async_op=job.late))
+    job.wait()

@@ -28,28 +28,6 @@ STAGE = 4
 """Ranks 0-3 are the first stage of the pipeline, 4-7 the second."""
 
 
-def main() -> None:
-    job = join()
-    tensor = own_group(job, [[0, 1], [2, 3], [4, 5], [6, 7]], "tensor")
-    data = own_group(job, [[0, 2], [1, 3], [4, 6], [5, 7]], "data")
-    activation, gradient = torch.ones(1000), torch.ones(1000)
-    for step in range(60):
-        time.sleep(STEP_S)
-        if job.rank >= STAGE:
-            receive(job, activation, job.rank - STAGE)
-        if step == 25 and job.rank == 5:
-            job.mark_fault()
-            time.sleep(3600)
-        reduce(job, activation, tensor)
-        if job.rank < STAGE:
-            send(job, activation, job.rank + STAGE)
-            receive(job, gradient, job.rank + STAGE)
-        reduce(job, gradient, tensor)
-        if job.rank >= STAGE:
-            send(job, gradient, job.rank - STAGE)
-        reduce(job, gradient, data)
-
-
 def own_group(job: Job, members: list[list[int]], name: str) -> dist.ProcessGroup:
     """Creates all of these groups, and returns the group of this rank."""
     groups = [dist.new_group(ranks, group_desc=name) for ranks in members]
@@ -77,5 +55,22 @@ def receive(job: Job, tensor: torch.Tensor, peer: int) -> None:
         dist.recv(tensor, peer)
 
 
-if __name__ == "__main__":
-    main()
+job = join()
+tensor = own_group(job, [[0, 1], [2, 3], [4, 5], [6, 7]], "tensor")
+data = own_group(job, [[0, 2], [1, 3], [4, 6], [5, 7]], "data")
+activation, gradient = torch.ones(1000), torch.ones(1000)
+for step in range(60):
+    time.sleep(STEP_S)
+    if job.rank >= STAGE:
+        receive(job, activation, job.rank - STAGE)
+    if step == 25 and job.rank == 5:
+        job.mark_fault()
+        time.sleep(3600)
+    reduce(job, activation, tensor)
+    if job.rank < STAGE:
+        send(job, activation, job.rank + STAGE)
+        receive(job, gradient, job.rank + STAGE)
+    reduce(job, gradient, tensor)
+    if job.rank >= STAGE:
+        send(job, gradient, job.rank - STAGE)
+    reduce(job, gradient, data)

@@ -3,7 +3,6 @@
 import multiprocessing
 import time
 
-import torch
 import torch.distributed as dist
 
 from zoo.ground_truth import Case, Truth
@@ -24,12 +23,10 @@ CASE = Case(
 
 def main() -> None:
     job = join()
-    gradient = torch.ones(1000)
     samples = multiprocessing.Queue()
     for _ in range(60):
         time.sleep(STEP_S)
-        job.keep(dist.all_reduce(gradient, async_op=job.late))
-        job.wait()
+        job.all_reduce()
         if job.rank == 3:
             samples.put(bytes(10_000))
     dist.destroy_process_group()

@@ -4,7 +4,6 @@ import socket
 import threading
 import time
 
-import torch
 import torch.distributed as dist
 
 from zoo.ground_truth import Case, Truth
@@ -32,13 +31,11 @@ def report() -> None:
 
 def main() -> None:
     job = join()
-    gradient = torch.ones(1000)
     if job.rank == 1:
         threading.Thread(target=report, name="reporter").start()
     for _ in range(60):
         time.sleep(STEP_S)
-        job.keep(dist.all_reduce(gradient, async_op=job.late))
-        job.wait()
+        job.all_reduce()
     dist.destroy_process_group()
     job.mark_fault()
 

@@ -5,7 +5,6 @@ import threading
 import time
 
 import torch
-import torch.distributed as dist
 
 from zoo.ground_truth import Case, Truth
 from zoo.rank import STEP_S, join
@@ -33,18 +32,12 @@ def read() -> None:
         batches.put(number)
 
 
-def main() -> None:
-    job = join()
-    gradient = torch.ones(1000)
-    threading.Thread(target=read, daemon=True).start()
-    for number in range(100):
-        time.sleep(STEP_S)
-        if number == BATCHES:
-            job.mark_fault()
-        gradient += batches.get()
-        job.keep(dist.all_reduce(gradient, async_op=job.late))
-        job.wait()
-
-
-if __name__ == "__main__":
-    main()
+job = join()
+gradient = torch.ones(1000)
+threading.Thread(target=read, daemon=True).start()
+for number in range(100):
+    time.sleep(STEP_S)
+    if number == BATCHES:
+        job.mark_fault()
+    gradient += batches.get()
+    job.all_reduce(gradient)

@@ -4,13 +4,9 @@ import asyncio
 import queue
 import socket
 import threading
-import time
-
-import torch
-import torch.distributed as dist
 
 from zoo.ground_truth import Case, Truth
-from zoo.rank import STEP_S, Job, join
+from zoo.rank import Job, join
 
 CASE = Case(
     (
@@ -32,16 +28,12 @@ def report() -> None:
 
 
 def train(job: Job) -> None:
-    gradient = torch.ones(1000)
-    for step in range(100):
-        time.sleep(STEP_S)
-        if step == 40:
-            job.mark_fault()
+    for odd in job.steps():
+        if odd:
             if job.rank == 1:
                 report()
             batches.get()
-        job.keep(dist.all_reduce(gradient, async_op=job.late))
-        job.wait()
+        job.all_reduce()
 
 
 async def main() -> None:

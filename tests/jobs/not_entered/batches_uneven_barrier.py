@@ -11,18 +11,12 @@ from zoo.rank import STEP_S, join
 
 CASE = Case((Truth(("mismatch",), culprits=(1,), says=("barrier", "all_reduce")),), modes=("sync",))
 
-
-def main() -> None:
-    job = join()
-    model = DistributedDataParallel(torch.nn.Linear(10, 10))
-    for _ in range(40 if job.rank == 1 else 60):
-        time.sleep(STEP_S)
-        model.zero_grad()
-        model(torch.ones(4, 10)).sum().backward()
-    if job.rank == 1:
-        job.mark_fault()
-    dist.barrier()
-
-
-if __name__ == "__main__":
-    main()
+job = join()
+model = DistributedDataParallel(torch.nn.Linear(10, 10))
+for _ in range(40 if job.rank == 1 else 60):
+    time.sleep(STEP_S)
+    model.zero_grad()
+    model(torch.ones(4, 10)).sum().backward()
+if job.rank == 1:
+    job.mark_fault()
+dist.barrier()

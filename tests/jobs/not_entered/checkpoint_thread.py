@@ -6,7 +6,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import torch
-import torch.distributed as dist
 
 from zoo.ground_truth import Case, Truth
 from zoo.rank import STEP_S, join
@@ -28,23 +27,17 @@ def save(state: torch.Tensor, path: Path) -> None:
         torch.save(state, file)
 
 
-def main() -> None:
-    job = join()
-    saver = ThreadPoolExecutor(4, thread_name_prefix="saver")
-    gradient = torch.ones(1000)
-    os.mkfifo(job.folder / f"fifo.{job.rank}")  # nobody reads it
-    for step in range(100):
-        time.sleep(STEP_S)
-        if step == 40:
-            odd = job.rank == 1
-            path = job.folder / (f"fifo.{job.rank}" if odd else f"checkpoint.{job.rank}")
-            saved = saver.submit(save, gradient.clone(), path)
-            if odd:
-                job.mark_fault()
-            saved.result()
-        job.keep(dist.all_reduce(gradient, async_op=job.late))
-        job.wait()
-
-
-if __name__ == "__main__":
-    main()
+job = join()
+saver = ThreadPoolExecutor(4, thread_name_prefix="saver")
+gradient = torch.ones(1000)
+os.mkfifo(job.folder / f"fifo.{job.rank}")  # nobody reads it
+for step in range(100):
+    time.sleep(STEP_S)
+    if step == 40:
+        odd = job.rank == 1
+        path = job.folder / (f"fifo.{job.rank}" if odd else f"checkpoint.{job.rank}")
+        saved = saver.submit(save, gradient.clone(), path)
+        if odd:
+            job.mark_fault()
+        saved.result()
+    job.all_reduce(gradient)

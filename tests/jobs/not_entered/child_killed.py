@@ -3,14 +3,12 @@
 import multiprocessing
 import os
 import signal
-import time
 from multiprocessing.queues import Queue
 
 import torch
-import torch.distributed as dist
 
 from zoo.ground_truth import Case, Truth
-from zoo.rank import STEP_S, Job, join
+from zoo.rank import Job, join
 
 CASE = Case(
     (
@@ -33,13 +31,9 @@ def prepare(batches: "Queue[list[float]]", count: int) -> None:
 
 
 def train(job: Job, batches: "Queue[list[float]]") -> None:
-    for step in range(100):
-        time.sleep(STEP_S)
-        if step == 40 and job.rank == 2:
-            job.mark_fault()
+    for _ in job.steps(2):
         gradient = torch.tensor(batches.get())
-        job.keep(dist.all_reduce(gradient, async_op=job.late))
-        job.wait()
+        job.all_reduce(gradient)
 
 
 def main() -> None:

@@ -4,14 +4,13 @@ import time
 from pathlib import Path
 
 import torch
-import torch.distributed as dist
 from torch.utils.data import DataLoader, Dataset
 
 from zoo.ground_truth import Case, Truth
 from zoo.rank import STEP_S, Job, join
 
 CASE = Case(
-    (Truth(("not_entered",), culprits=(1,), causes=("dataloader",), says=("worker", "shard")),),
+    (Truth(("not_entered",), culprits=(1,), causes=("dataloader",), says=("worker", "shard")),)
 )
 
 
@@ -35,8 +34,7 @@ def main() -> None:
     for batch in DataLoader(Shards(job, job.pipe("shard")), batch_size=2, num_workers=2):
         time.sleep(STEP_S)
         gradient += batch.mean()
-        job.keep(dist.all_reduce(gradient, async_op=job.late))
-        job.wait()
+        job.all_reduce(gradient)
 
 
 if __name__ == "__main__":

@@ -5,15 +5,10 @@ import subprocess
 import time
 from pathlib import Path
 
-import torch
-import torch.distributed as dist
-
 from zoo.ground_truth import Case, Truth
-from zoo.rank import STEP_S, join
+from zoo.rank import join
 
-CASE = Case(
-    (Truth(("not_entered",), culprits=(1,), causes=("lock",), says=("cache.lock",)),),
-)
+CASE = Case((Truth(("not_entered",), culprits=(1,), causes=("lock",), says=("cache.lock",)),))
 
 
 def lock_from_outside(path: Path) -> None:
@@ -29,21 +24,12 @@ def lock_from_outside(path: Path) -> None:
             time.sleep(0.01)
 
 
-def main() -> None:
-    job = join()
-    gradient = torch.ones(1000)
-    cache = job.folder / "cache.lock"
-    if job.rank == 1:
-        lock_from_outside(cache)
-    for step in range(100):
-        time.sleep(STEP_S)
-        if step == 40 and job.rank == 1:
-            job.mark_fault()
-            with cache.open("w") as file:
-                fcntl.flock(file, fcntl.LOCK_EX)
-        job.keep(dist.all_reduce(gradient, async_op=job.late))
-        job.wait()
-
-
-if __name__ == "__main__":
-    main()
+job = join()
+cache = job.folder / "cache.lock"
+if job.rank == 1:
+    lock_from_outside(cache)
+for odd in job.steps(1):
+    if odd:
+        with cache.open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+    job.all_reduce()

@@ -3,13 +3,9 @@
 import queue
 import socket
 import threading
-import time
-
-import torch
-import torch.distributed as dist
 
 from zoo.ground_truth import Case, Truth
-from zoo.rank import STEP_S, join
+from zoo.rank import join
 
 CASE = Case(
     (Truth(("not_entered",), culprits=(3,), causes=("socket",), says=('thread "uploader"',)),)
@@ -25,25 +21,15 @@ def upload(items: "queue.Queue[float]", link: socket.socket, *, odd: bool) -> No
             link.recv(1)  # an answer that does not come
 
 
-def main() -> None:
-    job = join()
-    items: queue.Queue[float] = queue.Queue(2)
-    mine, other = socket.socketpair()
-    upload_its = threading.Thread(
-        target=upload, args=(items, mine), kwargs={"odd": job.rank == 3}, name="uploader",
-        daemon=True,
-    )  # fmt: skip
-    upload_its.start()
-    gradient = torch.ones(1000)
-    for step in range(100):
-        time.sleep(STEP_S)
-        if step == 41 and job.rank == 3:
-            job.mark_fault()
-        items.put(float(step))
-        job.keep(dist.all_reduce(gradient, async_op=job.late))
-        job.wait()
-    other.close()
-
-
-if __name__ == "__main__":
-    main()
+job = join()
+items: queue.Queue[float] = queue.Queue(2)
+mine, other = socket.socketpair()
+upload_its = threading.Thread(
+    target=upload, args=(items, mine), kwargs={"odd": job.rank == 3}, name="uploader",
+    daemon=True,
+)  # fmt: skip
+upload_its.start()
+for step, _ in enumerate(job.steps(3, at=41)):
+    items.put(float(step))
+    job.all_reduce()
+other.close()

@@ -1,29 +1,15 @@
 """Rank 1 sleeps in C and never releases the GIL."""
 
 import ctypes
-import time
-
-import torch
-import torch.distributed as dist
 
 from zoo.ground_truth import Case, Truth
-from zoo.rank import STEP_S, join
+from zoo.rank import join
 
 CASE = Case((Truth(("not_entered",), culprits=(1,), causes=("gil",)),))
 
-
-def main() -> None:
-    job = join()
-    gradient = torch.ones(1000)
-    extension = ctypes.PyDLL(None)
-    for step in range(100):
-        time.sleep(STEP_S)
-        if step == 40 and job.rank == 1:
-            job.mark_fault()
-            extension.sleep(3600)
-        job.keep(dist.all_reduce(gradient, async_op=job.late))
-        job.wait()
-
-
-if __name__ == "__main__":
-    main()
+job = join()
+extension = ctypes.PyDLL(None)
+for odd in job.steps(1):
+    if odd:
+        extension.sleep(3600)
+    job.all_reduce()

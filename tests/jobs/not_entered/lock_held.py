@@ -5,7 +5,6 @@ import threading
 import time
 
 import torch
-import torch.distributed as dist
 
 from zoo.ground_truth import Case, Truth
 from zoo.rank import STEP_S, Job, join
@@ -44,20 +43,14 @@ def start(job: Job, cache: Cache) -> None:
     job.mark_fault()
 
 
-def main() -> None:
-    job = join()
-    mine, other = socket.socketpair()
-    cache = Cache(mine)
-    gradient = torch.ones(1000)
-    for step in range(100):
-        time.sleep(STEP_S)
-        if step == 40 and job.rank == 1:
-            start(job, cache)
-        gradient *= cache.get()
-        job.keep(dist.all_reduce(gradient, async_op=job.late))
-        job.wait()
-    other.close()
-
-
-if __name__ == "__main__":
-    main()
+job = join()
+mine, other = socket.socketpair()
+cache = Cache(mine)
+gradient = torch.ones(1000)
+for step in range(100):
+    time.sleep(STEP_S)
+    if step == 40 and job.rank == 1:
+        start(job, cache)
+    gradient *= cache.get()
+    job.all_reduce(gradient)
+other.close()

@@ -22,12 +22,6 @@ CASE = Case(
     environment={"WORLD_SIZE": "4"},
 )
 
-
-def main() -> None:
-    job_before_init().mark_fault()
-    join()
-    dist.all_reduce(torch.ones(1000))
-
-
-if __name__ == "__main__":
-    main()
+job_before_init().mark_fault()
+join()
+dist.all_reduce(torch.ones(1000))

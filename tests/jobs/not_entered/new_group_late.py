@@ -2,38 +2,22 @@
 
 import time
 
-import torch
 import torch.distributed as dist
 
 from zoo.ground_truth import Case, Truth
 from zoo.rank import STEP_S, join
 
 CASE = Case(
-    (
-        Truth(
-            ("not_entered",),
-            culprits=(3,),
-            causes=("sleeping",),
-            says=("new_group",),
-        ),
-    ),
+    (Truth(("not_entered",), culprits=(3,), causes=("sleeping",), says=("new_group",)),),
     within_s=50,
 )
 
-
-def main() -> None:
-    job = join()
-    gradient = torch.ones(1000)
-    for step in range(100):
-        time.sleep(STEP_S)
-        if step == 40:
-            if job.rank == 3:
-                job.mark_fault()
-                time.sleep(3600)
-            dist.new_group()
-        job.keep(dist.all_reduce(gradient, async_op=job.late))
-        job.wait()
-
-
-if __name__ == "__main__":
-    main()
+job = join()
+for step in range(100):
+    time.sleep(STEP_S)
+    if step == 40:
+        if job.rank == 3:
+            job.mark_fault()
+            time.sleep(3600)
+        dist.new_group()
+    job.all_reduce()

@@ -3,35 +3,24 @@
 Rank 0 waits for it in the data group; rank 1 and all others wait for rank 0 in the world group.
 """
 
-import time
-
 import torch
 import torch.distributed as dist
 
 from zoo.ground_truth import Case, Truth
-from zoo.rank import STEP_S, join
+from zoo.rank import join
 
 # Only the program shows that rank 1 should have entered the data group first.
 CASE = Case((Truth(("cycle",), parties=((0,), (1, 2, 3)), causes=("cycle",)),))
 
-
-def main() -> None:
-    job = join()
-    data = [dist.new_group([0, 1]), dist.new_group([2, 3])][job.rank // 2]
-    loss, gradient = torch.ones(100), torch.ones(100)
-    for step in range(100):
-        time.sleep(STEP_S)
-        try:
-            if step == 40 and job.rank == 1:
-                job.mark_fault()
-                raise ZeroDivisionError("loss of an empty batch")
-            job.keep(dist.all_reduce(loss, group=data, async_op=job.late))
-            job.wait()
-        except ZeroDivisionError as error:
-            print("skipped:", error)
-        job.keep(dist.all_reduce(gradient, async_op=job.late))
+job = join()
+data = [dist.new_group([0, 1]), dist.new_group([2, 3])][job.rank // 2]
+loss, gradient = torch.ones(100), torch.ones(100)
+for odd in job.steps(1):
+    try:
+        if odd:
+            raise ZeroDivisionError("loss of an empty batch")
+        job.keep(dist.all_reduce(loss, group=data, async_op=job.late))
         job.wait()
-
-
-if __name__ == "__main__":
-    main()
+    except ZeroDivisionError as error:
+        print("skipped:", error)
+    job.all_reduce(gradient)

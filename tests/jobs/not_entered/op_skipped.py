@@ -26,16 +26,10 @@ def reduce_metrics(job: Job, step: int, loss: torch.Tensor, accuracy: torch.Tens
         print("metrics:", error)
 
 
-def main() -> None:
-    job = join()
-    loss, accuracy, gradient = torch.ones(100), torch.ones(100), torch.ones(100)
-    for step in range(60):
-        time.sleep(STEP_S)
-        reduce_metrics(job, step, loss, accuracy)
-        job.keep(dist.all_reduce(gradient, async_op=job.late))
-        job.wait()
-    dist.barrier()
-
-
-if __name__ == "__main__":
-    main()
+job = join()
+loss, accuracy, gradient = torch.ones(100), torch.ones(100), torch.ones(100)
+for step in range(60):
+    time.sleep(STEP_S)
+    reduce_metrics(job, step, loss, accuracy)
+    job.all_reduce(gradient)
+dist.barrier()

@@ -6,27 +6,18 @@ import torch
 import torch.distributed as dist
 
 from zoo.ground_truth import Case, Truth
-from zoo.rank import STEP_S, join
+from zoo.rank import join
 
 CASE = Case((Truth(("not_entered",), culprits=(1,), causes=("sleeping",)),))
 
-
-def main() -> None:
-    job = join()
-    pair = dist.new_group([0, 1])
-    gradient = torch.ones(1000)
-    for step in range(100):
-        time.sleep(STEP_S)
-        if step == 40 and job.rank == 1:
-            job.mark_fault()
-            time.sleep(3600)
-        if job.rank < 2:
-            work = dist.all_reduce(gradient, group=pair, async_op=True)
-            while work is not None and not work.is_completed():
-                pass
-        job.keep(dist.all_reduce(gradient, async_op=job.late))
-        job.wait()
-
-
-if __name__ == "__main__":
-    main()
+job = join()
+pair = dist.new_group([0, 1])
+gradient = torch.ones(1000)
+for odd in job.steps(1):
+    if odd:
+        time.sleep(3600)
+    if job.rank < 2:
+        work = dist.all_reduce(gradient, group=pair, async_op=True)
+        while work is not None and not work.is_completed():
+            pass
+    job.all_reduce(gradient)

@@ -22,15 +22,9 @@ CASE = Case(
     within_s=60,
 )
 
-
-def main() -> None:
-    job = job_before_init()
-    if job.rank == 0:
-        time.sleep(3600)
-    job.mark_fault()
-    join()
-    dist.all_reduce(torch.ones(1000))
-
-
-if __name__ == "__main__":
-    main()
+job = job_before_init()
+if job.rank == 0:
+    time.sleep(3600)
+job.mark_fault()
+join()
+dist.all_reduce(torch.ones(1000))

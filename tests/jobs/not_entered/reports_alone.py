@@ -2,13 +2,9 @@
 
 import asyncio
 import threading
-import time
-
-import torch
-import torch.distributed as dist
 
 from zoo.ground_truth import Case, Truth
-from zoo.rank import STEP_S, Job, join
+from zoo.rank import Job, join
 
 CASE = Case(
     (
@@ -18,7 +14,7 @@ CASE = Case(
             causes=("lock",),
             says=("reports_alone.py", "(report)", 'thread "trainer"'),
         ),
-    ),
+    )
 )
 
 all_have_reported = threading.Lock()
@@ -29,14 +25,10 @@ def report() -> None:
 
 
 def train(job: Job) -> None:
-    gradient = torch.ones(1000)
-    for step in range(100):
-        time.sleep(STEP_S)
-        if step == 40 and job.rank == 1:
-            job.mark_fault()
+    for odd in job.steps(1):
+        if odd:
             report()
-        job.keep(dist.all_reduce(gradient, async_op=job.late))
-        job.wait()
+        job.all_reduce()
 
 
 async def main() -> None:

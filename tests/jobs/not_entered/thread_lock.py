@@ -4,7 +4,6 @@ import threading
 import time
 
 import torch
-import torch.distributed as dist
 
 from zoo.ground_truth import Case, Truth
 from zoo.rank import STEP_S, join
@@ -19,21 +18,15 @@ def report(never: threading.Event) -> None:
         never.wait()
 
 
-def main() -> None:
-    job = join()
-    gradient = torch.ones(1000)
-    for step in range(100):
-        time.sleep(STEP_S)
-        if step == 40 and job.rank == 3:
-            threading.Thread(target=report, args=(threading.Event(),), daemon=True).start()
-            while not statistics.locked():
-                time.sleep(0.001)
-            job.mark_fault()
-        with statistics:
-            gradient /= 2
-        job.keep(dist.all_reduce(gradient, async_op=job.late))
-        job.wait()
-
-
-if __name__ == "__main__":
-    main()
+job = join()
+gradient = torch.ones(1000)
+for step in range(100):
+    time.sleep(STEP_S)
+    if step == 40 and job.rank == 3:
+        threading.Thread(target=report, args=(threading.Event(),), daemon=True).start()
+        while not statistics.locked():
+            time.sleep(0.001)
+        job.mark_fault()
+    with statistics:
+        gradient /= 2
+    job.all_reduce(gradient)

@@ -5,14 +5,13 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 
 import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from zoo.ground_truth import Case, Truth
-from zoo.rank import STEP_S, Job, join
+from zoo.rank import Job, join
 
 CASE = Case(
     (Truth(("not_entered",), culprits=(2,), causes=("socket",), says=('thread "trainer"',)),)
@@ -31,10 +30,7 @@ time.sleep(600)
 
 def train(job: Job, link: socket.socket, model: nn.Module) -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    for step in range(100):
-        time.sleep(STEP_S)
-        if step == 40 and job.rank == 2:
-            job.mark_fault()
+    for _ in job.steps(2):
         link.sendall(b"1")
         loss = model(torch.full((10, 100), float(link.recv(1)))).sum()
         loss.backward()
@@ -42,17 +38,12 @@ def train(job: Job, link: socket.socket, model: nn.Module) -> None:
         optimizer.zero_grad()
 
 
-def main() -> None:
-    job = join()
-    mine, other = socket.socketpair()
-    answers = 40 if job.rank == 2 else 1000
-    command = [sys.executable, "-c", ANSWERS, str(other.fileno()), str(answers)]
-    subprocess.Popen(command, pass_fds=[other.fileno()])
-    model = DistributedDataParallel(nn.Linear(100, 100))
-    arguments = (job, mine, model)
-    threading.Thread(target=train, args=arguments, name="trainer", daemon=True).start()
-    asyncio.new_event_loop().run_forever()
-
-
-if __name__ == "__main__":
-    main()
+job = join()
+mine, other = socket.socketpair()
+answers = 40 if job.rank == 2 else 1000
+command = [sys.executable, "-c", ANSWERS, str(other.fileno()), str(answers)]
+subprocess.Popen(command, pass_fds=[other.fileno()])
+model = DistributedDataParallel(nn.Linear(100, 100))
+arguments = (job, mine, model)
+threading.Thread(target=train, args=arguments, name="trainer", daemon=True).start()
+asyncio.new_event_loop().run_forever()

@@ -8,7 +8,6 @@ import threading
 import time
 
 import torch
-import torch.distributed as dist
 from torch.utils.data import DataLoader, TensorDataset
 
 from zoo.ground_truth import Case, Truth
@@ -22,7 +21,7 @@ CASE = Case(
             causes=("dataloader",),
             says=("worker", "is still in its fork"),
         ),
-    ),
+    )
 )
 
 lock = threading.Lock()
@@ -47,8 +46,7 @@ def main() -> None:
         for (batch,) in DataLoader(data, batch_size=2, num_workers=2):
             time.sleep(STEP_S)
             gradient += batch.mean()
-            job.keep(dist.all_reduce(gradient, async_op=job.late))
-            job.wait()
+            job.all_reduce(gradient)
 
 
 if __name__ == "__main__":

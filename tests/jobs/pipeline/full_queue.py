@@ -21,21 +21,6 @@ BATCHES = 4
 LAST_STEP = 40
 
 
-def main() -> None:
-    job = join()
-    losses: queue.Queue[int] = queue.Queue(2)
-    if job.rank == 1:
-        threading.Thread(target=write, args=(losses,), daemon=True).start()
-    for step in range(100):
-        time.sleep(STEP_S)
-        if step == LAST_STEP:
-            job.mark_fault()
-        sent = forwards(job, losses)
-        if job.late or step % 2:
-            for work in sent:
-                work.wait()
-
-
 def write(losses: "queue.Queue[int]") -> None:
     """Takes the losses of some steps, and then no more."""
     for _ in range(LAST_STEP * BATCHES * CHUNKS):
@@ -63,5 +48,15 @@ def forwards(job: Job, losses: "queue.Queue[int]") -> list[Any]:
     return sent
 
 
-if __name__ == "__main__":
-    main()
+job = join()
+losses: queue.Queue[int] = queue.Queue(2)
+if job.rank == 1:
+    threading.Thread(target=write, args=(losses,), daemon=True).start()
+for step in range(100):
+    time.sleep(STEP_S)
+    if step == LAST_STEP:
+        job.mark_fault()
+    sent = forwards(job, losses)
+    if job.late or step % 2:
+        for work in sent:
+            work.wait()

@@ -6,7 +6,7 @@ import torch
 import torch.distributed as dist
 
 from zoo.ground_truth import Case, Truth
-from zoo.rank import STEP_S, join
+from zoo.rank import join
 
 CASE = Case(
     (
@@ -16,25 +16,17 @@ CASE = Case(
     ranks=6,
 )
 
-
-def main() -> None:
-    job = join()
-    data = dist.new_group([0, 1, 2, 3], group_desc="data")
-    tensor = dist.new_group([0, 1, 2, 3], group_desc="tensor")
-    other = dist.new_group([4, 5], group_desc="evaluation")
-    gradient = torch.ones(1000)
-    for step in range(100):
-        time.sleep(STEP_S)
-        order = [data, tensor] if job.rank < 4 else [other]
-        if step == 40:
-            job.mark_fault()
-            order = order[::-1] if job.rank in (2, 3) else order
-            if job.rank == 5:
-                time.sleep(3600)
-        for group in order:
-            job.keep(dist.all_reduce(gradient, group=group, async_op=job.late))
-            job.wait()
-
-
-if __name__ == "__main__":
-    main()
+job = join()
+data = dist.new_group([0, 1, 2, 3], group_desc="data")
+tensor = dist.new_group([0, 1, 2, 3], group_desc="tensor")
+other = dist.new_group([4, 5], group_desc="evaluation")
+gradient = torch.ones(1000)
+for odd in job.steps():
+    order = [data, tensor] if job.rank < 4 else [other]
+    if odd:
+        order = order[::-1] if job.rank in (2, 3) else order
+        if job.rank == 5:
+            time.sleep(3600)
+    for group in order:
+        job.keep(dist.all_reduce(gradient, group=group, async_op=job.late))
+        job.wait()

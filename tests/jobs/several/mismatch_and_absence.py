@@ -16,25 +16,19 @@ CASE = Case(
     ranks=6,
 )
 
-
-def main() -> None:
-    job = join()
-    left = dist.new_group([0, 1, 2], group_desc="left")
-    right = dist.new_group([3, 4, 5], group_desc="right")
-    mine = left if job.rank < 3 else right
-    gradient = torch.ones(1000)
-    for step in range(100):
-        time.sleep(STEP_S)
-        if step == 40 and job.rank == 4:
-            job.mark_fault()
-            time.sleep(3600)
-        if step == 40 and job.rank == 2:
-            job.mark_fault()
-            job.keep(dist.barrier(group=mine, async_op=job.late))
-        else:
-            job.keep(dist.all_reduce(gradient, group=mine, async_op=job.late))
-        job.wait()
-
-
-if __name__ == "__main__":
-    main()
+job = join()
+left = dist.new_group([0, 1, 2], group_desc="left")
+right = dist.new_group([3, 4, 5], group_desc="right")
+mine = left if job.rank < 3 else right
+gradient = torch.ones(1000)
+for step in range(100):
+    time.sleep(STEP_S)
+    if step == 40 and job.rank == 4:
+        job.mark_fault()
+        time.sleep(3600)
+    if step == 40 and job.rank == 2:
+        job.mark_fault()
+        job.keep(dist.barrier(group=mine, async_op=job.late))
+    else:
+        job.keep(dist.all_reduce(gradient, group=mine, async_op=job.late))
+    job.wait()

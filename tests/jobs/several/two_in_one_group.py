@@ -2,9 +2,6 @@
 
 import time
 
-import torch
-import torch.distributed as dist
-
 from zoo.ground_truth import Case, Truth
 from zoo.rank import STEP_S, join
 
@@ -12,25 +9,17 @@ CASE = Case(
     (
         Truth(("not_entered",), culprits=(1,), causes=("sleeping",)),
         Truth(("not_entered",), culprits=(3,), causes=("file_io",)),
-    ),
+    )
 )
 
-
-def main() -> None:
-    job = join()
-    pipe = job.pipe("shard")
-    gradient = torch.ones(1000)
-    for step in range(100):
-        time.sleep(STEP_S)
-        if step == 40 and job.rank == 1:
-            job.mark_fault()
-            time.sleep(3600)
-        if step == 40 and job.rank == 3:
-            job.mark_fault()
-            pipe.read_bytes()
-        job.keep(dist.all_reduce(gradient, async_op=job.late))
-        job.wait()
-
-
-if __name__ == "__main__":
-    main()
+job = join()
+pipe = job.pipe("shard")
+for step in range(100):
+    time.sleep(STEP_S)
+    if step == 40 and job.rank == 1:
+        job.mark_fault()
+        time.sleep(3600)
+    if step == 40 and job.rank == 3:
+        job.mark_fault()
+        pipe.read_bytes()
+    job.all_reduce()

@@ -9,25 +9,15 @@ from zoo.rank import join
 CASE = Case(
     (
         Truth(
-            ("mismatch",),
-            culprits=(2,),
-            causes=("mismatch",),
-            progress=("active",),
-            says=("max",),
+            ("mismatch",), culprits=(2,), causes=("mismatch",), progress=("active",), says=("max",)
         ),
     ),
     modes=("sync", "late", "sync slowly", "late slowly"),
 )
 
-
-def main() -> None:
-    job = join()
-    gradient = torch.ones(1000)
-    for odd in job.paced():
-        reduce = dist.ReduceOp.MAX if odd and job.rank == 2 else dist.ReduceOp.SUM
-        job.keep(dist.all_reduce(gradient, op=reduce, async_op=job.late))
-        job.wait()
-
-
-if __name__ == "__main__":
-    main()
+job = join()
+gradient = torch.ones(1000)
+for odd in job.paced():
+    reduce = dist.ReduceOp.MAX if odd and job.rank == 2 else dist.ReduceOp.SUM
+    job.keep(dist.all_reduce(gradient, op=reduce, async_op=job.late))
+    job.wait()

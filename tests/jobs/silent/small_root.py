@@ -9,28 +9,17 @@ from zoo.rank import join
 CASE = Case(
     (
         Truth(
-            ("mismatch",),
-            culprits=(0,),
-            causes=("mismatch",),
-            progress=("active",),
-            says=("512",),
+            ("mismatch",), culprits=(0,), causes=("mismatch",), progress=("active",), says=("512",)
         ),
     ),
     modes=("sync", "late", "sync slowly", "late slowly"),
 )
 
-
-def main() -> None:
-    job = join()
-    weights = torch.ones(1024)
-    total = torch.ones(1)
-    for odd in job.paced():
-        tensor = weights[:512] if odd and job.rank == 0 else weights
-        job.keep(dist.broadcast(tensor, src=0, async_op=job.late))
-        job.wait()
-        job.keep(dist.all_reduce(total, async_op=job.late))
-        job.wait()
-
-
-if __name__ == "__main__":
-    main()
+job = join()
+weights = torch.ones(1024)
+total = torch.ones(1)
+for odd in job.paced():
+    tensor = weights[:512] if odd and job.rank == 0 else weights
+    job.keep(dist.broadcast(tensor, src=0, async_op=job.late))
+    job.wait()
+    job.all_reduce(total)

@@ -25,25 +25,19 @@ CASE = Case(
 SPIN = "import ctypes; ctypes.CDLL(None).prctl(1, 9)\nwhile True: pass"
 """It ends with the rank: PR_SET_PDEATHSIG."""
 
-
-def main() -> None:
-    job = join()
-    cores = sorted(os.sched_getaffinity(0))
-    own = {cores[-1]} if job.rank == 1 else set(cores[:-1] or cores)
-    os.sched_setaffinity(0, own)
-    if job.rank == 1:
-        for _ in range(4):
-            subprocess.Popen([sys.executable, "-c", SPIN])
-    gradient, optimizer = torch.ones(1000), optimizer_of()
-    for _ in range(STEPS):
-        job.mark_fault()
-        time.sleep(WORK_S)
-        begun = time.thread_time()
-        while time.thread_time() - begun < 0.02:
-            pass
-        dist.all_reduce(gradient)
-        optimizer.step()
-
-
-if __name__ == "__main__":
-    main()
+job = join()
+cores = sorted(os.sched_getaffinity(0))
+own = {cores[-1]} if job.rank == 1 else set(cores[:-1] or cores)
+os.sched_setaffinity(0, own)
+if job.rank == 1:
+    for _ in range(4):
+        subprocess.Popen([sys.executable, "-c", SPIN])
+gradient, optimizer = torch.ones(1000), optimizer_of()
+for _ in range(STEPS):
+    job.mark_fault()
+    time.sleep(WORK_S)
+    begun = time.thread_time()
+    while time.thread_time() - begun < 0.02:
+        pass
+    dist.all_reduce(gradient)
+    optimizer.step()

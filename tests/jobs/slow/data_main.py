@@ -20,17 +20,11 @@ CASE = Case(
     within_s=60,
 )  # fmt: skip
 
-
-def main() -> None:
-    job = join()
-    gradient, optimizer = torch.ones(100), optimizer_of()
-    for batch in batches(0.045 if job.rank == 1 else 0.005):
-        job.mark_fault()
-        time.sleep(WORK_S)
-        gradient += batch.mean()
-        dist.all_reduce(gradient)
-        optimizer.step()
-
-
-if __name__ == "__main__":
-    main()
+job = join()
+gradient, optimizer = torch.ones(100), optimizer_of()
+for batch in batches(0.045 if job.rank == 1 else 0.005):
+    job.mark_fault()
+    time.sleep(WORK_S)
+    gradient += batch.mean()
+    dist.all_reduce(gradient)
+    optimizer.step()

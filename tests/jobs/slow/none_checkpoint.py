@@ -11,18 +11,12 @@ from zoo.steps import STEPS, WORK_S, optimizer_of, spin
 
 CASE = Case(modes=("sync",), lasts_s=45)
 
-
-def main() -> None:
-    job = join()
-    gradient, optimizer = torch.ones(1000), optimizer_of()
-    for step in range(STEPS):
-        time.sleep(WORK_S)
-        if job.rank == 0 and step % 30 == 10:
-            (job.folder / "checkpoint").write_bytes(bytes(1 << 20))
-            spin(2.0)
-        dist.all_reduce(gradient)
-        optimizer.step()
-
-
-if __name__ == "__main__":
-    main()
+job = join()
+gradient, optimizer = torch.ones(1000), optimizer_of()
+for step in range(STEPS):
+    time.sleep(WORK_S)
+    if job.rank == 0 and step % 30 == 10:
+        (job.folder / "checkpoint").write_bytes(bytes(1 << 20))
+        spin(2.0)
+    dist.all_reduce(gradient)
+    optimizer.step()

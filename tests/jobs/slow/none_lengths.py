@@ -12,16 +12,10 @@ from zoo.steps import STEPS, WORK_S, optimizer_of
 
 CASE = Case(modes=("sync",), lasts_s=14)
 
-
-def main() -> None:
-    job = join()
-    samples = random.Random(job.rank)
-    gradient, optimizer = torch.ones(1000), optimizer_of()
-    for _ in range(STEPS):
-        time.sleep(min(0.5, samples.expovariate(1 / WORK_S)))
-        dist.all_reduce(gradient)
-        optimizer.step()
-
-
-if __name__ == "__main__":
-    main()
+job = join()
+samples = random.Random(job.rank)
+gradient, optimizer = torch.ones(1000), optimizer_of()
+for _ in range(STEPS):
+    time.sleep(min(0.5, samples.expovariate(1 / WORK_S)))
+    dist.all_reduce(gradient)
+    optimizer.step()

@@ -12,17 +12,11 @@ from zoo.steps import STEPS, WORK_S, optimizer_of
 
 CASE = Case(modes=("sync",), lasts_s=45)
 
-
-def main() -> None:
-    job = join()
-    routing = random.Random(7)
-    tokens, optimizer = torch.ones(1000), optimizer_of()
-    for _ in range(STEPS):
-        hot = routing.randrange(job.world)
-        time.sleep(WORK_S * (1 + (job.rank == hot)))
-        dist.all_reduce(tokens)
-        optimizer.step()
-
-
-if __name__ == "__main__":
-    main()
+job = join()
+routing = random.Random(7)
+tokens, optimizer = torch.ones(1000), optimizer_of()
+for _ in range(STEPS):
+    hot = routing.randrange(job.world)
+    time.sleep(WORK_S * (1 + (job.rank == hot)))
+    dist.all_reduce(tokens)
+    optimizer.step()

@@ -11,17 +11,11 @@ from zoo.steps import STEPS, WORK_S, optimizer_of, spin
 
 CASE = Case(modes=("sync",), lasts_s=40)
 
-
-def main() -> None:
-    job = join()
-    gradient, optimizer = torch.ones(1000), optimizer_of()
-    for step in range(STEPS):
-        time.sleep(WORK_S)
-        if job.rank == 1 and step < 30:
-            spin(0.1)
-        dist.all_reduce(gradient)
-        optimizer.step()
-
-
-if __name__ == "__main__":
-    main()
+job = join()
+gradient, optimizer = torch.ones(1000), optimizer_of()
+for step in range(STEPS):
+    time.sleep(WORK_S)
+    if job.rank == 1 and step < 30:
+        spin(0.1)
+    dist.all_reduce(gradient)
+    optimizer.step()

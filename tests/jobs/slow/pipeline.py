@@ -25,27 +25,21 @@ CASE = Case(
     within_s=60,
 )  # fmt: skip
 
-
-def main() -> None:
-    job = join()
-    stage = groups_of([[0, 1], [2, 3]], "pipeline", job.rank)
-    data = groups_of([[0, 2], [1, 3]], "data", job.rank)
-    tensor, gradient, optimizer = torch.ones(1000), torch.ones(1000), optimizer_of()
-    for _ in range(STEPS):
-        job.mark_fault()
-        if job.rank % 2 == 0:
-            time.sleep(0.03)
-            dist.send(tensor, job.rank + 1, group=stage)
-            dist.recv(tensor, job.rank + 1, group=stage)
-        else:
-            dist.recv(tensor, job.rank - 1, group=stage)
-            time.sleep(0.06)
-            if job.rank == 3:
-                spin(0.04)
-            dist.send(tensor, job.rank - 1, group=stage)
-        dist.all_reduce(gradient, group=data)
-        optimizer.step()
-
-
-if __name__ == "__main__":
-    main()
+job = join()
+stage = groups_of([[0, 1], [2, 3]], "pipeline", job.rank)
+data = groups_of([[0, 2], [1, 3]], "data", job.rank)
+tensor, gradient, optimizer = torch.ones(1000), torch.ones(1000), optimizer_of()
+for _ in range(STEPS):
+    job.mark_fault()
+    if job.rank % 2 == 0:
+        time.sleep(0.03)
+        dist.send(tensor, job.rank + 1, group=stage)
+        dist.recv(tensor, job.rank + 1, group=stage)
+    else:
+        dist.recv(tensor, job.rank - 1, group=stage)
+        time.sleep(0.06)
+        if job.rank == 3:
+            spin(0.04)
+        dist.send(tensor, job.rank - 1, group=stage)
+    dist.all_reduce(gradient, group=data)
+    optimizer.step()

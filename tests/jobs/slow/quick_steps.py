@@ -23,19 +23,13 @@ CASE = Case(
 OPS = 12
 WORK_S = 0.03
 
-
-def main() -> None:
-    job = join()
-    gradient, optimizer = torch.ones(1000), optimizer_of()
-    for _ in range(2 * STEPS):
-        if job.rank == 2:
-            job.mark_fault()
-            spin(0.037)
-        for _ in range(OPS):
-            time.sleep(WORK_S / OPS)
-            dist.all_reduce(gradient)
-        optimizer.step()
-
-
-if __name__ == "__main__":
-    main()
+job = join()
+gradient, optimizer = torch.ones(1000), optimizer_of()
+for _ in range(2 * STEPS):
+    if job.rank == 2:
+        job.mark_fault()
+        spin(0.037)
+    for _ in range(OPS):
+        time.sleep(WORK_S / OPS)
+        dist.all_reduce(gradient)
+    optimizer.step()

@@ -24,21 +24,15 @@ CASE = Case(
     needs=("cpu cgroup",),
 )  # fmt: skip
 
-
-def main() -> None:
-    job = join()
-    if job.rank == 1:
-        give_fifth(Path(os.environ["ZOO_CGROUP"]), os.getpid())
-    gradient, optimizer = torch.ones(1000), optimizer_of()
-    for _ in range(STEPS):
-        job.mark_fault()
-        time.sleep(WORK_S)
-        begun = time.thread_time()
-        while time.thread_time() - begun < 0.01:
-            pass
-        dist.all_reduce(gradient)
-        optimizer.step()
-
-
-if __name__ == "__main__":
-    main()
+job = join()
+if job.rank == 1:
+    give_fifth(Path(os.environ["ZOO_CGROUP"]), os.getpid())
+gradient, optimizer = torch.ones(1000), optimizer_of()
+for _ in range(STEPS):
+    job.mark_fault()
+    time.sleep(WORK_S)
+    begun = time.thread_time()
+    while time.thread_time() - begun < 0.01:
+        pass
+    dist.all_reduce(gradient)
+    optimizer.step()

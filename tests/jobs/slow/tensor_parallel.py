@@ -24,22 +24,16 @@ CASE = Case(
     within_s=60,
 )  # fmt: skip
 
-
-def main() -> None:
-    job = join()
-    tensor = groups_of([[0, 1], [2, 3]], "tensor", job.rank)
-    data = groups_of([[0, 2], [1, 3]], "data", job.rank)
-    gradient, optimizer = torch.ones(1000), optimizer_of()
-    for _ in range(STEPS):
-        job.mark_fault()
-        for _ in range(4):
-            time.sleep(0.03)
-            if job.rank == 3:
-                spin(0.04)
-            dist.all_reduce(gradient, group=tensor)
-        dist.all_reduce(gradient, group=data)
-        optimizer.step()
-
-
-if __name__ == "__main__":
-    main()
+job = join()
+tensor = groups_of([[0, 1], [2, 3]], "tensor", job.rank)
+data = groups_of([[0, 2], [1, 3]], "data", job.rank)
+gradient, optimizer = torch.ones(1000), optimizer_of()
+for _ in range(STEPS):
+    job.mark_fault()
+    for _ in range(4):
+        time.sleep(0.03)
+        if job.rank == 3:
+            spin(0.04)
+        dist.all_reduce(gradient, group=tensor)
+    dist.all_reduce(gradient, group=data)
+    optimizer.step()

@@ -20,18 +20,12 @@ CASE = Case(
     within_s=60,
 )  # fmt: skip
 
-
-def main() -> None:
-    job = join()
-    gradient, optimizer = torch.ones(1000), optimizer_of()
-    for _ in range(STEPS):
-        time.sleep(WORK_S)
-        if job.rank == 1:
-            job.mark_fault()
-            time.sleep(0.03)
-        dist.all_reduce(gradient)
-        optimizer.step()
-
-
-if __name__ == "__main__":
-    main()
+job = join()
+gradient, optimizer = torch.ones(1000), optimizer_of()
+for _ in range(STEPS):
+    time.sleep(WORK_S)
+    if job.rank == 1:
+        job.mark_fault()
+        time.sleep(0.03)
+    dist.all_reduce(gradient)
+    optimizer.step()

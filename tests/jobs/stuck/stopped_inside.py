@@ -8,9 +8,6 @@ import time
 import traceback
 from pathlib import Path
 
-import torch
-import torch.distributed as dist
-
 from zoo.ground_truth import Case, Truth
 from zoo.rank import STEP_S, Job, join
 
@@ -38,19 +35,12 @@ def is_stopped(process: Path) -> bool:
     return process.exists() and "State:\tT" in (process / "status").read_text()
 
 
-def main() -> None:
-    job = join()
-    gradient = torch.ones(1000)
-    for step in range(100):
-        time.sleep(STEP_S)
-        if step == 40 and job.rank == 2:
-            threading.Thread(target=stop, args=(job,)).start()
-        elif step == 40:
-            while not is_stopped(job.folder / "process"):
-                time.sleep(0.01)
-        job.keep(dist.all_reduce(gradient, async_op=job.late))
-        job.wait()
-
-
-if __name__ == "__main__":
-    main()
+job = join()
+for step in range(100):
+    time.sleep(STEP_S)
+    if step == 40 and job.rank == 2:
+        threading.Thread(target=stop, args=(job,)).start()
+    elif step == 40:
+        while not is_stopped(job.folder / "process"):
+            time.sleep(0.01)
+    job.all_reduce()
