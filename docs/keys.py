@@ -31,7 +31,6 @@ from frtop_tui.screens.jobs import JobsScreen
 from frtop_tui.screens.overview import Overview
 from frtop_tui.screens.rank import RankScreen
 from frtop_tui.screens.ranks import RanksScreen
-from frtop_tui.screens.ras import RasScreen
 from frtop_tui.screens.settings import SettingsScreen
 from frtop_tui.screens.stacks import StacksScreen
 from frtop_tui.screens.waits import WaitsScreen
@@ -64,7 +63,6 @@ OWNERS: Final[tuple[tuple[str, tuple[type[DOMNode], ...]], ...]] = (
     ("timeline", (TimelineScreen, LanePane)),
     ("queues", (QueuesScreen, QueueTable)),
     ("tensors", (TensorsScreen, Question)),
-    ("RAS", (RasScreen,)),
     ("record", (RecordScreen,)),
     ("hosts", (HostsScreen, HostTable)),
     ("jobs", (JobsScreen, JobTable)),

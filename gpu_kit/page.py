@@ -36,11 +36,6 @@ _KNOWN: Final[dict[str, tuple[str, str]]] = {
     "capture dump of unretired": (SOURCES, "event queries are legal in relaxed mode"),
     "capture plain dump": (SOURCES, "event queries are illegal in global mode"),
     "cost of looks": (UNKNOWN, "dump of 2,000 ops on gloo, busy machine: 950 KB, 0.17 to 0.4 s"),
-    "ras behind": (SOURCES, "counts per kind are of launches"),
-    "ras gil": (SOURCES, "it answers from C threads"),
-    "ras stopped": (SOURCES, "unresponsive after 5 s"),
-    "ras killed": (SOURCES, "dead after 60 s; asking then corrupts memory before 2.29.2"),
-    "ras harmless": (UNKNOWN, "reports of crashes below"),
     "nccl2 status values": (SOURCES, "enqueued before the issue, completed a second late"),
 }  # fmt: skip
 

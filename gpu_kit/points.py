@@ -102,13 +102,6 @@ CHECKS: Final = (
         **{f"step {k}": f"{v}: the step with the recorder on and off" for k, v in _STEPS.items()},
         **{f"equal {k}": f"{v}: equal results with and without it" for k, v in _STEPS.items()},
     }),
-    Check("ras", 110, {
-        "ras behind": "RAS, a rank has not entered: it has launched fewer all_reduces",
-        "ras gil": "RAS, a rank holds the GIL: it answers",
-        "ras stopped": "RAS, a rank is stopped: unresponsive",
-        "ras killed": "RAS, a rank was killed: missing or dead",
-        "ras harmless": "the other ranks live after each question",
-    }),
     Check("zoo more", 170, _zoo(MORE_FAULTS), arguments=MORE_FAULTS, module="zoo"),
     Check("nccl2", 80, {
         "nccl2 " + point: "nccl2: " + title

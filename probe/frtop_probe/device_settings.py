@@ -24,8 +24,7 @@ MONITOR: Final = "TORCH_NCCL_ENABLE_MONITORING"
 TIMING: Final = ("TORCH_NCCL_ENABLE_TIMING", "NCCL_ENABLE_TIMING")
 BLOCKING: Final = ("TORCH_NCCL_BLOCKING_WAIT", "NCCL_BLOCKING_WAIT")
 ERRORS: Final = ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "NCCL_ASYNC_ERROR_HANDLING")
-RAS: Final = "NCCL_RAS_ENABLE"
-READ: Final = (*SIZE_NAMES, DUMP, MONITOR, *TIMING, *BLOCKING, *ERRORS, RAS)
+READ: Final = (*SIZE_NAMES, DUMP, MONITOR, *TIMING, *BLOCKING, *ERRORS)
 """All variables that decide here."""
 _STATES_LOST: Final = "whether an op of NCCL runs on its device, or is over, is not known"
 _DUMPS_LOST: Final = "nothing is dumped when an op of NCCL times out"
@@ -105,7 +104,6 @@ def settings_in_the_way(
         *_dumps(settings),
         *_errors(settings),
         *_timing(settings, torch),
-        *_ras(settings),
     )
 
 
@@ -172,12 +170,6 @@ def _timing(settings: Mapping[str, str], torch: str) -> Iterable[DeviceSetting]:
     yield DeviceSetting(
         "no timing", why, "when an op of NCCL began on its device is in no dump", TIMING[0], "1"
     )
-
-
-def _ras(settings: Mapping[str, str]) -> Iterable[DeviceSetting]:
-    if settings.get(RAS, "").strip() == "0":
-        why = f"{_shown(settings, RAS)} (a setting that avoids faults of RAS)"
-        yield DeviceSetting("no RAS", why, "`frtop ras` finds nobody to ask", RAS, "1")
 
 
 def _shown(settings: Mapping[str, str], name: str) -> str:

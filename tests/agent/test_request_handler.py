@@ -64,7 +64,6 @@ def may_act(operator: Operator, *, read_only: bool = False) -> bool:
     acts = (
         wire.TensorsRequest(-1, 10**6),
         wire.DataRequest(-2, 10**6, 1, 0, 0, 10),
-        wire.RasRequest(-3, 10**6),
         wire.NativeStacksRequest(-4, 10**6),
         wire.ControlRequest(-5, 10**6, note="x"),
         wire.NumbersRequest(-6, 10**6),

@@ -61,7 +61,6 @@ def test_what_blinds_is_said_with_the_variable_to_set(
         ({"TORCH_NCCL_DUMP_ON_TIMEOUT": "0"}, "no dumps", "nothing is dumped"),
         ({"TORCH_NCCL_ENABLE_MONITORING": "false"}, "no monitor", "nothing is dumped"),
         ({"TORCH_NCCL_ASYNC_ERROR_HANDLING": "0"}, "no error handling", "when the job would end"),
-        ({"NCCL_RAS_ENABLE": "0"}, "no RAS", "`frtop ras` finds nobody"),
         ({"TORCH_NCCL_ENABLE_TIMING": "0"}, "no timing", "when an op of NCCL began"),
     ],
 )
@@ -90,7 +89,7 @@ def test_timing_is_off_unless_it_is_set() -> None:
 
 @pytest.mark.parametrize("backends", [(), ("gloo",), ("cpu:gloo",), ("undefined", "mpi")])
 def test_without_nccl_nothing_is_said(backends: tuple[str, ...]) -> None:
-    blind = {"TORCH_NCCL_BLOCKING_WAIT": "1", "TORCH_FR_BUFFER_SIZE": "0", "NCCL_RAS_ENABLE": "0"}
+    blind = {"TORCH_NCCL_BLOCKING_WAIT": "1", "TORCH_FR_BUFFER_SIZE": "0"}
     assert settings_in_the_way(backends, blind, "2.9.0", reasons={"recorder off": "dp"}) == ()
     assert not uses_nccl(backends)
     assert uses_nccl((*backends, "cpu:gloo,cuda:nccl"))
@@ -179,21 +178,21 @@ def test_the_coverage_says_whose_settings_blind() -> None:
     (text,) = texts(views("nccl", blocking, blocking))
     assert text.startswith("whether an op of NCCL")
     assert texts(views("gloo", blocking, blocking)) == []
-    assert texts(views("nccl", {}, {"NCCL_RAS_ENABLE": "0"})) == []
+    assert texts(views("nccl", {}, TIMED)) == []
     # What a rank is in later counts.
     assert texts(views("nccl", blocking), before=views("gloo", blocking))
     assert not texts(views("gloo", blocking), before=views("nccl", blocking))
 
 
 def test_the_details_of_a_rank_say_all_of_them() -> None:
-    (rank,) = views("nccl", {"NCCL_RAS_ENABLE": "0", "TORCH_NCCL_BLOCKING_WAIT": "1"}).values()
-    assert [one.code for one in settings_of_rank(rank)] == ["blocking wait", "no timing", "no RAS"]
+    (rank,) = views("nccl", {"TORCH_NCCL_BLOCKING_WAIT": "1"}).values()
+    assert [one.code for one in settings_of_rank(rank)] == ["blocking wait", "no timing"]
     outside = replace(rank, identity=replace(rank.identity, prepared=False))
     assert settings_of_rank(outside) == ()
 
 
 def test_what_the_recorder_says_of_groups_is_taken_from_them() -> None:
-    (rank,) = views("nccl", {"NCCL_RAS_ENABLE": "1"} | TIMED).values()
+    (rank,) = views("nccl", TIMED).values()
     ((number, group),) = rank.groups.items()
     blind = replace(rank, groups={number: replace(group, blind="recorder off")})
     assert [one.code for one in settings_of_rank(blind)] == ["recorder off"]

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from gpu_kit import findings
-from gpu_kit.checks import capture, hang, ras, steps, surroundings, zoo
+from gpu_kit.checks import capture, hang, steps, surroundings, zoo
 from gpu_kit.facts import Fact
 from gpu_kit.findings import Finding, Outcome
 from gpu_kit.points import CHECKS, POINTS
@@ -133,22 +131,6 @@ def test_unequal_results_are_said() -> None:
     assert outcomes(steps.judge(facts))["equal ddp"] == "otherwise"
 
 
-def test_what_ras_says_of_a_rank_that_is_behind_or_away() -> None:
-    counts = {"AllReduce": {"most": 11, "fewer": {"2": 10}}}
-    behind = {"communicators": [{"counts": counts, "missing": []}]}
-    stopped = {"communicators": [{"counts": {}, "missing": [2]}]}
-    facts = [
-        {"fact": "ras", "phase": phase, "exit": 0, "out": json.dumps(answer), "error": "",
-         "alive": [0, 1, 2, 3], "seconds": 0.1, "dry": False}
-        for phase, answer in (("behind", behind), ("stopped", stopped), ("gil", stopped))
-    ]  # fmt: skip
-    found = outcomes(ras.judge(facts))
-    assert found["ras behind"] == found["ras stopped"] == found["ras harmless"] == "expected"
-    assert found["ras gil"] == "otherwise"
-    facts[0]["alive"] = [0, 1]
-    assert outcomes(ras.judge(facts))["ras harmless"] == "otherwise"
-
-
 def test_a_verdict_that_is_undecided_refutes_nothing() -> None:
     one = {"fact": "zoo", "name": "not_entered/sleeping", "way": "unprepared", "reason": ""}
     facts = [one | {"reached": "undecided"}, one | {"reached": "wrong"}]
@@ -183,7 +165,7 @@ def test_nothing_is_proven_without_a_gpu() -> None:
     assert findings.document([finding], {}, dry=True)["points"][0]["state"] == "rehearsed"
 
 
-@pytest.mark.parametrize("module", [capture, hang, ras, steps, surroundings])
+@pytest.mark.parametrize("module", [capture, hang, steps, surroundings])
 def test_cut_off_facts_make_only_known_points(module: object) -> None:
     for finding in module.judge([]):  # type: ignore[attr-defined]
         assert finding.point in POINTS

@@ -107,9 +107,7 @@ def test_ranks_and_stacks_of_a_job_that_nobody_prepared(far: Start, ranks: list[
     see(agent, ranks)
     first = agent.await_word("up")
     assert agent.await_word("up").number == first.number + 1
-    # The child that looks for NCCL runs from the archive, too; so does the tool.
     key = find_ranks(agent, ranks)[ranks[0]].key
-    assert agent.request(wire.RasRequest, key).error == "missing"
     native = agent.request(wire.NativeStacksRequest, key)
     assert native.dump.threads, native
     agent.send(b"bye\n")

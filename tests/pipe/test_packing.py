@@ -21,7 +21,7 @@ def test_only_what_the_agent_needs_is_in_it() -> None:
         assert content.read("frtop_probe/pipe/VERSION")
     assert len(archive()) <= MAX_BYTES
     rooms = {name.split("/")[1] for name in names if name.startswith("frtop_probe/")}
-    assert {"unprepared", "ras", "ring", "agent", "proc", "stacks", "pipe"} <= rooms
+    assert {"unprepared", "ring", "agent", "proc", "stacks", "pipe"} <= rooms
     assert not rooms & {"recorder", "keys", "archive.py", "atomic_file.py"}
     for left_out in ("sockets", "lifecycle", "black_boxes", "announcement", "admission"):
         assert f"frtop_probe/agent/{left_out}.py" not in names

@@ -241,7 +241,7 @@ async def test_pause_freezes_the_frame_and_says_so() -> None:
         assert "PAUSED" not in app.text()
 
 
-@pytest.mark.parametrize("view", ["modules", "stats", "waits", "tensors 12", "stacks", "ras 12"])
+@pytest.mark.parametrize("view", ["modules", "stats", "waits", "tensors 12", "stacks"])
 async def test_a_screen_that_waits_says_that_nothing_is_shown_while_paused(view: str) -> None:
     frame = replace(scenes.hung(), statistics=None)
     async with driven(frame, size=(160, 40)) as app:

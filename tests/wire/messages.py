@@ -59,15 +59,6 @@ from frtop_probe.wire import (
     ProfileResponse,
     RankStatus,
     RankUpdate,
-    RasCommunicator,
-    RasMissingRank,
-    RasNamedRank,
-    RasProblem,
-    RasRank,
-    RasReport,
-    RasRequest,
-    RasResponse,
-    RasSummaryRow,
     RecordedNow,
     SampleRequest,
     SampleResponse,
@@ -209,7 +200,6 @@ REQUESTS: Final = {
     "request-tensors": TensorsRequest(12, 1, 41207),
     "request-tensors-devices": TensorsRequest(12, 1, 41207, True),
     "request-data": DataRequest(13, 1, 41207, 2, 4096, 65536),
-    "request-ras": RasRequest(14, 1, True),
     "request-native-stacks": NativeStacksRequest(14, 1),
     "request-profile": ProfileRequest(
         16, 1, "begin", "0123456789abcdef", 5, 2.5, 30.0, True, True, True, False, True
@@ -446,26 +436,4 @@ RESPONSES: Final = {
         ),
     ),
     "response-data": DataResponse(13, 1, 41207, 2, 4096, 2**26, b"\x00\x80", "gone", "too late"),
-    "response-ras": RasResponse(
-        14, "node4", 1, 10**12, True, "2.28.9", "the library's file", "/lib/libnccl.so.2",
-        "[::1]:28028", ("stacks of 2 ranks",), ("ranks of other hosts",), ((1, 77),),
-        RasReport(
-            "json", "2.28.9", 2.05, 3,
-            (
-                RasCommunicator(
-                    "0xae94423cfbb2ef4a", "0x1:0x2", 3,
-                    (RasRank(0, "10.0.0.1", 77, 5, 6, 7, 3, True, True, True,
-                             (("AllReduce", 8812),)),),
-                    (RasMissingRank(1, "10.0.0.2", 78, 5, 6, True, True),),
-                ),
-            ),
-            (RasSummaryRow(0, 8, 4, "1-2", 32, 28, "RUNNING", "MISMATCH"),),
-            (
-                RasProblem("warnings", "MISMATCH", "27a079b828ff1a75", ("26 ranks have",),
-                           (RasNamedRank(2, "10.0.0.1", 77, "AllReduce", 6649, "INIT"),)),
-            ),
-            ("one communicator is left out",),
-        ),
-        "cut", "ask again",
-    ),
 }  # fmt: skip

@@ -37,7 +37,6 @@ from frtop_tui.screens.jobs import JobsScreen
 from frtop_tui.screens.keyboard import OrderedKeys
 from frtop_tui.screens.keys_everywhere import KEYS
 from frtop_tui.screens.messages import (
-    AskRas,
     CaptureJob,
     ChooseJob,
     ExportJob,
@@ -87,7 +86,6 @@ class FrtopApp(
         "screens/ranks.tcss",
         "screens/stacks.tcss",
         "features/tensors/view.tcss",
-        "screens/ras.tcss",
         "screens/hosts.tcss",
         "screens/group.tcss",
         "screens/waits.tcss",
@@ -237,9 +235,6 @@ class FrtopApp(
         elif isinstance(screen, FrameScreen):
             keys = key_rows(screen.active_bindings.values(), screen.why_unavailable)
             await self.open(HelpScreen(self.marked, keys, screen.crumb))
-
-    def on_ask_ras(self, event: AskRas) -> None:
-        self.source.ask_ras(event.rank, look=event.look)
 
     async def action_jobs(self) -> None:
         """Opens the list of jobs."""

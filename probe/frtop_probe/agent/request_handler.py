@@ -16,7 +16,6 @@ from frtop_probe.agent.interfaces import Operator, OperatorChannel
 from frtop_probe.agent.native_requests import NativeStacksTaker
 from frtop_probe.agent.rank_client import read_tensor_data, summarize_tensors
 from frtop_probe.agent.rank_tracker import RankTracker
-from frtop_probe.agent.ras_requests import RasRequests
 from frtop_probe.agent.ring_rank import RingRank
 from frtop_probe.agent.shown_ranks import ShownRanks
 from frtop_probe.agent.snapshots import SnapshotTaker
@@ -37,15 +36,13 @@ MAX_PENDING_PER_KEY: Final = 8
 ActRequest = (
     wire.TensorsRequest
     | wire.DataRequest
-    | wire.RasRequest
     | wire.NativeStacksRequest
     | wire.ProfileRequest
     | wire.ProfileDataRequest
     | wire.ControlRequest
     | wire.NumbersRequest
 )
-"""Requests that make a rank work or stand still, show data, or are a risk to it; all others only
-read."""
+"""Requests that make a rank work or stand still, or show data; all others only read."""
 RankRequest = (
     wire.HistoryRequest
     | wire.TensorsRequest
@@ -57,7 +54,7 @@ RankRequest = (
 )
 """Requests that only a rank with a recorder can answer."""
 ManyRanksRequest = wire.SnapshotRequest | wire.StatisticsRequest
-AnyRankRequest = wire.RasRequest | wire.NativeStacksRequest | wire.SampleRequest
+AnyRankRequest = wire.NativeStacksRequest | wire.SampleRequest
 """Requests about one rank, with a recorder or without."""
 SlowRequest = ManyRanksRequest | RankRequest | AnyRankRequest
 
@@ -79,7 +76,6 @@ class RequestHandler:
         self._admission = channel.admission
         self._state = state
         self._taker = taker
-        self._ras = RasRequests(host, tracker, taker)
         self._native = NativeStacksTaker(host)
         self.last_asked = -math.inf
         """When an operator last asked for anything."""
@@ -210,8 +206,6 @@ class RequestHandler:
 
     async def _ask_any(self, request: AnyRankRequest, rank: TrackedRank) -> wire.Response:
         match request:
-            case wire.RasRequest():
-                return await self._ras.respond(request, rank)
             case wire.NativeStacksRequest():
                 return await self._native.take(request, rank)
             case wire.SampleRequest():

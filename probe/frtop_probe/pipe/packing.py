@@ -26,7 +26,6 @@ ROOTS: Final = {
         "frtop_probe.gauges.__main__",
         "frtop_probe.gauges.host.__main__",
         "frtop_probe.unprepared.__main__",
-        "frtop_probe.ras.__main__",
     ),
     DOCTOR: ("frtop_probe.features.doctor.through_pipe",),
 }

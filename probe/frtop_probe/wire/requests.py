@@ -88,17 +88,6 @@ class DataRequest(Struct, frozen=True, array_like=True, tag="data"):
     size: Int
 
 
-class RasRequest(Struct, frozen=True, array_like=True, tag="ras"):
-    """Requests what NCCL's RAS tells of the job of a rank. An act: asking RAS has crashed jobs.
-
-    Without `ask` the agent only looks at the rank: its NCCL, and what is in the way of asking.
-    """
-
-    id: Int
-    key: Int
-    ask: bool = False
-
-
 class NativeStacksRequest(Struct, frozen=True, array_like=True, tag="native"):
     """Requests the stacks of a rank's threads with their frames of C and C++.
 
@@ -169,7 +158,6 @@ Request = (
     | HistoryRequest
     | TensorsRequest
     | DataRequest
-    | RasRequest
     | NativeStacksRequest
     | StatisticsRequest
     | GaugeHistoryRequest

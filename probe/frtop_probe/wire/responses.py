@@ -15,7 +15,6 @@ from frtop_probe.wire.histories import History
 from frtop_probe.wire.host_gauges import GaugeHistory
 from frtop_probe.wire.ops import Issuer, Site
 from frtop_probe.wire.ranks import Job
-from frtop_probe.wire.ras import RasReport
 from frtop_probe.wire.snapshots import Snapshot, StackDump
 from frtop_probe.wire.statistics import RankStatistics
 from frtop_probe.wire.updates import Update
@@ -70,36 +69,6 @@ class DataResponse(Struct, frozen=True, array_like=True, tag="data"):
     offset: Int
     total: Int
     data: bytes = b""
-    error: str = ""
-    help: str = ""
-
-
-class RasResponse(Struct, frozen=True, array_like=True, tag="ras"):
-    """What an agent found before it asked RAS, and what RAS answered (`report`).
-
-    `version` is that of the rank's NCCL library, "" unknown, and `version_source` how it was found.
-    `checked` says what was looked at to rule out that a communicator is being made, `unchecked`
-    what could not be. `pids` are own pids, as in `RasRank`, of ranks of this host by their keys.
-
-    `error` is one of "", "gone", "missing" (no NCCL), "off" (RAS is), "making" (a communicator
-    is being made), "busy", "namespace" (another network), "shared" (two jobs on one port),
-    "closed" (nobody listens), "deadline", "cut", "malformed", "other" (another job answered),
-    "failed"; `help` is the message for the user, with the next step.
-    """
-
-    id: Int
-    host: str
-    key: Int
-    at_ns: Int
-    asked: bool = False  # RAS was asked: from then on it is to be counted as asked
-    version: str = ""
-    version_source: str = ""
-    library: str = ""
-    address: str = ""
-    checked: tuple[str, ...] = ()
-    unchecked: tuple[str, ...] = ()
-    pids: tuple[tuple[Int, Int], ...] = ()
-    report: RasReport | None = None
     error: str = ""
     help: str = ""
 
@@ -193,7 +162,6 @@ Response = (
     | HistoryResponse
     | TensorsResponse
     | DataResponse
-    | RasResponse
     | NativeStacksResponse
     | StatisticsResponse
     | GaugeHistoryResponse

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
@@ -34,7 +35,6 @@ from features.doctor.surroundings import (
 )
 from frtop_probe.features.doctor.process_rights import read_text
 from frtop_probe.proc.processes import descendants
-from ras.library_file import elf
 from waiting import wait_for
 
 __all__ = ["environment"]
@@ -391,6 +391,25 @@ def test_a_library_without_exported_symbols(environment: dict[str, str], tmp_pat
     library.symlink_to(torch_package() / "lib" / "libtorch_cpu.so")
     opened = doctor(environment, "--python", str(python))
     assert opened.marks("books", "history") == ["ok", "ok"]
+
+
+def elf(data: bytes) -> bytes:
+    """An ELF file of 64 bits whose .rodata is `data`, and nothing else in it."""
+    section = struct.Struct("<IIQQQQIIQQ")
+    names = b"\0.rodata\0.shstrtab\0"
+    rodata_at = 64
+    names_at = rodata_at + len(data)
+    table_at = names_at + len(names)
+    header = struct.pack(
+        "<16sHHIQQQIHHHHHH", b"\x7fELF\x02\x01\x01", 3, 62, 1, 0, 0, table_at, 0, 64, 56, 0,
+        section.size, 3, 2,
+    )  # fmt: skip
+    sections = (
+        section.pack(0, 0, 0, 0, 0, 0, 0, 0, 0, 0),
+        section.pack(1, 1, 2, rodata_at, rodata_at, len(data), 0, 0, 32, 0),
+        section.pack(9, 3, 0, 0, names_at, len(names), 0, 0, 1, 0),
+    )
+    return header + data + names + b"".join(sections)
 
 
 def torch_package() -> Path:

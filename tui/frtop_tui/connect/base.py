@@ -54,12 +54,6 @@ class Source(Protocol):
     def save(self, rank: int, sequence: int, path: Path) -> None:
         """Writes the tensors of one pending op as safetensors: `Frame.writings`."""
 
-    def ask_ras(self, rank: int, *, look: bool) -> None:
-        """Asks NCCL's RAS through a rank: `JudgedRank.ras`. It has crashed jobs: once, on request.
-
-        With `look` nothing is asked, only looked at what is in the way: `JudgedRank.ras_look`.
-        """
-
     def profile(self, ranks: Iterable[int], options: ProfileOptions, path: Path) -> None:
         """Runs torch's profiler in these ranks and writes one file of it: `profiling`."""
 
@@ -127,7 +121,6 @@ class ScriptedSource:
         self.finished = 0
         self.redacts = False
         self.exported: list[tuple[Path, str, bool]] = []
-        self.ras_asked: list[tuple[int, bool]] = []
         self.chosen: list[JobKey | None] = []
         self.profiled: list[tuple[tuple[int, ...], ProfileOptions, Path]] = []
         self.profile_progress: ProfileProgress | None = None
@@ -182,9 +175,6 @@ class ScriptedSource:
 
     def save(self, rank: int, sequence: int, path: Path) -> None:
         self.saved.append((rank, sequence, path))
-
-    def ask_ras(self, rank: int, *, look: bool) -> None:
-        self.ras_asked.append((rank, look))
 
     def profile(self, ranks: Iterable[int], options: ProfileOptions, path: Path) -> None:
         self.profiled.append((tuple(ranks), options, path))

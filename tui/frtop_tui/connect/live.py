@@ -157,9 +157,6 @@ class LiveSource:
     def save(self, rank: int, sequence: int, path: Path) -> None:
         self._commands.put(partial(Session.save, rank=rank, sequence=sequence, path=path))
 
-    def ask_ras(self, rank: int, *, look: bool) -> None:
-        self._commands.put(partial(Session.ask_ras, rank=rank, look=look))
-
     def profile(self, ranks: Iterable[int], options: ProfileOptions, path: Path) -> None:
         wanted = tuple(ranks)
         self._commands.put(partial(Session.profile, ranks=wanted, options=options, path=path))

@@ -68,9 +68,6 @@ class RecordedSource:
     def save(self, rank: int, sequence: int, path: Path) -> None:  # noqa: ARG002
         self._set_writing("tensors", path, problem=Problem.parse(self._frame.read_only))
 
-    def ask_ras(self, rank: int, *, look: bool) -> None:
-        """Does nothing: the frame has what RAS answered when it was recorded."""
-
     def capture(
         self,
         path: Path,

@@ -26,7 +26,6 @@ from frtop_tui.connect.endpoints import Resolver
 from frtop_tui.connect.gauge_histories import GaugeHistories
 from frtop_tui.connect.local_discovery import KnownAgents, LocalDiscovery
 from frtop_tui.connect.pipes.place_search import PlaceSearch
-from frtop_tui.connect.ras_commands import RasCommands
 from frtop_tui.diagnosis.engine import Engine
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import FrtopError
@@ -80,7 +79,6 @@ class Session:
         self._engine = Engine(explain=explain)
         self.requests = AgentRequests(connections.send, self._state, read_only=read_only)
         self._commands = Commands(self.requests.tracker, self._state)
-        self._ras = RasCommands(self.requests.tracker, self._state)
         self.ops = OpFollower(self.requests.tracker, outlet or OpOutlet())
         self.statistics = StatisticsFollower(self.requests.tracker, self._state.set_statistics)
         self.gauges = GaugeHistories(self.requests.tracker)
@@ -119,9 +117,6 @@ class Session:
 
     def save(self, rank: int, sequence: int, path: Path) -> None:
         self._commands.save(self._frame, rank, sequence, path, now=time.monotonic_ns())
-
-    def ask_ras(self, rank: int, *, look: bool) -> None:
-        self._ras.ask(self._frame, rank, time.monotonic_ns(), look=look)
 
     def profile(self, ranks: tuple[int, ...], options: ProfileOptions, path: Path) -> None:
         self.profiles.order(self._frame, ranks, options, path, time.monotonic_ns())

@@ -3,7 +3,7 @@
 Dumps and stacks in one folder belong to one job and moment: together they make its frame. If a
 capture or black boxes lie beside them, these make the frame, and dumps and stacks only add
 what it lacks, if they fit (`filling`). Of several captures and black boxes the newest is
-loaded. The frame names the files that were not used.
+loaded. The frame names the files that were not used, and notes what answers of NCCL's RAS say.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from frtop_probe import wire
 from frtop_tui.diagnosis.histories import with_trace
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import Unreadable
-from frtop_tui.files import blackbox, capture, pyspy, stacks
+from frtop_tui.files import blackbox, capture, nccl_ras, pyspy, stacks
 from frtop_tui.files.filling import filled
 from frtop_tui.files.flightrecorder.file_names import RankPattern
 from frtop_tui.files.flightrecorder.job_dumps import load_job
@@ -74,18 +74,33 @@ def _opened(paths: Sequence[Path], job: str | None, pattern: RankPattern | None)
             boxes.append(blackbox.load(path))
         except Unreadable as error:
             files.problems.append(error.text)
+    answers = _answers(files)
     dumped = files.dumps or files.stacks
     if not captures and not boxes:
-        if not dumped:
+        if not dumped and not answers:
             raise _nothing(paths, files.problems)
-        frame = _load_dumps(files, pattern)
+        frame = _load_dumps(files, pattern) if dumped else nccl_ras.frame_of(answers)
         _check_name(frame, job)
-        return _with_notes(frame, files.problems)
+        return _with_notes(frame, [*_said(answers, frame), *files.problems])
     frame, unused = _load_newest(captures, boxes, job)
     if dumped:
         frame = _fill(frame, files, pattern)
     also = [f"also there: {listed(unused)}"] if unused else []
-    return _with_notes(frame, [*also, *files.problems])
+    return _with_notes(frame, [*also, *_said(answers, frame), *files.problems])
+
+
+def _answers(files: Files) -> list[nccl_ras.Answer]:
+    found = []
+    for path in files.answers:
+        try:
+            found.append(nccl_ras.read(path))
+        except Unreadable as error:
+            files.problems.append(error.text)
+    return found
+
+
+def _said(answers: Sequence[nccl_ras.Answer], frame: Frame) -> list[str]:
+    return [text for answer in answers for text in nccl_ras.said_of(answer, frame)]
 
 
 def _load_dumps(files: Files, pattern: RankPattern | None) -> Frame:

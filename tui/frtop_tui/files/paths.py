@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from frtop_probe import archive
-from frtop_tui.files import blackbox, capture, pyspy
+from frtop_tui.files import blackbox, capture, nccl_ras, pyspy
 from frtop_tui.files.flightrecorder.dump_file import may_be_dump
 from frtop_tui.files.flightrecorder.file_names import RankPattern, is_dump_name
 from frtop_tui.job.naming import counted
@@ -26,6 +26,7 @@ class Files:
     boxes: list[Path] = field(default_factory=list)
     dumps: list[Path] = field(default_factory=list)
     stacks: list[Path] = field(default_factory=list)
+    answers: list[Path] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
 
@@ -68,6 +69,8 @@ def _find(paths: Iterable[Path], pattern: RankPattern | None) -> list[Path]:
 def _has_usual_name(path: Path, pattern: RankPattern | None) -> bool:
     if path.name.endswith((*SUFFIXES, pyspy.SUFFIX)):
         return True
+    if nccl_ras.has_usual_name(path):
+        return True
     return is_dump_name(path) if pattern is None else pattern.number(path) is not None
 
 
@@ -80,10 +83,12 @@ def _add(files: Files, path: Path) -> None:
         files.boxes.append(path)
     elif not kind and path.suffix not in SUFFIXES and pyspy.is_pyspy(path):
         files.stacks.append(path)
+    elif not kind and path.suffix not in SUFFIXES and nccl_ras.is_answer(path):
+        files.answers.append(path)
     elif not kind and path.suffix not in SUFFIXES and may_be_dump(path):
         files.dumps.append(path)
     else:
         files.problems.append(
-            f"{path} is neither a capture nor a black box, Flight Recorder dump or py-spy stack"
-            " dump"
+            f"{path} is neither a capture nor a black box, Flight Recorder dump, py-spy stack"
+            " dump or answer of NCCL's RAS"
         )

@@ -125,8 +125,6 @@ class RankRecord:
         old = other.latest
         self._changes.update(
             tensors=old.tensors,
-            ras_look=old.ras_look,
-            ras=old.ras,
             native=old.native,
             snapshot=old.snapshot,
             prior_snapshot=old.prior_snapshot,
@@ -137,10 +135,6 @@ class RankRecord:
     def apply_tensors(self, response: wire.TensorsResponse) -> None:
         """Takes in what the rank itself responded, or why it did not."""
         self._changes["tensors"] = response
-
-    def apply_ras(self, response: wire.RasResponse, *, look: bool) -> None:
-        """Takes in what NCCL's RAS answered, or with `look` what is known before it is asked."""
-        self._changes["ras_look" if look else "ras"] = response
 
     def apply_native(self, response: wire.NativeStacksResponse) -> None:
         """Takes in native stacks, or why there are none."""

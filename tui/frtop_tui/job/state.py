@@ -182,13 +182,6 @@ class JobState:
             record.apply_tensors(response)
             self._changed.add(record)
 
-    def apply_ras(self, host: str, response: wire.RasResponse, *, look: bool) -> None:
-        """Takes in what NCCL's RAS answered, or with `look` what is known before it is asked."""
-        record = self._host(host).records.get(response.key)
-        if record is not None:
-            record.apply_ras(response, look=look)
-            self._changed.add(record)
-
     def apply_native(self, host: str, response: wire.NativeStacksResponse) -> None:
         """Takes in a rank's native stacks, or why there are none."""
         record = self._host(host).records.get(response.key)

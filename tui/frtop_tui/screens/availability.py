@@ -10,9 +10,7 @@ from frtop_tui.widgets.formats import format_local_time, short_path
 
 ASKS = ("inspect", "members", "save", "profile", "order")
 """Actions that make a rank answer."""
-RAS = "ask_ras"
-"""Asks NCCL's RAS, which needs no recorder in the rank."""
-LIVE_ONLY = (*ASKS, RAS, "take", "native", "capture", "export")
+LIVE_ONLY = (*ASKS, "take", "native", "capture", "export")
 """Actions that ask agents, so that what they find is of now."""
 
 
@@ -54,9 +52,8 @@ def _when_live(name: str, frame: Frame, host: str, rank: JudgedRank | None) -> s
         return _when_writing(name, frame)
     if name in (*ASKS, "tensors"):
         return _when_read_only(frame, host) or _without_recorder(frame, rank)
-    if name in (RAS, "native"):
-        held_up = _not_running(rank) if name == "native" else ""
-        return _when_read_only(frame, host) or held_up
+    if name == "native":
+        return _when_read_only(frame, host) or _not_running(rank)
     return ""
 
 
@@ -83,7 +80,7 @@ def _when_recorded(name: str, frame: Frame) -> str:
     kind, when = frame.recorded.kind, format_local_time(frame.recorded.wall_ns)
     single = kind in ("capture", "black box")
     this = f"this is a {kind} of {when}" if single else f"these are {kind} of {when}"
-    if name in ("take", "native", RAS, *ASKS):
+    if name in ("take", "native", *ASKS):
         stacks = {"take": "take stacks of", "native": "take native stacks of"}
         what = stacks.get(name, "ask")
         return f"There is no live job to {what}: {this}."

@@ -42,7 +42,6 @@ from frtop_tui.screens.messages import (
     OpenGroup,
     OpenRank,
     OpenRanks,
-    OpenRas,
     OpenTensors,
     OrderRecord,
 )
@@ -142,10 +141,6 @@ def _rank(text: str, situation: CommandScope) -> Outcome:
 
 def _tensors(text: str, situation: CommandScope) -> Outcome:
     return OpenTensors(rank_of(text, situation))
-
-
-def _ras(text: str, situation: CommandScope) -> Outcome:
-    return OpenRas(rank_of(text, situation))
 
 
 def _group(text: str, situation: CommandScope) -> Outcome:
@@ -267,7 +262,6 @@ COMMANDS: Final[tuple[TypedCommand, ...]] = (
                  needs="tensors"),
     TypedCommand("note", "note something in the rings of the marked ranks, or of all", _note,
                  "TEXT", key="a", needs="order"),
-    TypedCommand("ras", "the risk of asking NCCL's RAS through a rank", _ras, "N", numbers),
     TypedCommand("profile", "torch's profiler in the marked ranks", lambda *_: Action("profile"),
             key="P", needs="profile"),
     TypedCommand("flame", "sampled stacks of the marked ranks", lambda *_: Action("flame"),

@@ -108,18 +108,6 @@ class InspectRank(OpenRank):
     """Ask a rank for statistics of its tensors."""
 
 
-class OpenRas(OpenRank):
-    """Open the risk of asking NCCL's RAS through a rank."""
-
-
-class AskRas(OpenRank):
-    """Ask NCCL's RAS through a rank, or with `look` only see what is in the way."""
-
-    def __init__(self, rank: int, *, look: bool) -> None:
-        super().__init__(rank)
-        self.look = look
-
-
 class OrderRecord(Message):
     """Change what ranks record, or note something in their rings."""
 

@@ -15,14 +15,12 @@ from frtop_tui.screens.messages import (
     OpenQueues,
     OpenRank,
     OpenRanks,
-    OpenRas,
     OpenTensors,
     OpenTimeline,
 )
 from frtop_tui.screens.navigation import NavigatedApp
 from frtop_tui.screens.rank import RankScreen
 from frtop_tui.screens.ranks import RanksScreen
-from frtop_tui.screens.ras import RasScreen
 from frtop_tui.screens.settings import SettingsScreen
 from frtop_tui.screens.stacks import StacksScreen
 from frtop_tui.screens.waits import WaitsScreen
@@ -58,9 +56,6 @@ class OpeningApp(NavigatedApp, inherit_bindings=False):
 
     async def on_open_tensors(self, event: OpenTensors) -> None:
         await self.open(TensorsScreen(self.marked, event.rank, event.instead_of))
-
-    async def on_open_ras(self, event: OpenRas) -> None:
-        await self.open(RasScreen(self.marked, event.rank))
 
     async def action_profile(self) -> None:
         """Opens the question for the marked ranks, or the one under the cursor."""

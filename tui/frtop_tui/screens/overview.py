@@ -19,7 +19,6 @@ from frtop_tui.screens.messages import (
     OpenQueues,
     OpenRank,
     OpenRanks,
-    OpenRas,
     OpenSettings,
     OpenStacks,
     OpenTensors,
@@ -80,14 +79,6 @@ class Overview(FrameScreen):
         Binding("b", "stacks", "stacks", tooltip="take and merge stacks", id="stacks.take"),
         Binding(
             "t", "tensors", "tensors", tooltip="statistics of the rank's tensors", id="tensors"
-        ),
-        Binding(
-            "R",
-            "ras",
-            "NCCL's RAS",
-            show=False,
-            tooltip="shows the risk of asking NCCL's RAS; asks nothing yet",
-            id="ras",
         ),
         Binding("w", "waits", "waits", tooltip="who waits for whom", id="waits"),
         Binding(
@@ -171,10 +162,6 @@ class Overview(FrameScreen):
         table = self.query_one(RankTable)
         row = table.chosen if table.has_focus else None
         return row.rank if row is not None else self.query_one(RankGrid).chosen
-
-    def action_ras(self) -> None:
-        if self.chosen is not None:
-            self.post_message(OpenRas(self.chosen))
 
     def action_timeline(self) -> None:
         self.post_message(OpenTimeline(self.chosen))

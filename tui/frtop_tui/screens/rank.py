@@ -18,7 +18,6 @@ from frtop_tui.screens.base import BACK, OneRankScreen
 from frtop_tui.screens.messages import (
     OpenGroup,
     OpenQueues,
-    OpenRas,
     OpenTensors,
     OpenTimeline,
     OpenWaits,
@@ -126,14 +125,6 @@ class RankScreen(OneRankScreen):
             id="stacks.native",
         ),
         Binding("t", "tensors", "tensors", tooltip="statistics of its tensors", id="tensors"),
-        Binding(
-            "R",
-            "ras",
-            "NCCL's RAS",
-            show=False,
-            tooltip="shows the risk of asking NCCL's RAS; asks nothing yet",
-            id="ras",
-        ),
         Binding("o", "group", "group", tooltip="the group of its op", id="group"),
         Binding("w", "waits", "waits", show=False, tooltip="who waits for whom", id="waits"),
         Binding("T", "timeline", "timeline", tooltip="who did what when, on one clock", id="when"),
@@ -246,9 +237,6 @@ class RankScreen(OneRankScreen):
 
     def action_waits(self) -> None:
         self.post_message(OpenWaits())
-
-    def action_ras(self) -> None:
-        self.post_message(OpenRas(self.rank))
 
     def action_follow(self) -> None:
         self.query_one(QueuePane).follow()

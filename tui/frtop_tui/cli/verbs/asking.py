@@ -17,11 +17,10 @@ from frtop_tui.cli.verbs.parts import Parser, Verbs, command
 
 
 def add(verbs: Verbs[Parser]) -> None:
-    """Adds `tensors`, `numbers`, `record`, `ras`, `stacks` and `profile`."""
+    """Adds `tensors`, `numbers`, `record`, `stacks` and `profile`."""
     _tensors(verbs)
     _numbers(verbs)
     _record(verbs)
-    _ras(verbs)
     _stacks(verbs)
     _profile(verbs)
 
@@ -107,27 +106,6 @@ def _record(verbs: Verbs[Parser]) -> None:
                              " until it ends")  # fmt: skip
     record.add_argument("--json", action="store_true", help="print a JSON document")
     record.set_defaults(run=command("record"))
-
-
-def _ras(verbs: Verbs[Parser]) -> None:
-    ras = verbs.add_parser(
-        "ras",
-        help="ask NCCL's RAS who has launched less: once, after its risk was accepted",
-        description="Asks NCCL's own RAS service which rank has launched fewer ops of which kind,"
-        " and who is missing. Asking it has ended jobs: the risk and NCCL's version are said"
-        " first, and nothing is asked without a yes. One process of one host is asked, once."
-        " Exit status 0 with an answer, 1 without.",
-    )
-    add_connection(ras)
-    ras.add_argument("--rank", type=rank, metavar="N",
-                     help="ask through this rank (default: the first that lives)")  # fmt: skip
-    ras.add_argument("--twice", action="store_true",
-                     help="ask again 11 s later, and say what has not moved: twice the risk"
-                     )  # fmt: skip
-    ras.add_argument("--yes", action="store_true",
-                     help="accept the risk without being asked")  # fmt: skip
-    ras.add_argument("--json", action="store_true", help="print a JSON document")
-    ras.set_defaults(run=command("ras"))
 
 
 def _stacks(verbs: Verbs[Parser]) -> None:
