@@ -38,14 +38,11 @@ class Shells:
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(file)], check=True)
         return " ".join(file.with_suffix(".pub").read_text().split()[:2])
 
-    def serve(self, host: Host, rules: str = "") -> None:
-        """Starts sshd on a host, for our key; and one that accepts passwords only.
-
-        `rules` are further lines of the settings of the first.
-        """
+    def serve(self, host: Host) -> None:
+        """Starts sshd on a host, for our key; and one that accepts passwords only."""
         public = self._key(f"host_{host.name}")
         self._known += [f"{host.name} {public}", f"[{host.name}]:{PASSWORD_PORT} {public}"]
-        self._start(host, 22, f"PasswordAuthentication no\n{rules}")
+        self._start(host, 22, "PasswordAuthentication no")
         self._start(host, PASSWORD_PORT, "PasswordAuthentication yes\nPubkeyAuthentication no")
 
     def _start(self, host: Host, port: int, rules: str) -> None:
