@@ -25,7 +25,8 @@ from waiting import DEADLINE_S, wait_for
 S = 1_000_000_000
 QUICK_STALLS = """
 import os, sys
-from frtop_probe.agent import snapshots, stall_detector
+from frtop_probe.agent import snapshots
+from frtop_probe.agent.boxes import stall_detector
 stall_detector.QUIET_NS, stall_detector.PAIR_NS = 1_000_000_000, 300_000_000
 take = snapshots.SnapshotTaker.take
 async def count(*arguments):
@@ -41,7 +42,7 @@ sys.exit(main())
 HUNG_STORAGE = """
 import sys, time
 from frtop_probe import archive
-from frtop_probe.agent import black_boxes
+from frtop_probe.agent.boxes import black_boxes
 archive.write = lambda *_, **__: time.sleep(600)
 black_boxes.SLOW = 0.3
 from frtop_probe.agent.__main__ import main

@@ -25,7 +25,7 @@ async def test_an_exception_is_raised_where_the_future_is_awaited() -> None:
 
 def test_work_that_hangs_does_not_keep_the_process() -> None:
     program = (
-        "import time; from frtop_probe import daemon_thread;"
+        "import time; from frtop_probe.proc import daemon_thread;"
         "daemon_thread.start(lambda: time.sleep(600), 'worker')"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=30)

@@ -23,7 +23,7 @@ IMPATIENT = f"""#!{sys.executable}
 import os, sys
 if sys.argv[1] != "-m":  # the stub that starts it
     os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
-from frtop_probe.agent import stall_detector
+from frtop_probe.agent.boxes import stall_detector
 stall_detector.QUIET_NS, stall_detector.PAIR_NS = 1_500_000_000, 2_100_000_000
 from frtop_probe.agent.__main__ import main
 sys.exit(main([]))

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-import frtop_probe.recorder
+import frtop_probe
 from diagnosis.scenes import C10D, COLLECTIVE, RECORDER, frame
 from frtop_probe import wire
 from frtop_tui.job.stack_frames import _WRAPPERS, is_wrapper, shown_frames, user_frame
 
-RECORDERS = Path(frtop_probe.recorder.__file__).parent
+PROBE = Path(frtop_probe.__file__).parent
 ORIGINALS = {
     "after",
     "before",
@@ -71,7 +71,7 @@ def test_without_code_of_the_user_the_innermost_frame_that_is_shown_counts() -> 
 def test_every_wrapper_of_the_recorder_is_known() -> None:
     """A new wrapper, or one with another name, has to be added to the list."""
     found = set()
-    for path in RECORDERS.glob("*.py"):
+    for path in [*PROBE.glob("recorder/**/*.py"), *PROBE.glob("features/*/in_rank/**/*.py")]:
         for function in ast.walk(ast.parse(path.read_text())):
             calls = [node for node in _own_nodes(function) if isinstance(node, ast.Call)]
             names = {node.func.id for node in calls if isinstance(node.func, ast.Name)}

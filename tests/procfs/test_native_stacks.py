@@ -23,7 +23,7 @@ from waiting import wait_for, wait_for_async
 
 TAKES = """
 import asyncio, sys
-from frtop_probe.procfs import native_stacks
+from frtop_probe.stacks import native_stacks
 found = asyncio.run(native_stacks.take(int(sys.argv[1]), native_stacks.Tool(*sys.argv[2:])))
 print(found.dump.error, found.stopped_ns, found.note, found.dump.help)
 """

@@ -190,7 +190,7 @@ def test_a_failing_hook_switches_off_with_one_line_and_training_goes_on(
     program = (
         FAKE
         + f"""
-    from frtop_probe.recorder import hook, signatures
+    from frtop_probe.recorder.ops import hook, signatures
     from frtop_probe.recorder.ops.pending import PendingOps
     def broken(*args, **kwargs):
         raise ZeroDivisionError("ours")
@@ -224,7 +224,7 @@ def test_an_interrupt_in_the_hook_reaches_the_program_even_if_cleanup_fails(tmp_
     program = (
         FAKE
         + """
-    from frtop_probe.recorder import hook, signatures
+    from frtop_probe.recorder.ops import hook, signatures
     from frtop_probe.recorder.ops.groups import GroupTable
     def interrupted(*args, **kwargs):
         raise KeyboardInterrupt

@@ -161,7 +161,7 @@ def test_what_cannot_be_described_costs_the_description_and_nothing_else(
     ask(rank, "withdraw")
     rank.run("steps(1); assert labels() is None and not torch.autograd._profiler_enabled()")
     rank.run("""
-from frtop_probe.recorder import module_profile
+from frtop_probe.features.profile.in_rank import module_profile
 saved["described"] = module_profile.described
 module_profile.described = lambda *_: 1 / 0
 lifecycle.recorder.profile.close()  # forgets the order

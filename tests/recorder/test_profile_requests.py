@@ -85,7 +85,7 @@ def test_as_many_steps_as_were_ordered_are_recorded_whatever_goes_on_beside(
 ) -> None:
     """The recorder's thread looks at the order now and then, on a busy host for long."""
     rank.run("""
-from frtop_probe.recorder import profile_requests
+from frtop_probe.features.profile.in_rank import requests as profile_requests
 def slow(original=profile_requests.own_memory):
     time.sleep(0.15)
     return original()

@@ -20,13 +20,13 @@ _PACKAGES: Final = re.compile(
 """Packages by their contents, as they may run from source: torch, frtop itself."""
 _AT_DEVICES: Final = re.compile(r"(?:^|/)torch/(?:cuda|accelerator|xpu|mps|mtia|npu)/")
 _OWN: Final = re.compile(r"(?:.*/)?frtop_probe/")
-_RECORDER: Final = re.compile(r"(?:.*/)?frtop_probe/recorder/(\w+)\.py$")
+_RECORDER: Final = re.compile(r"(?:.*/)?frtop_probe/(?:recorder|features)/(?:\w+/)*(\w+)\.py$")
 _WRAPPERS: Final = frozenset({
     ("exceptions", "excepthook"), ("exceptions", "threading_excepthook"), ("fetches", "__next__"),
     ("graph_captures", "begin"), ("graph_captures", "end"), ("group_calls", "register"),
     ("group_calls", "wrapper"), ("guard", "wrapper"), ("hook", "kernel"),
     ("import_hook", "exec_module"), ("labels", "__enter__"), ("labels", "__exit__"),
-    ("module_calls", "__call__"), ("number_hooks", "update"), ("pipeline_messages", "wrapper"),
+    ("hooks", "update"), ("module_calls", "__call__"), ("pipeline_messages", "wrapper"),
     ("phases", "_engine_run_backward"), ("phases", "first"), ("phases", "second"),
     ("waits", "on_device"), ("waits", "wait"),
 })  # fmt: skip
