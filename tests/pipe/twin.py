@@ -10,27 +10,32 @@ from types import ModuleType
 
 from frtop_probe.pipe import msgspec_standin
 
+FEATURES = "frtop_probe.features"
 PARTS = ("json", "msgpack", "structs")
 
 
 def twin(name: str) -> ModuleType:
-    """A second module, or package, of the same source: `import msgspec` gives it the stand-in."""
-    real = _of(name)
-    parent, _, last = name.rpartition(".")
+    """A second module, or package, of the same source: `import msgspec` gives it the stand-in.
+
+    So are the messages of features, which the wire imports.
+    """
+    real = _of(name) | _of(FEATURES)
     with _standin():
         for one in real:
             del sys.modules[one]
         importlib.import_module(name)
-        fresh = _of(name)
+        fresh = _of(name) | _of(FEATURES)
     for one, module in fresh.items():
-        alias = f"{name}_in_the_archive{one.removeprefix(name)}"
+        alias = f"{one}_in_the_archive"
         sys.modules[alias] = module  # annotations are read there
         for member in vars(module).values():
             if isinstance(member, type) and member.__module__ == one:
                 member.__module__ = alias
         del sys.modules[one]
     sys.modules.update(real)
-    setattr(sys.modules[parent], last, real[name])
+    for one in (name, FEATURES):
+        parent, _, last = one.rpartition(".")
+        setattr(sys.modules[parent], last, real[one])
     return fresh[name]
 
 
