@@ -40,7 +40,7 @@ def _tensors(verbs: Verbs[Parser]) -> None:
     tensors.add_argument("--save", metavar="FILE",
                          help="write the tensors of one op to a safetensors file")  # fmt: skip
     tensors.add_argument("--json", action="store_true", help="print a JSON document")
-    tensors.set_defaults(run=command("tensors"))
+    tensors.set_defaults(run=command("tensors.command"))
 
 
 def _numbers(verbs: Verbs[Parser]) -> None:
@@ -77,7 +77,7 @@ def _numbers(verbs: Verbs[Parser]) -> None:
     numbers.add_argument("--yes", action="store_true",
                          help="accept the cost without being asked")  # fmt: skip
     numbers.add_argument("--json", action="store_true", help="print a JSON document")
-    numbers.set_defaults(run=command("numbers"))
+    numbers.set_defaults(run=command("tensor_checks.command"))
 
 
 def _record(verbs: Verbs[Parser]) -> None:
@@ -164,4 +164,4 @@ def _profile(verbs: Verbs[Parser]) -> None:
                          help="how long ranks may take to reach a step (default: 60)"
                          )  # fmt: skip
     profile.add_argument("--yes", action="store_true", help="do not ask before")
-    profile.set_defaults(run=command("profile"))
+    profile.set_defaults(run=command("profile.command"))

@@ -87,4 +87,4 @@ def add(verbs: Verbs[Parser]) -> None:
     jobs.set_defaults(run=command("jobs"), job=None, read_only=True)
     add_capture(verbs, command("capture"))
     add_export(verbs, command("export"))
-    add_statistics(verbs, command("statistics"), command("statistics", "run_diff"))
+    add_statistics(verbs, command("statistics.command"), command("statistics.command", "run_diff"))

@@ -53,10 +53,16 @@ Verbs = argparse._SubParsersAction  # noqa: SLF001 - argparse has no public name
 
 
 def command(name: str, function: str = "run") -> Callable[[argparse.Namespace], int]:
-    """A function of a command's module, imported when it is called."""
+    """A function of a command's module, imported when it is called.
+
+    Args:
+        name: of the module: `stacks` is `cli/stacks.py`, `profile.command` that of the feature.
+        function: its name there.
+    """
 
     def run(options: argparse.Namespace) -> int:
-        module = importlib.import_module(f"frtop_tui.cli.{name}")
+        room = "features" if "." in name else "cli"
+        module = importlib.import_module(f"frtop_tui.{room}.{name}")
         status: int = getattr(module, function)(options)
         return status
 

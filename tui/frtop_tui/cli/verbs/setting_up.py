@@ -29,7 +29,7 @@ def _doctor(verbs: Verbs[Parser]) -> None:
                         help="only this process of this host (default: all ranks of this user)"
                         )  # fmt: skip
     doctor.add_argument("--json", action="store_true", help="print a JSON document")
-    doctor.set_defaults(run=command("doctor"))
+    doctor.set_defaults(run=command("doctor.command"))
 
 
 def _key(verbs: Verbs[Parser]) -> None:

@@ -12,7 +12,7 @@ from frtop_tui.features.watch.options import add_watch
 
 def add(verbs: Verbs[Parser]) -> None:
     """Adds `watch`, `history`, `stream` and `metrics`."""
-    add_watch(verbs, command("watch"), command("history"))
+    add_watch(verbs, command("watch.command"), command("history"))
     _consumers(verbs)
 
 
@@ -30,4 +30,4 @@ def _consumers(verbs: Verbs[Parser]) -> None:
         add(verb)
         verb.add_argument("--wait", type=seconds, default=10.0, metavar="SECONDS",
                           help="longest time to wait for the job (default 10)")  # fmt: skip
-        verb.set_defaults(run=command(name))
+        verb.set_defaults(run=command(f"{name}.command"))
