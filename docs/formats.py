@@ -17,7 +17,7 @@ import msgspec
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.features.stream import events as stream_events
-from frtop_tui.files.capture import FORMAT_1_NAMES, CaptureContent
+from frtop_tui.files.capture import CaptureContent
 from frtop_tui.files.formats import call_table, frame_json, op_table
 
 PAGE: Final = Path(__file__).with_name("formats.md")
@@ -45,8 +45,6 @@ def regions() -> dict[str, str]:
     capture = _sections([CaptureContent, Frame], named)
     found["capture"] = "\n\n".join(capture)
     found["events"] = "\n\n".join(_sections(list(stream_events.ALL), named))
-    rows = [f"| `{name}` | `{old}` |" for name, old in FORMAT_1_NAMES.items()]
-    found["format-1"] = "\n".join(["| format 2 | format 1 |", "|---|---|", *rows])
     return found
 
 

@@ -3,12 +3,11 @@
 A gzip file whose header has one extra field, so that `zcat` and Python's `gzip` open it:
 
     gzip      16 bytes  header up to the extra field `FR`, always the same
-    magic      8 bytes  `FRTOPAR2`
+    magic      8 bytes  `FRTOPAR1`: frtop's archives, version 1
     kind       8 bytes  what the content is, padded with spaces
     content             deflate, then gzip's CRC-32 and length
 
-Early builds wrote `FRTOPAR1`, the kind, and zlib; these files stay readable. Reading bounds
-the decompressed size, because a small file may expand without end.
+Reading bounds the decompressed size, because a small file may expand without end.
 """
 
 from __future__ import annotations
@@ -23,9 +22,10 @@ from typing import Final
 
 from frtop_probe import atomic_file
 
-FIRST_MAGIC: Final = b"FRTOPAR1"
-MAGIC: Final = bytes.fromhex("1f8b0804 00000000 04ff 1400") + b"FR\x10\0" + b"FRTOPAR2"
-"""gzip, deflate, one extra field, no time, fastest, no operating system; the field `FR`."""
+MAGIC: Final = bytes.fromhex("1f8b0804 00000000 04ff 1400") + b"FR\x10\0" + b"FRTOPAR1"
+"""gzip, deflate, one extra field, no time, fastest, no operating system; the field `FR`.
+
+The last byte is the version."""
 MAX_CONTENT: Final = 2 * 1024**3
 """Bytes of decompressed content; 16,384 ranks with their histories need less."""
 MAX_UNCHECKED: Final = 64 * 1024 * 1024
@@ -45,6 +45,10 @@ class ArchiveError(Exception):
     """The file is no archive of this kind, or damaged; the text says which."""
 
 
+class OtherVersion(ArchiveError):
+    """It is an archive of a version that this frtop cannot read."""
+
+
 def write(path: Path, kind: str, content: bytes, *, overwrite: bool = True) -> int:
     """Writes an archive in one step, with mode 0600; returns its size in bytes.
 
@@ -61,18 +65,21 @@ def write(path: Path, kind: str, content: bytes, *, overwrite: bool = True) -> i
 
 
 def kind_of(path: Path) -> str:
-    """The kind of an archive; "" for any other file.
+    """The kind of an archive of any version; "" for any other file.
 
     Raises:
         OSError: it cannot be read.
     """
     with open_file(path) as file:
         head = file.read(_HEAD) if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else b""
-    for magic in (MAGIC, FIRST_MAGIC):
-        kind = head[len(magic) :][:_KIND]
-        if head.startswith(magic) and len(kind) == _KIND:
-            return kind.decode("ascii", "replace").rstrip()
-    return ""
+    if not _is_archive(head):
+        return ""
+    return head[len(MAGIC) :].decode("ascii", "replace").rstrip()
+
+
+def _is_archive(head: bytes) -> bool:
+    """Of any version."""
+    return len(head) == _HEAD and head.startswith(MAGIC[:-1])
 
 
 def open_file(path: Path) -> BufferedReader:
@@ -93,7 +100,8 @@ def read(path: Path, kind: str) -> bytes:
     """The content of an archive of this kind.
 
     Raises:
-        ArchiveError: the file is of another kind, truncated, damaged or too large.
+        OtherVersion: the file is of another version.
+        ArchiveError: it is of another kind, truncated, damaged or too large.
         OSError: it cannot be read.
     """
     if (found := kind_of(path)) != kind:
@@ -103,9 +111,15 @@ def read(path: Path, kind: str) -> bytes:
     with open_file(path) as file:
         file_size = os.fstat(file.fileno()).st_size
         limit = min(MAX_CONTENT, max(MAX_UNCHECKED, MAX_RATIO * file_size))
-        is_first = file.read(len(FIRST_MAGIC)) == FIRST_MAGIC
-        file.seek(len(FIRST_MAGIC) + _KIND if is_first else 0)
-        stream = zlib.decompressobj(zlib.MAX_WBITS if is_first else _GZIP)
+        magic = file.read(len(MAGIC))
+        if magic != MAGIC:
+            raise OtherVersion(
+                f"{path.name} is a {kind} in version {magic[-1:].decode('ascii', 'replace')} of"
+                f" frtop's file format, and this frtop reads version {MAGIC[-1:].decode()}:"
+                " upgrade frtop, or open it with the frtop that wrote it"
+            )
+        file.seek(0)
+        stream = zlib.decompressobj(_GZIP)
         try:
             # Bytes after the end of the stream are not read: they would stay in memory.
             while not stream.eof and (data := stream.unconsumed_tail or file.read(_READ)):

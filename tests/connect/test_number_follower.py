@@ -136,28 +136,6 @@ def test_ranks_begin_to_sample_in_the_same_step() -> None:
     assert first.numbers.from_step == 0
 
 
-@pytest.mark.parametrize(("order", "asked", "done"), [
-    (RecordOrder((0, 1), sites=False), {"sites": False}, wire.RecordedNow(sites=False)),
-    (RecordOrder((0, 1), modules=True), {"modules": True}, wire.RecordedNow(modules=True)),
-    (RecordOrder((0, 1), longer=True), {"longer": True}, wire.RecordedNow(longer_slots=64)),
-])  # fmt: skip
-def test_an_earlier_build_that_does_not_do_what_is_asked_is_named(
-    order: RecordOrder, asked: dict[str, bool], done: wire.RecordedNow
-) -> None:
-    """It ignores what it does not know."""
-    follower, tracker, connections = following()
-    follower.order(order)
-    follower.update(FRAME, 1)
-    for one, recorded in zip(requests(connections), (done, wire.RecordedNow()), strict=True):
-        assert isinstance(one, wire.ControlRequest)
-        assert {name: getattr(one, name) for name in asked} == asked
-        tracker.receive("a", wire.ControlResponse(one.id, "a", one.key, recorded), 2)
-    follower.update(FRAME, 3)
-    problems = {rank: one.problem for rank, one in follower.numbers.controls.items()}
-    assert problems[0] == ""
-    assert "of an earlier build" in problems[1]
-
-
 def begun(*ranks: int, watch: int = 0) -> tuple[NumberFollower, RequestTracker, FakeConnections]:
     """Ranks that sample for us."""
     follower, tracker, connections = following()

@@ -32,11 +32,15 @@ def test_gzip_and_zcat_open_an_archive(tmp_path: Path) -> None:
     assert subprocess.run(["zcat", file], capture_output=True, check=True).stdout == content
 
 
-def test_an_archive_of_the_first_version_is_read(tmp_path: Path) -> None:
+def test_an_archive_of_another_version_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "a.cap"
-    file.write_bytes(archive.FIRST_MAGIC + b"capture " + zlib.compress(b"content"))
+    archive.write(file, "capture", b"content")
+    file.write_bytes(file.read_bytes().replace(archive.MAGIC, archive.MAGIC[:-1] + b"2"))
     assert archive.kind_of(file) == "capture"
-    assert archive.read(file, "capture") == b"content"
+    with pytest.raises(
+        archive.OtherVersion, match=r"a\.cap is a capture in version 2 .* version 1"
+    ):
+        archive.read(file, "capture")
 
 
 def test_a_gzip_file_of_others_has_no_kind(tmp_path: Path) -> None:
@@ -45,12 +49,11 @@ def test_a_gzip_file_of_others_has_no_kind(tmp_path: Path) -> None:
     assert archive.kind_of(file) == ""
 
 
-@pytest.mark.parametrize(("magic", "wbits"), [(archive.MAGIC, -15), (archive.FIRST_MAGIC, 15)])
-def test_a_decompression_bomb_is_refused_early(tmp_path: Path, magic: bytes, wbits: int) -> None:
+def test_a_decompression_bomb_is_refused_early(tmp_path: Path) -> None:
     file = tmp_path / "bomb.cap"
-    bomb = zlib.compressobj(9, zlib.DEFLATED, wbits)
+    bomb = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
     packed = b"".join(bomb.compress(bytes(1024**2)) for _ in range(200)) + bomb.flush()
-    file.write_bytes(magic + b"capture ".ljust(8) + packed)
+    file.write_bytes(archive.MAGIC + b"capture " + packed)
     assert file.stat().st_size < 1024**2
     with pytest.raises(archive.ArchiveError, match="unpacks to more"):
         archive.read(file, "capture")

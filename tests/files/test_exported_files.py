@@ -15,6 +15,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from files.test_recorded_bytes import BOXES, MISMATCH, SLEEPING
 from frtop_probe import wire
 from frtop_tui.cli import main
 from frtop_tui.connect.recorded import RecordedSource
@@ -30,8 +31,6 @@ from screens.rare_scenes import SCENES as ODD
 from screens.scenes import SCENES, hung
 
 ROOT = Path(__file__).parents[2]
-OLD = Path(__file__).parent / "old"
-SLEEPING = OLD / "format2-sleeping.cap"
 
 
 def exported(*words: str) -> subprocess.CompletedProcess[bytes]:
@@ -55,8 +54,8 @@ def test_every_frame_can_be_written_in_every_format(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FORMAT_NAMES)
-def test_old_captures_and_boxes_are_exported(name: str, tmp_path: Path) -> None:
-    for number, source in enumerate([SLEEPING, OLD / "judged-mismatch.cap", OLD / "node0.box"]):
+def test_recorded_captures_and_boxes_are_exported(name: str, tmp_path: Path) -> None:
+    for number, source in enumerate([SLEEPING, MISMATCH, BOXES[0]]):
         path = tmp_path / f"{number}{SUFFIXES[name]}"
         status = main(["export", str(source), "--as", name, "-o", str(path)])
         assert path.exists() == (status == 0)
@@ -217,9 +216,7 @@ def test_standard_output_gets_the_content_and_nothing_else() -> None:
 
 
 def test_a_reader_that_leaves_is_no_error() -> None:
-    shell = (
-        f"{sys.executable} -m frtop_tui export {OLD / 'screen-hung.cap'} --as csv -o - | head -1"
-    )
+    shell = f"{sys.executable} -m frtop_tui export {SLEEPING} --as csv -o - | head -1"
     done = subprocess.run(["sh", "-c", shell], capture_output=True, timeout=60, check=False)
     assert done.stdout.startswith(b"rank,host")
     assert done.stderr == b""

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from html.parser import HTMLParser
-from pathlib import Path
 
 import msgspec
 import pytest
 from msgspec.structs import replace
 
+from files.test_recorded_bytes import SLEEPING
 from frtop_probe import wire
 from frtop_tui.diagnosis.histories import with_trace
 from frtop_tui.diagnosis.model import Frame
@@ -25,7 +25,6 @@ from screens.gauge_scenes import measured
 from screens.rare_scenes import SCENES as ODD
 from screens.scenes import SCENES, hung
 
-OLD = Path(__file__).parent / "old"
 ATTACK = "</script></style><img src=x onerror=alert(1)>\x1b]0;owned\x07\x7f\x9b31m\u202e\u2066\"'`*_[a](http://b.c)|<!--"
 CLOSED_BY_NOBODY = {"meta", "img", "br", "link", "input"}
 
@@ -153,7 +152,7 @@ def test_verdict_and_next_step_come_first() -> None:
 
 
 def test_the_report_says_what_was_not_seen() -> None:
-    frame = open_paths([OLD / "format2-sleeping.cap"])
+    frame = open_paths([SLEEPING])
     for text in (page_of(frame), text_of(frame)):
         assert "rank 3 did not answer" in text
         assert "not measured" in text  # the clock of its host

@@ -11,14 +11,13 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from files.test_recorded_bytes import BOXES
 from frtop_tui.cli import main
 from frtop_tui.errors import NotWritten
 from frtop_tui.files.formats.stack_files import collapsed, pyspy_dumps, speedscope
 from frtop_tui.files.formats.writing import write_export
 from frtop_tui.files.loader import open_paths
 from screens.scenes import hung
-
-OLD = Path(__file__).parent / "old"
 
 
 def test_collapsed_has_one_line_per_distinct_stack() -> None:
@@ -83,5 +82,5 @@ def test_without_stacks_it_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     bare = {rank: replace(view, snapshot=None) for rank, view in frame.ranks.items()}
     with pytest.raises(NotWritten, match="there are no stacks"):
         speedscope(replace(frame, ranks=bare))
-    assert main(["export", str(OLD / "node0.box"), "--as", "pyspy", "-o", "-"]) == 2
+    assert main(["export", str(BOXES[0]), "--as", "pyspy", "-o", "-"]) == 2
     assert "name it: -o FOLDER" in capsys.readouterr().err

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from files.test_recorded_bytes import MISMATCH, SLEEPING
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.files.capture import collected
@@ -25,7 +26,6 @@ from frtop_tui.files.loader import open_paths
 from screens.rare_scenes import SCENES as ODD
 from screens.scenes import SCENES, hung
 
-OLD = Path(__file__).parent / "old"
 ANALYZE = """
 import sys
 from torch.distributed.flight_recorder.fr_trace import main
@@ -143,7 +143,7 @@ def test_an_arrow_goes_through_all_ranks_of_an_op() -> None:
 
 
 def test_ends_that_are_not_known_are_said() -> None:
-    frame = open_paths([OLD / "format2-sleeping.cap"])
+    frame = open_paths([SLEEPING])
     view = frame.ranks[0]
     signature = wire.Signature("all_reduce")
     begin = view.heard_ns - view.clock_ns - 10**9
@@ -178,10 +178,10 @@ def without_rank(frame: Frame, rank: int) -> Frame:
 
 @pytest.mark.torch
 def test_torchs_analyzer_gives_its_verdict(tmp_path: Path) -> None:
-    late = open_paths([OLD / "format2-sleeping.cap"])
+    late = open_paths([SLEEPING])
     frames = {
         "late": late,
-        "mismatch": open_paths([OLD / "judged-mismatch.cap"]),
+        "mismatch": open_paths([MISMATCH]),
         "absent": without_rank(late, 3),
     }
     folders = []
@@ -201,7 +201,7 @@ def test_torchs_analyzer_gives_its_verdict(tmp_path: Path) -> None:
 
 
 def test_dumps_are_read_back_with_the_same_verdict(tmp_path: Path) -> None:
-    write_export(tmp_path / "dumps", open_paths([OLD / "judged-mismatch.cap"]), "flightrecorder",
+    write_export(tmp_path / "dumps", open_paths([MISMATCH]), "flightrecorder",
                  over=False)  # fmt: skip
     (verdict,) = open_paths([tmp_path / "dumps"]).verdicts
     assert (verdict.kind, verdict.culprits or verdict.parties[-1]) == ("mismatch", (2,))
@@ -216,7 +216,7 @@ def entries(folder: Path, files: dict[str, bytes], rank: int) -> list[Any]:
 
 def test_what_a_record_has_lost_is_not_taken_for_not_entered(tmp_path: Path) -> None:
     """Of rank 1 only the newest ops are left: the others' older ones are left out."""
-    frame = open_paths([OLD / "format2-sleeping.cap"])
+    frame = open_paths([SLEEPING])
     view = frame.ranks[0]
     group = next(iter(view.groups))
     made = {
@@ -238,7 +238,7 @@ def test_what_a_record_has_lost_is_not_taken_for_not_entered(tmp_path: Path) -> 
 
 
 def test_ops_of_unknown_kind_are_left_out_everywhere(tmp_path: Path) -> None:
-    frame = open_paths([OLD / "format2-sleeping.cap"])
+    frame = open_paths([SLEEPING])
     one = frame.ranks[0]
     group = next(iter(one.groups))
     strange = wire.Op(1, group, 8, wire.Signature("fused_thing"), None, 1, 2)
@@ -247,4 +247,4 @@ def test_ops_of_unknown_kind_are_left_out_everywhere(tmp_path: Path) -> None:
     files = flight_dumps(replace(frame, ranks={**frame.ranks, 0: odd}))
     for rank in frame.ranks:
         assert 8 not in [entry["collective_seq_id"] for entry in entries(tmp_path, files, rank)]
-    assert b"1 op of a kind that is not known" in files[NOTES]
+    assert b"2 ops of a kind that is not known" in files[NOTES]  # one was there

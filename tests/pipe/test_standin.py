@@ -17,16 +17,9 @@ from frtop_probe import wire
 from frtop_probe.pipe import msgspec_standin
 from frtop_probe.stacks import stacks
 from pipe.twin import twin
-from wire.messages import REQUESTS, RESPONSES, UPDATE, UPDATES
+from wire.messages import MESSAGES
 
 TWIN = twin("frtop_probe.wire")
-BOX = wire.BlackBox("h", "i", wire.Job("a", 1, 2), 1, 2, UPDATE, UPDATE, complete=True)
-MESSAGES: dict[str, tuple[str, Any]] = {
-    **{name: ("decode_update", one) for name, one in UPDATES.items()},
-    **{name: ("decode_request", one) for name, one in REQUESTS.items()},
-    **{name: ("decode_response", one) for name, one in RESPONSES.items()},
-    "box": ("decode_box", BOX),
-}
 
 
 @pytest.mark.parametrize("name", MESSAGES)

@@ -76,7 +76,7 @@ class KeyTrouble(FrtopError):
 
 
 class Unreadable(FrtopError):
-    """A file is damaged, of an unknown kind, or of a newer frtop."""
+    """A file is damaged, of an unknown kind or version."""
 
 
 class NotWritten(FrtopError):

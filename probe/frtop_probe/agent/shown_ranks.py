@@ -28,7 +28,7 @@ class ShownRanks:
         """Takes in what an operator shows or asks for.
 
         Args:
-            keys: of ranks; None for all, by an operator of an earlier version.
+            keys: of ranks; None for all.
             known: all keys that there are.
         """
         now = self._clock()

@@ -40,7 +40,7 @@ import struct
 from typing import Final, NamedTuple
 
 MAGIC: Final = b"FRTOPRG1"
-VERSION: Final = 5
+VERSION: Final = 1
 LONGEST: Final = 2**62
 """Values in a ring may be anything. Beyond this no number is believed: the difference of two must
 fit the wire."""
@@ -144,7 +144,7 @@ SLOT: Final = struct.Struct("=64sIBBHqq")
 
 `message` is the number of a send or receive among those of its rank with the same group, direction,
 peer and tag (on a device: with any tag): 1 to `MESSAGES`, then from 1 again; 0 if it was not
-counted, as before messages were. `done` is 0 while pending, and negative if the op failed at that
+counted. `done` is 0 while pending, and negative if the op failed at that
 time. `wait` is when a thread began to wait for the op, negative the time at which the last wait
 ended, 0 if nobody has waited."""
 SLOT_SIZE: Final = SLOT.size
@@ -172,7 +172,7 @@ NO_GROUP: Final = 0
 
 
 class Event(enum.IntEnum):
-    """Kind of an event in a slot. 2 and 3 were steps and notes, before version 4."""
+    """Kind of an event in a slot."""
 
     OP = 0
     PSEUDO = 1  # init_process_group, new_group, ...: begins and ends like an op
@@ -217,8 +217,7 @@ class Flag(enum.IntFlag):
 class IssuePhase(enum.IntEnum):
     """What a rank does when it issues an op: the issuer's bits from `PHASE_SHIFT` on.
 
-    The bits below are the number of a MODULE entry (0: no module, or not known). Before modules
-    were recorded, all these bits were 0.
+    The bits below are the number of a MODULE entry (0: no module, or not known).
     """
 
     UNRECORDED = 0

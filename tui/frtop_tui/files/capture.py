@@ -17,25 +17,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
 from msgspec.structs import replace
 
 from frtop_probe import archive, wire
-from frtop_probe.ring.rank_ranges import unfold
 from frtop_tui.diagnosis.histories import with_histories
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import Unreadable
 from frtop_tui.files.histories import with_history
 from frtop_tui.files.redaction import REDACTED, Redaction
-from frtop_tui.job.model import DUMPS, CoverageNote, Problem, Recorded
+from frtop_tui.job.model import CoverageNote, Recorded
 from frtop_tui.job.naming import printable
 from frtop_tui.statistics.of_frame import statistics_of
 
 KIND: Final = "capture"
-FORMAT: Final = 3
-"""Format 1 has other names of fields (`FORMAT_1_NAMES`); format 2 has histories in rows only."""
+FORMAT: Final = 1
 READ_ONLY_REASON: Final = "this is a capture: there is no live job to ask"
 
 
@@ -55,18 +53,8 @@ class CaptureContent(msgspec.Struct, omit_defaults=True):
     redacted: bool = False  # names and data were replaced when it was taken
 
 
-FORMAT_1_NAMES: Final = {
-    "state": "posture",
-    "state_since_ns": "posture_since_ns",
-    "status": "present",
-    "group_progress": "fronts",
-    "exception": "raised",
-    "exit_info": "ending",
-    "snapshot": "look",
-    "prior_snapshot": "prior_look",
-    "stacks_taken_ns": "stacks_ns",
-}
 _COPY_AGAIN: Final = "copy the file again from where it was written, or open another one"
+_OTHER_FRTOP: Final = "pip install --upgrade frtop"
 _frames: Final = msgspec.msgpack.Decoder(Frame)
 _contents: Final = msgspec.msgpack.Decoder(CaptureContent)
 _histories: Final = msgspec.msgpack.Decoder(wire.History)
@@ -185,7 +173,7 @@ def read_head(path: Path) -> CaptureHead:
     """Reads time and job of a capture without decoding its ranks.
 
     Raises:
-        Unreadable: the file is no capture, damaged, or of a newer frtop.
+        Unreadable: the file is no capture, damaged, or of another version.
     """
     content = _content(path)
     return CaptureHead(content.wall_ns, content.job)
@@ -197,13 +185,13 @@ def read(path: Path) -> Frame:
     Mismatches that only the histories show are added to its verdicts.
 
     Raises:
-        Unreadable: the file is no capture, damaged, or of a newer frtop.
+        Unreadable: the file is no capture, damaged, or of another version.
     """
     content = _content(path)
     collecting = gc.isenabled()
     gc.disable()  # half a million values that all stay: collecting finds nothing
     try:
-        frame = _frame(content)
+        frame = _frames.decode(content.frame)
         histories = {r: _histories.decode(raw) for r, raw in content.histories.items()}
         ranks = {
             rank: with_history(view, histories.get(rank), frame.now_ns)
@@ -237,44 +225,14 @@ def read(path: Path) -> Frame:
     )
 
 
-def _frame(content: CaptureContent) -> Frame:
-    if content.format > 1:
-        return _frames.decode(content.frame)
-    plain = msgspec.msgpack.decode(content.frame)
-    plain["activities"] = plain.pop("pulses", ())
-    plain["divergence_hints"] = plain.pop("partings", ())
-    for one in (plain, *plain.get("hosts", ())):
-        line = one.pop("problem", "")
-        one["problem"] = Problem.parse(line) if line else None
-    coverage = plain["coverage"]
-    coverage["notes"] = [CoverageNote(text, _note_kind(text)) for text in coverage["notes"]]
-    for rank in plain["ranks"].values():
-        for name, first in FORMAT_1_NAMES.items():
-            if first in rank:
-                rank[name] = rank.pop(first)
-    for verdict in plain.get("verdicts", ()):
-        verdict["victims"] = unfold(verdict.get("victims", ""))
-    frame = msgspec.convert(plain, Frame)
-    dumped = {n: one for n, one in frame.ranks.items() if not one.identity.pid}
-    ranks = {n: replace(one, evidence=DUMPS) for n, one in dumped.items()}
-    return replace(frame, ranks={**frame.ranks, **ranks})
-
-
-def _note_kind(text: str) -> Literal["never heard", "last known", ""]:
-    """Kind of a note of format 1, which had texts only."""
-    if " never heard of: " in text or text.startswith(("no black box tells of", "no stacks of ")):
-        return "never heard"
-    return "last known" if text.endswith(": host silent, last known state shown") else ""
-
-
 def _content(path: Path) -> CaptureContent:
     data = content_of(path, KIND)
     try:
         content = _contents.decode(data)
     except _DECODE_ERRORS as error:
         raise damaged(path, str(error)) from error
-    if content.format > FORMAT:
-        raise _newer(path, content.version)
+    if content.format != FORMAT:
+        raise _other_version(path, content.version, content.format)
     if content.wall_ns < 0:
         raise damaged(path, "its values are impossible")
     return content
@@ -288,6 +246,8 @@ def content_of(path: Path, kind: str) -> bytes:
     """
     try:
         return archive.read(path, kind)
+    except archive.OtherVersion as error:
+        raise Unreadable(str(error), _OTHER_FRTOP) from error
     except archive.ArchiveError as error:
         raise Unreadable(str(error), _COPY_AGAIN) from error
     except OSError as error:
@@ -313,14 +273,15 @@ def damaged(path: Path, why: str) -> Unreadable:
 def _not_decoded(path: Path, version: str, error: Exception) -> Unreadable:
     """The error for content that does not decode: of another version, or damaged."""
     if version not in ("", metadata.version("frtop")):
-        return _newer(path, version)
+        return _other_version(path, version)
     return damaged(path, str(error))
 
 
-def _newer(path: Path, version: str) -> Unreadable:
-    ours = metadata.version("frtop")
+def _other_version(path: Path, version: str, found: int = FORMAT) -> Unreadable:
+    which = f"format {found}" if found != FORMAT else "a format"
     return Unreadable(
-        f"{path.name} was written by another frtop ({version or 'unknown'}; this is {ours}) in"
-        " a format that this one cannot read",
-        "pip install --upgrade frtop",
+        f"{path.name} was written by frtop {version or '(version unknown)'} in {which} that this"
+        f" frtop ({metadata.version('frtop')}) cannot read: upgrade it, or use the one that wrote"
+        " it",
+        _OTHER_FRTOP,
     )

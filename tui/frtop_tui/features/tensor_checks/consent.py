@@ -38,8 +38,10 @@ def watch_words(states: Mapping[int, wire.NumberState]) -> Iterator[tuple[str, s
     for state in states.values():
         left[state.by] = max(left.get(state.by, 0), state.seconds_left)
     for side in sides_of((rank, state.by) for rank, state in states.items()):
-        whose = side.value or "somebody whom an earlier build does not name"
-        yield folded(side.ranks), f"for {whose}, at most {left[side.value]} s more"
+        yield (
+            folded(side.ranks),
+            f"for {side.value or 'somebody'}, at most {left[side.value]} s more",
+        )
 
 
 def warnings(frame: Frame, found: JobNumbers, ranks: Sequence[int]) -> Iterator[str]:

@@ -36,9 +36,6 @@ ORDERS_AT_A_HOST: Final = 4
 """The same of orders, which a person waits for."""
 ORDER_NS: Final = 9_000_000_000
 """An order that the agent has no time for is sent again for so long."""
-OLD_BUILD: Final = (
-    "{}: its agent or its recorder is of an earlier build; restart the agent, or the job"
-)
 NO_RECORDER: Final = "no recorder: start the job with `frtop run` next time"
 UNHEARD_NS: Final = 5_000_000_000
 """A rank that is not heard for so long is not waited for."""
@@ -224,7 +221,7 @@ class NumberFollower:
                 self._ranks.pop(rank, None)
             return
         recorded = response.recorded if response.error in ("", "failed") else None
-        problem = response.help if response.error else _not_done(order, response.recorded)
+        problem = response.help if response.error else ""
         self._controls[rank] = RankControl(recorded, problem)
         known = self._ranks.get(rank)
         if recorded is None and order.samples:
@@ -283,17 +280,6 @@ class NumberFollower:
             unfetched=sum(one.unfetched for one in self._ranks.values()),
             orders=self._sent,
         )
-
-
-def _not_done(order: RecordOrder, recorded: wire.RecordedNow) -> str:
-    """What a rank has ignored, as it does not know it; "" if nothing."""
-    if order.sites not in (None, recorded.sites):
-        return OLD_BUILD.format("call sites were not switched")
-    if order.modules not in (None, recorded.modules):
-        return OLD_BUILD.format("modules were not switched")
-    if order.longer and not recorded.longer_slots:
-        return OLD_BUILD.format("the ring was not made longer")
-    return ""
 
 
 def _has_more(known: SampledRank) -> bool:

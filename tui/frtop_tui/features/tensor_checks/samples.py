@@ -46,7 +46,7 @@ class SampledRank:
     state: wire.NumberState = NOTHING
     problem: str = ""
     watch: int = 0
-    """The number of the watch that was asked for; 0: an earlier build, which has none."""
+    """The number of the watch that was asked for; 0: not known yet."""
     gone: str = ""
     """Why it samples no more for us, "" while it does or where the watch has ended by itself."""
 
