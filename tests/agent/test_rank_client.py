@@ -27,8 +27,6 @@ from frtop_probe.ring.reader import Ring
 from recorder.interactive_rank import InteractiveRank, interactive_ranks
 from waiting import DEADLINE_S, wait_for
 
-AnyResponse = wire.TensorsResponse | wire.DataResponse
-
 
 def tensors(
     rank: RingRank, sequence: int = 0, within_s: float = DEADLINE_S

@@ -6,7 +6,7 @@ import os
 import pty
 import pwd
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -24,7 +24,6 @@ time.sleep(60)
 SOURCE = Path(become_user.__file__).read_text()
 GUARD = 1 << become_user.SETPCAP
 PTRACE = GUARD | 1 << become_user.SYS_PTRACE
-Become = Callable[..., "subprocess.Popen[str]"]
 
 
 @contextmanager

@@ -15,7 +15,7 @@ KEY = "k" * 40
 def agent(host: str, port: int, instance: str, **fields: int) -> Announcement:
     return Announcement(
         pid=port, host=host, address="127.0.0.1", pub=port, ask=port + 1, public_key=KEY,
-        instance=instance, version="1", started_wall_ns=0, **fields,
+        instance=instance, version="1", **fields,
     )  # fmt: skip
 
 

@@ -21,7 +21,6 @@ ASYNCIO = (
     frame("/usr/lib/python3.11/selectors.py:468", "select"),
     frame("/usr/lib/python3.11/asyncio/base_events.py:1884", "_run_once"),
 )
-AUTOGRAD = (frame("/venv/lib/python3.11/site-packages/torch/autograd/function.py:307", "apply"),)
 WORK = (frame("train.py:39", "train", "work.wait()"),)
 RAY_GET = (
     frame(f"{RAY}/_private/worker.py:2623", "get"),

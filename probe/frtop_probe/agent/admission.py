@@ -39,12 +39,9 @@ class Admission:
         read_only: bool = False,
         read: Callable[[KeyPair], tuple[AuthorizedKey, ...]] = keys.authorized,
     ) -> None:
-        """Reads nothing yet.
+        """The owner of `pair` may always act, and with `read_only` nobody may.
 
-        Args:
-            pair: of the owner, who may always act.
-            read_only: nobody may act.
-            read: gives all others who are admitted.
+        `read` gives all others who are admitted.
         """
         self._file = pair.path.with_name(keys.AUTHORIZED)
         self.read_only = read_only

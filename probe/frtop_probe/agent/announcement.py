@@ -41,7 +41,6 @@ class Announcement:
     public_key: str
     instance: str
     version: str
-    started_wall_ns: int
     pid_namespace: int = 0
     net_namespace: int = 0
 
@@ -100,7 +99,6 @@ def read_card(files: AgentFiles) -> Announcement | None:
             public_key=str(content["public_key"]),
             instance=str(content["instance"]),
             version=str(content["version"]),
-            started_wall_ns=int(content["started_wall_ns"]),
             pid_namespace=int(content.get("pid_namespace", 0)),
             net_namespace=int(content.get("net_namespace", 0)),
         )

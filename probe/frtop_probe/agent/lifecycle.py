@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -129,7 +128,6 @@ def describe(service: AgentService, sockets: AgentSockets, public_key: bytes) ->
         public_key=public_key.decode(),
         instance=service.instance,
         version=service.version,
-        started_wall_ns=time.time_ns(),
         pid_namespace=PidNamespace.here().inode,
         net_namespace=announcement.network_namespace(),
     )

@@ -72,11 +72,9 @@ class RankTracker:
     """All ranks whose rings are in `folders`, by key."""
 
     def __init__(self, folders: Iterable[Path], *, guest: bool = False) -> None:
-        """Reads nothing yet.
+        """`folders` are those of rings, the agent's own first.
 
-        Args:
-            folders: Those of rings, the agent's own first.
-            guest: Another agent has the folders: no file in them is removed.
+        A `guest` removes no file in them: another agent has them.
         """
         self.guest = guest
         self._folders = tuple(folders)

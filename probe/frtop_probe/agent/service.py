@@ -57,15 +57,7 @@ class AgentService:
         version: str,
         make_boxes: MakeBoxes | None = None,
     ) -> None:
-        """Starts nothing yet.
-
-        Args:
-            options: Of the agent; those of sockets are not read here.
-            tracker: Of the ranks of this host.
-            channel: By which operators reach it.
-            version: Of frtop, "" if not known.
-            make_boxes: None for no black boxes.
-        """
+        """Without `make_boxes` there are no black boxes."""
         self._options = options
         self._tracker = tracker
         self._channel = channel

@@ -27,7 +27,6 @@ class NvmlReader:
     """Reads all GPUs; keeps NVML open between readings, since opening it takes long."""
 
     def __init__(self) -> None:
-        """Loads nothing yet."""
         self._nvml: Any = None
         self._xids = XidErrors()
 

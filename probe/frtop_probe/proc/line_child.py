@@ -53,12 +53,9 @@ class LineChild:
     """One child at a time, which answers each line with a line; started with the first request."""
 
     def __init__(self, command: Sequence[str], *, max_left: int, proc: Path = PROC) -> None:
-        """Starts nothing yet.
+        """`command` says that it is ready with a first line of its own.
 
-        Args:
-            command: The program. It says that it is ready with a first line of its own.
-            max_left: Children that were killed and have not ended, before no more are started.
-            proc: Where /proc is.
+        While `max_left` children were killed and have not ended, no more are started.
         """
         self._command = command
         self._max_left = max_left

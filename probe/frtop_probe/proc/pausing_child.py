@@ -40,7 +40,7 @@ class PausingChild:
         pause_s: float = FIRST_PAUSE_S,
         command: Sequence[str] | None = None,
     ) -> None:
-        """Starts nothing yet: the child starts with the first request, in the main thread.
+        """The child starts with the first request, in the main thread.
 
         Args:
             deadline_s: Seconds for an answer. NVML takes some 0.05 s for eight GPUs, and seconds

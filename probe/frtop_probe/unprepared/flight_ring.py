@@ -78,7 +78,7 @@ class RingReader:
         proc: Path,
         sites: RecordedLines | None = None,
     ) -> None:
-        """Reads nothing yet. Without `sites`, entries have no lines."""
+        """Without `sites`, entries have no lines."""
         self._memory = memory
         self._libraries = layout.libraries
         self._mutex = layout.mutex

@@ -36,7 +36,7 @@ class RecordedLines:
     """Reads lines of one process. Remembers code objects during one look: they may be freed."""
 
     def __init__(self, memory: ProcessMemory, python: Python, torch: str) -> None:
-        """Knows nothing yet. `torch` is the folder of the package, as the process sees it."""
+        """`torch` is the folder of the package, as the process sees it."""
         self._memory = memory
         self._torch = (f"{torch}/", "<")  # code that was never in a file, too
         self._python = python

@@ -33,7 +33,6 @@ class TransportSearch:
     """
 
     def __init__(self) -> None:
-        """Knows nothing yet."""
         self._seen: _Table | None = None
         self._searched = 0.0
         self._known: tuple[FoundTransport, ...] | None = None

@@ -83,7 +83,7 @@ class OutsideWorker:
         command: Sequence[str] | None = None,
         proc: Path = PROC,
     ) -> None:
-        """Starts nothing yet: the child starts with the first look.
+        """The child starts with the first look.
 
         Args:
             deadline_s: Seconds for a look of a child that is ready; five times that with rings.

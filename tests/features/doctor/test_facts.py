@@ -14,11 +14,12 @@ import pytest
 import frtop_probe
 from features.doctor.surroundings import environment
 from frtop_probe.features.doctor.examination import examine
-from frtop_probe.features.doctor.facts_json import document, facts_from
+from frtop_probe.features.doctor.facts_json import document
 from frtop_probe.features.doctor.host_reader import find_tool, read_host
 from frtop_probe.features.doctor.search import find_ranks
 from frtop_probe.features.doctor.trials import read_memory, run_tool, target
 from frtop_probe.proc import guarded
+from frtop_tui.connect.pipes.far_facts import read_facts
 from waiting import wait_for
 
 __all__ = ["environment"]
@@ -40,7 +41,8 @@ def test_the_room_runs_in_a_python_that_has_nothing_else(environment: dict[str, 
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     data = json.loads(done.stdout)
-    host, search = facts_from(data)
+    facts = read_facts(done.stdout.encode())
+    host, search = facts.host, facts.search
     assert json.loads(json.dumps(document(host, search))) == data
     (rank,) = search.ranks
     assert rank.pid == os.getpid()

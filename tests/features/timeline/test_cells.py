@@ -11,8 +11,6 @@ from frtop_probe.ring.layout import Flag
 from frtop_tui.features.timeline.cells import NOTHING, cells_of, lane_text
 from frtop_tui.features.timeline.op_columns import OpColumns
 
-LETTER = "A"
-
 
 def text(
     lane: OpColumns, begin: int, step: int, columns: int, waits: dict[int, int] | None = None

@@ -12,7 +12,6 @@ from typing import Final
 
 from msgspec import Struct
 from msgspec import field as struct_field
-from msgspec.structs import replace
 
 from frtop_probe import wire
 from frtop_probe.history_columns import unpack_column
@@ -166,12 +165,6 @@ class GaugeRecord:
 def natural(name: str) -> tuple[int, int, str]:
     """Numbers in order of size, before names."""
     return (0, int(name), "") if name.isdecimal() and len(name) < 10 else (1, 0, name)
-
-
-def without_history(gauges: HostGauges) -> HostGauges:
-    """The newest figures alone."""
-    subjects = tuple(replace(one, history={}) for one in gauges.subjects)
-    return replace(gauges, subjects=subjects, points=0, times=wire.HistoryColumn(0))
 
 
 _ORDER: Final = {

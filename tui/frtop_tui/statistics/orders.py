@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from statistics import median
 from typing import Final
 
 from msgspec.structs import replace
 
 from frtop_tui.job.naming import GroupKey
-from frtop_tui.job.statistics import CallRow, JobStatistics, SampledOp
+from frtop_tui.job.statistics import CallRow, JobStatistics
 
 
 def waited_ns(row: CallRow) -> int:
@@ -93,15 +92,3 @@ def selected(
         sampled = tuple(one for one in sampled if of_ranks.intersection(one.members))
         steps = {rank: found for rank, found in steps.items() if rank in of_ranks}
     return replace(statistics, calls=calls, varying=varying, groups=sampled, steps=steps)
-
-
-def complete_ops(statistics: JobStatistics) -> list[SampledOp]:
-    """Sampled ops to which all members came."""
-    return [op for group in statistics.groups for op in group.arrivals if op.complete]
-
-
-def median_step_ns(statistics: JobStatistics, rank: int | None = None) -> int | None:
-    """The median time of a step, of one rank or of all; None where none is known."""
-    several = [statistics.steps.get(rank, ())] if rank is not None else statistics.steps.values()
-    took = [step.took_ns for steps in several for step in steps]
-    return round(median(took)) if took else None

@@ -52,7 +52,6 @@ class GaugeTable:
     """Takes readings, one after the other."""
 
     def __init__(self) -> None:
-        """Knows nothing yet."""
         self._subjects: dict[tuple[str, str], _Subject] = {}
         self._times: array[int] = array("q")
         self._notes: tuple[str, ...] = ()

@@ -49,16 +49,7 @@ class GaugeWatch:
         proc: Path = PROC,
         devices: Path = DEVICES,
     ) -> None:
-        """Starts nothing yet.
-
-        Args:
-            tracker: Of the ranks.
-            last_asked: When an operator last asked for anything, by `time.monotonic()`.
-            worker: Reads.
-            period_s: Seconds between two readings.
-            proc: Where /proc is.
-            devices: Where /dev is.
-        """
+        """`last_asked` gives when an operator last asked for anything, by `time.monotonic()`."""
         self._tracker = tracker
         self._last_asked = last_asked
         self._worker = worker if worker is not None else GaugeWorker()

@@ -32,7 +32,6 @@ class GpuWindows:
     """The GPUs of one host, as far as readings have shown them."""
 
     def __init__(self) -> None:
-        """Knows nothing yet."""
         self._windows: dict[int, _Window] = {}
 
     def add(self, reading: GaugeReading, *, processes: bool) -> None:

@@ -36,15 +36,9 @@ class HostWatch:
         period_s: float = PERIOD_S,
         idle_period_s: float = IDLE_PERIOD_S,
     ) -> None:
-        """Starts nothing yet.
+        """`period_s` is for while somebody looks, `idle_period_s` for while nobody does.
 
-        Args:
-            tracker: Of the ranks.
-            last_asked: When an operator last asked for anything, by `time.monotonic()`.
-            gpus: Reads those.
-            worker: Reads all else.
-            period_s: Seconds between two readings while somebody looks.
-            idle_period_s: The same while nobody does.
+        `last_asked` gives when an operator last asked for anything, by `time.monotonic()`.
         """
         self._tracker = tracker
         self._last_asked = last_asked

@@ -35,7 +35,6 @@ class FlightHistory:
     """The ops of the last read, and sums over those that came with it."""
 
     def __init__(self) -> None:
-        """Has read nothing yet."""
         self._ops = OpTable(MAX_OPS)
         self.note = ""
         self.lost = 0

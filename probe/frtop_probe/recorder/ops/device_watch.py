@@ -52,14 +52,9 @@ class DeviceWatch:
         note: Callable[[int, str, str], None],
         torch: Any,
     ) -> None:
-        """Reads nothing yet.
+        """`words` are the ring as machine words, `rows` its number of group rows.
 
-        Args:
-            words: of the ring, as machine words.
-            rows: number of group rows in it.
-            ops: are told how they end.
-            note: called with a group's number, why its ops are untracked, and its error.
-            torch: the module.
+        `note` is called with a group's number, why its ops are untracked, and its error.
         """
         self.lock = threading.RLock()
         """Held while a first op begins and while the status is read. A signal handler may issue

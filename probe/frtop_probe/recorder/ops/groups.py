@@ -46,7 +46,6 @@ class RecordedGroup:
         self.next_number = itertools.count(1).__next__
         self.next_p2p = itertools.count(1).__next__
         self.described = False
-        self.destroyed = False
         self.front: DeviceFront | None = None
         self.text: dict[str, Any] = {}
         self.channels: dict[Channel, Callable[[], int] | None] = {}
@@ -182,7 +181,6 @@ class GroupTable:
                 self._references.pop(id(process_group), None)
                 ended = [] if group is None else [group]
             for group in ended:
-                group.destroyed = True
                 if group.described:
                     text = {**group.text, "destroyed": True}
                     self._writer.write_entry(Side.GROUP, group.id, text)

@@ -309,12 +309,3 @@ class Script:
         """The op's number in its group."""
         count, index = self.numbers[op]
         return step * count + index + 1
-
-    def last_number(self, group: int, step: int, issued: int) -> int:
-        """The number of the last op that was issued in a group."""
-        for op in range(issued - 1, -1, -1):
-            if self.program[op].group == group:
-                return self.number(step, op)
-        count = next(n for (n, _), op in zip(self.numbers, self.program, strict=True)
-                     if op.group == group)  # fmt: skip
-        return step * count

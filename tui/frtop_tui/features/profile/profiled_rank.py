@@ -60,7 +60,7 @@ class ProfiledRank:
     """Begins an order in a rank, follows it there, and fetches its files."""
 
     def __init__(self, terms: OrderTerms, view: JudgedRank, why_not: str) -> None:
-        """Asks nothing yet; `why_not`: why it cannot be profiled, "" where it can."""
+        """`why_not`: why it cannot be profiled, "" where it can."""
         self.view = view
         self.progress = RankProfile(view.rank, view.host)
         if why_not:

@@ -10,7 +10,6 @@ from frtop_tui.features.timeline.histories import Histories
 from frtop_tui.features.timeline.lane import Lane, clock_error_ns, lane_of
 from frtop_tui.features.timeline.lane_lines import DrawnLane, drawn_lane, lane_label, lane_line
 from frtop_tui.features.timeline.meetings import Meeting, Meetings
-from frtop_tui.features.timeline.op_columns import OpColumns
 from frtop_tui.features.timeline.window import TimeWindow
 from frtop_tui.job.groups import Identifier
 from frtop_tui.widgets.formats import format_duration
@@ -38,7 +37,6 @@ class LaneRows:
         self._histories = Histories()
         self._lanes: dict[LaneRow, Lane] = {}
         self._drawn: dict[LaneRow, tuple[object, ...]] = {}
-        self._filtered: dict[tuple[LaneRow, int], tuple[OpColumns, OpColumns]] = {}
         self._op: tuple[Identifier, int] | None = None
         self._op_ns = 0
         """When a rank issued that op: others have it near that time."""

@@ -16,7 +16,6 @@ from frtop_tui.job.naming import how_often, job_key, job_title, typed
 DAY_S: Final = 86400.0
 DAYS: Final = 14
 """How far back a verdict looks."""
-REPEATED: Final = 2
 DRAIN: Final = 3
 """Runs in which a host was the culprit, from which on it is worth draining."""
 _DEVICE: Final = re.compile(r"[a-z]{2,8}:(\d{1,3})")

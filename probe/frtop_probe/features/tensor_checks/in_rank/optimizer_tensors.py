@@ -26,16 +26,6 @@ def step_tensors(optimizer: Any, step: int) -> Iterator[tuple[int, str, Any]]:
         yield from found[first:last]
 
 
-def turns_of(optimizer: Any) -> int:
-    """In how many steps all of its parameters have their turn."""
-    sizes = [
-        int(one.numel()) * int(one.dtype.itemsize)
-        for group in optimizer.param_groups
-        for one in group["params"]
-    ]
-    return len(_turns(sizes))
-
-
 def _turns(sizes: list[int]) -> list[tuple[int, int]]:
     """First and last place of each step's parameters."""
     found: list[tuple[int, int]] = []
