@@ -16,8 +16,8 @@ from unittest.mock import patch
 
 from frtop_probe.ring.rank_ranges import fold
 from frtop_probe.statistics.samples import is_chosen
-from frtop_tui.diagnosis.detectors.slow import straggling
-from frtop_tui.diagnosis.detectors.slow.late_ranks import late_ranks
+from frtop_tui.diagnosis.cases.slow import straggling
+from frtop_tui.diagnosis.cases.slow.late_ranks import late_ranks
 from frtop_tui.job.naming import GroupKey
 from frtop_tui.job.statistics import JobStatistics, SampledGroup, SampledOp
 from frtop_tui.statistics.wanted import FEW_OPS, LONG_WINDOW_S, samples_for

@@ -14,12 +14,13 @@ import pytest
 from frtop_tui.cli import demo as demo_command
 from frtop_tui.demo.faults import CULPRIT, FAULTS
 from frtop_tui.demo.job import DemoJob
+from frtop_tui.diagnosis.causes import Cause
 from frtop_tui.diagnosis.model import Verdict, VerdictKind, Why
 from frtop_tui.errors import Missing
 
 
-def verdict(kind: VerdictKind, cause: str, *culprits: int) -> Verdict:
-    return Verdict(kind, "confirmed", "none", culprits, "it", Why(cause, "software", ""), "look")
+def verdict(kind: VerdictKind, cause: Cause, *culprits: int) -> Verdict:
+    return Verdict(kind, "confirmed", "none", culprits, "it", Why.of(cause), "look")
 
 
 def test_an_exception_cannot_be_told_from_an_abort_from_outside() -> None:

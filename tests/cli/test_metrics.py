@@ -93,7 +93,7 @@ def test_hostile_names_are_labels_and_nothing_more() -> None:
     }
     assert frame.job is not None
     job = replace(frame.job, name=HOSTILE, run_id=HOSTILE)
-    why = Why(HOSTILE, "unknown", HOSTILE)
+    why = Why.of("unknown", HOSTILE)
     verdicts = tuple(replace(one, why=why) for one in frame.verdicts)
     found = collected(replace(frame, ranks=ranks, job=job, verdicts=verdicts))
     words = [word for series in found.values() for labels in series for word in labels]

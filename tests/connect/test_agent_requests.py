@@ -10,7 +10,7 @@ from connect.fakes import FakeConnections, S
 from frtop_probe import wire
 from frtop_tui.connect.agent_requests import MAX_RANKS, STACKS_CHUNK, WATCH_NS, AgentRequests
 from frtop_tui.connect.request_tracker import BUSY_RETRY_NS, RESPONSE_NS, TIMEOUT_NS
-from frtop_tui.diagnosis.detectors.mismatch.checksums import OpsRequest
+from frtop_tui.diagnosis.cases.mismatch.checksums import OpsRequest
 from frtop_tui.diagnosis.look_requests import LookRequest
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.job.state import JobState

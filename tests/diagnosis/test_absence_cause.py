@@ -27,7 +27,7 @@ from diagnosis.scenes import BACKWARD, Scene, frame, only
 from frtop_probe import wire
 from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.model import Verdict
-from frtop_tui.diagnosis.wording.absence import stacks_step
+from frtop_tui.diagnosis.words.absence import stacks_step
 from frtop_tui.job.model import RankState
 from frtop_tui.text.exit_status import exit_status
 

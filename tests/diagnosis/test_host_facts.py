@@ -8,14 +8,19 @@ from typing import Any
 import pytest
 
 from frtop_probe.gauges.host.subjects import SubjectReading
-from frtop_tui.diagnosis.evidence.disk_trouble import disk_facts
-from frtop_tui.diagnosis.evidence.gpu_trouble import gpu_facts
-from frtop_tui.diagnosis.evidence.host_fact import CAUSES, HostFact
-from frtop_tui.diagnosis.evidence.host_facts import FactTable, facts_for, facts_of
-from frtop_tui.diagnosis.evidence.host_pressure import pressure_facts
-from frtop_tui.diagnosis.evidence.link_trouble import link_facts
-from frtop_tui.diagnosis.evidence.memory_growth import growth_facts
-from frtop_tui.diagnosis.wording.host_facts import fact_text
+from frtop_tui.diagnosis.evidence.host_facts import (
+    CAUSES,
+    FactTable,
+    HostFact,
+    disk_facts,
+    facts_for,
+    facts_of,
+    gpu_facts,
+    growth_facts,
+    link_facts,
+    pressure_facts,
+)
+from frtop_tui.diagnosis.words.fact_words import fact_text
 from frtop_tui.job.host_gauges import HostGauges
 from frtop_tui.job.model import HostView
 from screens.gauge_scenes import DISK, GIB, GPU, HOST, PORT, Readings, braked, gauges, subject

@@ -29,7 +29,7 @@ from diagnosis.scenes import (
 )
 from frtop_probe import wire
 from frtop_tui.diagnosis.engine import Engine, Judgement
-from frtop_tui.diagnosis.history.memory import Memory
+from frtop_tui.diagnosis.memory import Memory
 
 RANKS: Final = 6
 GROUPS: Final = (WORLD, "left", "right", "pair", "old")

@@ -12,7 +12,7 @@ from diagnosis.scenes import FLOATS, SECOND, Scene, op_signature
 from frtop_probe import wire
 from frtop_probe.consistency import signatures as agreement
 from frtop_probe.consistency.checksums import packed
-from frtop_tui.diagnosis.detectors.mismatch.checksums import OpsRequest
+from frtop_tui.diagnosis.cases.mismatch.checksums import OpsRequest
 from frtop_tui.diagnosis.engine import Judgement
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.checksums import JobChecksums

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from frtop_probe import wire
-from frtop_tui.diagnosis.wording.phrases import named_op
+from frtop_tui.diagnosis.words.phrases import named_op
 
 REDUCE = wire.Signature(kind="barrier")
 

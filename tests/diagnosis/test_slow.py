@@ -12,10 +12,10 @@ from msgspec.structs import replace
 from diagnosis.slow_jobs import BEGUN_NS, MS, Meeting, SteppingJob, data_parallel
 from frtop_probe import wire
 from frtop_probe.statistics.samples import is_chosen
-from frtop_tui.diagnosis.detectors.slow.slow import compared, search
-from frtop_tui.diagnosis.detectors.slow.slow_links import SlowLink
-from frtop_tui.diagnosis.detectors.slow.step_times import own_parts
-from frtop_tui.diagnosis.detectors.slow.straggling import chance
+from frtop_tui.diagnosis.cases.slow.detect import compared, search
+from frtop_tui.diagnosis.cases.slow.slow_links import SlowLink
+from frtop_tui.diagnosis.cases.slow.step_times import own_parts
+from frtop_tui.diagnosis.cases.slow.straggling import chance
 
 
 def late(job: SteppingJob, *, steps: bool = True, **shape: Any) -> dict[tuple[int, ...], float]:

@@ -6,9 +6,9 @@ import pytest
 
 from diagnosis.scenes import BACKWARD, C10D, COLLECTIVE, DATALOADER, LOCK, RECORDER, frame
 from frtop_probe import wire
+from frtop_tui.diagnosis.causes import LocationKind
 from frtop_tui.diagnosis.evidence.c10d_call import call_of
 from frtop_tui.diagnosis.evidence.stack_location import (
-    LocationKind,
     is_asleep_on_lock,
     locate,
     system_call,
@@ -181,8 +181,8 @@ def test_frames_of_torch_and_libraries_are_not_the_users(file: str, own: bool) -
 
 @pytest.mark.parametrize("wrappers", [
     (),
-    (frame(f"{RECORDER}/waits.py:110", "_wrapper.<locals>.wait"),),
-    (frame(f"{RECORDER}/waits.py:146", "on_device"), frame(f"{RECORDER}/waits.py:93", "wait")),
+    (frame(f"{RECORDER}/ops/waits.py:110", "_wrapper.<locals>.wait"),),
+    (frame(f"{RECORDER}/ops/waits.py:146", "on_device"), frame(f"{RECORDER}/waits.py:93", "wait")),
 ])  # fmt: skip
 @pytest.mark.parametrize("frames", [
     COLLECTIVE,
@@ -202,7 +202,7 @@ def test_a_wait_is_the_same_with_and_without_our_wrapper(
 
 
 def test_a_call_is_the_same_with_and_without_our_kernel() -> None:
-    wrapped = stack(frame(f"{RECORDER}/hook.py:250", "_kernel.<locals>.kernel"), *COLLECTIVE)
+    wrapped = stack(frame(f"{RECORDER}/ops/hook.py:250", "_kernel.<locals>.kernel"), *COLLECTIVE)
     assert locate(wrapped, kernel()) == locate(stack(*COLLECTIVE), kernel())
     found, expected = call_of(wrapped), call_of(stack(*COLLECTIVE))
     assert found is not None

@@ -16,7 +16,7 @@ from frtop_tui.diagnosis.engine import Engine
 from frtop_tui.diagnosis.evidence.c10d_call import call_of, path_of, paths_differ, program_order
 from frtop_tui.diagnosis.graph.wait_graph import WaitGraph
 from frtop_tui.diagnosis.model import Frame, Verdict
-from frtop_tui.diagnosis.wording.absence import absence_of
+from frtop_tui.diagnosis.words.absence import absence_of
 from frtop_tui.files import capture
 from frtop_tui.files.pyspy import frame_of
 from frtop_tui.job.model import (

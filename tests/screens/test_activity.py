@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from frtop_probe import wire
+from frtop_tui.diagnosis.causes import Cause
 from frtop_tui.diagnosis.model import Frame, JudgedRank, Why
 from frtop_tui.job.model import RankState
 from frtop_tui.widgets.activity import (
@@ -26,14 +27,14 @@ OWN = (scenes.frame_of("step", scenes.SITE.file, 59, "time.sleep(1e9)"), *scenes
 
 
 def absent(
-    cause: str = "", state: RankState = "late", frames: tuple[wire.TraceFrame, ...] = OWN
+    cause: Cause | None = None, state: RankState = "late", frames: tuple[wire.TraceFrame, ...] = OWN
 ) -> tuple[JudgedRank, dict[int, Why]]:
     """Rank 3, which has no DataLoader, with a stack and the cause of its verdict."""
     view = scenes.rank_view(3, state)
     assert view.status is not None
     status = wire.RankStatus(1, scenes.HOST_NOW - 58 * scenes.S, 9, step=2203)
     view = replace(view, status=status, snapshot=scenes.snapshot(3, frames), blocked_on=None)
-    return view, ({3: Why(cause, "software", "in words")} if cause else {})
+    return view, ({3: Why.of(cause, "in words")} if cause else {})
 
 
 @pytest.mark.parametrize(
@@ -43,13 +44,15 @@ def absent(
         ("lock", "late", "waits for a lock  train.py:59"),
         ("gil", "silent", "holds the GIL  train.py:59"),
         ("stopped", "stopped", "by a signal  train.py:59"),
-        ("some_new_cause", "late", "some new cause  train.py:59"),
+        ("neighbour", "late", "shares its GPU  train.py:59"),
         ("unknown", "late", "in step  train.py:59"),
-        ("", "late", "in step  train.py:59"),
-        ("", "silent", "no beat for 58s  train.py:59"),
+        (None, "late", "in step  train.py:59"),
+        (None, "silent", "no beat for 58s  train.py:59"),
     ],
 )
-def test_a_rank_in_no_op_shows_its_cause_and_line(cause: str, state: RankState, words: str) -> None:
+def test_a_rank_in_no_op_shows_its_cause_and_line(
+    cause: Cause | None, state: RankState, words: str
+) -> None:
     view, why = absent(cause, state)
     assert describe_activity_and_line(view, scenes.NOW, why) == words
     assert source_line(view) == "train.py:59"

@@ -56,7 +56,7 @@ def test_every_line_fits() -> None:
 
 def slow(frame: Frame, culprits: tuple[int, ...], *parties: tuple[int, ...]) -> Frame:
     verdict = Verdict(
-        "slow", "confirmed", "active", culprits, "comes late", Why("", "unknown", ""), "",
+        "slow", "confirmed", "active", culprits, "comes late", Why.of("unknown"), "",
         parties=parties, slow=Slowness(9, 9, 1, 0, 0.1, 63, 0),
     )  # fmt: skip
     return replace(frame, verdicts=(verdict,))

@@ -25,7 +25,7 @@ def slow(culprits: tuple[int, ...], group: Iterable[int], world: int = 16) -> Fr
     frame = Engine().judge(scene.frame()).frame
     members = fold(group)
     verdict = Verdict(
-        "slow", "confirmed", "active", culprits, f"rank {culprits} is late", Why("", "unknown", ""),
+        "slow", "confirmed", "active", culprits, f"rank {culprits} is late", Why.of("unknown"),
         "", frozenset(range(world)) - {*culprits}, group=GroupKey("tp", members),
         slow=Slowness(10, 10, 1, 0, 0.1, world - 1, 0),
     )  # fmt: skip

@@ -15,7 +15,7 @@ from typing import Final
 from frtop_probe import wire
 from frtop_tui.connect.clock_requests import ClockRequests
 from frtop_tui.connect.request_tracker import BUSY_RETRY_NS, RequestTracker
-from frtop_tui.diagnosis.detectors.mismatch.checksums import OpsRequest
+from frtop_tui.diagnosis.cases.mismatch.checksums import OpsRequest
 from frtop_tui.diagnosis.look_requests import LookRequest
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.files.histories import ops_of

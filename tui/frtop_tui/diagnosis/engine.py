@@ -13,36 +13,39 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from frtop_tui.diagnosis.annotate import Annotator
+from frtop_tui.diagnosis.before_death import past_findings, remember, retrospect, word_retrospect
 from frtop_tui.diagnosis.blocked.ops_by_stack import OpsByStack
 from frtop_tui.diagnosis.blocked.rank_index import RankIndex
-from frtop_tui.diagnosis.detectors import unfinished_ops
-from frtop_tui.diagnosis.detectors.context import Context
-from frtop_tui.diagnosis.detectors.deaths.died import unread_rings
-from frtop_tui.diagnosis.detectors.deaths.roots import DeathOrder
-from frtop_tui.diagnosis.detectors.detect import detect, prioritize
-from frtop_tui.diagnosis.detectors.mismatch.checksums import HintOutcome, OpsRequest
-from frtop_tui.diagnosis.detectors.mismatch.live_ops import LiveOps
-from frtop_tui.diagnosis.detectors.slow.slow import slow, to_look_at
-from frtop_tui.diagnosis.detectors.stalled_outside_ops import (
+from frtop_tui.diagnosis.cases import unfinished_ops
+from frtop_tui.diagnosis.cases.at_rest.detect import (
     NotEnding,
-    OutsideDetail,
-    OutsideOps,
-    stalled_outside_ops,
+    RestDetail,
+    RestFound,
+    find_at_rest,
 )
-from frtop_tui.diagnosis.detectors.standing_waits import (
+from frtop_tui.diagnosis.cases.at_rest.words import rest_note
+from frtop_tui.diagnosis.cases.context import Context
+from frtop_tui.diagnosis.cases.dead.detect import unread_rings
+from frtop_tui.diagnosis.cases.dead.roots import DeathOrder
+from frtop_tui.diagnosis.cases.mismatch.checksums import HintOutcome, OpsRequest
+from frtop_tui.diagnosis.cases.mismatch.live_ops import LiveOps
+from frtop_tui.diagnosis.cases.mismatch.words import unanswered_notes
+from frtop_tui.diagnosis.cases.not_entered.withheld import Withheld, absent
+from frtop_tui.diagnosis.cases.registry import detect, prioritize
+from frtop_tui.diagnosis.cases.slow.detect import slow, to_look_at
+from frtop_tui.diagnosis.cases.stacks_alone.detect import states_of
+from frtop_tui.diagnosis.cases.stacks_alone.words import stack_notes
+from frtop_tui.diagnosis.cases.unobserved.standing_waits import (
     StandingFound,
     is_unobserved,
     standing_waits,
 )
-from frtop_tui.diagnosis.detectors.withheld import Withheld, absent
-from frtop_tui.diagnosis.detectors.without_numbers import states_of
+from frtop_tui.diagnosis.cases.unobserved.words import idle_note
+from frtop_tui.diagnosis.explain import MOST_LISTED, trace_of
 from frtop_tui.diagnosis.finding import Finding
 from frtop_tui.diagnosis.graph.wait_graph import WaitGraph
 from frtop_tui.diagnosis.graph.wait_node import WaitNode
 from frtop_tui.diagnosis.health import as_far_as_seen, health_of, since_of
-from frtop_tui.diagnosis.history.before_death import remember, retrospect
-from frtop_tui.diagnosis.history.confirmation import Situation
-from frtop_tui.diagnosis.history.memory import Memory
 from frtop_tui.diagnosis.look_requests import (
     LookRequest,
     early_suspects,
@@ -50,17 +53,12 @@ from frtop_tui.diagnosis.look_requests import (
     ranks_at_rest,
     ranks_needing_stacks,
 )
+from frtop_tui.diagnosis.memory import Memory
 from frtop_tui.diagnosis.model import Frame, Verdict, judged_frame, unjudged
+from frtop_tui.diagnosis.notes import death_notes, dropped_notes, long_wait_texts
 from frtop_tui.diagnosis.thresholds import AGENT_QUIET_NS, MOST_VERDICTS
 from frtop_tui.diagnosis.trace import Trace
-from frtop_tui.diagnosis.wording.explain import MOST_LISTED, trace_of
-from frtop_tui.diagnosis.wording.mismatch import unanswered_notes
-from frtop_tui.diagnosis.wording.notes import death_notes, dropped_notes, long_wait_texts
-from frtop_tui.diagnosis.wording.outside import rest_note
-from frtop_tui.diagnosis.wording.past import past_findings, word_retrospect
-from frtop_tui.diagnosis.wording.transports import idle_note
-from frtop_tui.diagnosis.wording.verdict import word
-from frtop_tui.diagnosis.wording.without_numbers import stack_notes
+from frtop_tui.diagnosis.verdicts import word
 from frtop_tui.job.model import Health, ObservedFrame
 from frtop_tui.job.naming import job_key
 
@@ -79,7 +77,7 @@ class _Found(NamedTuple):
 
     findings: Sequence[Finding]
     dropped: Sequence[Finding]
-    outside: OutsideOps
+    outside: RestFound
     standing: StandingFound
     long_waits: Sequence[WaitNode]
     slow: Sequence[Finding] = ()
@@ -115,14 +113,13 @@ class Engine:
         if not frame.ranks:
             return Judgement(unjudged(frame))
         context, hints = self._observe(self._ops_by_stack.added_to(frame))
-        situation = Situation(context, self.memory.false_alarms)
-        found = self._confirm(situation, self._detect(context, hints))
+        found = self._confirm(context, self._detect(context, hints))
         verdicts, notes = self._word(context, found)
         notes = (*notes, *unanswered_notes(hints.unanswered))
         is_compared = not hints.unanswered
         judged = self._annotate(context, found, verdicts, notes, is_compared=is_compared)
         if self.explained_nodes:
-            judged = replace(judged, trace=self._trace(situation, found))
+            judged = replace(judged, trace=self._trace(context, found))
         self._remember(context, found, judged)
         return Judgement(judged, self._request_looks(context, found), hints.wanted)
 
@@ -148,15 +145,17 @@ class Engine:
         mismatches = memory.mismatches.keep(self._live_ops.mismatches(frame.ranks))
         deaths = self._death_order.of(self._index)
         released = memory.releases.follow(self._index, frame.now_ns)
-        context = Context(frame, self._index, self._graph, deaths, mismatches, released)
+        context = Context(
+            frame, self._index, self._graph, deaths, mismatches, released, memory.false_alarms
+        )
         return context, hints
 
     def _detect(self, context: Context, hints: HintOutcome) -> _Found:
         """Finds root causes, the most urgent first."""
         findings, dropped = prioritize(context, [*detect(context), *hints.findings])
-        outside = OutsideOps()
+        outside = RestFound()
         if context.frame.recorded is None and all(one.kind == "mismatch" for one in findings):
-            outside = stalled_outside_ops(context, self.memory.rest)
+            outside = find_at_rest(context, self.memory.rest)
             outside = outside.proven if findings else outside
         standing = StandingFound()
         if context.frame.recorded is None:
@@ -175,13 +174,13 @@ class Engine:
         """Whether the job runs, and nothing worse is wrong with it."""
         return not findings and _before(context) == "healthy"
 
-    def _confirm(self, situation: Situation, found: _Found) -> _Found:
+    def _confirm(self, context: Context, found: _Found) -> _Found:
         """Decides which findings are more than suspicions."""
-        memory, context = self.memory, situation.context
-        findings = memory.confirmations.apply(found.findings, situation)
+        memory = self.memory
+        findings = memory.confirmations.apply(found.findings, context)
         memory.confirmations.forget(context.now_ns)
         memory.false_alarms.record(findings, context.overdue)
-        late = memory.confirmations.apply(memory.slow_episodes.apply(found.slow), situation)
+        late = memory.confirmations.apply(memory.slow_episodes.apply(found.slow), context)
         memory.slow_episodes.forget(context.now_ns)
         return found._replace(findings=findings, slow=late)
 
@@ -239,12 +238,12 @@ class Engine:
             notes=notes,
         )
 
-    def _trace(self, situation: Situation, found: _Found) -> Trace:
+    def _trace(self, context: Context, found: _Found) -> Trace:
         reason = self.memory.confirmations.reason
         return trace_of(
-            situation.context,
+            context,
             (*found.findings, *found.slow),
-            lambda finding: reason(finding, situation),
+            lambda finding: reason(finding, context),
             self.explained_nodes,
         )
 
@@ -265,7 +264,7 @@ class Engine:
         rest = (*found.outside.look_at, *found.standing.look_at, *at_rest, *slow_ones)
         others = (*ranks_needing_stacks(frame), *rest)
         # Of those that rest their detector knows who is to be looked at, and how often.
-        named = [one for one in found.findings if not isinstance(one.detail, OutsideDetail)]
+        named = [one for one in found.findings if not isinstance(one.detail, RestDetail)]
         order = in_question(named, nodes, others)
         looks = requests.wanted(frame.ranks, order, found.findings, frame.now_ns)
         return (*looks, *requests.autopsies(frame.ranks, unread_rings(context), frame.now_ns))

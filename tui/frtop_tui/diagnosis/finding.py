@@ -1,4 +1,4 @@
-"""What detectors find: facts without a sentence. `wording` makes verdicts of them."""
+"""What cases find: facts without a sentence. Their words make verdicts of these."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from frtop_probe import wire
+from frtop_tui.diagnosis.causes import Cause
 from frtop_tui.diagnosis.graph.wait_node import WaitNode
 from frtop_tui.diagnosis.model import Confidence, OpName, Progress, VerdictKind
 from frtop_tui.job.naming import GroupKey
@@ -28,7 +29,7 @@ class Finding(Struct, frozen=True):
         culprits: ranks to blame, as few as can be justified.
         victims: ranks that wait for them, or ended because of them.
         parties: sides that disagree, where nobody is to blame.
-        cause: why the culprits are not there, a stable word.
+        cause: why the culprits are not there.
         progress: whether the culprits get anywhere.
         nodes: waits that it explains: they need no finding of their own.
         since_ns: operator's clock; 0 where nothing tells.
@@ -43,7 +44,7 @@ class Finding(Struct, frozen=True):
     culprits: tuple[int, ...] = ()
     victims: frozenset[int] = frozenset()
     parties: tuple[tuple[int, ...], ...] = ()
-    cause: str = "unknown"
+    cause: Cause = "unknown"
     progress: Progress = "none"
     confidence: Confidence = "suspect"
     group: GroupKey | None = None

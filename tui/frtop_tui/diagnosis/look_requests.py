@@ -7,8 +7,8 @@ from itertools import chain, islice
 from typing import Final, NamedTuple
 
 from frtop_tui.diagnosis.blocked.patience import patience_ns
-from frtop_tui.diagnosis.detectors.context import Context
-from frtop_tui.diagnosis.detectors.mismatch.live_mismatch import OpsDiffer
+from frtop_tui.diagnosis.cases.context import Context
+from frtop_tui.diagnosis.cases.mismatch.detect import OpsDiffer
 from frtop_tui.diagnosis.evidence.dataloader_worker import children_in_question
 from frtop_tui.diagnosis.evidence.rank_activity import last_activity_ns
 from frtop_tui.diagnosis.finding import Finding

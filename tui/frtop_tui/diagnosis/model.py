@@ -9,6 +9,7 @@ from msgspec import Struct, field
 
 from frtop_probe import wire
 from frtop_probe.wire.values import Real
+from frtop_tui.diagnosis.causes import CAUSES, Cause, Layer
 from frtop_tui.diagnosis.thresholds import SUSPECT_LASTS_NS
 from frtop_tui.diagnosis.trace import Trace
 from frtop_tui.job.model import BaseFrame, ObservedFrame, ObservedRank, Rank, Writing, as_rank
@@ -17,18 +18,20 @@ from frtop_tui.job.naming import GroupKey
 VerdictKind = Literal["dead", "mismatch", "cycle", "not_entered", "stuck", "slow", "undecided"]
 Confidence = Literal["suspect", "confirmed"]
 Progress = Literal["none", "active", "unknown"]
-Layer = Literal["software", "data", "device", "network", "unknown"]
 
 
 class Why(Struct, frozen=True):
-    """Cause of a rank's absence. `cause` is a stable word, `text` the sentence."""
+    """Cause of a rank's absence, slowness or end, and the sentence about it."""
 
-    cause: str  # dataloader, file_io, gil, stopped, sleeping, lock, computing, compiling,
-    # exited, exception, signal, oom, interrupted, idle, other_group, out_of_loop,
-    # never_joined, unobserved, unknown, ...; of who is slow: data, compute, network, throttled,
-    # starved, neighbour, unknown
+    cause: Cause
     layer: Layer
     text: str
+
+    @classmethod
+    def of(cls, cause: Cause, text: str = "", layer: Layer | None = None) -> Why:
+        """With the usual sentence and layer of `cause`, where no other is given."""
+        usual = CAUSES[cause]
+        return cls(cause, layer or usual.layer, text or usual.sentence)
 
 
 class OpName(Struct, frozen=True):

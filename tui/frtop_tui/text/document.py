@@ -10,7 +10,7 @@ import msgspec
 
 from frtop_probe import wire
 from frtop_probe.ring.rank_ranges import fold
-from frtop_tui.diagnosis.detectors.slow.slow import compared
+from frtop_tui.diagnosis.cases.slow.detect import compared
 from frtop_tui.diagnosis.graph.wait_node import number_of
 from frtop_tui.diagnosis.model import Frame, Slowness, Verdict
 from frtop_tui.job.environment import environment

@@ -8,7 +8,7 @@ from typing import Final
 
 from frtop_tui.diagnosis.evidence.host_facts import facts_of
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.diagnosis.wording.host_facts import fact_text
+from frtop_tui.diagnosis.words.fact_words import fact_text
 from frtop_tui.job.model import HostView
 from frtop_tui.job.naming import listed
 

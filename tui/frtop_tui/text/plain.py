@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from typing import Final
 
+from frtop_tui.diagnosis.cases.slow.cost_words import cost_words
 from frtop_tui.diagnosis.model import Frame, Verdict
-from frtop_tui.diagnosis.wording.slow_cost import cost_words
 from frtop_tui.job.coverage import unheard_text
 from frtop_tui.job.environment import differing, environment
 from frtop_tui.job.job_activity import REPORTED, other_jobs_text, rank_notes

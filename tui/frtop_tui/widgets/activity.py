@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from frtop_probe import wire
+from frtop_tui.diagnosis.causes import CAUSES
 from frtop_tui.diagnosis.evidence.thread_chain import by_acting_thread
 from frtop_tui.diagnosis.evidence.working_thread import working_stack
 from frtop_tui.diagnosis.model import Frame, JudgedRank, Why
@@ -18,24 +19,6 @@ from frtop_tui.job.stack_frames import basename, shown_frames, user_frame
 from frtop_tui.text.rank_words import format_exit, op_name
 from frtop_tui.widgets.formats import format_age_coarse, format_site
 
-CAUSES: Final = {
-    "sleeping": "sleeps",
-    "lock": "waits for a lock",
-    "file_io": "file I/O",
-    "gil": "holds the GIL",
-    "stopped": "stopped",
-    "socket": "network",
-    "device": "waits for its device",
-    "rendezvous": "waits for the store",
-    "computing": "computes",
-    "compiling": "compiles",
-    "dataloader": "loads data",
-    "other_group": "in another collective",
-    "out_of_loop": "left the training loop",
-    "never_joined": "never joined",
-    "unknown": "",
-}
-"""Causes of verdicts, short enough for a table cell."""
 SUSPECTS: Final = ("late", "silent", "stopped")
 
 
@@ -98,7 +81,7 @@ def _suspect_activity(rank: JudgedRank, now_ns: int, why: Why | None) -> str:
     call = _file_call(rank)
     if why is not None and why.cause == "file_io" and call:
         return call
-    words = CAUSES.get(why.cause, why.cause.replace("_", " ")) if why is not None else ""
+    words = CAUSES[why.cause].cell if why is not None else ""
     if rank.state == "stopped":
         traced = rank.process is not None and rank.process.state == "t"
         words = "by a tracer" if traced else "by a signal"

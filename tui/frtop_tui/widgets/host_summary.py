@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from msgspec import structs
 
-from frtop_tui.diagnosis.evidence.host_fact import HostFact
-from frtop_tui.diagnosis.evidence.host_facts import facts_for
-from frtop_tui.diagnosis.wording.host_facts import fact_text
+from frtop_tui.diagnosis.evidence.host_facts import HostFact, facts_for
+from frtop_tui.diagnosis.words.fact_words import fact_text
 from frtop_tui.job.gauge_words import cores, percent
 from frtop_tui.job.host_gauges import HostGauges
 from frtop_tui.job.model import HostView

@@ -11,10 +11,9 @@ from msgspec import field as struct_field
 from textual.binding import Binding, BindingType
 
 from frtop_probe.ring.rank_ranges import fold
-from frtop_tui.diagnosis.evidence.host_fact import HostFact
-from frtop_tui.diagnosis.evidence.host_facts import FactTable
+from frtop_tui.diagnosis.evidence.host_facts import FactTable, HostFact
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.diagnosis.wording.host_facts import fact_text
+from frtop_tui.diagnosis.words.fact_words import fact_text
 from frtop_tui.job.model import HostState, HostView
 from frtop_tui.text.host_notes import rank_keys, time_of_day, wall_offset_ns
 from frtop_tui.widgets.formats import format_age_coarse, shorten_ranks

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from frtop_tui.diagnosis.cases.slow.cost_words import cost_words
 from frtop_tui.diagnosis.model import Frame, Verdict
-from frtop_tui.diagnosis.wording.slow_cost import cost_words
 from frtop_tui.job.job_activity import other_jobs_line, rank_notes
 from frtop_tui.job.naming import counted
 from frtop_tui.job.outside import age_text, is_least_since

@@ -8,6 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from frtop_probe import wire
+from frtop_tui.diagnosis.causes import CAUSES, LOCATIONS, Cause, Layer
 from frtop_tui.diagnosis.evidence.dataloader_worker import WorkerStack, worker_of, worker_stack
 from frtop_tui.diagnosis.evidence.idle_server import awaits_work
 from frtop_tui.diagnosis.evidence.program_end import program_end
@@ -16,10 +17,9 @@ from frtop_tui.diagnosis.evidence.rank_activity import (
     gil_holder,
     working_location,
 )
-from frtop_tui.diagnosis.evidence.stack_location import LocationKind, StackLocation, locate
+from frtop_tui.diagnosis.evidence.stack_location import StackLocation, locate
 from frtop_tui.diagnosis.evidence.thread_chain import ThreadChain, thread_chain
 from frtop_tui.diagnosis.evidence.working_thread import kernel_view, working_process
-from frtop_tui.diagnosis.model import Layer
 from frtop_tui.job.model import Rank
 
 LOADS_ITSELF: Final = -2
@@ -45,7 +45,7 @@ class BatchWait(Struct, frozen=True):
 class AbsenceCause(Struct, frozen=True):
     """Why a rank is absent from an op, and the facts that show it."""
 
-    cause: str  # a stable word, as in `Why.cause`
+    cause: Cause
     layer: Layer
     # Of the working thread, or of the one at the end of `chain`; None if nothing shows it.
     location: StackLocation | None = None
@@ -116,7 +116,7 @@ def _located(view: Rank) -> AbsenceCause | None:
         location = replace(location, kind="idle")
     elif seen is not None and seen.kind in _FOR_THREADS:
         chain = thread_chain(view)
-        if chain is not None and chain.end is not None and not chain.is_cycle:
+        if chain is not None and chain.end is not None and not chain.is_deadlock:
             location = locate(chain.end, kernel_view(view, chain.end))
     return _cause_at(location, chain)
 
@@ -132,25 +132,9 @@ def ending_cause(view: Rank) -> AbsenceCause:
 def _cause_at(location: StackLocation, chain: ThreadChain | None = None) -> AbsenceCause | None:
     if location.kind == "unknown" and not location.line:
         return None
-    cause, layer = _CAUSES.get(location.kind, (location.kind, "software"))
-    return AbsenceCause(cause, layer, location, chain=chain)
+    cause = LOCATIONS[location.kind].cause
+    return AbsenceCause(cause, CAUSES[cause].layer, location, chain=chain)
 
 
 _FOR_THREADS: Final = frozenset({"lock", "pipe", "unknown"})
 """Places where a thread may wait for another one, or for a child."""
-_CAUSES: Final[dict[LocationKind, tuple[str, Layer]]] = {
-    "collective": ("other_group", "software"),
-    "backward": ("computing", "software"),
-    "device": ("device", "device"),
-    "store": ("rendezvous", "network"),
-    "dataloader": ("dataloader", "data"),
-    "file_io": ("file_io", "data"),
-    "file_lock": ("lock", "software"),
-    "build_lock": ("lock", "software"),
-    "socket": ("socket", "network"),
-    "child": ("subprocess", "software"),
-    "key": ("store", "software"),
-    "importing": ("computing", "software"),
-    "unknown": ("unknown", "unknown"),
-}
-"""Cause and layer of a location. Any other is a cause by its own name, in the software."""

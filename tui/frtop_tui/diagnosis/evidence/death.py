@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from frtop_probe import wire
+from frtop_tui.diagnosis.causes import Cause
 from frtop_tui.diagnosis.evidence.stack_location import line_and_function
 from frtop_tui.job.model import Rank
 from frtop_tui.job.stack_frames import user_frame
@@ -29,7 +30,7 @@ _TIMEOUT_TEXT: Final = re.compile(r"timed? ?out|timeout", re.IGNORECASE)
 _WAITED_TEXT: Final = re.compile(r"(?:waiting |after )(\d{1,12}) ?ms\b")
 _SOURCE: Final = re.compile(r"^\[[^\]\s]*\.(?:cc|cpp|cu|h|hpp):\d+\]\s*")
 """Where in torch's own C++ it was raised: nobody who runs a job looks there first."""
-INTERRUPTED: Final = "interrupted"
+INTERRUPTED: Final[Cause] = "interrupted"
 _SIGNALS: Final = {int(known): known.name for known in signals.Signals}
 _CRASHES: Final = frozenset({
     signals.SIGSEGV, signals.SIGBUS, signals.SIGFPE, signals.SIGILL, signals.SIGABRT,
@@ -43,12 +44,12 @@ _ENDED_KINDS: Final = frozenset({"KeyboardInterrupt", "SignalException", "System
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """One rank's end. `at_ns` is the operator's clock; `cause` a stable word."""
+    """One rank's end. `at_ns` is the operator's clock; `text` says how."""
 
     rank: int
     at_ns: int
     nature: Nature
-    cause: str
+    cause: Cause
     text: str
     killed: bool = False  # by SIGKILL
     crashed: bool = False  # by a signal that the process brings on itself

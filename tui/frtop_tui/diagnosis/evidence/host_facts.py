@@ -1,22 +1,372 @@
-"""All facts about a host that are out of the ordinary, those that concern a GPU first.
-
-Each has a function of its own, in `gpu_trouble`, `host_pressure`, `memory_growth`, `link_trouble`,
-`disk_trouble`.
-"""
+"""What is out of the ordinary on a host, by its gauges: GPUs, processors, memory, links, disks."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import Final, Literal
 
-from frtop_tui.diagnosis.evidence.disk_trouble import disk_facts
-from frtop_tui.diagnosis.evidence.gpu_trouble import gpu_facts
-from frtop_tui.diagnosis.evidence.host_fact import HostFact
-from frtop_tui.diagnosis.evidence.host_pressure import pressure_facts
-from frtop_tui.diagnosis.evidence.link_trouble import link_facts
-from frtop_tui.diagnosis.evidence.memory_growth import growth_facts
-from frtop_tui.job.host_gauges import HostGauges
+from msgspec import Struct
+
+from frtop_tui.diagnosis.causes import SlowWord
+from frtop_tui.diagnosis.thresholds import (
+    BUSY_CPU,
+    CAPPED_SHARE,
+    FULL_BYTES,
+    FULL_INODES,
+    FULL_SHARE,
+    GROWTH_BLOCKS,
+    GROWTH_LEFT_S,
+    GROWTH_NS,
+    HELD_BACK,
+    PRESSURE_CPU,
+    PRESSURE_IO,
+    PRESSURE_MEMORY,
+    RETRANSMITS,
+    SATURATED,
+    STOLEN_CPU,
+    WORKING_GPU,
+)
+from frtop_tui.job.host_gauges import UNKNOWN, GaugedSubject, HostGauges
 from frtop_tui.job.model import HostView
+
+FactKind = Literal[
+    "cpu pressure",  # tasks wait for a processor, which are all busy
+    "cpu stolen",  # the machine below this virtual one gives its processors to others
+    "memory pressure",
+    "io pressure",
+    "memory grows",  # that of a rank, without a pause
+    "held back",  # a cgroup has used its share of processors in some of its periods
+    "out of memory",  # the kernel has killed for want of memory
+    "disk full",
+    "disk silent",  # a file system does not answer
+    "nic saturated",
+    "retransmits",  # of what is sent over TCP much is lost
+    "link errors",
+    "link down",
+    "gpu slow",  # its clocks are held down
+    "gpu shared",  # somebody else computes on it
+    "gpu error",  # an XID, or it cannot be read
+]
+CAUSES: Final[dict[FactKind, SlowWord]] = {
+    "cpu pressure": "starved",
+    "cpu stolen": "starved",
+    "memory pressure": "starved",
+    "io pressure": "data",
+    "held back": "starved",
+    "disk silent": "data",
+    "nic saturated": "network",
+    "retransmits": "network",
+    "link errors": "network",
+    "link down": "network",
+    "gpu slow": "throttled",
+    "gpu shared": "neighbour",
+}
+"""The cause of *slow* that a fact would be evidence of; some are of none."""
+SHARES: Final[frozenset[FactKind]] = frozenset({
+    "cpu pressure", "cpu stolen", "held back", "memory pressure", "io pressure",
+})  # fmt: skip
+"""Facts whose value is a share of the time, in permille."""
+
+
+class HostFact(Struct, frozen=True):
+    """What is out of the ordinary about one subject.
+
+    `keys` are those of the ranks it concerns, none for all of the host. `since_ns` is by the host's
+    clock, 0 where no history is known; with `at_least` it was so already when that begins.
+    `value` is compared with `limit`; their unit goes with the kind. `bits` are NVML's reasons.
+    """
+
+    kind: FactKind
+    subject: str
+    keys: tuple[int, ...] = ()
+    value: int = 0
+    limit: int = 0
+    since_ns: int = 0
+    at_least: bool = False
+    bits: int = 0
+    text: str = ""  # what the subject says of it, in its own words
+
+    @property
+    def most(self) -> float:
+        """At most which share of the time it can cost; 1 where its value says nothing of that."""
+        return self.value / 1000 if self.kind in SHARES else 1.0
+
+    @property
+    def cause(self) -> str:
+        """The cause of *slow* that it is evidence of, "" for none."""
+        return CAUSES.get(self.kind, "")
+
+
+def since(
+    gauges: HostGauges, subject: GaugedSubject, gauge: str, holds: Callable[[int], bool]
+) -> tuple[int, bool]:
+    """Since when a gauge has been so, and whether it was already when the history begins.
+
+    A gap in the history, in which it was not known, ends what is known to have been so.
+    """
+    values, times = gauges.past(subject, gauge), gauges.past_times()
+    if len(values) != len(times):
+        return 0, False
+    begin = 0
+    for value, at_ns in zip(reversed(values), reversed(times), strict=True):
+        if value == UNKNOWN or not holds(value):
+            return begin, False
+        begin = at_ns
+    return begin, bool(begin)
+
+
+def risen(gauges: HostGauges, subject: GaugedSubject, gauge: str) -> tuple[int, int]:
+    """By how much a counter rose within the history, and when it last did; (0, 0) if it did not."""
+    values, times = gauges.past(subject, gauge), gauges.past_times()
+    if len(values) != len(times):
+        return 0, 0
+    by = last_ns = 0
+    before: int | None = None
+    for value, at_ns in zip(values, times, strict=True):
+        if value == UNKNOWN:
+            continue
+        if before is not None and value > before:
+            by, last_ns = by + value - before, at_ns
+        before = value
+    newest = subject.values.get(gauge)
+    if before is not None and newest is not None and newest > before:
+        by, last_ns = by + newest - before, gauges.at_ns
+    return by, last_ns
+
+
+FORCED: Final = 0x8 | 0x20 | 0x40 | 0x80
+"""NVML's reasons that no setting asks for: slowdown by hardware, heat, a power brake."""
+POWER_CAP: Final = 0x4
+"""The power limit, at which a GPU that works hard usually is."""
+
+
+def gpu_facts(gauges: HostGauges) -> tuple[HostFact, ...]:
+    """Of all GPUs that the agent of the host reads."""
+    return tuple(fact for one in gauges.of_kind("gpu") for fact in _gpu(gauges, one))
+
+
+def _gpu(gauges: HostGauges, gpu: GaugedSubject) -> Iterator[HostFact]:
+    if gpu.problem:
+        yield HostFact("gpu error", gpu.name, gpu.keys, text=gpu.problem)
+    if (bits := slow_bits(gpu)) and (slow := _slow(gauges, gpu, bits)):
+        yield slow
+    others = gpu.values.get("others", 0)
+    if others:
+        begin, at_least = since(gauges, gpu, "others", (1).__le__)
+        memory = gpu.values.get("others_mem", 0)
+        yield HostFact("gpu shared", gpu.name, gpu.keys, others, memory, begin, at_least)
+    by, last_ns = risen(gauges, gpu, "xids")
+    known = gpu.values.get("xids", 0)
+    if by or known:
+        xid = gpu.values.get("xid", 0)
+        yield HostFact("gpu error", gpu.name, gpu.keys, max(by, known), xid, last_ns)
+
+
+def slow_bits(gpu: GaugedSubject) -> int:
+    """The reasons for which its clocks are out of the ordinary now, 0 for none.
+
+    At its power limit a GPU is slower than it could be, and well. Only far below its highest clock,
+    while it works, that is said.
+    """
+    throttle = gpu.values.get("throttle", 0)
+    bits = throttle & FORCED
+    clock, highest = gpu.values.get("sm_mhz"), gpu.values.get("max_sm_mhz")
+    if throttle & POWER_CAP and clock is not None and highest:
+        capped = clock < CAPPED_SHARE * highest and gpu.values.get("use", 0) >= WORKING_GPU
+        bits |= POWER_CAP if capped else 0
+    return bits
+
+
+def _slow(gauges: HostGauges, gpu: GaugedSubject, bits: int) -> HostFact:
+    begin, at_least = since(gauges, gpu, "throttle", lambda value: bool(value & bits))
+    clock, highest = gpu.values.get("sm_mhz", 0), gpu.values.get("max_sm_mhz", 0)
+    return HostFact("gpu slow", gpu.name, gpu.keys, clock, highest, begin, at_least, bits)
+
+
+def pressure_facts(gauges: HostGauges) -> tuple[HostFact, ...]:
+    """What the host and the cgroups of its ranks lack."""
+    found: list[HostFact] = []
+    for one in gauges.of_kind("host"):
+        found += _pressure(gauges, one)
+        found += _kills(gauges, one)
+    for one in gauges.of_kind("cgroup"):
+        found += _held_back(gauges, one)
+        found += _kills(gauges, one)
+    return tuple(found)
+
+
+def _pressure(gauges: HostGauges, host: GaugedSubject) -> Iterator[HostFact]:
+    """Waiting for a processor is out of the ordinary only where none is free."""
+    rules: tuple[tuple[FactKind, str, int], ...] = (
+        ("cpu pressure", "psi_cpu", PRESSURE_CPU),
+        ("cpu stolen", "steal", STOLEN_CPU),
+        ("memory pressure", "psi_memory_full", PRESSURE_MEMORY),
+        ("io pressure", "psi_io_full", PRESSURE_IO),
+    )
+    for kind, gauge, limit in rules:
+        value = host.values.get(gauge, 0)
+        if value < limit or (kind == "cpu pressure" and host.values.get("cpu", 0) < BUSY_CPU):
+            continue
+        begin, at_least = since(gauges, host, gauge, limit.__le__)
+        yield HostFact(kind, "", (), value, limit, begin, at_least)
+
+
+def _held_back(gauges: HostGauges, cgroup: GaugedSubject) -> Iterator[HostFact]:
+    value = cgroup.values.get("throttled", 0)
+    if value >= HELD_BACK:
+        begin, at_least = since(gauges, cgroup, "throttled", HELD_BACK.__le__)
+        limit = cgroup.values.get("cpu_limit", 0)
+        yield HostFact("held back", cgroup.name, cgroup.keys, value, limit, begin, at_least)
+
+
+def _kills(gauges: HostGauges, subject: GaugedSubject) -> Iterator[HostFact]:
+    """Kills since the history begins: older ones concern nobody who runs now."""
+    by, last_ns = risen(gauges, subject, "oom_kills")
+    if by:
+        yield HostFact("out of memory", subject.name, subject.keys, by, 0, last_ns)
+
+
+MINUTE_NS = 60_000_000_000
+
+
+def growth_facts(gauges: HostGauges) -> tuple[HostFact, ...]:
+    """One for each rank that grows, if together they would use up the host or their cgroup."""
+    times = gauges.past_times()
+    growing = [
+        (rank, pace)
+        for rank in gauges.of_kind("rank")
+        if (pace := pace_of(times, gauges.past(rank, "mem"))) > 0
+    ]
+    facts = []
+    for rank, pace in growing:
+        room = _room(gauges, rank)
+        together = sum(other for one, other in growing if _shares(gauges, rank, one))
+        left_s = None if room is None else round(60 * room / together)
+        if left_s is not None and left_s <= GROWTH_LEFT_S:
+            facts.append(
+                HostFact("memory grows", rank.name, rank.keys, pace, left_s, times[0], True)
+            )
+    return tuple(facts)
+
+
+def pace_of(times: Sequence[int], values: Sequence[int]) -> int:
+    """Bytes a minute by which the least of a part of the time has grown; 0 if it has not in each.
+
+    Args:
+        times: of the values, in ns, oldest first.
+        values: in bytes; `UNKNOWN` where nothing was read.
+    """
+    known = [(at, value) for at, value in zip(times, values, strict=False) if value != UNKNOWN]
+    if len(known) < 2 * GROWTH_BLOCKS or known[-1][0] - known[0][0] < GROWTH_NS:
+        return 0
+    begin, length = known[0][0], known[-1][0] - known[0][0] + 1
+    least: list[int | None] = [None] * GROWTH_BLOCKS
+    for at, value in known:
+        place = (at - begin) * GROWTH_BLOCKS // length
+        before = least[place]
+        least[place] = value if before is None else min(before, value)
+    found = [value for value in least if value is not None]
+    if len(found) < GROWTH_BLOCKS or any(after <= before for before, after in pairwise(found)):
+        return 0
+    passed_ns = length * (GROWTH_BLOCKS - 1) / GROWTH_BLOCKS
+    return round((found[-1] - found[0]) * MINUTE_NS / passed_ns)
+
+
+def _room(gauges: HostGauges, rank: GaugedSubject) -> int | None:
+    """The memory that is left to a rank: of its host or its cgroup, what is less."""
+    free = gauges.host.get("mem_available")
+    rooms = [free] if free is not None else []
+    group = _cgroup(gauges, rank)
+    if group is not None and group.values.get("mem_limit") and "mem_used" in group.values:
+        rooms.append(max(0, group.values["mem_limit"] - group.values["mem_used"]))
+    return min(rooms, default=None)
+
+
+def _shares(gauges: HostGauges, rank: GaugedSubject, other: GaugedSubject) -> bool:
+    """Whether both take from the same memory: the host's, or that of one cgroup with a limit."""
+    group = _cgroup(gauges, rank)
+    if group is None or not group.values.get("mem_limit"):
+        return True
+    return _cgroup(gauges, other) is group
+
+
+def _cgroup(gauges: HostGauges, rank: GaugedSubject) -> GaugedSubject | None:
+    keys = set(rank.keys)
+    groups = (one for one in gauges.of_kind("cgroup") if keys & set(one.keys))
+    return next(groups, None) if keys else None
+
+
+_ACTIVE: Final = 4
+"""State of an InfiniBand port that carries data."""
+_WAYS: Final = ("received", "sent")
+
+
+def link_facts(gauges: HostGauges) -> tuple[HostFact, ...]:
+    """Of all interfaces and ports. Nobody knows which of them a rank uses."""
+    found = [fact for one in gauges.of_kind("host") for fact in _lost(gauges, one)]
+    for kind in ("infiniband", "nic"):
+        for one in gauges.of_kind(kind):
+            found += _link(gauges, one)
+    return tuple(found)
+
+
+def _lost(gauges: HostGauges, host: GaugedSubject) -> Iterator[HostFact]:
+    """What TCP sends again: losses that no interface of this host counts."""
+    value = host.values.get("retransmits", 0)
+    if value >= RETRANSMITS:
+        begin, at_least = since(gauges, host, "retransmits", RETRANSMITS.__le__)
+        yield HostFact("retransmits", "", (), value, RETRANSMITS, begin, at_least)
+
+
+def _link(gauges: HostGauges, link: GaugedSubject) -> Iterator[HostFact]:
+    state = link.values.get("state")
+    # A port that was down all along is one without a cable: most hosts have some.
+    if state is not None and state != _ACTIVE and _was_active(gauges, link):
+        begin, at_least = since(gauges, link, "state", lambda value: value != _ACTIVE)
+        yield HostFact("link down", link.name, (), state, _ACTIVE, begin, at_least,
+                       text=link.detail)  # fmt: skip
+    speed = link.values.get("speed", 0)
+    for way in _WAYS:
+        rate = link.values.get(way, 0)
+        limit = round(SATURATED * speed)
+        if speed and rate >= limit:
+            begin, at_least = since(gauges, link, way, limit.__le__)
+            yield HostFact("nic saturated", link.name, (), rate, speed, begin, at_least, text=way)
+    for gauge in ("errors", "link_downed"):
+        by, last_ns = risen(gauges, link, gauge)
+        if by:
+            yield HostFact("link errors", link.name, (), by, 0, last_ns, text=gauge)
+
+
+def _was_active(gauges: HostGauges, link: GaugedSubject) -> bool:
+    return _ACTIVE in gauges.past(link, "state")
+
+
+def disk_facts(gauges: HostGauges) -> tuple[HostFact, ...]:
+    """Of all file systems of the ranks."""
+    return tuple(fact for one in gauges.of_kind("disk") for fact in _disk(gauges, one))
+
+
+def _disk(gauges: HostGauges, disk: GaugedSubject) -> Iterator[HostFact]:
+    if disk.problem:
+        yield HostFact("disk silent", disk.name, disk.keys, text=disk.problem)
+        return
+    size, free = disk.values.get("size", 0), disk.values.get("free")
+    most = min(FULL_BYTES, round(FULL_SHARE * size))
+    if size and free is not None and free <= most:
+        begin, at_least = since(gauges, disk, "free", lambda value: value <= most)
+        yield HostFact("disk full", disk.name, disk.keys, free, size, begin, at_least)
+    yield from _few_inodes(gauges, disk)
+
+
+def _few_inodes(gauges: HostGauges, disk: GaugedSubject) -> Iterator[HostFact]:
+    """A file system may have room, and no place for one more file."""
+    left = disk.values.get("inodes_free")
+    if left is not None and left <= FULL_INODES:
+        begin, at_least = since(gauges, disk, "inodes_free", FULL_INODES.__ge__)
+        yield HostFact("disk full", disk.name, disk.keys, left, 0, begin, at_least, 0, "inodes")
+
 
 FACT_GAUGES: Final = (
     "errors", "free", "inodes_free", "link_downed", "oom_kills", "others", "psi_cpu",
@@ -24,14 +374,14 @@ FACT_GAUGES: Final = (
     "throttle", "throttled", "xids",
 )  # fmt: skip
 """Whose histories say since when a fact is so; most of them seldom change, and cost little."""
-_ALL: Final = (gpu_facts, pressure_facts, growth_facts, link_facts, disk_facts)
+_SUBJECTS: Final = (gpu_facts, pressure_facts, growth_facts, link_facts, disk_facts)
 
 
 def facts_of(gauges: HostGauges | None) -> tuple[HostFact, ...]:
     """Of one host; none where nothing is known."""
     if gauges is None:
         return ()
-    return tuple(fact for find in _ALL for fact in find(gauges))
+    return tuple(fact for find in _SUBJECTS for fact in find(gauges))
 
 
 def facts_for(host: HostView, keys: Iterable[int]) -> tuple[HostFact, ...]:

@@ -11,8 +11,7 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from frtop_tui.diagnosis.evidence.host_fact import FactKind, HostFact
-from frtop_tui.diagnosis.evidence.host_facts import facts_of
+from frtop_tui.diagnosis.evidence.host_facts import FactKind, HostFact, facts_of
 from frtop_tui.diagnosis.thresholds import MIN_FACT_READINGS
 from frtop_tui.job.host_gauges import UNKNOWN, GaugedSubject, HostGauges
 

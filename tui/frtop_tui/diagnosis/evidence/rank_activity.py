@@ -11,7 +11,8 @@ from typing import Final
 from msgspec.structs import replace
 
 from frtop_probe import wire
-from frtop_tui.diagnosis.evidence.stack_location import LocationKind, StackLocation, locate
+from frtop_tui.diagnosis.causes import LocationKind
+from frtop_tui.diagnosis.evidence.stack_location import StackLocation, locate
 from frtop_tui.diagnosis.evidence.working_thread import WorkingThread, working_thread
 from frtop_tui.diagnosis.thresholds import UPDATE_DELAY_NS
 from frtop_tui.job.model import Rank

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
 from msgspec import Struct
 
 from frtop_probe import wire
+from frtop_tui.diagnosis.causes import LocationKind
 from frtop_tui.job.stack_frames import (
     frame_line,
     is_user_code,
@@ -20,30 +21,6 @@ from frtop_tui.job.stack_frames import (
     shown_frames,
     user_frame,
 )
-
-LocationKind = Literal[
-    "collective",  # inside a c10d call or the wait for one
-    "backward",  # the autograd engine runs, or waits for the gradient reducer
-    "device",  # waits for a device to finish
-    "store",  # in torch's rendezvous: waits for the key-value store
-    "dataloader",
-    "file_io",
-    "file_lock",  # waits for a file that another process has locked
-    "build_lock",  # waits until another process has built a C++ extension
-    "sleeping",
-    "lock",
-    "socket",
-    "idle",  # in an event loop or at a listening socket, with nothing to do
-    "child",  # waits for a process that it started
-    "pipe",  # at a full pipe that nobody reads, or at an empty one that nobody writes to
-    "input",  # waits for its standard input, or for somebody to type into a debugger
-    "key",  # waits for a key of a store, in a call that the program makes
-    "rpc",  # waits for another rank's answer to a remote call
-    "compiling",
-    "importing",
-    "computing",
-    "unknown",
-]
 
 OP_WAITS: Final = frozenset({"collective", "backward", "device", "store"})
 """Where a sleeping thread may be blocked in an op."""

@@ -25,7 +25,7 @@ class ThreadChain(Struct, frozen=True):
 
     links: tuple[wire.ThreadStack, ...]
     end: wire.ThreadStack | None = None
-    is_cycle: bool = False
+    is_deadlock: bool = False
 
     @property
     def waits(self) -> tuple[wire.ThreadWait, ...]:
@@ -47,7 +47,7 @@ def thread_chain(view: Rank) -> ThreadChain | None:
             return ThreadChain(tuple(links))
         at = meant[0]
         if at in links:
-            return ThreadChain(tuple(links), at, is_cycle=True)
+            return ThreadChain(tuple(links), at, is_deadlock=True)
     return ThreadChain(tuple(links), at)
 
 
@@ -55,7 +55,7 @@ def awaited_threads(view: Rank) -> tuple[wire.ThreadStack, ...]:
     """The threads that the working one may wait for: one, if that is known."""
     chain, working = thread_chain(view), working_thread(view)
     if chain is not None and chain.end is not None:
-        return () if chain.is_cycle else (chain.end,)
+        return () if chain.is_deadlock else (chain.end,)
     mine = working.stack if working is not None else None
     ours = view.identity.recorder_tid
     return tuple(one for one in view.threads if one is not mine and one.frames and one.tid != ours)
@@ -64,7 +64,7 @@ def awaited_threads(view: Rank) -> tuple[wire.ThreadStack, ...]:
 def acting_stack(view: Rank) -> wire.ThreadStack | None:
     """The stack of the thread at the end of the chain; without one, of the working thread."""
     chain = thread_chain(view)
-    if chain is not None and chain.end is not None and not chain.is_cycle:
+    if chain is not None and chain.end is not None and not chain.is_deadlock:
         return chain.end
     working = working_thread(view)
     return working.stack if working is not None else None

@@ -22,7 +22,6 @@ from frtop_tui.diagnosis.evidence.rpc_call import RpcCall, callee, is_held_by_it
 from frtop_tui.diagnosis.evidence.staleness import known_until_ns
 from frtop_tui.diagnosis.evidence.unobserved_wait import unobserved_wait
 from frtop_tui.diagnosis.evidence.working_thread import in_handler
-from frtop_tui.diagnosis.graph import traversal
 from frtop_tui.diagnosis.graph.messages import answers, other_half
 from frtop_tui.diagnosis.graph.wait_node import (
     NodeId,
@@ -34,6 +33,50 @@ from frtop_tui.diagnosis.graph.wait_node import (
 )
 from frtop_tui.job.groups import identifier
 from frtop_tui.job.model import Rank
+
+
+def deadlocks(nodes: Iterable[WaitNode]) -> list[list[WaitNode]]:
+    """Cycles of nodes that wait for each other, with no edge that leads out of them."""
+    known = dict.fromkeys(nodes)
+    held = {p for p in known if p.blocked_at and not (p.free or p.ended or p.unobserved)}
+    inner = {p for p in held if known.keys() >= set(p.successors)}
+    done = leading_to(known.keys() - inner, known)
+    found = list[list[WaitNode]]()
+    for start in known:
+        path: dict[WaitNode, None] = {}
+        here = start
+        while here not in done and here not in path:
+            path[here] = None
+            here = next(iter(here.blocked_at.values()))
+        if here in path:
+            on_path = [*path]
+            found.append(on_path[on_path.index(here) :])
+        done |= path.keys()
+    return found
+
+
+def leading_to(endpoints: Iterable[WaitNode], nodes: Iterable[WaitNode]) -> set[WaitNode]:
+    """`endpoints`, and every node from which edges lead to one of them."""
+    back: dict[WaitNode, list[WaitNode]] = {}
+    for node in nodes:
+        for blocked_at in node.successors:
+            back.setdefault(blocked_at, []).append(node)
+    reached = set(endpoints)
+    todo = list(reached)
+    while todo:
+        for before in back.get(todo.pop(), ()):
+            if before not in reached:
+                reached.add(before)
+                todo.append(before)
+    return reached
+
+
+def nodes_awaiting(ranks: Iterable[int], nodes: Sequence[WaitNode]) -> list[WaitNode]:
+    """Those of `nodes` that wait for one of `ranks`, directly or through others."""
+    wanted = set(ranks)
+    reached = leading_to([p for p in nodes if not wanted.isdisjoint(p.free)], nodes)
+    return [node for node in nodes if node in reached]
+
 
 SETTLED_NS = 1_000_000_000
 """A rank that entered its own wait less than this ago is on its way, not blocked."""
@@ -149,14 +192,14 @@ class WaitGraph:
         """Those of `nodes` where the blame ends for at least one absent member."""
         return self._once("ends", nodes, lambda: [p for p in nodes if p.free or not p.blocked_at])
 
-    def cycles(self, nodes: Sequence[WaitNode]) -> list[list[WaitNode]]:
-        """Rings among `nodes` (`traversal.cycles`)."""
-        return self._once("cycles", nodes, lambda: traversal.cycles(nodes))
+    def deadlocks(self, nodes: Sequence[WaitNode]) -> list[list[WaitNode]]:
+        """Deadlocks among `nodes`; each has its nodes in the order in which they wait."""
+        return self._once("deadlocks", nodes, lambda: deadlocks(nodes))
 
     def nodes_awaiting(self, ranks: Sequence[int], nodes: Sequence[WaitNode]) -> list[WaitNode]:
         """Those of `nodes` that wait for one of `ranks`, directly or through others."""
         what = ("awaiting", *ranks)
-        return self._once(what, nodes, lambda: traversal.nodes_awaiting(ranks, nodes))
+        return self._once(what, nodes, lambda: nodes_awaiting(ranks, nodes))
 
     def rank_set(self, nodes: Sequence[WaitNode]) -> RankSet:
         """All ranks that wait at `nodes`."""
@@ -259,7 +302,7 @@ class WaitGraph:
         if key not in self.all:
             self.all[key] = WaitNode(key, self._everybody)
         self._at[rank] = node = self.all[key]
-        node.come(wait)
+        node.arrive(wait)
 
     def _absent(self, node: WaitNode) -> tuple[list[int], _Validity]:
         """Which members have not entered, and how long that is valid."""

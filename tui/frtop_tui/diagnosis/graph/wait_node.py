@@ -97,7 +97,7 @@ class WaitNode:
         self._bounds = WaitDeadlines()
         self._exact = True
 
-    def come(self, wait: Wait) -> None:
+    def arrive(self, wait: Wait) -> None:
         """Adds a rank that waits here, or replaces what is known of its wait."""
         if wait.rank in self._waits:
             self._exact = False
@@ -171,6 +171,16 @@ class WaitNode:
         signature = self.op.signature if self.op.pseudo else None
         named = signature.members if signature is not None else None
         return (members_of(named) or None) if named else None
+
+    @property
+    def members_known(self) -> bool:
+        """Whether it is known which ranks have to enter.
+
+        Every rank of the world has to enter `init_process_group`. Calls such as `new_group` name
+        their ranks; where one does not, mostly every rank has to enter.
+        """
+        known = self.kind == "init_process_group" or self.callers is not None
+        return not self.op.pseudo or known or self.rpc is not None
 
     @property
     def deadlines(self) -> WaitDeadlines:

@@ -8,8 +8,7 @@ from typing import Any, Final, get_args
 
 from prometheus_client.core import GaugeMetricFamily
 
-from frtop_tui.diagnosis.evidence.host_fact import FactKind
-from frtop_tui.diagnosis.evidence.host_facts import FactTable
+from frtop_tui.diagnosis.evidence.host_facts import FactKind, FactTable
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.host_gauges import HostGauges
 from frtop_tui.job.model import HostView

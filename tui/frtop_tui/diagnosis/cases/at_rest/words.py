@@ -1,0 +1,163 @@
+"""Words for a job in which no rank is in an op."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from frtop_probe import wire
+from frtop_tui.diagnosis.cases.at_rest.detect import (
+    Held,
+    NotEnding,
+    Resting,
+    RestNote,
+)
+from frtop_tui.diagnosis.evidence.absence_cause import doing, ending_cause
+from frtop_tui.diagnosis.evidence.program_end import ProgramEnd, others_have_ended, program_end
+from frtop_tui.diagnosis.finding import Finding
+from frtop_tui.diagnosis.model import Sentences, Why
+from frtop_tui.diagnosis.words.absence import (
+    absence_of,
+    location_text,
+    place_text,
+    stacks_step,
+)
+from frtop_tui.diagnosis.words.phrases import Tense, last_op_evidence, who
+from frtop_tui.job.model import BaseFrame
+from frtop_tui.job.naming import counted, duration, folded
+from frtop_tui.job.outside import age_words, is_least_since
+
+_MOST_PLACES: Final = 4
+
+
+def held(finding: Finding, detail: Held, frame: BaseFrame, tense: Tense) -> Sentences:
+    """Which ranks get nowhere, and what holds them."""
+    ranks = finding.culprits
+    view = frame.ranks[ranks[0]]
+    absence = absence_of(view, frame.now_ns, doing(view))
+    common = [_same_text(detail.held_ns)]
+    if detail.at_store_key:
+        common.append(f"{folded(detail.at_store_key)} not in an op either: at a key of the store")
+    if detail.others:
+        common.append(f"{counted(detail.others, 'more rank')} in no op either, and not looked at")
+    does = tense.of("gets nowhere" if len(ranks) == 1 else "get nowhere", "got nowhere")
+    if not detail.proven:
+        does = tense.of("stays where it is" if len(ranks) == 1 else "stay where they are", "waited")
+    return Sentences(
+        f"{_idle_text(detail.issued_ns, frame, tense)}: {who(frame.ranks, ranks)} {does}",
+        absence.why,
+        absence.next,
+        (*absence.evidence, *common, *last_op_evidence(frame.ranks, ranks)),
+        absence.missing,
+    )
+
+
+def not_ending(finding: Finding, detail: NotEnding, frame: BaseFrame, tense: Tense) -> Sentences:
+    """Which ranks have left, which do not end, and what their exit waits for."""
+    ranks, view = finding.culprits, frame.ranks[finding.culprits[0]]
+    unseen, launched = frame.coverage.unheard, others_have_ended(view)
+    left = tuple(sorted({*detail.left, *unseen})) if launched else detail.left
+    end = program_end(view, others_left=bool(left))
+    absence = absence_of(view, frame.now_ns, doing(view))
+    why, step = absence.why, absence.next
+    if end is not None:
+        why = Why(finding.cause, ending_cause(view).layer, _ending_text(end, why.text))
+        step = _ending_step(end, step)
+    does = tense.of("does" if len(ranks) == 1 else "do", "did")
+    head = f"{who(frame.ranks, ranks)} {does} not end"
+    if left:
+        head = f"{folded(left)} {tense.has(left)} left, and {head}"
+    missing = [f"{folded(unseen)}: they have left, or are elsewhere"] if unseen else []
+    return Sentences(
+        head,
+        why,
+        step,
+        (
+            *absence.evidence,
+            _same_text(detail.held_ns),
+            *((wire.OTHERS_ENDED,) if launched else ()),
+            *(_places(frame, ranks) if len(ranks) > 1 else ()),
+            *last_op_evidence(frame.ranks, ranks),
+        ),
+        (*absence.missing, *([] if launched else missing)),
+    )
+
+
+def _ending_text(end: ProgramEnd, doing: str) -> str:
+    if end.stage == "groups":
+        return "MainThread is in destroy_process_group, which does not return"
+    threads = "; ".join(f"{one.name} {location_text(one.location)}" for one in end.threads)
+    if end.stage == "exit":
+        text = f"its program is over, and what was registered for its exit does not return: {doing}"
+        return f"{text}; {threads}" if threads else text
+    joined = "its program is over, and MainThread joins the threads that are no daemons"
+    if not threads:
+        return f"{joined}: {doing}"
+    return f"{joined}: {'one of these: ' if len(end.threads) > 1 else ''}{threads}"
+
+
+def _ending_step(end: ProgramEnd, step: str) -> str:
+    if end.stage != "threads" or not end.threads:
+        return step
+    if len(end.threads) > 1:
+        return "which of these is no daemon? end it before the program does, or make it one"
+    line = end.threads[0].location.line
+    return f"look at {line}: end that thread before the program does, or make it a daemon"
+
+
+def resting(_finding: Finding, detail: Resting, frame: BaseFrame, tense: Tense) -> Sentences:
+    """Who is where, while nobody is in an op and nobody can be named."""
+    ranks = detail.ranks
+    places = _places(frame, ranks)
+    where = places.pop() if len(places) == 1 else f"{folded(ranks)} are at different places"
+    evidence = [*places]
+    if detail.left:
+        evidence.append(f"{folded(detail.left)} {tense.has(detail.left)} left")
+    if detail.others:
+        evidence.append(f"{counted(detail.others, 'more rank')} in no op either, and not looked at")
+    idle = [rank for rank in ranks if doing(frame.ranks[rank]).cause == "idle"]
+    reason = "nothing shows what they wait for; it may be one of them"
+    if idle:
+        are = Tense.PRESENT.are(idle)
+        reason = (
+            f"{folded(idle)} {are} where a server waits for work; it was not seen to wait there"
+            " before, and to go on"
+        )
+    missing = [f"{folded(detail.unseen)}: no look at it came"] if detail.unseen else []
+    if frame.coverage.unheard:
+        missing.append(f"{folded(frame.coverage.unheard)}: whether they live")
+    return Sentences(
+        f"{_idle_text(detail.issued_ns, frame, tense)}; {where}",
+        Why.of("unknown", reason),
+        f"is that a pause that belongs to the program? if not: look at the lines above;"
+        f" {stacks_step(frame.ranks[ranks[0]])}",
+        tuple(evidence),
+        tuple(missing),
+    )
+
+
+def rest_note(note: RestNote, frame: BaseFrame) -> str:
+    """For a job at rest: since when no rank has issued an op, and who is where instead."""
+    text = _idle_text(note.issued_ns, frame, Tense.PRESENT)
+    places = _places(frame, note.ranks)
+    more = f"; and at {counted(len(places) - _MOST_PLACES, 'more place')}"
+    return "; ".join((text, *places[:_MOST_PLACES])) + (more if len(places) > _MOST_PLACES else "")
+
+
+def _places(frame: BaseFrame, ranks: Sequence[int]) -> list[str]:
+    """`ranks 0-2: MainThread sleeps at train.py:9 (main)`."""
+    found: dict[str, list[int]] = {}
+    for rank in ranks:
+        found.setdefault(place_text(frame.ranks[rank], frame.now_ns), []).append(rank)
+    return [f"{folded(those)}: {text}" for text, those in found.items()]
+
+
+def _same_text(held_ns: int) -> str:
+    held = duration(held_ns / 1e9)
+    return f"in the same call for {held}, with hardly any CPU time, I/O or growth of memory"
+
+
+def _idle_text(issued_ns: int, frame: BaseFrame, tense: Tense) -> str:
+    least = is_least_since(frame, issued_ns)
+    age = age_words((frame.now_ns - issued_ns) / 1e9, least=least)
+    return f"nobody {tense.of('is', 'was')} in an op, and none was issued for {age}"

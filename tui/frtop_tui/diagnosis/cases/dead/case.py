@@ -1,0 +1,27 @@
+"""Ranks that died, or left while others still needed them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from frtop_tui.diagnosis.cases.dead import detect, exited, words
+from frtop_tui.diagnosis.cases.declare import Case, Kind, Rule
+from frtop_tui.diagnosis.finding import Finding
+
+
+def _is_unsure(finding: Finding) -> bool:
+    assert isinstance(finding.detail, detect.Died)
+    return finding.detail.deaths[0].nature in ("unknown", "abort", "network")
+
+
+DEAD: Final = Case(
+    (
+        Kind(detect.Died, words.died, (Rule("frames", when=_is_unsure), Rule("at once"))),
+        Kind(detect.Aborted, words.aborted, (Rule("never"),)),
+        Kind(detect.ConnectionsBroke, words.connections_broke, (Rule("frames"),)),
+        Kind(detect.LeftGroup, words.left_group, (Rule("frames"),)),
+        Kind(detect.GaveUp, words.gave_up, (Rule("at once"),)),
+    ),
+    detect.detect,
+)
+EXITED: Final = Case((Kind(exited.Exited, words.exited, (Rule("at once"),)),), exited.detect)

@@ -1,0 +1,149 @@
+"""Words for ranks that have not entered an op."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from frtop_tui.diagnosis.cases.not_entered.detect import NotEntered
+from frtop_tui.diagnosis.cases.not_entered.withheld import Withheld
+from frtop_tui.diagnosis.cases.stacks_alone.words import stack_texts
+from frtop_tui.diagnosis.cases.unobserved.detect import NeverJoined
+from frtop_tui.diagnosis.cases.unobserved.words import missing_members, standing_evidence
+from frtop_tui.diagnosis.evidence.progress import ProgressSeen
+from frtop_tui.diagnosis.evidence.rpc_call import by_handler
+from frtop_tui.diagnosis.finding import Finding
+from frtop_tui.diagnosis.graph.wait_node import RankSet, WaitNode, rank_set
+from frtop_tui.diagnosis.model import Sentences, Why
+from frtop_tui.diagnosis.thresholds import BUSY_NS
+from frtop_tui.diagnosis.words.absence import absence_of
+from frtop_tui.diagnosis.words.phrases import (
+    OF_RPC,
+    Tense,
+    chain_evidence,
+    last_op_evidence,
+    op_text,
+    progress_text,
+    wait_evidence,
+    who,
+)
+from frtop_tui.job.model import BaseFrame
+from frtop_tui.job.naming import duration, folded
+
+
+def not_entered(finding: Finding, detail: NotEntered, frame: BaseFrame, tense: Tense) -> Sentences:
+    """Why the culprits are not there, who waits for them, and who is not there either."""
+    node, blamed, others = finding.nodes[0], detail.blamed, detail.absentees
+    view = frame.ranks[blamed.example]
+    absence = absence_of(by_handler(view) if node.rpc is not None else view, frame.now_ns)
+    evidence = [
+        wait_evidence(node, frame.now_ns),
+        *absence.evidence,
+        progress_text(blamed.progress, finding.culprits),
+    ]
+    evidence += last_op_evidence(frame.ranks, finding.culprits)
+    evidence += chain_evidence(finding.nodes)
+    if others.moving:
+        evidence.append(f"{folded(others.moving)} not there either, but moving")
+    if others.held_back:
+        evidence.append(f"{folded(others.held_back)} not there either: kept by a lock or a store")
+    if others.unknown:
+        evidence.append(
+            f"{folded(others.unknown)} not there either; whether they move is not known"
+        )
+    if detail.busy_ns >= BUSY_NS:
+        evidence.append(
+            f"{folded(finding.culprits)} did other things up to {duration(detail.busy_ns / 1e9)}"
+            " after that wait began, and did not come"
+        )
+    head, waiting = _headline(frame, node, finding.culprits, detail.waiting, tense)
+    evidence += standing_evidence(frame.ranks, node)
+    unknown = _missing(frame, node, members_unknown=detail.members_unknown)
+    missing = (*absence.missing, *unknown)
+    return Sentences(head, absence.why, absence.next, tuple(evidence), missing, waiting)
+
+
+def withheld(finding: Finding, detail: Withheld, frame: BaseFrame, tense: Tense) -> Sentences:
+    """Who is absent, and why none of them is named."""
+    said = []
+    for one in detail.findings:
+        assert isinstance(one.detail, NotEntered)
+        said.append(not_entered(one, one.detail, frame, tense))
+    if detail.more_absent:
+        absent, few = finding.parties
+        head, evidence = said[0].headline, said[0].evidence
+        text = (
+            f"{folded(few)} may as well be ahead, or where nobody else has to come: most of the"
+            " group is not there, and nothing tells why"
+        )
+        step = f"compare the calls of rank {few[0]} with those of rank {absent[0]}; "
+    else:
+        named = folded({rank for one in detail.findings for rank in one.culprits})
+        head = f"{named} have not entered what {folded(finding.victims)} wait for"
+        evidence = tuple(one.headline for one in said)
+        text = (
+            f"any of {named} may be the one to blame: the others may wait in a send or "
+            "receive, and gloo's recorder knows none"
+        )
+        step = f"look at the stacks of {named}: "
+    return Sentences(
+        f"{head}; {text}",
+        Why.of("unknown", text),
+        f"{step}py-spy dump --pid PID on their hosts",
+        (*evidence, *stack_texts(frame.ranks.values())),
+        said[0].missing,
+    )
+
+
+def never_joined(
+    finding: Finding, detail: NeverJoined, frame: BaseFrame, tense: Tense
+) -> Sentences:
+    """Which ranks never appeared, and who waits for them."""
+    node, never, named = detail.node, finding.culprits, folded(finding.culprits)
+    text = (
+        f"{named} never appeared: not started, dead before the first group, without the"
+        " recorder, on a host that is not connected, or with another MASTER_ADDR or MASTER_PORT"
+    )
+    waiting = rank_set(node.waiting).without(never)
+    step = "check whether these ranks were started: squeue, ps, their output"
+    if node.kind == "init_rpc":
+        text, step = f"{text}, or with another init_method of RPC", f"{step}; {OF_RPC}"
+    head, waits = _headline(frame, node, never, waiting, tense)
+    unheard = progress_text(ProgressSeen("unknown", "never_heard"), never)
+    return Sentences(
+        head,
+        Why.of(finding.cause, text),
+        step,
+        (wait_evidence(node, frame.now_ns), unheard),
+        (f"{named} cannot be seen", *_missing(frame, node, members_unknown=detail.members_unknown)),
+        waits,
+    )
+
+
+def _missing(frame: BaseFrame, node: WaitNode, *, members_unknown: bool) -> list[str]:
+    missing = [*missing_members(frame.ranks, node)]
+    if members_unknown:
+        missing.append(callers_unknown(node))
+    return missing
+
+
+def callers_unknown(node: WaitNode) -> str:
+    """For a call of which nobody knows who has to make it."""
+    return f"who has to call {node.kind} is not known; mostly every rank of the job"
+
+
+def _headline(
+    frame: BaseFrame, node: WaitNode, culprits: Sequence[int], waiting: RankSet, tense: Tense
+) -> tuple[str, str]:
+    """The head, and how it ends: who waits."""
+    named = f"{who(frame.ranks, culprits)} {tense.has(culprits)} not"
+    others = waiting.ranks.difference(node.waiting)
+    more = f"; {tense.waits(others)} behind it" if others else ""
+    if node.rpc is not None:
+        return f"{named} answered; {tense.waits(node.waiting)} in {op_text(node)}{more}", ""
+    if not node.op.p2p:
+        return f"{named} entered {op_text(node)}", tense.set_waits(waiting)
+    if node.by_elimination:
+        named = f"{who(frame.ranks, culprits)} {tense.of('is', 'was')} the only one in no op"
+        return f"{named}; {tense.waits(waiting.ranks)} in sends and receives", ""
+    answered = "sent" if "recv" in node.kind else "received"
+    return f"{named} {answered}; {tense.waits(node.waiting)} in {op_text(node)}{more}", ""

@@ -1,0 +1,263 @@
+"""Who is slow: the last to be asked, once no rank hangs, died or differs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from frtop_tui.diagnosis.cases.slow.blame import to_blame
+from frtop_tui.diagnosis.cases.slow.host_evidence import host_evidence
+from frtop_tui.diagnosis.cases.slow.late_ranks import LateRanks, arrivals_of, late_ranks
+from frtop_tui.diagnosis.cases.slow.looks import ready_share
+from frtop_tui.diagnosis.cases.slow.roles import on_devices, op_rates, peers_of, places
+from frtop_tui.diagnosis.cases.slow.slow_links import SlowLink, slow_links
+from frtop_tui.diagnosis.cases.slow.step_times import step_ns
+from frtop_tui.diagnosis.cases.slow.straggling import least_found, straggling
+from frtop_tui.diagnosis.cases.slow.why_slow import MOST_COMPARED, SlowCause, cause_of
+from frtop_tui.diagnosis.finding import Detail, Finding
+from frtop_tui.diagnosis.model import OpName, Slowness
+from frtop_tui.diagnosis.thresholds import (
+    ARRIVALS_PER_S,
+    CONFIRM_NS,
+    STATISTICS_STALE_NS,
+)
+from frtop_tui.job.model import BaseFrame, ObservedFrame, Rank
+from frtop_tui.job.statistics import JobStatistics
+
+MOST_SLOW: Final = 4
+"""Verdicts on who is slow: the costliest first, and the next step is about that one."""
+MOST_PEERS_LOOKED_AT: Final = 2
+LOOK_AGAIN_NS: Final = 30_000_000_000
+"""Looks so far apart show how much processor time a rank gets on average."""
+
+
+class SlowDetail(Detail, frozen=True):
+    """What is common to all that is slow. `until_ns` is the end of the window that shows it.
+
+    `sure`: it is beyond doubt; else it is a suspicion.
+    """
+
+    why: SlowCause
+    slowness: Slowness
+    until_ns: int
+    sure: bool
+
+
+class LateDetail(SlowDetail, frozen=True):
+    """Ranks for which others wait."""
+
+    late: LateRanks
+
+
+class LinkDetail(SlowDetail, frozen=True):
+    """Ops that take long, though all arrive together."""
+
+    link: SlowLink
+
+
+@dataclass(slots=True)
+class SlowState:
+    """What was found in the last statistics: they come every few seconds, frames more often."""
+
+    statistics: JobStatistics | None = None
+    late: list[LateRanks] = field(default_factory=list)
+    links: list[SlowLink] = field(default_factory=list)
+    findings: tuple[Finding, ...] = ()
+    judged_ns: int = 0
+    next_ns: int = 0  # the next statistics to be searched are not older
+
+
+def slow(frame: ObservedFrame, state: SlowState) -> tuple[Finding, ...]:
+    """Findings by the newest statistics; none where they are missing, or too old."""
+    statistics = frame.statistics
+    if statistics is not None and frame.now_ns < state.next_ns:
+        statistics = state.statistics  # of very many ranks not all that come are searched
+    if statistics is None or frame.now_ns - statistics.until_ns > STATISTICS_STALE_NS:
+        state.statistics, state.findings = statistics, ()
+        return ()
+    fresh = statistics is not state.statistics
+    if fresh:
+        state.statistics = statistics
+        state.late, state.links = search(statistics, frame)
+        arrivals = sum(len(group.members) * len(group.arrivals) for group in statistics.groups)
+        state.next_ns = frame.now_ns + arrivals * 1_000_000_000 // ARRIVALS_PER_S
+    if fresh or frame.now_ns - state.judged_ns > CONFIRM_NS:  # a look may tell the cause
+        state.judged_ns = frame.now_ns
+        state.findings = tuple(_findings(frame, statistics, state))
+    return state.findings
+
+
+def to_look_at(state: SlowState, ranks: Mapping[int, Rank], now_ns: int) -> list[int]:
+    """Late ranks, and a few of the others to compare with, unless two looks of each are there."""
+    found = []
+    for late in state.late[:MOST_SLOW]:
+        others = [rank for rank in late.members if rank not in late.ranks]
+        for rank in (*late.ranks[:MOST_PEERS_LOOKED_AT], *others[:MOST_PEERS_LOOKED_AT]):
+            view = ranks.get(rank)
+            if view is not None and not _is_looked_at(view, now_ns):
+                found.append(rank)
+    return found
+
+
+def _is_looked_at(view: Rank, now_ns: int) -> bool:
+    new, old = view.snapshot, view.prior_snapshot
+    return (
+        new is not None and old is not None
+        and now_ns - view.clock_ns - new.at_ns < LOOK_AGAIN_NS
+    )  # fmt: skip
+
+
+def search(statistics: JobStatistics, frame: BaseFrame) -> tuple[list[LateRanks], list[SlowLink]]:
+    """Who is late beyond what others explain, and whose ops take long; `frame` has their groups."""
+    known, devices = places(frame.ranks), on_devices(frame)
+    rates = op_rates(statistics)
+    found = []
+    tests = len(statistics.groups)
+    for group in statistics.groups:
+        for peers in peers_of(group.members, known, rates):
+            on_device = group.group in devices
+            one = late_ranks(statistics, group, peers, tests, on_device=on_device)
+            if one is not None:
+                found.append(one)
+    links = slow_links(statistics, frame)
+    return to_blame(statistics, found, known, links), links
+
+
+class Compared(NamedTuple):
+    """How far it was seen that nobody is slow.
+
+    Attributes:
+        ns: for how long ranks of the same work were compared; 0: so that nobody would show.
+        share: of the time: who costs the others that much would be suspected at least.
+        stride: one op of so many was compared.
+        left_out: ranks of whom it is not known.
+        late: ranks that come late again and again. Without a verdict on them nothing shows that
+            they are slow themselves, and did not wait for others before.
+    """
+
+    ns: int = 0
+    share: float = 1.0
+    stride: int = 1
+    left_out: tuple[int, ...] = ()
+    late: tuple[int, ...] = ()
+
+
+def compared(frame: BaseFrame) -> Compared:
+    """Of each rank by the group in which it shows best, and of all by the rank that shows worst."""
+    statistics = frame.statistics
+    if statistics is None:
+        return Compared()
+    known, devices, rates = places(frame.ranks), on_devices(frame), op_rates(statistics)
+    best: dict[int, Compared] = {}
+    late: set[int] = set()
+    tests = len(statistics.groups)
+    for group in statistics.groups:
+        for peers in peers_of(group.members, known, rates):
+            on_device = group.group in devices
+            seen = arrivals_of(statistics, group, peers, tests, on_device=on_device)
+            if (found := straggling(seen.parts, tests)) is not None:
+                late.update(found.who)
+            share = least_found(seen.parts, tests)
+            if share is None:
+                continue
+            one = Compared(seen.ops[-1].last_ns - seen.ops[0].first_ns, share, group.stride)
+            for rank in peers:
+                if rank not in best or share < best[rank].share:
+                    best[rank] = one
+    if not best:
+        return Compared()
+    left_out = tuple(sorted(frame.ranks.keys() - best.keys()))
+    worst = max(best.values(), key=lambda one: one.share)
+    return worst._replace(left_out=left_out, late=tuple(sorted(late)))
+
+
+def _findings(
+    frame: ObservedFrame, statistics: JobStatistics, state: SlowState
+) -> Iterable[Finding]:
+    on_gpus = bool(on_devices(frame))
+    named: set[int] = set()
+    for late in state.late[:MOST_SLOW]:
+        waiting = connected(statistics, late.members) - set(late.ranks)
+        why = cause_of(statistics, late, frame)
+        slowness = Slowness(
+            late.late, late.sampled, late.late_ns, late.error_ns, late.share, len(waiting), 0,
+            why.step_ns, on_gpus, late.at_least, late.most_share if late.is_open else 0.0,
+        )  # fmt: skip
+        named.update(late.ranks)
+        yield Finding(
+            kind="slow",
+            detail=LateDetail(why, slowness, late.until_ns, late.sure, late),
+            key=("slow", late.ranks),
+            culprits=late.ranks,
+            victims=frozenset(waiting),
+            cause=why.cause,
+            progress="active",
+            group=late.group,
+            op=OpName(late.kind),
+            since_ns=late.since_ns,
+        )
+    links = [link for link in state.links if named.isdisjoint(link.ranks)]
+    for link in links[:1]:  # more calls over one link say the same
+        yield _of_link(frame, statistics, link, on_gpus=on_gpus)
+
+
+def _of_link(
+    frame: ObservedFrame,
+    statistics: JobStatistics,
+    link: SlowLink,
+    *,
+    on_gpus: bool,
+) -> Finding:
+    culprits = link.ranks if link.common else ()
+    waiting = connected(statistics, link.members) - set(culprits)
+    took = step_ns(statistics, link.members, link.since_ns)
+    slowness = Slowness(
+        link.sampled, link.sampled, link.transfer_ns - link.usual_ns, 0, link.share, len(waiting),
+        0, took, on_gpus, link.at_least,
+    )  # fmt: skip
+    why = _why_of_link(link, frame)
+    parties = () if link.common else tuple((rank,) for rank in link.ranks)
+    return Finding(
+        kind="slow",
+        detail=LinkDetail(why, slowness, link.until_ns, link.sure, link),
+        key=("slow link", link.ranks),
+        culprits=culprits,
+        parties=parties,
+        victims=frozenset(waiting),
+        cause=why.cause,
+        progress="active",
+        group=link.groups[0],
+        op=OpName(link.kind),
+        since_ns=link.since_ns,
+    )
+
+
+def _why_of_link(link: SlowLink, frame: ObservedFrame) -> SlowCause:
+    """The network, where hosts differ and the ranks had their processors."""
+    ranks = frame.ranks
+    views = [ranks[rank] for rank in link.ranks if rank in ranks]
+    waits = [share for view in views if (share := ready_share(view)) is not None]
+    if waits and max(waits) >= link.share:
+        return SlowCause("starved", ready=max(waits))
+    apart = len({ranks[rank].host for rank in link.members if rank in ranks}) > 1
+    if not apart:
+        return SlowCause()
+    there = {view.host for view in views}
+    others = [view for view in ranks.values() if view.host not in there][:MOST_COMPARED]
+    gauges = host_evidence(views, others, frame.hosts, link.since_ns, link.until_ns)
+    return SlowCause("network", fact=gauges.of_cause("network"), context=gauges.context)
+
+
+def connected(statistics: JobStatistics, members: Iterable[int]) -> set[int]:
+    """All ranks that meet these in a group, or others that do: sooner or later all of them wait."""
+    found, left = set(members), list(statistics.groups)
+    grown = True
+    while grown:
+        grown = False
+        for group in left[:]:
+            if not found.isdisjoint(group.members):
+                found.update(group.members)
+                left.remove(group)
+                grown = True
+    return found

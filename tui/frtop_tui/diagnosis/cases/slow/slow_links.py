@@ -1,0 +1,200 @@
+"""Groups whose ops take long although all members arrive together, and what they have in common.
+
+Groups that are alike move the same data in the same calls. Where some of them take longer in part
+after part, the rank or host that is in all of these and in none of the others has the slow link;
+where that is nobody, the link between the members of one.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import median
+from typing import NamedTuple
+
+from frtop_probe import wire
+from frtop_probe.statistics.samples import is_chosen
+from frtop_tui.diagnosis.cases.slow.parts import Part, boundaries
+from frtop_tui.diagnosis.cases.slow.roles import alike
+from frtop_tui.diagnosis.cases.slow.straggling import Straggling, straggling
+from frtop_tui.job.model import BaseFrame
+from frtop_tui.job.naming import GroupKey
+from frtop_tui.job.statistics import JobStatistics, SampledGroup, SampledOp
+
+
+class SlowLink(NamedTuple):
+    """Ops of some groups that take longer than those of groups that are alike.
+
+    Attributes:
+        groups: whose ops are slow, of `alike` groups with such ops.
+        ranks: that all of these have in common, and none of the others; the members, if nobody is.
+        host: if all of `ranks` are on it, and hosts differ.
+        transfer_ns: from the last arrival to the end, the median; `usual_ns` that of the others.
+        skew_ns: from the first to the last arrival, the median: small beside the transfer.
+        share: of the time, that their members lose by it.
+    """
+
+    groups: tuple[GroupKey, ...]
+    alike: int
+    ranks: tuple[int, ...]
+    common: bool
+    host: str
+    since_ns: int
+    until_ns: int
+    at_least: bool
+    transfer_ns: int
+    usual_ns: int
+    skew_ns: int
+    share: float
+    sure: bool
+    members: tuple[int, ...]
+    sampled: int
+    kind: str = ""
+    bytes: int = 0
+    site: wire.Site | None = None
+
+
+class _Call(NamedTuple):
+    """Ops of one kind and size, from one line."""
+
+    kind: str
+    site: wire.Site | None
+    size: int  # bit length of their bytes
+
+
+class _Compared(NamedTuple):
+    """Groups that are alike, in one call: those that are slow, and the others."""
+
+    call: _Call
+    ops: Mapping[str, Sequence[SampledOp]]
+    seen: Straggling[str] | None
+    slow: Sequence[SampledGroup]
+    others: Sequence[SampledGroup]
+    until_ns: int
+
+
+def slow_links(statistics: JobStatistics, frame: BaseFrame) -> list[SlowLink]:
+    """Slow groups of each call, the costliest first; `frame` has hosts and groups."""
+    hosts = {rank: view.host for rank, view in frame.ranks.items()}
+    compared = []
+    for groups in alike(frame, statistics.groups):
+        for call, ops in _by_call(groups).items():
+            if call.size and len(ops) == len(groups):
+                compared.append(_compare(statistics, call, groups, ops))
+    quick = [group for one in compared for group in one.others]
+    several = len(set(hosts.values())) > 1
+    found = []
+    for one in compared:
+        if one.seen is not None:
+            ranks, common = _in_common(one.slow, quick, hosts)
+            names = {hosts.get(rank, "") for rank in ranks}
+            host = names.pop() if several and common and len(names) == 1 else ""
+            described = _described(one, one.seen)
+            found.append(described._replace(ranks=ranks, common=common, host=host))
+    return sorted(found, key=lambda one: one.share, reverse=True)
+
+
+def _by_call(groups: Sequence[SampledGroup]) -> dict[_Call, dict[str, list[SampledOp]]]:
+    """By call and group the ops of which it is known when they began and ended."""
+    found: defaultdict[_Call, dict[str, list[SampledOp]]] = defaultdict(dict)
+    for group in groups:
+        for op in group.arrivals:
+            if op.complete and op.ended_ns is not None and is_chosen(op.number, group.stride):
+                call = _Call(op.kind, op.site, op.bytes.bit_length())
+                found[call].setdefault(group.group.ranks, []).append(op)
+    return found
+
+
+def _compare(
+    statistics: JobStatistics,
+    call: _Call,
+    alike_groups: Sequence[SampledGroup],
+    ops: Mapping[str, Sequence[SampledOp]],
+) -> _Compared:
+    from_ns = max(those[0].last_ns for those in ops.values())
+    until_ns = min(those[-1].last_ns for those in ops.values())
+    bounds = boundaries(statistics, alike_groups[0].members, from_ns, until_ns)
+    parts = _parts(bounds, ops, {group.group.ranks: group.stride for group in alike_groups})
+    seen = straggling(parts, len(alike_groups))
+    who = seen.who if seen is not None else ()
+    slow = [group for group in alike_groups if group.group.ranks in who]
+    others = [group for group in alike_groups if group.group.ranks not in who]
+    return _Compared(call, ops, seen, slow, others, until_ns)
+
+
+def _described(one: _Compared, seen: Straggling[str]) -> SlowLink:
+    call, slow, others = one.call, one.slow, one.others
+    theirs, usual = (
+        [op for group in those for op in one.ops[group.group.ranks] if op.last_ns >= seen.since_ns]
+        for those in (slow, others)
+    )
+    return SlowLink(
+        tuple(group.group for group in slow),
+        len(slow) + len(others),
+        (),
+        False,
+        "",
+        seen.since_ns,
+        one.until_ns,
+        seen.at_least,
+        round(median(map(_transfer_ns, theirs))),
+        round(median(map(_transfer_ns, usual))),
+        round(median(op.skew_ns for op in theirs)),
+        seen.share,
+        seen.sure,
+        tuple(sorted({rank for group in slow for rank in group.members})),
+        len(theirs),
+        call.kind,
+        round(median(op.bytes for op in theirs)),
+        call.site,
+    )
+
+
+def _transfer_ns(op: SampledOp) -> int:
+    return max(0, (op.ended_ns or 0) - op.last_ns)
+
+
+def _parts(
+    bounds: Sequence[int], ops: Mapping[str, Sequence[SampledOp]], strides: Mapping[str, int]
+) -> list[Part[str]]:
+    """Sums of transfers by group, of the parts in which each group has ops."""
+    sums: list[dict[str, int]] = [{} for _ in bounds[1:]]
+    for name, those in ops.items():
+        index = 0
+        for op in those:
+            while index < len(sums) and op.last_ns >= bounds[index + 1]:
+                index += 1
+            if index < len(sums) and op.last_ns >= bounds[index]:
+                took = strides[name] * _transfer_ns(op)
+                sums[index][name] = sums[index].get(name, 0) + took
+    return [
+        Part(bounds[index], bounds[index + 1], delays)
+        for index, delays in enumerate(sums)
+        if len(delays) == len(ops)
+    ]
+
+
+def _in_common(
+    slow: Sequence[SampledGroup], others: Sequence[SampledGroup], hosts: Mapping[int, str]
+) -> tuple[tuple[int, ...], bool]:
+    """Ranks, or ranks of one host, that are in all slow groups and in no other, if there are any.
+
+    Of a pair that meets in no other group nobody can say at which end the link is slow.
+    """
+    members = [set(group.members) for group in slow]
+    innocent = _union(group.members for group in others)
+    ranks = set.intersection(*members) - innocent
+    if len(ranks) == 1:
+        return tuple(ranks), True
+    places = [{hosts.get(rank, "") for rank in those} for those in members]
+    # A group within one host does not use its link to others.
+    apart = (group for group in others if len({hosts.get(rank, "") for rank in group.members}) > 1)
+    suspects = set.intersection(*places) - {hosts.get(r, "") for g in apart for r in g.members}
+    if len(suspects) == 1 and len(set(hosts.values())) > 1:
+        there = {rank for those in members for rank in those if hosts.get(rank, "") in suspects}
+        return tuple(sorted(there)), True
+    return tuple(sorted(_union(members))), False
+
+
+def _union(sets: Iterable[Iterable[int]]) -> set[int]:
+    return {rank for one in sets for rank in one}

@@ -1,0 +1,219 @@
+"""Tests who is late in part after part: more often than by chance, and by enough to matter.
+
+In each part the delays are sorted. Whoever comes after the widest gap between two of them is late;
+that is at most half of all. If nobody were slower than the others, late ranks would be random, and
+the number of parts in which one rank is late would follow the binomial distribution. This is a
+sign test: a checkpoint that takes a minute counts as one late part, as a delay of 1 ms does.
+
+One test over all parts since somebody is late, at two levels: surely slow, or suspected. The
+chance is that of the test times the number of starts, members and tests among which it was chosen.
+Where whoever is late stays so for some parts, as imbalance that moves does, a part is likelier to
+show the same one as the part before: that is measured, and counts as the chance in each part.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from itertools import pairwise
+from math import exp, lgamma, log
+from statistics import median
+from typing import Final, Generic, NamedTuple
+
+from frtop_tui.diagnosis.cases.slow.parts import One, Part
+from frtop_tui.diagnosis.thresholds import (
+    MIN_SLOW_PARTS,
+    MIN_SLOW_SHARE,
+    MIN_SUSPECT_PARTS,
+    SLOW_CHANCE,
+    SLOW_LASTS_NS,
+    SUSPECT_CHANCE,
+    SUSPECT_LASTS_NS,
+)
+
+
+class Level(NamedTuple):
+    """How much has to be seen: the highest chance, the fewest parts, the shortest time."""
+
+    chance: float
+    parts: int
+    lasts_ns: int
+
+
+SURE: Final = Level(SLOW_CHANCE, MIN_SLOW_PARTS, SLOW_LASTS_NS)
+SUSPECTED: Final = Level(SUSPECT_CHANCE, MIN_SUSPECT_PARTS, SUSPECT_LASTS_NS)
+
+
+class Straggling(NamedTuple, Generic[One]):
+    """Who is late, and in which parts.
+
+    Attributes:
+        who: ranks or groups, as few as explain the delays.
+        since_ns: where the first part starts from which on they are late.
+        late: in how many parts they are late, of the `parts` since then.
+        parts: how many parts there are since then.
+        share: the share of the time that all others lose by them: the median over the parts.
+        sure: whether that is beyond doubt; else they are suspected.
+        at_least: whether they are late since the first part of all, so perhaps for longer.
+    """
+
+    who: tuple[One, ...]
+    since_ns: int
+    late: int
+    parts: int
+    share: float
+    sure: bool
+    at_least: bool
+
+
+def straggling(parts: Sequence[Part[One]], tests: int = 1) -> Straggling[One] | None:
+    """Finds who is late in most of the last parts; None if that may be chance, or costs little.
+
+    Args:
+        parts: oldest first.
+        tests: how many such tests are made at this time. With more tests each one has to be surer.
+    """
+    if len(parts) < MIN_SUSPECT_PARTS:
+        return None
+    late = [late_of(part) for part in parts]
+    counts = Counter(one for those in late for one in those)
+    if not counts:
+        return None
+    start = _start(late, counts.most_common(1)[0][0])
+    chosen_from = tests * len(parts) * len(parts[0].delays)
+    often = _often(parts, late, start)
+    for level in (SURE, SUSPECTED):
+        found = tuple(
+            sorted(one for one, seen in often.items() if seen.reaches(level, chosen_from))
+        )
+        lost = median(_share(part, found) for part in parts[start:]) if found else 0.0
+        if lost >= MIN_SLOW_SHARE:
+            return Straggling(
+                found,
+                parts[start].from_ns,
+                sum(those.issuperset(found) for those in late[start:]),
+                len(parts) - start,
+                lost,
+                level is SURE,
+                start == 0,
+            )
+    return None
+
+
+def least_found(parts: Sequence[Part[One]], tests: int = 1) -> float | None:
+    """Which share of the time one has to cost the others to be suspected, wherever it comes late.
+
+    Whoever comes later than all others by more than these are apart is late in a part. None where
+    there are too few parts for anybody to be found.
+    """
+    if len(parts) < SUSPECTED.parts:
+        return None
+    members, span_ns = len(parts[0].delays), parts[-1].to_ns - parts[0].from_ns
+    late_ones = [late_of(part) for part in parts]
+    counts = Counter(one for those in late_ones for one in those)
+    most = {one for one, count in counts.items() if 2 * count > len(parts)}
+    share = max(1 / members, _again(late_ones, most, 1 / members))
+    for late in range(len(parts) // 2 + 1, len(parts) + 1):
+        seen = _Seen(late, len(parts), span_ns * late // len(parts), share)
+        if seen.reaches(SUSPECTED, tests * len(parts) * members):
+            return sorted(map(_least_late, parts))[late - 1]
+    return None
+
+
+def _least_late(part: Part[One]) -> float:
+    """How much of a part's time one has to cost, for certain, to be the late one in it."""
+    length_ns, spread_ns = part.to_ns - part.from_ns, max(part.delays.values())
+    gap_ns = max(spread_ns, part.error_ns)
+    costs_enough = (spread_ns + MIN_SLOW_SHARE * length_ns) / (1 - MIN_SLOW_SHARE)
+    delay_ns = max(spread_ns + gap_ns, costs_enough)
+    return delay_ns / max(1, length_ns + delay_ns)
+
+
+def late_of(part: Part[One]) -> frozenset[One]:
+    """Who is late in a part: all after the widest gap; nobody if wrong clocks may explain it."""
+    order = sorted(part.delays.items(), key=lambda item: item[1])
+    least = len(order) - len(order) // 2
+    widest, cut = part.error_ns, len(order)
+    for index in range(len(order) - 1, least - 1, -1):
+        gap = order[index][1] - order[index - 1][1]
+        if gap > widest:
+            widest, cut = gap, index
+    return frozenset(one for one, _ in order[cut:])
+
+
+def chance(parts: int, late: int, share: float) -> float:
+    """How likely one is late in at least `late` parts, if the chance in each is `share`."""
+    if share >= 1:
+        return 1.0
+    terms = (
+        exp(
+            lgamma(parts + 1) - lgamma(n + 1) - lgamma(parts - n + 1)
+            + n * log(share) + (parts - n) * log(1 - share)
+        )
+        for n in range(late, parts + 1)
+    )  # fmt: skip
+    return min(1.0, sum(terms))
+
+
+def _start(late: Sequence[frozenset[One]], one: One) -> int:
+    """The index of the part since which `one` is late in most parts."""
+    best, start, total = 0, len(late) - 1, 0
+    for index in range(len(late) - 1, -1, -1):
+        total += 1 if one in late[index] else -1
+        if total >= best:
+            best, start = total, index
+    return start
+
+
+class _Seen(NamedTuple):
+    """In how many of `parts` parts one is late, and for how long in sum."""
+
+    late: int
+    parts: int
+    lasts_ns: int
+    share: float  # the chance in each part
+
+    def reaches(self, level: Level, chosen_from: int) -> bool:
+        """Whether that is as unlikely, and lasts as long, as `level` wants."""
+        return (
+            self.parts >= level.parts
+            and self.lasts_ns >= level.lasts_ns
+            and chosen_from * chance(self.parts, self.late, self.share) <= level.chance
+        )
+
+
+def _often(
+    parts: Sequence[Part[One]], late: Sequence[frozenset[One]], start: int
+) -> dict[One, _Seen]:
+    """Those who are late in more than half of the parts from `start` on."""
+    since, span_ns = late[start:], parts[-1].to_ns - parts[start].from_ns
+    counts = Counter(one for those in since for one in those)
+    most = {one: count for one, count in counts.items() if 2 * count > len(since)}
+    members = len(parts[0].delays)
+    share = max(1.0, sum(map(len, since)) / len(since)) / members
+    share = max(share, _again(late, most, share))
+    return {
+        one: _Seen(count, len(since), span_ns * count // len(since), share)
+        for one, count in most.items()
+    }
+
+
+def _again(late: Sequence[frozenset[One]], most: Collection[One], share: float) -> float:
+    """How likely whoever is late is late in the next part, too: of those who are not in `most`.
+
+    Of few of them little is known: `share` counts as one more.
+    """
+    before = after = 0
+    for those, then in pairwise(late):
+        others = those.difference(most)
+        before += len(others)
+        after += len(others & then)
+    return (after + share) / (before + 1)
+
+
+def _share(part: Part[One], found: Sequence[One]) -> float:
+    """The share of a part's time in which all others wait for the last of `found`."""
+    them = max(part.delays[one] for one in found)
+    others = max(delay for one, delay in part.delays.items() if one not in found)
+    length_ns = max(1, part.to_ns - part.from_ns)
+    return max(0, them - others) / length_ns

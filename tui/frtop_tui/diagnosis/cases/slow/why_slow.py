@@ -1,0 +1,215 @@
+"""Why a rank is slow: what takes its time, by steps, looks and gauges; else unknown."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from operator import or_
+from statistics import median
+from typing import Final, NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from frtop_probe import wire
+from frtop_tui.diagnosis.cases.slow.host_evidence import HostEvidence, host_evidence
+from frtop_tui.diagnosis.cases.slow.late_ranks import LateRanks
+from frtop_tui.diagnosis.cases.slow.looks import looked
+from frtop_tui.diagnosis.cases.slow.step_times import data_ns, device_ns, excess_ns, step_ns
+from frtop_tui.diagnosis.causes import SlowWord
+from frtop_tui.diagnosis.evidence.absence_cause import LOADS_ITSELF
+from frtop_tui.diagnosis.evidence.host_facts import HostFact
+from frtop_tui.diagnosis.evidence.rank_activity import working_location
+from frtop_tui.diagnosis.evidence.stack_location import StackLocation
+from frtop_tui.diagnosis.thresholds import EXPLAINED_SHARE, GAUGED_NS, THROTTLED_CLOCK
+from frtop_tui.job.model import BaseFrame, Rank
+from frtop_tui.job.statistics import JobStatistics
+
+_OF_TURNS: Final = frozenset({"cpu pressure", "held back"})
+"""Facts for which threads wait for their turn: the kernel counts that for each thread."""
+MOST_COMPARED: Final = 64
+"""Others whose looks and gauges are compared with: more show the same."""
+
+
+class SlowCause(Struct, frozen=True):
+    """Why ranks are slow, and what is known of it.
+
+    Attributes:
+        data_ns: of each step, by how much its fetches take longer than those of the others.
+        loads_itself: whether the rank loads its batches itself; None where nothing tells.
+        device_ns: the same of forward, backward and optimizer; None where processor time shows
+            the cause, and they do not.
+        cpu: cores that the rank uses, `cpu_others` those of the ranks that it is compared with.
+        ready: share of the time in which its main thread could run and had no processor;
+            `ready_others` that of the others.
+        gpu: the one that is slow, or shared.
+        mhz, mhz_others: its clock, and that of the others.
+        throttle: NVML's bits of why.
+        strangers: processes on the GPU that are not the job's.
+        location: where its working thread was in the last look.
+        fact: about its host, which shows the cause or says more of it.
+        context: facts that hold for others as well.
+        seconds: between the two looks.
+        step_ns: how long a step takes; None where steps are not recorded.
+    """
+
+    cause: SlowWord = "unknown"
+    data_ns: int | None = None
+    loads_itself: bool | None = None
+    device_ns: int | None = None
+    cpu: float | None = None
+    cpu_others: float | None = None
+    ready: float | None = None
+    ready_others: float | None = None
+    gpu: wire.Gpu | None = None
+    mhz: int = 0
+    mhz_others: int = 0
+    throttle: int = 0
+    strangers: int = 0
+    location: StackLocation | None = None
+    seconds: float = 0.0
+    step_ns: int | None = None
+    fact: HostFact | None = None
+    context: tuple[HostFact, ...] = ()
+
+
+def cause_of(statistics: JobStatistics, found: LateRanks, frame: BaseFrame) -> SlowCause:
+    """What takes the time of ranks that are late: what lies deepest, if it explains most of it."""
+    ranks, now_ns = frame.ranks, frame.now_ns
+    views = [ranks[rank] for rank in found.ranks if rank in ranks]
+    others = [ranks[one] for one in found.members if one not in found.ranks and one in ranks]
+    others = others[:MOST_COMPARED]
+    took = step_ns(statistics, found.members, found.since_ns)
+    gauges = host_evidence(views, others, frame.hosts, found.since_ns, found.until_ns)
+    seen = SlowCause(location=_location(views), step_ns=took, context=gauges.context)
+    seen = replace(seen, **looked(views, others))
+    wanted = EXPLAINED_SHARE * max(found.share, found.most_share)
+    if took:
+        of_steps = {
+            name: excess_ns(statistics, found.ranks, found.members, found.since_ns, of)
+            for name, of in (("data_ns", data_ns), ("device_ns", device_ns))
+        }
+        seen = replace(seen, loads_itself=_loads_itself(views), **of_steps)
+    late = _Lateness(seen, gauges, wanted, _gpus(views, others, ranks, now_ns))
+    return next(filter(None, (rule(late) for rule in _RULES)), seen)
+
+
+class _Lateness(NamedTuple):
+    """What is known of ranks that are late; a cause has to account for `wanted` of the time."""
+
+    seen: SlowCause
+    gauges: HostEvidence
+    wanted: float
+    gpus: dict[str, object] | None
+
+    def explains(self, excess_ns: int | None) -> bool:
+        """Whether so much more of something in each step is most of the lateness."""
+        took = self.seen.step_ns
+        return bool(took) and (excess_ns or 0) >= self.wanted * (took or 0)
+
+
+def _starved(late: _Lateness) -> SlowCause | None:
+    """That it lacks processors, by looks at its main thread or by gauges of its host.
+
+    A main thread that was seen to have its processor is not starved by a limit that others in its
+    container reach; but its loader's workers may be.
+    """
+    seen, fact = late.seen, late.gauges.of_cause("starved", late.wanted)
+    if seen.ready is not None and seen.ready - (seen.ready_others or 0.0) >= late.wanted:
+        return replace(seen, cause="starved", fact=fact)
+    had_its_turn = seen.ready is not None and fact is not None and fact.kind in _OF_TURNS
+    if fact is None or (had_its_turn and not late.explains(seen.data_ns)):
+        return None
+    return replace(seen, cause="starved", fact=fact, ready=None)
+
+
+def _by_gpu(late: _Lateness) -> SlowCause | None:
+    """Its GPU is slowed down or shared, by its clock beside others' or by what NVML says."""
+    if late.gpus is not None:
+        return replace(late.seen, **late.gpus)
+    words: tuple[SlowWord, ...] = ("throttled", "neighbour")
+    facts = ((word, late.gauges.of_cause(word)) for word in words)
+    return next((replace(late.seen, cause=w, fact=fact) for w, fact in facts if fact), None)
+
+
+def _by_steps(late: _Lateness) -> SlowCause | None:
+    """What takes longer in each of its steps."""
+    if late.explains(late.seen.data_ns):
+        return replace(late.seen, cause="data", fact=late.gauges.of_cause("data"))
+    if late.explains(late.seen.device_ns):
+        return replace(late.seen, cause="compute")
+    return None
+
+
+def _by_disk(late: _Lateness) -> SlowCause | None:
+    fact = late.gauges.of_cause("data", late.wanted)
+    return replace(late.seen, cause="data", fact=fact) if fact is not None else None
+
+
+def _by_processor_time(late: _Lateness) -> SlowCause | None:
+    """It uses more than the others between two looks."""
+    cpu, others = late.seen.cpu, late.seen.cpu_others
+    if cpu is None or others is None or cpu - others < late.wanted:
+        return None
+    return replace(late.seen, cause="compute", device_ns=None)
+
+
+def _by_network(late: _Lateness) -> SlowCause | None:
+    """Its host's links are in trouble, and nothing else is seen."""
+    fact = late.gauges.of_cause("network")
+    return replace(late.seen, cause="network", fact=fact) if fact is not None else None
+
+
+_RULES: Final = (_starved, _by_gpu, _by_steps, _by_disk, _by_processor_time, _by_network)
+"""In order: what lies deepest first, what is only probable last."""
+
+
+def _location(views: Sequence[Rank]) -> StackLocation | None:
+    return next((place for view in views if (place := working_location(view))), None)
+
+
+def _loads_itself(views: Sequence[Rank]) -> bool | None:
+    fetches = [view.status.fetch for view in views if view.status and view.status.fetch]
+    return fetches[0].worker == LOADS_ITSELF if fetches else None
+
+
+def _gpus(
+    views: Sequence[Rank], others: Sequence[Rank], ranks: Mapping[int, Rank], now_ns: int
+) -> dict[str, object] | None:
+    """A GPU of theirs that is slowed down, or that others use, unlike those of the other ranks."""
+    theirs, compared = _busy(views, now_ns), _busy(others, now_ns)
+    if not theirs:
+        return None
+    own = Counter(_gpu_key(view, gpu) for view in ranks.values() for gpu in _gpus_of(view))
+    usual = [mhz for _, _, mhz in compared if mhz]
+    shared = any(gpu.processes > own[_gpu_key(view, gpu)] for view, gpu, _ in compared)
+    for view, gpu, mhz in theirs:
+        strangers = gpu.processes - own[_gpu_key(view, gpu)]
+        if strangers > 0 and not shared:
+            return {"cause": "neighbour", "gpu": gpu, "strangers": strangers}
+        if mhz and usual and mhz < THROTTLED_CLOCK * median(usual):
+            bits = reduce(or_, (sample.throttle or 0 for sample in gpu.samples))
+            clocks = {"mhz": round(mhz), "mhz_others": round(median(usual))}
+            return {"cause": "throttled", "gpu": gpu, "throttle": bits, **clocks}
+    return None
+
+
+def _busy(views: Sequence[Rank], now_ns: int) -> list[tuple[Rank, wire.Gpu, float | None]]:
+    """GPUs with samples of now, and their median clock while kernels ran."""
+    found = []
+    for view in views:
+        for gpu in _gpus_of(view):
+            fresh = [one for one in gpu.samples if now_ns - view.clock_ns - one.at_ns < GAUGED_NS]
+            if fresh and not gpu.mig and not gpu.error:
+                clocks = [one.sm_mhz for one in fresh if one.sm_mhz and one.utilization]
+                found.append((view, gpu, median(clocks) if clocks else None))
+    return found
+
+
+def _gpus_of(view: Rank) -> tuple[wire.Gpu, ...]:
+    return view.gauges.gpus if view.gauges is not None else ()
+
+
+def _gpu_key(view: Rank, gpu: wire.Gpu) -> tuple[str, str, int]:
+    return view.host, gpu.uuid, gpu.index

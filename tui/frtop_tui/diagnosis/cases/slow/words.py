@@ -1,0 +1,273 @@
+"""Words for stragglers and slow links: how late, what it costs everybody, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from msgspec.structs import replace
+
+from frtop_tui.diagnosis.cases.slow.cost_words import lost_words, milliseconds, percent
+from frtop_tui.diagnosis.cases.slow.detect import LateDetail, LinkDetail
+from frtop_tui.diagnosis.cases.slow.why_slow import SlowCause
+from frtop_tui.diagnosis.causes import SlowWord
+from frtop_tui.diagnosis.evidence.host_facts import FactKind, HostFact
+from frtop_tui.diagnosis.finding import Finding
+from frtop_tui.diagnosis.model import Sentences, Slowness, Why
+from frtop_tui.diagnosis.words.absence import stacks_step
+from frtop_tui.diagnosis.words.fact_words import fact_text
+from frtop_tui.diagnosis.words.phrases import Tense, who
+from frtop_tui.job.gpus import throttle_text
+from frtop_tui.job.model import BaseFrame, Rank
+from frtop_tui.job.naming import counted, group_label, printable
+from frtop_tui.job.stack_frames import site_line
+
+MOST_CONTEXT: Final = 4
+_STEPS: Final[dict[FactKind, str]] = {
+    "held back": "raise the limit of its cgroup (cpu.max, --cpus), or start fewer threads in it",
+    "cpu pressure": "top on its host: what else computes there, and are ranks pinned to cores",
+    "cpu stolen": "ask who runs the machine below: it gives this one's processors to others",
+    "memory pressure": "free -m and vmstat 1 on its host: what else has its memory",
+    "link errors": "compare the interfaces of these hosts: speed and errors (ethtool, ibstat)",
+}
+
+
+def late(finding: Finding, detail: LateDetail, frame: BaseFrame, tense: Tense) -> Sentences:
+    """Ranks that come late, op after op."""
+    seen, slowness = detail.late, detail.slowness
+    ranks = finding.culprits
+    comes = tense.of("comes" if len(ranks) == 1 else "come", "came")
+    label = group_label(seen.group.name, _description(frame, finding))
+    head = (
+        f"{who(frame.ranks, ranks)} {comes} {milliseconds(seen.late_ns)} late to {seen.kind} of"
+        f" {label}, in {_counted(detail)}"
+    )
+    line = f" at {site_line(seen.site)}" if seen.site is not None else ""
+    clocks = f", clocks ±{milliseconds(seen.error_ns)}" if seen.error_ns else ""
+    lateness = (
+        f"late in {_of_ops(slowness)} of {label}{line}:"
+        f" {milliseconds(seen.late_ns)} after the others (median{clocks})"
+    )
+    evidence = [
+        lateness,
+        *_processors(detail.why),
+        *_context(detail.why),
+    ]
+    views = [frame.ranks[rank] for rank in ranks if rank in frame.ranks]
+    text, step = _REASONS[detail.why.cause](detail.why, views[0] if views else None)
+    waiting = f"{tense.waits(finding.victims)}: {lost_words(slowness)}"
+    why = Why.of(detail.why.cause, text)
+    return Sentences(head, why, step, tuple(evidence), tuple(_missing(detail.why)), waiting)
+
+
+def _of_ops(slowness: Slowness) -> str:
+    return f"{slowness.late} of the last {counted(slowness.sampled, 'sampled op')}"
+
+
+def _counted(detail: LateDetail) -> str:
+    """In how many ops or, where few ops were sampled and its steps show it, in how many steps."""
+    seen = detail.late
+    if seen.steps:
+        return f"{seen.late_steps} of the last {counted(seen.steps, 'step')}"
+    return _of_ops(detail.slowness)
+
+
+def slow_link(finding: Finding, detail: LinkDetail, frame: BaseFrame, tense: Tense) -> Sentences:
+    """Ops that take long although all arrive together."""
+    link, slowness = detail.link, detail.slowness
+    if link.common:
+        where = who(frame.ranks, link.ranks)
+        if link.host and len(link.ranks) > 1:
+            where = f"host {link.host} ({where})"
+        where = f"of {where}"
+    else:
+        where = f"between {' and '.join(f'rank {rank}' for rank in link.ranks)}"
+    longer = link.transfer_ns / max(1, link.usual_ns)
+    head = (
+        f"the link {where} {tense.of('is', 'was')} slow: {link.kind} there"
+        f" {tense.of('takes', 'took')} {milliseconds(link.transfer_ns)}, {longer:.1f} times as long"
+        " as in groups that are alike"
+    )
+    slow = len(link.groups)
+    transfers = (
+        f"{slow} of {link.alike} groups that are alike: from the last arrival to the end"
+        f" {milliseconds(link.transfer_ns)}, in the others {milliseconds(link.usual_ns)}"
+        f" (medians of {link.kind}, {link.bytes / 1e6:.1f} MB)"
+    )
+    evidence = [
+        transfers,
+        f"its members arrive within {milliseconds(link.skew_ns)}: none of them is late",
+        *_context(detail.why),
+    ]
+    cause = detail.why.cause
+    if cause == "starved":
+        text, step = _starved(detail.why, None)
+    elif cause == "network":
+        fact = f": {_undated(detail.why.fact)}" if detail.why.fact is not None else ""
+        text = (
+            "the others move the same data faster; who is late, if anybody, does not explain it"
+            f"{fact}"
+        )
+        step = "compare the interfaces of these hosts: speed and errors (ethtool, ibstat), traffic"
+    else:
+        text = "all its ranks are on one host, so it is no network; what it is was not seen"
+        step = "compare what these ranks share on the host: memory, PCIe, processors"
+    why = Why.of(cause, text)
+    missing = () if link.common else ("at which end: the two meet in no other group",)
+    waiting = f"{tense.waits(finding.victims)}: {lost_words(slowness)}"
+    return Sentences(head, why, step, tuple(evidence), missing, waiting)
+
+
+def _processors(why: SlowCause) -> list[str]:
+    """What two looks show, whatever the cause is."""
+    lines = []
+    if why.cpu is not None and why.cpu_others is not None:
+        lines.append(
+            f"it uses {why.cpu:.2f} cores, the others {why.cpu_others:.2f}"
+            f" (over {why.seconds:.0f}s)"
+        )
+    if why.ready is not None and why.cause != "starved" and why.ready >= 0.01:
+        lines.append(f"its main thread waited for a processor {percent(why.ready)} of the time")
+    return lines
+
+
+def _context(why: SlowCause) -> list[str]:
+    """Facts that hold for ranks that are on time as well, or of which that is not known."""
+    return [
+        f"on its host: {_undated(fact)}; not only for it, as far as is known"
+        for fact in why.context[:MOST_CONTEXT]
+    ]
+
+
+def _undated(fact: HostFact) -> str:
+    return fact_text(replace(fact, since_ns=0), lambda _: "")
+
+
+def _missing(why: SlowCause) -> list[str]:
+    """What would have told the cause."""
+    missing = []
+    if why.cause == "unknown":
+        if why.step_ns is None:
+            missing.append(
+                "steps, and what of them is data: no optimizer, and no frtop_probe.step()"
+            )
+        elif why.data_ns is None:
+            missing.append("whether data is late: no fetches of a DataLoader are recorded")
+        if why.cpu is None or why.cpu_others is None:
+            missing.append("processor time: no two looks yet at it and at others")
+    return missing
+
+
+def _data(why: SlowCause, _: Rank | None) -> tuple[str, str]:
+    if why.fact is not None and not why.data_ns:
+        text = f"it waits for data, maybe: {_undated(why.fact)}, and those who are on time do not"
+        return text, "what reads and writes there: iotop, nfsstat; where its data lies"
+    where = {True: ", in the rank itself", False: ", by its DataLoader workers", None: ""}
+    text = (
+        f"its batches take {milliseconds(why.data_ns or 0)} longer in each step than those of the"
+        f" others{where[why.loads_itself]}"
+        f"{f'; {_undated(why.fact)}' if why.fact is not None else ''}"
+    )
+    step = (
+        "load in workers (num_workers), and ahead (prefetch_factor)"
+        if why.loads_itself
+        else "compare its shards, its storage and its workers' processors with those of the others"
+    )
+    return text, step
+
+
+def _compute(why: SlowCause, view: Rank | None) -> tuple[str, str]:
+    if why.device_ns:
+        longer = milliseconds(why.device_ns)
+        text = f"its forward, backward and optimizer take {longer} longer in each step"
+    else:
+        text = "it computes for longer than the others between ops"
+    return text, f"what it does there: {_stacks(view)}; does it get more work than the others?"
+
+
+def _starved(why: SlowCause, _: Rank | None) -> tuple[str, str]:
+    fact = why.fact
+    turns = (
+        f"its main thread could run, and had no processor, {percent(why.ready)} of the time"
+        if why.ready is not None
+        else "it lacks processors, and those who are on time do not"
+    )
+    if fact is None:
+        text = f"{turns}: a container's limit, or a full host"
+        step = "cat /sys/fs/cgroup/cpu.stat in its container (nr_throttled), and top on its host"
+        return text, step
+    if fact.kind == "memory pressure":
+        turns = "its host lacks memory, and those of others who are on time do not"
+    return f"{turns}: {_undated(fact)}", _STEPS.get(fact.kind, "top on its host")
+
+
+def _throttled(why: SlowCause, view: Rank | None) -> tuple[str, str]:
+    if why.fact is not None:
+        named = printable(why.fact.subject)
+        text = f"throttled: {_undated(why.fact)}; those of the others are not slowed down"
+        return text, f"nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER -i {named} on {_host(view)}"
+    index = why.gpu.index if why.gpu is not None else 0
+    reason = throttle_text(why.throttle)
+    text = (
+        f"throttled: GPU {index} runs at {why.mhz} MHz, those of the others at {why.mhz_others} MHz"
+        f"{f': {reason}' if reason else ''}"
+    )
+    return text, f"nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER -i {index} on {_host(view)}"
+
+
+def _neighbour(why: SlowCause, view: Rank | None) -> tuple[str, str]:
+    if why.fact is not None:
+        named = printable(why.fact.subject)
+        return f"{_undated(why.fact)}", f"nvidia-smi -i {named} on {_host(view)} lists them"
+    index = why.gpu.index if why.gpu is not None else 0
+    compute = "computes" if why.strangers == 1 else "compute"
+    text = f"{counted(why.strangers, 'process')} of others {compute} on GPU {index}, too"
+    return text, f"nvidia-smi -i {index} on {_host(view)} lists them"
+
+
+def _network(why: SlowCause, view: Rank | None) -> tuple[str, str]:
+    if why.fact is None:
+        return _unknown(why, view)
+    text = f"its host's network, maybe: {_undated(why.fact)}; not so on the hosts of the others"
+    return text, f"{_STEPS['link errors']}; what it waits for: {_stacks(view)}"
+
+
+def _unknown(why: SlowCause, view: Rank | None) -> tuple[str, str]:
+    line = why.location.line if why.location is not None else ""
+    place = f"; its stack was last at {line}" if line else ""
+    return f"nothing that was seen tells what takes its time{place}", _samples(view)
+
+
+def _samples(view: Rank | None) -> str:
+    """Of a rank that moves one stack tells little."""
+    step = _stacks(view)
+    if view is None or not view.identity.pid or not step.startswith("py-spy dump"):
+        return step
+    return (
+        f"r on rank {view.rank}: a tree of its stacks of ten seconds; without a screen:"
+        f" py-spy record -d 10 -f raw -o stacks.txt --pid {view.identity.pid}"
+    )
+
+
+def _stacks(view: Rank | None) -> str:
+    return stacks_step(view) if view is not None else "py-spy dump --pid PID on its host"
+
+
+def _host(view: Rank | None) -> str:
+    return printable(view.host) if view is not None and view.host else "its host"
+
+
+def _description(frame: BaseFrame, finding: Finding) -> str:
+    found = (group.description for group in frame.groups if group.key == finding.group)
+    return next(found, "")
+
+
+_REASONS: Final[Mapping[SlowWord, Callable[[SlowCause, Rank | None], tuple[str, str]]]] = {
+    "data": _data,
+    "compute": _compute,
+    "starved": _starved,
+    "throttled": _throttled,
+    "neighbour": _neighbour,
+    "network": _network,
+    "unknown": _unknown,
+}

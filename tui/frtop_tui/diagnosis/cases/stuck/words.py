@@ -1,0 +1,327 @@
+"""Words for ops that do not finish, although all have entered them or may have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from frtop_probe import wire
+from frtop_tui.diagnosis.cases.stacks_alone.words import stack_texts
+from frtop_tui.diagnosis.cases.stuck.dead_links import DeadLinks
+from frtop_tui.diagnosis.cases.stuck.detect import Doubt, InDoubt, LaggingDevices, Stuck
+from frtop_tui.diagnosis.cases.stuck.devices import DeviceCalls
+from frtop_tui.diagnosis.cases.stuck.rendezvous import LOOPBACK, Rendezvous
+from frtop_tui.diagnosis.cases.unobserved.detect import Unobserved
+from frtop_tui.diagnosis.cases.unobserved.words import (
+    missing_members,
+    next_step,
+    peers_text,
+    place_lines,
+    split,
+    standing_text,
+)
+from frtop_tui.diagnosis.causes import CAUSES, Layer
+from frtop_tui.diagnosis.evidence.rpc_call import by_handler, handler_of
+from frtop_tui.diagnosis.finding import Finding
+from frtop_tui.diagnosis.graph.wait_node import WaitNode
+from frtop_tui.diagnosis.model import Sentences, Why
+from frtop_tui.diagnosis.words.absence import (
+    Absence,
+    absence_of,
+    missing_stacks,
+    place_text,
+    stacks_step,
+)
+from frtop_tui.diagnosis.words.phrases import (
+    OF_RPC,
+    Tense,
+    chain_evidence,
+    label_of,
+    message_doubt,
+    op_text,
+    wait_evidence,
+    who,
+)
+from frtop_tui.job.model import BaseFrame, Rank
+from frtop_tui.job.naming import folded, listed, typed
+
+_MOST_LINKS: Final = 4
+_MOST_HANDLERS: Final = 8
+AGAIN: Final = "dump again some seconds later: what is unfinished in both does not move"
+
+
+def stuck(finding: Finding, detail: Stuck, frame: BaseFrame, tense: Tense) -> Sentences:
+    """All have entered it, and it does not finish: because of a stopped rank, links, or peers."""
+    node = detail.node
+    entered = f"all {tense.of('have', 'had')} entered"
+    not_finished = f"it {tense.of('does', 'did')} not finish"
+    if detail.links is not None:
+        head, absence = _links(detail.links, node, entered)
+    elif detail.stopped is not None:
+        absence = absence_of(frame.ranks[detail.stopped], frame.now_ns)
+        named = who(frame.ranks, (detail.stopped,))
+        head = f"{named} entered {op_text(node)} and was then stopped"
+    elif detail.rendezvous is not None:
+        head, absence = _rendezvous(detail.rendezvous, frame.ranks, entered, not_finished)
+    elif detail.calls is not None and detail.calls.inside:
+        head, absence = _inside_call(detail.calls, node, entered)
+    elif detail.calls is not None:
+        head, absence = _on_devices(node, frame)
+    else:
+        head = f"{entered} {op_text(node)}, and {not_finished}"
+        text = (
+            "all have entered with what looks like the same op;"
+            " the device or the transport does not finish it"
+        )
+        step = CAUSES["transport"].step
+        if node.kind == "init_rpc":
+            text, step = "they do not get to RPC's store, or from there to each other", OF_RPC
+        absence = Absence(Why.of("transport", text), step)
+    return Sentences(
+        head,
+        absence.why,
+        absence.next,
+        (wait_evidence(node, frame.now_ns), *absence.evidence),
+        absence.missing,
+        tense.waits(finding.victims),
+    )
+
+
+def _inside_call(calls: DeviceCalls, node: WaitNode, entered: str) -> tuple[str, Absence]:
+    """Hosts are inside a call that should only hand the op to the device."""
+    making = "making the communicator of its group" if calls.first else "connecting or launching"
+    inside = folded(calls.inside)
+    if calls.returned:
+        head = f"{inside} is inside the call of {op_text(node)}, which has returned on the others"
+        if len(calls.inside) > 1:
+            head = head.replace(" is inside", " are inside")
+    else:
+        head = f"{entered} {op_text(node)}, and no call of it returns: their hosts are {making}"
+    text = (
+        f"the call of an op hands it to the device, and returns: that of {inside} does not, so the"
+        f" host is {making}"
+    )
+    step = (
+        "frtop's native stacks of one of them show where in NCCL; NCCL_DEBUG=INFO and"
+        " NCCL_SOCKET_IFNAME before the next start; `ss -ti` on these hosts"
+    )
+    return head, Absence(Why.of("device", text, "device" if calls.returned else "network"), step)
+
+
+def _on_devices(node: WaitNode, frame: BaseFrame) -> tuple[str, Absence]:
+    """All hosts have handed the op over, and no device completes it."""
+    label = label_of(node.group) if node.group is not None else "its group"
+    head = f"{op_text(node)} is stuck on the devices: all hosts have handed it over, none is done"
+    text = (
+        f"the devices of {label} have not completed it; which of them has not begun, or works on"
+        " what came before, their counts do not tell"
+    )
+    step = (
+        "compare the GPUs: one that draws more power than those that wait still works"
+        " (nvidia-smi); links and devices: dmesg (Xid), `ip -s link`, ibstat"
+    )
+    return head, Absence(Why.of("device", text), step, _errors(node, frame))
+
+
+def _errors(node: WaitNode, frame: BaseFrame) -> tuple[str, ...]:
+    """What the backends of the members report."""
+    if node.group is None:
+        return ()
+    found: dict[str, list[int]] = {}
+    for rank in node.members:
+        view = frame.ranks.get(rank)
+        for group in view.groups.values() if view is not None else ():
+            if group.error and (group.name, group.ranks) == (node.group.name, node.group.ranks):
+                found.setdefault(group.error, []).append(rank)
+    return tuple(f"{folded(ranks)}: the backend reports {error}" for error, ranks in found.items())
+
+
+def in_doubt(
+    finding: Finding, detail: InDoubt | Unobserved, frame: BaseFrame, tense: Tense
+) -> Sentences:
+    """Who waits, and why it may not be stuck; or which members nobody observes."""
+    node, links = detail.node, detail.links
+    standing, unseen = split(frame.ranks, node.unobserved)
+    if isinstance(detail, InDoubt):
+        reason, step = _doubt(detail.doubt, node, frame, tense)
+    else:
+        reason = f"{folded(unseen)} cannot be seen, so it may be any of them, or none"
+        step = _reach(frame.ranks)
+    if node.rpc is not None:
+        reason = "which rank works on the answer is not known"
+        step = stacks_step(frame.ranks[node.waits[0].rank])
+        standing, unseen = (), ()
+    heads, why = [reason], reason
+    if standing:
+        heads = [standing_text(frame.ranks, standing, tense), *([reason] if unseen else [])]
+        why = peers_text(frame.ranks, standing)
+        step = next_step(frame.ranks[standing[0]])
+    places = [*chain_evidence(finding.nodes), *place_lines(frame.ranks, standing)]
+    if node.rpc is not None:
+        places += _handler_lines(frame)
+    if not any(view.evidence.has_ages for view in frame.ranks.values()):
+        places += stack_texts(frame.ranks.values())
+    elif isinstance(detail, InDoubt) and detail.doubt.reason == "device":
+        places += stack_texts(frame.ranks[rank] for rank in node.waiting)
+    return Sentences(
+        "; ".join([f"{tense.waits(node.waiting)} in {op_text(node)}", *heads]),
+        Why.of(finding.cause, why),
+        step,
+        (wait_evidence(node, frame.now_ns), *places, *(_link_texts(links) if links else ())),
+        () if node.rpc is not None else missing_members(frame.ranks, node),
+    )
+
+
+def _handler_lines(frame: BaseFrame) -> list[str]:
+    """In which ranks handlers of remote calls run, and where they are."""
+    some = [view for view in frame.ranks.values() if handler_of(view) is not None]
+    lines = [
+        f"rank {view.rank}: {place_text(by_handler(view), frame.now_ns)}"
+        for view in some[:_MOST_HANDLERS]
+    ]
+    return lines or ["no handler of a remote call was seen"]
+
+
+def lagging_devices(
+    _finding: Finding, detail: LaggingDevices, frame: BaseFrame, _tense: Tense
+) -> Sentences:
+    """Whose devices lag, and at which op they are."""
+    node, lag = detail.node, detail.lag
+    label = label_of(node.group) if node.group is not None else "its group"
+    named = folded(lag.ranks)
+    if lag.begun:
+        head = f"the device of {named} is behind: others have completed #{lag.number} of {label}"
+        text = f"all have issued {op_text(node)}; this device is not through with #{lag.number}"
+    else:
+        head = f"the device of {named} has not begun #{lag.number} of {label}: others are at it"
+        text = f"all have issued {op_text(node)}; what came before it keeps this device"
+    return Sentences(
+        head + (", or its dump is the oldest" if node.undated else ""),
+        Why.of("device", text),
+        f"look at the device of {named}: nvidia-smi, dmesg; what ran there before it?",
+        (wait_evidence(node, frame.now_ns),),
+    )
+
+
+def _reach(views: Mapping[int, Rank]) -> str:
+    """What to do about ranks that cannot be seen."""
+    if any(not view.evidence.has_process for view in views.values()):
+        return "fetch the dumps of these ranks, too; where there are none, their output"
+    silent = list(dict.fromkeys(v.host for v in views.values() if v.state == "unheard"))
+    hosts = listed(silent) if silent else "the hosts that are missing"
+    return f"reach {hosts}: up, and is the agent there running?"
+
+
+def _doubt(doubt: Doubt, node: WaitNode, frame: BaseFrame, tense: Tense) -> tuple[str, str]:
+    """The reason, and what to do about it."""
+    waiter = frame.ranks[node.waits[0].rank]
+    if doubt.reason == "message":
+        return message_doubt(node), stacks_step(waiter)
+    if doubt.reason == "single dump":
+        does = tense.of("does not finish", "did not finish")
+        return f"all have issued it; that it {does}, a single dump does not tell", AGAIN
+    if doubt.reason == "unseen":
+        text = "all have entered it; from outside roots and reduce ops are not seen, nor all sizes"
+        return text, "compare the calls of all ranks at their lines: `frtop`, then b"
+    if doubt.reason == "unobserved":
+        text = f"{folded(doubt.ranks)} had entered it, too, and cannot be seen any more"
+        return text, _reach(frame.ranks)
+    text = "all have issued it; whether devices still work on it, or on what came"
+    return f"{text} after it, cannot be seen", stacks_step(waiter, native=True)
+
+
+def _links(links: DeadLinks, node: WaitNode, entered: str) -> tuple[str, Absence]:
+    """The head, and what is cut off: a host that nobody may see from inside, or some links."""
+    if links.end:
+        others = sorted({end for pair in links.pairs for end in pair} - {links.end})
+        between = f"{links.end} and {listed(others)}"
+        named = folded(links.ranks) if links.ranks else links.end
+        name = named if links.end.startswith(named) else f"{named} on {links.end}"
+        head = f"{name} cannot be reached by the others, in {op_text(node)} that {entered}"
+        step = (
+            f"on the host of {name}: ip -br link; ip -s link; then its cable and switch,"
+            " its firewall"
+        )
+    else:
+        between = listed([" and ".join(pair) for pair in links.pairs])
+        head = f"{entered} {op_text(node)}, and the network does not deliver it"
+        step = "the cables and switches between them: `ip -br link`, `ip -s link`; ping one another"
+    text = f"nothing gets through between {between}: what is sent is never acknowledged"
+    return head, Absence(Why.of("unreachable", text), step, _link_texts(links))
+
+
+def _link_texts(links: DeadLinks) -> tuple[str, ...]:
+    return tuple(
+        f"rank {rank}: {link.remote} has not acknowledged {link.queued} bytes,"
+        f" sent {link.retransmits + 1} times"
+        for rank, link in links.seen[:_MOST_LINKS]
+    )
+
+
+def _rendezvous(
+    found: Rendezvous, ranks: Mapping[int, Rank], entered: str, not_finished: str
+) -> tuple[str, Absence]:
+    """The head, and why it does not finish."""
+    head, named = f"{entered} init_process_group, and ", folded(found.ranks)
+    if found.at == "store":
+        problem, layer, text, step = _at_store(found)
+        evidence = (f"{named}: inside the connecting to the store, by their stacks",)
+        return head + problem, Absence(Why("rendezvous", layer, text), step, evidence)
+    head += not_finished
+    if found.at == "peers":
+        text = "all have come; they have found the store, and do not get to each other from there"
+        step = (
+            "what each offers as its own address: GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME,"
+            " hostname -I; do firewalls let these hosts connect to each other on all ports?"
+        )
+        evidence = (f"{named}: past the connecting to the store, by their stacks",)
+        return head, Absence(Why.of("transport", text), step, evidence)
+    first, address = ranks[found.ranks[0]], _address(found.job)
+    store = f"the job's store at {address}" if address else "the job's store"
+    if address and found.job.master_port == 0:
+        store += " (a port that nobody can listen at)"
+    text = (
+        f"all have called it; whether {store} does not answer, or they cannot connect to each"
+        " other, only their stacks tell"
+    )
+    why = Why("rendezvous", "unknown", text)
+    return head, Absence(why, stacks_step(first), missing=missing_stacks(first))
+
+
+def _at_store(found: Rendezvous) -> tuple[str, Layer, str, str]:
+    """What does not answer, the layer, the cause, and what to do."""
+    job, address = found.job, _address(found.job)
+    if not address:
+        text = "they still connect to the store; at which address is not known"
+        step = "print MASTER_ADDR and MASTER_PORT, or the init_method, of all ranks: the same?"
+        return "the job's store does not answer", "network", text, step
+    problem = f"nobody answers at {address}"
+    if job.master_port == 0:
+        text = "the port of the job's store, MASTER_PORT, is 0: nobody can be reached there"
+        step = (
+            "give all ranks one and the same free port: MASTER_PORT, torchrun --master-port,"
+            " or the init_method"
+        )
+        return problem, "software", text, step
+    if found.several_hosts and job.master_addr in LOOPBACK:
+        text = f"MASTER_ADDR is {job.master_addr}: on each host that is the host itself"
+        step = "give all ranks one and the same MASTER_ADDR, a name of rank 0's host that all know"
+        return problem, "software", text, step
+    text = (
+        f"they still connect to the job's store at {address}: nobody listens there, or not"
+        " all of them can reach it"
+    )
+    host, port = typed(job.master_addr), job.master_port
+    step = f"on {host}: ss -ltnp 'sport = :{port}': is it rank 0, or torchrun, that listens?"
+    if job.master_addr not in LOOPBACK:
+        step += f" from the other hosts: nc -vz {host} {port}: a firewall, or a wrong address?"
+    return problem, "network", text, step
+
+
+def _address(job: wire.Job) -> str:
+    """`node0:29500`; "" where the store is a file, or nothing was said."""
+    if not job.master_addr or "://" in job.master_addr:
+        return ""
+    bare_ipv6 = ":" in job.master_addr and not job.master_addr.startswith("[")
+    host = f"[{job.master_addr}]" if bare_ipv6 else job.master_addr
+    return f"{host}:{job.master_port}"

@@ -1,0 +1,155 @@
+"""Words for transports that nobody observes, and for ranks that may wait in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from frtop_tui.diagnosis.cases.unobserved.standing_waits import StandingWaits
+from frtop_tui.diagnosis.evidence.unobserved_wait import unobserved_wait
+from frtop_tui.diagnosis.finding import Finding
+from frtop_tui.diagnosis.graph.wait_node import WaitNode
+from frtop_tui.diagnosis.model import Sentences, Why
+from frtop_tui.diagnosis.words.absence import stacks_step
+from frtop_tui.diagnosis.words.phrases import Tense
+from frtop_tui.job.model import BaseFrame, Rank
+from frtop_tui.job.naming import counted, folded
+from frtop_tui.job.transports import transport_names
+
+_MOST_SHOWN = 4
+
+
+class Unknown(NamedTuple):
+    """Members of which nobody knows whether they have entered an op.
+
+    `standing` live, and are in waits that nobody observes; `unseen` are not seen at all.
+    """
+
+    standing: tuple[int, ...]
+    unseen: tuple[int, ...]
+
+
+def split(views: Mapping[int, Rank], unobserved: Iterable[int]) -> Unknown:
+    """The two kinds of unobserved members."""
+    standing: list[int] = []
+    unseen: list[int] = []
+    for rank in unobserved:
+        view = views.get(rank)
+        seen = view is not None and view.state != "unheard" and unobserved_wait(view) is not None
+        (standing if seen else unseen).append(rank)
+    return Unknown(tuple(standing), tuple(unseen))
+
+
+def beside(views: Mapping[int, Rank], ranks: Iterable[int]) -> str:
+    """`beside DeepEP, NVSHMEM`."""
+    return f"beside {', '.join(transport_names(views[rank] for rank in ranks))}"
+
+
+def _have_transports(views: Mapping[int, Rank], ranks: Iterable[int]) -> bool:
+    """Else they may be behind the full queues of their devices."""
+    return any(views[rank].transports for rank in ranks)
+
+
+def standing_text(views: Mapping[int, Rank], ranks: Sequence[int], tense: Tense) -> str:
+    """`rank 3 is in a wait that frtop does not observe, beside DeepEP`."""
+    waits = "a wait" if len(ranks) == 1 else "waits"
+    does = tense.of("does", "did")
+    if not _have_transports(views, ranks):
+        runs = tense.of("runs" if len(ranks) == 1 else "run", "ran")
+        return f"{folded(ranks)} {runs} C code, maybe behind the full queue of a device"
+    return (
+        f"{folded(ranks)} {tense.are(ranks)} in {waits} that frtop {does} not observe,"
+        f" {beside(views, ranks)}"
+    )
+
+
+def peers_text(views: Mapping[int, Rank], ranks: Sequence[int]) -> str:
+    """Why none of them is named."""
+    if not _have_transports(views, ranks):
+        return (
+            "behind a full queue a host stops at whatever it launches next, whichever rank is late"
+        )
+    if len(ranks) == 1:
+        return (
+            "what it issues there is not seen: its peers may be in the same, and wait for it or not"
+        )
+    return (
+        "what they issue there is not seen: they may wait for each other, or for a rank elsewhere"
+    )
+
+
+def place_lines(views: Mapping[int, Rank], ranks: Sequence[int]) -> tuple[str, ...]:
+    """Where each of them stands, equal places once, and the signs of its transports."""
+    places: dict[str, list[int]] = {}
+    for rank in ranks:
+        wait = unobserved_wait(views[rank])
+        if wait is not None:
+            where, thread = wait.location.line, f", {wait.thread}" if wait.thread else ""
+            text = f"{_KINDS.get(wait.location.kind, _IN_C)}, {where}{thread}" if where else _UNSEEN
+            places.setdefault(text, []).append(rank)
+    shown = [f"{folded(those)}: {text}" for text, those in list(places.items())[:_MOST_SHOWN]]
+    signs = {f"{one.name}: {one.sign}": None for rank in ranks for one in views[rank].transports}
+    return (*shown, *list(signs)[:_MOST_SHOWN])
+
+
+_UNSEEN = "no stack shows where, and the kernel no cause of its own"
+_IN_C = "in a C call of which nothing is known"
+_KINDS = {"device": "waits for its device", "backward": "in the backward pass, in C++"}
+
+
+def missing_members(views: Mapping[int, Rank], node: WaitNode) -> tuple[str, ...]:
+    """What is not seen of the members of which nobody knows whether they have entered."""
+    standing, unseen = split(views, node.unobserved)
+    texts = []
+    if unseen:
+        texts.append(f"{folded(unseen)} cannot be seen: not there either, perhaps")
+    if standing:
+        issued = f"what {_issued_by(standing)} {beside(views, standing)}"
+        device = f"what the devices of {folded(standing)} work on"
+        texts.append(issued if _have_transports(views, standing) else device)
+    return tuple(texts)
+
+
+def _issued_by(ranks: Sequence[int]) -> str:
+    return f"{folded(ranks)} {'issues' if len(ranks) == 1 else 'issue'}"
+
+
+def standing_evidence(views: Mapping[int, Rank], node: WaitNode) -> tuple[str, ...]:
+    """Members that are not blamed, because they may wait for others in such a transport."""
+    standing = split(views, node.unobserved).standing
+    return (standing_text(views, standing, Tense.PRESENT),) if standing else ()
+
+
+def next_step(view: Rank) -> str:
+    """What shows more: the native stack, the device, the program's own log."""
+    log = "; the engine's own log: does it still answer requests?" if view.transports else ""
+    native = stacks_step(view, native=True)
+    return f"{native} (it stops the process for up to 2 s); nvidia-smi{log}"
+
+
+def standing_waits(
+    finding: Finding, detail: StandingWaits, frame: BaseFrame, tense: Tense
+) -> Sentences:
+    """Who stays in such waits, and why it may be a hang or none."""
+    ranks, views = detail.ranks, frame.ranks
+    text = (
+        "what they issue there is not seen: they may wait for each other for ever, or replay a"
+        " graph, which moves no counter of c10d"
+    )
+    others = (f"{counted(detail.others, 'more rank')} looked at: elsewhere",)
+    return Sentences(
+        f"{standing_text(views, ranks, tense)}; every look found them at the same lines",
+        Why.of(finding.cause, text),
+        next_step(views[ranks[0]]),
+        (*place_lines(views, ranks), *(others if detail.others else ())),
+        (f"what {_issued_by(ranks)} beside c10d, and whether it completes",),
+    )
+
+
+def idle_note(idle: Sequence[int]) -> str:
+    """For ranks that stay in such waits while another one waits for work."""
+    waits = "waits" if len(idle) == 1 else "wait"
+    return (
+        f"{folded(idle)} {waits} for work from outside the job, and others for that in transports"
+        " that frtop does not observe"
+    )

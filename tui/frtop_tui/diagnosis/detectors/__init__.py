@@ -1,1 +1,0 @@
-"""Detectors: graph and evidence in, findings out. None of them makes a sentence."""

@@ -1,0 +1,158 @@
+"""The trace of a judgement: what each stage found, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from frtop_probe.ring.rank_ranges import fold
+from frtop_tui.diagnosis.blocked.blocked_op import Wait
+from frtop_tui.diagnosis.blocked.ops_by_stack import is_by_stack
+from frtop_tui.diagnosis.cases.context import Context
+from frtop_tui.diagnosis.cases.not_entered.detect import NotEntered
+from frtop_tui.diagnosis.finding import Finding
+from frtop_tui.diagnosis.graph.wait_node import WaitNode
+from frtop_tui.diagnosis.trace import (
+    BlockedRanks,
+    Edge,
+    FindingTrace,
+    LeftOut,
+    NodeTrace,
+    Trace,
+)
+from frtop_tui.diagnosis.words.phrases import message_doubt, op_text
+
+MOST_LISTED: Final = 64
+"""Lines of each list: the most important come first."""
+
+_WHO_ENTERS: Final = "which ranks have to enter it no stack tells"
+_SIGNS: Final[tuple[tuple[Callable[[Wait], bool], str], ...]] = (
+    (lambda wait: wait.rpc is not None, "its stack waits for the answer to a remote call"),
+    (lambda wait: wait.call is not None, "its stack is inside the call, or in a wait"),
+    (lambda wait: wait.undated and not wait.op.sync, "its dump lists the op as unfinished"),
+    (lambda wait: is_by_stack(wait.op), "its stack is inside the call"),
+    (lambda wait: wait.op.pseudo, "it is inside the call"),
+    (lambda wait: wait.indirect, "its main thread waits for a thread that sits in the op"),
+    (lambda wait: wait.by_device, "its device is in it; that its host waits is not seen"),
+    (
+        lambda wait: wait.background,
+        "another thread than the main one sits in the op: the rank itself is free",
+    ),
+    (lambda wait: not wait.op.tracked, "its stack waits for a device; the last op counts"),
+    (
+        lambda wait: wait.op.sync,
+        "issued synchronously, and its thread has issued nothing since",
+    ),
+    (
+        lambda wait: wait.sure,
+        "its main thread's stack is in a wait; the oldest pending op counts",
+    ),
+    (
+        lambda _: True,
+        "the kernel alone: its main thread is asleep in a futex, with ops pending",
+    ),
+)
+"""The first that applies counts."""
+
+
+def trace_of(
+    context: Context,
+    findings: Sequence[Finding],
+    reason: Callable[[Finding], str],
+    most_nodes: int = MOST_LISTED,
+) -> Trace:
+    """What each stage found.
+
+    Args:
+        context: of the judgement.
+        findings: of it.
+        reason: tells why a finding is confirmed or not.
+        most_nodes: of the graph; the others are counted.
+    """
+    followed = dict.fromkeys(context.overdue)  # and where they lead: these come first
+    others = (node for node in context.graph.all.values() if node not in followed)
+    nodes = [*followed, *sorted(others, key=lambda node: node.since_ns)]
+    blocked = [line for node in nodes[:MOST_LISTED] for line in _blocked(node, context.now_ns)]
+    more_blocked = max(0, len(blocked) - MOST_LISTED) + max(0, len(nodes) - MOST_LISTED)
+    shown = nodes[:most_nodes]
+    places = {node: place for place, node in enumerate(shown)}
+    return Trace(
+        tuple(blocked[:MOST_LISTED]),
+        tuple(_node(node, context, places) for node in shown),
+        tuple(_finding(finding, reason(finding)) for finding in findings),
+        more_blocked,
+        max(0, len(nodes) - most_nodes),
+    )
+
+
+def _blocked(node: WaitNode, now_ns: int) -> list[BlockedRanks]:
+    signs: dict[str, list[Wait]] = {}
+    for wait in node.waits:
+        sign = next(text for applies, text in _SIGNS if applies(wait))
+        signs.setdefault(sign, []).append(wait)
+    lines = []
+    for sign, waits in signs.items():
+        known = [wait for wait in waits if not wait.undated]
+        oldest = min(known, key=lambda wait: wait.since_ns, default=None)
+        seconds = round((now_ns - oldest.since_ns) / 1e9, 1) if oldest is not None else None
+        ranks, dated = fold(wait.rank for wait in waits), oldest is None or oldest.op.dated
+        lines.append(BlockedRanks(ranks, op_text(node), sign, seconds, dated))
+    return lines
+
+
+def _node(node: WaitNode, context: Context, places: Mapping[WaitNode, int]) -> NodeTrace:
+    context.graph.look_into(node, context.now_ns)
+    edges: dict[WaitNode, list[int]] = {}
+    for rank, elsewhere in node.blocked_at.items():
+        edges.setdefault(elsewhere, []).append(rank)
+    return NodeTrace(
+        op_text(node),
+        fold(node.waiting),
+        node in context.overdue,
+        fold(node.free),
+        fold(node.ended),
+        fold(node.unobserved),
+        tuple(
+            Edge(fold(ranks), op_text(elsewhere), places.get(elsewhere, -1))
+            for elsewhere, ranks in edges.items()
+        ),
+        round((context.now_ns - node.known_since_ns) / 1e9, 1) if node.known_since_ns else None,
+        _who_enters(node),
+        node.by_elimination,
+    )
+
+
+def _who_enters(node: WaitNode) -> str:
+    """Of a node at which nobody is absent, what is not known of those who have to come."""
+    if node.call is not None and node.peer is None:
+        return _WHO_ENTERS
+    return message_doubt(node) if node.op.p2p else ""
+
+
+def _finding(finding: Finding, reason: str) -> FindingTrace:
+    return FindingTrace(
+        finding.kind,
+        finding.cause,
+        finding.progress,
+        fold(finding.culprits),
+        fold(finding.victims),
+        reason,
+        tuple(op_text(node) for node in finding.nodes[:MOST_LISTED]),
+        _left_out(finding),
+    )
+
+
+def _left_out(finding: Finding) -> tuple[LeftOut, ...]:
+    if not isinstance(finding.detail, NotEntered):
+        return ()
+    absentees = finding.detail.absentees
+    others = [one for one in absentees.culprits if one.ranks != finding.culprits]
+    rules = (
+        (absentees.moving, "absent too, but it makes progress"),
+        (absentees.held_back, "absent too, but a file lock or a store key holds it back"),
+        (absentees.entering, "absent too, but its stack shows it on its way into the op"),
+        (absentees.without_stack, "absent too, but no stack shows yet what it does"),
+        (absentees.unknown, "absent too, but whether it makes progress is not known"),
+        ([rank for one in others for rank in one.ranks], "absent for another cause"),
+    )
+    return tuple(LeftOut(fold(ranks), rule) for ranks, rule in rules if ranks)

@@ -1,0 +1,143 @@
+"""Facts about a host in words, the same in verdicts and on screens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from frtop_tui.diagnosis.evidence.host_facts import HostFact
+from frtop_tui.job.gauge_words import amount, per_second, percent
+from frtop_tui.job.gpus import throttle_reasons
+from frtop_tui.job.naming import counted, duration, folded, how_often, printable
+
+Clock = Callable[[int], str]
+"""Turns a time of the host's clock into a time of day."""
+
+
+def fact_text(fact: HostFact, clock: Clock, ranks: Mapping[int, int] | None = None) -> str:
+    """One fact: `gpu4: 1,110 of 1,980 MHz since 14:02, power brake`.
+
+    Args:
+        fact: of a host.
+        clock: of that host.
+        ranks: of that host, by key; None where the fact stands beside its rank.
+    """
+    made = _SENTENCES[fact.kind](fact, _when(fact, clock))
+    return f"{_subject(fact, ranks)}{made}"
+
+
+def _subject(fact: HostFact, ranks: Mapping[int, int] | None) -> str:
+    name = printable(fact.subject)
+    if fact.kind == "memory grows":
+        known = [ranks[key] for key in fact.keys if key in ranks] if ranks is not None else []
+        return f"{folded(known)}: " if known else ""
+    if fact.kind.startswith("gpu"):
+        return f"gpu{name}: "
+    return f"{name}: " if name else ""
+
+
+def _when(fact: HostFact, clock: Clock) -> str:
+    """` since 14:02`, ` since 13:52 or longer`; "" where that is not known."""
+    if not fact.since_ns:
+        return ""
+    return f" since {clock(fact.since_ns)}{' or longer' if fact.at_least else ''}"
+
+
+def _last(when: str) -> str:
+    return when.replace(" since ", ", last at ")
+
+
+def _gpu_slow(fact: HostFact, when: str) -> str:
+    clocks = f"{fact.value:,} of {fact.limit:,} MHz" if fact.limit else f"{fact.value:,} MHz"
+    return f"{clocks}{when}, {', '.join(throttle_reasons(fact.bits))}"
+
+
+def _gpu_shared(fact: HostFact, when: str) -> str:
+    who = "another process computes" if fact.value == 1 else f"{fact.value} others compute"
+    memory = f", with {amount(fact.limit)} of its memory" if fact.limit else ""
+    return f"{who} on it{when}{memory}"
+
+
+def _gpu_error(fact: HostFact, when: str) -> str:
+    if fact.text:
+        return printable(fact.text)
+    count = f"{fact.value} errors, the last an XID {fact.limit}"
+    return f"{f'XID {fact.limit}' if fact.value == 1 else count}{_last(when)}"
+
+
+def _cpu_pressure(fact: HostFact, when: str) -> str:
+    return f"all processors are busy, and {percent(fact.value)} of the time some task waits{when}"
+
+
+def _cpu_stolen(fact: HostFact, when: str) -> str:
+    return f"the hypervisor gives {percent(fact.value)} of the processors' time to others{when}"
+
+
+def _memory_pressure(fact: HostFact, when: str) -> str:
+    return f"{percent(fact.value)} of the time all tasks wait for memory{when}"
+
+
+def _memory_grows(fact: HostFact, when: str) -> str:
+    left = f"what is left lasts {duration(fact.limit)} at this pace"
+    return f"its memory grows by {amount(fact.value)} a minute{when}; {left}"
+
+
+def _io_pressure(fact: HostFact, when: str) -> str:
+    return f"{percent(fact.value)} of the time all tasks wait for disks{when}"
+
+
+def _held_back(fact: HostFact, when: str) -> str:
+    limit = f"{fact.limit / 1000:.3g} cores" if fact.limit else "its limit"
+    return f"held back at {limit} in {percent(fact.value)} of its periods{when}"
+
+
+def _out_of_memory(fact: HostFact, when: str) -> str:
+    times = "one process" if fact.value == 1 else f"{fact.value} processes"
+    return f"{times} killed for want of memory{_last(when)}"
+
+
+def _disk_full(fact: HostFact, when: str) -> str:
+    if fact.text:
+        return f"{percent(fact.value)} of its files can still be made{when}"
+    return f"{amount(fact.value)} of {amount(fact.limit)} left{when}"
+
+
+def _disk_silent(fact: HostFact, when: str) -> str:
+    return f"{printable(fact.text)}{when}"
+
+
+def _saturated(fact: HostFact, when: str) -> str:
+    return f"{fact.text} {per_second(fact.value)} of {per_second(fact.limit)}{when}"
+
+
+def _retransmits(fact: HostFact, when: str) -> str:
+    return f"{percent(fact.value)} of what TCP sends is lost and sent again{when}"
+
+
+def _link_errors(fact: HostFact, when: str) -> str:
+    if fact.text == "link_downed":
+        return f"went down {how_often(fact.value)}{_last(when)}"
+    return f"{counted(fact.value, 'error')} in ten minutes{_last(when)}"
+
+
+def _link_down(fact: HostFact, when: str) -> str:
+    return f"does not carry data ({printable(fact.text) or 'no state'}){when}"
+
+
+_SENTENCES = {
+    "gpu slow": _gpu_slow,
+    "gpu shared": _gpu_shared,
+    "gpu error": _gpu_error,
+    "cpu pressure": _cpu_pressure,
+    "cpu stolen": _cpu_stolen,
+    "memory pressure": _memory_pressure,
+    "memory grows": _memory_grows,
+    "io pressure": _io_pressure,
+    "held back": _held_back,
+    "out of memory": _out_of_memory,
+    "disk full": _disk_full,
+    "disk silent": _disk_silent,
+    "nic saturated": _saturated,
+    "retransmits": _retransmits,
+    "link errors": _link_errors,
+    "link down": _link_down,
+}

@@ -1,0 +1,244 @@
+"""Phrases that verdicts share: ranks, ops, ages, tenses, and lines of evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum
+from typing import Final
+
+from frtop_probe import wire
+from frtop_probe.consistency.signatures import SIZELESS
+from frtop_tui.diagnosis.blocked.ops_by_stack import EITHER, is_either
+from frtop_tui.diagnosis.evidence.death import Death
+from frtop_tui.diagnosis.evidence.progress import ProgressSeen, ProgressSign
+from frtop_tui.diagnosis.graph.wait_node import RankSet, WaitNode, kind_of, number_of, rank_set
+from frtop_tui.job.issuer_words import brief_issuer
+from frtop_tui.job.model import Rank
+from frtop_tui.job.naming import counted, duration, folded, group_label, shortened
+from frtop_tui.job.outside import age_words
+from frtop_tui.job.stack_frames import site_line
+
+PAIR_MESSAGES: Final = (
+    "pair each send with a receive: on one of them the other first, or batch_isend_irecv"
+)
+WRONG_ORDER: Final = "each needs the other first: sends and receives meet in the wrong order"
+OF_RPC: Final = (
+    "RPC has a store of its own: print the init_method in the options of init_rpc, or without one"
+    " MASTER_ADDR and MASTER_PORT, and the world_size, of all ranks: the same?"
+)
+_MOST_CHAINED: Final = 8
+"""Nodes of a chain that are listed."""
+
+
+class Tense(Enum):
+    """Whether a headline speaks of now, or of what was so before a job ended."""
+
+    PRESENT = 0
+    PAST = 1
+
+    def of(self, present: str, past: str) -> str:
+        return present if self is Tense.PRESENT else past
+
+    def has(self, ranks: Sequence[int]) -> str:
+        return self.of("has" if len(ranks) == 1 else "have", "had")
+
+    def are(self, ranks: Sequence[object]) -> str:
+        return self.of("is", "was") if len(ranks) == 1 else self.of("are", "were")
+
+    def waits(self, ranks: Iterable[int]) -> str:
+        """`ranks 0-1,3 wait`."""
+        return self.set_waits(rank_set(ranks))
+
+    def set_waits(self, waiting: RankSet) -> str:
+        if not waiting.ranks:
+            return self.of("nobody waits yet", "nobody waited yet")
+        if len(waiting.ranks) == 1:
+            return f"rank {waiting.folded} {self.of('waits', 'waited')}"
+        return f"ranks {shortened(waiting.folded)} {self.of('wait', 'waited')}"
+
+
+def label_of(group: wire.Group) -> str:
+    return group_label(group.name, group.description)
+
+
+def named_op(op: wire.Op, group: wire.Group | None, peer: int | None = None) -> str:
+    """`all_reduce #8812 of default_pg`, `recv from rank 2 of default_pg`.
+
+    With the module that issued it, where that is recorded: `... (backward of layers.3.mlp)`.
+    """
+    kind, number = kind_of(op), number_of(op, group)
+    if group is None or op.pseudo:
+        return kind
+    kind = EITHER if is_either(op, group) else kind
+    if op.signature is None and number is not None:
+        kind = "op"
+    counted = f" #{number}" if number is not None else ""
+    side = f" {'from' if 'recv' in kind else 'to'} rank {peer}" if peer is not None else ""
+    return f"{kind}{counted}{side} of {label_of(group)}{in_module(op)}"
+
+
+def in_module(op: wire.Op) -> str:
+    """` (backward of layers.3.mlp)`: what issued an op, where that is recorded."""
+    issuer = brief_issuer(op.issuer)
+    return f" ({issuer})" if issuer else ""
+
+
+def op_text(node: WaitNode) -> str:
+    """The same of the op that ranks wait in; `rpc_sync to worker2`."""
+    if node.rpc is not None:
+        return node.rpc.text
+    return named_op(node.op, node.group, node.peer if node.op.p2p else None)
+
+
+def message_doubt(node: WaitNode) -> str:
+    """What is known of the other half of a send or receive: `rank 1 has sent it`."""
+    receives = "recv" in node.kind
+    if node.peer is None:
+        return f"{'from' if receives else 'for'} whom it waits is not known"
+    issued = f"rank {node.peer} has {'sent' if receives else 'received'} it"
+    return issued if node.answered else f"whether {issued} is not known"
+
+
+def who(views: Mapping[int, Rank], ranks: Sequence[int]) -> str:
+    """`rank 2 (node4 pid 90077)`; several ranks without their places."""
+    view = views.get(ranks[0]) if len(ranks) == 1 else None
+    if view is not None and view.identity.pid:
+        host = "" if view.host in ("", "local") else f"{view.host} "
+        return f"rank {view.rank} ({host}pid {view.identity.pid})"
+    return folded(ranks)
+
+
+def gave_up_text(death: Death) -> str:
+    """`gave up waiting after 30m00s`, as far as it says how long it waited."""
+    after = f" after {duration(death.waited_s)}" if death.waited_s else ""
+    return f"gave up waiting{after}"
+
+
+def at_line(op: wire.Op) -> str:
+    return f" at {site_line(op.site)}" if op.site is not None else ""
+
+
+def usual_text(op: wire.Op) -> str:
+    usual = op.usual_ns / 1e9
+    return duration(usual) if usual >= 1 else f"{usual * 1e3:.0f}ms"
+
+
+def wait_evidence(node: WaitNode, now_ns: int) -> str:
+    oldest = node.oldest
+    text = f"rank {oldest.rank} waits in {op_text(node)}"
+    if oldest.undated:
+        return f"{text}{at_line(oldest.op)}; its dump does not tell for how long"
+    text += f" for {age_words((now_ns - oldest.since_ns) / 1e9, least=not oldest.op.dated)}"
+    if oldest.op.usual_count and oldest.op.site is not None:
+        text += f" (usually {usual_text(oldest.op)} there)"
+    text += at_line(oldest.op)
+    return text if oldest.sure else f"{text}; seen from outside only, not by its stack"
+
+
+def chain_evidence(nodes: Sequence[WaitNode]) -> list[str]:
+    """How a wait at the first of `nodes` keeps others waiting elsewhere."""
+    lines = []
+    for node in nodes[1 : 1 + _MOST_CHAINED]:
+        awaited = {*node.free, *node.blocked_at}
+        whom = f" for {folded(awaited)}" if awaited and not node.op.p2p else ""
+        lines.append(f"{Tense.PRESENT.waits(node.waiting)} in {op_text(node)}{whom}")
+    more = len(nodes) - 1 - len(lines)
+    if more > 0:
+        lines.append(f"and behind these {counted(more, 'more op')} in which ranks wait")
+    return lines
+
+
+def last_op_evidence(views: Mapping[int, Rank], culprits: Sequence[int]) -> list[str]:
+    """The last known op of each culprit."""
+    lines = []
+    for view in filter(None, map(views.get, culprits[:3])):
+        fronts = (front.last for front in view.group_progress.values())
+        known = [last for last in fronts if last is not None and (last.signature or last.number)]
+        if not known:
+            continue
+        last = max(known, key=lambda op: op.sequence)
+        text = named_op(last, view.groups.get(last.group))
+        lines.append(f"rank {view.rank} last issued {text}{at_line(last)}")
+    return lines
+
+
+def broken_evidence(views: Mapping[int, Rank], ranks: Iterable[int]) -> list[str]:
+    """What the first of the followers raised."""
+    for rank in sorted(ranks):
+        view = views.get(rank)
+        if view is not None and view.exception is not None:
+            text = view.exception.text.strip().splitlines()
+            return [f"then rank {rank}: {view.exception.kind}: {text[0][:160] if text else ''}"]
+    return []
+
+
+def cut(text: str) -> str:
+    return text if len(text) <= 120 else f"{text[:119]}…"
+
+
+def signature_text(signature: wire.Signature | None) -> str:
+    """`all_reduce sum float32[1024]`, as in an evidence line."""
+    if signature is None:
+        return "an op of unknown signature"
+    parts = [signature.kind]
+    if signature.reduce:
+        parts.append(signature.reduce)
+    if signature.root is not None:
+        parts.append(f"root {signature.root}")
+    specs = signature.inputs or signature.outputs or ()
+    if specs and signature.kind not in SIZELESS:
+        shown = [f"{s.dtype}[{','.join(map(str, s.shape))}]" for s in specs[:2]]
+        parts.append(" ".join(shown) + (" …" if len(specs) > 2 else ""))
+    if signature.in_splits or signature.out_splits:
+        parts.append(f"splits {_short(signature.in_splits)} out {_short(signature.out_splits)}")
+    return " ".join(parts)
+
+
+def _short(splits: tuple[int, ...] | None) -> str:
+    if splits is None:
+        return "?"
+    return ",".join(map(str, splits[:8])) + (",…" if len(splits) > 8 else "")
+
+
+_TEXTS: Final[dict[ProgressSign, str]] = {
+    "ended": "its process ended",
+    "stopped": "its process is stopped",
+    "recent_op": "it still issues ops",
+    "never_heard": "no agent has reported {ranks}",
+    "one_snapshot": "fewer than two snapshots so far",
+    "unreadable": "neither /proc nor stacks could be read",
+    "advanced": "its ops or steps advance",
+    "stack_changed": "its stack changed",
+    "cpu": "it uses {percent:.0f} % of a core",
+    "spins": "it uses {percent:.0f} % of a core, as a wait for a device does: that is no progress",
+    "ready_cpu": "it could run in both snapshots, and got {percent:.1f} % of a core",
+    "io": "it reads or writes: {count:,} bytes in {seconds:.1f}s",
+    "memory": "its memory grows: {mebibytes:,} MiB in {seconds:.1f}s",
+    "no_processor": "it could run, and got no processor in {seconds:.1f}s between two snapshots",
+    "unchanged": "no op, step, CPU time or I/O in {seconds:.1f}s between two snapshots",
+    "one_dump": "one dump does not show whether it moves",
+    "dump_advanced": "it has issued or completed ops between two dumps",
+    "dumps_too_close": "its two dumps may be too close in time to compare",
+    "dump_unchanged": "nothing issued, nothing completed in {seconds:.1f}s between two dumps",
+    "stacks_once": "its stacks were taken once: they do not show whether it moves",
+    "stack_lines_unknown": "some lines of its stack are unknown {apart}",
+    "stack_moved": "its stack differs {apart}",
+    "stacks_too_close": "its stack is the same {apart}: too close in time to compare",
+    "stack_runs": "it runs at the same lines {apart}: it computes, or waits busily",
+    "stack_same": "its stack is the same {apart}",
+    "stack_same_child": "its stack is the same {apart}; processes that it waits for may work",
+    "nothing_to_do": "it has no work, so it shows no progress",
+    "input_open": "nothing shows whether anybody will type or send anything",
+}
+
+
+def progress_text(seen: ProgressSeen, ranks: Sequence[int] = ()) -> str:
+    """What shows the progress of one of `ranks`, or what is missing to tell."""
+    return _TEXTS[seen.sign].format(
+        ranks=folded(ranks) if ranks else "it",
+        seconds=seen.seconds,
+        apart=f"in two dumps, {seen.seconds:.1f}s apart",
+        percent=100 * seen.amount,
+        count=int(seen.amount),
+        mebibytes=int(seen.amount) >> 20,
+    )
