@@ -42,7 +42,7 @@ bench: venv  ## what frtop costs and how fast it is, measured here and now
 gpu-kit: venv  ## dist/gpu-kit: the checks for a machine with one GPU and no network (docs/nccl.md)
 	$(BIN)/python -m gpu_kit.pack dist/gpu-kit
 
-docs: venv  ## rewrite what the docs take from the program: pictures, keys, field tables
+docs: venv  ## dist/docs: keys, fields of formats, the JSON schema; and the pictures of docs/
 	$(BIN)/python -m docs.pictures
 	$(BIN)/python -m docs.keys
 	$(BIN)/python -m docs.formats

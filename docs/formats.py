@@ -1,4 +1,4 @@
-"""Writes the field tables of `docs/formats.md` from the code: `python -m docs.formats`."""
+"""Writes the tables of fields, and the schema of the JSON export, into dist/docs/."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import json
 import re
 import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,61 +18,38 @@ from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.features.stream import events as stream_events
 from frtop_tui.files.capture import CaptureContent
-from frtop_tui.files.formats import call_table, frame_json, op_table
+from frtop_tui.files.formats import call_table, op_table
+from frtop_tui.files.formats.frame_json import frame_schema
 
-PAGE: Final = Path(__file__).with_name("formats.md")
-EXPORT_PAGE: Final = Path(__file__).with_name("export.md")
-SCHEMA: Final = Path(frame_json.__file__).with_name("frame.schema.json")
-"""Of `frtop export --as json`."""
-ADDED: Final[Mapping[str, str]] = {}
-"""The version that appended a field: `{"Op.started_ns": "0.2.0"}`. Others are of the first."""
+OUT: Final = Path(__file__).parents[1] / "dist" / "docs"
+_HEAD: Final = """# Fields of what frtop sends and writes
+
+Written by `make docs` from the code. How to read all this: docs/formats.md.
+"""
 _COMMENT: Final = re.compile(r"^    (\w+): [^#\n]*#\s*(.+(?:,\n    # .+)*)$", re.MULTILINE)
 """A field with its comment, which goes on in the next line after a comma."""
 _ATTRIBUTE: Final = re.compile(r"^    (\w+): ", re.MULTILINE)
 _SCALARS: Final = {type(None): "nil", Any: "any", msgspec.Raw: "any"}
 
 
-def regions() -> dict[str, str]:
-    """The generated parts of the page by name."""
+def page() -> str:
+    """Every struct of the events, of the stream and of files, and the columns of CSV files."""
     named: set[type] = set()
-    roots = [
-        wire.Update,
-        *typing.get_args(wire.Request),
-        *typing.get_args(wire.Response),
-        wire.BlackBox,
+    messages = [*typing.get_args(wire.Request), *typing.get_args(wire.Response)]
+    parts = [
+        _HEAD,
+        "## Events of `frtop stream`\n",
+        *_sections(list(stream_events.ALL), named),
+        "## Messages, and black boxes\n",
+        *_sections([wire.Update, *messages, wire.BlackBox], named),
+        "## Captures\n",
+        *_sections([CaptureContent, Frame], named),
     ]
-    found = {"wire": "\n\n".join(_sections(roots, named))}
-    capture = _sections([CaptureContent, Frame], named)
-    found["capture"] = "\n\n".join(capture)
-    found["events"] = "\n\n".join(_sections(list(stream_events.ALL), named))
-    return found
-
-
-def with_columns(page: str) -> str:
-    """`docs/export.md` with the columns of the CSV files between their marks."""
-    for region, columns in (("columns", op_table.COLUMNS), ("calls", call_table.COLUMNS)):
-        rows = [f"| `{name}` | {text} |" for name, text in columns.items()]
-        page = _replaced(page, region, "\n".join(["| column | |", "|---|---|", *rows]))
-    return page
-
-
-def schema_text() -> str:
-    """The schema of the JSON that is exported, as it is shipped."""
-    return json.dumps(frame_json.frame_schema(), indent=1) + "\n"
-
-
-def with_tables(page: str) -> str:
-    """`page` with the tables of this version between their marks."""
-    for name, text in regions().items():
-        page = _replaced(page, name, text)
-    return page
-
-
-def _replaced(page: str, name: str, text: str) -> str:
-    begin, end = f"<!-- {name}: written by `make docs` -->", f"<!-- end of {name} -->"
-    before, _, rest = page.partition(begin)
-    _, _, after = rest.partition(end)
-    return f"{before}{begin}\n\n{text}\n\n{end}{after}"
+    for name, columns in (("csv", op_table.COLUMNS), ("calls", call_table.COLUMNS)):
+        rows = [f"| `{column}` | {text} |" for column, text in columns.items()]
+        parts.append(f"## `frtop export --as {name}`\n")
+        parts.append("\n".join(["| column | |", "|---|---|", *rows, ""]))
+    return "\n".join(parts)
 
 
 def _sections(roots: list[type], named: set[type]) -> Iterator[str]:
@@ -99,14 +76,14 @@ def _section(kind: type) -> str:
     for index, (name, default) in enumerate(_fields(kind), len(lines)):
         place = f"{index:>2}  " if is_array else ""
         line = f"{place}{name:<18}{_type_name(hints[name])}{default}"
-        since = ADDED.get(f"{kind.__name__}.{name}")
-        notes = [f"since {since}" if since else "", comments.get(name, "")]
-        lines.append(f"{line:<56}  {'; '.join(filter(None, notes))}".rstrip())
+        lines.append(f"{line:<56}  {comments.get(name, '')}".rstrip())
     shape = "array" if is_array else "map"
     text = inspect.cleandoc(kind.__doc__ or "").replace("Attributes:\n", "")
     text = _ATTRIBUTE.sub(r"* `\1`: ", text)
     body = "\n".join(lines)
-    return "\n\n".join(filter(None, (f"#### {kind.__name__} ({shape})", text, f"```\n{body}\n```")))
+    return "\n\n".join(
+        filter(None, (f"### {kind.__name__} ({shape})", text, f"```\n{body}\n```\n"))
+    )
 
 
 def _fields(kind: type) -> Iterator[tuple[str, str]]:
@@ -168,6 +145,7 @@ def _structs(hint: Any) -> list[type]:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(with_tables(PAGE.read_text()))
-    EXPORT_PAGE.write_text(with_columns(EXPORT_PAGE.read_text()))
-    SCHEMA.write_text(schema_text())
+    OUT.mkdir(parents=True, exist_ok=True)
+    (OUT / "fields.md").write_text(page())
+    schema = json.dumps(frame_schema(), indent=1)
+    (OUT / "frame.schema.json").write_text(f"{schema}\n")

@@ -1,4 +1,4 @@
-"""Writes the table of `docs/keys.md` from the program's bindings: `python -m docs.keys`."""
+"""Writes the tables of keys and commands into dist/docs/, from the program's bindings."""
 
 from __future__ import annotations
 
@@ -49,9 +49,7 @@ from frtop_tui.widgets.settings_pane import SettingsPane
 from frtop_tui.widgets.stack_tree import StackTree
 from frtop_tui.widgets.wait_tree_pane import WaitTreePane
 
-PAGE: Final = Path(__file__).with_name("keys.md")
-BEGIN: Final = "<!-- keys: `make docs` writes this table from the program -->"
-END: Final = "<!-- end of keys -->"
+OUT: Final = Path(__file__).parents[1] / "dist" / "docs"
 OWNERS: Final[tuple[tuple[str, tuple[type[DOMNode], ...]], ...]] = (
     ("everywhere", (FrtopApp, FrameScreen, LineView)),
     ("overview", (Overview, RankGrid, GroupPanel)),
@@ -97,12 +95,6 @@ def table() -> str:
     return "\n".join(rows)
 
 
-def with_table(page: str) -> str:
-    """`page` with the current table between its markers."""
-    before, _, rest = page.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n\n{table()}\n\n{END}{after}"
-
-
 if __name__ == "__main__":
-    PAGE.write_text(with_table(PAGE.read_text()))
+    OUT.mkdir(parents=True, exist_ok=True)
+    (OUT / "keys.md").write_text(f"# Keys and commands\n\n{table()}\n")

@@ -45,7 +45,7 @@ class ArchiveError(Exception):
     """The file is no archive of this kind, or damaged; the text says which."""
 
 
-class OtherVersion(ArchiveError):
+class UnknownVersion(ArchiveError):
     """It is an archive of a version that this frtop cannot read."""
 
 
@@ -100,7 +100,7 @@ def read(path: Path, kind: str) -> bytes:
     """The content of an archive of this kind.
 
     Raises:
-        OtherVersion: the file is of another version.
+        UnknownVersion: the file is of another version.
         ArchiveError: it is of another kind, truncated, damaged or too large.
         OSError: it cannot be read.
     """
@@ -113,7 +113,7 @@ def read(path: Path, kind: str) -> bytes:
         limit = min(MAX_CONTENT, max(MAX_UNCHECKED, MAX_RATIO * file_size))
         magic = file.read(len(MAGIC))
         if magic != MAGIC:
-            raise OtherVersion(
+            raise UnknownVersion(
                 f"{path.name} is a {kind} in version {magic[-1:].decode('ascii', 'replace')} of"
                 f" frtop's file format, and this frtop reads version {MAGIC[-1:].decode()}:"
                 " upgrade frtop, or open it with the frtop that wrote it"

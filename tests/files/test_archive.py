@@ -38,7 +38,7 @@ def test_an_archive_of_another_version_is_refused(tmp_path: Path) -> None:
     file.write_bytes(file.read_bytes().replace(archive.MAGIC, archive.MAGIC[:-1] + b"2"))
     assert archive.kind_of(file) == "capture"
     with pytest.raises(
-        archive.OtherVersion, match=r"a\.cap is a capture in version 2 .* version 1"
+        archive.UnknownVersion, match=r"a\.cap is a capture in version 2 .* version 1"
     ):
         archive.read(file, "capture")
 

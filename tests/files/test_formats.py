@@ -47,14 +47,6 @@ def run_example(name: str, *arguments: Path, stdin: bytes = b"") -> list[str]:
     return lines
 
 
-def test_the_tables_are_current(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(PAGE.parents[1]))
-    from docs.formats import with_tables  # noqa: PLC0415 - found only now
-
-    page = PAGE.read_text()
-    assert with_tables(page) == page, "run `make docs`"
-
-
 def test_a_capture_is_read_with_msgpack_alone(tmp_path: Path) -> None:
     frame = hung()
     capture.write(tmp_path / "x.cap", frame, {3: rows(2)}, ())

@@ -59,7 +59,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--unprepared", action="store_true", help="run without the recorder")
     parser.add_argument("--only", default="*", metavar="PATTERN", help="not_entered/*, say")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N")
-    parser.add_argument("--table", action="store_true", help="write it into docs/zoo.md")
+    parser.add_argument("--table", action="store_true", help="write it into dist/docs/")
     parser.add_argument("--no-dumps", action="store_true", help="do not run the tools on dumps")
     options = parser.parse_args()
     if options.table and options.only != "*":

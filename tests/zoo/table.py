@@ -1,4 +1,4 @@
-"""The table of `docs/zoo.md`: ground truth, verdicts, and how soon frtop reached them."""
+"""The zoo's table: ground truth, verdicts, and how soon frtop reached them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ from zoo.runner import case_of, description_of
 from zoo.wording import NOTHING, truth_text
 from zoo.worker import Run
 
-PAGE: Final = Path(__file__).parents[2] / "docs" / "zoo.md"
-BEGIN: Final = "<!-- zoo: written by make zoo -->"
-END: Final = "<!-- zoo: end -->"
+PAGE: Final = Path(__file__).parents[2] / "dist" / "docs" / "zoo.md"
 _HEAD: Final = (
     "fault", "truth", "frtop", "who s", "confirmed s", "torchfrtrace",
     "the same, groups repaired", "frtop on the dumps",
@@ -21,25 +19,14 @@ _HEAD: Final = (
 
 
 def write(runs: Iterable[Run], page: Path = PAGE) -> None:
-    """Writes the table between its markers.
-
-    Raises:
-        ValueError: the page has no markers.
-    """
-    write_between(page, BEGIN, END, lines(list(runs)))
+    """Writes the page of all programs."""
+    write_page(page, "The zoo", lines(list(runs)))
 
 
-def write_between(page: Path, begin: str, end: str, text: Iterable[str]) -> None:
-    """Replaces the lines between two markers.
-
-    Raises:
-        ValueError: the page has no markers.
-    """
-    before, has_begin, rest = page.read_text().partition(begin)
-    _, has_end, after = rest.partition(end)
-    if not has_begin or not has_end:
-        raise ValueError(f"{page} has no place for the table: {begin} ... {end}")
-    page.write_text("\n".join((before + begin, "", *text, "", end + after)))
+def write_page(page: Path, title: str, text: Iterable[str]) -> None:
+    """Writes a page of a title and lines."""
+    page.parent.mkdir(parents=True, exist_ok=True)
+    page.write_text("\n".join((f"# {title}", "", *text, "")))
 
 
 def lines(runs: Sequence[Run]) -> list[str]:

@@ -183,15 +183,11 @@ def test_a_repaired_dump_changes_only_the_groups(tmp_path: Path) -> None:
         assert after["version"] == before["version"]
 
 
-def test_the_table_is_written_between_its_markers(tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    page.write_text(f"before\n{table.BEGIN}\nold\n{table.END}\nafter\n")
+def test_the_table_has_both_modes_of_a_program(tmp_path: Path) -> None:
+    page = tmp_path / "docs" / "page.md"
     run = Run("dead/killed", "sync", verdict="dead 0: signal", health="dead", who_s=0.5)
     table.write([run, dataclasses.replace(run, mode="late", who_s=0.7, confirmed_s=1.2)], page)
     text = page.read_text()
-    assert text.startswith("before\n")
-    assert text.endswith("after\n")
-    assert "old" not in text
     assert "| 0.5 / 0.7 | - / 1.2 |" in text
     table.write([run], page)
     assert page.read_text().count("dead 0: signal") == 2

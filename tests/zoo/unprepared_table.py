@@ -1,4 +1,4 @@
-"""The table of runs without the recorder, below the other one in `docs/zoo.md`."""
+"""The table of runs without the recorder."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from zoo.runner import case_of, comes_late, description_of
 from zoo.wording import truth_text
 from zoo.worker import Run
 
-BEGIN: Final = "<!-- zoo unprepared: written by make zoo -->"
-END: Final = "<!-- zoo unprepared: end -->"
+PAGE: Final = table.PAGE.with_name("zoo-unprepared.md")
 _HEAD: Final = (
     "fault", "truth", "with the recorder", "unprepared", "outcome", "who s", "confirmed s",
     "what was missing",
@@ -21,19 +20,15 @@ _HEAD: Final = (
 _LONGEST: Final = 160
 
 
-def write(runs: Iterable[Run], page: Path = table.PAGE) -> None:
-    """Writes the table between its markers.
-
-    Raises:
-        ValueError: the page has no markers.
-    """
-    table.write_between(page, BEGIN, END, lines(list(runs), recorded_verdicts(page)))
+def write(runs: Iterable[Run], page: Path = PAGE, other: Path = table.PAGE) -> None:
+    """Writes the page of all programs; `other` is the one of runs with the recorder."""
+    text = lines(list(runs), recorded_verdicts(other))
+    table.write_page(page, "The zoo without the recorder", text)
 
 
 def recorded_verdicts(page: Path) -> dict[str, str]:
-    """Returns the verdicts of the other table on the page, by description."""
-    _, _, rest = page.read_text().partition(table.BEGIN)
-    rows = rest.partition(table.END)[0].splitlines()
+    """Returns the verdicts of the other page, by description; none where it was not written."""
+    rows = page.read_text().splitlines() if page.exists() else []
     cells = [row.strip("| ").split(" | ") for row in rows if row.startswith("| ")]
     return {row[0]: row[2] for row in cells if len(row) > 2}
 

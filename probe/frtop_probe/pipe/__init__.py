@@ -8,5 +8,5 @@ Everything goes through the shell's standard input, and nothing is written to a 
 3. `agent` then serves the same requests as any other agent, as `lines` in both directions; or
    `doctor` examines that host once.
 
-docs/reach.md is for people, docs/formats.md has the lines.
+docs/reach.md is for people; `lines` has the words.
 """

@@ -1,6 +1,30 @@
 """The lines of the pipe, in both directions: a word, then base64 or JSON. Pure; used by both ends.
 
 A line that starts with no word of ours is noise: a banner, a message of the day.
+
+    from the agent
+    frtop-boot {json}     a Python was found, and waits for the archive
+    frtop-hello {json}    the agent runs; of the doctor instead: `examines`
+    frtop-doctor {json}   what the doctor has found
+    frtop-up BASE64       an `Update`
+    frtop-res BASE64      a response
+    frtop-pong TEXT       answers a ping
+    frtop-error {json}    `text` and `next`; then it exits with 1
+    frtop-more TEXT       a piece of a text that is longer than a line
+
+    from the operator
+    the start script      nothing follows before `frtop-boot`: the shell may read ahead
+    archive SIZE SHA256 [doctor]      then lines of base64
+    examine [tool] [python]           the doctor begins
+    req BASE64            a request
+    ping TEXT             every 5 s; after 30 s without any line the agent ends
+    tool NAME SIZE SHA256             a program, packed by zlib; then lines of base64
+    bye                   the agent ends
+    to TASK LINE          a line for one task of srun, which gives all of them the same input
+
+A host on the way (`fan_out`) says `frtop-relay {json}` and takes one line, `hosts JSON`, with a
+command per host; from then on `to N,N LINE`, `store NAME LINE`, `give NAME N,N`, `start N` and
+`end N`. What command N writes comes as `N: LINE`; `N: frtop-ended {json}` when it has ended.
 """
 
 from __future__ import annotations

@@ -246,7 +246,7 @@ def content_of(path: Path, kind: str) -> bytes:
     """
     try:
         return archive.read(path, kind)
-    except archive.OtherVersion as error:
+    except archive.UnknownVersion as error:
         raise Unreadable(str(error), _OTHER_FRTOP) from error
     except archive.ArchiveError as error:
         raise Unreadable(str(error), _COPY_AGAIN) from error

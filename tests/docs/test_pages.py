@@ -1,0 +1,50 @@
+"""Links of the pages lead somewhere, and what `make docs` writes from the program is complete."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from frtop_probe import wire
+from frtop_tui.files.formats import op_table
+from frtop_tui.screens.commands import COMMANDS
+
+ROOT = Path(__file__).parents[2]
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+CODE = re.compile(r"^```.*?^```$|`[^`\n]*`", re.MULTILINE | re.DOTALL)
+
+
+def anchors(page: Path) -> set[str]:
+    """As GitHub names the headings of a page; of equal ones only the first."""
+    heads = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    plain = (re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", head) for head in heads)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in plain}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in LINK.findall(CODE.sub("", page.read_text())):
+        if re.match(r"\w+:", link):
+            continue  # of the web
+        name, _, anchor = link.partition("#")
+        target = (page.parent / name).resolve() if name else page
+        assert target.exists(), link
+        if anchor:
+            assert anchor in anchors(target), link
+
+
+def test_pages_are_made_of_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT))
+    from docs import formats, keys  # noqa: PLC0415 - found only now
+
+    fields = formats.page()
+    for heading in ("StreamHead (map)", "Update (array)", "BlackBox (array)", "JudgedRank (map)"):
+        assert f"### {heading}\n" in fields
+    assert all(f"| `{name}` |" in fields for name in op_table.COLUMNS)
+    update = fields.partition("### Update (array)")[2].partition("###")[0]
+    assert all(f"  {name} " in update for name in wire.Update.__struct_fields__)
+    table = keys.table()
+    assert all(f"`:{one.name}" in table for one in COMMANDS)
