@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import gc
 import statistics
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from msgspec import structs
@@ -20,7 +18,6 @@ if TYPE_CHECKING:
     from diagnosis.scenes import Actor, Scene
     from frtop_tui.job.model import ObservedFrame
 
-ROOT: Final = Path(__file__).parents[1]
 WORLD: Final = 16_384
 HOSTS: Final = 64
 BLOCK: Final = 8
@@ -35,7 +32,6 @@ SECOND: Final = 1_000_000_000
 
 def main() -> None:
     """In one process, without sockets; updates are spread over all hosts."""
-    sys.path.insert(0, str(ROOT / "tests"))
     print(f"{WORLD:,} ranks on {HOSTS} hosts in groups of {BLOCK}, {WORLD // BLOCK:,} and all")
     for name, begin, news in (("hung", _hung, _beats), ("healthy", _healthy, _steps)):
         scene = begin()

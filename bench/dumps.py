@@ -45,7 +45,6 @@ def _write(folder: Path, ranks: int) -> int:
     Returns:
         The culprit.
     """
-    sys.path.insert(0, str(ROOT / "tests"))
     from flightrecorder.writer import FakeRecorder  # noqa: PLC0415 - part of the tests
 
     culprit = ranks // 2 + 1

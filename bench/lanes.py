@@ -13,10 +13,10 @@ from typing import Final
 
 from msgspec import structs
 
+from connect.scripted_source import ScriptedSource
 from frtop_probe import wire
 from frtop_probe.history_columns import pack_rows, unpack
 from frtop_tui.app import FrtopApp, collect_rarely
-from frtop_tui.connect.base import ScriptedSource
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.features.timeline.alignment import aligned
 from frtop_tui.features.timeline.column_builder import columns_of, extended

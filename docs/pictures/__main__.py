@@ -14,8 +14,8 @@ from pathlib import Path
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parents[1] / "tests"))
 
+from connect.scripted_source import ScriptedSource  # noqa: E402
 from frtop_tui.app import FrtopApp, run_app  # noqa: E402
-from frtop_tui.connect.base import ScriptedSource  # noqa: E402
 from frtop_tui.terminal import end  # noqa: E402
 from screens.answer_scenes import SCENES as PREPARED  # noqa: E402
 from screens.lane_scenes import SCENES as LANES  # noqa: E402

@@ -8,9 +8,9 @@ import json
 import pytest
 from msgspec.structs import replace
 
+from connect.scripted_source import ScriptedSource
 from frtop_probe import wire
 from frtop_tui.cli import jobs as jobs_command
-from frtop_tui.connect.base import ScriptedSource
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import NoAgent
 from frtop_tui.job.model import Coverage, CoverageNote, HostView, JobActivity, Problem

@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from connect.scripted_source import ScriptedSource
 from frtop_probe import wire
 from frtop_probe.unprepared.discovery.facts import SCAN_FAILED
 from frtop_probe.unprepared.worker import SCAN_DID_NOT_RETURN
 from frtop_tui.cli import capture as capture_command
 from frtop_tui.cli import live as live_command
-from frtop_tui.connect.base import ScriptedSource, Source
+from frtop_tui.connect.base import Source
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import FrtopError, NoAgent, NoJob, UsageError
 from frtop_tui.features.tensors import command as tensors_command

@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 from msgspec.structs import replace as replace_fields
 
+from connect.scripted_source import ScriptedSource
 from frtop_probe import wire
 from frtop_tui.cli.parser import parse
-from frtop_tui.connect.base import ScriptedSource
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import FrtopError, UsageError
 from frtop_tui.features.tensor_checks import command as numbers_command

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
+from connect.scripted_source import ScriptedSource
 from frtop_tui.cli import main, output
-from frtop_tui.connect.base import ScriptedSource
 from frtop_tui.diagnosis.model import Frame
 from screens.scenes import healthy, hung
 

@@ -12,8 +12,8 @@ import textual.app
 import textual.pilot
 from textual.pilot import Pilot
 
+from connect.scripted_source import ScriptedSource
 from frtop_tui.app import FrtopApp
-from frtop_tui.connect.base import ScriptedSource
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.screens.base import FrameScreen
 from waiting import DEADLINE_S, wait_for_async

@@ -9,8 +9,8 @@ import pytest
 from msgspec import structs
 from msgspec.structs import replace
 
+from connect.scripted_source import ScriptedSource
 from frtop_tui.app import FrtopApp
-from frtop_tui.connect.base import ScriptedSource
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.features.tensors.view import TensorsScreen
 from frtop_tui.job.model import Problem, Writing

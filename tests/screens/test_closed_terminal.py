@@ -18,7 +18,7 @@ PROGRAM = f"""
 import os, sys
 sys.path.insert(0, {str(HERE)!r})
 from frtop_tui.app import run_app
-from frtop_tui.connect.base import ScriptedSource
+from connect.scripted_source import ScriptedSource
 from frtop_tui.terminal import end
 from screens import scenes
 source = ScriptedSource([scenes.hung()])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from connect.scripted_source import ScriptedSource
 from frtop_tui.app import FrtopApp
-from frtop_tui.connect.base import ScriptedSource
 from frtop_tui.screens.failure import MOST_FRAMES, NEXT_STEP, failure_text
 
 from . import scenes

@@ -8,8 +8,8 @@ from contextlib import nullcontext
 import pytest
 from msgspec.structs import replace
 
+from connect.scripted_source import ScriptedSource
 from frtop_tui.app import FrtopApp, run_app
-from frtop_tui.connect.base import ScriptedSource
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.screens.help import HelpScreen
 from frtop_tui.screens.hosts import HostsScreen

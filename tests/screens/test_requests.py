@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from connect.scripted_source import ScriptedSource
 from frtop_tui.app import FrtopApp
-from frtop_tui.connect.base import ScriptedSource
 
 from . import scenes
 from .driving import driven

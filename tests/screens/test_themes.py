@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from textual.color import Color
 
+from connect.scripted_source import ScriptedSource
 from frtop_tui.app import FrtopApp
 from frtop_tui.appearance import theme_for
-from frtop_tui.connect.base import ScriptedSource
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import TONES
 

@@ -9,8 +9,8 @@ import pytest
 from msgspec import structs
 from msgspec.structs import replace
 
+from connect.scripted_source import ScriptedSource
 from frtop_probe import wire
-from frtop_tui.connect.base import ScriptedSource
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import NoAgent
 from frtop_tui.features.watch import watcher as watcher_module

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from frtop_tui.connect.base import ScriptedSource
+from connect.scripted_source import ScriptedSource
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.features.watch.capture_folder import CaptureFolder
 from frtop_tui.features.watch.deliveries import Deliveries
