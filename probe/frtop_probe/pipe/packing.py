@@ -18,18 +18,13 @@ from typing import Final
 from frtop_probe.agent.announcement import own_version
 
 PACKAGE: Final = "frtop_probe"
-AGENT: Final = "agent"
-DOCTOR: Final = "doctor"
-ROOTS: Final = {
-    AGENT: (
-        "frtop_probe.pipe.agent",
-        "frtop_probe.gauges.__main__",
-        "frtop_probe.gauges.host.__main__",
-        "frtop_probe.unprepared.__main__",
-    ),
-    DOCTOR: ("frtop_probe.features.doctor.through_pipe",),
-}
-"""What is run there: the agent and its children, or the doctor. By name in `pipe`."""
+AGENT: Final = "pipe.agent"
+CHILDREN: Final = (
+    "frtop_probe.gauges.__main__",
+    "frtop_probe.gauges.host.__main__",
+    "frtop_probe.unprepared.__main__",
+)
+"""What the agent starts there."""
 STANDIN: Final = "frtop_probe/pipe/msgspec_standin/"
 VERSION_FILE: Final = "frtop_probe/pipe/VERSION"
 _MSGPACK: Final = ("__init__.py", "exceptions.py", "ext.py", "fallback.py")
@@ -39,19 +34,20 @@ _EPOCH: Final = (1980, 1, 1, 0, 0, 0)
 
 @cache
 def archive(program: str = AGENT) -> bytes:
-    """The archive of the installed frtop with one program; made once.
+    """The archive of the installed frtop with one program, a module of it; made once.
 
     Raises:
         ModuleNotFoundError: msgpack is not installed.
         OSError: a source cannot be read.
     """
     package, msgpack = _folder(PACKAGE), _folder("msgpack")
-    files = collect(package, ROOTS[program])
+    children = CHILDREN if program == AGENT else ()
+    files = collect(package, (f"{PACKAGE}.{program}", *children))
     files |= {f"msgpack/{name}": (msgpack / name).read_bytes() for name in _MSGPACK}
     return pack({**files, VERSION_FILE: own_version().encode()})
 
 
-def collect(package: Path, roots: Iterable[str] = ROOTS[AGENT]) -> dict[str, bytes]:
+def collect(package: Path, roots: Iterable[str]) -> dict[str, bytes]:
     """The sources that `roots` import, by name in the archive; the stand-in for msgspec among them.
 
     Args:

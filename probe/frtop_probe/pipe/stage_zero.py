@@ -22,7 +22,7 @@ PATIENCE_S = 120
 AGAIN = "try again; if it stays so, something on the way changes the input"
 
 rest = b""
-program = "agent"
+program = "pipe.agent"
 
 
 def say(word: str, **fields: str) -> None:
@@ -64,7 +64,7 @@ def receive() -> bytes:
         words = line().split()
     size = int(words[1]) if len(words) in (3, 4) and words[1].isdigit() else 0
     program = b"".join(words[3:]).decode("ascii", "replace") or program
-    if not 0 < size <= MAX_ARCHIVE or not program.isidentifier():
+    if not 0 < size <= MAX_ARCHIVE or not program.replace(".", "_").isidentifier():
         refuse("the archive was announced in a way that is not understood", AGAIN)
     data = b""
     while len(data) < size:
@@ -119,7 +119,7 @@ def start() -> NoReturn:
     sys.path.insert(0, place)
     from importlib import import_module  # noqa: PLC0415 - it is in the archive
 
-    run = import_module(f"frtop_probe.pipe.{program}").main
+    run = import_module(f"frtop_probe.{program}").main
     signal.alarm(0)
     sys.exit(run(descriptor, rest))
 

@@ -16,7 +16,7 @@ TOOL: Final = "py-spy"
 
 
 def agent_lines(program: str = AGENT) -> bytes:
-    """The lines with the agent, or with the doctor. Takes a fifth of a second.
+    """The lines with the agent, or with another program (the doctor). Takes a fifth of a second.
 
     Raises:
         Missing: a package that is sent is not installed here.

@@ -9,7 +9,6 @@ from functools import partial
 from typing import Final
 
 from frtop_probe.features.doctor.facts import HostFacts, SearchFacts
-from frtop_probe.pipe.packing import DOCTOR
 from frtop_probe.pipe.start_script import start_script
 from frtop_tui.connect.connection_events import (
     Connected,
@@ -27,6 +26,8 @@ from frtop_tui.connect.pipes.places import Place, last_python
 from frtop_tui.errors import FrtopError, RemoteTrouble
 from frtop_tui.job.naming import counted
 
+DOCTOR: Final = "features.doctor.through_pipe"
+"""What is run there."""
 AGAIN_S: Final = 3.0
 """Once nobody else is waited for, those that failed get so long for another try."""
 ANSWER_S: Final = 100.0
