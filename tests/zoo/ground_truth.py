@@ -88,7 +88,8 @@ class Case:
         within_s: deadline for all verdicts, in s after the fault.
         lasts_s: how long a control is observed after it is first seen (it may end earlier).
         allowed: root causes that frtop may report for a control if it does not call it hung;
-            the control must mark when they happen (`Job.mark_fault`).
+            the control must mark when they happen (`Job.mark_fault`). Of a fault, what it may
+            report instead of the truth where nothing is recorded.
         environment: extra environment variables of its ranks, such as a smaller ring.
         needs: requirements ("root", "cpu cgroup", ...) without which it is skipped.
     """

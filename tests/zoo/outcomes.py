@@ -36,7 +36,7 @@ def wrong_claim(case: Case, frame: Frame, *, early: bool = False) -> str:
         return f"called {frame.health}: {headlines(frame.verdicts)}"
     if frame.health == "hung" and all(truth.progress == ("active",) for truth in case.truths):
         return f"called hung: {headlines(frame.verdicts)}"
-    truths = case.truths or case.allowed
+    truths = (*case.truths, *case.allowed)
     for verdict in frame.verdicts:
         if _decides(verdict) and not any(_agrees(truth, verdict, truths) for truth in truths):
             return f"confirmed, but wrong: {headlines([verdict])}"
