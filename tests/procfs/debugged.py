@@ -9,7 +9,7 @@ from pathlib import Path
 
 from frtop_probe.proc import tracing
 from frtop_probe.stacks.native_stacks import Tool
-from waiting import wait_for
+from waiting import DEADLINE_S, wait_for
 
 PROGRAM = """
 import os, sys, threading, time
@@ -20,13 +20,16 @@ if "private" in sys.argv:
 gaps = []
 over = threading.Event()
 
+def now():
+    # without the time for which this thread has waited for a processor
+    with open("/proc/thread-self/schedstat") as file:
+        return time.monotonic_ns() - int(file.read().split()[1])
+
 def keep_time():
-    last = time.monotonic_ns()
+    last = now()
     while not over.is_set():
         time.sleep(0.001)
-        now = time.monotonic_ns()
-        gaps.append(now - last)
-        last = now
+        gaps.append(-last + (last := now()))
 
 clock = threading.Thread(target=keep_time, name="clock")
 clock.start()
@@ -93,7 +96,7 @@ class Debugged:
         return all(task.tracer and task.state == "t" for task in tracing.read_tasks(self.pid))
 
     def finish(self) -> int:
-        output, _ = self.process.communicate(b"\x01\x02\x03", timeout=20)
+        output, _ = self.process.communicate(b"\x01\x02\x03", timeout=DEADLINE_S)
         total, longest = map(int, output.split())
         assert (total, self.process.returncode) == (6, 0)
         return longest
