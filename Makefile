@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 TORCH  ?= 2.15.0
+# Most tests wait for processes: half as many again as there are processors keep these busy.
+PYTEST := $(BIN)/pytest -n $(shell echo $$(( ($$(nproc) * 3 + 1) / 2 ))) --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .PHONY: help venv demo test test-long check zoo bench gpu-kit docs test-torch torch-suite clean
@@ -22,10 +24,10 @@ demo: venv  ## a real job that hangs, and frtop on it
 	$(BIN)/frtop demo
 
 test: venv  ## all tests, several files at a time
-	$(BIN)/pytest -n logical --dist loadfile --no-loadscope-reorder
+	$(PYTEST)
 
 test-long: venv  ## the tests that take long, of kinds of which others run always
-	$(BIN)/pytest -n logical --dist loadfile --no-loadscope-reorder -m long
+	$(PYTEST) -m long
 
 check: venv  ## formatting, lint, types, layering
 	$(BIN)/ruff format --check .

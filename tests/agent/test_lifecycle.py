@@ -42,30 +42,24 @@ def test_of_many_agents_started_at_once_one_stays(host: Host) -> None:
             assert (agent.returncode, out, errors) == (0, "", "")
 
 
-def test_a_second_agent_started_by_hand_says_that_one_runs(host: Host) -> None:
+def test_the_card_is_private_and_a_second_agent_started_by_hand_says_that_one_runs(
+    host: Host,
+) -> None:
     card = host.agent()
+    path = host.files.card
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert set(json.loads(path.read_text())) == set(announcement.Announcement.__slots__)
     program = (
         "from frtop_probe.agent.lifecycle import Options, serve;"
         "raise SystemExit(serve(Options.from_environment()))"
     )
     second = subprocess.run(
-        [sys.executable, "-c", program],
-        env=host.environment,
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE,
-        check=False,
-    )
+        [sys.executable, "-c", program], env=host.environment, capture_output=True, text=True,
+        timeout=DEADLINE, check=False,
+    )  # fmt: skip
     assert second.returncode == 0
     assert f"pid {card.pid}" in second.stderr
     assert str(card.pub) in second.stderr
-
-
-def test_the_card_is_private_and_removed_at_the_end(host: Host) -> None:
-    host.agent()
-    path = host.files.card
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert set(json.loads(path.read_text())) == set(announcement.Announcement.__slots__)
     host.agents[-1].send_signal(signal.SIGINT)
     assert host.agents[-1].wait(DEADLINE) == 0
     assert not list(host.folder.iterdir())
@@ -148,11 +142,6 @@ def test_an_agent_leaves_after_its_linger_time_and_removes_rings(host: Host) -> 
     rank.kill()
     assert host.agents[-1].wait(DEADLINE) == 0
     assert not ring.exists()
-
-
-def test_an_agent_without_ranks_leaves(host: Host) -> None:
-    host.agent(FRTOP_AGENT_LINGER="0.6")
-    assert host.agents[-1].wait(DEADLINE) == 0
 
 
 QUICK = """
@@ -241,14 +230,13 @@ def test_an_agent_whose_companion_has_ended_leaves_at_once(host: Host) -> None:
 def test_an_agent_drops_inherited_descriptors_and_limits(host: Host) -> None:
     inherited = os.open(host.folder, os.O_RDONLY)
     os.set_inheritable(inherited, True)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
     agent = subprocess.Popen(
-        ["taskset", "-c", "0", sys.executable, "-m", "frtop_probe.agent"],
-        env=host.environment,
-        close_fds=False,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+        ["taskset", "-c", "0", sys.executable, "-m", "frtop_probe.agent"], env=host.environment,
+        close_fds=False, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     os.close(inherited)
     host.agents.append(agent)
     wait_for(lambda: announcement.find_agent(host.folder), "it announces itself")
@@ -258,18 +246,9 @@ def test_an_agent_drops_inherited_descriptors_and_limits(host: Host) -> None:
     assert (folder / "cwd").readlink() == Path("/")
     assert os.sched_getaffinity(agent.pid) >= os.sched_getaffinity(0)
     assert os.getpriority(os.PRIO_PROCESS, agent.pid) > os.getpriority(os.PRIO_PROCESS, 0)
+    assert resource.prlimit(agent.pid, resource.RLIMIT_NOFILE)[0] >= min(hard, 2 * MAX_RANKS)
     # Beyond the limit the agent ends, and no rank beside it.
     assert 0 < resource.prlimit(agent.pid, resource.RLIMIT_DATA)[0] <= MEMORY
-
-
-def test_an_agent_raises_its_limit_of_open_files(host: Host) -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
-    try:
-        card = host.agent()
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    assert resource.prlimit(card.pid, resource.RLIMIT_NOFILE)[0] >= min(hard, 2 * MAX_RANKS)
 
 
 def test_ended_ranks_are_removed_for_new_ones(host: Host) -> None:

@@ -7,6 +7,8 @@ from msgspec.structs import replace
 
 from connect.scripted_source import ScriptedSource
 from frtop_tui.app import FrtopApp
+from frtop_tui.features.tensors.view import TensorsScreen
+from frtop_tui.screens.stacks import StacksScreen
 
 from . import scenes
 from .driving import driven
@@ -45,8 +47,8 @@ async def test_an_opening_screen_sends_nothing_while_it_draws(
     keys: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(FrtopApp, "_send_requests", lambda *_: None)
-    for screen in ("stacks.StacksScreen", "tensors.TensorsScreen"):
-        monkeypatch.setattr(f"frtop_tui.screens.{screen}.request", lambda *_: None)
+    for screen in (StacksScreen, TensorsScreen):
+        monkeypatch.setattr(screen, "request", lambda *_: None)
     async with driven(scenes.hung()) as app:
         await app.press(*keys)
         await app.give(replace(scenes.hung(), now_ns=scenes.NOW + scenes.S))

@@ -59,6 +59,7 @@ from frtop_tui.statistics.wanted import StatisticsWanted
 from frtop_tui.terminal import TerminalGone, is_there, watched
 from frtop_tui.text.alarm import job_to_capture
 from frtop_tui.widgets.file_status import IN_PROGRESS, describe_file
+from frtop_tui.widgets.lines import TONE_CLASSES
 from frtop_tui.widgets.verdict import verdict_text
 
 TICK_S: Final = 0.25
@@ -78,6 +79,7 @@ class FrtopApp(
     """Shows one job of a source."""
 
     TITLE = "frtop"
+    COMPONENT_CLASSES: ClassVar[set[str]] = TONE_CLASSES
     CSS_PATH: ClassVar[list[str | PurePath]] = [
         "widgets/tones.tcss",
         "screens/base.tcss",

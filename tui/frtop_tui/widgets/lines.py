@@ -24,12 +24,14 @@ from frtop_tui.job.naming import printable
 from frtop_tui.widgets.spans import TONES, Line, cells, changed_columns, fit
 
 NO_LINE: Line = ()
+TONE_CLASSES = {f"tone--{tone}" for tone in TONES}
+"""Of the application, once: as those of each widget, Textual computes them again with its every
+change of style."""
 
 
 class LineView(ScrollView, can_focus=True):
     """Lines that scroll; `has_cursor` adds a line cursor."""
 
-    COMPONENT_CLASSES: ClassVar[set[str]] = {f"tone--{tone}" for tone in TONES}
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("down,j", "down", "down", show=False, tooltip="next line", id="down"),
         Binding("up,k", "up", "up", show=False, tooltip="previous line", id="up"),
@@ -153,7 +155,9 @@ class LineView(ScrollView, can_focus=True):
 
     def tone(self, name: str) -> Style:
         """The style of a tone, from `tones.tcss`."""
-        return self.get_component_rich_style(f"tone--{name}") if name else self.rich_style
+        return (
+            self.app.get_component_styles(f"tone--{name}").rich_style if name else self.rich_style
+        )
 
     def notify_style_update(self) -> None:
         super().notify_style_update()
