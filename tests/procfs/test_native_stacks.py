@@ -102,8 +102,8 @@ async def test_a_tool_killed_while_it_holds_the_process_leaves_it_running(
         taking = asyncio.ensure_future(native_stacks.take(target.pid, tool))
         while not (tracers := target.tracers()) and not taking.done():
             await asyncio.sleep(0.001)
-        if tracers:
-            os.kill(*tracers, signal.SIGKILL)
+        for tracer in tracers:
+            os.kill(tracer, signal.SIGKILL)
         found = await taking
         if found.dump.error:
             break
