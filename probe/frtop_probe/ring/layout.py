@@ -69,22 +69,21 @@ class StatusCell(enum.IntEnum):
     HEAD = 3  # sequence number of the newest op (0: none)
     OLDEST = 4  # every event before this one is complete or in the overflow
     SIDE_USED = 5  # committed bytes of the side table
-    # 6 is free
-    STEP = 7  # last training step that ended (0: none)
-    STEP_NS = 8  # when it ended
-    FETCH_BEGIN_NS = 9  # start of the last DataLoader fetch
-    FETCH_END_NS = 10  # its end; a fetch is running if it is before the start
-    FETCH_WORKER = 11  # index of the worker that it waits for; -1 unknown, -2 no workers
-    FETCH_WORKER_PID = 12
-    FETCH_WORKERS = 13  # number of workers
-    SIDE_LOST = 14  # signatures and sites that did not fit into the side table
-    PENDING_LOST = 15  # pending ops that did not fit into the overflow
-    HOOK_ERRORS = 16  # exceptions caught inside the hook (the recorder is off then)
-    RANK = 17  # global rank; -1 while unknown
-    EXCEPTION_NS = 18  # when an exception ended the program (0: none)
-    MARKS = 19  # sequence number of the newest mark (0: none)
-    WATCHED = 20  # kinds of marks that are recorded if they happen: bits `1 << MarkKind`
-    LONGER_FROM = 21  # the first event that is in one of the more slots (0: none is)
+    STEP = 6  # last training step that ended (0: none)
+    STEP_NS = 7  # when it ended
+    FETCH_BEGIN_NS = 8  # start of the last DataLoader fetch
+    FETCH_END_NS = 9  # its end; a fetch is running if it is before the start
+    FETCH_WORKER = 10  # index of the worker that it waits for; -1 unknown, -2 no workers
+    FETCH_WORKER_PID = 11
+    FETCH_WORKERS = 12  # number of workers
+    SIDE_LOST = 13  # signatures and sites that did not fit into the side table
+    PENDING_LOST = 14  # pending ops that did not fit into the overflow
+    HOOK_ERRORS = 15  # exceptions caught inside the hook (the recorder is off then)
+    RANK = 16  # global rank; -1 while unknown
+    EXCEPTION_NS = 17  # when an exception ended the program (0: none)
+    MARKS = 18  # sequence number of the newest mark (0: none)
+    WATCHED = 19  # kinds of marks that are recorded if they happen: bits `1 << MarkKind`
+    LONGER_FROM = 20  # the first event that is in one of the more slots (0: none is)
 
 
 class State(enum.IntEnum):
