@@ -32,7 +32,6 @@ class Meta:
 
     ge: float | None = None
     le: float | None = None
-    max_length: int | None = None
 
 
 def convert(value: Any, kind: Any) -> Any:
@@ -103,8 +102,6 @@ def _to_bounded(parts: tuple[Any, ...]) -> Converter:
             raise ValidationError(f"Expected a value >= {bounds.ge}")
         if bounds.le is not None and found > bounds.le:
             raise ValidationError(f"Expected a value <= {bounds.le}")
-        if bounds.max_length is not None and len(found) > bounds.max_length:
-            raise ValidationError(f"Expected length <= {bounds.max_length}")
         return found
 
     return check

@@ -40,7 +40,7 @@ def add(verbs: Verbs[Parser]) -> None:
     add_files(
         diagnose,
         "*",
-        "diagnose captures, black boxes, dumps or stacks instead of a live job",
+        "diagnose captures, black boxes, dumps, stacks or answers of ncclras instead of a live job",
     )
     diagnose.add_argument("--json", action="store_true", help="print a JSON document")
     diagnose.add_argument(
@@ -66,7 +66,8 @@ def add(verbs: Verbs[Parser]) -> None:
     add_files(
         opened,
         "+",
-        "captures, black boxes, Flight Recorder dumps, py-spy stacks, or folders of them",
+        "captures, black boxes, Flight Recorder dumps, py-spy stacks, saved answers of ncclras, or"
+        " folders of them",
     )
     opened.add_argument("--job", metavar="NAME",
                         help="name, run id or address:port (default: the one recorded last)"
