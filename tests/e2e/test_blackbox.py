@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import sys
-import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -23,12 +22,20 @@ IMPATIENT = f"""#!{sys.executable}
 import os, sys
 if sys.argv[1] != "-m":  # the stub that starts it
     os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+from frtop_probe.agent import snapshots
 from frtop_probe.agent.boxes import stall_detector
 stall_detector.QUIET_NS, stall_detector.PAIR_NS = 1_500_000_000, 2_100_000_000
+take = snapshots.SnapshotTaker.take
+async def count(*arguments):
+    found = await take(*arguments)
+    with open(os.environ["FRTOP_RECORD"] + "-taken", "a") as file:
+        file.write("x")
+    return found
+snapshots.SnapshotTaker.take = count
 from frtop_probe.agent.__main__ import main
 sys.exit(main([]))
 """
-"""An agent that takes a job for stalled after 1.5 s."""
+"""An agent that takes a job for stalled after 1.5 s, and tells how often it has looked."""
 
 
 def heads(home: Path) -> list[int]:
@@ -49,13 +56,19 @@ def test_black_boxes_of_a_hung_job_that_was_killed_say_why_it_hung(
     agent.write_text(IMPATIENT)
     agent.chmod(0o700)
     os.mkfifo(shard)
+
+    def taken() -> int:
+        path = tmp_path / "record-taken"
+        return path.stat().st_size if path.exists() else 0
+
     monkeypatch.setenv("FRTOP_AGENT_PYTHON", str(agent))
     monkeypatch.setenv("FRTOP_RECORD", str(record))
     job = torchrun("told_to_hang.py", str(tmp_path), "1", ranks=3)
     wait_for(lambda: len(heads(home)) == 3 and min(heads(home)) > 12, "it trains", 60)
     (tmp_path / "hang").touch()
     wait_for(lambda: len(set(heads(home))) == 2, "it hangs")
-    time.sleep(6)  # nothing shows from outside that the agent has looked, twice
+    before = taken()
+    wait_for(lambda: taken() > before + 1, "the agent looks twice")
     assert under_way([home], 0)
     assert not list(record.iterdir())
     job.send_signal(signal.SIGTERM)  # as a batch system does, to `frtop run` alone

@@ -77,6 +77,7 @@ def test_the_culprit_and_the_cause_are_right(name: str, monkeypatch: pytest.Monk
         assert exit_status(frame) == (5 if name in HELD_UP else 3)
 
 
+@pytest.mark.long  # test_commands has a healthy job in every run
 def test_a_healthy_run_gives_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
     with demo("none", monkeypatch) as job:
         source = LiveSource()

@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
-from e2e.conftest import Launch, frtop
+from e2e.conftest import Launch, family, frtop
 from e2e.test_unprepared import Launcher
 from frtop_tui.features.watch.history import FILE, Culprit, CulpritHistory
 from waiting import wait_for
@@ -71,8 +71,9 @@ def launcher(tmp_path: Path) -> Iterator[Launcher]:
 
 
 def test_a_hang_is_told_by_a_watcher_that_was_restarted_and_the_job_ended_on_demand(
-    launcher: Launcher, watch: Callable[..., Watch], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    home: Path, launcher: Launcher, watch: Callable[..., Watch], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     monkeypatch.delenv("FRTOP_AGENT_WITH")
     monkeypatch.delenv("FRTOP_OUTSIDE")
     monkeypatch.setenv("FRTOP_AGENT_LINGER", "0")
@@ -97,7 +98,11 @@ def test_a_hang_is_told_by_a_watcher_that_was_restarted_and_the_job_ended_on_dem
     assert confirmed["culprits"][0]["pid"] == job.pids[1]
     assert len(first.events("suspect") + second.events("suspect")) <= 1
     assert Path(json.loads(told.read_text())["capture"]).stat().st_size > 1000
+    assert confirmed["verdict"]["op"]["number"] == 31
     second.stop()
+    # Its agent, which nobody has prepared, leaves with the last that asked, and leaves nothing.
+    wait_for(lambda: not family(home), "agent and children leave")
+    assert not [*home.glob("agent-*.json"), *home.glob("*.ring")]
     (row,) = CulpritHistory(tmp_path / "state" / FILE).since(0)
     assert (row.rank, row.cause) == (1, "sleeping")
 

@@ -14,7 +14,6 @@ from zoo.runner import Zoo, case_of, missing, names
 
 CHOSEN: tuple[tuple[str, Mode], ...] = (
     ("cycle/opposite_groups", "sync"),
-    ("dead/exit_status", "late"),
     ("mismatch/rank_zero", "late"),
     ("not_entered/dataloader_worker", "late"),
     ("slow/data_main", "sync"),
