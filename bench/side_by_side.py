@@ -2,7 +2,7 @@
 
 One job for each way, two ranks on gloo. In it blocks of steps without anything and with that way
 alternate, so that both see the same machine: medians of the differences of pairs. What is told for
-it differs, see docs/costs.md.
+it differs, see docs/in-a-job.md.
 """
 
 from __future__ import annotations

@@ -297,7 +297,7 @@ def test_the_page_and_the_dashboard_have_the_metrics_that_there_are() -> None:
     docs = Path(__file__).parents[2] / "docs"
     there = {name for name in collected(measured()) if not name.endswith("_created")}
     there -= {"frtop_build_info"}
-    page = set(re.findall(r"`(frtop_\w+)`", (docs / "metrics.md").read_text()))
+    page = set(re.findall(r"`(frtop_\w+)`", (docs / "features" / "metrics.md").read_text()))
     empty = {"frtop_bytes_total", "frtop_timeout_left_seconds", "frtop_step_seconds",
              "frtop_clock_error_seconds"}  # fmt: skip
     # Of statistics, which this frame has not: see `job_statistics`.

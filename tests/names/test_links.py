@@ -1,4 +1,4 @@
-"""Links of README and docs lead somewhere, headings included; so do pages that the program names."""
+"""Links in README and docs lead somewhere, to headings too, and pages that the code names exist."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ class GaugeSubject(Struct, frozen=True, array_like=True):
 
 
 class GaugeSeries(Struct, frozen=True, array_like=True):
-    """One gauge of one subject, numbered by its agent; docs/gauges.md has the gauges' units."""
+    """One gauge of one subject, numbered by its agent; units are in docs/features/gauges.md."""
 
     id: Int
     subject: Int

@@ -21,7 +21,8 @@ STREAM: Final = {
 METRICS: Final = {
     "help": "serve what is seen of a job as OpenMetrics, for Prometheus",
     "description": "Serves what is seen of a job as OpenMetrics over HTTP, until ^C. Needs"
-    " `pip install 'frtop[metrics]'`. Of files only with --once. The metrics: docs/metrics.md.",
+    " `pip install 'frtop[metrics]'`. Of files only with --once. docs/features/metrics.md lists the"
+    " metrics.",
 }
 _KINDS: Final = ("ops", "states", "verdicts", "progress")
 

@@ -1,6 +1,6 @@
 """The gauges of a host as an operator has them: the newest, and the history where it was asked for.
 
-docs/gauges.md has the units. The values of a history are packed as they came: most are never drawn.
+docs/features/gauges.md has the units. Values of a history stay packed: most are never drawn.
 """
 
 from __future__ import annotations

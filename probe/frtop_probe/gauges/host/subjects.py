@@ -19,7 +19,7 @@ class SubjectReading:
 
     Attributes:
         kind, name: as in `wire.GaugeSubject`; together they are unique.
-        values: by gauge; whole numbers from 0 on, whose units are in docs/gauges.md.
+        values: by gauge; whole numbers from 0 on, whose units are in docs/features/gauges.md.
         detail: which device it is, where the name does not say.
         problem: why there are no figures.
         pids: the ranks that use it, among those that were asked about.

@@ -13,7 +13,7 @@ from frtop_tui.cli.option_values import limits, rank, seconds
 Run = Callable[[argparse.Namespace], int]
 DIFF = """Compares two captures or black boxes of one job, or of two runs of it: lines whose ops are
 new, gone, slower or faster by more than the noise, the time of a step, skew, and
-settings. With --fail-above also whether the second one is too slow: docs/statistics.md.
+settings. With --fail-above also whether the second one is too slow: docs/features/statistics.md.
 """
 DIFF_STATUSES = """exit status of diff:
   0  without limits; with them if nothing has grown by more, for certain
@@ -32,7 +32,8 @@ def add_statistics(verbs: Any, run: Run, run_diff: Run) -> None:
         description="Counts what the ranks of a live job did within the last seconds, or what"
         " captures and black boxes hold of theirs: ops by line, group and size, how long they took,"
         " bandwidths as nccl-tests defines them, who came last and by how much, and where a step"
-        " goes. docs/statistics.md defines each figure. Exit status 0 with figures, 1 without.",
+        " goes. docs/features/statistics.md defines each figure. Exit status 0 with figures, 1"
+        " without.",
     )
     add_connection(verb)
     add_files(verb, "*", "captures or black boxes, or one profile, instead of a live job")

@@ -32,7 +32,7 @@ def add_watch(verbs: Any, run: Run, run_history: Run) -> None:
         " that is confirmed is captured, then a command or a web hook is told; each event is one"
         " line of JSON. Where little of an op's own timeout is left, the capture does not wait for"
         " the confirmation. Runs until it is ended, and goes on where it was when it is started"
-        " again. docs/watch.md has a service for systemd, Slurm and Kubernetes.",
+        " again. docs/features/watch.md has a service for systemd, Slurm and Kubernetes.",
     )
     add_connection(watch, pid=False)
     watch.add_argument("--exec", dest="command", metavar="CMD",
