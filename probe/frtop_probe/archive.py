@@ -115,8 +115,7 @@ def read(path: Path, kind: str) -> bytes:
         if magic != MAGIC:
             raise UnknownVersion(
                 f"{path.name} is a {kind} in version {magic[-1:].decode('ascii', 'replace')} of"
-                f" frtop's file format, and this frtop reads version {MAGIC[-1:].decode()}:"
-                " upgrade frtop, or open it with the frtop that wrote it"
+                f" frtop's file format (this frtop reads version {MAGIC[-1:].decode()})"
             )
         file.seek(0)
         stream = zlib.decompressobj(_GZIP)

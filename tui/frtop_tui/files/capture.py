@@ -54,7 +54,7 @@ class CaptureContent(msgspec.Struct, omit_defaults=True):
 
 
 _COPY_AGAIN: Final = "copy the file again from where it was written, or open another one"
-_OTHER_FRTOP: Final = "pip install --upgrade frtop"
+_OTHER_FRTOP: Final = "pip install --upgrade frtop, or open it with the frtop that wrote it"
 _frames: Final = msgspec.msgpack.Decoder(Frame)
 _contents: Final = msgspec.msgpack.Decoder(CaptureContent)
 _histories: Final = msgspec.msgpack.Decoder(wire.History)
@@ -281,7 +281,6 @@ def _other_version(path: Path, version: str, found: int = FORMAT) -> Unreadable:
     which = f"format {found}" if found != FORMAT else "a format"
     return Unreadable(
         f"{path.name} was written by frtop {version or '(version unknown)'} in {which} that this"
-        f" frtop ({metadata.version('frtop')}) cannot read: upgrade it, or use the one that wrote"
-        " it",
+        f" frtop ({metadata.version('frtop')}) cannot read",
         _OTHER_FRTOP,
     )

@@ -73,12 +73,12 @@ def _opened(paths: Sequence[Path], job: str | None, pattern: RankPattern | None)
         try:
             boxes.append(blackbox.load(path))
         except Unreadable as error:
-            files.problems.append(error.text)
+            files.refuse(error)
     answers = _answers(files)
     dumped = files.dumps or files.stacks
     if not captures and not boxes:
         if not dumped and not answers:
-            raise _nothing(paths, files.problems)
+            raise _nothing(paths, files.problems, files.next_steps)
         frame = _load_dumps(files, pattern) if dumped else nccl_ras.frame_of(answers)
         _check_name(frame, job)
         return _with_notes(frame, [*_said(answers, frame), *files.problems])
@@ -95,7 +95,7 @@ def _answers(files: Files) -> list[nccl_ras.Answer]:
         try:
             found.append(nccl_ras.read(path))
         except Unreadable as error:
-            files.problems.append(error.text)
+            files.refuse(error)
     return found
 
 
@@ -112,7 +112,7 @@ def _load_dumps(files: Files, pattern: RankPattern | None) -> Frame:
         except Unreadable as error:
             if not seen.last:
                 raise
-            files.problems.append(error.text)
+            files.refuse(error)
     if not seen.last:
         raise _nothing(files.stacks, [*files.problems, *seen.notes])
     folder = files.stacks[0].absolute().parent
@@ -123,7 +123,7 @@ def _fill(frame: Frame, files: Files, pattern: RankPattern | None) -> Frame:
     try:
         return filled(frame, _load_dumps(files, pattern), files.problems)
     except Unreadable as error:
-        files.problems.append(error.text)
+        files.refuse(error)
         return frame
 
 
@@ -172,7 +172,7 @@ def _newest_first(files: Files) -> list[_Capture]:
         try:
             found.append(_Capture(path, capture.read_head(path)))
         except Unreadable as error:
-            files.problems.append(error.text)
+            files.refuse(error)
     return sorted(found, key=lambda one: one.head.wall_ns, reverse=True)
 
 
@@ -180,9 +180,12 @@ def _is_named(one: _Capture, name: str) -> bool:
     return one.head.job is not None and name in job_names(one.head.job)
 
 
-def _nothing(paths: Sequence[Path], problems: Sequence[str]) -> Unreadable:
+def _nothing(
+    paths: Sequence[Path], problems: Sequence[str], steps: Sequence[str] = ()
+) -> Unreadable:
     if problems:
-        return Unreadable(listed(list(problems)), _NEXT)
+        is_one = len(steps) == len(problems) and len(set(steps)) == 1
+        return Unreadable(listed(list(problems)), steps[0] if is_one else _NEXT)
     named = listed([str(path) for path in paths])
     text = f"there is no capture, black box or dump in {named}"
     if any(map(is_folder, paths)):

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from frtop_probe import archive
+from frtop_tui.errors import Unreadable
 from frtop_tui.files import blackbox, capture, nccl_ras, pyspy
 from frtop_tui.files.flightrecorder.dump_file import may_be_dump
 from frtop_tui.files.flightrecorder.file_names import RankPattern, is_dump_name
@@ -28,6 +29,12 @@ class Files:
     stacks: list[Path] = field(default_factory=list)
     answers: list[Path] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    next_steps: list[str] = field(default_factory=list)
+
+    def refuse(self, error: Unreadable) -> None:
+        """Notes a file that cannot be read, and what to do about it."""
+        self.problems.append(error.text)
+        self.next_steps.append(error.next_step)
 
 
 def files_in(paths: Sequence[Path], pattern: RankPattern | None = None) -> Files:
