@@ -171,8 +171,8 @@ def test_malformed_replies_are_refused(tmp_path: Path, reply: bytes, error: str)
     with (
         tracked_rank(builder.path) as rank,
         fake_responder(socket_path.socket_of(builder.path), reply),
+        beating(builder),
     ):
-        builder.beat()
         response = tensors(rank)
         assert response.error == error
         assert response.help.isprintable()

@@ -26,7 +26,7 @@ from recorder.warm_ranks import WarmRank
 
 PROBE = Path(frtop_probe.__file__).parents[1]
 ZERO = PROBE / "frtop_probe" / "recorder" / "zero"
-DEADLINE_S = 60.0
+DEADLINE_S = 150.0
 GLOO = "[Gloo] "
 """Begins lines that gloo of torch 2.8 prints to stdout."""
 
