@@ -13,7 +13,7 @@ from frtop_probe import wire
 from frtop_probe.agent.native_requests import NativeStacksTaker
 from frtop_probe.agent.snapshots import SnapshotTaker
 from frtop_probe.stacks import native_stacks
-from procfs.debugged import HOLDS, Debugged, debugger
+from stacks.debugged import HOLDS, Debugged, debugger
 from waiting import wait_for, wait_for_async
 
 

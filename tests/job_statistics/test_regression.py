@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from features.statistics.test_text import write
 from frtop_tui.cli import main
 from frtop_tui.job.statistics import JobStatistics, StepSplit
 from frtop_tui.statistics.limits import Limit, limits_of
 from frtop_tui.statistics.regression import Check, checked, overall
 from frtop_tui.statistics.significance import blocks, growth
 from job_statistics.ranks import MS
-from job_statistics.test_statistics_text import write
 
 RANKS = 4
 

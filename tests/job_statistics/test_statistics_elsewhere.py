@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from connect.fakes import frame_of
+from features.statistics.test_text import write
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.features.metrics.families import JobCollector
 from frtop_tui.features.metrics.statistics_families import MOST_ROWS
@@ -20,7 +21,6 @@ from frtop_tui.text.html_page import html_page
 from frtop_tui.text.incident import incident_of
 from frtop_tui.text.markdown import markdown
 from job_statistics.ranks import MS
-from job_statistics.test_statistics_text import write
 
 
 def families(frame: Frame) -> dict[str, Any]:

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
+from features.modules.test_recorded import checked
 from frtop_probe import wire
 from frtop_probe.ring.layout import MarkKind
 from recorder.rank_runner import issuers, marks, notes, run
-from recorder.test_modules import checked
 
 COMPILER = os.environ.get("CXX", "g++")
 pytestmark = [

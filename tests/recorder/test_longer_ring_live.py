@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
+from features.tensor_checks.sampled_ranks import Ranks, run
 from frtop_probe import wire
 from frtop_probe.ring import layout
 from frtop_probe.ring.layout import Flag, StatusCell
 from recorder.interactive_rank import InteractiveRank, interactive_ranks
-from recorder.sampled_ranks import Ranks, run
 from waiting import wait_for
 
 pytestmark = pytest.mark.torch

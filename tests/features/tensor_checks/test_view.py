@@ -11,9 +11,8 @@ from frtop_tui.features.tensor_checks.costs import LONGER
 from frtop_tui.features.tensor_checks.orders import NOTHING, JobNumbers, RankControl, RecordOrder
 from frtop_tui.features.tensor_checks.samples import RankSample
 from frtop_tui.features.tensor_checks.view import READ_NS, SAMPLED
-
-from . import answer_scenes, scenes
-from .driving import driven
+from screens import answer_scenes, scenes
+from screens.driving import driven
 
 ALL = tuple(range(64))
 

@@ -18,10 +18,9 @@ from frtop_tui.screens.overview import Overview
 from frtop_tui.screens.rank import RankScreen
 from frtop_tui.widgets.checksum_match import ChecksumMatch, match_checksums
 from frtop_tui.widgets.spans import text_of
-
-from . import answer_scenes, scenes
-from .answer_scenes import ASKED, answer, summary, with_answers
-from .driving import Driven, driven
+from screens import answer_scenes, scenes
+from screens.answer_scenes import ASKED, answer, summary, with_answers
+from screens.driving import Driven, driven
 
 TO_RANK_12 = ("slash", "1", "2", "enter", "t")
 

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
+from features.tensor_checks.sampled_ranks import Ranks, notes, run, sampled
 from frtop_probe import wire
 from frtop_tui.features.tensor_checks.comparison import Findings
 from frtop_tui.features.tensor_checks.finding_words import finding_words
 from frtop_tui.features.tensor_checks.samples import GroupNames
 from frtop_tui.job.stack_frames import site_line
 from recorder.interactive_rank import interactive_ranks
-from recorder.sampled_ranks import Ranks, notes, run, sampled
 
 pytestmark = pytest.mark.torch
 

@@ -13,9 +13,8 @@ from frtop_tui.features.profile.model import (
     SampledStacks,
 )
 from frtop_tui.job.model import Recorded
-
-from . import scenes
-from .driving import driven
+from screens import scenes
+from screens.driving import driven
 
 
 async def test_the_cost_is_shown_before_anything_is_ordered() -> None:

@@ -9,9 +9,8 @@ from frtop_tui.features.timeline.queue_table import QueueTable
 from frtop_tui.features.timeline.queues_view import QueuesScreen
 from frtop_tui.features.timeline.view import TimelineScreen
 from frtop_tui.screens.rank import RankScreen
-
-from . import lane_scenes, scenes
-from .driving import driven
+from screens import lane_scenes, scenes
+from screens.driving import driven
 
 
 async def test_the_first_difference_is_in_view_and_said_in_words() -> None:

@@ -16,10 +16,9 @@ from frtop_tui.widgets.call_rows import call_rows
 from frtop_tui.widgets.rank_rows import rank_rows
 from frtop_tui.widgets.spans import text_of
 from frtop_tui.widgets.step_lines import bounds_text, step_lines
-
-from . import scenes
-from .driving import driven
-from .statistics_scenes import MS, STRAGGLER, even, straggling, with_statistics
+from screens import scenes
+from screens.driving import driven
+from screens.statistics_scenes import MS, STRAGGLER, even, straggling, with_statistics
 
 
 def rows_of(text: str) -> list[str]:

@@ -11,9 +11,8 @@ from frtop_tui.features.modules.pane import ModuleTreePane
 from frtop_tui.features.modules.view import ModulesScreen
 from frtop_tui.job.model import Recorded
 from frtop_tui.job.statistics import ModuleRow
-
-from .driving import Driven, driven
-from .statistics_scenes import straggling
+from screens.driving import Driven, driven
+from screens.statistics_scenes import straggling
 
 BUCKET = "DDP bucket 0: layers.0 ... layers.1 (4 parameters)"
 ROWS = (

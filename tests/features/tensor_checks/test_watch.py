@@ -8,10 +8,19 @@ from pathlib import Path
 
 import pytest
 
+from features.tensor_checks.sampled_ranks import (
+    Ranks,
+    is_off,
+    notes,
+    run,
+    sampled,
+    samples,
+    state,
+    watch,
+)
 from frtop_probe.ring.layout import MarkKind, StatusCell
 from frtop_probe.ring.marks import read_marks, watched
 from recorder.interactive_rank import interactive_ranks
-from recorder.sampled_ranks import Ranks, is_off, notes, run, sampled, samples, state, watch
 from waiting import wait_for
 
 pytestmark = pytest.mark.torch

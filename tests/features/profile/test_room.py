@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from features.profile.test_requests import TRAINING, ask, stage
 from frtop_probe.features.profile.files import all_files, profile_file
 from frtop_probe.ring import layout
 from frtop_probe.ring.socket_path import remove_ring
 from recorder.interactive_rank import InteractiveRank, interactive_ranks
-from recorder.test_profile_requests import TRAINING, ask, stage
 
 pytestmark = pytest.mark.torch
 ROOM = 64 << 20

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from features.profile.test_merged import merged, torch_trace, unnamed
 from files.perfetto import LOST, ask_perfetto
-from files.test_merged_profile import merged, torch_trace, unnamed
 from files.trace_events import problems
 from frtop_tui.cli import main
 from frtop_tui.features.profile.allocations import MOST_DEVICES, Allocations

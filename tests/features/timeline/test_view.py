@@ -13,9 +13,8 @@ from frtop_tui.features.timeline.letters import WAITS
 from frtop_tui.features.timeline.pane import LanePane
 from frtop_tui.features.timeline.view import TimelineScreen
 from frtop_tui.screens.rank import RankScreen
-
-from . import lane_scenes, scenes
-from .driving import Driven, driven
+from screens import lane_scenes, scenes
+from screens.driving import Driven, driven
 
 
 def lane_of(app: Driven, rank: int) -> str:

@@ -18,7 +18,7 @@ from frtop_probe.proc import processes, tool_process, tracing
 from frtop_probe.proc.tracing import Task
 from frtop_probe.stacks import native_stacks, ptrace_refusal
 from frtop_probe.stacks.native_stacks import Tool
-from procfs.debugged import BLOCKED_LINE, ENDS_WHILE_ATTACHING, HOLDS, Debugged, debugger
+from stacks.debugged import BLOCKED_LINE, ENDS_WHILE_ATTACHING, HOLDS, Debugged, debugger
 from waiting import DEADLINE_S, wait_for, wait_for_async
 
 TAKES = """

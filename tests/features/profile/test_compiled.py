@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from features.profile.test_requests import ask, stage
 from frtop_probe.features.profile.files import profile_file
 from recorder.interactive_rank import InteractiveRank, interactive_ranks
-from recorder.test_profile_requests import ask, stage
 
 pytestmark = [pytest.mark.torch, pytest.mark.long]
 TRAINING = """

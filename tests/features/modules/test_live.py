@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from features.tensor_checks.sampled_ranks import Ranks, notes, run, sampled
 from frtop_probe import wire
 from recorder.interactive_rank import InteractiveRank, interactive_ranks
 from recorder.rank_runner import issuers
-from recorder.sampled_ranks import Ranks, notes, run, sampled
 from waiting import wait_for
 
 pytestmark = pytest.mark.torch
