@@ -36,6 +36,13 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert anchor in anchors(target), link
 
 
+def test_pages_that_the_program_names_are_there() -> None:
+    sources = (path for room in ("probe", "tui") for path in (ROOT / room).rglob("*.py"))
+    named = {one for path in sources for one in re.findall(r"docs/[\w/-]+\.md", path.read_text())}
+    assert named
+    assert [one for one in named if not (ROOT / one).exists()] == []
+
+
 def test_pages_are_made_of_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT))
     from docs import formats, keys  # noqa: PLC0415 - found only now

@@ -1,4 +1,4 @@
-"""`docs/formats.md` is true: its examples read what we write with the `msgpack` package alone."""
+"""Examples in the docs read what we write, with the `msgpack` package alone."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from frtop_tui.cli import main
 from frtop_tui.files import capture
 from screens.scenes import hung
 
-PAGE = Path(__file__).parents[2] / "docs" / "formats.md"
+DOCS = Path(__file__).parents[2] / "docs"
+PAGES = (DOCS / "formats.md", DOCS / "features" / "stream.md")
 OURS = {"msgspec", "frtop_probe", "frtop_tui"}
 
 
@@ -34,9 +35,11 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
 
 
 def run_example(name: str, *arguments: Path, stdin: bytes = b"") -> list[str]:
-    """The lines that an example of the page prints; it imports nothing of ours."""
+    """The lines that an example of these pages prints; it imports nothing of ours."""
     (example,) = re.findall(
-        rf"^```python {name}\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL
+        rf"^```python {name}\n(.*?)^```$",
+        "\n".join(page.read_text() for page in PAGES),
+        re.MULTILINE | re.DOTALL,
     )
     program = f"{example}\nprint(sorted({OURS} & set(sys.modules)))"
     command = [sys.executable, "-W", "error", "-c", program, *map(str, arguments)]

@@ -11,7 +11,7 @@ STREAM: Final = {
     "help": "write what happens in a job as events, for other programs",
     "description": "Writes events to standard output, one JSON object a line, or msgpack maps: how"
     " hosts, ranks and groups change, verdicts as they come and go, and on request every op."
-    " docs/formats.md has their fields. A reader that is too slow gets an event `lost` with"
+    " docs/features/stream.md has more. A reader that is too slow gets an event `lost` with"
     " counts. Files are told from beginning to end; a live job until ^C (exit status 130), or"
     " until the reader leaves (1).",
     "epilog": "Ops are asked of the agents twice a second, for each rank: more work for the host"
