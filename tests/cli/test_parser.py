@@ -163,7 +163,7 @@ def test_a_user_is_looked_at_on_this_host_or_through_shells() -> None:
     (["--user", "a b"], "'a b' is not the name of a user"),
     (["--user", "a\x1bb"], "is not the name of a user"),
     (["--user", ""], "is not the name of a user"),
-    (["--user", "ann", "--ssh", "node0", "--pid", "7"], "--pid is of a process of this host"),
+    (["--user", "ann", "--ssh", "node0", "--pid", "7"], "--pid names a process of this host"),
 ])  # fmt: skip
 def test_what_cannot_be_meant_with_a_user_is_said(words: list[str], says: str) -> None:
     with pytest.raises(UsageError, match=re.escape(says)):

@@ -162,7 +162,7 @@ def test_a_full_disk_is_one_line(reach: Sequence[str]) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--ssh", "node0", "--pid", "1"), "--pid is of a process of this host"),
+        (("--ssh", "node0", "--pid", "1"), "--pid names a process of this host"),
         (("--through", "node0"), "--through is for hosts of --ssh"),
         (("--ssh", "node0", "doctor"), "'doctor' is listed among the hosts"),
     ],

@@ -1,4 +1,4 @@
-"""`frtop config`: every setting with its value, and where that comes from."""
+"""`frtop config`: every setting with its value and its source."""
 
 from __future__ import annotations
 

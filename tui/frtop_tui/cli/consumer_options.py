@@ -1,4 +1,4 @@
-"""Options of the verbs whose output is read by other programs: `stream` and `metrics`."""
+"""Options of the verbs whose output other programs read: `stream` and `metrics`."""
 
 from __future__ import annotations
 
@@ -8,21 +8,20 @@ from typing import Final
 from frtop_probe.ring.rank_ranges import unfold
 
 STREAM: Final = {
-    "help": "write what happens in a job as events, for other programs",
+    "help": "send what happens in a job as events to another program",
     "description": "Writes events to standard output, one JSON object a line, or msgpack maps: how"
     " hosts, ranks and groups change, verdicts as they come and go, and on request every op."
     " docs/features/stream.md has more. A reader that is too slow gets an event `lost` with"
-    " counts. Files are told from beginning to end; a live job until ^C (exit status 130), or"
+    " counts. A file is streamed from beginning to end; a live job until ^C (exit status 130), or"
     " until the reader leaves (1).",
-    "epilog": "Ops are asked of the agents twice a second, for each rank: more work for the host"
-    " of the rank and for this one, and two events for each op. So they come only with `--only"
-    " ops`, and of more than 16 ranks only with --ranks; --groups drops the others here.",
+    "epilog": "With `--only ops` frtop asks the agents twice a second for the ops of each rank,"
+    " which is work for the rank's host and this one, and writes two events for each op. More than"
+    " 16 ranks need --ranks.",
 }
 METRICS: Final = {
-    "help": "serve what is seen of a job as OpenMetrics, for Prometheus",
-    "description": "Serves what is seen of a job as OpenMetrics over HTTP, until ^C. Needs"
-    " `pip install 'frtop[metrics]'`. Of files only with --once. docs/features/metrics.md lists the"
-    " metrics.",
+    "help": "serve a job's state as OpenMetrics, for Prometheus",
+    "description": "Serves a job's state as OpenMetrics over HTTP, until ^C. Needs `pip install"
+    " 'frtop[metrics]'`. Files need --once. docs/features/metrics.md lists the metrics.",
 }
 _KINDS: Final = ("ops", "states", "verdicts", "progress")
 
@@ -30,15 +29,16 @@ _KINDS: Final = ("ops", "states", "verdicts", "progress")
 def add_stream(verb: argparse.ArgumentParser) -> None:
     """Adds the options of `frtop stream`."""
     verb.add_argument("--as", dest="form", choices=("jsonl", "msgpack"), default="jsonl",
-                      help="JSON lines (the default), or msgpack maps one after the other"
+                      help="JSON lines (the default), or one msgpack map after the other"
                       )  # fmt: skip
     verb.add_argument("--only", type=_event_kinds, metavar="KINDS",
                       default=("states", "verdicts", "progress"),
-                      help="of ops,states,verdicts,progress (default: all but ops)")  # fmt: skip
+                      help="some of ops,states,verdicts,progress (default: all but ops)"
+                      )  # fmt: skip
     verb.add_argument("--ranks", type=_ranks, metavar="RANKS",
-                      help="states and ops of these global ranks only: 0-3,8")  # fmt: skip
+                      help="only states and ops of these global ranks: 0-3,8")  # fmt: skip
     verb.add_argument("--groups", type=_words, metavar="NAMES", default=(),
-                      help="ops and progress of these groups only: names or descriptions, with"
+                      help="only ops and progress of these groups: names or descriptions, with"
                       " commas between")  # fmt: skip
 
 
@@ -46,18 +46,18 @@ def add_metrics(verb: argparse.ArgumentParser) -> None:
     """Adds the options of `frtop metrics`."""
     verb.add_argument("--listen", type=_address, default=("127.0.0.1", 9400),
                       metavar="ADDRESS:PORT",
-                      help="where to serve (default 127.0.0.1:9400: this host only; there is no"
+                      help="serve here (default 127.0.0.1:9400, for this host only: there is no"
                       " key and no encryption)")  # fmt: skip
     verb.add_argument("--once", action="store_true",
-                      help="print them once, and serve nothing")  # fmt: skip
+                      help="print the metrics once, and serve nothing")  # fmt: skip
     verb.add_argument("--per-rank", action=argparse.BooleanOptionalAction, default=None,
-                      help="series for each rank (default: up to 64 ranks)")  # fmt: skip
+                      help="a series for each rank (default: up to 64 ranks)")  # fmt: skip
     verb.add_argument("--calls", action="store_true",
-                      help="also how long ops take, by kind, group and size: counted by the agents,"
-                      " some 3 us an op")  # fmt: skip
+                      help="also how long ops take, by kind, group and size: some 3 µs an op for"
+                      " the agents")  # fmt: skip
     verb.add_argument("--bytes-of", type=_ranks_or_none, default=frozenset({0}), metavar="RANKS",
-                      help="count the bytes of the ops of these ranks: every op of theirs is"
-                      " asked of their agents; `none` for none (default: 0)")  # fmt: skip
+                      help="count the bytes of these ranks' ops, which asks the agents for each"
+                      " of these ops; `none` for none (default: 0)")  # fmt: skip
 
 
 def _ranks(text: str) -> frozenset[int]:

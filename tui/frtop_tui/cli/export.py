@@ -1,4 +1,4 @@
-"""`frtop export`: what is known of a job, as a file that other programs or people read."""
+"""`frtop export`: what is known of a job, in a file for people or other programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`frtop history`: which hosts were culprits again and again, as `frtop watch` has noted it."""
+"""`frtop history`: the hosts that were culprits again and again, as `frtop watch` noted them."""
 
 from __future__ import annotations
 

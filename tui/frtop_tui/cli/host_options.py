@@ -17,14 +17,14 @@ def add_hosts(verb: argparse.ArgumentParser) -> None:
         nargs="+",
         default=None,
         metavar="SPEC",
-        help="hosts of the job: 'node[0-7]', node3:7700, several (default: local)",
+        help="hosts with an agent: 'node[0-7]', node3:7700 (default: this host)",
     )
     add_shells(verb)
 
 
 def add_shells(
     verb: argparse.ArgumentParser,
-    python_help: str = "the Python to use on hosts of --ssh (default: one that is found there)",
+    python_help: str = "the Python to run on hosts of --ssh (default: one that is found there)",
 ) -> None:
     """Adds the options that name hosts which are reached through a shell."""
     verb.add_argument(
@@ -32,35 +32,35 @@ def add_shells(
         nargs="+",
         default=None,
         metavar="SPEC",
-        help="hosts that are reached by ssh, without an agent, a key or a port: 'node[0-7]', "
+        help="hosts to reach by ssh; they need no agent, key or port: 'node[0-7]', "
         "user@node3:22, slurm:JOBID, k8s:[NAMESPACE/]SELECTOR[:CONTAINER]",
     )
     verb.add_argument("--via", metavar="COMMAND",
-                      help="a command that gives a shell on a host of --ssh, instead of ssh: "
+                      help="run this instead of ssh to get a shell on a host: "
                       "'docker exec -i {host} sh'")  # fmt: skip
     verb.add_argument("--through", metavar="HOST",
-                      help="a host that reaches those of --ssh for us: one connection for all"
+                      help="reach the hosts of --ssh through this one, over one connection"
                       )  # fmt: skip
     verb.add_argument("--python", metavar="PATH", help=python_help)
     verb.add_argument("--user", metavar="NAME", type=user_name,
-                      help="as root: the jobs of this user, on this host or on those of --ssh;"
+                      help="as root: show this user's jobs, on this host or on those of --ssh;"
                       " what reads them becomes that user first"
                       )  # fmt: skip
     verb.set_defaults(settings=True)
 
 
 def add_connection(verb: argparse.ArgumentParser, *, pid: bool = True) -> None:
-    """Adds those, and the ones that name a job and what may be done with it."""
+    """Adds the options that name hosts, a job, and what may be done with it."""
     add_hosts(verb)
     verb.add_argument("--job", metavar="NAME",
-                      help="name, run id or address:port (default: the newest live job)"
+                      help="the job, by name, run id or address:port (default: the newest)"
                       )  # fmt: skip
     if pid:
         verb.add_argument("--pid", type=pid_of, metavar="PID",
-                          help="the job that this process of this host is a rank of"
+                          help="the job of this process, on this host"
                           )  # fmt: skip
     verb.add_argument("--read-only", action=argparse.BooleanOptionalAction, default=None,
-                      help="request nothing of the ranks; the agents enforce it")  # fmt: skip
+                      help="ask nothing of the ranks; the agents enforce it")  # fmt: skip
 
 
 def add_theme(verb: argparse.ArgumentParser) -> None:
@@ -72,7 +72,7 @@ def add_theme(verb: argparse.ArgumentParser) -> None:
 
 
 def settle_hosts(options: argparse.Namespace, verbs: Sequence[str]) -> None:
-    """Without `--connect` it is this host that is meant, unless others are reached by a shell."""
+    """Without `--connect` this host is meant, unless a shell reaches others."""
     options.user = options.user or ""
     for name in ("connect", "ssh"):
         misplaced = [spec for spec in getattr(options, name, None) or () if spec in verbs]
@@ -86,7 +86,7 @@ def settle_hosts(options: argparse.Namespace, verbs: Sequence[str]) -> None:
     named = [spec for spec in getattr(options, "connect", None) or () if spec != "local"]
     if options.through and named:
         raise UsageError(
-            "--through is for hosts of --ssh: it does not reach the ports of agents",
+            "--through is for hosts of --ssh, and does not reach the ports of agents",
             f"--ssh {shlex.join(named)} --through {shlex.quote(options.through)} needs no agent"
             " and no port there",
         )
@@ -113,12 +113,12 @@ def require_one_job(options: argparse.Namespace) -> None:
     if options.job is not None:
         raise UsageError("--pid and --job both name a job", "leave out one of them")
     if getattr(options, "paths", None):
-        raise UsageError("--pid is of a running job, and files were given", "use --job")
+        raise UsageError("--pid names a running job, and files were given", "use --job")
     here = options.user and not (options.ssh or options.via)
     if options.connect != ["local"] and not here:
         given = "--connect" if options.connect else "--ssh"
         raise UsageError(
-            f"--pid is of a process of this host, and {given} names others",
+            f"--pid names a process of this host, and {given} names other hosts",
             f"run frtop on that host, or `frtop jobs {given} ...` and --job",
         )
 

@@ -1,4 +1,4 @@
-"""Standard output and standard error as commands find them. They print, and do not care.
+"""Standard output and standard error for commands, which print without checks of their own.
 
 * A full disk, a reader that has left, a terminal that is gone: what fails shows in `print` or,
   later, when the buffers are written; Python would write them once more at the exit, and complain

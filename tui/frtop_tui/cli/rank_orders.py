@@ -1,4 +1,4 @@
-"""Orders to ranks on what they record, each with a wait for the answers."""
+"""Tells ranks what to record, and waits for their answers."""
 
 from __future__ import annotations
 

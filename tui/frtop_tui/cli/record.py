@@ -1,4 +1,4 @@
-"""`frtop record`: what ranks record now, and changes of it while they run."""
+"""`frtop record`: shows and changes what running ranks record."""
 
 from __future__ import annotations
 

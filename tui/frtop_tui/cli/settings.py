@@ -1,4 +1,4 @@
-"""The table of settings, and which value counts.
+"""The table of settings, and where each value comes from.
 
 The command line's comes before the environment's, that before the file's, then the default.
 """

@@ -13,8 +13,8 @@ if TYPE_CHECKING:  # the parser lists the faults; this import would double its s
 
 RANKS: Final = 4
 SLOW: Final = {
-    "slow": "one rank comes late to every step: its GPU is throttled",
-    "slow-data": "one rank comes late to every step: its batches do",
+    "slow": "one rank is late to every step: its GPU is throttled",
+    "slow-data": "one rank is late to every step: its batches are",
 }
 """Faults of scripted ranks only."""
 CULPRIT: Final = 2

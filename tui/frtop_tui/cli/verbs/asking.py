@@ -1,4 +1,4 @@
-"""Verbs that ask ranks something."""
+"""Verbs that ask something of ranks."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ def add(verbs: Verbs[Parser]) -> None:
 
 def _tensors(verbs: Verbs[Parser]) -> None:
     tensors = verbs.add_parser(
-        "tensors", help="ask a rank for statistics of the tensors of its pending ops"
+        "tensors", help="show statistics of the tensors in a rank's pending ops"
     )
     add_connection(tensors, pid=False)
     tensors.add_argument("--rank", type=rank, required=True, metavar="N", help="global rank")
     tensors.add_argument("--op", type=number, default=0, metavar="OP",
-                         help="only this pending op: as in the column `op`, or its number "
+                         help="only this pending op, by its number or as in the column `op` "
                               "(default: all)")  # fmt: skip
     tensors.add_argument("--members", action="store_true",
-                         help="ask all members of the op's group, and compare: each works for up "
-                              "to 1.2 s (default: of the op that the rank waits for)")  # fmt: skip
+                         help="compare all members of the op's group; each works for up to 1.2 s "
+                              "(default op: the one that the rank waits for)")  # fmt: skip
     tensors.add_argument("--save", metavar="FILE",
                          help="write the tensors of one op to a safetensors file")  # fmt: skip
     tensors.add_argument("--json", action="store_true", help="print a JSON document")
@@ -46,36 +46,38 @@ def _tensors(verbs: Verbs[Parser]) -> None:
 def _numbers(verbs: Verbs[Parser]) -> None:
     numbers = verbs.add_parser(
         "numbers",
-        help="sample values in ops and steps, and name the rank whose bytes differ, or have NaN",
-        description="Asks ranks to sample the inputs and results of their ops while the job runs,"
-        " and compares them: after an all_reduce, a broadcast or an all_gather all members have"
-        " equal bytes. What it costs the ranks is said first, and nothing is asked without a yes."
-        " Exit status 3 if something differs or has NaN, 0 if not, 1 if that cannot be said.",
+        help="find the rank with the first NaN, or whose values differ, in a running job",
+        description="Ranks sample the inputs and results of their ops while the job runs, and frtop"
+        " compares them: after an all_reduce, a broadcast or an all_gather, all members have"
+        " equal bytes. It shows the cost first, and asks nothing of the ranks without a yes. Exit"
+        " status 3 if something differs or has NaN, 0 if not, 1 if that is not known.",
     )
     add_connection(numbers)
-    numbers.add_argument("--group", metavar="NAME", help="only its ops, and its members")
+    numbers.add_argument(
+        "--group", metavar="NAME", help="only the ops of this group, on its members"
+    )
     numbers.add_argument("--rank", type=rank, nargs="+", metavar="N",
                          help="only these global ranks")  # fmt: skip
     numbers.add_argument("--every", type=every, default=1, metavar="K",
                          help="every Kth op of a group (default: 1)")  # fmt: skip
     numbers.add_argument("--ops", type=count, default=100, metavar="N",
-                         help="up to N ops on each rank, 0: none (default: 100)")  # fmt: skip
+                         help="up to N ops on each rank, 0 for none (default: 100)")  # fmt: skip
     numbers.add_argument("--steps", type=count, default=0, metavar="N",
-                         help="gradients and parameters at N steps of optimizers")  # fmt: skip
+                         help="also gradients and parameters, at N optimizer steps")  # fmt: skip
     numbers.add_argument("--seconds", type=sampling_seconds, default=60, metavar="S",
-                         help="at most so long (default: 60; most: 3600)")  # fmt: skip
+                         help="stop after S seconds (default: 60, at most 3600)")  # fmt: skip
     numbers.add_argument(
         "--no-inputs",
         action="store_true",
-        help="results only: half the cost, and no rank is named for a NaN",
+        help="results only: half the cost, but no rank can be named for a NaN",
     )
     numbers.add_argument("--by", choices=("group",),
-                         help="also the figures by group: dtypes, means, norms, and how many values"
-                              " are NaN, Inf, zero or below the smallest normal one")  # fmt: skip
+                         help="also figures by group: dtypes, means, norms, and how many values"
+                              " are NaN, Inf, zero or subnormal")  # fmt: skip
     numbers.add_argument("--first", action="store_true", help="stop at the first finding")
-    numbers.add_argument("--stop", action="store_true", help="end what is sampled now")
+    numbers.add_argument("--stop", action="store_true", help="end the sampling that runs now")
     numbers.add_argument("--yes", action="store_true",
-                         help="accept the cost without being asked")  # fmt: skip
+                         help="accept the cost, and do not ask")  # fmt: skip
     numbers.add_argument("--json", action="store_true", help="print a JSON document")
     numbers.set_defaults(run=command("tensor_checks.command"))
 
@@ -83,27 +85,27 @@ def _numbers(verbs: Verbs[Parser]) -> None:
 def _record(verbs: Verbs[Parser]) -> None:
     record = verbs.add_parser(
         "record",
-        help="change what ranks record while they run, or write a note into their history",
-        description="Says what ranks record, and changes it: phases, call sites, modules, a note"
-        " with the time of now, a longer ring. Numbers are sampled by `frtop numbers`.",
+        help="change what running ranks record, or write a note into their history",
+        description="Shows what ranks record, and changes it: phases, call sites, modules, a note"
+        " with the current time, a longer ring. `frtop numbers` samples values.",
     )
     add_connection(record)
     record.add_argument("--rank", type=rank, nargs="+", metavar="N",
                         help="global ranks (default: all)")  # fmt: skip
     record.add_argument("--note", type=note, metavar="TEXT",
-                        help="a note for the timeline, the history and captures: up to 200 "
+                        help="a note for the timeline, the history and captures, up to 200 "
                              "characters")  # fmt: skip
     record.add_argument("--phases", choices=("on", "off"),
-                        help="forwards and backwards, from now on: 4 us each")  # fmt: skip
+                        help="record forwards and backwards from now on: 4 µs each")  # fmt: skip
     record.add_argument("--sites", choices=("on", "off"),
-                        help="the line that issued an op, from now on: off saves up to 0.9 us"
-                             " an op, and verdicts name no line")  # fmt: skip
+                        help="record the line that issued an op: off saves up to 0.9 µs an op,"
+                             " and verdicts then name no line")  # fmt: skip
     record.add_argument("--modules", choices=("on", "off"),
-                        help="module and phase that issue an op, from now on: 1 us a call of a"
-                             " module and 3 us an op")  # fmt: skip
+                        help="record which module and phase issued an op: 1 µs a call of a"
+                             " module and 3 µs an op")  # fmt: skip
     record.add_argument("--longer-ring", action="store_true",
-                        help="keep the last 65,536 ops instead of 8,192: 5.8 MB a rank more,"
-                             " until it ends")  # fmt: skip
+                        help="keep the last 65,536 ops instead of 8,192 until the rank ends:"
+                             " 5.8 MB more a rank")  # fmt: skip
     record.add_argument("--json", action="store_true", help="print a JSON document")
     record.set_defaults(run=command("record"))
 
@@ -111,19 +113,19 @@ def _record(verbs: Verbs[Parser]) -> None:
 def _stacks(verbs: Verbs[Parser]) -> None:
     stacks = verbs.add_parser(
         "stacks",
-        help="print the stacks of ranks, on request with frames of C and C++",
-        description="Prints the Python stacks of all ranks as one tree, or those of all threads "
-        "of the ranks that are named. Nothing stands still for that. With --native a rank does, "
-        "for about 0.7 s, at most 5 s; ranks are taken one after the other.",
+        help="print the stacks of ranks, with --native also frames of C and C++",
+        description="Prints the Python stacks of all ranks as one tree, or all threads of named "
+        "ranks. No rank stops for that. With --native each named rank stands still, one after the "
+        "other, for about 0.7 s and at most 5 s.",
     )
     add_connection(stacks)
     stacks.add_argument("--rank", type=rank, nargs="+", metavar="N",
                         help="global ranks (default: all, merged)")  # fmt: skip
     stacks.add_argument("--native", action="store_true",
-                        help="also frames of C and C++; the named ranks stand still for it"
+                        help="also frames of C and C++; the named ranks stand still meanwhile"
                         )  # fmt: skip
     stacks.add_argument("--yes", action="store_true",
-                        help="do not ask before a rank stands still")  # fmt: skip
+                        help="accept that a rank stands still, and do not ask")  # fmt: skip
     stacks.add_argument("--json", action="store_true", help="print a JSON document")
     stacks.set_defaults(run=command("stacks"))
 
@@ -132,36 +134,38 @@ def _profile(verbs: Verbs[Parser]) -> None:
     profile = verbs.add_parser(
         "profile",
         help="run torch's profiler in running ranks, and write one trace for Perfetto",
-        description="Runs torch.profiler inside of ranks that have frtop's recorder, from their "
-        "next step on, and writes one trace of all of them with frtop's own lanes. What it costs "
-        "is said first. Ctrl-C ends the ranks that are not complete and writes the others, a second"
-        " one discards all. Exit status 0 if all ranks are in it, 1 if some are not.",
+        description="Runs torch.profiler in ranks that have frtop's recorder, from their next step "
+        "on, and writes one trace of all of them with frtop's own lanes. It shows the cost first. "
+        "Ctrl-C ends the ranks that are not complete and writes the others; a second Ctrl-C"
+        " discards all. Exit status 0 if all ranks are in the trace, 1 if some are not.",
     )
     add_connection(profile)
-    profile.add_argument("--ranks", metavar="LIST", help="such as 0-3,8 (default: all, up to 64)")
+    profile.add_argument("--ranks", metavar="LIST", help="ranks, as 0-3,8 (default: all, up to 64)")
     length = profile.add_mutually_exclusive_group()
     length.add_argument("--steps", type=steps, default=5, metavar="N",
                         help="training steps, up to 100 (default: 5)")  # fmt: skip
     length.add_argument("--seconds", type=seconds_up_to(60), metavar="S",
-                        help="seconds instead, up to 60: for programs without an optimizer"
+                        help="seconds instead of steps, up to 60"
                         )  # fmt: skip
     profile.add_argument("-o", "--output", metavar="FILE",
-                         help="the file, .json.gz (default: frtop-JOB-HHMM-profile.json.gz here)"
+                         help="the file to write (default: frtop-JOB-HHMM-profile.json.gz here)"
                          )  # fmt: skip
-    profile.add_argument("--shapes", action="store_true", help="with the shapes of inputs")
-    profile.add_argument("--stacks", action="store_true", help="with the stacks of Python: slow")
+    profile.add_argument("--shapes", action="store_true", help="record the shapes of inputs")
+    profile.add_argument(
+        "--stacks", action="store_true", help="record Python stacks, which is slow"
+    )
     profile.add_argument("--memory", action="store_true",
-                         help="with each allocation, and a table by rank and device: allocated at"
-                              " the start and end, peak, reserved")  # fmt: skip
+                         help="record each allocation, and print a table by rank and device:"
+                              " allocated at the start and end, peak, reserved")  # fmt: skip
     profile.add_argument("--no-devices", action="store_true",
-                         help="without what runs on GPUs")  # fmt: skip
+                         help="leave out what runs on GPUs")  # fmt: skip
     profile.add_argument("--execution-trace", action="store_true",
-                         help="also the execution trace of each rank, for Chakra's converter"
+                         help="also write each rank's execution trace, for Chakra's converter"
                          )  # fmt: skip
     profile.add_argument("--separate", action="store_true",
-                         help="a folder with a file for each rank, as torch wrote it")  # fmt: skip
+                         help="write a folder with a file per rank, as torch wrote it")  # fmt: skip
     profile.add_argument("--wait", type=seconds_up_to(600), default=60.0, metavar="S",
                          help="how long ranks may take to reach a step (default: 60)"
                          )  # fmt: skip
-    profile.add_argument("--yes", action="store_true", help="do not ask before")
+    profile.add_argument("--yes", action="store_true", help="accept the cost, and do not ask")
     profile.set_defaults(run=command("profile.command"))

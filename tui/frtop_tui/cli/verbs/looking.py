@@ -1,4 +1,4 @@
-"""Verbs that show a job, or write it: screen, verdict, files, the list of jobs."""
+"""Verbs that show a job or write it to a file: screen, verdict, files, the list of jobs."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from frtop_tui.features.statistics.options import add_statistics
 SCREEN: Final = "screen"
 STATUSES: Final = """exit status of diagnose:
   0  healthy, and all ranks were heard
-  3  hung, dead or diverged
+  3  hung, dead or diverged (collective mismatch)
   5  held up or slow
-  4  undecided: ranks wait, and whether that is unusual is not known yet,
-     somebody is only suspected to be slow, or too few ranks were heard
+  4  undecided: it is not known yet whether a wait is unusual, a straggler
+     is only suspected, or too few ranks were heard
   2  invalid command line
   1  any other error
 """
@@ -32,7 +32,7 @@ def add(verbs: Verbs[Parser]) -> None:
 
     diagnose = verbs.add_parser(
         "diagnose",
-        help="print the verdict, without a screen",
+        help="print the verdict",
         epilog=STATUSES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -46,8 +46,8 @@ def add(verbs: Verbs[Parser]) -> None:
     diagnose.add_argument(
         "--explain",
         action="store_true",
-        help="also print how the verdict was found: who is blocked and by which sign, who waits"
-        " for whom, who is left out, why it is confirmed or not",
+        help="also print how the verdict was found: who is blocked and how that is known, who"
+        " waits for whom, who is left out, and why it is confirmed or not",
     )
     diagnose.add_argument(
         "--wait",
@@ -77,9 +77,9 @@ def add(verbs: Verbs[Parser]) -> None:
 
     jobs = verbs.add_parser(
         "jobs",
-        help="list all jobs, those without the recorder, too",
-        description="Lists the jobs that the agents of the hosts see, what to type for each, and"
-        " what is in the way of seeing it. Exit status 0 with jobs, 1 without.",
+        help="list all jobs, with or without the recorder",
+        description="Lists the jobs on the hosts, what to type for each, and what is in the way of"
+        " seeing it. Exit status 0 with jobs, 1 without.",
     )
     add_hosts(jobs)
     jobs.add_argument("--json", action="store_true", help="print a JSON document")

@@ -24,26 +24,26 @@ def _run(verbs: Verbs[Parser]) -> None:
         "its environment need not contain frtop.",
     )
     run.add_argument("--record", metavar="DIR",
-                     help="write a black box for `frtop open` there when a rank dies"
+                     help="write a black box for `frtop open` to DIR when a rank dies"
                      )  # fmt: skip
     run.add_argument("--device-tensors", action="store_true",
-                     help="let tensors on NVIDIA GPUs be read: each rank makes a stream and 4 MiB "
-                     "of pinned memory at its first op there, for which the driver may wait for "
-                     "the device"
+                     help="allow tensors on NVIDIA GPUs to be read: at its first op there, each "
+                     "rank makes a stream and 4 MiB of pinned memory, for which the driver may "
+                     "wait for the device"
                      )  # fmt: skip
     run.add_argument("--phases", action="store_true",
-                     help="record when forwards and backwards begin and end, on the host: those "
-                     "of DDP and FSDP2, some microseconds a step"
+                     help="record when forwards and backwards of DDP and FSDP2 begin and end on "
+                     "the host: some microseconds a step"
                      )  # fmt: skip
     run.add_argument("--modules", action="store_true",
-                     help="record which module, and which phase, issued each op: a microsecond or "
-                     "two a call of a module, some three an op"
+                     help="record which module and phase issued each op: 1 to 2 µs a call of a "
+                     "module, some 3 µs an op"
                      )  # fmt: skip
     run.add_argument("--watch", action="store_true",
-                     help="watch the job meanwhile, as `frtop watch`; its lines go to stderr"
+                     help="also watch the job, as `frtop watch` does; its lines go to stderr"
                      )  # fmt: skip
     run.add_argument("--watch-options", default="", metavar="OPTIONS",
-                     help="the same with options of `frtop watch`: '--exec ./tell.sh --kill'"
+                     help="--watch with options of `frtop watch`: '--exec ./tell.sh --kill'"
                      )  # fmt: skip
     run.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND ...")
     run.set_defaults(run=command("run"))
@@ -54,11 +54,11 @@ def _agent(verbs: Verbs[Parser]) -> None:
     agent.add_argument(
         "--port",
         type=port,
-        help="first of its two ports (default: 7677, or the next free pair)",
+        help="the first of two ports (default: 7677, or the next free pair)",
     )
     agent.add_argument("--bind", metavar="ADDRESS", help="address to listen on (default: all)")
     agent.add_argument("--read-only", action="store_true",
-                       help="refuse all requests to the ranks, whatever the user's key"
+                       help="refuse all requests to the ranks, whatever key asks"
                        )  # fmt: skip
     agent.set_defaults(run=command("run", "run_agent"))
 
@@ -73,12 +73,12 @@ def _demo(verbs: Verbs[Parser]) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     demo.add_argument("--ranks", type=int, metavar="N",
-                      help="scripted ranks instead, up to 16,384 of them: real messages of real "
-                      "agents, no torch; most faults are one rank's of them")  # fmt: skip
+                      help="N scripted ranks instead, up to 16,384: real messages of real agents, "
+                      "without torch; most faults hit one of them")  # fmt: skip
     demo.add_argument("--fault", choices=(*FAULTS, *SLOW), default="stall", metavar="NAME",
                       help="what goes wrong (default: stall)")  # fmt: skip
     demo.add_argument("--unprepared", action="store_true",
-                      help="start the job without the recorder, and show it from outside"
+                      help="start the job without the recorder, as a job that nobody prepared"
                       )  # fmt: skip
     demo.add_argument("--headless", action="store_true",
                       help="print progress and the verdict instead of the screen; "

@@ -1,4 +1,4 @@
-"""Verbs that run without a person: for other programs, and the watcher."""
+"""Verbs that run unattended: the watcher, and those whose output other programs read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def add(verbs: Verbs[Parser]) -> None:
 
 
 def _consumers(verbs: Verbs[Parser]) -> None:
-    """The verbs whose output is read by other programs."""
+    """The verbs whose output other programs read."""
     for name, described, add in (("stream", STREAM, add_stream), ("metrics", METRICS, add_metrics)):
         verb = verbs.add_parser(
             name,

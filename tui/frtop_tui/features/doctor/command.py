@@ -1,4 +1,4 @@
-"""`frtop doctor`: what would be seen of a job here, and which change opens what is closed."""
+"""`frtop doctor`: what frtop can see of a job here, and what would open the rest."""
 
 from __future__ import annotations
 

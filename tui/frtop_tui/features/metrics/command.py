@@ -1,4 +1,4 @@
-"""`frtop metrics`: what is seen of a job as OpenMetrics over HTTP, for Prometheus and the like."""
+"""`frtop metrics`: a job's state as OpenMetrics over HTTP, for Prometheus and the like."""
 
 from __future__ import annotations
 

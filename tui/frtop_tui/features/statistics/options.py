@@ -1,4 +1,4 @@
-"""Options of the verbs that tell where the time goes: `statistics` and `diff`."""
+"""Options of the verbs that show where the time goes: `statistics` and `diff`."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from frtop_tui.cli.host_options import add_connection
 from frtop_tui.cli.option_values import limits, rank, seconds
 
 Run = Callable[[argparse.Namespace], int]
-DIFF = """Compares two captures or black boxes of one job, or of two runs of it: lines whose ops are
-new, gone, slower or faster by more than the noise, the time of a step, skew, and
-settings. With --fail-above also whether the second one is too slow: docs/features/statistics.md.
+DIFF = """Compares two captures or black boxes, of one job or of two runs: lines whose ops are new,
+gone, slower or faster by more than the noise, the time of a step, skew, and settings.
+With --fail-above it also checks that the second one is not too slow.
 """
 DIFF_STATUSES = """exit status of diff:
-  0  without limits; with them if nothing has grown by more, for certain
-  6  a figure has grown by more than its limit, for certain
-  4  undecided: too few samples, or they differ by more than what is to be told
+  0  no limits were given, or nothing has grown by more than its limit
+  6  a figure has grown by more than its limit
+  4  undecided: too few samples, or the spread is too large
   2  invalid command line
   1  any other error
 """
@@ -28,35 +28,34 @@ SORTS = ("time", "waiting", "skew", "p50", "p95", "max", "count", "bytes", "bus"
 def add_statistics(verbs: Any, run: Run, run_diff: Run) -> None:
     verb = verbs.add_parser(
         "statistics",
-        help="where the time goes: by line, and who comes last; where a step goes",
-        description="Counts what the ranks of a live job did within the last seconds, or what"
-        " captures and black boxes hold of theirs: ops by line, group and size, how long they took,"
-        " bandwidths as nccl-tests defines them, who came last and by how much, and where a step"
-        " goes. docs/features/statistics.md defines each figure. Exit status 0 with figures, 1"
-        " without.",
+        help="show where the time goes: by line, by step, and who comes last",
+        description="Counts what ranks did in the last seconds, or in captures and black boxes: ops"
+        " by line, group and size, how long they took, bandwidths as nccl-tests defines them, who"
+        " came last and by how much, and where a step goes. docs/features/statistics.md defines"
+        " each figure. Exit status 0 with figures, 1 without.",
     )
     add_connection(verb)
     add_files(verb, "*", "captures or black boxes, or one profile, instead of a live job")
     verb.add_argument("--window", type=seconds, default=0.0, metavar="SECONDS",
-                      help="of the last so many seconds, as far as rings reach back (default: 60;"
-                      " of files all that they have)")  # fmt: skip
+                      help="count the last SECONDS, as far as rings reach back (default: 60;"
+                      " of files everything)")  # fmt: skip
     verb.add_argument("--rank", type=rank, nargs="+", metavar="N",
-                      help="count the ops of these global ranks only")  # fmt: skip
+                      help="count only the ops of these global ranks")  # fmt: skip
     verb.add_argument("--group", nargs="+", metavar="NAME",
-                      help="count the ops of these groups only, by name or description"
+                      help="count only the ops of these groups, by name or description"
                       )  # fmt: skip
     verb.add_argument("--by", choices=("line", "module", "memory"),
-                      help="rows by line, or a tree by the module and phase that issued ops, where"
-                      " modules are recorded; or of a profile with --memory what"
-                      " torch's allocator did by rank and device (default: line, or"
-                      " module of a profile)")  # fmt: skip
+                      help="line: a row per line; module: a tree by the module and phase that"
+                      " issued ops, if modules are recorded; memory: torch's allocator by rank"
+                      " and device, of a profile with --memory (default: line, of a profile"
+                      " module)")  # fmt: skip
     verb.add_argument("--level", type=int, choices=range(4), metavar="0-3",
-                      help="with --by module: as CommDebugMode counts them, 0 collectives, 1 also"
-                      " parameters and ops on DTensors, 2 ops that are not trivial, 3 all; from 1"
-                      " on of a profile that `frtop profile` wrote (default: 0, of a profile 1)"
+                      help="with --by module, the levels of CommDebugMode: 0 collectives, 1 also"
+                      " parameters and ops on DTensors, 2 also ops that are not trivial, 3 all"
+                      " ops; 1 to 3 need a file of `frtop profile` (default: 0, of a profile 1)"
                       )  # fmt: skip
     verb.add_argument("--sort", choices=SORTS, default="time",
-                      help="what is largest in the first row, or `line` (default: time)"
+                      help="sort by this figure, largest first, or by line (default: time)"
                       )  # fmt: skip
     verb.add_argument("--json", action="store_true", help="print a JSON document")
     verb.add_argument("--wait", type=seconds, default=10.0, metavar="SECONDS",
@@ -64,16 +63,16 @@ def add_statistics(verbs: Any, run: Run, run_diff: Run) -> None:
     verb.set_defaults(run=run)
     diff = verbs.add_parser(
         "diff",
-        help="what changed between two captures: lines, steps, skew, settings",
+        help="show what changed between two captures, and check for regressions",
         description=DIFF,
         epilog=DIFF_STATUSES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    diff.add_argument("a", metavar="BEFORE", help="capture or black boxes")
-    diff.add_argument("b", metavar="AFTER", help="likewise, of a later time or another run")
+    diff.add_argument("a", metavar="BEFORE", help="a capture or black boxes")
+    diff.add_argument("b", metavar="AFTER", help="the same, of a later time or another run")
     diff.add_argument("--job", metavar="NAME", help="name, run id or address:port")
     diff.add_argument("--fail-above", type=limits, metavar="LIMITS",
-                      help="check that figures have not grown by more than a share, a time or both,"
+                      help="check that no figure has grown by more than a share, a time or both,"
                       " as in step=5%%,skew=10%%+1ms: step, data, forward, backward, optimizer,"
                       " communication, own; skew and transfer of each line")  # fmt: skip
     diff.add_argument("--json", action="store_true", help="print a JSON document")

@@ -1,4 +1,4 @@
-"""The options of `frtop watch`; without its imports, which need the network's."""
+"""The options of `frtop watch`, apart from the code that runs it: the parser starts fast."""
 
 from __future__ import annotations
 
@@ -27,51 +27,52 @@ Run = Callable[[argparse.Namespace], int]
 def add_watch(verbs: Any, run: Run, run_history: Run) -> None:
     watch = verbs.add_parser(
         "watch",
-        help="watch all jobs unattended: capture a hang in time, and tell whom it concerns",
-        description="Watches all jobs that the hosts run, with or without the recorder. A verdict"
-        " that is confirmed is captured, then a command or a web hook is told; each event is one"
-        " line of JSON. Where little of an op's own timeout is left, the capture does not wait for"
-        " the confirmation. Runs until it is ended, and goes on where it was when it is started"
-        " again. docs/features/watch.md has a service for systemd, Slurm and Kubernetes.",
+        help="watch all jobs unattended: capture a hang in time, and tell somebody",
+        description="Watches all jobs on the hosts, with or without the recorder. It captures a"
+        " confirmed verdict, then runs a command or sends a web hook; each event is one line of"
+        " JSON. If the op's watchdog timeout is near, the capture does not wait for the"
+        " confirmation. It runs until it is ended; started again, it goes on where it was."
+        " docs/features/watch.md has a service for systemd, Slurm and Kubernetes.",
     )
     add_connection(watch, pid=False)
     watch.add_argument("--exec", dest="command", metavar="CMD",
-                       help="run this for each confirmed verdict, which it gets as JSON on its"
+                       help="run CMD for each confirmed verdict, with the verdict as JSON on its"
                        " input; without a shell")  # fmt: skip
     watch.add_argument("--shell", action="store_true", default=None,
-                       help="run CMD by sh -c")  # fmt: skip
+                       help="run CMD with sh -c")  # fmt: skip
     watch.add_argument("--post", metavar="URL",
-                       help="send each confirmed verdict there, as JSON by POST")  # fmt: skip
+                       help="send each confirmed verdict to URL, as JSON by POST")  # fmt: skip
     watch.add_argument("--captures", metavar="FOLDER",
-                       help="where captures go (default: captures in the folder of the state);"
+                       help="where captures go (default: captures in the folder of --state);"
                        " none: no captures")  # fmt: skip
     watch.add_argument("--keep", type=_count, default=MOST_CAPTURES, metavar="N",
-                       help="keep so many captures, the newest, and those of what lasts (default"
+                       help="keep the N newest captures, and those of hangs that last (default"
                        f" {MOST_CAPTURES})")  # fmt: skip
     watch.add_argument("--keep-bytes", type=size, default=MOST_BYTES, metavar="SIZE",
-                       help="keep so much of them in all: 500M, 4G (default 4G)")  # fmt: skip
+                       help="keep captures of this size in all: 500M, 4G (default 4G)")  # fmt: skip
     watch.add_argument("--state", metavar="FOLDER",
-                       help="what was reported, so that it is not reported again (default:"
+                       help="notes what was reported, so that it is not reported again (default:"
                        " ~/.local/state/frtop)")  # fmt: skip
     watch.add_argument("--every", type=time_span, metavar="TIME",
-                       help="report one cause in one job once in this time: 90s, 10m, 6h, 2d"
+                       help="report one cause in one job once in TIME: 90s, 10m, 6h, 2d"
                        " (default 1h)")  # fmt: skip
     watch.add_argument("--before", type=time_span, metavar="TIME",
-                       help="with so little left of the op's own timeout, capture without waiting"
+                       help="this long before the op's watchdog timeout, capture without waiting"
                        " for the confirmation (default 30s)")  # fmt: skip
     watch.add_argument("--deadline", type=time_span, metavar="TIME",
-                       help="longest time for CMD (default 60s)")  # fmt: skip
+                       help="end CMD after TIME (default 60s)")  # fmt: skip
     watch.add_argument("--slow", action="store_true",
-                       help="capture and report jobs that are slow, too; else that is one line"
+                       help="also capture and report slow jobs; without it they are one line"
                        )  # fmt: skip
     watch.add_argument("--kill", action="store_true",
-                       help="end the ranks of a job with a confirmed verdict, once it is captured"
-                       " and CMD is over: SIGTERM, after 15 s SIGKILL; only this user's, on this"
-                       " host")  # fmt: skip
+                       help="end the ranks of a job with a confirmed verdict, after capture and"
+                       " CMD: SIGTERM, after 15 s SIGKILL; only this user's ranks on this host"
+                       )  # fmt: skip
     watch.add_argument("--dry-run", action="store_true",
-                       help="capture, run, send and note nothing; say what would be")  # fmt: skip
+                       help="capture, run, send and note nothing; only say what it would do"
+                       )  # fmt: skip
     watch.add_argument("--below", type=pid_of, metavar="PID",
-                       help="only jobs that this process of this host started, until it ends"
+                       help="only jobs that this process started, until it ends"
                        )  # fmt: skip
     watch.set_defaults(run=run)
     _add_history(verbs, run_history)
@@ -80,12 +81,12 @@ def add_watch(verbs: Any, run: Run, run_history: Run) -> None:
 def _add_history(verbs: Any, run: Run) -> None:
     history = verbs.add_parser(
         "history",
-        help="hosts that were culprits again and again, and what to drain",
-        description="Lists the hosts that confirmed verdicts blamed, as `frtop watch` has noted"
-        " them: how often, for what, in which jobs.",
+        help="list hosts that were culprits again and again, and what to drain",
+        description="Lists the hosts that confirmed verdicts of `frtop watch` blamed: how often,"
+        " for what, in which jobs.",
     )
     history.add_argument("--days", type=_days, default=14.0, metavar="N",
-                         help="look back so many days (default 14; kept are 90)")  # fmt: skip
+                         help="look back N days (default 14; 90 are kept)")  # fmt: skip
     history.add_argument("--json", action="store_true", help="print a JSON document")
     history.add_argument("--forget", action="store_true", help="remove the history")
     history.add_argument("--state", metavar="FOLDER",
