@@ -493,3 +493,28 @@ def test_wrong_options_of_the_watcher_are_said_before_the_job_starts(
     assert main(["run", "--watch-options", options, "--", "touch", str(touched)]) == 2
     assert says in capsys.readouterr().err
     assert not touched.exists()
+
+
+KILLED_MIRROR = """
+import os, signal, sys
+from frtop_tui.cli.parent import Child
+child = Child(["sleep", "1"], os.environ)
+mirror = child._mirror.pid
+os.kill(mirror, int(sys.argv[1]))
+killed, kill = [], os.kill
+os.kill = lambda pid, number: killed.append(pid) or kill(pid, number)
+assert child.wait() == 0
+print(killed == [mirror])
+"""
+
+
+@pytest.mark.parametrize(("number", "killed"), [(signal.SIGKILL, False), (signal.SIGSTOP, True)])
+def test_a_killed_signal_mirror_is_not_killed_again(number: int, killed: bool) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED_MIRROR, str(number)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=20,
+    )
+    assert done.stdout == f"{killed}\n", done.stderr

@@ -1,4 +1,4 @@
-"""A real job that hangs, exported live: torch's own analyzer names the rank."""
+"""A real job that hangs, captured and exported: its files say what is said live."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from waiting import wait_for
 
 
 @pytest.mark.long
-def test_a_live_hang_is_read_by_those_who_know_nothing_of_us(
+def test_a_live_hang_is_read_from_its_capture_and_by_those_who_know_nothing_of_us(
     home: Path, torchrun: Launch, tmp_path: Path
 ) -> None:
     os.mkfifo(tmp_path / "shard")
@@ -26,11 +26,28 @@ def test_a_live_hang_is_read_by_those_who_know_nothing_of_us(
         wait_for(lambda: len(list(home.glob("*.ring"))) == 2, "two rings", 60)
         wait_for(lambda: frtop("diagnose").returncode == 0, "training goes on", 60)
         (tmp_path / "hang").touch()
-        wait_for(lambda: frtop("diagnose").returncode == 3, "the verdict", 60)
+        captured(tmp_path / "hang.cap")
         exported(tmp_path)
     finally:
         job.terminate()  # the launcher takes its ranks with it
         job.communicate(timeout=60)
+
+
+def captured(path: Path) -> None:
+    taken = frtop("capture", "-o", str(path))
+    assert taken.returncode == 0, taken.stdout + taken.stderr
+    assert "rank 1 (" in taken.stdout
+    assert "has not entered all_reduce" in taken.stdout
+    live = json.loads(frtop("diagnose", "--json").stdout)
+    said = frtop("diagnose", "--json", str(path))
+    assert said.returncode == 3, said.stdout + said.stderr
+    recorded = json.loads(said.stdout)
+    assert recorded["recorded"]["kind"] == "capture"
+    assert recorded["job"] == live["job"]
+    (then,), (now,) = recorded["verdicts"], live["verdicts"]
+    for field in ("kind", "confidence", "culprits", "victims", "headline", "group", "op"):
+        assert then[field] == now[field]
+    assert then["why"]["cause"] == now["why"]["cause"] == "file_io"
 
 
 def exported(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""All ranks have entered an op that the network between them does not complete."""
+"""Links that let nothing or little through: an op that does not complete, or takes longer."""
 
 from __future__ import annotations
 
@@ -12,13 +12,19 @@ import pytest
 from hosts.cluster import Cluster
 from hosts.network import obstacle
 
+PROGRAM = Path(__file__).parents[1] / "jobs" / "over_links.py"
+MBIT = 20
+BITS = 8 * 4 * 25_000
+"""What each rank of a pair sends in one op: half of it twice."""
+
 
 @pytest.fixture
-def managed(tmp_path: Path) -> Iterator[Cluster]:
+def managed(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cluster]:
     """Four hosts that frtop reaches by a network of their own."""
     if why := obstacle():
         pytest.skip(why)
-    cluster = Cluster(tmp_path, 4, managed=True)
+    program = {"program": request.param} if hasattr(request, "param") else {}
+    cluster = Cluster(tmp_path, 4, managed=True, **program)
     try:
         cluster.start()
         yield cluster
@@ -76,3 +82,30 @@ def test_a_host_that_frtop_cannot_reach_either_is_named_and_not_blamed(
         assert watcher.frame()["ranks"]["2"]["state"] == "unheard"
         assert watcher.frame()["verdicts"][0]["kind"] == "undecided"
     print(f"found {seconds:.1f} s after both cables were pulled")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("managed", [PROGRAM], indirect=True)
+def test_the_host_with_a_slow_link_is_named(managed: Cluster) -> None:
+    watcher = managed.watch("node[0-3]-m")
+    managed.wait_for(lambda: len(list(managed.folder.glob("trains.*"))) == 4, "all train", 60)
+    verdicts: list[dict[str, Any]] = []
+
+    def is_slow() -> bool:
+        verdicts[:] = watcher.frame()["verdicts"]
+        assert not [one for one in verdicts if set(one["culprits"]) - {1}], verdicts
+        return bool(verdicts)
+
+    with ExitStack() as limits:
+        limits.enter_context(managed.network.slow("node1", f"{MBIT}mbit"))
+        seconds = managed.wait_for(is_slow, "that the link of node1 is slow", 60)
+        (verdict,) = verdicts
+        assert (verdict["kind"], verdict["confidence"]) == ("slow", "confirmed")
+        assert (verdict["why"]["cause"], verdict["why"]["layer"]) == ("network", "network")
+        assert verdict["culprits"] == [1]
+        assert verdict["victims"] == "0,2-3"
+        late_s = verdict["slow"]["late_s"]
+        print(f"named after {seconds:.1f} s: {1e3 * late_s:.1f} ms longer; {verdict['headline']}")
+        assert late_s == pytest.approx(BITS / MBIT / 1e6, rel=0.1)
+        assert watcher.frame()["health"] == "slow"
+    managed.wait_for(lambda: watcher.frame()["health"] == "healthy", "it is quick again", 90)

@@ -10,7 +10,16 @@ import pytest
 import frtop_probe
 from diagnosis.scenes import C10D, COLLECTIVE, RECORDER, frame
 from frtop_probe import wire
-from frtop_tui.job.stack_frames import _WRAPPERS, is_wrapper, shown_frames, user_frame
+from frtop_tui.job.stack_frames import (
+    _WRAPPERS,
+    is_user_code,
+    is_wrapper,
+    short_file,
+    shown_frames,
+    user_frame,
+    user_frame_index,
+)
+from screens import scenes
 
 PROBE = Path(frtop_probe.__file__).parent
 ORIGINALS = {
@@ -89,3 +98,16 @@ def _own_nodes(function: ast.AST) -> list[ast.AST]:
             found.append(node)
             waiting += ast.iter_child_nodes(node)
     return found
+
+
+def test_the_users_frame_is_the_innermost_outside_installed_code() -> None:
+    assert user_frame_index(scenes.LOADING) == 6
+    assert user_frame_index(scenes.PINNING) is None
+    assert not is_user_code(scenes.frame_of("run", "<frozen importlib>", 1))
+    assert not is_user_code(scenes.frame_of("f", "torch/nn/functional.py", 1))
+
+
+def test_files_are_shortened_below_their_packages() -> None:
+    assert short_file("/opt/v/lib/python3.12/site-packages/torch/_tensor.py") == "torch/_tensor.py"
+    assert short_file("/usr/lib/python3.12/queue.py") == "queue.py"
+    assert short_file("/home/ml/llama/train.py") == "train.py"

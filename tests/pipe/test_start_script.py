@@ -115,7 +115,7 @@ def test_a_running_python_is_found(shell: list[str], programs: Path, far: list[F
 def test_stage_zero_fits_between_quotes() -> None:
     script = start_script.start_script().decode()
     assert script.count("stage='") == 1
-    assert "frtop_probe.pipe." in script
+    assert "frtop_probe." in script
     assert not any(line.lstrip().startswith("#") for line in script.splitlines())
 
 

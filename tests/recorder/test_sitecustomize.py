@@ -1,10 +1,14 @@
-"""The zero-code start: `sitecustomize` prepares the recorder and chains to the job's own."""
+"""The zero-code start: `sitecustomize`, which chains to the job's own, and the import hook."""
 
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
+import pytest
+
+from frtop_probe.recorder.process.import_hook import when_imported
 from recorder.rank_runner import PROBE, ZERO, code, run_python
 
 
@@ -38,3 +42,22 @@ def test_a_broken_sitecustomize_of_the_job_fails_as_without_the_recorder(tmp_pat
     chained = run_python(tmp_path / "rings", "-c", "print(1)", PYTHONPATH=path)
     assert (chained.returncode, chained.stdout) == (alone.returncode, alone.stdout)
     assert "theirs" in chained.stderr
+
+
+def test_the_callback_runs_once_after_the_import(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "frtop_imported.py").write_text("VALUE = 5\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    values: list[int] = []
+    finders = list(sys.meta_path)
+    when_imported("frtop_imported", lambda module: values.append(module.VALUE))
+    assert values == []
+    import frtop_imported  # type: ignore[import-not-found]  # noqa: PLC0415
+
+    assert values == [5]
+    assert sys.meta_path == finders
+    assert type(frtop_imported.__loader__).__name__ == "SourceFileLoader"
+    when_imported("frtop_imported", lambda module: values.append(module.VALUE))
+    assert values == [5, 5]
+    del sys.modules["frtop_imported"]

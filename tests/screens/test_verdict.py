@@ -1,14 +1,24 @@
-"""The verdict panel."""
+"""The verdict panel, the top lines of every screen, and the letters and tones of states."""
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import get_args
+
+import pytest
 from msgspec.structs import replace
 
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.widgets.spans import text_of
+from frtop_tui.job.model import Health, RankState
+from frtop_tui.job.naming import folded_hosts
+from frtop_tui.text import rank_states
+from frtop_tui.widgets import spans, states
+from frtop_tui.widgets.headline import health_line
+from frtop_tui.widgets.spans import TONES, text_of
 from frtop_tui.widgets.verdict import no_verdict, status, verdict_lines
 
 from . import scenes
+from .scenes import S
 
 
 def test_a_verdict_with_only_a_headline_is_drawn() -> None:
@@ -30,3 +40,37 @@ def test_without_a_verdict_states_are_counted() -> None:
     partly = replace(healthy, coverage=replace(healthy.coverage, unheard=(64, 65)))
     assert no_verdict(partly) == "no verdict: 64 moving, 2 never heard"
     assert no_verdict(Frame(1, 1)) == "connecting: nothing heard yet"
+
+
+def test_hosts_are_folded() -> None:
+    assert folded_hosts(("node0", "node1", "node2")) == "node[0-2]"
+    assert folded_hosts(()) == ""
+
+
+def test_a_wait_ends_when_its_last_waiting_rank_has_died() -> None:
+    frame = scenes.hung()
+    later = replace(frame, now_ns=frame.now_ns + 3600 * S)
+    gone = {
+        rank: replace(view, state="dead", state_since_ns=frame.now_ns)
+        for rank, view in frame.ranks.items()
+    }
+    over = replace(later, ranks=gone)
+    assert "HUNG 4m12s" in spans.text_of(health_line(over))
+    assert "HUNG 1h04m" in spans.text_of(health_line(later))
+
+
+@pytest.mark.parametrize("state", get_args(RankState))
+def test_every_state_has_a_letter_a_meaning_and_a_tone(state: RankState) -> None:
+    assert rank_states.LETTERS[state]
+    assert rank_states.MEANINGS[state]
+    assert state in TONES
+    assert f".tone--{state} " in (Path(spans.__file__).parent / "tones.tcss").read_text()
+
+
+def test_no_two_states_share_a_letter() -> None:
+    assert len(set(rank_states.LETTERS.values())) == len(get_args(RankState))
+
+
+@pytest.mark.parametrize("health", get_args(Health))
+def test_every_health_has_a_tone(health: Health) -> None:
+    assert states.HEALTH_TONE[health] in TONES
