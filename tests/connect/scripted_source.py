@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.features.profile.model import ProfileOptions, ProfileProgress, SampledStacks
+from frtop_tui.features.flame.model import SampledStacks
+from frtop_tui.features.profile.model import ProfileOptions, ProfileProgress
 from frtop_tui.features.tensor_checks.orders import NO_NUMBERS, JobNumbers, RecordOrder
 from frtop_tui.features.timeline.histories import Histories, histories_in
 from frtop_tui.job.naming import JobKey

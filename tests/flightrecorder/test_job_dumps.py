@@ -30,11 +30,11 @@ from frtop_tui.diagnosis.finding import Detail, Finding
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import Unreadable
 from frtop_tui.features.stream.events import StateChanged
-from frtop_tui.features.timeline.words import Timeline
+from frtop_tui.features.stream.frame_events import FrameEvents
 from frtop_tui.files.loader import open_paths
+from frtop_tui.job.unix_times import Timeline
 from frtop_tui.text.document import document
 from frtop_tui.text.exit_status import exit_status
-from frtop_tui.text.frame_events import FrameEvents
 from frtop_tui.text.plain import text
 
 

@@ -22,7 +22,7 @@ from frtop_probe.agent import announcement
 from frtop_probe.features.doctor.service import agent, key, ports
 from frtop_probe.features.doctor.tier import Obstacle, Tier
 from frtop_tui.cli import main
-from frtop_tui.connect.service_facts import read_service
+from frtop_tui.features.doctor.service_facts import read_service
 from waiting import wait_for
 
 __all__ = ["environment"]

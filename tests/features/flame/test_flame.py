@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from frtop_probe.features.flame.at_host import parse
+from frtop_tui.features.flame.model import RankSamples
 from frtop_tui.features.flame.sampling import frames_of
 from frtop_tui.features.flame.words import (
     RECORDER,
@@ -15,7 +16,6 @@ from frtop_tui.features.flame.words import (
     recorder_share,
     speedscope,
 )
-from frtop_tui.features.profile.model import RankSamples
 
 MAIN = ("MainThread", "main (/srv/train.py:3)")
 LOAD, STEP = "load (/srv/data.py:9)", "step (/srv/train.py:7)"

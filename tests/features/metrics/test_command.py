@@ -19,9 +19,9 @@ from msgspec.structs import replace
 from frtop_probe import wire
 from frtop_tui.cli import main
 from frtop_tui.cli.parser import parse
+from frtop_tui.connect.op_follower import FollowedOps
 from frtop_tui.diagnosis.model import Frame, Why
 from frtop_tui.errors import FrtopError, UsageError
-from frtop_tui.features.timeline.op_follower import FollowedOps
 from frtop_tui.files import capture
 from frtop_tui.text.job_counts import GROUPS, JobCounts
 from screens.gauge_scenes import measured

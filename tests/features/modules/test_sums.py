@@ -8,12 +8,12 @@ from collections import Counter
 from frtop_probe import wire
 from frtop_probe.statistics import calls
 from frtop_probe.statistics.calls import OpClass, OpFields, RankCalls, SiteTable
-from frtop_tui.features.modules.sums import add_modules, module_rows
-from frtop_tui.features.modules.tree import NO_MODULE, module_roots, phases_of
-from frtop_tui.features.modules.words import module_document
 from frtop_tui.job.issuer_words import brief_issuer, issuer_text
 from frtop_tui.job.statistics import JobStatistics, ModuleRow
 from frtop_tui.statistics.answers import RankAnswer
+from frtop_tui.statistics.module_sums import add_modules, module_rows
+from frtop_tui.statistics.module_tree import NO_MODULE, module_roots, phases_of
+from frtop_tui.text.module_words import module_document
 
 MLP = wire.Issuer("forward", "layers.10.mlp", "Net")
 BACK = wire.Issuer("backward", "layers.2.mlp", "Net")

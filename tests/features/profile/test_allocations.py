@@ -18,7 +18,7 @@ from frtop_tui.features.profile.allocations import MOST_DEVICES, Allocations
 from frtop_tui.features.profile.merged import write_profiles
 from frtop_tui.features.profile.model import RankAllocations
 from frtop_tui.features.profile.reader import read_allocations
-from frtop_tui.features.timeline.torch_lanes import RankTrace
+from frtop_tui.features.profile.torch_lanes import RankTrace
 from screens.scenes import hung
 
 M = 1 << 20

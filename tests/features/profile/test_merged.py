@@ -19,7 +19,7 @@ from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import NotWritten
 from frtop_tui.features.profile.merged import beside, write_profiles
 from frtop_tui.features.profile.reader import read_profile
-from frtop_tui.features.timeline.torch_lanes import STEPS_LANE, RankTrace
+from frtop_tui.features.profile.torch_lanes import STEPS_LANE, RankTrace
 from frtop_tui.files.formats.chrome_trace import chrome_trace
 from frtop_tui.files.formats.rank_ops import rank_ops, unix_offset_ns
 from frtop_tui.files.unnamed_file import UnnamedFile

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from frtop_tui.features.flame.model import RankSamples, SampledStacks
 from frtop_tui.features.profile.model import (
     ProfileOptions,
     ProfileProgress,
     RankAllocations,
     RankProfile,
-    RankSamples,
-    SampledStacks,
 )
 from frtop_tui.job.model import Recorded
 from screens import scenes

@@ -11,14 +11,14 @@ from connect.fakes import FakeConnections, S, frame_of, rank_view
 from frtop_probe import wire
 from frtop_probe.statistics.rank_summary import Window
 from frtop_tui.connect.request_tracker import RequestTracker
-from frtop_tui.diagnosis.model import JudgedRank
-from frtop_tui.features.statistics.follow import (
+from frtop_tui.connect.statistics_follower import (
     INTERVAL_NS,
     LAG_NS,
     PIECES,
     StatisticsFollower,
     interval_ns,
 )
+from frtop_tui.diagnosis.model import JudgedRank
 from frtop_tui.job.statistics import JobStatistics
 from frtop_tui.statistics.wanted import StatisticsWanted
 from job_statistics.ranks import MS, answer, group, op

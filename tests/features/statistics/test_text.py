@@ -16,11 +16,11 @@ from frtop_tui.connect.recorded import RecordedSource
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import FrtopError
 from frtop_tui.features.statistics import command as statistics
-from frtop_tui.features.statistics.words import bandwidth_words, size_words, time_words
 from frtop_tui.files import capture
 from frtop_tui.job.groups import group_views
 from frtop_tui.statistics.wanted import StatisticsWanted
 from frtop_tui.text.comparison_text import comparison_lines
+from frtop_tui.text.statistics_words import bandwidth_words, size_words, time_words
 from job_statistics.ranks import ALL_REDUCE, LINE, MS, S, group
 
 GROUP = group(1, "0-3")

@@ -7,11 +7,11 @@ from msgspec.structs import replace
 
 from frtop_tui.features.statistics.table import change_text, range_text
 from frtop_tui.features.statistics.view import StatisticsScreen
-from frtop_tui.features.statistics.words import alike_words, labels_of, time_words
 from frtop_tui.job.statistics import SampledGroup, SampledOp
 from frtop_tui.screens.rank import RankScreen
 from frtop_tui.screens.ranks import RanksScreen
 from frtop_tui.statistics.step_table import step_rows
+from frtop_tui.text.statistics_words import alike_words, labels_of, time_words
 from frtop_tui.widgets.call_rows import call_rows
 from frtop_tui.widgets.rank_rows import rank_rows
 from frtop_tui.widgets.spans import text_of

@@ -11,8 +11,8 @@ from frtop_probe import wire
 from frtop_probe.statistics.op_bytes import tensor_bytes
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.features.stream.events import KINDS
-from frtop_tui.features.timeline.words import Timeline
-from frtop_tui.text.frame_events import FrameEvents
+from frtop_tui.features.stream.frame_events import FrameEvents
+from frtop_tui.job.unix_times import Timeline
 from screens.scenes import NOW, WALL, S, hung
 
 

@@ -7,10 +7,10 @@ from msgspec.structs import replace
 from connect.fakes import frame_of, rank_view
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame, JudgedRank
-from frtop_tui.features.tensor_checks.member_words import member_words
-from frtop_tui.features.tensor_checks.members import compare_members, members_to_ask
-from frtop_tui.features.tensor_checks.sides import RankSide, odd_ranks, sides_of
+from frtop_tui.features.tensors.comparison import compare_members, members_to_ask
+from frtop_tui.features.tensors.comparison_words import member_words
 from frtop_tui.job.groups import group_views
+from frtop_tui.job.rank_sides import RankSide, odd_ranks, sides_of
 
 GROUP = wire.Group(1, "0", "default_pg", "gloo", "0-3", True)
 

@@ -7,7 +7,8 @@ from dataclasses import replace
 from features.timeline.drawn import Row, lane
 from frtop_probe import wire
 from frtop_tui.features.timeline.lane import Lane, clock_error_ns
-from frtop_tui.features.timeline.meetings import LateIn, Meeting, Meetings, last_late_op
+from frtop_tui.features.timeline.meetings import Meeting, Meetings, last_late_op
+from frtop_tui.job.arrivals import LateIn
 from frtop_tui.job.groups import identifier
 
 

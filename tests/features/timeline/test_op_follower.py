@@ -8,10 +8,10 @@ import pytest
 
 from connect.fakes import FakeConnections, S, frame_of, rank_view
 from frtop_probe import wire
+from frtop_tui.connect import op_follower
+from frtop_tui.connect.op_follower import INTERVAL_NS, FollowedOps, OpFollower, OpOutlet
 from frtop_tui.connect.request_tracker import RequestTracker
 from frtop_tui.diagnosis.model import JudgedRank
-from frtop_tui.features.timeline import op_follower
-from frtop_tui.features.timeline.op_follower import INTERVAL_NS, FollowedOps, OpFollower, OpOutlet
 
 GROUP = wire.Group(1, "0", "default_pg", "gloo", "0-1")
 

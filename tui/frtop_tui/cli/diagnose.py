@@ -36,7 +36,7 @@ def _before(frame: Frame) -> list[str]:
     """What the history says of the culprits of a live job."""
     if frame.recorded is not None or not frame.verdicts:
         return []
-    from frtop_tui.cli.history import former_culprits  # noqa: PLC0415 - SQLite, for live jobs only
+    from frtop_tui.features.watch.history_command import former_culprits  # noqa: PLC0415 - SQLite, for live jobs only
 
     return former_culprits(frame)
 

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Protocol
 
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.features.profile.model import ProfileOptions, ProfileProgress, SampledStacks
+from frtop_tui.features.flame.model import SampledStacks
+from frtop_tui.features.profile.model import ProfileOptions, ProfileProgress
 from frtop_tui.features.tensor_checks.orders import JobNumbers, RecordOrder
 from frtop_tui.features.timeline.histories import Histories
 from frtop_tui.job.naming import JobKey

@@ -26,6 +26,7 @@ from frtop_tui.connect.connection_events import Connections
 from frtop_tui.connect.endpoints import LOCAL, Endpoint, expand
 from frtop_tui.connect.joined_connections import JoinedConnections
 from frtop_tui.connect.local_discovery import KnownAgents, LocalDiscovery
+from frtop_tui.connect.op_follower import FollowedOps, OpOutlet
 from frtop_tui.connect.pipes.connections import PipeConnections
 from frtop_tui.connect.pipes.payload import agent_lines
 from frtop_tui.connect.pipes.place_search import PlaceSearch
@@ -33,10 +34,10 @@ from frtop_tui.connect.pipes.places import Place, last_python
 from frtop_tui.connect.session import Session
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import KeyTrouble
-from frtop_tui.features.profile.model import ProfileOptions, ProfileProgress, SampledStacks
+from frtop_tui.features.flame.model import SampledStacks
+from frtop_tui.features.profile.model import ProfileOptions, ProfileProgress
 from frtop_tui.features.tensor_checks.orders import NO_NUMBERS, JobNumbers, RecordOrder
 from frtop_tui.features.timeline.histories import Histories
-from frtop_tui.features.timeline.op_follower import FollowedOps, OpOutlet
 from frtop_tui.job.model import Problem
 from frtop_tui.job.naming import JobKey, RankPid
 from frtop_tui.statistics.wanted import StatisticsWanted

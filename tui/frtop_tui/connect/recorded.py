@@ -13,7 +13,8 @@ from frtop_probe import archive
 from frtop_tui.diagnosis.histories import with_trace
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import FrtopError, Unreadable
-from frtop_tui.features.profile.model import ProfileOptions, ProfileProgress, SampledStacks
+from frtop_tui.features.flame.model import SampledStacks
+from frtop_tui.features.profile.model import ProfileOptions, ProfileProgress
 from frtop_tui.features.tensor_checks.orders import NO_NUMBERS, JobNumbers, RecordOrder
 from frtop_tui.features.timeline.histories import Histories, histories_in
 from frtop_tui.files import capture

@@ -25,17 +25,17 @@ from frtop_tui.connect.connection_events import (
 from frtop_tui.connect.endpoints import Resolver
 from frtop_tui.connect.gauge_histories import GaugeHistories
 from frtop_tui.connect.local_discovery import KnownAgents, LocalDiscovery
+from frtop_tui.connect.op_follower import OpFollower, OpOutlet
 from frtop_tui.connect.pipes.place_search import PlaceSearch
+from frtop_tui.connect.statistics_follower import StatisticsFollower
 from frtop_tui.diagnosis.engine import Engine
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import FrtopError
 from frtop_tui.features.flame.sampling import StackSampling
 from frtop_tui.features.profile.model import ProfileOptions
 from frtop_tui.features.profile.orders import ProfileOrders
-from frtop_tui.features.statistics.follow import StatisticsFollower
 from frtop_tui.features.tensor_checks.follow import NumberFollower
 from frtop_tui.features.timeline.follow import LaneFollower
-from frtop_tui.features.timeline.op_follower import OpFollower, OpOutlet
 from frtop_tui.job.model import AgentKey, Problem
 from frtop_tui.job.naming import JobKey, Wanted
 from frtop_tui.job.state import JobState

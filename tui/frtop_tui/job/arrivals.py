@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Final
 
-from frtop_tui.job.groups import identifier
+from frtop_probe import wire
+from frtop_tui.job.groups import Identifier, identifier
 from frtop_tui.job.naming import GroupKey
 from frtop_tui.job.statistics import JobStatistics, SampledGroup
 
@@ -85,3 +86,18 @@ def rank_delays(groups: Iterable[SampledGroup]) -> dict[int, int | None]:
             elif before is None:
                 found[rank] = None
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class LateIn:
+    """Which ops to search for one to which a rank came last.
+
+    Attributes:
+        group: of the ops.
+        kind: of the ops; "" for any.
+        site: the call site of the ops; None for any.
+    """
+
+    group: Identifier
+    kind: str = ""
+    site: wire.Site | None = None

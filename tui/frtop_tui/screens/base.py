@@ -14,7 +14,8 @@ from textual.screen import Screen
 from textual.widgets import Static
 
 from frtop_tui.diagnosis.model import Frame, JudgedRank
-from frtop_tui.features.profile.model import ProfileProgress, SampledStacks
+from frtop_tui.features.flame.model import SampledStacks
+from frtop_tui.features.profile.model import ProfileProgress
 from frtop_tui.features.tensor_checks.orders import NO_NUMBERS, JobNumbers
 from frtop_tui.features.timeline.histories import Histories
 from frtop_tui.screens.availability import action_name, why_unavailable

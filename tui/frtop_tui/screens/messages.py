@@ -8,9 +8,10 @@ from pathlib import Path
 from textual.message import Message
 
 from frtop_probe import wire
-from frtop_tui.features.profile.model import ProfileOptions, SampledStacks
+from frtop_tui.features.flame.model import SampledStacks
+from frtop_tui.features.profile.model import ProfileOptions
 from frtop_tui.features.tensor_checks.orders import RecordOrder
-from frtop_tui.features.timeline.meetings import LateIn
+from frtop_tui.job.arrivals import LateIn
 from frtop_tui.job.groups import Identifier
 from frtop_tui.job.naming import GroupKey
 

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.features.statistics.text_table import aligned
-from frtop_tui.features.statistics.words import NOT_KNOWN, line_words, size_words, time_words
 from frtop_tui.job.environment import UNSET, environment
 from frtop_tui.job.naming import counted, duration, printable, shortened
 from frtop_tui.job.statistics import JobStatistics
@@ -17,6 +15,8 @@ from frtop_tui.statistics.comparison import (
     compare,
 )
 from frtop_tui.text.health_words import health_words
+from frtop_tui.text.statistics_table import aligned
+from frtop_tui.text.statistics_words import NOT_KNOWN, line_words, size_words, time_words
 
 MOST_LINES: Final = 30
 HEAD: Final = ("line", "op", "size", "before", "after", "noise", "what", "skew before", "after",

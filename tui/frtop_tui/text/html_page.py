@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Final
 
-from frtop_tui.features.statistics.text_table import HEAD, STEP_HEAD
 from frtop_tui.job.naming import counted
 from frtop_tui.text.incident import (
     CLOCK_COLUMNS,
@@ -19,6 +18,7 @@ from frtop_tui.text.incident import (
 )
 from frtop_tui.text.page_style import STYLE
 from frtop_tui.text.rank_states import LETTERS, MEANINGS
+from frtop_tui.text.statistics_table import HEAD, STEP_HEAD
 from frtop_tui.text.wait_drawing import place_waits
 from frtop_tui.text.wait_drawing_svg import drawing_svg
 

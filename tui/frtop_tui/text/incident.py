@@ -15,8 +15,6 @@ from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.evidence.working_thread import working_stack
 from frtop_tui.diagnosis.model import Frame, JudgedRank, Verdict
 from frtop_tui.diagnosis.trace import Trace
-from frtop_tui.features.statistics.text_table import call_cells, step_cells
-from frtop_tui.features.statistics.words import clock_words, coverage_words, window_words
 from frtop_tui.job.environment import differing, environment
 from frtop_tui.job.job_activity import REPORTED, rank_notes
 from frtop_tui.job.model import HostView, RankState
@@ -38,6 +36,8 @@ from frtop_tui.text.plain import (
 from frtop_tui.text.rank_states import URGENCY
 from frtop_tui.text.rank_words import format_exit, op_name
 from frtop_tui.text.stacks import branches
+from frtop_tui.text.statistics_table import call_cells, step_cells
+from frtop_tui.text.statistics_words import clock_words, coverage_words, window_words
 
 MOST_RANKS: Final = 4096
 """Ranks that are listed one by one; a page of more is not read."""

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from frtop_tui.features.statistics.text_table import HEAD, STEP_HEAD
 from frtop_tui.job.naming import counted
 from frtop_tui.text.incident import (
     CLOCK_COLUMNS,
@@ -17,6 +16,7 @@ from frtop_tui.text.incident import (
     VerdictSection,
 )
 from frtop_tui.text.rank_states import LETTERS
+from frtop_tui.text.statistics_table import HEAD, STEP_HEAD
 
 MOST_ROWS: Final = 64
 """Ranks that are listed one by one: a longer table is not pasted. The states list all ranks."""

@@ -6,11 +6,11 @@ import math
 from collections.abc import Sequence
 from typing import Any, Final
 
-from frtop_tui.features.statistics.text_table import aligned
-from frtop_tui.features.statistics.words import NOT_KNOWN, place_words, time_words
 from frtop_tui.job.naming import counted, printable
 from frtop_tui.statistics.regression import Check, Result, overall
 from frtop_tui.text.exit_status import HEALTHY, SLOWER, UNDECIDED
+from frtop_tui.text.statistics_table import aligned
+from frtop_tui.text.statistics_words import NOT_KNOWN, place_words, time_words
 
 HEAD: Final = ("check", "line", "op", "limit", "before", "after", "change", "samples", "result")
 STATUS: Final[dict[Result, int]] = {"within": HEALTHY, "above": SLOWER, "undecided": UNDECIDED}

@@ -11,12 +11,12 @@ from typing import Final, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from frtop_tui.features.statistics.words import NOT_KNOWN, alike_words, mean_sizes, sizes_words
 from frtop_tui.job.naming import GroupKey
 from frtop_tui.job.statistics import CallRow, JobStatistics
 from frtop_tui.statistics.by_group import GroupCalls, SampledByGroup
 from frtop_tui.statistics.last_to_come import LastToCome, last_to_come
 from frtop_tui.statistics.orders import share_of_step, waited_ns
+from frtop_tui.text.statistics_words import NOT_KNOWN, alike_words, mean_sizes, sizes_words
 from frtop_tui.widgets.formats import format_site
 
 Grouping = Literal["line", "op", "group", "rank"]

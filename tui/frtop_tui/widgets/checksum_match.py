@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame, JudgedRank
-from frtop_tui.features.tensor_checks.pending_tensors import OpIdentity, members_of_op, op_identity
+from frtop_tui.diagnosis.pending_tensors import OpIdentity, members_of_op, op_identity
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from frtop_tui.features.statistics.words import time_words
 from frtop_tui.statistics.step_table import StepRow
+from frtop_tui.text.statistics_words import time_words
 from frtop_tui.widgets.spans import Line, Span, fit, plain
 
 PARTS: Final = ("data", "forward", "backward", "optimizer")

@@ -8,8 +8,8 @@ from typing import Final
 
 from frtop_probe import atomic_file
 from frtop_tui.diagnosis.model import Frame
+from frtop_tui.features.flame.model import RankSamples
 from frtop_tui.features.flame.words import folded_stacks, speedscope
-from frtop_tui.features.profile.model import RankSamples
 from frtop_tui.files.output_path import default_path, write_unused
 from frtop_tui.job.naming import job_title
 

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from textual.binding import Binding, BindingType
 
+from frtop_tui.features.flame.model import SampledStacks
 from frtop_tui.features.flame.words import (
     RECORDER,
     FlameNode,
@@ -17,7 +18,6 @@ from frtop_tui.features.flame.words import (
     frame_parts,
     recorder_share,
 )
-from frtop_tui.features.profile.model import SampledStacks
 from frtop_tui.job.naming import folded
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, clip, plain, wrap

@@ -11,7 +11,7 @@ from typing import Final
 from frtop_probe import wire
 from frtop_tui.connect.request_tracker import RequestTracker
 from frtop_tui.diagnosis.model import Frame, JudgedRank
-from frtop_tui.features.profile.model import RankSamples, SampledStacks
+from frtop_tui.features.flame.model import RankSamples, SampledStacks
 
 SECONDS: Final = 10.0
 RATE: Final = 100

@@ -8,8 +8,9 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from frtop_tui.diagnosis.model import Frame
+from frtop_tui.features.flame.model import SampledStacks
 from frtop_tui.features.flame.pane import FlamePane
-from frtop_tui.features.profile.model import ProfileProgress, SampledStacks
+from frtop_tui.features.profile.model import ProfileProgress
 from frtop_tui.job.naming import counted, folded
 from frtop_tui.screens.base import BACK, FrameScreen
 from frtop_tui.screens.messages import SampleStacks, SaveSamples

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from frtop_tui.features.profile.model import RankSamples
+from frtop_tui.features.flame.model import RankSamples
 from frtop_tui.job.naming import folded
 from frtop_tui.job.stack_frames import is_own, is_standard_library, wraps
 

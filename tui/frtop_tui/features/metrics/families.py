@@ -12,10 +12,10 @@ from typing import Any, Final, get_args
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
 
+from frtop_tui.connect.op_follower import FollowedOps
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.features.metrics.host_families import HostMetrics
 from frtop_tui.features.metrics.statistics_families import statistics_families
-from frtop_tui.features.timeline.op_follower import FollowedOps
 from frtop_tui.job.job_activity import known_jobs
 from frtop_tui.job.model import Health, HostState, RankState
 from frtop_tui.job.naming import job_call

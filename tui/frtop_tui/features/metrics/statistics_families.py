@@ -8,11 +8,11 @@ from typing import Any, Final
 from prometheus_client.core import GaugeMetricFamily
 
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.features.statistics.words import group_words, labels_of
 from frtop_tui.job.statistics import CallRow, JobStatistics
 from frtop_tui.statistics.orders import ordered
 from frtop_tui.statistics.step_table import StepRow, step_rows
 from frtop_tui.text.job_counts import label
+from frtop_tui.text.statistics_words import group_words, labels_of
 
 MOST_ROWS: Final = 32
 """Kinds, groups and sizes with series: those whose ops took most time. Lines have none: paths are

@@ -8,12 +8,12 @@ from typing import ClassVar, Final
 from textual.binding import Binding, BindingType
 
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.features.modules.tree import ModuleNode, module_roots, phases_of
-from frtop_tui.features.modules.words import INDENT, kinds_words, why_empty
-from frtop_tui.features.statistics.words import size_words
 from frtop_tui.job.issuer_words import PHASES
 from frtop_tui.job.naming import folded
 from frtop_tui.job.statistics import JobStatistics
+from frtop_tui.statistics.module_tree import ModuleNode, module_roots, phases_of
+from frtop_tui.text.module_words import INDENT, kinds_words, why_empty
+from frtop_tui.text.statistics_words import size_words
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, Span, cells, wrap
 from frtop_tui.widgets.table import Column, LineTable

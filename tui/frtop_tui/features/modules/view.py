@@ -9,10 +9,16 @@ from textual.binding import Binding, BindingType
 
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.features.modules.pane import ModuleTreePane, NodeInFull
-from frtop_tui.features.modules.words import TITLE, sum_words
-from frtop_tui.features.statistics.view import OF_THE_FILE, WINDOWS, next_window
-from frtop_tui.features.statistics.words import LONGEST_S, wanted_words, window_words
 from frtop_tui.screens.base import BACK, FrameScreen
+from frtop_tui.text.module_words import TITLE, sum_words
+from frtop_tui.text.statistics_words import (
+    LONGEST_S,
+    OF_THE_FILE,
+    WINDOWS,
+    next_window,
+    wanted_words,
+    window_words,
+)
 
 
 class ModulesScreen(FrameScreen):

@@ -20,7 +20,7 @@ from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import NotWritten
 from frtop_tui.features.profile.model import RankAllocations
-from frtop_tui.features.timeline.torch_lanes import PER_RANK, UNREADABLE, RankTrace, rank_events
+from frtop_tui.features.profile.torch_lanes import PER_RANK, UNREADABLE, RankTrace, rank_events
 from frtop_tui.files import capture
 from frtop_tui.files.formats.chrome_trace import chrome_trace
 from frtop_tui.files.formats.rank_ops import unix_offset_ns

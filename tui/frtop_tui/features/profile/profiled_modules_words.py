@@ -7,19 +7,19 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from frtop_tui.features.modules.sums import ModuleKey
-from frtop_tui.features.modules.tree import NO_MODULE, ModuleNode, module_roots, path_of
-from frtop_tui.features.modules.words import INDENT, module_node
 from frtop_tui.features.profile.model import (
     ModelDescription,
     ModuleDescription,
     ParameterDescription,
 )
 from frtop_tui.features.profile.module_sums import ModuleOp, OpsAndTimes
-from frtop_tui.features.statistics.words import size_words, time_words
 from frtop_tui.job.issuer_words import PHASES
 from frtop_tui.job.naming import folded, printable
 from frtop_tui.job.statistics import ModuleRow
+from frtop_tui.statistics.module_sums import ModuleKey
+from frtop_tui.statistics.module_tree import NO_MODULE, ModuleNode, module_roots, path_of
+from frtop_tui.text.module_words import INDENT, module_node
+from frtop_tui.text.statistics_words import size_words, time_words
 
 LEVELS: Final = (
     "collectives by module",

@@ -16,8 +16,8 @@ from frtop_tui.connect.request_tracker import RequestTracker
 from frtop_tui.diagnosis.model import JudgedRank
 from frtop_tui.features.profile.model import ProfileOptions, RankProfile, RankStage
 from frtop_tui.features.profile.pieces import MOST_BYTES, PIECE, FetchedFiles, inflated
+from frtop_tui.features.profile.torch_lanes import RankTrace
 from frtop_tui.features.profile.withdrawals import LATER, ProfileWithdrawals
-from frtop_tui.features.timeline.torch_lanes import RankTrace
 from frtop_tui.job.model import Problem
 
 POLL_NS: Final = 1_000_000_000

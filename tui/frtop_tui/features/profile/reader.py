@@ -20,13 +20,13 @@ from msgspec.structs import replace
 
 from frtop_probe import wire
 from frtop_tui.errors import FrtopError
-from frtop_tui.features.modules.sums import ModuleKey, ModuleSums, module_rows
 from frtop_tui.features.profile.merged import BEGAN_BEFORE
 from frtop_tui.features.profile.model import ModelDescription, RankAllocations
 from frtop_tui.features.profile.module_sums import OpsAndTimes, TraceEvent, module_ops
 from frtop_tui.features.profile.profiled_modules_words import CollectiveTime, ProfiledModules
-from frtop_tui.features.timeline.torch_lanes import FIRST_PROCESS, PER_RANK
+from frtop_tui.features.profile.torch_lanes import FIRST_PROCESS, PER_RANK
 from frtop_tui.job.naming import folded
+from frtop_tui.statistics.module_sums import ModuleKey, ModuleSums, module_rows
 
 MOST_BYTES: Final = 1 << 30
 """Of the file without compression: some three million events."""

@@ -10,7 +10,8 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.features.profile.model import ProfileOptions, ProfileProgress, SampledStacks
+from frtop_tui.features.flame.model import SampledStacks
+from frtop_tui.features.profile.model import ProfileOptions, ProfileProgress
 from frtop_tui.features.profile.pane import ProfilePane
 from frtop_tui.features.profile.words import standing_text
 from frtop_tui.files.output_path import default_path

@@ -15,8 +15,8 @@ from frtop_tui.features.profile.model import (
     RankProfile,
     cost_lines,
 )
-from frtop_tui.features.statistics.words import time_words
 from frtop_tui.job.naming import counted, duration, folded, typed
+from frtop_tui.text.statistics_words import time_words
 
 _HELD: Final = ("silent", "stopped")
 """States of ranks that reach no step, whether or not others wait for them."""

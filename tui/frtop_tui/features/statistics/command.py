@@ -15,7 +15,6 @@ from frtop_tui.connect.base import Source
 from frtop_tui.connect.recorded import RecordedSource
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import FrtopError, UsageError
-from frtop_tui.features.modules.words import module_document, module_lines
 from frtop_tui.features.profile.allocation_words import allocation_lines, allocation_rows
 from frtop_tui.features.profile.profiled_modules_words import profiled_document, profiled_lines
 from frtop_tui.features.profile.reader import (
@@ -24,7 +23,6 @@ from frtop_tui.features.profile.reader import (
     read_allocations,
     read_profile,
 )
-from frtop_tui.features.statistics.text_table import statistics_document, statistics_lines
 from frtop_tui.files.flightrecorder.file_names import pattern_of
 from frtop_tui.files.loader import open_paths
 from frtop_tui.job.naming import GroupKey, group_label, listed
@@ -33,7 +31,9 @@ from frtop_tui.statistics.of_frame import without_overlap
 from frtop_tui.statistics.regression import Check, checked, overall
 from frtop_tui.statistics.wanted import StatisticsWanted
 from frtop_tui.text.comparison_text import comparison_document, comparison_lines
+from frtop_tui.text.module_words import module_document, module_lines
 from frtop_tui.text.regression_text import STATUS, check_document, check_lines
+from frtop_tui.text.statistics_table import statistics_document, statistics_lines
 
 ANSWER_S: Final = 20.0
 """How long to wait for the agents: a full ring takes 20 ms, and a host may have dozens."""

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.features.statistics.words import clock_words, waiting_words, window_words
 from frtop_tui.job.naming import counted
 from frtop_tui.job.statistics import JobStatistics
+from frtop_tui.text.statistics_words import clock_words, waiting_words, window_words
 from frtop_tui.widgets.formats import format_age_coarse, shorten_ranks
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, flow, plain, wrap

@@ -6,12 +6,12 @@ from collections.abc import Collection, Sequence
 
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.features.statistics.table import Difference, call_columns, rank_columns
-from frtop_tui.features.statistics.words import labels_of, waiting_words, window_text
-from frtop_tui.features.timeline.meetings import LateIn
+from frtop_tui.job.arrivals import LateIn
 from frtop_tui.job.groups import identifier, members_of
 from frtop_tui.job.naming import GroupKey, duration
 from frtop_tui.job.statistics import JobStatistics
 from frtop_tui.statistics.by_group import SampledByGroup
+from frtop_tui.text.statistics_words import labels_of, waiting_words, window_text
 from frtop_tui.widgets.call_rows import (
     GROUPINGS,
     Grouping,

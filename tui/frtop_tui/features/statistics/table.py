@@ -9,8 +9,8 @@ from typing import ClassVar, Final
 from textual.binding import Binding, BindingType
 
 from frtop_tui.diagnosis.model import Verdict
-from frtop_tui.features.statistics.words import NOT_KNOWN, bandwidth_words, time_words
 from frtop_tui.job.naming import GroupKey, duration
+from frtop_tui.text.statistics_words import NOT_KNOWN, bandwidth_words, time_words
 from frtop_tui.widgets.call_rows import Grouping, Range, StatisticsRow
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.rank_rows import RankFigures

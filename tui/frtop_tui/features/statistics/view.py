@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, Final
+from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -14,31 +14,23 @@ from frtop_tui.diagnosis.model import Frame
 from frtop_tui.features.statistics.head import StatisticsHead
 from frtop_tui.features.statistics.pane import StatisticsView
 from frtop_tui.features.statistics.table import CallStatisticsTable, RankStatisticsTable, RowRest
-from frtop_tui.features.statistics.words import LONGEST_S, wanted_words
 from frtop_tui.job.statistics import JobStatistics
 from frtop_tui.screens.base import FrameScreen
 from frtop_tui.screens.messages import OpenRank, OpenRanks, OpenTimeline
 from frtop_tui.statistics.step_table import StepRow, step_rows
+from frtop_tui.text.statistics_words import (
+    LONGEST_S,
+    OF_THE_FILE,
+    WINDOWS,
+    next_window,
+    wanted_words,
+    window_place,
+)
 from frtop_tui.widgets.call_rows import StatisticsRow
 from frtop_tui.widgets.fields import FilterField
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line
 from frtop_tui.widgets.step_lines import step_lines
-
-WINDOWS: Final = (60.0, 10.0, 0.0)
-"""Seconds, in the order in which a key goes through them; 0 is as far as rings reach."""
-
-OF_THE_FILE: Final = "The window is that of the file."
-
-
-def next_window(window_s: float) -> float:
-    """The window that the key leads to."""
-    return WINDOWS[(_place_of(window_s) + 1) % len(WINDOWS)]
-
-
-def _place_of(window_s: float) -> int:
-    """Where a window is in `WINDOWS`; -1: it is one of the user's own."""
-    return WINDOWS.index(window_s) if window_s in WINDOWS else -1
 
 
 class StepPane(LineView, can_focus=False):
@@ -205,7 +197,7 @@ class StatisticsScreen(FrameScreen):
         """The keys to press until the window is as far as rings reach; "" where it is."""
         if not self.window_s or self.why_unavailable("window"):
             return ""
-        return " ".join("w" * (len(WINDOWS) - 1 - _place_of(self.window_s)))
+        return " ".join("w" * (len(WINDOWS) - 1 - window_place(self.window_s)))
 
     def action_window(self) -> None:
         if not self.check_available("window"):

@@ -13,15 +13,15 @@ from frtop_tui.cli.live import AppearanceTimer, connect, require_job, show_progr
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import FrtopError, UsageError
 from frtop_tui.features.stream.events import SCHEMA, EventsLost, StreamEnd, StreamEvent, StreamHead
+from frtop_tui.features.stream.frame_events import FrameEvents, shown_job
 from frtop_tui.features.stream.op_events import ended, is_of, issued, op_events, recorded_ops
 from frtop_tui.features.stream.output import ENCODERS, EventOutput
-from frtop_tui.features.timeline.words import Timeline, clock_errors
+from frtop_tui.job.unix_times import Timeline, clock_errors
 from frtop_tui.statistics.wanted import StatisticsWanted
-from frtop_tui.text.frame_events import FrameEvents, shown_job
 
 if TYPE_CHECKING:
     from frtop_tui.connect.live import LiveSource
-    from frtop_tui.features.timeline.op_follower import FollowedOps
+    from frtop_tui.connect.op_follower import FollowedOps
 
 MOST_RANKS: Final = 16
 """Ops of more ranks have to be asked for by `--ranks`."""

@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterator, Mapping
 from frtop_probe import wire
 from frtop_probe.statistics.op_bytes import tensor_bytes
 from frtop_tui.features.stream.events import OpEnded, OpIssued, StreamEvent
-from frtop_tui.features.timeline.words import Timeline
 from frtop_tui.job.issuer_words import full_path
 from frtop_tui.job.model import Rank
+from frtop_tui.job.unix_times import Timeline
 
 MAX_SHAPES = 16
 

@@ -14,7 +14,6 @@ import msgspec
 
 from frtop_probe import wire
 from frtop_tui.cli.live import agrees, can_ask, connect, show_progress, wait_for_ranks
-from frtop_tui.cli.rank_orders import RankOrders, problem_lines
 from frtop_tui.connect.base import Source
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import FrtopError, UsageError
@@ -34,6 +33,7 @@ from frtop_tui.features.tensor_checks.orders import (
     RankControl,
     RecordOrder,
 )
+from frtop_tui.features.tensor_checks.rank_orders import RankOrders, problem_lines
 from frtop_tui.job.groups import Identifier, identifier
 from frtop_tui.job.model import GroupView
 from frtop_tui.job.naming import folded, group_label, listed, printable

@@ -18,8 +18,8 @@ from frtop_tui.features.tensor_checks.dtypes import DtypeDifference, op_dtypes, 
 from frtop_tui.features.tensor_checks.loss_scales import ScaleHistory, scale_histories
 from frtop_tui.features.tensor_checks.precision import CastEvidence, cast_evidence
 from frtop_tui.features.tensor_checks.samples import RankSample, members
-from frtop_tui.features.tensor_checks.sides import RankSide, odd_ranks, sides_of
 from frtop_tui.job.groups import Identifier
+from frtop_tui.job.rank_sides import RankSide, odd_ranks, sides_of
 
 EQUAL_AFTER: Final = frozenset({
     "all_reduce", "all_reduce_coalesced", "broadcast", "all_gather", "all_gather_into_tensor",

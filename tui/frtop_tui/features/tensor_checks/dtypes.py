@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from frtop_probe import wire
 from frtop_tui.features.tensor_checks.samples import RankSample
-from frtop_tui.features.tensor_checks.sides import RankSide, odd_ranks, sides_of
 from frtop_tui.job.groups import Identifier
+from frtop_tui.job.rank_sides import RankSide, odd_ranks, sides_of
 
 
 @dataclass(frozen=True, slots=True)

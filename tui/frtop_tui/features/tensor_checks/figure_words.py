@@ -8,9 +8,9 @@ from typing import Final
 from frtop_tui.features.tensor_checks.by_group import GroupFigures
 from frtop_tui.features.tensor_checks.comparison import Findings
 from frtop_tui.features.tensor_checks.loss_scales import BackOff, ScaleHistory
-from frtop_tui.features.tensor_checks.member_words import WordLine
 from frtop_tui.features.tensor_checks.precision import REACHES
 from frtop_tui.features.tensor_checks.samples import GroupNames
+from frtop_tui.features.tensors.comparison_words import WordLine
 from frtop_tui.job.naming import folded
 
 MOST_BACK_OFFS: Final = 3

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from frtop_tui.features.tensor_checks.samples import RankSample
-from frtop_tui.features.tensor_checks.sides import RankSide, odd_ranks, sides_of
+from frtop_tui.job.rank_sides import RankSide, odd_ranks, sides_of
 
 Update = tuple[int, int]
 """A step, and how many updates there were in it: steps that are left out have no number."""

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from frtop_probe import wire
 from frtop_tui.features.tensor_checks.costs import MODULES, PHASE_US, SITE_US
-from frtop_tui.features.tensor_checks.member_words import WordLine
 from frtop_tui.features.tensor_checks.orders import JobNumbers
-from frtop_tui.features.tensor_checks.sides import sides_of
+from frtop_tui.features.tensors.comparison_words import WordLine
 from frtop_tui.job.naming import folded
+from frtop_tui.job.rank_sides import sides_of
 
 
 def record_words(found: JobNumbers) -> Iterator[WordLine]:

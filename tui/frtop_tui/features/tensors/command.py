@@ -18,8 +18,8 @@ from frtop_tui.cli.live import await_rank, connect, show_progress
 from frtop_tui.cli.output import say
 from frtop_tui.connect.base import Source
 from frtop_tui.diagnosis.model import Frame, JudgedRank
+from frtop_tui.diagnosis.pending_tensors import op_identity
 from frtop_tui.errors import FrtopError, UsageError
-from frtop_tui.features.tensor_checks.pending_tensors import op_identity
 from frtop_tui.features.tensors.members import compared
 from frtop_tui.features.tensors.target import tensor_target
 from frtop_tui.job.groups import identifier

@@ -8,9 +8,9 @@ from typing import Final
 from frtop_probe import wire
 from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.model import Frame, JudgedRank
-from frtop_tui.features.tensor_checks.member_words import member_words
-from frtop_tui.features.tensor_checks.members import compare_members
-from frtop_tui.features.tensor_checks.pending_tensors import find_op
+from frtop_tui.diagnosis.pending_tensors import find_op
+from frtop_tui.features.tensors.comparison import compare_members
+from frtop_tui.features.tensors.comparison_words import member_words
 from frtop_tui.job.issuer_words import issuer_text
 from frtop_tui.job.naming import counted
 from frtop_tui.job.outside import age_text

@@ -13,13 +13,13 @@ from functools import partial
 from typing import Final
 
 from frtop_probe import wire
+from frtop_tui.connect.op_follower import MOST, OVERLAP, issued_by
 from frtop_tui.connect.request_tracker import RequestTracker
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.features.timeline.column_builder import columns_of, extended
 from frtop_tui.features.timeline.histories import Histories
 from frtop_tui.features.timeline.intervals import PENDING_NS
 from frtop_tui.features.timeline.op_columns import OpColumns
-from frtop_tui.features.timeline.op_follower import MOST, OVERLAP, issued_by
 
 INTERVAL_NS: Final = 500_000_000
 FIRST: Final = 256

@@ -10,6 +10,7 @@ from typing import Final
 from frtop_probe import wire
 from frtop_tui.features.timeline.lane import Lane, clock_error_ns
 from frtop_tui.features.timeline.op_columns import OpColumns
+from frtop_tui.job.arrivals import LateIn
 from frtop_tui.job.groups import Identifier, identifier, members_of
 
 _LOOKED_AT: Final = 64
@@ -111,29 +112,6 @@ class Meetings:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class LateIn:
-    """Which ops to search for one to which a rank came last.
-
-    Attributes:
-        group: of the ops.
-        kind: of the ops; "" for any.
-        site: the call site of the ops; None for any.
-    """
-
-    group: Identifier
-    kind: str = ""
-    site: wire.Site | None = None
-
-    def has(self, ops: OpColumns, position: int) -> bool:
-        """Whether an op of the group is to be searched."""
-        signature, site = ops.signature[position], ops.site[position]
-        kind = ops.signatures[signature - 1].kind if signature else ""
-        return (not self.kind or kind == self.kind) and (
-            self.site is None or (site > 0 and ops.sites[site - 1] == self.site)
-        )
-
-
 def last_late_op(lane: Lane, meetings: Meetings, late: LateIn, most_members: int) -> int | None:
     """Position of the newest of the ops in `late` to which the lane's rank came last, for certain.
 
@@ -146,7 +124,7 @@ def last_late_op(lane: Lane, meetings: Meetings, late: LateIn, most_members: int
         return None
     ops = lane.ops
     of_group = (n for n in reversed(range(len(ops))) if ops.group[n] == own and ops.is_numbered(n))
-    here = list(islice((n for n in of_group if late.has(ops, n)), _LOOKED_AT))[::-1]
+    here = list(islice((n for n in of_group if _is_sought(late, ops, n)), _LOOKED_AT))[::-1]
     if len(members_of(group[1])) > most_members:
         return here[-1] if here else None
     for position in reversed(here):
@@ -163,3 +141,12 @@ def _not_yet(lane: Lane, key: tuple[Identifier, int]) -> bool:
     own = lane.group_ids.get(key[0])
     front = lane.front(own) if own is not None else None
     return front is not None and front < key[1]
+
+
+def _is_sought(late: LateIn, ops: OpColumns, position: int) -> bool:
+    """Whether an op of the group is one of them."""
+    signature, site = ops.signature[position], ops.site[position]
+    kind = ops.signatures[signature - 1].kind if signature else ""
+    return (not late.kind or kind == late.kind) and (
+        late.site is None or (site > 0 and ops.sites[site - 1] == late.site)
+    )

@@ -7,9 +7,9 @@ from typing import ClassVar, Final
 
 from textual.binding import Binding, BindingType
 
+from frtop_tui.features.timeline.op_lines import clock_time
 from frtop_tui.features.timeline.window import TimeWindow
 from frtop_tui.widgets.lines import LineView
-from frtop_tui.widgets.op_lines import clock_time
 from frtop_tui.widgets.spans import Line, clip, fit, plain, reflow
 
 _TICK: Final = 20

@@ -12,13 +12,13 @@ from frtop_tui.features.timeline.alignment import Alignment, Differing, aligned
 from frtop_tui.features.timeline.choice import to_compare
 from frtop_tui.features.timeline.lane import Lane, lane_of
 from frtop_tui.features.timeline.op_columns import OpColumns
+from frtop_tui.features.timeline.op_lines import lost_text
 from frtop_tui.features.timeline.pane import WordsPane
 from frtop_tui.features.timeline.queue_cells import difference_lines
 from frtop_tui.features.timeline.queue_table import QueueTable, QueueTitle
 from frtop_tui.job.naming import counted
 from frtop_tui.screens.base import BACK, FrameScreen
 from frtop_tui.screens.messages import OpenRank, OpenTimeline, OpenWaits
-from frtop_tui.widgets.op_lines import lost_text
 from frtop_tui.widgets.spans import Line, plain
 
 MOST: Final = 8

@@ -21,14 +21,8 @@ from frtop_tui.features.timeline.lane import Lane
 from frtop_tui.features.timeline.lane_lines import cursor_op, step_columns
 from frtop_tui.features.timeline.lane_rows import LaneRows
 from frtop_tui.features.timeline.letters import legend
-from frtop_tui.features.timeline.meetings import LateIn, Meeting, last_late_op
-from frtop_tui.features.timeline.pane import LanePane, Ruler, WordsPane
-from frtop_tui.features.timeline.window import TimeWindow
-from frtop_tui.job.groups import Identifier, members_of
-from frtop_tui.job.naming import group_label
-from frtop_tui.screens.base import FrameScreen
-from frtop_tui.screens.messages import OpenRank
-from frtop_tui.widgets.op_lines import (
+from frtop_tui.features.timeline.meetings import Meeting, last_late_op
+from frtop_tui.features.timeline.op_lines import (
     error_text,
     gap_text,
     lost_text,
@@ -36,6 +30,13 @@ from frtop_tui.widgets.op_lines import (
     op_lines,
     span_text,
 )
+from frtop_tui.features.timeline.pane import LanePane, Ruler, WordsPane
+from frtop_tui.features.timeline.window import TimeWindow
+from frtop_tui.job.arrivals import LateIn
+from frtop_tui.job.groups import Identifier, members_of
+from frtop_tui.job.naming import group_label
+from frtop_tui.screens.base import FrameScreen
+from frtop_tui.screens.messages import OpenRank
 from frtop_tui.widgets.spans import Line, join, plain
 
 MOST_FOLLOWED: Final = 64

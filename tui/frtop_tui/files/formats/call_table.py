@@ -7,11 +7,11 @@ import io
 from typing import Final
 
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.features.statistics.words import group_words, labels_of
 from frtop_tui.files.formats.op_table import safe_cell
 from frtop_tui.job.naming import GroupKey, printable
 from frtop_tui.job.statistics import CallRow
 from frtop_tui.statistics.orders import ordered, share_of_step
+from frtop_tui.text.statistics_words import group_words, labels_of
 
 COLUMNS: Final = {
     "file": "of the line that issued the ops",

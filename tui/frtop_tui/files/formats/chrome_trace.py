@@ -16,7 +16,7 @@ import msgspec
 from frtop_probe import wire
 from frtop_probe.statistics.op_bytes import op_bytes
 from frtop_tui.diagnosis.model import Frame, JudgedRank
-from frtop_tui.features.timeline.lanes_export import Slice, slices_of
+from frtop_tui.files.formats.lanes import Slice, slices_of
 from frtop_tui.files.formats.op_table import tensors_text
 from frtop_tui.files.formats.rank_ops import RankOp, rank_ops, unix_offset_ns
 from frtop_tui.job.groups import Identifier, identifier, members_of

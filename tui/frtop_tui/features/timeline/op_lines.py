@@ -7,7 +7,6 @@ from typing import Final
 
 from frtop_probe import wire
 from frtop_probe.statistics.op_bytes import op_bytes
-from frtop_tui.features.statistics.words import bandwidth_words
 from frtop_tui.features.timeline.cells import NOTHING, cells_of
 from frtop_tui.features.timeline.lane import Lane
 from frtop_tui.features.timeline.letters import PHASES
@@ -17,6 +16,7 @@ from frtop_tui.job.issuer_words import issuer_text
 from frtop_tui.job.naming import counted, duration, folded, group_label
 from frtop_tui.statistics.bandwidth import bus_factor
 from frtop_tui.text.rank_words import op_kind, op_number
+from frtop_tui.text.statistics_words import bandwidth_words
 from frtop_tui.widgets.formats import format_duration, format_site, format_tensors
 from frtop_tui.widgets.spans import Line, join, plain
 

@@ -9,9 +9,9 @@ from typing import Final
 import msgspec
 
 from frtop_tui.cli.live import connect, show_progress, wait_for_ranks
-from frtop_tui.cli.rank_orders import RankOrders
 from frtop_tui.errors import FrtopError, UsageError
 from frtop_tui.features.tensor_checks.orders import JobNumbers, RecordOrder
+from frtop_tui.features.tensor_checks.rank_orders import RankOrders
 from frtop_tui.features.tensor_checks.record_words import record_words
 from frtop_tui.job.naming import folded, printable
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from frtop_probe import wire
 from frtop_probe.consistency.signatures import difference
 from frtop_tui.diagnosis.model import Frame, JudgedRank
-from frtop_tui.features.tensor_checks.pending_tensors import (
+from frtop_tui.diagnosis.pending_tensors import (
     MemberAnswer,
     OpIdentity,
     find_op,
@@ -22,8 +22,8 @@ from frtop_tui.features.tensor_checks.pending_tensors import (
     members_of_op,
     op_identity,
 )
-from frtop_tui.features.tensor_checks.sides import RankSide, odd_ranks, sides_of
 from frtop_tui.job.naming import group_label
+from frtop_tui.job.rank_sides import RankSide, odd_ranks, sides_of
 
 MOST_ASKED = 1024
 """Members that are asked at once: each works for up to 1.2 s, and answers some kilobytes."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from frtop_tui.features.tensor_checks.members import MembersComparison, TensorSides
-from frtop_tui.features.tensor_checks.sides import RankSide
+from frtop_tui.features.tensors.comparison import MembersComparison, TensorSides
 from frtop_tui.job.naming import folded, listed
+from frtop_tui.job.rank_sides import RankSide
 
 MOST_SIDES: Final = 4
 NOBODY: Final = "no fault: "

@@ -10,8 +10,8 @@ from frtop_tui.cli.live import show_progress
 from frtop_tui.connect.base import Source
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.features.tensor_checks.orders import JobNumbers, RecordOrder
-from frtop_tui.features.tensor_checks.sides import sides_of
 from frtop_tui.job.naming import folded, job_key
+from frtop_tui.job.rank_sides import sides_of
 
 ANSWER_S: Final = 10.0
 

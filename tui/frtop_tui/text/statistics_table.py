@@ -6,7 +6,12 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.features.statistics.words import (
+from frtop_tui.job.naming import job_title, printable
+from frtop_tui.job.statistics import JobStatistics
+from frtop_tui.statistics.last_to_come import last_to_come
+from frtop_tui.statistics.orders import SLOWEST, ordered, share_of_step
+from frtop_tui.statistics.step_table import StepRow, step_rows
+from frtop_tui.text.statistics_words import (
     NOT_KNOWN,
     bandwidth_words,
     clock_words,
@@ -19,11 +24,6 @@ from frtop_tui.features.statistics.words import (
     time_words,
     window_words,
 )
-from frtop_tui.job.naming import job_title, printable
-from frtop_tui.job.statistics import JobStatistics
-from frtop_tui.statistics.last_to_come import last_to_come
-from frtop_tui.statistics.orders import SLOWEST, ordered, share_of_step
-from frtop_tui.statistics.step_table import StepRow, step_rows
 
 MOST_LINES: Final = 40
 HEAD: Final = ("line", "op", "group", "size", "count", "p50", "p95", "max", "bus", "skew",

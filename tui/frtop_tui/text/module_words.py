@@ -6,18 +6,18 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.features.modules.tree import ModuleNode, module_roots, phases_of
-from frtop_tui.features.statistics.text_table import NO_CALLS, aligned
-from frtop_tui.features.statistics.words import (
+from frtop_tui.job.issuer_words import PHASES
+from frtop_tui.job.naming import job_title, printable
+from frtop_tui.job.statistics import JobStatistics
+from frtop_tui.statistics.module_tree import ModuleNode, module_roots, phases_of
+from frtop_tui.text.statistics_table import NO_CALLS, aligned
+from frtop_tui.text.statistics_words import (
     coverage_words,
     ranks_words,
     size_words,
     waiting_words,
     window_words,
 )
-from frtop_tui.job.issuer_words import PHASES
-from frtop_tui.job.naming import job_title, printable
-from frtop_tui.job.statistics import JobStatistics
 
 NOT_RECORDED: Final = "modules are not recorded: `o` on `:record`, or `frtop record --modules on`"
 TITLE: Final = "collectives by module"

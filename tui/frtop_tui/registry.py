@@ -1,0 +1,23 @@
+"""Finds the features: every folder in `features/` is one, and deleting it removes the feature.
+
+The core knows none by name. It asks for one of these modules of each folder that has it:
+
+    verbs.py    VERBS        verbs of the command line; imported at every start, so it must be quick
+    screens.py  SCREENS      views, commands, keys, styles; imported to draw
+    follow.py   FOLLOWERS    what is asked of agents while a job is looked at
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+FOLDER: Final = Path(__file__).with_name("features")
+
+
+def contributions(module: str, name: str) -> Iterator[Any]:
+    """The value of this name in the module of each feature that has it, by feature."""
+    for path in sorted(FOLDER.glob(f"*/{module}.py")):
+        yield getattr(importlib.import_module(f"frtop_tui.features.{path.parent.name}.{module}"), name)
