@@ -2,9 +2,12 @@
 
 The core knows none by name. It asks for one of these modules of each folder that has it:
 
-    verbs.py    VERBS        verbs of the command line; imported at every start, so it must be quick
-    screens.py  SCREENS      views, commands, keys, styles; imported to draw
-    follow.py   FOLLOWERS    what is asked of agents while a job is looked at
+    verbs.py     VERBS        verbs of the command line; imported at every start: must be quick
+                 BESIDE_RUN   what `frtop run` can start beside a job
+    settings.py  TABLES       tables of the configuration file, and SETTINGS in them
+    notes.py     NOTES        what is known of the culprits of a live job from elsewhere
+    screens.py   SCREENS      views, commands, keys, styles; imported to draw
+    follow.py    FOLLOWERS    what is asked of agents while a job is looked at
 """
 
 from __future__ import annotations
@@ -20,4 +23,6 @@ FOLDER: Final = Path(__file__).with_name("features")
 def contributions(module: str, name: str) -> Iterator[Any]:
     """The value of this name in the module of each feature that has it, by feature."""
     for path in sorted(FOLDER.glob(f"*/{module}.py")):
-        yield getattr(importlib.import_module(f"frtop_tui.features.{path.parent.name}.{module}"), name)
+        found = importlib.import_module(f"frtop_tui.features.{path.parent.name}.{module}")
+        if hasattr(found, name):
+            yield getattr(found, name)

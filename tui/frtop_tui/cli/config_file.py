@@ -17,6 +17,7 @@ from msgspec import Meta, Struct
 
 from frtop_tui.appearance import THEMES
 from frtop_tui.errors import ConfigTrouble
+from frtop_tui.registry import contributions
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -38,21 +39,8 @@ _TYPES: Final = {
 """Types of TOML in msgspec's words and ours."""
 
 
-class WatchTable(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
-    """`[watch]`: defaults of `frtop watch`. Times are `90s`, `10m`, `6h`, `2d`."""
-
-    exec: str | None = None
-    shell: bool | None = None
-    post: str | None = None
-    captures: str | None = None
-    state: str | None = None
-    every: str | None = None
-    before: str | None = None
-    deadline: str | None = None
-
-
-class ConfigFile(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
-    """All keys of the file; None where it has none."""
+class CoreSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
+    """Keys of the file that belong to no feature; None where it has none."""
 
     connect: Names | None = None
     ssh: Names | None = None
@@ -65,7 +53,21 @@ class ConfigFile(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True
     window: Annotated[float, Meta(ge=0, le=86_400)] | None = None
     folder: str | None = None
     auto_capture: bool | None = None
-    watch: WatchTable = WatchTable()
+
+
+TABLES: Final[dict[str, type[Struct]]] = {
+    name: kind for tables in contributions("settings", "TABLES") for name, kind in tables.items()
+}
+"""By name the tables of features, such as `[watch]`."""
+_FILE: Final[type[CoreSettings]] = msgspec.defstruct(
+    "ConfigFile",
+    [(name, kind, kind()) for name, kind in TABLES.items()],
+    bases=(CoreSettings,),
+    frozen=True,
+    rename="kebab",
+    forbid_unknown_fields=True,
+)  # type: ignore[assignment]
+"""All keys of the file."""
 
 
 def config_path(environment: Mapping[str, str]) -> Path | None:
@@ -82,7 +84,7 @@ def config_path(environment: Mapping[str, str]) -> Path | None:
     return Path(folder) / "frtop" / "config.toml"
 
 
-def read_config(path: Path, *, required: bool) -> tuple[ConfigFile, str] | None:
+def read_config(path: Path, *, required: bool) -> tuple[CoreSettings, str] | None:
     """The file and its text; None where there is none, unless it is `required`.
 
     Raises:
@@ -106,7 +108,7 @@ def read_config(path: Path, *, required: bool) -> tuple[ConfigFile, str] | None:
         ) from None
     _require_known(path, text, values)
     try:
-        return msgspec.convert(values, ConfigFile), text
+        return msgspec.convert(values, _FILE), text
     except msgspec.ValidationError as error:
         raise _wrong_value(path, text, str(error)) from None
 
@@ -155,10 +157,11 @@ def keys_of(kind: type[Struct]) -> tuple[str, ...]:
 
 
 def _require_known(path: Path, text: str, values: Mapping[str, object]) -> None:
-    watch = values.get("watch")
-    tables: list[tuple[str, Iterable[str], tuple[str, ...]]] = [("", values, keys_of(ConfigFile))]
-    if isinstance(watch, dict):
-        tables.append(("watch.", watch, keys_of(WatchTable)))
+    tables: list[tuple[str, Iterable[str], tuple[str, ...]]] = [("", values, keys_of(_FILE))]
+    for name, kind in TABLES.items():
+        table = values.get(name)
+        if isinstance(table, dict):
+            tables.append((f"{name}.", table, keys_of(kind)))
     for prefix, present, known in tables:
         for key in present:
             if key not in known:

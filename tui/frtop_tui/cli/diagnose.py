@@ -15,6 +15,7 @@ from frtop_tui.errors import UsageError
 from frtop_tui.files.flightrecorder.file_names import pattern_of
 from frtop_tui.files.loader import open_paths
 from frtop_tui.job.naming import printable
+from frtop_tui.registry import contributions
 from frtop_tui.statistics.wanted import StatisticsWanted
 from frtop_tui.text.document import document
 from frtop_tui.text.exit_status import exit_status
@@ -33,12 +34,10 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _before(frame: Frame) -> list[str]:
-    """What the history says of the culprits of a live job."""
+    """What features know of the culprits of a live job, such as earlier verdicts."""
     if frame.recorded is not None or not frame.verdicts:
         return []
-    from frtop_tui.features.watch.history_command import former_culprits  # noqa: PLC0415 - SQLite, for live jobs only
-
-    return former_culprits(frame)
+    return [line for notes in contributions("notes", "NOTES") for line in notes(frame)]
 
 
 def _recorded(options: argparse.Namespace) -> Frame:

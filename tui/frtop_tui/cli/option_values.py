@@ -9,7 +9,7 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
-from frtop_tui.statistics.limits import Limit, limits_of
+from frtop_probe.ring.rank_ranges import unfold
 
 
 def rank(text: str) -> int:
@@ -27,30 +27,6 @@ def number(text: str) -> int:
     return int(text)
 
 
-def note(text: str) -> str:
-    """One for the rings of ranks."""
-    from frtop_tui.features.tensor_checks.orders import note_problem  # noqa: PLC0415 - the parser stays quick
-
-    text = text.strip()
-    if problem := note_problem(text):
-        raise argparse.ArgumentTypeError(problem)
-    return text
-
-
-def every(text: str) -> int:
-    """Of how many one is taken, from 1 on."""
-    if not text.isdecimal() or not 1 <= int(text) < 2**31:
-        raise argparse.ArgumentTypeError(f"{text!r}: 1 is every one, 2 every second one, ...")
-    return int(text)
-
-
-def sampling_seconds(text: str) -> int:
-    """Of a rank that samples numbers, from 1 to 3,600: it ends also if nobody ends it."""
-    if not text.isdecimal() or not 1 <= int(text) <= 3600:
-        raise argparse.ArgumentTypeError(f"{text!r}: seconds are from 1 to 3600")
-    return int(text)
-
-
 def seconds_up_to(most: int) -> Callable[[str], float]:
     """More than 0, and at most so many."""
 
@@ -61,20 +37,6 @@ def seconds_up_to(most: int) -> Callable[[str], float]:
         return value
 
     return parse
-
-
-def steps(text: str) -> int:
-    """Of a profile, from 1 to 100."""
-    if not text.isdecimal() or not 1 <= int(text) <= 100:
-        raise argparse.ArgumentTypeError(f"{text!r}: steps are from 1 to 100")
-    return int(text)
-
-
-def count(text: str) -> int:
-    """How many, 0 for none."""
-    if not text.isdecimal() or int(text) >= 2**31:
-        raise argparse.ArgumentTypeError(f"{text!r} is no count: 0, 1, 2 ...")
-    return int(text)
 
 
 def seconds(text: str) -> float:
@@ -98,9 +60,12 @@ def port(text: str) -> int:
     return value
 
 
-def limits(text: str) -> tuple[Limit, ...]:
-    """By how much a run may be slower, by figure."""
+def rank_list(text: str) -> frozenset[int]:
+    """Global ranks, such as 0-3,8."""
     try:
-        return limits_of(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+        ranks = frozenset(unfold(text))
+    except ValueError:
+        ranks = frozenset()
+    if not ranks or min(ranks) < 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no list of ranks: 0-3,8")
+    return ranks

@@ -26,6 +26,7 @@ from frtop_probe.ring.recording import BOX_SUFFIX, RECORD, wait_for_boxes
 from frtop_tui.cli.parent import Child, execute, exit_like
 from frtop_tui.errors import FrtopError, UsageError
 from frtop_tui.prepare import prepare
+from frtop_tui.registry import contributions
 
 NOT_FOUND = 127
 NOT_EXECUTABLE = 126
@@ -53,8 +54,9 @@ def run(options: argparse.Namespace) -> int:
         phases=options.phases,
         modules=options.modules,
     )
-    if options.watch or options.watch_options:
-        _start_watch(options.watch_options)
+    for beside in contributions("verbs", "BESIDE_RUN"):
+        if problem := beside.start(options):
+            _say(f"frtop: {problem}")
     try:
         if record is None:
             execute(command, environment)
@@ -63,25 +65,6 @@ def run(options: argparse.Namespace) -> int:
     except OSError as error:
         raise _cannot_run(command[0], error.strerror or "") from error
     return exit_like(child.wait(), lambda: _report_boxes(record, known, began))
-
-
-def _start_watch(text: str) -> None:
-    """Starts `frtop watch` on what is run here. A watcher that does not start keeps no job from it.
-
-    Raises:
-        UsageError: the options are none of `frtop watch`.
-    """
-    from frtop_tui.cli.parser import parse  # noqa: PLC0415 - seldom needed
-    from frtop_tui.features.watch.below import start_beside  # noqa: PLC0415 - as above
-
-    try:
-        words = ["watch", "--below", str(os.getpid()), *shlex.split(text)]
-    except ValueError as error:
-        raise UsageError(f"--watch-options: {error}", "quote it for a shell") from error
-    parse(words)
-    problem = start_beside([sys.executable, "-m", "frtop_tui", *words])
-    if problem:
-        _say(f"frtop: the job runs without a watcher: {problem}")
 
 
 def run_agent(options: argparse.Namespace) -> int:

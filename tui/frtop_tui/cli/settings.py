@@ -8,15 +8,17 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
 from frtop_tui.appearance import THEMES
-from frtop_tui.cli.config_file import VARIABLE, ConfigFile, config_path, place, read_config
+from frtop_tui.cli.config_file import VARIABLE, CoreSettings, config_path, place, read_config
+from frtop_tui.cli.verbs.parts import Setting
 from frtop_tui.errors import ConfigTrouble
-from frtop_tui.features.watch.options import BEFORE_S, DEADLINE_S, EVERY_S, time_span
+from frtop_tui.registry import contributions
 
 OPTION: Final = "command line"
 DEFAULT: Final = "default"
@@ -39,22 +41,7 @@ def _seconds(text: str) -> float:
         raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds") from None
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """One setting. `dest` is the attribute of the options that has it.
-
-    `parse` reads the text of a variable, and raises `argparse.ArgumentTypeError`.
-    """
-
-    key: str
-    dest: str
-    default: Any
-    variable: str = ""
-    parse: Callable[[str], Any] = str
-    of_file: Callable[[Any], Any] = lambda value: value
-
-
-SETTINGS: Final = (
+SETTINGS: Final[tuple[Setting, ...]] = (
     Setting("connect", "connect", None, "FRTOP_CONNECT", _words,
             lambda value: [value] if isinstance(value, str) else value),
     Setting("ssh", "ssh", [], of_file=lambda value: [value] if isinstance(value, str) else value),
@@ -67,14 +54,7 @@ SETTINGS: Final = (
     Setting("window", "window", 60.0, "FRTOP_WINDOW", _seconds),
     Setting("folder", "folder", "", "FRTOP_FOLDER"),
     Setting("auto-capture", "auto_capture", True),
-    Setting("watch.exec", "command", ""),
-    Setting("watch.shell", "shell", False),
-    Setting("watch.post", "post", ""),
-    Setting("watch.captures", "captures", None),
-    Setting("watch.state", "state", None),
-    Setting("watch.every", "every", EVERY_S, of_file=time_span),
-    Setting("watch.before", "before", BEFORE_S, of_file=time_span),
-    Setting("watch.deadline", "deadline", DEADLINE_S, of_file=time_span),
+    *chain.from_iterable(contributions("settings", "SETTINGS")),
 )  # fmt: skip
 HOSTS: Final = ("connect", "ssh")
 EVERYWHERE: Final = ("theme", "window", "folder", "auto-capture")
@@ -99,7 +79,8 @@ class Settings:
         if self.path is not None:
             found = read_config(self.path, required=bool(environment.get(VARIABLE)))
         self.found = found is not None
-        self._file, self._text = found if found is not None else (ConfigFile(), "")
+        self._file: CoreSettings | None = found[0] if found is not None else None
+        self._text = found[1] if found is not None else ""
 
     def value(self, setting: Setting) -> SettingInUse:
         """The value without the command line.
@@ -116,7 +97,9 @@ class Settings:
         if setting.key == "theme" and self._environment.get("NO_COLOR"):
             return SettingInUse("plain", "NO_COLOR")
         table, _, name = setting.key.rpartition(".")
-        written = getattr(getattr(self._file, table) if table else self._file, _attribute(name))
+        written = getattr(
+            getattr(self._file, table, None) if table else self._file, _attribute(name), None
+        )
         if written is None:
             return SettingInUse(setting.default, DEFAULT)
         assert self.path is not None

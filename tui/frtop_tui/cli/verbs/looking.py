@@ -8,8 +8,7 @@ from typing import Final
 from frtop_tui.cli.file_options import add_capture, add_export, add_files
 from frtop_tui.cli.host_options import add_connection, add_hosts, add_theme
 from frtop_tui.cli.option_values import seconds
-from frtop_tui.cli.verbs.parts import Parser, Verbs, command
-from frtop_tui.features.statistics.options import add_statistics
+from frtop_tui.cli.verbs.parts import Parser, Verb, Verbs, command
 
 SCREEN: Final = "screen"
 STATUSES: Final = """exit status of diagnose:
@@ -23,13 +22,14 @@ STATUSES: Final = """exit status of diagnose:
 """
 
 
-def add(verbs: Verbs[Parser]) -> None:
-    """Adds `screen`, `diagnose`, `open`, `jobs`, `capture`, `export`, `statistics` and `diff`."""
+def _screen(verbs: Verbs[Parser]) -> None:
     screen = verbs.add_parser(SCREEN, help="the live screen (the default command)")
     add_connection(screen)
     add_theme(screen)
-    screen.set_defaults(run=command("screen"))
+    screen.set_defaults(run=command("cli.screen"))
 
+
+def _diagnose(verbs: Verbs[Parser]) -> None:
     diagnose = verbs.add_parser(
         "diagnose",
         help="print the verdict",
@@ -56,8 +56,10 @@ def add(verbs: Verbs[Parser]) -> None:
         metavar="SECONDS",
         help="longest time to wait for a verdict (default 10)",
     )
-    diagnose.set_defaults(run=command("diagnose"))
+    diagnose.set_defaults(run=command("cli.diagnose"))
 
+
+def _open(verbs: Verbs[Parser]) -> None:
     opened = verbs.add_parser(
         "open",
         help="show a recorded job: a capture, or a folder of black boxes or dumps",
@@ -73,8 +75,10 @@ def add(verbs: Verbs[Parser]) -> None:
                         help="name, run id or address:port (default: the one recorded last)"
                         )  # fmt: skip
     add_theme(opened)
-    opened.set_defaults(run=command("screen", "run_open"))
+    opened.set_defaults(run=command("cli.screen", "run_open"))
 
+
+def _jobs(verbs: Verbs[Parser]) -> None:
     jobs = verbs.add_parser(
         "jobs",
         help="list all jobs, with or without the recorder",
@@ -85,7 +89,22 @@ def add(verbs: Verbs[Parser]) -> None:
     jobs.add_argument("--json", action="store_true", help="print a JSON document")
     jobs.add_argument("--wait", type=seconds, default=10.0, metavar="SECONDS",
                       help="longest time to wait for the hosts (default 10)")  # fmt: skip
-    jobs.set_defaults(run=command("jobs"), job=None, read_only=True)
-    add_capture(verbs, command("capture"))
-    add_export(verbs, command("export"))
-    add_statistics(verbs, command("statistics.command"), command("statistics.command", "run_diff"))
+    jobs.set_defaults(run=command("cli.jobs"), job=None, read_only=True)
+
+
+def _capture(verbs: Verbs[Parser]) -> None:
+    add_capture(verbs, command("cli.capture"))
+
+
+def _export(verbs: Verbs[Parser]) -> None:
+    add_export(verbs, command("cli.export"))
+
+
+VERBS: Final = (
+    Verb(10, _screen),
+    Verb(11, _diagnose),
+    Verb(12, _open),
+    Verb(13, _jobs),
+    Verb(14, _capture),
+    Verb(15, _export),
+)

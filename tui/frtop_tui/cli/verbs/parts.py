@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import importlib
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from frtop_tui.errors import UsageError
 
@@ -52,18 +53,53 @@ class Version(argparse.Action):
 Verbs = argparse._SubParsersAction  # noqa: SLF001 - argparse has no public name for it
 
 
+class Verb(NamedTuple):
+    """A verb, or some that are listed together.
+
+    `place` is where `frtop --help` lists it. Tens are families: 10 show a job or write it, 20 run
+    without a person, 30 ask ranks something, 40 are about frtop itself, 50 start something.
+    """
+
+    place: int
+    add: Callable[[Verbs[Parser]], None]
+
+
+class BesideRun(NamedTuple):
+    """What a feature can start beside the job of `frtop run`.
+
+    `add` adds its options; `start` returns what to say of it, "" for nothing.
+    """
+
+    add: Callable[[Parser], None]
+    start: Callable[[argparse.Namespace], str]
+
+
 def command(name: str, function: str = "run") -> Callable[[argparse.Namespace], int]:
     """A function of a command's module, imported when it is called.
 
     Args:
-        name: of the module: `stacks` is `cli/stacks.py`, `profile.command` that of the feature.
+        name: of the module: `cli.stacks`, `features.profile.command`.
         function: its name there.
     """
 
     def run(options: argparse.Namespace) -> int:
-        room = "features" if "." in name else "cli"
-        module = importlib.import_module(f"frtop_tui.{room}.{name}")
+        module = importlib.import_module(f"frtop_tui.{name}")
         status: int = getattr(module, function)(options)
         return status
 
     return run
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting. `dest` is the attribute of the options that has it.
+
+    `parse` reads the text of a variable, and raises `argparse.ArgumentTypeError`.
+    """
+
+    key: str
+    dest: str
+    default: Any
+    variable: str = ""
+    parse: Callable[[str], Any] = str
+    of_file: Callable[[Any], Any] = lambda value: value

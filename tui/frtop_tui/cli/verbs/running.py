@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from typing import Final
 
 from frtop_tui.cli.option_values import port
-from frtop_tui.cli.verbs.parts import Parser, Verbs, command
+from frtop_tui.cli.verbs.parts import Parser, Verb, Verbs, command
 from frtop_tui.demo.faults import FAULTS, SLOW
-
-
-def add(verbs: Verbs[Parser]) -> None:
-    """Adds `run`, `agent` and `demo`."""
-    _run(verbs)
-    _agent(verbs)
-    _demo(verbs)
+from frtop_tui.registry import contributions
 
 
 def _run(verbs: Verbs[Parser]) -> None:
@@ -39,14 +34,10 @@ def _run(verbs: Verbs[Parser]) -> None:
                      help="record which module and phase issued each op: 1 to 2 µs a call of a "
                      "module, some 3 µs an op"
                      )  # fmt: skip
-    run.add_argument("--watch", action="store_true",
-                     help="also watch the job, as `frtop watch` does; its lines go to stderr"
-                     )  # fmt: skip
-    run.add_argument("--watch-options", default="", metavar="OPTIONS",
-                     help="--watch with options of `frtop watch`: '--exec ./tell.sh --kill'"
-                     )  # fmt: skip
+    for beside in contributions("verbs", "BESIDE_RUN"):
+        beside.add(run)
     run.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND ...")
-    run.set_defaults(run=command("run"))
+    run.set_defaults(run=command("cli.run"))
 
 
 def _agent(verbs: Verbs[Parser]) -> None:
@@ -60,7 +51,7 @@ def _agent(verbs: Verbs[Parser]) -> None:
     agent.add_argument("--read-only", action="store_true",
                        help="refuse all requests to the ranks, whatever key asks"
                        )  # fmt: skip
-    agent.set_defaults(run=command("run", "run_agent"))
+    agent.set_defaults(run=command("cli.run", "run_agent"))
 
 
 def _demo(verbs: Verbs[Parser]) -> None:
@@ -83,4 +74,7 @@ def _demo(verbs: Verbs[Parser]) -> None:
     demo.add_argument("--headless", action="store_true",
                       help="print progress and the verdict instead of the screen; "
                       "exit status 0 if the verdict is right")  # fmt: skip
-    demo.set_defaults(run=command("demo"))
+    demo.set_defaults(run=command("cli.demo"))
+
+
+VERBS: Final = (Verb(50, _run), Verb(51, _agent), Verb(52, _demo))

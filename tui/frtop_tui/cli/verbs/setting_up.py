@@ -1,34 +1,11 @@
-"""Verbs about frtop itself: what is in its way, which keys and which settings it uses."""
+"""Verbs about frtop itself: whose keys it takes, which settings it uses."""
 
 from __future__ import annotations
 
-from frtop_tui.cli.host_options import add_connection, add_shells, add_theme, pid_of
-from frtop_tui.cli.verbs.parts import Parser, Verbs, command
+from typing import Final
 
-
-def add(verbs: Verbs[Parser]) -> None:
-    """Adds `doctor`, `key` and `config`."""
-    _doctor(verbs)
-    _key(verbs)
-    _config(verbs)
-
-
-def _doctor(verbs: Verbs[Parser]) -> None:
-    doctor = verbs.add_parser(
-        "doctor",
-        help="show what frtop can see of a job here, and what would open the rest",
-        description="Tries, tier by tier, what can be seen of a job on this host, before a job or"
-        " beside the ranks that run. Ranks are only read; everything else is tried on a process of"
-        " frtop's own. --ssh does the same on other hosts, with nothing installed there. Exit"
-        " status 1 if something that costs evidence is closed, or a host is not reached; else 0.",
-    )
-    add_shells(doctor, python_help="examine for a job that will start with this Python, whatever"
-               " runs here; with --ssh: the Python to run there")  # fmt: skip
-    doctor.add_argument("--pid", type=pid_of, metavar="PID",
-                        help="only this process of this host (default: all ranks of this user)"
-                        )  # fmt: skip
-    doctor.add_argument("--json", action="store_true", help="print a JSON document")
-    doctor.set_defaults(run=command("doctor.command"))
+from frtop_tui.cli.host_options import add_connection, add_theme
+from frtop_tui.cli.verbs.parts import Parser, Verb, Verbs, command
 
 
 def _key(verbs: Verbs[Parser]) -> None:
@@ -37,7 +14,7 @@ def _key(verbs: Verbs[Parser]) -> None:
         help="show and change who may look at this user's jobs",
         description="Without an action, shows our public key, whom we admit and whom we trust.",
     )
-    key.set_defaults(run=command("key"), act="show")
+    key.set_defaults(run=command("cli.key"), act="show")
     acts = key.add_subparsers(metavar="ACTION", parser_class=Parser)
     show = acts.add_parser("show", help="show our public key, whom we admit and whom we trust")
     show.set_defaults(act="show")
@@ -69,4 +46,7 @@ def _config(verbs: Verbs[Parser]) -> None:
     add_connection(config, pid=False)
     add_theme(config)
     config.add_argument("--json", action="store_true", help="print a JSON document")
-    config.set_defaults(run=command("config"))
+    config.set_defaults(run=command("cli.config"))
+
+
+VERBS: Final = (Verb(41, _key), Verb(42, _config))

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import shlex
+import sys
 from contextlib import suppress
 from typing import Final
 
 from frtop_probe.proc import processes
+from frtop_tui.cli.parser import parse
 from frtop_tui.diagnosis.model import Frame
+from frtop_tui.errors import UsageError
 
 DEEPEST: Final = 64
 """Generations between a launcher and its ranks."""
@@ -72,3 +76,24 @@ def start_beside(words: list[str]) -> str:
         else:
             status = 0
     os._exit(status)
+
+
+def start_watch(text: str) -> str:
+    """Starts `frtop watch` on what this process becomes.
+
+    Args:
+        text: options of `frtop watch`, as for a shell.
+
+    Returns:
+        Why no watcher runs, "" if one does. One that does not start keeps no job from it.
+
+    Raises:
+        UsageError: the options are none of `frtop watch`.
+    """
+    try:
+        words = ["watch", "--below", str(os.getpid()), *shlex.split(text)]
+    except ValueError as error:
+        raise UsageError(f"--watch-options: {error}", "quote it for a shell") from error
+    parse(words)
+    problem = start_beside([sys.executable, "-m", "frtop_tui", *words])
+    return f"the job runs without a watcher: {problem}" if problem else ""

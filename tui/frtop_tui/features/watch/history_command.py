@@ -9,16 +9,13 @@ from datetime import datetime
 from pathlib import Path
 
 from frtop_probe.agent.boxes.box_folder import state_folder
-from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import FrtopError
 from frtop_tui.features.watch.history import FILE, Culprit, CulpritHistory
 from frtop_tui.features.watch.offenders import (
     DAY_S,
-    DAYS,
     Offender,
     offender_fields,
     offenders,
-    said_before,
 )
 from frtop_tui.job.naming import counted, how_often, listed, printable
 
@@ -55,14 +52,6 @@ def history_path(state: str | None) -> Path:
     if not folder:
         raise FrtopError("there is no home for the history", "name its folder with --state")
     return Path(folder).expanduser().absolute() / FILE
-
-
-def former_culprits(frame: Frame) -> list[str]:
-    """What the history in its usual place says of the culprits of a frame, for `frtop diagnose`."""
-    if not state_folder():
-        return []
-    found = CulpritHistory(history_path(None)).since(time.time() - DAYS * DAY_S)
-    return list({line: None for one in frame.verdicts for line in said_before(found, frame, one)})
 
 
 def _read(path: Path, days: float) -> tuple[Culprit, ...]:

@@ -1,13 +1,13 @@
-"""The options of `frtop watch`, apart from the code that runs it: the parser starts fast."""
+"""The verbs `watch` and `history`, and the options of `frtop run` for a watcher beside the job."""
 
 from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from frtop_tui.cli.host_options import add_connection, pid_of
+from frtop_tui.cli.verbs.parts import BesideRun, Parser, Verb, Verbs, command
 
 UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 EVERY_S: Final = 3600.0
@@ -21,10 +21,8 @@ MOST_BYTES: Final = 4 << 30
 """Of all captures together; one of 64 ranks with full rings takes 7 MB."""
 SIZES: Final = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
-Run = Callable[[argparse.Namespace], int]
 
-
-def add_watch(verbs: Any, run: Run, run_history: Run) -> None:
+def _watch(verbs: Verbs[Parser]) -> None:
     watch = verbs.add_parser(
         "watch",
         help="watch all jobs unattended: capture a hang in time, and tell somebody",
@@ -74,11 +72,10 @@ def add_watch(verbs: Any, run: Run, run_history: Run) -> None:
     watch.add_argument("--below", type=pid_of, metavar="PID",
                        help="only jobs that this process started, until it ends"
                        )  # fmt: skip
-    watch.set_defaults(run=run)
-    _add_history(verbs, run_history)
+    watch.set_defaults(run=command("features.watch.command"))
 
 
-def _add_history(verbs: Any, run: Run) -> None:
+def _history(verbs: Verbs[Parser]) -> None:
     history = verbs.add_parser(
         "history",
         help="list hosts that were culprits again and again, and what to drain",
@@ -92,7 +89,7 @@ def _add_history(verbs: Any, run: Run) -> None:
     history.add_argument("--state", metavar="FOLDER",
                          help="the folder of the watcher's state (default:"
                          " ~/.local/state/frtop)")  # fmt: skip
-    history.set_defaults(run=run)
+    history.set_defaults(run=command("features.watch.history_command"))
 
 
 def _days(text: str) -> float:
@@ -131,3 +128,24 @@ def time_span(text: str) -> float:
     if not 0 < value <= 366 * UNITS["d"]:
         raise argparse.ArgumentTypeError(f"{text!r} is no time: 90s, 10m, 6h, 2d")
     return value
+
+
+def _add_beside(run: Parser) -> None:
+    run.add_argument("--watch", action="store_true",
+                     help="also watch the job, as `frtop watch` does; its lines go to stderr"
+                     )  # fmt: skip
+    run.add_argument("--watch-options", default="", metavar="OPTIONS",
+                     help="--watch with options of `frtop watch`: '--exec ./tell.sh --kill'"
+                     )  # fmt: skip
+
+
+def _start_beside(options: argparse.Namespace) -> str:
+    if not (options.watch or options.watch_options):
+        return ""
+    from frtop_tui.features.watch.below import start_watch  # noqa: PLC0415 - seldom needed
+
+    return start_watch(options.watch_options)
+
+
+VERBS: Final = (Verb(20, _watch), Verb(21, _history))
+BESIDE_RUN: Final = BesideRun(_add_beside, _start_beside)

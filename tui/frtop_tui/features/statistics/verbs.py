@@ -1,16 +1,16 @@
-"""Options of the verbs that show where the time goes: `statistics` and `diff`."""
+"""The verbs that tell where the time goes: `statistics` and `diff`."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
-from typing import Any
+from typing import Final
 
 from frtop_tui.cli.file_options import add_files
 from frtop_tui.cli.host_options import add_connection
-from frtop_tui.cli.option_values import limits, rank, seconds
+from frtop_tui.cli.option_values import rank, seconds
+from frtop_tui.cli.verbs.parts import Parser, Verb, Verbs, command
+from frtop_tui.statistics.limits import Limit, limits_of
 
-Run = Callable[[argparse.Namespace], int]
 DIFF = """Compares two captures or black boxes, of one job or of two runs: lines whose ops are new,
 gone, slower or faster by more than the noise, the time of a step, skew, and settings.
 With --fail-above it also checks that the second one is not too slow.
@@ -25,7 +25,7 @@ DIFF_STATUSES = """exit status of diff:
 SORTS = ("time", "waiting", "skew", "p50", "p95", "max", "count", "bytes", "bus", "line")
 
 
-def add_statistics(verbs: Any, run: Run, run_diff: Run) -> None:
+def _statistics(verbs: Verbs[Parser]) -> None:
     verb = verbs.add_parser(
         "statistics",
         help="show where the time goes: by line, by step, and who comes last",
@@ -60,7 +60,10 @@ def add_statistics(verbs: Any, run: Run, run_diff: Run) -> None:
     verb.add_argument("--json", action="store_true", help="print a JSON document")
     verb.add_argument("--wait", type=seconds, default=10.0, metavar="SECONDS",
                       help="longest time to wait for the job (default 10)")  # fmt: skip
-    verb.set_defaults(run=run)
+    verb.set_defaults(run=command("features.statistics.command"))
+
+
+def _diff(verbs: Verbs[Parser]) -> None:
     diff = verbs.add_parser(
         "diff",
         help="show what changed between two captures, and check for regressions",
@@ -71,9 +74,20 @@ def add_statistics(verbs: Any, run: Run, run_diff: Run) -> None:
     diff.add_argument("a", metavar="BEFORE", help="a capture or black boxes")
     diff.add_argument("b", metavar="AFTER", help="the same, of a later time or another run")
     diff.add_argument("--job", metavar="NAME", help="name, run id or address:port")
-    diff.add_argument("--fail-above", type=limits, metavar="LIMITS",
+    diff.add_argument("--fail-above", type=_limits, metavar="LIMITS",
                       help="check that no figure has grown by more than a share, a time or both,"
                       " as in step=5%%,skew=10%%+1ms: step, data, forward, backward, optimizer,"
                       " communication, own; skew and transfer of each line")  # fmt: skip
     diff.add_argument("--json", action="store_true", help="print a JSON document")
-    diff.set_defaults(run=run_diff)
+    diff.set_defaults(run=command("features.statistics.command", "run_diff"))
+
+
+def _limits(text: str) -> tuple[Limit, ...]:
+    """By how much a run may be slower, by figure."""
+    try:
+        return limits_of(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+VERBS: Final = (Verb(16, _statistics), Verb(17, _diff))

@@ -1,0 +1,61 @@
+"""The verb `profile`."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Final
+
+from frtop_tui.cli.host_options import add_connection
+from frtop_tui.cli.option_values import seconds_up_to
+from frtop_tui.cli.verbs.parts import Parser, Verb, Verbs, command
+
+
+def _profile(verbs: Verbs[Parser]) -> None:
+    profile = verbs.add_parser(
+        "profile",
+        help="run torch's profiler in running ranks, and write one trace for Perfetto",
+        description="Runs torch.profiler in ranks that have frtop's recorder, from their next step "
+        "on, and writes one trace of all of them with frtop's own lanes. It shows the cost first. "
+        "Ctrl-C ends the ranks that are not complete and writes the others; a second Ctrl-C"
+        " discards all. Exit status 0 if all ranks are in the trace, 1 if some are not.",
+    )
+    add_connection(profile)
+    profile.add_argument("--ranks", metavar="LIST", help="ranks, as 0-3,8 (default: all, up to 64)")
+    length = profile.add_mutually_exclusive_group()
+    length.add_argument("--steps", type=_steps, default=5, metavar="N",
+                        help="training steps, up to 100 (default: 5)")  # fmt: skip
+    length.add_argument("--seconds", type=seconds_up_to(60), metavar="S",
+                        help="seconds instead of steps, up to 60"
+                        )  # fmt: skip
+    profile.add_argument("-o", "--output", metavar="FILE",
+                         help="the file to write (default: frtop-JOB-HHMM-profile.json.gz here)"
+                         )  # fmt: skip
+    profile.add_argument("--shapes", action="store_true", help="record the shapes of inputs")
+    profile.add_argument(
+        "--stacks", action="store_true", help="record Python stacks, which is slow"
+    )
+    profile.add_argument("--memory", action="store_true",
+                         help="record each allocation, and print a table by rank and device:"
+                              " allocated at the start and end, peak, reserved")  # fmt: skip
+    profile.add_argument("--no-devices", action="store_true",
+                         help="leave out what runs on GPUs")  # fmt: skip
+    profile.add_argument("--execution-trace", action="store_true",
+                         help="also write each rank's execution trace, for Chakra's converter"
+                         )  # fmt: skip
+    profile.add_argument("--separate", action="store_true",
+                         help="write a folder with a file per rank, as torch wrote it")  # fmt: skip
+    profile.add_argument("--wait", type=seconds_up_to(600), default=60.0, metavar="S",
+                         help="how long ranks may take to reach a step (default: 60)"
+                         )  # fmt: skip
+    profile.add_argument("--yes", action="store_true", help="accept the cost, and do not ask")
+    profile.set_defaults(run=command("features.profile.command"))
+
+
+def _steps(text: str) -> int:
+    """Of a profile, from 1 to 100."""
+    if not text.isdecimal() or not 1 <= int(text) <= 100:
+        raise argparse.ArgumentTypeError(f"{text!r}: steps are from 1 to 100")
+    return int(text)
+
+
+VERBS: Final = (Verb(34, _profile),)

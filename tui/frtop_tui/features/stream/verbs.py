@@ -1,0 +1,55 @@
+"""The verb `stream`."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Final
+
+from frtop_tui.cli.option_values import rank_list
+from frtop_tui.cli.verbs.consumers import add_consumer, add_wait
+from frtop_tui.cli.verbs.parts import Parser, Verb, Verbs
+
+_KINDS: Final = ("ops", "states", "verdicts", "progress")
+
+
+def _stream(verbs: Verbs[Parser]) -> None:
+    verb = add_consumer(
+        verbs,
+        "stream",
+        summary="send what happens in a job as events to another program",
+        description="Writes events to standard output, one JSON object a line, or msgpack maps: how"
+        " hosts, ranks and groups change, verdicts as they come and go, and on request every op."
+        " docs/features/stream.md has more. A reader that is too slow gets an event `lost` with"
+        " counts. A file is streamed from beginning to end; a live job until ^C (exit status 130), or"
+        " until the reader leaves (1).",
+        epilog="With `--only ops` frtop asks the agents twice a second for the ops of each rank,"
+        " which is work for the rank's host and this one, and writes two events for each op. More than"
+        " 16 ranks need --ranks.",
+    )
+    verb.add_argument("--as", dest="form", choices=("jsonl", "msgpack"), default="jsonl",
+                      help="JSON lines (the default), or one msgpack map after the other"
+                      )  # fmt: skip
+    verb.add_argument("--only", type=_event_kinds, metavar="KINDS",
+                      default=("states", "verdicts", "progress"),
+                      help="some of ops,states,verdicts,progress (default: all but ops)"
+                      )  # fmt: skip
+    verb.add_argument("--ranks", type=rank_list, metavar="RANKS",
+                      help="only states and ops of these global ranks: 0-3,8")  # fmt: skip
+    verb.add_argument("--groups", type=_words, metavar="NAMES", default=(),
+                      help="only ops and progress of these groups: names or descriptions, with"
+                      " commas between")  # fmt: skip
+    add_wait(verb)
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(filter(None, (word.strip() for word in text.split(","))))
+
+
+def _event_kinds(text: str) -> tuple[str, ...]:
+    words = _words(text)
+    if wrong := [word for word in words if word not in _KINDS] or (not words and [text]):
+        raise argparse.ArgumentTypeError(f"{wrong[0]!r} is not among {', '.join(_KINDS)}")
+    return words
+
+
+VERBS: Final = (Verb(22, _stream),)

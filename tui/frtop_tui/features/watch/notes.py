@@ -1,0 +1,23 @@
+"""What the watcher's history says beside the verdict of a live job."""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+from frtop_probe.agent.boxes.box_folder import state_folder
+from frtop_tui.diagnosis.model import Frame
+from frtop_tui.features.watch.history import CulpritHistory
+from frtop_tui.features.watch.history_command import history_path
+from frtop_tui.features.watch.offenders import DAY_S, DAYS, said_before
+
+
+def former_culprits(frame: Frame) -> list[str]:
+    """What the history in its usual place says of the culprits of a frame."""
+    if not state_folder():
+        return []
+    found = CulpritHistory(history_path(None)).since(time.time() - DAYS * DAY_S)
+    return list({line: None for one in frame.verdicts for line in said_before(found, frame, one)})
+
+
+NOTES: Final = former_culprits
