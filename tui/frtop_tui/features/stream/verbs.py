@@ -20,11 +20,11 @@ def _stream(verbs: Verbs[Parser]) -> None:
         description="Writes events to standard output, one JSON object a line, or msgpack maps: how"
         " hosts, ranks and groups change, verdicts as they come and go, and on request every op."
         " docs/features/stream.md has more. A reader that is too slow gets an event `lost` with"
-        " counts. A file is streamed from beginning to end; a live job until ^C (exit status 130), or"
-        " until the reader leaves (1).",
+        " counts. A file is streamed from beginning to end; a live job until ^C (exit status 130),"
+        " or until the reader leaves (1).",
         epilog="With `--only ops` frtop asks the agents twice a second for the ops of each rank,"
-        " which is work for the rank's host and this one, and writes two events for each op. More than"
-        " 16 ranks need --ranks.",
+        " which is work for the rank's host and this one, and writes two events for each op. More"
+        " than 16 ranks need --ranks.",
     )
     verb.add_argument("--as", dest="form", choices=("jsonl", "msgpack"), default="jsonl",
                       help="JSON lines (the default), or one msgpack map after the other"
