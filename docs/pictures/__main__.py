@@ -50,18 +50,14 @@ PICTURES = {
     "hosts-80x24": ("hosts", (80, 24), ("3",)),
     "hosts-200x60": ("hosts", (200, 60), ("3",)),
     "jobs": ("jobs", (100, 16), ("J",)),
-    "captured": ("captured", (100, 28), ()),
     "recorded": ("recorded", (100, 28), ()),
     "statistics": ("straggling", (120, 26), ("5",)),
     "statistics-80x24": ("straggling", (80, 24), ("5",)),
     "statistics-200x60": ("straggling", (200, 60), ("5", "v", "v", "v")),
     "command": ("hung", (80, 24), ("colon", *"r")),
     "help": ("hung", (100, 36), ("question_mark",)),
-    "healthy": ("healthy", (100, 24), ()),
-    "dead": ("dead", (100, 28), ()),
     "dead-rank": ("dead", (120, 32), ("enter",)),
     "unprepared": ("unprepared", (100, 24), ()),
-    "two-roots": ("two_roots", (100, 36), ()),
     "timeline": ("phases", (120, 24), ("T", "p")),
     "timeline-80x24": ("phases", (80, 24), ("T", "p")),
     "timeline-200x60": ("phases", (200, 60), ("T", "p")),
@@ -70,7 +66,6 @@ PICTURES = {
     "queues": ("differs", (120, 24), ("2", *("space",) * 8, "c")),
     "queues-80x24": ("differs", (80, 24), ("2", *("space",) * 8, "c")),
     "queues-200x60": ("differs", (200, 60), ("2", *("space",) * 8, "c")),
-    "no-agent": ("no_agent", (80, 24), ()),
 }
 """By name of the picture: scene, terminal size, keys to press."""
 NEXT_SCENE = {"tensors": "tensors", "stacks": "all_stacks"}

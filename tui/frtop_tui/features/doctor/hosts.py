@@ -23,7 +23,7 @@ def run_there(options: argparse.Namespace) -> int:
     if options.pid is not None:
         given = "--ssh names others" if options.ssh or options.via else "--user names a user"
         raise UsageError(
-            f"--pid is of a process of this host, and {given}",
+            f"--pid names a process of this host, and {given}",
             "run `frtop doctor --pid` on that host, or leave out --pid",
         )
     reached = places(options.ssh, options.via, options.through, options.user)
