@@ -94,13 +94,13 @@ def test_the_host_with_a_slow_link_is_named(managed: Cluster) -> None:
     def is_slow() -> bool:
         verdicts[:] = watcher.frame()["verdicts"]
         assert not [one for one in verdicts if set(one["culprits"]) - {1}], verdicts
-        return bool(verdicts)
+        return [one["confidence"] for one in verdicts] == ["confirmed"]
 
     with ExitStack() as limits:
         limits.enter_context(managed.network.slow("node1", f"{MBIT}mbit"))
         seconds = managed.wait_for(is_slow, "that the link of node1 is slow", 60)
         (verdict,) = verdicts
-        assert (verdict["kind"], verdict["confidence"]) == ("slow", "confirmed")
+        assert verdict["kind"] == "slow"
         assert (verdict["why"]["cause"], verdict["why"]["layer"]) == ("network", "network")
         assert verdict["culprits"] == [1]
         assert verdict["victims"] == "0,2-3"

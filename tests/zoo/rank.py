@@ -71,6 +71,22 @@ class Job:
         self.keep(dist.all_reduce(tensor, group=group, async_op=self.late))
         self.wait()
 
+    def send(self, tensor: torch.Tensor, peer: int) -> None:
+        """Sends a copy, and waits for it as the mode says."""
+        if self.late:
+            self.keep(dist.isend(tensor.clone(), peer))
+            self.wait()
+        else:
+            dist.send(tensor.clone(), peer)
+
+    def receive(self, tensor: torch.Tensor, peer: int) -> None:
+        """Receives, as the mode says."""
+        if self.late:
+            self.keep(dist.irecv(tensor, peer))
+            self.wait()
+        else:
+            dist.recv(tensor, peer)
+
     def keep(self, work: Any) -> None:
         """Stores the handle of an asynchronous op; None for a synchronous op."""
         if work is not None:

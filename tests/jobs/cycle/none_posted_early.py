@@ -41,7 +41,7 @@ def first_stage(job: Job) -> None:
         gradient = torch.empty(1000)
         posted = dist.irecv(gradient, 1)
         (activation,) = next(batches)
-        pass_on(job, activation, 1)
+        job.send(activation, 1)
         assert posted is not None
         posted.wait()
 
@@ -52,23 +52,11 @@ def later_stage(job: Job) -> None:
     for _ in range(100):
         gradient = torch.ones(1000)
         posted = None if last else dist.irecv(gradient, job.rank + 1)
-        if job.late:
-            job.keep(dist.irecv(activation, job.rank - 1))
-            job.wait()
-        else:
-            dist.recv(activation, job.rank - 1)
+        job.receive(activation, job.rank - 1)
         if posted is not None:
-            pass_on(job, activation, job.rank + 1)
+            job.send(activation, job.rank + 1)
             posted.wait()
-        pass_on(job, gradient, job.rank - 1)
-
-
-def pass_on(job: Job, tensor: torch.Tensor, peer: int) -> None:
-    if job.late:
-        job.keep(dist.isend(tensor.contiguous(), peer))
-        job.wait()
-    else:
-        dist.send(tensor.contiguous(), peer)
+        job.send(gradient, job.rank - 1)
 
 
 if __name__ == "__main__":

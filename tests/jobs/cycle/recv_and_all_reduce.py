@@ -13,9 +13,6 @@ gradient, message = torch.ones(1000), torch.ones(10)
 for step, _ in enumerate(job.steps()):
     if job.rank == 0 and step < 40:
         dist.send(message, 1)
-    elif job.rank == 1 and job.late:
-        job.keep(dist.irecv(message, 0))
-        job.wait()
     elif job.rank == 1:
-        dist.recv(message, 0)
+        job.receive(message, 0)
     job.all_reduce(gradient)

@@ -34,27 +34,6 @@ def own_group(job: Job, members: list[list[int]], name: str) -> dist.ProcessGrou
     return next(g for g, ranks in zip(groups, members, strict=True) if job.rank in ranks)
 
 
-def reduce(job: Job, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
-    job.keep(dist.all_reduce(tensor, group=group, async_op=job.late))
-    job.wait()
-
-
-def send(job: Job, tensor: torch.Tensor, peer: int) -> None:
-    if job.late:
-        job.keep(dist.isend(tensor, peer))
-        job.wait()
-    else:
-        dist.send(tensor, peer)
-
-
-def receive(job: Job, tensor: torch.Tensor, peer: int) -> None:
-    if job.late:
-        job.keep(dist.irecv(tensor, peer))
-        job.wait()
-    else:
-        dist.recv(tensor, peer)
-
-
 job = join()
 tensor = own_group(job, [[0, 1], [2, 3], [4, 5], [6, 7]], "tensor")
 data = own_group(job, [[0, 2], [1, 3], [4, 6], [5, 7]], "data")
@@ -62,15 +41,15 @@ activation, gradient = torch.ones(1000), torch.ones(1000)
 for step in range(60):
     time.sleep(STEP_S)
     if job.rank >= STAGE:
-        receive(job, activation, job.rank - STAGE)
+        job.receive(activation, job.rank - STAGE)
     if step == 25 and job.rank == 5:
         job.mark_fault()
         time.sleep(3600)
-    reduce(job, activation, tensor)
+    job.all_reduce(activation, tensor)
     if job.rank < STAGE:
-        send(job, activation, job.rank + STAGE)
-        receive(job, gradient, job.rank + STAGE)
-    reduce(job, gradient, tensor)
+        job.send(activation, job.rank + STAGE)
+        job.receive(gradient, job.rank + STAGE)
+    job.all_reduce(gradient, tensor)
     if job.rank >= STAGE:
-        send(job, gradient, job.rank - STAGE)
-    reduce(job, gradient, data)
+        job.send(gradient, job.rank - STAGE)
+    job.all_reduce(gradient, data)
