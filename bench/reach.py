@@ -43,7 +43,7 @@ class _Host:
 
     @property
     def shell(self) -> str:
-        return f"FRTOP_DIR={self.folder} FRTOP_OUTSIDE=0 exec sh"
+        return f"FRTOP_DIR={self.folder} FRTOP_UNPREPARED=0 exec sh"
 
     def find(self) -> list[PipeEndpoint]:
         *words, _ = ssh_endpoint(self.name).commands[0]

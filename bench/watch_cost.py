@@ -61,7 +61,7 @@ class Watched:
         self.folder = Path(tempfile.mkdtemp(prefix="frtop-bench-", dir="/dev/shm"))
         self.environment = {
             **os.environ, "FRTOP_DIR": str(self.folder), "FRTOP_KEY_FILE": str(self.folder / "key"),
-            "FRTOP_BIND": "127.0.0.1", "FRTOP_OUTSIDE": "0", "OMP_NUM_THREADS": "1",
+            "FRTOP_BIND": "127.0.0.1", "FRTOP_UNPREPARED": "0", "OMP_NUM_THREADS": "1",
             "FRTOP_AGENT_WITH": str(os.getpid()), "FRTOP_BOXES": "0",
         }  # fmt: skip
         self._jobs = self._run("-m", "bench.small_jobs", str(self.folder), str(RATE),

@@ -21,7 +21,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
 # Agents under test look at no process without a recorder: other tests run some beside them.
-os.environ["FRTOP_OUTSIDE"] = "0"
+os.environ["FRTOP_UNPREPARED"] = "0"
 # Nor do they leave black boxes in the home of whoever runs the tests.
 os.environ["FRTOP_BOXES"] = "0"
 

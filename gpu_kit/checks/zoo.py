@@ -63,7 +63,7 @@ def _one(context: Context, name: str, way: str) -> None:
         "ZOO_FOLDER": str(folder),
         "ZOO_MODE": "sync",
         "FRTOP_DIR": str(folder / "f"),
-        "FRTOP_OUTSIDE": "0",
+        "FRTOP_UNPREPARED": "0",
     }
     (folder / "f").mkdir(mode=0o700, parents=True)
     job = ranks.start(
@@ -138,7 +138,7 @@ def _diagnosis(
     environment = {
         **os.environ,
         "FRTOP_DIR": str(folder / "f"),
-        "FRTOP_OUTSIDE": "0" if way == "prepared" else "1",
+        "FRTOP_UNPREPARED": "0" if way == "prepared" else "1",
     }
     longest = f"{max(1.0, seconds):.1f}"
     command = needs.frtop("diagnose", "--json", "--job", address, "--wait", longest)

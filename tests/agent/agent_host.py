@@ -127,7 +127,7 @@ class Host:
             "FRTOP_DIR": str(self.folder),
             "FRTOP_KEY_FILE": str(self.key_file),
             "FRTOP_BIND": "127.0.0.1",
-            "FRTOP_OUTSIDE": "0",  # other tests' jobs run on this host
+            "FRTOP_UNPREPARED": "0",  # other tests' jobs run on this host
             "FRTOP_PORT": str(self.port),
         }
         monkeypatch.setenv("FRTOP_DIR", str(self.folder))

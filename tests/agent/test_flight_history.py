@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from agent.outside_fakes import EPOCH_NS, SECOND, backend, books, entry, group
+from agent.unprepared_fakes import EPOCH_NS, SECOND, backend, c10d, entry, group
 from frtop_probe import wire
 from frtop_probe.agent.unprepared import op_table
 from frtop_probe.agent.unprepared.flight_history import MAX_OPS, FlightHistory
@@ -42,7 +42,7 @@ def ops(
 
 
 def look(entries: Iterable[RingEntry], number: int, **fields: Any) -> Look:
-    found = books(group("0", backend(number)))
+    found = c10d(group("0", backend(number)))
     return Look(os.getpid(), found, rings=(ring(entries),), after=found, **fields)
 
 
@@ -79,7 +79,7 @@ def test_kinds_have_the_names_that_dumps_have(name: str, kind: str) -> None:
     assert op.signature.kind == kind
 
 
-def test_while_the_group_stands_still_its_last_entry_is_the_last_op_of_the_books() -> None:
+def test_while_the_group_stands_still_its_last_entry_is_the_last_op_of_the_c10d_state() -> None:
     entries = [entry(5, op_id=5), entry(6, op_id=8)]
     assert groups(ops(entries, backend(8, collectives=6))) == [1, 1]
     # A message was issued since, which is in no ring.
@@ -92,7 +92,7 @@ def test_while_it_moves_both_counters_must_agree() -> None:
     before, after = backend(7, collectives=5), backend(9, collectives=7)
     assert groups(ops([entry(6, op_id=8)], before, after)) == [1]
     assert groups(ops([entry(6, op_id=7)], before, after)) == [0]
-    assert groups(ops([entry(8, op_id=10)], before, after)) == [0]  # newer than the books
+    assert groups(ops([entry(8, op_id=10)], before, after)) == [0]  # newer than the c10d state
 
 
 def test_entries_of_a_destroyed_group_with_the_same_name_do_not_count() -> None:
@@ -105,7 +105,7 @@ def test_numbers_under_detail_do_not_count() -> None:
     assert groups(ops([entry(6)], replace(backend(6), checked=True))) == [0]
 
 
-def test_a_group_that_is_not_in_the_books_is_shown_without_it() -> None:
+def test_a_group_that_is_not_in_the_c10d_state_is_shown_without_it() -> None:
     assert groups(ops([entry(6, group="7")], backend(6))) == [0]
 
 
@@ -171,8 +171,8 @@ def test_many_ops_that_are_alike_take_little_memory() -> None:
 
 
 def test_what_could_not_be_numbered_is_read_again() -> None:
-    moving = books(group("0", backend(5)))
-    later = books(group("0", backend(9, collectives=7)))
+    moving = c10d(group("0", backend(5)))
+    later = c10d(group("0", backend(9, collectives=7)))
     found = Look(1, moving, rings=(ring([entry(n) for n in range(1, 7)]),), after=later)
     assert groups(list((history := taken(found)).ops)) == [0] * 6
     assert history.since() == {"gloo": 1}

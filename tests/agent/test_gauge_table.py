@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.outside_fakes import candidate, job
+from agent.unprepared_fakes import candidate, job
 from frtop_probe import wire
 from frtop_probe.agent.gauges.gauge_table import MAX_POINTS, WINDOW_NS, GaugeTable, rounded
 from frtop_probe.agent.gauges.gauge_watch import GaugeWatch
@@ -227,7 +227,7 @@ def tracked(folder: Path) -> Iterator[RankTracker]:
     process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     try:
         found = candidate(process.pid)
-        assert tracker.add_outside(found, job(found)) is not None
+        assert tracker.add_unprepared(found, job(found)) is not None
         yield tracker
     finally:
         tracker.clear()

@@ -178,14 +178,14 @@ def test_processes_are_looked_at_only_while_somebody_asks_and_may_be_left_alone(
     host: Host,
 ) -> None:
     children = functools.partial(_children, host)
-    operator = host.operator(host.agent(FRTOP_OUTSIDE="1"))
+    operator = host.operator(host.agent(FRTOP_UNPREPARED="1"))
     time.sleep(1.5)
     assert children() == []
     operator.state()
     wait_for(children, "the child that reads")
     host.agents[-1].terminate()
     wait_for(lambda: not agent_lives(host.folder), "it ends")
-    operator = host.operator(host.agent(FRTOP_OUTSIDE="0"))
+    operator = host.operator(host.agent(FRTOP_UNPREPARED="0"))
     operator.state()
     time.sleep(1.5)
     assert children() == []

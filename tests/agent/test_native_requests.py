@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agent.agent_host import Host
-from agent.outside_fakes import outside_rank
+from agent.unprepared_fakes import unprepared_rank
 from frtop_probe import wire
 from frtop_probe.agent.native_requests import NativeStacksTaker
 from frtop_probe.agent.snapshots import SnapshotTaker
@@ -59,7 +59,7 @@ def test_a_rank_that_has_ended_has_none(host: Host) -> None:
 async def test_a_rank_without_a_recorder_has_native_stacks() -> None:
     target = Debugged()
     try:
-        rank = outside_rank(pid=target.pid)
+        rank = unprepared_rank(pid=target.pid)
         response = await NativeStacksTaker("n").take(wire.NativeStacksRequest(1, rank.key), rank)
         assert isinstance(response, wire.NativeStacksResponse)
         assert response.dump.threads[0].tid == target.pid
@@ -77,7 +77,7 @@ async def test_what_holds_a_rank_is_not_shown_as_its_state(
     monkeypatch.setattr(native_stacks, "find_tool", lambda: tool)
     target = Debugged()
     try:
-        rank = outside_rank(pid=target.pid)
+        rank = unprepared_rank(pid=target.pid)
         before = rank._new_process()
         assert before is not None
         taking = asyncio.ensure_future(
@@ -86,7 +86,7 @@ async def test_what_holds_a_rank_is_not_shown_as_its_state(
         await wait_for_async(target.tracers, "the tool is attached")
         assert rank._new_process() is None
         request = wire.SnapshotRequest(2, (rank.key,), stacks=False)
-        other = outside_rank()
+        other = unprepared_rank()
         (snapshot,) = await SnapshotTaker().take(request, (rank, other), 0.2)
         assert snapshot.processes[0].pid == other.pid, "the held rank is left out"
         assert rank.held

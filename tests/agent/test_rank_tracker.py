@@ -275,7 +275,7 @@ async def test_a_rank_whose_ring_was_truncated_is_shown_by_its_process(
     assert {rank.name for rank in clock.tracker.ranks.values()} == {intact.path.name, cut.path.name}
     assert damaged.identity is not None
     assert (damaged.identity.rank, damaged.identity.pid) == (1, cut.pid)
-    assert (damaged.identity.prepared, damaged.identity.books) == (False, False)
+    assert (damaged.identity.prepared, damaged.identity.c10d_readable) == (False, False)
     assert f"it was truncated to {size} bytes" in damaged.notes[0]
     assert damaged.process is None or damaged.process.pid == cut.pid
     assert damaged in clock.tracker.full()
@@ -318,7 +318,7 @@ async def test_a_rank_that_cannot_be_encoded_is_left_out_and_said(
     monkeypatch.setattr(broken.view, "notes", lambda: ("half of a pair: \ud800",))
     (instead,) = clock.tick()
     assert instead.identity is not None
-    assert (instead.identity.rank, instead.identity.books) == (1, False)
+    assert (instead.identity.rank, instead.identity.c10d_readable) == (1, False)
     assert "surrogates not allowed" in instead.notes[0]
     assert {rank.key for rank in clock.tracker.full()} == {3 - broken.key, instead.key}
 

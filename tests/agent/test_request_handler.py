@@ -13,7 +13,7 @@ import pytest
 import zmq
 
 from agent.agent_host import DEADLINE, Host, Operator
-from agent.outside_fakes import EPOCH_NS, SECOND, backend, books, entry, group, outside_rank
+from agent.unprepared_fakes import EPOCH_NS, SECOND, backend, c10d, entry, group, unprepared_rank
 from frtop_probe import keys, wire
 from frtop_probe.agent.admission import Admission
 from frtop_probe.agent.announcement import Announcement
@@ -297,7 +297,7 @@ def test_the_secret_is_in_no_output(users: Users) -> None:
 
 
 def test_a_rank_without_a_recorder_has_torchs_history_and_cannot_be_asked(tmp_path: Path) -> None:
-    rank = outside_rank()
+    rank = unprepared_rank()
     tracker = RankTracker([tmp_path])
     tracker.ranks[rank.key] = rank
     handler = RequestHandler.__new__(RequestHandler)
@@ -313,7 +313,7 @@ def test_a_rank_without_a_recorder_has_torchs_history_and_cannot_be_asked(tmp_pa
     for request in requests:
         response = asyncio.run(handler._respond(request))
         assert isinstance(response, wire.Error)
-        assert (response.id, response.reason) == (request.id, "outside")
+        assert (response.id, response.reason) == (request.id, "unprepared")
         assert f"process {rank.pid} has no recorder" in response.text
     why = f"{wire.OF_RECORDER}its ring is not readable (of another size)"
     instead = UnreadableRank(7, rank, why, None)
@@ -330,8 +330,8 @@ def test_a_rank_without_a_recorder_has_torchs_history_and_cannot_be_asked(tmp_pa
 
     none = asyncio.run(handler._respond(wire.HistoryRequest(5, rank.key, 10)))
     assert isinstance(none, wire.Error)
-    assert (none.reason, none.text) == ("outside", "the Flight Recorder was not read yet")
-    now = books(group("0", backend(4)))
+    assert (none.reason, none.text) == ("unprepared", "the Flight Recorder was not read yet")
+    now = c10d(group("0", backend(4)))
     rank.take(Look(rank.pid, now), SECOND)
     ring = FlightRing("gloo", 2000, 4, tuple(entry(n) for n in range(1, 5)))
     waited: list[int] = []

@@ -197,7 +197,7 @@ MALFORMED: tuple[object, ...] = (
 
 async def test_a_note_about_the_host_that_is_over_is_taken_back(host: Host) -> None:
     """Ranks of another user that have ended are no longer "not looked at"."""
-    options = Options("127.0.0.1", host.port, outside=False)
+    options = Options("127.0.0.1", host.port, unprepared=False)
     tracker, pair = RankTracker([host.folder]), keys.load(create=False)
     sockets = open_sockets(options, pair)
     service = make_service(options, tracker, sockets)
@@ -213,9 +213,9 @@ async def test_a_note_about_the_host_that_is_over_is_taken_back(host: Host) -> N
     try:
         await asyncio.to_thread(operator.update)  # it is connected
         state.apply("h", await asyncio.to_thread(operator.state), time.monotonic_ns())
-        tracker.set_outside_notes(("3 ranks of user bob: not looked at",))
+        tracker.set_unprepared_notes(("3 ranks of user bob: not looked at",))
         assert await shown_after_change() == tracker.notes
-        tracker.set_outside_notes(())
+        tracker.set_unprepared_notes(())
         assert await shown_after_change() == ()
     finally:
         serving.cancel()

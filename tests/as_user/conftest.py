@@ -133,7 +133,7 @@ class UsersHost:
         """What root starts to look at the jobs of a user."""
         far = FarAgent(
             SHELL, script=start_script(named, last=self.python, user=user),
-            FRTOP_OUTSIDE=str(int(outside)), **more,
+            FRTOP_UNPREPARED=str(int(outside)), **more,
         )  # fmt: skip
         self.stack.callback(far.close)
         return far

@@ -32,7 +32,7 @@ def became(
 ) -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(
         [python, "-I", "-S", "-c", source, user, program], stdout=subprocess.PIPE, text=True,
-        env={"SECRET": "root's", "PYTHONPATH": "/tmp", "FRTOP_OUTSIDE": "0", "PATH": "/tmp"},
+        env={"SECRET": "root's", "PYTHONPATH": "/tmp", "FRTOP_UNPREPARED": "0", "PATH": "/tmp"},
     )  # fmt: skip
     try:
         yield process
@@ -63,7 +63,7 @@ def test_nothing_of_root_is_left(users: tuple[str, str], python: str) -> None:
         assert run_as(entry.pw_uid, "/bin/sh", "-c", f"exec 3< /proc/{process.pid}/mem") != 0
         assert run_as(entry.pw_uid, "/bin/ls", f"/proc/{process.pid}/fd") != 0
     environment = {
-        "FRTOP_AS_USER": users[0], "FRTOP_OUTSIDE": "0", "HOME": "/", "LC_ALL": "C",
+        "FRTOP_AS_USER": users[0], "FRTOP_UNPREPARED": "0", "HOME": "/", "LC_ALL": "C",
         "PATH": become_user.PATH,
     }  # fmt: skip
     assert said.startswith(f"/ {0o077} {sorted(environment.items())} ['-c'] ")

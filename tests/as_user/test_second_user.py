@@ -188,7 +188,7 @@ def test_what_reads_ends_with_frtop_however_that_ends(host: UsersHost, stopped: 
     frtop = subprocess.Popen(
         [sys.executable, "-m", "frtop_tui", "diagnose", "--user", ann, "--wait", "100"],
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        env={**os.environ, "FRTOP_OUTSIDE": "0"},
+        env={**os.environ, "FRTOP_UNPREPARED": "0"},
     )  # fmt: skip
     try:
 

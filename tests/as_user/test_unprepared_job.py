@@ -41,7 +41,7 @@ def test_who_is_waited_for_is_named(host: UsersHost) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "frtop_tui", "diagnose", "--json", "--wait", "30", "--user", ann],
         capture_output=True, text=True, timeout=120, check=False,
-        env={**os.environ, "FRTOP_OUTSIDE": "1"},
+        env={**os.environ, "FRTOP_UNPREPARED": "1"},
     )  # fmt: skip
     assert done.stdout, done.stderr
     report = json.loads(done.stdout)

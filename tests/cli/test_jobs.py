@@ -38,7 +38,7 @@ def several() -> Frame:
             JobActivity(frame.job, 3600, ranks=63, hosts=8),
             JobActivity(
                 PLAIN, 252, 250.0, 249.0, ranks=3, unprepared=3, hosts=1,
-                notes=("ranks 0-2: books not readable: stripped libtorch",),
+                notes=("ranks 0-2: c10d state not readable: stripped libtorch",),
             ),
             JobActivity(OVER, 9000, ended_s=700, ranks=16, unprepared=4, hosts=2),
         ),
@@ -51,7 +51,7 @@ def test_a_line_per_job_and_below_it_what_is_in_the_way() -> None:
         "job                          ranks  hosts  state             recorder  --job",
         "plain.py                       3/4      1  live 4m12s        no        plain.py",
         "    1 of 4 ranks never heard of",
-        "    ranks 0-2: books not readable: stripped libtorch",
+        "    ranks 0-2: c10d state not readable: stripped libtorch",
         "llama-70b                    63/64      8  live 1h00m        yes       llama-70b",
         "    rank 5 never heard of: not started yet",
         "a program with a very lon..  16/16      2  ended 11m40s ago  12 of 16",
@@ -103,7 +103,7 @@ def test_the_document_has_what_programs_need() -> None:
     assert plain["prepared"] is False
     assert plain["live"] is True
     assert (plain["ranks"], plain["world_size"], plain["hosts"]) == (3, 4, 1)
-    assert plain["in_the_way"][-1].startswith("ranks 0-2: books not readable")
+    assert plain["in_the_way"][-1].startswith("ranks 0-2: c10d state not readable")
     assert (shown["prepared"], shown["live"], shown["ended_s"]) == (True, True, None)
     assert (over["prepared"], over["live"], over["ended_s"]) == (False, False, 700)
     assert found["hosts"][0]["notes"] == [LEFT_ALONE]

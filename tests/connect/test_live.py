@@ -137,7 +137,7 @@ def test_one_agent_by_two_names_is_one_host(folder: Path, start_agent: Start) ->
 
 def test_hosts_behind_a_shell_need_neither_key_nor_agent(folder: Path) -> None:
     key = Path(os.environ["FRTOP_KEY_FILE"])
-    command = f"env -i PATH={os.environ['PATH']} FRTOP_OUTSIDE=0 sh"
+    command = f"env -i PATH={os.environ['PATH']} FRTOP_UNPREPARED=0 sh"
     source = LiveSource([], places=places(["here"], command))
     try:
         wait_for(lambda: [host.state for host in source.frame().hosts] == ["heard"], "a frame")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from diagnosis.outside import Outside
 from diagnosis.scenes import Scene
+from diagnosis.unprepared import Unprepared
 from frtop_tui.diagnosis.engine import Engine
 from frtop_tui.diagnosis.histories import with_trace
 from frtop_tui.diagnosis.trace import Trace
@@ -85,7 +85,7 @@ def test_a_finding_says_whom_it_leaves_out_and_by_which_rule() -> None:
 
 
 def test_an_op_that_only_a_stack_shows_is_not_said_to_be_issued() -> None:
-    scene = Outside(4)
+    scene = Unprepared(4)
     scene.in_call(1, "recv", (("src", "0"), ("group", '"default_pg"')))
     scene.waits([2], "all_reduce", for_s=5, sync=False)
     scene.in_call(2, "all_reduce")
@@ -97,7 +97,7 @@ def test_an_op_that_only_a_stack_shows_is_not_said_to_be_issued() -> None:
 
 
 def test_a_wait_that_was_there_at_the_first_look_has_lasted_at_least_so_long() -> None:
-    scene = Outside(3)
+    scene = Unprepared(3)
     scene.waits([0, 1], "all_reduce", for_s=5, sync=False)
     for rank in (0, 1):
         scene.in_call(rank, "all_reduce")
@@ -108,7 +108,7 @@ def test_a_wait_that_was_there_at_the_first_look_has_lasted_at_least_so_long() -
 
 
 def test_a_rank_without_a_stack_is_not_said_to_be_on_its_way() -> None:
-    scene = Outside(4)
+    scene = Unprepared(4)
     scene.waits([0, 1], "all_reduce", for_s=40, sync=False)
     for rank in (0, 1):
         scene.in_call(rank, "all_reduce")

@@ -15,8 +15,8 @@ from diagnosis.absences import (
     server_unseen,
     thread_server,
 )
-from diagnosis.outside import Outside
 from diagnosis.scenes import LOCK, MAIN, WORLD, Actor, Scene, frame, only
+from diagnosis.unprepared import Unprepared
 from frtop_probe import wire
 from frtop_tui.text.exit_status import exit_status
 
@@ -200,7 +200,7 @@ def trains_beside(scene: Scene, rank: int, line: int) -> None:
 
 
 def test_an_event_loop_is_no_server_where_another_thread_is_elsewhere_than_before() -> None:
-    scene = Outside(2, ago=40)
+    scene = Unprepared(2, ago=40)
     for rank in range(2):
         trains_beside(scene, rank, 30)
     scene.settle(8)
@@ -214,7 +214,7 @@ def test_an_event_loop_is_no_server_where_another_thread_is_elsewhere_than_befor
 
 
 def test_a_thread_that_has_ended_since_keeps_no_server_from_being_idle() -> None:
-    scene = Outside(2, ago=40)
+    scene = Unprepared(2, ago=40)
     for rank in range(2):
         trains_beside(scene, rank, 30)
     scene.settle(8)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from diagnosis.outside import Outside
 from diagnosis.scenes import C10D, MAIN, Scene, frame, only
+from diagnosis.unprepared import Unprepared
 from frtop_probe import wire
 from frtop_tui.text.exit_status import exit_status
 
@@ -148,7 +148,7 @@ def test_a_server_that_the_others_left_is_no_hang() -> None:
     (frame(f"{C10D}:2417", "destroy_process_group"), frame("train.py:90", "<module>")),
 ])  # fmt: skip
 def test_who_is_in_its_exit_does_not_start(frames: tuple[wire.TraceFrame, ...]) -> None:
-    scene = Outside(4, begun=0)
+    scene = Unprepared(4, begun=0)
     scene.gone(0, 2, 3)
     scene.actors[1].groups.clear()
     ends_at(scene, 1, *frames)
@@ -159,7 +159,7 @@ def test_who_is_in_its_exit_does_not_start(frames: tuple[wire.TraceFrame, ...]) 
 @pytest.mark.parametrize("groups", [True, False])
 def test_without_a_recorder_whoever_is_not_seen_has_left(*, groups: bool) -> None:
     """frtop came when the others had ended: its main thread says that nobody starts any more."""
-    scene = Outside(4, ago=60)
+    scene = Unprepared(4, ago=60)
     scene.gone(0, 2, 3)
     if not groups:
         scene.actors[1].groups.clear()
@@ -189,7 +189,7 @@ def test_nobody_has_to_come_to_a_call_that_leaves_the_groups() -> None:
 
 def test_a_launcher_that_waits_for_the_last_rank_tells_that_the_others_have_left() -> None:
     """It never had a group that anybody saw, and nothing in its stack is of an exit's own."""
-    scene = Outside(4, begun=0)
+    scene = Unprepared(4, begun=0)
     scene.gone(0, 2, 3)
     scene.actors[1].groups.clear()
     scene.at(1, frame("train.py:70", source="answer = line.recv(100)"))

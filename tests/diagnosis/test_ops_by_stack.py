@@ -1,25 +1,25 @@
-"""Ranks without a recorder: what their stacks add to what torch's books list."""
+"""Ranks without a recorder: what their stacks add to what c10d's state lists."""
 
 from __future__ import annotations
 
 import pytest
 from msgspec.structs import replace
 
-from diagnosis.outside import Outside
 from diagnosis.scenes import SECOND, frame, only
+from diagnosis.unprepared import Unprepared
 from frtop_probe import wire
 from frtop_tui.diagnosis.blocked.ops_by_stack import OpsByStack, with_op
 from frtop_tui.diagnosis.engine import Engine
-from frtop_tui.job.outside import is_least_since
+from frtop_tui.job.unprepared import is_least_since
 from frtop_tui.text.exit_status import exit_status
 
 
-def receives(scene: Outside, rank: int, source: int) -> None:
+def receives(scene: Unprepared, rank: int, source: int) -> None:
     scene.in_call(rank, "recv", (("src", f"{source}"), ("group", '"default_pg"')))
 
 
 def test_a_receive_that_only_a_stack_shows_blocks_its_rank() -> None:
-    scene = Outside(4)
+    scene = Unprepared(4)
     receives(scene, 1, 0)
     scene.sleeps(0)
     for rank in (2, 3):
@@ -30,7 +30,7 @@ def test_a_receive_that_only_a_stack_shows_blocks_its_rank() -> None:
 
 
 def test_a_rank_without_a_recorder_is_told_by_its_stack_also_beside_recorders() -> None:
-    scene = Outside(4)
+    scene = Unprepared(4)
     scene.prepared = {0, 2, 3}
     receives(scene, 1, 0)
     scene.sleeps(0)
@@ -42,7 +42,7 @@ def test_a_rank_without_a_recorder_is_told_by_its_stack_also_beside_recorders() 
 
 def test_a_rank_that_goes_on_to_the_next_source_waits_for_that_one() -> None:
     """`for source in sources: recv(source)` is one line: its stacks differ by the peer only."""
-    scene = Outside(4)
+    scene = Unprepared(4)
     receives(scene, 1, 0)
     for rank in (0, 2, 3):
         scene.sleeps(rank)
@@ -60,7 +60,7 @@ def test_a_rank_that_goes_on_to_the_next_source_waits_for_that_one() -> None:
 @pytest.mark.parametrize("kind", ["all_reduce", "monitored_barrier"])
 def test_a_collective_that_gloo_does_not_list_blocks_its_rank(kind: str) -> None:
     """One that DETAIL still checks with all members, and a barrier that the caller waits in."""
-    scene = Outside(4)
+    scene = Unprepared(4)
     for rank in (0, 1, 3):
         scene.in_call(rank, kind, (("group", '"default_pg"'),))
     if kind == "monitored_barrier":  # which counts at once
@@ -74,7 +74,7 @@ def test_a_collective_that_gloo_does_not_list_blocks_its_rank(kind: str) -> None
 
 
 def test_a_call_that_is_made_of_several_ops_is_no_mismatch_with_them() -> None:
-    scene = Outside(4)
+    scene = Unprepared(4)
     scene.waits([0], "all_gather", for_s=40)
     for rank in (0, 1, 3):
         scene.in_call(rank, "all_gather_object", (("group", '"default_pg"'),))
@@ -89,7 +89,7 @@ def test_an_all_to_all_single_is_no_mismatch_with_the_all_to_all_that_gloo_lists
     in_it: tuple[int, ...],
 ) -> None:
     """Both are `ALLTOALL` there. On a full host a rank may be in the call and not list it yet."""
-    scene = Outside(4)
+    scene = Unprepared(4)
     scene.waits(list(in_it), "all_to_all", for_s=40)
     for rank in (0, 1, 3):
         scene.in_call(rank, "all_to_all_single", (("group", '"default_pg"'),))
@@ -100,8 +100,8 @@ def test_an_all_to_all_single_is_no_mismatch_with_the_all_to_all_that_gloo_lists
     assert [op.sync for op in with_op(scene.rank(0)).pending] == [True]
 
 
-def _as_books(scene: Outside) -> None:
-    """Ops as torch's books have them: without lines and threads."""
+def _as_c10d(scene: Unprepared) -> None:
+    """Ops as c10d's state has them: without lines and threads."""
     for actor in scene.actors.values():
         actor.pending = [replace(op, site=None, thread=0, sync=False) for op in actor.pending]
         actor.group_progress = {
@@ -119,9 +119,9 @@ def _as_books(scene: Outside) -> None:
 def test_what_gloo_calls_all_reduce_is_named_by_the_stack_of_a_rank_in_it(
     function: str, shown: str
 ) -> None:
-    scene = Outside(4)
+    scene = Unprepared(4)
     scene.waits([0, 1, 3], "all_reduce", for_s=40)
-    _as_books(scene)
+    _as_c10d(scene)
     for rank in (0, 1, 3):
         if function:
             scene.in_call(rank, function)
@@ -137,11 +137,11 @@ def test_what_gloo_calls_all_reduce_is_named_by_the_stack_of_a_rank_in_it(
 def test_an_all_reduce_by_gloos_name_is_no_mismatch_with_the_call_that_a_stack_shows(
     recorded: set[int],
 ) -> None:
-    scene = Outside(4)
+    scene = Unprepared(4)
     scene.waits([0, 1], "all_reduce", for_s=40)
     if not recorded:
         scene.waits([3], "all_reduce", for_s=40)
-    _as_books(scene)
+    _as_c10d(scene)
     if recorded:
         scene.prepared = recorded
         scene.waits([3], "reduce_scatter_tensor", for_s=40)
@@ -152,21 +152,21 @@ def test_an_all_reduce_by_gloos_name_is_no_mismatch_with_the_call_that_a_stack_s
 
 
 def test_a_collective_is_not_in_progress_by_one_stack() -> None:
-    scene = Outside(4)
+    scene = Unprepared(4)
     scene.in_call(0, "all_reduce", (("group", '"default_pg"'),))
     scene.settle(0)
     assert with_op(scene.rank(0)).pending == ()
 
 
 def test_receives_in_a_circle_are_a_deadlock() -> None:
-    scene = Outside(2)
+    scene = Unprepared(2)
     receives(scene, 0, 1)
     receives(scene, 1, 0)
     assert only(scene.settle(8)).kind == "cycle"
 
 
 def test_a_rank_that_moves_between_two_looks_is_inside_of_nothing() -> None:
-    scene = Outside(2)
+    scene = Unprepared(2)
     receives(scene, 1, 0)
     scene.settle(3)
     scene.in_call(1, "recv", (("src", "0"), ("group", '"default_pg"')), line=21)
@@ -177,7 +177,7 @@ def test_a_rank_that_moves_between_two_looks_is_inside_of_nothing() -> None:
 
 @pytest.mark.parametrize("seen_to_begin", [True, False])
 def test_a_message_is_as_old_as_the_newest_op_of_any_group(*, seen_to_begin: bool) -> None:
-    scene = Outside(2, ago=60)
+    scene = Unprepared(2, ago=60)
     scene.group("tp", [0, 1], "tp")
     scene.does([1], "all_reduce", group="tp", ago=20)
     for number, front in scene.actors[1].group_progress.items():
@@ -192,7 +192,7 @@ def test_a_message_is_as_old_as_the_newest_op_of_any_group(*, seen_to_begin: boo
 
 
 def test_a_message_of_an_unknown_group_or_peer_is_an_unknown_wait() -> None:
-    scene = Outside(4)
+    scene = Unprepared(4)
     scene.group("tp", [0, 1], "tp")
     for rank, variables in enumerate(((("src", "0"),), (("group", '"tp"'),))):
         scene.in_call(rank, "recv", variables)
@@ -205,7 +205,7 @@ def test_a_message_of_an_unknown_group_or_peer_is_an_unknown_wait() -> None:
 @pytest.mark.parametrize("function", ["recv", "new_group", "wait", "all_reduce"])
 def test_an_op_that_was_added_is_not_added_again(function: str) -> None:
     """Captures keep it, and are judged again when they are opened."""
-    scene = Outside(2)
+    scene = Unprepared(2)
     scene.waits([0], "all_reduce", for_s=5, sync=False)
     scene.in_call(0, function, (("src", "1"), ("group", '"default_pg"')))
     scene.settle(4)
@@ -215,7 +215,7 @@ def test_an_op_that_was_added_is_not_added_again(function: str) -> None:
 
 
 def test_the_collective_whose_call_the_stack_shows_is_the_one_it_waits_in() -> None:
-    scene = Outside(4)
+    scene = Unprepared(4)
     for kind in ("all_gather", "broadcast", "all_reduce"):
         scene.waits([0], kind, for_s=5, sync=False)
     scene.in_call(0, "broadcast")
@@ -231,7 +231,7 @@ def test_the_collective_whose_call_the_stack_shows_is_the_one_it_waits_in() -> N
     ("True", "suspect"),  # only the members make the call, and the stack does not name them
 ])  # fmt: skip
 def test_who_has_to_make_a_group_is_read_from_its_call(local: str, confidence: str) -> None:
-    scene = Outside(3)
+    scene = Unprepared(3)
     for rank in (0, 2):
         scene.in_call(rank, "new_group", (("use_local_synchronization", local),))
     scene.sleeps(1)
@@ -241,7 +241,7 @@ def test_who_has_to_make_a_group_is_read_from_its_call(local: str, confidence: s
 
 
 def test_numbers_that_nobody_saw_move_prove_nothing() -> None:
-    scene = Outside(2)
+    scene = Unprepared(2)
     for actor in scene.actors.values():
         for number, front in actor.group_progress.items():
             assert front.last is not None
@@ -255,7 +255,7 @@ def test_numbers_that_nobody_saw_move_prove_nothing() -> None:
 
 
 def test_a_job_whose_ranks_are_in_no_group_yet_is_starting() -> None:
-    scene = Outside(2, begun=0)
+    scene = Unprepared(2, begun=0)
     for rank, actor in scene.actors.items():
         actor.groups.clear()
         scene.at(rank, frame("train.py:1", source="import torch"), active=True)
@@ -265,7 +265,7 @@ def test_a_job_whose_ranks_are_in_no_group_yet_is_starting() -> None:
 @pytest.mark.parametrize("readable", [True, False])
 def test_a_job_that_ended_well_after_the_first_look_has_ended(*, readable: bool) -> None:
     """It is no open question that keeps a command waiting."""
-    scene = Outside(2, begun=0)
+    scene = Unprepared(2, begun=0)
     scene.readable = readable
     scene.settle(1)
     for rank in (0, 1):
@@ -274,8 +274,8 @@ def test_a_job_that_ended_well_after_the_first_look_has_ended(*, readable: bool)
     assert (found.health, exit_status(found)) == ("ended", 0)
 
 
-def test_where_books_cannot_be_read_nobody_knows_that_a_job_only_starts() -> None:
-    scene = Outside(2, begun=0)
+def test_where_c10d_state_cannot_be_read_nobody_knows_that_a_job_only_starts() -> None:
+    scene = Unprepared(2, begun=0)
     scene.readable = False
     for actor in scene.actors.values():
         actor.groups.clear()
@@ -287,7 +287,7 @@ def test_a_job_that_was_at_rest_at_the_first_look_has_rested_at_least_so_long(
     *, dated: bool, since: str
 ) -> None:
     """Its last op was over by then, nobody knows for how long."""
-    scene = Outside(2, ago=60)
+    scene = Unprepared(2, ago=60)
     for rank, actor in scene.actors.items():
         front = actor.group_progress[1]
         assert front.last is not None
@@ -301,7 +301,7 @@ def test_a_job_that_was_at_rest_at_the_first_look_has_rested_at_least_so_long(
 
 
 def test_an_op_of_the_first_look_needs_no_half_minute() -> None:
-    scene = Outside(3)
+    scene = Unprepared(3)
     scene.waits([0, 2], "all_reduce", for_s=0.1, sync=False, usual_count=0)
     scene.sleeps(1)
     for rank in (0, 2):
@@ -312,7 +312,7 @@ def test_an_op_of_the_first_look_needs_no_half_minute() -> None:
 
 
 def test_a_rank_that_is_the_same_object_stays_the_same_object() -> None:
-    scene, ops = Outside(2), OpsByStack()
+    scene, ops = Unprepared(2), OpsByStack()
     receives(scene, 1, 0)
     scene.settle(4)
     first = ops.added_to(scene.frame())
@@ -323,7 +323,7 @@ def test_a_rank_that_is_the_same_object_stays_the_same_object() -> None:
 
 
 def test_who_waits_for_something_unknown_is_no_root() -> None:
-    scene = Outside(3)
+    scene = Unprepared(3)
     scene.waits([0, 2], "all_reduce", for_s=40, sync=False)
     scene.at(1, frame("train.py:50", source="work.wait()"))
     found = scene.settle(8)
@@ -332,7 +332,7 @@ def test_who_waits_for_something_unknown_is_no_root() -> None:
 
 
 def test_nobody_is_named_before_its_stack_was_taken() -> None:
-    scene = Outside(3)
+    scene = Unprepared(3)
     scene.waits([0, 2], "all_reduce", for_s=40, sync=False)
     scene.actors[1].dump_error = "deadline"
     assert all(1 not in verdict.culprits for verdict in scene.settle(8).verdicts)
@@ -341,7 +341,7 @@ def test_nobody_is_named_before_its_stack_was_taken() -> None:
 
 
 def test_roots_are_read_from_the_calls() -> None:
-    scene = Outside(3)
+    scene = Unprepared(3)
     scene.waits(range(3), "broadcast", for_s=40, sync=False, reduce=None)
     for rank in range(3):
         scene.in_call(rank, "broadcast", (("src", "2" if rank == 1 else "0"),))
@@ -349,7 +349,7 @@ def test_roots_are_read_from_the_calls() -> None:
     assert (verdict.kind, verdict.culprits) == ("mismatch", (1,))
 
 
-def recorded(scene: Outside, rank: int, kind: str, number: int, size: int = 4) -> None:
+def recorded(scene: Unprepared, rank: int, kind: str, number: int, size: int = 4) -> None:
     """An op that torch's own recorder has of a rank."""
     specs = (wire.TensorSpec("float32", (size,)),)
     group = next(iter(scene.actors[rank].groups))
@@ -358,7 +358,7 @@ def recorded(scene: Outside, rank: int, kind: str, number: int, size: int = 4) -
 
 
 def test_ops_that_torch_has_recorded_must_agree() -> None:
-    scene = Outside(4)
+    scene = Unprepared(4)
     for rank in range(4):
         for number in range(1, 8):
             recorded(scene, rank, "all_reduce", number, 5 if (rank, number) == (2, 3) else 4)
@@ -369,8 +369,8 @@ def test_ops_that_torch_has_recorded_must_agree() -> None:
 
 
 def test_past_ops_are_not_compared_with_pending_ones_which_have_other_names() -> None:
-    """torch's books call an op `all_gather_into_tensor` that its recorder calls `all_gather`."""
-    scene = Outside(4)
+    """c10d's state calls an op `all_gather_into_tensor` that its recorder calls `all_gather`."""
+    scene = Unprepared(4)
     scene.waits([0, 1, 3], "all_gather_into_tensor", for_s=40, sync=False, inputs=None)
     number = scene.actors[0].pending[-1].number
     for rank in (0, 1, 3):
@@ -382,7 +382,7 @@ def test_past_ops_are_not_compared_with_pending_ones_which_have_other_names() ->
 
 
 def test_sizes_of_ops_in_progress_must_agree() -> None:
-    scene = Outside(4)
+    scene = Unprepared(4)
     for ranks, size in (((0, 2, 3), 1024), ((1,), 1025)):
         specs = (wire.TensorSpec("float32", (size,)),)
         scene.waits(
@@ -394,7 +394,7 @@ def test_sizes_of_ops_in_progress_must_agree() -> None:
 
 
 def test_reshaped_tensors_and_those_that_are_not_known_are_no_mismatch() -> None:
-    scene = Outside(3)
+    scene = Unprepared(3)
     for rank, shape in enumerate(((6, 4), (24,), None)):
         specs = None if shape is None else (wire.TensorSpec("float32", shape),)
         scene.waits(
@@ -404,7 +404,7 @@ def test_reshaped_tensors_and_those_that_are_not_known_are_no_mismatch() -> None
 
 
 def test_what_all_have_entered_is_undecided_as_sizes_are_not_seen() -> None:
-    scene = Outside(3)
+    scene = Unprepared(3)
     scene.waits(range(3), "all_reduce", for_s=40, sync=False)
     for rank in range(3):
         scene.in_call(rank, "all_reduce")
@@ -412,16 +412,16 @@ def test_what_all_have_entered_is_undecided_as_sizes_are_not_seen() -> None:
 
 
 def test_a_rank_whose_groups_are_gone_has_left() -> None:
-    scene = Outside(3)
+    scene = Unprepared(3)
     scene.waits([0, 2], "all_reduce", for_s=40, sync=False)
     scene.sleeps(1)
     scene.notes[1] = (wire.LEFT_GROUPS,)
     assert only(scene.settle(6)).why.cause == "out_of_loop"
 
 
-def test_a_rank_whose_books_are_not_readable_is_no_culprit() -> None:
+def test_a_rank_whose_c10d_state_are_not_readable_is_no_culprit() -> None:
     """It may have entered: nobody knows its number."""
-    scene = Outside(3)
+    scene = Unprepared(3)
     scene.waits([0, 2], "all_reduce", for_s=40, sync=False)
     scene.computes(1)
     scene.unreadable.add(1)
@@ -433,7 +433,7 @@ def test_a_rank_whose_books_are_not_readable_is_no_culprit() -> None:
 
 @pytest.mark.parametrize(("started_s", "named"), [(20, False), (600, True)])
 def test_start_up_is_given_half_a_minute(started_s: int, named: bool) -> None:
-    scene = Outside(3, begun=0)
+    scene = Unprepared(3, begun=0)
     scene.started_s = started_s
     for rank in (0, 2):
         scene.in_call(rank, "init_process_group")
@@ -448,8 +448,8 @@ def test_start_up_is_given_half_a_minute(started_s: int, named: bool) -> None:
 def test_a_wait_that_only_a_stack_shows_lasts_if_the_counted_ranks_rest(
     *, rests: bool, named: list[int]
 ) -> None:
-    """In a job that moves, a rank whose books cannot be read is seen in a call at every look."""
-    scene = Outside(4, ago=8)
+    """In a job that moves, every look finds a rank without readable c10d state in a call."""
+    scene = Unprepared(4, ago=8)
     scene.unreadable.add(2)
     scene.in_call(2, "all_reduce", (("group", '"default_pg"'),))
     for rank in (0, 1):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from diagnosis.outside import Outside
 from diagnosis.scenes import COLLECTIVE, MAIN, Scene, frame, only
+from diagnosis.unprepared import Unprepared
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame
 
@@ -59,7 +59,7 @@ def job(
     return scene
 
 
-SCENES = (Scene, Outside)
+SCENES = (Scene, Unprepared)
 
 
 @pytest.mark.parametrize("kind", SCENES)
@@ -116,7 +116,7 @@ def test_who_is_called(
     names: dict[int, str],
     rank: int | None,
 ) -> None:
-    scene = job(Outside(4), to)
+    scene = job(Unprepared(4), to)
     for called, frames in handlers.items():
         handles(scene, called, *frames)
     for server, name in names.items():
@@ -172,7 +172,7 @@ def test_tensorpipes_thread_that_polls_is_no_progress(kind: type[Scene]) -> None
 
 
 def test_a_job_of_remote_calls_alone_is_undecided_with_who_is_where() -> None:
-    scene = Outside(3, begun=0, ago=200.0)
+    scene = Unprepared(3, begun=0, ago=200.0)
     for actor in scene.actors.values():
         actor.groups.clear()
         actor.group_progress.clear()
@@ -190,7 +190,7 @@ def test_a_job_of_remote_calls_alone_is_undecided_with_who_is_where() -> None:
     assert "rank 2: the handler of a remote call, thread 2001, is in a file operation" in told
 
 
-@pytest.mark.parametrize(("kind", "is_named"), [(Scene, True), (Outside, False)])
+@pytest.mark.parametrize(("kind", "is_named"), [(Scene, True), (Unprepared, False)])
 def test_a_future_of_a_remote_call_is_no_op_of_a_group(
     kind: type[Scene], *, is_named: bool
 ) -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from diagnosis.outside import Outside
 from diagnosis.scenes import only
+from diagnosis.unprepared import Unprepared
 from frtop_tui.diagnosis.model import Frame
 
 
 def waits_for_rank_2(*, read_after_s: dict[int, float]) -> Frame:
     """Ranks 0, 1 and 3 have been in an op for 40 s; some ranks were read only until then."""
-    scene = Outside(4)
+    scene = Unprepared(4)
     scene.waits([0, 1, 3], "all_reduce", for_s=0)
     scene.sleeps(2)
     begun = scene.now
@@ -41,8 +41,8 @@ def test_a_wait_grows_no_older_than_its_last_reading() -> None:
 def test_messages_that_only_stacks_show_are_as_old_as_what_is_read_of_their_ranks(
     read_after_s: float, kinds: list[str]
 ) -> None:
-    """In a pipeline that moves every stack shows a receive, and books show that ops come and go."""
-    scene = Outside(2)
+    """In a pipeline that moves every stack shows a receive, and c10d shows that ops come and go."""
+    scene = Unprepared(2)
     scene.does([0, 1], "all_reduce", ago=0)
     for rank, source in ((0, 1), (1, 0)):
         scene.in_call(rank, "recv", (("src", f"{source}"), ("group", '"default_pg"')))
@@ -51,7 +51,7 @@ def test_messages_that_only_stacks_show_are_as_old_as_what_is_read_of_their_rank
 
 
 def test_where_only_stacks_are_known_nobody_is_named_by_one_look() -> None:
-    scene = Outside(4)
+    scene = Unprepared(4)
     scene.readable = False
     for rank in (0, 1, 3):
         scene.in_call(rank, "all_reduce", (("group", '"default_pg"'),))

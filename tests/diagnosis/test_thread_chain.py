@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
-from diagnosis.outside import Outside
 from diagnosis.scenes import BACKWARD, COLLECTIVE, LOCK, MAIN, Scene, frame, only
+from diagnosis.unprepared import Unprepared
 from frtop_probe import wire
 
 LIB = "/usr/lib/python3.11"
@@ -86,7 +86,7 @@ def joins(scene: Scene, rank: int) -> None:
      'waits at ckpt.py:71 (finish) for thread "metrics" to end, which sleeps at metrics.py:9',
      "look at metrics.py:9"),
 ], ids=lambda v: getattr(v, "__name__", ""))  # fmt: skip
-@pytest.mark.parametrize("kind", [Scene, Outside])
+@pytest.mark.parametrize("kind", [Scene, Unprepared])
 def test_the_thread_at_the_end_is_the_reason(
     kind: type[Scene], play: object, cause: str, text: str, step: str
 ) -> None:

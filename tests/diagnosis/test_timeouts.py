@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from diagnosis.outside import Outside
 from diagnosis.scenes import Scene, only
+from diagnosis.unprepared import Unprepared
 
 
 def with_groups(scene: Scene, timeout_s: float) -> Scene:
@@ -16,7 +16,7 @@ def with_groups(scene: Scene, timeout_s: float) -> Scene:
     return scene
 
 
-@pytest.mark.parametrize("kind", [Scene, Outside])
+@pytest.mark.parametrize("kind", [Scene, Unprepared])
 def test_the_group_of_the_op_tells_its_timeout(kind: type[Scene]) -> None:
     scene = with_groups(kind(4), 600)
     scene.waits([3], "all_reduce", for_s=100, group="cpu")
@@ -26,7 +26,7 @@ def test_the_group_of_the_op_tells_its_timeout(kind: type[Scene]) -> None:
     assert only(scene.settle(8)).left_s == pytest.approx(500 - 8)
 
 
-@pytest.mark.parametrize("kind", [Scene, Outside])
+@pytest.mark.parametrize("kind", [Scene, Unprepared])
 @pytest.mark.parametrize(("timeout_s", "left_s"), [(120, 20), (7200, 1690)])
 def test_of_several_ops_that_wait_for_one_rank_the_first_to_end_counts(
     kind: type[Scene], timeout_s: float, left_s: float
@@ -41,7 +41,7 @@ def test_of_several_ops_that_wait_for_one_rank_the_first_to_end_counts(
     assert verdict.left_s == pytest.approx(left_s - 8)
 
 
-@pytest.mark.parametrize("kind", [Scene, Outside])
+@pytest.mark.parametrize("kind", [Scene, Unprepared])
 def test_an_op_with_a_timeout_of_its_own_goes_by_that(kind: type[Scene]) -> None:
     scene = with_groups(kind(4), 600)
     scene.waits([3], "all_reduce", for_s=100, group="cpu")
@@ -52,7 +52,7 @@ def test_an_op_with_a_timeout_of_its_own_goes_by_that(kind: type[Scene]) -> None
 
 
 def test_a_message_that_only_a_stack_shows_has_the_timeout_of_its_group() -> None:
-    scene = Outside(4, ago=60)
+    scene = Unprepared(4, ago=60)
     with_groups(scene, 600)
     variables = (("src", "0"), ("group", '"cpu"'))
     scene.in_call(3, "recv", variables)

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from diagnosis.outside import Outside
 from diagnosis.scenes import MAIN, SECOND, Scene, frame, only
+from diagnosis.unprepared import Unprepared
 from frtop_probe import wire
 from frtop_tui.diagnosis.engine import Engine
 from frtop_tui.diagnosis.evidence.unobserved_wait import unobserved_wait
@@ -177,7 +177,7 @@ def test_a_definite_cause_is_named_beside_it_as_well(play: Play, cause: str) -> 
 
 @pytest.mark.parametrize("play", [synchronizes, takes_item, sleeps_in_c, spins_in_c])
 def test_nor_is_it_without_a_recorder(play: Play) -> None:
-    verdict = only(one_awaited(play, scene=Outside(4)).settle(40))
+    verdict = only(one_awaited(play, scene=Unprepared(4)).settle(40))
     assert (verdict.kind, verdict.culprits, verdict.why.cause) == ("undecided", (), "unobserved")
 
 
@@ -230,7 +230,7 @@ def standing(play: Play, ranks: int = 4) -> Scene:
 @pytest.mark.parametrize("play", [synchronizes, takes_item, spins_in_c, sleeps_in_c])
 @pytest.mark.parametrize("prepared", [True, False])
 def test_a_job_that_stays_in_such_waits_is_not_healthy(play: Play, prepared: bool) -> None:
-    scene = Scene(4) if prepared else Outside(4)
+    scene = Scene(4) if prepared else Unprepared(4)
     for rank in range(4):
         play(scene, rank)
     scene.beside(range(4), "pynccl")
@@ -332,7 +332,7 @@ def test_nor_is_it_in_an_engine_without_a_request() -> None:
 def test_c_code_that_runs_at_one_line_may_be_behind_a_full_queue(
     backend: str, named: tuple[int, ...], *, gil: bool, moves: bool, prepared: bool
 ) -> None:
-    scene = Scene(4, backend=backend) if prepared else Outside(4)
+    scene = Scene(4, backend=backend) if prepared else Unprepared(4)
     for actor in scene.actors.values():
         actor.groups = {n: replace(one, backend=backend) for n, one in actor.groups.items()}
     tracked = backend == "gloo"
@@ -367,7 +367,7 @@ def test_a_wait_for_a_device_that_spins_is_no_progress() -> None:
 
 @pytest.mark.parametrize("active", [True, False])
 def test_a_wait_for_a_device_is_undecided_and_those_behind_it_are_listed(*, active: bool) -> None:
-    scene = Outside(4)
+    scene = Unprepared(4)
     for actor in scene.actors.values():
         actor.groups = {n: replace(one, backend="nccl") for n, one in actor.groups.items()}
     scene.does(range(4), "all_reduce", ago=45, tracked=False)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from diagnosis.outside import Outside
 from diagnosis.scenes import BACKWARD, COLLECTIVE, LOCK, MAIN, Scene, frame, only
+from diagnosis.unprepared import Unprepared
 from frtop_probe import wire
 from frtop_tui.diagnosis.evidence.working_thread import working_thread
 
@@ -94,7 +94,7 @@ def test_a_synchronous_op_of_the_training_thread_keeps_its_rank() -> None:
 
 
 def test_without_a_recorder_the_entries_of_torchs_own_tell_the_thread() -> None:
-    scene = in_ray(Outside(3))
+    scene = in_ray(Unprepared(3))
     for rank, actor in scene.actors.items():
         scene.recorded[rank] = [*actor.recent]  # type: ignore[attr-defined]
     verdict = only(scene.settle(8))
@@ -114,7 +114,7 @@ def test_without_a_recorder_the_entries_of_torchs_own_tell_the_thread() -> None:
 def test_beside_an_event_loop_the_only_thread_in_training_code_works(
     main: tuple[wire.TraceFrame, ...], others: list[tuple[wire.TraceFrame, ...]], name: str
 ) -> None:
-    scene = Outside(2)
+    scene = Unprepared(2)
     actor = scene.actors[0]
     actor.recent.clear()
     actor.stack = main

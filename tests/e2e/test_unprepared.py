@@ -90,7 +90,7 @@ def launcher(tmp_path: Path) -> Iterator[Launcher]:
 def home(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Makes a folder without agent and key. The agent leaves 8 s after the last request."""
     monkeypatch.delenv("FRTOP_AGENT_WITH")
-    monkeypatch.delenv("FRTOP_OUTSIDE")
+    monkeypatch.delenv("FRTOP_UNPREPARED")
     monkeypatch.setenv("FRTOP_AGENT_LINGER", "0")
     return home
 
@@ -134,7 +134,7 @@ def test_a_stopped_rank_is_named_and_not_continued(launcher: Launcher) -> None:
 
 
 @pytest.mark.long
-def test_ranks_of_mp_spawn_are_known_by_their_books(launcher: Launcher) -> None:
+def test_ranks_of_mp_spawn_are_known_by_their_c10d_state(launcher: Launcher) -> None:
     job = launcher.start("sleeps", spawn=True)
     verdict = verdict_of(document := job.diagnose())
     assert (verdict["kind"], verdict["culprits"]) == ("not_entered", [1]), document

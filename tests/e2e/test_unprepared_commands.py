@@ -16,7 +16,7 @@ from waiting import wait_for
 
 @pytest.fixture
 def launcher(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Launcher]:
-    monkeypatch.delenv("FRTOP_OUTSIDE")
+    monkeypatch.delenv("FRTOP_UNPREPARED")
     one = Launcher(tmp_path)
     yield one
     one.close()

@@ -75,7 +75,7 @@ def test_a_hang_is_told_by_a_watcher_that_was_restarted_and_the_job_ended_on_dem
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     monkeypatch.delenv("FRTOP_AGENT_WITH")
-    monkeypatch.delenv("FRTOP_OUTSIDE")
+    monkeypatch.delenv("FRTOP_UNPREPARED")
     monkeypatch.setenv("FRTOP_AGENT_LINGER", "0")
     job = launcher.start("sleeps")
     told = tmp_path / "told"
@@ -135,7 +135,7 @@ def test_the_capture_is_complete_before_a_timeout_of_a_minute(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     if not prepared:
-        monkeypatch.delenv("FRTOP_OUTSIDE")
+        monkeypatch.delenv("FRTOP_UNPREPARED")
         monkeypatch.setenv("FRTOP_OFF", "1")
     one = watch("--exec", "true", "--job", "times_out.py")
     job = torchrun("times_out.py")

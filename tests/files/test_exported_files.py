@@ -26,7 +26,7 @@ from frtop_tui.files.formats.op_table import COLUMNS, op_table
 from frtop_tui.files.formats.table import WRITERS
 from frtop_tui.files.formats.writing import write_export
 from frtop_tui.files.loader import open_paths
-from frtop_tui.job.model import OUTSIDE
+from frtop_tui.job.model import UNPREPARED
 from screens.rare_scenes import SCENES as ODD
 from screens.scenes import SCENES, hung
 
@@ -105,7 +105,7 @@ def test_the_table_has_one_row_per_rank_and_op() -> None:
 
 
 def test_an_op_that_several_sources_tell_of_is_one_row() -> None:
-    """From outside, torch's books, its own recorder and the last number name one op each."""
+    """From outside, c10d state, its own recorder and the last number name one op each."""
     frame = open_paths([SLEEPING])
     view = frame.ranks[0]
     group = next(iter(view.groups))
@@ -117,7 +117,7 @@ def test_an_op_that_several_sources_tell_of_is_one_row() -> None:
     )
     outside = replace(
         view,
-        evidence=OUTSIDE,
+        evidence=UNPREPARED,
         identity=msgspec.structs.replace(view.identity, prepared=False),
         snapshot=wire.Snapshot(view.key, at, ops=history),
         group_progress={group: wire.GroupProgress(group, 7, 0, at, wire.Op(0, group, 7, None, None,

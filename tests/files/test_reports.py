@@ -233,11 +233,11 @@ def test_a_report_of_an_exception_names_it() -> None:
 
 def test_notes_of_people_are_in_reports_and_texts() -> None:
     frame = hung()
-    notes = ("operator: loss jumped here", "numbers: 3 NaN in the input of all_reduce #4", "books")
+    notes = ("operator: loss jumped here", "numbers: 3 NaN in the input of all_reduce #4", "c10d")
     ranks = {n: replace(one, notes=notes[: 3 - n]) if n < 2 else one for n, one in
              frame.ranks.items()}  # fmt: skip
     noted = replace(frame, ranks=ranks)
     for said in ("\n".join(text_report.text(noted)), "\n".join(incident_of(noted, "1").notes)):
         assert "ranks 0-1: operator: loss jumped here" in said
         assert "numbers: 3 NaN in the input" in said
-        assert "books" not in said
+        assert "c10d" not in said

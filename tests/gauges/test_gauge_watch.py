@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from agent.outside_fakes import candidate, job
 from agent.ring_builder import RingBuilder
+from agent.unprepared_fakes import candidate, job
 from frtop_probe import wire
 from frtop_probe.agent.gauges.gauge_watch import GaugeWatch
 from frtop_probe.agent.gauges.gpu_windows import GAP_NS, SAMPLES, GpuWindows
@@ -41,7 +41,7 @@ class Machine:
     def rank(self, *names: str) -> Any:
         process = self.stack.enter_context(rank_with(self.devices, *names))
         found = candidate(process.pid, rank=len(self.tracker.ranks))
-        rank = self.tracker.add_outside(found, job(found))
+        rank = self.tracker.add_unprepared(found, job(found))
         assert rank is not None
         return rank
 

@@ -132,7 +132,7 @@ class Cluster:
             "FRTOP_KEY_FILE": str(self.key_file),
             "FRTOP_AGENT_WITH": str(os.getpid()),
             # These hosts share one list of processes, with whatever else runs on this machine.
-            "FRTOP_OUTSIDE": "1" if self._bare else "0",
+            "FRTOP_UNPREPARED": "1" if self._bare else "0",
             "OMP_NUM_THREADS": "1",
         }
 

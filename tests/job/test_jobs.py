@@ -19,7 +19,7 @@ NOW = 1000 * S
 FIRST = wire.Job("node0", 29500, 2, "none", 0, "n1", "train.py")
 SECOND = structs.replace(FIRST, attempt=1)  # an elastic restart keeps its store, and the nonce
 OTHER = wire.Job("node0", 29501, 2, "none", 0, "n2", "other.py")
-OUTSIDE = structs.replace(FIRST, run_id="", nonce="from outside")
+UNPREPARED = structs.replace(FIRST, run_id="", nonce="from outside")
 ENDED = wire.ExitInfo(NOW - 5 * S, 1)
 
 
@@ -58,18 +58,18 @@ def shown(picker: JobPicker, now: int, *records: RankRecord) -> wire.Job | None:
 
 
 def test_ranks_without_a_recorder_are_the_rest_of_the_prepared_job_there() -> None:
-    (job,) = jobs_of(record(FIRST), record(OUTSIDE, 1, prepared=False))
+    (job,) = jobs_of(record(FIRST), record(UNPREPARED, 1, prepared=False))
     assert (job.ranks, job.unprepared, job.job) == (2, 1, FIRST)
 
 
 @pytest.mark.parametrize(
     "others",
     [
-        [record(FIRST), record(OUTSIDE, 0, prepared=False)],
-        [record(FIRST, ended=True), record(OUTSIDE, 1, prepared=False)],
-        [record(FIRST), record(structs.replace(OUTSIDE, run_id="nightly"), 1, prepared=False)],
-        [record(FIRST), record(structs.replace(OUTSIDE, world_size=4), 1, prepared=False)],
-        [record(FIRST), record(structs.replace(OUTSIDE, master_port=1), 1, prepared=False)],
+        [record(FIRST), record(UNPREPARED, 0, prepared=False)],
+        [record(FIRST, ended=True), record(UNPREPARED, 1, prepared=False)],
+        [record(FIRST), record(structs.replace(UNPREPARED, run_id="nightly"), 1, prepared=False)],
+        [record(FIRST), record(structs.replace(UNPREPARED, world_size=4), 1, prepared=False)],
+        [record(FIRST), record(structs.replace(UNPREPARED, master_port=1), 1, prepared=False)],
     ],
     ids=["a rank is in both", "the prepared one has ended", "run", "size", "port"],
 )
@@ -80,7 +80,7 @@ def test_a_job_without_a_recorder_that_differs_stays_its_own(others: list[RankRe
 def test_ranks_without_a_recorder_that_fit_two_jobs_stay_alone() -> None:
     # Two jobs at one address on different hosts: nothing tells whose rest it is.
     second = structs.replace(FIRST, nonce="n9")
-    assert len(jobs_of(record(FIRST), record(second), record(OUTSIDE, 1, prepared=False))) == 3
+    assert len(jobs_of(record(FIRST), record(second), record(UNPREPARED, 1, prepared=False))) == 3
 
 
 def test_dead_ranks_of_an_earlier_attempt_are_not_in_the_new_one() -> None:
@@ -434,9 +434,11 @@ def test_an_activity_counts_ranks_hosts_and_recorders() -> None:
 def test_what_the_ranks_of_another_job_note_is_said_once() -> None:
     records = [record(PLAIN, rank, prepared=False) for rank in (0, 1, 2)]
     for one in records[:2]:
-        one.apply(wire.RankUpdate(one.key, notes=("books not readable: stripped libtorch",)), NOW)
+        one.apply(
+            wire.RankUpdate(one.key, notes=("c10d state not readable: stripped libtorch",)), NOW
+        )
     (job,) = jobs_of(*records)
-    assert activity_of(job, NOW).notes == ("ranks 0-1: books not readable: stripped libtorch",)
+    assert activity_of(job, NOW).notes == ("ranks 0-1: c10d state not readable: stripped libtorch",)
 
 
 def test_many_different_notes_are_cut() -> None:

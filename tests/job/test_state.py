@@ -589,7 +589,7 @@ def test_ranks_of_the_world_that_never_appeared_are_unheard() -> None:
     assert frame.coverage.unheard == (1,)
     assert frame.coverage.notes[0].text == (
         "rank 1 never heard of: not started yet, another user's, on a host that is not connected,"
-        " or not searched for (FRTOP_OUTSIDE=0)"
+        " or not searched for (FRTOP_UNPREPARED=0)"
     )
     assert not frame.coverage.complete
 

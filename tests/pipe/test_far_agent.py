@@ -67,7 +67,7 @@ def find_ranks(agent: FarAgent, pids: Sequence[int]) -> dict[int, wire.RankUpdat
 
     def has_all() -> bool:
         for one in agent.request(wire.StateRequest).update.ranks:
-            if one.identity is not None and one.identity.books and one.groups:
+            if one.identity is not None and one.identity.c10d_readable and one.groups:
                 seen[one.identity.pid] = one
         return seen.keys() >= set(pids)
 

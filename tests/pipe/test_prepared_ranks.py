@@ -23,7 +23,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
 
 @pytest.fixture
 def far(host: Host) -> Iterator[FarAgent]:
-    one = FarAgent(FRTOP_DIR=str(host.folder), FRTOP_OUTSIDE="0")
+    one = FarAgent(FRTOP_DIR=str(host.folder), FRTOP_UNPREPARED="0")
     yield one
     one.close()
 

@@ -32,7 +32,7 @@ from reach.operator_pipes import OperatorPipes
 from waiting import DEADLINE_S, wait_for
 
 HERE = Path(__file__).parent
-CLEAN = ("env", "-i", f"PATH={os.environ['PATH']}", "FRTOP_OUTSIDE=0")
+CLEAN = ("env", "-i", f"PATH={os.environ['PATH']}", "FRTOP_UNPREPARED=0")
 
 
 @pytest.fixture
@@ -138,7 +138,7 @@ def test_commands_start_a_few_at_a_time(
 
 
 def test_py_spy_is_sent_to_who_has_none_and_delays_nothing(operator: OperatorPipes) -> None:
-    operator.connect("here", "env", "-i", "PATH=/usr/bin:/bin", "FRTOP_OUTSIDE=0", "sh")
+    operator.connect("here", "env", "-i", "PATH=/usr/bin:/bin", "FRTOP_UNPREPARED=0", "sh")
     operator.await_event(Connected("here"))
     for number in range(1, 20):
         begin = time.monotonic()

@@ -96,7 +96,7 @@ def run(image: str, tmp_path: Path) -> Iterator[Run]:
 def _diagnose(tmp_path: Path, *words: str) -> str:
     folder = tmp_path / "frtop"
     folder.mkdir(mode=0o700, exist_ok=True)
-    environment = {name: value for name, value in os.environ.items() if name != "FRTOP_OUTSIDE"}
+    environment = {name: value for name, value in os.environ.items() if name != "FRTOP_UNPREPARED"}
     environment |= {"FRTOP_DIR": str(folder), "FRTOP_KEY_FILE": str(tmp_path / "key")}
     done = subprocess.run(  # noqa: PLW1510
         [sys.executable, "-m", "frtop_tui", "diagnose", "--wait", "30", *words],

@@ -44,7 +44,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         Path("/run/sshd").mkdir(exist_ok=True)
     (folder / "sshd").write_text(
         f"Port {port}\nListenAddress 127.0.0.1\nHostKey {folder}/host\nPidFile none\n"
-        "SetEnv FRTOP_OUTSIDE=0\n"
+        "SetEnv FRTOP_UNPREPARED=0\n"
         "UsePAM no\nStrictModes no\nPermitRootLogin yes\nPasswordAuthentication no\n"
         f"KbdInteractiveAuthentication no\nAuthorizedKeysFile {folder}/id.pub\n"
     )

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from frtop_probe import wire
 from frtop_tui.features.timeline.queue import queue_lines
 from frtop_tui.files import capture
-from frtop_tui.job.model import OUTSIDE, Recorded
-from frtop_tui.job.outside import NOT_PREPARED, is_least_since, preparation
+from frtop_tui.job.model import UNPREPARED, Recorded
+from frtop_tui.job.unprepared import NOT_PREPARED, is_least_since, preparation
 from frtop_tui.screens.availability import why_unavailable
 from frtop_tui.text.plain import text
 from frtop_tui.widgets.spans import text_of
@@ -101,8 +101,8 @@ def test_the_history_is_what_torch_has_recorded_with_what_it_does_not_tell() -> 
     over = replace(pending, sequence=-7, number=8811, done_ns=pending.issued_ns, timed=False)
     note = "Flight Recorder: the last 2 of 9 ops of gloo; roots are not in it"
     snapshot = replace(rank.snapshot, ops=(over, last), ops_note=note)
-    outsider = replace(rank, snapshot=snapshot, evidence=OUTSIDE)
-    rows = [text_of(row) for row in queue_lines(outsider, NOW, 120, {})]
+    unprepared = replace(rank, snapshot=snapshot, evidence=UNPREPARED)
+    rows = [text_of(row) for row in queue_lines(unprepared, NOW, 120, {})]
     source, limits = note.split("; ")
     begin = rows.index(f"history  {source}")
     shown, last_row = rows[begin + 1 :]
@@ -113,9 +113,9 @@ def test_the_history_is_what_torch_has_recorded_with_what_it_does_not_tell() -> 
 
 def test_books_that_cannot_be_read_are_no_empty_queue() -> None:
     view = outside().ranks[CULPRIT]
-    blind = replace(view, identity=replace(view.identity, books=False), groups={})
+    blind = replace(view, identity=replace(view.identity, c10d_readable=False), groups={})
     shown = "\n".join(text_of(row) for row in queue_lines(blind, NOW, 80))
-    assert "pending  not known: torch's books are not readable" in shown
+    assert "pending  not known: c10d state is not readable" in shown
     assert "none" not in shown
 
 
@@ -157,11 +157,11 @@ def test_a_capture_has_no_tensors_of_ranks_without_a_recorder() -> None:
 def test_what_many_ranks_note_is_one_line() -> None:
     frame = outside()
     noted = {
-        n: replace(view, notes=("books not readable: stripped libtorch",) if n < 63 else ())
+        n: replace(view, notes=("c10d state not readable: stripped libtorch",) if n < 63 else ())
         for n, view in frame.ranks.items()
     }
     rows = [text_of(row) for row in note_lines(replace(frame, ranks=noted), 100)]
-    assert "note  ranks 0-62: books not readable: stripped libtorch" in rows
+    assert "note  ranks 0-62: c10d state not readable: stripped libtorch" in rows
     assert len(rows) < 12
 
 

@@ -1,4 +1,4 @@
-"""Starts real ranks, and waits for what their books show."""
+"""Starts real ranks, and waits for what their c10d state show."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from frtop_probe.proc.memory import NotReadable
-from frtop_probe.unprepared.model import Backend, Books, GroupBook
-from frtop_probe.unprepared.reader import OutsideReader
+from frtop_probe.unprepared.model import Backend, C10dState, GroupState
+from frtop_probe.unprepared.reader import UnpreparedReader
 from recorder.warm_ranks import WarmRank
 from waiting import wait_for
 
@@ -94,31 +94,33 @@ def program(code: str, *, until: str = "started") -> Iterator[subprocess.Popen[b
         process.stdout.close()
 
 
-def wait_for_books(reader: OutsideReader, condition: Callable[[Books], bool], what: str) -> Books:
+def wait_for_c10d(
+    reader: UnpreparedReader, condition: Callable[[C10dState], bool], what: str
+) -> C10dState:
     """Reads until a condition holds."""
     last: list[object] = [None]
 
-    def look() -> Books | None:
+    def look() -> C10dState | None:
         try:
-            last[0] = books = reader.read()
+            last[0] = c10d = reader.read()
         except NotReadable as error:
             last[0] = error
             return None
-        return books if condition(books) else None
+        return c10d if condition(c10d) else None
 
     return wait_for(look, lambda: f"{what}; last seen: {last[0]}")
 
 
-def default_group(books: Books) -> GroupBook:
-    return next(group for group in books.groups if group.description == "default_pg")
+def default_group(c10d: C10dState) -> GroupState:
+    return next(group for group in c10d.groups if group.description == "default_pg")
 
 
-def only_backend(group: GroupBook) -> Backend:
+def only_backend(group: GroupState) -> Backend:
     (backend,) = group.backends
     return backend
 
 
-def pending_kinds(books: Books) -> list[str]:
+def pending_kinds(c10d: C10dState) -> list[str]:
     """Returns the kinds of ops in progress of the default group; [] before it is there."""
-    groups = [group for group in books.groups if group.description == "default_pg"]
+    groups = [group for group in c10d.groups if group.description == "default_pg"]
     return [work.op for group in groups for work in only_backend(group).pending]

@@ -9,14 +9,14 @@ from typing import Final
 
 import pytest
 
-from agent.outside_fakes import candidate
-from agent.outside_fakes import job as job_of
+from agent.unprepared_fakes import candidate
+from agent.unprepared_fakes import job as job_of
 from frtop_probe import wire
 from frtop_probe.agent.boxes.recorded_job import RecordedJob
 from frtop_probe.agent.statistics_requests import statistics_response
-from frtop_probe.agent.unprepared.unprepared_rank import OutsideRank
+from frtop_probe.agent.unprepared.unprepared_rank import UnpreparedRank
 from frtop_probe.proc.memory import ProcessMemory
-from frtop_probe.unprepared import reader as outside_reader
+from frtop_probe.unprepared import reader as unprepared_reader
 from frtop_probe.unprepared.__main__ import Readers
 from frtop_probe.unprepared.worker import look_from
 from mutations import Mutator, inputs
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.torch
 LONG: Final = (pytest.mark.long, pytest.mark.timeout(3600))
 COLD: Final = 0.02
 """Share of the inputs that begin with a first look, which takes a hundred times as long."""
-KEPT: Final = ("_python", "_layout", "_books", "_rings", "_transports")
+KEPT: Final = ("_python", "_layout", "_c10d", "_rings", "_transports")
 """What a reader remembers of a process between looks."""
 
 
@@ -60,11 +60,11 @@ def pid(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
 async def test_no_memory_ends_the_reader_or_a_tick(
     pid: int, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
-    monkeypatch.setattr(outside_reader, "ProcessMemory", HostileMemory)
+    monkeypatch.setattr(unprepared_reader, "ProcessMemory", HostileMemory)
     monkeypatch.setattr(HostileMemory, "mutator", None)
-    monkeypatch.setattr(outside_reader, "_TRIES", 1)
+    monkeypatch.setattr(unprepared_reader, "_TRIES", 1)
     readers = Readers()
-    request = {"pid": pid, "books": True, "rings": 64, "transports": True,
+    request = {"pid": pid, "c10d": True, "rings": 64, "transports": True,
                "environment": ["SET_LATER"]}  # fmt: skip
     lengths, failed = [], 0
     for _ in range(2):
@@ -93,7 +93,7 @@ async def test_no_memory_ends_the_reader_or_a_tick(
 async def _take(answer: dict[str, object], pid: int) -> None:
     """All that an agent does with an answer."""
     found = candidate(pid)
-    rank = OutsideRank(1, found, job_of(found), None)
+    rank = UnpreparedRank(1, found, job_of(found), None)
     look = look_from(answer)
     now = time.monotonic_ns()
     for tick in range(3):

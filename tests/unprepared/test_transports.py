@@ -10,9 +10,9 @@ import pytest
 
 from frtop_probe.proc.memory import GONE, NotReadable
 from frtop_probe.transports import MODULES, SIGNS, VARIABLES, by_files
-from frtop_probe.unprepared.reader import OutsideReader
+from frtop_probe.unprepared.reader import UnpreparedReader
 from frtop_probe.unprepared.transports import TransportSearch
-from frtop_probe.unprepared.worker import OutsideWorker
+from frtop_probe.unprepared.worker import UnpreparedWorker
 from unprepared.ranks import program
 
 LATE = """
@@ -37,7 +37,7 @@ IMPORTED = "import sys; sys.modules['mpi4py.MPI'] = sys; print('started', flush=
 class Program:
     """A process that does what it is asked to, and a reader of it."""
 
-    def __init__(self, do: Callable[[str], None], reader: OutsideReader) -> None:
+    def __init__(self, do: Callable[[str], None], reader: UnpreparedReader) -> None:
         self.do = do
         self._reader = reader
 
@@ -49,7 +49,7 @@ class Program:
 
 @pytest.fixture
 def late() -> object:
-    with program(LATE) as process, OutsideReader(process.pid) as reader:
+    with program(LATE) as process, UnpreparedReader(process.pid) as reader:
 
         def do(line: str) -> None:
             assert process.stdin is not None
@@ -89,7 +89,7 @@ def test_a_mapped_file_is_seen(late: Program, tmp_path: Path) -> None:
 
 def test_a_process_that_is_gone() -> None:
     with program("print('started', flush=True); input()") as process:
-        reader = OutsideReader(process.pid)
+        reader = UnpreparedReader(process.pid)
     with reader, pytest.raises(NotReadable) as error:
         reader.transports()
     assert error.value.reason == GONE
@@ -128,7 +128,7 @@ def test_the_table_has_no_name_or_sign_twice() -> None:
 
 
 async def test_the_answer_passes_through_the_child() -> None:
-    reader = OutsideWorker()
+    reader = UnpreparedWorker()
     try:
         with program(IMPORTED) as process:
             look = await reader.look(process.pid, transports=True)

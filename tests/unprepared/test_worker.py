@@ -17,7 +17,7 @@ from frtop_probe.unprepared import torch_layout, worker
 from frtop_probe.unprepared.__main__ import Readers
 from frtop_probe.unprepared.discovery.facts import SCAN_FAILED, discovery_from
 from frtop_probe.unprepared.discovery.scanner import Scanner
-from frtop_probe.unprepared.worker import OutsideWorker
+from frtop_probe.unprepared.worker import UnpreparedWorker
 from unprepared.ranks import default_group, job, only_backend, pending_kinds, program
 from waiting import wait_for_async
 
@@ -35,25 +35,25 @@ ANSWER = (
 )
 
 
-Fake = Callable[..., OutsideWorker]
+Fake = Callable[..., UnpreparedWorker]
 
 
 @pytest.fixture
-async def outside() -> AsyncIterator[OutsideWorker]:
-    reader = OutsideWorker()
+async def child() -> AsyncIterator[UnpreparedWorker]:
+    reader = UnpreparedWorker()
     yield reader
     await reader.close()
 
 
 @pytest.fixture
 async def fake(tmp_path: Path) -> AsyncIterator[Fake]:
-    started: list[OutsideWorker] = []
+    started: list[UnpreparedWorker] = []
 
-    def make(body: str, quarantine_s: float = worker.QUARANTINE_S) -> OutsideWorker:
+    def make(body: str, quarantine_s: float = worker.QUARANTINE_S) -> UnpreparedWorker:
         path = tmp_path / "fake.py"
         path.write_text(FAKE.replace("{body}", body))
         command = [sys.executable, str(path)]
-        reader = OutsideWorker(deadline_s=0.1, quarantine_s=quarantine_s, command=command)
+        reader = UnpreparedWorker(deadline_s=0.1, quarantine_s=quarantine_s, command=command)
         started.append(reader)
         return reader
 
@@ -82,25 +82,25 @@ def sockets() -> int:
     return found
 
 
-async def test_a_process_without_torch(outside: OutsideWorker) -> None:
+async def test_a_process_without_torch(child: UnpreparedWorker) -> None:
     with program(IDLE) as process:
-        look = await outside.look(process.pid, environment=["LATER", "NOT_SET"], rings=5)
-    assert look.books is not None
-    assert look.books.reason == torch_layout.NO_TORCH
+        look = await child.look(process.pid, environment=["LATER", "NOT_SET"], rings=5)
+    assert look.c10d is not None
+    assert look.c10d.reason == torch_layout.NO_TORCH
     assert look.environment == {"LATER": "set"}
     assert look.reason == torch_layout.NO_TORCH
 
 
-async def test_a_process_that_is_gone(outside: OutsideWorker) -> None:
+async def test_a_process_that_is_gone(child: UnpreparedWorker) -> None:
     with program(IDLE) as process:
-        assert (await outside.look(process.pid)).books is not None
-    look = await outside.look(process.pid)
-    assert (look.books, look.reason) == (None, GONE)
+        assert (await child.look(process.pid)).c10d is not None
+    look = await child.look(process.pid)
+    assert (look.c10d, look.reason) == (None, GONE)
 
 
 @pytest.mark.torch
 async def test_books_ring_and_objects_pass_through_the_child(
-    outside: OutsideWorker, tmp_path: Path
+    child: UnpreparedWorker, tmp_path: Path
 ) -> None:
     with job("queued", tmp_path) as pids:
         addresses = Path(f"{tmp_path / 'store'}.0.addresses")
@@ -108,11 +108,11 @@ async def test_books_ring_and_objects_pass_through_the_child(
             lambda: addresses.exists() and len(addresses.read_text().split()) == 3, "addresses"
         )
         tensor, work, group = map(int, addresses.read_text().split())
-        look = await outside.look(pids[0], rings=10, tensors=[tensor, group], works=[work, tensor])
+        look = await child.look(pids[0], rings=10, tensors=[tensor, group], works=[work, tensor])
     assert not look.reason
-    assert look.books is not None
-    assert only_backend(default_group(look.books)).number == 12
-    assert pending_kinds(look.books) == ["allreduce"] * 6
+    assert look.c10d is not None
+    assert only_backend(default_group(look.c10d)).number == 12
+    assert pending_kinds(look.c10d) == ["allreduce"] * 6
     assert {address: info.shape for address, info in look.tensors.items()} == {tensor: (7, 3, 2)}
     assert {address: found.op for address, found in look.works.items()} == {work: "recv"}
     assert [ring.kind for ring in look.rings] == ["gloo"]
@@ -128,7 +128,7 @@ async def test_a_child_that_does_not_answer_is_left_behind(fake: Fake) -> None:
     first = (await reader.look(other)).environment["BY"]
 
     look = await reader.look(os.getpid())
-    assert (look.books, look.reason) == (None, worker.DID_NOT_RETURN)
+    assert (look.c10d, look.reason) == (None, worker.DID_NOT_RETURN)
     await wait_for_async(lambda: not is_running(int(first)), "the end of the child")
 
     again = await reader.look(os.getpid())  # at once: nobody asks
@@ -193,7 +193,7 @@ async def test_a_search_leaves_out_the_process_at_which_one_hung() -> None:
 
     with program(IDLE) as stuck:
         command = [sys.executable, "-c", HANGS_AT.replace("{pid}", str(stuck.pid))]
-        reader = OutsideWorker(deadline_s=0.4, command=command)
+        reader = UnpreparedWorker(deadline_s=0.4, command=command)
         try:
             async with asyncio.timeout(60):
                 while not await leaves_out():
@@ -234,7 +234,7 @@ async def test_a_child_that_ends_or_babbles_is_replaced(fake: Fake, body: str) -
 
 async def test_a_child_that_cannot_start() -> None:
     for command in (["/nonexistent/program"], [sys.executable, "-c", "raise SystemExit(3)"]):
-        reader = OutsideWorker(command=command)
+        reader = UnpreparedWorker(command=command)
         assert (await reader.look(os.getpid())).reason == worker.NO_CHILD
         await reader.close()
 
@@ -247,17 +247,17 @@ async def test_a_cancelled_look_does_not_answer_the_next(fake: Fake) -> None:
     assert (look.pid, look.reason) == (os.getppid(), "")
 
 
-async def test_a_closed_reader_starts_nothing(outside: OutsideWorker) -> None:
-    await outside.close()
-    assert (await outside.look(os.getpid())).reason == worker.CLOSED
+async def test_a_closed_reader_starts_nothing(child: UnpreparedWorker) -> None:
+    await child.close()
+    assert (await child.look(os.getpid())).reason == worker.CLOSED
 
 
 async def test_the_child_ends_with_its_parent() -> None:
     code = (
         "import asyncio, os\n"
-        "from frtop_probe.unprepared.worker import OutsideWorker\n"
+        "from frtop_probe.unprepared.worker import UnpreparedWorker\n"
         "async def main():\n"
-        "    reader = OutsideWorker()\n"
+        "    reader = UnpreparedWorker()\n"
         "    await reader.look(os.getpid())\n"
         "    print(reader._lines._child.process.pid, flush=True)\n"
         "    os._exit(0)\n"

@@ -148,7 +148,7 @@ class Observer:
         return None
 
 
-class OutsideObserver(Observer):
+class UnpreparedObserver(Observer):
     """Checks a program without the recorder, where frtop may also stay undecided.
 
     Times are those after the fault, or after frtop came if that was later.

@@ -31,7 +31,7 @@ from frtop_tui.statistics.wanted import StatisticsWanted
 from zoo import cgroup
 from zoo.capture_file import FAMILY, mistakes_of_capture
 from zoo.ground_truth import Case, Mode, Truth
-from zoo.observer import START_S, Observer, Outcome, OutsideObserver
+from zoo.observer import START_S, Observer, Outcome, UnpreparedObserver
 
 PROGRAMS: Final = Path(__file__).parents[1] / "jobs"
 LATE_S: Final = 3.0
@@ -42,8 +42,8 @@ GONE: Final = "ended before frtop came"
 RECORDER: Final = "recorder"
 """What a program needs that starts or stops the recorder or its agent."""
 _VARIABLES: Final = (
-    "FRTOP_DIR", "FRTOP_KEY_FILE", "FRTOP_BIND", "FRTOP_AGENT_WITH", "FRTOP_OUTSIDE", "FRTOP_BOXES",
-    "ZOO_CGROUP",
+    "FRTOP_DIR", "FRTOP_KEY_FILE", "FRTOP_BIND", "FRTOP_AGENT_WITH", "FRTOP_UNPREPARED",
+    "FRTOP_BOXES", "ZOO_CGROUP",
 )  # fmt: skip
 
 
@@ -130,7 +130,7 @@ class Zoo:
         os.environ["FRTOP_AGENT_WITH"] = str(os.getpid())
         os.environ["FRTOP_BOXES"] = "0"
         # Other programs of the zoo run on this host.
-        os.environ["FRTOP_OUTSIDE"] = "0" if self._prepared else "1"
+        os.environ["FRTOP_UNPREPARED"] = "0" if self._prepared else "1"
         self._start_parent()
         return self
 
@@ -217,7 +217,7 @@ class Zoo:
         source = LiveSource(job=job)
         stack.callback(source.close)
         source.want_statistics(StatisticsWanted(), whom="verdicts")
-        kind = Observer if self._prepared else OutsideObserver
+        kind = Observer if self._prepared else UnpreparedObserver
         watch: Observer = kind(case, folder, lambda: _of_job(source.frame(), job), self._running)
         if not self._prepared and not late:
             self._ask(**request)

@@ -15,7 +15,7 @@ from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame, Verdict, Why
 from frtop_tui.prepare import prepare
 from zoo.ground_truth import Case, Truth
-from zoo.observer import OutsideObserver
+from zoo.observer import UnpreparedObserver
 from zoo.runner import _of_job, case_of, comes_late, missing, names, without_frtop
 
 SLEEPING = Truth(("not_entered",), culprits=(1,), causes=("sleeping",))
@@ -40,8 +40,8 @@ def frame(health: str, *verdicts: Verdict) -> Frame:
     return cast("Frame", made)
 
 
-def observer(case: Case, folder: Path, frames: Callable[[], Frame]) -> OutsideObserver:
-    return OutsideObserver(case, folder, frames, lambda: True)
+def observer(case: Case, folder: Path, frames: Callable[[], Frame]) -> UnpreparedObserver:
+    return UnpreparedObserver(case, folder, frames, lambda: True)
 
 
 def mark_fault(folder: Path) -> None:

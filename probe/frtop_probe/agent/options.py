@@ -13,7 +13,7 @@ PORT: Final = "FRTOP_PORT"
 WITH: Final = "FRTOP_AGENT_WITH"
 LINGER: Final = "FRTOP_AGENT_LINGER"
 READ_ONLY: Final = "FRTOP_READ_ONLY"
-OUTSIDE: Final = "FRTOP_OUTSIDE"
+UNPREPARED: Final = "FRTOP_UNPREPARED"
 FOR_OPERATOR: Final = "--for-operator"
 """Of the command line: see `Options.for_operator`."""
 DEFAULT_PORT: Final = 7677
@@ -36,7 +36,7 @@ class Options:
     agent leaves when that process ends, else `linger` seconds after its last rank. `by_hand`
     says that a person reads its output. With `read_only`, nobody may act on ranks, whatever
     their key. `for_operator` says that an operator's program has started it: while it has had no
-    prepared rank it leaves `OPERATOR_LINGER` after the last request. Without `outside`, ranks
+    prepared rank it leaves `OPERATOR_LINGER` after the last request. Without `unprepared`, ranks
     that have no recorder are not searched for. `boxes` is the folder for the black boxes of those
     that somebody watches, "" for none.
     """
@@ -49,7 +49,7 @@ class Options:
     by_hand: bool = False
     read_only: bool = False
     for_operator: bool = False
-    outside: bool = True
+    unprepared: bool = True
     boxes: str = ""
 
     @property
@@ -91,7 +91,7 @@ class Options:
             # Only "" and "0" mean no: a typing error must not grant rights.
             read_only=read_only or os.environ.get(READ_ONLY, "") not in ("", "0"),
             for_operator=for_operator,
-            outside=os.environ.get(OUTSIDE) != "0",
+            unprepared=os.environ.get(UNPREPARED) != "0",
             boxes=box_folder(),
         )
 

@@ -17,7 +17,7 @@ from typing import Final
 from frtop_probe import wire
 from frtop_probe.agent.ring_rank import RingRank
 from frtop_probe.agent.tracked_rank import TrackedRank
-from frtop_probe.agent.unprepared.unprepared_rank import OutsideRank
+from frtop_probe.agent.unprepared.unprepared_rank import UnpreparedRank
 from frtop_probe.agent.unreadable_rank import UnreadableRank
 from frtop_probe.proc import exit_status, processes
 from frtop_probe.ring.folder import agent_lives
@@ -31,7 +31,7 @@ MAX_RANKS: Final = 512
 MAX_ENDED: Final = 32
 """Ended ranks above this number are removed for new ones: each takes 2.1 MB of shared memory."""
 MAX_NOTES: Final = 64
-MAX_OUTSIDE_NOTES: Final = 16
+MAX_UNPREPARED_NOTES: Final = 16
 MAX_BOX_NOTES: Final = 2
 MAX_NOTE: Final = 1024
 MAX_REASON: Final = 200
@@ -80,7 +80,7 @@ class RankTracker:
         self._folders = tuple(folders)
         self._files: dict[Path, _File] = {}
         self._notes: dict[str, None] = {}
-        self._outside_notes: tuple[str, ...] = ()
+        self._unprepared_notes: tuple[str, ...] = ()
         self._box_notes: tuple[str, ...] = ()
         self._notes_changed = False
         self._forgotten: list[int] = []
@@ -101,7 +101,7 @@ class RankTracker:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        return (*self._notes, *self._outside_notes, *self._box_notes)
+        return (*self._notes, *self._unprepared_notes, *self._box_notes)
 
     @property
     def recorded(self) -> frozenset[tuple[int, int]]:
@@ -163,11 +163,11 @@ class RankTracker:
                 sys.stderr.write(line)
                 sys.stderr.flush()
 
-    def set_outside_notes(self, texts: Iterable[str]) -> None:
+    def set_unprepared_notes(self, texts: Iterable[str]) -> None:
         """Replaces what the last search for ranks without a recorder had to say."""
-        notes = tuple(texts)[:MAX_OUTSIDE_NOTES]
-        if notes != self._outside_notes:
-            self._outside_notes = notes
+        notes = tuple(texts)[:MAX_UNPREPARED_NOTES]
+        if notes != self._unprepared_notes:
+            self._unprepared_notes = notes
             self._notes_changed = True
 
     def note_box(self, text: str) -> None:
@@ -372,7 +372,7 @@ class RankTracker:
             rank.release()
         return rank.key
 
-    def add_outside(self, candidate: Candidate, job: FoundJob) -> OutsideRank | None:
+    def add_unprepared(self, candidate: Candidate, job: FoundJob) -> UnpreparedRank | None:
         """Tracks a rank without a recorder.
 
         None if it has ended, has a ring by now or is tracked already, or there is no room.
@@ -381,10 +381,10 @@ class RankTracker:
         known = self._find(pid, start_ticks)
         if self.closed or (known is not None and not self._has_better(known)):
             return None
-        if not self._make_room((OutsideRank,)):
+        if not self._make_room((UnpreparedRank,)):
             return None
         pidfd = exit_status.open_pidfd(pid)
-        rank = OutsideRank(self._take_key(), candidate, job, pidfd)
+        rank = UnpreparedRank(self._take_key(), candidate, job, pidfd)
         if not exit_status.is_alive(pid, start_ticks):
             rank.release()
             return None
@@ -399,7 +399,7 @@ class RankTracker:
         unread = (rank.pid, rank.start_ticks) in self.unread
         return unread and isinstance(rank, UnreadableRank) and rank.has_ring
 
-    def forget(self, rank: OutsideRank) -> None:
+    def forget(self, rank: UnpreparedRank) -> None:
         """Stops to track a rank that lives on."""
         self._forget(rank)
 

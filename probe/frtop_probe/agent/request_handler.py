@@ -21,7 +21,7 @@ from frtop_probe.agent.shown_ranks import ShownRanks
 from frtop_probe.agent.snapshots import SnapshotTaker
 from frtop_probe.agent.statistics_requests import statistics_response
 from frtop_probe.agent.tracked_rank import TrackedRank
-from frtop_probe.agent.unprepared.unprepared_rank import OutsideRank
+from frtop_probe.agent.unprepared.unprepared_rank import UnpreparedRank
 from frtop_probe.features.flame import at_host as stack_samples
 from frtop_probe.features.profile.at_host import profile, profile_data
 
@@ -202,7 +202,7 @@ class RequestHandler:
             return await self._ask_any(request, rank)
         if isinstance(rank, RingRank):
             return await self._ask(request, rank)
-        return await self._ask_outside(request, rank)
+        return await self._ask_unprepared(request, rank)
 
     async def _ask_any(self, request: AnyRankRequest, rank: TrackedRank) -> wire.Response:
         match request:
@@ -217,11 +217,11 @@ class RequestHandler:
         snapshots = await self._taker.take_requested(request, ranks)
         return wire.SnapshotResponse(request.id, self._host, snapshots, time.monotonic_ns())
 
-    async def _ask_outside(self, request: RankRequest, rank: TrackedRank) -> wire.Response:
+    async def _ask_unprepared(self, request: RankRequest, rank: TrackedRank) -> wire.Response:
         """What torch's own recorder has of a rank without ours, or why there is nothing."""
-        if not (isinstance(rank, OutsideRank) and isinstance(request, wire.HistoryRequest)):
+        if not (isinstance(rank, UnpreparedRank) and isinstance(request, wire.HistoryRequest)):
             text = f"process {rank.pid} has no recorder: nothing in it can answer"
-            return wire.Error(request.id, rank.recorder_note or text, "outside")
+            return wire.Error(request.id, rank.recorder_note or text, "unprepared")
         flight = rank.flight
         if request.group:
             # Out of the read that the sums were of: the ring may have gone on since.
@@ -231,7 +231,7 @@ class RequestHandler:
             found = flight.history(request.limit)
         if not found.rows and not request.group:
             why = flight.note or "the Flight Recorder was not read yet"
-            return wire.Error(request.id, why, "outside")
+            return wire.Error(request.id, why, "unprepared")
         return wire.HistoryResponse(request.id, self._host, request.key, found)
 
     async def _ask(  # noqa: PLR0911 - one each

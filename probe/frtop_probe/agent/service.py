@@ -24,7 +24,7 @@ from frtop_probe.agent.rank_tracker import RankTracker
 from frtop_probe.agent.request_handler import RequestHandler
 from frtop_probe.agent.snapshots import SnapshotTaker
 from frtop_probe.agent.trace_requests import TraceRequests
-from frtop_probe.agent.unprepared.watch import OutsideWatch
+from frtop_probe.agent.unprepared.watch import UnpreparedWatch
 
 TICK: Final = 0.5
 REQUEST_GAP: Final = 8.0
@@ -70,7 +70,7 @@ class AgentService:
         taker = SnapshotTaker()
         self._handler = RequestHandler(self.host, tracker, channel, self._state, taker)
         shown = tracker.shown = self._handler.shown
-        self._outside = OutsideWatch(
+        self._outside = UnpreparedWatch(
             tracker,
             lambda: self._last_asked,
             shown,
@@ -91,7 +91,7 @@ class AgentService:
         asking = TraceRequests(self._tracker)
         works = self._gauges.run(), asking.run(), self._host_gauges.run()
         tasks = [serving, *map(asyncio.create_task, works)]
-        if self._options.outside:
+        if self._options.unprepared:
             tasks.append(asyncio.create_task(self._outside.run()))
         try:
             while not self._leaving.done():

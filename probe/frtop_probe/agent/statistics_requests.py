@@ -11,7 +11,7 @@ from frtop_probe import wire
 from frtop_probe.agent.ring_rank import RingRank
 from frtop_probe.agent.ring_statistics import ring_statistics
 from frtop_probe.agent.tracked_rank import TrackedRank
-from frtop_probe.agent.unprepared.unprepared_rank import OutsideRank
+from frtop_probe.agent.unprepared.unprepared_rank import UnpreparedRank
 from frtop_probe.ring.rank_ranges import unfold
 from frtop_probe.statistics.calls import SiteTable
 from frtop_probe.statistics.op_records import fields_of
@@ -44,13 +44,13 @@ async def statistics_response(
     sites = SiteTable()
     found: list[wire.RankStatistics] = []
     spent = size = 0
-    outside = [rank for rank in ranks if isinstance(rank, OutsideRank)]
-    await asyncio.gather(*(rank.read_first(LIMIT) for rank in outside))
+    unprepared = [rank for rank in ranks if isinstance(rank, UnpreparedRank)]
+    await asyncio.gather(*(rank.read_first(LIMIT) for rank in unprepared))
     for rank in ranks:
         if isinstance(rank, RingRank):
             one, took = await _in_turns(ring_statistics(rank, window, sites, now))
-        elif isinstance(rank, OutsideRank):
-            one, took = await _in_turns(_outside_statistics(rank, window, sites, now))
+        elif isinstance(rank, UnpreparedRank):
+            one, took = await _in_turns(_unprepared_statistics(rank, window, sites, now))
         else:
             continue
         found.append(one)
@@ -77,8 +77,8 @@ async def _in_turns(work: Generator[None, None, Result]) -> tuple[Result, int]:
         await asyncio.sleep(0)
 
 
-def _outside_statistics(
-    rank: OutsideRank, window: Window, sites: SiteTable, now_ns: int
+def _unprepared_statistics(
+    rank: UnpreparedRank, window: Window, sites: SiteTable, now_ns: int
 ) -> Generator[None, None, wire.RankStatistics]:
     """Returns what torch's Flight Recorder has of a rank: issue times, seldom ends, no steps."""
     flight = rank.flight

@@ -1,6 +1,6 @@
 """One rank of this host as the agent follows it, whatever its evidence comes from.
 
-`RingRank` reads a recorder's ring, `OutsideRank` the process from outside.
+`RingRank` reads a recorder's ring, `UnpreparedRank` the process from outside.
 """
 
 from __future__ import annotations

@@ -96,6 +96,8 @@ def _identity_of(rank: TrackedRank) -> wire.Identity:
     known = rank.identity
     with suppress(wire.WireError):
         if known is not None and wire.size_of_rank(known):
-            return structs.replace(known, prepared=False, books=False)
+            return structs.replace(known, prepared=False, c10d_readable=False)
     job = wire.Job("", 0, 0)
-    return wire.Identity(rank.pid, rank.start_ticks, -1, -1, job, prepared=False, books=False)
+    return wire.Identity(
+        rank.pid, rank.start_ticks, -1, -1, job, prepared=False, c10d_readable=False
+    )

@@ -14,7 +14,7 @@ import time
 from contextlib import suppress
 from typing import Final
 
-from frtop_probe.agent.options import OUTSIDE, READ_ONLY, Options
+from frtop_probe.agent.options import READ_ONLY, UNPREPARED, Options
 from frtop_probe.agent.rank_tracker import RankTracker
 from frtop_probe.agent.resources import limit_resources
 from frtop_probe.agent.service import AgentService, LeaveReason
@@ -53,7 +53,7 @@ async def _run(rest: bytes) -> int:
     tracker = RankTracker(existing(), guest=True)
     version = (pkgutil.get_data(__package__, "VERSION") or b"").decode()
     # The pipe's end is the only one: this agent never waits for ranks, nor leaves them.
-    options = Options(linger=math.inf, outside=os.environ.get(OUTSIDE) != "0")
+    options = Options(linger=math.inf, unprepared=os.environ.get(UNPREPARED) != "0")
     service = AgentService(options, tracker, channel, version)
     service.handle_signals()
     about = introduction(service.host)

@@ -22,7 +22,7 @@ AMBIENT_RAISE, AMBIENT_CLEAR_ALL = 2, 4
 YAMA = "/proc/sys/kernel/yama/ptrace_scope"
 KEYCTL = {"x86_64": 250, "aarch64": 219, "ppc64le": 271}
 JOIN_SESSION_KEYRING = 1
-PASSED = ("SLURM_PROCID", "FRTOP_OUTSIDE", "FRTOP_READ_ONLY")
+PASSED = ("SLURM_PROCID", "FRTOP_UNPREPARED", "FRTOP_READ_ONLY")
 PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 libc = ctypes.CDLL(None, use_errno=True)
 

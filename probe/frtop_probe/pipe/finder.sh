@@ -73,7 +73,7 @@ try() {  # try NAME-OR-PATH; does not return from one that serves
         *frtop-ok*)
             [ -n "$FRTOP_USER" ] || exec "$path" -I -S -c "$stage"
             # Nothing of the environment of root is in the memory of a process of the user.
-            exec env -i LC_ALL=C "SLURM_PROCID=$SLURM_PROCID" "FRTOP_OUTSIDE=$FRTOP_OUTSIDE" \
+            exec env -i LC_ALL=C "SLURM_PROCID=$SLURM_PROCID" "FRTOP_UNPREPARED=$FRTOP_UNPREPARED" \
                 "FRTOP_READ_ONLY=$FRTOP_READ_ONLY" \
                 "$path" -I -S -c "$become" "$FRTOP_USER" "$stage" ;;
         *frtop-error*) printf '%s\n' "$found"; exit 1 ;;

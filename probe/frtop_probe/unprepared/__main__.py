@@ -1,11 +1,11 @@
 """The child that reads processes and searches for jobs.
 
-A request has `pid`, and asks for `books` (a bool), `rings` (entries per ring, or null; from those
+A request has `pid`, and asks for `c10d` (a bool), `rings` (entries per ring, or null; from those
 with the ids in `since` on, by kind of ring), `environment` (names), `tensors` and `works`
-(addresses of Python objects), `transports` (a bool: those past c10d). With both books and rings the
-answer has `after`, too: the books once more, read after the rings. A request with `scan` (pid and
-start ticks of each process that has a recorder) asks for the jobs of this host instead; the memory
-of those in `stuck` (pids) is not read.
+(addresses of Python objects), `transports` (a bool: those past c10d). With both c10d and rings the
+answer has `after`, too: c10d's state once more, read after the rings. A request with `scan` (pid
+and start ticks of each process that has a recorder) asks for the jobs of this host instead; the
+memory of those in `stuck` (pids) is not read.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from frtop_probe.unprepared.discovery.claims import NAMES
 from frtop_probe.unprepared.discovery.facts import SCAN_FAILED, Discovery
 from frtop_probe.unprepared.discovery.scanner import Scanner
 from frtop_probe.unprepared.model import TensorInfo, Work
-from frtop_probe.unprepared.reader import OutsideReader
+from frtop_probe.unprepared.reader import UnpreparedReader
 from frtop_probe.unprepared.ring_table import table_of
 from frtop_probe.unprepared.static_symbols import StaticSymbols
 
@@ -38,7 +38,7 @@ class Readers:
 
     def __init__(self) -> None:
         """Starts with none."""
-        self._readers: dict[int, OutsideReader] = {}
+        self._readers: dict[int, UnpreparedReader] = {}
         self._symbols = StaticSymbols()
         self._stuck: frozenset[int] = frozenset()
         self._scanner = Scanner(blocking=self._read_blocking, run_time_environ=self._environment_of)
@@ -66,19 +66,21 @@ class Readers:
             self._drop(pid)
         return answer
 
-    def _fill(self, answer: dict[str, Any], request: dict[str, Any], reader: OutsideReader) -> None:
+    def _fill(
+        self, answer: dict[str, Any], request: dict[str, Any], reader: UnpreparedReader
+    ) -> None:
         if request.get("transports"):  # of a process whose memory is not ours to read, too
             found = reader.transports()
             answer["transports"] = None if found is None else [asdict(one) for one in found]
-        if request.get("books", True):
-            answer["books"] = asdict(reader.read())
+        if request.get("c10d", True):
+            answer["c10d"] = asdict(reader.read())
         if names := request.get("environment"):
             answer["environment"] = reader.environment(names)
         answer["tensors"] = _each(request.get("tensors", ()), reader.tensor_at)
         answer["works"] = _each(request.get("works", ()), reader.work_at)
         if (limit := request.get("rings")) is not None:
             answer["rings"] = [table_of(ring) for ring in reader.rings(limit, request.get("since"))]
-            if "books" in answer:
+            if "c10d" in answer:
                 answer["after"] = asdict(reader.read())
 
     def _read_blocking(self, pid: int, names: tuple[str, ...]) -> proc_reader.Blocking:
@@ -98,12 +100,12 @@ class Readers:
                 self._drop(pid)
             return None
 
-    def _reader(self, pid: int) -> OutsideReader:
+    def _reader(self, pid: int) -> UnpreparedReader:
         reader = self._readers.pop(pid, None)
         if reader is None:
             while len(self._readers) >= _MAX_READERS:
                 self._drop(next(iter(self._readers)))  # the one that was not used for longest
-            reader = OutsideReader(pid, symbols=self._symbols)
+            reader = UnpreparedReader(pid, symbols=self._symbols)
         self._readers[pid] = reader
         return reader
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from frtop_probe.proc.memory import LOWEST_ADDRESS, NotReadable, ProcessMemory, to_words
 from frtop_probe.unprepared import cxx
-from frtop_probe.unprepared.model import Backend, Fronts, GroupBook, Work
+from frtop_probe.unprepared.model import Backend, Fronts, GroupState, Work
 from frtop_probe.unprepared.torch_layout import BackendClass, TorchLayout
 from frtop_probe.unprepared.work import MAX_NUMBER, WorkReader, seconds_of
 
@@ -97,7 +97,7 @@ class BackendReader:
         except NotReadable:
             return 0
 
-    def read(self, place: BackendPlace, group: GroupBook) -> Backend:
+    def read(self, place: BackendPlace, group: GroupState) -> Backend:
         """Reads a backend of a group.
 
         Raises:
@@ -138,7 +138,7 @@ class BackendReader:
         )
 
     def _block(
-        self, address: int, vtable: int, kind: BackendClass, group: GroupBook | None
+        self, address: int, vtable: int, kind: BackendClass, group: GroupState | None
     ) -> bytes:
         """Reads a backend object; it must still be one of this group."""
         assert kind.number is not None
@@ -151,7 +151,7 @@ class BackendReader:
         return raw
 
     def _is_steady(
-        self, before: bytes, place: BackendPlace, kind: BackendClass, group: GroupBook
+        self, before: bytes, place: BackendPlace, kind: BackendClass, group: GroupState
     ) -> bool:
         """Whether gloo's two counters were not read between their increments, one after the other.
 

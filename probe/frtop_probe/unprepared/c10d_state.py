@@ -1,4 +1,4 @@
-"""c10d's books: the process groups of a rank, their members, numbers and ops in progress.
+"""c10d's state: the process groups of a rank, their members, numbers and ops in progress.
 
 From Python: `_pg_names`, `_pg_map` and `_pg_group_ranks` of torch.distributed.distributed_c10d.
 From C++: the `ProcessGroup` of each, and the backends in its maps. Both must tell the same rank and
@@ -21,7 +21,7 @@ from frtop_probe.unprepared.c10d_backends import (
     BackendReader,
 )
 from frtop_probe.unprepared.cpython import DictEntry, Python
-from frtop_probe.unprepared.model import Backend, GroupBook, TensorInfo, Work
+from frtop_probe.unprepared.model import Backend, GroupState, TensorInfo, Work
 from frtop_probe.unprepared.tensors import device_name, tensor_at
 from frtop_probe.unprepared.torch_layout import TorchLayout
 from frtop_probe.unprepared.work import NO_WORK, WorkReader
@@ -58,11 +58,11 @@ class _KnownGroup:
     name_address: int
     cxx_address: int
     block: bytes
-    group: GroupBook
+    group: GroupState
     places: tuple[BackendPlace, ...]
 
 
-class BooksReader:
+class C10dReader:
     """Reads the groups of one process; remembers what does not change."""
 
     def __init__(self, memory: ProcessMemory, python: Python, layout: TorchLayout) -> None:
@@ -86,11 +86,11 @@ class BooksReader:
             raise NotReadable(NO_MODULE, "being imported")
         self._keys = python.table(self._module).keys
 
-    def read(self) -> tuple[GroupBook, ...]:
+    def read(self) -> tuple[GroupState, ...]:
         """Returns the groups of this moment.
 
         Raises:
-            NotReadable: `NO_GROUPS`, or the books changed while they were read.
+            NotReadable: `NO_GROUPS`, or the state changed while it was read.
         """
         names, configs, ranks = (self._python.entries(table) for table in self._table_addresses())
         if not names:
@@ -141,11 +141,11 @@ class BooksReader:
         for address in self._known.keys() - alive:
             del self._known[address]
 
-    def _group(self, entry: DictEntry, config: int, ranks: int) -> GroupBook:
+    def _group(self, entry: DictEntry, config: int, ranks: int) -> GroupState:
         try:
             known = self._unchanged(entry) or self._learn(entry, config, ranks)
         except NotReadable as error:
-            return GroupBook(entry.key, self._name(entry), reason=error.reason)
+            return GroupState(entry.key, self._name(entry), reason=error.reason)
         backends = []
         for place in known.places:
             try:
@@ -182,7 +182,7 @@ class BooksReader:
         if not 0 <= rank < size or (members is not None and len(members) != size):
             raise NotReadable(cxx.UNKNOWN_LAYOUT, f"rank {rank} of {size}, members {members}")
         description = block[_GROUP_DESCRIPTION:][: cxx.STRING]
-        group = GroupBook(
+        group = GroupState(
             address=entry.key,
             name=self._python.text(entry.value),
             description=cxx.string(self._memory, address + _GROUP_DESCRIPTION, description),

@@ -18,10 +18,10 @@ from frtop_probe.proc.process import Mapping
 from frtop_probe.unprepared.elf import Image
 
 NO_PYTHON: Final = "no Python interpreter found in this process"
-UNKNOWN_PYTHON: Final = "books not readable: an unknown build of Python"
-FREE_THREADED: Final = "books not readable: free-threaded Python is not supported"
+UNKNOWN_PYTHON: Final = "c10d state not readable: an unknown build of Python"
+FREE_THREADED: Final = "c10d state not readable: free-threaded Python is not supported"
 NOT_STARTED: Final = "Python has not started yet in this process"
-UNEXPECTED: Final = "books not readable: an object is not what it should be"
+UNEXPECTED: Final = "c10d state not readable: an object is not what it should be"
 
 _POINTER_BYTES: Final = 8
 _TYPE: Final = 8  # PyObject.ob_type, after ob_refcnt

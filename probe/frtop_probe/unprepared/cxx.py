@@ -17,7 +17,7 @@ from frtop_probe.proc.memory import (
     to_words,
 )
 
-UNKNOWN_LAYOUT: Final = "books not readable: an unknown layout of torch's classes"
+UNKNOWN_LAYOUT: Final = "c10d state not readable: an unknown layout of torch's classes"
 
 STRING: Final = 32
 VECTOR: Final = 24

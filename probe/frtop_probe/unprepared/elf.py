@@ -16,7 +16,7 @@ from frtop_probe.proc.process import Mapping
 
 X86_64: Final = 62
 AARCH64: Final = 183
-UNKNOWN_LIBRARY: Final = "books not readable: a library of an unknown format"
+UNKNOWN_LIBRARY: Final = "c10d state not readable: a library of an unknown format"
 
 _HEADER: Final = 64
 _PROGRAM_HEADER: Final = 56

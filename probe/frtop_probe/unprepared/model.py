@@ -103,7 +103,7 @@ class Backend:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupBook:
+class GroupState:
     """One process group of this rank.
 
     Attributes:
@@ -126,8 +126,8 @@ class GroupBook:
 
 
 @dataclass(frozen=True, slots=True)
-class Books:
-    """c10d's books of one process at one moment. A look is not atomic.
+class C10dState:
+    """c10d's state of one process at one moment. A look is not atomic.
 
     Attributes:
         start_ticks: Start of the process in clock ticks after boot.
@@ -140,7 +140,7 @@ class Books:
     start_ticks: int = 0
     state: str = ""
     wchan: str = ""
-    groups: tuple[GroupBook, ...] = ()
+    groups: tuple[GroupState, ...] = ()
     reason: str = ""
     cost: Cost = Cost()
 
@@ -211,33 +211,33 @@ class FlightRing:
     reason: str = ""
 
 
-def books_from(data: dict[str, Any]) -> Books:
-    """Reads what `dataclasses.asdict` made of `Books`.
+def c10d_state_from(data: dict[str, Any]) -> C10dState:
+    """Reads what `dataclasses.asdict` made of `C10dState`.
 
     Raises:
         TypeError: a field is missing, or unknown.
         KeyError: as above.
     """
     groups = tuple(_group_from(group) for group in data["groups"])
-    return Books(**{**data, "groups": groups, "cost": Cost(**data["cost"])})
+    return C10dState(**{**data, "groups": groups, "cost": Cost(**data["cost"])})
 
 
 def tensor_from(data: dict[str, Any]) -> TensorInfo:
-    """Reads what `dataclasses.asdict` made of a `TensorInfo`; raises as `books_from`."""
+    """Reads what `dataclasses.asdict` made of a `TensorInfo`; raises as `c10d_state_from`."""
     return TensorInfo(**{**data, "shape": tuple(data["shape"])})
 
 
 def work_from(data: dict[str, Any]) -> Work:
-    """Reads what `dataclasses.asdict` made of a `Work`; raises as `books_from`."""
+    """Reads what `dataclasses.asdict` made of a `Work`; raises as `c10d_state_from`."""
     outputs = data["outputs"]
     tensors = None if outputs is None else tuple(tensor_from(tensor) for tensor in outputs)
     return Work(**{**data, "outputs": tensors})
 
 
-def _group_from(data: dict[str, Any]) -> GroupBook:
+def _group_from(data: dict[str, Any]) -> GroupState:
     ranks = None if data["ranks"] is None else tuple(data["ranks"])
     backends = tuple(_backend_from(backend) for backend in data["backends"])
-    return GroupBook(**{**data, "ranks": ranks, "backends": backends})
+    return GroupState(**{**data, "ranks": ranks, "backends": backends})
 
 
 def _backend_from(data: dict[str, Any]) -> Backend:

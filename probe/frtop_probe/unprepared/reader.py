@@ -20,7 +20,7 @@ from frtop_probe.proc.process import (
     mapped_files,
     refuse_if_locked,
 )
-from frtop_probe.unprepared.c10d_state import NO_GROUPS, NO_MODULE, BooksReader
+from frtop_probe.unprepared.c10d_state import NO_GROUPS, NO_MODULE, C10dReader
 from frtop_probe.unprepared.cpython import (
     FREE_THREADED,
     NO_PYTHON,
@@ -32,14 +32,21 @@ from frtop_probe.unprepared.cpython import (
 from frtop_probe.unprepared.elf import UNKNOWN_LIBRARY
 from frtop_probe.unprepared.environment import read_environment
 from frtop_probe.unprepared.flight_ring import RingReader
-from frtop_probe.unprepared.model import Books, Cost, FlightRing, FoundTransport, TensorInfo, Work
+from frtop_probe.unprepared.model import (
+    C10dState,
+    Cost,
+    FlightRing,
+    FoundTransport,
+    TensorInfo,
+    Work,
+)
 from frtop_probe.unprepared.recorded_lines import RecordedLines
 from frtop_probe.unprepared.static_symbols import StaticSymbols
 from frtop_probe.unprepared.torch_layout import NO_TORCH, STRIPPED, TorchLayout, find_torch
 from frtop_probe.unprepared.transports import TransportSearch
 
 _TRIES: Final = 3
-"""Books change while they are read: a running job shows this in about one look of a thousand."""
+"""c10d's state may change while it is read: in about one look of a thousand at a running job."""
 UNCHANGING: Final = frozenset((FREE_THREADED, NO_PYTHON, STRIPPED, UNKNOWN_LIBRARY, UNKNOWN_PYTHON))
 """Reasons that only another program in the same process changes."""
 _FINAL: Final = (UNCHANGING - {UNKNOWN_PYTHON}) | {
@@ -50,7 +57,7 @@ as an unknown build does."""
 Result = TypeVar("Result")
 
 
-class OutsideReader:
+class UnpreparedReader:
     """Reads one process. Keeps one descriptor open until `close`.
 
     Every look first checks that the pid is still the same process, so that remembered addresses
@@ -78,11 +85,11 @@ class OutsideReader:
         self._python: Python | None = None
         self._knows_build = False
         self._layout: TorchLayout | None = None
-        self._books: BooksReader | None = None
+        self._c10d: C10dReader | None = None
         self._rings: RingReader | None = None
         self._transports = TransportSearch()
 
-    def __enter__(self) -> OutsideReader:  # noqa: PYI034 - Self came with Python 3.11
+    def __enter__(self) -> UnpreparedReader:  # noqa: PYI034 - Self came with Python 3.11
         return self
 
     def __exit__(
@@ -97,14 +104,14 @@ class OutsideReader:
         """Forgets everything, and closes the descriptor."""
         if self._memory is not None:
             self._memory.close()
-        self._memory = self._python = self._layout = self._books = None
+        self._memory = self._python = self._layout = self._c10d = None
         self._rings = None
 
-    def read(self) -> Books:
-        """Reads c10d's books.
+    def read(self) -> C10dState:
+        """Reads c10d's state.
 
         Returns:
-            Books with groups, or with the reason why there are none.
+            The state, with groups or with the reason why there are none.
 
         Raises:
             NotReadable: the process has ended, another one has its pid, or reading would block.
@@ -112,11 +119,11 @@ class OutsideReader:
         started = time.monotonic()
         identity = self._start()
         try:
-            groups, reason = self._with_retries(lambda: self._open_books().read()), ""
+            groups, reason = self._with_retries(lambda: self._open_c10d().read()), ""
         except NotReadable as error:
             groups, reason = (), error.reason
         self._check_identity()
-        return Books(
+        return C10dState(
             pid=self.pid,
             start_ticks=identity.start_ticks,
             state=identity.state,
@@ -187,7 +194,7 @@ class OutsideReader:
         """
         self._start()
         with _one_kind_of_error():
-            return self._open_books().tensor_at(address)
+            return self._open_c10d().tensor_at(address)
 
     def work_at(self, address: int) -> Work:
         """Reads the op of a Python object, as in `<Work at 0x...>` of a stack's locals.
@@ -197,7 +204,7 @@ class OutsideReader:
         """
         self._start()
         with _one_kind_of_error():
-            return self._open_books().work_at(address)
+            return self._open_c10d().work_at(address)
 
     def _start(self) -> ProcessIdentity:
         identity = self._check_identity()
@@ -228,7 +235,7 @@ class OutsideReader:
 
     def _forget(self, *, exec_done: bool) -> None:
         """Forgets addresses; after an exec also the memory, which is no longer the process's."""
-        self._python = self._layout = self._books = None
+        self._python = self._layout = self._c10d = None
         self._rings = None
         self._transports = TransportSearch()
         if exec_done and self._memory is not None:
@@ -256,13 +263,13 @@ class OutsideReader:
             self._layout = find_torch(self._memory, files)
         return self._layout
 
-    def _open_books(self) -> BooksReader:
+    def _open_c10d(self) -> C10dReader:
         assert self._memory is not None
-        if self._books is None:
+        if self._c10d is None:
             files = mapped_files(self.pid, self._proc)
             layout = self._open_layout(files)
-            self._books = BooksReader(self._memory, self._open_python(files), layout)
-        return self._books
+            self._c10d = C10dReader(self._memory, self._open_python(files), layout)
+        return self._c10d
 
     def _read_rings(self, limit: int | None, since: dict[str, int]) -> tuple[FlightRing, ...]:
         assert self._memory is not None
@@ -287,7 +294,7 @@ class OutsideReader:
         The symbols of a library that is not used are not searched: 0.2 s, 2 s from a cold disk.
         """
         try:
-            groups = self._open_books().read()
+            groups = self._open_c10d().read()
         except NotReadable:
             return frozenset()
         kinds = {backend.kind for group in groups for backend in group.backends}

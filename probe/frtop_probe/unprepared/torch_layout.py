@@ -23,7 +23,7 @@ from frtop_probe.unprepared.machine_code import (
 )
 
 NO_TORCH: Final = "no torch in this process"
-STRIPPED: Final = "books not readable: c10d's symbols are missing"
+STRIPPED: Final = "c10d state not readable: c10d's symbols are missing"
 
 _VTABLE_HEAD: Final = 16  # offset to top and type_info, before the first function
 _LIBRARIES: Final = ("libtorch_cpu.so", "libtorch_cuda.so", "libtorch_hip.so", "libtorch.so")

@@ -21,18 +21,18 @@ from frtop_probe.proc.memory import PROC, NotReadable
 from frtop_probe.proc.process import AT, identify
 from frtop_probe.unprepared.discovery.facts import SCAN_FAILED, Discovery, discovery_from
 from frtop_probe.unprepared.model import (
-    Books,
+    C10dState,
     FlightRing,
     FoundTransport,
     TensorInfo,
     Work,
-    books_from,
+    c10d_state_from,
     tensor_from,
     work_from,
 )
 from frtop_probe.unprepared.ring_table import ring_from
 
-__all__ = ["CHILD_ENDED", "CLOSED", "NO_CHILD", "TOO_MANY_LEFT", "Look", "OutsideWorker"]
+__all__ = ["CHILD_ENDED", "CLOSED", "NO_CHILD", "TOO_MANY_LEFT", "Look", "UnpreparedWorker"]
 
 DID_NOT_RETURN: Final = "not readable: a read of its memory did not return"
 SCAN_DID_NOT_RETURN: Final = "no search for jobs: a read of /proc did not return"
@@ -54,25 +54,25 @@ class Look:
     """What one request brought.
 
     Attributes:
-        books: None when the process could not be read at all; then `reason` says why.
+        c10d: None when the process could not be read at all; then `reason` says why.
         tensors: By the address that was asked for; those not readable are missing. So `works`.
         environment: Variables that were asked for and are set.
         transports: Those past c10d that it has at hand; None when nobody asked, or it is not known.
-        after: The books once more, read after the rings.
+        after: c10d's state once more, read after the rings.
     """
 
     pid: int
-    books: Books | None = None
+    c10d: C10dState | None = None
     rings: tuple[FlightRing, ...] = ()
     environment: dict[str, str] = field(default_factory=dict)
     tensors: dict[int, TensorInfo] = field(default_factory=dict)
     works: dict[int, Work] = field(default_factory=dict)
     reason: str = ""
     transports: tuple[FoundTransport, ...] | None = None
-    after: Books | None = None
+    after: C10dState | None = None
 
 
-class OutsideWorker:
+class UnpreparedWorker:
     """Reads processes through one child, one look at a time."""
 
     def __init__(
@@ -103,7 +103,7 @@ class OutsideWorker:
         self,
         pid: int,
         *,
-        books: bool = True,
+        c10d: bool = True,
         rings: int | None = None,
         since: Mapping[str, int] | None = None,
         environment: Collection[str] = (),
@@ -115,7 +115,7 @@ class OutsideWorker:
 
         Args:
             pid: Of the process.
-            books: Whether to read c10d's books.
+            c10d: Whether to read c10d's state.
             rings: Newest entries to read of each Flight Recorder ring; None for no ring.
             since: By kind of ring, the id of the first entry that is wanted.
             environment: Names of variables.
@@ -125,7 +125,7 @@ class OutsideWorker:
         """
         request = {
             "pid": pid,
-            "books": books,
+            "c10d": c10d,
             "rings": rings,
             "since": dict(since or {}),
             "environment": sorted(environment),
@@ -204,10 +204,10 @@ def look_from(answer: dict[str, Any]) -> Look:
         NotReadable: it is not in the form of this version.
     """
     try:
-        books, transports = answer.get("books"), answer.get("transports")
+        c10d, transports = answer.get("c10d"), answer.get("transports")
         return Look(
             pid=answer["pid"],
-            books=None if books is None else books_from(books),
+            c10d=None if c10d is None else c10d_state_from(c10d),
             rings=tuple(ring_from(ring) for ring in answer.get("rings", ())),
             environment=answer.get("environment", {}),
             tensors=_by_address(answer.get("tensors", {}), tensor_from),
@@ -216,7 +216,7 @@ def look_from(answer: dict[str, Any]) -> Look:
             transports=None
             if transports is None
             else tuple(FoundTransport(**one) for one in transports),
-            after=None if answer.get("after") is None else books_from(answer["after"]),
+            after=None if answer.get("after") is None else c10d_state_from(answer["after"]),
         )
     except (LookupError, TypeError, ValueError) as error:
         raise NotReadable(CHILD_ENDED, repr(error)) from error

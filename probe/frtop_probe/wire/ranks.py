@@ -37,7 +37,7 @@ class Identity(Struct, frozen=True, array_like=True):
     record: str = ""  # folder for the black box, "" when the job is not recorded
     settings: tuple[tuple[str, str], ...] = ()  # of torch and transports, from the environment
     prepared: bool = True  # False: it has no recorder, and is seen from outside only
-    books: bool = True  # False: nor can torch's books be read, so nothing tells its numbers
+    c10d_readable: bool = True  # False: nor can c10d's state be read, so nothing tells its numbers
 
 
 class DataLoaderFetch(Struct, frozen=True, array_like=True):

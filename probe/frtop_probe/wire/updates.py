@@ -25,7 +25,7 @@ OF_OTHERS: Final = ": not looked at"
 NO_SEARCH: Final = "no search for jobs"
 """Begins the note of a host on which nobody could look for jobs."""
 LEFT_GROUPS: Final = "it has destroyed its process groups"
-"""Note of a rank without a recorder, whose books had groups and have none."""
+"""Note of a rank without a recorder, whose c10d state had groups and has none."""
 OTHERS_ENDED: Final = (
     "other ranks of it have ended: its launcher lives, and has fewer than it started"
 )

@@ -96,7 +96,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 def doctor(environment: Mapping[str, str], *arguments: str, prefix: Sequence[str] = ()) -> Report:
     """Runs it, behind a command that arranges its surroundings."""
-    variables = {name: value for name, value in os.environ.items() if name != "FRTOP_OUTSIDE"}
+    variables = {name: value for name, value in os.environ.items() if name != "FRTOP_UNPREPARED"}
     done = subprocess.run(
         [*prefix, *FRTOP, "doctor", "--json", *arguments],
         env={**variables, **environment}, capture_output=True, text=True, timeout=60, check=False,

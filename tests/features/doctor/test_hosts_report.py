@@ -23,7 +23,7 @@ from frtop_tui.features.doctor.words import WIDTH
 from frtop_tui.job.model import Problem
 
 THERE = replace(HOST, by_shell=True)
-REFUSED = replace(RANK, memory=NO_RIGHT, books=NO_RIGHT, groups=0, rings=())
+REFUSED = replace(RANK, memory=NO_RIGHT, c10d=NO_RIGHT, groups=0, rings=())
 
 
 def host(number: int, *ranks: RankFacts, facts: HostFacts = THERE) -> ExaminedHost:
@@ -41,7 +41,7 @@ def test_hosts_with_the_same_answer_are_one_paragraph() -> None:
     ranks = [replace(RANK, pid=100 + number, rank=number) for number in range(8)]
     said = text(*(host(number, rank) for number, rank in enumerate(ranks)))
     assert said.startswith("node[0-7]: uid 1000, Python 3.11.7; beside 8 ranks of train.py, torch")
-    assert said.count("torch's books") == 1
+    assert said.count("c10d state") == 1
     assert said.endswith(
         "nothing is closed that costs evidence; not tried: ops on devices (exit status 0)"
     )
@@ -55,13 +55,13 @@ def test_numbers_that_differ_are_ranges() -> None:
 
 
 def test_of_a_host_that_differs_only_what_differs_is_said() -> None:
-    old = replace(RANK, torch=replace(TORCH, version="2.7.0"), books="no", groups=0, rings=())
+    old = replace(RANK, torch=replace(TORCH, version="2.7.0"), c10d="no", groups=0, rings=())
     said = text(host(0, RANK), host(1, RANK), host(2, old))
     rest = said[said.index("node2: ") :]
     assert "torch 2.7.0; else as node[0-1]; what differs:" in " ".join(rest.split())
-    assert "torch's books    closed" in rest
+    assert "c10d state    closed" in rest
     assert "/dev/shm" not in rest
-    assert "closed, and costs evidence, on node2: torch's books" in " ".join(rest.split())
+    assert "closed, and costs evidence, on node2: c10d state" in " ".join(rest.split())
 
 
 def test_a_line_with_a_pid_is_said_for_its_host() -> None:

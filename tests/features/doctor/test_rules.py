@@ -113,16 +113,16 @@ def test_a_refusal_is_explained_in_the_order_of_the_kernel(
 )
 def test_the_file_of_a_program_may_be_why_it_is_not_dumpable(flaw: ProgramFlaw, line: str) -> None:
     rank = replace(
-        RANK, memory=NO_RIGHT, books=NO_RIGHT, groups=0, rings=(), program_flaw=flaw,
+        RANK, memory=NO_RIGHT, c10d=NO_RIGHT, groups=0, rings=(), program_flaw=flaw,
         rights=replace(THEIRS, owner=0),
     )  # fmt: skip
-    assert lines(beside(rank), "books") == [line]
+    assert lines(beside(rank), "c10d") == [line]
 
 
 def test_a_refused_rank_closes_all_that_is_read_and_names_only_that_rank() -> None:
-    refused = replace(RANK, pid=78, rank=1, memory=NO_RIGHT, books=NO_RIGHT, groups=0, rings=())
+    refused = replace(RANK, pid=78, rank=1, memory=NO_RIGHT, c10d=NO_RIGHT, groups=0, rings=())
     found = beside(RANK, refused, host=replace(HOST, yama="1"))
-    for code in ("stacks", "books", "history", "native"):
+    for code in ("stacks", "c10d", "history", "native"):
         (obstacle,) = tier(found, code).obstacles
         assert (obstacle.code, obstacle.of) == ("yama", ("rank 1",))
     assert found.exit_status == 1
@@ -130,22 +130,22 @@ def test_a_refused_rank_closes_all_that_is_read_and_names_only_that_rank() -> No
 
 def test_prepared_ranks_let_the_agent_read_them_where_yama_leaves_that_to_them() -> None:
     ranks = [
-        replace(RANK, pid=78 + n, rank=n, memory=NO_RIGHT, books=NO_RIGHT, groups=0, rings=(),
+        replace(RANK, pid=78 + n, rank=n, memory=NO_RIGHT, c10d=NO_RIGHT, groups=0, rings=(),
                 prepared=True)
         for n in range(2)
     ]  # fmt: skip
     refused = Trial("refused", "EACCES")
     host = replace(HOST, yama="1", read_memory=refused, vm_readv=refused, ptrace=refused)
     found = beside(*ranks, host=host)
-    for code in ("stacks", "books", "native"):
+    for code in ("stacks", "c10d", "native"):
         assert tier(found, code).obstacles == ()
         assert tier(found, code).mark == "not tried"
         assert tier(found, code).notes[0].startswith("ranks 0-1: prepared, and kernel.yama")
     for scope in ("2", "3"):  # which no process can open for another
         found = beside(*ranks, host=replace(host, yama=scope))
-        assert tier(found, "books").obstacles[0].code == "yama"
+        assert tier(found, "c10d").obstacles[0].code == "yama"
     mixed = beside(ranks[0], replace(ranks[1], prepared=False), host=host)
-    (obstacle,) = tier(mixed, "books").obstacles
+    (obstacle,) = tier(mixed, "c10d").obstacles
     assert (obstacle.code, obstacle.of) == ("yama", ("rank 1",))
     assert any(one.line.startswith("frtop run") for one in obstacle.changes)
 
@@ -153,12 +153,12 @@ def test_prepared_ranks_let_the_agent_read_them_where_yama_leaves_that_to_them()
 def test_the_same_reason_of_several_ranks_is_said_once() -> None:
     ranks = [
         replace(
-            RANK, pid=pid, rank=None, memory=NO_RIGHT, books=NO_RIGHT, groups=0, rings=(),
+            RANK, pid=pid, rank=None, memory=NO_RIGHT, c10d=NO_RIGHT, groups=0, rings=(),
             rights=replace(THEIRS, pid=pid, gid=0),
         )
         for pid in (81, 82, 83)
     ]  # fmt: skip
-    (obstacle,) = tier(beside(*ranks), "books").obstacles
+    (obstacle,) = tier(beside(*ranks), "c10d").obstacles
     assert obstacle.text == "it runs with group 0, frtop with group 1000"
     assert obstacle.of == ("pid 81", "pid 82", "pid 83")
 
@@ -207,11 +207,11 @@ def test_a_setting_of_the_host_is_typed_on_the_host() -> None:
 
 def test_ranks_are_folded_and_counted() -> None:
     refused = [
-        replace(RANK, pid=80 + number, rank=number, memory=NO_RIGHT, books=NO_RIGHT, groups=0)
+        replace(RANK, pid=80 + number, rank=number, memory=NO_RIGHT, c10d=NO_RIGHT, groups=0)
         for number in range(4)
     ]
     found = beside(replace(RANK, rank=4), *refused, host=replace(HOST, yama="1"))
-    assert tier(found, "books").basis == "yama: 4 of 5 ranks"
+    assert tier(found, "c10d").basis == "yama: 4 of 5 ranks"
     assert "(ranks 0-3)" in "\n".join(doctor_lines(found))
 
 
@@ -221,10 +221,10 @@ def test_sudo_that_cannot_work_is_said() -> None:
 
 
 def test_tiers_with_the_same_obstacle_are_shown_together() -> None:
-    refused = replace(RANK, memory=NO_RIGHT, books=NO_RIGHT, groups=0, rings=())
+    refused = replace(RANK, memory=NO_RIGHT, c10d=NO_RIGHT, groups=0, rings=())
     text = "\n".join(doctor_lines(beside(refused, host=replace(HOST, yama="1"))))
     assert text.count("sudo sysctl kernel.yama.ptrace_scope=0") == 1
-    assert "Python stacks, torch's books, torch's history, native stacks" in text
+    assert "Python stacks, c10d state, torch's history, native stacks" in text
 
 
 @pytest.mark.parametrize(
@@ -319,26 +319,26 @@ def test_gloo_writes_no_dumps() -> None:
         (replace(TORCH, exports=False), "stripped"),
     ],
 )
-def test_a_torch_whose_books_cannot_be_read(torch: TorchFiles, code: str) -> None:
-    (obstacle,) = tier(before(replace(HOST, job_torch=torch)), "books").obstacles
+def test_a_torch_whose_c10d_state_cannot_be_read(torch: TorchFiles, code: str) -> None:
+    (obstacle,) = tier(before(replace(HOST, job_torch=torch)), "c10d").obstacles
     assert obstacle.code == code
     assert obstacle.changes[0].line.startswith("pip install ")
 
 
 def test_a_torch_that_is_newer_than_all_that_were_tried_is_said() -> None:
-    found = tier(before(replace(HOST, job_torch=replace(TORCH, version="2.16.0"))), "books")
+    found = tier(before(replace(HOST, job_torch=replace(TORCH, version="2.16.0"))), "c10d")
     assert found.mark == "ok"
     assert "torch 2.16.0 is newer" in found.notes[0]
 
 
-@pytest.mark.parametrize(("books", "mark"), [
+@pytest.mark.parametrize(("c10d", "mark"), [
     (NO_GROUPS, "not tried"), (NO_CLASSES, "closed"), (FREE_THREADED, "closed"),
 ])  # fmt: skip
-def test_books_that_are_not_read(books: str, mark: str) -> None:
-    found = tier(beside(replace(RANK, books=books, groups=0)), "books")
+def test_books_that_are_not_read(c10d: str, mark: str) -> None:
+    found = tier(beside(replace(RANK, c10d=c10d, groups=0)), "c10d")
     assert found.mark == mark
     if mark == "closed":
-        assert found.obstacles[0].text == books
+        assert found.obstacles[0].text == c10d
         assert found.obstacles[0].changes
 
 
@@ -357,7 +357,7 @@ def test_a_tool_that_does_not_run(tool: ToolFacts, code: str, line: str) -> None
     for name in ("stacks", "native"):
         assert tier(found, name).obstacles[0].code == code
         assert lines(found, name)[0] == line
-    assert tier(found, "books").mark == "ok"
+    assert tier(found, "c10d").mark == "ok"
 
 
 def test_a_tool_that_fails_for_another_reason_is_quoted() -> None:
@@ -380,20 +380,20 @@ def test_a_read_that_does_not_return_is_said_and_the_other_ranks_are_judged() ->
     found = beside(RANK, stuck)
     (obstacle,) = tier(found, "processes").obstacles
     assert (obstacle.code, obstacle.of) == ("no return", ("rank 1",))
-    assert tier(found, "books").mark == "ok"
+    assert tier(found, "c10d").mark == "ok"
     assert found.exit_status == 1
 
 
 def test_where_no_read_returns_nothing_else_is_claimed() -> None:
     found = beside(RankFacts(78, 1, rights=THEIRS, no_return=True))
-    for code in ("books", "history"):
+    for code in ("c10d", "history"):
         one = tier(found, code)
         assert (one.mark, one.basis) == ("not tried", "no read of a rank has returned")
 
 
 def test_a_rank_that_waits_for_its_own_memory_is_named() -> None:
-    waits = replace(RANK, memory=WAITS_FOR_MEMORY, books=WAITS_FOR_MEMORY, groups=0, rank=1)
-    (obstacle,) = tier(beside(RANK, waits), "books").obstacles
+    waits = replace(RANK, memory=WAITS_FOR_MEMORY, c10d=WAITS_FOR_MEMORY, groups=0, rank=1)
+    (obstacle,) = tier(beside(RANK, waits), "c10d").obstacles
     assert (obstacle.text, obstacle.of) == (WAITS_FOR_MEMORY, ("rank 1",))
 
 
@@ -436,7 +436,7 @@ def test_shared_memory_without_room(place: PlaceFacts, code: str) -> None:
 
 
 def test_the_lines_fit_a_terminal_but_for_those_that_are_copied() -> None:
-    refused = replace(RANK, memory=NO_RIGHT, books=NO_RIGHT, groups=0, rings=())
+    refused = replace(RANK, memory=NO_RIGHT, c10d=NO_RIGHT, groups=0, rings=())
     host = replace(HOST, yama="2", shared_memory=replace(SHM, free=0), tools=(ToolFacts("py-spy"),))
     found = beside(refused, replace(refused, rank=1, pid=78), host=host)
     shown = doctor_lines(found)

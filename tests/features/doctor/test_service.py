@@ -33,7 +33,7 @@ def here(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Path:
     """This process uses a folder and a key file of its own."""
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    for name in ("FRTOP_PORT", "FRTOP_AGENT", "FRTOP_OUTSIDE"):
+    for name in ("FRTOP_PORT", "FRTOP_AGENT", "FRTOP_UNPREPARED"):
         monkeypatch.delenv(name, raising=False)
     return Path(environment["FRTOP_DIR"])
 
@@ -77,7 +77,7 @@ def test_a_process_and_a_job_that_is_yet_to_start_exclude_each_other(
     assert "next: leave out one" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", ["FRTOP_AGENT", "FRTOP_OUTSIDE"])
+@pytest.mark.parametrize("name", ["FRTOP_AGENT", "FRTOP_UNPREPARED"])
 def test_what_somebody_has_switched_off_is_said(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(name, "0")
     found = agent(read_service())

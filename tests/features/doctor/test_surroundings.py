@@ -38,7 +38,7 @@ from frtop_probe.proc.processes import descendants
 from waiting import wait_for
 
 __all__ = ["environment"]
-READ = ("stacks", "books", "native")
+READ = ("stacks", "c10d", "native")
 QUICK = ("--python", "/bin/false")
 PLAIN = LIKE_A_RANK.format(first="", last="")
 pytestmark = needs_root
@@ -64,8 +64,8 @@ def test_without_the_capability(environment: dict[str, str], plain: int) -> None
     found = doctor(environment, *arguments, prefix=NO_CAPABILITIES)
     assert found.marks(*READ) == ["closed"] * 3
     assert found.exit_status == 1
-    assert "only CAP_SYS_PTRACE lets" in found.obstacle("books", "capabilities")["text"]
-    option = found.change("books", "capabilities", "docker run")
+    assert "only CAP_SYS_PTRACE lets" in found.obstacle("c10d", "capabilities")["text"]
+    option = found.change("c10d", "capabilities", "docker run")
     assert option == "--cap-add=SYS_PTRACE"
     more = option.partition("=")[2].lower()
     prefix = ("setpriv", f"--bounding-set=-all,+{more}", "--inh-caps=-all", "--")
@@ -137,7 +137,7 @@ def test_a_rank_of_another_user_by_its_pid(environment: dict[str, str], plain: i
     shutil.chown(environment["FRTOP_DIR"], USER, USER)
     found = doctor(environment, "--pid", str(plain), prefix=OTHER_USER)
     assert found.marks("processes", *READ) == ["closed"] * 4
-    assert f"process {plain} belongs to uid 0" in found.obstacle("books", "user")["text"]
+    assert f"process {plain} belongs to uid 0" in found.obstacle("c10d", "user")["text"]
 
 
 def test_a_process_that_changed_its_user_is_not_dumpable(environment: dict[str, str]) -> None:
@@ -146,8 +146,8 @@ def test_a_process_that_changed_its_user_is_not_dumpable(environment: dict[str, 
     with rank(LIKE_A_RANK.format(first=become, last="")) as pid:
         found = doctor(environment, "--pid", str(pid), prefix=OTHER_USER)
     assert found.marks(*READ) == ["closed"] * 3
-    assert "dumpable=0" in found.obstacle("books", "dumpable")["text"]
-    line = found.change("books", "dumpable", "program")
+    assert "dumpable=0" in found.obstacle("c10d", "dumpable")["text"]
+    line = found.change("c10d", "dumpable", "program")
     with rank(LIKE_A_RANK.format(first=become, last=line)) as pid:
         opened = doctor(environment, "--pid", str(pid), prefix=OTHER_USER)
     assert "closed" not in opened.marks(*READ)
@@ -162,7 +162,7 @@ def test_a_rank_of_another_group(environment: dict[str, str]) -> None:
     with rank(LIKE_A_RANK.format(first=become, last="")) as pid:
         found = doctor(environment, "--pid", str(pid), prefix=OTHER_USER)
         assert found.marks(*READ) == ["closed"] * 3
-        wanted = re.fullmatch(r"sudo -g '#(\d+)' frtop", found.change("books", "group"))
+        wanted = re.fullmatch(r"sudo -g '#(\d+)' frtop", found.change("c10d", "group"))
         assert wanted is not None
         assert int(wanted[1]) == group
         prefix = [word.replace(f"regid={USER}", f"regid={wanted[1]}") for word in OTHER_USER]
@@ -181,13 +181,13 @@ def test_a_program_that_its_user_may_not_read(environment: dict[str, str]) -> No
         program.chmod(0o711)
         with sleeping(str(program)) as pid:
             found = doctor(environment, "--pid", str(pid), prefix=OTHER_USER)
-        assert found.mark("books") == "closed"
-        line = found.change("books", "dumpable")
+        assert found.mark("c10d") == "closed"
+        line = found.change("c10d", "dumpable")
         assert line == f"sudo chmod a+r {program}"
         subprocess.run(typed(line).split(), check=True)
         with sleeping(str(program)) as pid:
             opened = doctor(environment, "--pid", str(pid), prefix=OTHER_USER)
-        assert "closed" not in opened.marks("books", "native")
+        assert "closed" not in opened.marks("c10d", "native")
     finally:
         shutil.rmtree(folder)
 
@@ -235,7 +235,7 @@ def test_in_another_user_namespace(environment: dict[str, str], plain: int) -> N
         environment, "--pid", str(plain), prefix=("unshare", "--user", "--map-root-user")
     )
     assert found.marks(*READ) == ["closed"] * 3
-    line = found.change("books", "user namespace")
+    line = found.change("c10d", "user namespace")
     assert line == "frtop    # outside of the container, as the user who started it"
     assert doctor(environment, "--pid", str(plain)).mark("stacks") == "ok"
 
@@ -314,14 +314,14 @@ def test_flight_recorder_off_and_yama(environment: dict[str, str], tmp_path: Pat
     """Real ranks with torch: the second is started with the line that the first one got."""
     with rank(TORCH_RANK, environment={"TORCH_FR_BUFFER_SIZE": "0"}) as pid:
         found = doctor(environment, "--pid", str(pid))
-    assert found.marks("stacks", "books", "history") == ["ok", "ok", "closed"]
+    assert found.marks("stacks", "c10d", "history") == ["ok", "ok", "closed"]
     text = found.obstacle("history", "recorder off")["text"]
     assert text == "the Flight Recorder is off: TORCH_FR_BUFFER_SIZE=0"
     line = found.change("history", "recorder off", "job script")
     name, _, value = line.removeprefix("export ").partition("=")
     with rank(TORCH_RANK, environment={name: value}, prefix=NO_CAPABILITIES) as pid:
         opened = doctor(environment, "--pid", str(pid))
-        assert opened.marks("stacks", "books", "history") == ["ok"] * 3
+        assert opened.marks("stacks", "c10d", "history") == ["ok"] * 3
         assert opened.tiers["history"]["basis"].startswith("rings of 2,000 ops")
         if shutil.which("cc"):
             yama_refuses_and_is_set_to_0(environment, tmp_path, pid, "1", "only parents")
@@ -360,10 +360,10 @@ def yama_refuses_and_is_set_to_0(
     loaded = (*NO_CAPABILITIES, "env", f"LD_PRELOAD={library}")
     found = doctor(inside, "--pid", str(pid), prefix=(*in_mounts(*mounted), *loaded))
     assert found.marks(*READ) == ["closed"] * 3
-    text = found.obstacle("books", "yama")["text"]
+    text = found.obstacle("c10d", "yama")["text"]
     expected = f"/proc/sys/kernel/yama/ptrace_scope is {scope}: {says} may trace a process"
     assert text.startswith(expected)
-    line = found.change("books", "yama")
+    line = found.change("c10d", "yama")
     setting = re.fullmatch(r"sudo sysctl kernel\.yama\.ptrace_scope=(\d)", line)
     assert setting is not None, line
     change = f"echo {setting[1]} >{kernel}/yama/ptrace_scope"
@@ -384,13 +384,13 @@ def test_a_library_without_exported_symbols(environment: dict[str, str], tmp_pat
     python.write_text(f"#!/bin/sh\necho {package}\n")
     python.chmod(0o755)
     found = doctor(environment, "--python", str(python))
-    assert found.marks("books", "history") == ["closed", "closed"]
-    line = found.change("books", "stripped")
+    assert found.marks("c10d", "history") == ["closed", "closed"]
+    line = found.change("c10d", "stripped")
     assert line.startswith("pip install --force-reinstall --no-deps 'torch==2.13.0+cpu'")
     library.unlink()  # what that line does: torch as it was released
     library.symlink_to(torch_package() / "lib" / "libtorch_cpu.so")
     opened = doctor(environment, "--python", str(python))
-    assert opened.marks("books", "history") == ["ok", "ok"]
+    assert opened.marks("c10d", "history") == ["ok", "ok"]
 
 
 def elf(data: bytes) -> bytes:
@@ -420,7 +420,7 @@ def torch_package() -> Path:
 @pytest.mark.long
 @pytest.mark.torch
 def test_a_stripped_library(environment: dict[str, str], tmp_path: Path) -> None:
-    """`strip` costs the history, not the books: exported symbols stay."""
+    """`strip` costs the history, not the c10d: exported symbols stay."""
     if not shutil.which("strip"):
         pytest.skip("no strip")
     library, copy = torch_package() / "lib" / "libtorch_cpu.so", tmp_path / "libtorch_cpu.so"
@@ -430,7 +430,7 @@ def test_a_stripped_library(environment: dict[str, str], tmp_path: Path) -> None
     assert found.mark("history") == "closed"
     with rank(TORCH_RANK, prefix=stripped) as pid:
         found = doctor(environment, "--pid", str(pid))
-    assert found.marks("books", "history") == ["ok", "closed"]
+    assert found.marks("c10d", "history") == ["ok", "closed"]
     line = found.change("history", "stripped")
     assert re.fullmatch(r"pip install --force-reinstall --no-deps 'torch==[^']*'.*", line)
     with rank(TORCH_RANK) as pid:  # torch as that line installs it

@@ -399,7 +399,7 @@ def test_replicas_of_an_engine_are_worlds_of_their_own() -> None:
         titled(420 + 2 * d + t, 410, f"VLLM::Worker_DP{d}_TP{t}") for d in (0, 1) for t in (0, 1)
     ]
     engines = [titled(410, 400, "VLLM::EngineCore")]
-    assert len(job([*engines, *ranks]).ranks) == 4  # no rank is known twice: left to the books
+    assert len(job([*engines, *ranks]).ranks) == 4  # no rank is known twice: left to the c10d state
 
 
 def test_a_ray_worker_with_a_group_takes_its_rank_from_run_time() -> None:

@@ -213,7 +213,9 @@ def test_a_task_that_was_first_seen_as_root_is_found(proc: FakeProc) -> None:
     assert len(scanner.scan(now=1).jobs) == 1
 
 
-def test_worlds_that_were_started_by_one_process_are_split_by_their_books(proc: FakeProc) -> None:
+def test_c10d_state_splits_worlds_that_one_process_started(
+    proc: FakeProc,
+) -> None:
     proc.add(9, parent=1)
     proc.answers[9] = Blocking((PYTHON, "many.py"), {}, True)
     for pid in range(10, 50, 10):

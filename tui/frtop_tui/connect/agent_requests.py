@@ -130,7 +130,7 @@ class AgentRequests:
         self.tracker.update(now)
         for host in list(self._states_due):
             self.request_state(host, now)
-        self.clocks.show(_seen_from_outside(frame), now)
+        self.clocks.show(_unprepared(frame), now)
         self.clocks.update(now)
         if frame is None:
             return
@@ -255,7 +255,7 @@ class _DumpQueue:
         self.update(now)
 
 
-def _seen_from_outside(frame: Frame | None) -> dict[str, tuple[int, ...]]:
+def _unprepared(frame: Frame | None) -> dict[str, tuple[int, ...]]:
     """By host, the keys of the shown ranks that have no recorder: only these cost agents more."""
     found: dict[str, list[int]] = defaultdict(list)
     if frame is not None:

@@ -24,7 +24,7 @@ CULPRIT: Final = 2
 class Fault:
     """A fault. `kind`, `causes` and `progress` are those of the right verdict.
 
-    With `open_outside` nobody can be blamed without a recorder: the verdict is undecided.
+    With `open_unprepared` nobody can be blamed without a recorder: the verdict is undecided.
     """
 
     name: str
@@ -32,13 +32,13 @@ class Fault:
     kind: str
     causes: tuple[str, ...] = ()
     progress: str = "none"
-    open_outside: bool = False
+    open_unprepared: bool = False
 
     def explained_by(self, verdicts: tuple[Verdict, ...], *, prepared: bool = True) -> bool:
         """Whether the first verdict names the right rank alone, with the right cause."""
         if not self.kind:
             return not verdicts
-        if self.open_outside and not prepared:
+        if self.open_unprepared and not prepared:
             return [(one.kind, one.culprits) for one in verdicts] == [("undecided", ())]
         return (
             bool(verdicts)
@@ -61,7 +61,7 @@ FAULTS: Final = {
             "rank 2 raises an exception",
             "dead",
             ("exception",),
-            open_outside=True,
+            open_unprepared=True,
         ),
         Fault("kill", "rank 2 is killed by signal 9", "dead", ("signal", "oom")),
         Fault("mismatch", "rank 2 calls barrier where the others call all_reduce", "mismatch"),

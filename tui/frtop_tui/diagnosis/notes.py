@@ -14,7 +14,7 @@ from frtop_tui.diagnosis.finding import Finding
 from frtop_tui.diagnosis.graph.wait_node import WaitNode
 from frtop_tui.diagnosis.words.phrases import Tense, at_line, op_text, usual_text
 from frtop_tui.job.naming import folded
-from frtop_tui.job.outside import age_words
+from frtop_tui.job.unprepared import age_words
 
 _MOST_LISTED: Final = 3
 

@@ -20,7 +20,7 @@ from frtop_tui.files.histories import with_history
 from frtop_tui.files.replay import replay, wall_offset
 from frtop_tui.job.model import Coverage, CoverageNote, Recorded
 from frtop_tui.job.naming import JobKey, folded, job_key, job_names
-from frtop_tui.job.outside import NOT_PREPARED
+from frtop_tui.job.unprepared import NOT_PREPARED
 from frtop_tui.statistics.of_frame import statistics_of
 
 KIND: Final = "blackbox"
@@ -151,20 +151,20 @@ def _notes(boxes: Mapping[str, wire.BlackBox]) -> list[str]:
             f"the clocks of {len(boxes)} hosts are used as they were: times between hosts are"
             " only as accurate as these clocks"
         )
-    notes += _seen_from_outside(boxes)
+    notes += _unprepared(boxes)
     partial = [name for name, box in boxes.items() if not box.complete]
     if partial:
         notes.append(f"written before all ranks had ended: {', '.join(partial)}")
     return notes
 
 
-def _seen_from_outside(boxes: Mapping[str, wire.BlackBox]) -> list[str]:
+def _unprepared(boxes: Mapping[str, wire.BlackBox]) -> list[str]:
     """Since when the ranks without a recorder were followed."""
-    outside = {name: box.since_ns + wall_offset(box) for name, box in boxes.items() if box.since_ns}
-    if not outside:
+    since = {name: box.since_ns + wall_offset(box) for name, box in boxes.items() if box.since_ns}
+    if not since:
         return []
-    began = datetime.fromtimestamp(min(outside.values()) / 1e9).astimezone()
-    where = "" if len(outside) == len(boxes) else f" on {', '.join(outside)}"
+    began = datetime.fromtimestamp(min(since.values()) / 1e9).astimezone()
+    where = "" if len(since) == len(boxes) else f" on {', '.join(since)}"
     return [f"{NOT_PREPARED} from {began:%H:%M:%S} on{where}; what was before is not known"]
 
 

@@ -11,8 +11,8 @@ from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.job.device_settings import follows, settings_of_rank
 from frtop_tui.job.model import Coverage, CoverageNote, ObservedRank, RankState
 from frtop_tui.job.naming import counted, folded
-from frtop_tui.job.outside import NEXT_TIME, NOT_PREPARED, recorder_note
 from frtop_tui.job.transports import beside_c10d
+from frtop_tui.job.unprepared import NEXT_TIME, NOT_PREPARED, recorder_note
 
 
 class RankCounts:
@@ -21,7 +21,7 @@ class RankCounts:
     def __init__(self) -> None:
         self.states: Counter[RankState] = Counter()
         self.unheard: set[int] = set()
-        self._outside: set[int] = set()
+        self._unprepared: set[int] = set()
         self._unreadable: dict[int, tuple[str, ...]] = {}
         self._unread: dict[int, str] = {}
         self._beside: dict[int, tuple[wire.Transport, ...]] = {}
@@ -51,7 +51,7 @@ class RankCounts:
         if never:
             text = (
                 f"{folded(never)} never heard of: not started yet, another user's, on a host that"
-                " is not connected, or not searched for (FRTOP_OUTSIDE=0)"
+                " is not connected, or not searched for (FRTOP_UNPREPARED=0)"
             )
             if self._others_ended:
                 text = f"{folded(never)} never heard of: ended, as the launcher of the others tells"
@@ -61,14 +61,14 @@ class RankCounts:
             notes.append(CoverageNote(text, "last known"))
         texts = self._recorder_notes()
         texts[:0] = _by_rank(self._unreadable, len(ranks))
-        if outside := self._outside.difference(self._unreadable):
+        if unprepared := self._unprepared.difference(self._unreadable):
             text = f"{NOT_PREPARED}, so of past ops at most what torch records; {NEXT_TIME}"
-            everybody = len(outside) == len(ranks)
-            texts.insert(0, text if everybody else f"{folded(outside)}: {text}")
+            everybody = len(unprepared) == len(ranks)
+            texts.insert(0, text if everybody else f"{folded(unprepared)}: {text}")
         if self._unread:
             first = min(self._unread)
-            text = f"books of {folded(self._unread)} not read; rank {first}: {self._unread[first]}"
-            texts.insert(0, text)
+            text = f"c10d state of {folded(self._unread)} not read"
+            texts.insert(0, f"{text}; rank {first}: {self._unread[first]}")
         if self._beside:
             names = dict.fromkeys(one.name for those in self._beside.values() for one in those)
             everybody = len(self._beside) == len(ranks)
@@ -85,7 +85,7 @@ class RankCounts:
             unheard=tuple(sorted(self.unheard | never)),
             lost_updates=lost_updates,
             notes=(*notes, *map(CoverageNote, texts)),
-            unprepared=tuple(sorted(self._outside)),
+            unprepared=tuple(sorted(self._unprepared)),
             unreadable=tuple(sorted(self._unreadable)),
         )
 
@@ -109,7 +109,7 @@ class RankCounts:
         self.states[view.state] -= 1
         for ranks in (
             self.unheard,
-            self._outside,
+            self._unprepared,
             self._others_ended,
             self._off,
             self._hook_errors,
@@ -127,7 +127,7 @@ class RankCounts:
         self.states[view.state] += 1
         signs = (
             (view.state == "unheard", self.unheard),
-            (not view.identity.prepared, self._outside),
+            (not view.identity.prepared, self._unprepared),
             (wire.OTHERS_ENDED in view.notes, self._others_ended),
         )
         for shown, ranks in signs:
@@ -139,7 +139,7 @@ class RankCounts:
         if note := recorder_note(view):
             self._unreadable[rank] = (f"{note}; it is seen from outside",)
         others = [one for one in view.notes if one != note]
-        if not view.identity.books and others:
+        if not view.identity.c10d_readable and others:
             self._unread[rank] = others[0]
         if status is not None:
             self._add_losses(rank, status)
@@ -170,9 +170,9 @@ def _counted(view: ObservedRank) -> tuple[object, ...]:
     """The fields of a view that are counted."""
     status, identity = view.status, view.identity
     counted = (wire.OTHERS_ENDED, recorder_note(view))
-    notes = tuple(one for one in view.notes if not identity.books or one in counted)
+    notes = tuple(one for one in view.notes if not identity.c10d_readable or one in counted)
     settings = (identity.settings, identity.torch, view.groups, follows(view))
-    seen_from = (identity.prepared, identity.books, notes, view.transports, settings)
+    seen_from = (identity.prepared, identity.c10d_readable, notes, view.transports, settings)
     if status is None:
         return (view.state, seen_from)
     return (

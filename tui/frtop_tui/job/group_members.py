@@ -75,7 +75,7 @@ def members(
         local = group.id
         progress = rank.group_progress.get(local)
         issued = None
-        if not group.gone and rank.evidence.has_numbers and rank.identity.books:
+        if not group.gone and rank.evidence.has_numbers and rank.identity.c10d_readable:
             issued = progress.number if progress is not None else 0
         yield Member(number, rank, group, progress, issued)
 

@@ -15,8 +15,8 @@ from frtop_probe import wire
 from frtop_tui.job.jobs import JobRanks
 from frtop_tui.job.model import BaseFrame, JobActivity, Rank
 from frtop_tui.job.naming import duration, folded, job_call, job_key, job_place, listed, typed
-from frtop_tui.job.outside import age_words, last_issue_is_least
 from frtop_tui.job.record import RankRecord
+from frtop_tui.job.unprepared import age_words, last_issue_is_least
 
 INTERVAL_NS: Final = 1_000_000_000
 LONG_S: Final = 3.0
@@ -59,7 +59,7 @@ def activity_of(one: JobRanks, now_ns: int, *, judged: bool = False) -> JobActiv
 
 
 def rank_notes(ranks: Iterable[Rank], beginnings: tuple[str, ...] = ("",)) -> tuple[str, ...]:
-    """`ranks 0-3: books not readable`: what the ranks' notes say, each once.
+    """`ranks 0-3: c10d state not readable`: what the ranks' notes say, each once.
 
     Of a thousand ranks often all say the same.
 

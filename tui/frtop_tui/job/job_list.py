@@ -10,7 +10,7 @@ from frtop_probe import wire
 from frtop_tui.job.job_activity import activity_in, known_jobs, rank_notes
 from frtop_tui.job.model import BaseFrame, JobActivity
 from frtop_tui.job.naming import counted, job_call, job_key
-from frtop_tui.job.outside import NOT_PREPARED, all_prepared
+from frtop_tui.job.unprepared import NOT_PREPARED, all_prepared
 
 
 class ListedJob(Struct, frozen=True):

@@ -105,19 +105,19 @@ class Evidence(Struct, frozen=True, omit_defaults=True):
 
 
 RECORDER: Final = Evidence()
-OUTSIDE: Final = Evidence(
+UNPREPARED: Final = Evidence(
     has_every_op=False, has_signatures=False, has_exceptions=False, has_one_naming=False
 )
-"""A process without a recorder: pending ops are of torch's books, past ones of its own recorder,
+"""A process without a recorder: pending ops are of c10d state, past ones of its own recorder,
 which names some kinds differently, and knows neither reduce ops nor roots."""
-OUTSIDE_STACKS: Final = Evidence(
+UNPREPARED_STACKS: Final = Evidence(
     has_numbers=False,
     has_every_op=False,
     has_signatures=False,
     has_exceptions=False,
     has_one_naming=False,
 )
-"""The same, where the books cannot be read."""
+"""The same, where the c10d state cannot be read."""
 DUMPS: Final = Evidence(
     has_completion=True, has_ages=False, has_process=False, has_stacks=False, has_exceptions=False
 )

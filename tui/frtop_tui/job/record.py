@@ -11,9 +11,9 @@ from frtop_probe import wire
 from frtop_probe.ring.layout import State
 from frtop_tui.job.clock import HostClock
 from frtop_tui.job.model import (
-    OUTSIDE,
-    OUTSIDE_STACKS,
     RECORDER,
+    UNPREPARED,
+    UNPREPARED_STACKS,
     Evidence,
     ObservedRank,
     RankState,
@@ -234,7 +234,7 @@ def ended_cleanly(exit_info: wire.ExitInfo, exception: wire.UncaughtException | 
 def _evidence(identity: wire.Identity) -> Evidence:
     if identity.prepared:
         return RECORDER
-    return OUTSIDE if identity.books else OUTSIDE_STACKS
+    return UNPREPARED if identity.c10d_readable else UNPREPARED_STACKS
 
 
 def _without_oldest_gone(groups: dict[int, wire.Group]) -> dict[int, wire.Group]:

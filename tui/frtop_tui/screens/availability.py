@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.job.native_stacks import has_native
-from frtop_tui.job.outside import without_recorder
+from frtop_tui.job.unprepared import without_recorder
 from frtop_tui.widgets.file_status import file_in_progress
 from frtop_tui.widgets.formats import format_local_time, short_path
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from frtop_tui.diagnosis.model import Frame, Verdict
 from frtop_tui.job.naming import JobKey, job_key
-from frtop_tui.job.outside import is_least_since
+from frtop_tui.job.unprepared import is_least_since
 
 CAPTURED_HEALTH: Final = ("hung", "dead", "diverged")
 

@@ -18,7 +18,7 @@ from frtop_tui.job.issuer_words import issuer_fields
 from frtop_tui.job.job_activity import activity_in, known_jobs
 from frtop_tui.job.model import HostView, Rank, Recorded
 from frtop_tui.job.naming import GroupKey, job_address, job_call
-from frtop_tui.job.outside import all_prepared
+from frtop_tui.job.unprepared import all_prepared
 
 _UNHEARD_RANK: Final[dict[str, Any]] = {
     "state": "unheard",

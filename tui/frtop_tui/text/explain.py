@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from frtop_tui.diagnosis.trace import BlockedRanks, FindingTrace, NodeTrace, Trace
 from frtop_tui.job.naming import shortened
-from frtop_tui.job.outside import age_words
+from frtop_tui.job.unprepared import age_words
 
 _FREE = "not entered, and not blocked: the blame ends here"
 _FREE_BY_ELIMINATION = "the only one in no op: for whom the others wait is not known"

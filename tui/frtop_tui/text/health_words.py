@@ -11,7 +11,7 @@ from frtop_tui.diagnosis.model import Frame
 from frtop_tui.diagnosis.thresholds import MIN_SLOW_PARTS, SLOW_LASTS_NS
 from frtop_tui.job.model import Health
 from frtop_tui.job.naming import duration, folded
-from frtop_tui.job.outside import is_least_since
+from frtop_tui.job.unprepared import is_least_since
 
 _DAY_S: Final = 86_400
 _NO_VERDICT: Final[dict[Health, str]] = {

@@ -19,8 +19,8 @@ from frtop_tui.job.environment import differing, environment
 from frtop_tui.job.job_activity import REPORTED, rank_notes
 from frtop_tui.job.model import HostView, RankState
 from frtop_tui.job.naming import counted, duration, group_label, job_address, job_title, printable
-from frtop_tui.job.outside import is_least_since
 from frtop_tui.job.stack_frames import user_frame
+from frtop_tui.job.unprepared import is_least_since
 from frtop_tui.statistics.step_table import step_rows
 from frtop_tui.text.explain import explain_lines
 from frtop_tui.text.health_words import no_verdict_words
@@ -288,8 +288,8 @@ def _coverage(frame: Frame) -> list[str]:
     lines = [f"{coverage.heard:,} of {counted(coverage.expected, 'rank')} heard"]
     if coverage.lost_updates:
         lines.append(f"{counted(coverage.lost_updates, 'update')} of agents lost")
-    if outside := set(coverage.unprepared).difference(coverage.unreadable):
-        ranks = fold(outside)
+    if unprepared := set(coverage.unprepared).difference(coverage.unreadable):
+        ranks = fold(unprepared)
         lines.append(f"without a recorder, seen from outside only: ranks {ranks}")
     lines += [note.text for note in coverage.notes]
     if frame.recorded is None:

@@ -9,7 +9,7 @@ from frtop_tui.job.job_activity import activity_text
 from frtop_tui.job.job_list import ListedJob, listed_jobs
 from frtop_tui.job.model import BaseFrame, HostView
 from frtop_tui.job.naming import counted, duration, job_title, listed, printable, typed
-from frtop_tui.job.outside import recorder_text
+from frtop_tui.job.unprepared import recorder_text
 from frtop_tui.text.document import host_fields, job_fields, rounded
 
 WIDTH: Final = 80

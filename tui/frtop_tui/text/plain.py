@@ -11,7 +11,7 @@ from frtop_tui.job.coverage import unheard_text
 from frtop_tui.job.environment import differing, environment
 from frtop_tui.job.job_activity import REPORTED, other_jobs_text, rank_notes
 from frtop_tui.job.naming import counted, duration, job_title, printable
-from frtop_tui.job.outside import is_least_since
+from frtop_tui.job.unprepared import is_least_since
 from frtop_tui.text.explain import explain_lines
 from frtop_tui.text.health_words import health_words, no_verdict_words
 

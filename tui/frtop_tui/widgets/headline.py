@@ -11,7 +11,7 @@ from typing import Final
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.model import Recorded
 from frtop_tui.job.naming import counted, duration, folded_hosts
-from frtop_tui.job.outside import age_text, is_least_since, preparation
+from frtop_tui.job.unprepared import age_text, is_least_since, preparation
 from frtop_tui.text.health_words import health_words
 from frtop_tui.widgets.file_status import files_summary
 from frtop_tui.widgets.formats import format_local_time, job_name, short_path

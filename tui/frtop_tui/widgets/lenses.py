@@ -80,7 +80,7 @@ def lag(frame: Frame) -> LensView:
 def _lag_letter(rank: JudgedRank, lags: Mapping[int, tuple[int, str]]) -> Span:
     if rank.state == "unheard":
         return UNKNOWN
-    if not rank.evidence.has_numbers or not rank.identity.books:
+    if not rank.evidence.has_numbers or not rank.identity.c10d_readable:
         return ("-", "dim")
     ops, _ = lags.get(rank.rank, (0, ""))
     return _LAG[0 if not ops else min(4, 1 + len(str(ops)) - (ops == 1))][0]

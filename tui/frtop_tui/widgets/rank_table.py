@@ -11,7 +11,7 @@ from typing import ClassVar, Final
 from textual.binding import Binding, BindingType
 
 from frtop_tui.diagnosis.model import Frame, JudgedRank, Why
-from frtop_tui.job.outside import is_least
+from frtop_tui.job.unprepared import is_least
 from frtop_tui.text.rank_states import LETTERS, URGENCY
 from frtop_tui.widgets.activity import (
     blame_reasons,

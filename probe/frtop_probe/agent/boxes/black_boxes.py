@@ -26,7 +26,7 @@ from frtop_probe.agent.interfaces import ClockReading, MakeUpdate
 from frtop_probe.agent.rank_tracker import RankTracker
 from frtop_probe.agent.snapshots import DEADLINE, SnapshotTaker
 from frtop_probe.agent.tracked_rank import TrackedRank
-from frtop_probe.agent.unprepared.unprepared_rank import OutsideRank
+from frtop_probe.agent.unprepared.unprepared_rank import UnpreparedRank
 from frtop_probe.proc import daemon_thread
 from frtop_probe.ring.recording import BOX_KIND, RecordingLock
 
@@ -124,7 +124,7 @@ class BlackBoxWriter:
                 job.remove_rank(rank)  # nobody watches it any more
                 del self._job_of[rank.key]
             return
-        since_ns = rank.first_seen_ns if isinstance(rank, OutsideRank) else 0
+        since_ns = rank.first_seen_ns if isinstance(rank, UnpreparedRank) else 0
         if since_ns and job is None and not rank.lives:
             return  # nobody watched when it ended
         if job is not None and (job.closed or job.matches(record, identity)):

@@ -16,7 +16,7 @@ from frtop_probe.agent.boxes.stall_detector import StallDetector
 from frtop_probe.agent.histories import history
 from frtop_probe.agent.ring_rank import RingRank
 from frtop_probe.agent.tracked_rank import TrackedRank
-from frtop_probe.agent.unprepared.unprepared_rank import OutsideRank
+from frtop_probe.agent.unprepared.unprepared_rank import UnpreparedRank
 from frtop_probe.ring.header import RingClosed
 from frtop_probe.ring.recording import BOX_SUFFIX
 
@@ -236,7 +236,7 @@ def awaited_workers(ranks: Iterable[TrackedRank]) -> tuple[int, ...]:
 async def _history(rank: TrackedRank, limit: int) -> wire.History:
     if isinstance(rank, RingRank):
         return await history(rank, limit)
-    return rank.flight.history(limit) if isinstance(rank, OutsideRank) else wire.History()
+    return rank.flight.history(limit) if isinstance(rank, UnpreparedRank) else wire.History()
 
 
 def _compatible(one: str | int, other: str | int) -> bool:

@@ -33,7 +33,7 @@ LIST_READINGS: Final = 6
 SEARCH_S: Final = 6.0
 """Between two looks at the descriptors of a rank that had no GPU open."""
 INTEREST_S: Final = 30.0
-"""As `outside_watch.INTEREST_S`."""
+"""As `unprepared_watch.INTEREST_S`."""
 
 
 class GaugeWatch:

@@ -1,4 +1,4 @@
-"""What the books of a rank say, in the terms of the wire. Pure."""
+"""The c10d state of a rank, in the terms of the wire. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 
 from frtop_probe import wire
 from frtop_probe.ring.rank_ranges import fold
-from frtop_probe.unprepared.model import Backend, Books, GroupBook, Work
+from frtop_probe.unprepared.model import Backend, C10dState, GroupState, Work
 from frtop_probe.unprepared.worker import Look
 
 KINDS: Final = {
@@ -27,7 +27,7 @@ KINDS: Final = {
 }
 """Names as users write them, where c10d's `OpType` has another one."""
 GLOO: Final = "gloo"
-"""Whose books list all collectives in progress: others of it are over."""
+"""Backends whose state lists all collectives in progress: all others are over."""
 P2P: Final = frozenset({"send", "recv", "recvanysource"})
 _SIZED: Final = frozenset({
     "all_reduce", "broadcast", "reduce", "all_gather", "all_gather_into_tensor", "scatter",
@@ -64,9 +64,9 @@ class Front:
         self.changes += 1
 
 
-def counted(books: Books) -> Iterator[tuple[GroupBook, Backend]]:
+def counted(c10d: C10dState) -> Iterator[tuple[GroupState, Backend]]:
     """Groups with their backends; of several backends those that were used."""
-    for group in books.groups:
+    for group in c10d.groups:
         readable = [one for one in group.backends if one.number is not None]
         used = [one for one in readable if one.number] or readable[:1]
         for backend in used:
@@ -148,13 +148,13 @@ def outputs_of(work: Work, kind: str) -> tuple[wire.TensorSpec, ...] | None:
     )
 
 
-def label_of(group: GroupBook) -> str:
+def label_of(group: GroupState) -> str:
     unnamed = group.description in ("", "undefined")
     return group.name if unnamed else group.description
 
 
 def wire_group(
-    number: int, group: GroupBook, backend: str, exact: bool, timeout_s: float
+    number: int, group: GroupState, backend: str, exact: bool, timeout_s: float
 ) -> wire.Group:
     return wire.Group(
         id=number,
@@ -171,11 +171,11 @@ def reasons_of(look: Look) -> Iterator[str]:
     """What could not be read, for people."""
     if look.reason:
         yield look.reason
-    if look.books is None:
+    if look.c10d is None:
         return
-    if look.books.reason:
-        yield look.books.reason
-    for group in look.books.groups:
+    if look.c10d.reason:
+        yield look.c10d.reason
+    for group in look.c10d.groups:
         for reason in (group.reason, *(backend.reason for backend in group.backends)):
             if reason:
                 yield f"group {group.name}: {reason}"

@@ -1,6 +1,6 @@
 """What torch's Flight Recorder kept of one rank without a recorder of ours, as last read.
 
-Nothing is read here: `OutsideWatch` reads a ring when somebody asks, and hands the look over.
+Nothing is read here: `UnpreparedWatch` reads a ring when somebody asks, and hands the look over.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class FlightHistory:
         """Takes in a look with rings, and returns the sums over what is new in it.
 
         Args:
-            look: with books before and after the rings.
+            look: with the state of c10d before and after the rings.
             ids: of the groups in it.
             at_ns: monotonic clock.
             wall_offset_ns: wall clock minus monotonic clock.
@@ -139,12 +139,12 @@ class FlightHistory:
 
 
 def _known_groups(look: Look, ids: GroupIds) -> dict[str, dict[str, KnownGroup]]:
-    """By kind of ring, the groups of both books by their names."""
-    if look.books is None or look.after is None:
+    """By kind of ring, the groups of both states, by name."""
+    if look.c10d is None or look.after is None:
         return {}
     later = {(group.name, group.ranks, one.kind): one for group, one in counted(look.after)}
     found: dict[str, dict[str, KnownGroup]] = {}
-    for group, backend in counted(look.books):
+    for group, backend in counted(look.c10d):
         after = later.get((group.name, group.ranks, backend.kind))
         number = ids.get((group.name, backend.kind))
         if after is not None and number is not None and group.ranks is not None:

@@ -2,7 +2,7 @@
 
 The recorder keeps kinds, dtypes and shapes of what was issued, when, and whether it is over; not
 the reduce op, the root, the splits, nor when it ended (but for NCCL, to a tenth of a second). Kinds
-are named as in dumps: those of the books are not comparable with them.
+are named as in dumps: those of the c10d state are not comparable with them.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from frtop_probe.unprepared.model import Backend, FlightRing, RingEntry
 _MAX_IDENT: Final = (1 << 63) - 1
 """A pthread handle, as far as it fits where ops are kept."""
 OLDEST: Final = -(1 << 40)
-"""Sequence of the first entry: all ops of rings come before those of the books."""
+"""Sequence of the first entry: all ops of rings come before those of the c10d state."""
 _DEVICE: Final = {"gloo": "cpu", "nccl": "cuda"}
 _NCCL: Final = "nccl"
 
 
 @dataclass(frozen=True, slots=True)
 class KnownGroup:
-    """A group whose entries may be in a ring, with its books before and after the ring was read.
+    """A group whose entries may be in a ring, with its state before and after the ring was read.
 
     Attributes:
         id: The rank's own number of the group.
@@ -134,7 +134,7 @@ def _coalesced(entries: Iterable[RingEntry]) -> frozenset[tuple[str, int]]:
 
 
 def _comparable(ring: FlightRing, groups: Mapping[str, KnownGroup]) -> frozenset[int]:
-    """Ids of the collectives whose numbers are those of the books, and so of other ranks.
+    """Ids of the collectives whose numbers are c10d's, and so comparable between ranks.
 
     They are those of the newest one, and of what came before it without a gap: older ones may be
     of a group that was destroyed, and had the same name.
@@ -156,10 +156,10 @@ def _comparable(ring: FlightRing, groups: Mapping[str, KnownGroup]) -> frozenset
 
 
 def _is_aligned(kind: str, entry: RingEntry, known: KnownGroup) -> bool:
-    """Whether the newest entry of a group has the number that the books give it.
+    """Whether the newest entry of a group has the number that c10d gives it.
 
-    While the group stands still, it must be the last one of the books. While it moves, gloo's
-    counter of all ops (`op_id` of an entry) must run ahead of the number as it does in the books,
+    While the group stands still, it must be the last one in c10d. While it moves, gloo's
+    counter of all ops (`op_id` of an entry) must run ahead of the number as it does in c10d,
     by the messages, which are in no ring. DETAIL's helper has entries of its own.
     """
     before, after = number_of(known.before), number_of(known.after)

@@ -1,4 +1,4 @@
-"""What one rank's books say of its groups, look by look: how far they are, what is in progress.
+"""The groups of one rank by its c10d state, look by look: how far they are, what is in progress.
 
 Times are those of looks: an op is known to be no older than the look before, or, if the first look
 showed it, to have been issued before (`dated` is False).
@@ -25,10 +25,10 @@ from frtop_probe.agent.unprepared.c10d_state import (
     outputs_of,
     wire_group,
 )
-from frtop_probe.unprepared.model import Backend, Books, GroupBook
+from frtop_probe.unprepared.model import Backend, C10dState, GroupState
 
 STALE_NS: Final = 15_000_000_000
-"""For how long the last books that were read stand for those that are not readable now: three
+"""For how long the last c10d state counts while no newer one can be read: three
 looks at the slowest. Then ops may be over, and numbers tell nothing any more."""
 LAG_NS: Final = 2_500_000_000
 """Two looks and a half: what was read before may not be so any more, and says of when it is."""
@@ -40,12 +40,12 @@ MAX_GONE: Final = 32
 """Destroyed groups whose last numbers are known."""
 
 _PendingKey = tuple[int, int, str]
-"""Group, number in the books, and kind: what makes an op the same one in the next look."""
+"""Group, number in the c10d state, and kind: what makes an op the same one in the next look."""
 _GroupKey = tuple[str, tuple[int, ...] | None, str]
 """Name, members and backend: what makes a group the same one in the next look."""
 
 
-class OutsideGroups:
+class UnpreparedGroups:
     """The groups of one rank without a recorder."""
 
     def __init__(self) -> None:
@@ -92,19 +92,19 @@ class OutsideGroups:
             if not self.known[number].gone
         }
 
-    def take(self, books: Books, at_ns: int, begun_ns: int) -> tuple[str, ...]:
-        """Takes in books; returns what they do not tell, in words.
+    def take(self, c10d: C10dState, at_ns: int, begun_ns: int) -> tuple[str, ...]:
+        """Takes in the state of c10d; returns what it does not tell, in words.
 
         Args:
-            books: what was read between `begun_ns` and `at_ns`.
+            c10d: what was read between `begun_ns` and `at_ns`.
             at_ns: what is seen for the first time is known since then.
             begun_ns: what is seen was so then, or later.
         """
         self._untold = []
-        self.keep(frozenset(group.name for group in books.groups))
+        self.keep(frozenset(group.name for group in c10d.groups))
         pending: dict[_PendingKey, wire.Op] = {}
         read: set[int] = set()
-        for group, backend in counted(books):
+        for group, backend in counted(c10d):
             number = self._id_of(group, backend)
             if self.known[number].exact and not is_exact(backend):
                 continue  # what was counted in the last look cannot be told in this one
@@ -166,7 +166,7 @@ class OutsideGroups:
         """The rank has ended: its ops in progress stay as they were."""
         self._outputs.clear()
 
-    def _id_of(self, group: GroupBook, backend: Backend) -> int:
+    def _id_of(self, group: GroupState, backend: Backend) -> int:
         key = group.name, group.ranks, backend.kind
         number = self._ids.get(key)
         if number is None:

@@ -11,27 +11,27 @@ from frtop_probe import wire
 from frtop_probe.agent.unprepared.c10d_state import place_of
 from frtop_probe.unprepared.c10d_state import NO_GROUPS, NO_MODULE
 from frtop_probe.unprepared.discovery.facts import Candidate, FoundJob
-from frtop_probe.unprepared.model import Books
+from frtop_probe.unprepared.model import C10dState
 
 NO_GROUPS_YET: Final = frozenset({NO_GROUPS, NO_MODULE})
-"""Reasons for books without groups that say all there is to say."""
+"""Reasons why there are no groups, where nothing else is to be said."""
 _NS_PER_TICK: Final = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 
 
 def identity_of(
     candidate: Candidate,
     found: FoundJob,
-    books: Books | None,
+    c10d: C10dState | None,
     *,
-    earlier: Books | None,
+    earlier: C10dState | None,
     started_ns: int,
 ) -> wire.Identity:
-    """Who it is: by its launcher, and where that does not say it by its largest group.
+    """Who it is: its launcher says so, or else its largest group.
 
-    Once it has destroyed its groups, by those that it had: `earlier` are its last books with any.
+    `earlier` is its last c10d state with groups: it counts once the rank has destroyed them.
     """
     rank, world = candidate.rank, candidate.world_size
-    named_by = books if books is not None and books.groups else earlier
+    named_by = c10d if c10d is not None and c10d.groups else earlier
     groups = named_by.groups if named_by is not None else ()
     everybody = max(groups, key=lambda group: group.size, default=None)
     if everybody is not None and everybody.ranks is not None:
@@ -54,7 +54,7 @@ def identity_of(
         ),
         started_ns=started_ns,
         prepared=False,
-        books=books is not None and (bool(books.groups) or books.reason in NO_GROUPS_YET),
+        c10d_readable=c10d is not None and (bool(c10d.groups) or c10d.reason in NO_GROUPS_YET),
     )
 
 

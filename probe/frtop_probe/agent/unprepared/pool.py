@@ -11,19 +11,19 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 from frtop_probe.unprepared.discovery.facts import Discovery
-from frtop_probe.unprepared.worker import Look, OutsideWorker
+from frtop_probe.unprepared.worker import Look, UnpreparedWorker
 
 MAX_CHILDREN: Final = 4
 """Some 25 MB each while looks are slow; otherwise there is one."""
 
 
-class OutsidePool:
+class UnpreparedPool:
     """Shares workers among looks; starts another one only while all others are busy."""
 
-    def __init__(self, make: Callable[[], OutsideWorker] = OutsideWorker) -> None:
+    def __init__(self, make: Callable[[], UnpreparedWorker] = UnpreparedWorker) -> None:
         self._make = make
-        self._workers: list[OutsideWorker] = []
-        self._busy: set[OutsideWorker] = set()
+        self._workers: list[UnpreparedWorker] = []
+        self._busy: set[UnpreparedWorker] = set()
         self._freed = asyncio.Event()
 
     @property
@@ -38,7 +38,7 @@ class OutsidePool:
         since: Mapping[str, int] | None = None,
         environment: Collection[str] = (),
     ) -> Look:
-        """Reads the books of one process, with its transports past c10d, or with its rings."""
+        """Reads the c10d state of one process, with its transports past c10d, or with its rings."""
         worker = await self._take()
         try:
             return await worker.look(
@@ -71,7 +71,7 @@ class OutsidePool:
         self._busy.clear()
         await _close(workers)
 
-    async def _take(self) -> OutsideWorker:
+    async def _take(self) -> UnpreparedWorker:
         while True:
             # The first one has the addresses of most processes at hand.
             idle = next((one for one in self._workers if one not in self._busy), None)
@@ -84,10 +84,10 @@ class OutsidePool:
             self._freed.clear()
             await self._freed.wait()
 
-    def _put(self, worker: OutsideWorker) -> None:
+    def _put(self, worker: UnpreparedWorker) -> None:
         self._busy.discard(worker)
         self._freed.set()
 
 
-async def _close(workers: Collection[OutsideWorker]) -> None:
+async def _close(workers: Collection[UnpreparedWorker]) -> None:
     await asyncio.gather(*(worker.close() for worker in workers))

@@ -14,8 +14,8 @@ from typing import Final
 
 from frtop_probe.agent.shown_ranks import ShownRanks
 from frtop_probe.agent.unprepared.flight_history import MAX_OPS, FlightHistory
-from frtop_probe.agent.unprepared.pool import OutsidePool
-from frtop_probe.agent.unprepared.unprepared_rank import OutsideRank
+from frtop_probe.agent.unprepared.pool import UnpreparedPool
+from frtop_probe.agent.unprepared.unprepared_rank import UnpreparedRank
 from frtop_probe.unprepared.flight_settings import SIZE_NAMES
 
 COMPARE_S: Final = 10.0
@@ -41,7 +41,7 @@ class Watched:
     next one is due that nobody asked for.
     """
 
-    rank: OutsideRank
+    rank: UnpreparedRank
     looked_at: float = 0.0
     not_before: float = 0.0
     looks: int = 0
@@ -51,8 +51,8 @@ class Watched:
     reading: asyncio.Task[None] | None = None
 
 
-class OutsideRings:
-    """Belongs to an `OutsideWatch`.
+class UnpreparedRings:
+    """Belongs to an `UnpreparedWatch`.
 
     Args of the constructor:
         pool: reads.
@@ -63,7 +63,7 @@ class OutsideRings:
 
     def __init__(
         self,
-        pool: OutsidePool,
+        pool: UnpreparedPool,
         shown: ShownRanks,
         pause_s: Callable[[str], float],
         note: Callable[[Exception], None],

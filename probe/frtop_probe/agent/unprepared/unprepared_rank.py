@@ -1,6 +1,6 @@
 """A rank without a recorder: what its process shows from outside, and what changed since.
 
-Its numbers and pending ops come out of torch's own books, one look a second (`outside_groups`).
+Its numbers and pending ops come from c10d's state, one look a second (`groups`).
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from frtop_probe import wire
 from frtop_probe.agent.tracked_rank import TrackedRank
 from frtop_probe.agent.unprepared.c10d_state import label_of, reasons_of
 from frtop_probe.agent.unprepared.flight_history import FlightHistory
-from frtop_probe.agent.unprepared.groups import STALE_NS, OutsideGroups
+from frtop_probe.agent.unprepared.groups import STALE_NS, UnpreparedGroups
 from frtop_probe.agent.unprepared.identity import NO_GROUPS_YET, identity_of, started_ns
 from frtop_probe.proc.exit_status import ExitStatus
 from frtop_probe.proc.memory import NO_RIGHT, REPLACED
 from frtop_probe.stacks import ptrace_refusal
 from frtop_probe.unprepared.discovery.facts import Candidate, FoundJob
-from frtop_probe.unprepared.model import Books
+from frtop_probe.unprepared.model import C10dState
 from frtop_probe.unprepared.worker import Look
 
 MAX_PENDING_OF_RANK: Final = 64
@@ -32,7 +32,7 @@ FIRST_READS: Final = 4
 """How often one waits for a ring that was never read: its rank was chosen a moment ago."""
 
 
-class OutsideRank(TrackedRank):
+class UnpreparedRank(TrackedRank):
     """A rank that never heard of frtop."""
 
     def __init__(self, key: int, candidate: Candidate, job: FoundJob, pidfd: int | None) -> None:
@@ -41,9 +41,9 @@ class OutsideRank(TrackedRank):
         self._others_ended = candidate.ended > 0
         self._found = job
         self._started_ns = started_ns(candidate.start_ticks)
-        self._books: Books | None = None
+        self._c10d: C10dState | None = None
         self._sent = wire.RankUpdate(key=key)
-        self._groups = OutsideGroups()
+        self._groups = UnpreparedGroups()
         self._notes: tuple[str, ...] = ()
         self._transports: tuple[wire.Transport, ...] | None = None
         self._names: dict[int, str] = {}
@@ -81,49 +81,54 @@ class OutsideRank(TrackedRank):
         ):
             self._candidate, self._found = candidate, job
             if self._identity is not None:
-                self._identity = self._identify(self._books)
+                self._identity = self._identify(self._c10d)
 
     def take(self, look: Look, at_ns: int, begun_ns: int = 0) -> None:
         """Takes in a look that ended at `at_ns` and began at `begun_ns` (monotonic, ns).
 
-        One that could not read the books leaves what the last one showed, and says why; after
-        `STALE_NS` of them nothing is left that only books can tell.
+        A look that could not read c10d's state leaves what the last one showed, and says why. After
+        `STALE_NS` without one, nothing is left that only c10d can tell.
         """
-        books = look.books
-        replaced = books is not None and books.start_ticks not in (0, self.start_ticks)
+        c10d = look.c10d
+        replaced = c10d is not None and c10d.start_ticks not in (0, self.start_ticks)
         if not self.lives or replaced or look.reason == REPLACED:
             return  # the next tick handles the end
         self._seen_ns = at_ns
         if look.transports is not None:
             self._transports = tuple(wire.Transport(o.name, o.sign) for o in look.transports)
         self._notes = tuple(map(self._explained, dict.fromkeys(reasons_of(look))))
-        if books is not None and books.reason in NO_GROUPS_YET:
+        if c10d is not None and c10d.reason in NO_GROUPS_YET:
             self._groups.keep(frozenset())
             if self._groups.looks:  # it had some
                 self._notes = (wire.LEFT_GROUPS,)
-        if books is None or not books.groups:
+        if c10d is None or not c10d.groups:
             if not self._groups.any_lives:
-                self._identity = self._identify(books)
+                self._identity = self._identify(c10d)
             return
-        self._books, self._read_ns = books, at_ns
-        self._identity = self._identify(books)
-        self._names = {group.address: label_of(group) for group in books.groups}
-        self._notes += self._groups.take(books, at_ns, begun_ns or at_ns)
+        self._c10d, self._read_ns = c10d, at_ns
+        self._identity = self._identify(c10d)
+        self._names = {group.address: label_of(group) for group in c10d.groups}
+        self._notes += self._groups.take(c10d, at_ns, begun_ns or at_ns)
 
     def _explained(self, reason: str) -> str:
         """With the setting that is in the way, and what changes it."""
         return f"{reason}: {ptrace_refusal.explain(self.pid)}" if reason == NO_RIGHT else reason
 
     def _expire(self, now_ns: int) -> None:
-        """Says that books are not readable once they have not been for a while."""
+        """Says that the c10d state is not readable once it has not been for a while."""
         old = self._read_ns and now_ns - self._read_ns > STALE_NS
-        if old and self._groups.any_lives and self._identity is not None and self._identity.books:
-            self._identity = structs.replace(self._identity, books=False)
+        if (
+            old
+            and self._groups.any_lives
+            and self._identity is not None
+            and self._identity.c10d_readable
+        ):
+            self._identity = structs.replace(self._identity, c10d_readable=False)
             self._groups.forget_pending()
 
-    def _identify(self, books: Books | None) -> wire.Identity:
+    def _identify(self, c10d: C10dState | None) -> wire.Identity:
         return identity_of(
-            self._candidate, self._found, books, earlier=self._books, started_ns=self._started_ns
+            self._candidate, self._found, c10d, earlier=self._c10d, started_ns=self._started_ns
         )
 
     def update(self, now_ns: int) -> wire.RankUpdate | None:
@@ -162,7 +167,7 @@ class OutsideRank(TrackedRank):
         self._identity = self._identity or self._identify(None)
         # Nobody told how the program ended: only the exit status does.
         self.exit_info = self._exit_info(now_ns, oom_kills, clean=False)
-        self._process = self._books = None
+        self._process = self._c10d = None
         self._groups.end()
         self._names.clear()
         self.release()
@@ -230,12 +235,12 @@ class OutsideRank(TrackedRank):
         return self.flight.recent(limit)
 
     def take_ring(self, look: Look, at_ns: int, wall_offset_ns: int) -> None:
-        """Takes in a look with rings, and books before and after them."""
-        if look.books is None or look.books.start_ticks in (0, self.start_ticks):
+        """Takes in a look with rings, and the state of c10d before and after them."""
+        if look.c10d is None or look.c10d.start_ticks in (0, self.start_ticks):
             ids = self._groups.living_ids
             self._blocks += self.flight.take(look, ids, at_ns, wall_offset_ns)
 
     @property
     def issued(self) -> int:
-        """Ops issued in all groups, as the books have it: a ring has something new once it grew."""
+        """Ops issued in all groups by c10d's count: once it grew, a ring has something new."""
         return self._groups.issued

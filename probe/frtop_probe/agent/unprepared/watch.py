@@ -1,6 +1,6 @@
 """Follows the ranks of jobs that nobody prepared, as long as somebody looks.
 
-All reading happens in child processes (`outside.worker`) that may be left behind. While no
+All reading happens in child processes (`unprepared.worker`) that may be left behind. While no
 operator asks for anything, nothing is read, and no such rank is tracked.
 """
 
@@ -16,8 +16,8 @@ from typing import Final
 from frtop_probe.agent.rank_tracker import RankTracker
 from frtop_probe.agent.shown_ranks import ShownRanks
 from frtop_probe.agent.unprepared.other_users import notes_of
-from frtop_probe.agent.unprepared.pool import MAX_CHILDREN, OutsidePool
-from frtop_probe.agent.unprepared.rings import OutsideRings, Watched
+from frtop_probe.agent.unprepared.pool import MAX_CHILDREN, UnpreparedPool
+from frtop_probe.agent.unprepared.rings import UnpreparedRings, Watched
 from frtop_probe.proc import processes
 from frtop_probe.unprepared.discovery.facts import SCAN_FAILED, Candidate, Discovery
 from frtop_probe.unprepared.reader import UNCHANGING
@@ -30,7 +30,7 @@ from frtop_probe.unprepared.worker import (
 )
 
 LOOK_S: Final = 1.0
-"""Seconds between two looks at a rank's books, where they cost little."""
+"""Seconds between two looks at a rank's c10d state, where they cost little."""
 MAX_LOOK_S: Final = 5.0
 OTHER_LOOK_S: Final = 4.0
 """The same for a rank of a job that nobody shows; one that is chosen is looked at soon."""
@@ -69,8 +69,8 @@ _PAUSES: Final = {
 """After a look or a search that could not read, by its reason."""
 
 
-class OutsideWatch:
-    """Finds ranks without a recorder, and reads their books.
+class UnpreparedWatch:
+    """Finds ranks without a recorder, and reads their c10d state.
 
     Args of the constructor:
         tracker: takes the ranks.
@@ -85,12 +85,12 @@ class OutsideWatch:
         tracker: RankTracker,
         last_asked: Callable[[], float],
         shown: ShownRanks,
-        pool: OutsidePool | None = None,
+        pool: UnpreparedPool | None = None,
         boxes: str = "",
     ) -> None:
         self._tracker = tracker
         self._last_asked = last_asked
-        self._pool = pool if pool is not None else OutsidePool()
+        self._pool = pool if pool is not None else UnpreparedPool()
         self._watched: dict[tuple[int, int], Watched] = {}
         self._looking: dict[asyncio.Task[None], Watched] = {}
         self._scanning: asyncio.Task[None] | None = None
@@ -98,7 +98,7 @@ class OutsideWatch:
         self._spent_s = 0.0
         self._shown = shown
         self._boxes = boxes
-        self._rings = OutsideRings(self._pool, shown, _pause_s, self._note)
+        self._rings = UnpreparedRings(self._pool, shown, _pause_s, self._note)
         self._active = False
 
     async def run(self) -> None:
@@ -150,7 +150,7 @@ class OutsideWatch:
         notes = [*others, *found.reasons]
         if self._add(found):
             notes.append(f"more than {MAX_RANKS} ranks without a recorder: not all are shown")
-        self._tracker.set_outside_notes(notes)
+        self._tracker.set_unprepared_notes(notes)
 
     def _add(self, found: Discovery) -> bool:
         """Follows the ranks that were found; returns whether there were too many."""
@@ -177,7 +177,7 @@ class OutsideWatch:
             if living >= MAX_RANKS:
                 too_many = True
                 continue
-            rank = self._tracker.add_outside(candidate, job)
+            rank = self._tracker.add_unprepared(candidate, job)
             if rank is not None:
                 watched = self._watched[identity] = Watched(rank)
                 rank.read_ring = partial(self._rings.read_soon, watched)
@@ -235,7 +235,7 @@ class OutsideWatch:
         try:
             look = await self._pool.look(rank.pid)
             now = time.monotonic()
-            reason = look.reason or (look.books.reason if look.books is not None else "")
+            reason = look.reason or (look.c10d.reason if look.c10d is not None else "")
             watched.not_before = now + _pause_s(reason)
             rank.take(look, time.monotonic_ns(), begun_ns=int(begin * 1e9))
         except Exception as error:  # noqa: BLE001 - one rank must not hide the others
@@ -256,7 +256,7 @@ class OutsideWatch:
             if watched.rank.key in self._tracker.ranks:
                 self._tracker.forget(watched.rank)
         self._watched.clear()
-        self._tracker.set_outside_notes(())
+        self._tracker.set_unprepared_notes(())
         self._scan_at = 0.0
 
     async def _stop(self) -> None:

@@ -8,7 +8,7 @@ from frtop_probe.features.doctor.devices import devices
 from frtop_probe.features.doctor.facts import HostFacts, SearchFacts, ServiceFacts
 from frtop_probe.features.doctor.gpu_gauges import gauges
 from frtop_probe.features.doctor.history import dumps, history
-from frtop_probe.features.doctor.reading import books, processes
+from frtop_probe.features.doctor.reading import c10d, processes
 from frtop_probe.features.doctor.service import agent, archive, key, ports, recorder
 from frtop_probe.features.doctor.stack_tools import native_stacks, python_stacks
 from frtop_probe.features.doctor.tier import Tier, exit_status
@@ -41,7 +41,7 @@ def examine(
     tiers = [
         processes(host, search),
         python_stacks(host, search),
-        books(host, search),
+        c10d(host, search),
         history(host, search),
         native_stacks(host, search),
         dumps(host, search),

@@ -103,7 +103,7 @@ class RankFacts:
         label: how it is named, where ranks of several jobs are here; "" for by its rank.
         own: it is of this user: others are not looked at.
         memory: why its memory is not readable; "" if it is.
-        books: why c10d's books are not readable; "" if they are.
+        c10d: why c10d's state is not readable; "" if it is.
         settings: those of `SETTINGS` that are set in it now, or were when it began.
         settings_unread: why they are not known; "" if they are.
         shared_memory: device number of its /dev/shm; 0 where unknown.
@@ -121,7 +121,7 @@ class RankFacts:
     program_flaw: ProgramFlaw = ""
     torch: TorchFiles | None = None
     memory: str = ""
-    books: str = ""
+    c10d: str = ""
     groups: int = 0
     backends: tuple[str, ...] = ()
     rings: tuple[RingFacts, ...] = ()

@@ -26,7 +26,7 @@ from frtop_probe.features.doctor.torch_files import LIBRARY, read_torch
 from frtop_probe.proc.memory import NO_RIGHT, NotReadable
 from frtop_probe.proc.process import executable, mapped_files
 from frtop_probe.unprepared.discovery.proc_reader import MAX_ENVIRON, parse_environ, read_blocking
-from frtop_probe.unprepared.reader import OutsideReader
+from frtop_probe.unprepared.reader import UnpreparedReader
 
 NO_LONGER: Final = "the process has ended"
 _PYTHON: Final = re.compile(r"python(3\.\d{1,2}t?)")
@@ -41,13 +41,13 @@ def read_rank(
     """Reads one rank; of one of another user only what everybody may read."""
     rights = read_rights(pid)
     if not own:
-        return RankFacts(pid, rank, own=False, rights=rights, memory=NO_RIGHT, books=NO_RIGHT)
+        return RankFacts(pid, rank, own=False, rights=rights, memory=NO_RIGHT, c10d=NO_RIGHT)
     program = executable(pid) or _named_program(pid)
     files = _files(pid)
     settings, unread = _settings(pid)
-    found: dict[str, Any] = {"memory": "", "books": ""}
-    with suppress(NotReadable), closing(OutsideReader(pid)) as reader:
-        found = _read_books(reader)
+    found: dict[str, Any] = {"memory": "", "c10d": ""}
+    with suppress(NotReadable), closing(UnpreparedReader(pid)) as reader:
+        found = _read_c10d(reader)
         if not found["memory"]:
             with suppress(NotReadable):  # as it is now; the program may have changed it
                 settings, unread = reader.environment(SETTINGS), ""
@@ -67,20 +67,20 @@ def read_rank(
     )
 
 
-def _read_books(reader: OutsideReader) -> dict[str, Any]:
-    """Memory, books and rings, each with the reason why it is not readable."""
+def _read_c10d(reader: UnpreparedReader) -> dict[str, Any]:
+    """Memory, c10d state and rings, each with the reason why it is not readable."""
     try:
-        books = reader.read()
+        c10d = reader.read()
     except NotReadable as error:
-        return {"memory": error.reason, "books": error.reason}
-    kinds = {backend.kind for group in books.groups for backend in group.backends}
+        return {"memory": error.reason, "c10d": error.reason}
+    kinds = {backend.kind for group in c10d.groups for backend in group.backends}
     found: dict[str, Any] = {
-        "memory": NO_RIGHT if books.reason == NO_RIGHT else "",
-        "books": books.reason,
-        "groups": len(books.groups),
+        "memory": NO_RIGHT if c10d.reason == NO_RIGHT else "",
+        "c10d": c10d.reason,
+        "groups": len(c10d.groups),
         "backends": tuple(sorted(filter(None, kinds))),
     }
-    if books.reason != NO_RIGHT:
+    if c10d.reason != NO_RIGHT:
         with suppress(NotReadable):
             found["rings"] = tuple(
                 RingFacts(ring.kind, ring.capacity, ring.recorded, ring.reason)

@@ -1,4 +1,4 @@
-"""Tiers 0 and 2: what /proc shows of ranks, and torch's books in their memory. Pure."""
+"""Tiers 0 and 2: what /proc shows of ranks, and c10d state in their memory. Pure."""
 
 from __future__ import annotations
 
@@ -66,20 +66,20 @@ def processes(host: HostFacts, search: SearchFacts) -> Tier:
     )
 
 
-def books(host: HostFacts, search: SearchFacts) -> Tier:
-    """Tier 2: c10d's books."""
+def c10d(host: HostFacts, search: SearchFacts) -> Tier:
+    """Tier 2: c10d's state."""
     ranks = [rank for rank in search.ranks if not rank.no_return]
     obstacles = list(rights_of(host, ranks))
     if search.ranks:
-        obstacles += [found for rank in ranks if (found := _of_books(rank)) is not None]
+        obstacles += [found for rank in ranks if (found := _of_c10d(rank)) is not None]
         basis, known = _read_basis(ranks), any(rank.groups for rank in ranks)
     else:
         obstacles += _of_torch(host.job_torch)
         known = host.read_memory.result == "ok" and host.job_torch is not None
         basis = _unread_basis(host)
     return judged(
-        "books",
-        "torch's books",
+        "c10d",
+        "c10d state",
         tells="process groups, members, sequence numbers, collectives in progress with their sizes",
         lost="who has not entered which op: nobody can be named by a number",
         obstacles=obstacles,
@@ -205,8 +205,8 @@ def _notes_of_ranks(host: HostFacts, search: SearchFacts) -> Iterable[str]:
             yield f"in another {what} namespace than frtop: {folded(others)}"
 
 
-def _of_books(rank: RankFacts) -> Obstacle | None:
-    reason = rank.books
+def _of_c10d(rank: RankFacts) -> Obstacle | None:
+    reason = rank.c10d
     if not reason or rank.memory == NO_RIGHT or reason in NOTHING_YET:
         return None
     version = rank.torch.version if rank.torch is not None else ""
@@ -249,7 +249,7 @@ def _read_basis(ranks: list[RankFacts]) -> str:
         return UNREAD
     if groups:
         return f"{counted(groups, 'group')} read in {counted(len(ranks), 'rank')}"
-    return next((rank.books for rank in ranks if rank.books), "no process group yet")
+    return next((rank.c10d for rank in ranks if rank.c10d), "no process group yet")
 
 
 def _unread_basis(host: HostFacts) -> str:

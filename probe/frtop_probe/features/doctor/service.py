@@ -21,10 +21,10 @@ MADE_LATER: Final = (
 _OWN_FOLDER: Final = 'export FRTOP_DIR="$(mktemp -d)"    # one for all ranks of a host'
 _CHMOD: Final = re.compile(r"chmod 700 [\w./+@%-]+", re.ASCII)
 NO_AGENT: Final = "FRTOP_AGENT"
-NO_OUTSIDE: Final = "FRTOP_OUTSIDE"
+NO_UNPREPARED: Final = "FRTOP_UNPREPARED"
 _SWITCHED_OFF: Final = {
     NO_AGENT: "frtop starts no agent",
-    NO_OUTSIDE: "agents search for no rank that has no recorder",
+    NO_UNPREPARED: "agents search for no rank that has no recorder",
 }
 _MEGABYTE: Final = 1 << 20
 _SHM_POD: Final = (

@@ -18,7 +18,7 @@ from frtop_probe.unprepared.static_symbols import EXPORTED, SYMBOLS, find_symbol
 LIBRARY: Final = "libtorch_cpu.so"
 """The library with gloo's part of c10d, in builds for CPU and CUDA alike."""
 GROUP_CLASS: Final = "_ZTVN4c10d12ProcessGroupE"
-"""An exported symbol, without which the books are not readable."""
+"""An exported symbol, without which c10d's state is not readable."""
 _VERSION: Final = re.compile(r"^__version__\s*=\s*['\"]([\w.+-]{1,60})['\"]", re.MULTILINE)
 _MAX_VERSION_FILE: Final = 16384
 _HEADER: Final = 20

@@ -131,12 +131,12 @@ class Scanner:
     def learn(
         self, candidate: Candidate, rank: int | None, world_size: int | None, world: str = ""
     ) -> None:
-        """Notes what torch's books in a process say of it; it counts where /proc does not say it.
+        """Notes who a process is by its c10d state; this counts where /proc does not say it.
 
         Args:
             candidate: the process.
-            rank: its rank; None where the books do not say it.
-            world_size: of its job; None where the books do not say it.
+            rank: its rank; None where c10d's state does not say it.
+            world_size: of its job; None where c10d's state does not say it.
             world: a word that only the ranks of one world share, such as the address of their
                 store. Ranks with different words are in different jobs.
         """

@@ -32,7 +32,7 @@ from frtop_tui.diagnosis.evidence.working_thread import (
 )
 from frtop_tui.diagnosis.thresholds import MIN_PATIENCE_NS
 from frtop_tui.job.model import Rank
-from frtop_tui.job.outside import last_issue_is_least
+from frtop_tui.job.unprepared import last_issue_is_least
 
 _AT_A_FULL_QUEUE: Final = OP_WAITS | {"computing", "unknown"}
 """Where a host may stand that cannot hand over more: the queue of its device is full. That is a

@@ -1,6 +1,6 @@
 """Ops that only a stack shows: messages, and calls to meet.
 
-torch's books list collectives in progress. That a rank is inside a `recv`, or inside
+c10d's state lists collectives in progress. That a rank is inside a `recv`, or inside
 `init_process_group`, shows in its stack, twice. It becomes a pending op, as a recorder would
 have noted it, so that no later stage needs to know the difference.
 """
@@ -26,7 +26,7 @@ from frtop_tui.diagnosis.evidence.working_thread import working_stack
 from frtop_tui.diagnosis.thresholds import PATIENCE_WITHOUT_HISTORY_NS
 from frtop_tui.job.model import ObservedFrame, ObservedRank
 from frtop_tui.job.naming import group_label
-from frtop_tui.job.outside import last_issue_is_least
+from frtop_tui.job.unprepared import last_issue_is_least
 
 _NEWEST: Final = 1 << 40
 """Sequence of an op by its stack: the rank is in it, so it issued it last."""
@@ -101,11 +101,11 @@ def is_by_stack(op: wire.Op) -> bool:
 def is_either(op: wire.Op, group: wire.Group | None) -> bool:
     """Whether only gloo's name of an op is known, which is that of two kinds.
 
-    Its books tell no line and no thread; every other source tells one of them.
+    Its c10d state tells no line and no thread; every other source tells one of them.
     """
-    by_books = op.site is None and not op.thread and not is_by_stack(op)
+    by_c10d = op.site is None and not op.thread and not is_by_stack(op)
     named = op.signature is not None and op.signature.kind == _REDUCES
-    return by_books and named and group is not None and _GLOO in group.backend
+    return by_c10d and named and group is not None and _GLOO in group.backend
 
 
 def may_be_same(one: wire.Op, other: wire.Op, group: wire.Group) -> bool:

@@ -15,8 +15,8 @@ from frtop_tui.diagnosis.graph.wait_node import RankSet, WaitNode, kind_of, numb
 from frtop_tui.job.issuer_words import brief_issuer
 from frtop_tui.job.model import Rank
 from frtop_tui.job.naming import counted, duration, folded, group_label, shortened
-from frtop_tui.job.outside import age_words
 from frtop_tui.job.stack_frames import site_line
+from frtop_tui.job.unprepared import age_words
 
 PAIR_MESSAGES: Final = (
     "pair each send with a receive: on one of them the other first, or batch_isend_irecv"

@@ -13,7 +13,7 @@ from frtop_probe.agent.announcement import find_agent, own_version
 from frtop_probe.agent.options import Options
 from frtop_probe.features.doctor.facts import ServiceFacts
 from frtop_probe.features.doctor.process_rights import read_rights, read_text
-from frtop_probe.features.doctor.service import NO_AGENT, NO_OUTSIDE
+from frtop_probe.features.doctor.service import NO_AGENT, NO_UNPREPARED
 from frtop_probe.ring.folder import FolderError, folder
 
 _FILTERS: Final = ("/proc/net/ip_tables_names", "/proc/net/ip6_tables_names")
@@ -43,7 +43,7 @@ def read_service() -> ServiceFacts:
         agent_host=card.host if card is not None else "",
         agent_port=card.pub if card is not None else 0,
         version=own_version(),
-        switched_off=tuple(n for n in (NO_AGENT, NO_OUTSIDE) if os.environ.get(n) == "0"),
+        switched_off=tuple(n for n in (NO_AGENT, NO_UNPREPARED) if os.environ.get(n) == "0"),
         port=options.port,
         free_port=0 if card is not None else _free_port(options),
         packet_filters=tuple(

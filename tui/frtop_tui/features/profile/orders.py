@@ -26,7 +26,7 @@ from frtop_tui.features.profile.profiled_rank import OrderTerms, ProfiledRank
 from frtop_tui.features.profile.withdrawals import ProfileWithdrawals
 from frtop_tui.job.model import Problem
 from frtop_tui.job.naming import counted
-from frtop_tui.job.outside import recorder_note
+from frtop_tui.job.unprepared import recorder_note
 
 AT_ONCE: Final = 4
 ANSWER_NS: Final = 10_000_000_000

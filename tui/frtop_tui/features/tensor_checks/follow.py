@@ -213,7 +213,7 @@ class NumberFollower:
             return
         if not isinstance(response, wire.ControlResponse):
             text = response.text if isinstance(response, wire.Error) else "no answer"
-            if isinstance(response, wire.Error) and response.reason == "outside":
+            if isinstance(response, wire.Error) and response.reason == "unprepared":
                 own_reason = text.startswith(wire.OF_RECORDER)
                 text = text if own_reason else NO_RECORDER  # the same of all, without their PIDs
             self._controls[rank] = RankControl(problem=text)

@@ -13,7 +13,7 @@ from frtop_tui.features.tensors.comparison import compare_members
 from frtop_tui.features.tensors.comparison_words import member_words
 from frtop_tui.job.issuer_words import issuer_text
 from frtop_tui.job.naming import counted
-from frtop_tui.job.outside import age_text
+from frtop_tui.job.unprepared import age_text
 from frtop_tui.text.rank_words import op_name
 from frtop_tui.widgets.checksum_match import ChecksumMatch, match_checksums
 from frtop_tui.widgets.formats import (
@@ -32,7 +32,7 @@ HELP: Final = {
     "none": "it has no pending op, so there are no tensors",
     "missing": "it cannot be asked: its recorder is older, or failed to start, or its socket"
     " file was deleted; see its notes",
-    "outside": "it has no recorder: nothing in it can answer",
+    "unprepared": "it has no recorder: nothing in it can answer",
     "failed": "it failed to read its tensors; + asks again",
 }
 """Sentences for errors that come without help."""

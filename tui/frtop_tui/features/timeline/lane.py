@@ -17,7 +17,7 @@ from frtop_tui.features.timeline.letters import PHASES
 from frtop_tui.features.timeline.op_columns import OpColumns
 from frtop_tui.job.groups import Identifier, identifier
 from frtop_tui.job.model import BaseFrame, Rank
-from frtop_tui.job.outside import without_recorder
+from frtop_tui.job.unprepared import without_recorder
 
 NO_OPS: Final = OpColumns()
 

@@ -14,7 +14,7 @@ from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.job.groups import Identifier, identifier
 from frtop_tui.job.issuer_words import brief_issuer
 from frtop_tui.job.naming import counted, group_label
-from frtop_tui.job.outside import NEXT_TIME, age_text, recorder_note
+from frtop_tui.job.unprepared import NEXT_TIME, age_text, recorder_note
 from frtop_tui.text.rank_words import op_group, op_kind, op_number
 from frtop_tui.widgets.formats import (
     format_age_coarse,
@@ -139,7 +139,7 @@ def queue_lines(
         rows.append(plain(f"  and {rank.pending_more} more pending", "dim"))
     rows += device_lines(rank, now_ns)
     if not rank.identity.prepared:
-        none: list[Line] = [] if pending else [_pending_of_outside(rank)]
+        none: list[Line] = [] if pending else [_pending_of_unprepared(rank)]
         fronts = _group_lines(rank, now_ns, ahead or {})
         history = [op_line(rank, op, _ended(rank, op, now_ns), columns, width) for op in recent]
         # The ops come before what is not known of them: a small pane has room for few lines.
@@ -201,11 +201,11 @@ def _device_progress(
     return (f"{words}, {done}, {at}", "warn") if since_ns else (f"{words}, {done}", "dim")
 
 
-def _pending_of_outside(rank: JudgedRank) -> Line:
+def _pending_of_unprepared(rank: JudgedRank) -> Line:
     """That nothing is pending, or that nobody can tell."""
-    if rank.identity.books:
+    if rank.identity.c10d_readable:
         return (("pending  ", "dim"), ("none", "strong"))
-    return (("pending  ", "dim"), ("not known: torch's books are not readable", "warn"))
+    return (("pending  ", "dim"), ("not known: c10d state is not readable", "warn"))
 
 
 def _group_lines(rank: JudgedRank, now_ns: int, ahead: Mapping[Identifier, int]) -> list[Line]:

@@ -10,7 +10,7 @@ from typing import Final, Literal, NamedTuple
 from msgspec import Struct
 
 from frtop_tui.diagnosis.model import Frame, Verdict
-from frtop_tui.job.outside import is_least_since
+from frtop_tui.job.unprepared import is_least_since
 from frtop_tui.text.alarm import haste, is_alarm
 
 CALM_S: Final = 5.0

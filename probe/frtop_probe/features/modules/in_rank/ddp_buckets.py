@@ -1,7 +1,7 @@
-"""The buckets of DDP: which parameters each has, from the books of DDP's own reducer.
+"""The buckets of DDP: which parameters each has, as DDP's own reducer holds them.
 
 The reducer issues ops in C++, from the hook of the gradient that was the last of a bucket. It hands
-its books out with new tensors of all gradients. A dispatch mode gives it an empty one instead of
+its state out with new tensors of all gradients. A dispatch mode gives it an empty one instead of
 each, so nothing is allocated. It is asked after a forward: inside an op it holds a lock.
 """
 

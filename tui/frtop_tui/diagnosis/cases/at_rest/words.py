@@ -25,7 +25,7 @@ from frtop_tui.diagnosis.words.absence import (
 from frtop_tui.diagnosis.words.phrases import Tense, last_op_evidence, who
 from frtop_tui.job.model import BaseFrame
 from frtop_tui.job.naming import counted, duration, folded
-from frtop_tui.job.outside import age_words, is_least_since
+from frtop_tui.job.unprepared import age_words, is_least_since
 
 _MOST_PLACES: Final = 4
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.outside_fakes import backend, books, candidate, entry, group, job, work
+from agent.unprepared_fakes import backend, c10d, candidate, entry, group, job, work
 from frtop_probe import archive, wire
 from frtop_probe.agent.boxes import box_folder
 from frtop_probe.agent.boxes.black_boxes import BlackBoxWriter
@@ -19,7 +19,7 @@ from frtop_probe.agent.interfaces import ClockReading
 from frtop_probe.agent.options import Options
 from frtop_probe.agent.rank_tracker import RankTracker
 from frtop_probe.agent.snapshots import SnapshotTaker
-from frtop_probe.agent.unprepared.unprepared_rank import OutsideRank
+from frtop_probe.agent.unprepared.unprepared_rank import UnpreparedRank
 from frtop_probe.ring.recording import BOX_KIND, RecordingLock, lock_file
 from frtop_probe.unprepared.model import FlightRing
 from frtop_probe.unprepared.worker import Look
@@ -39,13 +39,13 @@ class Agent:
             host="node4", instance="1f2e3d4c5b6a",
         )  # fmt: skip
         self.processes = [subprocess.Popen(["sleep", "600"]) for _ in range(3)]
-        self.ranks: list[OutsideRank] = []
+        self.ranks: list[UnpreparedRank] = []
         for number, process in enumerate(self.processes):
-            rank = self.tracker.add_outside(candidate(process.pid, rank=number), job())
+            rank = self.tracker.add_unprepared(candidate(process.pid, rank=number), job())
             assert rank is not None
             number_of_last = 4 if number == 1 else 5
             pending = [] if number == 1 else [work("allreduce", 5)]
-            now = books(group("0", backend(number_of_last, pending), rank=number))
+            now = c10d(group("0", backend(number_of_last, pending), rank=number))
             rank.take(Look(process.pid, now), time.monotonic_ns())
             ring = FlightRing("gloo", 2000, 4, tuple(entry(n) for n in range(1, 5)))
             found = Look(process.pid, now, rings=(ring,), after=now)
@@ -181,9 +181,9 @@ async def test_a_job_that_ends_well_leaves_no_box(agent: Agent, tmp_path: Path) 
     done = tmp_path / "done"
     process = subprocess.Popen(["sh", "-c", f"until [ -e {done} ]; do sleep 0.02; done"])
     agent.processes.append(process)
-    rank = agent.tracker.add_outside(candidate(process.pid, rank=0), job(identity="another"))
+    rank = agent.tracker.add_unprepared(candidate(process.pid, rank=0), job(identity="another"))
     assert rank is not None
-    rank.take(Look(process.pid, books(group("0", backend(3)))), time.monotonic_ns())
+    rank.take(Look(process.pid, c10d(group("0", backend(3)))), time.monotonic_ns())
     rank.box_folder = lambda: str(agent.boxes)
     agent.tick()
     done.touch()

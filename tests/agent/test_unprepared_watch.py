@@ -16,18 +16,18 @@ from typing import Any
 
 import pytest
 
-from agent.outside_fakes import FakeReads, candidate, job, start_ticks
 from agent.ring_builder import RingBuilder
+from agent.unprepared_fakes import FakeReads, candidate, job, start_ticks
 from frtop_probe.agent import rank_tracker
 from frtop_probe.agent.rank_tracker import RankTracker
 from frtop_probe.agent.ring_rank import RingRank
 from frtop_probe.agent.shown_ranks import LASTING_S, ShownRanks
-from frtop_probe.agent.unprepared import rings as outside_rings
-from frtop_probe.agent.unprepared import watch as outside_watch
+from frtop_probe.agent.unprepared import rings as unprepared_rings
+from frtop_probe.agent.unprepared import watch as unprepared_watch
 from frtop_probe.agent.unprepared.other_users import notes_of
-from frtop_probe.agent.unprepared.pool import MAX_CHILDREN, OutsidePool
-from frtop_probe.agent.unprepared.unprepared_rank import OutsideRank
-from frtop_probe.agent.unprepared.watch import OutsideWatch
+from frtop_probe.agent.unprepared.pool import MAX_CHILDREN, UnpreparedPool
+from frtop_probe.agent.unprepared.unprepared_rank import UnpreparedRank
+from frtop_probe.agent.unprepared.watch import UnpreparedWatch
 from frtop_probe.proc import exit_status
 from frtop_probe.ring import layout
 from frtop_probe.unprepared.cpython import FREE_THREADED
@@ -67,9 +67,11 @@ class Watch:
         self.reads = FakeReads()
         self.tracker = RankTracker([folder])
         self.asked: float | None = -math.inf  # None: just now
-        pool, self.shown = OutsidePool(self.reads.worker), ShownRanks()
+        pool, self.shown = UnpreparedPool(self.reads.worker), ShownRanks()
         self.shown.note(None, ())  # all ranks
-        self.watch = OutsideWatch(self.tracker, self._last_asked, self.shown, pool, boxes="/boxes")
+        self.watch = UnpreparedWatch(
+            self.tracker, self._last_asked, self.shown, pool, boxes="/boxes"
+        )
         self.task = asyncio.create_task(self.watch.run())
 
     def _last_asked(self) -> float:
@@ -82,19 +84,21 @@ class Watch:
 
     @property
     def ranks(self) -> list[int]:
-        return [rank.pid for rank in self.tracker.ranks.values() if isinstance(rank, OutsideRank)]
+        return [
+            rank.pid for rank in self.tracker.ranks.values() if isinstance(rank, UnpreparedRank)
+        ]
 
     @property
     def seen(self) -> set[int]:
-        """Pids of the ranks whose books were read."""
+        """Pids of the ranks whose c10d state was read."""
         return {r.pid for r in self.tracker.ranks.values() if r.full().group_progress}
 
 
 @pytest.fixture
 async def watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Watch]:
-    monkeypatch.setattr(outside_watch, "LOOK_S", 0.05)
-    monkeypatch.setattr(outside_watch, "SLOW_S", 0.02)
-    monkeypatch.setattr(outside_watch, "SCAN_S", 0.05)
+    monkeypatch.setattr(unprepared_watch, "LOOK_S", 0.05)
+    monkeypatch.setattr(unprepared_watch, "SLOW_S", 0.02)
+    monkeypatch.setattr(unprepared_watch, "SCAN_S", 0.05)
     one = Watch(tmp_path)
     yield one
     one.task.cancel()
@@ -156,7 +160,7 @@ async def test_stuck_processes_do_not_starve_the_others(watch: Watch, sleepers: 
 async def test_a_round_ends_when_all_children_are_stuck(
     watch: Watch, sleepers: Sleepers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outside_watch, "ROUND_S", 0.2)
+    monkeypatch.setattr(unprepared_watch, "ROUND_S", 0.2)
     pids = sleepers(8)
     watch.reads.stuck = set(pids)
     watch.find(*pids)
@@ -199,7 +203,7 @@ async def test_a_search_that_failed_is_not_repeated_soon(watch: Watch, reason: s
 
 async def test_what_cannot_change_is_not_read_again_soon(watch: Watch, sleepers: Sleepers) -> None:
     pids = sleepers(2)
-    watch.reads.books_reasons[pids[0]] = FREE_THREADED
+    watch.reads.c10d_reasons[pids[0]] = FREE_THREADED
     watch.find(*pids)
     await wait_for_async(lambda: watch.reads.looks.count(pids[1]) > 5, "looks at the other")
     assert watch.reads.looks.count(pids[0]) == 1
@@ -219,7 +223,7 @@ async def test_a_rank_in_which_the_recorder_is_off_is_seen_from_outside(
     fields: dict[str, Any], shown: bool,
 ) -> None:  # fmt: skip
     """Its environment starts the recorder; it has none, and is too old to be about to make one."""
-    monkeypatch.setattr(outside_watch, "NO_RING_S", -1.0)
+    monkeypatch.setattr(unprepared_watch, "NO_RING_S", -1.0)
     monkeypatch.setenv("FRTOP_DIR", "/here")
     pid, plain = sleepers(2)
     made = candidate(pid, prepared=True, inner_pid=pid, ring_folder="/here")
@@ -277,12 +281,12 @@ async def test_a_young_rank_may_still_make_its_ring(watch: Watch, sleepers: Slee
 async def test_a_rank_behind_the_last_one_that_fits_still_learns(
     watch: Watch, sleepers: Sleepers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outside_watch, "MAX_RANKS", 1)
+    monkeypatch.setattr(unprepared_watch, "MAX_RANKS", 1)
     first, second = sleepers(2)
     watch.find(first)
     await wait_for_async(lambda: watch.seen == {first}, "the first one is seen")
     learned: list[int] = []
-    monkeypatch.setattr(OutsideRank, "learn", lambda rank, *_: learned.append(rank.pid))
+    monkeypatch.setattr(UnpreparedRank, "learn", lambda rank, *_: learned.append(rank.pid))
     watch.find(second, first)
     await wait_for_async(lambda: learned, "it is told what a later search found")
 
@@ -290,7 +294,7 @@ async def test_a_rank_behind_the_last_one_that_fits_still_learns(
 async def test_an_error_is_a_note_and_the_watch_goes_on(
     watch: Watch, sleepers: Sleepers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outside_watch, "RESTART_S", 0.2)
+    monkeypatch.setattr(unprepared_watch, "RESTART_S", 0.2)
     first, second = sleepers(2)
     watch.find(first)
     await wait_for_async(lambda: watch.seen == {first}, "the first one is seen")
@@ -308,17 +312,17 @@ async def test_a_rank_that_cannot_be_taken_in_does_not_hide_the_others(
     watch: Watch, sleepers: Sleepers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pids = sleepers(2)
-    intact = OutsideRank.take
+    intact = UnpreparedRank.take
 
-    def take(rank: OutsideRank, look: Look, at_ns: int, begun_ns: int = 0) -> None:
+    def take(rank: UnpreparedRank, look: Look, at_ns: int, begun_ns: int = 0) -> None:
         if rank.pid == pids[0]:
-            raise KeyError("odd books")
+            raise KeyError("odd state")
         intact(rank, look, at_ns, begun_ns)
 
-    monkeypatch.setattr(OutsideRank, "take", take)
+    monkeypatch.setattr(UnpreparedRank, "take", take)
     watch.find(*pids)
     await wait_for_async(lambda: watch.seen == {pids[1]}, "the other one is seen")
-    assert any("odd books" in note for note in watch.tracker.notes)
+    assert any("odd state" in note for note in watch.tracker.notes)
 
 
 async def test_notes_of_searches_replace_each_other(watch: Watch) -> None:
@@ -337,7 +341,7 @@ def _has_notes(watch: Watch, expected: tuple[str, ...]) -> bool:
 async def test_a_rank_that_ended_gives_way(
     watch: Watch, sleepers: Sleepers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outside_watch, "MAX_RANKS", 2)
+    monkeypatch.setattr(unprepared_watch, "MAX_RANKS", 2)
     pids = sleepers(3)
     watch.find(*pids)
     await wait_for_async(lambda: watch.seen == set(pids[:2]), "as many as are allowed")
@@ -358,7 +362,7 @@ async def test_ended_ranks_are_bounded(
         RingBuilder(tracker.home, start_ticks=number + 1)
     tracker.tick(time.monotonic_ns())
     for pid in sleepers(6):
-        rank = tracker.add_outside(candidate(pid), job())
+        rank = tracker.add_unprepared(candidate(pid), job())
         assert rank is not None
         subprocess.run(["kill", "-9", str(pid)], check=True)
         await wait_for_async(functools.partial(_has_ended, rank), "it ends")
@@ -379,7 +383,7 @@ async def test_an_ended_rank_that_is_shown_gives_way_last(
     tracker = watch.tracker
     pids = sleepers(6)
     for pid in pids:
-        rank = tracker.add_outside(candidate(pid), job())
+        rank = tracker.add_unprepared(candidate(pid), job())
         assert rank is not None
         if pid == pids[0]:
             tracker.shown = {rank.key}
@@ -390,7 +394,7 @@ async def test_an_ended_rank_that_is_shown_gives_way_last(
     assert watch.ranks == [pids[0], *pids[-2:]]
 
 
-def _has_ended(rank: OutsideRank) -> bool:
+def _has_ended(rank: UnpreparedRank) -> bool:
     return not rank.lives
 
 
@@ -406,7 +410,7 @@ async def test_a_late_recorder_takes_over(watch: Watch, sleepers: Sleepers) -> N
     assert keys[pids[0]] in result.forgotten
     assert watch.ranks == [pids[1]]
     # A search that was under way still has it as unprepared.
-    assert tracker.add_outside(candidate(pids[0]), job()) is None
+    assert tracker.add_unprepared(candidate(pids[0]), job()) is None
     scans = len(watch.reads.scans)
     await wait_for_async(lambda: len(watch.reads.scans) > scans + 1, "further searches")
     assert watch.reads.scans[-1] == {(pids[0], start_ticks(pids[0]))}
@@ -416,7 +420,7 @@ async def test_a_late_recorder_takes_over(watch: Watch, sleepers: Sleepers) -> N
 async def test_a_pid_that_was_reused_is_not_followed(watch: Watch, sleepers: Sleepers) -> None:
     (pid,) = sleepers(1)
     old = candidate(pid, start_ticks=start_ticks(pid) - 5)
-    assert watch.tracker.add_outside(old, job()) is None
+    assert watch.tracker.add_unprepared(old, job()) is None
     assert watch.tracker.ranks == {}
 
 
@@ -426,7 +430,7 @@ async def test_oom_counters_are_read_only_while_a_rank_needs_them(
     counter = tmp_path / "memory.events"
     counter.write_text("oom_kill 0\n")
     monkeypatch.setattr(exit_status, "oom_counter_file", lambda _: counter)
-    one, two = (watch.tracker.add_outside(candidate(pid), job()) for pid in sleepers(2))
+    one, two = (watch.tracker.add_unprepared(candidate(pid), job()) for pid in sleepers(2))
     assert one is not None
     assert two is not None
     watch.tracker.forget(one)
@@ -457,8 +461,8 @@ def ring_reads(watch: Watch, pid: int) -> list[int]:
 async def test_a_ring_is_read_to_compare_ops_and_again_only_for_new_ones(
     watch: Watch, sleepers: Sleepers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outside_rings, "COMPARE_S", 0.05)
-    monkeypatch.setattr(outside_rings, "FRESH_S", 0.02)
+    monkeypatch.setattr(unprepared_rings, "COMPARE_S", 0.05)
+    monkeypatch.setattr(unprepared_rings, "FRESH_S", 0.02)
     pids = sleepers(2)
     watch.reads.number = 5
     watch.find(*pids)
@@ -478,19 +482,19 @@ async def test_only_of_ranks_that_are_shown_ops_are_kept(
     watch: Watch, sleepers: Sleepers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A host may have dozens of other ranks, with thousands of ops each."""
-    monkeypatch.setattr(outside_rings, "COMPARE_S", 0.05)
-    monkeypatch.setattr(outside_watch, "OTHER_LOOK_S", 1e9)
+    monkeypatch.setattr(unprepared_rings, "COMPARE_S", 0.05)
+    monkeypatch.setattr(unprepared_watch, "OTHER_LOOK_S", 1e9)
     now = [0.0]
     watch.shown.__init__(lambda: now[0])  # type: ignore[misc]
     mine, other = sleepers(2)
     watch.reads.number = 5
     watch.find(mine, other)
     await wait_for_async(lambda: watch.seen == {mine, other}, "both are followed")
-    ranks = {r.pid: r for r in watch.tracker.ranks.values() if isinstance(r, OutsideRank)}
+    ranks = {r.pid: r for r in watch.tracker.ranks.values() if isinstance(r, UnpreparedRank)}
     watch.shown.note([ranks[mine].key, 99], watch.tracker.ranks)
     await wait_for_async(lambda: ranks[mine].flight.ops, "the ring of the one that is shown")
     await wait_for_async(lambda: watch.reads.looks.count(mine) > 8, "it is looked at on and on")
-    assert watch.reads.looks.count(other) == outside_watch.FIRST_LOOKS
+    assert watch.reads.looks.count(other) == unprepared_watch.FIRST_LOOKS
     assert ring_reads(watch, other) == []
     assert (ranks[mine].record, ranks[other].record) == ("/boxes", "")
     watch.shown.note([ranks[other].key], watch.tracker.ranks)  # another screen
@@ -510,13 +514,13 @@ async def test_only_of_ranks_that_are_shown_ops_are_kept(
 async def test_a_snapshot_waits_for_a_ring_for_a_moment_only(
     watch: Watch, sleepers: Sleepers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outside_rings, "RING_WAIT_S", 0.1)
-    monkeypatch.setattr(outside_rings, "COMPARE_S", 1e9)
+    monkeypatch.setattr(unprepared_rings, "RING_WAIT_S", 0.1)
+    monkeypatch.setattr(unprepared_rings, "COMPARE_S", 1e9)
     (pid,) = sleepers(1)
     watch.reads.stuck_rings = {pid}
     watch.find(pid)
     await wait_for_async(lambda: watch.seen == {pid}, "it is seen")
-    (rank,) = (r for r in watch.tracker.ranks.values() if isinstance(r, OutsideRank))
+    (rank,) = (r for r in watch.tracker.ranks.values() if isinstance(r, UnpreparedRank))
     begin = time.monotonic()
     for _ in range(3):
         await rank.read_ops(32)
@@ -524,6 +528,6 @@ async def test_a_snapshot_waits_for_a_ring_for_a_moment_only(
     assert len(watch.reads.rings) == 1  # one read at a time
     assert rank.recent_ops(32) == ((), 0)
     looks = len(watch.reads.looks)
-    await wait_for_async(lambda: len(watch.reads.looks) > looks + 2, "its books are still read")
+    await wait_for_async(lambda: len(watch.reads.looks) > looks + 2, "its c10d state is still read")
     watch.reads.release.set()
     await wait_for_async(lambda: len(rank.recent_ops(32)[0]) == 1, "the read returns")

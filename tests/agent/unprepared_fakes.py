@@ -1,4 +1,4 @@
-"""Books, looks and searches as a child would bring them, and a child that reads nothing."""
+"""c10d states, looks and searches as a child would bring them, and a child that reads nothing."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
-from frtop_probe.agent.unprepared.unprepared_rank import OutsideRank
+from frtop_probe.agent.unprepared.unprepared_rank import UnpreparedRank
 from frtop_probe.proc import processes
 from frtop_probe.unprepared.discovery.facts import Candidate, Discovery, FoundJob
-from frtop_probe.unprepared.model import Backend, Books, FlightRing, GroupBook, RingEntry, Work
-from frtop_probe.unprepared.worker import CLOSED, Look, OutsideWorker
+from frtop_probe.unprepared.model import Backend, C10dState, FlightRing, GroupState, RingEntry, Work
+from frtop_probe.unprepared.worker import CLOSED, Look, UnpreparedWorker
 
 SECOND = 1_000_000_000
 EPOCH_NS = 1_700_000_000 * SECOND
@@ -52,18 +52,18 @@ def backend(
 
 def group(
     name: str, *backends: Backend, ranks: tuple[int, ...] = (0, 1, 2), rank: int = 1
-) -> GroupBook:
+) -> GroupState:
     address = 0x1000 + 16 * int(name)
-    return GroupBook(address, name, "", ranks, rank, len(ranks), backends=backends)
+    return GroupState(address, name, "", ranks, rank, len(ranks), backends=backends)
 
 
-def books(*groups: GroupBook, start_ticks: int = 0, reason: str = "") -> Books:
-    return Books(os.getpid(), start_ticks, groups=groups, reason=reason)
+def c10d(*groups: GroupState, start_ticks: int = 0, reason: str = "") -> C10dState:
+    return C10dState(os.getpid(), start_ticks, groups=groups, reason=reason)
 
 
 def look(one: Backend) -> Look:
     """A look at a rank with one group."""
-    return Look(os.getpid(), books(group("0", one)))
+    return Look(os.getpid(), c10d(group("0", one)))
 
 
 def candidate(pid: int = 0, rank: int | None = 1, **fields: Any) -> Candidate:
@@ -76,10 +76,10 @@ def job(*ranks: Candidate, identity: str = TORCHRUN) -> FoundJob:
     return FoundJob(identity, "train.py", "torchrun", None, os.getuid(), False, ranks)
 
 
-def outside_rank(job: str = TORCHRUN, **fields: Any) -> OutsideRank:
+def unprepared_rank(job: str = TORCHRUN, **fields: Any) -> UnpreparedRank:
     """A rank whose process is ours."""
     one = candidate(**fields)
-    return OutsideRank(1, one, FoundJob(job, "train.py", "", None, 0, False, (one,)), None)
+    return UnpreparedRank(1, one, FoundJob(job, "train.py", "", None, 0, False, (one,)), None)
 
 
 def entry(number: int, op: str = "gloo:all_reduce", **fields: Any) -> RingEntry:
@@ -98,14 +98,14 @@ def entry(number: int, op: str = "gloo:all_reduce", **fields: Any) -> RingEntry:
 class FakeReads:
     """What fake workers find, and what they were asked.
 
-    A process in `stuck` does not answer before `release`; `reasons` are answers without books,
-    `books_reasons` books without groups.
+    A process in `stuck` does not answer before `release`; `reasons` are answers without c10d,
+    `c10d_reasons` are states without groups.
     """
 
     def __init__(self) -> None:
         self.discovery = Discovery()
         self.reasons: dict[int, str] = {}
-        self.books_reasons: dict[int, str] = {}
+        self.c10d_reasons: dict[int, str] = {}
         self.stuck: set[int] = set()
         self.release = asyncio.Event()
         self.looks: list[int] = []
@@ -125,7 +125,7 @@ class FakeReads:
         return sum(not one.closed for one in self.workers)
 
 
-class FakeWorker(OutsideWorker):
+class FakeWorker(UnpreparedWorker):
     def __init__(self, reads: FakeReads) -> None:
         super().__init__()
         self.reads = reads
@@ -141,9 +141,9 @@ class FakeWorker(OutsideWorker):
             await self.reads.release.wait()
         if pid in self.reads.reasons:
             return Look(pid, reason=self.reads.reasons[pid])
-        if pid in self.reads.books_reasons:
-            return Look(pid, Books(pid, start_ticks(pid), reason=self.reads.books_reasons[pid]))
-        found = Books(pid, start_ticks(pid), groups=(group("0", backend(self.reads.number)),))
+        if pid in self.reads.c10d_reasons:
+            return Look(pid, C10dState(pid, start_ticks(pid), reason=self.reads.c10d_reasons[pid]))
+        found = C10dState(pid, start_ticks(pid), groups=(group("0", backend(self.reads.number)),))
         return Look(pid, found)
 
     async def _look_at_ring(self, pid: int, limit: int, since: int) -> Look:
@@ -151,7 +151,7 @@ class FakeWorker(OutsideWorker):
         if pid in self.reads.stuck_rings:
             await self.reads.release.wait()
         one = group("0", backend(self.reads.number))
-        now = Books(pid, start_ticks(pid), groups=(one,))
+        now = C10dState(pid, start_ticks(pid), groups=(one,))
         found = [entry(number) for number in range(max(1, since), self.reads.number + 1)][-limit:]
         ring = FlightRing("gloo", 2000, self.reads.number + 1, tuple(found))
         return Look(pid, now, rings=(ring,), after=now)

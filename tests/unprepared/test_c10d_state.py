@@ -1,4 +1,4 @@
-"""c10d's books of real gloo jobs, read while they hang and while they run."""
+"""c10d's state of real gloo jobs, read while they hang and while they run."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ import pytest
 
 from frtop_probe.proc.memory import GONE, REPLACED, NotReadable
 from frtop_probe.proc.process import identify
-from frtop_probe.unprepared import c10d_state as c10d_books
-from frtop_probe.unprepared import torch_layout
+from frtop_probe.unprepared import c10d_state, torch_layout
 from frtop_probe.unprepared.cpython import UNEXPECTED, UNKNOWN_PYTHON, Python, open_python
-from frtop_probe.unprepared.model import GroupBook
-from frtop_probe.unprepared.reader import OutsideReader
+from frtop_probe.unprepared.model import GroupState
+from frtop_probe.unprepared.reader import UnpreparedReader
 from frtop_probe.unprepared.torch_layout import BackendClass
 from unprepared.ranks import (
     PROGRAM,
@@ -26,7 +25,7 @@ from unprepared.ranks import (
     only_backend,
     pending_kinds,
     program,
-    wait_for_books,
+    wait_for_c10d,
 )
 from waiting import wait_for
 
@@ -41,9 +40,9 @@ def absent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[int]]:
 
 
 def test_numbers_and_pending_ops_tell_who_is_absent(absent: list[int]) -> None:
-    with OutsideReader(absent[0]) as reader:
-        waiting = wait_for_books(reader, lambda books: bool(pending_kinds(books)), "an op")
-    with OutsideReader(absent[2]) as reader:  # with the GIL held
+    with UnpreparedReader(absent[0]) as reader:
+        waiting = wait_for_c10d(reader, lambda c10d: bool(pending_kinds(c10d)), "an op")
+    with UnpreparedReader(absent[2]) as reader:  # with the GIL held
         missing = reader.read()
 
     group = default_group(waiting)
@@ -61,20 +60,20 @@ def test_numbers_and_pending_ops_tell_who_is_absent(absent: list[int]) -> None:
 
 
 def test_sub_groups_have_their_members_and_descriptions(absent: list[int]) -> None:
-    with OutsideReader(absent[0]) as reader:
+    with UnpreparedReader(absent[0]) as reader:
         groups = {group.description: group for group in reader.read().groups}
     assert groups["left"].ranks == (0, 1)
     assert only_backend(groups["left"]).number == 1
     long = groups["a description too long for a short string"]
     assert (long.ranks, long.rank, only_backend(long).number) == ((0, 2), 0, 0)
 
-    with OutsideReader(absent[2]) as reader:
+    with UnpreparedReader(absent[2]) as reader:
         assert [group.ranks for group in reader.read().groups] == [(0, 1, 2), (0, 2)]
 
 
 def test_a_second_look_costs_few_reads(absent: list[int]) -> None:
-    with OutsideReader(absent[0]) as reader:
-        first = wait_for_books(reader, lambda books: bool(pending_kinds(books)), "an op")
+    with UnpreparedReader(absent[0]) as reader:
+        first = wait_for_c10d(reader, lambda c10d: bool(pending_kinds(c10d)), "an op")
         second = reader.read()
     assert second.groups == first.groups
     assert second.cost.reads < 60 < first.cost.reads < 5000
@@ -94,20 +93,20 @@ def test_a_look_into_an_import_does_not_make_the_build_unknown(
         return open_python(*args)
 
     monkeypatch.setattr("frtop_probe.unprepared.reader.open_python", torn)
-    with OutsideReader(absent[0]) as reader:
+    with UnpreparedReader(absent[0]) as reader:
         fails = 2
         assert reader.read().groups
         reader._forget(exec_done=False)
         fails = 3
         assert reader.read().reason == UNEXPECTED
         assert reader.read().groups
-    with OutsideReader(absent[0]) as reader:
+    with UnpreparedReader(absent[0]) as reader:
         fails = 3
         assert reader.read().reason == UNKNOWN_PYTHON
 
 
 def test_environment_set_at_run_time_is_read_and_nothing_else(absent: list[int]) -> None:
-    with OutsideReader(absent[1]) as reader:
+    with UnpreparedReader(absent[1]) as reader:
         found = reader.environment(("SET_LATER", "RANK", "NOT_SET"))
     assert found == {"SET_LATER": "of rank 1", "RANK": "1"}
 
@@ -116,17 +115,17 @@ def test_a_stopped_process_is_readable(absent: list[int]) -> None:
     os.kill(absent[1], signal.SIGSTOP)
     try:
         wait_for(lambda: identify(absent[1]).state == "T", "the stop")
-        with OutsideReader(absent[1]) as reader:
-            books = reader.read()
-        assert books.state == "T"
-        assert only_backend(default_group(books)).number in (5, 6)
+        with UnpreparedReader(absent[1]) as reader:
+            c10d = reader.read()
+        assert c10d.state == "T"
+        assert only_backend(default_group(c10d)).number in (5, 6)
     finally:
         os.kill(absent[1], signal.SIGCONT)
 
 
 def test_the_flight_recorder_ring(absent: list[int]) -> None:
-    with OutsideReader(absent[0]) as reader:
-        wait_for_books(reader, lambda books: bool(pending_kinds(books)), "an op")
+    with UnpreparedReader(absent[0]) as reader:
+        wait_for_c10d(reader, lambda c10d: bool(pending_kinds(c10d)), "an op")
         (ring,) = reader.rings()
         (newest,) = reader.rings(limit=2)
     if not ring.capacity:
@@ -150,7 +149,7 @@ def test_the_flight_recorder_ring(absent: list[int]) -> None:
         assert found[0] == (str(PROGRAM), called, "join")
         assert found[-1][1:] == ("hold_gil() if last else dist.all_reduce(tensor)", "run")
         assert len(found) == 7
-    with OutsideReader(absent[0]) as reader:
+    with UnpreparedReader(absent[0]) as reader:
         (later,) = reader.rings(since={"gloo": 3})
         (nothing,) = reader.rings(since={"gloo": 7})
         (reset,) = reader.rings(since={"gloo": 700})
@@ -163,19 +162,19 @@ def test_one_in_a_barrier_others_in_an_all_reduce(tmp_path: Path) -> None:
     with job("mismatch", tmp_path) as pids:
         found = []
         for pid in pids:
-            with OutsideReader(pid) as reader:
-                books = wait_for_books(reader, lambda books: bool(pending_kinds(books)), "an op")
-                found.append((pending_kinds(books), only_backend(default_group(books)).number))
+            with UnpreparedReader(pid) as reader:
+                c10d = wait_for_c10d(reader, lambda c10d: bool(pending_kinds(c10d)), "an op")
+                found.append((pending_kinds(c10d), only_backend(default_group(c10d)).number))
     assert found == [(["allreduce"], 6), (["allreduce"], 6), (["barrier"], 6)]
 
 
 def test_ranks_of_mp_spawn(tmp_path: Path) -> None:
     with job("spawned", tmp_path, size=2) as pids:
         for rank, pid in enumerate(pids):
-            with OutsideReader(pid) as reader:
-                books = wait_for_books(reader, lambda books: bool(pending_kinds(books)), "an op")
-            assert default_group(books).rank == rank
-            assert pending_kinds(books) == (["barrier"] if rank == 1 else ["allreduce"])
+            with UnpreparedReader(pid) as reader:
+                c10d = wait_for_c10d(reader, lambda c10d: bool(pending_kinds(c10d)), "an op")
+            assert default_group(c10d).rank == rank
+            assert pending_kinds(c10d) == (["barrier"] if rank == 1 else ["allreduce"])
 
 
 def test_queued_ops_and_objects_by_address(tmp_path: Path) -> None:
@@ -184,21 +183,21 @@ def test_queued_ops_and_objects_by_address(tmp_path: Path) -> None:
         wait_for(addresses.exists, "addresses")
         wait_for(lambda: len(addresses.read_text().split()) == 3, "addresses")
         tensor, work, group = map(int, addresses.read_text().split())
-        with OutsideReader(pids[0]) as reader:
-            books = reader.read()
+        with UnpreparedReader(pids[0]) as reader:
+            c10d = reader.read()
             info = reader.tensor_at(tensor)
             received = reader.work_at(work)
             with pytest.raises(NotReadable):
                 reader.tensor_at(group)
             with pytest.raises(NotReadable):
                 reader.work_at(tensor)
-    backend = only_backend(default_group(books))
+    backend = only_backend(default_group(c10d))
     assert backend.number == 12  # five, six queued, and the receive, which counts as well
     assert [work.number for work in backend.pending] == [6, 7, 8, 9, 10, 11]
     assert [work.running for work in backend.pending] == [True] * 2 + [False] * 4
     assert (info.shape, info.dtype, info.device) == ((7, 3, 2), "float32", "cpu")
     assert (received.op, received.number, received.completed) == ("recv", 12, False)
-    assert group in {group.address for group in books.groups}
+    assert group in {group.address for group in c10d.groups}
 
 
 def test_behind_the_wrapper_of_detailed_debugging(tmp_path: Path) -> None:
@@ -207,7 +206,7 @@ def test_behind_the_wrapper_of_detailed_debugging(tmp_path: Path) -> None:
         def ahead() -> bool:
             numbers = []
             for pid in (pids[0], pids[2]):
-                with OutsideReader(pid) as reader:
+                with UnpreparedReader(pid) as reader:
                     backend = only_backend(default_group(reader.read()))
                 assert backend.checked
                 assert backend.kind == "gloo"
@@ -220,13 +219,13 @@ def test_behind_the_wrapper_of_detailed_debugging(tmp_path: Path) -> None:
 
 
 def test_a_running_job_a_hundred_times(tmp_path: Path) -> None:
-    with job("busy", tmp_path) as pids, OutsideReader(pids[0]) as reader:
+    with job("busy", tmp_path) as pids, UnpreparedReader(pids[0]) as reader:
         last: dict[str, int] = {}
         seen = 0
         for _ in range(100):
-            books = reader.read()
-            assert not books.reason
-            for group in books.groups:
+            c10d = reader.read()
+            assert not c10d.reason
+            for group in c10d.groups:
                 backend = only_backend(group)
                 assert not group.reason + backend.reason
                 assert backend.number is not None
@@ -246,13 +245,13 @@ def test_counters_read_between_their_increments_are_read_again(
     absent: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """gloo counts a collective first, then all ops; an op in progress would be a number off."""
-    with OutsideReader(absent[0]) as reader:
-        steady = wait_for_books(reader, lambda books: bool(pending_kinds(books)), "an op")
-        assert reader._books is not None
-        intact = reader._books._backends._block
+    with UnpreparedReader(absent[0]) as reader:
+        steady = wait_for_c10d(reader, lambda c10d: bool(pending_kinds(c10d)), "an op")
+        assert reader._c10d is not None
+        intact = reader._c10d._backends._block
         torn: list[bool] = []
 
-        def block(address: int, vtable: int, kind: BackendClass, group: GroupBook) -> bytes:
+        def block(address: int, vtable: int, kind: BackendClass, group: GroupState) -> bytes:
             raw = intact(address, vtable, kind, group)
             if torn or kind.collectives is None:
                 return raw
@@ -261,13 +260,13 @@ def test_counters_read_between_their_increments_are_read_again(
             changed = count.to_bytes(4, "little")
             return raw[: kind.collectives] + changed + raw[kind.collectives + 4 :]
 
-        monkeypatch.setattr(reader._books._backends, "_block", block)
+        monkeypatch.setattr(reader._c10d._backends, "_block", block)
         assert reader.read().groups == steady.groups
         assert torn
 
 
 def test_books_are_found_again_after_the_module_grew(tmp_path: Path) -> None:
-    with job("moved", tmp_path, size=2) as (pid, _), OutsideReader(pid) as reader:
+    with job("moved", tmp_path, size=2) as (pid, _), UnpreparedReader(pid) as reader:
         before = reader.read()
         assert default_group(before).size == 2
         (tmp_path / "store.looked").touch()
@@ -276,13 +275,13 @@ def test_books_are_found_again_after_the_module_grew(tmp_path: Path) -> None:
 
 
 def test_torch_without_groups_has_a_reason(tmp_path: Path) -> None:
-    with job("without_groups", tmp_path) as (pid,), OutsideReader(pid) as reader:
-        assert reader.read().reason == c10d_books.NO_GROUPS
+    with job("without_groups", tmp_path) as (pid,), UnpreparedReader(pid) as reader:
+        assert reader.read().reason == c10d_state.NO_GROUPS
 
 
 def test_without_torch_there_is_a_reason() -> None:
     code = "print('started', flush=True); input()"
-    with program(code) as process, OutsideReader(process.pid) as reader:
+    with program(code) as process, UnpreparedReader(process.pid) as reader:
         assert reader.read().reason == torch_layout.NO_TORCH
         with pytest.raises(NotReadable) as refused:
             reader.rings()
@@ -291,7 +290,7 @@ def test_without_torch_there_is_a_reason() -> None:
 
 def test_a_process_that_ends_between_looks() -> None:
     code = "print('started', flush=True); input()"
-    with program(code) as process, OutsideReader(process.pid) as reader:
+    with program(code) as process, UnpreparedReader(process.pid) as reader:
         reader.environment(("HOME",))
         process.kill()
         wait_for(lambda: process.poll() is not None, "the end")
@@ -306,7 +305,7 @@ def test_a_process_that_becomes_another_program() -> None:
         "os.execv(sys.executable, [sys.executable, '-c',"
         ' \'import os; os.environ["A"] = "after"; print("again", flush=True); input()\'])'
     )
-    with program(code) as process, OutsideReader(process.pid) as reader:
+    with program(code) as process, UnpreparedReader(process.pid) as reader:
         assert reader.environment(("A",)) == {}
         assert process.stdin is not None
         assert process.stdout is not None
@@ -322,7 +321,7 @@ def test_a_recycled_pid_is_not_read(tmp_path: Path) -> None:
     stat = "77 (python) S 1 " + "0 " * 17 + "{start} 0 0 0 0\n"
     (folder / "stat").write_text(stat.format(start=1000))
     (folder / "wchan").write_text("0")
-    reader = OutsideReader(77, proc=tmp_path)
+    reader = UnpreparedReader(77, proc=tmp_path)
     (folder / "stat").write_text(stat.format(start=2000))
     with pytest.raises(NotReadable) as refused:
         reader.read()

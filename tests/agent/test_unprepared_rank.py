@@ -1,4 +1,4 @@
-"""A rank without a recorder: books in, updates out. No process is read."""
+"""A rank without a recorder: the state of c10d in, updates out. No process is read."""
 
 from __future__ import annotations
 
@@ -11,40 +11,40 @@ from dataclasses import replace
 import pytest
 from msgspec import structs
 
-from agent.outside_fakes import (
+from agent.unprepared_fakes import (
     SECOND,
     backend,
-    books,
+    c10d,
     candidate,
     group,
     job,
     look,
-    outside_rank,
     start_ticks,
+    unprepared_rank,
     work,
 )
 from frtop_probe import wire
 from frtop_probe.agent.unprepared.c10d_state import numbered_ops, place_of
 from frtop_probe.agent.unprepared.groups import MAX_GONE, MAX_PENDING, STALE_NS
-from frtop_probe.agent.unprepared.unprepared_rank import MAX_PENDING_OF_RANK, OutsideRank
+from frtop_probe.agent.unprepared.unprepared_rank import MAX_PENDING_OF_RANK, UnpreparedRank
 from frtop_probe.proc.exit_status import ExitStatus
 from frtop_probe.proc.memory import NO_RIGHT, REPLACED
 from frtop_probe.unprepared.c10d_backends import NO_PENDING
 from frtop_probe.unprepared.c10d_state import NO_GROUPS
-from frtop_probe.unprepared.model import Backend, FoundTransport, GroupBook, TensorInfo, Work
+from frtop_probe.unprepared.model import Backend, FoundTransport, GroupState, TensorInfo, Work
 from frtop_probe.unprepared.worker import Look
 from frtop_tui.job.clock import HostClock
 from frtop_tui.job.record import RankRecord
 
 
 @pytest.fixture
-def rank() -> Iterator[OutsideRank]:
-    made = outside_rank()
+def rank() -> Iterator[UnpreparedRank]:
+    made = unprepared_rank()
     yield made
     made.release()
 
 
-def shown(rank: OutsideRank) -> wire.RankUpdate:
+def shown(rank: UnpreparedRank) -> wire.RankUpdate:
     """The full state; also checks that updates bring the same, and that it can be encoded."""
     full = rank.full()
     rank.update(0)
@@ -54,16 +54,16 @@ def shown(rank: OutsideRank) -> wire.RankUpdate:
     return full
 
 
-def pending(rank: OutsideRank) -> list[tuple[str, int, bool]]:
+def pending(rank: UnpreparedRank) -> list[tuple[str, int, bool]]:
     return [(op.signature.kind, op.number, op.dated) for op in rank.full().pending or ()
             if op.signature is not None]  # fmt: skip
 
 
-def test_nothing_is_sent_before_the_first_look(rank: OutsideRank) -> None:
+def test_nothing_is_sent_before_the_first_look(rank: UnpreparedRank) -> None:
     assert rank.update(0) is None
 
 
-def test_an_op_of_the_first_look_is_undated_and_a_later_one_dated(rank: OutsideRank) -> None:
+def test_an_op_of_the_first_look_is_undated_and_a_later_one_dated(rank: UnpreparedRank) -> None:
     rank.take(look(backend(number=4, pending=[work("allreduce", 4)])), SECOND)
     assert pending(rank) == [("all_reduce", 4, False)]
     rank.take(look(backend(number=4, pending=[work("allreduce", 4)])), 2 * SECOND)
@@ -77,7 +77,7 @@ def test_an_op_of_the_first_look_is_undated_and_a_later_one_dated(rank: OutsideR
     assert shown(rank).pending == ()
 
 
-def test_progress_has_the_time_of_the_look_that_showed_it(rank: OutsideRank) -> None:
+def test_progress_has_the_time_of_the_look_that_showed_it(rank: UnpreparedRank) -> None:
     rank.take(look(backend(number=4)), SECOND)
     rank.take(look(backend(number=4)), 2 * SECOND)
     (front,) = shown(rank).group_progress
@@ -91,7 +91,7 @@ def test_progress_has_the_time_of_the_look_that_showed_it(rank: OutsideRank) -> 
     assert (front.last.dated, front.last.pending) == (True, True)
 
 
-def test_the_pace_is_the_longest_pause_seen_from_its_begin(rank: OutsideRank) -> None:
+def test_the_pace_is_the_longest_pause_seen_from_its_begin(rank: UnpreparedRank) -> None:
     for second, number in ((1, 4), (2, 5), (9, 6), (12, 7)):
         rank.take(look(backend(number=number)), second * SECOND)
     rank.take(look(backend(number=8, pending=[work("allreduce", 8)])), 13 * SECOND)
@@ -100,7 +100,7 @@ def test_the_pace_is_the_longest_pause_seen_from_its_begin(rank: OutsideRank) ->
     assert op.usual_count == 3
 
 
-def test_without_changes_there_is_no_pace(rank: OutsideRank) -> None:
+def test_without_changes_there_is_no_pace(rank: UnpreparedRank) -> None:
     rank.take(look(backend(number=4, pending=[work("allreduce", 4)])), SECOND)
     (op,) = rank.full().pending or ()
     assert (op.usual_ns, op.usual_count) == (0, 0)
@@ -111,7 +111,7 @@ def test_without_changes_there_is_no_pace(rank: OutsideRank) -> None:
     ("alltoall_base", "all_to_all_single"), ("barrier", "barrier"), ("broadcast", "broadcast"),
     ("_reduce_scatter_base", "reduce_scatter_tensor"),
 ])  # fmt: skip
-def test_kinds_are_named_as_users_write_them(rank: OutsideRank, kind: str, name: str) -> None:
+def test_kinds_are_named_as_users_write_them(rank: UnpreparedRank, kind: str, name: str) -> None:
     rank.take(look(backend(number=1, pending=[work(kind, 1)])), SECOND)
     assert pending(rank) == [(name, 1, False)]
 
@@ -142,7 +142,7 @@ def test_completed_ops_are_left_out_but_counted() -> None:
     assert [(found.op, number) for found, number in numbered_ops(one)] == [("allreduce", 6)]
 
 
-def test_an_op_keeps_its_number_when_messages_follow(rank: OutsideRank) -> None:
+def test_an_op_keeps_its_number_when_messages_follow(rank: UnpreparedRank) -> None:
     rank.take(look(backend(number=9, collectives=6, pending=[work("allreduce", 9)])), SECOND)
     rank.take(look(backend(number=12, collectives=6, pending=[work("allreduce", 9)])), 2 * SECOND)
     assert pending(rank) == [("all_reduce", 6, False)]
@@ -151,18 +151,18 @@ def test_an_op_keeps_its_number_when_messages_follow(rank: OutsideRank) -> None:
     assert (front.number, front.p2p) == (6, 6)
 
 
-def test_an_op_that_cannot_be_numbered_is_a_note(rank: OutsideRank) -> None:
+def test_an_op_that_cannot_be_numbered_is_a_note(rank: UnpreparedRank) -> None:
     rank.take(look(backend(number=12, collectives=6, pending=[work("allreduce", 9)])), SECOND)
     assert pending(rank) == []
     assert shown(rank).notes == ("group 0: all_reduce in progress, number not known",)
 
 
-def test_of_several_backends_those_count_that_were_used(rank: OutsideRank) -> None:
+def test_of_several_backends_those_count_that_were_used(rank: UnpreparedRank) -> None:
     gloo, nccl = backend(number=3), backend(number=0, kind="nccl")
-    rank.take(Look(rank.pid, books(group("0", gloo, nccl))), SECOND)
+    rank.take(Look(rank.pid, c10d(group("0", gloo, nccl))), SECOND)
     assert [one.backend for one in shown(rank).groups] == ["gloo"]
     both = replace(nccl, number=7)
-    rank.take(Look(rank.pid, books(group("0", gloo, both))), 2 * SECOND)
+    rank.take(Look(rank.pid, c10d(group("0", gloo, both))), 2 * SECOND)
     full = shown(rank)
     assert [(one.backend, one.id) for one in full.groups] == [("gloo", 1), ("nccl", 2)]
     assert [front.number for front in full.group_progress] == [3, 7]
@@ -171,7 +171,7 @@ def test_of_several_backends_those_count_that_were_used(rank: OutsideRank) -> No
     assert (last.tracked, last.pending) == (False, True)  # nothing tells whether it is over
 
 
-def test_an_op_counts_as_over_only_where_all_in_progress_are_listed(rank: OutsideRank) -> None:
+def test_an_op_counts_as_over_only_where_all_in_progress_are_listed(rank: UnpreparedRank) -> None:
     rank.take(look(backend(number=4, reason=NO_PENDING)), SECOND)
     full = shown(rank)
     (front,) = full.group_progress
@@ -180,10 +180,10 @@ def test_an_op_counts_as_over_only_where_all_in_progress_are_listed(rank: Outsid
     assert full.notes == (f"group 0: {NO_PENDING}",)
 
 
-def test_many_pending_ops_are_cut_and_none_of_them_counts_as_over(rank: OutsideRank) -> None:
+def test_many_pending_ops_are_cut_and_none_of_them_counts_as_over(rank: UnpreparedRank) -> None:
     many = [work("allreduce", n + 1) for n in range(40)]
     groups = [group(str(n), backend(number=40, pending=many)) for n in range(6)]
-    rank.take(Look(rank.pid, books(*groups)), SECOND)
+    rank.take(Look(rank.pid, c10d(*groups)), SECOND)
     full = shown(rank)
     assert full.pending is not None
     assert len(full.pending) == MAX_PENDING_OF_RANK
@@ -191,7 +191,7 @@ def test_many_pending_ops_are_cut_and_none_of_them_counts_as_over(rank: OutsideR
     assert all(front.last is not None and front.last.pending for front in full.group_progress)
 
 
-def test_a_look_that_failed_leaves_the_last_one_and_its_reason(rank: OutsideRank) -> None:
+def test_a_look_that_failed_leaves_the_last_one_and_its_reason(rank: UnpreparedRank) -> None:
     rank.take(look(backend(number=4, pending=[work("allreduce", 4)])), SECOND)
     before = rank.full()
     rank.take(Look(rank.pid, reason=NO_RIGHT), 2 * SECOND)
@@ -202,19 +202,19 @@ def test_a_look_that_failed_leaves_the_last_one_and_its_reason(rank: OutsideRank
     assert rank.full().notes == ()
 
 
-def test_a_rank_without_readable_books_is_shown(rank: OutsideRank) -> None:
+def test_a_rank_without_readable_c10d_state_is_shown(rank: UnpreparedRank) -> None:
     rank.take(Look(rank.pid, reason=NO_RIGHT), SECOND)
     update = rank.update(0)
     assert update is not None
     assert update.identity is not None
-    assert (update.identity.prepared, update.identity.books) == (False, False)
+    assert (update.identity.prepared, update.identity.c10d_readable) == (False, False)
     assert update.notes[0].startswith(NO_RIGHT)
 
 
-def test_destroyed_groups_are_gone_and_their_last_number_is_known(rank: OutsideRank) -> None:
+def test_destroyed_groups_are_gone_and_their_last_number_is_known(rank: UnpreparedRank) -> None:
     rank.take(look(backend(number=4, pending=[work("allreduce", 4)])), SECOND)
     rank.update(SECOND)
-    rank.take(Look(rank.pid, books(reason=NO_GROUPS)), 2 * SECOND)
+    rank.take(Look(rank.pid, c10d(reason=NO_GROUPS)), 2 * SECOND)
     update = rank.update(2 * SECOND)
     assert update is not None
     assert [(one.name, one.gone) for one in update.groups] == [("0", True)]
@@ -226,7 +226,7 @@ def test_destroyed_groups_are_gone_and_their_last_number_is_known(rank: OutsideR
 
 
 def test_that_the_others_have_ended_is_told_once_all_were_started(
-    rank: OutsideRank, monkeypatch: pytest.MonkeyPatch
+    rank: UnpreparedRank, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rank.take(look(backend(number=4)), SECOND)
     rank.learn(candidate(ended=2), job())
@@ -237,10 +237,10 @@ def test_that_the_others_have_ended_is_told_once_all_were_started(
 
 
 def test_a_group_that_is_made_anew_is_not_gone_and_counts_from_its_begin(
-    rank: OutsideRank,
+    rank: UnpreparedRank,
 ) -> None:
     rank.take(look(backend(number=4)), SECOND)
-    rank.take(Look(rank.pid, books(reason=NO_GROUPS)), 2 * SECOND)
+    rank.take(Look(rank.pid, c10d(reason=NO_GROUPS)), 2 * SECOND)
     rank.take(look(backend(number=9)), 3 * SECOND)
     full = shown(rank)
     assert [(one.id, one.gone) for one in full.groups] == [(1, False)]
@@ -248,10 +248,10 @@ def test_a_group_that_is_made_anew_is_not_gone_and_counts_from_its_begin(
     assert (front.number, front.issued_ns) == (9, 3 * SECOND)
 
 
-def test_state_is_bounded_while_groups_come_and_go(rank: OutsideRank) -> None:
+def test_state_is_bounded_while_groups_come_and_go(rank: UnpreparedRank) -> None:
     for n in range(500):
         made = group(str(n), backend(number=1, pending=[work("allreduce", 1)]))
-        rank.take(Look(rank.pid, books(made)), (n + 1) * SECOND)
+        rank.take(Look(rank.pid, c10d(made)), (n + 1) * SECOND)
     full = shown(rank)
     living = [(one.name, one.id) for one in full.groups if not one.gone]
     assert living == [("499", 500)]  # ids are not reused
@@ -259,7 +259,7 @@ def test_state_is_bounded_while_groups_come_and_go(rank: OutsideRank) -> None:
     assert len(full.pending or ()) == 1
 
 
-def test_progress_that_could_not_be_read_again_says_of_when_it_is(rank: OutsideRank) -> None:
+def test_progress_that_could_not_be_read_again_says_of_when_it_is(rank: UnpreparedRank) -> None:
     rank.take(look(backend(number=4)), 3 * SECOND, begun_ns=2 * SECOND)
     (front,) = progress_at(rank, 4)
     assert front.as_of_ns == 0
@@ -273,12 +273,12 @@ def test_progress_that_could_not_be_read_again_says_of_when_it_is(rank: OutsideR
     assert (front.number, front.as_of_ns) == (4, 0)
 
 
-def progress_at(rank: OutsideRank, second: int) -> tuple[wire.GroupProgress, ...]:
+def progress_at(rank: UnpreparedRank, second: int) -> tuple[wire.GroupProgress, ...]:
     rank.update(second * SECOND)
     return rank.full().group_progress
 
 
-def test_books_that_are_not_readable_for_long_tell_nothing_any_more(rank: OutsideRank) -> None:
+def test_books_that_are_not_readable_for_long_tell_nothing_any_more(rank: UnpreparedRank) -> None:
     rank.take(look(backend(number=4, pending=[work("allreduce", 4)])), SECOND)
     for second in range(2, 40):
         rank.take(Look(rank.pid, reason=NO_RIGHT), second * SECOND)
@@ -286,32 +286,35 @@ def test_books_that_are_not_readable_for_long_tell_nothing_any_more(rank: Outsid
         full = rank.full()
         assert full.identity is not None
         readable = second * SECOND - SECOND <= STALE_NS
-        assert (full.identity.books, len(full.pending or ())) == (readable, int(readable)), second
+        assert (full.identity.c10d_readable, len(full.pending or ())) == (
+            readable,
+            int(readable),
+        ), second
     rank.take(look(backend(number=4, pending=[work("allreduce", 4)])), 40 * SECOND)
     rank.update(40 * SECOND)
     full = shown(rank)
     assert full.identity is not None
-    assert (full.identity.books, pending(rank)) == (True, [("all_reduce", 4, True)])
+    assert (full.identity.c10d_readable, pending(rank)) == (True, [("all_reduce", 4, True)])
 
 
-def test_ops_of_one_group_that_is_not_readable_for_long_are_dropped(rank: OutsideRank) -> None:
+def test_ops_of_one_group_that_is_not_readable_for_long_are_dropped(rank: UnpreparedRank) -> None:
     rank.take(look(backend(number=4, pending=[work("allreduce", 4)])), SECOND)
-    torn = GroupBook(1, "0", reason="members not readable: the group is being created")
-    rank.take(Look(rank.pid, books(torn)), 5 * SECOND)
+    torn = GroupState(1, "0", reason="members not readable: the group is being created")
+    rank.take(Look(rank.pid, c10d(torn)), 5 * SECOND)
     assert len(rank.full().pending or ()) == 1
-    rank.take(Look(rank.pid, books(torn)), 2 * SECOND + STALE_NS)
+    rank.take(Look(rank.pid, c10d(torn)), 2 * SECOND + STALE_NS)
     assert rank.full().pending == ()
 
 
-def test_a_group_that_this_look_could_not_read_stays(rank: OutsideRank) -> None:
+def test_a_group_that_this_look_could_not_read_stays(rank: UnpreparedRank) -> None:
     rank.take(look(backend(number=4, pending=[work("allreduce", 4)])), SECOND)
     before = rank.full()
-    torn = GroupBook(1, "0", reason="members not readable: the group is being created")
-    rank.take(Look(rank.pid, books(torn)), 2 * SECOND)
+    torn = GroupState(1, "0", reason="members not readable: the group is being created")
+    rank.take(Look(rank.pid, c10d(torn)), 2 * SECOND)
     assert structs.replace(rank.full(), notes=()) == structs.replace(before, notes=())
 
 
-def test_a_count_that_is_not_readable_this_time_changes_nothing(rank: OutsideRank) -> None:
+def test_a_count_that_is_not_readable_this_time_changes_nothing(rank: UnpreparedRank) -> None:
     rank.take(look(backend(number=9, collectives=6)), SECOND)
     rank.take(look(backend(number=9, collectives=None)), 2 * SECOND)
     full = shown(rank)
@@ -319,18 +322,18 @@ def test_a_count_that_is_not_readable_this_time_changes_nothing(rank: OutsideRan
     assert [one.exact for one in full.groups] == [True]
 
 
-def test_a_group_made_anew_counts_from_its_begin(rank: OutsideRank) -> None:
+def test_a_group_made_anew_counts_from_its_begin(rank: UnpreparedRank) -> None:
     for second, number in ((1, 50), (2, 60), (3, 2)):
         rank.take(look(backend(number=number)), second * SECOND)
     (front,) = shown(rank).group_progress
     assert (front.number, front.issued_ns) == (2, 3 * SECOND)
 
 
-def test_torchruns_words_tell_who_it_is(rank: OutsideRank) -> None:
+def test_torchruns_words_tell_who_it_is(rank: UnpreparedRank) -> None:
     rank.take(look(backend(number=1)), SECOND)
     identity = shown(rank).identity
     assert identity is not None
-    assert (identity.rank, identity.local_rank, identity.prepared, identity.books) == (
+    assert (identity.rank, identity.local_rank, identity.prepared, identity.c10d_readable) == (
         1, 1, False, True,
     )  # fmt: skip
     made = identity.job
@@ -338,26 +341,26 @@ def test_torchruns_words_tell_who_it_is(rank: OutsideRank) -> None:
     assert (made.world_size, made.name, bool(made.nonce)) == (3, "train.py", True)
 
 
-def test_the_books_tell_who_it_is_where_the_launcher_does_not() -> None:
+def test_the_c10d_state_tell_who_it_is_where_the_launcher_does_not() -> None:
     """As under `mp.spawn`: neither environment nor title has a rank."""
-    rank = outside_rank(rank=None, world_size=None, local_rank=None, job="started by 7")
-    rank.take(Look(rank.pid, books(reason=NO_GROUPS)), SECOND)
+    rank = unprepared_rank(rank=None, world_size=None, local_rank=None, job="started by 7")
+    rank.take(Look(rank.pid, c10d(reason=NO_GROUPS)), SECOND)
     assert (identity := rank.full().identity) is not None
     assert (identity.rank, identity.job.world_size) == (-1, 0)
     world = group("0", backend(number=1), ranks=(0, 1, 2), rank=2)
     pair = group("1", backend(number=1), ranks=(1, 2), rank=1)
-    rank.take(Look(rank.pid, books(pair, world)), 2 * SECOND)
+    rank.take(Look(rank.pid, c10d(pair, world)), 2 * SECOND)
     assert (identity := shown(rank).identity) is not None
     assert (identity.rank, identity.job.world_size) == (2, 3)
     rank.release()
 
 
 def test_a_rank_that_only_its_groups_name_keeps_its_number_without_them() -> None:
-    rank = outside_rank(rank=None, world_size=None, local_rank=None, job="started by 7")
+    rank = unprepared_rank(rank=None, world_size=None, local_rank=None, job="started by 7")
     world = group("0", backend(number=1), ranks=(0, 1, 2), rank=2)
-    rank.take(Look(rank.pid, books(world)), SECOND)
+    rank.take(Look(rank.pid, c10d(world)), SECOND)
     before = rank.full().identity
-    rank.take(Look(rank.pid, books(reason=NO_GROUPS)), 2 * SECOND)
+    rank.take(Look(rank.pid, c10d(reason=NO_GROUPS)), 2 * SECOND)
     rank.learn(candidate(rank=None, world_size=None), job(identity="started by 7"))
     full = shown(rank)
     assert full.identity == before
@@ -370,7 +373,7 @@ def test_the_start_is_told_by_the_clock_of_all_other_times(monkeypatch: pytest.M
     """The kernel counts it from the boot, with the time for which the host was suspended."""
     hours = 8 * 3600 * SECOND
     monkeypatch.setattr(time, "clock_gettime_ns", lambda _: time.monotonic_ns() + hours)
-    rank = outside_rank()
+    rank = unprepared_rank()
     rank.take(look(backend(number=1)), SECOND)
     assert (identity := rank.full().identity) is not None
     ticks_ns = rank.start_ticks * SECOND // os.sysconf("SC_CLK_TCK")
@@ -392,9 +395,9 @@ def test_the_words_of_a_world(identity: str, place: tuple[str, int, str]) -> Non
     assert place_of(identity) == place
 
 
-def test_a_later_search_may_know_more(rank: OutsideRank) -> None:
-    nameless = outside_rank(rank=None, world_size=None, local_rank=None, job="session 5")
-    nameless.take(Look(nameless.pid, books(reason=NO_GROUPS)), SECOND)
+def test_a_later_search_may_know_more(rank: UnpreparedRank) -> None:
+    nameless = unprepared_rank(rank=None, world_size=None, local_rank=None, job="session 5")
+    nameless.take(Look(nameless.pid, c10d(reason=NO_GROUPS)), SECOND)
     nameless.learn(candidate(), job())
     assert (identity := nameless.full().identity) is not None
     assert (identity.rank, identity.job.run_id) == (1, "abc")
@@ -405,17 +408,17 @@ def test_a_later_search_may_know_more(rank: OutsideRank) -> None:
     assert identity.job.run_id == "abc"
 
 
-def test_a_look_at_another_process_of_that_number_is_ignored(rank: OutsideRank) -> None:
+def test_a_look_at_another_process_of_that_number_is_ignored(rank: UnpreparedRank) -> None:
     rank.take(look(backend(number=4)), SECOND)
     before = rank.full()
-    other = books(group("0", backend(number=1)), start_ticks=rank.start_ticks + 5)
+    other = c10d(group("0", backend(number=1)), start_ticks=rank.start_ticks + 5)
     rank.take(Look(rank.pid, other), 2 * SECOND)
     rank.take(Look(rank.pid, reason=REPLACED), 3 * SECOND)
     assert rank.full() == before
 
 
 @pytest.mark.parametrize("seen", [False, True])
-def test_the_end_tells_the_exit_status(rank: OutsideRank, seen: bool) -> None:
+def test_the_end_tells_the_exit_status(rank: UnpreparedRank, seen: bool) -> None:
     if seen:
         rank.take(look(backend(number=4)), SECOND)
     rank.exit = ExitStatus(code=1)
@@ -428,23 +431,23 @@ def test_the_end_tells_the_exit_status(rank: OutsideRank, seen: bool) -> None:
     assert [front.number for front in rank.full().group_progress] == ([4] if seen else [])
 
 
-def test_only_what_changed_is_sent(rank: OutsideRank) -> None:
+def test_only_what_changed_is_sent(rank: UnpreparedRank) -> None:
     groups = [group(str(n), backend(number=4)) for n in range(3)]
-    rank.take(Look(rank.pid, books(*groups)), SECOND)
+    rank.take(Look(rank.pid, c10d(*groups)), SECOND)
     first = rank.update(0)
     assert first is not None
     assert (len(first.groups), len(first.group_progress)) == (3, 3)
     groups[1] = group("1", backend(number=5))
-    rank.take(Look(rank.pid, books(*groups)), 2 * SECOND)
+    rank.take(Look(rank.pid, c10d(*groups)), 2 * SECOND)
     second = rank.update(0)
     assert second is not None
     assert (second.identity, second.groups, second.pending) == (None, (), None)
     assert [front.number for front in second.group_progress] == [5]
 
 
-def test_names_of_groups_by_address_are_for_stacks(rank: OutsideRank) -> None:
+def test_names_of_groups_by_address_are_for_stacks(rank: UnpreparedRank) -> None:
     named = replace(group("0", backend(number=1)), description="default_pg", address=0xABC)
-    rank.take(Look(rank.pid, books(named)), SECOND)
+    rank.take(Look(rank.pid, c10d(named)), SECOND)
     assert rank.group_names == {0xABC: "default_pg"}
 
 
@@ -457,8 +460,8 @@ def test_the_start_of_this_process_is_known() -> None:
         child.wait()
 
 
-def test_a_reason_that_has_gone_is_cleared(rank: OutsideRank) -> None:
-    rank.take(Look(rank.pid, books(reason=NO_GROUPS)), SECOND)
+def test_a_reason_that_has_gone_is_cleared(rank: UnpreparedRank) -> None:
+    rank.take(Look(rank.pid, c10d(reason=NO_GROUPS)), SECOND)
     update = rank.update(0)
     assert update is not None
     assert update.identity is not None
@@ -472,7 +475,7 @@ def test_a_reason_that_has_gone_is_cleared(rank: OutsideRank) -> None:
     assert not record.latest.notes
 
 
-def test_transports_are_sent_once_and_again_when_they_change(rank: OutsideRank) -> None:
+def test_transports_are_sent_once_and_again_when_they_change(rank: UnpreparedRank) -> None:
     seen = look(backend(7))
     rank.take(seen, SECOND)
     assert shown(rank).transports is None  # nobody could tell
@@ -492,7 +495,7 @@ def sized(op: str, number: int, *tensors: TensorInfo) -> Work:
     return replace(work(op, number), outputs=tensors)
 
 
-def outputs(rank: OutsideRank) -> tuple[wire.TensorSpec, ...] | None:
+def outputs(rank: UnpreparedRank) -> tuple[wire.TensorSpec, ...] | None:
     (op,) = rank.full().pending or ()
     assert op.signature is not None
     return op.signature.outputs
@@ -501,7 +504,7 @@ def outputs(rank: OutsideRank) -> tuple[wire.TensorSpec, ...] | None:
 FLOATS = TensorInfo((1024,), "float32", "cpu")
 
 
-def test_shapes_are_told_when_two_looks_have_shown_the_same(rank: OutsideRank) -> None:
+def test_shapes_are_told_when_two_looks_have_shown_the_same(rank: UnpreparedRank) -> None:
     torn = TensorInfo((7,), "int8", "cpu")
     for second, (tensor, told) in enumerate([(torn, False), (FLOATS, False), (FLOATS, True)]):
         rank.take(look(backend(4, [sized("allreduce", 4, tensor)])), (second + 1) * SECOND)
@@ -516,14 +519,14 @@ def test_shapes_are_told_when_two_looks_have_shown_the_same(rank: OutsideRank) -
     ("gather", False), ("alltoall", False), ("allreduce_coalesced", False), ("recv", False),
 ])  # fmt: skip
 def test_shapes_are_told_where_all_members_must_have_the_same(
-    rank: OutsideRank, kind: str, told: bool
+    rank: UnpreparedRank, kind: str, told: bool
 ) -> None:
     for second in (1, 2):
         rank.take(look(backend(4, [sized(kind, 4, FLOATS, FLOATS)])), second * SECOND)
     assert outputs(rank) == ((wire.TensorSpec("float32", (1024,), 2),) if told else None)
 
 
-def test_shapes_of_a_list_that_was_cut_are_not_told(rank: OutsideRank) -> None:
+def test_shapes_of_a_list_that_was_cut_are_not_told(rank: UnpreparedRank) -> None:
     for second in (1, 2):
         rank.take(look(backend(4, [sized("allgather", 4, *[FLOATS] * 16)])), second * SECOND)
     assert outputs(rank) is None

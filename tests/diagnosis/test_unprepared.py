@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from diagnosis.outside import Outside
 from diagnosis.scenes import LOADER, SECOND, Scene, frame, only
+from diagnosis.unprepared import Unprepared
 from frtop_probe import wire
 from frtop_tui.text.exit_status import exit_status
 
@@ -234,7 +234,7 @@ def test_one_that_builds_is_whom_the_others_wait_for() -> None:
 
 @pytest.mark.parametrize("play", [waits_for_build, reads])
 def test_all_are_kept_before_their_first_group(play: Play) -> None:
-    scene = Outside(4, begun=0)
+    scene = Unprepared(4, begun=0)
     for actor in scene.actors.values():
         actor.groups.clear()
         play(scene, actor.rank)

@@ -14,7 +14,7 @@ C10D = "/opt/lib/torch/distributed/distributed_c10d.py"
 Variables = tuple[tuple[str, str], ...]
 
 
-class Outside(Scene):
+class Unprepared(Scene):
     """The same ranks without a recorder: no beat, and lists of collectives in progress."""
 
     def __init__(self, world: int, *, begun: int = 7, ago: float = 20.0) -> None:
@@ -37,7 +37,7 @@ class Outside(Scene):
             prepared=False,
             main_ident=0,
             started_ns=started_ns,
-            books=self.readable and actor.rank not in self.unreadable,
+            c10d_readable=self.readable and actor.rank not in self.unreadable,
         )
         notes = self.notes.get(actor.rank, ())
         progress = update.group_progress

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from diagnosis.outside import Outside
 from diagnosis.scenes import only
+from diagnosis.unprepared import Unprepared
 
 
 @pytest.mark.parametrize(("first", "kind", "culprits"), [
@@ -17,7 +17,7 @@ from diagnosis.scenes import only
     ({"exit_code": 1}, "undecided", ()),
 ])  # fmt: skip
 def test_who_ended_of_itself(first: dict[str, int], kind: str, culprits: tuple[int, ...]) -> None:
-    scene = Outside(4)
+    scene = Unprepared(4)
     scene.ends(0, ago=5, signal=first.get("signal"), exit_code=first.get("exit_code"))
     for rank in (1, 3):
         scene.ends(rank, ago=3, exit_code=1)
@@ -26,7 +26,7 @@ def test_who_ended_of_itself(first: dict[str, int], kind: str, culprits: tuple[i
 
 
 def test_who_ended_after_one_that_left_is_no_finding_of_its_own() -> None:
-    scene = Outside(3)
+    scene = Unprepared(3)
     scene.ends(1, ago=5, exit_code=0)
     scene.waits([2], "all_reduce", for_s=8)
     scene.ends(0, ago=3, exit_code=1)

@@ -4,36 +4,36 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from diagnosis.outside import Outside
+from diagnosis.unprepared import Unprepared
 from frtop_probe import wire
 from frtop_tui.job.clock import HostClock
 from frtop_tui.job.coverage import RankCounts
-from frtop_tui.job.outside import NEXT_TIME, NOT_PREPARED, preparation, without_recorder
 from frtop_tui.job.record import RankRecord
 from frtop_tui.job.transports import of_rank
+from frtop_tui.job.unprepared import NEXT_TIME, NOT_PREPARED, preparation, without_recorder
 
 
-def test_what_is_in_the_way_of_the_books_is_said_once() -> None:
-    scene = Outside(3)
+def test_what_is_in_the_way_of_the_c10d_state_is_said_once() -> None:
+    scene = Unprepared(3)
     scene.settle(1)
     counts = RankCounts()
     views = {}
     for number, view in scene.frame().ranks.items():
-        identity = replace(view.identity, books=False)
+        identity = replace(view.identity, c10d_readable=False)
         views[number] = replace(view, identity=identity, notes=("no right to read its memory",))
         counts.put(None, views[number])
     (first, *_) = counts.coverage(views, 3, 0, 0).notes
-    assert first.text == "books of ranks 0-2 not read; rank 0: no right to read its memory"
+    assert first.text == "c10d state of ranks 0-2 not read; rank 0: no right to read its memory"
     readable = {number: replace(view, notes=()) for number, view in views.items()}
     for number, view in readable.items():
-        identity = replace(view.identity, books=True)
+        identity = replace(view.identity, c10d_readable=True)
         counts.put(views[number], replace(view, identity=identity))
-    assert not any("books" in note.text for note in counts.coverage(readable, 3, 0, 0).notes)
+    assert not any("c10d" in note.text for note in counts.coverage(readable, 3, 0, 0).notes)
 
 
 def test_a_rank_whose_ring_cannot_be_read_was_prepared() -> None:
     why = f"{wire.OF_RECORDER}its ring is not readable (it was truncated to 0 bytes)"
-    scene = Outside(3)
+    scene = Unprepared(3)
     scene.prepared = {0, 2}
     scene.notes[1] = (why,)
     scene.settle(1)
@@ -58,7 +58,7 @@ def test_a_rank_whose_ring_cannot_be_read_was_prepared() -> None:
 
 
 def test_ranks_that_ended_before_they_were_seen_have_not_to_start() -> None:
-    scene = Outside(3)
+    scene = Unprepared(3)
     scene.gone(0, 2)
     scene.settle(1)
     assert "not started yet" in scene.frame().coverage.notes[0].text
@@ -69,7 +69,7 @@ def test_ranks_that_ended_before_they_were_seen_have_not_to_start() -> None:
 
 
 def test_transports_past_c10d_are_listed_as_not_observed() -> None:
-    scene = Outside(3)
+    scene = Unprepared(3)
     scene.beside([0, 1, 2], "pynccl", "DeepEP")
     scene.settle(1)
     texts = [note.text for note in scene.frame().coverage.notes]
@@ -91,7 +91,7 @@ def test_transports_past_c10d_are_listed_as_not_observed() -> None:
 
 
 def test_what_cannot_be_read_any_more_leaves_what_is_known() -> None:
-    scene = Outside(2)
+    scene = Unprepared(2)
     scene.beside([0, 1], "DeepEP")
     scene.settle(1)
     for actor in scene.actors.values():

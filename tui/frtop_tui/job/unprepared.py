@@ -32,10 +32,10 @@ def preparation(coverage: Coverage, ranks: int) -> str:
     """`not prepared: seen from outside`, with the ranks where it is not all; "" for none."""
     if not coverage.unprepared:
         return ""
-    outside, why = set(coverage.unprepared).difference(coverage.unreadable), NOT_PREPARED
-    if not outside:
-        outside, why = set(coverage.unreadable), UNREADABLE
-    return why if len(outside) >= ranks else f"{folded(outside)} {why}"
+    unprepared, why = set(coverage.unprepared).difference(coverage.unreadable), NOT_PREPARED
+    if not unprepared:
+        unprepared, why = set(coverage.unreadable), UNREADABLE
+    return why if len(unprepared) >= ranks else f"{folded(unprepared)} {why}"
 
 
 def recorder_note(rank: Rank) -> str:
