@@ -91,7 +91,7 @@ def test_the_doctor_sees_all_hosts_at_once(cluster: Cluster) -> None:
     head, _, rest = said.output.partition("\n\n")
     assert head.startswith("node[0-7]: uid 0, Python 3."), said
     assert "beside 8 ranks of" in " ".join(head.split())
-    assert "c10d state    ok " in rest
+    assert "c10d state       ok " in rest
     assert "nosuchhost: not examined" in rest
     through = cluster.frtop("doctor", "--ssh", ALL, "--through", "node0")
     assert through.output.partition("\n\n")[0] == head

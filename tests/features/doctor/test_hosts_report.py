@@ -59,7 +59,7 @@ def test_of_a_host_that_differs_only_what_differs_is_said() -> None:
     said = text(host(0, RANK), host(1, RANK), host(2, old))
     rest = said[said.index("node2: ") :]
     assert "torch 2.7.0; else as node[0-1]; what differs:" in " ".join(rest.split())
-    assert "c10d state    closed" in rest
+    assert "c10d state       closed" in rest
     assert "/dev/shm" not in rest
     assert "closed, and costs evidence, on node2: c10d state" in " ".join(rest.split())
 

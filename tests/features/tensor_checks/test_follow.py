@@ -348,6 +348,6 @@ def test_ranks_without_a_recorder_all_have_one_reason() -> None:
     follower.order(RecordOrder((0, 1)))
     follower.update(FRAME, 1)
     for one in requests(connections):
-        tracker.receive("a", wire.Error(one.id, f"process {one.id} has none", "outside"), 2)
+        tracker.receive("a", wire.Error(one.id, f"process {one.id} has none", "unprepared"), 2)
     follower.update(FRAME, 3)
     assert {one.problem for one in follower.numbers.controls.values()} == {NO_RECORDER}

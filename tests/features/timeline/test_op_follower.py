@@ -191,7 +191,7 @@ def test_a_host_has_one_request_at_a_time_and_its_ranks_take_turns() -> None:
     assert sorted(asked) == [1, 2, 3]
 
 
-@pytest.mark.parametrize("reason", ["outside", "gone", "busy"])
+@pytest.mark.parametrize("reason", ["unprepared", "gone", "busy"])
 def test_a_refusal_is_told_once_and_the_rank_is_asked_again(reason: str) -> None:
     ring = Ring()
     ring.issue(2)

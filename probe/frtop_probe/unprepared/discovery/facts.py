@@ -92,8 +92,8 @@ class Candidate:
     """A process of a job.
 
     Attributes:
-        rank, world_size, local_rank: None where neither launcher nor title says it; the c10d state
-            of the process groups do.
+        rank, world_size, local_rank: None where neither launcher nor title says it;
+            the c10d state does.
         job: identity of the world, equal for all its ranks on all hosts where that can be told.
         prepared: frtop's recorder is in it, or its environment starts the recorder.
         ring_folder: FRTOP_DIR of its environment, "" where that is not set.
