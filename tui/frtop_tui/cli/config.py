@@ -39,7 +39,7 @@ def document(found: dict[str, SettingInUse], path: str, *, there: bool) -> dict[
 
 
 def value_text(value: object) -> str:
-    """As it would be typed; `-` for nothing."""
+    """The value as a person types it; `-` for nothing."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, list):

@@ -40,7 +40,7 @@ _TYPES: Final = {
 
 
 class CoreSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
-    """Keys of the file that belong to no feature; None where it has none."""
+    """Keys of the file that belong to no feature; None where the file says nothing."""
 
     connect: Names | None = None
     ssh: Names | None = None
@@ -71,7 +71,7 @@ _FILE: Final[type[CoreSettings]] = msgspec.defstruct(
 
 
 def config_path(environment: Mapping[str, str]) -> Path | None:
-    """Where the file is: `FRTOP_CONFIG`, else below `XDG_CONFIG_HOME`; None: no home."""
+    """Where the file is: `FRTOP_CONFIG`, or below `XDG_CONFIG_HOME`; None without a home."""
     named = environment.get(VARIABLE)
     if named:
         return Path(named).expanduser()
@@ -85,7 +85,7 @@ def config_path(environment: Mapping[str, str]) -> Path | None:
 
 
 def read_config(path: Path, *, required: bool) -> tuple[CoreSettings, str] | None:
-    """The file and its text; None where there is none, unless it is `required`.
+    """The file and its text; None if there is no file and it is not `required`.
 
     Raises:
         ConfigTrouble: it cannot be read, others may write it, or it has a wrong setting.
@@ -114,7 +114,7 @@ def read_config(path: Path, *, required: bool) -> tuple[CoreSettings, str] | Non
 
 
 def _text_of(path: Path) -> str:
-    """What is in it, if nobody but its owner and root may write there: it can name commands."""
+    """Its text, if only its owner and root may write it: it can name commands."""
     with path.open("rb") as file:
         status = os.fstat(file.fileno())
         if stat.S_ISREG(status.st_mode):
@@ -131,7 +131,7 @@ def _text_of(path: Path) -> str:
 
 
 def line_of(text: str, key: str) -> int:
-    """The line of a key such as `theme` or `watch.every`, 0 where it is not found."""
+    """The line of a key such as `theme` or `watch.every`; 0 if it is not found."""
     table, _, name = key.rpartition(".")
     inside = ""
     pattern = re.compile(rf"""\s*["']?{re.escape(name)}["']?\s*=""")

@@ -61,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _run_scripted(options: argparse.Namespace) -> int:
-    """Shows scripted ranks: any number of them, real messages, nothing that trains."""
+    """Shows any number of scripted ranks: real messages, but no training."""
     from frtop_tui.demo.scripted.culprit import SUPPORTED  # noqa: PLC0415 - only with --ranks
     from frtop_tui.demo.scripted.job import ScriptedJob  # noqa: PLC0415
 

@@ -29,7 +29,7 @@ STDOUT: Final = "-"
 
 
 def run(options: argparse.Namespace) -> int:
-    """Returns 0 when all is written, whatever the state of the job."""
+    """Returns 0 when everything is written, whatever the state of the job."""
     name = options.form
     path = _path(options, name)
     if options.paths:
@@ -126,7 +126,7 @@ def _say_done(path: Path, size: int, missing: str, frame: Frame) -> None:
 
 
 def _print_bytes(content: bytes, frame: Frame) -> int:
-    """Nothing but the content on standard output: what is missing goes to standard error."""
+    """Writes only the content to standard output, and to standard error what is missing."""
     if not frame.coverage.complete:
         print(unheard_text(frame.coverage), file=sys.stderr)
     if sys.stdout.isatty():

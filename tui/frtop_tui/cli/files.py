@@ -1,4 +1,4 @@
-"""Waiting for a file that the source writes."""
+"""Waits for a file that a source writes."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def add_shells(
     verb: argparse.ArgumentParser,
     python_help: str = "the Python to run on hosts of --ssh (default: one that is found there)",
 ) -> None:
-    """Adds the options that name hosts which are reached through a shell."""
+    """Adds the options that name hosts to be reached through a shell."""
     verb.add_argument(
         "--ssh",
         nargs="+",
@@ -107,7 +107,7 @@ def settle_hosts(options: argparse.Namespace, verbs: Sequence[str]) -> None:
 
 
 def require_one_job(options: argparse.Namespace) -> None:
-    """Raises `UsageError` where `--pid` cannot be meant."""
+    """Raises `UsageError` if `--pid` does not fit the other options."""
     if getattr(options, "pid", None) is None or not hasattr(options, "connect"):
         return
     if options.job is not None:

@@ -23,7 +23,7 @@ SETTLED_S: Final = 2.5
 
 
 def run(options: argparse.Namespace) -> int:
-    """Returns 0 with jobs, 1 without."""
+    """Returns 0 if there are jobs, otherwise 1."""
     source = connect(options)
     try:
         frame = wait_for_jobs(source, options.wait, show_progress)

@@ -1,4 +1,4 @@
-"""`frtop key`: shows our public key, whom we admit and whom we trust, and changes that."""
+"""`frtop key`: shows and changes our key, whom we admit and whom we trust."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def without_dash(word: str) -> str:
 
 
 def _show(pair: KeyPair) -> None:
-    """Prints both lists; an invalid list raises only after the other one is printed."""
+    """Prints both lists; if one is invalid, it raises after printing the other one."""
     print(f"our key  {pair.shown}\n         {pair.path}")
     problems = []
     try:

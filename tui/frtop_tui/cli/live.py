@@ -1,4 +1,4 @@
-"""The live source that a command reads from, and waiting for its frames."""
+"""Connects a command to a live job, and waits for frames."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def connect(options: argparse.Namespace) -> LiveSource:
 
 
 def require_root(options: argparse.Namespace) -> None:
-    """Raises `UsageError` where `--user` cannot be meant on this host."""
+    """Raises `UsageError` if `--user` does not fit this host."""
     user = options.user
     if not user or options.ssh or options.via:
         return
@@ -94,7 +94,7 @@ def require_root(options: argparse.Namespace) -> None:
 
 
 def uid_of(user: str) -> int | None:
-    """The uid that `--user` names; None where there is none."""
+    """The uid that `--user` names; None without it."""
     try:
         return pwd.getpwnam(user).pw_uid
     except KeyError:
@@ -102,7 +102,7 @@ def uid_of(user: str) -> int | None:
 
 
 def require_own(pid: int, whose: str = "") -> None:
-    """Raises `NotOurs` if a process is not of the user whose jobs are looked at.
+    """Raises `NotOurs` if a process belongs to another user than the one we look at.
 
     Args:
         pid: of a process of this host.
@@ -160,7 +160,7 @@ def wait_for_report(source: Source, wait_s: float, report: Callable[[str], None]
 def wait_for_ranks(source: Source, wait_s: float, report: Callable[[str], None]) -> Frame:
     """The first frame with all ranks of the job, or the last one after `wait_s` seconds.
 
-    Of a host that has not answered after `FIRST_ANSWER_S` seconds none are waited for.
+    It does not wait for ranks of a host that has not answered after `FIRST_ANSWER_S` seconds.
 
     Args:
         source: to take frames from.
@@ -201,7 +201,7 @@ def _wait_until(
 
 
 def describe_progress(frame: Frame) -> str:
-    """The health and how much was heard; while hosts are being reached, how far they are."""
+    """The health and how many ranks report; while hosts are being reached, how far they are."""
     coverage = frame.coverage
     ranks = f"{frame.health}, {coverage.heard:,} of {counted(coverage.expected, 'rank')} heard"
     waiting = [host for host in frame.hosts if host.state == "connecting" and host.progress]
@@ -215,10 +215,10 @@ def describe_progress(frame: Frame) -> str:
 
 
 def await_rank(source: Source, rank: int) -> JudgedRank:
-    """A rank, as soon as it is heard.
+    """Waits until a rank reports, and returns it.
 
     Raises:
-        FrtopError: it is not heard, and why.
+        FrtopError: it does not report, and why.
     """
     timer = AppearanceTimer()
     while True:
@@ -268,7 +268,7 @@ def require_job(frame: Frame) -> None:
 
 
 class AppearanceTimer:
-    """How long a command has waited for something to appear, and whether anything will.
+    """How long a command has waited for something to appear, and whether something will.
 
     Time in which hosts are only being reached through a shell does not count.
     """
@@ -282,7 +282,7 @@ class AppearanceTimer:
         return time.monotonic() - self._begun
 
     def searched_s(self, frame: Frame) -> float:
-        """For how long an agent can have searched: since a host was first heard."""
+        """For how long an agent can have searched: since a host first answered."""
         if self._heard_at is None and any(host.state == "heard" for host in frame.hosts):
             self._heard_at = time.monotonic()
         return 0.0 if self._heard_at is None else time.monotonic() - self._heard_at
@@ -316,7 +316,7 @@ class AppearanceTimer:
 
 
 def can_ask() -> bool:
-    """Whether there is a terminal to ask a person on; a daemon has closed its input."""
+    """Whether there is a terminal on which to ask a person; a daemon has closed its input."""
     return bool(sys.stdin and sys.stdin.isatty() and sys.stderr.isatty())
 
 

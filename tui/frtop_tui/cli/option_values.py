@@ -1,6 +1,6 @@
 """Values of options, checked while the command line is parsed.
 
-Each function raises `argparse.ArgumentTypeError` with what the value has to be.
+Each function raises `argparse.ArgumentTypeError`, which says what the value has to be.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ def rank(text: str) -> int:
 
 
 def number(text: str) -> int:
-    """An op's number, from 1 on."""
+    """An op's number, at least 1."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not an op's number")
     return int(text)
 
 
 def seconds_up_to(most: int) -> Callable[[str], float]:
-    """More than 0, and at most so many."""
+    """A type for seconds: more than 0, and at most this many."""
 
     def parse(text: str) -> float:
         value = seconds(text)
@@ -40,7 +40,7 @@ def seconds_up_to(most: int) -> Callable[[str], float]:
 
 
 def seconds(text: str) -> float:
-    """More than 0, at most a day."""
+    """Seconds: more than 0, at most a day."""
     try:
         value = float(text)
     except ValueError:
@@ -51,7 +51,7 @@ def seconds(text: str) -> float:
 
 
 def port(text: str) -> int:
-    """A port; the next one is used, too."""
+    """A port, with room for the next one."""
     value = int(text) if text.isdecimal() else 0
     if not 1 <= value <= 65534:
         raise argparse.ArgumentTypeError(

@@ -28,7 +28,7 @@ _LOST: Final = frozenset(
 
 
 class TerminalOutput:
-    """A stream to a terminal, to which nothing is printed that would control it."""
+    """A stream to a terminal. It escapes everything that would control the terminal."""
 
     def __init__(self, stream: TextIO) -> None:
         self.unescaped = stream
@@ -41,7 +41,7 @@ class TerminalOutput:
 
 
 def escaped(text: str) -> str:
-    """Escapes what is no letter, as in JSON; lines stay lines."""
+    """Escapes what cannot be printed, as in JSON; line breaks stay."""
     if text.isprintable():
         return text
     return "".join(one if one.isprintable() or one == "\n" else _in_json(one) for one in text)
@@ -95,12 +95,12 @@ def flush() -> None:
 
 
 def is_lost(error: OSError) -> bool:
-    """Whether this is of standard output or standard error: errors of files name the file."""
+    """Whether this error is of standard output or standard error; those of files name the file."""
     return error.filename is None and error.errno in _LOST
 
 
 def give_up(error: OSError) -> int:
-    """Says that output was lost, unless its reader has left (`frtop diagnose | head`).
+    """Reports that output was lost, unless its reader has left (`frtop diagnose | head`).
 
     Nothing more is written to the stream that failed. Returns the exit status.
     """

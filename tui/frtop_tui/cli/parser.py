@@ -37,7 +37,7 @@ def parser() -> tuple[argparse.ArgumentParser, tuple[str, ...]]:
 
 
 def _command_meant(word: str, verbs: Sequence[str]) -> str:
-    """The next step for who named no command."""
+    """The next step when the first word is no command."""
     if Path(word).exists():
         return f"`frtop open {shlex.quote(word)}` shows what was recorded"
     near = difflib.get_close_matches(word, verbs, n=1)

@@ -82,7 +82,7 @@ def run_agent(options: argparse.Namespace) -> int:
 
 
 def _record(named: str | None) -> Path | None:
-    """The folder for black boxes, None for none.
+    """The folder for black boxes, or None.
 
     A folder given on the command line must work. One that a site sets for all jobs must not
     keep this job from running.

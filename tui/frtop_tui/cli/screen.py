@@ -67,7 +67,7 @@ def run_open(options: argparse.Namespace) -> int:
 
 
 def _look(options: argparse.Namespace) -> dict[str, Any]:
-    """What the settings say of the screens."""
+    """What the settings say about the screens."""
     from frtop_tui.screens.base import Preferences  # noqa: PLC0415 - Textual only when drawing
 
     return {

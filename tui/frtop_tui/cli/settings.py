@@ -1,6 +1,6 @@
 """The table of settings, and where each value comes from.
 
-The command line's comes before the environment's, that before the file's, then the default.
+The command line comes first, then the environment, then the file, then the default.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class SettingInUse:
 
 
 class Settings:
-    """What environment and file say; `given` puts the command line before them."""
+    """The values of environment and file; `given` puts the command line before them."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = environment
@@ -117,7 +117,7 @@ def _attribute(name: str) -> str:
 
 
 def in_use(options: argparse.Namespace, settings: Settings) -> dict[str, SettingInUse]:
-    """By key, all that these options have or may take, with the command line first.
+    """All settings that these options have or may take, by key, the command line first.
 
     Hosts of the command line are meant instead of all others, and so are files, a process and a
     user.
@@ -176,5 +176,5 @@ def fill(options: argparse.Namespace, environment: Mapping[str, str]) -> None:
 
 
 def folder_of(options: argparse.Namespace) -> Path | None:
-    """Where files go whose path nobody names; None: the current folder."""
+    """The folder of files without a path; None: the current folder."""
     return Path(options.folder).expanduser() if getattr(options, "folder", "") else None

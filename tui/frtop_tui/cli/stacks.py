@@ -1,4 +1,4 @@
-"""`frtop stacks`: the stacks of ranks as text; with `--native` those of C and C++, too."""
+"""`frtop stacks`: the stacks of ranks as text, with `--native` also C and C++."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _require_consent_possible(options: argparse.Namespace, wanted: Sequence[int]) -> None:
-    """Raises `UsageError` where nobody said, or could say, which rank may stand still."""
+    """Raises `UsageError` if nobody said, or could say, which rank may stand still."""
     if not wanted:
         raise UsageError(
             "--native makes ranks stand still, and none is named", "name them: --native --rank 3"
@@ -86,7 +86,7 @@ def _print_stacks(source: Source, wanted: Sequence[int], options: argparse.Names
 
 
 def _has_new_stacks(old: JudgedRank, new: JudgedRank) -> bool:
-    """Whether stacks came since, or the reason why there are none."""
+    """Whether new stacks arrived, or the reason why there are none."""
     if new.exit_info is not None or new.stacks_taken_ns != old.stacks_taken_ns:
         return True
     dump = own_dump(new)
@@ -136,10 +136,10 @@ def _take_native(source: Source, before: JudgedRank) -> tuple[JudgedRank, Frame]
 
 
 def _await_ranks(source: Source, wanted: Sequence[int]) -> dict[int, JudgedRank]:
-    """The named ranks, else all ranks of the job, once they are heard.
+    """The named ranks, or all ranks of the job, once they report.
 
     Raises:
-        FrtopError: a rank that was named, or any rank at all, is not heard.
+        FrtopError: a named rank does not report, or none does.
     """
     if wanted:
         return {rank: await_rank(source, rank) for rank in wanted}
@@ -157,7 +157,7 @@ def _await_ranks(source: Source, wanted: Sequence[int]) -> dict[int, JudgedRank]
 
 
 def _await(source: Source, condition: Callable[[Frame], bool], seconds: float) -> Frame:
-    """The first frame that fulfils the condition, else the last one."""
+    """The first frame that meets the condition, or the last one."""
     end = time.monotonic() + seconds
     while True:
         frame = source.frame()

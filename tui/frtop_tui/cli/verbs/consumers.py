@@ -1,4 +1,4 @@
-"""What verbs have in common whose output is read by other programs."""
+"""What the verbs share whose output other programs read."""
 
 from __future__ import annotations
 

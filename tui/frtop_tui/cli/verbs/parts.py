@@ -1,4 +1,4 @@
-"""What the parsers of all verbs have in common."""
+"""What the parsers of all verbs share."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Parser(argparse.ArgumentParser):
         self.color = False  # of Python 3.14: nothing is printed that controls a terminal
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Names options that are unknown without what follows them: it may be a secret."""
+        """Names unknown options without their values, which may be secrets."""
         options, rest = self.parse_known_args(args, namespace)
         if rest:
             unknown = [word.partition("=")[0] for word in rest if word.startswith("-")] or rest
@@ -33,12 +33,12 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(message, f"`{self.prog} --help` lists the options")
 
     def _print_message(self, message: str, file: SupportsWrite[str] | None = None) -> None:
-        """Argparse's own ignores that help cannot be written."""
+        """Unlike argparse's own, fails if help cannot be written."""
         print(message, end="", file=file)
 
 
 class Version(argparse.Action):
-    """Reads the version only when it is asked for: that is slower than all other parsing."""
+    """Reads the version only on request: that takes longer than all other parsing."""
 
     def __init__(self, option_strings: Sequence[str], dest: str, help: str) -> None:  # noqa: A002
         super().__init__(option_strings, dest, nargs=0, help=help)

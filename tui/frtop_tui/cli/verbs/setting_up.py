@@ -1,4 +1,4 @@
-"""Verbs about frtop itself: whose keys it takes, which settings it uses."""
+"""Verbs about frtop itself: its keys and its settings."""
 
 from __future__ import annotations
 
