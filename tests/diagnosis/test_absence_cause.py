@@ -217,7 +217,7 @@ def test_a_moving_rank_is_not_blamed_beside_one_without_progress() -> None:
         found = scene.judge().frame
     verdict = only(found)
     assert verdict.culprits == (6,)
-    assert "rank 7 not there either, but moving" in verdict.evidence
+    assert "rank 7 also absent, but making progress" in verdict.evidence
 
 
 def test_a_rank_late_in_the_backward_pass_computes() -> None:
@@ -273,7 +273,7 @@ def test_a_rank_at_a_store_key_is_not_blamed_while_another_may_set_it() -> None:
     scene.sleeps(3)
     verdict = only(scene.settle())
     assert (verdict.culprits, verdict.why.cause) == ((3,), "sleeping")
-    assert "ranks 1-2 not there either: kept by a lock or a store" in verdict.evidence
+    assert "ranks 1-2 also absent: held by a lock or a store key" in verdict.evidence
 
 
 def test_many_ranks_at_the_store_do_not_hide_the_one_elsewhere() -> None:

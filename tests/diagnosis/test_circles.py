@@ -42,7 +42,9 @@ def test_who_has_not_called_new_group_is_suspected_in_time() -> None:
     assert (found.verdicts, found.health) == ((), "waiting")
     verdict = only(scene.settle(22))
     assert (verdict.kind, verdict.culprits, verdict.confidence) == ("cycle", (3,), "suspect")
-    assert any("who has to call new_group is not known" in text for text in verdict.missing)
+    assert any(
+        "which ranks have to call new_group is not known" in text for text in verdict.missing
+    )
 
 
 def posted_early(source: str) -> Scene:
@@ -65,7 +67,7 @@ def test_a_circle_that_rests_on_a_receive_nobody_is_seen_in_is_no_more_than_susp
     verdict = only(posted_early("engine.run(batch)").settle(10))
     assert (verdict.kind, verdict.culprits) == ("cycle", ())
     assert verdict.confidence == "suspect"
-    assert "rank 1 may wait in something else: no stack says where" in verdict.missing
+    assert "rank 1 may wait in something else: no stack shows where" in verdict.missing
 
 
 def test_a_circle_of_receives_that_are_sat_in_is_confirmed() -> None:

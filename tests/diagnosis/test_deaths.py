@@ -436,7 +436,7 @@ def test_a_rank_that_left_its_group_but_lives_on_is_named() -> None:
     verdict = only(scene.settle())
     assert (verdict.kind, verdict.culprits) == ("not_entered", (2,))
     assert verdict.why.cause == "out_of_loop"
-    assert "closed the connections while ranks 0-1,3" in verdict.headline
+    assert "closed its connections while ranks 0-1,3" in verdict.headline
 
 
 def test_an_early_exit_that_broke_some_while_others_still_wait_is_one_verdict() -> None:

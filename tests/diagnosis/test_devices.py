@@ -77,7 +77,7 @@ def test_hosts_that_make_a_communicator_are_said_to() -> None:
         actor.pending[-1] = replace(actor.pending[-1], on_device=True)
     verdict = only(scene.settle())
     assert (verdict.kind, verdict.culprits, verdict.why.layer) == ("stuck", (), "network")
-    assert "making the communicator" in verdict.headline
+    assert "creating the communicator" in verdict.headline
 
 
 def test_a_device_that_is_behind_is_named() -> None:

@@ -25,7 +25,7 @@ def test_a_wait_of_unknown_meaning_is_told() -> None:
     assert lines[0] == "train.py: WAITING for 25s; 4 of 4 ranks heard, 1 host"
     assert lines[1] == (
         "rank 1 waits 25s in barrier #41 of default_pg at train.py:88;"
-        " how long that usually takes is not known yet"
+        " its usual duration is not known yet"
     )
     assert document(found)["notes"] == lines[1:2]
 
@@ -40,8 +40,7 @@ def test_a_known_site_tells_what_is_usual_there() -> None:
     scene.waits([0, 1, 3], "all_reduce", for_s=9, usual_s=2)
     (note,) = scene.settle(0).notes
     assert note == (
-        "ranks 0-1,3 wait 9.0s in all_reduce #8 of default_pg at train.py:20;"
-        " there it usually takes 2.0s"
+        "ranks 0-1,3 wait 9.0s in all_reduce #8 of default_pg at train.py:20; usually 2.0s there"
     )
 
 

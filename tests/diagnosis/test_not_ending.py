@@ -60,7 +60,7 @@ def test_the_thread_that_does_not_end_is_named_with_its_line() -> None:
     assert (verdict.confidence, verdict.progress) == ("confirmed", "none")
     assert verdict.headline == ("ranks 0,2-3 have left, and rank 1 (node0 pid 1001) does not end")
     assert verdict.why.text == (
-        "its program is over, and MainThread joins the threads that are no daemons: thread"
+        "its program has finished, and MainThread joins its non-daemon threads: thread"
         ' "reporter" waits for a socket at report.py:9 (report) `answer = line.recv(100)`'
     )
     assert verdict.next.startswith("look at report.py:9 (report)")
@@ -78,11 +78,11 @@ def test_of_several_threads_none_is_said_to_be_the_one() -> None:
 
 
 @pytest.mark.parametrize(("frames", "call", "cause", "says"), [
-    (CHILD, "wait4", "subprocess", "its exit does not return: MainThread waits for a process"),
+    (CHILD, "wait4", "subprocess", "exit handler does not return: MainThread waits for a process"),
     (
         (frame(f"{LIBRARY}/threading.py:1119", "join"),
          frame(f"{LIBRARY}/multiprocessing/util.py:360", "_exit_function")),
-        "futex", "lock", "registered for its exit does not return: MainThread waits for a lock",
+        "futex", "lock", "exit handler does not return: MainThread waits for a lock",
     ),
     (
         (frame(f"{C10D}:2300", "destroy_process_group"), frame("train.py:60", "main"),
@@ -196,7 +196,7 @@ def test_a_launcher_that_waits_for_the_last_rank_tells_that_the_others_have_left
     scene.kernel(1, "S", "recvfrom", "", "socket:[9]")
     open_ = scene.settle(50)
     assert (only(open_).kind, open_.health) == ("undecided", "undecided")
-    assert only(open_).missing == ("ranks 0,2-3: whether they live",)
+    assert only(open_).missing == ("ranks 0,2-3: whether they are alive",)
     scene.notes[1] = (wire.OTHERS_ENDED,)
     found = scene.settle(50)
     verdict = only(found)

@@ -150,10 +150,7 @@ def test_what_is_overwritten_is_a_suspicion_between_two_ops(left: Ops) -> None:
     (verdict,) = frame.verdicts
     assert (verdict.kind, verdict.confidence, verdict.culprits) == ("mismatch", "suspect", (2,))
     assert verdict.parties == ((2,), (0, 1, 3))
-    assert (
-        "issued something else between #9 and #16 of default_pg than ranks 0-1,3"
-        in verdict.headline
-    )
+    assert "issued other ops between #9 and #16 of default_pg than ranks 0-1,3" in verdict.headline
     assert verdict.missing
     assert (frame.health, exit_status(frame)) == ("diverged", 3)
     later = scene.settle(60)
@@ -285,8 +282,8 @@ def test_what_nobody_could_compare_is_not_well() -> None:
     assert (frame.verdicts, frame.health, exit_status(frame)) == ((), "undecided", 4)
     (note,) = frame.notes
     assert note == (
-        "sums over ops of rank 2 and ranks 0-1,3 differ between #9 and #16 of default_pg, and these"
-        " ops did not come in time: whether they may differ is not known"
+        "checksums of ops of rank 2 and ranks 0-1,3 differ between #9 and #16 of default_pg, and"
+        " these ops did not arrive in time: whether they may differ is not known"
     )
     assert waits_for_answers(scene, 10).divergence_hints == ()
     scene.does(range(4), "all_reduce")

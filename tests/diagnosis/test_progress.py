@@ -240,7 +240,7 @@ def test_a_rank_at_the_file_lock_of_a_compiling_rank_is_not_blamed() -> None:
         found = scene.settle(0.5)
     verdict = only(found)
     assert (verdict.culprits, verdict.why.cause, verdict.progress) == ((2,), "compiling", "active")
-    assert "rank 3 not there either: kept by a lock or a store" in verdict.evidence
+    assert "rank 3 also absent: held by a lock or a store key" in verdict.evidence
     scene.kernel(2)
     verdicts = scene.settle(6).verdicts
     assert {v.culprits: v.why.cause for v in verdicts} == {(2,): "compiling", (3,): "lock"}

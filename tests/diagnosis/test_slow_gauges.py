@@ -123,7 +123,7 @@ def test_what_holds_for_a_peer_too_is_context(
     ill = with_change(kind, lasting(changes), **changes)
     verdict = verdict_with({0: ill, 2: ill})
     assert verdict.why.cause == "unknown", cause
-    assert any(says in line and "not only for it" in line for line in verdict.evidence)
+    assert any(says in line and "other ranks may be affected" in line for line in verdict.evidence)
 
 
 @pytest.mark.parametrize(("kind", "changes", "cause", "says"), CAUSES)

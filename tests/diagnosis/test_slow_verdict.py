@@ -76,7 +76,7 @@ def test_a_straggler_makes_the_job_slow() -> None:
     assert verdict.slow.share == pytest.approx(40 / 240.5, rel=0.15)
     assert verdict.slow.at_least
     said = "\n".join(text(frame))
-    assert "rank 2 (node0 pid 1002) comes 40ms late to all_reduce" in said
+    assert "rank 2 (node0 pid 1002) is a straggler: it arrives 40ms late at all_reduce" in said
     assert f"ranks 0-1,3 wait: {100 * verdict.slow.share:.0f} % of the time" in said
     assert "  progress" not in said
     assert (
@@ -131,7 +131,7 @@ def test_what_is_not_sure_yet_is_a_suspicion() -> None:
     assert (verdict.kind, verdict.culprits, verdict.confidence) == ("slow", (2,), "suspect")
     said = "\n".join(text(frame))
     assert "PERHAPS SLOW since" in said
-    assert "SLOW (suspect): rank 2 (node0 pid 1002) comes 40ms late" in said
+    assert "SLOW (suspect): rank 2 (node0 pid 1002) is a straggler: it arrives 40ms late" in said
     assert frame.trace is not None
     [finding] = frame.trace.findings
     assert finding.confirmation.startswith("not confirmed: seen for less than 7.5 s")
@@ -208,7 +208,7 @@ def test_an_optimizer_that_takes_as_long_as_others_is_not_said_to_take_longer() 
         job.steps[rank] = [replace(step, optimizer_ns=own_ns) for step in steps]
     verdict = only(SlowScene(job).looks_of({2: 0.4}))
     assert verdict.why.cause == "compute"
-    assert "it computes for longer than the others between ops" in verdict.why.text
+    assert "it computes longer than the others between ops" in verdict.why.text
 
 
 def test_starved() -> None:

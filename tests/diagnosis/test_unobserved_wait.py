@@ -348,7 +348,7 @@ def test_c_code_that_runs_at_one_line_may_be_behind_a_full_queue(
     assert verdict.culprits == named
     if not named:
         assert (verdict.kind, found.health) == ("undecided", "undecided")
-        assert "rank 2 runs C code, maybe behind the full queue of a device" in verdict.headline
+        assert "rank 2 runs C code, perhaps behind a full device queue" in verdict.headline
         assert any("train.py:33" in line for line in verdict.evidence)
 
 

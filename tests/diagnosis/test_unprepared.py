@@ -180,7 +180,7 @@ def test_all_are_kept_for_good(play: Play, cause: str, text: str) -> None:
     assert (verdict.confidence, verdict.progress) == ("confirmed", "none")
     assert verdict.why.cause == cause
     assert text in verdict.why.text
-    assert verdict.headline.startswith("nobody is in an op, and none was issued for 1m3")
+    assert verdict.headline.startswith("no rank is in an op, and none was issued for 1m3")
     assert (found.health, found.notes, exit_status(found)) == ("hung", (), 3)
 
 
@@ -207,7 +207,7 @@ def test_who_sleeps_may_poll() -> None:
     verdict = only(found)
     assert (verdict.kind, verdict.culprits, found.health) == ("undecided", (), "undecided")
     assert verdict.headline == (
-        "nobody is in an op, and none was issued for 1m30s;"
+        "no rank is in an op, and none was issued for 1m30s;"
         " ranks 0-3: MainThread sleeps at train.py:33 (train) `time.sleep(3600)`"
     )
     assert exit_status(found) == 4
@@ -260,7 +260,7 @@ def test_without_looks_nobody_is_named() -> None:
         scene.pass_time(0.5)
     verdict = only(found)
     assert (verdict.kind, found.health) == ("undecided", "undecided")
-    assert verdict.missing == ("ranks 0-3: no look at it came",)
+    assert verdict.missing == ("ranks 0-3: could not be looked at",)
 
 
 @pytest.mark.parametrize("play", [sleeps, waits_at_queue, streams])
@@ -295,7 +295,7 @@ def test_who_waits_for_a_key_is_not_blamed_while_somebody_is_elsewhere() -> None
     reads(scene, 2)
     verdict = only(scene.settle(LONG))
     assert (verdict.culprits, verdict.why.cause) == ((2,), "file_io")
-    assert "ranks 0-1,3 not in an op either: at a key of the store" in verdict.evidence
+    assert "ranks 0-1,3 also in no op: at a key of the store" in verdict.evidence
 
 
 def test_it_takes_a_minute() -> None:
@@ -388,7 +388,7 @@ def test_of_very_many_some_from_everywhere_are_looked_at() -> None:
     verdict = only(scene.settle(LONG))
     assert verdict.culprits == tuple(range(0, 130, 3))
     assert all(scene.frame().ranks[rank].snapshot is not None for rank in verdict.culprits)
-    assert "86 more ranks in no op either, and not looked at" in verdict.evidence
+    assert "86 more ranks in no op, not looked at" in verdict.evidence
 
 
 def test_of_very_many_one_that_was_not_looked_at_may_have_to_set_a_key() -> None:
@@ -408,7 +408,7 @@ def test_some_of_whom_no_look_comes_are_not_named() -> None:
                 scene.state.apply_snapshots(wanted.host, answer)
         scene.pass_time(0.5)
     verdict = only(judgement.frame)
-    assert (verdict.kind, verdict.missing) == ("undecided", ("ranks 6-7: no look at it came",))
+    assert (verdict.kind, verdict.missing) == ("undecided", ("ranks 6-7: could not be looked at",))
 
 
 def test_who_rests_is_looked_at_seldom() -> None:
@@ -506,8 +506,8 @@ def test_when_it_was_ended_it_is_told_as_what_was_before() -> None:
     for rank in range(4):
         scene.ends(rank, signal=15, ago=0.2)
     verdict = scene.settle(3).verdicts[0]
-    assert verdict.headline.startswith("nobody was in an op, and none was issued for")
-    assert ": ranks 0-3 got nowhere; then ranks 0-3" in verdict.headline
+    assert verdict.headline.startswith("no rank was in an op, and none was issued for")
+    assert ": ranks 0-3 made no progress; then ranks 0-3" in verdict.headline
 
 
 def paused(scene: Scene, play: Play, for_s: float) -> None:

@@ -126,7 +126,7 @@ def test_of_several_that_are_not_there_who_is_at_a_blocking_place_is_named() -> 
     ranks: dict[int, Stacks] = dict.fromkeys(range(8), REDUCE)
     verdict = verdict_of(judged({**ranks, 2: SLEEP, 5: running}))
     assert verdict.culprits == (2,)
-    assert any("rank 5 is not there either" in line for line in verdict.evidence)
+    assert any("rank 5 is absent too" in line for line in verdict.evidence)
 
 
 def test_two_causes_are_two_verdicts() -> None:
@@ -270,7 +270,7 @@ def test_a_meeting_that_asks_its_store_again_and_again_does_not_move() -> None:
     assert (verdict.culprits, verdict.progress) == ((3,), "none")
     assert verdict.op is not None
     assert verdict.op.kind == "new_group"
-    assert any("who has to call new_group" in text for text in verdict.missing)
+    assert any("which ranks have to call new_group" in text for text in verdict.missing)
 
 
 def test_stacks_beside_what_a_recorder_dumped_tell_why_a_rank_is_not_there() -> None:
@@ -386,7 +386,7 @@ def test_who_is_further_on_in_the_only_look_is_not_named() -> None:
     ranks: dict[int, Stacks] = {0: REDUCE, 1: REDUCE, 2: LATER, 3: REDUCE}
     verdict = verdict_of(judged(ranks))
     assert (verdict.kind, verdict.culprits) == ("undecided", ())
-    assert "rank 2 may be through that call" in verdict.why.text
+    assert "rank 2 may be past that call" in verdict.why.text
     assert any("rank 2 is further on" in line for line in verdict.evidence)
     verdict = verdict_of(judged(ranks, ranks))
     assert (verdict.culprits, verdict.progress) == ((2,), "none")

@@ -364,7 +364,7 @@ def test_who_is_not_seen_is_not_called_well(
     assert (frame.verdicts, frame.health, exit_status(frame)) == ((), "undecided", 4)
     assert {view.state for view in frame.ranks.values()} == {"unknown"}
     assert frame.notes[0].startswith("rank 1 ")
-    assert "of rank 0 there are no stacks" in frame.notes[0]
+    assert "there are no stacks of rank 0" in frame.notes[0]
 
 
 def test_who_waits_alone_by_its_stack_may_wait_for_one_that_is_not_seen(tmp_path: Path) -> None:

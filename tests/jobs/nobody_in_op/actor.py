@@ -18,7 +18,7 @@ CASE = Case(
             causes=("pipe", "socket", "subprocess"),
             progress=("unknown",),
             suspected="what they wait for may come",
-            says=("nobody is in an op", "actor.py"),
+            says=("no rank is in an op", "actor.py"),
         ),
     ),
     within_s=120.0,

@@ -11,7 +11,7 @@ CASE = Case(
             ("not_entered",),
             culprits=(0, 1, 2, 3),
             causes=("lock",),
-            says=("nobody is in an op", "C++ extension"),
+            says=("no rank is in an op", "C++ extension"),
         ),
     ),
     within_s=120.0,

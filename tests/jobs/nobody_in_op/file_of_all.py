@@ -9,7 +9,7 @@ CASE = Case(
             ("not_entered",),
             culprits=(0, 1, 2, 3),
             causes=("file_io",),
-            says=("nobody is in an op", "vocabulary"),
+            says=("no rank is in an op", "vocabulary"),
         ),
     ),
     within_s=120.0,

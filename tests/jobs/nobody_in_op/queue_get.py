@@ -17,7 +17,7 @@ CASE = Case(
             causes=("lock",),
             progress=("unknown",),
             suspected="what they wait for may come",
-            says=("nobody is in an op", "queue_get.py"),
+            says=("no rank is in an op", "queue_get.py"),
         ),
     ),
     within_s=120.0,

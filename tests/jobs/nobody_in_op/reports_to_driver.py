@@ -13,7 +13,7 @@ CASE = Case(
         Truth(
             ("undecided",),
             progress=("unknown",),
-            says=("nobody is in an op", "rank 1: thread", "(report)", "ranks 0,2-3: thread"),
+            says=("no rank is in an op", "rank 1: thread", "(report)", "ranks 0,2-3: thread"),
         ),
     ),
     within_s=120.0,

@@ -15,7 +15,7 @@ CASE = Case(
             ("not_entered",),
             culprits=(0, 1, 2, 3),
             causes=("dataloader",),
-            says=("nobody is in an op", "shard"),
+            says=("no rank is in an op", "shard"),
         ),
     ),
     within_s=90.0,

@@ -147,7 +147,7 @@ def _word_past(past: PastFinding, ends: Sequence[Sequence[Death]], seen_ns: int)
     evidence = [*said.evidence]
     if unseen_ns > REMEMBERED_NS // 3:
         seen = duration(unseen_ns / 1e9)
-        evidence.append(f"last seen so {seen} before the first of them ended")
+        evidence.append(f"last seen this way {seen} before the first of them ended")
     evidence += [f"then {text}{_raised(group)}" for text, group in zip(texts, ends, strict=True)]
     late = any(group[0].nature == "timeout" for group in ends)
     if finding.left_s is not None and not late:
@@ -155,7 +155,7 @@ def _word_past(past: PastFinding, ends: Sequence[Sequence[Death]], seen_ns: int)
         evidence.append(f"its own timeout would have come {left} later")
     step = said.next
     if _LIVE_STEP.search(step):
-        step = f"its process is gone; when it happens again: {step}"
+        step = f"its process is gone; if it happens again: {step}"
     head, verdict = _headline(said, texts), verdict_of(finding, said)
     return replace(verdict, headline=head, evidence=tuple(evidence), left_s=None, next=step)
 

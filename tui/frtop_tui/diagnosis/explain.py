@@ -25,7 +25,7 @@ from frtop_tui.diagnosis.words.phrases import message_doubt, op_text
 MOST_LISTED: Final = 64
 """Lines of each list: the most important come first."""
 
-_WHO_ENTERS: Final = "which ranks have to enter it no stack tells"
+_WHO_ENTERS: Final = "no stack shows which ranks have to enter it"
 _SIGNS: Final[tuple[tuple[Callable[[Wait], bool], str], ...]] = (
     (lambda wait: wait.rpc is not None, "its stack waits for the answer to a remote call"),
     (lambda wait: wait.call is not None, "its stack is inside the call, or in a wait"),
@@ -33,7 +33,7 @@ _SIGNS: Final[tuple[tuple[Callable[[Wait], bool], str], ...]] = (
     (lambda wait: is_by_stack(wait.op), "its stack is inside the call"),
     (lambda wait: wait.op.pseudo, "it is inside the call"),
     (lambda wait: wait.indirect, "its main thread waits for a thread that sits in the op"),
-    (lambda wait: wait.by_device, "its device is in it; that its host waits is not seen"),
+    (lambda wait: wait.by_device, "its device is in it; whether its host waits is not seen"),
     (
         lambda wait: wait.background,
         "another thread than the main one sits in the op: the rank itself is free",

@@ -33,12 +33,12 @@ def _long_wait_text(node: WaitNode, now_ns: int) -> str:
     waits = [wait for wait in node.waits if now_ns > deadlines_of(wait).lasting]
     oldest = min(waits, key=lambda wait: wait.since_ns)
     age = age_words((now_ns - oldest.since_ns) / 1e9, least=not oldest.op.dated)
-    usual = "how long that usually takes is not known yet"
+    usual = "its usual duration is not known yet"
     if has_history(oldest.op):
         # Without a line it is the longest pause of the group, or a bound on it: nothing usual.
         usual = "that is longer than usual in this group"
         if oldest.op.site is not None:
-            usual = f"there it usually takes {usual_text(oldest.op)}"
+            usual = f"usually {usual_text(oldest.op)} there"
     ranks = Tense.PRESENT.waits(wait.rank for wait in waits)
     return f"{ranks} {age} in {op_text(node)}{at_line(oldest.op)}; {usual}"
 
@@ -48,7 +48,7 @@ def dropped_notes(dropped: Sequence[Finding], findings: Sequence[Finding]) -> tu
     waiting = (finding for finding in dropped if not isinstance(finding.detail, Aborted))
     ranks = {rank for finding in waiting for rank in finding.victims}
     ranks.difference_update(*(absent(finding) for finding in findings))
-    text = f"{folded(ranks)} wait in ops that all have issued: behind the same, most likely"
+    text = f"{folded(ranks)} wait in ops that all have issued: most likely for the same cause"
     return (text,) if ranks else ()
 
 

@@ -162,15 +162,15 @@ def deadlock(finding: Finding, detail: Deadlock, frame: BaseFrame, tense: Tense)
         first, last = detail.sides[0][0], detail.sides[-1][0]
         most = first if odd[0] in last else last
         step = (
-            f"compare the calls of rank {odd[0]} with those of rank {most[0]}: one left out, one"
-            " too many, or another order"
+            f"compare the calls of rank {odd[0]} with those of rank {most[0]}: a missing"
+            " call, an extra one, or another order"
         )
     if odd:
         why += f"; of those that both need, only {folded(odd)} went elsewhere"
     missing = []
     if detail.uncertain is not None:
         ranks = folded(detail.uncertain.waiting)
-        text = f"{ranks} may wait in something else: no stack says where"
+        text = f"{ranks} may wait in something else: no stack shows where"
         hosts = [wait.rank for wait in detail.uncertain.waits if wait.by_device]
         if hosts:
             text = f"the host of {folded(hosts)} may be at work, and not wait for its device"
@@ -180,7 +180,7 @@ def deadlock(finding: Finding, detail: Deadlock, frame: BaseFrame, tense: Tense)
     if detail.members_unknown is not None:
         missing.append(callers_unknown(detail.members_unknown))
     return Sentences(
-        f"they {tense.of('wait', 'waited')} for each other: {', '.join(waits[:3])}",
+        f"{' and '.join(waits[:3])} {tense.of('wait', 'waited')} for each other: a deadlock",
         Why.of("cycle", why),
         step,
         tuple(wait_evidence(node, frame.now_ns) for node in detail.nodes[:4]),

@@ -55,11 +55,11 @@ def unfinished_ops(
     """Who has not issued which op, which are unfinished, and why that proves nothing."""
     ranks = detail.ranks
     seen = [rank.rank for rank in ranks if rank.threads]
-    reason = "dumps do not tell whether that lasts, and nobody is seen to wait for it"
+    reason = "dumps do not show whether that lasts, and no rank is seen waiting for it"
     if seen:
         reason = (
-            f"in the stacks of {folded(seen)} no wait for them is seen:"
-            " C++ that waits shows no Python frame"
+            f"the stacks of {folded(seen)} show no wait for them, but a wait"
+            " in C++ has no Python frame"
         )
     again = any(rank.prior_snapshot is not None for rank in ranks)
     return Sentences(

@@ -37,7 +37,7 @@ FactKind = Literal[
     "io pressure",
     "memory grows",  # that of a rank, without a pause
     "held back",  # a cgroup has used its share of processors in some of its periods
-    "out of memory",  # the kernel has killed for want of memory
+    "out of memory",  # the kernel has killed for lack of memory
     "disk full",
     "disk silent",  # a file system does not answer
     "nic saturated",

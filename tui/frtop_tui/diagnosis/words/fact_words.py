@@ -92,7 +92,7 @@ def _held_back(fact: HostFact, when: str) -> str:
 
 def _out_of_memory(fact: HostFact, when: str) -> str:
     times = "one process" if fact.value == 1 else f"{fact.value} processes"
-    return f"{times} killed for want of memory{_last(when)}"
+    return f"{times} killed for lack of memory{_last(when)}"
 
 
 def _disk_full(fact: HostFact, when: str) -> str:

@@ -19,12 +19,12 @@ from frtop_tui.job.stack_frames import site_line
 from frtop_tui.job.unprepared import age_words
 
 PAIR_MESSAGES: Final = (
-    "pair each send with a receive: on one of them the other first, or batch_isend_irecv"
+    "pair each send with a receive: reverse the order on one of them, or use batch_isend_irecv"
 )
 WRONG_ORDER: Final = "each needs the other first: sends and receives meet in the wrong order"
 OF_RPC: Final = (
-    "RPC has a store of its own: print the init_method in the options of init_rpc, or without one"
-    " MASTER_ADDR and MASTER_PORT, and the world_size, of all ranks: the same?"
+    "RPC has its own store: on all ranks, print the init_method in the options of init_rpc (without"
+    " one: MASTER_ADDR and MASTER_PORT) and the world_size: the same?"
 )
 _MOST_CHAINED: Final = 8
 """Nodes of a chain that are listed."""
@@ -94,7 +94,7 @@ def message_doubt(node: WaitNode) -> str:
     """What is known of the other half of a send or receive: `rank 1 has sent it`."""
     receives = "recv" in node.kind
     if node.peer is None:
-        return f"{'from' if receives else 'for'} whom it waits is not known"
+        return f"its {'sender' if receives else 'receiver'} is not known"
     issued = f"rank {node.peer} has {'sent' if receives else 'received'} it"
     return issued if node.answered else f"whether {issued} is not known"
 
@@ -127,7 +127,7 @@ def wait_evidence(node: WaitNode, now_ns: int) -> str:
     oldest = node.oldest
     text = f"rank {oldest.rank} waits in {op_text(node)}"
     if oldest.undated:
-        return f"{text}{at_line(oldest.op)}; its dump does not tell for how long"
+        return f"{text}{at_line(oldest.op)}; its dump does not show for how long"
     text += f" for {age_words((now_ns - oldest.since_ns) / 1e9, least=not oldest.op.dated)}"
     if oldest.op.usual_count and oldest.op.site is not None:
         text += f" (usually {usual_text(oldest.op)} there)"
@@ -144,7 +144,7 @@ def chain_evidence(nodes: Sequence[WaitNode]) -> list[str]:
         lines.append(f"{Tense.PRESENT.waits(node.waiting)} in {op_text(node)}{whom}")
     more = len(nodes) - 1 - len(lines)
     if more > 0:
-        lines.append(f"and behind these {counted(more, 'more op')} in which ranks wait")
+        lines.append(f"and {counted(more, 'more op')} with ranks that wait behind these")
     return lines
 
 
@@ -224,7 +224,7 @@ _TEXTS: Final[dict[ProgressSign, str]] = {
     "stack_lines_unknown": "some lines of its stack are unknown {apart}",
     "stack_moved": "its stack differs {apart}",
     "stacks_too_close": "its stack is the same {apart}: too close in time to compare",
-    "stack_runs": "it runs at the same lines {apart}: it computes, or waits busily",
+    "stack_runs": "it runs at the same lines {apart}: it computes or busy-waits",
     "stack_same": "its stack is the same {apart}",
     "stack_same_child": "its stack is the same {apart}; processes that it waits for may work",
     "nothing_to_do": "it has no work, so it shows no progress",

@@ -37,10 +37,12 @@ def held(finding: Finding, detail: Held, frame: BaseFrame, tense: Tense) -> Sent
     absence = absence_of(view, frame.now_ns, doing(view))
     common = [_same_text(detail.held_ns)]
     if detail.at_store_key:
-        common.append(f"{folded(detail.at_store_key)} not in an op either: at a key of the store")
+        common.append(f"{folded(detail.at_store_key)} also in no op: at a key of the store")
     if detail.others:
-        common.append(f"{counted(detail.others, 'more rank')} in no op either, and not looked at")
-    does = tense.of("gets nowhere" if len(ranks) == 1 else "get nowhere", "got nowhere")
+        common.append(f"{counted(detail.others, 'more rank')} in no op, not looked at")
+    does = tense.of(
+        "makes no progress" if len(ranks) == 1 else "make no progress", "made no progress"
+    )
     if not detail.proven:
         does = tense.of("stays where it is" if len(ranks) == 1 else "stay where they are", "waited")
     return Sentences(
@@ -88,9 +90,9 @@ def _ending_text(end: ProgramEnd, doing: str) -> str:
         return "MainThread is in destroy_process_group, which does not return"
     threads = "; ".join(f"{one.name} {location_text(one.location)}" for one in end.threads)
     if end.stage == "exit":
-        text = f"its program is over, and what was registered for its exit does not return: {doing}"
+        text = f"its program has finished, and an exit handler does not return: {doing}"
         return f"{text}; {threads}" if threads else text
-    joined = "its program is over, and MainThread joins the threads that are no daemons"
+    joined = "its program has finished, and MainThread joins its non-daemon threads"
     if not threads:
         return f"{joined}: {doing}"
     return f"{joined}: {'one of these: ' if len(end.threads) > 1 else ''}{threads}"
@@ -100,9 +102,9 @@ def _ending_step(end: ProgramEnd, step: str) -> str:
     if end.stage != "threads" or not end.threads:
         return step
     if len(end.threads) > 1:
-        return "which of these is no daemon? end it before the program does, or make it one"
+        return "which of these is not a daemon? end it before the program ends, or make it a daemon"
     line = end.threads[0].location.line
-    return f"look at {line}: end that thread before the program does, or make it a daemon"
+    return f"look at {line}: end that thread before the program ends, or make it a daemon"
 
 
 def resting(_finding: Finding, detail: Resting, frame: BaseFrame, tense: Tense) -> Sentences:
@@ -114,22 +116,22 @@ def resting(_finding: Finding, detail: Resting, frame: BaseFrame, tense: Tense) 
     if detail.left:
         evidence.append(f"{folded(detail.left)} {tense.has(detail.left)} left")
     if detail.others:
-        evidence.append(f"{counted(detail.others, 'more rank')} in no op either, and not looked at")
+        evidence.append(f"{counted(detail.others, 'more rank')} in no op, not looked at")
     idle = [rank for rank in ranks if doing(frame.ranks[rank]).cause == "idle"]
     reason = "nothing shows what they wait for; it may be one of them"
     if idle:
         are = Tense.PRESENT.are(idle)
         reason = (
-            f"{folded(idle)} {are} where a server waits for work; it was not seen to wait there"
-            " before, and to go on"
+            f"{folded(idle)} {are} where a server waits for work; it was never seen to wait"
+            " there before, and to go on"
         )
-    missing = [f"{folded(detail.unseen)}: no look at it came"] if detail.unseen else []
+    missing = [f"{folded(detail.unseen)}: could not be looked at"] if detail.unseen else []
     if frame.coverage.unheard:
-        missing.append(f"{folded(frame.coverage.unheard)}: whether they live")
+        missing.append(f"{folded(frame.coverage.unheard)}: whether they are alive")
     return Sentences(
         f"{_idle_text(detail.issued_ns, frame, tense)}; {where}",
         Why.of("unknown", reason),
-        f"is that a pause that belongs to the program? if not: look at the lines above;"
+        f"is this pause part of the program? if not, look at the lines above;"
         f" {stacks_step(frame.ranks[ranks[0]])}",
         tuple(evidence),
         tuple(missing),
@@ -154,10 +156,10 @@ def _places(frame: BaseFrame, ranks: Sequence[int]) -> list[str]:
 
 def _same_text(held_ns: int) -> str:
     held = duration(held_ns / 1e9)
-    return f"in the same call for {held}, with hardly any CPU time, I/O or growth of memory"
+    return f"in the same call for {held}, with almost no CPU time, I/O or memory growth"
 
 
 def _idle_text(issued_ns: int, frame: BaseFrame, tense: Tense) -> str:
     least = is_least_since(frame, issued_ns)
     age = age_words((frame.now_ns - issued_ns) / 1e9, least=least)
-    return f"nobody {tense.of('is', 'was')} in an op, and none was issued for {age}"
+    return f"no rank {tense.of('is', 'was')} in an op, and none was issued for {age}"

@@ -91,19 +91,21 @@ def died(_finding: Finding, detail: Died, frame: BaseFrame, tense: Tense) -> Sen
 def aborted(_finding: Finding, detail: Aborted, frame: BaseFrame, _tense: Tense) -> Sentences:
     """Who was aborted; why is not known yet."""
     first, ranks = detail.deaths[0], sorted(death.rank for death in detail.deaths)
-    head = f"{who(frame.ranks, ranks)} died: {cut(first.text)}; whether of its own doing,"
+    head = f"{who(frame.ranks, ranks)} died: {cut(first.text)};"
     untold = [rank for rank in ranks if not frame.ranks[rank].evidence.has_exceptions]
     if untold:
         return Sentences(
-            f"{head} cannot be seen from outside",
-            Why(first.cause, "unknown", "a rank without a recorder does not tell its exception"),
+            f"{head} the cause cannot be seen from outside",
+            Why(first.cause, "unknown", "without a recorder, a rank's exception is not seen"),
             f"read the end of rank {untold[0]}'s output",
             _texts(detail.deaths[:4]),
         )
     return Sentences(
-        f"{head} the last ops of all who died will tell",
-        Why(first.cause, "unknown", "gloo aborts the victims of an op that does not fit theirs"),
-        "wait a moment: their rings are being read",
+        f"{head} the last ops of the dead ranks will show why",
+        Why(
+            first.cause, "unknown", "gloo also aborts ranks whose op does not match another rank's"
+        ),
+        "wait a moment: their last ops are being read",
         _texts(detail.deaths[:4]),
     )
 
@@ -115,20 +117,20 @@ def connections_broke(
     unheard = frame.coverage.unheard
     named = folded(death.rank for death in detail.followers)
     return Sentences(
-        f"{named} ended, none by itself: {cut(detail.followers[0].text)}",
-        Why("unknown", "network", "connections broke before any rank that is seen died"),
-        "look at the hosts that are not heard, and at the launcher's own output",
+        f"{named} ended, none for a cause of its own: {cut(detail.followers[0].text)}",
+        Why("unknown", "network", "connections broke before any known rank died"),
+        "look at the hosts that do not report, and at the launcher's output",
         _texts(detail.followers[:6]),
         (folded(unheard),) if unheard else (),
     )
 
 
 def left_group(finding: Finding, detail: LeftGroup, frame: BaseFrame, tense: Tense) -> Sentences:
-    """Who closed the connections while others still had ops to do."""
+    """Who closed its connections while others still had ops to do."""
     victims = folded(death.rank for death in detail.deaths)
-    text = "it destroyed its process group, or is on its way out of the program"
+    text = "it destroyed its process group, or is leaving the program"
     return Sentences(
-        f"{who(frame.ranks, finding.culprits)} closed the connections while {victims}"
+        f"{who(frame.ranks, finding.culprits)} closed its connections while {victims}"
         " still had ops to do",
         Why.of("out_of_loop", text),
         "compare the number of steps per rank, and where each calls destroy_process_group",
@@ -140,7 +142,9 @@ def left_group(finding: Finding, detail: LeftGroup, frame: BaseFrame, tense: Ten
 def gave_up(finding: Finding, detail: GaveUp, frame: BaseFrame, tense: Tense) -> Sentences:
     """Whom the others waited for until torch's own timeout."""
     ranks, first = finding.culprits, detail.deaths[0]
-    text = "the job was ended by its own timeout; why it was late was not seen"
+    text = (
+        "torch's own timeout (watchdog timeout) ended the job; why the rank was late was not seen"
+    )
     return Sentences(
         f"{who(frame.ranks, ranks)} {tense.has(ranks)} not entered"
         f" {_missed_text(detail.missed)} in time; {folded(finding.victims)} {gave_up_text(first)}",
@@ -175,9 +179,9 @@ def _why_and_step(death: Death, view: Rank) -> tuple[Why, str]:
         layer, text = "unknown", f"ended by {text}; nothing seen here says who sent it"
         step = f"on {view.host}: dmesg | tail; who sent it: the scheduler, an operator, the kernel?"
     elif death.cause == "exit_status":
-        text = f"it ended with {text}, without an exception that was seen"
+        text = f"it ended with {text}; no exception was seen"
     elif death.cause == "oom":
-        step = f"less memory per rank on {view.host}, or a higher limit: dmesg | grep -i oom"
+        step = f"use less memory per rank on {view.host}, or raise its limit: dmesg | grep -i oom"
     elif death.cause == "unknown":
         layer = "unknown"
     elif death.cause == "exception" and view.exception is not None and view.exception.frames:

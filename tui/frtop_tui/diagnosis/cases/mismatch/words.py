@@ -7,6 +7,7 @@ from typing import Final
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.cases.mismatch.checksums import ChecksumsDiffer
+from frtop_tui.diagnosis.cases.mismatch.compare import Mismatch
 from frtop_tui.diagnosis.cases.mismatch.detect import OpsDiffer
 from frtop_tui.diagnosis.finding import Finding
 from frtop_tui.diagnosis.graph.wait_node import kind_of
@@ -50,7 +51,7 @@ def ops_differ(finding: Finding, detail: OpsDiffer, frame: BaseFrame, _tense: Te
             " too many, one too few, or a branch on the rank"
         )
     else:
-        head = f"{named} and {rest} disagree {on} {place}: {mine} against {theirs}"
+        head = f"{named} and {rest} disagree {on} {place}: {mine} versus {theirs}"
         step = f"compare the calls of ranks {first} and {second} {upto} {number}"
     if _is_same_call(main.op, other.op):
         step = (
@@ -58,12 +59,12 @@ def ops_differ(finding: Finding, detail: OpsDiffer, frame: BaseFrame, _tense: Te
             " and whether either skipped a call before"
         )
     unaligned = (
-        f"which op of the group {folded(detail.unaligned)} is at: the recorder there was started"
-        " after the group was made"
+        f"which op of the group {folded(detail.unaligned)} is at: its recorder was started"
+        " after the group was created"
     )
     return Sentences(
         head,
-        _why(f"the {found.field} differs", detail),
+        _why(_difference(found), detail),
         step,
         tuple(f"{folded(one.ranks)}: {_call_text(one.op)}" for one in found.parties[:6]),
         (unaligned,) if detail.unaligned else (),
@@ -103,6 +104,13 @@ def _rows(number: int) -> str:
     return f"{number:,} row{'s' * (number != 1)}"
 
 
+def _difference(found: Mismatch) -> str:
+    if found.field != "kind":
+        return f"the {found.field} differs"
+    kinds = dict.fromkeys(kind_of(party.op) for party in found.parties)
+    return f"different collectives: {' and '.join(kinds)}"
+
+
 def _why(differs: str, detail: OpsDiffer) -> Why:
     if detail.fatal:
         text = "the deaths follow from it"
@@ -111,7 +119,7 @@ def _why(differs: str, detail: OpsDiffer) -> Why:
     else:
         text = "data may be wrong without any error"
     over = "; the job has ended" if detail.over else ""
-    return Why.of("mismatch", f"{differs}; {text}{over}")
+    return Why.of("mismatch", f"collective mismatch (desync): {differs}; {text}{over}")
 
 
 def checksums_differ(
@@ -122,7 +130,7 @@ def checksums_differ(
     between = _between(hint)
     main, *others = hint.sides
     if hint.pairs:
-        head = f"what ranks sent and received in all_to_all {between} does not pair"
+        head = f"splits of all_to_all {between} do not pair: ranks send what others do not expect"
         step = f"compare the splits of {folded(main)} {between}"
     else:
         odd = others[0]
@@ -130,30 +138,30 @@ def checksums_differ(
         head = f"{folded(odd)} and {folded(main)} issued different ops {between}"
         if finding.culprits:
             named = who(frame.ranks, finding.culprits)
-            head = f"{named} issued something else {between} than {folded(main)}"
-    text = "sums over their ops differ; data may be wrong without any error"
+            head = f"{named} issued other ops {between} than {folded(main)}"
+    text = "checksums of their ops differ; data may be wrong without any error"
     return Sentences(
         head,
         Why.of("mismatch", f"{text}; the job has ended" if detail.over else text),
-        f"{step}; if it comes again while frtop watches, the op will be named",
-        missing=("which op it was: it could not be read, or was overwritten by then",),
+        f"{step}; if it happens again while frtop watches, the op will be named",
+        missing=("which op it was: it could not be read, or had been overwritten",),
     )
 
 
 def unanswered_notes(hints: Iterable[DivergenceHint]) -> tuple[str, ...]:
     """One line for each difference of sums of which nobody has told the ops."""
     return tuple(
-        f"{_sums(hint)} {_between(hint)}, and these ops did not come in time: whether they may"
-        " differ is not known"
+        f"{_sums(hint)} {_between(hint)}, and these ops did not arrive in time: whether they"
+        " may differ is not known"
         for hint in hints
     )
 
 
 def _sums(hint: DivergenceHint) -> str:
     if hint.pairs:
-        return "sums over splits of all_to_all do not pair"
+        return "checksums of all_to_all's splits do not pair"
     main, odd, *_ = hint.sides
-    return f"sums over ops of {folded(odd)} and {folded(main)} differ"
+    return f"checksums of ops of {folded(odd)} and {folded(main)} differ"
 
 
 def _between(hint: DivergenceHint) -> str:

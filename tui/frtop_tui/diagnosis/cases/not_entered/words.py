@@ -43,17 +43,15 @@ def not_entered(finding: Finding, detail: NotEntered, frame: BaseFrame, tense: T
     evidence += last_op_evidence(frame.ranks, finding.culprits)
     evidence += chain_evidence(finding.nodes)
     if others.moving:
-        evidence.append(f"{folded(others.moving)} not there either, but moving")
+        evidence.append(f"{folded(others.moving)} also absent, but making progress")
     if others.held_back:
-        evidence.append(f"{folded(others.held_back)} not there either: kept by a lock or a store")
+        evidence.append(f"{folded(others.held_back)} also absent: held by a lock or a store key")
     if others.unknown:
-        evidence.append(
-            f"{folded(others.unknown)} not there either; whether they move is not known"
-        )
+        evidence.append(f"{folded(others.unknown)} also absent; progress unknown")
     if detail.busy_ns >= BUSY_NS:
         evidence.append(
-            f"{folded(finding.culprits)} did other things up to {duration(detail.busy_ns / 1e9)}"
-            " after that wait began, and did not come"
+            f"{folded(finding.culprits)} did other work for {duration(detail.busy_ns / 1e9)}"
+            " after that wait began, and did not enter"
         )
     head, waiting = _headline(frame, node, finding.culprits, detail.waiting, tense)
     evidence += standing_evidence(frame.ranks, node)
@@ -72,8 +70,8 @@ def withheld(finding: Finding, detail: Withheld, frame: BaseFrame, tense: Tense)
         absent, few = finding.parties
         head, evidence = said[0].headline, said[0].evidence
         text = (
-            f"{folded(few)} may as well be ahead, or where nobody else has to come: most of the"
-            " group is not there, and nothing tells why"
+            f"{folded(few)} may just as well be ahead, or in an op that the others need not"
+            " enter: most of the group is absent, and nothing shows why"
         )
         step = f"compare the calls of rank {few[0]} with those of rank {absent[0]}; "
     else:
@@ -82,7 +80,7 @@ def withheld(finding: Finding, detail: Withheld, frame: BaseFrame, tense: Tense)
         evidence = tuple(one.headline for one in said)
         text = (
             f"any of {named} may be the one to blame: the others may wait in a send or "
-            "receive, and gloo's recorder knows none"
+            "receive, which gloo's Flight Recorder does not record"
         )
         step = f"look at the stacks of {named}: "
     return Sentences(
@@ -128,7 +126,7 @@ def _missing(frame: BaseFrame, node: WaitNode, *, members_unknown: bool) -> list
 
 def callers_unknown(node: WaitNode) -> str:
     """For a call of which nobody knows who has to make it."""
-    return f"who has to call {node.kind} is not known; mostly every rank of the job"
+    return f"which ranks have to call {node.kind} is not known; usually all of them"
 
 
 def _headline(
@@ -143,7 +141,7 @@ def _headline(
     if not node.op.p2p:
         return f"{named} entered {op_text(node)}", tense.set_waits(waiting)
     if node.by_elimination:
-        named = f"{who(frame.ranks, culprits)} {tense.of('is', 'was')} the only one in no op"
+        named = f"{who(frame.ranks, culprits)} {tense.of('is', 'was')} the only rank in no op"
         return f"{named}; {tense.waits(waiting.ranks)} in sends and receives", ""
     answered = "sent" if "recv" in node.kind else "received"
     return f"{named} {answered}; {tense.waits(node.waiting)} in {op_text(node)}{more}", ""

@@ -26,7 +26,7 @@ MOST_CONTEXT: Final = 4
 _STEPS: Final[dict[FactKind, str]] = {
     "held back": "raise the limit of its cgroup (cpu.max, --cpus), or start fewer threads in it",
     "cpu pressure": "top on its host: what else computes there, and are ranks pinned to cores",
-    "cpu stolen": "ask who runs the machine below: it gives this one's processors to others",
+    "cpu stolen": "ask who runs the hypervisor: it gives this machine's processors to others",
     "memory pressure": "free -m and vmstat 1 on its host: what else has its memory",
     "link errors": "compare the interfaces of these hosts: speed and errors (ethtool, ibstat)",
 }
@@ -36,11 +36,14 @@ def late(finding: Finding, detail: LateDetail, frame: BaseFrame, tense: Tense) -
     """Ranks that come late, op after op."""
     seen, slowness = detail.late, detail.slowness
     ranks = finding.culprits
-    comes = tense.of("comes" if len(ranks) == 1 else "come", "came")
+    one = len(ranks) == 1
+    is_one = "is a straggler: it arrives" if one else "are stragglers: they arrive"
+    was_one = "was a straggler: it arrived" if one else "were stragglers: they arrived"
+    arrives = tense.of(is_one, was_one)
     label = group_label(seen.group.name, _description(frame, finding))
     head = (
-        f"{who(frame.ranks, ranks)} {comes} {milliseconds(seen.late_ns)} late to {seen.kind} of"
-        f" {label}, in {_counted(detail)}"
+        f"{who(frame.ranks, ranks)} {arrives} {milliseconds(seen.late_ns)} late at"
+        f" {seen.kind} of {label}, in {_counted(detail)}"
     )
     line = f" at {site_line(seen.site)}" if seen.site is not None else ""
     clocks = f", clocks ±{milliseconds(seen.error_ns)}" if seen.error_ns else ""
@@ -61,6 +64,8 @@ def late(finding: Finding, detail: LateDetail, frame: BaseFrame, tense: Tense) -
 
 
 def _of_ops(slowness: Slowness) -> str:
+    if slowness.sampled == 1:
+        return "the only sampled op"
     return f"{slowness.late} of the last {counted(slowness.sampled, 'sampled op')}"
 
 
@@ -86,12 +91,12 @@ def slow_link(finding: Finding, detail: LinkDetail, frame: BaseFrame, tense: Ten
     head = (
         f"the link {where} {tense.of('is', 'was')} slow: {link.kind} there"
         f" {tense.of('takes', 'took')} {milliseconds(link.transfer_ns)}, {longer:.1f} times as long"
-        " as in groups that are alike"
+        " as in similar groups"
     )
     slow = len(link.groups)
     transfers = (
-        f"{slow} of {link.alike} groups that are alike: from the last arrival to the end"
-        f" {milliseconds(link.transfer_ns)}, in the others {milliseconds(link.usual_ns)}"
+        f"{slow} of {link.alike} similar groups: {milliseconds(link.transfer_ns)} from the last"
+        f" arrival to the end, {milliseconds(link.usual_ns)} in the others"
         f" (medians of {link.kind}, {link.bytes / 1e6:.1f} MB)"
     )
     evidence = [
@@ -104,13 +109,10 @@ def slow_link(finding: Finding, detail: LinkDetail, frame: BaseFrame, tense: Ten
         text, step = _starved(detail.why, None)
     elif cause == "network":
         fact = f": {_undated(detail.why.fact)}" if detail.why.fact is not None else ""
-        text = (
-            "the others move the same data faster; who is late, if anybody, does not explain it"
-            f"{fact}"
-        )
+        text = f"the others move the same data faster, and no late rank explains it{fact}"
         step = "compare the interfaces of these hosts: speed and errors (ethtool, ibstat), traffic"
     else:
-        text = "all its ranks are on one host, so it is no network; what it is was not seen"
+        text = "all its ranks are on one host, so it is not the network; cause not found"
         step = "compare what these ranks share on the host: memory, PCIe, processors"
     why = Why.of(cause, text)
     missing = () if link.common else ("at which end: the two meet in no other group",)
@@ -134,7 +136,7 @@ def _processors(why: SlowCause) -> list[str]:
 def _context(why: SlowCause) -> list[str]:
     """Facts that hold for ranks that are on time as well, or of which that is not known."""
     return [
-        f"on its host: {_undated(fact)}; not only for it, as far as is known"
+        f"on its host: {_undated(fact)}; other ranks may be affected as well"
         for fact in why.context[:MOST_CONTEXT]
     ]
 
@@ -149,7 +151,7 @@ def _missing(why: SlowCause) -> list[str]:
     if why.cause == "unknown":
         if why.step_ns is None:
             missing.append(
-                "steps, and what of them is data: no optimizer, and no frtop_probe.step()"
+                "steps, and how much of them is data loading: no optimizer, no frtop_probe.step()"
             )
         elif why.data_ns is None:
             missing.append("whether data is late: no fetches of a DataLoader are recorded")
@@ -160,7 +162,7 @@ def _missing(why: SlowCause) -> list[str]:
 
 def _data(why: SlowCause, _: Rank | None) -> tuple[str, str]:
     if why.fact is not None and not why.data_ns:
-        text = f"it waits for data, maybe: {_undated(why.fact)}, and those who are on time do not"
+        text = f"it may wait for data: {_undated(why.fact)}, unlike the ranks that are on time"
         return text, "what reads and writes there: iotop, nfsstat; where its data lies"
     where = {True: ", in the rank itself", False: ", by its DataLoader workers", None: ""}
     text = (
@@ -181,7 +183,7 @@ def _compute(why: SlowCause, view: Rank | None) -> tuple[str, str]:
         longer = milliseconds(why.device_ns)
         text = f"its forward, backward and optimizer take {longer} longer in each step"
     else:
-        text = "it computes for longer than the others between ops"
+        text = "it computes longer than the others between ops"
     return text, f"what it does there: {_stacks(view)}; does it get more work than the others?"
 
 
@@ -190,14 +192,14 @@ def _starved(why: SlowCause, _: Rank | None) -> tuple[str, str]:
     turns = (
         f"its main thread could run, and had no processor, {percent(why.ready)} of the time"
         if why.ready is not None
-        else "it lacks processors, and those who are on time do not"
+        else "it lacks processors, unlike the ranks that are on time"
     )
     if fact is None:
         text = f"{turns}: a container's limit, or a full host"
         step = "cat /sys/fs/cgroup/cpu.stat in its container (nr_throttled), and top on its host"
         return text, step
     if fact.kind == "memory pressure":
-        turns = "its host lacks memory, and those of others who are on time do not"
+        turns = "its host lacks memory, unlike the hosts of ranks that are on time"
     return f"{turns}: {_undated(fact)}", _STEPS.get(fact.kind, "top on its host")
 
 
@@ -221,21 +223,21 @@ def _neighbour(why: SlowCause, view: Rank | None) -> tuple[str, str]:
         return f"{_undated(why.fact)}", f"nvidia-smi -i {named} on {_host(view)} lists them"
     index = why.gpu.index if why.gpu is not None else 0
     compute = "computes" if why.strangers == 1 else "compute"
-    text = f"{counted(why.strangers, 'process')} of others {compute} on GPU {index}, too"
+    text = f"{counted(why.strangers, 'other process')} {compute} on GPU {index}"
     return text, f"nvidia-smi -i {index} on {_host(view)} lists them"
 
 
 def _network(why: SlowCause, view: Rank | None) -> tuple[str, str]:
     if why.fact is None:
         return _unknown(why, view)
-    text = f"its host's network, maybe: {_undated(why.fact)}; not so on the hosts of the others"
+    text = f"perhaps its host's network: {_undated(why.fact)}; not on the hosts of the others"
     return text, f"{_STEPS['link errors']}; what it waits for: {_stacks(view)}"
 
 
 def _unknown(why: SlowCause, view: Rank | None) -> tuple[str, str]:
     line = why.location.line if why.location is not None else ""
     place = f"; its stack was last at {line}" if line else ""
-    return f"nothing that was seen tells what takes its time{place}", _samples(view)
+    return f"cause not found{place}", _samples(view)
 
 
 def _samples(view: Rank | None) -> str:

@@ -47,15 +47,15 @@ _DUMPS: Final = (
     " which op"
 )
 _WHY_OPEN: Final[dict[WhyOpen, str]] = {
-    "moves": "some have come out of a call between two dumps, so it moves",
+    "moves": "some have left a call between two dumps, so the job moves",
     "device": (
-        "what holds a device no Python stack shows: behind a full queue every host stops at"
+        "no Python stack shows what holds a device: behind a full queue every host stops at"
         " whatever it launches next, whichever rank is late"
     ),
-    "later": "may be through that call, or one turn of a loop behind",
+    "later": "may be past that call, or one iteration of a loop behind",
     "many": "so many are outside that they may be on their way, or in another group",
     "unclear": "their stacks do not show what the C call at that line waits for",
-    "running": "who runs may come any moment",
+    "running": "a running rank may arrive at any moment",
 }
 _GONE: Final = Absence(
     Why.of("out_of_loop"),
@@ -71,9 +71,7 @@ def outside_call(
     absence = _GONE if leaves(first) else absence_of(first.view, frame.now_ns)
     evidence = [*_inside_texts(sites), *_positions([first], sites[0]), *absence.evidence]
     evidence += _progress_texts(detail.blamed[:1])
-    evidence += [
-        f"rank {s.rank} is not there either: it {_doing_text(s)}" for s in detail.others[:3]
-    ]
+    evidence += [f"rank {s.rank} is absent too: it {_doing_text(s)}" for s in detail.others[:3]]
     return Sentences(
         _absent_text(frame, sites[0], finding),
         absence.why,
@@ -109,19 +107,19 @@ def same_call(_finding: Finding, detail: SameCall, frame: BaseFrame, _tense: Ten
         reason = f"{folded(unheard)} may be the one that is missing, or none is"
         step = f"take the stacks of {folded(unheard)}, too; or read its output"
     elif site.call.kind == "init_rpc":
-        reason = "they connect to RPC's store, or wait there for ranks of which no stacks are"
+        reason = "they connect to RPC's store, or wait there for ranks without stacks"
         step = OF_RPC
     elif any(is_connecting(state.view) for state in site.states):
-        reason = "they connect to the job's store, or wait there for ranks of which no stacks are"
+        reason = "they connect to the job's store, or wait there for ranks without stacks"
         step = "are there more ranks than these? print MASTER_ADDR and MASTER_PORT of all of them"
     elif site.call.role == "rendezvous":
-        reason = "a rank of which there are no stacks has not come, or they cannot connect"
+        reason = "a rank without stacks has not arrived, or they cannot connect"
         step = "are there more ranks than these? if not: can these hosts reach each other?"
     else:
         begun = "" if _stand_still(site.states) else "it has only begun, or "
         reason = (
             f"either {begun}the device or the transport does not finish it, or"
-            " they are not in the same one of its turns: stacks have no numbers"
+            " they are in different iterations of it: stacks have no op numbers"
         )
         step = _DUMPS if _stand_still(site.states) else f"{_AGAIN}; or {_DUMPS}"
     head = f"all that were seen are in the same call: {_standing_text(site.states)}"
@@ -136,7 +134,7 @@ def different_calls(
     states = _states_in(detail.sites)
     order, shown = program_order(other.states[0].path, main.states[0].path)
     head = _standing_text(states)
-    reason, evidence = "which of these comes first in the program their stacks do not tell", []
+    reason, evidence = "their stacks do not show which of these comes first in the program", []
     if order in ("later", "earlier"):
         ahead = order == "later"
         where = "further on" if ahead else "behind"
@@ -144,8 +142,8 @@ def different_calls(
         front, back = (other, main) if ahead else (main, other)
         evidence.append(f"by lines, if no loop leads back: {shown}")
         reason = (
-            f"{folded(front.ranks)} may have left out what {folded(back.ranks)}"
-            f" {'wait' if len(back.ranks) > 1 else 'waits'} in, or gone on after it"
+            f"{folded(front.ranks)} may have skipped what {folded(back.ranks)}"
+            f" {'wait' if len(back.ranks) > 1 else 'waits'} in, or gone past it"
         )
     reason += "; or they are calls of different groups"
     if main.call.kind == other.call.kind:
@@ -162,11 +160,12 @@ def call_deadlock(
     """Sends and receives that wait for each other; if nothing moves, they will for ever."""
     shown = detail.states[:_MOST_SHOWN]
     waits = [f"rank {s.rank} in {s.call.text}" for s in shown if s.call is not None]
-    text, step = WRONG_ORDER, PAIR_MESSAGES
+    text, step, deadlock = WRONG_ORDER, PAIR_MESSAGES, ": a deadlock"
     if finding.kind == "undecided":
-        text, step = f"{text}; or what was sent before, without waiting, is on its way", _AGAIN
+        deadlock = ""
+        text, step = f"{text}; or an earlier message, sent without waiting, is on its way", _AGAIN
     return Sentences(
-        f"they wait for each other: {', '.join(waits)}",
+        f"{' and '.join(waits)} wait for each other{deadlock}",
         Why(finding.cause, "software", text),
         step,
         tuple(_progress_texts(shown)),
@@ -181,7 +180,7 @@ def stack_notes(states: Mapping[int, StackState], ranks: Iterable[int]) -> list[
         still = _stillness(states.values())
         places = "; ".join(_standing(states.values())[:_MOST_PLACES])
         unseen = [rank for rank in ranks if rank not in states]
-        nobody = f"of {folded(unseen)} there are no stacks" if unseen else ""
+        nobody = f"there are no stacks of {folded(unseen)}" if unseen else ""
         nobody = nobody or "nobody is inside a collective"
         return [f"{places}; {nobody}", *still]
     return [_moving_text(inside)] if any(s.progress == "active" for s in inside) else []
@@ -260,7 +259,7 @@ def _stillness(states: Iterable[StackState]) -> list[str]:
     seconds = min(state.progress_seen.seconds for state in known)
     line = f"nothing has moved in {seconds:.1f}s between two dumps: all are at the same lines"
     busy = [state.rank for state in known if state.progress_seen.sign == "stack_runs"]
-    return [f"{line}; {folded(busy)}: computing there, or waiting busily" if busy else line]
+    return [f"{line}; {folded(busy)}: computing there, or busy-waiting" if busy else line]
 
 
 def _undecided(
@@ -337,11 +336,11 @@ def _missing(
 ) -> tuple[str, ...]:
     found = []
     if any(site.call.group != DEFAULT_GROUP and site.call.peer is None for site in sites):
-        found.append("the group: stacks name none, so that it may be one without those named")
+        found.append("the group: stacks do not name it, so it may be one without the named ranks")
     if any(site.call.role == "rendezvous" for site in sites):
         kind = sites[0].call.kind
         if kind != "init_process_group":
-            found.append(f"who has to call {kind}: mostly every rank of the job")
+            found.append(f"which ranks have to call {kind}: usually all of them")
     if all(state.view.prior_snapshot is None for state in states):
         found.append("whether anything moves: stacks were taken once")
     if unseen := _unseen(frame):

@@ -75,7 +75,7 @@ def stuck(finding: Finding, detail: Stuck, frame: BaseFrame, tense: Tense) -> Se
         )
         step = CAUSES["transport"].step
         if node.kind == "init_rpc":
-            text, step = "they do not get to RPC's store, or from there to each other", OF_RPC
+            text, step = "they cannot reach RPC's store, or each other", OF_RPC
         absence = Absence(Why.of("transport", text), step)
     return Sentences(
         head,
@@ -89,17 +89,17 @@ def stuck(finding: Finding, detail: Stuck, frame: BaseFrame, tense: Tense) -> Se
 
 def _inside_call(calls: DeviceCalls, node: WaitNode, entered: str) -> tuple[str, Absence]:
     """Hosts are inside a call that should only hand the op to the device."""
-    making = "making the communicator of its group" if calls.first else "connecting or launching"
+    making = "creating the communicator of its group" if calls.first else "connecting or launching"
     inside = folded(calls.inside)
     if calls.returned:
         head = f"{inside} is inside the call of {op_text(node)}, which has returned on the others"
         if len(calls.inside) > 1:
             head = head.replace(" is inside", " are inside")
     else:
-        head = f"{entered} {op_text(node)}, and no call of it returns: their hosts are {making}"
+        head = f"{entered} {op_text(node)}, and none of the calls returns: the hosts are {making}"
     text = (
-        f"the call of an op hands it to the device, and returns: that of {inside} does not, so the"
-        f" host is {making}"
+        f"the call of an op hands it to the device and returns; on {inside} it does not return, so"
+        f" the host is {making}"
     )
     step = (
         "frtop's native stacks of one of them show where in NCCL; NCCL_DEBUG=INFO and"
@@ -111,13 +111,16 @@ def _inside_call(calls: DeviceCalls, node: WaitNode, entered: str) -> tuple[str,
 def _on_devices(node: WaitNode, frame: BaseFrame) -> tuple[str, Absence]:
     """All hosts have handed the op over, and no device completes it."""
     label = label_of(node.group) if node.group is not None else "its group"
-    head = f"{op_text(node)} is stuck on the devices: all hosts have handed it over, none is done"
+    head = (
+        f"{op_text(node)} is stuck on the devices: all hosts have handed it over, no device has"
+        " completed it"
+    )
     text = (
-        f"the devices of {label} have not completed it; which of them has not begun, or works on"
-        " what came before, their counts do not tell"
+        f"the devices of {label} have not completed it; the counts do not show which of them has"
+        " not begun it, or still works on earlier ops"
     )
     step = (
-        "compare the GPUs: one that draws more power than those that wait still works"
+        "compare the GPUs: one that draws more power than the waiting ones is still working"
         " (nvidia-smi); links and devices: dmesg (Xid), `ip -s link`, ibstat"
     )
     return head, Absence(Why.of("device", text), step, _errors(node, frame))
@@ -191,10 +194,10 @@ def lagging_devices(
     named = folded(lag.ranks)
     if lag.begun:
         head = f"the device of {named} is behind: others have completed #{lag.number} of {label}"
-        text = f"all have issued {op_text(node)}; this device is not through with #{lag.number}"
+        text = f"all have issued {op_text(node)}; this device has not finished #{lag.number}"
     else:
-        head = f"the device of {named} has not begun #{lag.number} of {label}: others are at it"
-        text = f"all have issued {op_text(node)}; what came before it keeps this device"
+        head = f"the device of {named} has not begun #{lag.number} of {label}: others have"
+        text = f"all have issued {op_text(node)}; earlier work keeps this device busy"
     return Sentences(
         head + (", or its dump is the oldest" if node.undated else ""),
         Why.of("device", text),
@@ -206,10 +209,10 @@ def lagging_devices(
 def _reach(views: Mapping[int, Rank]) -> str:
     """What to do about ranks that cannot be seen."""
     if any(not view.evidence.has_process for view in views.values()):
-        return "fetch the dumps of these ranks, too; where there are none, their output"
+        return "get the dumps of these ranks too, or read their output"
     silent = list(dict.fromkeys(v.host for v in views.values() if v.state == "unheard"))
     hosts = listed(silent) if silent else "the hosts that are missing"
-    return f"reach {hosts}: up, and is the agent there running?"
+    return f"reach {hosts}: up, and the agent running there?"
 
 
 def _doubt(doubt: Doubt, node: WaitNode, frame: BaseFrame, tense: Tense) -> tuple[str, str]:
@@ -218,16 +221,19 @@ def _doubt(doubt: Doubt, node: WaitNode, frame: BaseFrame, tense: Tense) -> tupl
     if doubt.reason == "message":
         return message_doubt(node), stacks_step(waiter)
     if doubt.reason == "single dump":
-        does = tense.of("does not finish", "did not finish")
-        return f"all have issued it; that it {does}, a single dump does not tell", AGAIN
+        does = tense.of("finishes", "finished")
+        return f"all have issued it; a single dump does not show whether it {does}", AGAIN
     if doubt.reason == "unseen":
-        text = "all have entered it; from outside roots and reduce ops are not seen, nor all sizes"
+        text = (
+            "all have entered it; without a recorder, roots, reduce ops and some sizes are not seen"
+        )
         return text, "compare the calls of all ranks at their lines: `frtop`, then b"
     if doubt.reason == "unobserved":
-        text = f"{folded(doubt.ranks)} had entered it, too, and cannot be seen any more"
+        reports = "reports" if len(doubt.ranks) == 1 else "report"
+        text = f"{folded(doubt.ranks)} had entered it too, and no longer {reports}"
         return text, _reach(frame.ranks)
-    text = "all have issued it; whether devices still work on it, or on what came"
-    return f"{text} after it, cannot be seen", stacks_step(waiter, native=True)
+    text = "all have issued it; whether devices still work on it, or on later ops, cannot be seen"
+    return text, stacks_step(waiter, native=True)
 
 
 def _links(links: DeadLinks, node: WaitNode, entered: str) -> tuple[str, Absence]:
@@ -265,24 +271,24 @@ def _rendezvous(
     head, named = f"{entered} init_process_group, and ", folded(found.ranks)
     if found.at == "store":
         problem, layer, text, step = _at_store(found)
-        evidence = (f"{named}: inside the connecting to the store, by their stacks",)
+        evidence = (f"{named}: connecting to the store, by their stacks",)
         return head + problem, Absence(Why("rendezvous", layer, text), step, evidence)
     head += not_finished
     if found.at == "peers":
-        text = "all have come; they have found the store, and do not get to each other from there"
+        text = "all have arrived and found the store, but cannot connect to each other"
         step = (
             "what each offers as its own address: GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME,"
             " hostname -I; do firewalls let these hosts connect to each other on all ports?"
         )
-        evidence = (f"{named}: past the connecting to the store, by their stacks",)
+        evidence = (f"{named}: connected to the store, by their stacks",)
         return head, Absence(Why.of("transport", text), step, evidence)
     first, address = ranks[found.ranks[0]], _address(found.job)
     store = f"the job's store at {address}" if address else "the job's store"
     if address and found.job.master_port == 0:
-        store += " (a port that nobody can listen at)"
+        store += " (a port that nobody can listen on)"
     text = (
-        f"all have called it; whether {store} does not answer, or they cannot connect to each"
-        " other, only their stacks tell"
+        f"all have called it; only their stacks show whether {store} does not answer, or they"
+        " cannot connect to each other"
     )
     why = Why("rendezvous", "unknown", text)
     return head, Absence(why, stacks_step(first), missing=missing_stacks(first))
@@ -292,23 +298,23 @@ def _at_store(found: Rendezvous) -> tuple[str, Layer, str, str]:
     """What does not answer, the layer, the cause, and what to do."""
     job, address = found.job, _address(found.job)
     if not address:
-        text = "they still connect to the store; at which address is not known"
+        text = "they are still connecting to the store; its address is not known"
         step = "print MASTER_ADDR and MASTER_PORT, or the init_method, of all ranks: the same?"
         return "the job's store does not answer", "network", text, step
     problem = f"nobody answers at {address}"
     if job.master_port == 0:
-        text = "the port of the job's store, MASTER_PORT, is 0: nobody can be reached there"
+        text = "MASTER_PORT, the port of the job's store, is 0: nobody can listen there"
         step = (
-            "give all ranks one and the same free port: MASTER_PORT, torchrun --master-port,"
+            "give all ranks the same free port: MASTER_PORT, torchrun --master-port,"
             " or the init_method"
         )
         return problem, "software", text, step
     if found.several_hosts and job.master_addr in LOOPBACK:
         text = f"MASTER_ADDR is {job.master_addr}: on each host that is the host itself"
-        step = "give all ranks one and the same MASTER_ADDR, a name of rank 0's host that all know"
+        step = "give all ranks the same MASTER_ADDR: a name of rank 0's host that all can resolve"
         return problem, "software", text, step
     text = (
-        f"they still connect to the job's store at {address}: nobody listens there, or not"
+        f"they are still connecting to the job's store at {address}: nobody listens there, or not"
         " all of them can reach it"
     )
     host, port = typed(job.master_addr), job.master_port

@@ -56,7 +56,7 @@ def standing_text(views: Mapping[int, Rank], ranks: Sequence[int], tense: Tense)
     does = tense.of("does", "did")
     if not _have_transports(views, ranks):
         runs = tense.of("runs" if len(ranks) == 1 else "run", "ran")
-        return f"{folded(ranks)} {runs} C code, maybe behind the full queue of a device"
+        return f"{folded(ranks)} {runs} C code, perhaps behind a full device queue"
     return (
         f"{folded(ranks)} {tense.are(ranks)} in {waits} that frtop {does} not observe,"
         f" {beside(views, ranks)}"
@@ -70,9 +70,7 @@ def peers_text(views: Mapping[int, Rank], ranks: Sequence[int]) -> str:
             "behind a full queue a host stops at whatever it launches next, whichever rank is late"
         )
     if len(ranks) == 1:
-        return (
-            "what it issues there is not seen: its peers may be in the same, and wait for it or not"
-        )
+        return "what it issues there is not seen: its peers may be in the same wait, for it or not"
     return (
         "what they issue there is not seen: they may wait for each other, or for a rank elsewhere"
     )
@@ -92,8 +90,8 @@ def place_lines(views: Mapping[int, Rank], ranks: Sequence[int]) -> tuple[str, .
     return (*shown, *list(signs)[:_MOST_SHOWN])
 
 
-_UNSEEN = "no stack shows where, and the kernel no cause of its own"
-_IN_C = "in a C call of which nothing is known"
+_UNSEEN = "neither a stack nor the kernel shows where"
+_IN_C = "in an unknown C call"
 _KINDS = {"device": "waits for its device", "backward": "in the backward pass, in C++"}
 
 
@@ -102,7 +100,7 @@ def missing_members(views: Mapping[int, Rank], node: WaitNode) -> tuple[str, ...
     standing, unseen = split(views, node.unobserved)
     texts = []
     if unseen:
-        texts.append(f"{folded(unseen)} cannot be seen: not there either, perhaps")
+        texts.append(f"{folded(unseen)} cannot be seen, and may be absent too")
     if standing:
         issued = f"what {_issued_by(standing)} {beside(views, standing)}"
         device = f"what the devices of {folded(standing)} work on"
@@ -133,7 +131,7 @@ def standing_waits(
     """Who stays in such waits, and why it may be a hang or none."""
     ranks, views = detail.ranks, frame.ranks
     text = (
-        "what they issue there is not seen: they may wait for each other for ever, or replay a"
+        "what they issue there is not seen: they may wait for each other forever, or replay a"
         " graph, which moves no counter of c10d"
     )
     others = (f"{counted(detail.others, 'more rank')} looked at: elsewhere",)
@@ -150,6 +148,6 @@ def idle_note(idle: Sequence[int]) -> str:
     """For ranks that stay in such waits while another one waits for work."""
     waits = "waits" if len(idle) == 1 else "wait"
     return (
-        f"{folded(idle)} {waits} for work from outside the job, and others for that in transports"
-        " that frtop does not observe"
+        f"{folded(idle)} {waits} for work from outside the job, and others wait for it in"
+        " transports that frtop does not observe"
     )

@@ -1,0 +1,34 @@
+"""Every cause, and every place of a thread, has its words; the page for users lists all causes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from frtop_tui.diagnosis.causes import CAUSES, LOCATIONS, Cause, LocationKind
+
+DOCS = Path(__file__).parents[2] / "docs/diagnosis.md"
+WORDS = {word for part in get_args(Cause) for word in get_args(part)}
+LONGEST_CELL = 22
+
+
+def test_every_cause_has_its_words() -> None:
+    assert CAUSES.keys() == WORDS
+    assert LOCATIONS.keys() == set(get_args(LocationKind))
+
+
+@pytest.mark.parametrize("cause", sorted(WORDS))
+def test_the_words_of_a_cause_say_something(cause: Cause) -> None:
+    words = CAUSES[cause]
+    assert words.sentence
+    assert words.step
+    assert 0 < len(words.cell) <= LONGEST_CELL or cause == "unknown"
+    assert f"| `{cause}` | {words.sentence} |" in DOCS.read_text()
+
+
+@pytest.mark.parametrize("kind", get_args(LocationKind))
+def test_the_step_of_a_place_can_be_filled_in(kind: LocationKind) -> None:
+    names = ("pid", "line", "rank", "stacks", "top", "file")
+    assert LOCATIONS[kind].step.format(**dict.fromkeys(names, "it"))
