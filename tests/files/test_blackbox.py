@@ -54,7 +54,7 @@ def test_a_hang_ended_by_the_launcher_is_a_hang(tmp_path: Path, hosts: int) -> N
         " ranks 0-1,3 waited; then ranks 0-3 were ended by SIGTERM"
     )
     assert verdict.why.cause == "sleeping"
-    assert "py-spy" not in verdict.next or "when it happens again" in verdict.next
+    assert "py-spy" not in verdict.next or "if it happens again" in verdict.next
     assert frame.health == "hung"
     assert exit_status(frame) == 3
     assert {view.state for view in frame.ranks.values()} == {"dead"}

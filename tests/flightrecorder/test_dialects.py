@@ -202,7 +202,7 @@ def test_a_device_that_stopped_in_a_group_of_two_is_named(tmp_path: Path) -> Non
     frame = open_paths([write_dumps(tmp_path, ranks)])
     assert blamed(frame) == {3}
     assert frame.verdicts[0].kind == "stuck"
-    assert any("behind the same" in note for note in frame.notes)
+    assert any("for the same cause" in note for note in frame.notes)
 
 
 def test_json_with_spaces_and_lists_of_numbers_is_read(tmp_path: Path) -> None:

@@ -111,7 +111,7 @@ def test_a_majority_is_not_blamed_without_a_known_cause(
         assert (verdict.kind, verdict.parties, exit_status(frame)) == (
             "undecided", ((0, 1, 2), (3,)), 4
         )  # fmt: skip
-        assert "rank 3 may as well be ahead" in verdict.why.text
+        assert "rank 3 may just as well be ahead" in verdict.why.text
 
 
 def test_json_dumps_name_the_culprit(tmp_path: Path) -> None:

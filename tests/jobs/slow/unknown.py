@@ -13,7 +13,7 @@ CASE = Case(
     (
         Truth(
             ("slow",), culprits=(1,), causes=("unknown",), progress=("active",), late_ms=30,
-            says=("nothing that was seen tells",),
+            says=("cause not found",),
         ),
     ),
     modes=("sync",),
