@@ -13,9 +13,11 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from frtop_probe.proc import pid_stat
+from frtop_probe.proc.pid_stat import Stat
 
 _BEFORE: Final = """
 import ctypes, os, sys
@@ -27,26 +29,6 @@ _PR_SET_CHILD_SUBREAPER: Final = 36
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 TERM_S: Final = 2.0
 GONE_S: Final = 6.0
-
-
-@dataclass(frozen=True, slots=True)
-class Stat:
-    """What `/proc/PID/stat` says of a process."""
-
-    pid: int
-    name: str
-    state: str
-    parent: int
-
-
-def parse_stat(line: str) -> Stat | None:
-    """Reads the line; a name may contain blanks and brackets."""
-    pid, _, rest = line.partition(" (")
-    name, found, rest = rest.rpartition(") ")
-    fields = rest.split()
-    if not found or not pid.isdecimal() or len(fields) < 2:
-        return None
-    return Stat(int(pid), name, fields[0], int(fields[1]))
 
 
 def descendants(of: int, stats: Sequence[Stat] | None = None) -> list[Stat]:
@@ -134,9 +116,7 @@ def _all() -> list[Stat]:
     found = []
     for entry in os.listdir("/proc"):  # noqa: PTH208 - names only, and many
         if entry.isdecimal():
-            with suppress(OSError):
-                line = Path(f"/proc/{entry}/stat").read_text(errors="replace")
-                stat = parse_stat(line)
-                if stat is not None:
-                    found.append(stat)
+            stat = pid_stat.read(f"/proc/{entry}")
+            if stat is not None:
+                found.append(stat)
     return found

@@ -18,7 +18,6 @@ from frtop_probe.gauges.host.disks import parse_diskstats
 from frtop_probe.gauges.host.infiniband import parse_rate, parse_state
 from frtop_probe.gauges.host.mounts import mount_of, parse_mounts
 from frtop_probe.gauges.host.pressure import parse_pressure
-from frtop_probe.gauges.host.process_trees import parse_ticks
 from frtop_probe.gauges.host.rates import Rates
 from frtop_probe.gauges.host.subjects import (
     HostReading,
@@ -43,7 +42,6 @@ SAMPLES: dict[Callable[[str], Any], str] = {
     parse_diskstats: " 254 0 vda 13 70 452 154 97 21 297 294 0 400 158 0 0 0 0 0 0\n",
     parse_rate: "400 Gb/sec (4X NDR)\n",
     parse_state: "4: ACTIVE\n",
-    parse_ticks: "77 (a b) c) S 1 77 77 0 -1 4194304 1 0 0 0 11 12 13 14 20 0 5 0 99 0 0",
     parse_snmp: "Tcp: RtoMin OutSegs RetransSegs\nTcp: 200 1999 16\nUdp: InDatagrams\nUdp: 5\n",
     named_numbers: "oom_kill 3\nMemFree:  12 kB\n",
 }
@@ -89,7 +87,6 @@ def test_any_text_gives_no_error(parse: Callable[[str], Any], text: str) -> None
         (parse_memberships, {"memory": "/a", "cpu": "/b", "cpuacct": "/b", "": "/c"}),
         (parse_rate, 50_000_000_000),
         (parse_state, (4, "ACTIVE")),
-        (parse_ticks, (23, 27)),
         (parse_snmp, {"RtoMin": 200, "OutSegs": 1999, "RetransSegs": 16}),
         (named_numbers, {"oom_kill": 3, "MemFree": 12}),
     ],

@@ -18,24 +18,6 @@ from frtop_probe import wire
 from frtop_probe.proc import processes, syscalls
 from waiting import wait_for
 
-NAMES = st.text(st.characters(codec="utf-8", exclude_characters="\n"), max_size=15)
-
-
-@given(NAMES, st.sampled_from("RSDTZX"), st.lists(st.integers(0, 2**40), min_size=49, max_size=49))
-def test_the_name_of_a_process_may_be_anything(name: str, state: str, rest: list[int]) -> None:
-    found = processes.parse_stat(f"4711 ({name}) {state} " + " ".join(map(str, rest)))
-    assert (found.pid, found.name, found.state) == (4711, name, state)
-    assert (found.parent, found.threads, found.start_ticks) == (rest[0], rest[16], rest[18])
-    assert found.exit_status == rest[48]
-
-
-@given(st.text(max_size=80))
-def test_malformed_stat_raises_value_error(text: str) -> None:
-    try:
-        processes.parse_stat(text)
-    except ValueError:
-        return
-
 
 @given(st.text(max_size=80))
 def test_malformed_files_are_unknown(text: str) -> None:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from frtop_probe.proc import pid_stat
 from frtop_probe.proc.memory import GONE, NO_RIGHT, PROC, WAITS_FOR_MEMORY, NotReadable
 
 _MAX_MAPS: Final = 32 << 20
 """Bytes of /proc/PID/maps. A CUDA job with many threads has 2 MiB."""
 _CHUNK: Final = 1 << 20
-_MAX_STAT: Final = 4096
 _MEMORY_LOCK_WAITS: Final = ("rwsem_down", "down_read", "down_write", "mmap_read", "mmap_write")
 """Beginnings of wchan while a thread waits for an address space's lock (kernel/locking/rwsem.c)."""
 
@@ -56,18 +55,15 @@ def identify(pid: int, proc: Path = PROC) -> ProcessIdentity:
         NotReadable: the process has ended, or is a zombie.
     """
     folder = proc / str(pid)
-    fields = _read_small(folder / "stat").rpartition(b")")[2].split()
-    if len(fields) < 20 or not fields[19].isdigit():
-        raise NotReadable(GONE, "no line in stat")
-    state = fields[0].decode("ascii", "replace")
-    if state in ("Z", "X", "x"):
-        raise NotReadable(GONE, f"state {state}")
+    found = pid_stat.read(folder)
+    if found is None or found.has_ended:
+        raise NotReadable(GONE, "no line in stat" if found is None else f"state {found.state}")
     try:
-        wchan = _read_small(folder / "wchan").decode("ascii", "replace").strip()
-    except NotReadable:  # hidden on some kernels
+        wchan = (folder / "wchan").read_bytes().decode("ascii", "replace").strip()
+    except OSError:  # hidden on some kernels
         wchan = ""
-    ticks = sum(int(field) for field in fields[11:13] if field.isdigit())
-    return ProcessIdentity(pid, int(fields[19]), state, "" if wchan == "0" else wchan, ticks)
+    wchan = "" if wchan == "0" else wchan
+    return ProcessIdentity(pid, found.start_ticks, found.state, wchan, found.cpu_ticks)
 
 
 def refuse_if_locked(identity: ProcessIdentity) -> None:
@@ -140,19 +136,6 @@ def _root(pid: int, proc: Path) -> str:
         return str((proc / str(pid) / "root").readlink()).removesuffix("/")
     except OSError:
         return ""
-
-
-def _read_small(path: Path) -> bytes:
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError as error:
-        raise NotReadable(GONE, str(error)) from error
-    try:
-        return os.read(descriptor, _MAX_STAT)
-    except OSError as error:
-        raise NotReadable(GONE, str(error)) from error
-    finally:
-        os.close(descriptor)
 
 
 def read_maps(pid: int, proc: Path = PROC) -> str:

@@ -8,58 +8,16 @@ Parsers are pure; readers return None or "" when the process is gone or not read
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from frtop_probe import wire
-from frtop_probe.proc import syscalls
+from frtop_probe.proc import pid_stat, syscalls
 
 PROC: Final = Path("/proc")
 MAX_CHILDREN: Final = 64
 MAX_THREADS: Final = 256
-_NS_PER_TICK: Final = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
-_PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 _READ: Final = 64 * 1024
-
-
-@dataclass(frozen=True, slots=True)
-class Stat:
-    """Fields of /proc/PID/stat; `cpu_ns` is user + system, `exit_status` that of waitpid(2)."""
-
-    pid: int
-    name: str
-    state: str
-    parent: int
-    cpu_ns: int
-    threads: int
-    start_ticks: int
-    rss: int
-    exit_status: int
-
-
-def parse_stat(text: str) -> Stat:
-    """Parses /proc/PID/stat. The second field may contain blanks and parentheses.
-
-    Raises:
-        ValueError: `text` is no such line.
-    """
-    head, _, tail = text.rpartition(")")
-    number, _, name = head.partition(" (")
-    fields = tail.split()
-    if len(fields) < 22:
-        raise ValueError("not a line of /proc/PID/stat")
-    return Stat(
-        pid=int(number),
-        name=name,
-        state=fields[0],
-        parent=int(fields[1]),
-        cpu_ns=(int(fields[11]) + int(fields[12])) * _NS_PER_TICK,
-        threads=int(fields[17]),
-        start_ticks=int(fields[19]),
-        rss=int(fields[21]) * _PAGE,
-        exit_status=int(fields[49]) if len(fields) > 49 else 0,
-    )
 
 
 def parse_syscall(text: str) -> tuple[int, tuple[int, ...]] | None:
@@ -120,12 +78,8 @@ def read_file(path: str) -> str | None:
         os.close(descriptor)
 
 
-def read_stat(pid: int, proc: Path = PROC) -> Stat | None:
-    text = read_file(f"{proc}/{pid}/stat")
-    try:
-        return parse_stat(text) if text else None
-    except ValueError:
-        return None
+def read_stat(pid: int, proc: Path = PROC) -> pid_stat.Stat | None:
+    return pid_stat.read(f"{proc}/{pid}")
 
 
 def read_process(pid: int, proc: Path = PROC) -> wire.Process | None:
@@ -150,12 +104,7 @@ def read_threads(pid: int, proc: Path = PROC) -> tuple[wire.Process, ...]:
     found = []
     for tid in thread_ids(pid, proc)[:MAX_THREADS]:
         folder = f"{proc}/{pid}/task/{tid}"
-        text = read_file(f"{folder}/stat")
-        try:
-            state = parse_stat(text) if text else None
-        except ValueError:
-            continue
-        if state is not None:
+        if (state := pid_stat.read(folder)) is not None:
             found.append(_process(folder, state, -1, 0))
     return tuple(found)
 
@@ -226,7 +175,7 @@ def _own_id(text: str) -> int:
     return int(numbers[-1]) if numbers and numbers[-1].isdecimal() else 0
 
 
-def _process(folder: str, found: Stat, io_bytes: int, child_count: int) -> wire.Process:
+def _process(folder: str, found: pid_stat.Stat, io_bytes: int, child_count: int) -> wire.Process:
     call = parse_syscall(read_file(f"{folder}/syscall") or "")
     name = syscalls.name(call[0]) if call else ""
     return wire.Process(
@@ -243,7 +192,7 @@ def _process(folder: str, found: Stat, io_bytes: int, child_count: int) -> wire.
         children=child_count,
         parent=found.parent,
         ready_ns=parse_schedstat(read_file(f"{folder}/schedstat") or ""),
-        exit_status=found.exit_status if found.state in "ZX" else -1,
+        exit_status=found.exit_status if found.has_ended else -1,
     )
 
 

@@ -87,18 +87,15 @@ def is_ending(pid: int, proc: Path = processes.PROC) -> bool:
 
     A death by signal begins with a SIGKILL to each of its threads, any other with a flag.
     """
-    text = processes.read_file(f"{proc}/{pid}/stat") or ""
-    fields = text.rpartition(")")[2].split()
+    found = processes.read_stat(pid, proc)
     status = processes.read_file(f"{proc}/{pid}/status") or ""
     pending = [line.partition(":")[2] for line in status.splitlines() if line[3:7] == "Pnd:"]
-    try:
-        return (
-            fields[0] in "ZX"
-            or bool(int(fields[6]) & _PF_EXITING)
-            or any(int(mask, 16) >> (signal.SIGKILL - 1) & 1 for mask in pending)
-        )
-    except (IndexError, ValueError):
-        return True
+    return (
+        found is None
+        or found.has_ended
+        or bool(found.flags & _PF_EXITING)
+        or any(int(mask, 16) >> (signal.SIGKILL - 1) & 1 for mask in pending)
+    )
 
 
 def resume_ours(pid: int) -> bool:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frtop_probe.unprepared.discovery import command_line
-from frtop_probe.unprepared.discovery.proc_reader import parse_cmdline, parse_environ, parse_stat
+from frtop_probe.unprepared.discovery.proc_reader import parse_cmdline, parse_environ
 
 PY = "/usr/bin/python3"
 
@@ -112,7 +112,6 @@ def test_any_command_line(argv: list[str], comm: str) -> None:
 def test_any_bytes(data: bytes) -> None:
     parse_cmdline(data)
     parse_environ(data)
-    parse_stat(data)
 
 
 def test_an_environment_keeps_only_the_names_that_matter() -> None:

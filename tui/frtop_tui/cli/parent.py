@@ -16,6 +16,8 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Final, NoReturn
 
+from frtop_probe.proc import pid_stat
+
 RESTORED: Final = (signal.SIGPIPE, signal.SIGXFSZ)
 """Signals that Python ignores; a command that inherited that would survive a broken pipe."""
 _NOT_FORWARDED: Final = frozenset({
@@ -181,14 +183,14 @@ class Child:
         In a group without job control the kernel ignores this, since no one could wake us.
         """
         time.sleep(_STILL_STOPPED_S)
-        with suppress(OSError), open(f"/proc/{self.pid}/stat", "rb") as file:  # noqa: PTH123
-            if file.read().rpartition(b") ")[2][:1] == b"T":
-                stop = {signal.SIGTSTP}
-                while signal.sigtimedwait(stop, 0):  # the terminal's, which the child got, too
-                    pass
-                signal.pthread_sigmask(signal.SIG_UNBLOCK, stop)
-                os.kill(os.getpid(), signal.SIGTSTP)
-                signal.pthread_sigmask(signal.SIG_BLOCK, stop)
+        child = pid_stat.read(f"/proc/{self.pid}")
+        if child is not None and child.state == "T":
+            stop = {signal.SIGTSTP}
+            while signal.sigtimedwait(stop, 0):  # the terminal's, which the child got, too
+                pass
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, stop)
+            os.kill(os.getpid(), signal.SIGTSTP)
+            signal.pthread_sigmask(signal.SIG_BLOCK, stop)
 
 
 def _start_mirror() -> SignalMirror | None:

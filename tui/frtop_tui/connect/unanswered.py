@@ -7,10 +7,10 @@ host a stopped agent, one that hangs, and one without CPU time look the same.
 from __future__ import annotations
 
 import errno
-from pathlib import Path
 from typing import Final
 
 from frtop_probe.agent.announcement import Announcement, find_agents
+from frtop_probe.proc import pid_stat
 from frtop_probe.ring.folder import FolderError, folder
 from frtop_probe.ring.pid_namespace import PidNamespace
 from frtop_tui.connect.endpoints import Endpoint, is_loopback
@@ -84,10 +84,5 @@ def _card(endpoint: Endpoint) -> Announcement | None:
 
 def _state(card: Announcement | None) -> str:
     """The letter of its state in /proc, "" if unknown."""
-    if card is None:
-        return ""
-    try:
-        stat = Path(f"/proc/{card.pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
-    return stat.rpartition(")")[2].split()[0]
+    found = pid_stat.read(f"/proc/{card.pid}") if card is not None else None
+    return found.state if found is not None else ""

@@ -13,33 +13,12 @@ from typing import Final
 
 from frtop_probe.gauges.host.rates import Rates
 from frtop_probe.gauges.host.subjects import SubjectReading, known
+from frtop_probe.proc import pid_stat
 from frtop_probe.proc.kernel_files import number, read_text
 
 PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 MAX_PROCESSES: Final = 64
 """Of one rank."""
-
-
-def parse_ticks(text: str) -> tuple[int, int] | None:
-    """Clock ticks of a process, and of its children that were waited for, of /proc/PID/stat."""
-    values = _numbers(text, 11, 15)
-    if values is None:
-        return None
-    own, system, waited, waited_system = values
-    return own + system, waited + waited_system
-
-
-def parse_pages(text: str) -> int:
-    """Pages of a process that are in memory, of /proc/PID/stat; those it shares count in each."""
-    values = _numbers(text, 21, 22)
-    return values[0] if values is not None else 0
-
-
-def _numbers(text: str, first: int, end: int) -> list[int] | None:
-    """Fields after the name, which may have spaces in it."""
-    values = [number(field) for field in text.rpartition(")")[2].split()[first:end]]
-    known = [value for value in values if value is not None]
-    return known if len(known) == end - first else None
 
 
 class TreeSource:
@@ -67,13 +46,12 @@ class TreeSource:
         waiting = [root]
         while waiting and processes < MAX_PROCESSES:
             pid = waiting.pop()
-            text = read_text(f"{self._proc}/{pid}/stat", 4096)
-            found = parse_ticks(text)
+            found = pid_stat.read(f"{self._proc}/{pid}")
             if found is None:
                 continue
             processes += 1
-            total += sum(found)
-            pages += parse_pages(text)
+            total += found.cpu_ticks + found.waited_ticks
+            pages += found.pages
             children = read_text(f"{self._proc}/{pid}/task/{pid}/children")
             waiting += filter(None, map(number, children.split()))
         return total, pages, processes

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 from zlib import crc32
 
+from frtop_probe.proc import pid_stat
 from frtop_probe.recorder.descriptors import OwnedDescriptor
 from frtop_probe.recorder.marks.marks import MarkWriter
 from frtop_probe.ring import layout
@@ -215,5 +216,7 @@ def _create(path: Path, shape: Shape) -> RingWriter:
 
 def start_ticks() -> int:
     """Returns when this process started, in clock ticks since boot; unique with its pid."""
-    stat = Path("/proc/self/stat").read_bytes()
-    return int(stat[stat.rindex(b")") + 2 :].split()[19])
+    found = pid_stat.read("/proc/self")
+    if found is None:
+        raise OSError(errno.ENOENT, "not readable", "/proc/self/stat")
+    return found.start_ticks

@@ -14,6 +14,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from frtop_probe.proc import pid_stat
+from frtop_probe.proc.pid_stat import Stat
 from frtop_probe.unprepared.discovery.claims import NAMES
 from frtop_probe.unprepared.discovery.facts import DATA_WORKER, GROUP_THREADS, ProcessFacts
 
@@ -36,18 +38,6 @@ _WHY: Final = {errno.EACCES: "no rights", errno.EPERM: "no rights"}
 
 
 @dataclass(frozen=True, slots=True)
-class ProcessStat:
-    """Fields of /proc/PID/stat or of a thread's."""
-
-    comm: str
-    state: str
-    parent: int
-    session: int
-    threads: int
-    start_ticks: int
-
-
-@dataclass(frozen=True, slots=True)
 class Blocking:
     """What `read_blocking` has read; None for what was not asked for or not readable."""
 
@@ -61,42 +51,14 @@ BlockingReader = Callable[[int, tuple[str, ...]], Blocking]
 """Called with a pid and names out of cmdline, environ and maps. Raises OSError if it gave up."""
 
 
-def read_stat(folder: str) -> ProcessStat | None:
+def read_stat(folder: str) -> Stat | None:
     """Reads `folder`/stat; None when the process is gone or a zombie."""
-    try:
-        descriptor = os.open(f"{folder}/stat", os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        return parse_stat(os.read(descriptor, 4096))
-    except OSError:
-        return None
-    finally:
-        os.close(descriptor)
-
-
-def parse_stat(text: bytes) -> ProcessStat | None:
-    """Parses a line of stat. The second field may contain blanks and parentheses."""
-    head, _, tail = text.rpartition(b")")
-    fields = tail.split(None, 20)
-    try:
-        state = fields[0].decode()
-        if state in ("Z", "X", "x"):
-            return None
-        return ProcessStat(
-            comm=head.partition(b"(")[2].decode("utf-8", "replace"),
-            state=state,
-            parent=int(fields[1]),
-            session=int(fields[3]),
-            threads=int(fields[17]),
-            start_ticks=int(fields[19]),
-        )
-    except (IndexError, ValueError):
-        return None
+    found = pid_stat.read(folder)
+    return None if found is None or found.has_ended else found
 
 
 def read_facts(
-    pid: int, stat: ProcessStat, uid: int, blocking: BlockingReader, proc: str = PROC
+    pid: int, stat: Stat, uid: int, blocking: BlockingReader, proc: str = PROC
 ) -> ProcessFacts | None:
     """Reads all that discovery needs of a process of this user; None when it is gone."""
     folder = f"{proc}/{pid}"
@@ -105,13 +67,13 @@ def read_facts(
         start_ticks=stat.start_ticks,
         parent=stat.parent,
         uid=uid,
-        comm=stat.comm,
+        comm=stat.name,
         session=stat.session,
         threads=stat.threads,
         inner_pid=pid,
     )
-    if stat.comm == DATA_WORKER:  # inherits everything else from its rank
-        return replace(facts, thread_names=frozenset((stat.comm,)))
+    if stat.name == DATA_WORKER:  # inherits everything else from its rank
+        return replace(facts, thread_names=frozenset((stat.name,)))
     unread: list[str] = []
     names, waits = _threads(folder, stat)
     program = os.path.basename(_link(f"{folder}/exe", unread))  # noqa: PTH119 - hot
@@ -134,7 +96,7 @@ def read_facts(
     return replace(facts, unread=tuple(dict.fromkeys(unread))) if _lives(folder, stat) else None
 
 
-def is_rank_of_other(pid: int, stat: ProcessStat, proc: str = PROC) -> bool:
+def is_rank_of_other(pid: int, stat: Stat, proc: str = PROC) -> bool:
     """Tells from the names of its threads, which are public, whether a process has a backend."""
     if stat.threads == 1:
         return False
@@ -211,7 +173,7 @@ def _why(error: OSError) -> str:
     return _WHY.get(error.errno or 0) or error.strerror or str(error)
 
 
-def _threads(folder: str, stat: ProcessStat) -> tuple[frozenset[str], str]:
+def _threads(folder: str, stat: Stat) -> tuple[frozenset[str], str]:
     """Returns the names of all threads, and the wait that makes reading memory unsafe.
 
     Of a process with more than `MAX_THREADS` threads the first and last count: those of
@@ -228,7 +190,7 @@ def _threads(folder: str, stat: ProcessStat) -> tuple[frozenset[str], str]:
         paths = (f"{folder}/task/{tid}" for tid in ids)
         states += [(path, found) for path in paths if (found := read_stat(path)) is not None]
     waits = (_wait(path) for path, found in states if found.state == "D")
-    return frozenset(found.comm for _, found in states), next(filter(None, waits), "")
+    return frozenset(found.name for _, found in states), next(filter(None, waits), "")
 
 
 def _wait(folder: str) -> str:
@@ -299,6 +261,6 @@ def _read(path: str, limit: int) -> bytes:
     return b"".join(parts)
 
 
-def _lives(folder: str, stat: ProcessStat) -> bool:
+def _lives(folder: str, stat: Stat) -> bool:
     now = read_stat(folder)
     return now is not None and now.start_ticks == stat.start_ticks

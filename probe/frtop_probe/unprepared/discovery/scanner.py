@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from frtop_probe.proc.child_process import AS_USER
+from frtop_probe.proc.pid_stat import Stat
 from frtop_probe.unprepared.discovery import proc_reader
 from frtop_probe.unprepared.discovery.claims import NAMES
 from frtop_probe.unprepared.discovery.command_line import read_title
@@ -27,7 +28,7 @@ from frtop_probe.unprepared.discovery.facts import (
     ProcessFacts,
 )
 from frtop_probe.unprepared.discovery.jobs import ProcessName, find_jobs
-from frtop_probe.unprepared.discovery.proc_reader import BlockingReader, ProcessStat
+from frtop_probe.unprepared.discovery.proc_reader import BlockingReader
 
 RunTimeEnvironReader = Callable[[int], Mapping[str, str] | None]
 """Reads a process's environment as it is now from its memory; None where it cannot."""
@@ -57,7 +58,7 @@ class _Entry:
     """
 
     inode: int
-    stat: ProcessStat
+    stat: Stat
     facts: ProcessFacts
     own: bool
     is_kernel_thread: bool = False
@@ -175,10 +176,10 @@ class Scanner:
             return self._add(pid, inode, stat, now)
         entry.inode = inode
         before, entry.stat = entry.stat, stat
-        same_program = (before.comm, before.threads) == (stat.comm, stat.threads)
+        same_program = (before.name, before.threads) == (stat.name, stat.threads)
         if not entry.own:
             return self._update_other(entry, now, same_program=same_program)
-        if not (entry.is_final and stat.comm == before.comm):
+        if not (entry.is_final and stat.name == before.name):
             if not same_program:
                 entry.wait_s, entry.again_at = FIRST_AGAIN_S, now
             if now >= entry.again_at and (entry.is_watched or not same_program):
@@ -205,14 +206,14 @@ class Scanner:
             added.wait_s, added.again_at = wait_s, now + wait_s
         return changed
 
-    def _add(self, pid: int, inode: int, stat: ProcessStat, now: float) -> bool:
+    def _add(self, pid: int, inode: int, stat: Stat, now: float) -> bool:
         is_kernel_thread = stat.parent == 2 or (pid == 2 and stat.parent == 0)
         uid = 0 if is_kernel_thread else self._owner(pid)
         if uid is None:
             self._entries.pop(pid, None)
             return False
         facts = ProcessFacts(
-            pid, stat.start_ticks, stat.parent, uid, stat.comm, stat.session, stat.threads
+            pid, stat.start_ticks, stat.parent, uid, stat.name, stat.session, stat.threads
         )
         own = uid == self._uid and not is_kernel_thread
         self._entries[pid] = entry = _Entry(inode, stat, facts, own, is_kernel_thread)
