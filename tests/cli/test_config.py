@@ -121,7 +121,7 @@ def test_what_the_file_switches_on_can_be_switched_off(tmp_path: Path) -> None:
         ("window = -1\n", "line 1: window takes a number of at least 0", "docs/configuration"),
         ("connect = [1]\n", "line 1: connect takes text in quotes, not", "docs/conf"),
         ("theme = dark\n", "(at line 1", "strings need quotes"),
-        ('[watch]\nevery = "soon"\n', "line 2: watch.every: 'soon' is no time", "lists the"),
+        ('[watch]\nevery = "soon"\n', "line 2: watch.every: 'soon' is not a time", "lists the"),
         ('read_only = true\n', "no setting read_only", "did you mean read-only?"),
     ],
 )  # fmt: skip

@@ -147,7 +147,7 @@ def test_an_existing_file_is_replaced_only_when_asked_for(
     words = ["export", str(SLEEPING), "--as", "markdown", "-o", str(path)]
     assert main(words) == 2
     refused = capsys.readouterr().err
-    assert "is there already" in refused
+    assert "already exists" in refused
     assert "--force" in refused
     assert path.read_text() == "mine"
     assert main([*words, "--force"]) == 0

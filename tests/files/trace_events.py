@@ -36,7 +36,7 @@ def _of_event(event: Event) -> Iterator[str]:
         yield f"pid and tid: {event}"
     for name in {"ts", "dur"} & event.keys():
         if not isinstance(event[name], int | float) or event[name] < 0:
-            yield f"{name} is no time: {event}"
+            yield f"{name} is not a time: {event}"
     if "id" in event and not isinstance(event["id"], int):
         yield f"an id that is no number: {event}"
 

@@ -51,16 +51,16 @@ def _path(options: argparse.Namespace, name: str) -> Path | None:
         return path
     require_writable(path)
     if path.exists() and not options.force:
-        raise UsageError(f"{path} is there already", "name another file, or replace it: --force")
+        raise UsageError(f"{path} already exists", "name another file, or replace it: --force")
     return path
 
 
 def _require_new_folder(path: Path) -> None:
     if path.is_dir():
         if any(path.iterdir()):
-            raise UsageError(f"{path} is there already and not empty", "name a new folder with -o")
+            raise UsageError(f"{path} already exists and is not empty", "name a new folder with -o")
     elif path.exists():
-        raise UsageError(f"{path} is there already, and a file", "name a new folder with -o")
+        raise UsageError(f"{path} already exists, and is a file", "name a new folder with -o")
     else:
         require_writable(path)
 
@@ -83,7 +83,7 @@ def _export_recorded(options: argparse.Namespace, name: str, path: Path | None) 
     try:
         size = write_export(path, frame, name, over=options.force, redact=options.redact)
     except FileExistsError as error:
-        raise FrtopError(f"{path} is there already", "name another one with -o") from error
+        raise FrtopError(f"{path} already exists", "name another one with -o") from error
     _say_done(path, size, "", frame)
     return 0
 

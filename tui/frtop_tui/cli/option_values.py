@@ -67,5 +67,5 @@ def rank_list(text: str) -> frozenset[int]:
     except ValueError:
         ranks = frozenset()
     if not ranks or min(ranks) < 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is no list of ranks: 0-3,8")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of ranks: 0-3,8")
     return ranks

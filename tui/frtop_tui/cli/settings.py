@@ -38,7 +38,7 @@ def _seconds(text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds") from None
 
 
 SETTINGS: Final[tuple[Setting, ...]] = (

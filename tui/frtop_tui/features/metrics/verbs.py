@@ -42,7 +42,7 @@ def _ranks_or_none(text: str) -> frozenset[int]:
 def _address(text: str) -> tuple[str, int]:
     host, colon, port = text.rpartition(":")
     if not (host and colon and port.isdecimal() and int(port) <= 65535):
-        raise argparse.ArgumentTypeError(f"{text!r} is no address: 127.0.0.1:9400, [::1]:9400")
+        raise argparse.ArgumentTypeError(f"{text!r} is not an address: 127.0.0.1:9400, [::1]:9400")
     return host.strip("[]"), int(port)
 
 

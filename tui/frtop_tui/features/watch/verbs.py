@@ -114,7 +114,7 @@ def size(text: str) -> int:
     number, unit = (text[:-1], SIZES[text[-1]]) if text[-1:] in SIZES else (text, 1)
     value = int(number) * unit if number.isdecimal() and len(number) < 16 else 0
     if not value:
-        raise argparse.ArgumentTypeError(f"{text!r} is no size: 500M, 4G")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size: 500M, 4G")
     return value
 
 
@@ -126,7 +126,7 @@ def time_span(text: str) -> float:
     except ValueError:
         value = math.nan
     if not 0 < value <= 366 * UNITS["d"]:
-        raise argparse.ArgumentTypeError(f"{text!r} is no time: 90s, 10m, 6h, 2d")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time: 90s, 10m, 6h, 2d")
     return value
 
 
