@@ -13,6 +13,7 @@ from frtop_tui.screens.commands import COMMANDS
 
 ROOT = Path(__file__).parents[2]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
+ROOMS = ("probe", "tui", "bench", "gpu_kit", "tests")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 CODE = re.compile(r"^```.*?^```$|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 
@@ -37,7 +38,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 def test_pages_that_the_program_names_are_there() -> None:
-    sources = (path for room in ("probe", "tui") for path in (ROOT / room).rglob("*.py"))
+    sources = (path for room in ROOMS for path in (ROOT / room).rglob("*.py"))
     named = {one for path in sources for one in re.findall(r"docs/[\w/-]+\.md", path.read_text())}
     assert named
     assert [one for one in named if not (ROOT / one).exists()] == []
