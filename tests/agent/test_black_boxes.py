@@ -17,8 +17,15 @@ import pytest
 from agent.agent_host import Host, RankProcess
 from frtop_probe import archive, wire
 from frtop_probe.agent import announcement
-from frtop_probe.agent.boxes.recorded_job import MAX_SNAPSHOT_BYTES, MAX_SNAPSHOTS, RecentSnapshots
-from frtop_probe.agent.boxes.stall_detector import MAX_WAIT_NS, PAIR_NS, QUIET_NS, StallDetector
+from frtop_probe.agent.boxes.recorded_job import (
+    MAX_SNAPSHOT_BYTES,
+    MAX_SNAPSHOTS,
+    MAX_WAIT_NS,
+    PAIR_NS,
+    QUIET_NS,
+    RecentSnapshots,
+    StallDetector,
+)
 from frtop_probe.ring.recording import BOX_KIND, lock_file, under_way, wait_for_boxes
 from waiting import DEADLINE_S, wait_for
 
@@ -26,8 +33,8 @@ S = 1_000_000_000
 QUICK_STALLS = """
 import os, sys
 from frtop_probe.agent import snapshots
-from frtop_probe.agent.boxes import stall_detector
-stall_detector.QUIET_NS, stall_detector.PAIR_NS = 1_000_000_000, 300_000_000
+from frtop_probe.agent.boxes import recorded_job
+recorded_job.QUIET_NS, recorded_job.PAIR_NS = 1_000_000_000, 300_000_000
 take = snapshots.SnapshotTaker.take
 async def count(*arguments):
     found = await take(*arguments)

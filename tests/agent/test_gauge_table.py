@@ -18,13 +18,12 @@ from hypothesis import strategies as st
 
 from agent.unprepared_fakes import candidate, job
 from frtop_probe import wire
+from frtop_probe.agent.gauges import host_watch
 from frtop_probe.agent.gauges.gauge_table import MAX_POINTS, WINDOW_NS, GaugeTable, rounded
 from frtop_probe.agent.gauges.gauge_watch import GaugeWatch
-from frtop_probe.agent.gauges.host_watch import HostWatch
+from frtop_probe.agent.gauges.host_watch import HostWatch, HostWorker
 from frtop_probe.agent.rank_tracker import RankTracker
-from frtop_probe.gauges.host import worker
 from frtop_probe.gauges.host.subjects import SubjectReading
-from frtop_probe.gauges.host.worker import HostWorker
 from frtop_tui.job.host_gauges import UNKNOWN, GaugedSubject, GaugeRecord, HostGauges
 from waiting import wait_for_async
 
@@ -266,12 +265,12 @@ async def test_a_host_with_a_rank_is_read_and_one_without_has_no_child(tmp_path:
 @pytest.mark.parametrize(
     ("program", "said"),
     [
-        ("print('{\"ready\": true}', flush=True); input(); input()", worker.HANGS),
-        ("print('{\"ready\": true}', flush=True); input(); print('{}')", worker.FAILS),
+        ("print('{\"ready\": true}', flush=True); input(); input()", host_watch.HANGS),
+        ("print('{\"ready\": true}', flush=True); input(); print('{}')", host_watch.FAILS),
         (("print('{\"ready\": true}', flush=True); input(); "
          "print('{\"at_ns\": 1, \"notes\": [], \"subjects\": [{\"values\": {\"cpu\": \"x\"}}]}')"),
-         worker.FAILS),
-        ("raise SystemExit", worker.FAILS),
+         host_watch.FAILS),
+        ("raise SystemExit", host_watch.FAILS),
     ],
 )  # fmt: skip
 async def test_a_child_that_fails_is_named_and_not_asked_again_at_once(

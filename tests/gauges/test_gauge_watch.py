@@ -16,12 +16,11 @@ import pytest
 from agent.ring_builder import RingBuilder
 from agent.unprepared_fakes import candidate, job
 from frtop_probe import wire
-from frtop_probe.agent.gauges.gauge_watch import GaugeWatch
+from frtop_probe.agent.gauges.gauge_watch import DID_NOT_RETURN, GaugeWatch, GaugeWorker
 from frtop_probe.agent.gauges.gpu_windows import GAP_NS, SAMPLES, GpuWindows
 from frtop_probe.agent.rank_tracker import RankTracker
 from frtop_probe.gauges.devices import NOT_LISTED
 from frtop_probe.gauges.readings import GaugeReading, GpuReading
-from frtop_probe.gauges.worker import DID_NOT_RETURN, GaugeWorker
 from gauges.standin import HANG, Gpus, needs_standin, rank_with
 from waiting import wait_for_async
 

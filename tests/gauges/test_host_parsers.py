@@ -11,13 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frtop_probe.gauges.host.cgroup_files import parse_cpu_max
-from frtop_probe.gauges.host.cgroups import hierarchies, parse_memberships
-from frtop_probe.gauges.host.cpu import parse_load, parse_stat
+from frtop_probe.gauges.host.cgroups import hierarchies, parse_cpu_max, parse_memberships
 from frtop_probe.gauges.host.disks import parse_diskstats
+from frtop_probe.gauges.host.figures import parse_load, parse_pressure, parse_snmp, parse_stat
 from frtop_probe.gauges.host.infiniband import parse_rate, parse_state
 from frtop_probe.gauges.host.mounts import mount_of, parse_mounts
-from frtop_probe.gauges.host.pressure import parse_pressure
 from frtop_probe.gauges.host.rates import Rates
 from frtop_probe.gauges.host.subjects import (
     HostReading,
@@ -25,7 +23,6 @@ from frtop_probe.gauges.host.subjects import (
     host_reading_from,
     known,
 )
-from frtop_probe.gauges.host.tcp import parse_snmp
 from frtop_probe.proc.kernel_files import named_numbers, number
 
 MOUNTS = (

@@ -14,17 +14,15 @@ import pytest
 
 from frtop_probe.gauges.host import hanging
 from frtop_probe.gauges.host.cgroups import CgroupSource, place
-from frtop_probe.gauges.host.cpu import CpuSource
 from frtop_probe.gauges.host.disks import DiskSource
+from frtop_probe.gauges.host.figures import NO_PRESSURE, CpuSource, TcpSource
 from frtop_probe.gauges.host.hanging import HangingCalls
 from frtop_probe.gauges.host.infiniband import NO_INFINIBAND, InfinibandSource
 from frtop_probe.gauges.host.mounts import Mount
 from frtop_probe.gauges.host.nics import NicSource
-from frtop_probe.gauges.host.pressure import NO_PRESSURE
 from frtop_probe.gauges.host.process_trees import TreeSource
 from frtop_probe.gauges.host.sources import HostSources
 from frtop_probe.gauges.host.subjects import SubjectReading
-from frtop_probe.gauges.host.tcp import TcpSource
 from gauges.hung_mount import hung_mount, possible
 from gauges.trees import cgroup_v2, infiniband_port, nic, write
 from waiting import wait_for

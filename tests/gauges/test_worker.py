@@ -14,8 +14,8 @@ from contextlib import suppress
 import psutil
 import pytest
 
-from frtop_probe.gauges import worker
-from frtop_probe.gauges.worker import GaugeWorker
+from frtop_probe.agent.gauges import gauge_watch
+from frtop_probe.agent.gauges.gauge_watch import GaugeWorker
 from frtop_probe.proc.pausing_child import MAX_LEFT
 from gauges.standin import H200, HANG, LOST, NOT_SUPPORTED, Gpus, needs_standin
 from waiting import wait_for, wait_for_async
@@ -135,10 +135,10 @@ async def test_a_call_that_hangs_is_left_and_seldom_tried_again(
     assert (await gauges.read()).gpus
     gpus.set(0, power=HANG)
     begin = time.monotonic()
-    assert (await gauges.read()).problem == worker.DID_NOT_RETURN
+    assert (await gauges.read()).problem == gauge_watch.DID_NOT_RETURN
     assert time.monotonic() - begin < 5  # a few deadlines
     monkeypatch.setattr(gauges, "_not_before", time.monotonic() + 60)
-    assert (await gauges.read()).problem == worker.DID_NOT_RETURN  # at once, without a child
+    assert (await gauges.read()).problem == gauge_watch.DID_NOT_RETURN  # at once, without a child
     await wait_for_async(lambda: not children(), "killed")
     gpus.set(0, power=96_000)
     monkeypatch.setattr(gauges, "_not_before", 0.0)
@@ -152,7 +152,7 @@ async def test_children_that_cannot_be_killed_are_bounded(
     monkeypatch.setattr(gauges._lines, "_reap", lambda: None)  # as if a kill did not end them
     for _ in range(MAX_LEFT + 1):
         monkeypatch.setattr(gauges, "_not_before", 0.0)
-        assert (await gauges.read()).problem == worker.DID_NOT_RETURN
+        assert (await gauges.read()).problem == gauge_watch.DID_NOT_RETURN
     left = gauges._lines._left
     assert len(left) == MAX_LEFT
     monkeypatch.undo()
@@ -163,7 +163,7 @@ def test_the_child_ends_with_its_parent_even_inside_of_a_call(gpus: Gpus) -> Non
     gpus.add(power=HANG)
     program = (
         "import asyncio\n"
-        "from frtop_probe.gauges.worker import GaugeWorker\n"
+        "from frtop_probe.agent.gauges.gauge_watch import GaugeWorker\n"
         "async def main():\n"
         "    await GaugeWorker(deadline_s=60).read()\n"
         "asyncio.run(main())\n"

@@ -24,7 +24,7 @@ SENDER = """
 import json, socket, sys, time
 from pathlib import Path
 from frtop_probe.gauges.host.nics import NicSource
-from frtop_probe.gauges.host.tcp import TcpSource
+from frtop_probe.gauges.host.figures import TcpSource
 tcp, nics = TcpSource(Path("/proc")), NicSource(Path("/sys"))
 tcp.read(time.monotonic_ns())
 connection = socket.create_connection((sys.argv[1], 7000))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from frtop_probe.agent.ended_children import LIVED_NS, EndedChildren
+from frtop_probe.agent.tracked_rank import LIVED_NS, EndedChildren
 from frtop_probe.proc import processes
 from frtop_probe.wire import EndedChild
 

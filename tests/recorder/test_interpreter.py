@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from frtop_probe.recorder.process import interpreter
+from frtop_probe.recorder.process import lifecycle
 from recorder.rank_runner import PROBE, ZERO, code, environment, run_python
 
 FREE_THREADED = [name for name in ("python3.13t", "python3.14t") if shutil.which(name)]
@@ -101,15 +101,15 @@ def test_processes_that_are_no_ranks_say_nothing(tmp_path: Path) -> None:
 
 def test_it_is_told_by_features(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(sys, "_is_gil_enabled", raising=False)  # as before 3.13
-    assert interpreter.refusal() == ""
+    assert lifecycle.refusal() == ""
     monkeypatch.setattr(sys, "_is_gil_enabled", lambda: True, raising=False)
     monkeypatch.setattr(sysconfig, "get_config_var", {"Py_GIL_DISABLED": 0}.get)
-    assert interpreter.refusal() == ""
+    assert lifecycle.refusal() == ""
     monkeypatch.setattr(sysconfig, "get_config_var", {"Py_GIL_DISABLED": 1}.get)
-    assert "free-threaded" in interpreter.refusal()  # PYTHON_GIL=1 does not change the build
+    assert "free-threaded" in lifecycle.refusal()  # PYTHON_GIL=1 does not change the build
     monkeypatch.setattr(sysconfig, "get_config_var", {}.get)
     monkeypatch.setattr(sys, "_is_gil_enabled", lambda: False, raising=False)
-    assert "free-threaded" in interpreter.refusal()
+    assert "free-threaded" in lifecycle.refusal()
 
 
 def test_this_python_is_not_refused(tmp_path: Path) -> None:

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from frtop_probe.recorder.ops import overflow, usual_waits
 from frtop_probe.recorder.ops import pending as module
+from frtop_probe.recorder.ops import usual_waits
 from frtop_probe.recorder.ops.pending import PendingOps
 from frtop_probe.recorder.ops.writer import RingWriter
 from frtop_probe.ring import layout
 
 MINE, OTHERS = 1, 2
-INTERRUPTED = (module.__file__, overflow.__file__, usual_waits.__file__)
+INTERRUPTED = (module.__file__, usual_waits.__file__)
 
 
 class FakeWork:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from frtop_probe import wire
-from frtop_probe.recorder.ops.pipeline_messages import MAX_MESSAGES, PipelineMessages
+from frtop_probe.features.modules.in_rank.pipeline_messages import MAX_MESSAGES, PipelineMessages
 from frtop_probe.ring.layout import StatusCell
 from recorder.rank_runner import issuers, notes, run
 

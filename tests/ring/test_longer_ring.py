@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from frtop_probe.recorder.ops import writer as writer_module
-from frtop_probe.recorder.ops.overflow import Overflow
+from frtop_probe.recorder.ops.pending import Overflow
 from frtop_probe.recorder.ops.writer import RingWriter, create
 from frtop_probe.ring import bulk_read, layout
 from frtop_probe.ring.layout import Event, Shape, StatusCell

@@ -8,14 +8,15 @@ from __future__ import annotations
 import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Mapping
+from collections import deque
+from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Final
 
 from msgspec import structs
 
 from frtop_probe import wire
-from frtop_probe.agent.ended_children import EndedChildren
 from frtop_probe.proc import exit_status, processes
 from frtop_probe.proc.exit_status import ExitStatus
 
@@ -24,6 +25,12 @@ _IO_STEP: Final = 4096
 _RSS_STEP: Final = 16 * 1024 * 1024
 FLUSH_TICKS: Final = 8
 """Ticks between values that are sent rarely: small changes of a process, and slow reads."""
+LIVED_NS: Final = 5_000_000_000
+"""A child that lived for less was no worker, but a command that the program ran."""
+_NAMED_NS: Final = 1_000_000_000
+"""By then a worker has given itself a name."""
+_MOST: Final = 8
+_MOST_FOLLOWED: Final = 512
 
 
 class TrackedRank(ABC):
@@ -222,3 +229,44 @@ def _alike(old: wire.Process, new: wire.Process) -> bool:
         and new.io_bytes - old.io_bytes < _IO_STEP
         and abs(new.rss - old.rss) < _RSS_STEP
     )
+
+
+@dataclass(slots=True)
+class _Child:
+    start_ticks: int
+    name: str
+    seen_ns: int
+    named: bool = False
+
+
+class EndedChildren:
+    """Follows the children of a rank's main thread from one tick to the next.
+
+    A killed worker that its parent has reaped leaves nothing else.
+    """
+
+    def __init__(self) -> None:
+        self._living: dict[int, _Child] = {}
+        self._ended: deque[wire.EndedChild] = deque(maxlen=_MOST)
+
+    def newest(self) -> tuple[wire.EndedChild, ...]:
+        """Those that ended last, the oldest first."""
+        return tuple(self._ended)
+
+    def update(self, pids: Sequence[int], now_ns: int) -> None:
+        """Takes in the children that there are now."""
+        for pid in self._living.keys() - set(pids):
+            child = self._living.pop(pid)
+            found = processes.read_stat(pid)
+            is_gone = found is None or found.start_ticks != child.start_ticks or found.has_ended
+            if is_gone and now_ns - child.seen_ns >= LIVED_NS:
+                self._ended.append(wire.EndedChild(pid, child.name, now_ns))
+        for pid in pids[:_MOST_FOLLOWED]:
+            known = self._living.get(pid)
+            if known is not None and (known.named or now_ns - known.seen_ns < _NAMED_NS):
+                continue
+            found = processes.read_stat(pid) if processes.is_own(pid) else None
+            if found is None or (known is None and found.has_ended):
+                continue
+            seen_ns = now_ns if known is None else known.seen_ns
+            self._living[pid] = _Child(found.start_ticks, found.name, seen_ns, known is not None)

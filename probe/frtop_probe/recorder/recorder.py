@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import mmap
 import os
 import sys
 import threading
@@ -11,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from frtop_probe.features.modules.in_rank import issuers
 from frtop_probe.features.profile.in_rank.requests import ProfileRequests
@@ -38,7 +39,6 @@ from frtop_probe.recorder.ops.transports import TransportWatch
 from frtop_probe.recorder.ops.writer import RingWriter
 from frtop_probe.recorder.process import agent_launch, identity, trace_permission
 from frtop_probe.recorder.process.exceptions import ExceptionRecorder
-from frtop_probe.recorder.process.process_flag import process_flag
 from frtop_probe.recorder.process.spawn_lock import failure_message, is_first_of_host
 from frtop_probe.recorder.requests.control import ControlRequests
 from frtop_probe.recorder.requests.requests import GoOn, Request, RequestTable, Response, no_ops
@@ -49,6 +49,8 @@ from frtop_probe.ring.folder import FolderError, agent_lives, claim, preferred
 from frtop_probe.ring.layout import Event, Flag, Side, State, StatusCell
 
 AGENT_EVERY_S: Final = 5.0
+_MADV_WIPEONFORK: Final = 18
+"""Linux's number, the same on all machines; Python has no name for it."""
 
 
 class Recorder:
@@ -378,3 +380,26 @@ class Recorder:
 
     def _allow_tracing(self, request: Request, go_on: GoOn) -> Response:  # noqa: ARG002
         return trace_permission.respond(self.home, request)
+
+
+def process_flag() -> list[int]:
+    """Returns a flag that every forked child finds clear: `flag[0]`, a number from 0 to 255.
+
+    Python runs its at-fork hooks in `os.fork` only. The child of a C++ data loader, or of a library
+    that forks by itself, would go on with the recorder of its parent and write its ops into the
+    parent's ring. Asking for the pid at each op would tell, but is a system call (0.3 µs, six times
+    as much as all other checks). Instead the kernel clears one page in each child
+    (`MADV_WIPEONFORK`), and the hook reads its flag from there, which takes 8 ns more than from a
+    list. A child that shares its parent's memory (`vfork`, `posix_spawn`) never runs Python. The
+    ring itself is not kept from children (`MADV_DONTFORK`): a store would then be a SIGSEGV.
+
+    Where the kernel cannot clear the page (before 4.14, gVisor), the flag is an ordinary list:
+    then only forks that Python sees are noticed.
+    """
+    try:
+        page = mmap.mmap(-1, mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        page.madvise(_MADV_WIPEONFORK)
+    except (OSError, ValueError):
+        return [0]
+    # One item of it is read and set as one of a list is; nothing else is done with it.
+    return cast("list[int]", memoryview(page))

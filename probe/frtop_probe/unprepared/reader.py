@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import struct
 import time
 from collections.abc import Callable, Collection, Iterator
@@ -30,7 +31,6 @@ from frtop_probe.unprepared.cpython import (
     open_python,
 )
 from frtop_probe.unprepared.elf import UNKNOWN_LIBRARY
-from frtop_probe.unprepared.environment import read_environment
 from frtop_probe.unprepared.flight_ring import RingReader
 from frtop_probe.unprepared.model import (
     C10dState,
@@ -313,3 +313,31 @@ def _one_kind_of_error() -> Iterator[None]:
         yield
     except (struct.error, ValueError, LookupError, OverflowError, MemoryError) as error:
         raise NotReadable(UNEXPECTED, repr(error)) from error
+
+
+def read_environment(python: Python, names: Collection[str]) -> dict[str, str]:
+    """Returns the variables that were asked for as Python has them now; copies no other value.
+
+    `os.environ` keeps its values in the dict `posix.environ`. /proc/PID/environ does not show
+    what the program changed there.
+
+    Raises:
+        NotReadable: the dict cannot be read.
+    """
+    wanted = {os.fsencode(name): name for name in names}
+    found = {}
+    for entry in python.entries(_environ(python)):
+        name = wanted.get(python.octets(entry.key))
+        if name is not None:
+            found[name] = os.fsdecode(python.octets(entry.value))
+    return found
+
+
+def _environ(python: Python) -> int:
+    module = python.find(python.modules, ("posix",)).get("posix")
+    if module is None:
+        raise NotReadable(UNEXPECTED, "no module posix")
+    entry = python.find(python.module_dict(module.value), ("environ",)).get("environ")
+    if entry is None:
+        raise NotReadable(UNEXPECTED, "no posix.environ")
+    return entry.value

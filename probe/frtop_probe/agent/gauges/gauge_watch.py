@@ -1,7 +1,7 @@
 """Reads the gauges of the GPUs that ranks use, while somebody looks or a black box may be written.
 
 A host without NVIDIA's driver costs one look at a file every few seconds, a host whose ranks have
-no GPU open one at their descriptors. Every call of NVML is made by a child (`gauges.worker`).
+no GPU open one at their descriptors. Every call of NVML is made by a child (`gauges`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from frtop_probe.gauges.devices import (
     sees_all_pids,
 )
 from frtop_probe.gauges.host.subjects import SubjectReading
-from frtop_probe.gauges.worker import GaugeWorker
+from frtop_probe.gauges.readings import GaugeReading, reading_from
+from frtop_probe.proc.pausing_child import PausingChild
 
 PERIOD_S: Final = 2.0
 LIST_READINGS: Final = 6
@@ -34,6 +35,8 @@ SEARCH_S: Final = 6.0
 """Between two looks at the descriptors of a rank that had no GPU open."""
 INTEREST_S: Final = 30.0
 """As `unprepared_watch.INTEREST_S`."""
+DID_NOT_RETURN: Final = "NVML does not answer: a call of it hangs in the driver"
+NO_ANSWER: Final = "the program that reads NVML ends or does not start"
 
 
 class GaugeWatch:
@@ -150,3 +153,25 @@ class GaugeWatch:
     def _gauges_of(self, pid: int, problem: str) -> wire.Gauges:
         gpus = tuple(self._windows.gpu(index) for index in self._mine.get(pid, ()))
         return wire.Gauges(gpus, problem or self._reasons.get(pid, ""))
+
+
+class GaugeWorker(PausingChild):
+    """Reads gauges through one child, one reading at a time."""
+
+    module = "frtop_probe.gauges"
+    hangs = DID_NOT_RETURN
+    fails = NO_ANSWER
+
+    async def read(self, *, processes: bool = False) -> GaugeReading:
+        """Reads all GPUs; never raises for what is wrong with them.
+
+        While it pauses after a failure, `problem` is that of the failure.
+        """
+        reading = await self.ask({"processes": processes}, reading_from)
+        if reading is not None and not reading.problem:
+            self._well()
+            return reading
+        if reading is not None:
+            self._lines.abandon()  # it would be there for nothing
+            self._pause(reading.problem)
+        return GaugeReading(time.monotonic_ns(), problem=self._problem)

@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Final
 
 from frtop_probe.agent.gauges.gauge_table import GaugeTable
 from frtop_probe.agent.gauges.gauge_watch import INTEREST_S, PERIOD_S, GaugeWatch
 from frtop_probe.agent.rank_tracker import RankTracker
-from frtop_probe.gauges.host.subjects import SubjectReading
-from frtop_probe.gauges.host.worker import HostWorker
+from frtop_probe.gauges.host.subjects import HostReading, SubjectReading, host_reading_from
+from frtop_probe.proc.pausing_child import PausingChild
 
 IDLE_PERIOD_S: Final = 10.0
 """While nobody looks: whoever comes then sees what has been."""
 _STEP_S: Final = 0.5
+HANGS: Final = "the program that reads the host's gauges does not answer"
+FAILS: Final = "the program that reads the host's gauges ends or does not start"
 
 
 class HostWatch:
@@ -85,3 +87,23 @@ class HostWatch:
         reading = await self._worker.read(living)
         subjects = (*map(self._with_memory, reading.subjects), *self._gpus.subjects)
         self.table.add(reading.at_ns, subjects, (*reading.notes, self._gpus.note), living.get)
+
+
+class HostWorker(PausingChild):
+    """Reads a host through one child, one reading at a time."""
+
+    module = "frtop_probe.gauges.host"
+    hangs = HANGS
+    fails = FAILS
+
+    async def read(self, pids: Iterable[int]) -> HostReading:
+        """Reads all sources; a note says what is wrong with the child.
+
+        Args:
+            pids: Of the ranks: each is read with its children.
+        """
+        reading = await self.ask({"pids": list(pids)}, host_reading_from)
+        if reading is None:
+            return HostReading(time.monotonic_ns(), notes=(self._problem,))
+        self._well()
+        return reading

@@ -1,4 +1,8 @@
-"""The cgroups of ranks, as of containers and Slurm: limits, throttling, kills, pressure."""
+"""The cgroups of ranks, as of containers and Slurm: limits, throttling, kills, pressure.
+
+A limit counts wherever it is set above a process. So the tightest limit of all levels is told, with
+what is used, throttled and killed at that level, in the files of version 1 and version 2.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from frtop_probe.gauges.host import cgroup_files
+from frtop_probe.gauges.host.figures import read_pressure
 from frtop_probe.gauges.host.mounts import Mount, parse_mounts
-from frtop_probe.gauges.host.pressure import read_pressure
 from frtop_probe.gauges.host.rates import Rates
 from frtop_probe.gauges.host.subjects import SubjectReading, known, printable
-from frtop_probe.proc.kernel_files import read_text
+from frtop_probe.proc.kernel_files import named_numbers, number, read_number, read_text
 
 MAX_CGROUPS: Final = 64
 MAX_LEVELS: Final = 16
@@ -21,6 +24,9 @@ UNIFIED: Final = ""
 """The key of version 2 beside the names of version 1's controllers."""
 _NAMED_BY: Final = ("memory", "cpu", UNIFIED)
 NO_CGROUPS: Final = "the limits of ranks' cgroups cannot be read here"
+_NONE_V1: Final = 1 << 62
+"""Version 1 writes no limit as a number near 2**63."""
+_US: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,18 +130,18 @@ class CgroupSource:
         cpu, usage, memory = levels("cpu"), levels("cpuacct"), levels("memory")
         values: dict[str, int | None] = {}
         if cpu is not None:
-            limit = cgroup_files.cpu_limit(cpu.levels, version=cpu.version)
+            limit = cpu_limit(cpu.levels, version=cpu.version)
             periods = self._rates.rise((name, "periods"), limit.periods, now_ns)
             held = self._rates.rise((name, "throttled"), limit.throttled, now_ns)
             values["cpu_limit"] = limit.thousandths
             if periods is not None and held is not None:
                 values["throttled"] = min(1000, 1000 * held[0] // periods[0]) if periods[0] else 0
         if usage is not None and len(usage.levels) > 1:
-            used = cgroup_files.used_ns(usage.levels[0], version=usage.version)
+            used = used_ns(usage.levels[0], version=usage.version)
             rise = self._rates.rise((name, "used"), used, now_ns)
             values["cpu"] = None if rise is None else 1000 * rise[0] // rise[1]
         if memory is not None:
-            found = cgroup_files.memory_limit(memory.levels, version=memory.version)
+            found = memory_limit(memory.levels, version=memory.version)
             if len(memory.levels) > 1 or found.limit is not None:
                 values |= {
                     "mem_limit": found.limit,
@@ -149,3 +155,81 @@ class CgroupSource:
         version = max((one.version for one in (cpu, memory) if one is not None), default=0)
         detail = f"cgroup v{version}" if version else ""
         return SubjectReading("cgroup", printable(name), known(**values), detail, problem, pids)
+
+
+@dataclass(frozen=True, slots=True)
+class CpuLimit:
+    """Of one level: thousandths of a core, periods, those in which it was held back."""
+
+    thousandths: int | None
+    periods: int | None
+    throttled: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryLimit:
+    """Of one level: bytes that may be used, bytes that are, kills for want of memory."""
+
+    limit: int | None
+    used: int | None
+    oom_kills: int | None
+
+
+def parse_cpu_max(text: str) -> int | None:
+    """Thousandths of a core of version 2's `cpu.max`: `100000 100000`, `max 100000`."""
+    words = [number(word) for word in text.split()]
+    if len(words) != 2 or words[0] is None or not words[1]:
+        return None
+    return 1000 * words[0] // words[1]
+
+
+def cpu_limit(levels: Iterable[Path], *, version: int) -> CpuLimit:
+    """The tightest limit of these levels, the process's own cgroup first."""
+    found = [_cpu_v2(one) if version == 2 else _cpu_v1(one) for one in levels]
+    set_ones = [one for one in found if one.thousandths is not None]
+    tightest = min(set_ones, key=lambda one: one.thousandths or 0, default=None)
+    return tightest or CpuLimit(None, None, None)
+
+
+def memory_limit(levels: Iterable[Path], *, version: int) -> MemoryLimit:
+    """The tightest limit of these levels; without one, what the process's own cgroup uses."""
+    found = [_memory_v2(one) if version == 2 else _memory_v1(one) for one in levels]
+    set_ones = [one for one in found if one.limit is not None]
+    tightest = min(set_ones, key=lambda one: one.limit or 0, default=None)
+    return tightest or (found[0] if found else MemoryLimit(None, None, None))
+
+
+def used_ns(folder: Path, *, version: int) -> int | None:
+    """CPU time of a cgroup with all below it, in ns."""
+    if version == 1:
+        return read_number(folder / "cpuacct.usage")
+    used = named_numbers(read_text(folder / "cpu.stat")).get("usage_usec")
+    return None if used is None else used * _US
+
+
+def _cpu_v2(folder: Path) -> CpuLimit:
+    stat = named_numbers(read_text(folder / "cpu.stat"))
+    limit = parse_cpu_max(read_text(folder / "cpu.max"))
+    return CpuLimit(limit, stat.get("nr_periods"), stat.get("nr_throttled"))
+
+
+def _cpu_v1(folder: Path) -> CpuLimit:
+    stat = named_numbers(read_text(folder / "cpu.stat"))
+    quota = read_text(folder / "cpu.cfs_quota_us")
+    period = read_text(folder / "cpu.cfs_period_us")
+    limit = parse_cpu_max(f"{quota} {period}")  # -1: none
+    return CpuLimit(limit, stat.get("nr_periods"), stat.get("nr_throttled"))
+
+
+def _memory_v2(folder: Path) -> MemoryLimit:
+    kills = named_numbers(read_text(folder / "memory.events")).get("oom_kill")
+    limit = read_number(folder / "memory.max")
+    return MemoryLimit(limit, read_number(folder / "memory.current"), kills)
+
+
+def _memory_v1(folder: Path) -> MemoryLimit:
+    limit = read_number(folder / "memory.limit_in_bytes")
+    kills = named_numbers(read_text(folder / "memory.oom_control")).get("oom_kill")
+    if limit is not None and limit >= _NONE_V1:
+        limit = None
+    return MemoryLimit(limit, read_number(folder / "memory.usage_in_bytes"), kills)

@@ -10,16 +10,19 @@ from pathlib import Path
 from typing import Any, Final
 
 from frtop_probe.gauges.host.cgroups import CgroupSource
-from frtop_probe.gauges.host.cpu import CpuSource
 from frtop_probe.gauges.host.disks import DiskSource
+from frtop_probe.gauges.host.figures import (
+    NO_PRESSURE,
+    CpuSource,
+    MemorySource,
+    TcpSource,
+    read_pressure,
+)
 from frtop_probe.gauges.host.hanging import HangingCalls
 from frtop_probe.gauges.host.infiniband import NO_INFINIBAND, InfinibandSource
-from frtop_probe.gauges.host.memory import MemorySource
 from frtop_probe.gauges.host.nics import NicSource
-from frtop_probe.gauges.host.pressure import NO_PRESSURE, read_pressure
 from frtop_probe.gauges.host.process_trees import TreeSource
 from frtop_probe.gauges.host.subjects import HostReading, SubjectReading
-from frtop_probe.gauges.host.tcp import TcpSource
 
 MAX_RANKS: Final = 64
 """Whose processes, folders and cgroups are looked at, per reading."""

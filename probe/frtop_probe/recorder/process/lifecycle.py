@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import os
 import sys
+import sysconfig
 import threading
 from collections.abc import Callable
 from types import ModuleType
@@ -22,7 +23,6 @@ from frtop_probe.recorder.marks import fetches, phases, steps
 from frtop_probe.recorder.marks.marks import MAX_NUMBER
 from frtop_probe.recorder.ops import graph_captures, group_calls
 from frtop_probe.recorder.ops.writer import NoRingSpace, create
-from frtop_probe.recorder.process import interpreter
 from frtop_probe.recorder.process.import_hook import when_imported
 from frtop_probe.recorder.recorder import Recorder
 from frtop_probe.ring.folder import FolderError, candidates, taken
@@ -32,6 +32,10 @@ C10D: Final = "torch.distributed.distributed_c10d"
 OPTIMIZERS: Final = "torch.optim.optimizer"
 LOADERS: Final = "torch.utils.data.dataloader"
 Value = TypeVar("Value")
+FREE_THREADED: Final = (
+    "this Python is a free-threaded build ({version}t), for which the recorder is not made: "
+    "use the build with the GIL, python{version}"
+)
 
 
 class Lifecycle:
@@ -159,7 +163,7 @@ class Lifecycle:
             if self.recorder is not None:
                 self.recorder.resume()
                 return
-            if why := interpreter.refusal():
+            if why := refusal():
                 self._refuse(why)
                 return
             try:
@@ -392,3 +396,24 @@ def _destroyed_group(process_group: Any | None) -> Any | None:
 
 
 lifecycle: Final = Lifecycle()
+
+
+def refusal() -> str:
+    """Returns why the recorder does not run in this Python, with what to use; "" if it does.
+
+    The hook has no locks: it relies on the GIL for each step on a dict, a deque, a counter and the
+    ring, and on objects that go with their last reference at once. A build without the GIL gives
+    neither, and training's memory would be wrong. Such a build is refused even while its GIL is on
+    (`PYTHON_GIL=1`, or an extension that needs it): it still counts references in another way.
+    """
+    if not _free_threaded():
+        return ""
+    return FREE_THREADED.format(version=f"{sys.version_info.major}.{sys.version_info.minor}")
+
+
+def _free_threaded() -> bool:
+    """Asks for features, never for a version: first what runs, then what was built."""
+    running = getattr(sys, "_is_gil_enabled", None)  # from 3.13 on, in every build
+    if running is None:
+        return False
+    return not running() or bool(sysconfig.get_config_var("Py_GIL_DISABLED"))

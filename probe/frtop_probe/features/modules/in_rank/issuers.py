@@ -38,13 +38,17 @@ from frtop_probe.features.modules.in_rank.module_names import (
     is_backward,
     without_wrappers,
 )
+from frtop_probe.features.modules.in_rank.pipeline_messages import (
+    STAGES,
+    PipelineMessages,
+    wrap_stages,
+)
 from frtop_probe.features.profile.in_rank.module_profile import ModuleProfile
 from frtop_probe.recorder.guard import raised_by_signal_handler
 from frtop_probe.recorder.marks.phases import Guard, wrap_backward
 from frtop_probe.recorder.marks.steps import StepCounter
 from frtop_probe.recorder.ops.call_sites import CallSites
 from frtop_probe.recorder.ops.hook import hide_from_dynamo
-from frtop_probe.recorder.ops.pipeline_messages import STAGES, PipelineMessages, wrap_stages
 from frtop_probe.recorder.ops.writer import RingWriter
 from frtop_probe.recorder.process.import_hook import when_imported
 from frtop_probe.ring.layout import MAX_MODULES, PHASE_SHIFT, IssuePhase, Side, StatusCell

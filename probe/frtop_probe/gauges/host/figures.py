@@ -1,0 +1,158 @@
+"""Figures of the host as a whole: processors, memory, what TCP had to repeat, and pressure."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+from frtop_probe.gauges.host.rates import Rates
+from frtop_probe.gauges.host.subjects import known
+from frtop_probe.proc.kernel_files import named_numbers, number, read_text
+
+_COLUMNS: Final = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
+"""Of the first line; what guests take is in `user` already."""
+_KIB: Final = 1024
+MIN_SEGMENTS: Final = 500
+"""Of fewer that were sent since the last reading, a few that were lost make no share."""
+NO_PRESSURE: Final = "pressure is not offered by this kernel"
+KINDS: Final = ("cpu", "memory", "io")
+_LINE: Final = re.compile(r"(some|full) avg10=(\d{1,3})\.(\d{2}) ")
+
+
+def parse_stat(text: str) -> tuple[dict[str, int], int]:
+    """Clock ticks of all processors by what they did, and how many processors there are."""
+    ticks: dict[str, int] = {}
+    cores = 0
+    for line in text.splitlines():
+        words = line.split()
+        if not words or not words[0].startswith("cpu"):
+            continue
+        if words[0] == "cpu":
+            values = [number(word) for word in words[1:]]
+            ticks = {n: v for n, v in zip(_COLUMNS, values, strict=False) if v is not None}
+        else:
+            cores += 1
+    return ticks, cores
+
+
+def parse_load(text: str) -> int | None:
+    """The load of the last minute in hundredths."""
+    integer, dot, part = (text.split() or [""])[0].partition(".")
+    if not dot or len(part) != 2 or number(integer) is None or number(part) is None:
+        return None
+    return int(integer) * 100 + int(part)
+
+
+class CpuSource:
+    """What all processors did since the last reading: /proc/stat and /proc/loadavg."""
+
+    def __init__(self, proc: Path) -> None:
+        self._proc = proc
+        self._rates = Rates()
+
+    def read(self, now_ns: int) -> dict[str, int]:
+        """Gauges of the host; shares are of all its processors together."""
+        ticks, cores = parse_stat(read_text(self._proc / "stat", 1 << 20))
+        rises = {name: self._rates.rise(name, ticks.get(name), now_ns) for name in _COLUMNS}
+        rose = {name: rise[0] for name, rise in rises.items() if rise is not None}
+        total = sum(rose.values())
+        shares: dict[str, int | None] = {"cpu": None, "iowait": None, "steal": None}
+        if total and {"user", "system", "idle"} <= rose.keys():
+            idle, waits = rose["idle"], rose.get("iowait", 0)
+            shares = {
+                "cpu": 1000 * (total - idle - waits) // total,
+                "iowait": 1000 * waits // total,
+                "steal": 1000 * rose.get("steal", 0) // total,
+            }
+        load = parse_load(read_text(self._proc / "loadavg"))
+        return known(cores=cores or None, load=load, **shares)
+
+
+class MemorySource:
+    """Bytes now (/proc/meminfo); kills for want of memory since the boot (/proc/vmstat, 4.13)."""
+
+    def __init__(self, proc: Path) -> None:
+        self._proc = proc
+
+    def read(self) -> dict[str, int]:
+        """Gauges of the host."""
+        found = named_numbers(read_text(self._proc / "meminfo"))
+        total, free = found.get("SwapTotal"), found.get("SwapFree")
+        swapped = total - free if total is not None and free is not None else None
+        kills = named_numbers(read_text(self._proc / "vmstat")).get("oom_kill")
+        return known(
+            mem_total=_bytes(found.get("MemTotal")),
+            mem_available=_bytes(found.get("MemAvailable")),
+            swap_used=_bytes(swapped),
+            oom_kills=kills,
+        )
+
+
+def _bytes(kib: int | None) -> int | None:
+    return None if kib is None else kib * _KIB
+
+
+def parse_snmp(text: str) -> dict[str, int]:
+    """The counters of TCP by their names: of two lines that begin with `Tcp:`, one has these."""
+    lines = [line.split()[1:] for line in text.splitlines() if line.startswith("Tcp:")]
+    if len(lines) != 2:
+        return {}
+    values = (number(word) for word in lines[1])
+    return {name: v for name, v in zip(lines[0], values, strict=False) if v is not None}
+
+
+class TcpSource:
+    """The share of segments that TCP sent again since the last reading: /proc/net/snmp.
+
+    Interfaces count what they themselves lose. What a switch or a cable beyond the next one loses
+    shows only in what the sender's TCP repeats. RDMA has no part in it.
+    """
+
+    def __init__(self, proc: Path) -> None:
+        self._proc = proc
+        self._rates = Rates()
+
+    def read(self, now_ns: int) -> dict[str, int]:
+        """Gauges of the host, in permille; none where too little was sent to tell."""
+        counters = parse_snmp(read_text(self._proc / "net/snmp"))
+        sent, again = (
+            self._rates.rise(name, counters.get(name), now_ns)
+            for name in ("OutSegs", "RetransSegs")
+        )
+        if sent is None or again is None or sent[0] + again[0] < MIN_SEGMENTS:
+            return {}
+        return known(retransmits=1000 * again[0] // (sent[0] + again[0]))
+
+
+def parse_pressure(text: str) -> dict[str, int]:
+    """Permille of the last ten seconds, by `some` (any task waited) and `full` (all did).
+
+    Lines are `some avg10=1.50 avg60=0.00 avg300=0.00 total=123`.
+    """
+    found = {}
+    for line in text.splitlines():
+        if (match := _LINE.match(line)) is not None:
+            found[match[1]] = min(1000, int(match[2]) * 10 + int(match[3]) // 10)
+    return found
+
+
+def read_pressure(folder: Path, suffix: str = "") -> dict[str, int]:
+    """Pressure stall information: for how long tasks waited for CPU, memory or disks.
+
+    Kernels before 4.20, or built or booted without it, have no such files: the result is empty.
+    The kernel's own average over ten seconds is taken: it updates its totals every two seconds
+    only, as often as we read.
+
+    Args:
+        folder: /proc/pressure, or the folder of a cgroup (version 2).
+        suffix: at the end of the files' names.
+    """
+    values = {}
+    for kind in KINDS:
+        waited = parse_pressure(read_text(folder / f"{kind}{suffix}"))
+        if "some" in waited:
+            values[f"psi_{kind}"] = waited["some"]
+        if "full" in waited and kind != "cpu":  # of a host it is 0 by definition
+            values[f"psi_{kind}_full"] = waited["full"]
+    return values

@@ -1,1 +1,0 @@
-"""What the kernel and py-spy show of a rank: processes, stacks, exit status, connections."""
