@@ -25,7 +25,6 @@ from frtop_tui.features.timeline.lane import lane_of
 from frtop_tui.features.timeline.op_columns import OpColumns
 from frtop_tui.features.timeline.view import TimelineScreen
 from frtop_tui.job.model import Coverage
-from frtop_tui.screens.messages import OpenTimeline
 
 RANKS: Final = 64
 OPS: Final = 8192
@@ -60,10 +59,12 @@ def main() -> None:
 
 
 async def _screen(frame: Frame, ops: Mapping[int, OpColumns]) -> None:
-    app = FrtopApp(_Source(frame, Histories(ops)), auto_capture=False)
+    source = ScriptedSource([frame])
+    source.given["timeline"] = Histories(ops)
+    app = FrtopApp(source, auto_capture=False)
     async with app.run_test(size=SIZE) as pilot:
         await pilot.pause()
-        opened = await _painted(app, lambda: app.on_open_timeline(OpenTimeline(0)))
+        opened = await _painted(app, lambda: app.open(TimelineScreen(set(), 0)))
         screen = app.screen
         assert isinstance(screen, TimelineScreen)
         print(f"  `w` to painted             {opened.text}   (budget 500 ms of wall time)")
@@ -95,17 +96,6 @@ async def _painted(app: FrtopApp, act: Callable[[], Awaitable[object]]) -> _Take
         await asyncio.sleep(0)
     app.screen._compositor.render_strips()  # noqa: SLF001 - what a terminal is sent is made of it
     return _Taken((time.process_time() - cpu) * 1e3, (time.perf_counter() - wall) * 1e3)
-
-
-class _Source(ScriptedSource):
-    """One frame, and the histories of all its ranks."""
-
-    def __init__(self, frame: Frame, histories: Histories) -> None:
-        super().__init__([frame])
-        self._all = histories
-
-    def histories(self) -> Histories:
-        return self._all
 
 
 def _ms(cpu: float, wall: float) -> str:

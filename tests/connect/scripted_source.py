@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+from frtop_tui.connect.followers import follower_kinds
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.features.flame.model import SampledStacks
-from frtop_tui.features.profile.model import ProfileOptions, ProfileProgress
-from frtop_tui.features.tensor_checks.orders import NO_NUMBERS, JobNumbers, RecordOrder
-from frtop_tui.features.timeline.histories import Histories, histories_in
 from frtop_tui.job.naming import JobKey
 from frtop_tui.statistics.wanted import StatisticsWanted
 
@@ -22,13 +21,14 @@ class ScriptedSource:
         self._index = 0
         self.watched: list[tuple[int, ...]] = []
         self.shown_hosts: list[tuple[str, ...]] = []
-        self.followed: list[tuple[tuple[int, ...], int | None]] = []
-        self._histories_of: Frame | None = None
-        self._histories = Histories()
+        self.orders: defaultdict[str, list[Any]] = defaultdict(list)
+        """What was ordered, by feature."""
+        self.given: dict[str, Any] = {}
+        """News of features in the place of what a file of the frame would have."""
+        self._news_of: tuple[Frame, dict[str, Any]] | None = None
+        self._news: Mapping[str, Any] = {}
         self.dumped: list[tuple[int, ...]] = []
         self.inspected: list[int] = []
-        self.orders: list[RecordOrder] = []
-        self.given_numbers = NO_NUMBERS
         self.taken_native: list[int] = []
         self.saved: list[tuple[int, int, Path]] = []
         self.captured: list[tuple[Path, bool]] = []
@@ -36,11 +36,6 @@ class ScriptedSource:
         self.redacts = False
         self.exported: list[tuple[Path, str, bool]] = []
         self.chosen: list[JobKey | None] = []
-        self.profiled: list[tuple[tuple[int, ...], ProfileOptions, Path]] = []
-        self.profile_progress: ProfileProgress | None = None
-        self.withdrawn = self.ended = 0
-        self.sampled: list[tuple[int, ...]] = []
-        self.sampled_stacks = SampledStacks()
         self.statistics_wanted: dict[str, StatisticsWanted | None] = {}
         self.explained: list[bool] = []
         self.closed = False
@@ -63,20 +58,15 @@ class ScriptedSource:
     def show_hosts(self, hosts: Iterable[str]) -> None:
         self.shown_hosts.append(tuple(hosts))
 
-    def follow_lanes(self, ranks: Iterable[int], since_ns: int | None) -> None:
-        self.followed.append((tuple(ranks), since_ns))
+    def order(self, feature: str, order: object) -> None:
+        self.orders[feature].append(order)
 
-    def histories(self) -> Histories:
+    def news(self) -> Mapping[str, Any]:
         frame = self.frame()
-        if self._histories_of is not frame:
-            self._histories_of, self._histories = frame, histories_in(frame)
-        return self._histories
-
-    def record(self, order: RecordOrder) -> None:
-        self.orders.append(order)
-
-    def numbers(self) -> JobNumbers:
-        return self.given_numbers
+        if self._news_of is None or self._news_of[0] is not frame or self._news_of[1] != self.given:
+            of_file = {kind.name: kind.of_file(frame) for kind in follower_kinds()}
+            self._news_of, self._news = (frame, {**self.given}), {**of_file, **self.given}
+        return self._news
 
     def dump(self, ranks: Iterable[int]) -> None:
         self.dumped.append(tuple(ranks))
@@ -89,24 +79,6 @@ class ScriptedSource:
 
     def save(self, rank: int, sequence: int, path: Path) -> None:
         self.saved.append((rank, sequence, path))
-
-    def profile(self, ranks: Iterable[int], options: ProfileOptions, path: Path) -> None:
-        self.profiled.append((tuple(ranks), options, path))
-
-    def withdraw_profile(self, *, keep: bool = False) -> None:
-        if keep:
-            self.ended += 1
-        else:
-            self.withdrawn += 1
-
-    def profiling(self) -> ProfileProgress | None:
-        return self.profile_progress
-
-    def sample(self, ranks: Iterable[int]) -> None:
-        self.sampled.append(tuple(ranks))
-
-    def samples(self) -> SampledStacks:
-        return self.sampled_stacks
 
     def capture(
         self,

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from diagnosis.scenes import Scene, frame, only
 from frtop_probe import wire
-from frtop_tui.features.timeline.queue import device_lines
+from frtop_tui.widgets.queue_pane import device_lines
 from frtop_tui.widgets.spans import text_of
 
 SYNCHRONIZE = (

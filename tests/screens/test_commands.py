@@ -63,7 +63,6 @@ def test_candidates_are_listed_and_bounded() -> None:
         ("lens lag", messages.LookThrough, {"lens": "lag"}),
         ("host node4", messages.OpenRanks, {"filter_text": "host:node4"}),
         ("filter late !marked", messages.OpenRanks, {"filter_text": "late !marked"}),
-        ("tensors 12", messages.OpenTensors, {"rank": 12}),
     ],
 )
 def test_commands_become_messages(

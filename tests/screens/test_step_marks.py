@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import JudgedRank
-from frtop_tui.features.timeline.queue import queue_lines
+from frtop_tui.widgets.queue_pane import queue_lines
 from frtop_tui.widgets.spans import text_of
 from screens.scenes import NOW, hung
 

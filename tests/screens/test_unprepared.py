@@ -8,12 +8,12 @@ import pytest
 from msgspec.structs import replace
 
 from frtop_probe import wire
-from frtop_tui.features.timeline.queue import queue_lines
 from frtop_tui.files import capture
 from frtop_tui.job.model import UNPREPARED, Recorded
 from frtop_tui.job.unprepared import NOT_PREPARED, is_least_since, preparation
 from frtop_tui.screens.availability import why_unavailable
 from frtop_tui.text.plain import text
+from frtop_tui.widgets.queue_pane import queue_lines
 from frtop_tui.widgets.spans import text_of
 from frtop_tui.widgets.verdict import note_lines
 

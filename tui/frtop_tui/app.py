@@ -10,26 +10,24 @@ import asyncio
 import gc
 import os
 import signal
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import PurePath
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from textual.app import SystemCommand
 from textual.binding import BindingType
 from textual.notifications import SeverityLevel
 from textual.screen import Screen
 
-from frtop_probe.proc import daemon_thread
 from frtop_tui.appearance import theme_for
 from frtop_tui.connect.base import Source
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.features.flame.file import write_samples
-from frtop_tui.features.tensors.view import TensorsScreen
 from frtop_tui.files.output_path import default_path
 from frtop_tui.job.model import Writing
-from frtop_tui.job.naming import JobKey, counted, job_key, printable
+from frtop_tui.job.naming import JobKey, job_key, printable
 from frtop_tui.screens.base import FrameScreen, Preferences
+from frtop_tui.screens.contributed import of_features
 from frtop_tui.screens.export import ExportScreen
 from frtop_tui.screens.failure import ShortFailures
 from frtop_tui.screens.help import HelpScreen, key_rows
@@ -41,14 +39,10 @@ from frtop_tui.screens.messages import (
     ChooseJob,
     ExportJob,
     InspectRank,
-    OrderProfile,
-    OrderRecord,
-    SampleStacks,
-    SaveSamples,
+    Order,
     SaveTensors,
     TakeNativeStacks,
     TakeStacks,
-    WithdrawProfile,
 )
 from frtop_tui.screens.opening import OpeningApp
 from frtop_tui.screens.overview import Overview
@@ -87,20 +81,14 @@ class FrtopApp(
         "screens/rank.tcss",
         "screens/ranks.tcss",
         "screens/stacks.tcss",
-        "features/tensors/view.tcss",
         "screens/hosts.tcss",
         "screens/group.tcss",
         "screens/waits.tcss",
-        "features/modules/view.tcss",
         "screens/settings.tcss",
-        "features/tensor_checks/view.tcss",
         "screens/jobs.tcss",
         "screens/export.tcss",
         "screens/help.tcss",
-        "features/timeline/view.tcss",
-        "features/timeline/queues_view.tcss",
-        "features/statistics/view.tcss",
-        "features/profile/view.tcss",
+        *(f"features/{style}" for one in of_features() for style in one.styles),
         "screens/command_line.tcss",
         "app.tcss",
     ]
@@ -124,7 +112,7 @@ class FrtopApp(
         self._watched: tuple[int, ...] = ()
         self._shown_hosts: tuple[str, ...] = ()
         self._explained = False
-        self._followed: tuple[tuple[int, ...], int | None] = ((), None)
+        self._orders: Mapping[str, Any] = {}
         self._window_s: float | None = None
         self._captured: set[JobKey] = set()
         """Jobs that were captured automatically."""
@@ -184,9 +172,11 @@ class FrtopApp(
         if screen.wants_trace != self._explained:
             self._explained = screen.wants_trace
             self.source.explain(on=self._explained)
-        if screen.followed != self._followed:
-            self._followed = screen.followed
-            self.source.follow_lanes(*self._followed)
+        orders, before = screen.orders, self._orders
+        self._orders = orders
+        for feature in {**before, **orders}:
+            if orders.get(feature) != before.get(feature):
+                self.source.order(feature, orders.get(feature))
         if screen.wanted_window != self._window_s:
             self._window_s = screen.wanted_window
             seconds = self._window_s
@@ -198,11 +188,7 @@ class FrtopApp(
         screen = self.screen
         if isinstance(screen, FrameScreen):
             frame, badge, past = self.shown(newest)
-            frozen = (badge or past) and screen.has_histories
-            histories = None if frozen else self.source.histories()
-            numbers = self.source.numbers()
-            screen.show(frame, badge, histories, numbers=numbers, past=past)
-            screen.take_beside(self.source.profiling(), self.source.samples())
+            screen.show(frame, badge, self.source.news(), past=past)
 
     def _announce_files(self, frame: Frame) -> None:
         """Notifies of files that are finished, unless a visible pane shows them."""
@@ -211,8 +197,8 @@ class FrtopApp(
         for writing in frame.writings:
             if writing.state in IN_PROGRESS or writing in self._writings:
                 continue
-            panes = (Overview, TensorsScreen) if writing.kind == "tensors" else Overview
-            if not isinstance(self.screen, panes):
+            screen = self.screen
+            if not (isinstance(screen, FrameScreen) and screen.shows_files(writing.kind)):
                 severity: SeverityLevel = "warning" if writing.state == "failed" else "information"
                 text = describe_file(writing)
                 self.notify(text, timeout=8, severity=severity)
@@ -254,10 +240,8 @@ class FrtopApp(
     def on_inspect_rank(self, event: InspectRank) -> None:
         self.source.inspect(event.rank)
 
-    def on_order_record(self, event: OrderRecord) -> None:
-        self.source.record(event.order)
-        if event.order.note:
-            self.notify(f"Noted on {counted(len(event.order.ranks), 'rank')}.", timeout=4)
+    def on_order(self, event: Order) -> None:
+        self.source.order(event.feature, event.order)
 
     def on_save_tensors(self, event: SaveTensors) -> None:
         self.source.save(event.rank, event.sequence, event.path)
@@ -292,27 +276,6 @@ class FrtopApp(
         self.source.export(event.path, event.name)
         if isinstance(self.screen, ExportScreen):
             await self.action_back()
-
-    def on_order_profile(self, event: OrderProfile) -> None:
-        self.source.profile(event.ranks, event.options, event.path)
-
-    def on_withdraw_profile(self, event: WithdrawProfile) -> None:
-        self.source.withdraw_profile(keep=event.keep)
-
-    def on_sample_stacks(self, event: SampleStacks) -> None:
-        self.source.sample(event.ranks)
-
-    async def on_save_samples(self, event: SaveSamples) -> None:
-        """Writes both forms beside each other."""
-        frame, folder = self.source.frame(), self.preferences.folder
-        try:
-            paths = await daemon_thread.run(
-                partial(write_samples, event.samples.ranks, frame, folder), "frtop samples"
-            )
-        except OSError as error:
-            self.notify(f"Not written: {error.strerror}", severity="warning")
-        else:
-            self.notify(f"Written: {', '.join(map(str, paths))}", timeout=8)
 
     def on_take_stacks(self, event: TakeStacks) -> None:
         self.source.dump(event.ranks)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 from frtop_probe.features.flame.at_host import parse
+from frtop_tui.features.flame.follow import frames_of
 from frtop_tui.features.flame.model import RankSamples
-from frtop_tui.features.flame.sampling import frames_of
 from frtop_tui.features.flame.words import (
     RECORDER,
     flame_rows,

@@ -38,7 +38,7 @@ def test_whoever_stands_still_is_named_before_the_question(
     assert "the rank stands still while torch writes" in before
     assert said in before
     assert ("still, for" in before) == bool(said)
-    assert source.profiled == []
+    assert source.orders["profile"] == []
 
 
 @pytest.mark.parametrize("terminal", [True, False])

@@ -20,8 +20,8 @@ from connect.fakes import FakeConnections, S, frame_of, rank_view
 from frtop_probe import wire
 from frtop_tui.connect.request_tracker import RequestTracker
 from frtop_tui.diagnosis.model import Frame
+from frtop_tui.features.profile.follow import ProfileOrders
 from frtop_tui.features.profile.model import ProfileOptions, ProfileProgress
-from frtop_tui.features.profile.orders import ProfileOrders
 from frtop_tui.features.profile.pieces import PIECE
 from frtop_tui.features.profile.withdrawals import AWAITED_NS, REPEATED_NS, ProfileWithdrawals
 from frtop_tui.features.profile.words import progress_text

@@ -10,6 +10,7 @@ from frtop_tui.features.profile.model import (
     ProfileProgress,
     RankAllocations,
     RankProfile,
+    Withdrawal,
 )
 from frtop_tui.job.model import Recorded
 from screens import scenes
@@ -23,9 +24,10 @@ async def test_the_cost_is_shown_before_anything_is_ordered() -> None:
         await app.sees("profile ranks 0-1?", "the rank stands still", "for 5 steps")
         await app.press("s", "c", "plus")
         await app.sees("[x] shapes of inputs", "twice as long", "for 10 steps")
-        assert app.source.profiled == []
+        assert app.source.orders["profile"] == []
         await app.press("enter", "enter")
-        ((ranks, options, path),) = app.source.profiled
+        (order,) = app.source.orders["profile"]
+        ranks, options, path = order.ranks, order.options, order.path
         assert (ranks, options) == ((0, 1), ProfileOptions(steps=10, shapes=True, stacks=True))
         assert path.name.endswith("-profile.json.gz")
         states = (
@@ -33,48 +35,48 @@ async def test_the_cost_is_shown_before_anything_is_ordered() -> None:
             RankProfile(1, "node0", "failed", text="the script profiles itself"),
         )
         running = ProfileProgress(options, states, str(path))
-        app.source.profile_progress = running
+        app.source.given["profile"] = running
         app.app.tick()
         await app.sees("1 recording", "steps 7-9", "the script profiles itself")
         await app.press("escape")
-        assert app.source.withdrawn == 1
+        assert app.source.orders["profile"].count(Withdrawal()) == 1
         written = (replace(states[0], stage="done"), states[1])
-        app.source.profile_progress = replace(running, ranks=written, state="written", size=10**6)
+        app.source.given["profile"] = replace(running, ranks=written, state="written", size=10**6)
         app.app.tick()
         await app.sees("1.0 MB", "ui.perfetto.dev")
         await app.press("escape")
-        assert app.source.withdrawn == 1
+        assert app.source.orders["profile"].count(Withdrawal()) == 1
 
 
 async def test_what_is_complete_is_written_on_request() -> None:
     async with driven(scenes.hung(), size=(80, 24)) as app:
         await app.press("P", "w", "enter")
-        assert app.source.ended == 0
+        assert app.source.orders["profile"].count(Withdrawal(keep=True)) == 0
         options = ProfileOptions(memory=True)
         states = (RankProfile(0, "node0", "running"), RankProfile(1, "node0", "ordered"))
         running = ProfileProgress(options, states, "x.json.gz")
-        app.source.profile_progress = running
+        app.source.given["profile"] = running
         app.app.tick()
         await app.sees("1 recording", "esc withdraws")
         await app.press("w")
         await app.sees("No rank is complete yet")
         states = (replace(states[0], stage="done"), states[1])
-        app.source.profile_progress = running = replace(running, ranks=states)
+        app.source.given["profile"] = running = replace(running, ranks=states)
         app.app.tick()
         await app.sees("w writes 1 complete rank, without")
         await app.press("w")
-        assert (app.source.ended, app.source.withdrawn) == (1, 0)
+        assert app.source.orders["profile"][-1:] == [Withdrawal(keep=True)]
         written = replace(
             running,
             state="written",
             ranks=(states[0], replace(states[1], stage="failed", text="it was ended")),
             allocations=(RankAllocations(0, "cuda:0", 1 << 30, 1 << 30, 3 << 30, 4 << 30),),
         )
-        app.source.profile_progress = written
+        app.source.given["profile"] = written
         app.app.tick()
         await app.sees("rank 1: it was ended", "torch's allocator", "3.0 G", "4.0 G")
         await app.press("w")
-        assert app.source.ended == 1
+        assert app.source.orders["profile"].count(Withdrawal(keep=True)) == 1
 
 
 async def test_p_says_what_becomes_of_another_order() -> None:
@@ -86,7 +88,7 @@ async def test_p_says_what_becomes_of_another_order() -> None:
         running = ProfileProgress(
             ProfileOptions(), (RankProfile(0, "node0", "running"),), "/tmp/x.json.gz"
         )
-        app.source.profile_progress = running
+        app.source.given["profile"] = running
         app.app.tick()
         await app.press("P")
         await app.sees("One order at a time: esc withdraws this one")
@@ -94,22 +96,22 @@ async def test_p_says_what_becomes_of_another_order() -> None:
         await app.sees("This is ordered already")
         await app.sees("ranks 0-1: nothing is ordered, as this order is under way")
         done = RankProfile(0, "node0", "done", stood_still_ns=4_315_000_000)
-        app.source.profile_progress = replace(running, ranks=(done,), state="written")
+        app.source.given["profile"] = replace(running, ranks=(done,), state="written")
         app.app.tick()
         await app.sees("stood still for 4.32 s at most", "P asks for another one, of ranks 0-1")
         await app.press("P")
         await app.sees("profile ranks 0-1?", "The order before is written: /tmp/x.json.gz")
-        assert len(app.source.profiled) == 1
+        assert len([one for one in app.source.orders["profile"] if one != Withdrawal()]) == 1
 
 
 async def test_of_a_withdrawn_order_no_rank_is_said_to_go_on() -> None:
     async with driven(scenes.hung(), size=(80, 24)) as app:
         await app.press("P", "enter")
         progress = ProfileProgress(ProfileOptions(), (RankProfile(37, "node4", "waiting"),), "x")
-        app.source.profile_progress = progress
+        app.source.given["profile"] = progress
         app.app.tick()
         await app.sees("1 rank: 1 waiting for a step")
-        app.source.profile_progress = replace(progress, state="withdrawn")
+        app.source.given["profile"] = replace(progress, state="withdrawn")
         app.app.tick()
         await app.sees("P asks for another one, of rank 37")
         assert "waiting" not in app.text()
@@ -127,7 +129,7 @@ async def test_leaving_orders_nothing() -> None:
         await app.press("2", "P")
         await app.sees("?")
         await app.press("u", "escape")
-        assert app.source.profiled == []
+        assert app.source.orders["profile"] == []
 
 
 async def test_a_capture_cannot_be_profiled() -> None:
@@ -135,17 +137,17 @@ async def test_a_capture_cannot_be_profiled() -> None:
     async with driven(recorded, size=(120, 40)) as app:
         await app.press("P")
         await app.sees("There is no live job to ask")
-        assert app.source.profiled == []
+        assert app.source.orders["profile"] == []
 
 
 async def test_sampled_stacks_are_a_tree_that_folds() -> None:
     async with driven(scenes.hung(), size=(120, 40)) as app:
         app.app.marked.update((0, 1))
         await app.press("r")
-        assert app.source.sampled == [(0, 1)]
+        assert app.source.orders["flame"] == [(0, 1)]
         await app.sees("nothing stops for it")
         stacks = ((("MainThread", "main (/srv/train.py:3)", "load (/srv/data.py:9)"), 990),)
-        app.source.sampled_stacks = SampledStacks(
+        app.source.given["flame"] = SampledStacks(
             (RankSamples(0, stacks, 10.0, 100), RankSamples(1, text="py-spy: refused"))
         )
         app.app.tick()
@@ -153,7 +155,7 @@ async def test_sampled_stacks_are_a_tree_that_folds() -> None:
         await app.press("enter")
         assert "load  data.py:9" not in app.text()
         await app.press("r")
-        assert app.source.sampled == [(0, 1), (0, 1)]
+        assert app.source.orders["flame"] == [(0, 1), (0, 1)]
 
 
 async def test_of_a_rank_that_hangs_it_says_that_no_step_will_come() -> None:
@@ -166,7 +168,7 @@ async def test_of_a_rank_that_hangs_it_says_that_no_step_will_come() -> None:
         app.app.marked.update((0, 1))
         await app.press("P")
         await app.sees("Ranks 0-1 stand still, for up to 4m1")
-        assert app.source.profiled == []
+        assert app.source.orders["profile"] == []
 
 
 async def test_of_ranks_that_get_on_it_says_no_such_thing() -> None:

@@ -15,7 +15,7 @@ from frtop_tui.cli.parser import parse
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import FrtopError, UsageError
 from frtop_tui.features.tensor_checks import command as numbers_command
-from frtop_tui.features.tensor_checks.orders import RankControl, RecordOrder
+from frtop_tui.features.tensor_checks.orders import JobNumbers, RankControl, RecordOrder
 from screens.scenes import healthy
 
 ON = wire.NumberState(True, 1, 10, 60)
@@ -31,20 +31,22 @@ class Answering(ScriptedSource):
         super().__init__([frame])
         self._problems, self._gone = problems, gone
 
-    def record(self, order: RecordOrder) -> None:
-        super().record(order)
+    def order(self, feature: str, order: object) -> None:
+        super().order(feature, order)
+        assert isinstance(order, RecordOrder)
+        before: JobNumbers = self.news()["tensor_checks"]
         controls = {
             rank: RankControl(None, self._problems[rank])
             if rank in self._problems
             else RankControl(wire.RecordedNow(ON if order.samples else OFF))
             for rank in order.ranks
         }
-        self.given_numbers = replace(
-            self.given_numbers,
-            controls={**self.given_numbers.controls, **controls},
+        self.given["tensor_checks"] = replace(
+            before,
+            controls={**before.controls, **controls},
             states=dict.fromkeys(order.ranks, ON) if order.samples else {},
-            gone=self._gone if order.samples else self.given_numbers.gone,
-            orders=len(self.orders),
+            gone=self._gone if order.samples else before.gone,
+            orders=len(self.orders["tensor_checks"]),
         )
 
 
@@ -69,7 +71,7 @@ def test_a_rank_that_is_gone_ends_it(
     said = capsys.readouterr()
     assert "rank 1: ended by signal 9" in said.out
     assert "asks ranks 0-3 of llama-70b to sample" in said.err
-    end = source.orders[-1]
+    end = source.orders["tensor_checks"][-1]
     assert end.own
     assert not end.samples  # the others would go on for nothing
     assert source.chosen[-1] is not None  # another job cannot take its place
@@ -82,7 +84,7 @@ def test_nobody_is_asked_to_agree_where_nobody_can_sample(
     with pytest.raises(FrtopError, match="ranks 0-3: no recorder"):
         numbers(source, monkeypatch=monkeypatch)
     assert "costs" not in capsys.readouterr().err
-    assert not any(order.samples for order in source.orders)
+    assert not any(order.samples for order in source.orders["tensor_checks"])
 
 
 def test_ranks_that_cannot_be_asked_are_left_out_and_named(
@@ -100,7 +102,7 @@ def test_nothing_to_sample_is_no_order_to_stop(monkeypatch: pytest.MonkeyPatch) 
     source = Answering(small())
     with pytest.raises(UsageError, match="nothing to sample"):
         numbers(source, "--ops", "0", monkeypatch=monkeypatch)
-    assert source.orders == []
+    assert source.orders["tensor_checks"] == []
 
 
 def test_a_stop_says_that_there_was_nothing_to_stop(

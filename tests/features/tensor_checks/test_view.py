@@ -27,20 +27,22 @@ async def test_the_cost_is_shown_before_ranks_sample() -> None:
             "s numbers",
             "s shows the cost",
         )
-        assert app.source.orders == [RecordOrder(ALL)]
-        app.source.given_numbers = JobNumbers(
+        assert app.source.orders["tensor_checks"] == [RecordOrder(ALL)]
+        app.source.given["tensor_checks"] = JobNumbers(
             {0: RankControl(wire.RecordedNow(slots=8192, ring_bytes=2_405_632))}, {}, {}
         )
         await app.press("s")
         await app.sees("s again: sample now", "the last 8,192 ops, 2.4 MB", "MiB")
         await app.sees("the job hangs: while no op is issued, there is nothing to sample")
         await app.press("s")  # held down: nobody has read the cost
-        assert app.source.orders == [RecordOrder(ALL)] * 2  # others may have begun meanwhile
+        assert (
+            app.source.orders["tensor_checks"] == [RecordOrder(ALL)] * 2
+        )  # others may have begun meanwhile
         await app.give(replace(frame, now_ns=frame.now_ns + READ_NS))
         await app.press("s")
-        assert app.source.orders[2:] == [RecordOrder(ALL, SAMPLED)]
+        assert app.source.orders["tensor_checks"][2:] == [RecordOrder(ALL, SAMPLED)]
         await app.press("x")
-        assert app.source.orders[-1] == RecordOrder(ALL, NOTHING)
+        assert app.source.orders["tensor_checks"][-1] == RecordOrder(ALL, NOTHING)
 
 
 async def test_who_samples_already_is_named_before_it_is_replaced() -> None:
@@ -48,7 +50,7 @@ async def test_who_samples_already_is_named_before_it_is_replaced() -> None:
     async with driven(frame, size=(120, 40)) as app:
         await app.press("colon", *"record", "enter")
         theirs = wire.NumberState(True, 1, 90, 40, watch=3, by="mo@node4 PID 17")
-        app.source.given_numbers = JobNumbers(
+        app.source.given["tensor_checks"] = JobNumbers(
             {n: RankControl(wire.RecordedNow(theirs)) for n in range(3)}, {}, {}
         )
         await app.press("s")
@@ -65,7 +67,7 @@ async def test_who_was_replaced_or_stopped_reads_by_whom() -> None:
     )  # fmt: skip
     async with driven(scenes.healthy(), size=(120, 40)) as app:
         await app.press("colon", *"record", "enter")
-        app.source.given_numbers = found
+        app.source.given["tensor_checks"] = found
         await app.sees("its sampling was replaced by one for ada@node4 PID 18 (ranks 0-1)")
         await app.sees("off (ranks 2-3)", "rank 3: its sampling was ended by mo@node4 PID 17")
 
@@ -77,7 +79,7 @@ async def test_a_finding_is_on_the_overview() -> None:
     bad = BadNumbers(2, RankSample(2, sample, ("0", "0-3", 0)), "NaN", ())
     found = JobNumbers({}, {}, {}, found=Findings(bad=(bad,)))
     async with driven(scenes.healthy(), size=(80, 24)) as app:
-        app.source.given_numbers = found
+        app.source.given["tensor_checks"] = found
         await app.sees("numbers  rank 2: 3 NaN in its input of all_reduce #41", ":record")
 
 
@@ -86,7 +88,7 @@ async def test_a_small_terminal_shows_keys_findings_and_the_cost_that_matters() 
     state = wire.NumberState(every=1, ops_left=9, seconds_left=5, samples=3)
     async with driven(frame, size=(80, 24)) as app:
         await app.press("colon", *"record", "enter")
-        app.source.given_numbers = JobNumbers(
+        app.source.given["tensor_checks"] = JobNumbers(
             {0: RankControl(wire.RecordedNow(slots=8192, ring_bytes=2_405_632))}, {0: state}, {}
         )
         app.app.tick()
@@ -100,14 +102,14 @@ async def test_phases_are_switched_on_where_they_are_off() -> None:
     frame = scenes.hung()
     async with driven(frame, size=(120, 40)) as app:
         await app.press("colon", *"record", "enter")
-        app.source.given_numbers = JobNumbers(
+        app.source.given["tensor_checks"] = JobNumbers(
             {n: RankControl(wire.RecordedNow(phases=n == 0)) for n in (0, 1)}, {}, {}
         )
         await app.sees("on: 4 us each on the host (rank 0)")
         await app.press("p")
         await app.give(replace(frame, now_ns=frame.now_ns + READ_NS))
         await app.press("p")
-        assert app.source.orders[-1] == RecordOrder(ALL, phases=True)
+        assert app.source.orders["tensor_checks"][-1] == RecordOrder(ALL, phases=True)
 
 
 async def test_a_longer_ring_says_what_it_takes() -> None:
@@ -117,15 +119,15 @@ async def test_a_longer_ring_says_what_it_takes() -> None:
     )
     async with driven(frame, size=(120, 40)) as app:
         await app.press("colon", *"record", "enter")
-        app.source.given_numbers = JobNumbers({0: RankControl(now)}, {}, {})
+        app.source.given["tensor_checks"] = JobNumbers({0: RankControl(now)}, {}, {})
         await app.sees("the last 8,192 ops, 2.4 MB; up to 65,536 ops for 5.8 MB more")
         await app.press("l")
         await app.sees("l again: keep more ops from now on", "5.8 MB of shared memory more")
         await app.give(replace(frame, now_ns=frame.now_ns + READ_NS))
         await app.press("l")
-        assert app.source.orders[-1] == RecordOrder(ALL, longer=True)
+        assert app.source.orders["tensor_checks"][-1] == RecordOrder(ALL, longer=True)
         longer = replace(now, slots=65_536, ring_bytes=8_172_800)
-        app.source.given_numbers = JobNumbers({0: RankControl(longer)}, {}, {})
+        app.source.given["tensor_checks"] = JobNumbers({0: RankControl(longer)}, {}, {})
         app.app.tick()
         await app.sees("the last 65,536 ops, 8.2 MB")
 
@@ -142,7 +144,7 @@ async def test_a_notes_something_on_the_marked_ranks() -> None:
     async with driven(scenes.hung()) as app:
         app.app.marked.update((3, 5))
         await app.press("a", *"loss", "space", *"jumped", "enter")
-        assert app.source.orders == [RecordOrder((3, 5), note="loss jumped")]
+        assert app.source.orders["tensor_checks"] == [RecordOrder((3, 5), note="loss jumped")]
 
 
 async def test_who_may_only_read_is_told_so() -> None:
@@ -151,4 +153,4 @@ async def test_who_may_only_read_is_told_so() -> None:
         await app.press("colon", *"record", "enter")
         await app.sees("The ranks may not be asked")
         await app.press("s", "s")
-        assert app.source.orders == []
+        assert app.source.orders["tensor_checks"] == []

@@ -80,10 +80,10 @@ async def test_marked_ranks_are_the_lanes_and_the_group_of_a_rank() -> None:
         await app.sees("timeline of marked ranks")
         assert app.screen.query_one(LanePane).count == 2
         app.app.tick()
-        assert app.source.followed[-1][0] == (0, 1)
+        assert app.source.orders["timeline"][-1][0] == (0, 1)
         await app.press("escape")
         app.app.tick()
-        assert app.source.followed[-1] == ((), None)
+        assert app.source.orders["timeline"][-1] is None
     async with driven(lane_scenes.trains(), size=(120, 30)) as app:
         await app.press("enter", "T")
         await app.sees("timeline of ranks of dp:0")
@@ -95,7 +95,7 @@ async def test_what_is_not_recorded_is_said() -> None:
     async with driven(lane_scenes.trains(bare), size=(120, 30)) as app:
         await app.press("T")
         await app.sees("not recorded: no recorder in its process", "clocks ±0.4 ms")
-        app.source._histories = Histories(why_none={1: "asking its agent"})
+        app.source.given["timeline"] = Histories(why_none={1: "asking its agent"})
         app.app.tick()
         await app.sees("asking its agent")
 
@@ -119,9 +119,9 @@ async def test_marks_are_drawn_and_jumped_to() -> None:
     marks += [wire.Mark("fetch", at, at + 40_000_000) for at in begins]
     marks += [wire.Mark("note", begins[2], begins[2], text="checkpoint")]
     async with driven(lane_scenes.trains(), size=(120, 30)) as app:
-        known = app.source.histories()
+        known = app.source.news()["timeline"]
         ops = dataclasses.replace(known.ops[0], marks=tuple(marks))
-        app.source._histories = Histories({**known.ops, 0: ops})
+        app.source.given["timeline"] = Histories({**known.ops, 0: ops})
         await app.press("T")
         await app.sees("72│", "d data", "│ step", "* note")
         assert "dd" in lane_of(app, 0)
@@ -171,8 +171,8 @@ async def test_a_pause_holds_the_lanes_and_one_that_opens_in_it_is_filled() -> N
         await app.press("Z", "T")
         await app.sees("timeline of all ranks", "AAA")
         shown = lane_of(app, 0)
-        known = app.source.histories()
-        app.source._histories = Histories({**known.ops, 0: known.ops[5]})
+        known = app.source.news()["timeline"]
+        app.source.given["timeline"] = Histories({**known.ops, 0: known.ops[5]})
         app.app.tick()
         await app.drawn()
         assert lane_of(app, 0) == shown

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.features.flame.model import SampledStacks
-from frtop_tui.features.profile.model import ProfileOptions, ProfileProgress
-from frtop_tui.features.tensor_checks.orders import JobNumbers, RecordOrder
-from frtop_tui.features.timeline.histories import Histories
 from frtop_tui.job.naming import JobKey
 from frtop_tui.statistics.wanted import StatisticsWanted
 
@@ -31,17 +27,11 @@ class Source(Protocol):
     def show_hosts(self, hosts: Iterable[str]) -> None:
         """Keeps the last ten minutes of these hosts' gauges fresh: `HostView.gauges`."""
 
-    def follow_lanes(self, ranks: Iterable[int], since_ns: int | None) -> None:
-        """Fetches the newest ops of these ranks, of no others, and those since that time."""
+    def order(self, feature: str, order: object) -> None:
+        """Gives an order of its own kind to a feature's follower; what came of it is in `news`."""
 
-    def histories(self) -> Histories:
-        """What came of it; the same object as before when nothing changed."""
-
-    def record(self, order: RecordOrder) -> None:
-        """Changes what ranks record, or writes a note into them."""
-
-    def numbers(self) -> JobNumbers:
-        """What came of that; the same object as before when nothing changed."""
+    def news(self) -> Mapping[str, Any]:
+        """What came of all orders, by feature; the same object as before when nothing changed."""
 
     def dump(self, ranks: Iterable[int]) -> None:
         """Takes the stacks of these ranks once."""
@@ -54,21 +44,6 @@ class Source(Protocol):
 
     def save(self, rank: int, sequence: int, path: Path) -> None:
         """Writes the tensors of one pending op as safetensors: `Frame.writings`."""
-
-    def profile(self, ranks: Iterable[int], options: ProfileOptions, path: Path) -> None:
-        """Runs torch's profiler in these ranks and writes one file of it: `profiling`."""
-
-    def withdraw_profile(self, *, keep: bool = False) -> None:
-        """Ends that, in the ranks as well; with `keep` what is complete is written."""
-
-    def profiling(self) -> ProfileProgress | None:
-        """How far the last order is; the same object as before when nothing changed."""
-
-    def sample(self, ranks: Iterable[int]) -> None:
-        """Samples the stacks of these ranks for ten seconds, from outside: `samples`."""
-
-    def samples(self) -> SampledStacks:
-        """What came of it; the same object as before when nothing changed."""
 
     def capture(
         self, path: Path, *, automatic: bool = False, settle_s: float = 0.0, redact: bool = False

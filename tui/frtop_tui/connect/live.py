@@ -10,10 +10,10 @@ import queue
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from msgspec.structs import replace
 
@@ -24,6 +24,7 @@ from frtop_tui.connect import file_limit
 from frtop_tui.connect.agent_connections import AgentConnections
 from frtop_tui.connect.connection_events import Connections
 from frtop_tui.connect.endpoints import LOCAL, Endpoint, expand
+from frtop_tui.connect.followers import follower_kinds
 from frtop_tui.connect.joined_connections import JoinedConnections
 from frtop_tui.connect.local_discovery import KnownAgents, LocalDiscovery
 from frtop_tui.connect.op_follower import FollowedOps, OpOutlet
@@ -34,10 +35,6 @@ from frtop_tui.connect.pipes.places import Place, last_python
 from frtop_tui.connect.session import Session
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import KeyTrouble
-from frtop_tui.features.flame.model import SampledStacks
-from frtop_tui.features.profile.model import ProfileOptions, ProfileProgress
-from frtop_tui.features.tensor_checks.orders import NO_NUMBERS, JobNumbers, RecordOrder
-from frtop_tui.features.timeline.histories import Histories
 from frtop_tui.job.model import Problem
 from frtop_tui.job.naming import JobKey, RankPid
 from frtop_tui.statistics.wanted import StatisticsWanted
@@ -96,10 +93,7 @@ class LiveSource:
         self._outlet = OpOutlet()
         self._closing = threading.Event()
         self._frame = Frame(now_ns=time.monotonic_ns(), wall_ns=time.time_ns())
-        self._histories = Histories()
-        self._profiling: ProfileProgress | None = None
-        self._samples = SampledStacks()
-        self._numbers = NO_NUMBERS
+        self._news: Mapping[str, Any] = {kind.name: kind.nothing for kind in follower_kinds()}
         self._thread = daemon_thread.start(self._run, "frtop source")
 
     @property
@@ -132,18 +126,11 @@ class LiveSource:
         wanted = tuple(hosts)
         self._commands.put(lambda session: session.gauges.show(wanted))
 
-    def follow_lanes(self, ranks: Iterable[int], since_ns: int | None) -> None:
-        wanted = frozenset(ranks)
-        self._commands.put(lambda session: session.lanes.follow(wanted, since_ns))
+    def order(self, feature: str, order: object) -> None:
+        self._commands.put(partial(Session.order, feature=feature, order=order))
 
-    def histories(self) -> Histories:
-        return self._histories
-
-    def record(self, order: RecordOrder) -> None:
-        self._commands.put(lambda session: session.numbers.order(order))
-
-    def numbers(self) -> JobNumbers:
-        return self._numbers
+    def news(self) -> Mapping[str, Any]:
+        return self._news
 
     def dump(self, ranks: Iterable[int]) -> None:
         wanted = frozenset(ranks)
@@ -157,22 +144,6 @@ class LiveSource:
 
     def save(self, rank: int, sequence: int, path: Path) -> None:
         self._commands.put(partial(Session.save, rank=rank, sequence=sequence, path=path))
-
-    def profile(self, ranks: Iterable[int], options: ProfileOptions, path: Path) -> None:
-        wanted = tuple(ranks)
-        self._commands.put(partial(Session.profile, ranks=wanted, options=options, path=path))
-
-    def withdraw_profile(self, *, keep: bool = False) -> None:
-        self._commands.put(partial(Session.withdraw_profile, keep=keep))
-
-    def profiling(self) -> ProfileProgress | None:
-        return self._profiling
-
-    def sample(self, ranks: Iterable[int]) -> None:
-        self._commands.put(partial(Session.sample, ranks=tuple(ranks)))
-
-    def samples(self) -> SampledStacks:
-        return self._samples
 
     def capture(
         self, path: Path, *, automatic: bool = False, settle_s: float = 0.0, redact: bool = False
@@ -239,9 +210,9 @@ class LiveSource:
             )
             while not self._closing.is_set():
                 self._step(session, connections)
-            session.numbers.end()
+            session.leave()
             until = time.monotonic() + LEAVE_S
-            while session.numbers.is_ordering and time.monotonic() < until:
+            while session.is_ordering and time.monotonic() < until:
                 self._step(session, connections)
             session.close()
         except Exception as error:  # noqa: BLE001 - a screen that freezes silently would lie
@@ -293,10 +264,7 @@ class LiveSource:
         for event in connections.wait(50):
             session.handle(event, time.monotonic_ns())
         self._frame = session.frame() or self._frame
-        self._histories = session.lanes.histories
-        self._profiling = session.profiles.progress
-        self._samples = session.sampling.samples
-        self._numbers = session.numbers.numbers
+        self._news = session.news()
 
 
 def _failed(frame: Frame, error: Exception) -> Frame:

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec.structs import replace
 
 from frtop_probe import archive
+from frtop_tui.connect.followers import follower_kinds
 from frtop_tui.diagnosis.histories import with_trace
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import FrtopError, Unreadable
-from frtop_tui.features.flame.model import SampledStacks
-from frtop_tui.features.profile.model import ProfileOptions, ProfileProgress
-from frtop_tui.features.tensor_checks.orders import NO_NUMBERS, JobNumbers, RecordOrder
-from frtop_tui.features.timeline.histories import Histories, histories_in
 from frtop_tui.files import capture
 from frtop_tui.files.formats.writing import write_export
 from frtop_tui.files.output_path import write_unused
@@ -33,7 +30,7 @@ class RecordedSource:
         self._frame = frame
         self._statistics = frame.statistics
         self._wanted: dict[str, StatisticsWanted] = {}
-        self._histories = histories_in(frame)
+        self._news = {kind.name: kind.of_file(frame) for kind in follower_kinds()}
 
     def frame(self) -> Frame:
         return self._frame
@@ -44,21 +41,14 @@ class RecordedSource:
     def show_hosts(self, hosts: Iterable[str]) -> None:
         """Does nothing: the frame has the gauges that were recorded."""
 
-    def follow_lanes(self, ranks: Iterable[int], since_ns: int | None) -> None:
-        """Does nothing: the frame has all recorded ops."""
+    def order(self, feature: str, order: object) -> None:
+        """Does nothing: there is no live rank."""
 
-    def histories(self) -> Histories:
-        return self._histories
+    def news(self) -> Mapping[str, Any]:
+        return self._news
 
     def dump(self, ranks: Iterable[int]) -> None:
         """Does nothing: the frame has all recorded stacks."""
-
-    def record(self, order: RecordOrder) -> None:
-        """Does nothing: there is no live rank."""
-
-    def numbers(self) -> JobNumbers:
-        """None: files hold no samples."""
-        return NO_NUMBERS
 
     def inspect(self, rank: int) -> None:
         """Does nothing: the frame has what the rank responded when it was recorded."""
@@ -109,21 +99,6 @@ class RecordedSource:
             self._set_writing("capture", path, problem=problem)
             return
         self._set_writing("capture", path, size=size)
-
-    def profile(self, ranks: Iterable[int], options: ProfileOptions, path: Path) -> None:
-        """Nothing runs any more."""
-
-    def withdraw_profile(self, *, keep: bool = False) -> None:
-        """Nothing was ordered."""
-
-    def profiling(self) -> ProfileProgress | None:
-        return None
-
-    def sample(self, ranks: Iterable[int]) -> None:
-        """Nothing runs any more."""
-
-    def samples(self) -> SampledStacks:
-        return SampledStacks()
 
     def finish_capture(self) -> None:
         """Does nothing: a capture is written at once."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from msgspec.structs import replace
 
@@ -23,6 +24,7 @@ from frtop_tui.connect.connection_events import (
     UpdateReceived,
 )
 from frtop_tui.connect.endpoints import Resolver
+from frtop_tui.connect.followers import follower_kinds
 from frtop_tui.connect.gauge_histories import GaugeHistories
 from frtop_tui.connect.local_discovery import KnownAgents, LocalDiscovery
 from frtop_tui.connect.op_follower import OpFollower, OpOutlet
@@ -31,11 +33,6 @@ from frtop_tui.connect.statistics_follower import StatisticsFollower
 from frtop_tui.diagnosis.engine import Engine
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import FrtopError
-from frtop_tui.features.flame.sampling import StackSampling
-from frtop_tui.features.profile.model import ProfileOptions
-from frtop_tui.features.profile.orders import ProfileOrders
-from frtop_tui.features.tensor_checks.follow import NumberFollower
-from frtop_tui.features.timeline.follow import LaneFollower
 from frtop_tui.job.model import AgentKey, Problem
 from frtop_tui.job.naming import JobKey, Wanted
 from frtop_tui.job.state import JobState
@@ -82,10 +79,8 @@ class Session:
         self.ops = OpFollower(self.requests.tracker, outlet or OpOutlet())
         self.statistics = StatisticsFollower(self.requests.tracker, self._state.set_statistics)
         self.gauges = GaugeHistories(self.requests.tracker)
-        self.lanes = LaneFollower(self.requests.tracker)
-        self.profiles = ProfileOrders(self.requests.tracker)
-        self.sampling = StackSampling(self.requests.tracker)
-        self.numbers = NumberFollower(self.requests.tracker)
+        self._followers = {kind.name: kind(self.requests.tracker) for kind in follower_kinds()}
+        self._news: Mapping[str, Any] = {}
         self._resolver = Resolver(names)
         self._resolved_at: dict[str, int] = {}
         self._endpoints: dict[str, AnyEndpoint] = {}  # by host
@@ -118,14 +113,25 @@ class Session:
     def save(self, rank: int, sequence: int, path: Path) -> None:
         self._commands.save(self._frame, rank, sequence, path, now=time.monotonic_ns())
 
-    def profile(self, ranks: tuple[int, ...], options: ProfileOptions, path: Path) -> None:
-        self.profiles.order(self._frame, ranks, options, path, time.monotonic_ns())
+    def order(self, feature: str, order: object) -> None:
+        self._followers[feature].take(order, self._frame, time.monotonic_ns())
 
-    def withdraw_profile(self, *, keep: bool) -> None:
-        self.profiles.withdraw(time.monotonic_ns(), keep=keep)
+    def news(self) -> Mapping[str, Any]:
+        """What came of orders, by feature; the same object as before when nothing changed."""
+        newest = {name: follower.news for name, follower in self._followers.items()}
+        if any(one is not self._news.get(name, self) for name, one in newest.items()):
+            self._news = newest
+        return self._news
 
-    def sample(self, ranks: tuple[int, ...]) -> None:
-        self.sampling.sample(self._frame, ranks, time.monotonic_ns())
+    def leave(self) -> None:
+        """Takes back what ranks do for this operator; see `is_ordering`."""
+        for follower in self._followers.values():
+            follower.end()
+
+    @property
+    def is_ordering(self) -> bool:
+        """Whether a rank has not answered that yet."""
+        return any(follower.is_ordering for follower in self._followers.values())
 
     def capture(self, path: Path, *, automatic: bool, settle_s: float, redact: bool) -> None:
         self._commands.capture(
@@ -314,9 +320,8 @@ class Session:
             self.ops.update(self._frame, now)
             self.statistics.update(self._frame, now)
             self.gauges.update(self._frame, now)
-            self.lanes.update(self._frame, now)
-            self.profiles.update(self._frame, now)
-            self.numbers.update(self._frame, now)
+            for follower in self._followers.values():
+                follower.update(self._frame, now)
             if not self._commands.wants_frame:
                 return self._with_writings()
         observed = self._state.frame(now, time.time_ns(), self._job)
@@ -344,7 +349,8 @@ class Session:
 
     def close(self) -> None:
         """Gives up what is being fetched; lets a file that is being written end."""
-        self.profiles.close(time.monotonic_ns())
+        for follower in self._followers.values():
+            follower.close(time.monotonic_ns())
         self._commands.close(time.monotonic_ns())
 
 

@@ -15,8 +15,9 @@ LIVE_ONLY = (*ASKS, "take", "native", "capture", "export")
 
 
 def action_name(action: str) -> str:
-    """`inspect` of `app.inspect(3)`."""
-    return action.partition("(")[0].removeprefix("app.")
+    """`inspect` of `app.inspect(3)`, `profile` of `app.feature('profile')`."""
+    name, _, argument = action.removeprefix("app.").partition("(")
+    return argument.strip("')") if name == "feature" else name
 
 
 def why_unavailable(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from textual import events
 from textual.app import ComposeResult
@@ -14,10 +15,7 @@ from textual.screen import Screen
 from textual.widgets import Static
 
 from frtop_tui.diagnosis.model import Frame, JudgedRank
-from frtop_tui.features.flame.model import SampledStacks
-from frtop_tui.features.profile.model import ProfileProgress
-from frtop_tui.features.tensor_checks.orders import NO_NUMBERS, JobNumbers
-from frtop_tui.features.timeline.histories import Histories
+from frtop_tui.job.groups import Identifier
 from frtop_tui.screens.availability import action_name, why_unavailable
 from frtop_tui.widgets.headline import Headline
 from frtop_tui.widgets.keyline import KeyLine
@@ -70,10 +68,8 @@ class FrameScreen(Screen[None]):
         self.marked = marked
         self.frame: Frame | None = None
         self.badge = ""
-        self.histories = Histories()
-        """The ops of the ranks in `followed`, as far as the source has them."""
-        self.numbers = NO_NUMBERS
-        """What ranks record, and have sampled."""
+        self.news: Mapping[str, Any] = {}
+        """What came of orders, by feature."""
         self.preferences = DEFAULTS
         self.past = ""
         """How far back the frame is, where it is one of the past."""
@@ -100,8 +96,8 @@ class FrameScreen(Screen[None]):
         """Gives the frame to the panes. Sends nothing."""
         raise NotImplementedError
 
-    def take_beside(self, progress: ProfileProgress | None, samples: SampledStacks) -> None:
-        """Takes what is in no frame: how far a profile is, and stacks that were sampled."""
+    def take_news(self) -> None:
+        """Takes from `news` what the screen shows, before it is drawn."""
 
     @property
     def watched_ranks(self) -> tuple[int, ...]:
@@ -114,19 +110,14 @@ class FrameScreen(Screen[None]):
         return ()
 
     @property
-    def followed(self) -> tuple[tuple[int, ...], int | None]:
-        """Ranks whose histories the source fetches for this screen, and since when."""
-        return (), None
+    def orders(self) -> Mapping[str, Any]:
+        """Standing orders to followers, by feature, for as long as this screen is visible."""
+        return {}
 
     @property
     def wanted_window(self) -> float | None:
         """Seconds of which the source keeps statistics of all calls fresh; None: none."""
         return None
-
-    @property
-    def has_histories(self) -> bool:
-        """Whether those are there: of a frame of the past they are shown as they are."""
-        return all(rank in self.histories.ops for rank in self.followed[0])
 
     @property
     def why_no_answer(self) -> str:
@@ -149,6 +140,15 @@ class FrameScreen(Screen[None]):
     def subject(self) -> int | None:
         """The rank that the user looks at: the screen's, or the one under its cursor."""
         return self.target.rank if self.target is not None else None
+
+    @property
+    def group_of_interest(self) -> Identifier | None:
+        """The group that matters most to the screen's rank."""
+        return None
+
+    def shows_files(self, kind: str) -> bool:  # noqa: ARG002
+        """Whether a pane says what becomes of files of this kind, such as `tensors`."""
+        return False
 
     @property
     def of_interest(self) -> tuple[int, ...]:
@@ -180,9 +180,8 @@ class FrameScreen(Screen[None]):
         self,
         frame: Frame,
         badge: str = "",
-        histories: Histories | None = None,
+        news: Mapping[str, Any] | None = None,
         *,
-        numbers: JobNumbers = NO_NUMBERS,
         past: str = "",
     ) -> None:
         """Draws a frame; the frame that is already on the screen costs nothing.
@@ -190,16 +189,16 @@ class FrameScreen(Screen[None]):
         Args:
             frame: to draw.
             badge: words for the head.
-            histories: of the ranks in `followed`; None: as before.
-            numbers: what ranks record, and have sampled.
+            news: what came of orders, by feature; None: as before.
             past: how far back the frame is, where it is one of the past.
         """
-        histories = histories if histories is not None else self.histories
-        same = frame is self.frame and histories is self.histories and numbers is self.numbers
+        news = news if news is not None else self.news
+        same = frame is self.frame and news is self.news
         if same and (badge, past) == (self.badge, self.past):
             return
-        self.frame, self.badge, self.histories, self.past = frame, badge, histories, past
-        self.numbers = numbers
+        self.frame, self.badge, self.past, self.news = frame, badge, past, news
+        if news:
+            self.take_news()
         self.draw_all()
 
     def draw_all(self) -> None:

@@ -154,3 +154,22 @@ def _common(typed: str, candidates: Sequence[str]) -> str:
     least, most = min(candidates), max(candidates)
     same = next((n for n, (a, b) in enumerate(zip(least, most, strict=False)) if a != b), None)
     return least[:same]
+
+
+def rank_numbers(situation: CommandScope) -> Iterable[str]:
+    """The ranks of the frame."""
+    return map(str, sorted(situation.frame.ranks))
+
+
+def rank_of(text: str, situation: CommandScope) -> int:
+    """A rank of the job.
+
+    Raises:
+        CommandError: it is none.
+    """
+    frame = situation.frame
+    world = frame.job.world_size if frame.job is not None else 0
+    if text.isdecimal() and (int(text) in frame.ranks or int(text) < world):
+        return int(text)
+    most = max((world - 1, *frame.ranks))
+    raise CommandError(f"{text} is no rank; the job has 0 to {most}" if most >= 0 else "no ranks")

@@ -7,37 +7,15 @@ from typing import Final
 from textual.binding import Binding, BindingType
 
 from frtop_tui.screens.commands import VIEWS
+from frtop_tui.screens.contributed import common_keys
 
 KEYS: Final[list[BindingType]] = [
     Binding("question_mark", "help", "help", tooltip="all keys and a glossary", id="help"),
     *(view.binding for view in VIEWS if view.key),
-    Binding(
-        "a",
-        "command('note ')",
-        "note",
-        show=False,
-        tooltip="note something in the rings of the marked ranks, or of all",
-        id="note",
-    ),
     Binding("J", "jobs", "jobs", tooltip="list all jobs", id="jobs"),
     Binding("e", "capture", "capture", tooltip="write everything known to a file", id="capture"),
     Binding("E", "export", "export", tooltip="write a report, a trace, stacks, ...", id="export"),
-    Binding(
-        "P",
-        "profile",
-        "profile",
-        show=False,
-        tooltip="torch's profiler in the marked ranks: asks first, with its cost",
-        id="profile",
-    ),
-    Binding(
-        "r",
-        "flame",
-        "sampled stacks",
-        show=False,
-        tooltip="of the marked ranks: ten seconds as a flame tree, from outside",
-        id="flame",
-    ),
+    *common_keys(),
     Binding("Z", "pause", "pause", tooltip="freeze the screen, or resume", id="pause"),
     Binding(
         "colon",

@@ -8,12 +8,21 @@ from pathlib import Path
 from textual.message import Message
 
 from frtop_probe import wire
-from frtop_tui.features.flame.model import SampledStacks
-from frtop_tui.features.profile.model import ProfileOptions
-from frtop_tui.features.tensor_checks.orders import RecordOrder
 from frtop_tui.job.arrivals import LateIn
 from frtop_tui.job.groups import Identifier
 from frtop_tui.job.naming import GroupKey
+
+
+class FeatureMessage(Message):
+    """What a feature does: `HANDLERS` of its module `screens` say how."""
+
+
+class Order(Message):
+    """Give an order to a feature's follower."""
+
+    def __init__(self, feature: str, order: object) -> None:
+        super().__init__()
+        self.feature, self.order = feature, order
 
 
 class OpenRank(Message):
@@ -57,7 +66,7 @@ class OpenSettings(Message):
     """Open the versions and settings of all ranks."""
 
 
-class OpenTimeline(Message):
+class OpenTimeline(FeatureMessage):
     """Open the timeline: of the marked ranks, of a group, or of all; the cursor is on `rank`.
 
     With `late` it is on the last of these ops to which the rank came last.
@@ -73,7 +82,7 @@ class OpenTimeline(Message):
         self.rank, self.group, self.late = rank, group, late
 
 
-class OpenQueues(Message):
+class OpenQueues(FeatureMessage):
     """Open queues side by side: of the marked ranks, or of `rank` beside others."""
 
     def __init__(self, rank: int | None = None) -> None:
@@ -97,24 +106,8 @@ class TakeNativeStacks(OpenRank):
     """Take the native stacks of a rank now; the user has been told that it stands still."""
 
 
-class OpenTensors(OpenRank):
-    """Open the tensors of `rank`; `instead_of` is the rank that the user selected."""
-
-    def __init__(self, rank: int, instead_of: int | None = None) -> None:
-        super().__init__(rank)
-        self.instead_of = instead_of if instead_of != rank else None
-
-
 class InspectRank(OpenRank):
     """Ask a rank for statistics of its tensors."""
-
-
-class OrderRecord(Message):
-    """Change what ranks record, or note something in their rings."""
-
-    def __init__(self, order: RecordOrder) -> None:
-        super().__init__()
-        self.order = order
 
 
 class SaveTensors(Message):
@@ -123,34 +116,6 @@ class SaveTensors(Message):
     def __init__(self, rank: int, sequence: int, path: Path) -> None:
         super().__init__()
         self.rank, self.sequence, self.path = rank, sequence, path
-
-
-class OrderProfile(Message):
-    """Run torch's profiler in these ranks; the user has been told what it costs."""
-
-    def __init__(self, ranks: Iterable[int], options: ProfileOptions, path: Path) -> None:
-        super().__init__()
-        self.ranks, self.options, self.path = tuple(ranks), options, path
-
-
-class WithdrawProfile(Message):
-    """Withdraw that order; with `keep` write the ranks that are complete."""
-
-    def __init__(self, *, keep: bool = False) -> None:
-        super().__init__()
-        self.keep = keep
-
-
-class SampleStacks(TakeStacks):
-    """Sample the stacks of these ranks for ten seconds."""
-
-
-class SaveSamples(Message):
-    """Write sampled stacks to files."""
-
-    def __init__(self, samples: SampledStacks) -> None:
-        super().__init__()
-        self.samples = samples
 
 
 class ExportJob(Message):

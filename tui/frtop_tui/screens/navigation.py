@@ -6,7 +6,6 @@ from functools import partial
 from itertools import takewhile
 from typing import Final
 
-from textual.app import App
 from textual.message import Message
 
 from frtop_tui.job.naming import printable
@@ -21,13 +20,14 @@ from frtop_tui.screens.completion import (
     find,
     interpret,
 )
+from frtop_tui.screens.contributed import FeatureApp
 from frtop_tui.screens.visits import Visits
 
 MOST_FORMER: Final = 50
 """Commands that up and down go through."""
 
 
-class NavigatedApp(App[None], inherit_bindings=False):
+class NavigatedApp(FeatureApp, inherit_bindings=False):
     """An application that remembers the screens that were visited, and runs commands."""
 
     def __init__(self) -> None:

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from frtop_tui.features.flame.view import FlameScreen
-from frtop_tui.features.profile.view import ProfileScreen
-from frtop_tui.features.tensors.view import TensorsScreen
-from frtop_tui.features.timeline.queues_view import QueuesScreen
-from frtop_tui.features.timeline.view import TimelineScreen
+from textual import on
+
 from frtop_tui.screens.base import FrameScreen
+from frtop_tui.screens.contributed import of_features
 from frtop_tui.screens.group import GroupScreen
 from frtop_tui.screens.messages import (
+    FeatureMessage,
     LookThrough,
     OpenGroup,
-    OpenQueues,
     OpenRank,
     OpenRanks,
-    OpenTensors,
-    OpenTimeline,
 )
 from frtop_tui.screens.navigation import NavigatedApp
 from frtop_tui.screens.rank import RankScreen
@@ -45,42 +41,22 @@ class OpeningApp(NavigatedApp, inherit_bindings=False):
     async def on_open_settings(self) -> None:
         await self.open(SettingsScreen(self.marked))
 
-    async def on_open_timeline(self, event: OpenTimeline) -> None:
-        await self.open(TimelineScreen(self.marked, event.rank, event.group, event.late))
-
-    async def on_open_queues(self, event: OpenQueues) -> None:
-        await self.open(QueuesScreen(self.marked, event.rank))
-
     async def on_open_stacks(self) -> None:
         await self.open(StacksScreen(self.marked))
 
-    async def on_open_tensors(self, event: OpenTensors) -> None:
-        await self.open(TensorsScreen(self.marked, event.rank, event.instead_of))
+    @on(FeatureMessage)
+    async def _do_for_feature(self, event: FeatureMessage) -> None:
+        for screens in of_features():
+            if (handler := screens.handlers.get(type(event))) is not None:
+                await handler(self, event)
 
-    async def action_profile(self) -> None:
-        """Opens the question for the marked ranks, or the one under the cursor."""
+    async def action_feature(self, name: str) -> None:
+        """Does what a feature's key of this name does."""
         screen = self.screen
-        if isinstance(screen, FrameScreen) and not isinstance(screen, ProfileScreen):
-            await self._open_of_ranks(ProfileScreen, screen)
-
-    async def action_flame(self) -> None:
-        """Samples the stacks of the marked ranks, or of the one under the cursor."""
-        screen = self.screen
-        if isinstance(screen, FrameScreen) and not isinstance(screen, FlameScreen):
-            await self._open_of_ranks(FlameScreen, screen)
-
-    async def _open_of_ranks(
-        self, kind: type[ProfileScreen | FlameScreen], screen: FrameScreen
-    ) -> None:
-        frame = screen.frame
-        known = set(frame.ranks) if frame is not None else set()
-        one = getattr(screen, "rank", getattr(screen, "chosen", None))
-        chosen = {one} if isinstance(one, int) else set()
-        ranks = tuple(sorted((self.marked or chosen or known) & known))
-        if ranks:
-            await self.open(kind(self.marked, ranks))
-        else:
-            self.notify("No rank is known yet.", timeout=4)
+        keys = (key for screens in of_features() for key in screens.keys if key.name == name)
+        press = next((key.press for key in keys), None)
+        if press is not None and isinstance(screen, FrameScreen):
+            await press(self, screen)
 
     async def on_look_through(self, event: LookThrough) -> None:
         await self.action_view("job")

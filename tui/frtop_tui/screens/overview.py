@@ -10,19 +10,14 @@ from textual.binding import Binding, BindingType
 from textual.containers import Container
 
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.features.tensor_checks.finding_words import brief_finding
-from frtop_tui.features.tensor_checks.orders import NO_NUMBERS
-from frtop_tui.features.tensors.target import tensor_target
 from frtop_tui.screens.base import FrameScreen
+from frtop_tui.screens.contributed import of_features, other_rank_keys, rank_keys
 from frtop_tui.screens.messages import (
     OpenGroup,
-    OpenQueues,
     OpenRank,
     OpenRanks,
     OpenSettings,
     OpenStacks,
-    OpenTensors,
-    OpenTimeline,
     OpenWaits,
 )
 from frtop_tui.widgets.activity import blame_reasons, describe_activity_and_line
@@ -77,9 +72,7 @@ class Overview(FrameScreen):
     crumb = "job"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("b", "stacks", "stacks", tooltip="take and merge stacks", id="stacks.take"),
-        Binding(
-            "t", "tensors", "tensors", tooltip="statistics of the rank's tensors", id="tensors"
-        ),
+        *rank_keys("t"),
         Binding("w", "waits", "waits", tooltip="who waits for whom", id="waits"),
         Binding(
             "V",
@@ -89,8 +82,8 @@ class Overview(FrameScreen):
             tooltip="versions and settings, and which of them differ",
             id="settings",
         ),
-        Binding("T", "timeline", "timeline", tooltip="who did what when, on one clock", id="when"),
-        Binding("c", "queues", "compare", tooltip="queues of some ranks side by side", id="queues"),
+        *rank_keys("T", "c"),
+        *other_rank_keys("t", "T", "c"),
         Binding("slash", "filter", "filter", tooltip="list matching ranks", id="filter"),
     ]
 
@@ -111,8 +104,7 @@ class Overview(FrameScreen):
         return ()
 
     def draw(self, frame: Frame) -> None:
-        numbers = self.numbers if not self.past else NO_NUMBERS
-        self.query_one(VerdictPanel).show(frame, brief_finding(numbers.found, numbers.names))
+        self.query_one(VerdictPanel).show(frame, self._remarks())
         self.query_one(GroupPanel).show(frame)
         grid = self.query_one(RankGrid)
         grid.show(frame)
@@ -126,6 +118,16 @@ class Overview(FrameScreen):
             table.entitle("most relevant ranks")
             table.show_ranks(frame, most_relevant(frame, MOST_ROWS))
         self.draw_legend()
+
+    def _remarks(self) -> str:
+        """What features have to say below the verdict, of now only."""
+        if self.past or not self.news:
+            return ""
+        found = (one.remark(self.news) for one in of_features() if one.remark is not None)
+        return "; ".join(filter(None, found))
+
+    def shows_files(self, kind: str) -> bool:  # noqa: ARG002
+        return True
 
     def draw_legend(self) -> None:
         legend_lines = self.query_one(Legend)
@@ -162,18 +164,6 @@ class Overview(FrameScreen):
         table = self.query_one(RankTable)
         row = table.chosen if table.has_focus else None
         return row.rank if row is not None else self.query_one(RankGrid).chosen
-
-    def action_timeline(self) -> None:
-        self.post_message(OpenTimeline(self.chosen))
-
-    def action_queues(self) -> None:
-        self.post_message(OpenQueues(self.chosen))
-
-    def action_tensors(self) -> None:
-        """Opens the tensors of the chosen rank, or of one that waits for it."""
-        rank = self.chosen
-        if rank is not None and self.frame is not None and self.check_available("tensors"):
-            self.post_message(OpenTensors(tensor_target(self.frame, rank), rank))
 
     def action_filter(self) -> None:
         self.post_message(OpenRanks(editing=True))

@@ -10,16 +10,13 @@ from textual.binding import Binding, BindingType
 from textual.containers import Container
 
 from frtop_tui.diagnosis.model import Frame, JudgedRank
-from frtop_tui.features.timeline.queue import QueuePane
 from frtop_tui.job.groups import Identifier, identifier, members_of
 from frtop_tui.job.naming import GroupKey, duration, group_label
 from frtop_tui.job.native_stacks import cost, has_native
 from frtop_tui.screens.base import BACK, OneRankScreen
+from frtop_tui.screens.contributed import other_rank_keys, rank_keys
 from frtop_tui.screens.messages import (
     OpenGroup,
-    OpenQueues,
-    OpenTensors,
-    OpenTimeline,
     OpenWaits,
     TakeNativeStacks,
     TakeStacks,
@@ -30,6 +27,7 @@ from frtop_tui.widgets.formats import format_age_coarse
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.other_ranks import OtherRanksPane
 from frtop_tui.widgets.process_pane import ProcessPane
+from frtop_tui.widgets.queue_pane import QueuePane
 from frtop_tui.widgets.spans import Line, join, plain, wrap
 from frtop_tui.widgets.stack_pane import StackPane
 
@@ -124,11 +122,11 @@ class RankScreen(OneRankScreen):
             tooltip="stacks with frames of C and C++; the rank stands still for them",
             id="stacks.native",
         ),
-        Binding("t", "tensors", "tensors", tooltip="statistics of its tensors", id="tensors"),
+        *rank_keys("t"),
         Binding("o", "group", "group", tooltip="the group of its op", id="group"),
         Binding("w", "waits", "waits", show=False, tooltip="who waits for whom", id="waits"),
-        Binding("T", "timeline", "timeline", tooltip="who did what when, on one clock", id="when"),
-        Binding("c", "queues", "compare", tooltip="queues of some ranks side by side", id="queues"),
+        *rank_keys("T", "c"),
+        *other_rank_keys("t", "T", "c"),
         Binding("n", "neighbour(1)", "next rank", id="rank.next"),
         Binding("p", "neighbour(-1)", "previous", tooltip="previous rank", id="rank.previous"),
         Binding("F", "follow", "follow", tooltip="scroll the queue to the newest op", id="follow"),
@@ -214,17 +212,10 @@ class RankScreen(OneRankScreen):
             self.app.notify(text, timeout=AGAIN_S)
         self.draw_all()
 
-    def action_timeline(self) -> None:
+    @property
+    def group_of_interest(self) -> Identifier | None:
         frame, rank = self.frame, self.known
-        group = relevant_key(frame, rank) if frame is not None and rank is not None else None
-        self.post_message(OpenTimeline(self.rank, group))
-
-    def action_queues(self) -> None:
-        self.post_message(OpenQueues(self.rank))
-
-    def action_tensors(self) -> None:
-        if self.check_available("tensors"):
-            self.post_message(OpenTensors(self.rank))
+        return relevant_key(frame, rank) if frame is not None and rank is not None else None
 
     def action_group(self) -> None:
         if self.frame is None or self.known is None:

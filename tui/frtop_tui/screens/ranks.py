@@ -9,15 +9,12 @@ from textual.binding import Binding, BindingType
 from textual.widgets import Input, Static
 
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.features.tensors.target import tensor_target
 from frtop_tui.screens.base import FrameScreen
+from frtop_tui.screens.contributed import other_rank_keys, rank_keys
 from frtop_tui.screens.filter import FilterError, matching
 from frtop_tui.screens.messages import (
-    OpenQueues,
     OpenRank,
     OpenStacks,
-    OpenTensors,
-    OpenTimeline,
 )
 from frtop_tui.widgets.fields import FilterField
 from frtop_tui.widgets.lines import LineView
@@ -52,12 +49,10 @@ class RanksScreen(FrameScreen):
             id="sort.next",
         ),
         Binding("I", "reverse", "reverse", tooltip="reverse the order", id="sort.reverse"),
-        Binding("T", "timeline", "timeline", tooltip="who did what when, on one clock", id="when"),
-        Binding("c", "queues", "compare", tooltip="queues of some ranks side by side", id="queues"),
+        *rank_keys("T", "c"),
         Binding("b", "stacks", "stacks", tooltip="take and merge stacks", id="stacks.take"),
-        Binding(
-            "t", "tensors", "tensors", tooltip="statistics of the rank's tensors", id="tensors"
-        ),
+        *rank_keys("t"),
+        *other_rank_keys("t", "T", "c"),
     ]
 
     def __init__(self, marked: set[int], filter_text: str = "", *, editing: bool = False) -> None:
@@ -158,17 +153,6 @@ class RanksScreen(FrameScreen):
         """The rank under the cursor."""
         row = self.query_one(RankTable).chosen
         return row.rank if row is not None else None
-
-    def action_timeline(self) -> None:
-        self.post_message(OpenTimeline(self.chosen))
-
-    def action_queues(self) -> None:
-        self.post_message(OpenQueues(self.chosen))
-
-    def action_tensors(self) -> None:
-        row = self.query_one(RankTable).chosen
-        if row is not None and self.frame is not None and self.check_available("tensors"):
-            self.post_message(OpenTensors(tensor_target(self.frame, row.rank), row.rank))
 
     def on_line_view_chosen(self, event: LineView.Chosen) -> None:
         table = self.query_one(RankTable)

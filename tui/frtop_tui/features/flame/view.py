@@ -10,12 +10,19 @@ from textual.binding import Binding, BindingType
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.features.flame.model import SampledStacks
 from frtop_tui.features.flame.pane import FlamePane
-from frtop_tui.features.profile.model import ProfileProgress
 from frtop_tui.job.naming import counted, folded
 from frtop_tui.screens.base import BACK, FrameScreen
-from frtop_tui.screens.messages import SampleStacks, SaveSamples
+from frtop_tui.screens.messages import FeatureMessage, Order
 
 COST: Final = "nothing stops for it: py-spy reads the memory of the process, 100 times a second"
+
+
+class SaveSamples(FeatureMessage):
+    """Write sampled stacks to files."""
+
+    def __init__(self, samples: SampledStacks) -> None:
+        super().__init__()
+        self.samples = samples
 
 
 class FlameScreen(FrameScreen):
@@ -47,17 +54,13 @@ class FlameScreen(FrameScreen):
         """Asks once, with the first frame that has the ranks."""
         if not self._asked and frame.ranks and not self.why_unavailable("take"):
             self._asked = True
-            self.post_message(SampleStacks(self.ranks))
+            self.post_message(Order("flame", self.ranks))
 
-    def take_beside(
-        self,
-        progress: ProfileProgress | None,  # noqa: ARG002
-        samples: SampledStacks,
-    ) -> None:
+    def take_news(self) -> None:
+        samples: SampledStacks = self.news["flame"]
         mine = {*samples.waiting, *(one.rank for one in samples.ranks)}
-        if samples is not self.samples and mine <= set(self.ranks):
+        if mine <= set(self.ranks):
             self.samples = samples
-            self.draw_all()
 
     def draw(self, frame: Frame) -> None:
         samples, pane = self.samples, self.query_one(FlamePane)
@@ -76,7 +79,7 @@ class FlameScreen(FrameScreen):
 
     def action_sample_again(self) -> None:
         if self.check_available("take"):
-            self.post_message(SampleStacks(self.ranks))
+            self.post_message(Order("flame", self.ranks))
 
     def action_save(self) -> None:
         if any(one.stacks for one in self.samples.ranks):

@@ -15,7 +15,13 @@ from frtop_tui.cli.output import say
 from frtop_tui.connect.base import Source
 from frtop_tui.errors import FrtopError, UsageError
 from frtop_tui.features.profile.allocation_words import allocation_lines
-from frtop_tui.features.profile.model import MOST_RANKS, ProfileOptions, ProfileProgress
+from frtop_tui.features.profile.model import (
+    MOST_RANKS,
+    ProfileOptions,
+    ProfileOrder,
+    ProfileProgress,
+    Withdrawal,
+)
 from frtop_tui.features.profile.words import (
     consent_lines,
     progress_text,
@@ -96,7 +102,7 @@ def _profile(
     if path is None:
         suffix = "-profile" if order.separate else "-profile.json.gz"
         path = unused_path(Path.cwd() / default_name(frame, frame.wall_ns, suffix))
-    source.profile(ranks, order, path.absolute())
+    source.order("profile", ProfileOrder(ranks, order, path.absolute()))
     progress = _await(source)
     show_progress("")
     if progress.state != "written":
@@ -115,23 +121,23 @@ def _await(source: Source) -> ProfileProgress:
     try:
         return _followed(source)
     except KeyboardInterrupt:
-        progress = source.profiling()
+        progress: ProfileProgress | None = source.news()["profile"]
         if progress is None or not (progress.can_be_ended or progress.state == "merging"):
-            source.withdraw_profile()
+            source.order("profile", Withdrawal())
             raise
     show_progress("")
     say("ending it: ranks that are complete are written; Ctrl-C again discards all")
-    source.withdraw_profile(keep=True)
+    source.order("profile", Withdrawal(keep=True))
     try:
         return _followed(source)
     except KeyboardInterrupt:
-        source.withdraw_profile()
+        source.order("profile", Withdrawal())
         raise
 
 
 def _followed(source: Source) -> ProfileProgress:
     while True:
-        progress = source.profiling()
+        progress: ProfileProgress | None = source.news()["profile"]
         if progress is not None:
             if progress.state not in ("running", "merging"):
                 return progress

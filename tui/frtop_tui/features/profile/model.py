@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Final, Literal
 
 from msgspec import Struct
@@ -101,6 +102,20 @@ class ProfileProgress(Struct, frozen=True):
     def can_be_ended(self) -> bool:
         """Whether some ranks are complete, and others are waited for."""
         return self.state == "running" and any(one.complete for one in self.ranks)
+
+
+class ProfileOrder(Struct, frozen=True):
+    """Run torch's profiler in these ranks, and write one file of it."""
+
+    ranks: tuple[int, ...]
+    options: ProfileOptions
+    path: Path
+
+
+class Withdrawal(Struct, frozen=True):
+    """End that, in the ranks as well; with `keep` write the ranks that are complete."""
+
+    keep: bool = False
 
 
 class ParameterDescription(Struct, frozen=True):

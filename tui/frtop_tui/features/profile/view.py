@@ -10,15 +10,19 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.features.flame.model import SampledStacks
-from frtop_tui.features.profile.model import ProfileOptions, ProfileProgress
+from frtop_tui.features.profile.model import (
+    ProfileOptions,
+    ProfileOrder,
+    ProfileProgress,
+    Withdrawal,
+)
 from frtop_tui.features.profile.pane import ProfilePane
 from frtop_tui.features.profile.words import standing_text
 from frtop_tui.files.output_path import default_path
 from frtop_tui.job.naming import folded
 from frtop_tui.screens.availability import action_name
 from frtop_tui.screens.base import FrameScreen
-from frtop_tui.screens.messages import OrderProfile, WithdrawProfile
+from frtop_tui.screens.messages import Order
 
 STEPS: Final = (1, 2, 3, 5, 10, 20, 50, 100)
 SECONDS: Final = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
@@ -91,16 +95,11 @@ class ProfileScreen(FrameScreen):
     def panes(self) -> ComposeResult:
         yield ProfilePane()
 
-    def take_beside(
-        self,
-        progress: ProfileProgress | None,
-        samples: SampledStacks,  # noqa: ARG002
-    ) -> None:
-        before, self._progress = self._progress, progress
+    def take_news(self) -> None:
+        progress: ProfileProgress | None = self.news["profile"]
+        self._progress = progress
         if progress is not None and progress.state in ("running", "merging"):
             self._ordered = True  # by an earlier screen: it goes on
-        if progress is not before:
-            self.draw_all()
 
     def draw(self, frame: Frame) -> None:
         pane = self.query_one(ProfilePane)
@@ -127,11 +126,12 @@ class ProfileScreen(FrameScreen):
         if frame is None or not (self.check_available("order") and self.check_available("profile")):
             return
         self._progress, self._ordered = None, True
-        self.post_message(OrderProfile(self.ranks, self.options, self._path(frame)))
+        order = ProfileOrder(self.ranks, self.options, self._path(frame))
+        self.post_message(Order("profile", order))
 
     async def action_withdraw_or_back(self) -> None:
         if self.under_way:
-            self.post_message(WithdrawProfile())
+            self.post_message(Order("profile", Withdrawal()))
         else:
             await self.app.run_action("back")
 
@@ -140,7 +140,7 @@ class ProfileScreen(FrameScreen):
         if progress is None or not self.check_available("write"):
             return
         if progress.can_be_ended:
-            self.post_message(WithdrawProfile(keep=True))
+            self.post_message(Order("profile", Withdrawal(keep=True)))
         elif progress.state == "running":
             self.app.notify("No rank is complete yet: esc withdraws the order.", timeout=4)
 

@@ -207,7 +207,7 @@ def _sample(
         until = INTERRUPTED
         show_progress("ending it on all ranks; Ctrl-C again does not wait for them")
         orders.wait(END_S)  # or an end could overtake the order to begin
-    if source.numbers().runs:
+    if _numbers(source).runs:
         after = orders.send(RecordOrder(order.ranks, NOTHING, own=True), END_S)
         failed = {
             rank: text
@@ -218,16 +218,16 @@ def _sample(
         for line in problem_lines(failed):
             print(printable(f"not ended: {line}; `frtop numbers --stop`"), file=sys.stderr)
     end = time.monotonic() + REST_S
-    while time.monotonic() < end and source.numbers().unfetched:
+    while time.monotonic() < end and _numbers(source).unfetched:
         time.sleep(0.1)
     time.sleep(COMPARISON_S)
-    return source.numbers(), until
+    return _numbers(source), until
 
 
 def _await_end(source: Source, order: RecordOrder, options: argparse.Namespace) -> str:
     """What ended the watch early: a rank that is gone, or with `--first` a finding."""
     end = time.monotonic() + options.seconds + OVERDUE_S
-    while (found := source.numbers()).runs and time.monotonic() < end:
+    while (found := _numbers(source)).runs and time.monotonic() < end:
         if options.first and found.found.decided_fault:
             return FIRST
         if found.gone:
@@ -292,3 +292,8 @@ def _document(found: JobNumbers, until: str) -> str:
     return msgspec.json.format(
         msgspec.json.encode({**document, "findings": findings}), indent=1
     ).decode()
+
+
+def _numbers(source: Source) -> JobNumbers:
+    found: JobNumbers = source.news()["tensor_checks"]
+    return found

@@ -17,11 +17,18 @@ from msgspec.structs import replace as replace_fields
 
 from frtop_probe import wire
 from frtop_tui.connect.commands import why_not_ask
+from frtop_tui.connect.followers import Follower
 from frtop_tui.connect.request_tracker import BUSY_RETRY_NS, RequestTracker
 from frtop_tui.connect.step_pace import StepPace
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.features.tensor_checks.comparison import findings
-from frtop_tui.features.tensor_checks.orders import NO_NUMBERS, NOTHING, RankControl, RecordOrder
+from frtop_tui.features.tensor_checks.orders import (
+    NO_NUMBERS,
+    NOTHING,
+    JobNumbers,
+    RankControl,
+    RecordOrder,
+)
 from frtop_tui.features.tensor_checks.samples import GroupNames, SampledRank
 from frtop_tui.files.capture import author
 from frtop_tui.job.groups import identifier
@@ -59,11 +66,14 @@ class _Outgoing:
     from_ns: int = 0
 
 
-class NumberFollower:
-    """Belongs to the source's thread."""
+class NumberFollower(Follower):
+    """Sends orders, fetches what ranks have sampled, and compares it."""
+
+    name = "tensor_checks"
+    nothing = NO_NUMBERS
 
     def __init__(self, tracker: RequestTracker) -> None:
-        self._tracker = tracker
+        super().__init__(tracker)
         self._by = operator_name()
         self._sent = 0
         """Orders that were sent."""
@@ -82,6 +92,13 @@ class NumberFollower:
         self._pace = StepPace()
         self._begun_ns = 0
         self._leaving = False
+
+    @property
+    def news(self) -> JobNumbers:
+        return self.numbers
+
+    def take(self, order: RecordOrder, frame: Frame | None, now: int) -> None:  # noqa: ARG002
+        self.order(order)
 
     def order(self, order: RecordOrder) -> None:
         """Sends an order with the next frame."""
@@ -310,3 +327,6 @@ def _places(frame: Frame, ranks: Iterable[int]) -> Iterator[tuple[int, str]]:
 def _groups(frame: Frame, rank: int) -> Iterable[wire.Group]:
     view = frame.ranks.get(rank)
     return view.groups.values() if view is not None else ()
+
+
+FOLLOWERS: Final = (NumberFollower,)

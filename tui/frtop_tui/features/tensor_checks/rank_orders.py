@@ -29,14 +29,14 @@ class RankOrders:
     def send(self, order: RecordOrder, wait_s: float = ANSWER_S) -> JobNumbers:
         """What ranks record once all have answered, or once the time is up."""
         self._sent += 1
-        self._source.record(order)
+        self._source.order("tensor_checks", order)
         return self.wait(wait_s)
 
     def wait(self, wait_s: float = ANSWER_S) -> JobNumbers:
         """The same for orders that were sent before."""
         end = time.monotonic() + wait_s
         while True:
-            found = self._source.numbers()
+            found: JobNumbers = self._source.news()["tensor_checks"]
             due = [rank for rank, one in found.controls.items() if one.due]
             if (found.orders >= self._sent and not due) or time.monotonic() > end:
                 return found

@@ -10,11 +10,11 @@ from textual.binding import Binding, BindingType
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.features.tensor_checks.consent import asked_words, warnings
-from frtop_tui.features.tensor_checks.orders import NOTHING, RecordOrder
+from frtop_tui.features.tensor_checks.orders import NO_NUMBERS, NOTHING, RecordOrder
 from frtop_tui.features.tensor_checks.pane import RecordPane
 from frtop_tui.screens.availability import why_unavailable
 from frtop_tui.screens.base import BACK, FrameScreen
-from frtop_tui.screens.messages import OrderRecord
+from frtop_tui.screens.messages import Order
 
 READ_NS: Final = 1_000_000_000
 """How long a cost must be on the screen: a key that is held down must not ask."""
@@ -54,6 +54,7 @@ class RecordScreen(FrameScreen):
 
     def __init__(self, marked: set[int]) -> None:
         super().__init__(marked)
+        self.numbers = NO_NUMBERS
         self._asked = False
         self._pressed: tuple[str, int] | None = None
         """What was pressed once, and when."""
@@ -65,7 +66,10 @@ class RecordScreen(FrameScreen):
         """Asks once what ranks record."""
         if not self._asked and frame.ranks and not why_unavailable("order", frame, past=self.past):
             self._asked = True
-            self.post_message(OrderRecord(RecordOrder(target_ranks(frame, self.marked))))
+            self.post_message(Order("tensor_checks", RecordOrder(target_ranks(frame, self.marked))))
+
+    def take_news(self) -> None:
+        self.numbers = self.news["tensor_checks"]
 
     def draw(self, frame: Frame) -> None:
         pane = self.query_one(RecordPane)
@@ -90,11 +94,13 @@ class RecordScreen(FrameScreen):
         if what == "stop" or (
             confirmed and pressed is not None and frame.now_ns - pressed[1] >= READ_NS
         ):
-            self.post_message(OrderRecord(self._order(frame, what)))
+            self.post_message(Order("tensor_checks", self._order(frame, what)))
         else:
             self._pressed = pressed if confirmed else (what, frame.now_ns)
             if what == "sample" and not confirmed:  # others may have begun since this was opened
-                self.post_message(OrderRecord(RecordOrder(target_ranks(frame, self.marked))))
+                self.post_message(
+                    Order("tensor_checks", RecordOrder(target_ranks(frame, self.marked)))
+                )
         self.draw_all()
 
     def _order(self, frame: Frame, what: str) -> RecordOrder:

@@ -105,6 +105,9 @@ class TensorsScreen(OneRankScreen):
             pane.instead_of, pane.no_answer = self.instead_of, self.why_no_answer
             pane.show(frame, self.known, waiting, self._why_none(frame))
 
+    def shows_files(self, kind: str) -> bool:
+        return kind == "tensors"
+
     def _waiting_s(self, frame: Frame, rank: JudgedRank) -> float | None:
         if self._asked_ns is None or rank.tensors != self._previous_answer:
             return None

@@ -13,11 +13,12 @@ from functools import partial
 from typing import Final
 
 from frtop_probe import wire
+from frtop_tui.connect.followers import Follower
 from frtop_tui.connect.op_follower import MOST, OVERLAP, issued_by
 from frtop_tui.connect.request_tracker import RequestTracker
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.features.timeline.column_builder import columns_of, extended
-from frtop_tui.features.timeline.histories import Histories
+from frtop_tui.features.timeline.histories import Histories, histories_in
 from frtop_tui.features.timeline.intervals import PENDING_NS
 from frtop_tui.features.timeline.op_columns import OpColumns
 
@@ -46,16 +47,36 @@ class _Followed:
         return self.ops is not None and bool(len(self.ops)) and self.ops.reach[-1] == PENDING_NS
 
 
-class LaneFollower:
-    """Belongs to the source's thread. `histories` is replaced, never changed."""
+class LaneFollower(Follower):
+    """Fetches the histories of some ranks, and keeps them fresh."""
+
+    name = "timeline"
+    nothing = Histories()
 
     def __init__(self, tracker: RequestTracker) -> None:
-        self._tracker = tracker
+        super().__init__(tracker)
         self._wanted: frozenset[int] = frozenset()
         self._since_ns: int | None = None
         self._ranks: dict[RankOfAgent, _Followed] = {}
         self._under_way: set[str] = set()
         self.histories = Histories()
+
+    @property
+    def news(self) -> Histories:
+        return self.histories
+
+    @classmethod
+    def of_file(cls, frame: Frame) -> Histories:
+        return histories_in(frame)
+
+    def take(
+        self,
+        order: tuple[tuple[int, ...], int | None] | None,
+        frame: Frame | None,  # noqa: ARG002
+        now: int,  # noqa: ARG002
+    ) -> None:
+        """Follows these ranks since that time, and no others; None: nobody."""
+        self.follow(*(order or ((), None)))
 
     def follow(self, ranks: Iterable[int], since_ns: int | None) -> None:
         """Follows these ranks, and no others; fetches their ops since that time (operator's)."""
@@ -170,3 +191,6 @@ def _is_all(view: JudgedRank, ops: OpColumns, limit: int) -> bool:
     """Whether a rank has no older ops. A recorder numbers slots, which steps take as well."""
     last = max(ops.sequence, default=0) if view.identity.prepared else len(ops) + 1
     return last <= limit
+
+
+FOLLOWERS: Final = (LaneFollower,)

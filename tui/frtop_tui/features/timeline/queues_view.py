@@ -9,6 +9,7 @@ from textual.binding import Binding, BindingType
 
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.features.timeline.alignment import Alignment, Differing, aligned
+from frtop_tui.features.timeline.base import HistoriesScreen
 from frtop_tui.features.timeline.choice import to_compare
 from frtop_tui.features.timeline.lane import Lane, lane_of
 from frtop_tui.features.timeline.op_columns import OpColumns
@@ -17,7 +18,7 @@ from frtop_tui.features.timeline.pane import WordsPane
 from frtop_tui.features.timeline.queue_cells import difference_lines
 from frtop_tui.features.timeline.queue_table import QueueTable, QueueTitle
 from frtop_tui.job.naming import counted
-from frtop_tui.screens.base import BACK, FrameScreen
+from frtop_tui.screens.base import BACK
 from frtop_tui.screens.messages import OpenRank, OpenTimeline, OpenWaits
 from frtop_tui.widgets.spans import Line, plain
 
@@ -29,7 +30,7 @@ NEWEST: Final = 1024
 RECORDED: Final = 8192
 
 
-class QueuesScreen(FrameScreen):
+class QueuesScreen(HistoriesScreen):
     """Which ranks is chosen once, when the screen opens and ranks are known."""
 
     AUTO_FOCUS = "#queues"

@@ -8,6 +8,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from frtop_tui.diagnosis.model import Frame
+from frtop_tui.features.timeline.base import HistoriesScreen
 from frtop_tui.features.timeline.cells import NOTHING
 from frtop_tui.features.timeline.choice import late_in, ranks_in_lanes
 from frtop_tui.features.timeline.jumps import (
@@ -35,7 +36,6 @@ from frtop_tui.features.timeline.window import TimeWindow
 from frtop_tui.job.arrivals import LateIn
 from frtop_tui.job.groups import Identifier, members_of
 from frtop_tui.job.naming import group_label
-from frtop_tui.screens.base import FrameScreen
 from frtop_tui.screens.messages import OpenRank
 from frtop_tui.widgets.spans import Line, join, plain
 
@@ -46,7 +46,7 @@ MARGIN: Final = 8
 By = Literal["ranks", "groups", "op"]
 
 
-class TimelineScreen(FrameScreen):
+class TimelineScreen(HistoriesScreen):
     """Opened on the ranks that are marked, or of a group, or with culprits first."""
 
     AUTO_FOCUS = "#lanes"

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Final
 
 from frtop_probe import wire
+from frtop_tui.connect.followers import Follower
 from frtop_tui.connect.request_tracker import RequestTracker
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.features.flame.model import RankSamples, SampledStacks
@@ -23,11 +24,14 @@ MOST_RANKS: Final = 64
 _THREAD: Final = re.compile(r"^thread \((?:0x)?[0-9A-Fa-f]+\)(?:: (.*))?$")
 
 
-class StackSampling:
-    """Belongs to the source's thread. `samples` is replaced, never changed."""
+class StackSampling(Follower):
+    """`samples` is replaced, never changed."""
+
+    name = "flame"
+    nothing = SampledStacks()
 
     def __init__(self, tracker: RequestTracker) -> None:
-        self._tracker = tracker
+        super().__init__(tracker)
         self._todo: dict[str, deque[tuple[JudgedRank, int]]] = {}
         self._under_way: dict[str, int] = {}
         self._found: dict[int, RankSamples] = {}
@@ -35,6 +39,14 @@ class StackSampling:
         self._round = 0
         self._since_ns = 0
         self.samples = SampledStacks()
+
+    @property
+    def news(self) -> SampledStacks:
+        return self.samples
+
+    def take(self, order: tuple[int, ...], frame: Frame | None, now: int) -> None:
+        """Samples the stacks of these ranks."""
+        self.sample(frame, order, now)
 
     def sample(self, frame: Frame | None, ranks: Iterable[int], now: int) -> None:
         """Asks for the stacks of these ranks, of `MOST_RANKS` at most; forgets earlier ones."""
@@ -50,9 +62,9 @@ class StackSampling:
             self._found[view.rank] = RankSamples(view.rank, text=text)
         self._waiting = [view.rank for view in views[:MOST_RANKS]]
         self._publish()
-        self.update(now)
+        self._ask(now)
 
-    def update(self, now: int) -> None:
+    def _ask(self, now: int) -> None:
         """Asks the next ranks of each host."""
         for host, todo in self._todo.items():
             while todo and self._under_way.get(host, 0) < PER_HOST:
@@ -84,7 +96,7 @@ class StackSampling:
         self._found[view.rank] = found
         self._waiting.remove(view.rank)
         self._publish()
-        self.update(now)
+        self._ask(now)
 
     def _publish(self) -> None:
         ranks = tuple(self._found[rank] for rank in sorted(self._found))
@@ -98,3 +110,6 @@ def frames_of(text: str) -> tuple[str, ...]:
     if known is None:
         return tuple(text.split(";"))
     return (known[1] or "thread without a name", *rest.split(";"))
+
+
+FOLLOWERS: Final = (StackSampling,)

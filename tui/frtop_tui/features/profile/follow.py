@@ -17,10 +17,17 @@ from msgspec.structs import replace
 
 from frtop_tui.connect.commands import why_not_ask
 from frtop_tui.connect.file_worker import FileWorker
+from frtop_tui.connect.followers import Follower
 from frtop_tui.connect.request_tracker import RequestTracker
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.features.profile.merged import Contents, write_profiles
-from frtop_tui.features.profile.model import MOST_RANKS, ProfileOptions, ProfileProgress
+from frtop_tui.features.profile.model import (
+    MOST_RANKS,
+    ProfileOptions,
+    ProfileOrder,
+    ProfileProgress,
+    Withdrawal,
+)
 from frtop_tui.features.profile.pieces import FetchedFiles
 from frtop_tui.features.profile.profiled_rank import OrderTerms, ProfiledRank
 from frtop_tui.features.profile.withdrawals import ProfileWithdrawals
@@ -35,11 +42,13 @@ GRACE_NS: Final = 150_000_000_000
 """After that: the longest profile by steps, and writing it."""
 
 
-class ProfileOrders:
-    """Belongs to the source's thread. `progress` is replaced, never changed."""
+class ProfileOrders(Follower):
+    """`progress` is replaced, never changed."""
+
+    name = "profile"
 
     def __init__(self, tracker: RequestTracker) -> None:
-        self._tracker = tracker
+        super().__init__(tracker)
         self._files = FileWorker()
         self._withdrawals = ProfileWithdrawals(tracker)
         self._ranks: dict[int, ProfiledRank] = {}
@@ -50,6 +59,16 @@ class ProfileOrders:
         self._ended: ProfileProgress | None = None
         """How it ended, until the ranks have heard that it did."""
         self.progress: ProfileProgress | None = None
+
+    @property
+    def news(self) -> ProfileProgress | None:
+        return self.progress
+
+    def take(self, order: ProfileOrder | Withdrawal, frame: Frame | None, now: int) -> None:
+        if isinstance(order, Withdrawal):
+            self.withdraw(now, keep=order.keep)
+        else:
+            self.order(frame, order.ranks, order.options, order.path, now)
 
     @property
     def under_way(self) -> bool:
@@ -235,3 +254,6 @@ def _why_not(frame: Frame, view: JudgedRank) -> str:
     if not view.identity.prepared:
         return "it has no recorder: start the job with `frtop run`, or sample its stacks (`r`)"
     return ""
+
+
+FOLLOWERS: Final = (ProfileOrders,)

@@ -1,0 +1,57 @@
+"""The view of what ranks record, the command of notes, and what is said below a verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from frtop_tui.features.tensor_checks.finding_words import brief_finding
+from frtop_tui.features.tensor_checks.orders import JobNumbers, RecordOrder, note_problem
+from frtop_tui.features.tensor_checks.view import RecordScreen, target_ranks
+from frtop_tui.job.naming import counted
+from frtop_tui.screens.completion import CommandError, CommandScope, Outcome, TypedCommand
+from frtop_tui.screens.contributed import FeatureApp, FeatureKey, PlacedCommand, Screens, View
+from frtop_tui.screens.messages import FeatureMessage
+
+
+class WriteNote(FeatureMessage):
+    """Note something in the rings of ranks."""
+
+    def __init__(self, order: RecordOrder) -> None:
+        super().__init__()
+        self.order = order
+
+
+async def _write_note(app: FeatureApp, event: WriteNote) -> None:
+    app.source.order("tensor_checks", event.order)
+    app.notify(f"Noted on {counted(len(event.order.ranks), 'rank')}.", timeout=4)
+
+
+def _note(text: str, situation: CommandScope) -> Outcome:
+    ranks = target_ranks(situation.frame, situation.marked)
+    if problem := note_problem(text):
+        raise CommandError(problem)
+    if not ranks:
+        raise CommandError("no rank is heard")
+    return WriteNote(RecordOrder(ranks, note=text))
+
+
+def _remark(news: Mapping[str, Any]) -> str:
+    numbers: JobNumbers = news["tensor_checks"]
+    return brief_finding(numbers.found, numbers.names)
+
+
+NOTED: Final = "note something in the rings of the marked ranks, or of all"
+SCREENS: Final = Screens(
+    views=(
+        View("record", RecordScreen, "what ranks record, changed while they run; sampled numbers",
+             place=110),
+    ),
+    commands=(
+        PlacedCommand(20, TypedCommand("note", NOTED, _note, "TEXT", key="a", needs="order")),
+    ),
+    keys=(FeatureKey("a", "note", "note", NOTED, action="command('note ')"),),
+    handlers={WriteNote: _write_note},
+    styles=("tensor_checks/view.tcss",),
+    remark=_remark,
+)  # fmt: skip

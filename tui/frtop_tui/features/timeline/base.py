@@ -1,0 +1,33 @@
+"""What the timeline and the queues have in common: the histories of ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from frtop_tui.features.timeline.histories import Histories
+from frtop_tui.screens.base import FrameScreen
+
+
+class HistoriesScreen(FrameScreen):
+    """A screen for which the source fetches histories."""
+
+    def __init__(self, marked: set[int]) -> None:
+        super().__init__(marked)
+        self.histories = Histories()
+        """The ops of the ranks in `followed`, as far as the source has them."""
+
+    @property
+    def followed(self) -> tuple[tuple[int, ...], int | None]:
+        """Ranks whose histories are fetched, and since when."""
+        raise NotImplementedError
+
+    @property
+    def orders(self) -> Mapping[str, Any]:
+        return {"timeline": self.followed}
+
+    def take_news(self) -> None:
+        # Of a frame of the past they are shown as they are, once they are there.
+        there = all(rank in self.histories.ops for rank in self.followed[0])
+        if not ((self.badge or self.past) and there):
+            self.histories = self.news["timeline"]
