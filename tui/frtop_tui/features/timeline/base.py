@@ -28,6 +28,7 @@ class HistoriesScreen(FrameScreen):
 
     def take_news(self) -> None:
         # Of a frame of the past they are shown as they are, once they are there.
-        there = all(rank in self.histories.ops for rank in self.followed[0])
+        ranks, _ = self.followed
+        there = bool(ranks) and all(rank in self.histories.ops for rank in ranks)
         if not ((self.badge or self.past) and there):
             self.histories = self.news["timeline"]
