@@ -157,7 +157,7 @@ def test_the_lines_follow_the_stages() -> None:
     lines = explain_lines(explained(one_sleeps()))
     text = "\n".join(lines)
     assert "ranks 0-1,3 in all_reduce #8 of default_pg for 14s: issued synchronously" in text
-    assert "rank 2: not entered, and not blocked: the blame ends here" in text
+    assert "rank 2: root cause: it waits for no rank" in text
     assert "not_entered rank 2 (cause sleeping, progress none): confirmed" in text
     assert [line[2] for line in lines if line[2:3].isdigit()] == ["1", "2", "3"]
 

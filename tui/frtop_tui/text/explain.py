@@ -6,8 +6,8 @@ from frtop_tui.diagnosis.trace import BlockedRanks, FindingTrace, NodeTrace, Tra
 from frtop_tui.job.naming import shortened
 from frtop_tui.job.unprepared import age_words
 
-_FREE = "not entered, and not blocked: the blame ends here"
-_FREE_BY_ELIMINATION = "the only one in no op: for whom the others wait is not known"
+_FREE = "root cause: it waits for no rank"
+_FREE_BY_ELIMINATION = "the only rank in no op; whom the others wait for is not known"
 
 
 def explain_lines(trace: Trace) -> list[str]:

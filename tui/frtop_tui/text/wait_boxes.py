@@ -17,7 +17,7 @@ from frtop_tui.job.naming import printable
 BoxKind = Literal["waits", "free", "ended", "unobserved"]
 WORDS: Final[dict[BoxKind, str]] = {
     "waits": "",
-    "free": "not entered, not blocked: blame ends here",
+    "free": "root cause: it waits for no rank",
     "ended": "not entered, and its process ended",
     "unobserved": "not observed: may have entered",
 }

@@ -61,7 +61,7 @@ def row_line(row: TreeRow, reasons: Mapping[int, Why], width: int) -> Line:
         return clip((*head, ("  as above", "dim")), width)
     if box.kind != "waits":
         return clip(head, width)
-    ends = "" if row.folded is not None or row.lead else "  nobody is absent"
+    ends = "" if row.folded is not None or row.lead else "  all members have entered"
     room = max(6, width - width_of(head) - len(ends) - 2)
     return clip((*head, (f"  {shorten_ranks(box.ranks, room)}{ends}", "dim")), width)
 

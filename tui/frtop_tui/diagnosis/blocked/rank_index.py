@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from itertools import compress
-from operator import is_, is_not
+from operator import attrgetter, is_, is_not
+from typing import Final
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from frtop_probe import wire
@@ -24,7 +26,6 @@ from frtop_tui.diagnosis.blocked.stale_pending import (
     still_pending,
 )
 from frtop_tui.diagnosis.evidence.death import Death, death_of
-from frtop_tui.diagnosis.evidence.rank_change import only_counters_differ
 from frtop_tui.diagnosis.evidence.staleness import is_stale
 from frtop_tui.job.groups import Identifier, identifier
 from frtop_tui.job.model import Rank, RankState
@@ -69,7 +70,7 @@ class RankIndex:
             waits[rank] = self._put(before[rank], None)
         for rank in self.seen:
             old, new = before.get(rank), ranks[rank]
-            if old is None or not only_counters_differ(old, new):
+            if old is None or not _only_counters_differ(old, new):
                 waits[rank] = self._put(old, new)
         if waits:
             self.moved.update(waits)
@@ -161,3 +162,35 @@ class RankIndex:
                 self.moved.add(rank)
                 self.recorrected = True
         return waits
+
+
+_COUNTERS: Final = frozenset({
+    "heard_ns", "beat_ns", "ops", "cpu_ns", "io_bytes", "rss", "threads", "children",
+})  # fmt: skip
+"""These change in every update of every rank, so nothing kept between frames may depend on
+them. A beat that stops changes the rank's state."""
+
+
+def _only_counters_differ(one: Rank, other: Rank) -> bool:
+    """Whether at most counters differ; may be False where that is so."""
+    return (
+        all(map(is_, _rank_facts(one), _rank_facts(other)))
+        and _equal(one.status, other.status, _status_facts)
+        and _equal(one.process, other.process, _process_facts)
+    )
+
+
+def _equal(one: object, other: object, facts: attrgetter[tuple[object, ...]]) -> bool:
+    if one is other or one is None or other is None:
+        return one is other
+    return facts(one) == facts(other)
+
+
+def _facts_of(kind: type[Struct]) -> attrgetter[tuple[object, ...]]:
+    omitted = _COUNTERS | {"status", "process"}  # compared by themselves
+    return attrgetter(*(name for name in kind.__struct_fields__ if name not in omitted))
+
+
+_rank_facts: Final = _facts_of(Rank)
+_status_facts: Final = _facts_of(wire.RankStatus)
+_process_facts: Final = _facts_of(wire.Process)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from msgspec import Struct
@@ -10,16 +11,21 @@ from msgspec.structs import replace
 from frtop_probe import wire
 from frtop_tui.diagnosis.causes import CAUSES, LOCATIONS, Cause, Layer
 from frtop_tui.diagnosis.evidence.dataloader_worker import WorkerStack, worker_of, worker_stack
-from frtop_tui.diagnosis.evidence.idle_server import awaits_work
 from frtop_tui.diagnosis.evidence.program_end import program_end
 from frtop_tui.diagnosis.evidence.rank_activity import (
     current_fetch,
     gil_holder,
     working_location,
 )
-from frtop_tui.diagnosis.evidence.stack_location import StackLocation, locate
+from frtop_tui.diagnosis.evidence.rpc_call import is_handler
+from frtop_tui.diagnosis.evidence.stack_location import (
+    QUEUE_GET,
+    StackLocation,
+    function_name,
+    locate,
+)
 from frtop_tui.diagnosis.evidence.thread_chain import ThreadChain, thread_chain
-from frtop_tui.diagnosis.evidence.working_thread import kernel_view, working_process
+from frtop_tui.diagnosis.evidence.working_thread import kernel_view, working_process, working_stack
 from frtop_tui.job.model import Rank
 
 LOADS_ITSELF: Final = -2
@@ -112,7 +118,7 @@ def _located(view: Rank) -> AbsenceCause | None:
     """By the working thread's stack, else by what the kernel shows."""
     seen = working_location(view)
     location, chain = seen or locate(None, working_process(view)), None
-    if location.kind == "lock" and awaits_work(view):
+    if location.kind == "lock" and _awaits_work(view):
         location = replace(location, kind="idle")
     elif seen is not None and seen.kind in _FOR_THREADS:
         chain = thread_chain(view)
@@ -138,3 +144,33 @@ def _cause_at(location: StackLocation, chain: ThreadChain | None = None) -> Abse
 
 _FOR_THREADS: Final = frozenset({"lock", "pipe", "unknown"})
 """Places where a thread may wait for another one, or for a child."""
+
+
+_QUEUES: Final = re.compile(r"/(queue|multiprocessing/queues|asyncio/queues)\.py$")
+_QUEUE_FRAMES: Final = 3
+"""`get` of a queue is at most two calls (a condition's `wait`) further out than the leaf."""
+_WORKING: Final = frozenset(
+    ["backward", "collective", "compiling", "dataloader", "device", "file_io", "file_lock"]
+)
+"""The working thread may wait for one at such a place: the rank then is not known to be idle."""
+
+
+def _awaits_work(view: Rank) -> bool:
+    """Whether a server is idle: its thread waits at a queue, another one serves, and none works."""
+    working = working_stack(view)
+    if working is None or is_handler(working) or not _is_at_queue(working):
+        return False
+    kinds = {
+        locate(thread, kernel_view(view, thread)).kind
+        for thread in view.threads
+        if thread.frames and thread is not working and thread.tid != view.identity.recorder_tid
+    }
+    return "idle" in kinds and kinds.isdisjoint(_WORKING)
+
+
+def _is_at_queue(stack: wire.ThreadStack) -> bool:
+    """Whether a thread waits for the next item of a queue, in Python or in C."""
+    for frame in stack.frames[:_QUEUE_FRAMES]:
+        if _QUEUES.search(frame.file):
+            return function_name(frame) == "get"
+    return bool(stack.frames and QUEUE_GET.search(stack.frames[0].source))

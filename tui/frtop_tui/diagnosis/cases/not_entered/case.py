@@ -48,8 +48,8 @@ def _was_false_alarm(finding: Finding, context: Context) -> bool:
     return _is_stalled(finding) and alarms.was_false_alarm(finding.nodes[0], context.now_ns)
 
 
-CALLERS_KNOWN: Final = "nobody knows which ranks have to make this call"
-_CALLERS: Final[Vetoes] = ((CALLERS_KNOWN, _members_unknown),)
+CALLERS_UNKNOWN: Final = "nobody knows which ranks have to make this call"
+_CALLERS: Final[Vetoes] = ((CALLERS_UNKNOWN, _members_unknown),)
 _ABSENT: Final[Vetoes] = (
     ("a second snapshot, which shows progress, is due", _progress_is_due),
     ("its absence is no longer than a slow step of its own", _may_be_slow),

@@ -6,7 +6,7 @@ from typing import Final
 
 from frtop_tui.diagnosis.cases.context import Context
 from frtop_tui.diagnosis.cases.declare import Case, Kind, Rule
-from frtop_tui.diagnosis.cases.not_entered.case import CALLERS_KNOWN
+from frtop_tui.diagnosis.cases.not_entered.case import CALLERS_UNKNOWN
 from frtop_tui.diagnosis.cases.not_entered.words import never_joined
 from frtop_tui.diagnosis.cases.stuck.words import in_doubt
 from frtop_tui.diagnosis.cases.unobserved.detect import NeverJoined, Unobserved
@@ -34,7 +34,7 @@ UNOBSERVED: Final = Case(
                 Rule(
                     "frames",
                     (
-                        (CALLERS_KNOWN, _members_unknown),
+                        (CALLERS_UNKNOWN, _members_unknown),
                         ("they may run on hosts that do not report", _on_unreachable_hosts),
                     ),
                 ),

@@ -1,4 +1,4 @@
-"""Ranks that come late, at last: what all have entered is not stuck at once."""
+"""Ranks that arrive late, at last: what all have entered is not stuck at once."""
 
 from __future__ import annotations
 

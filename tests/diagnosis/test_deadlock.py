@@ -1,4 +1,4 @@
-"""Who is odd among ranks that wait for each other, and where that is no matter of numbers."""
+"""Deadlocks: who is odd among ranks that wait for each other, where numbers do not decide."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who was called hung and came after all is not called so in every round."""
+"""Who was called hung and arrived after all is not called so in every round."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sums that differ: what is asked, what is found, what is settled, what stays unproven."""
+"""Checksums that differ: what is asked, what is found, what is settled, what stays unproven."""
 
 from __future__ import annotations
 
