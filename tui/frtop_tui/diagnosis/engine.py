@@ -290,7 +290,7 @@ def _before(context: Context) -> Health:
 
 
 def _quiet_hosts(frame: ObservedFrame) -> dict[str, int]:
-    """Hosts that have not been heard for a moment, and when they were last."""
+    """Hosts that have not reported for a moment, and when they were last."""
     return {
         host.name: host.heard_ns
         for host in frame.hosts

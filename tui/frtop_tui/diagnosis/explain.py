@@ -123,7 +123,7 @@ def _node(node: WaitNode, context: Context, places: Mapping[WaitNode, int]) -> N
 
 
 def _who_enters(node: WaitNode) -> str:
-    """Of a node at which nobody is absent, what is not known of those who have to come."""
+    """Of a node that all members have entered, what is not known of those who have to enter."""
     if node.call is not None and node.peer is None:
         return _WHO_ENTERS
     return message_doubt(node) if node.op.p2p else ""

@@ -37,7 +37,7 @@ def as_far_as_seen(frame: BaseFrame, health: Health, *, compared: bool = True) -
 
     Nor is it well while ops whose checksums differ could not be `compared`.
 
-    Ranks that issue ops go on with those that are not heard, as long as no wait lasts. A file has
+    Ranks that issue ops go on with those that do not report, as long as no wait lasts. A file has
     no such moment.
     """
     if health == "healthy" and not compared:

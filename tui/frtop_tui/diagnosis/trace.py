@@ -41,8 +41,8 @@ class NodeTrace(Struct, frozen=True):
         unobserved: absent members that nobody observes.
         edges: absent members that are blocked elsewhere: the blame goes on there.
         seconds: the longest wait; None where nothing tells.
-        open: where nobody is absent, what is known of the other half of a send or receive, and that
-            a stack does not tell who has to enter its call.
+        open: where all members have entered, what is known of the other half of a send or receive,
+            and that a stack does not tell who has to enter its call.
         by_elimination: `free` is the only rank that is in no op: nothing else shows who is absent.
     """
 

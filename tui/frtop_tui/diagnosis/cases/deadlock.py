@@ -41,7 +41,7 @@ class Deadlock(Detail, frozen=True):
         odd: those that went elsewhere, where each op needs everybody.
         tags: why a message between them is not delivered.
         uncertain: a node where a rank may not sit at all.
-        members_unknown: a node of which nobody knows who has to come.
+        members_unknown: a node of which nobody knows who has to enter.
     """
 
     sides: tuple[tuple[tuple[int, ...], WaitNode], ...]

@@ -117,7 +117,7 @@ class WaitGraph:
         self._known: dict[Hashable, tuple[Sequence[WaitNode], object]] = {}
         self._known_at = 0
         self._quiet: Mapping[str, int] = {}
-        self._open: set[WaitNode] = set()  # messages of which nobody knows who has to come
+        self._open: set[WaitNode] = set()  # messages of which nobody knows who has to enter
         self._only_free: int | None = None
         self._looked_for_free = False
 

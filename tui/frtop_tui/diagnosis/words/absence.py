@@ -223,7 +223,7 @@ def _dumps(view: Rank) -> tuple[wire.StackDump, ...]:
 
 
 def _stopped(view: Rank, now_ns: int) -> tuple[str, str]:
-    process, since = view.process, _beat_age(view, now_ns)
+    process, since = view.process, _heartbeat_age(view, now_ns)
     assert process is not None
     if process.state == "t":
         step = f"grep TracerPid /proc/{process.pid}/status, and detach that debugger"
@@ -232,7 +232,7 @@ def _stopped(view: Rank, now_ns: int) -> tuple[str, str]:
 
 
 def _gil_held(holder: wire.ThreadStack | None, view: Rank, now_ns: int) -> tuple[str, str]:
-    since = _beat_age(view, now_ns)
+    since = _heartbeat_age(view, now_ns)
     if holder is None or not holder.frames:
         text = f"no Python code has run in it{since}: a thread holds the GIL in C code"
         return text, stacks_step(view, native=True)
@@ -427,7 +427,7 @@ def _pid(view: Rank) -> int:
     return view.identity.pid or (main.tid if main is not None else 0)
 
 
-def _beat_age(view: Rank, now_ns: int) -> str:
+def _heartbeat_age(view: Rank, now_ns: int) -> str:
     beat = view.status.beat_ns if view.status is not None else 0
     return f" for {duration(view.age_s(beat, now_ns))}" if beat else ""
 

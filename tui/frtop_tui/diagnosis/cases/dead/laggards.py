@@ -48,7 +48,7 @@ def _lagging(frame: ObservedFrame, victims: set[int]) -> dict[int, MissedOp]:
             continue
         furthest = max(last_issued_number(views[rank], known) for rank in inside)
         kind = kind_of(group.last) if group.last is not None else "op"
-        # A rank that is not heard may have gone on since: its last number proves nothing.
+        # A rank that does not report may have gone on since: its last number proves nothing.
         for rank in members:
             heard = rank not in victims and views[rank].state != "unheard"
             if heard and last_issued_number(views[rank], known) < furthest:

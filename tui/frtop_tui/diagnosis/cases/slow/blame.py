@@ -1,6 +1,6 @@
 """Follows lateness through groups to the ranks where it begins.
 
-A rank that waits for a slow neighbour in one group comes late to the next group, through no fault
+A rank that waits for a slow neighbour in one group arrives late at the next group, through no fault
 of its own. It is the wait-for graph once more, by sums of time instead of ops.
 """
 
@@ -34,7 +34,7 @@ def to_blame(
         statistics: in which they were found.
         found: who is late, group by group.
         known: the places of ranks that send and receive.
-        links: whose ops take long: who comes out of them late, comes late to the next.
+        links: whose ops take long: who comes out of them late, arrives late at the next.
     """
     order = sorted(found, key=lambda one: one.share, reverse=True)
     roots = [one for one in order if not _waited_elsewhere(one, order)]

@@ -132,7 +132,7 @@ class Compared(NamedTuple):
         share: of the time: who costs the others that much would be suspected at least.
         stride: one op of so many was compared.
         left_out: ranks of whom it is not known.
-        late: ranks that come late again and again. Without a verdict on them nothing shows that
+        late: ranks that arrive late again and again. Without a verdict on them nothing shows that
             they are slow themselves, and did not wait for others before.
     """
 

@@ -1,4 +1,4 @@
-"""Ranks that come late to the collectives of one group, and by how much.
+"""Ranks that arrive late at the collectives of one group, and by how much.
 
 Late in a group is not slow yet: a rank may have waited elsewhere. `blame` tells that apart.
 """
@@ -37,7 +37,7 @@ from frtop_tui.job.statistics import JobStatistics, SampledGroup, SampledOp
 
 
 class LateRanks(NamedTuple):
-    """Ranks that come late in one group.
+    """Ranks that arrive late in one group.
 
     Attributes:
         ranks: as few as explain it.
@@ -123,7 +123,7 @@ def late_ranks(
     *,
     on_device: bool = False,
 ) -> LateRanks | None:
-    """Those of `peers` that come late to the ops of `group`; None if nobody does.
+    """Those of `peers` that arrive late at the ops of `group`; None if nobody does.
 
     Args:
         statistics: of the job.
@@ -199,7 +199,7 @@ def _shown_by_steps(
     """Those who do more of their own in step after step, if the sampled ops say the same.
 
     A rank may be late to one op of each step, and that one is rarely sampled. What is not recorded
-    may pass for a rank's own work: so it has to come later than the others, too.
+    may pass for a rank's own work: so it has to arrive later than the others, too.
     """
     if not any_wait_was_seen(statistics, peers):
         return None
@@ -286,7 +286,7 @@ def _lateness(
 
 
 def _call_of(late: Sequence[tuple[int, SampledOp]]) -> tuple[str, wire.Site | None]:
-    """The kind of op, and its line, to which ranks come late for the longest in sum.
+    """The kind of op, and its line, to which ranks arrive late for the longest in sum.
 
     Of several that cost about as much it is always the same one: what is said must not change from
     look to look.

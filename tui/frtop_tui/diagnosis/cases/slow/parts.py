@@ -120,7 +120,7 @@ def in_parts(
     """Puts episodes into parts. Returns the parts that have any, and the episodes of each."""
     content: list[list[Episode]] = [[] for _ in bounds[1:]]
     for episode in episodes:
-        # The last rank to come ends the wait, so its time tells which step was held up.
+        # The last rank to arrive ends the wait, so its time tells which step was held up.
         index = bisect_right(bounds, episode.last_ns) - 1
         if 0 <= index < len(content):
             content[index].append(episode)

@@ -1,6 +1,6 @@
 """Which ranks, and which groups, can be compared: those that have the same work by design.
 
-Stages of a pipeline may differ in work, and the first one is the last to come to whatever ends a
+Stages of a pipeline may differ in work, and the first one is the last to arrive at whatever ends a
 step: that is how it was built. So ranks that send to each other are compared only with ranks at the
 same place of groups that are alike. Ranks of which nothing tells the place are compared with none.
 Nor are ranks compared of which one issues far more ops than the other: it has other work.

@@ -33,7 +33,7 @@ _STEPS: Final[dict[FactKind, str]] = {
 
 
 def late(finding: Finding, detail: LateDetail, frame: BaseFrame, tense: Tense) -> Sentences:
-    """Ranks that come late, op after op."""
+    """Ranks that arrive late, op after op."""
     seen, slowness = detail.late, detail.slowness
     ranks = finding.culprits
     one = len(ranks) == 1

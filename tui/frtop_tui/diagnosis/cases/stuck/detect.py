@@ -22,7 +22,7 @@ from frtop_tui.job.model import Rank
 Reason = Literal[
     "message",  # the peer has issued the other half, or who has to, or whether it has is not known
     "single dump",  # it has no age
-    "unobserved",  # a member that entered it is not heard any more
+    "unobserved",  # a member that entered it no longer reports
     "device",  # completion is not known, and no stack is in the op itself
     "unseen",  # what the members sent is not known: another root or size may be the cause
 ]

@@ -1,6 +1,6 @@
 """Waits for members that nobody observes.
 
-They were never heard of, are not heard any more, or wait in a transport past c10d.
+They were never heard of, no longer report, or wait in a transport past c10d.
 """
 
 from __future__ import annotations
