@@ -57,7 +57,7 @@ def main() -> None:
             f"    (budget 20); p95 {every[int(len(every) * 0.95)]:.1f} ms\n"
             f"           of it state {parts[0]:.1f}, frame {parts[1]:.1f},"
             f" judgement {parts[2]:.1f} ms\n"
-            f"           all hearts beat, nothing else   {statistics.median(beats):5.2f} s"
+            f"           heartbeats, nothing else   {statistics.median(beats):5.2f} s"
         )
 
 
@@ -94,7 +94,7 @@ def _update(
 
 
 def _beats(scene: Scene, actor: Actor) -> wire.RankUpdate:
-    """A rank that only waits: its beat goes on, and it burns a little."""
+    """A rank that only waits: its heartbeat goes on, and it burns a little."""
     process = wire.Process(actor.pid, "S", "python", "futex_do_wait", "futex", cpu_ns=scene.now_ns)
     update = scene.update_of(actor)
     return wire.RankUpdate(update.key, status=update.status, process=process)

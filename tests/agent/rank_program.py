@@ -1,4 +1,4 @@
-"""A rank for tests: makes a ring, beats, and does what its first argument says."""
+"""A rank for tests: makes a ring with a heartbeat, and does what its first argument says."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def main() -> None:
 def beat(builder: RingBuilder) -> None:
     while True:
         time.sleep(0.05)
-        builder.beat()
+        builder.heartbeat()
 
 
 def execute(builder: RingBuilder, command: str, argument: str = "") -> None:

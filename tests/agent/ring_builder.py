@@ -88,12 +88,12 @@ class RingBuilder:
                 "record": os.environ.get("FRTOP_RECORD", ""),
             },
         )
-        self.beat()
+        self.heartbeat()
         draft.rename(self.path)
 
-    def beat(self) -> None:
-        self.cells[StatusCell.BEAT_NS] = time.monotonic_ns()
-        self.cells[StatusCell.BEATS] += 1
+    def heartbeat(self) -> None:
+        self.cells[StatusCell.HEARTBEAT_NS] = time.monotonic_ns()
+        self.cells[StatusCell.HEARTBEATS] += 1
 
     def add_entry(self, kind: Side, number: int, payload: object) -> None:
         text = json.dumps(payload).encode()

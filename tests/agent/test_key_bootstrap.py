@@ -72,7 +72,7 @@ def _dead(folder: Path) -> None:
     ended = subprocess.Popen(["true"])
     ended.wait()
     builder = RingBuilder(folder, pid=ended.pid, start_ticks=1, rank=0)
-    builder.cells[StatusCell.BEAT_NS] -= int(2 * key_bootstrap.RECENT_S * 1e9)
+    builder.cells[StatusCell.HEARTBEAT_NS] -= int(2 * key_bootstrap.RECENT_S * 1e9)
 
 
 def _another_container(folder: Path) -> None:

@@ -17,7 +17,7 @@ from stacks.debugged import HOLDS, Debugged, debugger
 from waiting import wait_for, wait_for_async
 
 
-def test_a_rank_is_held_for_its_stacks_and_beats_on(host: Host) -> None:
+def test_a_rank_is_held_for_its_stacks_and_its_heartbeat_goes_on(host: Host) -> None:
     rank = host.rank("wait")
     operator = host.operator(host.agent())
     known = wait_for(lambda: operator.state().ranks, "the agent tracks the rank")

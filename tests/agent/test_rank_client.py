@@ -105,7 +105,7 @@ def test_a_rank_replies_or_the_reason_is_given(
 
         # The rank waits in C and holds the GIL.
         recorded.start(f"ctypes.PyDLL(None).open({os.fsencode(gate)!r}, os.O_RDONLY)")
-        wait_for(lambda: _beat_age(rank) > 1.2, "silence")
+        wait_for(lambda: _heartbeat_age(rank) > 1.2, "silence")
         monkeypatch.setattr(rank_client, "DEADLINE_S", 0.5)
         refused = tensors(rank)
         assert (refused.error, refused.ops) == ("silent", ())
@@ -132,8 +132,8 @@ def test_a_rank_replies_or_the_reason_is_given(
         assert tensors(rank).error == "gone"
 
 
-def _beat_age(rank: RingRank) -> float:
-    return (time.monotonic_ns() - rank.ring.cell(StatusCell.BEAT_NS)) / 1e9
+def _heartbeat_age(rank: RingRank) -> float:
+    return (time.monotonic_ns() - rank.ring.cell(StatusCell.HEARTBEAT_NS)) / 1e9
 
 
 def _state(rank: RingRank) -> str:
@@ -189,7 +189,7 @@ def test_a_rank_that_does_not_reply_meets_the_deadline(
         with beating(builder):
             assert tensors(rank).error == "deadline"
         # The first connection is still in the queue, which has no room for another.
-        builder.cells[StatusCell.BEAT_NS] = 1
+        builder.cells[StatusCell.HEARTBEAT_NS] = 1
         monkeypatch.setattr(rank_client, "DEADLINE_S", 2 * DEADLINE_S)
         assert tensors(rank).error == "silent"
 
@@ -201,7 +201,7 @@ def beating(builder: RingBuilder) -> Iterator[None]:
 
     def beat() -> None:
         while not over.wait(0.1):
-            builder.beat()
+            builder.heartbeat()
 
     thread = threading.Thread(target=beat)
     thread.start()

@@ -372,7 +372,7 @@ async def test_traffic_of_a_busy_host_is_bounded(tmp_path: Path, sleeper: Sleepe
                 ring.op(1 + step % 3, done=True)
             ring.complete(receives.pop(0))
             receives.append(ring.op(4, age_s=2))
-            ring.beat()
+            ring.heartbeat()
             ring.cells[StatusCell.STEP] += 1
         size += len(wire.encode(wire.Update("node4", "99", 1, 1, 1, clock.tick())))
     assert size / 10 / 8 < 2048

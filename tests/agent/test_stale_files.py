@@ -24,7 +24,7 @@ EARLIER = PidNamespace(bytes(16), HERE.inode)
 def ring(folder: Path, space: PidNamespace, number: int = 1) -> Path:
     """A ring whose last heartbeat is recent."""
     builder = RingBuilder(folder, start_ticks=number, namespace=space.inode, boot_id=space.boot)
-    builder.beat()
+    builder.heartbeat()
     return builder.path
 
 

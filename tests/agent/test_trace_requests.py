@@ -28,7 +28,7 @@ class Rank:
 
     def __init__(self, folder: Path) -> None:
         self.builder = RingBuilder(folder)
-        self.builder.beat()
+        self.builder.heartbeat()
         self.asked: list[Mapping[str, Any]] = []
         self.says = ""
         self._over = False
@@ -95,9 +95,9 @@ def test_a_rank_that_says_no_is_asked_a_few_times(rank: Rank) -> None:
 
 
 def test_a_rank_that_cannot_answer_is_not_asked_yet(rank: Rank) -> None:
-    rank.builder.cells[StatusCell.BEAT_NS] = 1
+    rank.builder.cells[StatusCell.HEARTBEAT_NS] = 1
     assert check(rank) == []
-    rank.builder.beat()
+    rank.builder.heartbeat()
     assert len(check(rank)) == 1
 
 

@@ -49,7 +49,7 @@ class Actor:
     group_progress: dict[int, wire.GroupProgress] = field(default_factory=dict)
     pending: list[wire.Op] = field(default_factory=list)
     ops: int = 0
-    beat: float | None = None  # None: goes on
+    heartbeat: float | None = None  # None: goes on
     step: int = 0
     step_at: float = 0.0
     fetch: wire.DataLoaderFetch | None = None
@@ -332,7 +332,7 @@ class Scene:
             self.actors[rank].transports = tuple(found)
 
     def silent(self, rank: int, for_s: float) -> None:
-        self.actors[rank].beat = self.now - for_s
+        self.actors[rank].heartbeat = self.now - for_s
 
     def raises(
         self, rank: int, kind: str, text: str, *, ago: float = 1.0, at: str = "train.py:51"
@@ -375,10 +375,10 @@ class Scene:
         return self._ns(actor, self.now - self.begun_s + self.started_s)
 
     def _present(self, actor: Actor) -> wire.RankStatus:
-        beat = self.now - 0.1 if actor.beat is None else actor.beat
+        heartbeat = self.now - 0.1 if actor.heartbeat is None else actor.heartbeat
         return wire.RankStatus(
             actor.state,
-            int((beat + self.skews[actor.host]) * SECOND),
+            int((heartbeat + self.skews[actor.host]) * SECOND),
             actor.ops,
             actor.step,
             int((actor.step_at + self.skews[actor.host]) * SECOND) if actor.step_at else 0,

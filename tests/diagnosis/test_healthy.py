@@ -177,7 +177,7 @@ def test_starting_up() -> None:
     assert {view.state for view in found.ranks.values()} == {"starting"}
 
 
-def test_a_short_silence_of_a_beat() -> None:
+def test_a_short_silence_of_a_heartbeat() -> None:
     scene = Scene(4)
     scene.silent(1, 1.2)
     found = scene.judge().frame

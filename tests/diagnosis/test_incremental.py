@@ -194,7 +194,7 @@ class Play:
         self.scene.state.apply_snapshots(host, answer)
 
     def _silent(self, actor: Actor, way: int, seconds: float) -> None:
-        actor.beat = None if way % 2 else self.scene.now - seconds
+        actor.heartbeat = None if way % 2 else self.scene.now - seconds
 
     def _stop(self, actor: Actor, way: int, _seconds: float) -> None:
         self.scene.kernel(actor.rank, "ST"[way % 2], "futex", "futex_do_wait", cpu_ns=way)
@@ -222,7 +222,7 @@ class Play:
 
 
 def news_of(old: wire.RankUpdate | None, new: wire.RankUpdate) -> wire.RankUpdate:
-    """What an agent tells: mostly that a rank's heart beats."""
+    """What an agent tells: mostly that a rank's heartbeat goes on."""
     if old is None:
         return new
     alike = (old.pending, old.pending_more) == (new.pending, new.pending_more)

@@ -15,7 +15,7 @@ Variables = tuple[tuple[str, str], ...]
 
 
 class Unprepared(Scene):
-    """The same ranks without a recorder: no beat, and lists of collectives in progress."""
+    """The same ranks without a recorder: no heartbeat, and lists of collectives in progress."""
 
     def __init__(self, world: int, *, begun: int = 7, ago: float = 20.0) -> None:
         self.notes: dict[int, tuple[str, ...]] = {}

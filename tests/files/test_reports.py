@@ -224,7 +224,7 @@ def test_a_deadlock_is_drawn_with_the_arrow_that_closes_it() -> None:
 def test_a_report_of_an_exception_names_it() -> None:
     frame = hung()
     view = frame.ranks[3]
-    ended = wire.ExitInfo(view.status.beat_ns if view.status else 0, exit_code=1)
+    ended = wire.ExitInfo(view.status.heartbeat_ns if view.status else 0, exit_code=1)
     raised = wire.UncaughtException("ValueError", "loss is nan", "MainThread", True, 0)
     dead = replace(view, state="dead", exit_info=ended, exception=raised)
     text = text_of(replace(frame, ranks={**frame.ranks, 3: dead}))

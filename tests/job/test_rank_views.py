@@ -204,7 +204,7 @@ def test_a_host_that_was_heard_for_a_moment_is_unheard_since_then() -> None:
     assert frame.ranks[1].state == "unheard"
 
 
-def test_an_overdue_beat_is_noticed_without_a_message() -> None:
+def test_an_overdue_heartbeat_is_noticed_without_a_message() -> None:
     world = World()
     world.frame()
     for _ in range(4):

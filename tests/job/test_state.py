@@ -30,8 +30,8 @@ def rank(key: int = 1, number: int = 0, job: wire.Job = JOB, **fields: Any) -> w
     return wire.RankUpdate(key=key, identity=identity, **{**known, **fields})
 
 
-def present(beat_ns: int, **fields: Any) -> wire.RankStatus:
-    return wire.RankStatus(**{"state": 1, "beat_ns": beat_ns, "ops": 0, **fields})
+def present(heartbeat_ns: int, **fields: Any) -> wire.RankStatus:
+    return wire.RankStatus(**{"state": 1, "heartbeat_ns": heartbeat_ns, "ops": 0, **fields})
 
 
 def update(
@@ -73,7 +73,7 @@ def test_an_update_that_the_full_state_contained_is_no_gap() -> None:
     assert state.apply("h", update(5, wire.RankUpdate(key=1, status=present(1))), NOW)
     view = state.frame(NOW, 0).ranks[0]
     assert view.status is not None
-    assert view.status.beat_ns == NOW
+    assert view.status.heartbeat_ns == NOW
 
 
 def test_a_late_full_state_changes_nothing() -> None:
@@ -82,7 +82,7 @@ def test_a_late_full_state_changes_nothing() -> None:
     assert state.apply("h", update(5, rank(), full=True), NOW)
     view = state.frame(NOW, 0).ranks[0]
     assert view.status is not None
-    assert view.status.beat_ns == NOW + 1
+    assert view.status.heartbeat_ns == NOW + 1
     assert state.apply("h", update(7), NOW)
     assert state.frame(NOW, 0).coverage.lost_updates == 0
 
@@ -304,7 +304,7 @@ def test_a_silent_host_makes_its_living_ranks_unheard() -> None:
     assert frame.ranks[0].state_since_ns == NOW
 
 
-def test_a_late_update_is_no_silence_of_a_beat() -> None:
+def test_a_late_update_is_no_silence_of_a_heartbeat() -> None:
     state = heard(rank())
     assert state.frame(NOW + 29 * SECOND // 10, 0).ranks[0].state == "moving"
 

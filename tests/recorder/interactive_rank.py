@@ -126,10 +126,12 @@ class InteractiveRank:
             client.connect(address)
             yield client
 
-    def wait_for_beats(self, count: int = 2) -> float:
-        """Waits for this many beats; returns how many seconds that took."""
-        first, begin = self.ring.cell(StatusCell.BEATS), time.monotonic()
-        wait_for(lambda: self.ring.cell(StatusCell.BEATS) >= first + count, "beats", DEADLINE_S)
+    def wait_for_heartbeats(self, count: int = 2) -> float:
+        """Waits for this many heartbeats; returns how many seconds that took."""
+        first, begin = self.ring.cell(StatusCell.HEARTBEATS), time.monotonic()
+        wait_for(
+            lambda: self.ring.cell(StatusCell.HEARTBEATS) >= first + count, "beats", DEADLINE_S
+        )
         return time.monotonic() - begin
 
     def kill(self) -> None:

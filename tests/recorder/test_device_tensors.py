@@ -184,7 +184,7 @@ def test_a_copy_that_does_not_end_is_said_and_the_only_one(rank: InteractiveRank
     for sequence in (stuck, other):
         assert "no other is begun" in one(rank, sequence)["error"]
     assert time.monotonic() - begin < COPY_S
-    rank.wait_for_beats()
+    rank.wait_for_heartbeats()
     rank.run("switch('stuck', 0)")
     rank.run("wait_for(lambda: sys.getrefcount(saved['stuck']) == before)")
     assert one(rank, other)["seen"] == 5
@@ -254,7 +254,7 @@ def test_a_call_that_blocks_holds_up_nothing_and_the_process_ends(
     rank.run("block('cuMemHostAlloc')")
     pending(rank, "torch.ones(3)")
     wait_for(lambda: "cuMemHostAlloc has run for" in one(rank)["error"], "its words", DEADLINE_S)
-    rank.wait_for_beats(4)
+    rank.wait_for_heartbeats(4)
     rank.run("block('')")
     made(rank)
     assert one(rank)["seen"] == 3
@@ -263,7 +263,7 @@ def test_a_call_that_blocks_holds_up_nothing_and_the_process_ends(
     assert "device stuck: cuMemcpyDtoHAsync_v2 did not return" in one(rank)["error"]
     assert time.monotonic() - begin < DEADLINE_S
     assert "cuMemcpyDtoHAsync_v2 has not returned" in one(rank)["error"]
-    rank.wait_for_beats(4)
+    rank.wait_for_heartbeats(4)
     rank.run("sum(range(100_000))")  # the GIL is free
     # What the driver does at the end of a process is not what this tests.
     rank.start("import sys; sys.exit(7)")

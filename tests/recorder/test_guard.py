@@ -19,12 +19,12 @@ FAKE = """
     from torch.testing._internal.distributed.fake_pg import FakeStore
     def init():
         dist.init_process_group("fake", rank=0, world_size=8, store=FakeStore())
-    def wait_for_beats(count):
+    def wait_for_heartbeats(count):
         from frtop_probe.recorder.process.lifecycle import lifecycle
         from frtop_probe.ring.layout import StatusCell
         cells, deadline = lifecycle.recorder.writer.cells, time.monotonic() + 30
-        beats = cells[StatusCell.BEATS]
-        while cells[StatusCell.BEATS] < beats + count:
+        beats = cells[StatusCell.HEARTBEATS]
+        while cells[StatusCell.HEARTBEATS] < heartbeats + count:
             assert time.monotonic() < deadline
             time.sleep(0.01)
 """
@@ -56,7 +56,7 @@ def test_exceptions_of_signal_handlers_reach_the_program(op: str, tmp_path: Path
         except TimeoutError as error:
             assert error.args[0] == number + 1
     dist.all_reduce(tensor)
-    wait_for_beats(2)  # the recorder's thread tests the interrupted ops
+    wait_for_heartbeats(2)  # the recorder's thread tests the interrupted ops
     """.replace("OP", op)
     )
     (ended,) = run(program, tmp_path / "rings")
@@ -75,7 +75,7 @@ def test_a_relative_folder_stays_where_it_was_at_the_start(tmp_path: Path) -> No
     recorder.AGENT_EVERY_S = 0.1
     init()
     os.chdir("elsewhere")
-    wait_for_beats(3)
+    wait_for_heartbeats(3)
     dist.barrier()
     """
     )
@@ -121,11 +121,11 @@ def test_descriptors_closed_by_the_program_are_not_used_after_their_numbers_are_
             "for one in saved['servers']: one.settimeout(5)\n"
             "from frtop_probe.ring.layout import StatusCell\n"
             "cells = lifecycle.recorder.writer.cells\n"
-            "beats = cells[StatusCell.BEATS]\n"
-            "wait_for(lambda: cells[StatusCell.BEATS] >= beats + 4)\n"
+            "beats = cells[StatusCell.HEARTBEATS]\n"
+            "wait_for(lambda: cells[StatusCell.HEARTBEATS] >= beats + 4)\n"
             "saved['accepted'] = [server.accept()[0] for server in saved['servers']]\n"
         )
-        wait_for(lambda: rank.ring.cell(StatusCell.BEATS) >= 4, "beats", DEADLINE_S)
+        wait_for(lambda: rank.ring.cell(StatusCell.HEARTBEATS) >= 4, "beats", DEADLINE_S)
         # The recorder does not spin ...
         rank.run(
             "saved['before'] = time.thread_time(), time.process_time()\n"

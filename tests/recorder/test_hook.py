@@ -41,9 +41,9 @@ PROGRAM = """
         time.sleep(1.2)
     from frtop_probe.recorder.process.lifecycle import lifecycle
     from frtop_probe.ring.layout import StatusCell
-    beats = lifecycle.recorder.writer.cells[StatusCell.BEATS]
+    beats = lifecycle.recorder.writer.cells[StatusCell.HEARTBEATS]
     dist.monitored_barrier()
-    print("beats", lifecycle.recorder.writer.cells[StatusCell.BEATS] - beats)
+    print("beats", lifecycle.recorder.writer.cells[StatusCell.HEARTBEATS] - beats)
     if rank == 0:
         dist.send(t(4), 1, tag=3)
         dist.recv(t(4), None)
@@ -268,7 +268,7 @@ def test_group_creation_is_recorded_as_pseudo_ops(rings: list[Ring]) -> None:
         assert signature(ring, rows[1]).members == "0-1"
 
 
-def test_no_tensor_is_kept_alive_and_beats_go_on(
+def test_no_tensor_is_kept_alive_and_heartbeats_go_on(
     world: list[FinishedRank], rings: list[Ring]
 ) -> None:
     for ended in world:

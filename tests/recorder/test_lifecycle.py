@@ -24,8 +24,8 @@ FAKE = """
         from frtop_probe.recorder.process.lifecycle import lifecycle
         from frtop_probe.ring.layout import StatusCell
         cells = lifecycle.recorder.writer.cells
-        beats = cells[StatusCell.BEATS]
-        while cells[StatusCell.BEATS] < beats + 2:
+        beats = cells[StatusCell.HEARTBEATS]
+        while cells[StatusCell.HEARTBEATS] < beats + 2:
             time.sleep(0.01)
 """
 

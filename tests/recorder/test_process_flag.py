@@ -52,8 +52,8 @@ PROGRAM = """
     def after_a_beat():
         # The child would wait for ever for a thread that has or wants the GIL just then.
         cells = lifecycle.recorder.writer.cells
-        beats = cells[StatusCell.BEATS]
-        while cells[StatusCell.BEATS] == beats:
+        beats = cells[StatusCell.HEARTBEATS]
+        while cells[StatusCell.HEARTBEATS] == beats:
             time.sleep(0.01)
         time.sleep(0.02)
     ended = {}

@@ -47,7 +47,7 @@ def absent(
         ("neighbour", "late", "shares its GPU  train.py:59"),
         ("unknown", "late", "in step  train.py:59"),
         (None, "late", "in step  train.py:59"),
-        (None, "silent", "no beat for 58s  train.py:59"),
+        (None, "silent", "no heartbeat for 58s  train.py:59"),
     ],
 )
 def test_a_rank_in_no_op_shows_its_cause_and_line(

@@ -54,7 +54,7 @@ async def test_a_changed_row_repaints_only_its_changed_cells() -> None:
         table = app.screen.query_one(RankTable)
         painted(table)
         await app.give(with_states(scenes.hung(), {2: "silent"}))
-        # The state, and the beat, which is shown in the state's tone.
+        # The state, and the heartbeat, which is shown in the state's tone.
         assert painted(table) == 2
 
 

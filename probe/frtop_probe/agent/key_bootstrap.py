@@ -112,7 +112,7 @@ def _living_rank(path: Path, here: PidNamespace, since_ns: int) -> int | None:
         if PidNamespace(birth.boot, birth.pid_namespace) != here:
             return None
         if not exit_status.is_alive(birth.pid, birth.start_ticks):
-            recent = ring.cell(StatusCell.BEAT_NS) >= since_ns
+            recent = ring.cell(StatusCell.HEARTBEAT_NS) >= since_ns
             return ring.cell(StatusCell.RANK) if ring.rank_identity and recent else None
         return (
             ring.cell(StatusCell.RANK) if ring.rank_identity else -1

@@ -25,7 +25,7 @@ from frtop_probe.ring.layout import State, StatusCell
 DEADLINE_S: Final = 1.8
 """Limit for one exchange; operators get a response within two seconds."""
 SILENT_NS: Final = 1_000_000_000
-"""Age at which a heartbeat counts as stopped: two of the longest pauses between beats."""
+"""Age at which a heartbeat counts as stopped: two of the longest pauses between heartbeats."""
 MAX_HEADER: Final = 4 * 1024 * 1024
 MAX_DATA: Final = 4 * 1024 * 1024
 MAX_TEXT: Final = 300
@@ -217,12 +217,12 @@ def _why_no_reply(rank: RingRank) -> NoReplyError:
     """Why a rank with a socket did not reply."""
     try:
         _check_can_answer(rank)
-        beat_ns = rank.ring.cell(StatusCell.BEAT_NS)
+        heartbeat_ns = rank.ring.cell(StatusCell.HEARTBEAT_NS)
     except NoReplyError as why:
         return why
     except RingError:  # it has been closed
         return NoReplyError("gone", f"process {rank.pid} has started anew: ask for the state again")
-    age_ns = time.monotonic_ns() - beat_ns
+    age_ns = time.monotonic_ns() - heartbeat_ns
     if age_ns > SILENT_NS:
         return NoReplyError(
             "silent",

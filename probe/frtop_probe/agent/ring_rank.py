@@ -189,7 +189,7 @@ class RingRank(TrackedRank):
         """When the ring was last written to, by the times it contains."""
         cell, newest = self.ring.cell, self.ring.event(self.ring.cell(StatusCell.HEAD))
         signs = (
-            cell(StatusCell.BEAT_NS),
+            cell(StatusCell.HEARTBEAT_NS),
             cell(StatusCell.EXCEPTION_NS),
             newest.issued_ns if newest else 0,
         )

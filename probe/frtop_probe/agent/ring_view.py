@@ -110,7 +110,7 @@ class RingView:
             )
         return wire.RankStatus(
             state=cell(StatusCell.STATE),
-            beat_ns=cell(StatusCell.BEAT_NS),
+            heartbeat_ns=cell(StatusCell.HEARTBEAT_NS),
             ops=self.ring.ops(),
             step=cell(StatusCell.STEP),
             step_ns=cell(StatusCell.STEP_NS),

@@ -89,7 +89,9 @@ class TraceRequests:
 def _can_answer(rank: RingRank) -> bool:
     """Whether the thread that answers runs: requests of others must not wait behind ours."""
     try:
-        return rank.lives and time.monotonic_ns() - rank.ring.cell(StatusCell.BEAT_NS) < SILENT_NS
+        return (
+            rank.lives and time.monotonic_ns() - rank.ring.cell(StatusCell.HEARTBEAT_NS) < SILENT_NS
+        )
     except RingError:  # closed, or damaged: then the next tick says so
         return False
 

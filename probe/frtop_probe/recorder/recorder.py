@@ -103,7 +103,7 @@ class Recorder:
 
     def begin(self) -> None:
         self.writer.cells[StatusCell.STATE] = State.ON if self.hook else State.STARTING
-        self.writer.cells[StatusCell.BEAT_NS] = time.monotonic_ns()
+        self.writer.cells[StatusCell.HEARTBEAT_NS] = time.monotonic_ns()
         responder = self._responder()
         thread = RecorderThread(self._tick, self.fail, responder)
         try:
@@ -301,8 +301,8 @@ class Recorder:
 
     def _tick(self) -> None:
         cells = self.writer.cells
-        cells[StatusCell.BEAT_NS] = time.monotonic_ns()
-        cells[StatusCell.BEATS] += 1
+        cells[StatusCell.HEARTBEAT_NS] = time.monotonic_ns()
+        cells[StatusCell.HEARTBEATS] += 1
         self.writer.set_recorder_tid(threading.get_native_id())
         self.reduce_ops.decode()
         self.pending.reap()

@@ -72,7 +72,9 @@ def read_summary(path: Path) -> RingSummary:
             raise RingError(f"{path.name}: {len(start)} bytes is not a ring")
         header, _ = read_header(start, status.st_size, path)
         cells = memoryview(start)[layout.CELLS_OFFSET :].cast("q")
-        last = max(cells[StatusCell.BEAT_NS], cells[StatusCell.EXCEPTION_NS], header.monotonic_ns)
+        last = max(
+            cells[StatusCell.HEARTBEAT_NS], cells[StatusCell.EXCEPTION_NS], header.monotonic_ns
+        )
         sign = header.wall_ns + last - header.monotonic_ns
         return RingSummary(header, status.st_ino, sign, _locked(descriptor))
     finally:

@@ -64,8 +64,8 @@ class StatusCell(enum.IntEnum):
     """Index of each status cell. New cells are appended; old ones are never renumbered."""
 
     STATE = 0  # a State
-    BEAT_NS = 1  # when the recorder's thread last ran
-    BEATS = 2  # how often it has run
+    HEARTBEAT_NS = 1  # when the recorder's thread last ran
+    HEARTBEATS = 2  # how often it has run
     HEAD = 3  # sequence number of the newest op (0: none)
     OLDEST = 4  # every event before this one is complete or in the overflow
     SIDE_USED = 5  # committed bytes of the side table

@@ -57,7 +57,7 @@ class RankStatus(Struct, frozen=True, array_like=True):
     """The ring's cells that change all the time. `state` is a `ring.layout.State`."""
 
     state: Int
-    beat_ns: Int
+    heartbeat_ns: Int
     ops: Int
     step: Int = 0
     step_ns: Int = 0

@@ -182,7 +182,7 @@ requests.MAX_GROWTH = saved["most"]
 """)
     told = stage(rank, "ready")
     assert "ended early: the rank had grown" in told["help"]
-    rank.wait_for_beats(3)
+    rank.wait_for_heartbeats(3)
     assert ask(rank)["stage"] == "ready"
     assert profile_file(rank.ring.path, "trace").exists()
     ask(rank, "withdraw")

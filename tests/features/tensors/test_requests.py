@@ -148,7 +148,7 @@ def test_a_tensor_on_a_device_names_the_setting_that_lets_it_be_read(pair: Pair)
     rank.run("assert 'frtop device' not in [one.name for one in threading.enumerate()]")
 
 
-def test_a_large_tensor_stays_within_the_budget_and_the_beat_goes_on(pair: Pair) -> None:
+def test_a_large_tensor_stays_within_the_budget_and_the_heartbeat_goes_on(pair: Pair) -> None:
     rank = pair[0]
     rank.run(
         "saved['large'] = torch.ones(25_000_000)\n"
@@ -161,11 +161,11 @@ def test_a_large_tensor_stays_within_the_budget_and_the_beat_goes_on(pair: Pair)
         "tensor_stats.TensorStats.add = slow"
     )
     threads = _threads(rank)
-    beats, begin = rank.ring.cell(StatusCell.BEATS), time.monotonic()
+    beats, begin = rank.ring.cell(StatusCell.HEARTBEATS), time.monotonic()
     seen = one(rank)
     took = time.monotonic() - begin
     assert 1.0 < took < DEADLINE_S / 2
-    assert rank.ring.cell(StatusCell.BEATS) >= beats + 2
+    assert rank.ring.cell(StatusCell.HEARTBEATS) >= beats + 2
     assert MAX_VALUES < seen["seen"] < seen["elements"]
     assert seen["seen"] & (seen["seen"] - 1) == 0  # usually the same for other ranks
     assert (seen["mean"], seen["norm"]) == pytest.approx((1.0, seen["seen"] ** 0.5))
@@ -175,7 +175,7 @@ def test_a_large_tensor_stays_within_the_budget_and_the_beat_goes_on(pair: Pair)
     # The work stops when the client leaves.
     with rank.connection() as client:
         client.sendall(b'{"ask": "tensors"}\n')
-    assert rank.wait_for_beats(2) < 10
+    assert rank.wait_for_heartbeats(2) < 10
 
 
 def test_tensors_freed_or_ops_completed_during_a_read_give_an_error(pair: Pair) -> None:
@@ -280,7 +280,7 @@ def test_an_op_on_a_device_has_shapes_and_a_reason(pair: Pair) -> None:
     assert "dropped" in rank.tensors(10**9)[10**9][0][0]["error"]
 
 
-def test_invalid_requests_and_slow_clients_do_not_stop_the_beat(pair: Pair) -> None:
+def test_invalid_requests_and_slow_clients_do_not_stop_the_heartbeat(pair: Pair) -> None:
     rank = pair[0]
     rank.run("saved['raw'] = torch.ones(1_000_000); dist.irecv(saved['raw'], 1, tag=16)")
     for garbage in (b"\n", b"[" * 4000 + b"\n", b"x" * 10_000, b'{"ask": "other"}\n', b"\xff\n"):
@@ -299,7 +299,7 @@ def test_invalid_requests_and_slow_clients_do_not_stop_the_beat(pair: Pair) -> N
         slow[2].sendall(b'{"ask": "data", "sequence": %d, "size": 4000000}\n' % rank.newest())
         slow[3].connect(str(rank.socket_path))
         slow[3].close()
-        assert rank.wait_for_beats(4) < 10
+        assert rank.wait_for_heartbeats(4) < 10
         assert rank.request(ask="tensors", sequence=rank.newest())[0]["ops"]
     finally:
         for client in slow:

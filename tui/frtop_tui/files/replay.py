@@ -170,14 +170,14 @@ def newest(history: wire.History) -> wire.History:
 def _as_of(update: wire.Update, time_ns: int) -> wire.Update:
     """The same state at another time of its host, with heartbeats moved to that time."""
     shift = time_ns - update.monotonic_ns
-    ranks = tuple(_with_beat(rank, shift) for rank in update.ranks)
+    ranks = tuple(_with_heartbeat(rank, shift) for rank in update.ranks)
     return structs.replace(update, monotonic_ns=time_ns, ranks=ranks, full=True)
 
 
-def _with_beat(rank: wire.RankUpdate, shift: int) -> wire.RankUpdate:
-    if rank.status is None or not rank.status.beat_ns:
+def _with_heartbeat(rank: wire.RankUpdate, shift: int) -> wire.RankUpdate:
+    if rank.status is None or not rank.status.heartbeat_ns:
         return rank
-    status = structs.replace(rank.status, beat_ns=rank.status.beat_ns + shift)
+    status = structs.replace(rank.status, heartbeat_ns=rank.status.heartbeat_ns + shift)
     return structs.replace(rank, status=status)
 
 

@@ -23,8 +23,8 @@ RankState = Literal[
     "moving",  # its numbers advance; of a live one nothing shows otherwise
     "blocked",  # waits in an op
     "late",  # others wait for it, or nobody is in an op
-    "silent",  # alive, but its beat stopped: something holds the GIL
-    "stopped",  # its process is stopped (SIGSTOP, a debugger), and its beat
+    "silent",  # alive, but its heartbeat stopped: something holds the GIL
+    "stopped",  # its process is stopped (SIGSTOP, a debugger), and its heartbeat
     "dead",  # its process ended, not in an orderly way
     "done",  # left cleanly
     "unheard",  # its host or agent cannot be reached: last known state
@@ -174,10 +174,10 @@ class Rank(Struct, frozen=True):
         """How long it has been in its state; None where nothing tells."""
         return max(0.0, (now_ns - self.state_since_ns) / 1e9) if self.state_since_ns else None
 
-    def beat_age_s(self, now_ns: int) -> float | None:
-        """Age of the recorder's last beat; None where nothing tells of one."""
-        beat_ns = self.status.beat_ns if self.status is not None else 0
-        return self.age_s(beat_ns, now_ns) if beat_ns else None
+    def heartbeat_age_s(self, now_ns: int) -> float | None:
+        """Age of the recorder's last heartbeat; None where nothing tells of one."""
+        heartbeat_ns = self.status.heartbeat_ns if self.status is not None else 0
+        return self.age_s(heartbeat_ns, now_ns) if heartbeat_ns else None
 
     @property
     def main_stack(self) -> wire.ThreadStack | None:

@@ -20,7 +20,7 @@ from frtop_tui.job.model import (
 )
 
 SILENT_AFTER_NS: Final = 1_500_000_000
-"""The recorder beats four times a second: six missed beats are no scheduling delay."""
+"""The recorder writes four heartbeats a second: six that are missing are no scheduling delay."""
 COMPARABLE_NS: Final = 2_000_000_000
 """Snapshots less than this apart show nothing about progress."""
 MAX_SNAPSHOTS: Final = 12
@@ -144,7 +144,7 @@ class RankRecord:
         """Takes in a snapshot; keeps the last stacks, and an older snapshot to compare."""
         latest, changes = self.latest, self._changes
         newer, status = snapshot.status, latest.status
-        if newer is not None and status is not None and newer.beat_ns >= status.beat_ns:
+        if newer is not None and status is not None and newer.heartbeat_ns >= status.heartbeat_ns:
             changes["status"] = newer
         if any(dump.threads for dump in snapshot.dumps):
             changes["stacks_taken_ns"] = snapshot.at_ns
@@ -177,7 +177,9 @@ class RankRecord:
         """The host's time at which the view changes without a message, 0 for never."""
         latest, last_ns = self.latest, self.clock.last_ns
         status, snapshot = latest.status, latest.snapshot
-        silent_ns = status.beat_ns + SILENT_AFTER_NS + 1 if status and status.beat_ns else 0
+        silent_ns = (
+            status.heartbeat_ns + SILENT_AFTER_NS + 1 if status and status.heartbeat_ns else 0
+        )
         stale_ns = snapshot.at_ns + FRESH_NS if snapshot is not None else 0
         if stale_ns <= last_ns:
             return silent_ns if silent_ns > last_ns else 0
@@ -196,17 +198,17 @@ class RankRecord:
             return "dead", rank.exception.at_ns + clock.offset
         if clock.silent:
             return "unheard", clock.heard_ns
-        beat_ns = status.beat_ns if status is not None else 0
+        heartbeat_ns = status.heartbeat_ns if status is not None else 0
         if process is not None and process.state in ("T", "t"):
-            return "stopped", beat_ns and beat_ns + clock.offset
+            return "stopped", heartbeat_ns and heartbeat_ns + clock.offset
         # By the agent's clock at its last update, not ours: a late update is no silence.
         if (
             status is not None
-            and beat_ns
+            and heartbeat_ns
             and status.state in (State.STARTING, State.ON)
-            and clock.last_ns - beat_ns > SILENT_AFTER_NS
+            and clock.last_ns - heartbeat_ns > SILENT_AFTER_NS
         ):
-            return "silent", beat_ns + clock.offset
+            return "silent", heartbeat_ns + clock.offset
         return ("moving", 0) if rank.groups else ("starting", 0)
 
     def _process_now(self, rank: ObservedRank) -> wire.Process | None:

@@ -157,7 +157,7 @@ class RankScreen(OneRankScreen):
         status = rank.status
         start = (*path[:-1], *plain(f"{group} > " if group else "", "dim"), path[-1])
         beat = ""
-        if rank.exit_info is None and (age_s := rank.beat_age_s(frame.now_ns)) is not None:
+        if rank.exit_info is None and (age_s := rank.heartbeat_age_s(frame.now_ns)) is not None:
             beat = f"beat {format_age_coarse(age_s)} ago"
         return (
             *start,

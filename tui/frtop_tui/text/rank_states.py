@@ -21,7 +21,7 @@ LETTERS: Final[dict[RankState, str]] = {
 MEANINGS: Final[dict[RankState, str]] = {
     "late": "other ranks wait for it, or all ranks are held up outside of any op",
     "dead": "its process ended, and not cleanly",
-    "silent": "alive, but its beat has stopped: something holds the GIL",
+    "silent": "alive, but its heartbeat has stopped: something holds the GIL",
     "stopped": "its process is stopped, by SIGSTOP or a debugger",
     "unheard": "its host or agent cannot be reached; its last known state is shown",
     "blocked": "it waits in an op",

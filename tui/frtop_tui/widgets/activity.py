@@ -85,8 +85,10 @@ def _suspect_activity(rank: JudgedRank, now_ns: int, why: Why | None) -> str:
     if rank.state == "stopped":
         traced = rank.process is not None and rank.process.state == "t"
         words = "by a tracer" if traced else "by a signal"
-    elif rank.state == "silent" and not words and (age_s := rank.beat_age_s(now_ns)) is not None:
-        words = f"no beat for {format_age_coarse(age_s)}"
+    elif (
+        rank.state == "silent" and not words and (age_s := rank.heartbeat_age_s(now_ns)) is not None
+    ):
+        words = f"no heartbeat for {format_age_coarse(age_s)}"
     if words:
         return words
     return call or _function(rank) or (_pending(rank) if rank.pending else "")

@@ -63,7 +63,7 @@ class RowContext:
 
     def beat_s(self, rank: JudgedRank) -> float:
         """For sorting: -1 where nothing tells."""
-        age_s = rank.beat_age_s(self.now_ns)
+        age_s = rank.heartbeat_age_s(self.now_ns)
         return -1.0 if age_s is None else age_s
 
 

@@ -51,7 +51,7 @@ class TensorRequests:
         self._devices = DeviceTensors(torch)
 
     def prepare(self) -> None:
-        """Called at each beat: makes what reading a device needs, once it can be made."""
+        """Called at each heartbeat: makes what reading a device needs, once it can be made."""
         self._devices.prepare(self._pending)
 
     def stop(self) -> None:

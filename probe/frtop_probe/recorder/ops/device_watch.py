@@ -1,4 +1,4 @@
-"""Reads how far the devices of all groups are, in the recorder's thread, at each beat.
+"""Reads how far the devices of all groups are, in the recorder's thread, at each heartbeat.
 
 The status of torch's Flight Recorder is a copy of a few integers: it asks no device, so it is
 allowed while a graph is captured, and returns when the driver hangs. `Work` and events are never

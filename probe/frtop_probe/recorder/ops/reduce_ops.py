@@ -15,14 +15,14 @@ MAX_DECODED: Final = 4096
 decoded. Each takes 2.5 µs of the GIL, in addition to the 10 µs of the hook for the op itself."""
 DECODING_S: Final = 0.05
 """Longest decoding in one tick: each decoding gives up the GIL and may wait to get it back, and
-the next beat must not be late."""
+the next heartbeat must not be late."""
 PREMUL: Final = 9
 """Torch numbers reduce ops from 0 (sum) to 8 (premul_sum), a slot from 1."""
 UNTOLD: Final = "reduce ops are not told apart: this torch does not say which they are"
 
 
 class ReduceOps:
-    """Torch's objects until the next beat, when the recorder's thread asks them.
+    """Torch's objects until the next heartbeat, when the recorder's thread asks them.
 
     Args:
         writer: of the ring.

@@ -1,8 +1,8 @@
 """Which transports past c10d this process has at hand, as the recorder's thread sees them.
 
 A look-up in `sys.modules` takes a microsecond and blocks nobody. Reading the own
-`/proc/self/maps` would wait for a driver call that holds the memory's lock, and the beat with it.
-So a library that C++ loads without a Python module is not told here.
+`/proc/self/maps` would wait for a driver call that holds the memory's lock, and the heartbeat with
+it. So a library that C++ loads without a Python module is not told here.
 """
 
 from __future__ import annotations

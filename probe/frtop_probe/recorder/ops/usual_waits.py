@@ -1,6 +1,6 @@
 """How long ops of each call site usually take, smoothed and written into the ring.
 
-A hook only stores what it measured; the recorder's thread works it off with each beat.
+A hook only stores what it measured; the recorder's thread works it off with each heartbeat.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from frtop_probe.recorder.ops.writer import RingWriter
 from frtop_probe.ring import layout
 
 MAX_STORED: Final = 1024
-"""Waits that are stored until the next beat; a power of two. The list has this length from the
+"""Waits that are stored until the next heartbeat; a power of two. The list has this length from the
 start: growing at an op would take memory between the program's tensors and fragment malloc."""
 
 Measured = tuple[int, int, bool]
@@ -29,7 +29,7 @@ class UsualWaits:
         self._smoothed: dict[int, tuple[int, int, bool]] = {}
 
     def update(self) -> None:
-        """Takes in what was measured since the last beat: each new wait counts an eighth.
+        """Takes in what was measured since the last heartbeat: each new wait counts an eighth.
 
         Upper bounds count only until there is an exact one.
         """

@@ -155,7 +155,7 @@ def reap() -> bool:
     """Reaps stubs that have exited; returns whether none is left.
 
     Never waits in the kernel: on a file system that hangs a stub may never exit, and a
-    missed beat looks like a rank whose GIL is held.
+    missed heartbeat looks like a rank whose GIL is held.
     """
     for pid in list(_unreaped):
         try:

@@ -1,7 +1,7 @@
 """What a rank can be asked on its socket: a name, and the function that answers.
 
 All handlers have one signature, so what is new to be asked is one line in the recorder. They run
-on the recorder's thread, between two beats, and may be asked anything: a request is JSON that
+on the recorder's thread, between two heartbeats, and may be asked anything: a request is JSON that
 nobody has checked but for its being an object.
 """
 
@@ -13,7 +13,7 @@ from typing import Any, Final
 Request = Mapping[str, Any]
 """An unchecked request. Its `peer` is the pid of who asks; 0: in another pid namespace."""
 GoOn = Callable[[], bool]
-"""Called between pieces of long work, so that beats come in between; false: the client has left."""
+"""Called between pieces of long work, for the heartbeat in between; false: the client has left."""
 Response = tuple[dict[str, Any], bytes | bytearray]
 """A header and raw bytes. `error` in the header is "" or one word, `help` says what to do."""
 Handler = Callable[[Request, GoOn], Response]

@@ -1,7 +1,7 @@
 """Serves one client at a time on a socket beside the ring, in the recorder's own thread.
 
-The thread waits here between its beats. It serves a client piece by piece without waiting for
-it: beats come in between, and a slow or silent client is dropped. The folder is closed to
+The thread waits here between its heartbeats. It serves a client piece by piece without waiting for
+it: heartbeats come in between, and a slow or silent client is dropped. The folder is closed to
 other users; in addition, the uid of each client is checked.
 
 A request is one line of JSON. A response is `HEAD` (sizes of header and data in bytes), a JSON
@@ -30,7 +30,7 @@ MAX_REQUEST: Final = 4096
 TIMEOUT_S: Final = 1.0
 """For receiving a request, and again for sending its response."""
 MAX_CLIENTS: Final = 32
-"""Most clients that are accepted between two beats."""
+"""Most clients that are accepted between two heartbeats."""
 _SEND: Final = 256 * 1024
 _CREDENTIALS: Final = struct.Struct("3i")
 
@@ -178,7 +178,7 @@ class Responder:
             if not isinstance(request, dict):
                 raise TypeError("no request")
             return self._respond({**request, "peer": peer}, go_on)
-        except Exception as error:  # noqa: BLE001 - a failing request must not end the beat
+        except Exception as error:  # noqa: BLE001 - a failing request must not end the heartbeat
             text = f"the rank failed to respond: {type(error).__name__}: {error}"
             return {"error": "failed", "help": text[:MAX_REQUEST]}, b""
 

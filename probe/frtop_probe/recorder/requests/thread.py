@@ -1,4 +1,4 @@
-"""The recorder's only thread: it beats, and serves requests between two beats.
+"""The recorder's only thread: it writes the heartbeat, and serves requests in between.
 
 It must end before the interpreter does: a `Work` dropped during finalization aborts.
 """
@@ -13,9 +13,8 @@ from typing import Final
 
 from frtop_probe.recorder.requests.responder import Responder
 
-BEAT_S: Final = 0.25
-"""Pause between two beats. A beat takes the GIL and evicts caches, and no reader needs beats
-more often."""
+HEARTBEAT_S: Final = 0.25
+"""Pause between two heartbeats. Each takes the GIL and evicts caches; no reader needs more."""
 JOIN_S: Final = 10.0
 """Longest wait for the thread's end. It ends within milliseconds unless it is in a call of torch
 that does not return, or the machine is overloaded. Left alone in such a call while the interpreter
@@ -76,7 +75,7 @@ class RecorderThread:
                 self._responder.close()
 
     def _keep_time(self) -> bool:
-        """Beats if a beat is due; returns False when the thread must end."""
+        """Writes a heartbeat if one is due; returns False when the thread must end."""
         if self._stop.is_set():
             return False
         started = time.monotonic()
@@ -87,7 +86,7 @@ class RecorderThread:
                 self._failed(error)
             # A slow tick (a thousand pending handles) must not become a busy loop.
             now = time.monotonic()
-            self._next = now + min(max(BEAT_S, 20 * (now - started)), 2 * BEAT_S)
+            self._next = now + min(max(HEARTBEAT_S, 20 * (now - started)), 2 * HEARTBEAT_S)
         return True
 
     def _wait(self, seconds: float) -> None:

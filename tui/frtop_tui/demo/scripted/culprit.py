@@ -51,7 +51,7 @@ def in_op(kind: str, site: wire.Site) -> tuple[wire.TraceFrame, ...]:
 
 @dataclass(frozen=True, slots=True)
 class RankLook:
-    """A rank's process and main thread; `fetch` and `beats` are what its ring says."""
+    """A rank's process and main thread; `fetch` and `heartbeats` are what its ring says."""
 
     frames: tuple[wire.TraceFrame, ...] = COMPUTING
     active: bool = True
@@ -61,7 +61,7 @@ class RankLook:
     wchan: str = ""
     file: str = ""
     busy: bool = True
-    beats: bool = True
+    heartbeats: bool = True
     loads: bool = False
     worker: tuple[str, str, str] = ("S", "futex", "")
     """Of the DataLoader worker that it may wait for: state, system call and file."""
@@ -80,8 +80,8 @@ LOOKS: Final[dict[str, RankLook]] = {
     "file": RankLook((_at(TRAIN, 190, "read_vocabulary", "file.read()"), *_MAIN), active=False,
                  state="S", syscall="read", wchan="pipe_read", file="/data/vocabulary", busy=False),
     "gil": RankLook((_at("/home/ml/llama/kernels.py", 12, "load", "_ext.load(path)"), *_MAIN),
-                owns_gil=True, state="S", syscall="clock_nanosleep", busy=False, beats=False),
-    "stop": RankLook(COMPUTING, state="T", wchan="do_signal_stop", busy=False, beats=False),
+                owns_gil=True, state="S", syscall="clock_nanosleep", busy=False, heartbeats=False),
+    "stop": RankLook(COMPUTING, state="T", wchan="do_signal_stop", busy=False, heartbeats=False),
     "compute": RankLook((_at("/home/ml/llama/search.py", 44, "refine", "m = torch.tanh(m @ m)"),
                      *_MAIN)),
 }  # fmt: skip

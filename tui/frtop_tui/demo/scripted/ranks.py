@@ -32,7 +32,7 @@ QUICK_NS: Final = 400 * MS
 PROCESS_TICKS: Final = 8
 """The process and the GPU of a rank are sent once in so many ticks, each rank at another one."""
 HISTORY_OPS: Final = 4096
-BEAT_NS: Final = 250 * MS
+HEARTBEAT_NS: Final = 250 * MS
 GPU: Final = wire.Gpu(0, "GPU-scripted", "scripted GPU", 700_000, 80 << 30, 90_000, 1)
 
 
@@ -166,9 +166,9 @@ class HostRanks:
     def status(self, rank: int, at: Position, now_ns: int) -> wire.RankStatus:
         script = self.script
         look = self._look(rank, at, now_ns)
-        beat = now_ns - now_ns % BEAT_NS
-        if not look.beats:
-            beat = min(beat, script.fault_ns + 30 * MS)
+        heartbeat = now_ns - now_ns % HEARTBEAT_NS
+        if not look.heartbeats:
+            heartbeat = min(heartbeat, script.fault_ns + 30 * MS)
         begun = script.step_ns(at.step)
         fetched = begun + script.data_ns(self.levels[rank], at.step)
         fetch = wire.DataLoaderFetch(begun + self.skew_ns, fetched + self.skew_ns, 1,
@@ -176,7 +176,9 @@ class HostRanks:
         if look.loads or now_ns < fetched:
             fetch = wire.DataLoaderFetch(begun + self.skew_ns, 0, 1, 30_001, FEW_WORKERS)
         ops = at.step * len(script.program) + at.issued
-        return wire.RankStatus(1, beat + self.skew_ns, ops, at.step, begun + self.skew_ns, fetch)
+        return wire.RankStatus(
+            1, heartbeat + self.skew_ns, ops, at.step, begun + self.skew_ns, fetch
+        )
 
     def pending(self, rank: int, at: Position) -> tuple[wire.Op, ...]:
         """The op that the rank is in, if it is in one."""

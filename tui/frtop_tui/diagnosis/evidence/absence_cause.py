@@ -94,7 +94,7 @@ def _stopped(view: Rank) -> AbsenceCause | None:
 
 def _gil_held(view: Rank) -> AbsenceCause | None:
     holder = gil_holder(view)
-    # Without a beat only a sleeping holder shows it: running Python code holds the GIL, too.
+    # Without a heartbeat only a sleeping holder shows it: running Python code holds the GIL, too.
     asleep = view.status is None and holder is not None and not holder.active
     if view.state != "silent" and not asleep:
         return None

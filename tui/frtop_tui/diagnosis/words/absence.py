@@ -428,7 +428,7 @@ def _pid(view: Rank) -> int:
 
 
 def _heartbeat_age(view: Rank, now_ns: int) -> str:
-    beat = view.status.beat_ns if view.status is not None else 0
+    beat = view.status.heartbeat_ns if view.status is not None else 0
     return f" for {duration(view.age_s(beat, now_ns))}" if beat else ""
 
 

@@ -150,11 +150,13 @@ class JobCollector:
     def _of_frtop(self, frame: Frame) -> Iterator[Any]:
         yield _states("frtop_hosts", "Hosts by how they are heard.", "state", get_args(HostState),
                       Counter(host.state for host in frame.hosts))  # fmt: skip
-        beats = [age for view in frame.ranks.values() if (age := _beat_age_s(view, frame))]
-        if beats:
-            yield GaugeMetricFamily("frtop_beat_age_seconds",
-                                    "Age of the oldest last beat of a rank that lives.",
-                                    max(beats))  # fmt: skip
+        heartbeats = [
+            age for view in frame.ranks.values() if (age := _heartbeat_age_s(view, frame))
+        ]
+        if heartbeats:
+            yield GaugeMetricFamily("frtop_heartbeat_age_seconds",
+                                    "Age of the oldest last heartbeat of a rank that lives.",
+                                    max(heartbeats))  # fmt: skip
         lost = CounterMetricFamily("frtop_lost", "What frtop itself has missed.", labels=("what",))
         for what in LOSSES:
             lost.add_metric([what], self._counts.lost[what], created=self._counts.counted_from_s)
@@ -177,7 +179,9 @@ class JobCollector:
         state = GaugeMetricFamily("frtop_rank_state", "1 for the state of the rank.",
                                   labels=(*_RANK, "state"))  # fmt: skip
         step = GaugeMetricFamily("frtop_rank_step", "Training step.", labels=_RANK)
-        beat = GaugeMetricFamily("frtop_rank_beat_age_seconds", "Age of its beat.", labels=_RANK)
+        heartbeat = GaugeMetricFamily(
+            "frtop_rank_heartbeat_age_seconds", "Age of its heartbeat.", labels=_RANK
+        )
         ops = CounterMetricFamily("frtop_rank_ops", "Ops that it issued.", labels=_RANK)
         waited = CounterMetricFamily("frtop_rank_waiting_seconds",
                                      "Seconds that it was blocked.", labels=_RANK)  # fmt: skip
@@ -187,11 +191,11 @@ class JobCollector:
             state.add_metric((*labels, view.state), 1)
             if rank in counts.steps:
                 step.add_metric(labels, counts.steps[rank].step)
-            if age := _beat_age_s(view, frame):
-                beat.add_metric(labels, age)
+            if age := _heartbeat_age_s(view, frame):
+                heartbeat.add_metric(labels, age)
             ops.add_metric(labels, counts.rank_ops[rank], created=counts.job_began_s)
             waited.add_metric(labels, counts.rank_waited_s[rank], created=counts.counted_from_s)
-        yield from (state, step, beat, ops, waited)
+        yield from (state, step, heartbeat, ops, waited)
 
 
 def _word(cause: str) -> str:
@@ -199,9 +203,9 @@ def _word(cause: str) -> str:
     return cause if _WORD.fullmatch(cause) else "unknown"
 
 
-def _beat_age_s(view: JudgedRank, frame: Frame) -> float | None:
-    """Age of the last beat; None where there is none, or no more."""
-    return None if view.state in _OVER else view.beat_age_s(frame.now_ns)
+def _heartbeat_age_s(view: JudgedRank, frame: Frame) -> float | None:
+    """Age of the last heartbeat; None where there is none, or no more."""
+    return None if view.state in _OVER else view.heartbeat_age_s(frame.now_ns)
 
 
 def _states(name: str, text: str, of: str, values: tuple[str, ...], found: Counter[Any]) -> Any:

@@ -51,7 +51,7 @@ THINNED: Final = 3
 """While the buffer is more than half full, of the sampled ops only every third one is sampled, then
 every ninth, and so on. These are the same by their numbers on a rank that has less to do."""
 MOST_THINNED: Final = 243
-BEAT_S: Final = 0.2
+HEARTBEAT_S: Final = 0.2
 JOIN_S: Final = 5.0
 NICENESS: Final = 10
 
@@ -311,7 +311,7 @@ class NumberWatch:
         look = 0.0
         while True:
             try:
-                found = self._queue.get(timeout=BEAT_S)
+                found = self._queue.get(timeout=HEARTBEAT_S)
             except queue.Empty:
                 found = None
             if found is not None:
@@ -319,7 +319,7 @@ class NumberWatch:
             # A watch ends also where there is always something to count.
             if found is not None and time.monotonic() < look:
                 continue
-            look = time.monotonic() + BEAT_S
+            look = time.monotonic() + HEARTBEAT_S
             if self._is_over() and self._queue.empty():
                 with self._lock:
                     if not self.watching:
