@@ -24,7 +24,7 @@ FAKE = """
         from frtop_probe.ring.layout import StatusCell
         cells, deadline = lifecycle.recorder.writer.cells, time.monotonic() + 30
         beats = cells[StatusCell.HEARTBEATS]
-        while cells[StatusCell.HEARTBEATS] < heartbeats + count:
+        while cells[StatusCell.HEARTBEATS] < beats + count:
             assert time.monotonic() < deadline
             time.sleep(0.01)
 """
