@@ -1,10 +1,12 @@
-"""When a finding is more than a suspicion, where its stacks are missing."""
+"""When a finding is more than a suspicion, and that every finding has a rule for that."""
 
 from __future__ import annotations
 
 import pytest
 
 from diagnosis.scenes import SECOND, Scene, frame, only
+from frtop_tui.diagnosis.cases.declare import Kind, Rule
+from frtop_tui.diagnosis.cases.registry import CASES
 from frtop_tui.diagnosis.model import Verdict
 
 
@@ -73,3 +75,14 @@ def test_who_holds_the_gil_is_named_without_a_stack_although_an_op_is_pending(
     scene.silent(2, 10)
     scene.actors[2].owns_gil = True
     assert after(scene, 4).culprits == (2,)
+
+
+@pytest.mark.parametrize("kind", [kind for case in CASES for kind in case.kinds])
+def test_some_rule_applies_to_every_finding(kind: Kind) -> None:
+    assert Rule.__new__.__defaults__ is not None
+    assert kind.rules[-1].when is Rule.__new__.__defaults__[-1], "the last rule is for all others"
+
+
+def test_no_two_cases_claim_the_same_findings() -> None:
+    details = [kind.detail for case in CASES for kind in case.kinds]
+    assert len(details) == len(set(details))

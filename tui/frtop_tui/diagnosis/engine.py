@@ -77,7 +77,7 @@ class _Found(NamedTuple):
 
     findings: Sequence[Finding]
     dropped: Sequence[Finding]
-    outside: RestFound
+    at_rest: RestFound
     standing: StandingFound
     long_waits: Sequence[WaitNode]
     slow: Sequence[Finding] = ()
@@ -153,21 +153,21 @@ class Engine:
     def _detect(self, context: Context, hints: HintOutcome) -> _Found:
         """Finds root causes, the most urgent first."""
         findings, dropped = prioritize(context, [*detect(context), *hints.findings])
-        outside = RestFound()
+        at_rest = RestFound()
         if context.frame.recorded is None and all(one.kind == "mismatch" for one in findings):
-            outside = find_at_rest(context, self.memory.rest)
-            outside = outside.proven if findings else outside
+            at_rest = find_at_rest(context, self.memory.rest)
+            at_rest = at_rest.proven if findings else at_rest
         standing = StandingFound()
         if context.frame.recorded is None:
             standing = standing_waits(context, self.memory.standing)
-        if not (findings or outside.findings):  # else they follow from these, most likely
+        if not (findings or at_rest.findings):  # else they follow from these, most likely
             findings = [*standing.findings]
-        waits = [] if findings or outside.findings else _long_waits(context)
+        waits = [] if findings or at_rest.findings else _long_waits(context)
         findings = findings or unfinished_ops.detect(context)
-        most = MOST_VERDICTS - len(outside.findings)
-        found = [*findings[:most], *outside.findings]
+        most = MOST_VERDICTS - len(at_rest.findings)
+        found = [*findings[:most], *at_rest.findings]
         late = slow(context.frame, self.memory.slow) if self._may_be_slow(context, found) else ()
-        return _Found(found, dropped, outside, standing, waits, late)
+        return _Found(found, dropped, at_rest, standing, waits, late)
 
     @staticmethod
     def _may_be_slow(context: Context, findings: Sequence[Finding]) -> bool:
@@ -191,8 +191,8 @@ class Engine:
         notes = [*waits, *death_notes(context.deaths, found.findings)]
         if not found.findings:
             notes += stack_notes(states_of(context), context.ranks)
-        if found.outside.note is not None:
-            notes.append(rest_note(found.outside.note, frame))
+        if found.at_rest.note is not None:
+            notes.append(rest_note(found.at_rest.note, frame))
         if found.standing.idle and not found.findings:
             notes.append(idle_note(found.standing.idle))
         notes += dropped_notes(found.dropped, found.findings)
@@ -222,7 +222,7 @@ class Engine:
             for rank in absent(finding)
         }
         waits = found.long_waits
-        waiting_ns = waits[0].since_ns if waits else found.outside.open_since_ns
+        waiting_ns = waits[0].since_ns if waits else found.at_rest.open_since_ns
         found_health = health_of(_before(context), verdicts, waiting=bool(waits or waiting_ns))
         health = as_far_as_seen(frame, found_health, compared=is_compared)
         memory = self.memory
@@ -261,7 +261,7 @@ class Engine:
         nodes = [*context.overdue, *early_suspects(context)]
         at_rest = ranks_at_rest(frame.ranks, context.index.partial, frame.now_ns)
         slow_ones = to_look_at(self.memory.slow, frame.ranks, frame.now_ns) if found.slow else ()
-        rest = (*found.outside.look_at, *found.standing.look_at, *at_rest, *slow_ones)
+        rest = (*found.at_rest.look_at, *found.standing.look_at, *at_rest, *slow_ones)
         others = (*ranks_needing_stacks(frame), *rest)
         # Of those that rest their detector knows who is to be looked at, and how often.
         named = [one for one in found.findings if not isinstance(one.detail, RestDetail)]

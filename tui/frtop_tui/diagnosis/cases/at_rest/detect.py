@@ -368,7 +368,7 @@ def _held_by(found: _AtRest, cause: Cause, ranks: Sequence[int], detail: Held) -
     return Finding(
         kind="not_entered",
         detail=detail,
-        key=("outside", tuple(ranks)),
+        key=("held", tuple(ranks)),
         culprits=tuple(ranks),
         cause=cause,
         progress="none" if detail.proven else "unknown",
