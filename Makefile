@@ -7,7 +7,7 @@ TORCH  ?= 2.15.0
 PYTEST := $(BIN)/pytest -n $(shell echo $$(( ($$(nproc) * 3 + 1) / 2 ))) --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-long check zoo bench gpu-kit docs test-torch torch-suite clean
+.PHONY: help venv demo test test-long check drop zoo bench gpu-kit docs test-torch torch-suite clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -34,6 +34,9 @@ check: venv  ## formatting, lint, types, layering
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+
+drop: venv  ## delete each feature in a copy of the tree: the rest must go on: make drop DROP='watch --all'
+	$(VENV)/bin/python tests/drop.py $(DROP)
 
 zoo: venv  ## every way to hang, and what is said of it: make zoo ZOO='--only dead', ZOO=--table
 	cd tests && ../$(BIN)/python -m zoo $(ZOO)

@@ -21,6 +21,7 @@ from frtop_tui.connect.base import Source
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import FrtopError, NoAgent, NoJob, UsageError
 from frtop_tui.features.tensors import command as tensors_command
+from frtop_tui.features.tensors.follow import SaveOrder
 from frtop_tui.files import capture
 from frtop_tui.files.output_path import default_path, unused_path
 from frtop_tui.job.model import (
@@ -69,10 +70,11 @@ class Answering(ScriptedSource):
         ranks[rank] = replace(ranks[rank], tensors=self._answer)
         self.give(replace(self.frame(), ranks=ranks))
 
-    def save(self, rank: int, sequence: int, path: Path) -> None:
-        super().save(rank, sequence, path)
-        path.write_bytes(b"data")
-        self._tell(Writing("tensors", "written", str(path), 4, 4, 4))
+    def order(self, feature: str, order: object) -> None:
+        super().order(feature, order)
+        assert isinstance(order, SaveOrder)
+        order.path.write_bytes(b"data")
+        self._tell(Writing("tensors", "written", str(order.path), 4, 4, 4))
 
     def _tell(self, writing: Writing) -> None:
         self.give(replace(self.frame(), writings=(writing,)))
@@ -299,7 +301,7 @@ def test_saving_prints_the_size_first(
     assert tensors_command.run(options(save=str(path))) == 0
     said = capsys.readouterr().err.splitlines()
     assert said[0] == f"writing 16,384 bytes to {path}"
-    assert source.saved == [(0, 30_000, path)]
+    assert source.orders["tensors"] == [SaveOrder(0, 30_000, path)]
 
 
 def test_saving_needs_one_op(live: Callable[[Source], None], tmp_path: Path) -> None:

@@ -30,7 +30,6 @@ class ScriptedSource:
         self.dumped: list[tuple[int, ...]] = []
         self.inspected: list[int] = []
         self.taken_native: list[int] = []
-        self.saved: list[tuple[int, int, Path]] = []
         self.captured: list[tuple[Path, bool]] = []
         self.finished = 0
         self.redacts = False
@@ -76,9 +75,6 @@ class ScriptedSource:
 
     def take_native(self, rank: int) -> None:
         self.taken_native.append(rank)
-
-    def save(self, rank: int, sequence: int, path: Path) -> None:
-        self.saved.append((rank, sequence, path))
 
     def capture(
         self,

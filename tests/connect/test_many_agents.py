@@ -15,6 +15,7 @@ from connect.conftest import frame_with
 from frtop_probe import keys
 from frtop_tui.connect.live import LiveSource
 from frtop_tui.diagnosis.model import Frame
+from frtop_tui.features.tensors.follow import SaveOrder
 from frtop_tui.files import capture
 from frtop_tui.job.model import Writing
 
@@ -129,7 +130,7 @@ def test_saving_an_op_that_is_not_pending_leaves_no_file(
     source: LiveSource, tmp_path: Path
 ) -> None:
     frame_with(source, lambda f: len(f.ranks) == 2)
-    source.save(0, 77, tmp_path / "op.safetensors")
+    source.order("tensors", SaveOrder(0, 77, tmp_path / "op.safetensors"))
     frame = frame_with(source, lambda f: (w := file(f, "tensors")) and w.state == "failed")
     writing = file(frame, "tensors")
     assert writing is not None

@@ -32,14 +32,6 @@ def test_requests_to_a_recorded_source_change_nothing(hang: Frame) -> None:
     source.close()
 
 
-def test_requests_that_need_a_live_job_fail_with_a_reason(hang: Frame, tmp_path: Path) -> None:
-    source = RecordedSource(hang)
-    source.save(0, 1, tmp_path / "x")
-    (writing,) = source.frame().writings
-    assert (writing.kind, writing.state) == ("tensors", "failed")
-    assert "no live job" in str(writing.problem)
-
-
 def test_a_capture_is_copied_only_on_request_and_never_over_a_file(
     hang: Frame, tmp_path: Path
 ) -> None:

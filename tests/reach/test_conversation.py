@@ -14,6 +14,7 @@ from frtop_tui.connect.connection_events import (
     Connected,
     ConnectionEvent,
     ConnectionFailed,
+    Examined,
     Progressed,
     ResponseReceived,
     UpdateReceived,
@@ -73,12 +74,10 @@ def test_a_doctor_waits_for_an_order_and_takes_a_tool_before_and_after_it() -> N
     assert (agent.awaits_order, agent.takes_tool) == (False, False)
 
 
-@pytest.mark.parametrize("said", [b"frtop-doctor {}", b'frtop-doctor {"host": 7}'])
-def test_facts_that_are_none_end_it(said: bytes) -> None:
-    conversation, events = talk(BOOT, line("hello", examines=True), said)
-    assert conversation.phase is Phase.OVER
-    assert isinstance(events[-1], ConnectionFailed)
-    of_agent, events = talk(BOOT, HELLO, said)
+def test_facts_come_as_they_were_written_and_from_no_agent() -> None:
+    _, events = talk(BOOT, line("hello", examines=True), b"frtop-doctor {}")
+    assert events[-1] == Examined("node0", b"{}")
+    of_agent, events = talk(BOOT, HELLO, b"frtop-doctor {}")
     assert (of_agent.phase, len(events)) == (Phase.UP, 2), "an agent says no such thing"
 
 

@@ -190,7 +190,7 @@ async def test_recorded_tensors_are_shown_but_not_saved() -> None:
         await app.sees("NaN 3", "2s old", "(t ask again)", "(T save)")
         await app.press("T")
         await app.sees("There is no live job to ask")
-        assert app.source.saved == []
+        assert app.source.orders["tensors"] == []
 
 
 async def test_e_captures_black_boxes_into_one_file() -> None:

@@ -19,7 +19,7 @@ def sent(source: ScriptedSource) -> list[object]:
     asked = (
         source.dumped,
         source.inspected,
-        source.saved,
+        source.orders["tensors"],
         source.captured,
         source.chosen,
         source.taken_native,

@@ -40,7 +40,6 @@ from frtop_tui.screens.messages import (
     ExportJob,
     InspectRank,
     Order,
-    SaveTensors,
     TakeNativeStacks,
     TakeStacks,
 )
@@ -242,9 +241,6 @@ class FrtopApp(
 
     def on_order(self, event: Order) -> None:
         self.source.order(event.feature, event.order)
-
-    def on_save_tensors(self, event: SaveTensors) -> None:
-        self.source.save(event.rank, event.sequence, event.path)
 
     def action_capture(self) -> None:
         """Writes everything known to a file in the current folder."""

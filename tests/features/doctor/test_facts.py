@@ -19,7 +19,7 @@ from frtop_probe.features.doctor.host_reader import find_tool, read_host
 from frtop_probe.features.doctor.search import find_ranks
 from frtop_probe.features.doctor.trials import read_memory, run_tool, target
 from frtop_probe.proc import guarded
-from frtop_tui.connect.pipes.far_facts import read_facts
+from frtop_tui.features.doctor.far_facts import read_facts
 from waiting import wait_for
 
 __all__ = ["environment"]

@@ -15,8 +15,8 @@ from frtop_probe.features.doctor.facts_json import document
 from frtop_probe.features.doctor.tier import Change
 from frtop_probe.proc.memory import NO_RIGHT
 from frtop_probe.ring import layout
-from frtop_tui.connect.pipes.far_facts import MAX_BYTES, MAX_ITEMS, MAX_TEXT, read_facts
 from frtop_tui.connect.pipes.framing import PipeError
+from frtop_tui.features.doctor.far_facts import MAX_BYTES, MAX_ITEMS, MAX_TEXT, read_facts
 from frtop_tui.features.doctor.group_words import ExaminedHost, grouped, typed_from_afar
 from frtop_tui.features.doctor.host_words import DoctorRound, round_document, round_lines
 from frtop_tui.features.doctor.words import WIDTH

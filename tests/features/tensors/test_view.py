@@ -10,6 +10,7 @@ from msgspec import structs
 from msgspec.structs import replace
 
 from frtop_probe import wire
+from frtop_tui.features.tensors.follow import SaveOrder
 from frtop_tui.features.tensors.pane import TensorsPane
 from frtop_tui.features.tensors.view import TensorsScreen
 from frtop_tui.features.tensors.words import error_lines, op_lines
@@ -268,10 +269,10 @@ async def test_saving_asks_first_with_size_and_path(folder: Path) -> None:
             "Save the tensors of all_reduce #8812 of rank 12, 50 MB (52,428,800 bytes), to"
         )
         await app.sees("frtop-llama-70b-rank12-op8812.safetensors in this folder?", "enter save")
-        assert app.source.saved == []
+        assert app.source.orders["tensors"] == []
         await app.press("enter")
         path = folder / "frtop-llama-70b-rank12-op8812.safetensors"
-        assert app.source.saved == [(ASKED, 30_000, path)]
+        assert app.source.orders["tensors"] == [SaveOrder(ASKED, 30_000, path)]
         assert "Save the tensors" not in app.text()
         writing = Writing("tensors", "collecting", str(path), 12 << 20, 50 << 20)
         await app.give(replace(answer_scenes.tensors(), writings=(writing,)))
@@ -291,7 +292,7 @@ async def test_anything_but_yes_saves_nothing() -> None:
             await app.sees("Save the tensors")
             await app.press(no)
             await app.wait_for(lambda: "Save the tensors" not in app.text())
-            assert app.source.saved == []
+            assert app.source.orders["tensors"] == []
             assert isinstance(app.screen, TensorsScreen)
             assert app.screen.rank == ASKED
 
@@ -301,7 +302,10 @@ async def test_an_existing_file_is_not_overwritten(folder: Path) -> None:
     async with driven(scenes.hung()) as app:
         await asked(app)
         await app.press("T", "y")
-        assert app.source.saved[0][2] == folder / "frtop-llama-70b-rank12-op8812-2.safetensors"
+        assert (
+            app.source.orders["tensors"][0].path
+            == folder / "frtop-llama-70b-rank12-op8812-2.safetensors"
+        )
 
 
 async def test_a_job_cannot_choose_the_folder(folder: Path) -> None:
@@ -310,7 +314,9 @@ async def test_a_job_cannot_choose_the_folder(folder: Path) -> None:
         await asked(app)
         await app.give(replace(answer_scenes.tensors(), job=named))
         await app.press("T", "y")
-        assert app.source.saved[0][2] == folder / "frtop-x-y-rank12-op8812.safetensors"
+        assert (
+            app.source.orders["tensors"][0].path == folder / "frtop-x-y-rank12-op8812.safetensors"
+        )
 
 
 async def test_a_failed_save_shows_its_reason() -> None:
@@ -327,7 +333,7 @@ async def test_without_tensors_nothing_is_saved() -> None:
     async with driven(scenes.hung()) as app:
         await app.press("t", "T")
         await app.sees("Nothing to save")
-        assert app.source.saved == []
+        assert app.source.orders["tensors"] == []
 
 
 async def test_a_read_only_session_asks_no_rank_and_says_why() -> None:

@@ -42,9 +42,6 @@ class Source(Protocol):
     def take_native(self, rank: int) -> None:
         """Takes a rank's native stacks, for which it stands still: `JudgedRank.native`."""
 
-    def save(self, rank: int, sequence: int, path: Path) -> None:
-        """Writes the tensors of one pending op as safetensors: `Frame.writings`."""
-
     def capture(
         self, path: Path, *, automatic: bool = False, settle_s: float = 0.0, redact: bool = False
     ) -> None:

@@ -15,9 +15,8 @@ from frtop_tui.connect.capture_collector import CaptureCollector
 from frtop_tui.connect.file_worker import FileWorker
 from frtop_tui.connect.request_tracker import RequestTracker
 from frtop_tui.diagnosis.model import Frame, JudgedRank
-from frtop_tui.features.tensors.download import TensorDownload
 from frtop_tui.files.formats.writing import write_collected
-from frtop_tui.job.model import Problem, Writing
+from frtop_tui.job.model import Writing
 from frtop_tui.job.naming import same_job
 from frtop_tui.job.state import JobState
 
@@ -32,7 +31,6 @@ class Commands:
         self._tracker = tracker
         self._state = state
         self._files = FileWorker()
-        self._download: TensorDownload | None = None
         self._collectors: dict[str, CaptureCollector] = {}  # by kind of file, the last one
         self._shown: wire.Job | None = None
         self._inspecting: set[tuple[str, int]] = set()
@@ -45,8 +43,7 @@ class Commands:
     @property
     def writings(self) -> tuple[Writing, ...]:
         """The last file of each kind."""
-        files = (*self._collectors.values(), self._download)
-        return tuple(one.writing for one in files if one is not None)
+        return tuple(one.writing for one in self._collectors.values())
 
     def inspect(self, frame: Frame | None, rank: int, now: int) -> None:
         """Asks a rank for its tensors; its view gets the response, or why there is none."""
@@ -103,26 +100,6 @@ class Commands:
         dump = wire.StackDump(view.identity.pid, error=error, help=text)
         response = wire.NativeStacksResponse(0, view.host, view.key, 0, dump=dump)
         self._state.apply_native(view.host, response)
-
-    def save(self, frame: Frame | None, rank: int, sequence: int, path: Path, *, now: int) -> None:
-        """Writes the tensors of one pending op to a file."""
-        if self._download is not None and not self._download.over:
-            self._download.refuse(path)
-            return
-        frame = frame if frame is not None else _EMPTY
-        self._download = TensorDownload(
-            self._tracker,
-            self._files,
-            frame,
-            rank=rank,
-            sequence=sequence,
-            path=path,
-            now=now,
-        )
-        view = frame.ranks.get(rank)
-        reason, text = why_not_ask(frame, view) if view is not None else ("", "")
-        if reason:
-            self._download.give_up(Problem.parse(text), now)
 
     def capture(
         self,
@@ -190,14 +167,10 @@ class Commands:
 
     def _forget_files(self) -> None:
         """Another job is shown: files of the former would seem to be of it."""
-        if self._download is not None and self._download.over:
-            self._download = None
         self._collectors = {kind: one for kind, one in self._collectors.items() if not one.over}
 
-    def close(self, now: int) -> None:
-        """Gives up a download, so that no partial file is left; lets the last write end."""
-        if self._download is not None and self._download.writing.state == "collecting":
-            self._download.give_up(Problem("frtop was closed"), now)
+    def close(self) -> None:
+        """Lets the last write end."""
         self._files.close()
 
 

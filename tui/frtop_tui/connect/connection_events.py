@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from frtop_probe import wire
-from frtop_probe.features.doctor.facts import HostFacts, SearchFacts
 from frtop_tui.connect.endpoints import Endpoint, PipeEndpoint
 from frtop_tui.errors import FrtopError
 from frtop_tui.job.model import AgentKey
@@ -78,11 +77,10 @@ class ResponseReceived:
 
 @dataclass(frozen=True, slots=True)
 class Examined:
-    """What the doctor has found on a host."""
+    """What was found on a host by a program that is no agent, as it wrote it."""
 
     host: str
-    facts: HostFacts
-    search: SearchFacts
+    facts: bytes
 
 
 ConnectionEvent = (

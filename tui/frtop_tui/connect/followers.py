@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from frtop_tui.connect.request_tracker import RequestTracker
 from frtop_tui.diagnosis.model import Frame
+from frtop_tui.job.model import Writing
 from frtop_tui.registry import contributions
 
 
@@ -27,6 +28,11 @@ class Follower:
     def news(self) -> Any:
         """What came of all orders; the same object as before when nothing changed."""
         return self.nothing
+
+    @property
+    def writings(self) -> tuple[Writing, ...]:
+        """Files that are being written, or were last: they are shown with the frame."""
+        return ()
 
     @classmethod
     def of_file(cls, frame: Frame) -> Any:  # noqa: ARG003

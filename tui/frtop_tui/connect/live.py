@@ -142,9 +142,6 @@ class LiveSource:
     def take_native(self, rank: int) -> None:
         self._commands.put(partial(Session.take_native, rank=rank))
 
-    def save(self, rank: int, sequence: int, path: Path) -> None:
-        self._commands.put(partial(Session.save, rank=rank, sequence=sequence, path=path))
-
     def capture(
         self, path: Path, *, automatic: bool = False, settle_s: float = 0.0, redact: bool = False
     ) -> None:

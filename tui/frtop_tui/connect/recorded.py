@@ -56,9 +56,6 @@ class RecordedSource:
     def take_native(self, rank: int) -> None:
         """Does nothing: the frame has those that were taken when it was recorded."""
 
-    def save(self, rank: int, sequence: int, path: Path) -> None:  # noqa: ARG002
-        self._set_writing("tensors", path, problem=Problem.parse(self._frame.read_only))
-
     def capture(
         self,
         path: Path,

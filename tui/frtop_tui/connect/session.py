@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,7 +34,7 @@ from frtop_tui.connect.statistics_follower import StatisticsFollower
 from frtop_tui.diagnosis.engine import Engine
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import FrtopError
-from frtop_tui.job.model import AgentKey, Problem
+from frtop_tui.job.model import AgentKey, Problem, Writing
 from frtop_tui.job.naming import JobKey, Wanted
 from frtop_tui.job.state import JobState
 
@@ -109,9 +110,6 @@ class Session:
 
     def take_native(self, rank: int) -> None:
         self._commands.take_native(self._frame, rank, time.monotonic_ns())
-
-    def save(self, rank: int, sequence: int, path: Path) -> None:
-        self._commands.save(self._frame, rank, sequence, path, now=time.monotonic_ns())
 
     def order(self, feature: str, order: object) -> None:
         self._followers[feature].take(order, self._frame, time.monotonic_ns())
@@ -335,23 +333,28 @@ class Session:
         self.requests.compare_ops(judgement.ops_requests, now)
         self.requests.update(frame, now)
         self._commands.update(frame, now)
-        self._frame = replace(frame, writings=self._commands.writings)
+        self._frame = replace(frame, writings=self._writings)
         # With very many ranks, receiving updates comes before judging them more often.
         self._next_frame = max(now + FRAME_NS, (1 + PAUSE) * time.monotonic_ns() - PAUSE * now)
         return self._frame
 
+    @property
+    def _writings(self) -> tuple[Writing, ...]:
+        followers = self._followers.values()
+        return (*self._commands.writings, *chain.from_iterable(one.writings for one in followers))
+
     def _with_writings(self) -> Frame | None:
         """The last frame, if a file has come further since."""
-        if self._frame is None or self._frame.writings == self._commands.writings:
+        if self._frame is None or self._frame.writings == self._writings:
             return None
-        self._frame = replace(self._frame, writings=self._commands.writings)
+        self._frame = replace(self._frame, writings=self._writings)
         return self._frame
 
     def close(self) -> None:
         """Gives up what is being fetched; lets a file that is being written end."""
         for follower in self._followers.values():
             follower.close(time.monotonic_ns())
-        self._commands.close(time.monotonic_ns())
+        self._commands.close()
 
 
 def _problem(error: FrtopError) -> Problem:

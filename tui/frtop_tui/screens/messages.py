@@ -110,14 +110,6 @@ class InspectRank(OpenRank):
     """Ask a rank for statistics of its tensors."""
 
 
-class SaveTensors(Message):
-    """Write the tensors of one pending op to a file."""
-
-    def __init__(self, rank: int, sequence: int, path: Path) -> None:
-        super().__init__()
-        self.rank, self.sequence, self.path = rank, sequence, path
-
-
 class ExportJob(Message):
     """Write the job to a file in one of the formats."""
 

@@ -23,7 +23,6 @@ from frtop_tui.connect.connection_events import (
 )
 from frtop_tui.connect.handshake import incompatible
 from frtop_tui.connect.pipes.failures import Ending, describe
-from frtop_tui.connect.pipes.far_facts import read_facts
 from frtop_tui.connect.pipes.framing import Message, MessageReader, PipeError
 from frtop_tui.connect.pipes.remote_words import Boot, Ended, Hello, Words, read
 from frtop_tui.errors import FrtopError, RemoteTrouble
@@ -154,8 +153,7 @@ class Conversation:
                 response = wire.decode_response(wire.from_frame(message.frame()))
                 yield ResponseReceived(self.host, response)
             case "doctor" if self.hello is not None and self.hello.examines:
-                found = read_facts(message.text)
-                yield Examined(self.host, found.host, found.search)
+                yield Examined(self.host, message.text)
             case "error":
                 words = _words(message.text).clean()
                 step = words.next or "`frtop --help` lists other ways to reach a host: --connect"

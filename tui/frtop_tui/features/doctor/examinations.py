@@ -19,11 +19,14 @@ from frtop_tui.connect.connection_events import (
     SamePlace,
 )
 from frtop_tui.connect.endpoints import PipeEndpoint
+from frtop_tui.connect.handshake import incompatible
 from frtop_tui.connect.pipes.connections import PipeConnections
+from frtop_tui.connect.pipes.framing import PipeError
 from frtop_tui.connect.pipes.payload import agent_lines
 from frtop_tui.connect.pipes.place_search import PlaceSearch
 from frtop_tui.connect.pipes.places import Place, last_python
 from frtop_tui.errors import FrtopError, RemoteTrouble
+from frtop_tui.features.doctor.far_facts import read_facts
 from frtop_tui.job.naming import counted
 
 DOCTOR: Final = "features.doctor.through_pipe"
@@ -115,10 +118,15 @@ class Examinations:
             case SamePlace(host, other):
                 self._answers[host].same_as = other
                 self._drop(host)
-            case Examined(host, facts, search):
+            case Examined(host, text):
                 # It stays connected: another name of this place is known by that.
-                self._answers[host].facts, self._answers[host].search = facts, search
                 self._up.pop(host, None)
+                try:
+                    found = read_facts(text)
+                except PipeError:
+                    self._answers[host].error = incompatible(host)
+                else:
+                    self._answers[host].facts, self._answers[host].search = found.host, found.search
             case ConnectionFailed(host, error):
                 self._up.pop(host, None)
                 if self._answers[host].facts is None:

@@ -20,6 +20,7 @@ from frtop_tui.connect.base import Source
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.diagnosis.pending_tensors import op_identity
 from frtop_tui.errors import FrtopError, UsageError
+from frtop_tui.features.tensors.follow import SaveOrder
 from frtop_tui.features.tensors.members import compared
 from frtop_tui.features.tensors.target import tensor_target
 from frtop_tui.job.groups import identifier
@@ -257,7 +258,7 @@ def _save(source: Source, view: JudgedRank, ops: Sequence[wire.OpTensors], path:
     chosen = only_one(view, ops, "--save writes the tensors of one op")
     size = sum(tensor.size for tensor in chosen.tensors)
     print(f"writing {size:,} bytes to {path}", file=sys.stderr)
-    source.save(view.rank, chosen.sequence, path)
+    source.order("tensors", SaveOrder(view.rank, chosen.sequence, path))
     writing = wait_for_file(source, "tensors", path, "bytes")
     show_progress("")
     print(f"{writing.path}  {writing.size:,} bytes", file=sys.stderr)

@@ -11,12 +11,13 @@ from textual.binding import Binding, BindingType
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.features.tensors.comparison import MOST_ASKED, members_to_ask
+from frtop_tui.features.tensors.follow import SaveOrder
 from frtop_tui.features.tensors.pane import TensorsPane
 from frtop_tui.features.tensors.saving import readable_bytes, save_question, tensor_path
 from frtop_tui.job.naming import counted
 from frtop_tui.screens.availability import why_unavailable
 from frtop_tui.screens.base import BACK, OneRankScreen
-from frtop_tui.screens.messages import InspectRank, SaveTensors
+from frtop_tui.screens.messages import InspectRank, Order
 from frtop_tui.widgets.file_status import file_in_progress
 from frtop_tui.widgets.question import Question
 from frtop_tui.widgets.spans import Line, join, plain
@@ -171,7 +172,7 @@ class TensorsScreen(OneRankScreen):
         saving, self._saving = self._saving, None
         self.set_focus(self.query_one(TensorsPane))
         if event.yes and saving is not None:
-            self.post_message(SaveTensors(*saving))
+            self.post_message(Order("tensors", SaveOrder(*saving)))
         self.draw_all()
 
     def reset(self) -> None:
