@@ -1,4 +1,4 @@
-"""Collects the ops of one group in one rank, and cuts them into blocks of which sums are sent."""
+"""Collects the ops of one group in one rank, and cuts them into blocks, whose sums are sent."""
 
 from __future__ import annotations
 

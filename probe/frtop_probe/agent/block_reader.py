@@ -203,7 +203,7 @@ class BlockReader:
         return meaning
 
     def _pairs(self, signature: wire.Signature, group: int) -> int:
-        """The value of an op's splits. Only they need the members, of which may be thousands."""
+        """The value of an op's splits. Only splits need the members, and there may be thousands."""
         if signature.kind not in SPLIT:
             return 0
         members = self._view.members(group)

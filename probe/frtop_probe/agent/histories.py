@@ -118,7 +118,7 @@ class HistoryBuilder:
     def build(
         self, lost: int, *, marks: tuple[wire.Mark, ...] = (), columns: bool = False
     ) -> wire.History:
-        """The history, of which `lost` ops in between could not be read."""
+        """The history; `lost` ops in between could not be read."""
         rows = () if columns else tuple(rows_of(self._columns))
         packed = pack_rows(self._columns) if columns else None
         return wire.History(

@@ -59,7 +59,7 @@ class OperatorChannel(Protocol):
     def admission(self) -> Rights: ...
 
     @property
-    def last_heard(self) -> float:
+    def last_sign(self) -> float:
         """When an operator last gave a sign other than a request, on the monotonic clock."""
 
     def publish(self, frame: bytes) -> None:

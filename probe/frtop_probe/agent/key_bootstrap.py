@@ -88,7 +88,7 @@ def _wait_for_key(folders: tuple[Path, ...], deadline: float) -> KeyPair:
 def living_ranks(folders: Iterable[Path], recent_s: float = 0.0) -> frozenset[int]:
     """The ranks alive in our own pid namespace; -1 for those that do not know their rank yet.
 
-    With `recent_s`, also ranks that were alive so many seconds ago.
+    With `recent_s`, also ranks that were alive that many seconds ago.
     """
     here, since_ns = PidNamespace.here(), time.monotonic_ns() - int(recent_s * 1e9)
     found = (_living_rank(path, here, since_ns) for folder in folders for path in _rings(folder))

@@ -28,7 +28,7 @@ from frtop_probe.agent.unprepared.watch import UnpreparedWatch
 
 TICK: Final = 0.5
 REQUEST_GAP: Final = 8.0
-"""A screen asks for the time every 5 s: after so many seconds it has left."""
+"""A screen asks for the time every 5 s; one that is silent for this long has left."""
 BOXES_TIMEOUT: Final = 2.0
 """Seconds for which a leaving agent waits for its black boxes at most."""
 
@@ -155,7 +155,7 @@ class AgentService:
     @property
     def _last_asked(self) -> float:
         """When an operator last asked; one that has started the agent is about to ask."""
-        asked = max(self._handler.last_asked, self._channel.last_heard)
+        asked = max(self._handler.last_asked, self._channel.last_sign)
         return max(asked, self._started) if self._options.for_operator else asked
 
     def _leave_when_idle(self) -> None:

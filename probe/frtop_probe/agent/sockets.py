@@ -60,7 +60,7 @@ class AgentSockets:
     ask: int
 
     @property
-    def last_heard(self) -> float:
+    def last_sign(self) -> float:
         """Connections say nothing but requests."""
         return -math.inf
 

@@ -28,7 +28,7 @@ FLUSH_TICKS: Final = 8
 LIVED_NS: Final = 5_000_000_000
 """A child that lived for less was no worker, but a command that the program ran."""
 _NAMED_NS: Final = 1_000_000_000
-"""By then a worker has given itself a name."""
+"""A worker has given itself a name by this age."""
 _MOST: Final = 8
 _MOST_FOLLOWED: Final = 512
 

@@ -1,4 +1,4 @@
-"""A rank of which nothing can be read or sent: its ring, or its memory, holds nonsense."""
+"""A rank that cannot be read or sent: its ring, or its memory, holds nonsense."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from frtop_probe.agent.tracked_rank import TrackedRank
 
 
 class UnreadableRank(TrackedRank):
-    """Its process is all that shows, and why. What failed once is not read again."""
+    """Shows its process alone, and says why. What failed once is not read again."""
 
     def __init__(self, key: int, rank: TrackedRank, reason: str, pidfd: int | None) -> None:
         super().__init__(key, rank.pid, rank.start_ticks, lives=rank.lives, pidfd=pidfd)

@@ -22,7 +22,7 @@ _HIGHEST: Final = 2**62
 _LASTING: Final = ("GpuIsLost", "ResetRequired")
 """Errors of a GPU that no other value survives."""
 MOST: Final = 64
-"""Events that are taken per reading: a broken GPU may tell of very many."""
+"""Events that are taken per reading: a broken GPU may report a flood of them."""
 
 
 class NvmlReader:
@@ -143,7 +143,7 @@ def _text(value: str) -> str:
 
 
 @dataclass(slots=True)
-class _Heard:
+class _Errors:
     last: int = 0
     count: int = 0
     at_ns: int = 0
@@ -158,7 +158,7 @@ class XidErrors:
     def __init__(self) -> None:
         """Calls nothing of the driver yet."""
         self._events: Any = None
-        self._heard: dict[int, _Heard] = {}
+        self._errors: dict[int, _Errors] = {}
 
     def listen(self, nvml: Any, count: int) -> None:
         """Begins to listen, once, and takes in what has come; waits for nothing.
@@ -170,22 +170,22 @@ class XidErrors:
                 self._events = nvml.nvmlEventSetCreate()
                 for index in range(count):
                     self._register(nvml, index)
-            if self._heard:
+            if self._errors:
                 self._take(nvml)
         except (nvml.NVMLError, AttributeError):
             return  # nothing more has come, or there is no such call
 
     def last(self, index: int) -> int:
-        """The number of the last error, 0 for none."""
-        return self._heard[index].last if index in self._heard else 0
+        """Returns the number of the last error, 0 for none."""
+        return self._errors[index].last if index in self._errors else 0
 
     def count(self, index: int) -> int | None:
         """How many there were; None where nobody listens."""
-        return self._heard[index].count if index in self._heard else None
+        return self._errors[index].count if index in self._errors else None
 
     def at_ns(self, index: int) -> int:
         """When the last one was found."""
-        return self._heard[index].at_ns if index in self._heard else 0
+        return self._errors[index].at_ns if index in self._errors else 0
 
     def _register(self, nvml: Any, index: int) -> None:
         kind = nvml.nvmlEventTypeXidCriticalError
@@ -194,7 +194,7 @@ class XidErrors:
             nvml.nvmlDeviceRegisterEvents(device, kind, self._events)
         except nvml.NVMLError:
             return
-        self._heard[index] = _Heard()
+        self._errors[index] = _Errors()
 
     def _take(self, nvml: Any) -> None:
         wait = getattr(nvml, "nvmlEventSetWait_v2", nvml.nvmlEventSetWait)
@@ -202,7 +202,7 @@ class XidErrors:
             event = wait(self._events, 0)  # raises the timeout when there are no more
             if event.eventType != nvml.nvmlEventTypeXidCriticalError:
                 continue
-            heard = self._heard.get(int(nvml.nvmlDeviceGetIndex(event.device)))
-            if heard is not None:
-                heard.last, heard.at_ns = int(event.eventData) & 0xFFFF, time.monotonic_ns()
-                heard.count += 1
+            errors = self._errors.get(int(nvml.nvmlDeviceGetIndex(event.device)))
+            if errors is not None:
+                errors.last, errors.at_ns = int(event.eventData) & 0xFFFF, time.monotonic_ns()
+                errors.count += 1

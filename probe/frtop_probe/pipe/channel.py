@@ -84,7 +84,7 @@ class PipeChannel:
         descriptors: tuple[int, int] = (0, 1),
     ) -> None:
         self.admission = rights
-        self.last_heard = time.monotonic()
+        self.last_sign = time.monotonic()
         self.problem = ""
         self._on_end = on_end
         self._input, output = descriptors
@@ -125,7 +125,7 @@ class PipeChannel:
 
     async def watch(self) -> None:
         """Waits until nothing was heard for too long, and says that this is the end."""
-        while (rest := self.last_heard + SILENCE_S - time.monotonic()) > 0:
+        while (rest := self.last_sign + SILENCE_S - time.monotonic()) > 0:
             await asyncio.sleep(rest)
         self._on_end()
 
@@ -172,7 +172,7 @@ class PipeChannel:
             self._pause()
 
     def _handle(self, line: bytes) -> None:
-        self.last_heard = time.monotonic()
+        self.last_sign = time.monotonic()
         match self._reader.read(line):
             case RequestLine(frame):
                 self._requests.put_nowait(frame)

@@ -70,7 +70,7 @@ class Slots(NamedTuple):
     """Later flags and reduce op; see `flags_and_reduce`."""
 
     def only(self, wanted: Iterable[bool]) -> Slots:
-        """Returns those of the slots of which `wanted` is true."""
+        """Returns the slots for which `wanted` is true."""
         wanted = list(wanted)
         return Slots(*(list(compress(column, wanted)) for column in self))
 

@@ -27,7 +27,7 @@ from frtop_probe.ring.places import Places
 MAX_SIZE: Final = 8 * 1024 * 1024
 _WORD: Final = struct.Struct("=q")
 _MAX_DIGITS: Final = 20
-"""Of an integer in the side table; the longest of 64 bits has so many."""
+"""Most digits of an integer in the side table: those of the longest one of 64 bits."""
 
 
 class OpKey(NamedTuple):

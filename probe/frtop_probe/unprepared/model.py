@@ -161,7 +161,7 @@ class RingEntry:
         number: `collective_seq_id`, counted for collectives only; `p2p_number` the others.
         op_id: Logical op within the group: one for each op of a coalesced group.
         op: Profiling name, such as "gloo:all_reduce".
-        input_types: Dtypes of the inputs, so many as there are; None when they are not readable.
+        input_types: Dtypes of all inputs; None when they are not readable.
         site: File, line and function that issued it, the innermost outside torch; None if unknown.
         created_ns: Wall clock in nanoseconds after 1970; started and completed are when the
             watchdog saw it, 0 if it did not.

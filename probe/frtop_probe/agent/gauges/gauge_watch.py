@@ -1,6 +1,6 @@
 """Reads the gauges of the GPUs that ranks use, while somebody looks or a black box may be written.
 
-A host without NVIDIA's driver costs one look at a file every few seconds, a host whose ranks have
+A host without NVIDIA's driver costs one look at a file every few seconds; a host whose ranks have
 no GPU open one at their descriptors. Every call of NVML is made by a child (`gauges`).
 """
 
@@ -34,7 +34,7 @@ LIST_READINGS: Final = 6
 SEARCH_S: Final = 6.0
 """Between two looks at the descriptors of a rank that had no GPU open."""
 INTEREST_S: Final = 30.0
-"""As `unprepared_watch.INTEREST_S`."""
+"""As `unprepared.watch.INTEREST_S`."""
 DID_NOT_RETURN: Final = "NVML does not answer: a call of it hangs in the driver"
 NO_ANSWER: Final = "the program that reads NVML ends or does not start"
 
@@ -134,7 +134,7 @@ class GaugeWatch:
         return [rank for one, rank in living.items() if known[one]]
 
     def _match(self, pids: list[int]) -> None:
-        """Which GPU is whose, by the list of processes that was just read."""
+        """Assigns GPUs to ranks by the list of processes that was just read."""
         self._mine, self._reasons = gpus_by_pid(
             self._windows.listed,
             pids,

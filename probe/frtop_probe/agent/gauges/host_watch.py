@@ -100,7 +100,7 @@ class HostWorker(PausingChild):
         """Reads all sources; a note says what is wrong with the child.
 
         Args:
-            pids: Of the ranks: each is read with its children.
+            pids: of the ranks; each is read with its children.
         """
         reading = await self.ask({"pids": list(pids)}, host_reading_from)
         if reading is None:

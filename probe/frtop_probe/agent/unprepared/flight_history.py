@@ -23,7 +23,7 @@ from frtop_probe.unprepared.worker import Look
 MAX_OPS: Final = 4096
 """Ops of one rank. The ring has 2,000 by default."""
 _MOST_UNNUMBERED: Final = 512
-"""Ops that are read again as their numbers could not be compared. Of some groups they never can."""
+"""Ops that are read again because their numbers could not be compared; some never can be."""
 MISSING: Final = "reduce ops, roots and durations are not in it; ages are since the call"
 MISSING_OF_GLOO: Final = f"messages, {MISSING}"
 

@@ -31,7 +31,7 @@ STALE_NS: Final = 15_000_000_000
 """For how long the last c10d state counts while no newer one can be read: three
 looks at the slowest. Then ops may be over, and numbers tell nothing any more."""
 LAG_NS: Final = 2_500_000_000
-"""Two looks and a half: what was read before may not be so any more, and says of when it is."""
+"""Two looks and a half: what was read earlier may be over, so it is sent with its time."""
 MAX_PENDING: Final = 16
 """Per group."""
 MIN_PACE_NS: Final = 2_000_000_000
@@ -50,7 +50,7 @@ class UnpreparedGroups:
 
     def __init__(self) -> None:
         self.looks = 0
-        """Those that were taken in."""
+        """The groups that were taken in."""
         self.known: dict[int, wire.Group] = {}
         self.progress: dict[int, wire.GroupProgress] = {}
         self._ids: dict[_GroupKey, int] = {}
@@ -74,7 +74,7 @@ class UnpreparedGroups:
 
     @property
     def moves(self) -> tuple[object, ...]:
-        """What is another value once any group moves."""
+        """A value that changes once any group moves."""
         counts = tuple((front.number, front.messages) for front in self._fronts.values())
         return (*counts, *self._pending)
 
@@ -151,7 +151,7 @@ class UnpreparedGroups:
         self._ids = {key: group for key, group in self._ids.items() if group not in groups}
 
     def age(self, now_ns: int) -> None:
-        """Says of when the progress is that was not read for a while."""
+        """Adds the time to progress that was not read for a while."""
         for group, read_ns in self._read_at.items():
             shown = self.progress[group]
             late = now_ns - read_ns > LAG_NS and not self.known[group].gone
@@ -159,7 +159,7 @@ class UnpreparedGroups:
                 self.progress[group] = structs.replace(shown, as_of_ns=read_ns)
 
     def forget_pending(self) -> None:
-        """Nothing that was in progress is known to be so any more."""
+        """Forgets the ops in progress: nobody knows whether they still are."""
         self._pending = {}
 
     def end(self) -> None:

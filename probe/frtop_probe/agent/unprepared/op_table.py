@@ -78,7 +78,7 @@ class OpTable:
         limit: int = 0,
         only: Callable[[int, int], bool] | None = None,
     ) -> wire.History:
-        """The newest `limit` ops (0: all); or the collectives of which `only` is true.
+        """The newest `limit` ops (0: all), or the collectives for which `only` is true.
 
         Args:
             lost: ops in between that could not be read.
@@ -154,7 +154,7 @@ class OpTable:
             del column[begin:]
 
     def _make_anew(self) -> None:
-        """Leaves out what no op has any more."""
+        """Drops the signatures and lines that no op has any more."""
         ops = self.ops()
         self._cut(0)
         self._signatures, self._sites = _Values(), _Values()

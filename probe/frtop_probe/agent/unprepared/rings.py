@@ -26,7 +26,7 @@ MAX_COMPARE_S: Final = 15.0
 FRESH_S: Final = 0.8
 """A ring that was read this short ago is not read again for a snapshot."""
 UNCHANGED_S: Final = 5.0
-"""Nor is, for so long, one of a rank that has issued nothing since."""
+"""For this long, nor is the ring of a rank that has issued nothing since."""
 RINGS_AT_ONCE: Final = 2
 """Each child searches for symbols by itself: more would cost more than they save."""
 RING_WAIT_S: Final = 0.5
@@ -56,7 +56,7 @@ class UnpreparedRings:
 
     Args of the constructor:
         pool: reads.
-        shown: ranks of which histories are kept.
+        shown: ranks whose ops are kept.
         pause_s: seconds for which a rank is left alone after a look, by its reason.
         note: takes an error that nobody expected.
     """

@@ -31,14 +31,14 @@ MAX_PENDING_OF_RANK: Final = 64
 YOUNG_NS: Final = 30_000_000_000
 """A launcher has started all ranks by then."""
 FIRST_READS: Final = 4
-"""How often one waits for a ring that was never read: its rank was chosen a moment ago."""
+"""How often a caller waits for a ring that was never read: its rank was chosen a moment ago."""
 NO_GROUPS_YET: Final = frozenset({NO_GROUPS, NO_MODULE})
 """Reasons why there are no groups, where nothing else is to be said."""
 _NS_PER_TICK: Final = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 
 
 class UnpreparedRank(TrackedRank):
-    """A rank that never heard of frtop."""
+    """A rank that does not know frtop."""
 
     def __init__(self, key: int, candidate: Candidate, job: FoundJob, pidfd: int | None) -> None:
         super().__init__(key, candidate.pid, candidate.start_ticks, lives=True, pidfd=pidfd)
@@ -211,7 +211,7 @@ class UnpreparedRank(TrackedRank):
         )
 
     def _ended_note(self) -> str:
-        """Not in the moment in which a launcher starts one rank after the other."""
+        """False while a launcher still starts one rank after the other."""
         is_young = time.monotonic_ns() - self._started_ns < YOUNG_NS
         return wire.OTHERS_ENDED if self._others_ended and not is_young else ""
 

@@ -35,7 +35,7 @@ MAX_LOOK_S: Final = 5.0
 OTHER_LOOK_S: Final = 4.0
 """The same for a rank of a job that nobody shows; one that is chosen is looked at soon."""
 FIRST_LOOKS: Final = 3
-"""So many tell which ops are in progress, and whether they stay so."""
+"""Looks that it takes to tell which ops are in progress, and whether they stay so."""
 LOAD: Final = 0.25
 """Share of a core that looks may take: with many ranks there is more time between them."""
 SCAN_S: Final = 2.0
@@ -45,14 +45,14 @@ SLOW_S: Final = 0.3
 ROUND_S: Final = 5.0
 """For looks at all ranks. Those for which no time was left are first in the next round."""
 RETRY_S: Final = 60.0
-"""Pause after a read that did not return: it leaves a child behind."""
+"""Pause after a read that did not return and left a child behind."""
 RESTART_S: Final = 10.0
 """Pause after a look or a search that ended the child, or for which none could be started."""
 INTEREST_S: Final = 30.0
 """How long after an operator's last request ranks are still followed. A screen asks for the
 time every 5 s."""
 MAX_RANKS: Final = 64
-"""Followed from outside, per host."""
+"""Ranks without a recorder that are followed on one host."""
 
 NO_RING_S: Final = 30.0
 """The recorder makes its ring when torch is imported. A rank that is older and has none has no
@@ -250,7 +250,7 @@ class UnpreparedWatch:
         self._tracker.note(f"a look at ranks without a recorder failed: {error!r}")
 
     async def _rest(self) -> None:
-        """Nobody looks: forgets the ranks, and ends the children."""
+        """Forgets the ranks and ends the children, because nobody looks."""
         await self._stop()
         for watched in self._watched.values():
             if watched.rank.key in self._tracker.ranks:

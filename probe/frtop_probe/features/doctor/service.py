@@ -87,7 +87,7 @@ def agent(service: ServiceFacts) -> Tier:
         "agent",
         "agent",
         tells="what all screens see of this host",
-        lost="this host is unheard, or answers as another version does",
+        lost="this host is unreachable, or answers as another version does",
         obstacles=obstacles,
         basis=f"runs, pid {pid}" if pid else "none runs; frtop starts one",
     )

@@ -11,10 +11,10 @@ from frtop_probe.gauges.host.subjects import known
 from frtop_probe.proc.kernel_files import named_numbers, number, read_text
 
 _COLUMNS: Final = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
-"""Of the first line; what guests take is in `user` already."""
+"""Columns of the first line; `user` includes what guests take."""
 _KIB: Final = 1024
 MIN_SEGMENTS: Final = 500
-"""Of fewer that were sent since the last reading, a few that were lost make no share."""
+"""With fewer segments since the last reading, a few lost ones say nothing about the network."""
 NO_PRESSURE: Final = "pressure is not offered by this kernel"
 KINDS: Final = ("cpu", "memory", "io")
 _LINE: Final = re.compile(r"(some|full) avg10=(\d{1,3})\.(\d{2}) ")

@@ -1,6 +1,6 @@
-"""Calls that may never return, each in a thread that is left when it does not.
+"""Calls that may never return: each runs in a thread, which is left behind if it hangs.
 
-Of a network file system whose server is gone, a thread waits in the kernel, perhaps for ever. No
+A thread waits in the kernel, perhaps for ever, for a network file system whose server is gone. No
 other call of that kind is begun before it has returned, so there are as many threads as kinds.
 """
 

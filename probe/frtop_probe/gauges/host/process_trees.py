@@ -1,4 +1,4 @@
-"""CPU time and memory of a rank with its children, as loaders are: /proc/PID/stat and children.
+"""CPU time and memory of a rank with its children, such as loaders: /proc/PID/stat and children.
 
 Only children of main threads are followed, as those of a DataLoader are: a rank has hundreds of
 threads, and the children of each would be a file to read.

@@ -1,4 +1,4 @@
-"""How fast counters rise, by what they were at the reading before."""
+"""How fast counters rise since the reading before."""
 
 from __future__ import annotations
 
@@ -37,6 +37,6 @@ class Rates:
         return None if found is None else found[0] * times * _SECOND_NS // found[1]
 
     def permille(self, key: Hashable, value_ns: int | None, now_ns: int) -> int | None:
-        """Of a counter of ns: the share of time in which it ran, 0 to 1000."""
+        """For a counter of ns: the share of the time in which it ran, 0 to 1000."""
         found = self.rise(key, value_ns, now_ns)
         return None if found is None else min(1000, 1000 * found[0] // found[1])

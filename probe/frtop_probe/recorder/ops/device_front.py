@@ -28,7 +28,7 @@ NOT_HANDED_OVER: Final = "not handed over"
 note what it hands over, as with `TORCH_NCCL_BLOCKING_WAIT=1`."""
 
 MISSED: Final = 16
-"""So many ops that were never handed over, and none that was, mean that none will be."""
+"""After this many ops of which none was handed over, none will be."""
 
 
 class HandedOver(NamedTuple):
@@ -106,7 +106,7 @@ class DeviceFront:
             status: None if the Flight Recorder does not have the group.
             returned: length of `waiting` before the status was read.
             finish: called with ops that are complete, the oldest first.
-            untrack: called with ops of which nothing will be known.
+            untrack: called with ops that nobody will know anything about.
 
         Returns:
             A reason to give up, "" for none.

@@ -30,7 +30,7 @@ from frtop_probe.ring.pid_namespace import PidNamespace
 from frtop_probe.ring.places import Places
 
 AHEAD: Final = 8192
-"""A longer history begins so many ops after the newest one. Other threads must issue fewer while
+"""A longer history begins this many ops after the newest one. Other threads must issue fewer while
 the recorder's thread says so: that is 0.1 s, at 15 us each."""
 NEVER: Final = sys.maxsize
 LIMITED: Final = frozenset({Side.FORM, Side.SITE, Side.MODULE})

@@ -36,7 +36,7 @@ FIRST_AGAIN_S: Final = 1.0
 LAST_AGAIN_S: Final = 60.0
 """A process that may become a rank is read again after 1 s, 2 s, 4 s, ..., at most 60 s."""
 SETTLED_AGAIN: Final = 200
-"""Of the processes that are not watched, so many are checked per scan: a shell may have become a
+"""Number of unwatched processes that are checked per scan: a shell may have become a
 rank by exec."""
 _MAX_REASONS: Final = 8
 

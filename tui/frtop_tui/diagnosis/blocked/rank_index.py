@@ -168,7 +168,7 @@ _COUNTERS: Final = frozenset({
     "heard_ns", "heartbeat_ns", "ops", "cpu_ns", "io_bytes", "rss", "threads", "children",
 })  # fmt: skip
 """These change in every update of every rank, so nothing kept between frames may depend on
-them. A beat that stops changes the rank's state."""
+them. A heartbeat that stops changes the rank's state."""
 
 
 def _only_counters_differ(one: Rank, other: Rank) -> bool:
