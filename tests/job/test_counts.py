@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from frtop_tui.job.naming import counted, how_often
+from frtop_tui.job.units import counted, how_often
 
 
 @pytest.mark.parametrize(

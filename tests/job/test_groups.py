@@ -8,7 +8,8 @@ from msgspec import structs
 from frtop_probe import wire
 from frtop_tui.job.groups import Groups, group_views, members_of
 from frtop_tui.job.model import ObservedRank
-from frtop_tui.job.naming import duration, folded, group_label, job_place, job_title, shortened
+from frtop_tui.job.naming import folded, group_label, job_place, job_title, shortened
+from frtop_tui.job.units import duration
 
 SECOND = 1_000_000_000
 JOB = wire.Job("node0", 29500, 4)

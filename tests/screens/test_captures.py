@@ -15,9 +15,9 @@ from frtop_tui.diagnosis.model import Frame
 from frtop_tui.features.tensors.view import TensorsScreen
 from frtop_tui.job.model import Problem, Writing
 from frtop_tui.job.naming import job_key
+from frtop_tui.job.units import byte_size, local_time
 from frtop_tui.text.alarm import job_to_capture
 from frtop_tui.widgets.file_status import describe_file
-from frtop_tui.widgets.formats import format_file_size, format_local_time
 
 from . import answer_scenes, scenes
 from .driving import driven
@@ -131,7 +131,7 @@ def test_what_a_file_lacks_is_shown_after_its_path() -> None:
         "capture", "written", "/elsewhere/a.cap", size=812, problem=Problem("node7 is silent")
     )
     assert describe_file(writing) == "captured: /elsewhere/a.cap, 812 B; node7 is silent"
-    assert format_file_size(3_250_000) == "3.1 MB"
+    assert byte_size(3_250_000) == "3.1 MB"
 
 
 async def test_without_a_job_e_captures_nothing() -> None:
@@ -158,9 +158,7 @@ async def test_a_recorded_frame_says_so_on_every_screen() -> None:
     async with driven(answer_scenes.recorded(), size=(100, 30)) as app:
         for key in ("1", "enter", "t", "2", "3", "4", "J"):
             await app.press(key)
-            await app.sees(
-                f"CAPTURE of {format_local_time(scenes.WALL)} by alice@laptop · not live"
-            )
+            await app.sees(f"CAPTURE of {local_time(scenes.WALL)} by alice@laptop · not live")
             await app.sees("5m48s were left")
             assert "times out in" not in app.text()
             assert "read-only" not in app.text()

@@ -5,58 +5,8 @@ from __future__ import annotations
 import pytest
 
 from frtop_probe import wire
-from frtop_tui.job.naming import duration
 from frtop_tui.text import rank_words
 from frtop_tui.widgets import formats
-
-from .scenes import S
-
-
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [
-        (0, "0.0s"),
-        (0.29, "0.2s"),
-        (9.99, "9.9s"),
-        (12.9, "12s"),
-        (59.9, "59s"),
-        (60, "1m00s"),
-        (252, "4m12s"),
-        (3600, "1h00m"),
-        (11520, "3h12m"),
-        (86400, "1d00h"),
-        (-1, "0.0s"),
-    ],
-)
-def test_ages_are_rounded_down(seconds: float, words: str) -> None:
-    assert duration(seconds) == words
-
-
-@pytest.mark.parametrize(
-    ("seconds", "words"), [(0.3, "<1s"), (1.9, "1s"), (9.9, "9s"), (12.5, "12s"), (61, "1m01s")]
-)
-def test_ages_in_tables_do_not_flicker(seconds: float, words: str) -> None:
-    assert formats.format_age_coarse(seconds) == words
-
-
-@pytest.mark.parametrize(
-    ("nanoseconds", "words"),
-    [
-        (350_000, "350 us"),
-        (18_200_000, "18.2 ms"),
-        (2_350_000_000, "2.35 s"),
-        (252 * S, "4m12s"),
-    ],
-)
-def test_durations_have_a_fitting_unit(nanoseconds: int, words: str) -> None:
-    assert formats.format_duration(nanoseconds) == words
-
-
-@pytest.mark.parametrize(
-    ("size", "words"), [(0, "0 B"), (1536, "1.5 K"), (41 << 30, "41 G"), (3 << 40, "3.0 T")]
-)
-def test_sizes_have_a_fitting_unit(size: int, words: str) -> None:
-    assert formats.format_bytes(size) == words
 
 
 def test_tensors_show_dtype_shape_and_how_many_more() -> None:

@@ -20,7 +20,6 @@ from frtop_tui.files import capture
 from frtop_tui.job.groups import group_views
 from frtop_tui.statistics.wanted import StatisticsWanted
 from frtop_tui.text.comparison_text import comparison_lines
-from frtop_tui.text.statistics_words import bandwidth_words, size_words, time_words
 from job_statistics.ranks import ALL_REDUCE, LINE, MS, S, group
 
 GROUP = group(1, "0-3")
@@ -172,9 +171,5 @@ def test_a_folder_with_the_name_of_a_group_is_no_file_of_ranks(
     assert "it connects" in capsys.readouterr().err
 
 
-def test_figures_have_three_digits_and_a_unit() -> None:
-    assert [time_words(ns) for ns in (None, 0, 340, 18_234_000, 1_104_000_000)] == [
-        "-", "0 ms", "340 ns", "18.2 ms", "1.10 s"]  # fmt: skip
-    assert [size_words(one) for one in (0, 8, 52_400_000)] == ["-", "8 B", "52.4 MB"]
-    assert bandwidth_words(41.3e9) == "41.3 GB/s"
+def test_a_frame_without_a_file_has_no_statistics() -> None:
     assert frame_of(job=JOB).statistics is None

@@ -8,14 +8,15 @@ from msgspec.structs import replace
 from frtop_tui.features.statistics.table import change_text, range_text
 from frtop_tui.features.statistics.view import StatisticsScreen
 from frtop_tui.job.statistics import SampledGroup, SampledOp
+from frtop_tui.job.units import timing, timings
 from frtop_tui.screens.rank import RankScreen
 from frtop_tui.screens.ranks import RanksScreen
 from frtop_tui.statistics.step_table import step_rows
-from frtop_tui.text.statistics_words import alike_words, labels_of, time_words
+from frtop_tui.text.statistics_words import alike_words, labels_of
 from frtop_tui.widgets.call_rows import call_rows
 from frtop_tui.widgets.rank_rows import rank_rows
 from frtop_tui.widgets.spans import text_of
-from frtop_tui.widgets.step_lines import bounds_text, step_lines
+from frtop_tui.widgets.step_lines import step_lines
 from screens import scenes
 from screens.driving import driven
 from screens.statistics_scenes import MS, STRAGGLER, even, straggling, with_statistics
@@ -174,10 +175,10 @@ def test_the_time_that_others_waited_is_what_the_last_one_cost_them() -> None:
 
 
 def test_how_long_communication_took_is_between_two_bounds() -> None:
-    assert bounds_text(9 * MS, 400 * MS) == "9..400 ms"
-    assert bounds_text(9 * MS, 9 * MS) == "9 ms"
-    assert bounds_text(2e9, 12e9) == "2..12 s"
-    assert bounds_text(0, 40_000) == "40.0 µs"
+    assert timings(9 * MS, 400 * MS) == "9..400 ms"
+    assert timings(9 * MS, 9 * MS) == "9 ms"
+    assert timings(2e9, 12e9) == "2..12 s"
+    assert timings(0, 40_000) == "40.0 µs"
 
 
 def test_steps_without_phases_say_what_is_missing() -> None:
@@ -190,11 +191,11 @@ def test_steps_without_phases_say_what_is_missing() -> None:
 
 
 def test_small_differences_are_none() -> None:
-    assert change_text(1.05, 1.0, time_words)[0] == "="
-    assert change_text(30 * MS, 20 * MS, time_words) == ("+10.0 ms", "warn")
-    assert change_text(20 * MS, 30 * MS, time_words) == ("-10.0 ms", "good")
-    assert range_text((1.0 * MS, 3.0 * MS), time_words) == "<=3.00 ms"
-    assert range_text(None, time_words) == "-"
+    assert change_text(1.05, 1.0, timing)[0] == "="
+    assert change_text(30 * MS, 20 * MS, timing) == ("+10.0 ms", "warn")
+    assert change_text(20 * MS, 30 * MS, timing) == ("-10.0 ms", "good")
+    assert range_text((1.0 * MS, 3.0 * MS), timing) == "<=3.00 ms"
+    assert range_text(None, timing) == "-"
 
 
 @pytest.mark.parametrize(

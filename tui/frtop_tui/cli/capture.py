@@ -18,6 +18,7 @@ from frtop_tui.files.output_path import default_path
 from frtop_tui.job.coverage import unheard_text
 from frtop_tui.job.model import Problem
 from frtop_tui.job.naming import printable
+from frtop_tui.job.units import byte_size
 from frtop_tui.statistics.wanted import StatisticsWanted
 
 VERDICT_S: Final = 10.0
@@ -68,8 +69,7 @@ def capture(
         source.finish_capture()
         writing = wait_for_file(source, "capture", path, "ranks")
     show_progress("")
-    size = f"{writing.size / 1e6:.1f} MB" if writing.size >= 1e6 else f"{writing.size / 1e3:.0f} KB"
-    print(f"{writing.path}  {size}")
+    print(f"{writing.path}  {byte_size(writing.size)}")
     if writing.problem:
         print(f"missing: {printable(str(writing.problem))}")
     frame = source.frame()

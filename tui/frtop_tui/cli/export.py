@@ -23,6 +23,7 @@ from frtop_tui.files.output_path import default_path
 from frtop_tui.job.coverage import unheard_text
 from frtop_tui.job.model import Problem
 from frtop_tui.job.naming import printable
+from frtop_tui.job.units import byte_size
 from frtop_tui.statistics.wanted import StatisticsWanted
 
 STDOUT: Final = "-"
@@ -117,8 +118,7 @@ def _export_live(options: argparse.Namespace, name: str, path: Path | None) -> i
 
 
 def _say_done(path: Path, size: int, missing: str, frame: Frame) -> None:
-    written = f"{size / 1e6:.1f} MB" if size >= 1e6 else f"{size / 1e3:.0f} KB"
-    print(f"{path}  {written}")
+    print(f"{path}  {byte_size(size)}")
     if missing:
         print(f"missing: {printable(missing)}")
     if not frame.coverage.complete:

@@ -13,7 +13,7 @@ from frtop_tui.connect.base import Source
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.job_activity import known_jobs
 from frtop_tui.job.job_list import listed_jobs
-from frtop_tui.job.naming import counted
+from frtop_tui.job.units import counted
 from frtop_tui.text.jobs import jobs_document, jobs_lines
 
 FOUND: Final = 0

@@ -17,7 +17,8 @@ from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.diagnosis.thresholds import COMPARED_NS, HEALTHY_NS, SLOW_CAUSE_NS
 from frtop_tui.errors import FrtopError, NoAgent, NoJob, NotOurs, Unreachable, UsageError
 from frtop_tui.job.model import Problem
-from frtop_tui.job.naming import counted, listed, printable
+from frtop_tui.job.naming import listed, printable
+from frtop_tui.job.units import counted
 from frtop_tui.terminal import moves_cursor
 
 if TYPE_CHECKING:

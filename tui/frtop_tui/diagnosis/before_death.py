@@ -21,7 +21,8 @@ from frtop_tui.diagnosis.model import Sentences, Verdict
 from frtop_tui.diagnosis.verdicts import sentences, verdict_of, word
 from frtop_tui.diagnosis.words.phrases import Tense, gave_up_text
 from frtop_tui.job.model import BaseFrame, ObservedFrame
-from frtop_tui.job.naming import duration, folded
+from frtop_tui.job.naming import folded
+from frtop_tui.job.units import duration
 
 MOST_ENDINGS: Final = 3
 REMEMBERED_NS: Final = 3_000_000_000

@@ -12,8 +12,9 @@ from frtop_tui.diagnosis.cases.dead.roots import Deaths
 from frtop_tui.diagnosis.cases.not_entered.withheld import absent
 from frtop_tui.diagnosis.finding import Finding
 from frtop_tui.diagnosis.graph.wait_node import WaitNode
-from frtop_tui.diagnosis.words.phrases import Tense, at_line, op_text, usual_text
+from frtop_tui.diagnosis.words.phrases import Tense, at_line, op_text
 from frtop_tui.job.naming import folded
+from frtop_tui.job.units import timing
 from frtop_tui.job.unprepared import age_words
 
 _MOST_LISTED: Final = 3
@@ -38,7 +39,7 @@ def _long_wait_text(node: WaitNode, now_ns: int) -> str:
         # Without a line it is the longest pause of the group, or a bound on it: nothing usual.
         usual = "that is longer than usual in this group"
         if oldest.op.site is not None:
-            usual = f"usually {usual_text(oldest.op)} there"
+            usual = f"usually {timing(oldest.op.usual_ns)} there"
     ranks = Tense.PRESENT.waits(wait.rank for wait in waits)
     return f"{ranks} {age} in {op_text(node)}{at_line(oldest.op)}; {usual}"
 

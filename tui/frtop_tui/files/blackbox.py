@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +19,7 @@ from frtop_tui.files.histories import with_history
 from frtop_tui.files.replay import replay, wall_offset
 from frtop_tui.job.model import Coverage, CoverageNote, Recorded
 from frtop_tui.job.naming import JobKey, folded, job_key, job_names
+from frtop_tui.job.units import local_clock
 from frtop_tui.job.unprepared import NOT_PREPARED
 from frtop_tui.statistics.of_frame import statistics_of
 
@@ -163,9 +163,9 @@ def _unprepared(boxes: Mapping[str, wire.BlackBox]) -> list[str]:
     since = {name: box.since_ns + wall_offset(box) for name, box in boxes.items() if box.since_ns}
     if not since:
         return []
-    began = datetime.fromtimestamp(min(since.values()) / 1e9).astimezone()
+    began = local_clock(min(since.values()))
     where = "" if len(since) == len(boxes) else f" on {', '.join(since)}"
-    return [f"{NOT_PREPARED} from {began:%H:%M:%S} on{where}; what was before is not known"]
+    return [f"{NOT_PREPARED} from {began} on{where}; what was before is not known"]
 
 
 def _older(files: Sequence[BoxFile], boxes: Mapping[str, wire.BlackBox]) -> list[str]:

@@ -9,7 +9,6 @@ frtop asks nobody for one: asking has ended jobs (docs/nccl.md).
 from __future__ import annotations
 
 import re
-import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,7 +25,8 @@ from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import Unreadable
 from frtop_tui.files.bounded_read import read_bounded, read_head
 from frtop_tui.job.model import BaseFrame, Coverage, CoverageNote, ObservedFrame, Recorded
-from frtop_tui.job.naming import counted, group_label, listed, printable
+from frtop_tui.job.naming import group_label, listed, printable
+from frtop_tui.job.units import counted, local_time
 
 KIND: Final = "answers of NCCL's RAS"
 OVER: Final = "these are answers that were written to files: there is nobody to ask"
@@ -138,7 +138,7 @@ def read(path: Path) -> Answer:
     """
     data = read_bounded(path, lambda _: MAX_SIZE, "an answer of NCCL's RAS", _NEXT)
     written = path.stat().st_mtime_ns
-    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(written / 1e9))
+    when = local_time(written)
     if data.lstrip().startswith(b"{"):
         return _of_json(path, data, written, when)
     return _of_text(path, data, written, when)

@@ -13,7 +13,7 @@ from frtop_tui.errors import Unreadable
 from frtop_tui.files import blackbox, capture, nccl_ras, pyspy
 from frtop_tui.files.flightrecorder.dump_file import may_be_dump
 from frtop_tui.files.flightrecorder.file_names import RankPattern, is_dump_name
-from frtop_tui.job.naming import counted
+from frtop_tui.job.units import counted
 
 SUFFIXES: Final = (".cap", blackbox.SUFFIX)
 MAX_FILES: Final = 16_384

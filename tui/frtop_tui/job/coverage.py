@@ -10,8 +10,9 @@ from frtop_probe.ring.layout import State
 from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.job.device_settings import follows, settings_of_rank
 from frtop_tui.job.model import Coverage, CoverageNote, ObservedRank, RankState
-from frtop_tui.job.naming import counted, folded
+from frtop_tui.job.naming import folded
 from frtop_tui.job.transports import beside_c10d
+from frtop_tui.job.units import counted
 from frtop_tui.job.unprepared import NEXT_TIME, NOT_PREPARED, recorder_note
 
 

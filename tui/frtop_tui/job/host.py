@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from frtop_tui.job.clock import HostClock, Timers
 from frtop_tui.job.host_gauges import GaugeRecord
 from frtop_tui.job.model import HostState, HostView, Problem
-from frtop_tui.job.naming import duration, how_often
 from frtop_tui.job.record import RankRecord
+from frtop_tui.job.units import duration, how_often
 
 HOST_SILENT_NS: Final = 3_000_000_000
 """An agent sends several updates a second even when nothing is new."""

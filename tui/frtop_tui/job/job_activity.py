@@ -14,8 +14,9 @@ from msgspec.structs import replace
 from frtop_probe import wire
 from frtop_tui.job.jobs import JobRanks
 from frtop_tui.job.model import BaseFrame, JobActivity, Rank
-from frtop_tui.job.naming import duration, folded, job_call, job_key, job_place, listed, typed
+from frtop_tui.job.naming import folded, job_call, job_key, job_place, listed, typed
 from frtop_tui.job.record import RankRecord
+from frtop_tui.job.units import duration
 from frtop_tui.job.unprepared import age_words, last_issue_is_least
 
 INTERVAL_NS: Final = 1_000_000_000

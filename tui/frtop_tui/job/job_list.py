@@ -9,7 +9,8 @@ from msgspec import Struct
 from frtop_probe import wire
 from frtop_tui.job.job_activity import activity_in, known_jobs, rank_notes
 from frtop_tui.job.model import BaseFrame, JobActivity
-from frtop_tui.job.naming import counted, job_call, job_key
+from frtop_tui.job.naming import job_call, job_key
+from frtop_tui.job.units import counted
 from frtop_tui.job.unprepared import NOT_PREPARED, all_prepared
 
 

@@ -19,7 +19,6 @@ from frtop_tui.job.naming import (
     JobKey,
     RankPid,
     Wanted,
-    duration,
     is_called,
     job_call,
     job_key,
@@ -28,6 +27,7 @@ from frtop_tui.job.naming import (
     typed,
 )
 from frtop_tui.job.record import RankRecord
+from frtop_tui.job.units import duration
 
 SETTLE_NS: Final = 3_000_000_000
 """Hosts connect one after the other: within this time a newer job replaces the shown one."""

@@ -16,7 +16,8 @@ from typing import Final
 
 from frtop_tui.job.groups import Identifier, identifier
 from frtop_tui.job.model import GroupView
-from frtop_tui.job.naming import counted, listed
+from frtop_tui.job.naming import listed
+from frtop_tui.job.units import counted
 
 MOST_FAMILIES: Final = 16
 """More sets of groups than these are not combined: each pair of them costs a look at all ranks."""

@@ -7,7 +7,6 @@ So nothing is drawn or printed except through `printable`.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from msgspec import Struct
 
 from frtop_probe import wire
 from frtop_probe.ring.rank_ranges import fold
+from frtop_tui.job.units import counted
 
 JobKey = tuple[str, int, int, str, int, str]
 """A `wire.Job` without its name, which may differ between ranks."""
@@ -163,32 +163,6 @@ def shortened(text: str, limit: int = 60) -> str:
     while parts and sum(len(part) + 1 for part in shown) + len(parts[0]) < limit - 14:
         shown.append(parts.pop(0))
     return f"{','.join(shown)},… ({counted(len(parts), 'more run')})"
-
-
-def counted(number: int, noun: str) -> str:
-    """`1 rank`, `1,024 ranks`, `2 processes`; `noun` is in the singular."""
-    if number == 1:
-        return f"1 {noun}"
-    return f"{number:,} {noun}{'es' if noun.endswith(('s', 'x', 'ch', 'sh')) else 's'}"
-
-
-def how_often(number: int) -> str:
-    """`once`, `3 times`."""
-    return "once" if number == 1 else f"{number:,} times"
-
-
-def duration(seconds: float) -> str:
-    """`0.2s`, `12s`, `4m12s`, `3h12m`, `2d03h`; always rounded down."""
-    if seconds < 10:
-        return f"{math.floor(max(0.0, seconds) * 10) / 10:.1f}s"
-    total = int(seconds)
-    if total < 60:
-        return f"{total}s"
-    if total < 3600:
-        return f"{total // 60}m{total % 60:02}s"
-    if total < 86400:
-        return f"{total // 3600}h{total % 3600 // 60:02}m"
-    return f"{total // 86400}d{total % 86400 // 3600:02}h"
 
 
 def printable(text: str) -> str:

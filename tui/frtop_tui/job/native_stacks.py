@@ -8,8 +8,8 @@ from typing import Final
 
 from frtop_probe import wire
 from frtop_tui.job.model import Rank
-from frtop_tui.job.naming import duration
 from frtop_tui.job.stack_frames import shown_frames
+from frtop_tui.job.units import duration
 
 USUAL_S: Final = 0.7
 """Measured on an idle host, with either tool; docs/unprepared.md has the figures."""

@@ -6,7 +6,8 @@ from typing import Final
 
 from frtop_probe import wire
 from frtop_tui.job.model import BaseFrame, Coverage, Rank
-from frtop_tui.job.naming import duration, folded
+from frtop_tui.job.naming import folded
+from frtop_tui.job.units import duration
 
 NOT_PREPARED: Final = "not prepared: seen from outside"
 UNREADABLE: Final = "ring not readable: seen from outside"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.job.native_stacks import has_native
+from frtop_tui.job.units import local_time
 from frtop_tui.job.unprepared import without_recorder
 from frtop_tui.widgets.file_status import file_in_progress
-from frtop_tui.widgets.formats import format_local_time, short_path
+from frtop_tui.widgets.formats import short_path
 
 ASKS = ("inspect", "members", "save", "profile", "order")
 """Actions that make a rank answer."""
@@ -78,7 +79,7 @@ def _without_recorder(frame: Frame, rank: JudgedRank | None) -> str:
 
 def _when_recorded(name: str, frame: Frame) -> str:
     assert frame.recorded is not None
-    kind, when = frame.recorded.kind, format_local_time(frame.recorded.wall_ns)
+    kind, when = frame.recorded.kind, local_time(frame.recorded.wall_ns)
     single = kind in ("capture", "black box")
     this = f"this is a {kind} of {when}" if single else f"these are {kind} of {when}"
     if name in ("take", "native", *ASKS):

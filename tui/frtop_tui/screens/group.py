@@ -15,8 +15,9 @@ from frtop_tui.job.group_members import members
 from frtop_tui.job.groups import identifier
 from frtop_tui.job.mesh import Mesh, NoMesh, find_mesh
 from frtop_tui.job.model import GroupView
-from frtop_tui.job.naming import GroupKey, counted
+from frtop_tui.job.naming import GroupKey
 from frtop_tui.job.statistics import JobStatistics
+from frtop_tui.job.units import counted
 from frtop_tui.screens.availability import action_name
 from frtop_tui.screens.base import BACK, FrameScreen
 from frtop_tui.screens.messages import OpenRank, OpenRanks, OpenWaits

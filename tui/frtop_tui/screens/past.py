@@ -5,7 +5,7 @@ from __future__ import annotations
 from textual.app import App
 
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.job.naming import duration
+from frtop_tui.job.units import duration
 from frtop_tui.screens.base import FrameScreen
 from frtop_tui.screens.received_frames import ReceivedFrames
 

@@ -11,8 +11,9 @@ from textual.containers import Container
 
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.job.groups import Identifier, identifier, members_of
-from frtop_tui.job.naming import GroupKey, duration, group_label
+from frtop_tui.job.naming import GroupKey, group_label
 from frtop_tui.job.native_stacks import cost, has_native
+from frtop_tui.job.units import duration, live_duration
 from frtop_tui.screens.base import BACK, OneRankScreen
 from frtop_tui.screens.contributed import other_rank_keys, rank_keys
 from frtop_tui.screens.messages import (
@@ -23,7 +24,6 @@ from frtop_tui.screens.messages import (
 )
 from frtop_tui.screens.native_key import AGAIN_S, NativeKey
 from frtop_tui.text.rank_words import format_exit
-from frtop_tui.widgets.formats import format_age_coarse
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.other_ranks import OtherRanksPane
 from frtop_tui.widgets.process_pane import ProcessPane
@@ -158,7 +158,7 @@ class RankScreen(OneRankScreen):
         start = (*path[:-1], *plain(f"{group} > " if group else "", "dim"), path[-1])
         beat = ""
         if rank.exit_info is None and (age_s := rank.heartbeat_age_s(frame.now_ns)) is not None:
-            beat = f"beat {format_age_coarse(age_s)} ago"
+            beat = f"beat {live_duration(age_s)} ago"
         return (
             *start,
             *plain("  "),

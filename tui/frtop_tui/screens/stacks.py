@@ -8,11 +8,10 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.job.naming import counted
+from frtop_tui.job.units import counted, live_duration
 from frtop_tui.screens.availability import why_unavailable
 from frtop_tui.screens.base import BACK, FrameScreen
 from frtop_tui.screens.messages import TakeStacks
-from frtop_tui.widgets.formats import format_age_coarse
 from frtop_tui.widgets.stack_tree import StackTree
 
 STILL_NS: Final = 10_000_000_000
@@ -63,7 +62,7 @@ class StacksScreen(FrameScreen):
         merged = tree.merged
         if merged is not None:
             count = f"{merged.ranks:,} of {counted(len(ranks), 'rank')}"
-            age = f", up to {format_age_coarse(merged.age_s(frame.now_ns))} old"
+            age = f", up to {live_duration(merged.age_s(frame.now_ns))} old"
             rest = self._progress(frame) or (age if merged.ranks else "")
             tree.entitle(f"stacks of {subject}: {count}{rest}")
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from frtop_tui.job.statistics import CallRow
+from frtop_tui.job.units import percent
 
 FEWEST: Final = 8
 """Of fewer sampled ops of its groups no rank is said to be the last to come."""
@@ -52,7 +53,7 @@ def last_to_come(calls: Sequence[CallRow]) -> LastToCome:
     ]
     if found:
         share, rank = min(1.0, max(found)[0]), -max(found)[1]
-        return LastToCome(f"rank {rank}: {100 * share:.0f} %", rank, share)
+        return LastToCome(f"rank {rank}: {percent(share)}", rank, share)
     return LastToCome(EVEN if sampled >= FEWEST else f"{sampled} sampled")
 
 

@@ -7,16 +7,13 @@ from typing import Any, Final
 
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.environment import UNSET, environment
-from frtop_tui.job.naming import counted, duration, printable, shortened
+from frtop_tui.job.naming import printable, shortened
 from frtop_tui.job.statistics import JobStatistics
-from frtop_tui.statistics.comparison import (
-    Measured,
-    StatisticsChange,
-    compare,
-)
+from frtop_tui.job.units import NOT_KNOWN, byte_size, counted, duration, timing
+from frtop_tui.statistics.comparison import Measured, StatisticsChange, compare
 from frtop_tui.text.health_words import health_words
 from frtop_tui.text.statistics_table import aligned
-from frtop_tui.text.statistics_words import NOT_KNOWN, line_words, size_words, time_words
+from frtop_tui.text.statistics_words import line_words
 
 MOST_LINES: Final = 30
 HEAD: Final = ("line", "op", "size", "before", "after", "noise", "what", "skew before", "after",
@@ -42,9 +39,9 @@ def comparison_lines(before: Frame, after: Frame) -> list[str]:
     for line in changed[:MOST_LINES]:
         row = line.row
         table.append((
-            line_words(row), row.kind, size_words(row.bytes / row.count if row.count else 0),
-            *_cells(line.duration), line.duration.change, time_words(line.skew.before_ns),
-            time_words(line.skew.after_ns), line.skew.change if line.skew.ratio else NOT_KNOWN,
+            line_words(row), row.kind, byte_size(row.bytes / row.count if row.bytes else None),
+            *_cells(line.duration), line.duration.change, timing(line.skew.before_ns),
+            timing(line.skew.after_ns), line.skew.change if line.skew.ratio else NOT_KNOWN,
         ))  # fmt: skip
     if changed:
         lines += ["", f"lines that changed ({len(changed)} of {len(found.lines)})", *aligned(table)]
@@ -71,8 +68,8 @@ def _is_telling(*several: Measured) -> bool:
 
 
 def _cells(one: Measured) -> tuple[str, str, str]:
-    noise = NOT_KNOWN if one.noise_ns is None else f"±{time_words(one.noise_ns)}"
-    return time_words(one.before_ns), time_words(one.after_ns), noise
+    noise = NOT_KNOWN if one.noise_ns is None else f"±{timing(one.noise_ns)}"
+    return timing(one.before_ns), timing(one.after_ns), noise
 
 
 def _steps(found: StatisticsChange, first: JobStatistics, second: JobStatistics) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timezone
 from typing import Any, Final
 
 import msgspec
@@ -18,6 +17,7 @@ from frtop_tui.job.issuer_words import issuer_fields
 from frtop_tui.job.job_activity import activity_in, known_jobs
 from frtop_tui.job.model import HostView, Rank, Recorded
 from frtop_tui.job.naming import GroupKey, job_address, job_call
+from frtop_tui.job.units import utc_time
 from frtop_tui.job.unprepared import all_prepared
 
 _UNHEARD_RANK: Final[dict[str, Any]] = {
@@ -104,11 +104,10 @@ def job_fields(job: wire.Job, among: Sequence[wire.Job]) -> dict[str, Any]:
 def _recorded(recorded: Recorded | None) -> dict[str, Any] | None:
     if recorded is None:
         return None
-    at = datetime.fromtimestamp(recorded.wall_ns / 1e9, tz=timezone.utc)
     return {
         "kind": recorded.kind,
         "path": recorded.path,
-        "at": at.isoformat(timespec="seconds"),
+        "at": utc_time(recorded.wall_ns),
         "by": recorded.by,
         "version": recorded.version,
         "notes": list(recorded.notes),

@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from typing import Final
 
-from frtop_tui.diagnosis.cases.slow.cost_words import percent
 from frtop_tui.diagnosis.cases.slow.detect import compared
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.diagnosis.thresholds import MIN_SLOW_PARTS, SLOW_LASTS_NS
 from frtop_tui.job.model import Health
-from frtop_tui.job.naming import duration, folded
+from frtop_tui.job.naming import folded
+from frtop_tui.job.units import duration, percent
 from frtop_tui.job.unprepared import is_least_since
 
 _DAY_S: Final = 86_400

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Final
 
-from frtop_tui.job.naming import counted
+from frtop_tui.job.units import counted
 from frtop_tui.text.incident import (
     CLOCK_COLUMNS,
     GROUP_COLUMNS,

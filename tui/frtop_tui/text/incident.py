@@ -18,8 +18,9 @@ from frtop_tui.diagnosis.trace import Trace
 from frtop_tui.job.environment import differing, environment
 from frtop_tui.job.job_activity import REPORTED, rank_notes
 from frtop_tui.job.model import HostView, RankState
-from frtop_tui.job.naming import counted, duration, group_label, job_address, job_title, printable
+from frtop_tui.job.naming import group_label, job_address, job_title, printable
 from frtop_tui.job.stack_frames import user_frame
+from frtop_tui.job.units import counted, duration, signed_timing, timing
 from frtop_tui.job.unprepared import is_least_since
 from frtop_tui.statistics.step_table import step_rows
 from frtop_tui.text.explain import explain_lines
@@ -314,7 +315,7 @@ def _clock_words(host: HostView) -> tuple[str, str]:
     error = host.clock_error_ns
     if error is None:
         return "", "not measured"
-    return f"{-host.clock_ns / 1e6:+.1f} ms", f"{error / 1e6:.1f} ms"
+    return signed_timing(-host.clock_ns), timing(error)
 
 
 def _versions(frame: Frame, version: str, common: Mapping[str, str]) -> Iterable[tuple[str, str]]:

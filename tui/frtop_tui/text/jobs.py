@@ -8,7 +8,8 @@ from typing import Any, Final
 from frtop_tui.job.job_activity import activity_text
 from frtop_tui.job.job_list import ListedJob, listed_jobs
 from frtop_tui.job.model import BaseFrame, HostView
-from frtop_tui.job.naming import counted, duration, job_title, listed, printable, typed
+from frtop_tui.job.naming import job_title, listed, printable, typed
+from frtop_tui.job.units import counted, duration
 from frtop_tui.job.unprepared import recorder_text
 from frtop_tui.text.document import host_fields, job_fields, rounded
 

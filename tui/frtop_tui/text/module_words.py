@@ -9,15 +9,10 @@ from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.issuer_words import PHASES
 from frtop_tui.job.naming import job_title, printable
 from frtop_tui.job.statistics import JobStatistics
+from frtop_tui.job.units import byte_size
 from frtop_tui.statistics.module_tree import ModuleNode, module_roots, phases_of
 from frtop_tui.text.statistics_table import NO_CALLS, aligned
-from frtop_tui.text.statistics_words import (
-    coverage_words,
-    ranks_words,
-    size_words,
-    waiting_words,
-    window_words,
-)
+from frtop_tui.text.statistics_words import coverage_words, ranks_words, waiting_words, window_words
 
 NOT_RECORDED: Final = "modules are not recorded: `o` on `:record`, or `frtop record --modules on`"
 TITLE: Final = "collectives by module"
@@ -46,7 +41,7 @@ def module_lines(frame: Frame) -> list[str]:
         (
             INDENT * node.depth + node.name,
             *(f"{node.count(phase):,}" for phase in phases),
-            size_words(node.size()),
+            byte_size(node.size() or None),
             kinds_words(node),
         )
         for root in roots

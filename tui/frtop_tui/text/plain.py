@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Final
 
 from frtop_tui.diagnosis.cases.slow.cost_words import cost_words
@@ -10,7 +9,8 @@ from frtop_tui.diagnosis.model import Frame, Verdict
 from frtop_tui.job.coverage import unheard_text
 from frtop_tui.job.environment import differing, environment
 from frtop_tui.job.job_activity import REPORTED, other_jobs_text, rank_notes
-from frtop_tui.job.naming import counted, duration, job_title, printable
+from frtop_tui.job.naming import job_title, printable
+from frtop_tui.job.units import counted, duration, local_time
 from frtop_tui.job.unprepared import is_least_since
 from frtop_tui.text.explain import explain_lines
 from frtop_tui.text.health_words import health_words, no_verdict_words
@@ -83,7 +83,7 @@ def recorded_lines(frame: Frame) -> list[str]:
     recorded = frame.recorded
     if recorded is None:
         return []
-    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(recorded.wall_ns / 1e9))
+    when = local_time(recorded.wall_ns)
     by = f" by {recorded.by}" if recorded.by else ""
     ages = any(view.evidence.has_ages for view in frame.ranks.values())
     then = "; all ages are as of then" if ages or not frame.ranks else ""

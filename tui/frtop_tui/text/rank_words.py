@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import JudgedRank
-from frtop_tui.job.naming import counted, group_label
+from frtop_tui.job.naming import group_label
+from frtop_tui.job.units import counted
 
 
 def op_kind(op: wire.Op) -> str:

@@ -6,11 +6,12 @@ import math
 from collections.abc import Sequence
 from typing import Any, Final
 
-from frtop_tui.job.naming import counted, printable
+from frtop_tui.job.naming import printable
+from frtop_tui.job.units import NOT_KNOWN, counted, percent_change, timing
 from frtop_tui.statistics.regression import Check, Result, overall
 from frtop_tui.text.exit_status import HEALTHY, SLOWER, UNDECIDED
 from frtop_tui.text.statistics_table import aligned
-from frtop_tui.text.statistics_words import NOT_KNOWN, place_words, time_words
+from frtop_tui.text.statistics_words import place_words
 
 HEAD: Final = ("check", "line", "op", "limit", "before", "after", "change", "samples", "result")
 STATUS: Final[dict[Result, int]] = {"within": HEALTHY, "above": SLOWER, "undecided": UNDECIDED}
@@ -26,8 +27,8 @@ def check_lines(checks: Sequence[Check]) -> list[str]:
     for one in found[:MOST_CHECKS]:
         kind, site = one.line[:2] if one.line is not None else (NOT_KNOWN, None)
         table.append((
-            one.limit.figure, place_words(site), kind, one.limit.words, time_words(one.before_ns),
-            time_words(one.after_ns), _change(one), _samples(one),
+            one.limit.figure, place_words(site), kind, one.limit.words, timing(one.before_ns),
+            timing(one.after_ns), _change(one), _samples(one),
             one.result + (f": {one.why}" if one.why else ""),
         ))  # fmt: skip
     lines = aligned(table)
@@ -51,7 +52,7 @@ def _change(one: Check) -> str:
     low, high = one.growth
     if math.isinf(high):
         return "from 0"
-    return f"{100 * low:+.1f} to {100 * high:+.1f} %"
+    return f"{percent_change(low)} to {percent_change(high)}"
 
 
 def _samples(one: Check) -> str:

@@ -9,7 +9,7 @@ from typing import Any, Final
 from frtop_probe import wire
 from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.model import Frame, JudgedRank
-from frtop_tui.job.naming import duration, printable
+from frtop_tui.job.naming import printable
 from frtop_tui.job.native_stacks import group_alike, held_for
 from frtop_tui.job.stack_frames import (
     frame_line,
@@ -17,6 +17,7 @@ from frtop_tui.job.stack_frames import (
     shown_frames,
     user_frame_index,
 )
+from frtop_tui.job.units import duration
 from frtop_tui.text.merged_stacks import StackNode, merge_frame
 
 _NAME: Final = 56

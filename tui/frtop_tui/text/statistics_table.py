@@ -8,12 +8,11 @@ from typing import Any, Final
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.naming import job_title, printable
 from frtop_tui.job.statistics import JobStatistics
+from frtop_tui.job.units import NOT_KNOWN, byte_rate, percent, timing
 from frtop_tui.statistics.last_to_come import last_to_come
 from frtop_tui.statistics.orders import SLOWEST, ordered, share_of_step
 from frtop_tui.statistics.step_table import StepRow, step_rows
 from frtop_tui.text.statistics_words import (
-    NOT_KNOWN,
-    bandwidth_words,
     clock_words,
     coverage_words,
     group_words,
@@ -21,7 +20,6 @@ from frtop_tui.text.statistics_words import (
     line_words,
     op_size_words,
     ranks_words,
-    time_words,
     window_words,
 )
 
@@ -85,13 +83,13 @@ def call_cells(
             group_words(row, labels),
             op_size_words(row),
             f"{row.count:,}",
-            time_words(row.p50_ns),
-            time_words(row.p95_ns),
-            time_words(row.max_ns),
-            bandwidth_words(row.bus_bandwidth),
-            time_words(row.skew_ns),
+            timing(row.p50_ns),
+            timing(row.p95_ns),
+            timing(row.max_ns),
+            byte_rate(row.bus_bandwidth),
+            timing(row.skew_ns),
             last_to_come([row]).words,
-            NOT_KNOWN if share is None else f"{100 * share:.1f} %",
+            NOT_KNOWN if share is None else percent(share),
         ))  # fmt: skip
     return table
 
@@ -116,16 +114,16 @@ def step_cells(rows: Sequence[StepRow]) -> list[tuple[str, ...]]:
 
 
 def _step_cells(row: StepRow) -> tuple[str, ...]:
-    low, high = time_words(row.blocked_ns), time_words(row.pending_ns)
+    low, high = timing(row.blocked_ns), timing(row.pending_ns)
     return (
         "median" if row.rank is None else f"rank {row.rank}",
-        time_words(row.data_ns),
-        time_words(row.forward_ns),
-        time_words(row.backward_ns),
+        timing(row.data_ns),
+        timing(row.forward_ns),
+        timing(row.backward_ns),
         high if low == high else f"{low} to {high}",
-        time_words(row.optimizer_ns),
-        time_words(row.own_ns),
-        time_words(row.took_ns),
+        timing(row.optimizer_ns),
+        timing(row.own_ns),
+        timing(row.took_ns),
     )
 
 
@@ -133,7 +131,7 @@ def _share_cells(row: StepRow) -> tuple[str, ...]:
     """The same as shares of the step."""
 
     def share(ns: int | None) -> str:
-        return NOT_KNOWN if ns is None or not row.took_ns else f"{100 * ns / row.took_ns:.0f} %"
+        return NOT_KNOWN if ns is None or not row.took_ns else percent(ns / row.took_ns)
 
     low, high = share(row.blocked_ns), share(row.pending_ns)
     return (
@@ -150,7 +148,7 @@ def _share_cells(row: StepRow) -> tuple[str, ...]:
 
 def _pace(job: StepRow) -> str:
     samples = "" if job.samples_per_s is None else f", {job.samples_per_s:,.0f} samples/s"
-    longest = f"p95 {time_words(job.p95_ns)}, the longest {time_words(job.max_ns)}"
+    longest = f"p95 {timing(job.p95_ns)}, the longest {timing(job.max_ns)}"
     return f"{job.steps_per_s:.2f} steps/s{samples}; steps: {longest}"
 
 

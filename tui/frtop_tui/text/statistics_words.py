@@ -8,18 +8,10 @@ from typing import Final
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.model import GroupView
-from frtop_tui.job.naming import (
-    GroupKey,
-    duration,
-    folded,
-    group_label,
-    shortened,
-    without_number,
-)
+from frtop_tui.job.naming import GroupKey, folded, group_label, shortened, without_number
 from frtop_tui.job.statistics import CallRow, JobStatistics
+from frtop_tui.job.units import byte_sizes, duration, timing
 
-_TIMES = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
-_SIZES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 NOT_KNOWN = "-"
 LONGEST_S: Final = 3600.0
 """As far as rings reach: they have the last 8,192 or 65,536 ops of a rank: minutes, as a rule."""
@@ -27,53 +19,15 @@ _SLICES_S: Final = 20.0
 """A window is made of slices: by so much it may be longer than what was asked for."""
 
 
-def time_words(ns: float | None) -> str:
-    """`18.2 ms`, `1.10 s`, `340 µs`; `-` for None."""
-    if ns is None:
-        return NOT_KNOWN
-    for unit, name in _TIMES:
-        if abs(ns) >= unit:
-            return f"{_three_digits(ns / unit)} {name}"
-    return "0 ms"
-
-
-def size_words(size: float) -> str:
-    """`52.4 MB`, `8 B`; `-` for 0."""
-    if not size:
-        return NOT_KNOWN
-    for unit, name in _SIZES:
-        if size >= unit:
-            return f"{_three_digits(size / unit)} {name}"
-    return f"{size:.0f} B"
-
-
 def op_size_words(row: CallRow) -> str:
-    """`52.4 MB`: the mean of an op's; `414 B-557 kB` where sizes vary."""
-    return sizes_words(sizes) if (sizes := mean_sizes(row)) else NOT_KNOWN
+    """`52.4 MB`: the mean of an op's; `414 B-557 KB` where sizes vary."""
+    return byte_sizes(*sizes) if (sizes := mean_sizes(row)) else NOT_KNOWN
 
 
 def mean_sizes(row: CallRow) -> tuple[float, float] | tuple[()]:
     """The mean bytes of an op, twice; where sizes vary, of the smallest and the largest class."""
     mean = row.bytes / row.count if row.count else 0.0
     return row.sizes or ((mean, mean) if mean else ())
-
-
-def sizes_words(sizes: tuple[float, float]) -> str:
-    """`414 B-557 kB`, `1.44-2.65 kB`: the smallest and the largest."""
-    least, most = map(size_words, sizes)
-    number, _, unit = least.partition(" ")
-    return most if least == most else f"{number if most.endswith(f' {unit}') else least}-{most}"
-
-
-def bandwidth_words(of_bytes: float | None) -> str:
-    """`41.3 GB/s`; `-` for None."""
-    return NOT_KNOWN if of_bytes is None else f"{size_words(max(1.0, of_bytes))}/s"
-
-
-def _three_digits(value: float) -> str:
-    return (
-        f"{value:.0f}" if value >= 99.95 else f"{value:.1f}" if value >= 9.995 else f"{value:.2f}"
-    )
 
 
 def line_words(row: CallRow) -> str:
@@ -114,20 +68,15 @@ def clock_words(found: JobStatistics) -> str:
     """How far times of different hosts may be wrong; "" for one host."""
     if found.clock_error_ns is None:
         return "clocks of hosts not measured: who comes last between hosts is not known"
-    return f"clocks ±{time_words(found.clock_error_ns)}" if found.clock_error_ns else ""
-
-
-def window_text(seconds: float) -> str:
-    """`60 s`; longer ones like `duration`."""
-    return f"{seconds:.0f} s" if seconds < 100 else duration(seconds)
+    return f"clocks ±{timing(found.clock_error_ns)}" if found.clock_error_ns else ""
 
 
 def window_words(found: JobStatistics) -> str:
     """`last 60 s`; where rings have forgotten some ops of it, since when all are counted."""
-    counted = max(0.0, (found.until_ns - found.from_ns) / 1e9)
-    if counted > 0.98 * found.seconds:
-        return f"last {window_text(found.seconds)}"
-    return f"all ops of the last {window_text(counted)}, older ones in part"
+    seconds = max(0.0, (found.until_ns - found.from_ns) / 1e9)
+    if seconds > 0.98 * found.seconds:
+        return f"last {duration(found.seconds)}"
+    return f"all ops of the last {duration(seconds)}, older ones in part"
 
 
 def wanted_words(wanted_s: float, found: JobStatistics | None) -> tuple[str, bool]:
@@ -140,7 +89,7 @@ def wanted_words(wanted_s: float, found: JobStatistics | None) -> tuple[str, boo
     Returns:
         The words, and whether what it shows is of that window: else they say of which it is.
     """
-    words = f"window {window_text(wanted_s)}" if wanted_s else "window as far as rings reach"
+    words = f"window {duration(wanted_s)}" if wanted_s else "window as far as rings reach"
     longest_s = (wanted_s or LONGEST_S) + _SLICES_S
     if found is None or not found.ranks or not found.with_calls:
         return words, True

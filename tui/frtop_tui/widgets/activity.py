@@ -14,10 +14,10 @@ from frtop_tui.diagnosis.causes import CAUSES
 from frtop_tui.diagnosis.evidence.thread_chain import by_acting_thread
 from frtop_tui.diagnosis.evidence.working_thread import working_stack
 from frtop_tui.diagnosis.model import Frame, JudgedRank, Why
-from frtop_tui.job.naming import counted, duration
 from frtop_tui.job.stack_frames import basename, shown_frames, user_frame
+from frtop_tui.job.units import counted, duration, live_duration
 from frtop_tui.text.rank_words import format_exit, op_name
-from frtop_tui.widgets.formats import format_age_coarse, format_site
+from frtop_tui.widgets.formats import format_site
 
 SUSPECTS: Final = ("late", "silent", "stopped")
 
@@ -88,7 +88,7 @@ def _suspect_activity(rank: JudgedRank, now_ns: int, why: Why | None) -> str:
     elif (
         rank.state == "silent" and not words and (age_s := rank.heartbeat_age_s(now_ns)) is not None
     ):
-        words = f"no heartbeat for {format_age_coarse(age_s)}"
+        words = f"no heartbeat for {live_duration(age_s)}"
     if words:
         return words
     return call or _function(rank) or (_pending(rank) if rank.pending else "")

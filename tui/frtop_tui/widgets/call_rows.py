@@ -13,10 +13,11 @@ from msgspec.structs import replace
 
 from frtop_tui.job.naming import GroupKey
 from frtop_tui.job.statistics import CallRow, JobStatistics
+from frtop_tui.job.units import NOT_KNOWN, byte_sizes
 from frtop_tui.statistics.by_group import GroupCalls, SampledByGroup
 from frtop_tui.statistics.last_to_come import LastToCome, last_to_come
 from frtop_tui.statistics.orders import share_of_step, waited_ns
-from frtop_tui.text.statistics_words import NOT_KNOWN, alike_words, mean_sizes, sizes_words
+from frtop_tui.text.statistics_words import alike_words, mean_sizes
 from frtop_tui.widgets.formats import format_site
 
 Grouping = Literal["line", "op", "group", "rank"]
@@ -68,7 +69,7 @@ class StatisticsRow(Struct, frozen=True):
     @property
     def size(self) -> str:
         """Of one op; `414 B-557 kB` of several."""
-        return NOT_KNOWN if self.sizes is None else sizes_words(self.sizes)
+        return NOT_KNOWN if self.sizes is None else byte_sizes(*self.sizes)
 
     @property
     def text(self) -> str:

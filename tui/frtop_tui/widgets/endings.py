@@ -11,8 +11,9 @@ from typing import Final
 
 from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.model import Frame, JudgedRank
-from frtop_tui.job.naming import counted, duration, printable
+from frtop_tui.job.naming import printable
 from frtop_tui.job.stack_frames import basename, user_frame
+from frtop_tui.job.units import counted, duration
 from frtop_tui.text.rank_words import format_exit
 from frtop_tui.widgets.activity import blame_reasons, describe_activity_and_line
 from frtop_tui.widgets.formats import shorten_ranks

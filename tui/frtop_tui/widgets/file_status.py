@@ -6,7 +6,8 @@ from collections.abc import Collection
 
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.model import Writing
-from frtop_tui.widgets.formats import format_bytes, format_file_size, short_path
+from frtop_tui.job.units import byte_size
+from frtop_tui.widgets.formats import short_path
 from frtop_tui.widgets.spans import Line, wrap
 
 IN_PROGRESS = ("collecting", "writing")
@@ -38,7 +39,7 @@ def files_summary(frame: Frame) -> str:
 def _progress(writing: Writing) -> str:
     if writing.kind != "tensors":
         return f"{writing.done:,}/{writing.total:,} ranks"
-    return f"{format_bytes(writing.done)} of {format_bytes(writing.total)}"
+    return f"{byte_size(writing.done)} of {byte_size(writing.total)}"
 
 
 def describe_file(writing: Writing) -> str:
@@ -53,7 +54,7 @@ def describe_file(writing: Writing) -> str:
         return f"{what} failed: {writing.problem or 'reason unknown'}"
     automatically = " automatically" if writing.automatic else ""
     verb = _DONE[writing.kind]
-    done = f"{verb}{automatically}: {path}, {format_file_size(writing.size)}"
+    done = f"{verb}{automatically}: {path}, {byte_size(writing.size)}"
     return f"{done}; {writing.problem}" if writing.problem else done
 
 

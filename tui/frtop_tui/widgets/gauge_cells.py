@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from frtop_tui.job.gauge_words import per_second, percent
 from frtop_tui.job.host_gauges import GaugedSubject, HostGauges
+from frtop_tui.job.units import byte_rate, percent
 from frtop_tui.widgets.spans import Span
 from frtop_tui.widgets.sparkline import graph
 
@@ -24,7 +24,7 @@ def cpu_cell(gauges: HostGauges | None, bars: int) -> Span:
 def memory_cell(gauges: HostGauges | None) -> Span:
     """`61 %` of the host's memory is in use."""
     used = memory_used(gauges.host) if gauges is not None else None
-    return NOTHING if used is None else (percent(used), _tone(used))
+    return NOTHING if used is None else (percent(used / 1000), _tone(used))
 
 
 def memory_used(values: Mapping[str, int]) -> int | None:
@@ -39,8 +39,8 @@ def net_cell(gauges: HostGauges | None, bars: int) -> Span:
     if gauges is None or link is None:
         return NOTHING
     came, went = link.values.get("received", 0), link.values.get("sent", 0)
-    unit = per_second(max(came, went)).split(" ")[1]
-    scale = {"B/s": 1, "kB/s": 10**3, "MB/s": 10**6, "GB/s": 10**9}.get(unit, 10**12)
+    unit = byte_rate(max(came, went)).split(" ")[1]
+    scale = {"B/s": 1, "KB/s": 10**3, "MB/s": 10**6, "GB/s": 10**9}.get(unit, 10**12)
     line = graph(gauges, link, "received", bars, link.values.get("speed", 0))
     shown = "/".join(_short(rate / scale) for rate in (came, went))
     return (f"{shown} {unit} {line}".rstrip(), "")
@@ -67,7 +67,7 @@ def disk_cell(gauges: HostGauges | None) -> Span:
     if not shares:
         return NOTHING
     share, name = max(shares)
-    return (f"{name} {percent(share)}", _tone(share))
+    return (f"{name} {percent(share / 1000)}", _tone(share))
 
 
 def disk_used(disk: GaugedSubject) -> int | None:
@@ -91,7 +91,7 @@ def _share(gauges: HostGauges | None, gauge: str, bars: int) -> Span:
         return NOTHING
     subject = gauges.of_kind("host")[0]
     line = graph(gauges, subject, gauge, bars, FULL)
-    return (f"{percent(value):>5} {line}".rstrip(), _tone(value))
+    return (f"{percent(value / 1000):>5} {line}".rstrip(), _tone(value))
 
 
 def _short(value: float) -> str:

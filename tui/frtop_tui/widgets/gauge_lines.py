@@ -7,10 +7,10 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Final
 
-from frtop_tui.job.gauge_words import amount, cores, per_second, percent
 from frtop_tui.job.gpus import power_text, throttle_text
 from frtop_tui.job.host_gauges import GaugedSubject, HostGauges
-from frtop_tui.job.naming import counted, printable
+from frtop_tui.job.naming import printable
+from frtop_tui.job.units import byte_rate, byte_size, cores, counted, percent
 from frtop_tui.widgets.gauge_cells import FULL, disk_used, memory_used
 from frtop_tui.widgets.spans import Line, clip, fit, join, plain, width_of, wrap
 from frtop_tui.widgets.sparkline import graph as padded_graph
@@ -81,7 +81,8 @@ def _host(
         "memory",
         (
             plain(
-                _percent(used) + (f" of {amount(values['mem_total'])}" if used is not None else "")
+                _percent(used)
+                + (f" of {byte_size(values['mem_total'])}" if used is not None else "")
             ),
             plain(_reversed_graph(gauges, host, bars)),
             plain(_amount("", values.get("mem_available"), " left")),
@@ -89,7 +90,7 @@ def _host(
         ),
     )
     waits = [
-        f"{name} {percent(values[gauge])}"
+        f"{name} {percent(values[gauge] / 1000)}"
         for name, gauge in (("cpu", "psi_cpu"), ("memory", "psi_memory"), ("disks", "psi_io"))
         if gauge in values
     ]
@@ -121,12 +122,20 @@ def _gpu(
         (
             plain(printable(gpu.problem), "warn"),
             plain(f"rank{'s' * ('-' in ranks or ',' in ranks)} {ranks}" if ranks else "", "dim"),
-            plain("busy: not known" if "use" not in values else f"{percent(values['use'])} busy"),
+            plain(
+                "busy: not known"
+                if "use" not in values
+                else f"{percent(values['use'] / 1000)} busy"
+            ),
             plain(graph(gauges, gpu, "use", bars, FULL)),
             plain(throttle_text(values.get("throttle")), "warn"),
             plain(_clock(clock, highest)),
             plain(power_text(values.get("power_mw"), values.get("power_limit_mw"))),
-            plain("" if used is None else amount(used) + (f" of {amount(total)}" if total else "")),
+            plain(
+                ""
+                if used is None
+                else byte_size(used) + (f" of {byte_size(total)}" if total else "")
+            ),
             plain("" if heat is None else f"{heat} °C"),
             plain(printable(gpu.detail).removeprefix("NVIDIA "), "dim"),
         ),
@@ -142,8 +151,8 @@ def _link(
     for gauge, word in (("received", "in"), ("sent", "out")):
         if gauge in values:
             line = graph(gauges, link, gauge, bars, speed)
-            parts.append(plain(f"{word} {per_second(values[gauge])} {line}".rstrip()))
-    parts.append(plain(f"of {per_second(speed)}" if speed else "", "dim"))
+            parts.append(plain(f"{word} {byte_rate(values[gauge])} {line}".rstrip()))
+    parts.append(plain(f"of {byte_rate(speed)}" if speed else "", "dim"))
     for gauge in ("errors", "drops", "discards", "link_downed"):
         count = values.get(gauge)
         words = gauge.replace("link_downed", "times down")
@@ -157,11 +166,15 @@ def _disk(
 ) -> Iterator[tuple[str, Parts]]:
     values = disk.values
     used = disk_used(disk)
-    full = "" if used is None else f"{percent(used)} full"
-    left = f"{amount(values['free'])} of {amount(values['size'])} left" if used is not None else ""
+    full = "" if used is None else f"{percent(used / 1000)} full"
+    left = (
+        f"{byte_size(values['free'])} of {byte_size(values['size'])} left"
+        if used is not None
+        else ""
+    )
     line = graph(gauges, disk, "written", bars)
     written = (
-        f"writes {per_second(values['written'])} {line}".rstrip() if "written" in values else ""
+        f"writes {byte_rate(values['written'])} {line}".rstrip() if "written" in values else ""
     )
     yield (
         disk.name,
@@ -169,9 +182,9 @@ def _disk(
             plain(printable(disk.problem), "warn"),
             plain(full),
             plain(left),
-            plain(f"reads {per_second(values['read'])}" if "read" in values else ""),
+            plain(f"reads {byte_rate(values['read'])}" if "read" in values else ""),
             plain(written),
-            plain(f"busy {percent(values['busy'])}" if "busy" in values else ""),
+            plain(f"busy {percent(values['busy'] / 1000)}" if "busy" in values else ""),
             plain(f"ranks {ranks}" if ranks else "", "dim"),
             plain(printable(disk.detail), "dim"),
         ),
@@ -226,7 +239,7 @@ _WRITERS = {
 
 
 def _percent(permille: int | None) -> str:
-    return "not known" if permille is None else percent(permille)
+    return "not known" if permille is None else percent(permille / 1000)
 
 
 def _of(count: int | None, what: str) -> str:
@@ -234,11 +247,11 @@ def _of(count: int | None, what: str) -> str:
 
 
 def _share(what: str, permille: int | None, end: str = "") -> str:
-    return f"{what} {percent(permille)}{end}" if permille else ""
+    return f"{what} {percent(permille / 1000)}{end}" if permille else ""
 
 
 def _amount(before: str, size: int | None, after: str = "") -> str:
-    return "" if size is None else f"{before}{amount(size)}{after}"
+    return "" if size is None else f"{before}{byte_size(size)}{after}"
 
 
 def _clock(mhz: int | None, highest: int | None) -> str:

@@ -8,8 +8,8 @@ from frtop_probe import wire
 from frtop_tui.diagnosis.evidence.gpu_activity import is_fresh, spinning
 from frtop_tui.diagnosis.model import JudgedRank
 from frtop_tui.job.gpus import power_text, throttle_text
-from frtop_tui.job.naming import duration, printable
-from frtop_tui.widgets.formats import format_bytes
+from frtop_tui.job.naming import printable
+from frtop_tui.job.units import byte_size, duration
 from frtop_tui.widgets.spans import Line, join, plain
 
 _NOT_MOVING: Final = frozenset({"blocked", "late", "silent", "stopped"})
@@ -40,9 +40,9 @@ def _line(gpu: wire.Gpu, host_now_ns: int, low_power: str) -> Line:
     fresh = is_fresh(gpu, host_now_ns)
     age = duration(max(0, host_now_ns - last.at_ns) / 1e9)
     busy = "busy: not known" if last.utilization is None else f"{last.utilization} % busy"
-    memory = "" if last.memory_used is None else format_bytes(last.memory_used)
+    memory = "" if last.memory_used is None else byte_size(last.memory_used)
     if memory and gpu.memory_total:
-        memory += f" of {format_bytes(gpu.memory_total)}"
+        memory += f" of {byte_size(gpu.memory_total)}"
     low = fresh and spinning(gpu) is not None
     return join(
         (

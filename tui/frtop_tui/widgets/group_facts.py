@@ -15,9 +15,10 @@ from frtop_tui.job.groups import identifier
 from frtop_tui.job.issuer_words import issuer_text
 from frtop_tui.job.mesh import Mesh, NoMesh
 from frtop_tui.job.model import GroupView
-from frtop_tui.job.naming import counted, duration, folded_hosts, group_label, how_often, listed
+from frtop_tui.job.naming import folded_hosts, group_label, listed
+from frtop_tui.job.units import counted, duration, how_often, timing
 from frtop_tui.text.rank_words import op_kind
-from frtop_tui.widgets.formats import format_duration, format_site
+from frtop_tui.widgets.formats import format_site
 
 MOST_NUMBERS: Final = 6
 """Lines of members by number: the furthest, and those that are most behind."""
@@ -155,7 +156,7 @@ def _last_op(view: GroupView, now_ns: int) -> list[Fact]:
     if view.issued_ns:
         parts.append(f"issued {duration(view.idle_s(now_ns))} ago")
     if op.usual_count:
-        parts.append(f"usually takes {format_duration(op.usual_ns)}")
+        parts.append(f"usually takes {timing(op.usual_ns)}")
     return [Fact("last op", ", ".join(parts))]
 
 
@@ -212,11 +213,11 @@ def skew_facts(frame: Frame, view: GroupView, arrivals: SkewSummary | None) -> l
             why = "no op of it was sampled at all members"
         return [Fact("arrivals", why, "dim")]
     error = arrivals.error_ns
-    clocks = "clocks not measured" if error is None else f"clocks ±{format_duration(error)}"
+    clocks = "clocks not measured" if error is None else f"clocks ±{timing(error)}"
     which = f"one of {arrivals.stride} ops, " if arrivals.stride > 1 else ""
     text = (
-        f"{which}{arrivals.ops:,} sampled: from first to last {format_duration(arrivals.skew_ns)}"
-        f" (median), {format_duration(arrivals.longest_ns)} at most; {clocks}"
+        f"{which}{arrivals.ops:,} sampled: from first to last {timing(arrivals.skew_ns)}"
+        f" (median), {timing(arrivals.longest_ns)} at most; {clocks}"
     )
     rows = [Fact("arrivals", text)]
     if error is not None and arrivals.skew_ns <= error:
@@ -226,7 +227,7 @@ def skew_facts(frame: Frame, view: GroupView, arrivals: SkewSummary | None) -> l
         ]
     ones = [
         f"rank {rank} in {count:,} of {arrivals.ops:,}"
-        f" ({format_duration(arrivals.delays[rank])} after the first)"
+        f" ({timing(arrivals.delays[rank])} after the first)"
         for rank, count in arrivals.last
     ]
     often = arrivals.last[0][1] * 2 > arrivals.ops

@@ -11,9 +11,10 @@ from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.job.arrivals import SkewSummary
 from frtop_tui.job.group_members import Member
 from frtop_tui.job.model import GroupView
+from frtop_tui.job.units import live_duration, timing
 from frtop_tui.text.rank_states import LETTERS
 from frtop_tui.widgets.activity import blame_reasons, describe_activity_and_line
-from frtop_tui.widgets.formats import format_age_coarse, format_duration, shorten_ranks
+from frtop_tui.widgets.formats import shorten_ranks
 from frtop_tui.widgets.grid_layout import natural_key
 from frtop_tui.widgets.group_facts import Fact
 from frtop_tui.widgets.lines import LineView
@@ -147,11 +148,11 @@ class MemberTable(LineTable[Member[JudgedRank]]):
         if member.rank is None or self.frame is None:
             return ("", "")
         seconds = member.rank.state_age_s(self.frame.now_ns)
-        return ("" if seconds is None else format_age_coarse(seconds), "")
+        return ("" if seconds is None else live_duration(seconds), "")
 
     def _late(self, member: Member[JudgedRank]) -> Span:
         delay = self.delays.get(member.number)
-        return ("" if delay is None else format_duration(delay), "dim")
+        return ("" if delay is None else timing(delay), "dim")
 
     def _activity(self, member: Member[JudgedRank]) -> Span:
         if member.rank is None or self.frame is None:

@@ -14,7 +14,7 @@ from textual.binding import Binding, BindingType
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.job.groups import identifier
 from frtop_tui.job.model import GroupView
-from frtop_tui.job.naming import duration
+from frtop_tui.job.units import duration
 from frtop_tui.text.rank_words import op_kind
 from frtop_tui.widgets.formats import group_name
 from frtop_tui.widgets.lines import LineView

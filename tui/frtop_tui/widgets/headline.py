@@ -10,11 +10,12 @@ from typing import Final
 
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.model import Recorded
-from frtop_tui.job.naming import counted, duration, folded_hosts
+from frtop_tui.job.naming import folded_hosts
+from frtop_tui.job.units import counted, duration, local_time
 from frtop_tui.job.unprepared import age_text, is_least_since, preparation
 from frtop_tui.text.health_words import health_words
 from frtop_tui.widgets.file_status import files_summary
-from frtop_tui.widgets.formats import format_local_time, job_name, short_path
+from frtop_tui.widgets.formats import job_name, short_path
 from frtop_tui.widgets.grid_layout import host_names
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, clip, fit, join, plain, spread, width_of
@@ -100,7 +101,7 @@ def coverage_line(frame: Frame) -> Line:
 def recording_line(recorded: Recorded, width: int) -> Line:
     """`CAPTURE of 2026-11-20 03:02 by alice@laptop · not live`, as wide as the screen."""
     by = f" by {recorded.by}" if recorded.by else ""
-    source = f"{recorded.kind.upper()} of {format_local_time(recorded.wall_ns)}{by}"
+    source = f"{recorded.kind.upper()} of {local_time(recorded.wall_ns)}{by}"
     words = f" {source} · not live, ages as of then"
     room = width - len(words) - 3
     path = short_path(recorded.path)

@@ -7,7 +7,7 @@ from typing import Final
 
 from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.job.model import HostState, HostView
-from frtop_tui.job.naming import counted, duration
+from frtop_tui.job.units import counted, duration
 from frtop_tui.widgets.gauge_lines import RanksOf, gauge_lines
 from frtop_tui.widgets.host_table import STATE_TONE, HostRow, clock_figures, format_clock_offset
 from frtop_tui.widgets.lines import LineView

@@ -6,9 +6,9 @@ from msgspec import structs
 
 from frtop_tui.diagnosis.evidence.host_facts import HostFact, facts_for
 from frtop_tui.diagnosis.words.fact_words import fact_text
-from frtop_tui.job.gauge_words import cores, percent
 from frtop_tui.job.host_gauges import HostGauges
 from frtop_tui.job.model import HostView
+from frtop_tui.job.units import cores, percent
 from frtop_tui.widgets.gauge_cells import disk_cell, memory_cell, net_cell
 from frtop_tui.widgets.spans import Line, join, plain
 
@@ -30,7 +30,7 @@ def host_summary(host: HostView, key: int) -> list[Line]:
             (
                 plain("host", "dim"),
                 plain("; ".join(troubles), "warn"),
-                plain(f"cpu {percent(values['cpu'])}" if "cpu" in values else ""),
+                plain(f"cpu {percent(values['cpu'] / 1000)}" if "cpu" in values else ""),
                 _labelled("memory", memory_cell(gauges)[0]),
                 _labelled("net", net_cell(gauges, 0)[0]),
                 _labelled("disk", disk_cell(gauges)[0]),

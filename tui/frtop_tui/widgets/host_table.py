@@ -15,8 +15,9 @@ from frtop_tui.diagnosis.evidence.host_facts import FactTable, HostFact
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.diagnosis.words.fact_words import fact_text
 from frtop_tui.job.model import HostState, HostView
+from frtop_tui.job.units import live_duration
 from frtop_tui.text.host_notes import rank_keys, time_of_day, wall_offset_ns
-from frtop_tui.widgets.formats import format_age_coarse, shorten_ranks
+from frtop_tui.widgets.formats import shorten_ranks
 from frtop_tui.widgets.gauge_cells import cpu_cell, disk_cell, gpu_cell, memory_cell, net_cell
 from frtop_tui.widgets.grid_layout import natural_key
 from frtop_tui.widgets.spans import Span
@@ -108,7 +109,7 @@ def _state(row: HostRow) -> Span:
     state = row.host.state
     word: str = state
     if state != "heard" and row.silence_s is not None:
-        word = f"{state} {format_age_coarse(row.silence_s)}"
+        word = f"{state} {live_duration(row.silence_s)}"
     return (word, STATE_TONE[state])
 
 

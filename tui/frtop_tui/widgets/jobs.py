@@ -12,7 +12,8 @@ from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.job_activity import activity_in, activity_text
 from frtop_tui.job.model import JobActivity
-from frtop_tui.job.naming import duration, job_address, job_key, job_title
+from frtop_tui.job.naming import job_address, job_key, job_title
+from frtop_tui.job.units import duration
 from frtop_tui.job.unprepared import is_least_since, recorder_text
 from frtop_tui.widgets.spans import Span
 from frtop_tui.widgets.table import Column, LineTable

@@ -15,10 +15,10 @@ from typing import Final
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.job.arrivals import rank_delays
 from frtop_tui.job.group_members import members
-from frtop_tui.job.naming import counted
+from frtop_tui.job.units import counted, timing
 from frtop_tui.statistics.step_table import newest_steps
 from frtop_tui.text.own_times import OwnTime, own_times
-from frtop_tui.widgets.formats import format_duration, group_name
+from frtop_tui.widgets.formats import group_name
 from frtop_tui.widgets.spans import Line, Span, join, plain
 
 UNKNOWN: Final[Span] = ("?", "unheard")
@@ -111,11 +111,11 @@ def step_time(frame: Frame) -> LensView:
     middle = median(took.values())
     meanings = (
         *_SLOWER[:1],
-        (_SLOWER[1][0], f"within 10 % of {format_duration(round(middle))}"),
+        (_SLOWER[1][0], f"within 10 % of {timing(round(middle))}"),
         *_SLOWER[2:],
     )
     letters = {rank: _slower_letter(took.get(rank), middle) for rank in frame.ranks}
-    values = {rank: f"step {format_duration(round(ns))}" for rank, ns in took.items()}
+    values = {rank: f"step {timing(round(ns))}" for rank, ns in took.items()}
     return LensView(letters, values, meanings)
 
 
@@ -166,11 +166,11 @@ def _own_letter(one: OwnTime | None) -> Span:
 
 
 def _own_words(one: OwnTime) -> str:
-    words = f"own time at most {format_duration(one.own_ns)}"
+    words = f"own time at most {timing(one.own_ns)}"
     if not one.more_ns or abs(one.share or 0.0) < _LEAST_SHARE:
         return words
     sign = "more" if one.more_ns > 0 else "less"
-    return f"{words}, {format_duration(abs(one.more_ns))} {sign} than its peers"
+    return f"{words}, {timing(abs(one.more_ns))} {sign} than its peers"
 
 
 _LEAST_SHARE: Final = 0.01
@@ -197,9 +197,7 @@ def skew(frame: Frame) -> LensView:
         return LensView(why="no op was sampled at all members of its group")
     letters = {rank: _skew_letter(rank, delays) for rank in frame.ranks}
     values = {
-        rank: f"{format_duration(ns)} after the first"
-        for rank, ns in delays.items()
-        if ns is not None
+        rank: f"{timing(ns)} after the first" for rank, ns in delays.items() if ns is not None
     }
     return LensView(letters, values, _SKEW)
 

@@ -9,7 +9,7 @@ from frtop_probe import wire
 from frtop_tui.diagnosis.model import JudgedRank
 from frtop_tui.job.native_stacks import group_alike, held_for
 from frtop_tui.job.stack_frames import frame_line, user_frame_index
-from frtop_tui.widgets.formats import format_age_coarse
+from frtop_tui.job.units import live_duration
 from frtop_tui.widgets.spans import Line, Span, fit, join, plain, tail, wrap
 
 YOURS: Final[Span] = ("  ◀ yours", "yours")
@@ -21,7 +21,7 @@ def native_title(rank: JudgedRank, now_ns: int) -> str:
     taken = rank.native
     if taken is None or not taken.at_ns:
         return "native stacks"
-    age = format_age_coarse(rank.age_s(taken.at_ns, now_ns))
+    age = live_duration(rank.age_s(taken.at_ns, now_ns))
     return ", ".join(filter(None, (f"native stacks, {age} old", held_for(taken))))
 
 

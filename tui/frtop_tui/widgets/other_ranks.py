@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.job.model import RankState
-from frtop_tui.job.naming import counted
+from frtop_tui.job.units import counted
 from frtop_tui.text.rank_states import URGENCY
 from frtop_tui.text.rank_words import format_exit, op_name
 from frtop_tui.widgets.formats import format_site, shorten_ranks

@@ -8,10 +8,9 @@ from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.job.device_settings import settings_of_rank
 from frtop_tui.job.model import HostView
-from frtop_tui.job.naming import duration
 from frtop_tui.job.transports import of_rank
+from frtop_tui.job.units import byte_size, duration, percent
 from frtop_tui.widgets.activity import cpu_share
-from frtop_tui.widgets.formats import format_bytes
 from frtop_tui.widgets.gpu_lines import gpu_lines
 from frtop_tui.widgets.host_summary import host_summary
 from frtop_tui.widgets.lines import LineView
@@ -49,8 +48,8 @@ def process_lines(
         join(
             (
                 plain(state, "warn" if own.state in TROUBLE else "strong"),
-                plain("" if share is None else f"cpu {share:.0%}"),
-                plain(f"rss {format_bytes(own.rss)}" if own.rss else ""),
+                plain("" if share is None else f"cpu {percent(share)}"),
+                plain(f"rss {byte_size(own.rss)}" if own.rss else ""),
                 plain(f"threads {own.threads}" if own.threads else "", "dim"),
                 system_call(own, width // 2),
                 plain(own.wchan if own.syscall else "", "dim"),

@@ -13,15 +13,11 @@ from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.job.groups import Identifier, identifier
 from frtop_tui.job.issuer_words import brief_issuer
-from frtop_tui.job.naming import counted, group_label
+from frtop_tui.job.naming import group_label
+from frtop_tui.job.units import counted, live_duration, timing
 from frtop_tui.job.unprepared import NEXT_TIME, age_text, recorder_note
 from frtop_tui.text.rank_words import op_group, op_kind, op_number
-from frtop_tui.widgets.formats import (
-    format_age_coarse,
-    format_duration,
-    format_site,
-    format_tensors,
-)
+from frtop_tui.widgets.formats import format_site, format_tensors
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, fit, plain, wrap
 from frtop_tui.widgets.step_marks import step_lines
@@ -102,7 +98,7 @@ def op_line(
 
 def usual_wait(op: wire.Op) -> str:
     """`usually 18.2 ms`: how long ops at its line take; "" where that is not known."""
-    return f"usually {format_duration(op.usual_ns)}" if op.usual_count else ""
+    return f"usually {timing(op.usual_ns)}" if op.usual_count else ""
 
 
 def queue_lines(
@@ -148,7 +144,7 @@ def queue_lines(
     head: Line = () if pending else (("pending  ", "dim"), ("none", "strong"), ("    ", ""))
     if snapshot is None:
         return [*rows, (*head, ("recent   none read yet", "dim"))]
-    since = format_age_coarse(rank.age_s(snapshot.at_ns, now_ns))
+    since = live_duration(rank.age_s(snapshot.at_ns, now_ns))
     words = f"recent   as of {since} ago" if recent else "recent   none known"
     rows.append((*head, (words, "dim")))
     placed = [(op.issued_ns, op_line(rank, op, _took(op), columns, width)) for op in recent]
@@ -197,7 +193,7 @@ def _device_progress(
     first = next((op for op in rank.pending if op.group == progress.group and op.enqueued), None)
     since_ns = max(progress.advanced_ns, first.issued_ns if first is not None else 0)
     done = f"#{progress.completed:,} done" if progress.completed else "none done"
-    at = f"at #{progress.completed + 1:,} for {format_age_coarse(rank.age_s(since_ns, now_ns))}"
+    at = f"at #{progress.completed + 1:,} for {live_duration(rank.age_s(since_ns, now_ns))}"
     return (f"{words}, {done}, {at}", "warn") if since_ns else (f"{words}, {done}", "dim")
 
 
@@ -250,7 +246,7 @@ def _ended(rank: JudgedRank, op: wire.Op, now_ns: int) -> tuple[str, str]:
     """How long an op took; where nobody knows, when it was issued, if it is over."""
     if op.timed or not op.done_ns:
         return _took(op)
-    return (f"{format_age_coarse(rank.age_s(op.issued_ns, now_ns))} ago", "dim")
+    return (f"{live_duration(rank.age_s(op.issued_ns, now_ns))} ago", "dim")
 
 
 def _took(op: wire.Op) -> tuple[str, str]:
@@ -262,7 +258,7 @@ def _took(op: wire.Op) -> tuple[str, str]:
         # Pending in the snapshot, not pending now: its end was not seen.
         return ("-", "dim")
     # `≤`: found complete only then, or nobody knows for how long before the wait it was.
-    return (f"{'≤' * op.late}{format_duration(op.done_ns - op.issued_ns)}", "")
+    return (f"{'≤' * op.late}{timing(op.done_ns - op.issued_ns)}", "")
 
 
 class QueuePane(LineView):

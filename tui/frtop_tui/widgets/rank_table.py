@@ -11,6 +11,7 @@ from typing import ClassVar, Final
 from textual.binding import Binding, BindingType
 
 from frtop_tui.diagnosis.model import Frame, JudgedRank, Why
+from frtop_tui.job.units import live_duration, percent, timing
 from frtop_tui.job.unprepared import is_least
 from frtop_tui.text.rank_states import LETTERS, URGENCY
 from frtop_tui.widgets.activity import (
@@ -21,7 +22,6 @@ from frtop_tui.widgets.activity import (
     source_line,
     verdict_order,
 )
-from frtop_tui.widgets.formats import format_age_coarse, format_duration
 from frtop_tui.widgets.grid_layout import host_names, natural_key, short_hosts
 from frtop_tui.widgets.spans import Line, Span
 from frtop_tui.widgets.table import Column, LineTable
@@ -59,7 +59,7 @@ class RowContext:
     def since(self, rank: JudgedRank) -> str:
         """`4m12s`, or `>=4m12s` where that may have begun before somebody looked."""
         seconds = rank.state_age_s(self.now_ns)
-        return "" if seconds is None else ">=" * is_least(rank) + format_age_coarse(seconds)
+        return "" if seconds is None else ">=" * is_least(rank) + live_duration(seconds)
 
     def beat_s(self, rank: JudgedRank) -> float:
         """For sorting: -1 where nothing tells."""
@@ -84,7 +84,7 @@ def _usual_ns(rank: JudgedRank) -> int:
 
 def _usually(rank: JudgedRank) -> Span:
     usual = _usual_ns(rank)
-    return (format_duration(usual) if usual else "", "dim")
+    return (timing(usual) if usual else "", "dim")
 
 
 def _line(rank: JudgedRank) -> Span:
@@ -105,7 +105,7 @@ def _share(rank: JudgedRank) -> float:
 
 def _cpu(rank: JudgedRank) -> Span:
     share = _share(rank)
-    return ("" if share < 0 else f"{share:.0%}", "dim")
+    return ("" if share < 0 else percent(share), "dim")
 
 
 def _step(rank: JudgedRank) -> int:
@@ -117,7 +117,7 @@ def _beat(rank: JudgedRank, context: RowContext) -> Span:
     if seconds < 0:
         return ("", "")
     return (
-        format_age_coarse(seconds),
+        live_duration(seconds),
         rank.state if rank.state in ("silent", "stopped") else "dim",
     )
 

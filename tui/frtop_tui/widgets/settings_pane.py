@@ -13,7 +13,8 @@ from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.job.device_settings import settings_of_rank
 from frtop_tui.job.environment import environment, is_own
-from frtop_tui.job.naming import counted, listed
+from frtop_tui.job.naming import listed
+from frtop_tui.job.units import counted
 from frtop_tui.widgets.formats import shorten_ranks
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, clip, fit, plain

@@ -16,7 +16,7 @@ from frtop_tui.job.stack_frames import (
     shown_frames,
     user_frame_index,
 )
-from frtop_tui.widgets.formats import format_age_coarse
+from frtop_tui.job.units import live_duration
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.native_lines import YOURS, native_lines, native_title
 from frtop_tui.widgets.spans import Line, fit, join, plain, tail, wrap
@@ -162,7 +162,7 @@ class StackPane(LineView):
             where = (
                 f", yours: {frame_line(stack.frames[mine])}" if stack and mine is not None else ""
             )
-            self.entitle(f"stack, {format_age_coarse(rank.age_s(taken, frame.now_ns))} old{where}")
+            self.entitle(f"stack, {live_duration(rank.age_s(taken, frame.now_ns))} old{where}")
         self.redraw()
 
     def content(self, width: int) -> Sequence[Line]:

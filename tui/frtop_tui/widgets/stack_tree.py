@@ -10,8 +10,8 @@ from textual.binding import Binding, BindingType
 from frtop_probe.ring.rank_ranges import fold
 from frtop_probe.wire import Snapshot
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.job.naming import counted
 from frtop_tui.job.stack_frames import basename, is_user_code
+from frtop_tui.job.units import counted
 from frtop_tui.text.merged_stacks import (
     FrameKey,
     MergedStacks,

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from frtop_tui.job.units import timing, timings
 from frtop_tui.statistics.step_table import StepRow
-from frtop_tui.text.statistics_words import time_words
 from frtop_tui.widgets.spans import Line, Span, fit, plain
 
 PARTS: Final = ("data", "forward", "backward", "optimizer")
@@ -46,15 +46,6 @@ def _value(row: StepRow, name: str) -> int | None:
 def _line(row: StepRow, names: Sequence[str]) -> Line:
     label = "median" if row.rank is None else f"rank {row.rank}"
     spans: list[Span] = [(fit(label, _LABEL), "strong")]
-    spans += [(fit(time_words(_value(row, name)), _WIDTH, right=True), "") for name in names]
-    bounds = fit(bounds_text(row.blocked_ns, row.pending_ns), _BOUNDS, right=True)
+    spans += [(fit(timing(_value(row, name)), _WIDTH, right=True), "") for name in names]
+    bounds = fit(timings(row.blocked_ns, row.pending_ns), _BOUNDS, right=True)
     return (*spans, (bounds, "dim"))
-
-
-def bounds_text(least: float, most: float) -> str:
-    """`9..400 ms`: between these two, in ns."""
-    if most < 1e6:
-        return time_words(most)
-    scale, unit = (1e9, "s") if most >= 1e10 else (1e6, "ms")
-    low, high = f"{least / scale:.0f}", f"{most / scale:.0f}"
-    return f"{high} {unit}" if low == high else f"{low}..{high} {unit}"

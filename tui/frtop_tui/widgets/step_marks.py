@@ -10,8 +10,8 @@ from typing import Final
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import JudgedRank
-from frtop_tui.job.naming import counted, printable
-from frtop_tui.widgets.formats import format_age_coarse, format_duration
+from frtop_tui.job.naming import printable
+from frtop_tui.job.units import counted, live_duration, timing
 from frtop_tui.widgets.spans import Line, fit
 
 PARTS: Final = ("fetch", "forward", "backward", "optimizer")
@@ -56,7 +56,7 @@ def _step(before: wire.Mark | None, step: wire.Mark, parts: Sequence[wire.Mark])
     samples = f"; {counted(step.samples, 'sample')}" if step.samples else ""
     if before is None:
         return f"step {step.number:,} ended{samples}"
-    took, sums = format_duration(step.end_ns - before.end_ns), _sums(parts)
+    took, sums = timing(step.end_ns - before.end_ns), _sums(parts)
     return f"step {step.number:,} took {took}{f': {sums}' if sums else ''}{samples}"
 
 
@@ -85,7 +85,7 @@ def _sums(parts: Iterable[wire.Mark]) -> str:
     for mark in parts:
         took.setdefault(mark.kind, []).append(mark.end_ns - mark.begin_ns)
     return ", ".join(
-        f"{kind} {format_duration(sum(took[kind]))}"
+        f"{kind} {timing(sum(took[kind]))}"
         + (f" ({len(took[kind])} times)" if len(took[kind]) > 1 else "")
         for kind in PARTS
         if kind in took
@@ -93,7 +93,7 @@ def _sums(parts: Iterable[wire.Mark]) -> str:
 
 
 def _age(rank: JudgedRank, since_ns: int, now_ns: int) -> str:
-    return format_age_coarse(rank.age_s(since_ns, now_ns))
+    return live_duration(rank.age_s(since_ns, now_ns))
 
 
 def _line(words: str, width: int) -> Line:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from frtop_tui.diagnosis.cases.slow.cost_words import cost_words
 from frtop_tui.diagnosis.model import Frame, Verdict
 from frtop_tui.job.job_activity import other_jobs_line, rank_notes
-from frtop_tui.job.naming import counted
+from frtop_tui.job.units import counted
 from frtop_tui.job.unprepared import age_text, is_least_since
 from frtop_tui.text.rank_states import URGENCY
 from frtop_tui.widgets.file_status import file_lines

@@ -11,7 +11,8 @@ from textual.binding import Binding, BindingType
 from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.model import Frame, Why
 from frtop_tui.diagnosis.trace import Trace
-from frtop_tui.job.naming import counted, duration, shortened
+from frtop_tui.job.naming import shortened
+from frtop_tui.job.units import counted, duration
 from frtop_tui.text.wait_boxes import Box, BoxKind, WaitBoxes, wait_boxes
 from frtop_tui.text.wait_tree import Key, TreeRow, tree_rows
 from frtop_tui.widgets.activity import blame_reasons

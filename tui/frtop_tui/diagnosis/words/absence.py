@@ -44,8 +44,9 @@ from frtop_tui.diagnosis.evidence.working_thread import (
 )
 from frtop_tui.diagnosis.model import Why
 from frtop_tui.job.model import Rank
-from frtop_tui.job.naming import duration, typed
+from frtop_tui.job.naming import typed
 from frtop_tui.job.stack_frames import short_file, user_frame
+from frtop_tui.job.units import duration
 from frtop_tui.job.unprepared import age_words, last_issue_is_least
 
 _ANY: Final = {

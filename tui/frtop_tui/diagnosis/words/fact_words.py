@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from frtop_tui.diagnosis.evidence.host_facts import HostFact
-from frtop_tui.job.gauge_words import amount, per_second, percent
 from frtop_tui.job.gpus import throttle_reasons
-from frtop_tui.job.naming import counted, duration, folded, how_often, printable
+from frtop_tui.job.naming import folded, printable
+from frtop_tui.job.units import byte_rate, byte_size, counted, duration, how_often, percent
 
 Clock = Callable[[int], str]
 """Turns a time of the host's clock into a time of day."""
@@ -53,7 +53,7 @@ def _gpu_slow(fact: HostFact, when: str) -> str:
 
 def _gpu_shared(fact: HostFact, when: str) -> str:
     who = "another process computes" if fact.value == 1 else f"{fact.value} others compute"
-    memory = f", with {amount(fact.limit)} of its memory" if fact.limit else ""
+    memory = f", with {byte_size(fact.limit)} of its memory" if fact.limit else ""
     return f"{who} on it{when}{memory}"
 
 
@@ -65,29 +65,29 @@ def _gpu_error(fact: HostFact, when: str) -> str:
 
 
 def _cpu_pressure(fact: HostFact, when: str) -> str:
-    return f"all processors are busy, and {percent(fact.value)} of the time some task waits{when}"
+    return f"all processors are busy, and {_share(fact)} of the time some task waits{when}"
 
 
 def _cpu_stolen(fact: HostFact, when: str) -> str:
-    return f"the hypervisor gives {percent(fact.value)} of the processors' time to others{when}"
+    return f"the hypervisor gives {_share(fact)} of the processors' time to others{when}"
 
 
 def _memory_pressure(fact: HostFact, when: str) -> str:
-    return f"{percent(fact.value)} of the time all tasks wait for memory{when}"
+    return f"{_share(fact)} of the time all tasks wait for memory{when}"
 
 
 def _memory_grows(fact: HostFact, when: str) -> str:
     left = f"what is left lasts {duration(fact.limit)} at this pace"
-    return f"its memory grows by {amount(fact.value)} a minute{when}; {left}"
+    return f"its memory grows by {byte_size(fact.value)} a minute{when}; {left}"
 
 
 def _io_pressure(fact: HostFact, when: str) -> str:
-    return f"{percent(fact.value)} of the time all tasks wait for disks{when}"
+    return f"{_share(fact)} of the time all tasks wait for disks{when}"
 
 
 def _held_back(fact: HostFact, when: str) -> str:
     limit = f"{fact.limit / 1000:.3g} cores" if fact.limit else "its limit"
-    return f"held back at {limit} in {percent(fact.value)} of its periods{when}"
+    return f"held back at {limit} in {_share(fact)} of its periods{when}"
 
 
 def _out_of_memory(fact: HostFact, when: str) -> str:
@@ -97,8 +97,8 @@ def _out_of_memory(fact: HostFact, when: str) -> str:
 
 def _disk_full(fact: HostFact, when: str) -> str:
     if fact.text:
-        return f"{percent(fact.value)} of its files can still be made{when}"
-    return f"{amount(fact.value)} of {amount(fact.limit)} left{when}"
+        return f"{_share(fact)} of its files can still be made{when}"
+    return f"{byte_size(fact.value)} of {byte_size(fact.limit)} left{when}"
 
 
 def _disk_silent(fact: HostFact, when: str) -> str:
@@ -106,11 +106,11 @@ def _disk_silent(fact: HostFact, when: str) -> str:
 
 
 def _saturated(fact: HostFact, when: str) -> str:
-    return f"{fact.text} {per_second(fact.value)} of {per_second(fact.limit)}{when}"
+    return f"{fact.text} {byte_rate(fact.value)} of {byte_rate(fact.limit)}{when}"
 
 
 def _retransmits(fact: HostFact, when: str) -> str:
-    return f"{percent(fact.value)} of what TCP sends is lost and sent again{when}"
+    return f"{_share(fact)} of what TCP sends is lost and sent again{when}"
 
 
 def _link_errors(fact: HostFact, when: str) -> str:
@@ -141,3 +141,7 @@ _SENTENCES = {
     "link errors": _link_errors,
     "link down": _link_down,
 }
+
+
+def _share(fact: HostFact) -> str:
+    return percent(fact.value / 1000)

@@ -14,8 +14,9 @@ from frtop_tui.diagnosis.evidence.progress import ProgressSeen, ProgressSign
 from frtop_tui.diagnosis.graph.wait_node import RankSet, WaitNode, kind_of, number_of, rank_set
 from frtop_tui.job.issuer_words import brief_issuer
 from frtop_tui.job.model import Rank
-from frtop_tui.job.naming import counted, duration, folded, group_label, shortened
+from frtop_tui.job.naming import folded, group_label, shortened
 from frtop_tui.job.stack_frames import site_line
+from frtop_tui.job.units import byte_size, counted, duration, percent, timing
 from frtop_tui.job.unprepared import age_words
 
 PAIR_MESSAGES: Final = (
@@ -118,11 +119,6 @@ def at_line(op: wire.Op) -> str:
     return f" at {site_line(op.site)}" if op.site is not None else ""
 
 
-def usual_text(op: wire.Op) -> str:
-    usual = op.usual_ns / 1e9
-    return duration(usual) if usual >= 1 else f"{usual * 1e3:.0f}ms"
-
-
 def wait_evidence(node: WaitNode, now_ns: int) -> str:
     oldest = node.oldest
     text = f"rank {oldest.rank} waits in {op_text(node)}"
@@ -130,7 +126,7 @@ def wait_evidence(node: WaitNode, now_ns: int) -> str:
         return f"{text}{at_line(oldest.op)}; its dump does not show for how long"
     text += f" for {age_words((now_ns - oldest.since_ns) / 1e9, least=not oldest.op.dated)}"
     if oldest.op.usual_count and oldest.op.site is not None:
-        text += f" (usually {usual_text(oldest.op)} there)"
+        text += f" (usually {timing(oldest.op.usual_ns)} there)"
     text += at_line(oldest.op)
     return text if oldest.sure else f"{text}; seen from outside only, not by its stack"
 
@@ -209,17 +205,17 @@ _TEXTS: Final[dict[ProgressSign, str]] = {
     "unreadable": "neither /proc nor stacks could be read",
     "advanced": "its ops or steps advance",
     "stack_changed": "its stack changed",
-    "cpu": "it uses {percent:.0f} % of a core",
-    "spins": "it uses {percent:.0f} % of a core, as a wait for a device does: that is no progress",
-    "ready_cpu": "it could run in both snapshots, and got {percent:.1f} % of a core",
-    "io": "it reads or writes: {count:,} bytes in {seconds:.1f}s",
-    "memory": "its memory grows: {mebibytes:,} MiB in {seconds:.1f}s",
-    "no_processor": "it could run, and got no processor in {seconds:.1f}s between two snapshots",
-    "unchanged": "no op, step, CPU time or I/O in {seconds:.1f}s between two snapshots",
+    "cpu": "it uses {share} of a core",
+    "spins": "it uses {share} of a core, as a wait for a device does: that is no progress",
+    "ready_cpu": "it could run in both snapshots, and got {share} of a core",
+    "io": "it reads or writes: {size} in {seconds}",
+    "memory": "its memory grows: {size} in {seconds}",
+    "no_processor": "it could run, and got no processor in {seconds} between two snapshots",
+    "unchanged": "no op, step, CPU time or I/O in {seconds} between two snapshots",
     "one_dump": "one dump does not show whether it moves",
     "dump_advanced": "it has issued or completed ops between two dumps",
     "dumps_too_close": "its two dumps may be too close in time to compare",
-    "dump_unchanged": "nothing issued, nothing completed in {seconds:.1f}s between two dumps",
+    "dump_unchanged": "nothing issued, nothing completed in {seconds} between two dumps",
     "stacks_once": "its stacks were taken once: they do not show whether it moves",
     "stack_lines_unknown": "some lines of its stack are unknown {apart}",
     "stack_moved": "its stack differs {apart}",
@@ -236,9 +232,8 @@ def progress_text(seen: ProgressSeen, ranks: Sequence[int] = ()) -> str:
     """What shows the progress of one of `ranks`, or what is missing to tell."""
     return _TEXTS[seen.sign].format(
         ranks=folded(ranks) if ranks else "it",
-        seconds=seen.seconds,
-        apart=f"in two dumps, {seen.seconds:.1f}s apart",
-        percent=100 * seen.amount,
-        count=int(seen.amount),
-        mebibytes=int(seen.amount) >> 20,
+        seconds=duration(seen.seconds),
+        apart=f"in two dumps, {duration(seen.seconds)} apart",
+        share=percent(seen.amount),
+        size=byte_size(seen.amount),
     )

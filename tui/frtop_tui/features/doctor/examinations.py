@@ -27,7 +27,7 @@ from frtop_tui.connect.pipes.place_search import PlaceSearch
 from frtop_tui.connect.pipes.places import Place, last_python
 from frtop_tui.errors import FrtopError, RemoteTrouble
 from frtop_tui.features.doctor.far_facts import read_facts
-from frtop_tui.job.naming import counted
+from frtop_tui.job.units import counted
 
 DOCTOR: Final = "features.doctor.through_pipe"
 """What is run there."""

@@ -9,7 +9,8 @@ from typing import Any, Final
 
 from frtop_probe.features.doctor.examination import Examination
 from frtop_probe.features.doctor.tier import Change, Obstacle, Tier, folded
-from frtop_tui.job.naming import counted, listed, printable
+from frtop_tui.job.naming import listed, printable
+from frtop_tui.job.units import counted
 
 WIDTH: Final = 80
 _TITLE: Final = 15

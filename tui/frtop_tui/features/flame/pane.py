@@ -19,6 +19,7 @@ from frtop_tui.features.flame.words import (
     recorder_share,
 )
 from frtop_tui.job.naming import folded
+from frtop_tui.job.units import percent
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, clip, plain, wrap
 
@@ -74,7 +75,8 @@ class FlamePane(LineView):
         for text, ranks in reasons.items():
             rows += wrap(text, width, "warn", (f"{folded(ranks)}: ", "strong"))
         if self._recorder:
-            text = f"{RECORDER} took {self._recorder:.1%} of this time, where it stands in the tree"
+            took = percent(self._recorder)
+            text = f"{RECORDER} took {took} of this time, where it stands in the tree"
             rows += wrap(text, width, "dim")
         if self.progress:
             rows += wrap(self.progress, width, "dim")

@@ -10,7 +10,8 @@ from textual.binding import Binding, BindingType
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.features.flame.model import SampledStacks
 from frtop_tui.features.flame.pane import FlamePane
-from frtop_tui.job.naming import counted, folded
+from frtop_tui.job.naming import folded
+from frtop_tui.job.units import counted
 from frtop_tui.screens.base import BACK, FrameScreen
 from frtop_tui.screens.messages import FeatureMessage, Order
 

@@ -13,6 +13,7 @@ import msgspec
 from frtop_tui.features.flame.model import RankSamples
 from frtop_tui.job.naming import folded
 from frtop_tui.job.stack_frames import is_own, is_standard_library, wraps
+from frtop_tui.job.units import percent
 
 SURE: Final = 4.0
 """Standard errors of the sampling by which a rank must be off to be called different: with less,
@@ -185,11 +186,11 @@ def different(node: FlameNode, totals: dict[int, int]) -> str:
         return ""
     low, high = min(shares.values()), max(shares.values())
     if 2 * len(found) >= len(shares):
-        return f"{low:.0%} to {high:.0%} among ranks"
+        return f"{percent(low)} to {percent(high)} among ranks"
     theirs = [shares[rank] for rank in found]
     lowest, highest = min(theirs), max(theirs)
-    several = f" to {highest:.0%}" if round(lowest, 2) != round(highest, 2) else ""
-    return f"{folded(found)}: {lowest:.0%}{several}, usually {usual:.0%}"
+    several = f" to {percent(highest)}" if round(lowest, 2) != round(highest, 2) else ""
+    return f"{folded(found)}: {percent(lowest)}{several}, usually {percent(usual)}"
 
 
 def _variance(share: float) -> float:

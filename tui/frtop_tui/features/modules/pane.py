@@ -11,9 +11,9 @@ from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.issuer_words import PHASES
 from frtop_tui.job.naming import folded
 from frtop_tui.job.statistics import JobStatistics
+from frtop_tui.job.units import byte_size
 from frtop_tui.statistics.module_tree import ModuleNode, module_roots, phases_of
 from frtop_tui.text.module_words import INDENT, kinds_words, why_empty
-from frtop_tui.text.statistics_words import size_words
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, Span, cells, wrap
 from frtop_tui.widgets.table import Column, LineTable
@@ -85,7 +85,7 @@ class ModuleTreePane(LineTable[ModuleNode]):
                 )
                 for phase in phases
             ),
-            Column("bytes", 10, lambda node: (size_words(node.size()), ""), ModuleNode.size,
+            Column("bytes", 10, lambda node: (byte_size(node.size() or None), ""), ModuleNode.size,
                    right=True, needs=70),
             Column("kinds", 34, lambda node: (kinds_words(node), "dim"), kinds_words, needs=110),
         )  # fmt: skip

@@ -10,8 +10,8 @@ from msgspec.structs import asdict
 
 from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.features.profile.model import CPU, RankAllocations
-from frtop_tui.job.gauge_words import amount
-from frtop_tui.job.naming import folded, how_often, printable, shortened
+from frtop_tui.job.naming import folded, printable, shortened
+from frtop_tui.job.units import byte_size, how_often
 
 ALIKE: Final = 0.05
 """Ranks are alike if each of their figures differs by no more than this share of the peak."""
@@ -78,7 +78,7 @@ def _cells(kind: str, row: Sequence[RankAllocations]) -> tuple[str, ...]:
     if kind == CPU:
         return name, _ranks(row), "-", _change(end), _change(peak), "-"
     start, reserved = max(one.start for one in row), max(one.reserved for one in row)
-    return name, _ranks(row), amount(start), amount(end), amount(peak), amount(reserved)
+    return name, _ranks(row), byte_size(start), byte_size(end), byte_size(peak), byte_size(reserved)
 
 
 def _ranks(row: Sequence[RankAllocations]) -> str:
@@ -86,7 +86,7 @@ def _ranks(row: Sequence[RankAllocations]) -> str:
 
 
 def _change(size: int) -> str:
-    return f"-{amount(-size)}" if size < 0 else f"+{amount(size)}"
+    return f"-{byte_size(-size)}" if size < 0 else f"+{byte_size(size)}"
 
 
 def _row(cells: Sequence[str]) -> str:

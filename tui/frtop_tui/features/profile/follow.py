@@ -32,7 +32,7 @@ from frtop_tui.features.profile.pieces import FetchedFiles
 from frtop_tui.features.profile.profiled_rank import OrderTerms, ProfiledRank
 from frtop_tui.features.profile.withdrawals import ProfileWithdrawals
 from frtop_tui.job.model import Problem
-from frtop_tui.job.naming import counted
+from frtop_tui.job.units import counted
 from frtop_tui.job.unprepared import recorder_note
 
 AT_ONCE: Final = 4

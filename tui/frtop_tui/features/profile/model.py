@@ -8,7 +8,7 @@ from typing import Final, Literal
 from msgspec import Struct
 
 from frtop_tui.job.model import Problem
-from frtop_tui.job.naming import counted
+from frtop_tui.job.units import counted
 
 MOST_RANKS: Final = 64
 """Of one order: each rank writes a file, and all of them become one."""

@@ -14,7 +14,8 @@ from frtop_tui.features.profile.model import (
     length_text,
 )
 from frtop_tui.features.profile.words import OPTION_NAMES, progress_text, rank_text, result_lines
-from frtop_tui.job.naming import counted, folded
+from frtop_tui.job.naming import folded
+from frtop_tui.job.units import counted
 from frtop_tui.widgets.formats import short_path
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, clip, plain, wrap

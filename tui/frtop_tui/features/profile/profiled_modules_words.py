@@ -16,10 +16,10 @@ from frtop_tui.features.profile.module_sums import ModuleOp, OpsAndTimes
 from frtop_tui.job.issuer_words import PHASES
 from frtop_tui.job.naming import folded, printable
 from frtop_tui.job.statistics import ModuleRow
+from frtop_tui.job.units import byte_size, timing
 from frtop_tui.statistics.module_sums import ModuleKey
 from frtop_tui.statistics.module_tree import NO_MODULE, ModuleNode, module_roots, path_of
 from frtop_tui.text.module_words import INDENT, module_node
-from frtop_tui.text.statistics_words import size_words, time_words
 
 LEVELS: Final = (
     "collectives by module",
@@ -184,11 +184,11 @@ def _node_lines(node: ModuleNode, tree: _Tree) -> Iterator[str]:
     by_phase: defaultdict[str, list[str]] = defaultdict(list)
     for phase, ns in tree.times(node).items():
         own = tree.self_ns[node.path][phase]
-        by_phase[phase].append(f"{time_words(ns)} total, {time_words(own)} self")
+        by_phase[phase].append(f"{timing(ns)} total, {timing(own)} self")
     for (phase, kind), count in node.own.most_common():
-        size = size_words(node.own_bytes[phase, kind])
+        size = byte_size(node.own_bytes[phase, kind] or None)
         took = tree.took[node.path].get((phase, kind), CollectiveTime(exact=False))
-        time = f", {'' if took.exact else 'at most '}{time_words(took.ns)}" if took.ns else ""
+        time = f", {'' if took.exact else 'at most '}{timing(took.ns)}" if took.ns else ""
         by_phase[phase].append(f"{kind} {count:,} ({size}{time})")
     for of_dtensors in (True, False):
         names: defaultdict[str, Counter[str]] = defaultdict(Counter)
@@ -199,7 +199,7 @@ def _node_lines(node: ModuleNode, tree: _Tree) -> Iterator[str]:
                 times[op.phase, op.name] += tree.op_ns[op]
         for phase, counts in names.items():
             words = ", ".join(
-                f"{name} {count:,} ({time_words(times[phase, name])})"
+                f"{name} {count:,} ({timing(times[phase, name])})"
                 for name, count in counts.most_common()
             )
             by_phase[phase].append(f"{'on DTensors: ' if of_dtensors else ''}{words}")

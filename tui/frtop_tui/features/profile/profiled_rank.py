@@ -19,6 +19,7 @@ from frtop_tui.features.profile.pieces import MOST_BYTES, PIECE, FetchedFiles, i
 from frtop_tui.features.profile.torch_lanes import RankTrace
 from frtop_tui.features.profile.withdrawals import LATER, ProfileWithdrawals
 from frtop_tui.job.model import Problem
+from frtop_tui.job.units import byte_size
 
 POLL_NS: Final = 1_000_000_000
 SILENT_POLL_NS: Final = 5_000_000_000
@@ -206,7 +207,7 @@ class ProfiledRank:
         if len(self._clocks) != 2 or all(file.name != "trace" for file in self._files):
             self.fail("torch wrote no trace", now)
         elif any(file.size > MOST_BYTES for file in self._files):
-            self.fail(f"its files have {total / 1e9:.1f} GB: profile fewer steps", now)
+            self.fail(f"its files have {byte_size(total)}: profile fewer steps", now)
         else:
             self.progress = replace(self.progress, stage="fetching", total=total)
 

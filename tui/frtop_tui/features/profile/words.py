@@ -15,8 +15,8 @@ from frtop_tui.features.profile.model import (
     RankProfile,
     cost_lines,
 )
-from frtop_tui.job.naming import counted, duration, folded, typed
-from frtop_tui.text.statistics_words import time_words
+from frtop_tui.job.naming import folded, typed
+from frtop_tui.job.units import byte_size, counted, duration, timing
 
 _HELD: Final = ("silent", "stopped")
 """States of ranks that reach no step, whether or not others wait for them."""
@@ -85,7 +85,7 @@ def progress_text(progress: ProfileProgress) -> str:
     stages = Counter[str](rank.stage for rank in progress.ranks)
     parts = [f"{stages[name]} {text}" for name, text in STAGES.items() if stages[name]]
     done = sum(rank.done for rank in progress.ranks)
-    more = f", {done / 1e6:.1f} MB fetched" if done else ""
+    more = f", {byte_size(done)} fetched" if done else ""
     held_up = next((one for one in progress.ranks if one.text and one.stage not in _OVER), None)
     why = f"; rank {held_up.rank}: {held_up.text}" if held_up is not None else ""
     return f"{counted(len(progress.ranks), 'rank')}: {', '.join(parts)}{more}{why}"
@@ -101,10 +101,10 @@ def rank_text(rank: RankProfile) -> str:
     if rank.lasted_ns:
         parts.append(duration(rank.lasted_ns / 1e9))
     if rank.total:
-        fetched = f"{rank.done / 1e6:.1f} of " if rank.done < rank.total else ""
-        parts.append(f"{fetched}{rank.total / 1e6:.1f} MB")
+        fetched = f"{byte_size(rank.done)} of " if rank.done < rank.total else ""
+        parts.append(f"{fetched}{byte_size(rank.total)}")
     if rank.stood_still_ns:
-        parts.append(f"stood still for {time_words(rank.stood_still_ns)}")
+        parts.append(f"stood still for {timing(rank.stood_still_ns)}")
     if rank.text:
         parts.append(rank.text)
     return ", ".join(parts)
@@ -114,8 +114,8 @@ def result_lines(progress: ProfileProgress) -> Iterator[str]:
     """What was written, and what not: ranks that are alike in one line."""
     if progress.state == "written":
         done = [rank for rank in progress.ranks if rank.stage == "done"]
-        longest = time_words(max((rank.stood_still_ns for rank in done), default=0))
-        size = f"{progress.size / 1e6:.1f} MB"
+        longest = timing(max((rank.stood_still_ns for rank in done), default=0))
+        size = byte_size(progress.size)
         yield (
             f"{folded(rank.rank for rank in done)}: {size} in {progress.path}; a rank stood still "
             f"for {longest} at most"

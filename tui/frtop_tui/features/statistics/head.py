@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 
 from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.job.naming import counted
 from frtop_tui.job.statistics import JobStatistics
+from frtop_tui.job.units import counted, live_duration
 from frtop_tui.text.statistics_words import clock_words, waiting_words, window_words
-from frtop_tui.widgets.formats import format_age_coarse, shorten_ranks
+from frtop_tui.widgets.formats import shorten_ranks
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, flow, plain, wrap
 
@@ -21,7 +21,7 @@ def scope_parts(frame: Frame, statistics: JobStatistics, no_answer: str) -> Iter
     if not statistics.ranks or not statistics.with_calls:
         return
     age_s = max(0.0, (frame.now_ns - statistics.until_ns) / 1e9)
-    yield plain(f"{window_words(statistics)}, until {format_age_coarse(age_s)} ago")
+    yield plain(f"{window_words(statistics)}, until {live_duration(age_s)} ago")
     yield plain(counted(len(statistics.ranks), "rank"))
     count = sum(call.count for call in statistics.calls)
     timed = sum(call.timed for call in statistics.calls)

@@ -9,8 +9,8 @@ from typing import ClassVar, Final
 from textual.binding import Binding, BindingType
 
 from frtop_tui.diagnosis.model import Verdict
-from frtop_tui.job.naming import GroupKey, duration
-from frtop_tui.text.statistics_words import NOT_KNOWN, bandwidth_words, time_words
+from frtop_tui.job.naming import GroupKey
+from frtop_tui.job.units import NOT_KNOWN, byte_rate, percent, timing
 from frtop_tui.widgets.call_rows import Grouping, Range, StatisticsRow
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.rank_rows import RankFigures
@@ -81,13 +81,6 @@ def range_text(value: Range | None, show: Callable[[float], str]) -> str:
     return most if least == most else f"<={most}"
 
 
-def sum_words(ns: int | None) -> str:
-    """`900 ms`, `2h09m`: a sum over ranks may be hours; `-` for nothing."""
-    if not ns:
-        return NOT_KNOWN
-    return duration(ns / 1e9) if ns >= 60e9 else time_words(ns)
-
-
 def change_text(after: float, before: float, show: Callable[[float], str]) -> Span:
     """`+1.2 ms`, `=` within the resolution."""
     by = after - before
@@ -129,14 +122,14 @@ class _Cells:
     def waited(self, row: StatisticsRow) -> Span:
         now_s = row.waited_ns / max(self.at.seconds, 1e-9)
         if self.at.before is None:
-            return (sum_words(row.waited_ns), "")
+            return (timing(row.waited_ns or None), "")
         former = self.at.former(row)
         before_s = 0.0 if former is None else former.waited_ns / max(self.at.before_s, 1e-9)
-        span = change_text(now_s, before_s, time_words)
+        span = change_text(now_s, before_s, timing)
         return (f"{span[0]}/s" if span[0] != "=" else "=", span[1])
 
     def longest(self, row: StatisticsRow) -> Span:
-        return (time_words(row.max_ns), "dim")
+        return (timing(row.max_ns), "dim")
 
     def last(self, row: StatisticsRow) -> Span:
         found = row.last
@@ -152,15 +145,10 @@ class _Cells:
         if not row.count:
             return (NOT_KNOWN, "dim")
         share = row.timed / row.count
-        return (f"{share:.0%}", "" if share > 0.5 else "warn")
+        return (percent(share), "" if share > 0.5 else "warn")
 
 
-def share_text(share: float) -> str:
-    """`13.2 %`."""
-    return f"{100 * share:.1f} %"
-
-
-_SHOWN: Final[dict[str, Callable[[float], str]]] = {"bus": bandwidth_words, "share": share_text}
+_SHOWN: Final[dict[str, Callable[[float], str]]] = {"bus": byte_rate, "share": percent}
 LAST_LEAST: Final = len("rank 85: 100 %")
 
 
@@ -189,7 +177,7 @@ def call_columns(grouping: Grouping, at: Difference) -> list[Column[StatisticsRo
     first = {"line": [line, op, group], "op": [op, line, group], "group": [group, op, line]}
 
     def measure(title: str, name: str, needs: int = 0) -> Column[StatisticsRow]:
-        show = _SHOWN.get(name, time_words)
+        show = _SHOWN.get(name, timing)
         cell = partial(cells.span, name=name, show=show)
         key = lambda row: -(_middle(getattr(row, name)) or 0.0)  # noqa: E731
         # Of several lines it is `<=18.2 ms`.
@@ -225,12 +213,12 @@ def rank_columns(at: Difference) -> list[Column[RankFigures]]:
     def value(row: RankFigures, name: str) -> Span:
         now = getattr(row, name)
         if at.before_ranks is None:
-            return (sum_words(now) if name == "others_ns" else time_words(now), "")
+            return (timing(now), "")
         former = at.before_ranks.get(row.rank)
         before = None if former is None else getattr(former, name)
         if now is None or before is None:
             return ("-", "dim")
-        return change_text(now, before, time_words)
+        return change_text(now, before, timing)
 
     def measure(title: str, name: str, width: int, needs: int = 0) -> Column[RankFigures]:
         key = lambda row: -(getattr(row, name) or 0)  # noqa: E731

@@ -9,8 +9,9 @@ from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.features.tensor_checks.orders import JobNumbers
 from frtop_tui.job.job_activity import moved_ns
-from frtop_tui.job.naming import duration, folded, job_title
+from frtop_tui.job.naming import folded, job_title
 from frtop_tui.job.rank_sides import sides_of
+from frtop_tui.job.units import duration
 
 QUIET_S: Final = 10.0
 """Without an op of anybody for so long, there may be nothing to sample."""

@@ -12,6 +12,7 @@ from frtop_tui.features.tensor_checks.precision import REACHES
 from frtop_tui.features.tensor_checks.samples import GroupNames
 from frtop_tui.features.tensors.comparison_words import WordLine
 from frtop_tui.job.naming import folded
+from frtop_tui.job.units import percent
 
 MOST_BACK_OFFS: Final = 3
 MOST_FIGURES: Final = 48
@@ -88,5 +89,4 @@ def _below(dtype: str) -> str:
 
 
 def _share(count: int, values: int) -> str:
-    share = 100 * count / values if values else 0.0
-    return "<0.1 %" if 0 < share < 0.1 else f"{share:.1f} %"
+    return percent(count / values if values else 0.0)

@@ -10,6 +10,7 @@ from frtop_tui.features.tensor_checks.orders import JobNumbers
 from frtop_tui.features.tensors.comparison_words import WordLine
 from frtop_tui.job.naming import folded
 from frtop_tui.job.rank_sides import sides_of
+from frtop_tui.job.units import byte_size
 
 
 def record_words(found: JobNumbers) -> Iterator[WordLine]:
@@ -44,10 +45,10 @@ def record_words(found: JobNumbers) -> Iterator[WordLine]:
 
 
 def _ring(one: wire.RecordedNow) -> str:
-    text = f"the last {one.slots:,} ops, {one.ring_bytes / 1e6:.1f} MB"
+    text = f"the last {one.slots:,} ops, {byte_size(one.ring_bytes)}"
     if one.slots >= one.longer_slots:
         return text
-    return f"{text}; up to {one.longer_slots:,} ops for {one.longer_bytes / 1e6:.1f} MB more"
+    return f"{text}; up to {one.longer_slots:,} ops for {byte_size(one.longer_bytes)} more"
 
 
 def _sides(subject: str, values: dict[int, str]) -> Iterator[WordLine]:

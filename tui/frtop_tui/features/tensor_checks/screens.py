@@ -8,7 +8,7 @@ from typing import Any, Final
 from frtop_tui.features.tensor_checks.finding_words import brief_finding
 from frtop_tui.features.tensor_checks.orders import JobNumbers, RecordOrder, note_problem
 from frtop_tui.features.tensor_checks.view import RecordScreen, target_ranks
-from frtop_tui.job.naming import counted
+from frtop_tui.job.units import counted
 from frtop_tui.screens.completion import CommandError, CommandScope, Outcome, TypedCommand
 from frtop_tui.screens.contributed import FeatureApp, FeatureKey, PlacedCommand, Screens, View
 from frtop_tui.screens.messages import FeatureMessage

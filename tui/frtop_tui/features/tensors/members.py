@@ -11,13 +11,10 @@ from frtop_tui.cli.live import show_progress
 from frtop_tui.connect.base import Source
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.errors import FrtopError
-from frtop_tui.features.tensors.comparison import (
-    MembersComparison,
-    compare_members,
-    members_to_ask,
-)
+from frtop_tui.features.tensors.comparison import MembersComparison, compare_members, members_to_ask
 from frtop_tui.features.tensors.comparison_words import member_words
-from frtop_tui.job.naming import counted, printable
+from frtop_tui.job.naming import printable
+from frtop_tui.job.units import counted
 
 ANSWERS_S: Final = 15.0
 """How long to wait for all members, in seconds: an agent asks four of its ranks at a time."""

@@ -8,7 +8,7 @@ from typing import Final
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.features.tensors.words import error_lines, op_lines
-from frtop_tui.widgets.formats import format_age_coarse
+from frtop_tui.job.units import live_duration
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, plain, wrap
 
@@ -20,7 +20,7 @@ def waiting_lines(rank: int, seconds: float, width: int, no_answer: str = "") ->
     """Shown until the rank answers; `no_answer`: why that will not be shown."""
     if no_answer:
         return wrap(no_answer, width, "warn", (f"rank {rank}  ", "strong"))
-    words = f"asked {format_age_coarse(seconds)} ago, no answer yet"
+    words = f"asked {live_duration(seconds)} ago, no answer yet"
     tone = "dim"
     if seconds > OVERDUE_S:
         tone = "warn"
@@ -56,7 +56,7 @@ class TensorsPane(LineView):
         if self.instead_of is not None:
             title = f"tensors of rank {rank.rank}, which waits for rank {self.instead_of}"
         if answer is not None and answer.ops:
-            title += f", {format_age_coarse(rank.age_s(answer.at_ns, frame.now_ns))} old"
+            title += f", {live_duration(rank.age_s(answer.at_ns, frame.now_ns))} old"
         self.entitle(title)
         self.redraw()
 

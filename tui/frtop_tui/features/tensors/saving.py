@@ -10,8 +10,8 @@ from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.diagnosis.pending_tensors import find_op
 from frtop_tui.files.output_path import unused_path
 from frtop_tui.job.naming import job_title
+from frtop_tui.job.units import byte_size
 from frtop_tui.text.rank_words import op_kind, op_number
-from frtop_tui.widgets.formats import format_file_size
 
 
 def readable_bytes(op: wire.OpTensors) -> int:
@@ -36,8 +36,8 @@ def save_question(rank: JudgedRank, op: wire.OpTensors, path: Path) -> str:
     if known is not None:
         name = " ".join(filter(None, (op_kind(known), op_number(known))))
     size = readable_bytes(op)
-    exact = f" ({size:,} bytes)" if size >= 1024 else ""
+    exact = f" ({size:,} bytes)" if size >= 1000 else ""
     return (
-        f"Save the tensors of {name} of rank {rank.rank}, {format_file_size(size)}{exact},"
+        f"Save the tensors of {name} of rank {rank.rank}, {byte_size(size)}{exact},"
         f" to {path.name} in this folder? enter or y saves, esc cancels"
     )

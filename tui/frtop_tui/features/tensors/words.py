@@ -12,16 +12,11 @@ from frtop_tui.diagnosis.pending_tensors import find_op
 from frtop_tui.features.tensors.comparison import compare_members
 from frtop_tui.features.tensors.comparison_words import member_words
 from frtop_tui.job.issuer_words import issuer_text
-from frtop_tui.job.naming import counted
+from frtop_tui.job.units import byte_size, counted
 from frtop_tui.job.unprepared import age_text
 from frtop_tui.text.rank_words import op_name
 from frtop_tui.widgets.checksum_match import ChecksumMatch, match_checksums
-from frtop_tui.widgets.formats import (
-    format_bytes,
-    format_site,
-    format_tensors,
-    shorten_ranks,
-)
+from frtop_tui.widgets.formats import format_site, format_tensors, shorten_ranks
 from frtop_tui.widgets.spans import Line, flow, plain, wrap
 
 HELP: Final = {
@@ -83,7 +78,7 @@ def summary_lines(
     parts = [
         plain(f"{label} {spec}", "strong"),
         plain(summary.device),
-        plain(format_bytes(summary.size)),
+        plain(byte_size(summary.size)),
     ]
     rows = flow(parts, width, "  ")
     if summary.error:

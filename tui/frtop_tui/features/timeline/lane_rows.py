@@ -12,7 +12,7 @@ from frtop_tui.features.timeline.lane_lines import DrawnLane, drawn_lane, lane_l
 from frtop_tui.features.timeline.meetings import Meeting, Meetings
 from frtop_tui.features.timeline.window import TimeWindow
 from frtop_tui.job.groups import Identifier
-from frtop_tui.widgets.formats import format_duration
+from frtop_tui.job.units import timing
 from frtop_tui.widgets.spans import Line, fit
 
 
@@ -171,7 +171,7 @@ class LaneRows:
             meeting = self._meeting()
             came = meeting.issued_ns.get(row.rank) if meeting is not None else None
             if meeting is not None and came is not None:
-                after = f"+{format_duration(came - meeting.first_ns)}"
+                after = f"+{timing(came - meeting.first_ns)}"
             elif meeting is not None:
                 after = "not come" if row.rank in meeting.absent else "not known"
             after = f"{after:>10}"

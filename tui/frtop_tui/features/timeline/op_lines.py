@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Final
 
 from frtop_probe import wire
@@ -13,11 +12,11 @@ from frtop_tui.features.timeline.letters import PHASES
 from frtop_tui.features.timeline.meetings import Meeting
 from frtop_tui.features.timeline.queue_cells import op_name
 from frtop_tui.job.issuer_words import issuer_text
-from frtop_tui.job.naming import counted, duration, folded, group_label
+from frtop_tui.job.naming import folded, group_label
+from frtop_tui.job.units import byte_rate, counted, exact_clock, timing
 from frtop_tui.statistics.bandwidth import bus_factor
 from frtop_tui.text.rank_words import op_kind, op_number
-from frtop_tui.text.statistics_words import bandwidth_words
-from frtop_tui.widgets.formats import format_duration, format_site, format_tensors
+from frtop_tui.widgets.formats import format_site, format_tensors
 from frtop_tui.widgets.spans import Line, join, plain
 
 _FEWEST_NS: Final = 1000
@@ -50,7 +49,7 @@ def op_lines(
             plain(sizes),
             plain(issuer_text(op.issuer)),
             plain(format_site(op.site), "dim"),
-            plain(f"issued {clock_time(op.issued_ns + lane.clock_ns + wall_ns)}", "dim"),
+            plain(f"issued {exact_clock(op.issued_ns + lane.clock_ns + wall_ns)}", "dim"),
             plain(f"longest of {begun:,} in this column" if begun > 1 else "", "dim"),
         )
     )
@@ -71,17 +70,8 @@ def gap_text(lane: Lane, at_ns: int) -> str:
     if before < 0:
         return "no op is pending"
     ended = lane.ops.end[before] if lane.ops.end_known(before) else lane.ops.issued[before]
-    since = span_text(max(0, at - ended))
+    since = timing(max(0, at - ended))
     return f"no op is pending; {op_name(lane, lane.ops.op(before))} was {since} before"
-
-
-def clock_time(unix_ns: int) -> str:
-    """`14:40:12.402` in the viewer's time zone."""
-    try:
-        local = datetime.fromtimestamp(unix_ns // 1_000_000 / 1e3).astimezone()
-    except (ValueError, OverflowError, OSError):  # a damaged file may have times of any size
-        return "at an impossible time"
-    return f"{local:%H:%M:%S}.{local.microsecond // 1000:03}"
 
 
 def mark_line(lane: Lane, at_ns: int, column_ns: int, wall_ns: int) -> Line:
@@ -94,21 +84,15 @@ def mark_line(lane: Lane, at_ns: int, column_ns: int, wall_ns: int) -> Line:
             mark = spans.marks[position]
             name = "data" if mark.kind == "fetch" else mark.kind
             took = (mark.end_ns or until) - mark.begin_ns
-            parts.append(plain(f"{name} {'' if mark.end_ns else 'for '}{format_duration(took)}"))
+            parts.append(plain(f"{name} {'' if mark.end_ns else 'for '}{timing(took)}"))
     step = next((mark for mark in lane.steps if mark.end_ns >= begin), None)
     if step is not None:
-        lasted = format_duration(step.end_ns - step.begin_ns) * (step.begin_ns < step.end_ns)
-        ends = clock_time(step.end_ns + lane.clock_ns + wall_ns)
+        lasted = timing(step.end_ns - step.begin_ns) * (step.begin_ns < step.end_ns)
+        ends = exact_clock(step.end_ns + lane.clock_ns + wall_ns)
         parts.append(plain(" ".join(filter(None, (f"step {step.number}", lasted, f"ends {ends}")))))
     here = [mark.text for mark in lane.notes if begin <= mark.begin_ns < begin + column_ns]
     parts += [plain(f"note {text}", "key") for text in here]
     return join(parts[: len(PHASES) + 4])
-
-
-def span_text(nanoseconds: int) -> str:
-    """A length of time: `20 ms`, `1.5 s`, `4m12s`; whole numbers without a fraction."""
-    text = format_duration(nanoseconds) if nanoseconds < 10_000_000_000 else ""
-    return text.replace(".0 ", " ").replace(".00 ", " ") or duration(nanoseconds / 1e9)
 
 
 def lost_text(lane: Lane) -> str:
@@ -118,23 +102,19 @@ def lost_text(lane: Lane) -> str:
 
 
 def error_text(error_ns: int | None) -> str:
-    """How far clocks of hosts may be apart: `clocks +-0.4 ms`."""
+    """How far clocks of hosts may be apart: `clocks ±400 µs`."""
     if error_ns is None:
         return "clocks of hosts not compared"
-    return f"clocks ±{_exact(error_ns)}" if error_ns else "one clock"
-
-
-def _exact(nanoseconds: int) -> str:
-    return f"{nanoseconds / 1e6:.2g} ms" if nanoseconds < 10_000_000 else span_text(nanoseconds)
+    return f"clocks ±{timing(error_ns)}" if error_ns else "one clock"
 
 
 def _took(lane: Lane, position: int) -> str:
     ops = lane.ops
     if ops.pending(position):
-        return f"pending for {format_duration(ops.known_until - ops.issued[position])}"
+        return f"pending for {timing(ops.known_until - ops.issued[position])}"
     if not ops.end_known(position):
         return "its end is not known"
-    took = format_duration(abs(ops.took[position]))
+    took = timing(abs(ops.took[position]))
     if ops.took[position] < 0:
         return f"failed after {took}"
     return f"took {'at most ' * (lane.at_most or ops.at_most(position))}{took}"
@@ -155,7 +135,7 @@ def _waited(lane: Lane, op: wire.Op, meeting: Meeting | None) -> list[str]:
         return parts
     own = meeting.issued_ns[lane.rank]
     error = meeting.error_ns
-    doubt = " (clocks not compared)" if error is None else f" ±{_exact(error)}" if error else ""
+    doubt = " (clocks not compared)" if error is None else f" ±{timing(error)}" if error else ""
     waited = meeting.last_ns - own
     if meeting.last_rank == lane.rank:
         after = _length(meeting.last_ns - meeting.first_ns)
@@ -170,7 +150,7 @@ def _waited(lane: Lane, op: wire.Op, meeting: Meeting | None) -> list[str]:
 
 
 def _length(nanoseconds: int) -> str:
-    return "no time" if nanoseconds < _FEWEST_NS else format_duration(nanoseconds)
+    return "no time" if nanoseconds < _FEWEST_NS else timing(nanoseconds)
 
 
 def _bandwidth(op: wire.Op, moved_ns: int, meeting: Meeting) -> str:
@@ -185,5 +165,5 @@ def _bandwidth(op: wire.Op, moved_ns: int, meeting: Meeting) -> str:
     if not size:
         return ""
     speed, factor = size / moved_ns * 1e9, bus_factor(signature.kind, members)
-    bus = f", bus {bandwidth_words(speed * factor)}" if factor is not None else ""
-    return f"{bandwidth_words(speed)}{bus}"
+    bus = f", bus {byte_rate(speed * factor)}" if factor is not None else ""
+    return f"{byte_rate(speed)}{bus}"

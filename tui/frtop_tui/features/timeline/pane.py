@@ -7,8 +7,8 @@ from typing import ClassVar, Final
 
 from textual.binding import Binding, BindingType
 
-from frtop_tui.features.timeline.op_lines import clock_time
 from frtop_tui.features.timeline.window import TimeWindow
+from frtop_tui.job.units import exact_clock
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, clip, fit, plain, reflow
 
@@ -97,7 +97,7 @@ class Ruler(LineView, can_focus=False):
         lead = " " * self.label_width
         times, column = "", 0
         while column < window.columns:
-            text = "|" + clock_time(window.time(column) + self.wall_ns)
+            text = "|" + exact_clock(window.time(column) + self.wall_ns)
             times += fit(text if column + len(text) <= window.columns else "|", _TICK)
             column += _TICK
         times = times[: window.columns]

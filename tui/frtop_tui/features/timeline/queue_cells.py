@@ -10,9 +10,10 @@ from frtop_probe import wire
 from frtop_tui.features.timeline.alignment import MISSING, Alignment, Differing
 from frtop_tui.features.timeline.lane import Lane
 from frtop_tui.job.issuer_words import issuer_text
-from frtop_tui.job.naming import duration, folded, group_label
+from frtop_tui.job.naming import folded, group_label
+from frtop_tui.job.units import duration, timing
 from frtop_tui.text.rank_words import op_kind, op_number
-from frtop_tui.widgets.formats import format_duration, format_site, format_tensors
+from frtop_tui.widgets.formats import format_site, format_tensors
 from frtop_tui.widgets.spans import Line, Span, fit, join, plain
 
 _NARROWEST: Final = 8
@@ -152,11 +153,11 @@ def _cell(lane: Lane, position: int, now_ns: int, differing: Differing | None, w
             return _value(lane.ops.op(position), name, position), "bad"
     ops = lane.ops
     if ops.pending(position):
-        lasts = format_duration(max(0, now_ns - ops.issued[position]))
+        lasts = timing(max(0, now_ns - ops.issued[position]))
         return f"pending {lasts}" if width > _WORDS + 4 else f"{lasts.replace(' ', '')}+", "warn"
     if not ops.end_known(position):
         return "issued", "dim"
-    took = format_duration(abs(ops.took[position]))
+    took = timing(abs(ops.took[position]))
     if ops.took[position] < 0:
         return "failed", "bad"
     took = "<=" * (lane.at_most or ops.at_most(position)) + took

@@ -17,7 +17,7 @@ from frtop_tui.features.timeline.op_lines import lost_text
 from frtop_tui.features.timeline.pane import WordsPane
 from frtop_tui.features.timeline.queue_cells import difference_lines
 from frtop_tui.features.timeline.queue_table import QueueTable, QueueTitle
-from frtop_tui.job.naming import counted
+from frtop_tui.job.units import counted
 from frtop_tui.screens.base import BACK
 from frtop_tui.screens.messages import OpenRank, OpenTimeline, OpenWaits
 from frtop_tui.widgets.spans import Line, plain

@@ -29,13 +29,13 @@ from frtop_tui.features.timeline.op_lines import (
     lost_text,
     mark_line,
     op_lines,
-    span_text,
 )
 from frtop_tui.features.timeline.pane import LanePane, Ruler, WordsPane
 from frtop_tui.features.timeline.window import TimeWindow
 from frtop_tui.job.arrivals import LateIn
 from frtop_tui.job.groups import Identifier, members_of
 from frtop_tui.job.naming import group_label
+from frtop_tui.job.units import timing
 from frtop_tui.screens.messages import OpenRank
 from frtop_tui.widgets.spans import Line, join, plain
 
@@ -208,8 +208,8 @@ class TimelineScreen(HistoriesScreen):
             }[self.by]
             ruler.entitle_before(
                 ("timeline of ", about),
-                f" · {span_text(window.step_ns * window.columns)} · a column is"
-                f" {span_text(window.step_ns)} · {error_text(self.rows.error_ns(lanes))}",
+                f" · {timing(window.step_ns * window.columns)} · a column is"
+                f" {timing(window.step_ns)} · {error_text(self.rows.error_ns(lanes))}",
             )
         ruler.window, ruler.wall_ns = window, frame.wall_ns - frame.now_ns
         ruler.label_width, ruler.cursor_column = self.rows.label_width, self.column

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
 from typing import Any
 
 from frtop_tui.diagnosis.model import Frame, Verdict
 from frtop_tui.features.watch.episodes import Decision
 from frtop_tui.job.naming import job_title, printable
+from frtop_tui.job.units import utc_time
 from frtop_tui.text.document import document
 
 
 def stamped(event: dict[str, Any], wall_ns: int) -> dict[str, Any]:
     """The event with its time."""
-    at = datetime.fromtimestamp(wall_ns / 1e9, tz=timezone.utc)
-    return {"at": at.isoformat(timespec="milliseconds"), **event}
+    return {"at": utc_time(wall_ns, "milliseconds"), **event}
 
 
 def event_of(frame: Frame, decision: Decision) -> dict[str, Any]:

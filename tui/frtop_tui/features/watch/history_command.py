@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from datetime import datetime
 from pathlib import Path
 
 from frtop_probe.agent.boxes.box_folder import state_folder
@@ -17,7 +16,8 @@ from frtop_tui.features.watch.offenders import (
     offender_fields,
     offenders,
 )
-from frtop_tui.job.naming import counted, how_often, listed, printable
+from frtop_tui.job.naming import listed, printable
+from frtop_tui.job.units import counted, how_often, local_time
 
 MOST_LINES = 40
 
@@ -63,7 +63,7 @@ def _read(path: Path, days: float) -> tuple[Culprit, ...]:
 
 
 def _lines(one: Offender) -> list[str]:
-    last = datetime.fromtimestamp(one.last_s).astimezone().strftime("%Y-%m-%d %H:%M")
+    last = local_time(int(one.last_s * 1e9))
     times = how_often(one.times)
     causes = listed([f"{cause} ({count})" if count > 1 else cause for cause, count in one.causes])
     lines = [f"{one.name}  {times}, last {last}: {causes}; in {listed(one.jobs, 4)}"]

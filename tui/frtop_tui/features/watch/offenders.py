@@ -11,7 +11,8 @@ from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame, JudgedRank, Verdict
 from frtop_tui.features.watch.history import Culprit
 from frtop_tui.features.watch.job_file import run_name
-from frtop_tui.job.naming import how_often, job_key, job_title, typed
+from frtop_tui.job.naming import job_key, job_title, typed
+from frtop_tui.job.units import how_often
 
 DAY_S: Final = 86400.0
 DAYS: Final = 14

@@ -20,7 +20,8 @@ from frtop_tui.features.watch.job_sources import GONE_NS, MOST_JOBS, JobSource, 
 from frtop_tui.features.watch.job_watch import JobWatch
 from frtop_tui.features.watch.lines import EventLines
 from frtop_tui.job.model import Problem
-from frtop_tui.job.naming import counted, listed
+from frtop_tui.job.naming import listed
+from frtop_tui.job.units import counted
 
 TROUBLE_S: Final = 5.0
 """A problem that lasts so long is said: agents come and go."""

@@ -34,8 +34,9 @@ from frtop_tui.job.model import (
     Recorded,
     as_rank,
 )
-from frtop_tui.job.naming import duration, folded, listed, printable
+from frtop_tui.job.naming import folded, listed, printable
 from frtop_tui.job.record import COMPARABLE_NS
+from frtop_tui.job.units import duration
 
 KIND: Final = "Flight Recorder dumps"
 OVER: Final = "these are dumps that torch wrote: there is nobody to ask"

@@ -16,7 +16,8 @@ from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.files.formats.rank_ops import RankOp, is_dumped, rank_ops
 from frtop_tui.job.groups import Identifier, identifier, members_of
-from frtop_tui.job.naming import counted, folded, printable
+from frtop_tui.job.naming import folded, printable
+from frtop_tui.job.units import counted
 
 VERSION: Final = "2.9"
 PREFIX: Final = "nccl_trace_rank_"

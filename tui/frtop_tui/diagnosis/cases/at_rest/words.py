@@ -6,25 +6,16 @@ from collections.abc import Sequence
 from typing import Final
 
 from frtop_probe import wire
-from frtop_tui.diagnosis.cases.at_rest.detect import (
-    Held,
-    NotEnding,
-    Resting,
-    RestNote,
-)
+from frtop_tui.diagnosis.cases.at_rest.detect import Held, NotEnding, Resting, RestNote
 from frtop_tui.diagnosis.evidence.absence_cause import doing, ending_cause
 from frtop_tui.diagnosis.evidence.program_end import ProgramEnd, others_have_ended, program_end
 from frtop_tui.diagnosis.finding import Finding
 from frtop_tui.diagnosis.model import Sentences, Why
-from frtop_tui.diagnosis.words.absence import (
-    absence_of,
-    location_text,
-    place_text,
-    stacks_step,
-)
+from frtop_tui.diagnosis.words.absence import absence_of, location_text, place_text, stacks_step
 from frtop_tui.diagnosis.words.phrases import Tense, last_op_evidence, who
 from frtop_tui.job.model import BaseFrame
-from frtop_tui.job.naming import counted, duration, folded
+from frtop_tui.job.naming import folded
+from frtop_tui.job.units import counted, duration
 from frtop_tui.job.unprepared import age_words, is_least_since
 
 _MOST_PLACES: Final = 4

@@ -30,8 +30,9 @@ from frtop_tui.diagnosis.words.phrases import (
     who,
 )
 from frtop_tui.job.model import BaseFrame, Rank
-from frtop_tui.job.naming import duration, folded
+from frtop_tui.job.naming import folded
 from frtop_tui.job.stack_frames import shown_frames, user_frame
+from frtop_tui.job.units import duration
 
 
 def exited(_finding: Finding, detail: Exited, frame: BaseFrame, tense: Tense) -> Sentences:

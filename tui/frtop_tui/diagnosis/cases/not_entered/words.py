@@ -27,7 +27,8 @@ from frtop_tui.diagnosis.words.phrases import (
     who,
 )
 from frtop_tui.job.model import BaseFrame
-from frtop_tui.job.naming import duration, folded
+from frtop_tui.job.naming import folded
+from frtop_tui.job.units import duration
 
 
 def not_entered(finding: Finding, detail: NotEntered, frame: BaseFrame, tense: Tense) -> Sentences:

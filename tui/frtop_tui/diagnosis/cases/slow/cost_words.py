@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from frtop_tui.diagnosis.model import Slowness
+from frtop_tui.job.units import percent, timing
 
 
 def lost_words(slow: Slowness) -> str:
@@ -12,36 +13,21 @@ def lost_words(slow: Slowness) -> str:
     """
     words = f"{_share(slow)} of the time"
     lost_ns = _lost_of_step_ns(slow)
-    return (
-        f"{words}, {milliseconds(lost_ns)} of each step" if lost_ns > 1.5 * slow.late_ns else words
-    )
+    return f"{words}, {timing(lost_ns)} of each step" if lost_ns > 1.5 * slow.late_ns else words
 
 
 def cost_words(slow: Slowness) -> str:
-    """`13 % of the time: 150ms of each step of 1.2s; 127 ranks have lost 9.8 GPU hours`."""
+    """`13 % of the time: 150 ms of each step of 1.20 s; 127 ranks have lost 9.8 GPU hours`."""
     step = ""
     if slow.step_ns:
-        lost = milliseconds(_lost_of_step_ns(slow))
-        step = f": {lost} of each step of {milliseconds(slow.step_ns)}"
+        lost = timing(_lost_of_step_ns(slow))
+        step = f": {lost} of each step of {timing(slow.step_ns)}"
     hours = slow.lost_ns / 3.6e12
     kind = "GPU" if slow.on_gpus else "rank"
     figure = f"{hours:.1f} {kind} hours" if hours >= 1 else f"{60 * hours:.1f} {kind} minutes"
     least = "at least " if slow.at_least or slow.most_share else ""
     have = "ranks have" if slow.waiting != 1 else "rank has"
     return f"{_share(slow)} of the time{step}; {slow.waiting} {have} lost {least}{figure}"
-
-
-def milliseconds(ns: float) -> str:
-    """`0.42ms`, `4.2ms`, `31ms`, `2.1s`."""
-    if ns >= 1e9:
-        return f"{ns / 1e9:.1f}s"
-    value = ns / 1e6
-    return f"{value:.2f}ms" if value < 1 else f"{value:.1f}ms" if value < 10 else f"{value:.0f}ms"
-
-
-def percent(share: float) -> str:
-    """`13 %`."""
-    return f"{100 * share:.0f} %"
 
 
 def _share(slow: Slowness) -> str:

@@ -7,7 +7,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from frtop_tui.diagnosis.cases.slow.cost_words import lost_words, milliseconds, percent
+from frtop_tui.diagnosis.cases.slow.cost_words import lost_words
 from frtop_tui.diagnosis.cases.slow.detect import LateDetail, LinkDetail
 from frtop_tui.diagnosis.cases.slow.why_slow import SlowCause
 from frtop_tui.diagnosis.causes import SlowWord
@@ -19,8 +19,9 @@ from frtop_tui.diagnosis.words.fact_words import fact_text
 from frtop_tui.diagnosis.words.phrases import Tense, who
 from frtop_tui.job.gpus import throttle_text
 from frtop_tui.job.model import BaseFrame, Rank
-from frtop_tui.job.naming import counted, group_label, printable
+from frtop_tui.job.naming import group_label, printable
 from frtop_tui.job.stack_frames import site_line
+from frtop_tui.job.units import byte_size, counted, duration, percent, timing
 
 MOST_CONTEXT: Final = 4
 _STEPS: Final[dict[FactKind, str]] = {
@@ -42,14 +43,14 @@ def late(finding: Finding, detail: LateDetail, frame: BaseFrame, tense: Tense) -
     arrives = tense.of(is_one, was_one)
     label = group_label(seen.group.name, _description(frame, finding))
     head = (
-        f"{who(frame.ranks, ranks)} {arrives} {milliseconds(seen.late_ns)} late at"
+        f"{who(frame.ranks, ranks)} {arrives} {timing(seen.late_ns)} late at"
         f" {seen.kind} of {label}, in {_counted(detail)}"
     )
     line = f" at {site_line(seen.site)}" if seen.site is not None else ""
-    clocks = f", clocks ±{milliseconds(seen.error_ns)}" if seen.error_ns else ""
+    clocks = f", clocks ±{timing(seen.error_ns)}" if seen.error_ns else ""
     lateness = (
         f"late in {_of_ops(slowness)} of {label}{line}:"
-        f" {milliseconds(seen.late_ns)} after the others (median{clocks})"
+        f" {timing(seen.late_ns)} after the others (median{clocks})"
     )
     evidence = [
         lateness,
@@ -90,18 +91,18 @@ def slow_link(finding: Finding, detail: LinkDetail, frame: BaseFrame, tense: Ten
     longer = link.transfer_ns / max(1, link.usual_ns)
     head = (
         f"the link {where} {tense.of('is', 'was')} slow: {link.kind} there"
-        f" {tense.of('takes', 'took')} {milliseconds(link.transfer_ns)}, {longer:.1f} times as long"
+        f" {tense.of('takes', 'took')} {timing(link.transfer_ns)}, {longer:.1f} times as long"
         " as in similar groups"
     )
     slow = len(link.groups)
     transfers = (
-        f"{slow} of {link.alike} similar groups: {milliseconds(link.transfer_ns)} from the last"
-        f" arrival to the end, {milliseconds(link.usual_ns)} in the others"
-        f" (medians of {link.kind}, {link.bytes / 1e6:.1f} MB)"
+        f"{slow} of {link.alike} similar groups: {timing(link.transfer_ns)} from the last"
+        f" arrival to the end, {timing(link.usual_ns)} in the others"
+        f" (medians of {link.kind}, {byte_size(link.bytes)})"
     )
     evidence = [
         transfers,
-        f"its members arrive within {milliseconds(link.skew_ns)}: none of them is late",
+        f"its members arrive within {timing(link.skew_ns)}: none of them is late",
         *_context(detail.why),
     ]
     cause = detail.why.cause
@@ -126,7 +127,7 @@ def _processors(why: SlowCause) -> list[str]:
     if why.cpu is not None and why.cpu_others is not None:
         lines.append(
             f"it uses {why.cpu:.2f} cores, the others {why.cpu_others:.2f}"
-            f" (over {why.seconds:.0f}s)"
+            f" (over {duration(why.seconds)})"
         )
     if why.ready is not None and why.cause != "starved" and why.ready >= 0.01:
         lines.append(f"its main thread waited for a processor {percent(why.ready)} of the time")
@@ -166,7 +167,7 @@ def _data(why: SlowCause, _: Rank | None) -> tuple[str, str]:
         return text, "what reads and writes there: iotop, nfsstat; where its data lies"
     where = {True: ", in the rank itself", False: ", by its DataLoader workers", None: ""}
     text = (
-        f"its batches take {milliseconds(why.data_ns or 0)} longer in each step than those of the"
+        f"its batches take {timing(why.data_ns or 0)} longer in each step than those of the"
         f" others{where[why.loads_itself]}"
         f"{f'; {_undated(why.fact)}' if why.fact is not None else ''}"
     )
@@ -180,7 +181,7 @@ def _data(why: SlowCause, _: Rank | None) -> tuple[str, str]:
 
 def _compute(why: SlowCause, view: Rank | None) -> tuple[str, str]:
     if why.device_ns:
-        longer = milliseconds(why.device_ns)
+        longer = timing(why.device_ns)
         text = f"its forward, backward and optimizer take {longer} longer in each step"
     else:
         text = "it computes longer than the others between ops"

@@ -13,8 +13,9 @@ from frtop_tui.diagnosis.model import Sentences, Why
 from frtop_tui.diagnosis.words.absence import stacks_step
 from frtop_tui.diagnosis.words.phrases import Tense
 from frtop_tui.job.model import BaseFrame, Rank
-from frtop_tui.job.naming import counted, folded
+from frtop_tui.job.naming import folded
 from frtop_tui.job.transports import transport_names
+from frtop_tui.job.units import counted
 
 _MOST_SHOWN = 4
 
