@@ -68,7 +68,7 @@ def test_run_then_diagnose_a_job_whose_environment_has_no_frtop(
 
 
 def test_without_a_job_the_next_step_is_named(home: Path) -> None:
-    said = frtop("diagnose", "--wait", "1")
+    said = frtop("diagnose", "--wait", "5")
     assert said.returncode == 1
     assert "no distributed PyTorch job of this user was found" in said.stderr
     assert "frtop run -- torchrun" in said.stderr
