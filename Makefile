@@ -36,7 +36,7 @@ check: venv  ## formatting, lint, types, layering
 	$(BIN)/lint-imports --no-cache
 
 drop: venv  ## delete each feature in a copy of the tree: the rest must go on: make drop DROP='watch --all'
-	$(VENV)/bin/python tests/drop.py $(DROP)
+	$(BIN)/python tests/drop.py $(DROP)
 
 zoo: venv  ## every way to hang, and what is said of it: make zoo ZOO='--only dead', ZOO=--table
 	cd tests && ../$(BIN)/python -m zoo $(ZOO)
