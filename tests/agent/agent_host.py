@@ -190,7 +190,7 @@ class Host:
             if agent.poll() is None:
                 agent.terminate()
             try:
-                _, errors = agent.communicate(timeout=10)
+                _, errors = agent.communicate(timeout=DEADLINE)
             except subprocess.TimeoutExpired:
                 agent.kill()
                 agent.communicate()
