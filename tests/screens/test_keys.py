@@ -290,7 +290,7 @@ async def test_y_copies_the_verdict_or_says_that_there_is_none() -> None:
     async with driven(scenes.hung()) as app:
         await app.press("y")
         assert "has not entered all_reduce #8812" in app.app.clipboard
-        assert "next: check the mount" in app.app.clipboard
+        assert "next  check the mount" in app.app.clipboard
         await app.sees("Verdict copied")
         await app.give(scenes.healthy())
         await app.press("y")

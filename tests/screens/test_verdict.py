@@ -12,10 +12,11 @@ from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.model import Health, RankState
 from frtop_tui.job.naming import folded_hosts
 from frtop_tui.text import rank_states
+from frtop_tui.text.verdict import status, verdict_text
 from frtop_tui.widgets import spans, states
 from frtop_tui.widgets.headline import health_line
 from frtop_tui.widgets.spans import TONES, text_of
-from frtop_tui.widgets.verdict import no_verdict, status, verdict_lines
+from frtop_tui.widgets.verdict import no_verdict, verdict_lines
 
 from . import scenes
 from .scenes import S
@@ -24,14 +25,15 @@ from .scenes import S
 def test_a_verdict_with_only_a_headline_is_drawn() -> None:
     verdict = replace(scenes.hung().verdicts[0], evidence=(), next="")
     bare = replace(verdict, why=replace(verdict.why, text=""), since_ns=0)
-    assert len(verdict_lines(bare, 200)) == 1
+    assert len(verdict_lines(verdict_text(bare, scenes.hung()), 200)) == 1
     assert status(bare, scenes.hung()) == "not entered · confirmed · no progress"
 
 
 def test_the_layer_is_shown_once() -> None:
     verdict = scenes.hung().verdicts[0]
     said = replace(verdict, why=replace(verdict.why, text="data: a worker reads"))
-    assert text_of(verdict_lines(said, 200)[1]) == "why   data: a worker reads"
+    rows = verdict_lines(verdict_text(said, scenes.hung()), 200)
+    assert text_of(rows[1]) == "why   data: a worker reads"
 
 
 def test_without_a_verdict_states_are_counted() -> None:

@@ -12,6 +12,7 @@ import os
 import signal
 from collections.abc import Iterable, Mapping
 from functools import partial
+from itertools import chain
 from pathlib import PurePath
 from typing import Any, ClassVar, Final
 
@@ -51,9 +52,10 @@ from frtop_tui.screens.themes import ThemedApp
 from frtop_tui.statistics.wanted import StatisticsWanted
 from frtop_tui.terminal import TerminalGone, is_there, watched
 from frtop_tui.text.alarm import job_to_capture
+from frtop_tui.text.verdict import lines_of, verdict_text
 from frtop_tui.widgets.file_status import IN_PROGRESS, describe_file
+from frtop_tui.widgets.formats import job_name
 from frtop_tui.widgets.lines import TONE_CLASSES
-from frtop_tui.widgets.verdict import verdict_text
 
 TICK_S: Final = 0.25
 LOST: Final = 128 + signal.SIGHUP
@@ -285,7 +287,8 @@ class FrtopApp(
         if not frame.verdicts:
             self.notify("Nothing to copy: there is no verdict.", timeout=4)
             return
-        self.copy_to_clipboard("\n".join(map(printable, verdict_text(frame))))
+        said = (lines_of(verdict_text(one, frame)) for one in frame.verdicts)
+        self.copy_to_clipboard("\n".join((printable(job_name(frame)), *chain(*said))))
         self.notify("Verdict copied to your terminal's clipboard.", timeout=4)
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:

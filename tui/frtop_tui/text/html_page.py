@@ -14,11 +14,11 @@ from frtop_tui.text.incident import (
     RankRow,
     StackBranch,
     TimeSection,
-    VerdictSection,
 )
 from frtop_tui.text.page_style import STYLE
 from frtop_tui.text.rank_states import LETTERS, MEANINGS
 from frtop_tui.text.statistics_table import HEAD, STEP_HEAD
+from frtop_tui.text.verdict import VerdictText
 from frtop_tui.text.wait_drawing import place_waits
 from frtop_tui.text.wait_drawing_svg import drawing_svg
 
@@ -83,7 +83,7 @@ def _time(one: TimeSection) -> list[str]:
     return [*_list(one.facts), *tables] if tables else []
 
 
-def _verdict(one: VerdictSection) -> str:
+def _verdict(one: VerdictText) -> str:
     suspect = " suspect" if one.kind.endswith("(suspect)") else ""
     facts = "".join(f"<dt>{escape(label)}</dt><dd>{escape(said)}</dd>" for label, said in one.facts)
     evidence = [*one.evidence, *(f"not seen: {line}" for line in one.missing)]

@@ -13,7 +13,7 @@ from typing import Final
 
 from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.evidence.working_thread import working_stack
-from frtop_tui.diagnosis.model import Frame, JudgedRank, Verdict
+from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.diagnosis.trace import Trace
 from frtop_tui.job.environment import differing, environment
 from frtop_tui.job.job_activity import REPORTED, rank_notes
@@ -28,34 +28,21 @@ from frtop_tui.text.health_words import no_verdict_words
 from frtop_tui.text.host_notes import host_notes
 from frtop_tui.text.merged_stacks import MergedStacks, merge_frame
 from frtop_tui.text.plain import (
-    kind_words,
     recorded_lines,
     title_line,
     unheard_hosts,
-    verdict_facts,
 )
 from frtop_tui.text.rank_states import URGENCY
 from frtop_tui.text.rank_words import format_exit, op_name
 from frtop_tui.text.stacks import branches
 from frtop_tui.text.statistics_table import call_cells, step_cells
 from frtop_tui.text.statistics_words import clock_words, coverage_words, window_words
+from frtop_tui.text.verdict import VerdictText, verdict_text
 
 MOST_RANKS: Final = 4096
 """Ranks that are listed one by one; a page of more is not read."""
 MOST_GROUPS: Final = 200
 MOST_CALLS: Final = 30
-
-
-@dataclass(frozen=True, slots=True)
-class VerdictSection:
-    """One verdict; `facts` are label and sentence, without the next step."""
-
-    kind: str
-    headline: str
-    next: str
-    facts: tuple[tuple[str, str], ...]
-    evidence: tuple[str, ...]
-    missing: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +85,7 @@ class Incident:
     health: str
     summary: str
     origin: tuple[str, ...]
-    verdicts: tuple[VerdictSection, ...]
+    verdicts: tuple[VerdictText, ...]
     no_verdict: str
     notes: tuple[str, ...]
     trace: Trace | None
@@ -137,7 +124,7 @@ def incident_of(frame: Frame, version: str) -> Incident:
         health=frame.health,
         summary=printable(title_line(frame)),
         origin=_clean(_origin(frame)),
-        verdicts=tuple(_verdict(one, frame) for one in frame.verdicts),
+        verdicts=tuple(verdict_text(one, frame) for one in frame.verdicts),
         no_verdict="" if frame.verdicts or not frame.ranks else _no_verdict(frame),
         notes=_clean(
             [
@@ -190,18 +177,6 @@ def _origin(frame: Frame) -> list[str]:
 
 def _no_verdict(frame: Frame) -> str:
     return no_verdict_words(frame) if frame.health != "waiting" else ""
-
-
-def _verdict(verdict: Verdict, frame: Frame) -> VerdictSection:
-    facts = verdict_facts(verdict, least=is_least_since(frame, verdict.since_ns))
-    return VerdictSection(
-        kind=printable(kind_words(verdict)),
-        headline=printable(verdict.headline),
-        next=printable(verdict.next),
-        facts=tuple((label, printable(said)) for label, said in facts if label != "next"),
-        evidence=_clean(verdict.evidence),
-        missing=_clean(verdict.missing),
-    )
 
 
 def _ranks(frame: Frame, blamed: set[int]) -> Iterable[RankRow]:

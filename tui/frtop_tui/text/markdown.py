@@ -13,10 +13,10 @@ from frtop_tui.text.incident import (
     Incident,
     StackBranch,
     TimeSection,
-    VerdictSection,
 )
 from frtop_tui.text.rank_states import LETTERS
 from frtop_tui.text.statistics_table import HEAD, STEP_HEAD
+from frtop_tui.text.verdict import VerdictText
 
 MOST_ROWS: Final = 64
 """Ranks that are listed one by one: a longer table is not pasted. The states list all ranks."""
@@ -88,10 +88,10 @@ def _time(one: TimeSection) -> list[str]:
     return [*_list(one.facts), *tables] if tables else []
 
 
-def _verdict(one: VerdictSection) -> Iterable[str]:
+def _verdict(one: VerdictText) -> Iterable[str]:
     yield f"**{_text(one.kind)}: {_text(one.headline)}**"
     yield ""
-    yield f"- **next**: {_text(one.next)}"
+    yield f"- **next**: {_text(one.fact('next'))}"
     for label, said in one.facts:
         yield f"- {label}: {_text(said)}"
     for line in one.evidence:

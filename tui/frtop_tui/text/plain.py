@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from frtop_tui.diagnosis.cases.slow.cost_words import cost_words
-from frtop_tui.diagnosis.model import Frame, Verdict
+from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.coverage import unheard_text
 from frtop_tui.job.environment import differing, environment
 from frtop_tui.job.job_activity import REPORTED, other_jobs_text, rank_notes
 from frtop_tui.job.naming import job_title, printable
-from frtop_tui.job.units import counted, duration, local_time
-from frtop_tui.job.unprepared import is_least_since
+from frtop_tui.job.units import counted, local_time
 from frtop_tui.text.explain import explain_lines
 from frtop_tui.text.health_words import health_words, no_verdict_words
+from frtop_tui.text.verdict import lines_of, verdict_text
 
 _MOST_HOSTS: Final = 4
 """Hosts not heard that are listed with their reasons."""
@@ -25,8 +24,7 @@ def text(frame: Frame) -> list[str]:
     if frame.problem:
         lines.append(str(frame.problem))
     for verdict in frame.verdicts:
-        least = is_least_since(frame, verdict.since_ns)
-        lines += ["", *verdict_lines(verdict, least=least)]
+        lines += ["", *lines_of(verdict_text(verdict, frame))]
     missing = [note.text for note in frame.coverage.notes]
     notes = [*frame.notes, *missing]
     if frame.health == "waiting":
@@ -43,39 +41,6 @@ def text(frame: Frame) -> list[str]:
     if frame.trace is not None:
         tail += [*([""] if tail else []), *explain_lines(frame.trace)]
     return [printable(line) for line in (*lines, *([""] if tail else []), *tail)]
-
-
-def verdict_lines(verdict: Verdict, *, least: bool = False) -> list[str]:
-    """One verdict: its headline, cause and next step, and what shows it.
-
-    With `least`, it may last for longer than is known, and a timeout come sooner.
-    """
-    lines = [f"{kind_words(verdict)}: {verdict.headline}"]
-    for label, said in verdict_facts(verdict, least=least):
-        lines.append(f"  {said}" if label == "timeout" else f"  {label:<4}  {said}")
-    lines += [f"  -     {line}" for line in verdict.evidence]
-    lines += [f"  not seen  {line}" for line in verdict.missing]
-    return lines
-
-
-def kind_words(verdict: Verdict) -> str:
-    """`NOT ENTERED`, `DEAD (suspect)`."""
-    suspect = "" if verdict.confidence == "confirmed" else " (suspect)"
-    return f"{verdict.kind.upper().replace('_', ' ')}{suspect}"
-
-
-def verdict_facts(verdict: Verdict, *, least: bool = False) -> list[tuple[str, str]]:
-    """What is said of a verdict, with its label, in the order in which it is read."""
-    facts = [("why", f"{verdict.why.layer}: {verdict.why.text}")]
-    if verdict.kind not in ("dead", "mismatch", "slow"):
-        facts.append(("progress", verdict.progress))
-    if verdict.left_s is not None:
-        most = "at most " if least else ""
-        left = duration(verdict.left_s)
-        facts.append(("timeout", f"killed by its own timeout in {most}{left}"))
-    if verdict.slow is not None:
-        facts.append(("cost", cost_words(verdict.slow)))
-    return [*facts, ("next", verdict.next)]
 
 
 def recorded_lines(frame: Frame) -> list[str]:

@@ -15,6 +15,7 @@ from frtop_tui.job.naming import printable
 from frtop_tui.job.stack_frames import basename, user_frame
 from frtop_tui.job.units import counted, duration
 from frtop_tui.text.rank_words import format_exit
+from frtop_tui.text.verdict import verdict_text
 from frtop_tui.widgets.activity import blame_reasons, describe_activity_and_line
 from frtop_tui.widgets.formats import shorten_ranks
 from frtop_tui.widgets.spans import Line, join, plain, reflow, wrap
@@ -43,11 +44,11 @@ def rows_without_waits(frame: Frame, width: int) -> list[Row]:
     head = f"{NOBODY} now: {ended:,} of {ranks} ended" if ended else NOBODY
     rows: list[Row] = [((), line) for line in wrap(head, width, "" if ended else "dim")]
     for verdict in frame.verdicts:
-        text = printable(verdict.headline)
-        rows += [(verdict.culprits, line) for line in wrap(text, width, "strong", ("  ", ""))]
-        if verdict.why.text:
-            why = wrap(printable(verdict.why.text), width, "", ("  why   ", "dim"))
-            rows += [(verdict.culprits, line) for line in why]
+        said = verdict_text(verdict, frame)
+        lines = wrap(said.headline, width, "strong", ("  ", ""))
+        if why := said.fact("why"):
+            lines += wrap(why, width, "", ("  why   ", "dim"))
+        rows += [(verdict.culprits, line) for line in lines]
     endings = _endings(frame)
     first_ns = endings[0].first_ns if endings else 0
     for one in endings[:MOST]:

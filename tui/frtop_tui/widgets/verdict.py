@@ -5,73 +5,35 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from frtop_tui.diagnosis.cases.slow.cost_words import cost_words
-from frtop_tui.diagnosis.model import Frame, Verdict
+from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.job_activity import other_jobs_line, rank_notes
 from frtop_tui.job.units import counted
-from frtop_tui.job.unprepared import age_text, is_least_since
 from frtop_tui.text.rank_states import URGENCY
+from frtop_tui.text.verdict import VerdictText, status, verdict_text
 from frtop_tui.widgets.file_status import file_lines
-from frtop_tui.widgets.formats import job_name
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, plain, wrap
 
-KINDS = {
-    "dead": "died",
-    "mismatch": "mismatch",
-    "cycle": "deadlock",
-    "not_entered": "not entered",
-    "stuck": "stuck",
-    "slow": "slow",
-    "undecided": "undecided",
-}
-PROGRESS = {
-    "none": "no progress",
-    "active": "makes progress",
-    "unknown": "progress unknown",
-}
 
-
-def _until(verdict: Verdict, frame: Frame) -> int:
-    """The end of the verdict's duration: a wait ends with its waiting ranks, a death never."""
-    return frame.now_ns if verdict.kind == "dead" else frame.until_ns
-
-
-def status(verdict: Verdict, frame: Frame) -> str:
-    """`not entered · confirmed · no progress · for 4m12s`."""
-    parts = [KINDS[verdict.kind], verdict.confidence]
-    if verdict.kind not in ("dead", "mismatch", "slow"):
-        parts.append(PROGRESS[verdict.progress])
-    if verdict.since_ns:
-        lasts = max(0, _until(verdict, frame) - verdict.since_ns) / 1e9
-        of_slow = verdict.slow is not None and verdict.slow.at_least
-        least = of_slow or is_least_since(frame, verdict.since_ns)
-        parts.append(f"for {age_text(lasts, least=least)}")
-    return " · ".join(parts)
-
-
-def verdict_lines(verdict: Verdict, width: int) -> list[Line]:
+def verdict_lines(said: VerdictText, width: int) -> list[Line]:
     """Headline, cause and next step: visible in a small terminal, too."""
-    rows = wrap(verdict.headline, width, "strong")
-    layer = verdict.why.layer
-    text = verdict.why.text
-    if layer != "unknown" and not text.startswith(f"{layer}:"):
-        text = f"{layer}: {text}"
-    if verdict.why.text:
-        rows += wrap(text, width, "", ("why   ", "dim"))
-    if verdict.slow is not None:
-        rows += wrap(cost_words(verdict.slow), width, "", ("cost  ", "dim"))
-    if verdict.next:
-        rows += wrap(verdict.next, width, "", ("next  ", "key"))
+    rows = wrap(said.headline, width, "strong")
+    for label, text, tone in (
+        ("why   ", said.fact("why"), "dim"),
+        ("cost  ", said.fact("cost"), "dim"),
+        ("next  ", said.next, "key"),
+    ):
+        if text:
+            rows += wrap(text, width, "", (label, tone))
     return rows
 
 
-def evidence_lines(verdict: Verdict, width: int, which: str = "") -> list[Line]:
+def evidence_lines(said: VerdictText, width: int, which: str = "") -> list[Line]:
     """What was seen and what could not be seen; `which` numbers one of several verdicts."""
     rows: list[Line] = []
     for label, tone, sentences in (
-        (f"seen{which}  ", "dim", verdict.evidence),
-        (f"not seen{which}  ", "warn", verdict.missing),
+        (f"seen{which}  ", "dim", said.evidence),
+        (f"not seen{which}  ", "warn", said.missing),
     ):
         for index, sentence in enumerate(sentences):
             rows += wrap(sentence, width, tone, (label if not index else " " * len(label), tone))
@@ -106,33 +68,25 @@ def panel_lines(frame: Frame, width: int, numbers: str = "") -> list[Line]:
     if frame.problem:
         rows += wrap(str(frame.problem), width, "warn")
     several = len(frame.verdicts) > 1
+    texts = [verdict_text(verdict, frame) for verdict in frame.verdicts]
     for index, verdict in enumerate(frame.verdicts):
         if several:
             head = f"{index + 1} of {len(frame.verdicts)}  {status(verdict, frame)}"
             rows.append(plain(head, "dim"))
-        rows += verdict_lines(verdict, width)
+        rows += verdict_lines(texts[index], width)
     if numbers:
         rows += wrap(f"{numbers}: `:record`", width, "warn", ("numbers  ", "dim"))
     if frame.verdicts:
         # Before the evidence: the file's path must be visible in a small terminal.
         rows += file_lines(frame, width)
-    for index, verdict in enumerate(frame.verdicts):
+    for index, said in enumerate(texts):
         # After all verdicts: the second cause matters more than the evidence of the first.
-        rows += evidence_lines(verdict, width, f" {index + 1}" if several else "")
+        rows += evidence_lines(said, width, f" {index + 1}" if several else "")
     if not frame.verdicts and not frame.problem:
         rows += wrap(no_verdict(frame), width, "good" if frame.health == "healthy" else "")
     if not frame.verdicts:
         rows += file_lines(frame, width)
     return rows + note_lines(frame, width)
-
-
-def verdict_text(frame: Frame) -> list[str]:
-    """The job and all verdicts as plain lines, to paste elsewhere."""
-    rows = [job_name(frame)]
-    for verdict in frame.verdicts:
-        rows += [verdict.headline, f"why: {verdict.why.text}", f"next: {verdict.next}"]
-        rows += [f"seen: {sentence}" for sentence in verdict.evidence]
-    return rows
 
 
 def note_lines(frame: Frame, width: int) -> list[Line]:

@@ -22,7 +22,8 @@ from frtop_tui.files.formats.rank_ops import RankOp, rank_ops, unix_offset_ns
 from frtop_tui.job.groups import Identifier, identifier, members_of
 from frtop_tui.job.issuer_words import issuer_text
 from frtop_tui.job.naming import group_label, job_title, printable
-from frtop_tui.text.plain import kind_words, title_line
+from frtop_tui.text.plain import title_line
+from frtop_tui.text.verdict import verdict_text
 
 Event = dict[str, Any]
 _STEP_LANE: Final = 901
@@ -249,15 +250,16 @@ def _verdicts(frame: Frame, base: int) -> Iterator[Event]:
         since = verdict.since_ns - frame.now_ns + frame.wall_ns if verdict.since_ns else base
         since = min(max(since, base), frame.wall_ns)
         yield _named("thread_name", _VERDICT_PROCESS, f"verdict {lane}", lane)
+        said = verdict_text(verdict, frame)
         yield {
             "ph": "X",
-            "name": printable(f"{kind_words(verdict)}: {verdict.headline}"),
+            "name": f"{said.kind}: {said.headline}",
             "cat": "verdict",
             "pid": _VERDICT_PROCESS,
             "tid": lane,
             "ts": _us(since, base),
             "dur": max(1.0, (frame.wall_ns - since) / 1000),
-            "args": {"why": printable(verdict.why.text), "next": printable(verdict.next)},
+            "args": {"why": said.fact("why"), "next": said.next},
         }
     if frame.verdicts:
         at = _us(frame.wall_ns, base)

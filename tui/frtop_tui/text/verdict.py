@@ -1,0 +1,98 @@
+"""A verdict in words, once: screens, reports, incidents, traces and the clipboard write these."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from frtop_tui.diagnosis.cases.slow.cost_words import cost_words
+from frtop_tui.diagnosis.model import Frame, Verdict
+from frtop_tui.job.naming import printable
+from frtop_tui.job.units import duration
+from frtop_tui.job.unprepared import age_text, is_least_since
+
+_WITHOUT_PROGRESS: Final = ("dead", "mismatch", "slow")
+"""Kinds of which nobody asks whether something still moves."""
+_KINDS: Final = {"dead": "died", "cycle": "deadlock"}
+_PROGRESS: Final = {
+    "none": "no progress",
+    "active": "makes progress",
+    "unknown": "progress unknown",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class VerdictText:
+    """What is said of a verdict; every text is printable.
+
+    `kind` is `NOT ENTERED (suspect)`; `facts` are labels with their sentences, in the order in
+    which they are read: why, progress, timeout, cost.
+    """
+
+    kind: str
+    headline: str
+    facts: tuple[tuple[str, str], ...]
+    next: str
+    evidence: tuple[str, ...]
+    missing: tuple[str, ...]
+
+    def fact(self, label: str) -> str:
+        """One of the facts; "" where it is not said."""
+        return dict(self.facts).get(label, "")
+
+
+def verdict_text(verdict: Verdict, frame: Frame) -> VerdictText:
+    """The words of one of the frame's verdicts."""
+    suspect = "" if verdict.confidence == "confirmed" else " (suspect)"
+    facts = [("why", _why(verdict))]
+    if verdict.kind not in _WITHOUT_PROGRESS:
+        facts.append(("progress", verdict.progress))
+    if verdict.left_s is not None:
+        # What began earlier than is known may end sooner.
+        most = "at most " if is_least_since(frame, verdict.since_ns) else ""
+        facts.append(("timeout", f"killed by its own timeout in {most}{duration(verdict.left_s)}"))
+    if verdict.slow is not None:
+        facts.append(("cost", cost_words(verdict.slow)))
+    return VerdictText(
+        printable(f"{verdict.kind.upper().replace('_', ' ')}{suspect}"),
+        printable(verdict.headline),
+        tuple((label, printable(said)) for label, said in facts if said),
+        printable(verdict.next),
+        tuple(map(printable, verdict.evidence)),
+        tuple(map(printable, verdict.missing)),
+    )
+
+
+def status(verdict: Verdict, frame: Frame) -> str:
+    """`not entered · confirmed · no progress · for 4m12s`."""
+    parts = [_KINDS.get(verdict.kind, verdict.kind.replace("_", " ")), verdict.confidence]
+    if verdict.kind not in _WITHOUT_PROGRESS:
+        parts.append(_PROGRESS[verdict.progress])
+    if verdict.since_ns:
+        # A wait ends with its waiting ranks, a death never.
+        until_ns = frame.now_ns if verdict.kind == "dead" else frame.until_ns
+        of_slow = verdict.slow is not None and verdict.slow.at_least
+        least = of_slow or is_least_since(frame, verdict.since_ns)
+        parts.append(f"for {age_text(max(0, until_ns - verdict.since_ns) / 1e9, least=least)}")
+    return " · ".join(parts)
+
+
+def lines_of(said: VerdictText) -> list[str]:
+    """A verdict as `frtop diagnose` prints it, and as it is copied from a screen."""
+    return [
+        f"{said.kind}: {said.headline}",
+        *(
+            f"  {text}" if label == "timeout" else f"  {label:<4}  {text}"
+            for label, text in (*said.facts, *([("next", said.next)] if said.next else []))
+        ),
+        *(f"  -     {line}" for line in said.evidence),
+        *(f"  not seen  {line}" for line in said.missing),
+    ]
+
+
+def _why(verdict: Verdict) -> str:
+    """The cause, with its layer once; a layer that is not known is no news."""
+    layer, text = verdict.why.layer, verdict.why.text
+    if not text or layer == "unknown" or text.startswith(f"{layer}:"):
+        return text
+    return f"{layer}: {text}"
