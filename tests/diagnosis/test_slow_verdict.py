@@ -76,11 +76,12 @@ def test_a_straggler_makes_the_job_slow() -> None:
     assert verdict.slow.share == pytest.approx(40 / 240.5, rel=0.15)
     assert verdict.slow.at_least
     said = "\n".join(text(frame))
-    assert "rank 2 (node0 pid 1002) is a straggler: it arrives 40ms late at all_reduce" in said
+    assert "rank 2 (node0 pid 1002) is a straggler: it arrives 39.9 ms late at all_reduce" in said
     assert f"ranks 0-1,3 wait: {100 * verdict.slow.share:.0f} % of the time" in said
     assert "  progress" not in said
     assert (
-        "  cost  16 % of the time: 37ms of each step of 241ms; 3 ranks have lost at least" in said
+        "  cost  16 % of the time: 37.3 ms of each step of 241 ms; 3 ranks have lost at least"
+        in said
     )
     assert "SLOW since" in said
 
@@ -131,7 +132,7 @@ def test_what_is_not_sure_yet_is_a_suspicion() -> None:
     assert (verdict.kind, verdict.culprits, verdict.confidence) == ("slow", (2,), "suspect")
     said = "\n".join(text(frame))
     assert "PERHAPS SLOW since" in said
-    assert "SLOW (suspect): rank 2 (node0 pid 1002) is a straggler: it arrives 40ms late" in said
+    assert "SLOW (suspect): rank 2 (node0 pid 1002) is a straggler: it arrives 39.8 ms late" in said
     assert frame.trace is not None
     [finding] = frame.trace.findings
     assert finding.confirmation.startswith("not confirmed: seen for less than 7.5 s")
@@ -191,7 +192,7 @@ def test_data() -> None:
     scene.fetches(2, worker=-2)
     verdict = only(scene.judge().frame)
     assert (verdict.why.cause, verdict.why.layer) == ("data", "data")
-    assert "39ms longer in each step" in verdict.why.text
+    assert "39.0 ms longer in each step" in verdict.why.text
     assert "in the rank itself" in verdict.why.text
 
 

@@ -73,9 +73,11 @@ def test_a_capture_without_a_verdict_shows_who_is_slow(tmp_path: Path) -> None:
     assert verdict.slow.late_ns == pytest.approx(40 * MS, rel=0.01)
     assert verdict.slow.share == pytest.approx(0.2, rel=0.05)
     said = "\n".join(text(frame))
-    assert "SLOW: rank 2 (node0 pid 102) is a straggler: it arrives 40ms late at all_reduce" in said
+    assert (
+        "SLOW: rank 2 (node0 pid 102) is a straggler: it arrives 40.0 ms late at all_reduce" in said
+    )
     page = html_page(incident_of(with_trace(frame), "9.9"))
-    assert "arrives 40ms late" in page
+    assert "arrives 40.0 ms late" in page
     assert b'"kind":"slow"' in frame_json(frame)
     trace = with_trace(frame).trace
     assert trace is not None
@@ -141,7 +143,7 @@ def test_a_job_that_is_not_known_to_run_is_not_called_slow(tmp_path: Path, healt
 def test_a_job_that_has_ended_was_slow(tmp_path: Path) -> None:
     frame = opened(tmp_path / "a.cap", 200, health="ended")
     (verdict,) = frame.verdicts
-    assert "it arrived 40ms late" in verdict.headline
+    assert "it arrived 40.0 ms late" in verdict.headline
     assert exit_status(frame) == 5
 
 
@@ -162,6 +164,6 @@ def test_of_a_job_that_died_it_is_a_note(tmp_path: Path) -> None:
     assert frame.verdicts == (died,)
     (note,) = frame.notes
     assert note.startswith(
-        "before that: rank 2 (node0 pid 102) was a straggler: it arrived 40ms late at all_reduce"
+        "before that: rank 2 (node0 pid 102) was a straggler: it arrived 40.0 ms late at all_reduce"
     )
     assert note.endswith("ranks 0-1,3 waited: 20 % of the time")
