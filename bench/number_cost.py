@@ -95,7 +95,7 @@ def _counting(numbers: Any, torch: Any, tensor: Any) -> float:
     for _ in range(2):
         stats = SampleStats()
         stats.add(torch, tensor.dtype, data)
-        stats.row()
+        stats.by_name()
     assert numbers.count
     return (time.thread_time_ns() - begin) / 1000
 

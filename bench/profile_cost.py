@@ -97,7 +97,7 @@ def measure(way: str) -> dict[str, float]:
         order = f"{number:08x}"
         found["before"].append(block())
         memory = _memory()
-        _ask(path, order=order, action="begin", steps=STEPS, wait=60.0, **WAYS[way])
+        _ask(path, order=order, action="begin", steps=STEPS, wait_s=60.0, **WAYS[way])
         model(data).sum().backward()
         optimizer.step()  # starts it
         found["during"].append(block())
@@ -122,7 +122,7 @@ def _ask(path: Path, **request: Any) -> dict[str, Any]:
     def exchange() -> None:
         with socket.socket(socket.AF_UNIX) as client:
             client.connect(str(path))
-            client.sendall(json.dumps({"ask": "profile", **request}).encode())
+            client.sendall(json.dumps({"ask": "ProfileRank", **request}).encode())
             client.sendall(b"\n")
             data = b""
             while len(data) < HEAD.size or len(data) < HEAD.size + HEAD.unpack_from(data)[0]:

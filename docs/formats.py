@@ -35,7 +35,8 @@ _SCALARS: Final = {type(None): "nil", Any: "any", msgspec.Raw: "any"}
 def page() -> str:
     """Every struct of the events, of the stream and of files, and the columns of CSV files."""
     named: set[type] = set()
-    messages = [*typing.get_args(wire.Request), *typing.get_args(wire.Response)]
+    answers = dict.fromkeys(one.answer for one in wire.declared())
+    messages: list[type] = [*wire.declared(), *answers, wire.Error]
     parts = [
         _HEAD,
         "## Events of `frtop stream`\n",

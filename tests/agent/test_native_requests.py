@@ -60,7 +60,7 @@ async def test_a_rank_without_a_recorder_has_native_stacks() -> None:
     target = Debugged()
     try:
         rank = unprepared_rank(pid=target.pid)
-        response = await NativeStacksTaker("n").take(wire.NativeStacksRequest(1, rank.key), rank)
+        response = await NativeStacksTaker().take("n", wire.NativeStacksRequest(1, rank.key), rank)
         assert isinstance(response, wire.NativeStacksResponse)
         assert response.dump.threads[0].tid == target.pid
         assert not rank.held
@@ -81,7 +81,7 @@ async def test_what_holds_a_rank_is_not_shown_as_its_state(
         before = rank._new_process()
         assert before is not None
         taking = asyncio.ensure_future(
-            NativeStacksTaker("n").take(wire.NativeStacksRequest(1, rank.key), rank)
+            NativeStacksTaker().take("n", wire.NativeStacksRequest(1, rank.key), rank)
         )
         await wait_for_async(target.tracers, "the tool is attached")
         assert rank._new_process() is None

@@ -20,6 +20,7 @@ from agent.ring_builder import RingBuilder
 from frtop_probe import wire
 from frtop_probe.agent import rank_client
 from frtop_probe.agent.ring_rank import RingRank
+from frtop_probe.features.tensors.messages import ReadTensor, SummarizeTensors
 from frtop_probe.proc import processes
 from frtop_probe.ring import socket_path
 from frtop_probe.ring.layout import State, StatusCell
@@ -35,9 +36,9 @@ def tensors(
     gc.collect()  # what earlier tests left to the collector is not counted
     open_before = os.listdir("/proc/self/fd")  # noqa: PTH208
     begin = time.monotonic()
-    response = asyncio.run(
-        rank_client.summarize_tensors("here", rank, wire.TensorsRequest(5, 1, sequence))
-    )
+    request = SummarizeTensors(5, 1, sequence)
+    response = asyncio.run(rank_client.pass_on("here", request, rank))
+    assert isinstance(response, wire.TensorsResponse)
     assert time.monotonic() - begin < DEADLINE_S
     gc.collect()
     assert len(os.listdir("/proc/self/fd")) == len(open_before)  # noqa: PTH208
@@ -47,15 +48,11 @@ def tensors(
     return response
 
 
-def data(rank: RingRank, sequence: int, index: int, offset: int, size: int) -> wire.DataResponse:
-    request = wire.DataRequest(6, 1, sequence, index, offset, size)
-    response = asyncio.run(rank_client.read_tensor_data(rank, request))
-    assert (response.id, response.sequence, response.index, response.offset) == (
-        6,
-        sequence,
-        index,
-        offset,
-    )
+def data(rank: RingRank, sequence: int, index: int, offset: int, size: int) -> wire.Piece:
+    request = ReadTensor(6, 1, offset, size, sequence, index)
+    response = asyncio.run(rank_client.pass_on("here", request, rank))
+    assert isinstance(response, wire.Piece)
+    assert (response.id, response.key, response.offset) == (6, 1, offset)
     return response
 
 
@@ -78,11 +75,9 @@ def test_a_rank_replies_or_the_reason_is_given(
     with interactive_ranks(tmp_path / "rings", 2) as pair, tracked_rank(pair[0].ring.path) as rank:
         recorded: InteractiveRank = pair[0]
         assert tensors(rank).error == "none"
-        reply, _ = asyncio.run(
-            rank_client.query(rank, {"ask": "trace", "peer": 1}, rank_client._any_reply)
-        )
+        reply, _ = asyncio.run(rank_client.query(rank, {"ask": "trace", "peer": 1}))
         # Nobody has announced this process as the agent; without Yama 1 it would not matter.
-        assert "not the agent" in reply.help or "ptrace_scope is" in reply.help
+        assert "not the agent" in reply["help"] or "ptrace_scope is" in reply["help"]
         assert not asyncio.run(rank_client.ask_for_permission(rank))
         recorded.run(
             "saved['x'] = torch.arange(8.)\n"

@@ -8,6 +8,8 @@ import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import zmq
@@ -18,11 +20,12 @@ from frtop_probe import keys, wire
 from frtop_probe.agent.admission import Admission
 from frtop_probe.agent.announcement import Announcement
 from frtop_probe.agent.rank_tracker import RankTracker
-from frtop_probe.agent.request_handler import RequestHandler, SlowRequest
-from frtop_probe.agent.shown_ranks import ShownRanks
+from frtop_probe.agent.request_handler import RequestHandler
 from frtop_probe.agent.snapshots import SnapshotTaker
 from frtop_probe.agent.unprepared.unprepared_rank import FIRST_READS
 from frtop_probe.agent.unreadable_rank import UnreadableRank
+from frtop_probe.features.tensor_checks.messages import ChangeRecording, NumbersOrder, ReadSamples
+from frtop_probe.features.tensors.messages import ReadTensor, SummarizeTensors
 from frtop_probe.keys import AuthorizedKey, KeyPair, editing
 from frtop_probe.unprepared.model import FlightRing
 from frtop_probe.unprepared.worker import Look
@@ -62,11 +65,11 @@ def may_act(operator: Operator, *, read_only: bool = False) -> bool:
     response = operator.request(wire.StateRequest(operator.requests_sent, read_only))
     assert isinstance(response, wire.StateResponse), response
     acts = (
-        wire.TensorsRequest(-1, 10**6),
-        wire.DataRequest(-2, 10**6, 1, 0, 0, 10),
+        SummarizeTensors(-1, 10**6),
+        ReadTensor(-2, 10**6, 0, 10, sequence=1),
         wire.NativeStacksRequest(-4, 10**6),
-        wire.ControlRequest(-5, 10**6, note="x"),
-        wire.NumbersRequest(-6, 10**6),
+        ChangeRecording(-5, 10**6, note="x"),
+        ReadSamples(-6, 10**6),
     )
     for act in acts:
         refused = error_of(operator, act)
@@ -104,7 +107,7 @@ def test_the_owner_acts_a_reader_reads_and_a_stranger_is_refused(users: Users) -
     told = reader.request(wire.StatisticsRequest(51, (known[0].key,), samples=8, steps=2))
     assert isinstance(told, wire.StatisticsResponse)
     assert [one.key for one in told.ranks] == [known[0].key]
-    error = error_of(reader, wire.TensorsRequest(52, known[0].key))
+    error = error_of(reader, SummarizeTensors(52, known[0].key))
     assert error is not None
     assert error.id == 52
     assert f"`frtop key admit {users.colleague.shown}`" in error.text
@@ -133,7 +136,7 @@ def test_a_removed_key_is_refused_at_the_next_request(users: Users) -> None:
         wire.StateRequest(60),
         wire.TimeRequest(61),
         wire.SnapshotRequest(62, (1,)),
-        wire.TensorsRequest(63, 1),
+        SummarizeTensors(63, 1),
     ):
         error = error_of(colleague, request)
         assert error is not None
@@ -174,7 +177,7 @@ def test_a_read_only_agent_lets_nobody_act(users: Users, how: str) -> None:
     for pair in (users.owner, users.colleague):
         operator = users.operator(card, pair)
         assert not may_act(operator)
-        error = error_of(operator, wire.TensorsRequest(70, 1))
+        error = error_of(operator, SummarizeTensors(70, 1))
         assert error is not None
         assert "FRTOP_READ_ONLY" in error.text
 
@@ -300,15 +303,18 @@ def test_a_rank_without_a_recorder_has_torchs_history_and_cannot_be_asked(tmp_pa
     rank = unprepared_rank()
     tracker = RankTracker([tmp_path])
     tracker.ranks[rank.key] = rank
-    handler = RequestHandler.__new__(RequestHandler)
-    handler._host, handler._tracker, handler._taker = "n", tracker, SnapshotTaker()
-    handler.shown = ShownRanks()
+
+    def never() -> wire.Update:
+        raise AssertionError("nobody asks for the state")
+
+    channel: Any = SimpleNamespace(admission=None)
+    handler = RequestHandler("n", tracker, channel, never, SnapshotTaker())
     assert rank.key not in handler.shown
-    requests: list[SlowRequest] = [
-        wire.TensorsRequest(2, rank.key),
-        wire.DataRequest(3, rank.key, 1, 0, 0, 10),
-        wire.ControlRequest(8, rank.key, wire.NumbersOrder(1, 10)),
-        wire.NumbersRequest(9, rank.key),
+    requests: list[wire.Request] = [
+        SummarizeTensors(2, rank.key),
+        ReadTensor(3, rank.key, 0, 10, sequence=1),
+        ChangeRecording(8, rank.key, NumbersOrder(1, 10)),
+        ReadSamples(9, rank.key),
     ]
     for request in requests:
         response = asyncio.run(handler._respond(request))
@@ -318,7 +324,7 @@ def test_a_rank_without_a_recorder_has_torchs_history_and_cannot_be_asked(tmp_pa
     why = f"{wire.OF_RECORDER}its ring is not readable (of another size)"
     instead = UnreadableRank(7, rank, why, None)
     tracker.ranks[instead.key] = instead
-    response = asyncio.run(handler._respond(wire.NumbersRequest(9, instead.key)))
+    response = asyncio.run(handler._respond(ReadSamples(9, instead.key)))
     assert isinstance(response, wire.Error)
     assert response.text == why
     assert rank.key in handler.shown  # who is asked for is kept in detail for a while

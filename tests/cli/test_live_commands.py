@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -64,10 +64,11 @@ class Answering(ScriptedSource):
             Writing("capture", "written", str(path), 63, 64, size, Problem("rank 5 did not answer"))
         )
 
-    def inspect(self, rank: int) -> None:
-        super().inspect(rank)
-        ranks = dict(self.frame().ranks)
-        ranks[rank] = replace(ranks[rank], tensors=self._answer)
+    def do(self, request: wire.RankRequest, ranks: Iterable[int]) -> None:
+        super().do(request, ranks)
+        views = self.frame().ranks
+        asked = {rank: replace(views[rank], tensors=self._answer) for rank in ranks}
+        ranks = {**views, **asked}
         self.give(replace(self.frame(), ranks=ranks))
 
     def order(self, feature: str, order: object) -> None:

@@ -36,8 +36,9 @@ class Answering(ScriptedSource):
     def _dumped(self, view: JudgedRank) -> JudgedRank:
         return replace(view, stacks_taken_ns=view.stacks_taken_ns + 5)
 
-    def take_native(self, rank: int) -> None:
-        super().take_native(rank)
+    def do(self, request: wire.RankRequest, ranks: Iterable[int]) -> None:
+        super().do(request, ranks)
+        (rank,) = ranks
         view = self.frame().ranks[rank]
         self.give(with_native(self.answer or taken(view.identity.pid), rank, self.frame()))
 
@@ -157,7 +158,7 @@ def test_an_agent_that_does_not_answer_is_named(
     source: Answering, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stacks_command, "NATIVE_S", 0.1)
-    monkeypatch.setattr(Answering, "take_native", ScriptedSource.take_native)
+    monkeypatch.setattr(Answering, "do", ScriptedSource.do)
     assert run("--native", "--yes", "--rank", "37") == 1
     assert "no answer from its agent" in capsys.readouterr().out
 

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from frtop_probe import wire
+from frtop_probe.features.tensors.messages import SummarizeTensors
 from frtop_tui.connect.followers import follower_kinds
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.naming import JobKey
@@ -70,11 +72,11 @@ class ScriptedSource:
     def dump(self, ranks: Iterable[int]) -> None:
         self.dumped.append(tuple(ranks))
 
-    def inspect(self, rank: int) -> None:
-        self.inspected.append(rank)
-
-    def take_native(self, rank: int) -> None:
-        self.taken_native.append(rank)
+    def do(self, request: wire.RankRequest, ranks: Iterable[int]) -> None:
+        if isinstance(request, SummarizeTensors):
+            self.inspected += ranks
+        elif isinstance(request, wire.NativeStacksRequest):
+            self.taken_native += ranks
 
     def capture(
         self,

@@ -9,7 +9,7 @@ import pytest
 from connect.fakes import FakeConnections, S
 from frtop_probe import wire
 from frtop_tui.connect.agent_requests import MAX_RANKS, STACKS_CHUNK, WATCH_NS, AgentRequests
-from frtop_tui.connect.request_tracker import BUSY_RETRY_NS, RESPONSE_NS, TIMEOUT_NS
+from frtop_tui.connect.request_tracker import BUSY_RETRY_NS, RESPONSE_NS
 from frtop_tui.diagnosis.cases.mismatch.checksums import OpsRequest
 from frtop_tui.diagnosis.look_requests import LookRequest
 from frtop_tui.diagnosis.model import Frame, JudgedRank
@@ -17,6 +17,8 @@ from frtop_tui.job.state import JobState
 
 WANTED_OPS = OpsRequest("node0", 3, 2, 1, 9, 16, 5)
 SIGNATURE = wire.Signature("all_reduce", "sum")
+
+TIMEOUT_NS = round(wire.RankRequest.timeout_s * 1e9)
 
 
 class RecordingState(JobState):

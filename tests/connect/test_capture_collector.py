@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from connect.fakes import FakeConnections, S, frame_of, rank_view
 from frtop_probe import wire
+from frtop_probe.features.tensors.messages import SummarizeTensors
 from frtop_tui.connect import capture_collector
 from frtop_tui.connect.capture_collector import (
     DEADLINE_NS,
@@ -41,7 +42,7 @@ def respond(host: str, request: wire.Request) -> wire.Response | None:
         return wire.SnapshotResponse(request.id, host, taken)
     if isinstance(request, wire.HistoryRequest):
         return wire.HistoryResponse(request.id, host, request.key, wire.History())
-    assert isinstance(request, wire.TensorsRequest)
+    assert isinstance(request, SummarizeTensors)
     return wire.TensorsResponse(request.id, host, request.key, 1)
 
 
@@ -89,7 +90,7 @@ class Scene:
             self.devices |= {
                 request.devices
                 for _, request in self.connections.sent
-                if isinstance(request, wire.TensorsRequest)
+                if isinstance(request, SummarizeTensors)
             }
             self.kinds += [type(request).__name__ for _, request in self.connections.sent]
             self.connections.respond(self.tracker.receive, agent, self.now)
@@ -125,7 +126,7 @@ def test_all_ranks_are_asked_for_everything(scene: Scene) -> None:
     assert (histories, list(missing)) == ([0, 1, 2, 3], [])
     assert (
         sorted(scene.kinds)
-        == ["HistoryRequest"] * 4 + ["SnapshotRequest"] * 2 + ["TensorsRequest"] * 4
+        == ["HistoryRequest"] * 4 + ["SnapshotRequest"] * 2 + ["SummarizeTensors"] * 4
     )
     assert scene.kinds[:4] == ["SnapshotRequest", "HistoryRequest"] * 2
 
@@ -173,7 +174,7 @@ def test_a_read_only_key_gets_no_tensors_and_the_capture_says_so(scene: Scene) -
     scene.run(scene.begin(frame), frame)
     ((_, _, missing),) = scene.written
     assert list(missing) == ["no tensors of rank 0: our key may only read on a"]
-    assert scene.kinds.count("TensorsRequest") == 1
+    assert scene.kinds.count("SummarizeTensors") == 1
 
 
 @pytest.mark.parametrize("automatic", [True, False])
@@ -186,7 +187,7 @@ def test_devices_are_read_for_a_person_only(scene: Scene, automatic: bool) -> No
 def test_read_only_asks_nothing_of_the_ranks(scene: Scene) -> None:
     frame = frame_of(*ranks(["a"], 2, pending=(OP,)), read_only="started with --read-only")
     scene.run(scene.begin(frame), frame)
-    assert "TensorsRequest" not in scene.kinds
+    assert "SummarizeTensors" not in scene.kinds
     ((_, _, missing),) = scene.written
     assert list(missing) == ["no tensors of ranks 0-1: started with --read-only"]
 
@@ -195,7 +196,7 @@ def test_read_only_asks_nothing_of_the_ranks(scene: Scene) -> None:
 def test_ranks_that_cannot_respond_are_not_asked(scene: Scene, state: str) -> None:
     frame = frame_of(*ranks(["a"], 2, pending=(OP,), state=state))
     scene.run(scene.begin(frame), frame)
-    assert "TensorsRequest" not in scene.kinds
+    assert "SummarizeTensors" not in scene.kinds
     ((_, _, missing),) = scene.written
     assert list(missing) == [f"no tensors of ranks 0-1: {state}, cannot respond"]
 
@@ -304,7 +305,7 @@ def test_a_response_longer_than_the_request_allows_is_dropped(
 ])  # fmt: skip
 def test_missing_tensors_have_a_reason(scene: Scene, error: str, help_: str, why: str) -> None:
     def cannot(host: str, request: wire.Request) -> wire.Response | None:
-        if isinstance(request, wire.TensorsRequest):
+        if isinstance(request, SummarizeTensors):
             return wire.TensorsResponse(request.id, host, request.key, 1, (), error, help_)
         return respond(host, request)
 
@@ -329,7 +330,7 @@ def test_ranks_without_a_recorder_are_asked_for_torchs_history_only(scene: Scene
         "no tensors of ranks 1-2: they have no recorder, and are seen from outside"
     ]
     assert scene.kinds.count("HistoryRequest") == 3
-    assert scene.kinds.count("TensorsRequest") == 1
+    assert scene.kinds.count("SummarizeTensors") == 1
     assert "SnapshotRequest" in scene.kinds
 
 

@@ -13,6 +13,7 @@ import pytest
 from agent.agent_host import Host
 from connect.conftest import frame_with
 from frtop_probe import keys
+from frtop_probe.features.tensors.messages import SummarizeTensors
 from frtop_tui.connect.live import LiveSource
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.features.tensors.follow import SaveOrder
@@ -117,7 +118,7 @@ def test_a_capture_has_everything_of_all_ranks(
 def test_a_rank_without_a_responder_says_so_within_seconds(source: LiveSource) -> None:
     frame_with(source, lambda f: len(f.ranks) == 2)
     begun = time.monotonic()
-    source.inspect(1)
+    source.do(SummarizeTensors(), [1])
     frame = frame_with(source, lambda f: f.ranks[1].tensors)
     assert time.monotonic() - begun < 5
     response = frame.ranks[1].tensors
@@ -143,7 +144,7 @@ def test_a_read_only_source_asks_no_rank(pair: Pair, tmp_path: Path) -> None:
     try:
         frame = frame_with(source, lambda f: len(f.ranks) == 2)
         assert frame.read_only == "started with --read-only"
-        source.inspect(0)
+        source.do(SummarizeTensors(), [0])
         frame = frame_with(source, lambda f: f.ranks[0].tensors)
         response = frame.ranks[0].tensors
         assert response is not None

@@ -12,9 +12,10 @@ from frtop_tui.connect.request_tracker import (
     BUSY_RETRY_NS,
     MAX_RESPONSE_NS,
     RESPONSE_NS,
-    TIMEOUT_NS,
     RequestTracker,
 )
+
+TIMEOUT_NS = round(wire.RankRequest.timeout_s * 1e9)
 
 
 class Scene:

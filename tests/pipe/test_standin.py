@@ -207,7 +207,7 @@ def test_a_struct_behaves_as_one() -> None:
     with pytest.raises(AttributeError):  # as of msgspec
         wire.TimeRequest(1).id = 4  # type: ignore[misc]
     with pytest.raises(TypeError):
-        TWIN.TimeRequest()
+        TWIN.TimeResponse(1)
     assert issubclass(msgspec_standin.ValidationError, msgspec_standin.DecodeError)
     frame = msgspec_standin.convert(["f", "a.py", 3], TWIN.TraceFrame)
     assert repr(frame) == repr(msgspec.convert(["f", "a.py", 3], wire.TraceFrame))

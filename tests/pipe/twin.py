@@ -23,7 +23,9 @@ def twin(name: str) -> ModuleType:
     with _standin():
         for one in real:
             del sys.modules[one]
-        importlib.import_module(name)
+        module = importlib.import_module(name)
+        if (declared := getattr(module, "declared", None)) is not None:
+            declared()  # imports the messages of features
         fresh = _of(name) | _of(FEATURES)
     for one, module in fresh.items():
         alias = f"{one}_in_the_archive"

@@ -12,7 +12,10 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import asdict
+
 from free_port import free_port
+from frtop_probe import wire
 from frtop_probe.recorder.requests.responder import HEAD
 from frtop_probe.ring import socket_path
 from frtop_probe.ring.layout import StatusCell
@@ -109,11 +112,14 @@ class InteractiveRank:
         self, sequence: int = 0, *, devices: bool = True
     ) -> dict[int, tuple[list[Mapping[str, Any]], str]]:
         """Returns summaries and remark by sequence number."""
-        header, data = self.request(ask="tensors", sequence=sequence, devices=devices)
+        header, data = self.request(ask="SummarizeTensors", sequence=sequence, devices=devices)
         assert data == b""
         return {
-            number: ([dict(zip(FIELDS, summary, strict=True)) for summary in summaries], remark)
-            for number, summaries, remark in header["ops"]
+            op["sequence"]: (
+                [asdict(wire.TensorSummary(**summary)) for summary in op.get("tensors", ())],
+                op.get("error", ""),
+            )
+            for op in header["ops"]
         }
 
     @contextmanager
@@ -141,12 +147,6 @@ class InteractiveRank:
         self._stdout.close()
         if self._ring is not None:
             self._ring.close()
-
-
-FIELDS = (
-    "role", "dtype", "shape", "device", "size", "elements", "seen", "minimum", "maximum", "mean",
-    "norm", "nans", "infinities", "first", "checksum", "error",
-)  # fmt: skip
 
 
 @contextmanager

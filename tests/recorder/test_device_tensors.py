@@ -112,7 +112,7 @@ def test_a_large_tensor_comes_in_chunks_of_the_buffer(rank: InteractiveRank) -> 
         f"assert seen('largest', ctypes.c_size_t) == {BUFFER} == seen('pinned', ctypes.c_size_t)"
     )
     header, data = rank.request(
-        ask="data", sequence=sequence, index=0, offset=4 * 2_400_000, size=BUFFER
+        ask="ReadTensor", sequence=sequence, index=0, offset=4 * 2_400_000, size=BUFFER
     )
     assert header == {"total": 10_000_004, "help": TORN}
     rank.run(f"assert saved['tensor'].numpy()[2_400_000:].tobytes().hex() == {data.hex()!r}")
@@ -122,7 +122,7 @@ def test_the_data_of_a_tensor_in_another_order_is_not_read(rank: InteractiveRank
     sequence = pending(rank, "torch.ones(4, 4)")
     rank.run("saved['tensor'].t_()")
     assert one(rank, sequence)["seen"] == 16  # statistics do not depend on the order
-    header, _ = rank.request(ask="data", sequence=sequence, index=0, offset=0, size=64)
+    header, _ = rank.request(ask="ReadTensor", sequence=sequence, index=0, offset=0, size=64)
     assert "not contiguous" in header["help"]
     rank.run("saved['tensor'].set_(saved['tensor'].untyped_storage(), 0, (2, 2), (4, 2))")
     assert "not contiguous" in one(rank, sequence)["error"]
@@ -133,7 +133,7 @@ def test_a_tensor_that_the_program_dropped_is_gone(rank: InteractiveRank) -> Non
     assert one(rank)["seen"] == 4
     rank.run("del saved['tensor']")
     assert "dropped" in one(rank)["error"]
-    header, _ = rank.request(ask="data", sequence=rank.newest(), index=0, offset=0, size=16)
+    header, _ = rank.request(ask="ReadTensor", sequence=rank.newest(), index=0, offset=0, size=16)
     assert header["error"] == "gone"
 
 

@@ -109,7 +109,7 @@ def test_descriptors_closed_by_the_program_are_not_used_after_their_numbers_are_
     tmp_path: Path,
 ) -> None:
     with interactive_ranks(tmp_path / "rings", 1, "fake") as (rank,):
-        assert rank.request(ask="tensors")[0]["error"] == "none"
+        assert rank.request(ask="SummarizeTensors")[0]["error"] == "none"
         # The program's own sockets get all the numbers that ours had.
         rank.run(
             "import socket\n"

@@ -66,8 +66,8 @@ PROGRAM = """
         from frtop_probe.features.profile.files import profile_file
         recorder = lifecycle.recorder
         def ask(action, **options):
-            order = {"order": "0123456789abcdef", "wait": 60, "action": action, **options}
-            return recorder.profile.handlers["profile"](order, None)[0]
+            order = {"order": "0123456789abcdef", "wait_s": 60, "action": action, **options}
+            return recorder.requests.respond({"ask": "ProfileRank", **order}, None)[0]
 
     def observe():
         NumberRequests(recorder.numbers).asked_to_watch(
@@ -97,7 +97,7 @@ PROGRAM = """
         counters["recompile_limit"], counters["inductor"]["extern_calls"],
     ]))
     if "FRTOP_OFF" not in os.environ:
-        trace = json.loads(profile_file(recorder.profile._ring, "trace").read_bytes())
+        trace = json.loads(profile_file(recorder.writer.path, "trace").read_bytes())
         numbers = recorder.numbers
         assert not numbers.failure, numbers.failure
         found = {

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import msgspec
 import pytest
 
 from features.tensor_checks.sampled_ranks import Ranks, run
-from frtop_probe import wire
+from frtop_probe.features.tensor_checks.messages import NumberState, RecordedNow
 from frtop_probe.ring import layout
 from frtop_probe.ring.layout import Flag, StatusCell
 from recorder.interactive_rank import InteractiveRank, interactive_ranks
@@ -25,10 +24,11 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
         yield tuple(found)
 
 
-def lengthen(rank: InteractiveRank) -> wire.RecordedNow:
-    reply, _ = rank.request(ask="control", longer=True)
+def lengthen(rank: InteractiveRank) -> RecordedNow:
+    reply, _ = rank.request(ask="ChangeRecording", longer=True)
     assert reply["error"] == "", reply
-    return msgspec.convert(reply["recorded"], wire.RecordedNow)
+    recorded = reply["recorded"]
+    return RecordedNow(**{**recorded, "numbers": NumberState(**recorded["numbers"])})
 
 
 def test_what_was_pending_ends_and_what_came_after_is_there(ranks: Ranks) -> None:

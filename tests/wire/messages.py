@@ -22,8 +22,8 @@ FILE: Final = Path(__file__).with_name("messages.jsonl")
 def filled(kind: Any, name: str = "") -> Any:
     """A value of this type; every field of a struct has a value of its own."""
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
-        hints = typing.get_type_hints(kind)
-        return kind(**{one: filled(hints[one], f"{kind.__name__}.{one}") for one in hints})
+        hints, names = typing.get_type_hints(kind), kind.__struct_fields__
+        return kind(**{one: filled(hints[one], f"{kind.__name__}.{one}") for one in names})
     arguments = typing.get_args(kind)
     if typing.get_origin(kind) in (typing.Union, types.UnionType):
         return filled(next(one for one in arguments if one is not type(None)), name)
@@ -37,8 +37,9 @@ def filled(kind: Any, name: str = "") -> Any:
 
 
 UPDATE: Final = filled(wire.Update)
-REQUESTS: Final = tuple(map(filled, typing.get_args(wire.Request)))
-RESPONSES: Final = tuple(map(filled, typing.get_args(wire.Response)))
+REQUESTS: Final = tuple(map(filled, wire.declared()))
+ANSWERS: Final = (*dict.fromkeys(one.answer for one in wire.declared()), wire.Error)
+RESPONSES: Final = tuple(map(filled, ANSWERS))
 MESSAGES: Final[dict[str, tuple[str, Any]]] = {
     type(one).__name__: (decoder, one)
     for decoder, messages in (

@@ -38,10 +38,9 @@ from frtop_tui.screens.keys_everywhere import KEYS
 from frtop_tui.screens.messages import (
     CaptureJob,
     ChooseJob,
+    Do,
     ExportJob,
-    InspectRank,
     Order,
-    TakeNativeStacks,
     TakeStacks,
 )
 from frtop_tui.screens.opening import OpeningApp
@@ -238,8 +237,8 @@ class FrtopApp(
         self.source.choose(job_key(event.job))
         await self.action_view("job")
 
-    def on_inspect_rank(self, event: InspectRank) -> None:
-        self.source.inspect(event.rank)
+    def on_do(self, event: Do) -> None:
+        self.source.do(event.request, event.ranks)
 
     def on_order(self, event: Order) -> None:
         self.source.order(event.feature, event.order)
@@ -277,9 +276,6 @@ class FrtopApp(
 
     def on_take_stacks(self, event: TakeStacks) -> None:
         self.source.dump(event.ranks)
-
-    def on_take_native_stacks(self, event: TakeNativeStacks) -> None:
-        self.source.take_native(event.rank)
 
     def action_copy(self) -> None:
         """Copies the verdict to the user's clipboard, through the terminal (OSC 52)."""

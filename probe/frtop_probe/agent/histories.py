@@ -15,6 +15,8 @@ from typing import Final, TypeVar
 from frtop_probe import wire
 from frtop_probe.agent.ring_rank import RingRank
 from frtop_probe.agent.ring_view import RingView
+from frtop_probe.agent.tracked_rank import TrackedRank
+from frtop_probe.agent.unprepared.unprepared_rank import UnpreparedRank
 from frtop_probe.history_columns import FIELDS, pack_rows, rows_of
 from frtop_probe.ring import bulk_read
 from frtop_probe.ring.layout import LONGEST, Event, StatusCell
@@ -27,6 +29,37 @@ _Kind = tuple[int, int, int, int, int, int, int]
 """What many ops share: group, form, party, position of sizes, event, later flags, site."""
 _Known = tuple[int, int, int, int, int]
 """The same as fields of a row: signature, site, flags, pseudo, issuer."""
+
+
+async def history_response(
+    host: str, request: wire.HistoryRequest, rank: TrackedRank
+) -> wire.Response:
+    """What a rank's ring has, or torch's own recorder of a rank without ours."""
+    if isinstance(rank, RingRank):
+        if request.group:
+            found = await excerpt(rank.view, request.group, request.first, request.last)
+        else:
+            found = await history(rank, request.limit, columns=request.columns)
+        return wire.HistoryResponse(request.id, host, request.key, found)
+    if not isinstance(rank, UnpreparedRank):
+        return no_recorder(request, rank)
+    flight = rank.flight
+    if request.group:
+        # Out of the read that the sums were of: the ring may have gone on since.
+        found = flight.excerpt(request.group, request.first, request.last)
+    else:
+        await rank.read_first(request.limit)
+        found = flight.history(request.limit)
+    if not found.rows and not request.group:
+        why = flight.note or "the Flight Recorder was not read yet"
+        return wire.Error(request.id, why, "unprepared")
+    return wire.HistoryResponse(request.id, host, request.key, found)
+
+
+def no_recorder(request: wire.Request, rank: TrackedRank) -> wire.Error:
+    """The answer to what only a recorder could tell, of a rank that has none."""
+    text = f"process {rank.pid} has no recorder: nothing in it can answer"
+    return wire.Error(request.id, rank.recorder_note or text, "unprepared")
 
 
 async def history(rank: RingRank, limit: int = 0, *, columns: bool = False) -> wire.History:

@@ -13,41 +13,43 @@ from frtop_probe.stacks import native_stacks, stacks
 class NativeStacksTaker:
     """One per agent: while one rank of the host stands still, no other one does."""
 
-    def __init__(self, host: str) -> None:
-        self._host = host
+    def __init__(self) -> None:
         self._rank: TrackedRank | None = None
         """The rank whose stacks are being taken."""
 
-    async def take(self, request: wire.NativeStacksRequest, rank: TrackedRank) -> wire.Response:
+    async def take(
+        self, host: str, request: wire.NativeStacksRequest, rank: TrackedRank
+    ) -> wire.Response:
         """The rank's native stacks, or why there are none; "busy" while others are taken."""
         if self._rank is not None:
             text = (
-                f"native stacks of process {self._rank.pid} on {self._host} are being taken, and "
+                f"native stacks of process {self._rank.pid} on {host} are being taken, and "
                 "one rank stands still at a time: ask again in a few seconds"
             )
             return wire.Error(request.id, text, "busy")
         if not _is_itself(rank):
-            return self._response(request, native_stacks.NativeStacks(stacks.gone(rank.pid)))
+            return _response(host, request, native_stacks.NativeStacks(stacks.gone(rank.pid)))
         self._rank, rank.held = rank, True
         try:
             found = await native_stacks.take(rank.pid)
         finally:
             self._rank, rank.held = None, False
-        return self._response(request, found)
+        return _response(host, request, found)
 
-    def _response(
-        self, request: wire.NativeStacksRequest, found: native_stacks.NativeStacks
-    ) -> wire.NativeStacksResponse:
-        return wire.NativeStacksResponse(
-            id=request.id,
-            host=self._host,
-            key=request.key,
-            at_ns=time.monotonic_ns(),
-            stopped_ns=found.stopped_ns,
-            dump=found.dump,
-            tool=found.tool,
-            note=found.note,
-        )
+
+def _response(
+    host: str, request: wire.NativeStacksRequest, found: native_stacks.NativeStacks
+) -> wire.NativeStacksResponse:
+    return wire.NativeStacksResponse(
+        id=request.id,
+        host=host,
+        key=request.key,
+        at_ns=time.monotonic_ns(),
+        stopped_ns=found.stopped_ns,
+        dump=found.dump,
+        tool=found.tool,
+        note=found.note,
+    )
 
 
 def _is_itself(rank: TrackedRank) -> bool:

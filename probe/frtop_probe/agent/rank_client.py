@@ -1,4 +1,7 @@
-"""Asks a rank for its tensors, for permission to read it, ..., by its recorder's socket.
+"""Passes requests on to a rank by its recorder's socket, whatever they are.
+
+A request goes there by the names of its fields, and so does the reply come back: what it means is
+known to the feature that has declared it, and to the rank.
 
 A rank that hangs may not answer; then `/proc` and the ring show why. Replies are checked like
 all data from outside.
@@ -11,9 +14,11 @@ import json
 import socket
 import struct
 import time
-from typing import Any, Final, TypeVar
+from functools import cache
+from typing import Any, Final, get_args, get_type_hints
 
 import msgspec
+from msgspec import structs
 
 from frtop_probe import wire
 from frtop_probe.agent.ring_rank import RingRank
@@ -29,29 +34,12 @@ SILENT_NS: Final = 1_000_000_000
 MAX_HEADER: Final = 4 * 1024 * 1024
 MAX_DATA: Final = 4 * 1024 * 1024
 MAX_TEXT: Final = 300
+OLDER: Final = (
+    "the frtop in the job is older, and does not know how to do that: start the job with this one"
+)
 _HEAD: Final = struct.Struct("!II")
 _ERRORS: Final = frozenset({"", "gone", "none", "failed", "busy", "deadline"})
 """Errors that a rank may report itself; all others are found from outside."""
-
-
-class ReplyHead(msgspec.Struct, frozen=True):
-    """What the header of every reply has."""
-
-    error: str = ""
-    help: str = ""
-
-
-class Reply(ReplyHead, frozen=True):
-    """The header of a reply about tensors, or a profile."""
-
-    ops: tuple[wire.OpTensors, ...] = ()
-    total: int = 0
-    stage: str = ""
-    steps: tuple[int, int] = (0, 0)
-    lasted_ns: int = 0
-    stood_still_ns: int = 0
-    clocks: tuple[tuple[int, int], ...] = ()
-    files: tuple[tuple[str, int], ...] = ()
 
 
 class NoReplyError(Exception):
@@ -63,88 +51,97 @@ class NoReplyError(Exception):
         self.text = text
 
 
-_replies = msgspec.json.Decoder(Reply)
-_any_reply = msgspec.json.Decoder(ReplyHead)
-AnyReply = TypeVar("AnyReply", bound=ReplyHead)
+_replies: msgspec.json.Decoder[dict[str, Any]] = msgspec.json.Decoder(dict[str, Any])
 
 
-async def summarize_tensors(
-    host: str, rank: RingRank, request: wire.TensorsRequest
-) -> wire.TensorsResponse:
-    """Summarises the tensors of a rank's pending ops; says why when it cannot, within 2 s."""
-    ops: tuple[wire.OpTensors, ...] = ()
-    error = text = ""
+async def pass_on(host: str, request: wire.RankRequest, rank: RingRank) -> wire.Response:
+    """The answer of a rank to a request that was declared as one for it, or why there is none."""
+    if isinstance(request, wire.PieceRequest):
+        request = structs.replace(request, size=max(0, min(request.size, MAX_DATA)))
+    given: dict[str, Any] = {"host": host, "at_ns": time.monotonic_ns(), **_by_name(request)}
+    answer = type(request).answer
     try:
-        payload = {"sequence": request.sequence, "devices": request.devices}
-        reply, _ = await query(rank, {"ask": "tensors", **payload}, _replies)
-        ops, error, text = tuple(map(_printable_op, reply.ops)), reply.error, reply.help
-        if error == "none":
-            text = f"process {rank.pid} is pending in no op with tensors: ask the ranks that are"
-    except NoReplyError as none:
-        error, text = none.error, none.text
-    return wire.TensorsResponse(request.id, host, rank.key, time.monotonic_ns(), ops, error, text)
-
-
-async def read_tensor_data(rank: RingRank, request: wire.DataRequest) -> wire.DataResponse:
-    """Reads bytes of one tensor of a pending op."""
-    total, found, error, text = 0, b"", "", ""
-    size = max(0, min(request.size, MAX_DATA))
-    payload = {
-        "sequence": request.sequence,
-        "index": request.index,
-        "offset": request.offset,
-        "size": size,
-    }
-    try:
-        reply, found = await query(rank, {"ask": "data", **payload}, _replies)
-        total, error, text = reply.total, reply.error, reply.help
-        if len(found) > size:
+        reply, data = await query(rank, {**_by_name(request), "ask": type(request).__name__})
+        if isinstance(request, wire.PieceRequest) and len(data) > request.size:
             raise _malformed_reply(rank)
+        if reply.get("error") == "none" and not reply.get("help"):
+            reply["help"] = request.nothing.format(pid=rank.pid)
+        given |= {"at_ns": time.monotonic_ns(), "data": data, "size": len(data)}
+        return _checked(answer, {**reply, **given}, rank)
     except NoReplyError as none:
-        found, error, text = b"", none.error, none.text
-    return wire.DataResponse(
-        request.id,
-        rank.key,
-        request.sequence,
-        request.index,
-        request.offset,
-        total,
-        found,
-        error,
-        text,
-    )
+        return _checked(answer, {**given, "size": 0, "error": none.error, "help": none.text}, rank)
 
 
-async def ask_rank(rank: RingRank, request: dict[str, Any]) -> Reply:
-    """Asks a rank something that is answered without data.
+def _checked(answer: type[wire.Response], named: dict[str, Any], rank: RingRank) -> wire.Response:
+    """An answer with these fields, as an operator would accept it.
 
     Raises:
-        NoReplyError: there is no reply, and why.
+        NoReplyError: the types of the fields are others.
     """
-    reply, _ = await query(rank, request, _replies)
-    return msgspec.structs.replace(reply, stage=printable(reply.stage))
+    try:
+        made: wire.Response = _made(answer, named)
+        found: wire.Response = _decoder(answer).decode(msgspec.msgpack.encode(made))
+    except (TypeError, ValueError, RecursionError, OverflowError, msgspec.MsgspecError):
+        raise _malformed_reply(rank) from None
+    return found
+
+
+@cache
+def _decoder(answer: type[wire.Response]) -> msgspec.msgpack.Decoder[Any]:
+    return msgspec.msgpack.Decoder(answer)
+
+
+@cache
+def _types(kind: type[Any]) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
+def _made(kind: Any, value: Any) -> Any:
+    """A value of a type, out of what a rank says by names; its texts are safe for terminals."""
+    if isinstance(value, str):
+        return printable(value)
+    parts = get_args(kind)
+    if isinstance(value, list):
+        each = parts[:1] * len(value) if parts[1:] == (...,) else (*parts, *(Any for _ in value))
+        return tuple(_made(part, one) for part, one in zip(each, value, strict=False))
+    if isinstance(value, dict):
+        chosen = next((one for one in (kind, *parts) if hasattr(one, "__struct_fields__")), None)
+        if chosen is None:
+            raise TypeError("names where there are none")
+        types = _types(chosen)
+        known = chosen.__struct_fields__
+        return chosen(**{name: _made(types[name], value[name]) for name in known if name in value})
+    return value
+
+
+def _by_name(value: Any) -> Any:
+    """A request as names and plain values."""
+    if hasattr(value, "__struct_fields__"):
+        return {name: _by_name(getattr(value, name)) for name in value.__struct_fields__}
+    return value
 
 
 async def ask_for_permission(rank: RingRank) -> bool:
     """Asks a rank to let this process read its memory; returns whether it did."""
     try:
-        reply, _ = await query(rank, {"ask": "trace"}, _any_reply)
+        reply, _ = await query(rank, {"ask": "trace"})
     except NoReplyError:
         return False
-    return not reply.error
+    return not reply.get("error")
 
 
-async def query(
-    rank: RingRank, request: dict[str, Any], decoder: msgspec.json.Decoder[AnyReply]
-) -> tuple[AnyReply, bytes]:
-    """Sends one request and reads the reply; raises `NoReplyError`."""
+async def query(rank: RingRank, request: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
+    """Sends one request and reads the reply, unchecked but for its error.
+
+    Raises:
+        NoReplyError: there is none, and why.
+    """
     _check_can_answer(rank)
     connection = _connect_to(rank)
     try:
         exchange = _exchange(connection, json.dumps(request).encode() + b"\n")
         header, found = await asyncio.wait_for(exchange, DEADLINE_S)
-        reply = decoder.decode(header)
-        msgspec.msgpack.encode(reply)  # raises for numbers that msgpack cannot encode
+        reply = _replies.decode(header)
     except (asyncio.TimeoutError, TimeoutError):
         raise _why_no_reply(rank) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError):
@@ -153,9 +150,12 @@ async def query(
         raise _why_no_reply(rank) from None
     finally:
         connection.close()
-    if reply.error not in _ERRORS:
+    error = reply.get("error", "")
+    if error == "unknown":
+        raise NoReplyError("missing", OLDER)
+    if error not in _ERRORS:
         raise _malformed_reply(rank)
-    return msgspec.structs.replace(reply, help=printable(reply.help)), found
+    return reply, found
 
 
 def _connect_to(rank: RingRank) -> socket.socket:
@@ -262,24 +262,6 @@ def _why_no_socket(rank: RingRank) -> NoReplyError:
 def _malformed_reply(rank: RingRank) -> NoReplyError:
     text = f"the reply of process {rank.pid} cannot be parsed: is its frtop of another version?"
     return NoReplyError("failed", text)
-
-
-def _printable_op(op: wire.OpTensors) -> wire.OpTensors:
-    return wire.OpTensors(
-        op.sequence, tuple(map(_printable_tensor, op.tensors)), printable(op.error)
-    )
-
-
-def _printable_tensor(tensor: wire.TensorSummary) -> wire.TensorSummary:
-    return msgspec.structs.replace(
-        tensor,
-        role=printable(tensor.role),
-        dtype=printable(tensor.dtype),
-        device=printable(tensor.device),
-        first=tuple(map(printable, tensor.first)),
-        checksum=printable(tensor.checksum),
-        error=printable(tensor.error),
-    )
 
 
 def printable(text: str) -> str:

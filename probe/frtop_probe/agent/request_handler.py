@@ -6,24 +6,20 @@ import asyncio
 import math
 import time
 from collections import Counter
-from collections.abc import Callable
-from typing import Final, Literal
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, Literal
 
-from frtop_probe import wire
-from frtop_probe.agent.control_requests import control_rank, read_numbers
-from frtop_probe.agent.histories import excerpt, history
+from frtop_probe import feature_folders, wire
+from frtop_probe.agent.histories import history_response, no_recorder
 from frtop_probe.agent.interfaces import Operator, OperatorChannel
 from frtop_probe.agent.native_requests import NativeStacksTaker
-from frtop_probe.agent.rank_client import read_tensor_data, summarize_tensors
+from frtop_probe.agent.rank_client import pass_on
 from frtop_probe.agent.rank_tracker import RankTracker
 from frtop_probe.agent.ring_rank import RingRank
 from frtop_probe.agent.shown_ranks import ShownRanks
 from frtop_probe.agent.snapshots import SnapshotTaker
 from frtop_probe.agent.statistics_requests import statistics_response
 from frtop_probe.agent.tracked_rank import TrackedRank
-from frtop_probe.agent.unprepared.unprepared_rank import UnpreparedRank
-from frtop_probe.features.flame import at_host as stack_samples
-from frtop_probe.features.profile.at_host import profile, profile_data
 
 MAX_PENDING: Final = 4
 """Unanswered slow requests per operator; further ones are refused, not queued."""
@@ -33,30 +29,8 @@ MAX_PENDING_OF_OTHERS: Final = 16
 MAX_PENDING_PER_KEY: Final = 8
 """Of one other user: nor must one of them shut out the rest."""
 
-ActRequest = (
-    wire.TensorsRequest
-    | wire.DataRequest
-    | wire.NativeStacksRequest
-    | wire.ProfileRequest
-    | wire.ProfileDataRequest
-    | wire.ControlRequest
-    | wire.NumbersRequest
-)
-"""Requests that make a rank work or stand still, or show data; all others only read."""
-RankRequest = (
-    wire.HistoryRequest
-    | wire.TensorsRequest
-    | wire.DataRequest
-    | wire.ProfileRequest
-    | wire.ProfileDataRequest
-    | wire.ControlRequest
-    | wire.NumbersRequest
-)
-"""Requests that only a rank with a recorder can answer."""
-ManyRanksRequest = wire.SnapshotRequest | wire.StatisticsRequest
-AnyRankRequest = wire.NativeStacksRequest | wire.SampleRequest
-"""Requests about one rank, with a recorder or without."""
-SlowRequest = ManyRanksRequest | RankRequest | AnyRankRequest
+Handler = Callable[[str, Any, Any], Awaitable[wire.Response]]
+"""Answers a request about a rank, or about several: host, request, rank or ranks."""
 
 
 class RequestHandler:
@@ -76,7 +50,18 @@ class RequestHandler:
         self._admission = channel.admission
         self._state = state
         self._taker = taker
-        self._native = NativeStacksTaker(host)
+        self._of_host: dict[type[wire.Request], Callable[[Any], wire.Response]] = {
+            wire.TimeRequest: self._answer_time,
+            wire.GaugeHistoryRequest: self._answer_gauges,
+        }
+        self._of_ranks: dict[type[wire.Request], Handler] = {
+            wire.HistoryRequest: history_response,
+            wire.NativeStacksRequest: NativeStacksTaker().take,
+            wire.SnapshotRequest: self._answer_snapshots,
+            wire.StatisticsRequest: statistics_response,
+        }
+        for feature in feature_folders.modules("at_host"):
+            self._of_ranks |= getattr(feature, "HANDLERS", {})
         self.last_asked = -math.inf
         """When an operator last asked for anything."""
         self.shown = ShownRanks()
@@ -113,21 +98,15 @@ class RequestHandler:
         if isinstance(request, wire.StateRequest) and request.read_only:
             self._admission.set_read_only(operator.connection, operator.key)
         refusal = self._why_not_act(operator, right)
-        if right is None or (refusal and isinstance(request, ActRequest)):
+        if right is None or (refusal and request.acts):
             await self._send(operator, wire.Error(request.id, refusal, "permission"))
             return
         if isinstance(request, wire.StateRequest):
             response = wire.StateResponse(request.id, self._state(), may_act=not refusal)
             await self._send(operator, response)
             return
-        if isinstance(request, wire.TimeRequest):
-            self.shown.note(request.shown, self._tracker.ranks)
-            now = wire.TimeResponse(request.id, time.monotonic_ns(), time.time_ns())
-            await self._send(operator, now)
-            return
-        if isinstance(request, wire.GaugeHistoryRequest):
-            found = self.gauge_history(request) if self.gauge_history else wire.GaugeHistory()
-            await self._send(operator, wire.GaugeHistoryResponse(request.id, self._host, found))
+        if (handler := self._of_host.get(type(request))) is not None:
+            await self._send(operator, handler(request))
             return
         if self._is_full(operator):
             text = "the agent is busy with earlier requests: wait for their answers"
@@ -137,6 +116,14 @@ class RequestHandler:
         task = asyncio.create_task(self._work(operator, request))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    def _answer_time(self, request: wire.TimeRequest) -> wire.Response:
+        self.shown.note(request.shown, self._tracker.ranks)
+        return wire.TimeResponse(request.id, time.monotonic_ns(), time.time_ns())
+
+    def _answer_gauges(self, request: wire.GaugeHistoryRequest) -> wire.Response:
+        found = self.gauge_history(request) if self.gauge_history else wire.GaugeHistory()
+        return wire.GaugeHistoryResponse(request.id, self._host, found)
 
     def _is_full(self, operator: Operator) -> bool:
         """Whether this operator must wait for responses, its own or those of others."""
@@ -171,7 +158,7 @@ class RequestHandler:
             )
         return ""
 
-    async def _work(self, operator: Operator, request: SlowRequest) -> None:
+    async def _work(self, operator: Operator, request: wire.Request) -> None:
         response: wire.Response
         try:
             response = await self._respond(request)
@@ -187,78 +174,44 @@ class RequestHandler:
             text = f"the response cannot be encoded: {error!r}"
             await self._send(operator, wire.Error(request.id, text, "failed"))
 
-    async def _respond(self, request: SlowRequest) -> wire.Response:
-        wanted = request.keys if isinstance(request, ManyRanksRequest) else (request.key,)
+    async def _respond(self, request: wire.Request) -> wire.Response:
+        handler = self._of_ranks.get(type(request))
+        if isinstance(request, wire.RankRequest):
+            wanted: tuple[int, ...] = (request.key,)
+        elif isinstance(request, wire.RanksRequest):
+            wanted = request.keys
+        else:
+            return wire.Error(request.id, MALFORMED, "words")
         known = self._tracker.ranks
         self.shown.note(wanted, known)
         ranks = [known[key] for key in dict.fromkeys(wanted) if key in known]
         if not ranks:
             text = f"{self._host} no longer has this rank: ask for the state again"
             return wire.Error(request.id, text, "gone")
-        if isinstance(request, ManyRanksRequest):
-            return await self._ask_many(request, ranks)
+        if isinstance(request, wire.RanksRequest):
+            return await (handler or _refuse)(self._host, request, ranks)
         rank = ranks[0]
-        if isinstance(request, AnyRankRequest):
-            return await self._ask_any(request, rank)
-        if isinstance(rank, RingRank):
-            return await self._ask(request, rank)
-        return await self._ask_unprepared(request, rank)
+        if request.in_rank or request.needs_recorder:
+            if not isinstance(rank, RingRank):
+                return no_recorder(request, rank)
+            if request.in_rank and handler is None:
+                return await pass_on(self._host, request, rank)
+        return await (handler or _refuse)(self._host, request, rank)
 
-    async def _ask_any(self, request: AnyRankRequest, rank: TrackedRank) -> wire.Response:
-        match request:
-            case wire.NativeStacksRequest():
-                return await self._native.take(request, rank)
-            case wire.SampleRequest():
-                return await stack_samples.sample(self._host, request, rank)
-
-    async def _ask_many(self, request: ManyRanksRequest, ranks: list[TrackedRank]) -> wire.Response:
-        if isinstance(request, wire.StatisticsRequest):
-            return await statistics_response(self._host, request, ranks)
-        snapshots = await self._taker.take_requested(request, ranks)
-        return wire.SnapshotResponse(request.id, self._host, snapshots, time.monotonic_ns())
-
-    async def _ask_unprepared(self, request: RankRequest, rank: TrackedRank) -> wire.Response:
-        """What torch's own recorder has of a rank without ours, or why there is nothing."""
-        if not (isinstance(rank, UnpreparedRank) and isinstance(request, wire.HistoryRequest)):
-            text = f"process {rank.pid} has no recorder: nothing in it can answer"
-            return wire.Error(request.id, rank.recorder_note or text, "unprepared")
-        flight = rank.flight
-        if request.group:
-            # Out of the read that the sums were of: the ring may have gone on since.
-            found = flight.excerpt(request.group, request.first, request.last)
-        else:
-            await rank.read_first(request.limit)
-            found = flight.history(request.limit)
-        if not found.rows and not request.group:
-            why = flight.note or "the Flight Recorder was not read yet"
-            return wire.Error(request.id, why, "unprepared")
-        return wire.HistoryResponse(request.id, self._host, request.key, found)
-
-    async def _ask(  # noqa: PLR0911 - one each
-        self, request: RankRequest, rank: RingRank
+    async def _answer_snapshots(
+        self, host: str, request: wire.SnapshotRequest, ranks: list[TrackedRank]
     ) -> wire.Response:
-        match request:
-            case wire.HistoryRequest() if request.group:
-                ops = await excerpt(rank.view, request.group, request.first, request.last)
-                return wire.HistoryResponse(request.id, self._host, request.key, ops)
-            case wire.HistoryRequest():
-                ops = await history(rank, request.limit, columns=request.columns)
-                return wire.HistoryResponse(request.id, self._host, request.key, ops)
-            case wire.TensorsRequest():
-                return await summarize_tensors(self._host, rank, request)
-            case wire.DataRequest():
-                return await read_tensor_data(rank, request)
-            case wire.ProfileRequest():
-                return await profile(self._host, rank, request)
-            case wire.ProfileDataRequest():
-                return await profile_data(rank, request)
-            case wire.ControlRequest():
-                return await control_rank(self._host, rank, request)
-            case wire.NumbersRequest():
-                return await read_numbers(self._host, rank, request)
+        snapshots = await self._taker.take_requested(request, ranks)
+        return wire.SnapshotResponse(request.id, host, snapshots, time.monotonic_ns())
 
     async def _send(self, operator: Operator, response: wire.Response) -> None:
         await self._channel.send(operator, wire.to_frame(response))
+
+
+async def _refuse(host: str, request: wire.Request, _: object) -> wire.Response:
+    """A request that was declared, and that nothing here answers."""
+    text = f"the agent on {host} cannot do that ({type(request).__name__})"
+    return wire.Error(request.id, text, "failed")
 
 
 MALFORMED: Final = (

@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
+from frtop_probe import feature_folders
 from frtop_probe.agent.announcement import own_version
 
 PACKAGE: Final = "frtop_probe"
@@ -41,10 +42,16 @@ def archive(program: str = AGENT) -> bytes:
         OSError: a source cannot be read.
     """
     package, msgpack = _folder(PACKAGE), _folder("msgpack")
-    children = CHILDREN if program == AGENT else ()
-    files = collect(package, (f"{PACKAGE}.{program}", *children))
+    started = (*CHILDREN, *_of_features()) if program == AGENT else ()
+    files = collect(package, (f"{PACKAGE}.{program}", *started))
     files |= {f"msgpack/{name}": (msgpack / name).read_bytes() for name in _MSGPACK}
     return pack({**files, VERSION_FILE: own_version().encode()})
+
+
+def _of_features() -> tuple[str, ...]:
+    """What an agent has of features: it finds them by their folders, and imports none by name."""
+    names, parts = feature_folders.names(), ("messages", "at_host")
+    return tuple(f"{feature_folders.FEATURES}.{name}.{part}" for name in names for part in parts)
 
 
 def collect(package: Path, roots: Iterable[str]) -> dict[str, bytes]:

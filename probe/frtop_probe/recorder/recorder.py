@@ -14,10 +14,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, cast
 
+from frtop_probe import feature_folders
 from frtop_probe.features.modules.in_rank import issuers
-from frtop_probe.features.profile.in_rank.requests import ProfileRequests
 from frtop_probe.features.tensor_checks.in_rank.watch import NumberWatch
-from frtop_probe.features.tensors.in_rank import TensorRequests
 from frtop_probe.recorder.guard import log_line
 from frtop_probe.recorder.marks import fetches, phases, steps
 from frtop_probe.recorder.ops.call_sites import CallSites
@@ -41,7 +40,13 @@ from frtop_probe.recorder.process import agent_launch, identity, trace_permissio
 from frtop_probe.recorder.process.exceptions import ExceptionRecorder
 from frtop_probe.recorder.process.spawn_lock import failure_message, is_first_of_host
 from frtop_probe.recorder.requests.control import ControlRequests
-from frtop_probe.recorder.requests.requests import GoOn, Request, RequestTable, Response, no_ops
+from frtop_probe.recorder.requests.requests import (
+    GoOn,
+    RankFeature,
+    Request,
+    RequestTable,
+    Response,
+)
 from frtop_probe.recorder.requests.responder import Responder
 from frtop_probe.recorder.requests.thread import RecorderThread
 from frtop_probe.ring import layout, socket_path
@@ -51,6 +56,10 @@ from frtop_probe.ring.layout import Event, Flag, Side, State, StatusCell
 AGENT_EVERY_S: Final = 5.0
 _MADV_WIPEONFORK: Final = 18
 """Linux's number, the same on all machines; Python has no name for it."""
+ATTACH: Final = tuple(
+    feature.attach for feature in feature_folders.modules("in_rank") if hasattr(feature, "attach")
+)
+"""What features do in a rank. Found as this is imported, never while the program runs."""
 
 
 class Recorder:
@@ -84,12 +93,9 @@ class Recorder:
         self.records_phases = False
         self.install_modules: Callable[[], bool] | None = None
         """The same with calls of modules and what else tells the issuer of an op."""
-        self.tensors: TensorRequests | None = None
-        self.profile: ProfileRequests | None = None
+        self.features: tuple[RankFeature, ...] = ()
         self.requests = RequestTable()
         self.requests.serve({trace_permission.ASK: self._allow_tracing})
-        asks = ("tensors", "data", "profile", "control", "numbers")
-        self.requests.serve(dict.fromkeys(asks, no_ops))
         self.rank_identity = identity.from_environment()
         self._site: Callable[..., int] | None = None
         self._pseudo_numbers: dict[str, itertools.count[int]] = {}
@@ -142,13 +148,11 @@ class Recorder:
         for function in (self._site, self.sites.intern, self.pending.finish):
             hide_from_dynamo(torch, getattr(function, "__func__", function))
         self.groups.adopt_all()
-        self.tensors = TensorRequests(self.pending, torch)
-        self.requests.serve(self.tensors.handlers)
-        self.profile = ProfileRequests(
-            torch, self.writer.path, self.steps, self.pending, self._expect_ops
-        )
-        self.requests.serve(self.profile.handlers)
+        self.features = tuple(attach(self, torch) for attach in ATTACH)
+        for feature in self.features:
+            self.requests.serve(feature.handlers)
         self.requests.serve(ControlRequests(self, torch).handlers)
+        self.requests.is_complete = True
         self.enabled[0] = ON
         self.writer.cells[StatusCell.STATE] = State.ON
 
@@ -163,16 +167,17 @@ class Recorder:
 
     def stop(self) -> None:
         """Disables recording and joins the thread; kernels and ring stay."""
-        if self.profile is not None:
-            self.profile.close()
+        for feature in self.features:
+            feature.stop()
         self.enabled[0] = self.alive[0] = OFF
         thread, self._thread = self._thread, None
         if thread is not None:
             thread.stop()
             if self.hook is not None:
                 self.devices.look(time.monotonic_ns())
-            if self.tensors is not None:
-                self.tensors.stop()
+            for feature in self.features:
+                feature.joined()
+            if self.requests.is_complete:
                 self.numbers.stop(join=True)
             self.pending.release()
             self.reduce_ops.decode()
@@ -184,10 +189,8 @@ class Recorder:
         """Disables this recorder in a forked child, where its thread does not run."""
         self.enabled[0] = self.alive[0] = OFF
         self.exceptions.writer = None
-        if self.profile is not None:
-            self.profile.abandon_in_child()
-        if self.tensors is not None:
-            self.tensors.close()
+        for feature in self.features:
+            feature.abandon_in_child()
         thread, self._thread = self._thread, None
         if thread is not None:
             thread.abandon_in_child()
@@ -239,10 +242,10 @@ class Recorder:
 
     def at_op(self) -> None:
         """Called before an op while ops are expected. Never raises."""
-        if self.profile is not None:
-            self.profile.at_op()
+        for feature in self.features:
+            feature.at_op()
 
-    def _expect_ops(self, expected: bool) -> None:
+    def expect_ops(self, expected: bool) -> None:
         if self.enabled[0]:
             self.enabled[0] = EXPECTING if expected else ON
 
@@ -310,10 +313,8 @@ class Recorder:
         if self.hook is not None:
             self.devices.look(time.monotonic_ns())
             self.groups.copy_last_ops()
-        if self.tensors is not None:
-            self.tensors.prepare()
-        if self.profile is not None:
-            self.profile.beat()
+        for feature in self.features:
+            feature.beat()
         self._check_agent()
         if (transports := self._transports.changed()) is not None:
             self.writer.write_entry(Side.TRANSPORTS, 0, transports)
@@ -357,8 +358,8 @@ class Recorder:
         self.issuers.switch(on=True)
         if not self.find_issuer:
             self.numbers.names = self.issuers
-            if self.profile is not None:
-                self.profile.modules = self.issuers.of_profile()
+            for feature in self.features:
+                feature.modules_recorded(self.issuers)
             self.find_issuer.append(self.issuers.find)
         return ""
 

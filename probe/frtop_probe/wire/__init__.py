@@ -13,26 +13,11 @@ Times are `time.monotonic_ns()` of the sending host, ranks are global ranks. Non
 that could be known means unknown: neither equal to nor different from anything.
 """
 
-from frtop_probe.features.profile.messages import (
-    ProfileDataRequest,
-    ProfileDataResponse,
-    ProfileFile,
-    ProfileRequest,
-    ProfileResponse,
-    SampleRequest,
-    SampleResponse,
-)
-from frtop_probe.features.tensor_checks.messages import (
-    NumberSample,
-    NumbersOrder,
-    NumberState,
-    RecordedNow,
-)
-from frtop_probe.features.tensors.messages import OpTensors, TensorSummary
 from frtop_probe.wire.codec import (
     MAX_MESSAGE,
     PROTOCOL,
     WireError,
+    declared,
     decode_box,
     decode_request,
     decode_response,
@@ -41,6 +26,15 @@ from frtop_probe.wire.codec import (
     from_frame,
     size_of_rank,
     to_frame,
+)
+from frtop_probe.wire.declaration import (
+    Error,
+    Piece,
+    PieceRequest,
+    RankRequest,
+    RanksRequest,
+    Request,
+    Response,
 )
 from frtop_probe.wire.gauges import (
     Gauges,
@@ -85,33 +79,22 @@ from frtop_probe.wire.ranks import (
     UncaughtException,
 )
 from frtop_probe.wire.requests import (
-    ControlRequest,
-    DataRequest,
     GaugeHistoryRequest,
     HistoryRequest,
     NativeStacksRequest,
-    NumbersRequest,
-    Request,
     SnapshotRequest,
     StateRequest,
     StatisticsRequest,
-    TensorsRequest,
     TimeRequest,
 )
 from frtop_probe.wire.responses import (
     BlackBox,
-    ControlResponse,
-    DataResponse,
-    Error,
     GaugeHistoryResponse,
     HistoryResponse,
     NativeStacksResponse,
-    NumbersResponse,
-    Response,
     SnapshotResponse,
     StateResponse,
     StatisticsResponse,
-    TensorsResponse,
     TimeResponse,
 )
 from frtop_probe.wire.snapshots import (
@@ -131,6 +114,7 @@ from frtop_probe.wire.statistics import (
     SampledOps,
     StepTimes,
 )
+from frtop_probe.wire.tensors import OpTensors, TensorsResponse, TensorSummary
 from frtop_probe.wire.updates import (
     LEFT_GROUPS,
     NO_SEARCH,
@@ -154,11 +138,7 @@ __all__ = [
     "BlackBox",
     "BlockSums",
     "CallStatistics",
-    "ControlRequest",
-    "ControlResponse",
     "DataLoaderFetch",
-    "DataRequest",
-    "DataResponse",
     "DeadConnection",
     "EndedChild",
     "Error",
@@ -190,27 +170,18 @@ __all__ = [
     "ModuleStatistics",
     "NativeStacksRequest",
     "NativeStacksResponse",
-    "NumberSample",
-    "NumberState",
-    "NumbersOrder",
-    "NumbersRequest",
-    "NumbersResponse",
     "Op",
     "OpTensors",
+    "Piece",
+    "PieceRequest",
     "Process",
-    "ProfileDataRequest",
-    "ProfileDataResponse",
-    "ProfileFile",
-    "ProfileRequest",
-    "ProfileResponse",
+    "RankRequest",
     "RankStatistics",
     "RankStatus",
     "RankUpdate",
-    "RecordedNow",
+    "RanksRequest",
     "Request",
     "Response",
-    "SampleRequest",
-    "SampleResponse",
     "SampledOps",
     "Signature",
     "Site",
@@ -225,7 +196,6 @@ __all__ = [
     "StepTimes",
     "TensorSpec",
     "TensorSummary",
-    "TensorsRequest",
     "TensorsResponse",
     "ThreadStack",
     "ThreadWait",
@@ -236,6 +206,7 @@ __all__ = [
     "UncaughtException",
     "Update",
     "WireError",
+    "declared",
     "decode_box",
     "decode_request",
     "decode_response",

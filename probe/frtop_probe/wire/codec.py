@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Final, TypeVar
+from functools import cache
+from typing import Any, Final, TypeVar, Union
 
 import msgspec
 
+from frtop_probe import feature_folders
+from frtop_probe.wire.declaration import DECLARED, Error, Request, Response
 from frtop_probe.wire.ranks import Identity
-from frtop_probe.wire.requests import Request
-from frtop_probe.wire.responses import BlackBox, Response
+from frtop_probe.wire.responses import BlackBox
 from frtop_probe.wire.updates import RankUpdate, Update
 
 PROTOCOL: Final = b"frtop1"
@@ -37,11 +39,31 @@ class WireError(Exception):
 
 _encoder = msgspec.msgpack.Encoder()
 _updates = msgspec.msgpack.Decoder(Update)
-_requests: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)
-_responses: msgspec.msgpack.Decoder[Response] = msgspec.msgpack.Decoder(Response)
 _ranks = msgspec.msgpack.Decoder(RankUpdate)
 _identities = msgspec.msgpack.Decoder(Identity)
 _boxes = msgspec.msgpack.Decoder(BlackBox)
+
+
+@cache
+def declared() -> tuple[type[Request], ...]:
+    """All requests, of the core and of the features that are there."""
+    list(feature_folders.modules("messages"))
+    return tuple(sorted(DECLARED, key=lambda kind: kind.__name__))
+
+
+@cache
+def _requests() -> msgspec.msgpack.Decoder[Request]:
+    return _of_any(declared())
+
+
+@cache
+def _responses() -> msgspec.msgpack.Decoder[Response]:
+    return _of_any((*dict.fromkeys(one.answer for one in declared()), Error))
+
+
+def _of_any(kinds: tuple[type[Any], ...]) -> msgspec.msgpack.Decoder[Any]:
+    # They are known only when the program runs, so a type checker has no part in it.
+    return msgspec.msgpack.Decoder(Union.__getitem__(kinds))
 
 
 def encode(message: Update | Request | Response | BlackBox) -> bytes:
@@ -87,12 +109,12 @@ def decode_update(data: bytes) -> Update:
 
 def decode_request(data: bytes) -> Request:
     """Decodes a request; raises `WireError` for anything else."""
-    return _decode(_requests, data)
+    return _decode(_requests(), data)
 
 
 def decode_response(data: bytes) -> Response:
     """Decodes a response; raises `WireError` for anything else."""
-    return _decode(_responses, data)
+    return _decode(_responses(), data)
 
 
 def decode_box(data: bytes) -> BlackBox:

@@ -68,8 +68,8 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
 
 def switch(ranks: Ranks, *, on: bool) -> None:
     for rank in ranks:
-        reply, _ = rank.request(ask="control", modules=on)
-        assert (reply["error"], reply["recorded"][5]) == ("", on), reply
+        reply, _ = rank.request(ask="ChangeRecording", modules=on)
+        assert (reply["error"], reply["recorded"]["modules"]) == ("", on), reply
 
 
 def newest(rank: InteractiveRank, count: int) -> list[wire.Issuer | None]:

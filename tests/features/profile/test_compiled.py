@@ -49,7 +49,8 @@ def test_a_compiled_model_is_not_compiled_anew(tmp_path: Path, options: dict[str
         rank.start("""
 def wait(step):
     if step == 4:
-        wait_for(lambda: lifecycle.recorder.profile._session is not None)
+        profiled = [one for one in lifecycle.recorder.features if "ProfileRank" in one.handlers]
+        wait_for(lambda: profiled[0]._session is not None)
     saved.setdefault("on", []).append(torch.autograd._profiler_enabled())
 saved["profiled"] = counted(wait)
 """)

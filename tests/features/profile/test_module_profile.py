@@ -91,12 +91,12 @@ def trainer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InteractiveRan
 
 @pytest.fixture
 def rank(trainer: InteractiveRank) -> InteractiveRank:
-    trainer.run("lifecycle.recorder.profile.close()")
+    trainer.run("[one.stop() for one in lifecycle.recorder.features]")
     return trainer
 
 
 def ask(rank: InteractiveRank, action: str = "status", **options: Any) -> dict[str, Any]:
-    return rank.request(ask="profile", action=action, order=TOKEN, wait=30.0, **options)[0]
+    return rank.request(ask="ProfileRank", action=action, order=TOKEN, wait_s=30.0, **options)[0]
 
 
 def stage(rank: InteractiveRank, wanted: str) -> dict[str, Any]:
@@ -127,7 +127,7 @@ def test_calls_are_labelled_while_a_profile_runs_and_the_model_is_described(
     ask(rank, "begin", steps=1)
     rank.run("steps(1); assert labels() is not None; steps(2); assert labels() is None")
     told = stage(rank, "ready")
-    assert dict(told["files"]).keys() == {"trace", "modules"}
+    assert {one["name"] for one in told["files"]} == {"trace", "modules"}
     called = Counter(
         one.name[len(MODULE_LABEL) :]
         for one in events_of(rank)
@@ -164,11 +164,11 @@ def test_what_cannot_be_described_costs_the_description_and_nothing_else(
 from frtop_probe.features.profile.in_rank import module_profile
 saved["described"] = module_profile.described
 module_profile.described = lambda *_: 1 / 0
-lifecycle.recorder.profile.close()  # forgets the order
+[one.stop() for one in lifecycle.recorder.features]  # forgets the order
 """)
     ask(rank, "begin", steps=1)
     rank.run("steps(3); assert labels() is None; module_profile.described = saved['described']")
-    assert dict(stage(rank, "ready")["files"]).keys() == {"trace"}
+    assert {one["name"] for one in stage(rank, "ready")["files"]} == {"trace"}
     assert not notes(rank.ring)
 
 

@@ -18,6 +18,12 @@ from msgspec.structs import replace
 
 from connect.fakes import FakeConnections, S, frame_of, rank_view
 from frtop_probe import wire
+from frtop_probe.features.profile.messages import (
+    ProfileFile,
+    ProfileRank,
+    ProfileResponse,
+    ReadProfile,
+)
 from frtop_tui.connect.request_tracker import RequestTracker
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.features.profile.follow import ProfileOrders
@@ -61,32 +67,32 @@ class Agent:
             return wire.Error(request.id, "busy", "busy")
         if isinstance(request, wire.HistoryRequest):
             return wire.HistoryResponse(request.id, host, request.key, wire.History())
-        if isinstance(request, wire.ProfileDataRequest) and request.key in self.hold:
+        if isinstance(request, ReadProfile) and request.key in self.hold:
             self.held.append((host, request))
             return None
-        if isinstance(request, wire.ProfileDataRequest):
+        if isinstance(request, ReadProfile):
             return self._piece(request)
-        assert isinstance(request, wire.ProfileRequest)
+        assert isinstance(request, ProfileRank)
         asked = self.asked.setdefault(request.key, [])
         asked.append(request.action)
         error, text = self.why.get(request.key, ("", ""))
         if request.action == "withdraw" and asked.count("withdraw") <= self.deaf:
             error, text = "deadline", "the profiler is being started or stopped"
         ready = len(asked) > self.ready_after
-        files = tuple(wire.ProfileFile(name, len(data)) for name, data in self.files.items())
-        return wire.ProfileResponse(
+        files = tuple(ProfileFile(name, len(data)) for name, data in self.files.items())
+        return ProfileResponse(
             request.id, host, request.key, S,
             stage="" if error else "ready" if ready else "running", first=1, last=2,
             clocks=((S, WALL), (2 * S, WALL + S)) if ready else (), files=files if ready else (),
             error=error, help=text,
         )  # fmt: skip
 
-    def _piece(self, request: wire.ProfileDataRequest) -> wire.Response:
+    def _piece(self, request: ReadProfile) -> wire.Response:
         self.pieces += 1
         data = self.files[request.name]
         piece = data[request.offset : request.offset + request.size]
-        place = (request.id, request.key, request.name, request.offset)
-        return wire.ProfileDataResponse(*place, len(piece), len(data), zlib.compress(piece))
+        place = (request.id, request.key, request.offset)
+        return wire.Piece(*place, len(piece), len(data), zlib.compress(piece), packed=True)
 
 
 class Scene:

@@ -40,7 +40,7 @@ def trainer(folder: Path) -> Iterator[InteractiveRank]:
 
 @pytest.fixture
 def rank(trainer: InteractiveRank) -> Iterator[InteractiveRank]:
-    trainer.run("lifecycle.recorder.profile.close()")
+    trainer.run("[one.stop() for one in lifecycle.recorder.features]")
     yield trainer
     fill(trainer.folder, 0)
     assert not any(path.exists() for path in all_files(trainer.ring.path))
@@ -107,10 +107,12 @@ while recording():
     told = stage(rank, "over")
     assert "too little room" in told["help"]
     fill(rank.folder, 0)
-    rank.run("lifecycle.recorder.profile.close()")
+    rank.run("[one.stop() for one in lifecycle.recorder.features]")
     ask(rank, "begin", steps=1, execution=True)
     rank.run("steps(3)")
-    assert "execution" in dict(stage(rank, "ready")["files"])  # the observer was free again
+    assert "execution" in {
+        one["name"] for one in stage(rank, "ready")["files"]
+    }  # the observer was free again
     ask(rank, "withdraw")
 
 
@@ -124,7 +126,7 @@ own.start()
     ask(rank, "begin", steps=1, execution=True)
     rank.run("steps(3)")
     told = stage(rank, "ready")
-    assert dict(told["files"]).keys() == {"trace"}
+    assert {one["name"] for one in told["files"]} == {"trace"}
     assert "without an execution trace: the script has an observer of its own" in told["help"]
     ask(rank, "withdraw")
     rank.run("own.stop(); own.unregister_callback()")

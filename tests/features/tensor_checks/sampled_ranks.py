@@ -5,10 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-import msgspec
-
-from frtop_probe import wire
 from frtop_probe.agent.ring_view import RingView
+from frtop_probe.features.tensor_checks.messages import NumberSample, NumberState
 from frtop_tui.features.tensor_checks.comparison import Findings, findings
 from frtop_tui.features.tensor_checks.samples import RankSample
 from recorder.interactive_rank import InteractiveRank
@@ -27,13 +25,13 @@ def run(ranks: Ranks, program: str) -> None:
 def watch(ranks: Ranks, **order: Any) -> None:
     wanted = {"every": 1, "ops": 0, "seconds": 60, "inputs": True, "groups": [], "steps": 0}
     for rank in ranks:
-        reply, _ = rank.request(ask="control", watch={**wanted, **order})
+        reply, _ = rank.request(ask="ChangeRecording", numbers={**wanted, **order})
         assert reply["error"] == "", reply
 
 
-def state(rank: InteractiveRank) -> wire.NumberState:
-    reply, _ = rank.request(ask="numbers", after=2**62)
-    return msgspec.convert(reply["numbers"], wire.NumberState)
+def state(rank: InteractiveRank) -> NumberState:
+    reply, _ = rank.request(ask="ReadSamples", after=2**62)
+    return NumberState(**reply["state"])
 
 
 def is_off(rank: InteractiveRank) -> bool:
@@ -47,9 +45,9 @@ def samples(ranks: Ranks) -> list[RankSample]:
     found: list[RankSample] = []
     for number, rank in enumerate(ranks):
         wait_for(partial(is_off, rank), "the samples to be counted")
-        reply, _ = rank.request(ask="numbers", after=0)
+        reply, _ = rank.request(ask="ReadSamples", after=0)
         assert reply["lost"] == 0
-        rows = msgspec.convert(reply["samples"], list[wire.NumberSample])
+        rows = [NumberSample(**one) for one in reply["samples"]]
         assert not state(rank).failure
         rank.ring.refresh()
         issuer = RingView(rank.ring).issuer

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace as replace_fields
 
 from connect.scripted_source import ScriptedSource
-from frtop_probe import wire
+from frtop_probe.features.tensor_checks.messages import NumberState, RecordedNow
 from frtop_tui.cli.parser import parse
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import FrtopError, UsageError
@@ -18,8 +18,8 @@ from frtop_tui.features.tensor_checks import command as numbers_command
 from frtop_tui.features.tensor_checks.orders import JobNumbers, RankControl, RecordOrder
 from screens.scenes import healthy
 
-ON = wire.NumberState(True, 1, 10, 60)
-OFF = wire.NumberState()
+ON = NumberState(True, 1, 10, 60)
+OFF = NumberState()
 
 
 class Answering(ScriptedSource):
@@ -38,7 +38,7 @@ class Answering(ScriptedSource):
         controls = {
             rank: RankControl(None, self._problems[rank])
             if rank in self._problems
-            else RankControl(wire.RecordedNow(ON if order.samples else OFF))
+            else RankControl(RecordedNow(ON if order.samples else OFF))
             for rank in order.ranks
         }
         self.given["tensor_checks"] = replace(

@@ -7,6 +7,7 @@ from dataclasses import replace
 import msgspec
 
 from frtop_probe import wire
+from frtop_probe.features.tensor_checks.messages import NumberSample, SamplesResponse
 from frtop_tui.features.tensor_checks.comparison import Findings, findings
 from frtop_tui.features.tensor_checks.figure_words import figure_words
 from frtop_tui.features.tensor_checks.finding_words import brief_finding, finding_words, next_step
@@ -21,7 +22,7 @@ def op(
     rank: int, number: int, checksum: str, *, kind: str = "all_reduce", role: str = "output",
     taken: str = "wait", nans: int = 0, elements: int = 8, error: str = "",
 ) -> RankSample:  # fmt: skip
-    sample = wire.NumberSample(
+    sample = NumberSample(
         number, 1, number, kind, role, taken, number // 2, 10**9, 3, "float32", elements,
         4 * elements, 4 * elements, checksum, nans, error=error,
     )  # fmt: skip
@@ -35,7 +36,7 @@ def step(
     return [
         RankSample(
             rank,
-            wire.NumberSample(
+            NumberSample(
                 1, 0, place, f"parameter {place}", role, "optimizer 0", number, 10**9, 0, "float32",
                 8, 32, 32, checksum, zeros=zeros,
             ),
@@ -171,7 +172,7 @@ def test_samples_are_taken_once() -> None:
     group = wire.Group(1, "0", "default_pg", "gloo", "0-3")
     numbers = SampledRank()
     samples = tuple(op(0, n, "a").sample for n in (1, 2, 3))
-    response = wire.NumbersResponse(1, "a", 1, samples, ((3, LINE),))
+    response = SamplesResponse(1, "a", 1, samples, ((3, LINE),))
     assert numbers.add(0, response, {1: group}) == 3
     assert numbers.add(0, response, {1: group}) == 0
     assert (numbers.samples[0].group, numbers.samples[0].site) == (GROUP, LINE)

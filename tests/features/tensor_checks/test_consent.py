@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from frtop_probe import wire
+from frtop_probe.features.tensor_checks.messages import NumberState, RecordedNow
 from frtop_probe.recorder.requests import control
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.features.tensor_checks.consent import asked_words, other_watches, warnings
@@ -18,7 +18,7 @@ from frtop_tui.features.tensor_checks.orders import (
 )
 from screens import scenes
 
-THEIRS = wire.NumberState(True, 1, 90, 40, watch=3, by="mo@node4 PID 17")
+THEIRS = NumberState(True, 1, 90, 40, watch=3, by="mo@node4 PID 17")
 
 
 def moving() -> Frame:
@@ -31,14 +31,14 @@ def moving() -> Frame:
     return replace(frame, ranks=ranks)
 
 
-def recorded(*states: wire.NumberState) -> JobNumbers:
-    controls = {n: RankControl(wire.RecordedNow(one)) for n, one in enumerate(states)}
+def recorded(*states: NumberState) -> JobNumbers:
+    controls = {n: RankControl(RecordedNow(one)) for n, one in enumerate(states)}
     return JobNumbers(controls, {}, {})
 
 
 def test_who_samples_already_is_named_with_the_time_that_is_left() -> None:
     later = replace(THEIRS, seconds_left=41)
-    off = wire.NumberState(watch=3, by="mo@node4 PID 17")  # who has ended one
+    off = NumberState(watch=3, by="mo@node4 PID 17")  # who has ended one
     found = recorded(THEIRS, later, off)
     said = list(warnings(moving(), found, (0, 1, 2, 3)))
     assert said[0].startswith("ranks 0-1 sample already, for mo@node4 PID 17, at most 41 s more")

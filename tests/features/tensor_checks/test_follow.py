@@ -7,6 +7,16 @@ from msgspec.structs import replace
 
 from connect.fakes import FakeConnections, frame_of, rank_view
 from frtop_probe import wire
+from frtop_probe.features.tensor_checks.messages import (
+    ChangeRecording,
+    NumberSample,
+    NumbersOrder,
+    NumberState,
+    ReadSamples,
+    RecordedNow,
+    RecordingResponse,
+    SamplesResponse,
+)
 from frtop_tui.connect.request_tracker import BUSY_RETRY_NS, RequestTracker
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.features.tensor_checks.follow import (
@@ -23,13 +33,13 @@ from frtop_tui.job.groups import identifier
 from frtop_tui.job.model import HostView
 
 GROUP = wire.Group(1, "0", "default_pg", "gloo", "0-3", True)
-ON = wire.NumberState(True, 1, 10, 60)
-ORDER = wire.NumbersOrder(1, 10)
+ON = NumberState(True, 1, 10, 60)
+ORDER = NumbersOrder(1, 10)
 FRAME = frame_of(*(replace(rank_view(n, "a"), key=n + 1, groups={1: GROUP}) for n in range(4)))
 
 
 def rank_key(request: wire.Request) -> int:
-    assert isinstance(request, wire.ControlRequest | wire.NumbersRequest)
+    assert isinstance(request, ChangeRecording | ReadSamples)
     return request.key
 
 
@@ -45,8 +55,8 @@ def requests(connections: FakeConnections) -> list[wire.Request]:
     return found
 
 
-def sample(n: int, checksum: str) -> wire.NumberSample:
-    return wire.NumberSample(
+def sample(n: int, checksum: str) -> NumberSample:
+    return NumberSample(
         n, 1, n, "all_reduce", "output", "wait", n, 1, 0, "float32", 8, 32, 32, checksum
     )
 
@@ -56,13 +66,13 @@ def test_a_rank_that_differs_is_named_once_its_samples_are_there() -> None:
     follower.order(RecordOrder((0, 1, 2, 3), ORDER, identifier(GROUP)))
     follower.update(FRAME, 1)
     orders = requests(connections)
-    assert [one.key for one in orders if isinstance(one, wire.ControlRequest)] == [1, 2, 3, 4]
-    assert all(one.numbers.groups == (1,) for one in orders if isinstance(one, wire.ControlRequest)
+    assert [one.key for one in orders if isinstance(one, ChangeRecording)] == [1, 2, 3, 4]
+    assert all(one.numbers.groups == (1,) for one in orders if isinstance(one, ChangeRecording)
                and one.numbers is not None)  # fmt: skip
     assert follower.numbers.runs
     for one in orders:
-        assert isinstance(one, wire.ControlRequest)
-        tracker.receive("a", wire.ControlResponse(one.id, "a", one.key, wire.RecordedNow(ON)), 2)
+        assert isinstance(one, ChangeRecording)
+        tracker.receive("a", RecordingResponse(one.id, "a", one.key, RecordedNow(ON)), 2)
     now, asked = 3, 0
     while asked < 4:
         now += POLL_NS
@@ -70,12 +80,12 @@ def test_a_rank_that_differs_is_named_once_its_samples_are_there() -> None:
         polls = requests(connections)
         assert 0 < len(polls) <= AT_A_HOST
         for poll in polls:
-            assert isinstance(poll, wire.NumbersRequest)
+            assert isinstance(poll, ReadSamples)
             assert poll.after == 0
             asked += 1
             sums = (sample(1, "a"), sample(2, "b" if poll.key == 3 else "a"))
-            state = wire.NumberState(samples=2)
-            answer = wire.NumbersResponse(poll.id, "a", rank_key(poll), sums, state=state)
+            state = NumberState(samples=2)
+            answer = SamplesResponse(poll.id, "a", rank_key(poll), sums, state=state)
             tracker.receive("a", answer, now)
     follower.update(FRAME, now + POLL_NS)
     assert requests(connections) == []  # all have said all
@@ -98,7 +108,7 @@ def test_an_order_that_cannot_be_carried_out_says_why() -> None:
     follower.order(RecordOrder((1,), ORDER))
     follower.update(FRAME, 3)
     (request,) = requests(connections)
-    assert isinstance(request, wire.ControlRequest)
+    assert isinstance(request, ChangeRecording)
     tracker.receive("a", wire.Error(request.id, "words", "words"), 4)
     follower.update(FRAME, 5 + POLL_NS)
     assert follower.numbers.controls[1].problem == "words"
@@ -122,16 +132,16 @@ def test_ranks_begin_to_sample_in_the_same_step() -> None:
     assert requests(connections) == []  # until it is known how long a step takes
     follower.update(at(7), 2)
     found = requests(connections)
-    starts = [one.numbers.from_step for one in found if isinstance(one, wire.ControlRequest)
+    starts = [one.numbers.from_step for one in found if isinstance(one, ChangeRecording)
               and one.numbers is not None]  # fmt: skip
     for one in found:
-        assert isinstance(one, wire.ControlRequest)
-        tracker.receive("a", wire.ControlResponse(one.id, "a", one.key), 2)
+        assert isinstance(one, ChangeRecording)
+        tracker.receive("a", RecordingResponse(one.id, "a", one.key), 2)
     assert starts == [8 + 1 + 20] * 3
     follower.order(RecordOrder((0, 1, 2), ORDER))
     follower.update(at(9, far=100), 3)  # they count by themselves
     (first, *_) = requests(connections)
-    assert isinstance(first, wire.ControlRequest)
+    assert isinstance(first, ChangeRecording)
     assert first.numbers is not None
     assert first.numbers.from_step == 0
 
@@ -142,9 +152,9 @@ def begun(*ranks: int, watch: int = 0) -> tuple[NumberFollower, RequestTracker, 
     follower.order(RecordOrder(ranks, ORDER))
     follower.update(FRAME, 1)
     for one in requests(connections):
-        assert isinstance(one, wire.ControlRequest)
-        recorded = wire.RecordedNow(replace(ON, watch=watch))
-        tracker.receive("a", wire.ControlResponse(one.id, "a", one.key, recorded), 2)
+        assert isinstance(one, ChangeRecording)
+        recorded = RecordedNow(replace(ON, watch=watch))
+        tracker.receive("a", RecordingResponse(one.id, "a", one.key, recorded), 2)
     return follower, tracker, connections
 
 
@@ -169,7 +179,7 @@ def test_a_rank_that_ends_is_not_waited_for(frame: Frame, why: str) -> None:
     follower, tracker, connections = begun(0, 1)
     follower.update(FRAME, 2 + POLL_NS)
     for poll in requests(connections):
-        answer = wire.NumbersResponse(poll.id, "a", rank_key(poll), (sample(1, "a"),), state=ON)
+        answer = SamplesResponse(poll.id, "a", rank_key(poll), (sample(1, "a"),), state=ON)
         tracker.receive("a", answer, 3 + POLL_NS)
     follower.update(frame, UNHEARD_NS + 9)
     assert list(follower.numbers.gone) == [1]
@@ -179,7 +189,7 @@ def test_a_rank_that_ends_is_not_waited_for(frame: Frame, why: str) -> None:
     follower.order(RecordOrder((0, 1), NOTHING, own=True))
     requests(connections)
     follower.update(frame, UNHEARD_NS + 10)
-    assert [one.key for one in requests(connections) if isinstance(one, wire.ControlRequest)] == [1]
+    assert [one.key for one in requests(connections) if isinstance(one, ChangeRecording)] == [1]
 
 
 def test_an_operator_whose_watch_was_replaced_takes_none_of_the_others_samples() -> None:
@@ -187,7 +197,7 @@ def test_an_operator_whose_watch_was_replaced_takes_none_of_the_others_samples()
     follower.update(FRAME, 2 + POLL_NS)
     for poll, watch in zip(requests(connections), (4, 5), strict=True):
         state = replace(ON, samples=1, watch=watch, by="mo@node4 PID 17")
-        answer = wire.NumbersResponse(poll.id, "a", rank_key(poll), (sample(1, "a"),), state=state)
+        answer = SamplesResponse(poll.id, "a", rank_key(poll), (sample(1, "a"),), state=state)
         tracker.receive("a", answer, 3 + POLL_NS)
     follower.update(FRAME, 3 + POLL_NS)
     found = follower.numbers
@@ -195,7 +205,7 @@ def test_an_operator_whose_watch_was_replaced_takes_none_of_the_others_samples()
     assert found.samples == 1
     follower.order(RecordOrder((0, 1), NOTHING, own=True))
     follower.update(FRAME, 4 + POLL_NS)
-    ends = [one for one in requests(connections) if isinstance(one, wire.ControlRequest)]
+    ends = [one for one in requests(connections) if isinstance(one, ChangeRecording)]
     assert [(one.key, one.numbers and one.numbers.watch) for one in ends] == [(1, 4)]
 
 
@@ -203,10 +213,8 @@ def test_who_has_ended_a_watch_early_is_named() -> None:
     follower, tracker, connections = begun(0, watch=4)
     follower.update(FRAME, 2 + POLL_NS)
     (poll,) = requests(connections)
-    off = wire.NumberState(watch=4, by="mo@node4 PID 17")
-    tracker.receive(
-        "a", wire.NumbersResponse(poll.id, "a", rank_key(poll), (), state=off), 3 + POLL_NS
-    )
+    off = NumberState(watch=4, by="mo@node4 PID 17")
+    tracker.receive("a", SamplesResponse(poll.id, "a", rank_key(poll), (), state=off), 3 + POLL_NS)
     follower.update(FRAME, 3 + POLL_NS)
     found = follower.numbers
     assert found.problems == {0: "its sampling was ended by mo@node4 PID 17"}
@@ -217,10 +225,8 @@ def test_samples_of_earlier_watches_are_not_waited_for() -> None:
     follower, tracker, connections = begun(0, watch=4)
     follower.update(FRAME, 2 + POLL_NS)
     (poll,) = requests(connections)
-    off = wire.NumberState(samples=90, watch=4)
-    tracker.receive(
-        "a", wire.NumbersResponse(poll.id, "a", rank_key(poll), (), state=off), 3 + POLL_NS
-    )
+    off = NumberState(samples=90, watch=4)
+    tracker.receive("a", SamplesResponse(poll.id, "a", rank_key(poll), (), state=off), 3 + POLL_NS)
     follower.update(FRAME, 3 + 2 * POLL_NS)
     assert follower.numbers.unfetched == 0
     assert requests(connections) == []
@@ -233,7 +239,7 @@ def test_each_operator_is_named_and_each_order_counted() -> None:
     follower.update(FRAME, 1)
     assert follower.numbers.orders == 2
     _, order = requests(connections)
-    assert isinstance(order, wire.ControlRequest)
+    assert isinstance(order, ChangeRecording)
     assert order.numbers is not None
     assert order.numbers.by == operator_name()
 
@@ -252,13 +258,13 @@ def test_a_host_with_many_ranks_gets_as_many_orders_at_a_time_as_it_takes() -> N
         sent = requests(connections)
         assert len(sent) <= 4
         for one in sent:
-            assert isinstance(one, wire.ControlRequest)
+            assert isinstance(one, ChangeRecording)
             if refused < 3:  # looks of the diagnosis are under way, too
                 refused += 1
                 tracker.receive("a", wire.Error(one.id, "later", "busy"), now)
             else:
                 answered.append(one.key)
-                tracker.receive("a", wire.ControlResponse(one.id, "a", one.key), now)
+                tracker.receive("a", RecordingResponse(one.id, "a", one.key), now)
         now += BUSY_RETRY_NS // 2
     follower.update(frame, now)
     assert sorted(answered) == list(range(1, 10))  # each note once
@@ -284,11 +290,11 @@ def test_an_order_waits_for_the_answer_to_the_one_before() -> None:
     follower.order(RecordOrder((0,), NOTHING, own=True))
     follower.update(FRAME, 1)
     (first,) = requests(connections)
-    recorded = wire.RecordedNow(replace(ON, watch=7))
-    tracker.receive("a", wire.ControlResponse(first.id, "a", rank_key(first), recorded), 2)
+    recorded = RecordedNow(replace(ON, watch=7))
+    tracker.receive("a", RecordingResponse(first.id, "a", rank_key(first), recorded), 2)
     follower.update(FRAME, 3)
     (second,) = requests(connections)
-    assert isinstance(second, wire.ControlRequest)
+    assert isinstance(second, ChangeRecording)
     assert second.numbers is not None
     assert second.numbers.watch == 7
 
@@ -299,18 +305,18 @@ def test_an_operator_who_leaves_ends_their_own_sampling_only() -> None:
     for poll, watch in zip(requests(connections), (4, 5), strict=True):
         state = replace(ON, watch=watch)
         tracker.receive(
-            "a", wire.NumbersResponse(poll.id, "a", rank_key(poll), state=state), 3 + POLL_NS
+            "a", SamplesResponse(poll.id, "a", rank_key(poll), state=state), 3 + POLL_NS
         )
     follower.order(RecordOrder((2, 3), ORDER))  # not sent yet: it never is
     follower.end()
     assert follower.is_ordering
     follower.update(FRAME, 4 + POLL_NS)
-    ends = [one for one in requests(connections) if isinstance(one, wire.ControlRequest)]
+    ends = [one for one in requests(connections) if isinstance(one, ChangeRecording)]
     assert [(one.key, one.numbers and one.numbers.watch) for one in ends] == [(1, 4)]
     assert all(one.numbers is not None and not one.numbers.ops for one in ends)
     assert follower.is_ordering
     tracker.receive(
-        "a", wire.ControlResponse(ends[0].id, "a", ends[0].key, wire.RecordedNow()), 5 + POLL_NS
+        "a", RecordingResponse(ends[0].id, "a", ends[0].key, RecordedNow()), 5 + POLL_NS
     )
     assert not follower.is_ordering
 
@@ -325,10 +331,10 @@ def test_an_order_under_way_is_ended_once_it_is_answered(busy: bool) -> None:
     if busy:
         tracker.receive("a", wire.Error(order.id, "busy", "busy"), 2)
     else:
-        recorded = wire.RecordedNow(replace(ON, watch=4))
-        tracker.receive("a", wire.ControlResponse(order.id, "a", rank_key(order), recorded), 2)
+        recorded = RecordedNow(replace(ON, watch=4))
+        tracker.receive("a", RecordingResponse(order.id, "a", rank_key(order), recorded), 2)
     follower.update(FRAME, 2 * BUSY_RETRY_NS)
-    found = [one for one in requests(connections) if isinstance(one, wire.ControlRequest)]
+    found = [one for one in requests(connections) if isinstance(one, ChangeRecording)]
     assert [one.numbers and (one.numbers.ops, one.numbers.watch) for one in found] == (
         [] if busy else [(0, 4)]
     )

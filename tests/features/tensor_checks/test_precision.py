@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from frtop_probe import wire
+from frtop_probe.features.tensor_checks.messages import NumberSample
 from frtop_tui.features.tensor_checks.comparison import Findings, findings
 from frtop_tui.features.tensor_checks.figure_words import figure_words
 from frtop_tui.features.tensor_checks.finding_words import finding_words
@@ -22,7 +22,7 @@ def sample(rank: int, role: str, step: int, *, group: Any = None, **more: Any) -
         "taken": "optimizer 0", "step": step, "at_ns": step, "site": 0, "dtype": "float32",
         "elements": 8, "size": 32, "seen": 32, "checksum": "a",
     }  # fmt: skip
-    return RankSample(rank, wire.NumberSample(**(fields | more)), group)
+    return RankSample(rank, NumberSample(**(fields | more)), group)
 
 
 def update(

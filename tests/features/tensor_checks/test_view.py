@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from frtop_probe import wire
+from frtop_probe.features.tensor_checks.messages import NumberSample, NumberState, RecordedNow
 from frtop_probe.ring import layout
 from frtop_tui.features.tensor_checks.comparison import BadNumbers, Findings
 from frtop_tui.features.tensor_checks.costs import LONGER
@@ -29,7 +29,7 @@ async def test_the_cost_is_shown_before_ranks_sample() -> None:
         )
         assert app.source.orders["tensor_checks"] == [RecordOrder(ALL)]
         app.source.given["tensor_checks"] = JobNumbers(
-            {0: RankControl(wire.RecordedNow(slots=8192, ring_bytes=2_405_632))}, {}, {}
+            {0: RankControl(RecordedNow(slots=8192, ring_bytes=2_405_632))}, {}, {}
         )
         await app.press("s")
         await app.sees("s again: sample now", "the last 8,192 ops, 2.4 MB", "MiB")
@@ -49,9 +49,9 @@ async def test_who_samples_already_is_named_before_it_is_replaced() -> None:
     frame = scenes.healthy()
     async with driven(frame, size=(120, 40)) as app:
         await app.press("colon", *"record", "enter")
-        theirs = wire.NumberState(True, 1, 90, 40, watch=3, by="mo@node4 PID 17")
+        theirs = NumberState(True, 1, 90, 40, watch=3, by="mo@node4 PID 17")
         app.source.given["tensor_checks"] = JobNumbers(
-            {n: RankControl(wire.RecordedNow(theirs)) for n in range(3)}, {}, {}
+            {n: RankControl(RecordedNow(theirs)) for n in range(3)}, {}, {}
         )
         await app.press("s")
         await app.sees("s again: sample now", "ranks 0-2 sample already, for mo@node4 PID 17")
@@ -59,9 +59,9 @@ async def test_who_samples_already_is_named_before_it_is_replaced() -> None:
 
 
 async def test_who_was_replaced_or_stopped_reads_by_whom() -> None:
-    recorded = {n: RankControl(wire.RecordedNow(wire.NumberState(True, 1))) for n in range(4)}
+    recorded = {n: RankControl(RecordedNow(NumberState(True, 1))) for n in range(4)}
     found = JobNumbers(
-        recorded, {n: wire.NumberState() for n in range(4)},
+        recorded, {n: NumberState() for n in range(4)},
         {3: "its sampling was ended by mo@node4 PID 17"},
         gone=dict.fromkeys(range(2), "its sampling was replaced by one for ada@node4 PID 18"),
     )  # fmt: skip
@@ -73,7 +73,7 @@ async def test_who_was_replaced_or_stopped_reads_by_whom() -> None:
 
 
 async def test_a_finding_is_on_the_overview() -> None:
-    sample = wire.NumberSample(
+    sample = NumberSample(
         1, 1, 41, "all_reduce", "input", "issue", 7, 1, 0, "float32", 8, 32, 32, nans=3
     )  # fmt: skip
     bad = BadNumbers(2, RankSample(2, sample, ("0", "0-3", 0)), "NaN", ())
@@ -85,11 +85,11 @@ async def test_a_finding_is_on_the_overview() -> None:
 
 async def test_a_small_terminal_shows_keys_findings_and_the_cost_that_matters() -> None:
     frame = scenes.hung()
-    state = wire.NumberState(every=1, ops_left=9, seconds_left=5, samples=3)
+    state = NumberState(every=1, ops_left=9, seconds_left=5, samples=3)
     async with driven(frame, size=(80, 24)) as app:
         await app.press("colon", *"record", "enter")
         app.source.given["tensor_checks"] = JobNumbers(
-            {0: RankControl(wire.RecordedNow(slots=8192, ring_bytes=2_405_632))}, {0: state}, {}
+            {0: RankControl(RecordedNow(slots=8192, ring_bytes=2_405_632))}, {0: state}, {}
         )
         app.app.tick()
         await app.sees("numbers: ", "o modules  ", " s sample  x stop  p phases  c call sites  o m")
@@ -103,7 +103,7 @@ async def test_phases_are_switched_on_where_they_are_off() -> None:
     async with driven(frame, size=(120, 40)) as app:
         await app.press("colon", *"record", "enter")
         app.source.given["tensor_checks"] = JobNumbers(
-            {n: RankControl(wire.RecordedNow(phases=n == 0)) for n in (0, 1)}, {}, {}
+            {n: RankControl(RecordedNow(phases=n == 0)) for n in (0, 1)}, {}, {}
         )
         await app.sees("on: 4 us each on the host (rank 0)")
         await app.press("p")
@@ -114,9 +114,7 @@ async def test_phases_are_switched_on_where_they_are_off() -> None:
 
 async def test_a_longer_ring_says_what_it_takes() -> None:
     frame = scenes.hung()
-    now = wire.RecordedNow(
-        slots=8192, ring_bytes=2_405_632, longer_slots=65_536, longer_bytes=5_767_168
-    )
+    now = RecordedNow(slots=8192, ring_bytes=2_405_632, longer_slots=65_536, longer_bytes=5_767_168)
     async with driven(frame, size=(120, 40)) as app:
         await app.press("colon", *"record", "enter")
         app.source.given["tensor_checks"] = JobNumbers({0: RankControl(now)}, {}, {})

@@ -289,14 +289,14 @@ def test_operators_are_named_and_no_other_watch_is_ended(ranks: Ranks) -> None:
 
 def test_an_order_that_makes_no_sense_is_refused(ranks: Ranks) -> None:
     for broken in ({"every": -1}, {"ops": "many"}, {"groups": ["x"]}, {"seconds": 1.5}):
-        reply, _ = ranks[0].request(ask="control", watch=broken)
+        reply, _ = ranks[0].request(ask="ChangeRecording", numbers=broken)
         assert reply["error"] == "failed", broken
-    reply, _ = ranks[0].request(ask="numbers", after=-1)
+    reply, _ = ranks[0].request(ask="ReadSamples", after=-1)
     assert reply["error"] == "failed"
 
 
 def test_a_note_of_the_operator_is_in_the_ring(ranks: Ranks) -> None:
-    ranks[0].request(ask="control", note="look\x1b[31m here")
+    ranks[0].request(ask="ChangeRecording", note="look\x1b[31m here")
     wait_for(lambda: any("operator: look" in one for one in notes(ranks[0])), "the note")
     assert not any("\x1b" in one for one in notes(ranks[0]))
 
@@ -310,14 +310,14 @@ def test_phases_are_switched_while_it_runs(ranks: Ranks) -> None:
 
     run(ranks, "train(2)")
     assert backwards() == 0
-    reply, _ = rank.request(ask="control", phases=True)
-    assert reply["recorded"][1] is True
+    reply, _ = rank.request(ask="ChangeRecording", phases=True)
+    assert reply["recorded"]["phases"] is True
     run(ranks, "train(2)")
     assert backwards() == 2
     assert MarkKind.BACKWARD in watched(rank.ring)
-    reply, _ = rank.request(ask="control", phases=False)
+    reply, _ = rank.request(ask="ChangeRecording", phases=False)
     run(ranks, "train(2)")
-    assert (backwards(), reply["recorded"][1]) == (2, False)
+    assert (backwards(), reply["recorded"]["phases"]) == (2, False)
     assert MarkKind.BACKWARD not in watched(rank.ring)
 
 
@@ -457,10 +457,10 @@ def test_call_sites_are_switched_while_it_runs(ranks: Ranks) -> None:
         rows = map(rank.ring.event, range(rank.newest() - 2, rank.newest() + 1))
         return [row.site for row in rows if row is not None]
 
-    reply, _ = rank.request(ask="control", sites=False)
-    assert reply["recorded"][4] is False
+    reply, _ = rank.request(ask="ChangeRecording", sites=False)
+    assert reply["recorded"]["sites"] is False
     run(ranks, "[dist.all_reduce(torch.ones(1)) for _ in range(3)]")
     assert sites() == [0, 0, 0]
-    reply, _ = rank.request(ask="control", sites=True)
+    reply, _ = rank.request(ask="ChangeRecording", sites=True)
     run(ranks, "[dist.all_reduce(torch.ones(1)) for _ in range(3)]")
     assert all(sites())

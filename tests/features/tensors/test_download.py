@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 import safetensors
+from msgspec.structs import replace
 
 from connect.fakes import FakeConnections, S, frame_of, rank_view
 from frtop_probe import wire
+from frtop_probe.features.tensors.messages import ReadTensor, SummarizeTensors
 from frtop_tui.connect.file_worker import FileWorker
 from frtop_tui.connect.request_tracker import RequestTracker
 from frtop_tui.diagnosis.model import Frame, JudgedRank
@@ -49,18 +51,19 @@ class Agent:
         self.under_way = 0
 
     def __call__(self, host: str, request: wire.Request) -> wire.Response:
-        if isinstance(request, wire.TensorsRequest):
+        if isinstance(request, SummarizeTensors):
             ops = (wire.OpTensors(9, self.tensors),)
             return wire.TensorsResponse(request.id, host, request.key, 1, ops)
-        assert isinstance(request, wire.DataRequest)
+        assert isinstance(request, ReadTensor)
         assert (request.key, request.sequence) == (4, 9)
         self.requests += 1
-        address = request.id, request.key, request.sequence, request.index, request.offset
+        address = request.id, request.key, request.offset
         if self.requests > self.completes_after:
-            return wire.DataResponse(*address, 0, b"", "none", "the op has completed meanwhile")
+            return wire.Piece(*address, error="none", help="the op has completed meanwhile")
         data = self.data[request.index]
         end = request.offset + min(request.size, self.most)
-        return wire.DataResponse(*address, len(data), data[request.offset : end])
+        piece = data[request.offset : end]
+        return wire.Piece(*address, len(piece), len(data), piece)
 
 
 class Scene:
@@ -201,7 +204,7 @@ def test_a_known_description_is_not_requested_again(scene: Scene) -> None:
     described = wire.TensorsResponse(1, "n", 4, 1, (wire.OpTensors(9, scene.agent.tensors),))
     scene.begin(scene.frame(tensors=described))
     scene.run_until(lambda: bool(scene.connections.sent))
-    assert all(isinstance(request, wire.DataRequest) for _, request in scene.connections.sent)
+    assert all(isinstance(request, ReadTensor) for _, request in scene.connections.sent)
 
 
 def test_data_that_does_not_match_the_request_is_refused(scene: Scene) -> None:
@@ -209,11 +212,9 @@ def test_data_that_does_not_match_the_request_is_refused(scene: Scene) -> None:
 
     def shifted(host: str, request: wire.Request) -> wire.Response:
         response = respond(scene.agent, host, request)
-        if not isinstance(response, wire.DataResponse):
+        if not isinstance(response, wire.Piece):
             return response
-        return wire.DataResponse(
-            response.id, 4, 9, response.index, response.offset, 1, response.data + b"x"
-        )
+        return replace(response, data=response.data + b"x")
 
     download = scene.begin()
     scene.run_until(lambda: download.over, shifted)

@@ -118,7 +118,7 @@ def _print_native(source: Source, wanted: Sequence[int], options: argparse.Names
 
 def _take_native(source: Source, before: JudgedRank) -> tuple[JudgedRank, Frame]:
     rank = before.rank
-    source.take_native(rank)
+    source.do(wire.NativeStacksRequest(), (rank,))
 
     def taken(frame: Frame) -> bool:
         view = frame.ranks.get(rank)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.naming import JobKey
 from frtop_tui.statistics.wanted import StatisticsWanted
@@ -36,11 +37,8 @@ class Source(Protocol):
     def dump(self, ranks: Iterable[int]) -> None:
         """Takes the stacks of these ranks once."""
 
-    def inspect(self, rank: int) -> None:
-        """Asks a rank for statistics of its pending ops' tensors: `JudgedRank.tensors`."""
-
-    def take_native(self, rank: int) -> None:
-        """Takes a rank's native stacks, for which it stands still: `JudgedRank.native`."""
+    def do(self, request: wire.RankRequest, ranks: Iterable[int]) -> None:
+        """Asks these ranks; the answers are in frames, as `JudgedRank.tensors` or `native`."""
 
     def capture(
         self, path: Path, *, automatic: bool = False, settle_s: float = 0.0, redact: bool = False

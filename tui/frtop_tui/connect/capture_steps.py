@@ -101,13 +101,16 @@ def _histories(views: Iterable[JudgedRank], limit: int) -> list[Step]:
 
 
 def _tensors(views: Iterable[JudgedRank], missing: Missing, *, devices: bool) -> list[Step]:
-    steps = []
+    steps: list[Step] = []
     for view in views:
         if not view.pending:
             continue
         if view.state in _UNRESPONSIVE:
             missing["tensors", f"{view.state}, cannot respond"].add(view.rank)
         else:
-            request = wire.TensorsRequest(0, view.key, devices=devices)
-            steps.append(Step("tensors", (view.rank,), request))
+            steps += (
+                Step("tensors", (view.rank,), kind.for_capture(view.key, devices=devices))
+                for kind in wire.declared()
+                if issubclass(kind, wire.RankRequest) and kind.in_capture
+            )
     return steps

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from frtop_probe import keys
+from frtop_probe import keys, wire
 from frtop_probe.pipe.start_script import start_script
 from frtop_probe.proc import daemon_thread
 from frtop_tui.connect import file_limit
@@ -136,11 +136,8 @@ class LiveSource:
         wanted = frozenset(ranks)
         self._commands.put(lambda session: session.requests.dump(wanted))
 
-    def inspect(self, rank: int) -> None:
-        self._commands.put(partial(Session.inspect, rank=rank))
-
-    def take_native(self, rank: int) -> None:
-        self._commands.put(partial(Session.take_native, rank=rank))
+    def do(self, request: wire.RankRequest, ranks: Iterable[int]) -> None:
+        self._commands.put(partial(Session.do, request=request, ranks=tuple(ranks)))
 
     def capture(
         self, path: Path, *, automatic: bool = False, settle_s: float = 0.0, redact: bool = False

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from msgspec.structs import replace
 
-from frtop_probe import archive
+from frtop_probe import archive, wire
 from frtop_tui.connect.followers import follower_kinds
 from frtop_tui.diagnosis.histories import with_trace
 from frtop_tui.diagnosis.model import Frame
@@ -50,11 +50,8 @@ class RecordedSource:
     def dump(self, ranks: Iterable[int]) -> None:
         """Does nothing: the frame has all recorded stacks."""
 
-    def inspect(self, rank: int) -> None:
-        """Does nothing: the frame has what the rank responded when it was recorded."""
-
-    def take_native(self, rank: int) -> None:
-        """Does nothing: the frame has those that were taken when it was recorded."""
+    def do(self, request: wire.RankRequest, ranks: Iterable[int]) -> None:
+        """Does nothing: the frame has what ranks answered when it was recorded."""
 
     def capture(
         self,

@@ -16,8 +16,6 @@ from msgspec import structs
 
 from frtop_probe import wire
 
-TIMEOUT_NS: Final = 8_000_000_000
-"""The agent gives a rank 2 s to respond; the rest is for the network."""
 RESPONSE_NS: Final = 3_000_000_000
 """Timeout of a request without one of its own, at a host that responds quickly."""
 MAX_RESPONSE_NS: Final = 30_000_000_000
@@ -80,9 +78,9 @@ class RequestTracker:
         on_response: OnResponse,
         now: int,
         *,
-        timeout_ns: int = TIMEOUT_NS,
+        timeout_ns: int | None = None,
         agent: int | None = None,
-        once: bool = False,
+        once: bool | None = None,
     ) -> int:
         """Sends a request as soon as possible, and again when the agent was busy or away.
 
@@ -91,15 +89,17 @@ class RequestTracker:
             request: what to ask; its id is set here.
             on_response: called once; gets a "deadline" error when nothing came in time.
             now: operator's clock.
-            timeout_ns: how long to wait for the response.
+            timeout_ns: how long to wait for the response; None: as its class says.
             agent: generation whose keys the request names; None: that of now.
-            once: never send it again, as it may have been carried out.
+            once: never send it again, as it may have been carried out; None: as its class says.
 
         Returns:
             The id of the request, for `drop`.
         """
+        timeout_ns = timeout_ns or round(request.timeout_s * 1e9)
         number, pending = self._new(host, request, on_response, now, timeout_ns)
-        pending.resend, pending.commanded = not once, True
+        pending.resend = not (request.once if once is None else once)
+        pending.commanded = True
         pending.stale = agent is not None and agent != self._agents[host]
         self._pending[number] = pending
         self._transmit(pending, now)
@@ -254,10 +254,9 @@ class RequestTracker:
 
 
 def _answers(request: wire.Request, response: wire.Response) -> bool:
-    """Whether a response is of the kind that was asked for, and about that rank."""
-    same = type(request).__struct_config__.tag == type(response).__struct_config__.tag
+    """Whether a response is of the type that was declared, and about that rank."""
     key = getattr(request, "key", None)
-    return same and getattr(response, "key", key) == key
+    return type(response) is request.answer and getattr(response, "key", key) == key
 
 
 def _timed_out(pending: _Pending) -> str:

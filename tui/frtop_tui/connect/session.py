@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from frtop_probe import wire
 from frtop_tui.connect.agent_requests import AgentRequests
+from frtop_tui.connect.asking import Asking
 from frtop_tui.connect.commands import Commands
 from frtop_tui.connect.connection_events import (
     AnyEndpoint,
@@ -76,7 +77,8 @@ class Session:
         self._explain = explain
         self._engine = Engine(explain=explain)
         self.requests = AgentRequests(connections.send, self._state, read_only=read_only)
-        self._commands = Commands(self.requests.tracker, self._state)
+        self._commands = Commands(self.requests.tracker)
+        self._asking = Asking(self.requests.tracker, self._apply)
         self.ops = OpFollower(self.requests.tracker, outlet or OpOutlet())
         self.statistics = StatisticsFollower(self.requests.tracker, self._state.set_statistics)
         self.gauges = GaugeHistories(self.requests.tracker)
@@ -105,11 +107,8 @@ class Session:
         self._job = job
         self._next_frame = 0
 
-    def inspect(self, rank: int) -> None:
-        self._commands.inspect(self._frame, rank, time.monotonic_ns())
-
-    def take_native(self, rank: int) -> None:
-        self._commands.take_native(self._frame, rank, time.monotonic_ns())
+    def do(self, request: wire.RankRequest, ranks: tuple[int, ...]) -> None:
+        self._asking.do(self._frame, request, ranks, time.monotonic_ns())
 
     def order(self, feature: str, order: object) -> None:
         self._followers[feature].take(order, self._frame, time.monotonic_ns())
@@ -333,6 +332,7 @@ class Session:
         self.requests.compare_ops(judgement.ops_requests, now)
         self.requests.update(frame, now)
         self._commands.update(frame, now)
+        self._asking.update(frame, now)
         self._frame = replace(frame, writings=self._writings)
         # With very many ranks, receiving updates comes before judging them more often.
         self._next_frame = max(now + FRAME_NS, (1 + PAUSE) * time.monotonic_ns() - PAUSE * now)

@@ -102,12 +102,12 @@ class TakeStacks(Message):
         self.ranks = tuple(ranks)
 
 
-class TakeNativeStacks(OpenRank):
-    """Take the native stacks of a rank now; the user has been told that it stands still."""
+class Do(Message):
+    """Ask these ranks; what it costs, the user has been told."""
 
-
-class InspectRank(OpenRank):
-    """Ask a rank for statistics of its tensors."""
+    def __init__(self, request: wire.RankRequest, ranks: Iterable[int]) -> None:
+        super().__init__()
+        self.request, self.ranks = request, tuple(ranks)
 
 
 class ExportJob(Message):

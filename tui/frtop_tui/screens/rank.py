@@ -9,6 +9,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
 
+from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.job.groups import Identifier, identifier, members_of
 from frtop_tui.job.naming import GroupKey, group_label
@@ -17,9 +18,9 @@ from frtop_tui.job.units import duration, live_duration
 from frtop_tui.screens.base import BACK, OneRankScreen
 from frtop_tui.screens.contributed import other_rank_keys, rank_keys
 from frtop_tui.screens.messages import (
+    Do,
     OpenGroup,
     OpenWaits,
-    TakeNativeStacks,
     TakeStacks,
 )
 from frtop_tui.screens.native_key import AGAIN_S, NativeKey
@@ -204,7 +205,7 @@ class RankScreen(OneRankScreen):
         elif self._native.press(rank):
             self.app.clear_notifications()
             pane.switch(native=True, waiting=True)
-            self.post_message(TakeNativeStacks(self.rank))
+            self.post_message(Do(wire.NativeStacksRequest(), (self.rank,)))
         elif not self._native.waiting:
             pane.switch(native=pane.native or has_native(rank))
             self.app.clear_notifications()

@@ -15,6 +15,7 @@ from typing import Final
 
 from frtop_probe import wire
 from frtop_probe.agent.tracked_rank import TrackedRank
+from frtop_probe.features.flame.messages import SampleResponse, SampleStacks
 from frtop_probe.proc import processes, tool_process
 from frtop_probe.stacks import stacks
 
@@ -28,7 +29,7 @@ _MORE_S: Final = 10.0
 _COUNTS: Final = re.compile(r"^py-spy> .*Samples: (\d+) Errors: (\d+)")
 
 
-async def sample(host: str, request: wire.SampleRequest, rank: TrackedRank) -> wire.SampleResponse:
+async def sample(host: str, request: SampleStacks, rank: TrackedRank) -> SampleResponse:
     """The stacks of one rank, or why there are none."""
     # Written so that NaN becomes the least.
     seconds = min(request.seconds, MAX_SECONDS) if request.seconds >= 1 else 1.0
@@ -44,7 +45,7 @@ async def sample(host: str, request: wire.SampleRequest, rank: TrackedRank) -> w
             dump = wire.StackDump(rank.pid, error="failed", help=text)
     if len(found) > MAX_STACKS:
         note = f"of {len(found):,} different stacks the {MAX_STACKS:,} most frequent ones"
-    return wire.SampleResponse(
+    return SampleResponse(
         id=request.id,
         host=host,
         key=rank.key,
@@ -108,3 +109,6 @@ async def _record(
     if child.returncode != 0:
         return "", stacks.failure(pid, errors.decode("utf-8", "replace"))
     return output.decode("utf-8", "replace"), None
+
+
+HANDLERS: Final = {SampleStacks: sample}

@@ -1,32 +1,11 @@
-"""torch's profiler inside a rank, and stacks that are sampled from outside."""
+"""torch's profiler inside a rank."""
 
 from __future__ import annotations
 
 from msgspec import Struct
 
+from frtop_probe.wire.declaration import Piece, PieceRequest, RankRequest, Response
 from frtop_probe.wire.values import Int, Real
-
-
-class ProfileRequest(Struct, frozen=True, array_like=True, tag="profile"):
-    """Runs torch's profiler in a rank, for `steps` or else for `seconds`. An act.
-
-    `action` is "begin", "status" or "withdraw"; `order` is the operator's own word for the order,
-    8 to 32 hex digits. Without a request for some 15 s the rank withdraws the order itself.
-    `wait_s`: how long the thread that trains may take to reach a step (for seconds: an op).
-    """
-
-    id: Int
-    key: Int
-    action: str
-    order: str
-    steps: Int = 0
-    seconds: Real = 0.0
-    wait_s: Real = 60.0
-    shapes: bool = False
-    stacks: bool = False
-    memory: bool = False
-    devices: bool = True
-    execution: bool = False  # with the execution trace observer
 
 
 class ProfileFile(Struct, frozen=True, array_like=True):
@@ -36,7 +15,7 @@ class ProfileFile(Struct, frozen=True, array_like=True):
     size: Int
 
 
-class ProfileResponse(Struct, frozen=True, array_like=True, tag="profile"):
+class ProfileResponse(Response, frozen=True, array_like=True, tag=True):
     """How far an order is.
 
     `stage` is one of "waiting" (for the thread that trains), "running", "saving", "ready" (`files`
@@ -44,10 +23,10 @@ class ProfileResponse(Struct, frozen=True, array_like=True, tag="profile"):
     rank's monotonic and wall clock at its start and end: the trace has wall times.
 
     `error` is one of "", "gone", "silent" (the rank holds the GIL), "stopped", "deadline",
-    "missing" (no responder), "busy", "failed"; `help` is the message for the user.
+    "missing" (no responder), "none" (no process group yet), "busy", "failed"; `help` is the
+    message for the user.
     """
 
-    id: Int
     host: str
     key: Int
     at_ns: Int
@@ -62,57 +41,35 @@ class ProfileResponse(Struct, frozen=True, array_like=True, tag="profile"):
     help: str = ""
 
 
-class ProfileDataRequest(Struct, frozen=True, array_like=True, tag="profile_data"):
-    """Requests `size` bytes of a file of a profile that is ready, from `offset` on. An act."""
+class ProfileRank(RankRequest, frozen=True, array_like=True, tag=True):
+    """Runs torch's profiler in a rank, for `steps` or else for `seconds`.
 
-    id: Int
-    key: Int
-    name: str
-    offset: Int
-    size: Int
-
-
-class ProfileDataResponse(Struct, frozen=True, array_like=True, tag="profile_data"):
-    """Bytes of a file from `offset` on, as one zlib stream; `size` and `total` are without it."""
-
-    id: Int
-    key: Int
-    name: str
-    offset: Int
-    size: Int
-    total: Int
-    data: bytes = b""
-    error: str = ""
-    help: str = ""
-
-
-class SampleRequest(Struct, frozen=True, array_like=True, tag="sample"):
-    """Requests the stacks of a rank, sampled `rate` times a second for `seconds`. Only reads.
-
-    With `idle` also those of threads that wait.
+    `action` is "begin", "status" or "withdraw"; `order` is the operator's own word for the order,
+    8 to 32 hex digits. Without a request for some 15 s the rank withdraws the order itself.
+    `wait_s`: how long the thread that trains may take to reach a step (for seconds: an op).
     """
 
-    id: Int
-    key: Int
-    seconds: Real = 10.0
-    rate: Int = 100
-    idle: bool = True
+    answer = ProfileResponse
+    in_rank = True
+    nothing = "it is in no process group yet"
 
-
-class SampleResponse(Struct, frozen=True, array_like=True, tag="sample"):
-    """Sampled stacks: each as text, "function (file:line);...", and how often it was seen.
-
-    `missed` are samples that could not be read. `error` is as of a `StackDump`.
-    """
-
-    id: Int
-    host: str
-    key: Int
-    at_ns: Int
+    action: str = ""
+    order: str = ""
+    steps: Int = 0
     seconds: Real = 0.0
-    rate: Int = 0
-    stacks: tuple[tuple[str, Int], ...] = ()
-    missed: Int = 0
-    note: str = ""
-    error: str = ""
-    help: str = ""
+    wait_s: Real = 60.0
+    shapes: bool = False
+    stacks: bool = False
+    memory: bool = False
+    devices: bool = True
+    execution: bool = False  # with the execution trace observer
+
+
+class ReadProfile(PieceRequest, frozen=True, array_like=True, tag=True):
+    """Requests bytes of a file of a profile that is ready."""
+
+    answer = Piece
+    needs_recorder = True
+    timeout_s = 60.0  # the rank keeps its file meanwhile
+
+    name: str = ""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from frtop_probe.wire.declaration import RankRequest, Response
+from frtop_probe.wire.ops import Issuer, Site
 from frtop_probe.wire.values import Int, Real
 
 
@@ -116,3 +118,61 @@ class RecordedNow(Struct, frozen=True, array_like=True):
     modules: bool = False
     longer_slots: Int = 0
     longer_bytes: Int = 0
+
+
+class RecordingResponse(Response, frozen=True, array_like=True, tag=True):
+    """What a rank records after a `ChangeRecording`; `error` and `help` as of any answer of it."""
+
+    host: str
+    key: Int
+    recorded: RecordedNow = RecordedNow()
+    error: str = ""
+    help: str = ""
+
+
+class SamplesResponse(Response, frozen=True, array_like=True, tag=True):
+    """Samples of a rank, with lines and issuers of their ops by the rank's own ids.
+
+    `lost` samples after the number asked for were overwritten before.
+    """
+
+    host: str
+    key: Int
+    samples: tuple[NumberSample, ...] = ()
+    sites: tuple[tuple[Int, Site], ...] = ()
+    lost: Int = 0
+    state: NumberState = NumberState()
+    error: str = ""
+    help: str = ""
+    issuers: tuple[tuple[Int, Issuer], ...] = ()
+
+
+_NOTHING = "process {pid} has no process group yet, so there is nothing to sample: later"
+
+
+class ChangeRecording(RankRequest, frozen=True, array_like=True, tag=True):
+    """Changes what a rank records from now on; None, "" and False change nothing.
+
+    `note` is written into its ring, with the time. A ring that was made `longer` stays so.
+    """
+
+    answer = RecordingResponse
+    in_rank = True
+    nothing = _NOTHING
+
+    numbers: NumbersOrder | None = None
+    phases: bool | None = None
+    note: str = ""
+    sites: bool | None = None
+    modules: bool | None = None
+    longer: bool = False
+
+
+class ReadSamples(RankRequest, frozen=True, array_like=True, tag=True):
+    """Requests the samples of a rank after number `after`, the oldest first."""
+
+    answer = SamplesResponse
+    in_rank = True
+    nothing = _NOTHING
+
+    after: Int = 0

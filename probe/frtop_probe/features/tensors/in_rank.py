@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import time
 from copy import copy
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from frtop_probe.recorder.ops.pending import PendingOps
 from frtop_probe.recorder.ops.tensor_refs import OpTensorRefs, TensorRef
 from frtop_probe.recorder.requests.requests import (
     INVALID,
     GoOn,
-    Handler,
+    RankFeature,
     Request,
     Response,
     numbers_of,
@@ -25,6 +25,9 @@ from frtop_probe.recorder.tensors.device_tensors import TORN, DeviceChunks, Devi
 from frtop_probe.recorder.tensors.memory_reader import MemoryReader
 from frtop_probe.recorder.tensors.tensor_memory import GONE, UnreadableTensor, local_tensor
 from frtop_probe.recorder.tensors.tensor_stats import TensorStats
+
+if TYPE_CHECKING:
+    from frtop_probe.recorder.recorder import Recorder
 
 BUDGET_S: Final = 1.2
 """Time in s for one request, all ops and tensors together."""
@@ -37,11 +40,9 @@ MAX_PIECE: Final = 256 * 1024
 MAX_TEXT: Final = 200
 _TRIES: Final = 20
 _TRY_S: Final = 0.002
-_DEVICE, _SEEN = 3, 6
-"""Places in a summary."""
 
 
-class TensorRequests:
+class TensorRequests(RankFeature):
     """Reads tensors for requests, in the recorder's own thread."""
 
     def __init__(self, pending: PendingOps, torch: Any) -> None:
@@ -49,26 +50,21 @@ class TensorRequests:
         self._torch = torch
         self._reader: MemoryReader | None = None
         self._devices = DeviceTensors(torch)
+        self.handlers = {"SummarizeTensors": self._summarize, "ReadTensor": self._read}
 
-    def prepare(self) -> None:
-        """Called at each heartbeat: makes what reading a device needs, once it can be made."""
+    def beat(self) -> None:
+        """Makes what reading a device needs, once it can be made."""
         self._devices.prepare(self._pending)
 
-    def stop(self) -> None:
-        """The interpreter may end now."""
+    def joined(self) -> None:
         self._devices.close()
 
-    def close(self) -> None:
-        """Closes the reader in a forked child: the parent may be answering a request."""
+    def abandon_in_child(self) -> None:
+        """Closes the reader: the parent may be answering a request."""
         if self._reader is not None:
             self._reader.close()
 
-    @property
-    def handlers(self) -> dict[str, Handler]:
-        """What can be asked for."""
-        return {"tensors": self._asked_for_tensors, "data": self._asked_for_data}
-
-    def _asked_for_tensors(self, request: Request, go_on: GoOn) -> Response:
+    def _summarize(self, request: Request, go_on: GoOn) -> Response:
         numbers = numbers_of(request, "sequence")
         if numbers is None:
             return INVALID
@@ -76,7 +72,7 @@ class TensorRequests:
         with reader.reading():
             return self._summaries(reader, *numbers)
 
-    def _asked_for_data(self, request: Request, go_on: GoOn) -> Response:
+    def _read(self, request: Request, go_on: GoOn) -> Response:
         numbers = numbers_of(request, "sequence", "index", "offset", "size")
         if numbers is None:
             return INVALID
@@ -93,42 +89,46 @@ class TensorRequests:
     def _summaries(self, reader: MemoryReader, sequence: int) -> Response:
         """Summarises all tensors of one op; for sequence number 0, of the oldest pending ops.
 
-        The header has `ops`, each in the order of the fields of `wire.OpTensors`.
+        The header has `ops`, each with the fields of `wire.OpTensors`.
         """
         deadline = time.monotonic() + BUDGET_S
         chosen = self._chosen(sequence)
         if not chosen:
-            ops: list[Any] = [[sequence, [], self._why_none(sequence)]] if sequence else []
-            return {"error": "" if sequence else "none", "ops": ops}, b""
+            if not sequence:
+                return {"error": "none"}, b""
+            return {"ops": [{"sequence": sequence, "error": self._why_none(sequence)}]}, b""
         left = sum(min(len(op.tensors), MAX_TENSORS) for op in chosen)
         ops = []
         for op in chosen:
-            summaries = []
+            summaries: list[dict[str, Any]] = []
             for ref in op.tensors[:MAX_TENSORS]:
                 now = time.monotonic()
                 # Time that one tensor does not need is left for the others.
                 share = now + max(0.0, deadline - now) / left
                 summaries.append(self._summary(reader, op, ref, share))
                 left -= 1
-            torn = any(summary[_DEVICE] != "cpu" and summary[_SEEN] for summary in summaries)
-            ops.append([op.sequence, summaries, self._remark(op, torn=torn)])
+            torn = any(summary["device"] != "cpu" and summary["seen"] for summary in summaries)
+            remark = self._remark(op, torn=torn)
+            ops.append({"sequence": op.sequence, "tensors": summaries, "error": remark})
         return {"ops": ops}, b""
 
     def _summary(
         self, reader: MemoryReader, op: OpTensorRefs, ref: TensorRef, deadline: float
-    ) -> list[Any]:
-        """Summarises a tensor, in the order of the fields of `wire.TensorSummary`."""
-        known: list[Any] = ["", [], "", 0, 0]
+    ) -> dict[str, Any]:
+        """Summarises a tensor, with the fields of `wire.TensorSummary`."""
+        known: dict[str, Any] = {
+            "role": ref.role, "dtype": "", "shape": [], "device": "", "size": 0, "elements": 0,
+        }  # fmt: skip
         try:
             tensor = local_tensor(self._torch, ref)
             kind, elements = tensor.dtype, int(tensor.numel())
-            known = [
-                str(kind).removeprefix("torch.")[:MAX_TEXT],
-                [int(length) for length in tensor.shape],
-                str(tensor.device)[:MAX_TEXT],
-                elements * int(kind.itemsize),
-                elements,
-            ]
+            known |= {
+                "dtype": str(kind).removeprefix("torch.")[:MAX_TEXT],
+                "shape": [int(length) for length in tensor.shape],
+                "device": str(tensor.device)[:MAX_TEXT],
+                "size": elements * int(kind.itemsize),
+                "elements": elements,
+            }
             del tensor
             seen, stats = _summarise(reader, op, ref, TensorStats(self._torch, kind), deadline)
         except UnreadableTensor as why:
@@ -136,11 +136,8 @@ class TensorRequests:
         except Exception as failure:  # noqa: BLE001 - an unexpected kind of tensor
             error = f"could not be read: {type(failure).__name__}: {failure}"[:MAX_TEXT]
         else:
-            return [
-                *(ref.role, *known, seen // kind.itemsize, *stats.statistics),
-                *(stats.nans, stats.infinities, stats.first, stats.checksum, stats.error),
-            ]
-        return [ref.role, *known, 0, None, None, None, None, 0, 0, [], "", error]
+            return {**known, "seen": seen // kind.itemsize, **stats.by_name}
+        return {**known, "seen": 0, "error": error}
 
     def _data(
         self, reader: MemoryReader, sequence: int, index: int, offset: int, size: int
@@ -197,6 +194,11 @@ class TensorRequests:
             f"{more} more tensors are not shown" if more > 0 else "",
         )
         return "; ".join(filter(None, remarks))
+
+
+def attach(recorder: Recorder, torch: Any) -> RankFeature:
+    """For the recorder of this rank."""
+    return TensorRequests(recorder.pending, torch)
 
 
 def _summarise(

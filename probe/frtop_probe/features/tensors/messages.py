@@ -1,42 +1,40 @@
-"""Summaries of the tensors of pending ops."""
+"""What can be asked about the tensors of pending ops."""
 
 from __future__ import annotations
 
-from msgspec import Struct
+from frtop_probe.wire.declaration import Piece, PieceRequest, RankRequest
+from frtop_probe.wire.tensors import TensorsResponse
+from frtop_probe.wire.values import Int
 
-from frtop_probe.wire.values import Int, Real
 
+class SummarizeTensors(RankRequest, frozen=True, array_like=True, tag=True):
+    """Requests a summary of the tensors of a rank's pending op `sequence` (0: of all).
 
-class TensorSummary(Struct, frozen=True, array_like=True):
-    """A summary of one tensor. `role` is "input" or "output"; `size` is in bytes.
-
-    Of `elements` values, the first `seen` were read within the time limit; the statistics ignore
-    NaN and Inf, and are None when nothing is left. `first` are the first values as text.
-    `checksum` covers the bytes of the values seen: ranks with equal data have equal checksums.
-    `error` says why there is no more than a shape.
+    It makes the rank work, and shows data. `devices`: a person asks, so memory of devices is
+    read, too, where the job was started for that.
     """
 
-    role: str
-    dtype: str
-    shape: tuple[Int, ...]
-    device: str
-    size: Int
-    elements: Int
-    seen: Int = 0
-    minimum: Real | None = None
-    maximum: Real | None = None
-    mean: Real | None = None
-    norm: Real | None = None
-    nans: Int = 0
-    infinities: Int = 0
-    first: tuple[str, ...] = ()
-    checksum: str = ""
-    error: str = ""
+    answer = TensorsResponse
+    in_rank = True
+    in_capture = True
+    nothing = "process {pid} is pending in no op with tensors: ask the ranks that are"
+
+    sequence: Int = 0
+    devices: bool = False
+
+    @classmethod
+    def for_capture(cls, key: int, *, devices: bool) -> SummarizeTensors:
+        return cls(key=key, devices=devices)
 
 
-class OpTensors(Struct, frozen=True, array_like=True):
-    """The tensors of one pending op, inputs first. `error` says why there are none."""
+class ReadTensor(PieceRequest, frozen=True, array_like=True, tag=True):
+    """Requests bytes of one tensor of a pending op.
 
-    sequence: Int
-    tensors: tuple[TensorSummary, ...] = ()
-    error: str = ""
+    `index` counts the tensors of the op in the order of `TensorsResponse`.
+    """
+
+    answer = Piece
+    in_rank = True
+
+    sequence: Int = 0
+    index: Int = 0

@@ -34,7 +34,7 @@ class Struct:
     __struct_fields__: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(
-        cls, *, frozen: bool = False, array_like: bool = False, tag: str | None = None
+        cls, *, frozen: bool = False, array_like: bool = False, tag: str | bool | None = None
     ) -> None:
         for name, value in list(vars(cls).items()):
             # An empty container as a default is made anew for each value.
@@ -42,7 +42,7 @@ class Struct:
                 setattr(cls, name, dataclasses.field(default_factory=type(value)))
         dataclasses.dataclass(frozen=frozen)(cls)
         cls.__struct_array__ = array_like
-        cls.__struct_tag__ = tag
+        cls.__struct_tag__ = cls.__name__ if tag is True else tag or None
         cls.__struct_fields__ = tuple(one.name for one in fields(cls))
 
 

@@ -28,12 +28,15 @@ class ControlRequests:
     @property
     def handlers(self) -> dict[str, Handler]:
         """What can be asked for."""
-        return {"control": self._asked_to_change, "numbers": self._numbers.asked_for_samples}
+        return {
+            "ChangeRecording": self._asked_to_change,
+            "ReadSamples": self._numbers.asked_for_samples,
+        }
 
     def _asked_to_change(self, request: Request, go_on: GoOn) -> Response:  # noqa: ARG002
         """Carries out all that the request has, and answers what is recorded then."""
         problems = []
-        watch = request.get("watch")
+        watch = request.get("numbers")
         if isinstance(watch, dict):
             problems.append(self._numbers.asked_to_watch(watch))
         phases = request.get("phases")
@@ -67,13 +70,17 @@ class ControlRequests:
         written = self._recorder.writer.write_note(f"operator: {line}")
         return "" if written else "the ring has no room for more notes"
 
-    def _state(self) -> list[Any]:
-        """In the order of the fields of `wire.RecordedNow`."""
+    def _state(self) -> dict[str, Any]:
+        """With the fields of `RecordedNow`."""
         recorder = self._recorder
         writer, shape = recorder.writer, recorder.writer.shape
-        size = shape.size if writer.history == shape.slots else shape.longest
-        numbers, sites = self._numbers.state(), recorder.sites.on
-        return [
-            *(numbers, recorder.records_phases, writer.history, size, sites),
-            *(recorder.records_modules, shape.more, shape.longest - shape.size),
-        ]
+        return {
+            "numbers": self._numbers.state(),
+            "phases": recorder.records_phases,
+            "slots": writer.history,
+            "ring_bytes": shape.size if writer.history == shape.slots else shape.longest,
+            "sites": recorder.sites.on,
+            "modules": recorder.records_modules,
+            "longer_slots": shape.more,
+            "longer_bytes": shape.longest - shape.size,
+        }

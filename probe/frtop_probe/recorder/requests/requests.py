@@ -1,13 +1,14 @@
 """What a rank can be asked on its socket: a name, and the function that answers.
 
-All handlers have one signature, so what is new to be asked is one line in the recorder. They run
-on the recorder's thread, between two heartbeats, and may be asked anything: a request is JSON that
+All handlers have one signature and stand under the name of the request's class. They run on the
+recorder's thread, between two heartbeats, and may be asked anything: a request is JSON that
 nobody has checked but for its being an object.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, Final
 
 Request = Mapping[str, Any]
@@ -18,7 +19,35 @@ Response = tuple[dict[str, Any], bytes | bytearray]
 """A header and raw bytes. `error` in the header is "" or one word, `help` says what to do."""
 Handler = Callable[[Request, GoOn], Response]
 
+UNKNOWN: Final[Response] = ({"error": "unknown"}, b"")
+NOTHING_YET: Final[Response] = ({"error": "none"}, b"")
+"""The answer while there is no process group, and so no op."""
 INVALID: Final[Response] = ({"error": "failed", "help": "the request was not understood"}, b"")
+
+
+class RankFeature:
+    """What a feature does in a rank; `attach(recorder, torch)` in its `in_rank` makes it."""
+
+    handlers: Mapping[str, Handler] = MappingProxyType({})
+    """What can be asked for."""
+
+    def beat(self) -> None:
+        """Called at each beat, on the recorder's thread."""
+
+    def at_op(self) -> None:
+        """Called before an op while ops are expected, on the program's thread. Never raises."""
+
+    def modules_recorded(self, issuers: Any) -> None:
+        """Modules are recorded from now on."""
+
+    def stop(self) -> None:
+        """The recorder stops: its thread still runs."""
+
+    def joined(self) -> None:
+        """Its thread has ended; the interpreter may end now."""
+
+    def abandon_in_child(self) -> None:
+        """In a forked child: what was inherited does nothing any more."""
 
 
 class RequestTable:
@@ -26,16 +55,20 @@ class RequestTable:
 
     def __init__(self) -> None:
         self._handlers: dict[str, Handler] = {}
+        self.is_complete = False
+        """Whether torch is there, and with it all that can be asked for."""
 
     def serve(self, handlers: Mapping[str, Handler]) -> None:
         """Adds handlers; one of a name that has one already takes its place."""
         self._handlers.update(handlers)
 
     def respond(self, request: Request, go_on: GoOn) -> Response:
-        """Answers a request, or says that it was not understood."""
+        """Answers a request, or says that it is not known."""
         ask = request.get("ask")
         handler = self._handlers.get(ask) if isinstance(ask, str) else None
-        return handler(request, go_on) if handler is not None else INVALID
+        if handler is not None:
+            return handler(request, go_on)
+        return UNKNOWN if self.is_complete else NOTHING_YET
 
 
 def numbers_of(request: Request, *names: str) -> tuple[int, ...] | None:
@@ -46,8 +79,3 @@ def numbers_of(request: Request, *names: str) -> tuple[int, ...] | None:
     numbers = tuple(request.get(name, 0) for name in names)
     valid = all(type(number) is int and 0 <= number < 2**63 for number in numbers)
     return numbers if valid else None
-
-
-def no_ops(request: Request, go_on: GoOn) -> Response:  # noqa: ARG001 - it is a handler
-    """Answers while there is no process group, and so no op."""
-    return {"error": "none"}, b""

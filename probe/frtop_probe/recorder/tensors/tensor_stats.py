@@ -65,6 +65,19 @@ class TensorStats:
         # The sum of squares of large doubles may overflow.
         return tuple(value if math.isfinite(value) else None for value in values)
 
+    @property
+    def by_name(self) -> dict[str, Any]:
+        """All of it, with the fields of `wire.TensorSummary`."""
+        figures = dict(zip(("minimum", "maximum", "mean", "norm"), self.statistics, strict=True))
+        return {
+            **figures,
+            "nans": self.nans,
+            "infinities": self.infinities,
+            "first": self.first,
+            "checksum": self.checksum,
+            "error": self.error,
+        }
+
     def _doubles(self, piece: bytearray | memoryview) -> Any:
         torch, values = self._torch, self._values(piece).to(self._torch.float64)
         if not self._complex:

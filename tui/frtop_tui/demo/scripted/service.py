@@ -90,7 +90,7 @@ class ScriptedAgent:
                 return wire.TimeResponse(request.id, now + host.skew_ns, time.time_ns())
             case wire.StatisticsRequest():
                 return self._counts.answer(request, now)
-            case wire.SnapshotRequest() | wire.HistoryRequest() | wire.TensorsRequest():
+            case wire.SnapshotRequest() | wire.RankRequest():
                 return rank_answer(host, request, now)
             case wire.GaugeHistoryRequest():
                 found = self._figures.history(request, now)
@@ -115,7 +115,7 @@ class ScriptedAgent:
 
 def rank_answer(
     host: HostRanks,
-    request: wire.SnapshotRequest | wire.HistoryRequest | wire.TensorsRequest,
+    request: wire.SnapshotRequest | wire.RankRequest,
     now: int,
 ) -> wire.Response:
     """The answer to a request about some ranks of a host."""
@@ -129,9 +129,7 @@ def rank_answer(
         ranks = known_ranks(host, (request.key,))
         found = history(host, ranks[0], now, request) if ranks else wire.History()
         return wire.HistoryResponse(request.id, host.name, request.key, found)
-    return wire.TensorsResponse(
-        request.id, host.name, request.key, now + host.skew_ns, error="missing", help=NOT_HERE
-    )
+    return request.unanswered(host.name, "missing", NOT_HERE)
 
 
 class Service:

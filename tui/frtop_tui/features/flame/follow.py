@@ -9,18 +9,12 @@ from functools import partial
 from typing import Final
 
 from frtop_probe import wire
+from frtop_probe.features.flame.messages import SampleResponse, SampleStacks
 from frtop_tui.connect.followers import Follower
 from frtop_tui.connect.request_tracker import RequestTracker
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.features.flame.model import RankSamples, SampledStacks
 
-SECONDS: Final = 10.0
-RATE: Final = 100
-TIMEOUT_NS: Final = 40_000_000_000
-PER_HOST: Final = 3
-"""Ranks of one host at a time: each costs its host some percent of a core. The agent refuses more
-than four requests of one operator."""
-MOST_RANKS: Final = 64
 _THREAD: Final = re.compile(r"^thread \((?:0x)?[0-9A-Fa-f]+\)(?:: (.*))?$")
 
 
@@ -49,38 +43,36 @@ class StackSampling(Follower):
         self.sample(frame, order, now)
 
     def sample(self, frame: Frame | None, ranks: Iterable[int], now: int) -> None:
-        """Asks for the stacks of these ranks, of `MOST_RANKS` at most; forgets earlier ones."""
+        """Asks for the stacks of these ranks, as many as allowed; forgets earlier ones."""
         self._round += 1
         self._todo, self._found, self._since_ns = {}, {}, now
         self._under_way = {}
         views = [frame.ranks[rank] for rank in ranks if rank in frame.ranks] if frame else []
-        for view in views[:MOST_RANKS]:
+        for view in views[: SampleStacks.most_ranks]:
             agent = self._tracker.agent(view.host)
             self._todo.setdefault(view.host, deque()).append((view, agent))
-        for view in views[MOST_RANKS:]:
-            text = f"{MOST_RANKS} ranks are sampled at a time"
+        for view in views[SampleStacks.most_ranks :]:
+            text = f"{SampleStacks.most_ranks} ranks are sampled at a time"
             self._found[view.rank] = RankSamples(view.rank, text=text)
-        self._waiting = [view.rank for view in views[:MOST_RANKS]]
+        self._waiting = [view.rank for view in views[: SampleStacks.most_ranks]]
         self._publish()
         self._ask(now)
 
     def _ask(self, now: int) -> None:
         """Asks the next ranks of each host."""
         for host, todo in self._todo.items():
-            while todo and self._under_way.get(host, 0) < PER_HOST:
+            while todo and self._under_way.get(host, 0) < SampleStacks.at_once:
                 view, agent = todo.popleft()
                 self._under_way[host] = self._under_way.get(host, 0) + 1
-                request = wire.SampleRequest(0, view.key, SECONDS, RATE)
+                request = SampleStacks(0, view.key)
                 received = partial(self._received, view, self._round)
-                self._tracker.request(
-                    host, request, received, now, timeout_ns=TIMEOUT_NS, agent=agent
-                )
+                self._tracker.request(host, request, received, now, agent=agent)
 
     def _received(self, view: JudgedRank, number: int, response: wire.Response, now: int) -> None:
         if number != self._round:
             return
         self._under_way[view.host] -= 1
-        if isinstance(response, wire.SampleResponse):
+        if isinstance(response, SampleResponse):
             stacks = tuple((frames_of(text), count) for text, count in response.stacks if count > 0)
             found = RankSamples(
                 view.rank,

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from frtop_probe import wire
+from frtop_probe.features.profile.messages import ProfileFile
 from frtop_tui.files.unnamed_file import UnnamedFile
 
 PIECE: Final = 2 * 1024 * 1024
@@ -46,10 +47,10 @@ class FetchedFiles:
         self._files.clear()
 
 
-def inflated(response: wire.ProfileDataResponse, file: wire.ProfileFile, offset: int) -> bytes:
+def inflated(response: wire.Piece, file: ProfileFile, offset: int) -> bytes:
     """The bytes of a piece; none if it is not what was asked for."""
-    asked = (file.name, offset, file.size)
-    if (response.name, response.offset, response.total) != asked or not 0 < response.size <= PIECE:
+    asked = (offset, file.size)
+    if (response.offset, response.total) != asked or not 0 < response.size <= PIECE:
         return b""
     try:
         data = zlib.decompressobj().decompress(response.data, PIECE + 1)

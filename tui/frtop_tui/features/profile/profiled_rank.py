@@ -11,6 +11,12 @@ from msgspec.structs import replace
 
 from frtop_probe import wire
 from frtop_probe.features.profile.files import FILES
+from frtop_probe.features.profile.messages import (
+    ProfileFile,
+    ProfileRank,
+    ProfileResponse,
+    ReadProfile,
+)
 from frtop_tui.connect.file_worker import FileWorker
 from frtop_tui.connect.request_tracker import RequestTracker
 from frtop_tui.diagnosis.model import JudgedRank
@@ -24,8 +30,6 @@ from frtop_tui.job.units import byte_size
 POLL_NS: Final = 1_000_000_000
 SILENT_POLL_NS: Final = 5_000_000_000
 """Of a rank that did not answer: its agent waits nearly two seconds for it, and for few at once."""
-PIECE_NS: Final = 60_000_000_000
-"""How long a piece may be under way: the rank keeps its file meanwhile."""
 BUSY_NS: Final = 20_000_000_000
 """How long a rank may be busy for another operator: one that is gone loses it after 15 s."""
 MOST_OPS: Final = 5000
@@ -76,7 +80,7 @@ class ProfiledRank:
         """Numbers of requests: for the order, and for a piece of a file; 0: none is under way."""
         self._unwritten = False
         self._clocks: tuple[tuple[int, int], ...] = ()
-        self._files: list[wire.ProfileFile] = []
+        self._files: list[ProfileFile] = []
         self._offset = 0
 
     @property
@@ -122,10 +126,10 @@ class ProfiledRank:
     def fetch(self, now: int) -> None:
         """Asks for the next piece of its files."""
         file = self._files[0]
-        request = wire.ProfileDataRequest(0, self.view.key, file.name, self._offset, PIECE)
+        request = ReadProfile(0, self.view.key, self._offset, PIECE, file.name)
         received = partial(self._received, file)
         self._piece = self._terms.tracker.request(
-            self.view.host, request, received, now, timeout_ns=PIECE_NS, agent=self._agent
+            self.view.host, request, received, now, agent=self._agent
         )
 
     def _withdraw(self, now: int) -> None:
@@ -141,7 +145,7 @@ class ProfiledRank:
 
     def _ask(self, action: str, now: int) -> None:
         options = self._terms.options
-        request = wire.ProfileRequest(
+        request = ProfileRank(
             id=0,
             key=self.view.key,
             action=action,
@@ -164,7 +168,7 @@ class ProfiledRank:
         self._asked = 0
         if self.over or self._left:
             return
-        if not isinstance(response, wire.ProfileResponse):
+        if not isinstance(response, ProfileResponse):
             text = (
                 response.text if isinstance(response, wire.Error) else "an answer of another kind"
             )
@@ -187,7 +191,7 @@ class ProfiledRank:
         elif response.stage in _STAGES and self.progress.stage != "fetching":
             self.progress = replace(self.progress, stage=_STAGES[response.stage])
 
-    def _pause_ns(self, response: wire.ProfileResponse, now: int) -> int:
+    def _pause_ns(self, response: ProfileResponse, now: int) -> int:
         """After which time to ask again after an error; 0: it is final."""
         if response.error == "busy" and now < self._terms.busy_until:
             return POLL_NS
@@ -200,7 +204,7 @@ class ProfiledRank:
         elif self.progress.stage != "fetching":  # then its files are there without it
             self.fail(text, now)
 
-    def _take_files(self, response: wire.ProfileResponse, now: int) -> None:
+    def _take_files(self, response: ProfileResponse, now: int) -> None:
         self._clocks = response.clocks
         self._files = [file for file in response.files if file.size > 0 and file.name in FILES]
         total = sum(file.size for file in self._files)
@@ -211,11 +215,11 @@ class ProfiledRank:
         else:
             self.progress = replace(self.progress, stage="fetching", total=total)
 
-    def _received(self, file: wire.ProfileFile, response: wire.Response, now: int) -> None:
+    def _received(self, file: ProfileFile, response: wire.Response, now: int) -> None:
         self._piece = 0
         if self.over or self._left:
             return
-        if not isinstance(response, wire.ProfileDataResponse) or response.error:
+        if not isinstance(response, wire.Piece) or response.error:
             text = getattr(response, "help", "") or getattr(response, "text", "")
             self.fail(text or "an answer of another kind", now)
             return
@@ -231,7 +235,7 @@ class ProfiledRank:
         if not (self.over or self._left):
             self._terms.give_up(problem, now)
 
-    def _written(self, file: wire.ProfileFile, size: int, _: None, now: int) -> None:
+    def _written(self, file: ProfileFile, size: int, _: None, now: int) -> None:
         self._unwritten = False
         if self.over or self._left:
             return

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Final
 
 from frtop_probe import wire
+from frtop_probe.features.profile.messages import ProfileRank, ProfileResponse
 from frtop_tui.connect.request_tracker import RequestTracker
 from frtop_tui.diagnosis.model import JudgedRank
 
@@ -20,7 +21,7 @@ AWAITED_NS: Final = 5_000_000_000
 """How long the end of an order may wait for that."""
 REPEATED_NS: Final = 15_000_000_000
 """A rank that heard nothing for so long withdraws the order by itself."""
-LATER: Final = frozenset({"silent", "deadline", "stopped", "lost"})
+LATER: Final = frozenset({"silent", "deadline", "stopped", "none", "lost"})
 """Reasons why a rank does not answer now; it may later."""
 
 
@@ -73,7 +74,7 @@ class ProfileWithdrawals:
 
     def _ask(self, one: _Withdrawal, now: int) -> None:
         one.next_ns = now + REPEAT_NS
-        request = wire.ProfileRequest(0, one.view.key, "withdraw", one.token)
+        request = ProfileRank(0, one.view.key, "withdraw", one.token)
         received = partial(self._answered, one)
         one.under_way = self._tracker.request(
             one.view.host, request, received, now, agent=one.agent
@@ -82,7 +83,7 @@ class ProfileWithdrawals:
     def _answered(self, one: _Withdrawal, response: wire.Response, now: int) -> None:
         one.under_way = 0
         reason = response.reason if isinstance(response, wire.Error) else ""
-        if isinstance(response, wire.ProfileResponse) and response.stage != "over":
+        if isinstance(response, ProfileResponse) and response.stage != "over":
             reason = response.error
         if reason in ("silent", "stopped"):
             one.next_ns = now + SILENT_NS

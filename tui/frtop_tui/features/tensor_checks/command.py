@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from frtop_probe import wire
+from frtop_probe.features.tensor_checks.messages import NumbersOrder, NumberState
 from frtop_tui.cli.live import agrees, can_ask, connect, show_progress, wait_for_ranks
 from frtop_tui.connect.base import Source
 from frtop_tui.diagnosis.model import Frame
@@ -99,9 +99,7 @@ def _order(options: argparse.Namespace, frame: Frame) -> RecordOrder:
         raise FrtopError("no rank is heard", "`frtop diagnose` says which hosts are")
     ops = 0 if options.stop else options.ops
     steps = 0 if options.stop else options.steps
-    wanted = wire.NumbersOrder(
-        options.every, ops, options.seconds, not options.no_inputs, (), steps
-    )
+    wanted = NumbersOrder(options.every, ops, options.seconds, not options.no_inputs, (), steps)
     if not (options.stop or ops or steps):
         raise UsageError("with no ops and no steps there is nothing to sample", "--ops, --steps")
     key: Identifier | None = identifier(group.key) if group is not None else None
@@ -145,7 +143,7 @@ def _able(ranks: Sequence[int], before: JobNumbers) -> tuple[int, ...]:
 
 
 def _stop(
-    orders: RankOrders, running: Mapping[int, wire.NumberState], options: argparse.Namespace
+    orders: RankOrders, running: Mapping[int, NumberState], options: argparse.Namespace
 ) -> int:
     """Ends what ranks sample, for whomever; returns 1 if one of them could not be asked."""
     after = orders.send(RecordOrder(tuple(running), NOTHING), END_S) if running else NO_NUMBERS

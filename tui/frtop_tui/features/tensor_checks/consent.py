@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from frtop_probe import wire
+from frtop_probe.features.tensor_checks.messages import NumberState
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.features.tensor_checks.orders import JobNumbers
 from frtop_tui.job.job_activity import moved_ns
@@ -26,14 +26,14 @@ def asked_words(frame: Frame, ranks: Sequence[int]) -> str:
     return folded(ranks) + (f" of {job_title(frame.job)}" if frame.job is not None else "")
 
 
-def other_watches(found: JobNumbers, ranks: Sequence[int]) -> Mapping[int, wire.NumberState]:
+def other_watches(found: JobNumbers, ranks: Sequence[int]) -> Mapping[int, NumberState]:
     """What of these ranks samples now, as far as they have said."""
     said = {rank: one.recorded for rank, one in found.controls.items()}
     known = {rank: one.numbers for rank in ranks if (one := said.get(rank)) is not None}
     return {rank: state for rank, state in known.items() if state.every}
 
 
-def watch_words(states: Mapping[int, wire.NumberState]) -> Iterator[tuple[str, str]]:
+def watch_words(states: Mapping[int, NumberState]) -> Iterator[tuple[str, str]]:
     """`ranks 0-3`, `for mo@node4 PID 17, at most 40 s more`."""
     left: dict[str, int] = {}
     for state in states.values():

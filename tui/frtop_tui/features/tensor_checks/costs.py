@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from frtop_probe import wire
+from frtop_probe.features.tensor_checks.messages import NumbersOrder
 
 COPY_MS: Final = 1.0
 """Per MiB, in the thread that trains: the copy. Pages of the buffer are made when first used."""
@@ -28,7 +28,7 @@ LONGER: Final = (
 """As in `ring.layout`; no op takes longer."""
 
 
-def number_costs(order: wire.NumbersOrder) -> Iterator[str]:
+def number_costs(order: NumbersOrder) -> Iterator[str]:
     """What an order to sample numbers costs each rank."""
     if order.ops:
         sides = "inputs and results" if order.inputs else "results"

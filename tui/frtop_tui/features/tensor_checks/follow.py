@@ -16,7 +16,14 @@ from typing import Final
 from msgspec.structs import replace as replace_fields
 
 from frtop_probe import wire
-from frtop_tui.connect.commands import why_not_ask
+from frtop_probe.features.tensor_checks.messages import (
+    ChangeRecording,
+    ReadSamples,
+    RecordedNow,
+    RecordingResponse,
+    SamplesResponse,
+)
+from frtop_tui.connect.asking import why_not_ask
 from frtop_tui.connect.followers import Follower
 from frtop_tui.connect.request_tracker import BUSY_RETRY_NS, RequestTracker
 from frtop_tui.connect.step_pace import StepPace
@@ -151,7 +158,7 @@ class NumberFollower(Follower):
         """Whether a rank has not answered an order yet."""
         return bool(self._orders or self._outgoing or self._ordering)
 
-    def _recorded(self, rank: int) -> wire.RecordedNow | None:
+    def _recorded(self, rank: int) -> RecordedNow | None:
         before = self._controls.get(rank)
         return before.recorded if before is not None else None
 
@@ -210,7 +217,7 @@ class NumberFollower(Follower):
         if order.samples:  # from now on, so that old samples say nothing
             self._ranks[rank] = SampledRank(self._by, view.identity.pid)
         self._views[rank] = view
-        request = wire.ControlRequest(
+        request = ChangeRecording(
             0, view.key, wanted, order.phases, order.note, order.sites,
             order.modules, order.longer,
         )  # fmt: skip
@@ -228,7 +235,7 @@ class NumberFollower(Follower):
         if is_busy and now < one.until_ns:  # so it was not carried out
             self._outgoing.insert(0, replace(one, from_ns=now + BUSY_RETRY_NS))
             return
-        if not isinstance(response, wire.ControlResponse):
+        if not isinstance(response, RecordingResponse):
             text = response.text if isinstance(response, wire.Error) else "no answer"
             if isinstance(response, wire.Error) and response.reason == "unprepared":
                 own_reason = text.startswith(wire.OF_RECORDER)
@@ -253,14 +260,14 @@ class NumberFollower(Follower):
         self._asked_ns[view.rank] = now
         self._under_way.add(view.rank)
         self._views[view.rank] = view
-        request = wire.NumbersRequest(0, view.key, known.last)
+        request = ReadSamples(0, view.key, known.last)
         self._tracker.request(view.host, request, partial(self._received, view, known), now)
 
     def _received(
         self, view: JudgedRank, known: SampledRank, response: wire.Response, _now: int
     ) -> None:
         self._under_way.discard(view.rank)
-        if isinstance(response, wire.NumbersResponse):
+        if isinstance(response, SamplesResponse):
             before = known.state, known.problem
             if known.gone:
                 return

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from frtop_probe import wire
+from frtop_probe.features.tensor_checks.messages import NumbersOrder, NumberState, RecordedNow
 from frtop_tui.features.tensor_checks.comparison import Findings
 from frtop_tui.features.tensor_checks.samples import GroupNames
 from frtop_tui.job.groups import Identifier
 
 NO_FINDINGS: Final = Findings()
 NO_NAMES: Final = GroupNames({})
-NOTHING: Final = wire.NumbersOrder(1, 0, 0, inputs=False)
+NOTHING: Final = NumbersOrder(1, 0, 0, inputs=False)
 """Asks ranks to sample no more."""
 MOST_NOTE: Final = 200
 """Characters of a note: a rank cuts the rest."""
@@ -33,7 +33,7 @@ class RecordOrder:
     """What an operator wants of ranks. `group` None: the ops of all groups."""
 
     ranks: tuple[int, ...]
-    numbers: wire.NumbersOrder | None = None
+    numbers: NumbersOrder | None = None
     group: Identifier | None = None
     phases: bool | None = None
     note: str = ""
@@ -52,7 +52,7 @@ class RecordOrder:
 class RankControl:
     """What became of the last order to a rank."""
 
-    recorded: wire.RecordedNow | None = None
+    recorded: RecordedNow | None = None
     problem: str = ""
     due: bool = False
 
@@ -62,7 +62,7 @@ class JobNumbers:
     """What ranks record and have sampled; the same object until something changes."""
 
     controls: Mapping[int, RankControl]
-    states: Mapping[int, wire.NumberState]
+    states: Mapping[int, NumberState]
     problems: Mapping[int, str]
     samples: int = 0
     lost: int = 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from frtop_probe import wire
+from frtop_probe.features.tensor_checks.messages import NumbersOrder
 from frtop_tui.features.tensor_checks.costs import LONGER, MODULES, PHASE_US, SITE_US, number_costs
 from frtop_tui.features.tensor_checks.figure_words import figure_words
 from frtop_tui.features.tensor_checks.finding_words import finding_words
@@ -27,7 +27,7 @@ _KEYS = {
 """What each key changes."""
 
 
-def cost_words(order: wire.NumbersOrder, pressed: str = "") -> Iterator[WordLine]:
+def cost_words(order: NumbersOrder, pressed: str = "") -> Iterator[WordLine]:
     """What each key costs each rank; of one that was `pressed` only that, and all of it."""
     costs = {
         "s": list(number_costs(order)),
@@ -47,7 +47,7 @@ def cost_words(order: wire.NumbersOrder, pressed: str = "") -> Iterator[WordLine
 def record_lines(
     asked: str,
     found: JobNumbers,
-    order: wire.NumbersOrder,
+    order: NumbersOrder,
     confirm: Sequence[str],
     width: int,
     *,
@@ -101,7 +101,7 @@ class RecordPane(LineView):
     def __init__(self) -> None:
         super().__init__(id="record", classes="pane")
         self.entitle("what ranks record")
-        self._given: tuple[str, JobNumbers, wire.NumbersOrder, Sequence[str]] | None = None
+        self._given: tuple[str, JobNumbers, NumbersOrder, Sequence[str]] | None = None
         self._pressed = ""
         self.unavailable = ""
         """Why ranks cannot be asked."""
@@ -110,7 +110,7 @@ class RecordPane(LineView):
         self,
         asked: str,
         found: JobNumbers,
-        order: wire.NumbersOrder,
+        order: NumbersOrder,
         confirm: Sequence[str],
         *,
         pressed: str = "",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from frtop_probe import wire
+from frtop_probe.features.tensor_checks.messages import NumberState, RecordedNow
 from frtop_tui.features.tensor_checks.costs import MODULES, PHASE_US, SITE_US
 from frtop_tui.features.tensor_checks.orders import JobNumbers
 from frtop_tui.features.tensors.comparison_words import WordLine
@@ -44,7 +44,7 @@ def record_words(found: JobNumbers) -> Iterator[WordLine]:
         yield WordLine("", f"{folded(side.ranks)}: {side.value}", "warn")
 
 
-def _ring(one: wire.RecordedNow) -> str:
+def _ring(one: RecordedNow) -> str:
     text = f"the last {one.slots:,} ops, {byte_size(one.ring_bytes)}"
     if one.slots >= one.longer_slots:
         return text
@@ -58,7 +58,7 @@ def _sides(subject: str, values: dict[int, str]) -> Iterator[WordLine]:
         yield WordLine(subject, side.value + who)
 
 
-def _numbers(state: wire.NumberState) -> str:
+def _numbers(state: NumberState) -> str:
     if not state.every:
         return f"off: {state.failure}" if state.failure else "off"
     left = [f"{state.ops_left:,} ops"] if state.ops_left else []

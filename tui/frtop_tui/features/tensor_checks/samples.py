@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from frtop_probe import wire
+from frtop_probe.features.tensor_checks.messages import NumberSample, NumberState, SamplesResponse
 from frtop_tui.job.groups import Identifier, identifier, members_of
 from frtop_tui.job.naming import group_label
 
 MOST_SAMPLES = 20_000
 """Of one rank: the oldest are forgotten."""
-NOTHING = wire.NumberState()
+NOTHING = NumberState()
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +22,7 @@ class RankSample:
     """One sample of a rank, with the group and the line that its ids stand for."""
 
     rank: int
-    sample: wire.NumberSample
+    sample: NumberSample
     group: Identifier | None  # None: of a parameter or gradient, or the group is not known
     site: wire.Site | None = None
     issuer: wire.Issuer | None = None
@@ -43,7 +44,7 @@ class SampledRank:
     samples: list[RankSample] = field(default_factory=list)
     last: int = 0
     lost: int = 0
-    state: wire.NumberState = NOTHING
+    state: NumberState = NOTHING
     problem: str = ""
     watch: int = 0
     """The number of the watch that was asked for; 0: not known yet."""
@@ -60,7 +61,7 @@ class SampledRank:
         self.gone = why
         self.state = replace(self.state, on=False, every=0, ops_left=0, steps_left=0, by="")
 
-    def take_state(self, state: wire.NumberState) -> bool:
+    def take_state(self, state: NumberState) -> bool:
         """Takes what the rank says of its watch; returns whether it is still ours."""
         if self.watch and state.watch not in (0, self.watch):
             self.give_up(f"its sampling was replaced by one for {state.by or 'somebody else'}")
@@ -73,7 +74,7 @@ class SampledRank:
     def add(
         self,
         rank: int,
-        response: wire.NumbersResponse,
+        response: SamplesResponse,
         groups: Mapping[int, wire.Group],
         clock_ns: int = 0,
     ) -> int:

@@ -7,7 +7,7 @@ from typing import ClassVar, Final
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
-from frtop_probe import wire
+from frtop_probe.features.tensor_checks.messages import NumbersOrder
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.features.tensor_checks.consent import asked_words, warnings
 from frtop_tui.features.tensor_checks.orders import NO_NUMBERS, NOTHING, RecordOrder
@@ -19,7 +19,7 @@ from frtop_tui.screens.messages import Order
 READ_NS: Final = 1_000_000_000
 """How long a cost must be on the screen: a key that is held down must not ask."""
 CONFIRM_NS: Final = 15_000_000_000
-SAMPLED: Final = wire.NumbersOrder(every=1, ops=200, seconds=60, steps=20)
+SAMPLED: Final = NumbersOrder(every=1, ops=200, seconds=60, steps=20)
 """What `s` asks for; `frtop numbers` has options."""
 
 

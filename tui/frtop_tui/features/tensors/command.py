@@ -13,6 +13,7 @@ from typing import Any, Final
 from msgspec import structs
 
 from frtop_probe import wire
+from frtop_probe.features.tensors.messages import SummarizeTensors
 from frtop_tui.cli.files import require_writable, wait_for_file
 from frtop_tui.cli.live import await_rank, connect, show_progress
 from frtop_tui.cli.output import say
@@ -66,7 +67,7 @@ def ask(source: Source, rank: int) -> tuple[JudgedRank, wire.TensorsResponse]:
     before = await_rank(source, rank).tensors
     if refusal := source.frame().read_only:
         raise _error(refusal)
-    source.inspect(rank)
+    source.do(SummarizeTensors(devices=True), (rank,))
     begin = time.monotonic()
     while True:
         frame = source.frame()

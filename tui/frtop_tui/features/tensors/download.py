@@ -16,6 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from frtop_probe import wire
+from frtop_probe.features.tensors.messages import ReadTensor, SummarizeTensors
 from frtop_tui.connect.file_worker import FileWorker
 from frtop_tui.connect.request_tracker import OnResponse, RequestTracker
 from frtop_tui.diagnosis.model import Frame, JudgedRank
@@ -88,7 +89,7 @@ class TensorDownload:
         if view.tensors is not None and _describes(view.tensors, sequence):
             self._prepare(view.tensors, now)
         else:
-            request = wire.TensorsRequest(0, view.key, sequence, devices=True)
+            request = SummarizeTensors(0, view.key, sequence, devices=True)
             self._under_way.add(self._request(request, self._described, now))
 
     @property
@@ -166,8 +167,8 @@ class TensorDownload:
             piece = replace(rest, size=min(rest.size, self._piece_size))
             if piece.size < rest.size:
                 self._todo.appendleft(rest.after(piece.size))
-            request = wire.DataRequest(
-                0, self._key, self._sequence, piece.index, piece.offset, piece.size
+            request = ReadTensor(
+                0, self._key, piece.offset, piece.size, self._sequence, piece.index
             )
             received = partial(self._received, piece, now)
             self._under_way.add(self._request(request, received, now))
@@ -181,13 +182,12 @@ class TensorDownload:
         self._under_way.discard(response.id)
         if self.over or self._file is None:
             return
-        if not isinstance(response, wire.DataResponse) or response.error:
+        if not isinstance(response, wire.Piece) or response.error:
             self._fail(Problem(f"{self._name}: {_error_text(response)}; nothing was written"), now)
             return
         size = len(response.data)
-        requested = self._key, self._sequence, piece.index, piece.offset
-        received = response.key, response.sequence, response.index, response.offset
-        if received != requested or not 0 < size <= piece.size:
+        matches = (response.key, response.offset) == (self._key, piece.offset)
+        if not matches or size != response.size or not 0 < size <= piece.size:
             text = f"{self._name}: the response does not match the request; nothing was written"
             self._fail(Problem(text, "try again"), now)
             return
@@ -243,9 +243,7 @@ def _error_text(response: wire.Response) -> str:
     match response:
         case wire.Error(text=text):
             return text
-        case (
-            wire.TensorsResponse(error=error, help=text) | wire.DataResponse(error=error, help=text)
-        ):
+        case wire.TensorsResponse(error=error, help=text) | wire.Piece(error=error, help=text):
             return text or error
         case _:
             return "the agent sent a response of another kind"

@@ -8,7 +8,7 @@ from typing import Final
 from msgspec import Struct
 
 from frtop_probe import wire
-from frtop_tui.connect.commands import why_not_ask
+from frtop_tui.connect.asking import why_not_ask
 from frtop_tui.connect.file_worker import FileWorker
 from frtop_tui.connect.followers import Follower
 from frtop_tui.connect.request_tracker import RequestTracker

@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 
+from frtop_probe.features.tensors.messages import SummarizeTensors
 from frtop_tui.cli.live import show_progress
 from frtop_tui.connect.base import Source
 from frtop_tui.diagnosis.model import Frame, JudgedRank
@@ -29,8 +30,7 @@ def compared(source: Source, view: JudgedRank, sequence: int, *, as_json: bool) 
     frame = source.frame()
     others = members_to_ask(frame, frame.ranks.get(view.rank, view), sequence)[1:]
     before = {rank: frame.ranks[rank].tensors for rank in others}
-    for rank in others:
-        source.inspect(rank)
+    source.do(SummarizeTensors(devices=True), others)
     begin = time.monotonic()
     while True:
         frame = source.frame()

@@ -9,6 +9,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from frtop_probe import wire
+from frtop_probe.features.tensors.messages import SummarizeTensors
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.features.tensors.comparison import MOST_ASKED, members_to_ask
 from frtop_tui.features.tensors.follow import SaveOrder
@@ -17,7 +18,7 @@ from frtop_tui.features.tensors.saving import readable_bytes, save_question, ten
 from frtop_tui.job.units import counted
 from frtop_tui.screens.availability import why_unavailable
 from frtop_tui.screens.base import BACK, OneRankScreen
-from frtop_tui.screens.messages import InspectRank, Order
+from frtop_tui.screens.messages import Do, Order
 from frtop_tui.widgets.file_status import file_in_progress
 from frtop_tui.widgets.question import Question
 from frtop_tui.widgets.spans import Line, join, plain
@@ -125,7 +126,7 @@ class TensorsScreen(OneRankScreen):
     def _ask(self, frame: Frame) -> None:
         self._asked_ns = frame.now_ns
         self._previous_answer = self.known.tensors if self.known is not None else None
-        self.post_message(InspectRank(self.rank))
+        self.post_message(Do(SummarizeTensors(devices=True), (self.rank,)))
 
     def action_inspect(self) -> None:
         if self.frame is not None and self.known is not None and self.check_available("inspect"):
@@ -142,8 +143,7 @@ class TensorsScreen(OneRankScreen):
             text = "No members to ask: no op of a group with exact numbers is pending here."
             self.app.notify(text)
             return
-        for number in asked:
-            self.post_message(InspectRank(number))
+        self.post_message(Do(SummarizeTensors(devices=True), asked))
         group = "the members" if len(asked) < MOST_ASKED else f"the first {MOST_ASKED:,} members"
         self.app.notify(f"Asking {group}: {counted(len(asked), 'rank')}.")
 

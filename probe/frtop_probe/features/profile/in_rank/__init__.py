@@ -1,0 +1,17 @@
+"""torch's profiler inside a rank."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from frtop_probe.features.profile.in_rank.requests import ProfileRequests
+
+if TYPE_CHECKING:
+    from frtop_probe.recorder.recorder import Recorder
+    from frtop_probe.recorder.requests.requests import RankFeature
+
+
+def attach(recorder: Recorder, torch: Any) -> RankFeature:
+    """For the recorder of this rank."""
+    ring = recorder.writer.path
+    return ProfileRequests(torch, ring, recorder.steps, recorder.pending, recorder.expect_ops)

@@ -36,7 +36,7 @@ class ProfileOrder:
 def order_of(request: Mapping[str, Any]) -> ProfileOrder | None:
     """The order in an unchecked request; None if it is none, or asks for too much."""
     token, steps = request.get("order"), request.get("steps", 0)
-    seconds, wait_s = request.get("seconds", 0.0), request.get("wait", 0.0)
+    seconds, wait_s = request.get("seconds", 0.0), request.get("wait_s", 0.0)
     if not (isinstance(token, str) and _TOKEN.fullmatch(token)):
         return None
     if type(steps) is not int or not 0 <= steps <= MAX_STEPS:

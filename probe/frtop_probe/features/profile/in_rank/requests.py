@@ -42,7 +42,7 @@ from frtop_probe.recorder.guard import raised_by_signal_handler
 from frtop_probe.recorder.marks.steps import StepCounter
 from frtop_probe.recorder.ops.graph_captures import captures
 from frtop_probe.recorder.ops.pending import PendingOps
-from frtop_probe.recorder.requests.requests import INVALID, GoOn, Handler, Request, Response
+from frtop_probe.recorder.requests.requests import INVALID, GoOn, RankFeature, Request, Response
 
 REMEMBERED_S: Final = 60.0
 """How long it is known why an order came to nothing."""
@@ -56,7 +56,7 @@ SETTLE_S: Final = 1.0
 """After the observer was turned off, until nothing can be inside of it any more."""
 
 
-class ProfileRequests:
+class ProfileRequests(RankFeature):
     """The order of this rank, if there is one. Ends with its recorder."""
 
     def __init__(
@@ -87,11 +87,10 @@ class ProfileRequests:
         self._lock = threading.Lock()
         self._ours = False
         self._entrances = ProfilerEntrances(torch, self._script_enters)
+        self.handlers = {"ProfileRank": self._respond}
 
-    @property
-    def handlers(self) -> dict[str, Handler]:
-        """What can be asked for."""
-        return {"profile": self._respond}
+    def modules_recorded(self, issuers: Any) -> None:
+        self.modules = issuers.of_profile()
 
     # -- the recorder's thread
 
@@ -226,8 +225,8 @@ class ProfileRequests:
             session.stood_still_ns += time.monotonic_ns() - begun
             session.stage, session.profiler = "ready", None
 
-    def close(self) -> None:
-        """The interpreter may end now, or the recorder is stopped: nothing goes on."""
+    def stop(self) -> None:
+        """Nothing goes on."""
         session = self._session
         if session is not None and self._lock.acquire(timeout=1.0):
             try:

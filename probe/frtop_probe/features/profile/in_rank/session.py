@@ -56,15 +56,16 @@ class ProfileSession:
         return now - self.begun >= order.seconds
 
     def status(self, now: float) -> dict[str, Any]:
-        """What the operator hears of it."""
+        """What the operator hears of it, with the fields of `ProfileResponse`."""
         lasted = (now if self.stage == "running" else self.ended) - self.begun if self.begun else 0
         return {
             "error": self.error,
             "help": self.help or "; ".join(filter(None, (self.trouble, self.ending))),
             "stage": self.stage,
-            "steps": [self.first, self.last],
+            "first": self.first,
+            "last": self.last,
             "lasted_ns": round(lasted * 1e9),
             "stood_still_ns": self.stood_still_ns,
-            "clocks": self.clocks,
-            "files": list(self.files.items()),
+            "clocks": self.clocks[:2],
+            "files": [{"name": name, "size": size} for name, size in self.files.items()],
         }

@@ -7,6 +7,7 @@ from collections import deque
 from itertools import islice
 from typing import Any, Final
 
+from frtop_probe.features.tensor_checks.in_rank.stats import Sample
 from frtop_probe.features.tensor_checks.in_rank.watch import NumberWatch
 from frtop_probe.features.tensor_checks.in_rank.watch_plan import WatchPlan
 from frtop_probe.recorder.requests.requests import INVALID, GoOn, Request, Response, numbers_of
@@ -54,27 +55,28 @@ class NumberRequests:
     def __init__(self, watch: NumberWatch) -> None:
         self._watch = watch
 
-    def state(self) -> list[Any]:
-        """In the order of the fields of `wire.NumberState`."""
+    def state(self) -> dict[str, Any]:
+        """With the fields of `NumberState`."""
         watch, now = self._watch, time.monotonic_ns()
         plan = watch.watching[0] if watch.watching else None
-        counts = [watch.count, watch.ops.unseen, watch.skipped]
+        found: dict[str, Any] = {
+            "samples": watch.count,
+            "unseen": watch.ops.unseen,
+            "skipped": watch.skipped,
+            "thinned": watch.thinned,
+            "watch": watch.watches,
+        }
         if plan is None:
-            last = [watch.failure, watch.thinned, watch.watches, watch.ended_by]
-            return [watch.busy, 0, 0, 0, 0, *counts, *last]
-        left_s = max(0, (plan.until_ns - now) // 1_000_000_000)
-        return [
-            True,
-            plan.every,
-            max(0, plan.ops),
-            left_s,
-            max(0, plan.steps),
-            *counts,
-            "",
-            watch.thinned,
-            watch.watches,
-            plan.by,
-        ]
+            return {**found, "on": watch.busy, "failure": watch.failure, "by": watch.ended_by}
+        return {
+            **found,
+            "on": True,
+            "every": plan.every,
+            "ops_left": max(0, plan.ops),
+            "seconds_left": max(0, (plan.until_ns - now) // 1_000_000_000),
+            "steps_left": max(0, plan.steps),
+            "by": plan.by,
+        }
 
     def asked_to_watch(self, request: Request) -> str:
         """Carries out an order; returns why it cannot, "" if it has."""
@@ -94,9 +96,9 @@ class NumberRequests:
         if numbers is None:
             return INVALID
         state = self.state()  # first: once it is off, all samples are there
-        samples: deque[list[Any]] = self._watch.samples.copy()
-        newer = (row for row in samples if row[0] > numbers[0])
+        samples: deque[Sample] = self._watch.samples.copy()
+        newer = (one._asdict() for one in samples if one.n > numbers[0])
         rows = list(islice(newer, MOST_ROWS))
-        first = samples[0][0] if samples else self._watch.count + 1
+        first = samples[0].n if samples else self._watch.count + 1
         lost = max(0, first - 1 - max(numbers[0], self._watch.begun_at))
-        return {"samples": rows, "lost": lost, "numbers": state}, b""
+        return {"samples": rows, "lost": lost, "state": state}, b""

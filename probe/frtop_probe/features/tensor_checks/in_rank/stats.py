@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from zlib import crc32
 
 from frtop_probe.recorder.tensors.tensor_stats import TensorStats
@@ -84,27 +84,60 @@ class SampleStats:
         """The place of the first NaN among all values, else of the first Inf; -1 for none."""
         return self._first_nan if self._first_nan >= 0 else self._first_infinity
 
-    def row(self) -> list[Any]:
-        """In the order of the fields of `wire.NumberSample` from `checksum` on."""
+    def by_name(self) -> dict[str, Any]:
+        """Figures with the names of the fields of `Sample`."""
         parts = self._parts
         finite = sum(one.finite for one in parts)
-        numbers: tuple[float | None, ...] = (None,) * 4
+        found: dict[str, float | None] = {}
         if finite:
             least, most, norms = zip(*(one.extremes for one in parts), strict=True)
-            found = (
-                min(least),
-                max(most),
-                sum(one.magnitude for one in parts) / finite,
-                math.hypot(*norms),
-            )
-            numbers = tuple(value if math.isfinite(value) else None for value in found)
-        return [
-            f"{self._crc:08x}" if parts else "",
-            *(sum(one.nans for one in parts), sum(one.infinities for one in parts)),
-            *(sum(one.zeros for one in parts), sum(one.subnormals for one in parts)),
-            *numbers,
-            next((one.error for one in parts if one.error), ""),
-        ]
+            numbers = {
+                "minimum": min(least),
+                "maximum": max(most),
+                "magnitude": sum(one.magnitude for one in parts) / finite,
+                "norm": math.hypot(*norms),
+            }
+            found = {name: one if math.isfinite(one) else None for name, one in numbers.items()}
+        return {
+            "checksum": f"{self._crc:08x}" if parts else "",
+            "nans": sum(one.nans for one in parts),
+            "infinities": sum(one.infinities for one in parts),
+            "zeros": sum(one.zeros for one in parts),
+            "subnormals": sum(one.subnormals for one in parts),
+            **found,
+            "error": next((one.error for one in parts if one.error), ""),
+        }
+
+
+class Sample(NamedTuple):
+    """What a sample says: the fields of `NumberSample`."""
+
+    n: int
+    group: int
+    number: int
+    kind: str
+    role: str
+    taken: str
+    step: int
+    at_ns: int
+    site: int
+    dtype: str
+    elements: int
+    size: int
+    seen: int
+    shard: bool
+    issuer: int
+    parameter: str
+    checksum: str
+    nans: int
+    infinities: int
+    zeros: int
+    subnormals: int
+    error: str
+    minimum: float | None = None
+    maximum: float | None = None
+    magnitude: float | None = None
+    norm: float | None = None
 
 
 MOST_TENSORS: Final = 64

@@ -29,7 +29,7 @@ from frtop_probe.features.tensor_checks.in_rank.copies import (
 )
 from frtop_probe.features.tensor_checks.in_rank.loss_scales import LossScales
 from frtop_probe.features.tensor_checks.in_rank.optimizer_tensors import step_tensors
-from frtop_probe.features.tensor_checks.in_rank.stats import SampleStats
+from frtop_probe.features.tensor_checks.in_rank.stats import Sample, SampleStats
 from frtop_probe.features.tensor_checks.in_rank.watch_plan import WatchPlan
 from frtop_probe.features.tensor_checks.in_rank.watched_ops import (
     Subject,
@@ -89,7 +89,7 @@ class NumberWatch:
         """Samples without figures; ops that were not sampled as the buffer was filling up."""
         self.count = self.begun_at = 0
         """Samples so far; those before the watch began."""
-        self.samples: deque[list[Any]] = deque(maxlen=MOST_SAMPLES)
+        self.samples: deque[Sample] = deque(maxlen=MOST_SAMPLES)
         """Rows in the order of the fields of `wire.NumberSample`."""
         self.failure = ""
         self.install: Callable[[], object] | None = None
@@ -357,11 +357,11 @@ class NumberWatch:
             for dtype, size in copies.parts:
                 stats.add(self._torch, dtype, view[at : at + size])
                 at += aligned(size)
-        row = stats.row()
+        figures = stats.by_name()
         if copies.error:
-            row[-1] = copies.error
+            figures["error"] = copies.error
         if copies.shard:
-            row[0] = ""  # nobody else has these bytes
+            figures["checksum"] = ""  # nobody else has these bytes
         one = subject
         parameter = one.parameter or one.parameter_at(stats.first_bad)
         with self._lock:
@@ -370,13 +370,27 @@ class NumberWatch:
             self.skipped += bool(copies.error)
             self.count += 1
             self.samples.append(
-                [
-                    *(self.count, one.group, one.number, one.kind, one.role, one.taken, one.step),
-                    *(one.at_ns, one.site, copies.dtypes, copies.elements, copies.size),
-                    *(copies.seen, *row, copies.shard, one.issuer, parameter),
-                ]
+                Sample(
+                    n=self.count,
+                    group=one.group,
+                    number=one.number,
+                    kind=one.kind,
+                    role=one.role,
+                    taken=one.taken,
+                    step=one.step,
+                    at_ns=one.at_ns,
+                    site=one.site,
+                    dtype=copies.dtypes,
+                    elements=copies.elements,
+                    size=copies.size,
+                    seen=copies.seen,
+                    shard=copies.shard,
+                    issuer=one.issuer,
+                    parameter=parameter,
+                    **figures,
+                )
             )
-        nans = row[1]
+        nans = figures["nans"]
         if nans and one.role in ("input", "gradient") and not self._noted:
             self._noted = True
             what = f"the {one.role} of {one.kind}" + (f" #{one.number}" if one.group else "")

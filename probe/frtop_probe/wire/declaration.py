@@ -1,0 +1,119 @@
+"""What a request is: declared once, by a class, and followed by all that carry it.
+
+A class has the fields of the request, and says as class variables what agent, rank and operator
+need to know: the type of its answer, whether it acts, whether the rank itself answers, how long
+that may take, whether it is sent again. Dispatch, rights, refusals, time-outs and retries follow.
+The name of the class is its name everywhere: on the wire, in the tables of handlers of a rank and
+of an agent, and where an operator asks (`source.do`). A feature declares its own in its `messages`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Final
+
+from msgspec import Struct
+
+from frtop_probe.wire.values import Int
+
+
+class Response(Struct, frozen=True, array_like=True, tag=True):
+    """An answer, with the number of its request."""
+
+    id: Int
+
+
+class Error(Response, frozen=True, array_like=True, tag="refusal"):
+    """The agent will not, or cannot; `text` is a message for the user.
+
+    `reason` is one of "" (unknown), "permission", "busy", "gone", "failed", "words" (malformed).
+    """
+
+    text: str
+    reason: str = ""
+
+
+class Request(Struct, frozen=True, array_like=True, tag=True):
+    """Asks an agent for something of its host. `id` is set where it is sent."""
+
+    answer: ClassVar[type[Response]]
+    """The only type of response that is accepted, beside an `Error`."""
+    acts: ClassVar[bool] = True
+    """It makes a rank work or stand still, or shows data: refused to those who may only read.
+    What only reads says so."""
+    once: ClassVar[bool] = False
+    """It may have been carried out although no answer came: never sent again by itself."""
+    timeout_s: ClassVar[float] = 8.0
+    """How long an operator waits. An agent gives a rank 2 s; the rest is for the network."""
+    at_once: ClassVar[int] = 4
+    """How many are under way at a host, from one operator: an agent refuses more than 4."""
+
+    id: Int = 0
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if hasattr(cls, "answer"):
+            DECLARED.append(cls)
+
+
+class RanksRequest(Request, frozen=True, array_like=True, tag=True):
+    """Asks about several ranks of the host, by the agent's keys."""
+
+    keys: tuple[Int, ...] = ()
+
+
+class RankRequest(Request, frozen=True, array_like=True, tag=True):
+    """Asks about one rank of the host, by the agent's key of it."""
+
+    in_rank: ClassVar[bool] = False
+    """The rank's recorder answers: the agent passes it on, by the names of its fields."""
+    needs_recorder: ClassVar[bool] = False
+    """An agent answers, and only of a rank with a recorder."""
+    most_ranks: ClassVar[int] = 4096
+    """So many are asked at a time, of all hosts together."""
+    needs_life: ClassVar[bool] = False
+    """Nothing is to be had of a process that has ended."""
+    in_capture: ClassVar[bool] = False
+    """A capture has its answers, of ranks that wait in an op."""
+    nothing: ClassVar[str] = ""
+    """What a person reads where the rank has nothing to answer with ("none")."""
+
+    key: Int = 0
+
+    def unanswered(self, host: str, error: str, text: str) -> Response:
+        """An answer that says why there is none, in the place of one."""
+        said: dict[str, Any] = {"id": self.id, "host": host, "key": self.key, "at_ns": 0}
+        said |= {"error": error, "help": text}
+        names = self.answer.__struct_fields__
+        return self.answer(**{name: one for name, one in said.items() if name in names})
+
+    @classmethod
+    def for_capture(cls, key: int, *, devices: bool) -> RankRequest:  # noqa: ARG003
+        """What a capture asks a rank; with `devices`, on behalf of a person."""
+        return cls(key=key)
+
+
+class PieceRequest(RankRequest, frozen=True, array_like=True, tag=True):
+    """Asks for `size` bytes from `offset` on of something that is too large for one answer."""
+
+    offset: Int = 0
+    size: Int = 0
+
+
+class Piece(Response, frozen=True, array_like=True, tag=True):
+    """Bytes from `offset` on, `size` of them: fewer than asked for at the end, which is at `total`.
+
+    `data` is one zlib stream if `packed`. `error` and `help` are as of any answer of a rank.
+    """
+
+    key: Int
+    offset: Int
+    size: Int = 0
+    total: Int = 0
+    data: bytes = b""
+    packed: bool = False
+    error: str = ""
+    help: str = ""
+
+
+DECLARED: Final[list[type[Request]]] = []
+"""All requests, in the order in which they were declared."""
