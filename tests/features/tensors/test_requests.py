@@ -143,7 +143,9 @@ def test_a_tensor_on_a_device_names_the_setting_that_lets_it_be_read(pair: Pair)
     ((summaries, _),) = rank.tensors(rank.newest()).values()
     (seen,) = summaries
     assert (seen["device"], seen["shape"], seen["error"]) == ("cuda:0", [3], NOT_WANTED)
-    header, data = rank.request(ask="data", sequence=rank.newest(), index=0, offset=0, size=12)
+    header, data = rank.request(
+        ask="ReadTensor", sequence=rank.newest(), index=0, offset=0, size=12
+    )
     assert (header, data) == ({"error": "failed", "help": NOT_WANTED}, b"")
     rank.run("assert 'frtop device' not in [one.name for one in threading.enumerate()]")
 
@@ -174,7 +176,7 @@ def test_a_large_tensor_stays_within_the_budget_and_the_heartbeat_goes_on(pair: 
     assert _threads(rank) == threads  # torch started no thread pool
     # The work stops when the client leaves.
     with rank.connection() as client:
-        client.sendall(b'{"ask": "tensors"}\n')
+        client.sendall(b'{"ask": "SummarizeTensors"}\n')
     assert rank.wait_for_heartbeats(2) < 10
 
 
@@ -199,14 +201,14 @@ def test_tensors_freed_or_ops_completed_during_a_read_give_an_error(pair: Pair) 
     wait_for(lambda: rank.newest() > before, "the op", DEADLINE_S)
     sequence = rank.newest()
     with rank.connection() as client:
-        client.sendall(b'{"ask": "tensors", "sequence": %d}\n' % sequence)
+        client.sendall(b'{"ask": "SummarizeTensors", "sequence": %d}\n' % sequence)
         rank.run("saved['reading'].wait(30)")
         pair[1].start("dist.all_reduce(torch.ones(200_000), group=saved['meanwhile'])")
         rank.run("saved['thread'].join()")
         pair[1].expect("done")
         rank.run("saved['go'].set(); tensor_stats.TensorStats.add = saved['add']")
         assert b"while it was read" in client.recv(65536)
-    assert rank.request(ask="data", sequence=sequence, size=4)[0]["error"] == "gone"
+    assert rank.request(ask="ReadTensor", sequence=sequence, size=4)[0]["error"] == "gone"
 
     rank.run(
         "saved['two'] = torch.ones(1000)\n"
@@ -214,7 +216,7 @@ def test_tensors_freed_or_ops_completed_during_a_read_give_an_error(pair: Pair) 
         "saved['two'].untyped_storage().resize_(0)"
     )
     assert one(rank)["error"].startswith("the program has freed its memory for now")
-    header, data = rank.request(ask="data", sequence=rank.newest(), size=4)
+    header, data = rank.request(ask="ReadTensor", sequence=rank.newest(), size=4)
     assert (header["error"], data) == ("failed", b"")
 
 
@@ -247,14 +249,14 @@ def test_raw_bytes_are_those_of_the_tensor(pair: Pair) -> None:
         "saved['handle'] = dist.irecv(saved['raw'], 1, tag=15)"
     )
     raw = torch.arange(300_000, dtype=torch.int64).numpy().tobytes()
-    ask = {"ask": "data", "sequence": rank.newest()}
+    ask = {"ask": "ReadTensor", "sequence": rank.newest()}
     header, data = rank.request(**ask, size=4 << 20)
     assert (header, data) == ({"total": len(raw)}, raw)
     assert rank.request(**ask, offset=2_399_995, size=100)[1] == raw[-5:]
     assert rank.request(**ask, offset=1 << 62, size=100) == ({"total": len(raw)}, b"")
     for wrong in ({"size": 1 << 40}, {"index": 3, "size": 1}, {"size": -1}, {"offset": "x"}):
         assert rank.request(**ask, **wrong)[0]["error"] == "failed"
-    assert rank.request(ask="data", sequence=0, size=4)[0]["error"] == "gone"
+    assert rank.request(ask="ReadTensor", sequence=0, size=4)[0]["error"] == "gone"
 
 
 def test_an_op_on_a_device_has_shapes_and_a_reason(pair: Pair) -> None:
@@ -287,7 +289,7 @@ def test_invalid_requests_and_slow_clients_do_not_stop_the_heartbeat(pair: Pair)
         with rank.connection() as client:
             client.sendall(garbage)
             try:
-                assert b"failed" in client.recv(1000) or len(garbage) > 4096
+                assert b'"error":' in client.recv(1000) or len(garbage) > 4096
             except ConnectionResetError:
                 assert len(garbage) > 4096
     slow = [socket.socket(socket.AF_UNIX) for _ in range(4)]
@@ -296,11 +298,11 @@ def test_invalid_requests_and_slow_clients_do_not_stop_the_heartbeat(pair: Pair)
         slow[1].connect(str(rank.socket_path))
         slow[1].sendall(b'{"ask":')  # never ends
         slow[2].connect(str(rank.socket_path))  # does not receive its response
-        slow[2].sendall(b'{"ask": "data", "sequence": %d, "size": 4000000}\n' % rank.newest())
+        slow[2].sendall(b'{"ask": "ReadTensor", "sequence": %d, "size": 4000000}\n' % rank.newest())
         slow[3].connect(str(rank.socket_path))
         slow[3].close()
         assert rank.wait_for_heartbeats(4) < 10
-        assert rank.request(ask="tensors", sequence=rank.newest())[0]["ops"]
+        assert rank.request(ask="SummarizeTensors", sequence=rank.newest())[0]["ops"]
     finally:
         for client in slow:
             client.close()
@@ -313,7 +315,7 @@ def test_a_forked_child_closes_the_socket_and_an_exit_removes_it(tmp_path: Path)
     with interactive_ranks(folder, 1, "fake") as (rank,):
         assert len(os.fsencode(rank.socket_path)) > socket_path.MAX_ADDRESS
         assert rank.socket_path.stat().st_mode & 0o777 == 0o600
-        assert rank.request(ask="tensors")[0]["error"] == "none"
+        assert rank.request(ask="SummarizeTensors")[0]["error"] == "none"
         rank.run(
             "saved['child'] = os.fork()\n"
             "if not saved['child']:\n"
@@ -328,7 +330,7 @@ def test_a_forked_child_closes_the_socket_and_an_exit_removes_it(tmp_path: Path)
             rank.run("lifecycle.stop()")
             assert not rank.socket_path.exists()
             rank.run("lifecycle.start()")
-            assert rank.request(ask="tensors")[0]["error"] == "none"
+            assert rank.request(ask="SummarizeTensors")[0]["error"] == "none"
             rank.start("sys.exit()")
             assert rank.process.wait(30) == 0
             assert not rank.socket_path.exists()
