@@ -108,7 +108,7 @@ def test_the_headline_names_the_rank_the_op_and_who_waits() -> None:
 def test_the_wait_its_usual_length_and_its_line_are_evidence() -> None:
     verdict = only(absent(sleeps).settle(0))
     assert (
-        "rank 0 waits in all_reduce #8 of default_pg for 10s (usually 20ms there)"
+        "rank 0 waits in all_reduce #8 of default_pg for 10s (usually 20.0 ms there)"
         in (verdict.evidence[0])
     )
     assert "train.py:20" in verdict.evidence[0]

@@ -226,6 +226,6 @@ def test_memory_that_only_grows(
         assert fact.value == pytest.approx(60 * (GIB >> 6), rel=0.1)
         assert fact.limit == pytest.approx(HOST["mem_available"] / (GIB >> 6), rel=0.1)
         words = fact_text(fact, lambda _: "13:52", {5: 3, 6: 4})
-        assert words.startswith("rank 3: its memory grows by 9")
-        assert fact_text(fact, lambda _: "").startswith("its memory grows by 9")
+        assert words.startswith("rank 3: its memory grows by 1.0")
+        assert fact_text(fact, lambda _: "").startswith("its memory grows by 1.0")
         assert "M a minute since 13:52 or longer; what is left lasts 7h" in words

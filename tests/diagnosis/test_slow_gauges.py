@@ -96,7 +96,7 @@ CAUSES = [
     ("disk", {"problem": "it does not answer"}, "data", "it does not answer"),
     ("gpu", {"throttle": 0x20, "sm_mhz": 1100}, "throttled", "1,100 of 1,980 MHz, "),
     ("gpu", {"others": 1, "others_mem": 1 << 30}, "neighbour", "another process computes on it"),
-    ("nic", {"sent": 95 * 10**7}, "network", "sent 949 MB/s of 1.0 GB/s"),
+    ("nic", {"sent": 95 * 10**7}, "network", "sent 949 MB/s of 1.00 GB/s"),
     ("host", {"retransmits": 30}, "network", "3 % of what TCP sends is lost"),
     ("nic", {"errors": 900}, "network", "900 errors in ten minutes"),
 ]  # fmt: skip

@@ -102,16 +102,16 @@ async def test_e_captures_and_shows_progress_and_path() -> None:
         done = replace(writing, state="written", size=3_250_000)
         await app.give(replace(scenes.healthy(), writings=(done,)))
         # Screens without a verdict panel show a notification.
-        await app.sees(f"captured: {path.name}, 3.1 MB")
+        await app.sees(f"captured: {path.name}, 3.25 MB")
         await app.press("1")
-        await app.sees(f"file  captured: {path.name}, 3.1 MB", "captured · 64/64 heard")
+        await app.sees(f"file  captured: {path.name}, 3.25 MB", "captured · 64/64 heard")
 
 
 async def test_the_capture_path_stays_below_the_verdict() -> None:
     async with driven(answer_scenes.captured()) as app:
         for size in ((80, 24), (100, 30), (200, 60)):
             await app.resize(*size)
-            await app.sees("captured automatically: frtop-llama-70b-0302.cap, 3.1 MB")
+            await app.sees("captured automatically: frtop-llama-70b-0302.cap, 3.25 MB")
 
 
 async def test_a_failed_capture_shows_its_reason() -> None:
@@ -131,7 +131,7 @@ def test_what_a_file_lacks_is_shown_after_its_path() -> None:
         "capture", "written", "/elsewhere/a.cap", size=812, problem=Problem("node7 is silent")
     )
     assert describe_file(writing) == "captured: /elsewhere/a.cap, 812 B; node7 is silent"
-    assert byte_size(3_250_000) == "3.1 MB"
+    assert byte_size(3_250_000) == "3.25 MB"
 
 
 async def test_without_a_job_e_captures_nothing() -> None:

@@ -43,7 +43,7 @@ async def test_what_is_out_of_the_ordinary_comes_first_and_in_words() -> None:
         await app.sees("node6   heard")  # as wide as the names
         table = app.screen.query_one(HostTable)
         assert [row.host.name for row in table.rows][:2] == ["node6", "node0"]
-        await app.sees("! gpu4: 1,110 of 1,980 MHz since", "gpu7", "mlx5_0:1", "in 3.1 GB/s")
+        await app.sees("! gpu4: 1,110 of 1,980 MHz since", "gpu7", "mlx5_0:1", "in 3.10 GB/s")
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)])

@@ -36,7 +36,7 @@ async def test_it_says_what_it_is_of_at_every_size(size: tuple[int, int]) -> Non
         await app.sees("job > statistics", "timed 98,232 of 98,592 ops", "clocks ±400 µs")
         await app.sees("2 missing: 62-63", "train.py:231", "rank 12: 94 %")
         if size[1] > 20:
-            await app.sees("where a step goes", "rank 12", "399 ms", "140..400 ms")
+            await app.sees("where a step goes", "rank 12", "399 ms", "140-400 ms")
         if size[0] > 120:
             await app.sees("67.1 MB")
 

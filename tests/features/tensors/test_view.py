@@ -62,7 +62,7 @@ async def test_the_answer_shows_statistics_and_nan() -> None:
     async with driven(scenes.hung()) as app:
         await asked(app)
         await app.sees("all_reduce #8812 dp:0 avg   pending 4m12s   blocked in it   train.py:231")
-        await app.sees("input bf16[26214400]   cpu   50 M", "2s old")
+        await app.sees("input bf16[26214400]   cpu   52.4 MB", "2s old")
         await app.sees("only the first 12,000,000 of 26,214,400 values were read")
         await app.sees("NaN 3   Inf 0   min -3.17188   max 2.98438   mean 1.52588e-05   norm 412.5")
         await app.sees("first values 0.0014 -0.0312 nan 0.0007 ...", "checksum 9f86d081")
@@ -266,7 +266,7 @@ async def test_saving_asks_first_with_size_and_path(folder: Path) -> None:
         await asked(app)
         await app.press("T")
         await app.sees(
-            "Save the tensors of all_reduce #8812 of rank 12, 50 MB (52,428,800 bytes), to"
+            "Save the tensors of all_reduce #8812 of rank 12, 52.4 MB (52,428,800 bytes), to"
         )
         await app.sees("frtop-llama-70b-rank12-op8812.safetensors in this folder?", "enter save")
         assert app.source.orders["tensors"] == []
@@ -276,7 +276,7 @@ async def test_saving_asks_first_with_size_and_path(folder: Path) -> None:
         assert "Save the tensors" not in app.text()
         writing = Writing("tensors", "collecting", str(path), 12 << 20, 50 << 20)
         await app.give(replace(answer_scenes.tensors(), writings=(writing,)))
-        await app.sees("saving 12 M of 50 M to frtop-llama-70b-rank12-op8812.safetensors")
+        await app.sees("saving 12.6 MB of 52.4 MB to frtop-llama-70b-rank12-op8812.safetensors")
         await app.press("T")
         await app.sees("One file at a time")
         done = replace(writing, state="written", size=52_428_800)

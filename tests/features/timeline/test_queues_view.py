@@ -34,7 +34,7 @@ async def test_the_first_difference_is_in_view_and_said_in_words() -> None:
 async def test_a_rank_stands_beside_others_and_more_can_be_added() -> None:
     async with driven(lane_scenes.trains(), size=(80, 24)) as app:
         await app.press("c")
-        await app.sees("queues of 4 ranks", "no difference in what is recorded", "102.0 ms")
+        await app.sees("queues of 4 ranks", "no difference in what is recorded", "102 ms")
         await app.press("plus")
         await app.sees("queues of 5 ranks")
         await app.press(*["minus"] * 4)

@@ -27,14 +27,14 @@ async def test_from_the_ranks_to_the_straggler_and_back() -> None:
     async with driven(lane_scenes.trains(), size=(120, 30)) as app:
         await app.press("2", "T")
         assert isinstance(app.screen, TimelineScreen)
-        await app.sees("timeline of all ranks", "clocks ±0.4 ms")
+        await app.sees("timeline of all ranks", "clocks ±400 µs")
         assert WAITS in lane_of(app, 0)
         assert WAITS not in lane_of(app, lane_scenes.STRAGGLER)
         await app.press("p")
-        await app.sees("waited 60.0 ms ±0.4 ms for rank 5", "then 42.0 ms until all were done")
+        await app.sees("waited 60.0 ms ±400 µs for rank 5", "then 42.0 ms until all were done")
         await app.press(*["j"] * lane_scenes.STRAGGLER)
         await app.press("n", "p")
-        await app.sees("came last, 60.0 ms ±0.4 ms after the first", "rank 5 (node1)")
+        await app.sees("came last, 60.0 ms ±400 µs after the first", "rank 5 (node1)")
         await app.press("o")
         await app.sees("one op, by who came first", "+60.0 ms")
         app.screen.query_one(LanePane).action_last()
@@ -57,7 +57,7 @@ async def test_zooming_in_shows_what_is_under_the_cursor() -> None:
         op = re.search(r"all_reduce #\d+", before)  # more may have come until the p
         assert op is not None
         await app.press("plus", "plus")
-        await app.sees("a column is 5 ms", op[0])
+        await app.sees("a column is 5.00 ms", op[0])
         assert lane_of(app, 0).count("A") > before.count("A") / 8
         await app.press("minus", "minus")
         await app.sees("a column is 20 ms")
@@ -94,7 +94,7 @@ async def test_what_is_not_recorded_is_said() -> None:
     bare = replace(view, snapshot=None, identity=replace(view.identity, prepared=False))
     async with driven(lane_scenes.trains(bare), size=(120, 30)) as app:
         await app.press("T")
-        await app.sees("not recorded: no recorder in its process", "clocks ±0.4 ms")
+        await app.sees("not recorded: no recorder in its process", "clocks ±400 µs")
         app.source.given["timeline"] = Histories(why_none={1: "asking its agent"})
         app.app.tick()
         await app.sees("asking its agent")
@@ -126,9 +126,9 @@ async def test_marks_are_drawn_and_jumped_to() -> None:
         await app.sees("72│", "d data", "│ step", "* note")
         assert "dd" in lane_of(app, 0)
         await app.press("S")
-        await app.sees("step 72 240.0 ms ends")
+        await app.sees("step 72 240 ms ends")
         await app.press("s", "s")
-        await app.sees("step 73 240.0 ms ends", "No further step is recorded of rank 0.")
+        await app.sees("step 73 240 ms ends", "No further step is recorded of rank 0.")
 
 
 async def test_a_recorded_job_has_nothing_to_follow() -> None:
@@ -192,9 +192,9 @@ async def test_small_terminals_and_empty_jobs_have_a_timeline_too() -> None:
 async def test_at_80_columns_the_title_is_whole() -> None:
     async with driven(lane_scenes.trains(), size=(80, 24)) as app:
         await app.press("T")
-        await app.sees("job > timeline · follows", "clocks ±0.4 ms")
+        await app.sees("job > timeline · follows", "clocks ±400 µs")
         await app.press("p", "o")
-        await app.sees("job > timeline · stands still", "one op, by who came first", "±0.4 ms")
+        await app.sees("job > timeline · stands still", "one op, by who came first", "±400 µs")
         assert "…" not in app.text()
 
 
