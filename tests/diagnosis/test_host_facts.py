@@ -228,4 +228,4 @@ def test_memory_that_only_grows(
         words = fact_text(fact, lambda _: "13:52", {5: 3, 6: 4})
         assert words.startswith("rank 3: its memory grows by 1.0")
         assert fact_text(fact, lambda _: "").startswith("its memory grows by 1.0")
-        assert "M a minute since 13:52 or longer; what is left lasts 7h" in words
+        assert "GB a minute since 13:52 or longer; what is left lasts 7h" in words
