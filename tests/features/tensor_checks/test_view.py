@@ -32,7 +32,7 @@ async def test_the_cost_is_shown_before_ranks_sample() -> None:
             {0: RankControl(RecordedNow(slots=8192, ring_bytes=2_405_632))}, {}, {}
         )
         await app.press("s")
-        await app.sees("s again: sample now", "the last 8,192 ops, 2.4 MB", "MiB")
+        await app.sees("s again: sample now", "the last 8,192 ops, 2.41 MB", "MiB")
         await app.sees("the job hangs: while no op is issued, there is nothing to sample")
         await app.press("s")  # held down: nobody has read the cost
         assert (
@@ -118,7 +118,7 @@ async def test_a_longer_ring_says_what_it_takes() -> None:
     async with driven(frame, size=(120, 40)) as app:
         await app.press("colon", *"record", "enter")
         app.source.given["tensor_checks"] = JobNumbers({0: RankControl(now)}, {}, {})
-        await app.sees("the last 8,192 ops, 2.4 MB; up to 65,536 ops for 5.8 MB more")
+        await app.sees("the last 8,192 ops, 2.41 MB; up to 65,536 ops for 5.77 MB more")
         await app.press("l")
         await app.sees("l again: keep more ops from now on", "5.8 MB of shared memory more")
         await app.give(replace(frame, now_ns=frame.now_ns + READ_NS))
@@ -127,7 +127,7 @@ async def test_a_longer_ring_says_what_it_takes() -> None:
         longer = replace(now, slots=65_536, ring_bytes=8_172_800)
         app.source.given["tensor_checks"] = JobNumbers({0: RankControl(longer)}, {}, {})
         app.app.tick()
-        await app.sees("the last 65,536 ops, 8.2 MB")
+        await app.sees("the last 65,536 ops, 8.17 MB")
 
 
 def test_the_cost_of_a_longer_ring_is_that_of_the_ring() -> None:
