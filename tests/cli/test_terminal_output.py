@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from frtop_tui.cli import main
+from frtop_tui.cli import main, output
 from frtop_tui.cli.output import escaped
 from frtop_tui.files import capture
 from frtop_tui.files.format_names import FORMAT_NAMES, is_one_file
@@ -120,6 +120,11 @@ def test_letters_that_the_encoding_lacks_are_escaped(
     assert out or err
     if words == ("diagnose", FILE, "--json"):
         assert NAME in str(json.loads(out))
+
+
+def test_micro_is_spelled_where_the_encoding_lacks_it() -> None:
+    output.prepare()
+    assert "340 µs, Ω".encode("ascii", output.ESCAPING) == rb"340 us, \u03a9"
 
 
 def on_terminal(words: list[str], environ: dict[str, str]) -> str:

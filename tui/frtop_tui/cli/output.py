@@ -55,7 +55,9 @@ def _in_json(text: str) -> str:
 
 def _escape_missing(error: UnicodeError) -> tuple[str, int]:
     assert isinstance(error, UnicodeEncodeError)
-    return _in_json(error.object[error.start : error.end]), error.end
+    missing = error.object[error.start : error.end]
+    # The one letter beyond ASCII in our own figures has a spelling that everybody reads.
+    return "".join("u" if one == "µ" else _in_json(one) for one in missing), error.end
 
 
 def prepare() -> None:
