@@ -193,7 +193,7 @@ async def test_one_key_goes_through_the_lenses_and_the_legend_explains_the_lette
         await app.sees("step 1.20 s")
         await app.press("L")
         await app.sees("ranks by own time", "20 to 49 % 1", "within 5 % of a step of its peers 63")
-        await app.sees("own time at most 700.0 ms, 400.0 ms more than its peers")
+        await app.sees("own time at most 700 ms, 400 ms more than its peers")
         await app.press("L")
         await app.sees("ranks by arrival skew", "0.1 to 1 s 1", "131 ms after the first")
         await app.press("L")

@@ -66,11 +66,11 @@ async def test_of_a_hang_longer_than_the_window_the_next_step_is_said() -> None:
     hung = replace(frame, statistics=nothing, groups=groups)
     async with driven(hung) as app:
         await app.press("5")
-        await app.sees("no op for 60 s, the last one 4m12s ago; w w: as far as rings reach")
+        await app.sees("no op for 1m00s, the last one 4m12s ago; w w: as far as rings reach")
         await app.press("w")
         await app.sees("the last one 4m12s ago; w: as far as rings reach")
         await app.press("w")
-        await app.sees("no op for 60 s, the last one 4m12s ago", "as far as rings reach, asked")
+        await app.sees("no op for 1m00s, the last one 4m12s ago", "as far as rings reach, asked")
         assert "; w" not in app.text()
 
 
@@ -175,7 +175,7 @@ def test_the_time_that_others_waited_is_what_the_last_one_cost_them() -> None:
 
 
 def test_how_long_communication_took_is_between_two_bounds() -> None:
-    assert timings(9 * MS, 400 * MS) == "9..400 ms"
+    assert timings(9 * MS, 400 * MS) == "9.00-400 ms"
     assert timings(9 * MS, 9 * MS) == "9 ms"
     assert timings(2e9, 12e9) == "2..12 s"
     assert timings(0, 40_000) == "40.0 µs"

@@ -250,6 +250,6 @@ def test_figures_say_of_how_many_finite_values_they_are() -> None:
         return "".join(line.text for line in figure_words(findings([sample], 1), names))
 
     assert "mean magnitude of 3 finite values 0; norm of these 0 to 0" in figures(half)
-    assert "97 NaN (97.0 %)" in figures(half)
+    assert "97 NaN (97 %)" in figures(half)
     assert "mean" not in figures(none)
     assert "norm" not in figures(none)

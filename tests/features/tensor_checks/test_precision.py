@@ -177,8 +177,8 @@ def test_figures_are_by_group_kind_and_dtype() -> None:
     assert (first.group, second.group) == (GROUP, EDGE)
     text = said(found)
     assert "dp:0 all_reduce input, float16, ranks 0-1: 4 samples, 16 values" in text
-    assert "mean magnitude 0.25; norm 1 to 3, 3 at step 2; 4 zero (25.0 %)" in text
-    assert "8 below 6.1e-05, the smallest normal (50.0 %)" in text
+    assert "mean magnitude 0.25; norm 1 to 3, 3 at step 2; 4 zero (25 %)" in text
+    assert "8 below 6.1e-05, the smallest normal (50 %)" in text
     assert "tp:0 all_reduce input, bfloat16" in text
 
 

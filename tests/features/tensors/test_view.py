@@ -266,9 +266,9 @@ async def test_saving_asks_first_with_size_and_path(folder: Path) -> None:
         await asked(app)
         await app.press("T")
         await app.sees(
-            "Save the tensors of all_reduce #8812 of rank 12, 52.4 MB (52,428,800 bytes), to"
+            "Save the tensors of all_reduce #8812 of rank 12, 52.4 MB (52,428,800 bytes),"
         )
-        await app.sees("frtop-llama-70b-rank12-op8812.safetensors in this folder?", "enter save")
+        await app.sees("to frtop-llama-70b-rank12-op8812.safetensors in this folder?", "enter save")
         assert app.source.orders["tensors"] == []
         await app.press("enter")
         path = folder / "frtop-llama-70b-rank12-op8812.safetensors"

@@ -60,7 +60,7 @@ async def test_zooming_in_shows_what_is_under_the_cursor() -> None:
         await app.sees("a column is 5.00 ms", op[0])
         assert lane_of(app, 0).count("A") > before.count("A") / 8
         await app.press("minus", "minus")
-        await app.sees("a column is 20 ms")
+        await app.sees("a column is 20.0 ms")
         await app.press("h")
         await app.press(*["L"] * 3)
         await app.sees("not known yet")
