@@ -176,8 +176,8 @@ def test_the_time_that_others_waited_is_what_the_last_one_cost_them() -> None:
 
 def test_how_long_communication_took_is_between_two_bounds() -> None:
     assert timings(9 * MS, 400 * MS) == "9.00-400 ms"
-    assert timings(9 * MS, 9 * MS) == "9 ms"
-    assert timings(2e9, 12e9) == "2..12 s"
+    assert timings(9 * MS, 9 * MS) == "9.00 ms"
+    assert timings(2e9, 12e9) == "2.00-12.0 s"
     assert timings(0, 40_000) == "40.0 µs"
 
 

@@ -281,7 +281,7 @@ async def test_saving_asks_first_with_size_and_path(folder: Path) -> None:
         await app.sees("One file at a time")
         done = replace(writing, state="written", size=52_428_800)
         await app.give(replace(answer_scenes.tensors(), writings=(done,)))
-        await app.sees("file  saved: frtop-llama-70b-rank12-op8812.safetensors, 50 MB")
+        await app.sees("file  saved: frtop-llama-70b-rank12-op8812.safetensors, 52.4 MB")
 
 
 async def test_anything_but_yes_saves_nothing() -> None:
