@@ -40,7 +40,7 @@ def test_a_known_site_tells_what_is_usual_there() -> None:
     scene.waits([0, 1, 3], "all_reduce", for_s=9, usual_s=2)
     (note,) = scene.settle(0).notes
     assert note == (
-        "ranks 0-1,3 wait 9.0s in all_reduce #8 of default_pg at train.py:20; usually 2.0s there"
+        "ranks 0-1,3 wait 9.0s in all_reduce #8 of default_pg at train.py:20; usually 2.00 s there"
     )
 
 

@@ -51,8 +51,8 @@ MARKS = (
 def test_a_step_has_one_line_with_the_sums_of_what_was_in_it() -> None:
     lines = shown(with_marks(*MARKS))
     assert (
-        "- step 412 took 1.00 s: fetch 10.0 ms, forward 200.0 ms, "
-        "backward 500.0 ms (2 times); 4,096 samples" in lines
+        "- step 412 took 1.00 s: fetch 10.0 ms, forward 200 ms, "
+        "backward 500 ms (2 times); 4,096 samples" in lines
     )
     assert "- step 411 ended" in lines
     assert "- in step 413 for 8s: in fetch for 7s" in lines

@@ -48,7 +48,7 @@ def test_ranks_are_merged_and_what_differs_is_marked() -> None:
     rows = {row.node.name: row for row in flame_rows(roots, totals, set())}
     assert rows["MainThread"].share == 1.0
     assert rows[LOAD].share == (7 * 100 + 800) / 8000
-    assert rows[LOAD].differs == "rank 7: 80%, usually 10%"
+    assert rows[LOAD].differs == "rank 7: 80 %, usually 10 %"
     assert rows["MainThread"].differs == ""
     closed = flame_rows(roots, totals, {("MainThread",)})
     assert [row.node.name for row in closed] == ["MainThread", "frtop"]

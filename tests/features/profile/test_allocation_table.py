@@ -24,37 +24,37 @@ HEAD = "torch's allocator ranks at start at end peak reserved"
         pytest.param(
             [gpu(0, 15 * G), gpu(1, 18 * G), gpu(2, 15 * G + 5), gpu(3, 15 * G)],
             [HEAD,
-             "cuda:0 0,2-3 10 G 10 G 15 G 20 G",
-             "cuda:0 1 10 G 10 G 18 G 20 G differs"],
+             "cuda:0 0,2-3 10.7 GB 10.7 GB 16.1 GB 21.5 GB",
+             "cuda:0 1 10.7 GB 10.7 GB 19.3 GB 21.5 GB differs"],
             id="one differs",
         ),
         pytest.param(
             [gpu(rank, 15 * G, index=rank) for rank in range(8)],
-            [HEAD, "cuda 0-7 10 G 10 G 15 G 20 G"],
+            [HEAD, "cuda 0-7 10.7 GB 10.7 GB 16.1 GB 21.5 GB"],
             id="a GPU each",
         ),
         pytest.param(
             [gpu(0, 15 * G), gpu(1, 18 * G)],
             [HEAD,
-             "cuda:0 1 10 G 10 G 18 G 20 G",
-             "cuda:0 0 10 G 10 G 15 G 20 G"],
+             "cuda:0 1 10.7 GB 10.7 GB 19.3 GB 21.5 GB",
+             "cuda:0 0 10.7 GB 10.7 GB 16.1 GB 21.5 GB"],
             id="of two nobody is usual",
         ),
         pytest.param(
             [gpu(0, 15 * G, failed=2), gpu(1, 15 * G, failed=1)],
-            [HEAD, "cuda:0 0-1 10 G 10 G 15 G 20 G",
+            [HEAD, "cuda:0 0-1 10.7 GB 10.7 GB 16.1 GB 21.5 GB",
              "rank 0: out of memory on cuda:0, 2 times", "rank 1: out of memory on cuda:0, once"],
             id="no memory was left",
         ),
         pytest.param(
             [RankAllocations(rank, "CPU", 0, -4096 + rank, 3 << 20) for rank in range(2)],
-            [HEAD, "CPU 0-1 - -4.0 K +3.0 M -",
+            [HEAD, "CPU 0-1 - -4.09 KB +3.15 MB -",
              "CPU: only blocks that were allocated while the profile ran"],
             id="of the CPU changes only",
         ),
         pytest.param(
             [gpu(rank, (10 + 3 * rank) * G) for rank in range(10)],
-            [HEAD, *(f"cuda:0 {rank} 10 G 10 G {10 + 3 * rank} G 20 G"
+            [HEAD, *(f"cuda:0 {rank} 10.7 GB 10.7 GB {10 + 3 * rank} G 21.5 GB"
                      for rank in range(9, 1, -1)), "and ranks 0-1"],
             id="all differ",
         ),

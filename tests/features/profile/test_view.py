@@ -43,7 +43,7 @@ async def test_the_cost_is_shown_before_anything_is_ordered() -> None:
         written = (replace(states[0], stage="done"), states[1])
         app.source.given["profile"] = replace(running, ranks=written, state="written", size=10**6)
         app.app.tick()
-        await app.sees("1.0 MB", "ui.perfetto.dev")
+        await app.sees("1.00 MB", "ui.perfetto.dev")
         await app.press("escape")
         assert app.source.orders["profile"].count(Withdrawal()) == 1
 
@@ -74,7 +74,7 @@ async def test_what_is_complete_is_written_on_request() -> None:
         )
         app.source.given["profile"] = written
         app.app.tick()
-        await app.sees("rank 1: it was ended", "torch's allocator", "3.0 G", "4.0 G")
+        await app.sees("rank 1: it was ended", "torch's allocator", "3.22 GB", "4.29 GB")
         await app.press("w")
         assert app.source.orders["profile"].count(Withdrawal(keep=True)) == 1
 

@@ -9,8 +9,8 @@ from typing import Final
 from msgspec.structs import replace
 
 from frtop_probe.ring.rank_ranges import fold
+from frtop_tui.diagnosis.cases.mismatch.by_histories import mismatches
 from frtop_tui.diagnosis.cases.mismatch.detect import mismatch_finding
-from frtop_tui.diagnosis.cases.mismatch.whole_histories import mismatches
 from frtop_tui.diagnosis.cases.slow.detect import SlowDetail, SlowState, slow
 from frtop_tui.diagnosis.cases.slow.episodes import SlowEpisodes
 from frtop_tui.diagnosis.confirmation import confirmed_at_once

@@ -75,12 +75,12 @@ def signed_timing(ns: float) -> str:
 
 def timings(least: float, most: float) -> str:
     """`9.00-400 ms`: between these two, in ns."""
-    return _between(timing(least), timing(most))
+    return _between(timing(least), timing(most)) if least else timing(most)
 
 
 def byte_size(size: float | None) -> str:
     """`52.4 MB`, `812 B`; `NOT_KNOWN` for None."""
-    return NOT_KNOWN if size is None else _in_units(size, _SIZES, whole=1.0) or "0 B"
+    return NOT_KNOWN if size is None else _in_units(size, _SIZES, exact=1.0) or "0 B"
 
 
 def byte_sizes(least: float, most: float) -> str:
@@ -149,13 +149,13 @@ def _local(wall_ns: int, form: str) -> str:
         return "at an impossible time"
 
 
-def _in_units(value: float, units: tuple[tuple[float, str], ...], whole: float = 0.0) -> str | None:
+def _in_units(value: float, units: tuple[tuple[float, str], ...], exact: float = 0.0) -> str | None:
     """Three digits in the largest unit that fits; None for less than the smallest."""
     for unit, name in units:
         if abs(value) >= unit * 0.9995 or (unit == units[-1][0] and value):
             number = value / unit
             size = abs(number)
-            digits = 0 if unit == whole or size >= 99.95 else 1 if size >= 9.995 else 2
+            digits = 0 if unit == exact or size >= 99.95 else 1 if size >= 9.995 else 2
             return f"{number:.{digits}f} {name}"
     return None
 

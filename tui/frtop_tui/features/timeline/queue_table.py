@@ -54,6 +54,8 @@ class QueueTable(LineView):
         self.empty = "no ops are known yet"
         self._is_in_view = False
         """Whether the table has scrolled to the cursor once; from then on keys do."""
+        self._will_be = False
+        """It scrolls there once it is drawn: a second time might undo what the mouse did since."""
 
     def content(self, width: int) -> Sequence[Line]:  # noqa: ARG002
         return _Rows(self) if len(self.alignment) else (plain(self.empty, "dim"),)
@@ -73,12 +75,13 @@ class QueueTable(LineView):
             last = len(alignment) - 1
             places = range(len(alignment)) if key is not None else ()
             self.cursor = next((n for n in places if alignment.keys[n] == key), last)
-        if self.cursor != before or not self._is_in_view:
+        if (self.cursor != before or not self._is_in_view) and not self._will_be:
             # Older ops came above it, or it was put there before there was a layout.
-            self.call_after_refresh(self._bring_into_view)
+            self._will_be = self.call_after_refresh(self._bring_into_view)
         self.redraw()
 
     def _bring_into_view(self) -> None:
+        self._will_be = False
         self.move_to(self.cursor)
         self._is_in_view = bool(len(self.alignment) and self.scrollable_content_region.height)
 

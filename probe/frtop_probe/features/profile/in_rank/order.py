@@ -15,7 +15,7 @@ _TOKEN: Final = re.compile(r"[0-9a-f]{8,32}")
 
 
 @dataclass(frozen=True, slots=True)
-class ProfileOrder:
+class RankOrder:
     """One order: so many `steps`, or so many `seconds` if there are none.
 
     `token` is the operator's own word for it: who does not know it cannot end the order.
@@ -33,7 +33,7 @@ class ProfileOrder:
     """With torch's execution trace observer, whose file is what Chakra's converter takes."""
 
 
-def order_of(request: Mapping[str, Any]) -> ProfileOrder | None:
+def order_of(request: Mapping[str, Any]) -> RankOrder | None:
     """The order in an unchecked request; None if it is none, or asks for too much."""
     token, steps = request.get("order"), request.get("steps", 0)
     seconds, wait_s = request.get("seconds", 0.0), request.get("wait_s", 0.0)
@@ -49,4 +49,4 @@ def order_of(request: Mapping[str, Any]) -> ProfileOrder | None:
     options = (
         request.get(name) is True for name in ("shapes", "stacks", "memory", "devices", "execution")
     )
-    return ProfileOrder(token, steps, float(seconds), float(wait_s), *options)
+    return RankOrder(token, steps, float(seconds), float(wait_s), *options)

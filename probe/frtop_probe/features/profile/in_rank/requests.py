@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from frtop_probe.features.profile.files import profile_file
 from frtop_probe.features.profile.in_rank.module_profile import ModuleProfile
-from frtop_probe.features.profile.in_rank.order import ProfileOrder, order_of
+from frtop_probe.features.profile.in_rank.order import RankOrder, order_of
 from frtop_probe.features.profile.in_rank.saving import (
     LEAST_ROOM,
     own_memory,
@@ -113,7 +113,7 @@ class ProfileRequests(RankFeature):
         finally:
             self._lock.release()
 
-    def _begin(self, order: ProfileOrder | None, now: float) -> Response:
+    def _begin(self, order: RankOrder | None, now: float) -> Response:
         if order is None:
             return INVALID
         session = self._session

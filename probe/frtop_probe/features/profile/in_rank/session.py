@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final, Literal
 
-from frtop_probe.features.profile.in_rank.order import ProfileOrder
+from frtop_probe.features.profile.in_rank.order import RankOrder
 from frtop_probe.features.profile.in_rank.torch_profiler import TorchProfiler
 
 LEASE_S: Final = 15.0
@@ -18,7 +18,7 @@ Stage = Literal["waiting", "running", "saving", "ready", "over"]
 class ProfileSession:
     """Times are of the monotonic clock, in seconds."""
 
-    def __init__(self, order: ProfileOrder, now: float) -> None:
+    def __init__(self, order: RankOrder, now: float) -> None:
         self.order = order
         self.stage: Stage = "waiting"
         self.lease = now + LEASE_S

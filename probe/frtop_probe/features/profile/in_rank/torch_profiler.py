@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from frtop_probe.features.profile.files import create_file
-from frtop_probe.features.profile.in_rank.order import ProfileOrder
+from frtop_probe.features.profile.in_rank.order import RankOrder
 
 OF_ITS_OWN: Final = "the script profiles itself, and torch has one profiler per process"
 DAEMON: Final = "KINETO_USE_DAEMON"
@@ -38,7 +38,7 @@ class CannotProfileError(Exception):
 class TorchProfiler:
     """One use of the profiler: `begin`, `step`s, `end`, and `save` from any thread."""
 
-    def __init__(self, torch: Any, order: ProfileOrder, execution: Path | None) -> None:
+    def __init__(self, torch: Any, order: RankOrder, execution: Path | None) -> None:
         self._torch = torch
         self._order = order
         self._execution = execution
