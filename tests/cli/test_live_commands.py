@@ -32,6 +32,7 @@ from frtop_tui.job.model import (
     Writing,
 )
 from frtop_tui.job.statistics import JobStatistics
+from frtop_tui.job.units import byte_size
 from screens.scenes import WALL, connecting, healthy, hung, no_agent
 
 GRADIENT = wire.TensorSummary(
@@ -106,7 +107,7 @@ def test_capture_prints_path_gaps_and_verdict(
     path = tmp_path / "x.cap"
     assert capture_command.run(options(output=str(path))) == 0
     said = capsys.readouterr().out.splitlines()
-    assert said[0] == f"{path}  {path.stat().st_size / 1e3:.0f} KB"
+    assert said[0] == f"{path}  {byte_size(path.stat().st_size)}"
     assert said[1] == "missing: rank 5 did not answer"
     assert said[2].startswith("rank 37 (node4) has not entered all_reduce")
     assert capture.read(path).verdicts == hung().verdicts

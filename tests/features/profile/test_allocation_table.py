@@ -6,6 +6,7 @@ import pytest
 
 from frtop_tui.features.profile.allocation_words import allocation_lines, allocation_rows
 from frtop_tui.features.profile.model import RankAllocations
+from frtop_tui.job.units import byte_size
 
 G = 1 << 30
 
@@ -54,7 +55,7 @@ HEAD = "torch's allocator ranks at start at end peak reserved"
         ),
         pytest.param(
             [gpu(rank, (10 + 3 * rank) * G) for rank in range(10)],
-            [HEAD, *(f"cuda:0 {rank} 10.7 GB 10.7 GB {10 + 3 * rank} G 21.5 GB"
+            [HEAD, *(f"cuda:0 {rank} 10.7 GB 10.7 GB {byte_size(10 + 3 * rank << 30)} 21.5 GB"
                      for rank in range(9, 1, -1)), "and ranks 0-1"],
             id="all differ",
         ),
