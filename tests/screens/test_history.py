@@ -82,6 +82,16 @@ async def test_forward_leads_to_the_same_screen_and_help_is_none_of_them() -> No
         await app.sees("No screen was visited after this one")
 
 
+async def test_a_screen_that_was_drawn_late_while_closed_shows_its_path_when_it_is_back() -> None:
+    async with driven(scenes.hung()) as app:
+        await app.press("3")
+        hosts = app.screen
+        await app.press("left_curly_bracket")
+        hosts.draw_all()  # as a resize does after the next refresh
+        await app.press("right_curly_bracket")
+        await app.sees("job > hosts")
+
+
 async def test_closed_screens_do_not_pile_up() -> None:
     async with driven(scenes.hung()) as app:
         for _ in range(MOST_PATHS):

@@ -221,6 +221,10 @@ class FrameScreen(Screen[None]):
     def on_mount(self) -> None:
         self.draw_all()
 
+    def on_screen_resume(self) -> None:
+        # The open screens have changed since, and a late refresh may have drawn it while closed.
+        self.draw_all()
+
     def on_resize(self, event: events.Resize) -> None:
         width, height = event.size
         small = width < SMALLEST[0] or height < SMALLEST[1]
