@@ -52,7 +52,7 @@ def _captures(hosts: Hosts) -> None:
 
 
 def _first_frame(connect: list[str], world: int) -> float:
-    """Seconds from the start of the program to a screen with all ranks heard."""
+    """Seconds from the start of the program to a screen with all ranks reporting."""
     begin = time.monotonic()
     pid, terminal = pty.fork()
     if pid == 0:
@@ -60,7 +60,7 @@ def _first_frame(connect: list[str], world: int) -> float:
         os.execv(sys.executable, [sys.executable, "-m", "frtop_tui", "--connect", *connect])
     seen = b""
     try:
-        while f"{world}/{world} heard".encode() not in seen:
+        while f"{world}/{world} reporting".encode() not in seen:
             assert time.monotonic() - begin < PATIENCE_S, seen[-2000:]
             if select.select([terminal], [], [], 0.1)[0]:
                 seen += os.read(terminal, 65536)

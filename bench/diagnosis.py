@@ -24,7 +24,7 @@ BLOCK: Final = 8
 LATE: Final = 9_999
 TOUCHED: Final = 164
 UPDATES: Final = 100
-"""Every rank is heard once in so many updates, which are a second of the job."""
+"""Every rank is reporting once in so many updates, which are a second of the job."""
 REPEATS: Final = 3
 SCATTER: Final = 7919
 SECOND: Final = 1_000_000_000

@@ -19,7 +19,7 @@ from screens.scenes import NOW, WALL, healthy, no_agent
 
 PLAIN = wire.Job("", 0, 4, nonce="97a2949e", name="plain.py")
 OVER = wire.Job("node1", 29511, 16, "r2", 2, "b7", "a program with a very long name.py")
-HOST = HostView("node0", "heard", heard_ns=NOW)
+HOST = HostView("node0", "reporting", reported_ns=NOW)
 LEFT_ALONE = "2 ranks of user alice: not looked at"
 
 
@@ -27,7 +27,7 @@ def several() -> Frame:
     """A prepared job is shown; one that nobody prepared lives, another has ended."""
     frame = healthy()
     assert frame.job is not None
-    note = CoverageNote("rank 5 never heard of: not started yet", "never heard")
+    note = CoverageNote("rank 5 never reported: not started yet", "never reported")
     return replace(
         frame,
         hosts=(replace(HOST, notes=(LEFT_ALONE,)),),
@@ -50,10 +50,10 @@ def test_a_line_per_job_and_below_it_what_is_in_the_way() -> None:
     assert lines == [
         "job                          ranks  hosts  state             recorder  --job",
         "plain.py                       3/4      1  live 4m12s        no        plain.py",
-        "    1 of 4 ranks never heard of",
+        "    1 of 4 ranks never reported",
         "    ranks 0-2: c10d state not readable: stripped libtorch",
         "llama-70b                    63/64      8  live 1h00m        yes       llama-70b",
-        "    rank 5 never heard of: not started yet",
+        "    rank 5 never reported: not started yet",
         "a program with a very lon..  16/16      2  ended 11m40s ago  12 of 16",
         "    --job 'a program with a very long name.py'",
         "",

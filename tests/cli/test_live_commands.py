@@ -290,7 +290,7 @@ def test_a_missing_rank_is_an_error(
 ) -> None:
     monkeypatch.setattr("frtop_tui.cli.live.APPEAR_S", 0.1)
     live(Answering(hung()))
-    with pytest.raises(FrtopError, match="rank 77 is not heard; 64 ranks are"):
+    with pytest.raises(FrtopError, match="rank 77 is unreachable; 64 ranks are"):
         tensors_command.run(options(rank=77))
 
 
@@ -368,14 +368,14 @@ def test_a_rank_without_tensors_is_called_by_its_number_and_who_waits_is_named(
     assert caught.value.next_step == "rank 0 waits for it: `frtop tensors --rank 0`"
 
 
-def test_a_job_that_was_named_is_searched_for_since_a_host_was_heard(
+def test_a_job_that_was_named_is_searched_for_since_a_host_was_reported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """An agent that was just started takes seconds to come up, and only then searches."""
     monkeypatch.setattr(live_command, "SEARCH_S", 0.5)
     found = hung()
     unknown = replace(connecting(), problem=Problem("no rank has pid 4711"))
-    unknown = replace(unknown, hosts=tuple(replace(one, state="heard") for one in found.hosts))
+    unknown = replace(unknown, hosts=tuple(replace(one, state="reporting") for one in found.hosts))
     source = ScriptedSource([connecting()])
     begin = time.monotonic()
 
@@ -425,9 +425,9 @@ def test_time_in_which_hosts_are_only_being_reached_does_not_count(
 
 
 def test_progress_names_a_host_that_is_being_reached() -> None:
-    hosts = (HostView("a", "heard"), HostView("b", "connecting", progress="starting\x1b ssh"))
+    hosts = (HostView("a", "reporting"), HostView("b", "connecting", progress="starting\x1b ssh"))
     frame = Frame(0, 0, health="healthy", hosts=hosts)
-    assert live_command.describe_progress(frame).startswith("1 of 2 hosts heard; b: starting")
+    assert live_command.describe_progress(frame).startswith("1 of 2 hosts reporting; b: starting")
     assert live_command.describe_progress(frame).isprintable()
 
 
@@ -445,7 +445,7 @@ def test_progress_names_a_host_that_is_being_reached() -> None:
 def test_where_only_others_have_ranks_the_error_says_whom_to_ask(
     note: str, says: str, step: str
 ) -> None:
-    host = HostView("node0", "heard", notes=(note,))
+    host = HostView("node0", "reporting", notes=(note,))
     frame = replace(connecting(), hosts=(host,), problem=None)
     source = ScriptedSource([frame])
     with pytest.raises(NoJob) as caught:
@@ -456,7 +456,7 @@ def test_where_only_others_have_ranks_the_error_says_whom_to_ask(
 
 def test_where_ranks_may_not_be_read_the_error_does_not_say_that_there_are_none() -> None:
     there = Coverage(notes=(CoverageNote("3 processes have not said which rank they are"),))
-    host = HostView("node0", "heard")
+    host = HostView("node0", "reporting")
     frame = replace(connecting(), hosts=(host,), problem=None, coverage=there)
     with pytest.raises(NoJob) as caught:
         live_command.wait_for_report(ScriptedSource([frame]), 0.0, lambda _: None)

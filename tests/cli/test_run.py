@@ -324,7 +324,7 @@ class Terminal:
         if not self.pid:
             os.environ["PS1"] = "$ "
             os.execvp("bash", ["bash", "--norc", "--noprofile", "--noediting", "-i"])
-        self.heard = ""
+        self.received = ""
 
     def type(self, text: str) -> None:
         os.write(self.descriptor, text.encode())
@@ -333,12 +333,12 @@ class Terminal:
         """Reads the output up to and including `text`."""
 
         def is_printed() -> bool:
-            if text not in self.heard and select.select([self.descriptor], [], [], 0.1)[0]:
-                self.heard += os.read(self.descriptor, 65536).decode("utf-8", "replace")
-            return text in self.heard
+            if text not in self.received and select.select([self.descriptor], [], [], 0.1)[0]:
+                self.received += os.read(self.descriptor, 65536).decode("utf-8", "replace")
+            return text in self.received
 
-        wait_for(is_printed, lambda: f"{text!r} in {self.heard!r}", pause_s=0)
-        self.heard = self.heard.partition(text)[2]
+        wait_for(is_printed, lambda: f"{text!r} in {self.received!r}", pause_s=0)
+        self.received = self.received.partition(text)[2]
 
     def prompt(self) -> None:
         """Waits until the shell reads again: what is typed while it takes the terminal is lost.
@@ -351,12 +351,12 @@ class Terminal:
             word = next(words)
             self.type(f"echo w''ord{word}\n")
             end = time.monotonic() + 1
-            while (left := end - time.monotonic()) > 0 and f"word{word}\r\n" not in self.heard:
+            while (left := end - time.monotonic()) > 0 and f"word{word}\r\n" not in self.received:
                 if select.select([self.descriptor], [], [], left)[0]:
-                    self.heard += os.read(self.descriptor, 65536).decode("utf-8", "replace")
-            return f"word{word}\r\n" in self.heard
+                    self.received += os.read(self.descriptor, 65536).decode("utf-8", "replace")
+            return f"word{word}\r\n" in self.received
 
-        wait_for(answers, lambda: f"an answer in {self.heard!r}", pause_s=0)
+        wait_for(answers, lambda: f"an answer in {self.received!r}", pause_s=0)
 
     def close(self) -> None:
         os.kill(self.pid, signal.SIGKILL)

@@ -285,7 +285,7 @@ def test_real_sockets_carry_it_and_nothing_is_left(
         try:
             frame = wait_for(
                 lambda: f if len((f := source.frame()).ranks) == 16 and f.groups else None,
-                "all ranks are heard",
+                "all ranks are reporting",
             )
             assert [host.name for host in frame.hosts] == ["node0", "node1"]
             source.watch([3])

@@ -181,7 +181,7 @@ def test_a_rank_or_job_that_is_not_there_is_an_error(
     source: Answering, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("frtop_tui.cli.live.APPEAR_S", 0.1)
-    with pytest.raises(FrtopError, match="rank 77 is not heard; 64 ranks are"):
+    with pytest.raises(FrtopError, match="rank 77 is unreachable; 64 ranks are"):
         run("--rank", "77")
     source.give(no_agent())
     with pytest.raises(FrtopError, match="nobody answers"):

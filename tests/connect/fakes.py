@@ -52,13 +52,15 @@ class FakeConnections:
 
 def rank_view(rank: int, host: str, **fields: Any) -> JudgedRank:
     identity = wire.Identity(100 + rank, 1, rank, 0, JOB, torch="2.13.0")
-    known: dict[str, Any] = {"state": "moving", "state_since_ns": 0, "heard_ns": 0}
+    known: dict[str, Any] = {"state": "moving", "state_since_ns": 0, "reported_ns": 0}
     return JudgedRank(
         rank=rank, host=host, key=rank + 1, identity=identity, clock_ns=0, **{**known, **fields}
     )
 
 
 def frame_of(*views: JudgedRank, now: int = 0, **fields: Any) -> Frame:
-    hosts = tuple(HostView(name, "heard") for name in dict.fromkeys(view.host for view in views))
+    hosts = tuple(
+        HostView(name, "reporting") for name in dict.fromkeys(view.host for view in views)
+    )
     known: dict[str, Any] = {"job": JOB, "hosts": hosts, "ranks": {v.rank: v for v in views}}
     return Frame(now, 10**18 + now, **{**known, **fields})

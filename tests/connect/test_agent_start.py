@@ -81,7 +81,7 @@ def test_beside_rank_0_the_agent_makes_the_key(folder: Path) -> None:
     assert start_agent() is None
     source = LiveSource()
     try:
-        frame_with(source, lambda frame: frame.hosts and frame.hosts[0].state == "heard")
+        frame_with(source, lambda frame: frame.hosts and frame.hosts[0].state == "reporting")
     finally:
         source.close()
 
@@ -174,7 +174,7 @@ def test_an_agent_that_leaves_as_the_screen_connects_is_replaced_at_once(folder:
     assert start_agent() is None  # as in another process, which may find that it still runs
     source = LiveSource()
     try:
-        while not (frame := source.frame()).hosts or frame.hosts[0].state != "heard":
+        while not (frame := source.frame()).hosts or frame.hosts[0].state != "reporting":
             timer.require_visible(frame)
             assert time.monotonic() - begin < DEADLINE_S
             time.sleep(0.02)

@@ -49,16 +49,16 @@ def test_native_stacks_are_not_asked_for_where_that_is_no_use() -> None:
     applied, connections = Applied(), FakeConnections()
     asking = Asking(RequestTracker(connections.send), applied)
     view = rank_view(0, "a")
-    reader = structs.replace(frame_of(view), hosts=(HostView("a", "heard", may_act=False),))
+    reader = structs.replace(frame_of(view), hosts=(HostView("a", "reporting", may_act=False),))
     ended = frame_of(structs.replace(view, exit_info=wire.ExitInfo(1)))
     read_only = frame_of(view, read_only="started with --read-only")
-    unheard = frame_of(structs.replace(view, state="unheard"))
-    for frame in (None, reader, ended, read_only, unheard):
+    unreachable = frame_of(structs.replace(view, state="unreachable"))
+    for frame in (None, reader, ended, read_only, unreachable):
         asking.do(frame, NATIVE, (0,), 1)
     asking.do(frame_of(view), NATIVE, (7,), 1)  # there is no such rank
     assert connections.sent == []
     reasons = [response.dump.error for response in applied.native]
-    assert reasons == ["permission", "gone", "permission", "unheard"]
+    assert reasons == ["permission", "gone", "permission", "unreachable"]
 
 
 def test_a_rank_is_asked_again_by_its_new_key_when_its_agent_was_restarted() -> None:

@@ -169,7 +169,7 @@ def test_a_host_that_does_not_answer_is_named_and_nobody_else_waits(scene: Scene
 
 def test_a_read_only_key_gets_no_tensors_and_the_capture_says_so(scene: Scene) -> None:
     views = ranks(["a", "b"], 1, pending=(OP,))
-    hosts = (HostView("a", "heard", may_act=False), HostView("b", "heard"))
+    hosts = (HostView("a", "reporting", may_act=False), HostView("b", "reporting"))
     frame = frame_of(*views, hosts=hosts)
     scene.run(scene.begin(frame), frame)
     ((_, _, missing),) = scene.written
@@ -201,12 +201,12 @@ def test_ranks_that_cannot_respond_are_not_asked(scene: Scene, state: str) -> No
     assert list(missing) == [f"no tensors of ranks 0-1: {state}, cannot respond"]
 
 
-def test_ranks_that_are_not_heard_are_named(scene: Scene) -> None:
-    frame = frame_of(rank_view(0, "a"), rank_view(1, "b", state="unheard"))
+def test_ranks_that_are_not_reported_are_named(scene: Scene) -> None:
+    frame = frame_of(rank_view(0, "a"), rank_view(1, "b", state="unreachable"))
     scene.run(scene.begin(frame), frame)
     ((_, histories, missing),) = scene.written
     assert histories == [0]
-    assert list(missing) == ["no stacks or history of rank 1: b is not heard"]
+    assert list(missing) == ["no stacks or history of rank 1: b is unreachable"]
 
 
 def test_of_very_many_ranks_only_the_newest_ops(

@@ -46,7 +46,7 @@ def test_a_restarted_local_agent_is_followed(source: LiveSource, start_agent: St
     frame_with(source, lambda f: f.hosts and f.hosts[0].state == "failed")
     second = start_agent()
     assert second.instance != first.instance
-    frame_with(source, lambda f: f.hosts and f.hosts[0].state == "heard")
+    frame_with(source, lambda f: f.hosts and f.hosts[0].state == "reporting")
 
 
 def test_an_agent_with_another_key_is_named(
@@ -95,9 +95,9 @@ def test_an_unknown_name_does_not_delay_other_hosts(folder: Path, start_agent: S
     card = start_agent()
     source = LiveSource(["no-such-host.invalid", f"127.0.0.1:{card.pub}"])
     try:
-        frame = frame_with(source, lambda f: {h.state for h in f.hosts} == {"failed", "heard"})
+        frame = frame_with(source, lambda f: {h.state for h in f.hosts} == {"failed", "reporting"})
         states = {host.name: host.state for host in frame.hosts}
-        assert states == {"no-such-host.invalid": "failed", f"127.0.0.1:{card.pub}": "heard"}
+        assert states == {"no-such-host.invalid": "failed", f"127.0.0.1:{card.pub}": "reporting"}
     finally:
         source.close()
 
@@ -124,12 +124,12 @@ def test_one_agent_by_two_names_is_one_host(folder: Path, start_agent: Start) ->
     here = f"127.0.0.1:{card.pub}"
     source = LiveSource(["local", here, f"127.0.0.2:{card.pub}", f"localhost:{card.pub}"])
     try:
-        frame_with(source, lambda f: any(host.state == "heard" for host in f.hosts))
+        frame_with(source, lambda f: any(host.state == "reporting" for host in f.hosts))
         # 127.0.0.2 is not bound; `localhost` and `local` are the same socket.
         frame = frame_with(source, lambda f: len(f.hosts) == 2)
         assert sorted(host.state for host in frame.hosts) in (
-            ["connecting", "heard"],
-            ["failed", "heard"],
+            ["connecting", "reporting"],
+            ["failed", "reporting"],
         )
     finally:
         source.close()
@@ -140,7 +140,7 @@ def test_hosts_behind_a_shell_need_neither_key_nor_agent(folder: Path) -> None:
     command = f"env -i PATH={os.environ['PATH']} FRTOP_UNPREPARED=0 sh"
     source = LiveSource([], places=places(["here"], command))
     try:
-        wait_for(lambda: [host.state for host in source.frame().hosts] == ["heard"], "a frame")
+        wait_for(lambda: [host.state for host in source.frame().hosts] == ["reporting"], "a frame")
         (host,) = source.frame().hosts
         assert host.may_act
         assert host.address == "via env"

@@ -65,7 +65,7 @@ def file(frame: Frame, kind: str) -> Writing | None:
     return next((one for one in frame.writings if one.kind == kind), None)
 
 
-def test_both_hosts_are_heard_and_their_clocks_measured(pair: Pair, source: LiveSource) -> None:
+def test_both_hosts_are_reported_and_their_clocks_measured(pair: Pair, source: LiveSource) -> None:
     frame = frame_with(source, lambda f: len(f.ranks) == 2)
     assert [frame.ranks[n].host for n in (0, 1)] == pair.names
     assert [host.address for host in frame.hosts] == pair.names
@@ -74,17 +74,17 @@ def test_both_hosts_are_heard_and_their_clocks_measured(pair: Pair, source: Live
         assert abs(host.clock_ns) <= (host.clock_error_ns or 0) + 5_000_000  # one machine
 
 
-def test_ranks_of_hosts_that_are_not_connected_are_unheard(pair: Pair) -> None:
+def test_ranks_of_hosts_that_are_not_connected_are_unreachable(pair: Pair) -> None:
     source = LiveSource(pair.names[:1])
     try:
         frame = frame_with(source, lambda f: f.ranks)
-        assert (frame.coverage.heard, frame.coverage.expected) == (1, 8)
-        assert frame.coverage.unheard == (1, 2, 3, 4, 5, 6, 7)
+        assert (frame.coverage.reporting, frame.coverage.expected) == (1, 8)
+        assert frame.coverage.unreachable == (1, 2, 3, 4, 5, 6, 7)
     finally:
         source.close()
 
 
-def test_with_an_unknown_name_the_others_are_heard(pair: Pair) -> None:
+def test_with_an_unknown_name_the_others_are_reported(pair: Pair) -> None:
     source = LiveSource(["no-such-host.invalid", *pair.names])
     try:
         frame = frame_with(source, lambda f: len(f.ranks) == 2)
@@ -160,14 +160,14 @@ def test_a_host_that_comes_back_is_asked_again(pair: Pair, source: LiveSource) -
     name, other = pair.names
     os.kill(pair.cards[0].pid, signal.SIGKILL)
     frame = frame_with(source, lambda f: states(f)[name] == "failed")
-    assert states(frame)[other] == "heard"
+    assert states(frame)[other] == "reporting"
     assert "went away" in next(str(host.problem) for host in frame.hosts if host.name == name)
     again = pair.hosts[0].agent(FRTOP_PORT=str(pair.cards[0].pub))
     assert again.pub == pair.cards[0].pub
     pair.cards[0] = again
-    frame = frame_with(source, lambda f: states(f)[name] == "heard" and len(f.ranks) == 2)
+    frame = frame_with(source, lambda f: states(f)[name] == "reporting" and len(f.ranks) == 2)
     assert frame.ranks[0].identity.pid == before.ranks[0].identity.pid
-    assert frame.ranks[0].state != "unheard"
+    assert frame.ranks[0].state != "unreachable"
     (host,) = (host for host in frame.hosts if host.name == name)
     assert any("lost once in the last 10 minutes" in note for note in host.notes)
     frame_with(source, lambda f: all(host.clock_error_ns is not None for host in f.hosts))
@@ -185,12 +185,12 @@ def test_a_host_that_hangs_is_silent_and_does_not_delay_a_capture(
         writing = file(frame, "capture")
         assert writing is not None
         assert "no history of rank 1: no response from 127.0.0.1:" in str(writing.problem)
-        frame = frame_with(source, lambda f: f.ranks[1].state == "unheard")
-        assert states(frame) == {pair.names[0]: "heard", pair.names[1]: "silent"}
+        frame = frame_with(source, lambda f: f.ranks[1].state == "unreachable")
+        assert states(frame) == {pair.names[0]: "reporting", pair.names[1]: "silent"}
     finally:
         os.kill(pair.cards[1].pid, signal.SIGCONT)
-    frame = frame_with(source, lambda f: f.ranks[1].state != "unheard")
-    assert states(frame)[pair.names[1]] == "heard"
+    frame = frame_with(source, lambda f: f.ranks[1].state != "unreachable")
+    assert states(frame)[pair.names[1]] == "reporting"
 
 
 def test_a_job_is_chosen_by_its_key(pair: Pair, source: LiveSource) -> None:

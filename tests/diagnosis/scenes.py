@@ -1,4 +1,4 @@
-"""Scenes: a few lines that say what ranks do, heard through real updates and looks.
+"""Scenes: a few lines that say what ranks do, received through real updates and looks.
 
     scene = Scene(4)
     scene.waits([0, 1, 3], "all_reduce", for_s=10)
@@ -363,10 +363,10 @@ class Scene:
             del self.actors[rank]
 
     def deafen(self, host: int) -> None:
-        """Nothing is heard of this host any more."""
+        """This host reports no more."""
         self.deaf.add(host)
 
-    # how they are heard
+    # how they are reporting
 
     def _ns(self, actor: Actor, ago: float) -> int:
         return int((self.now - ago + self.skews[actor.host]) * SECOND)
@@ -425,7 +425,7 @@ class Scene:
         )
 
     def hear(self) -> None:
-        """Full states of all hosts that can be heard."""
+        """Full states of all hosts that can report."""
         self.number += 1
         for index, host in enumerate(self.hosts):
             if index in self.deaf:

@@ -176,7 +176,7 @@ def test_a_tie_has_parties_and_no_culprit() -> None:
     assert "1 and rank 0 issued different ops" in verdict.headline
 
 
-def test_a_rank_that_is_heard_is_asked_before_one_that_is_not() -> None:
+def test_a_rank_that_is_reported_is_asked_before_one_that_is_not() -> None:
     scene = Scene(4, hosts=2)
     scene.hear()
     scene.deafen(0)

@@ -363,7 +363,7 @@ def test_connections_that_broke_with_no_death_seen_leave_it_undecided() -> None:
 @pytest.mark.parametrize(
     "text", ["Connection closed by peer [10.0.0.2]:41234", "Timed out waiting 1800000ms for recv"]
 )
-def test_a_rank_that_is_not_heard_is_not_blamed_for_an_old_number(text: str) -> None:
+def test_a_rank_that_is_not_reported_is_not_blamed_for_an_old_number(text: str) -> None:
     scene = Scene(4, hosts=2)
     scene.does([0, 1, 2, 3], "all_reduce", ago=5)
     scene.hear()
@@ -466,7 +466,7 @@ def test_who_left_a_pipeline_early_is_named_by_the_message_that_it_did_not_take(
     assert fold(verdict.victims) == "0-1"
 
 
-def test_unheard_ranks_do_not_hide_who_left_with_a_message_not_taken() -> None:
+def test_unreachable_ranks_do_not_hide_who_left_with_a_message_not_taken() -> None:
     """Their old numbers lag, and prove nothing."""
     scene = Scene(6, hosts=2)
     scene.hear()

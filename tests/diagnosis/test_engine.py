@@ -91,7 +91,7 @@ def test_what_was_seen_of_a_hang_outlives_its_timeout() -> None:
     before = only(scene.settle())
     for rank in (0, 1, 3):
         scene.actors[rank].pending.clear()
-    scene.judge()  # the ops have failed, and it is not heard yet that the ranks raised
+    scene.judge()  # the ops have failed, and it is not known yet that the ranks raised
     scene.pass_time(0.5)
     for rank in (0, 1, 3):
         scene.raises(rank, "RuntimeError", TIMED_OUT, ago=0.3)

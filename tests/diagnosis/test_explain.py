@@ -144,7 +144,7 @@ def test_unobserved_members_explain_the_wait_for_them() -> None:
     scene.waits([0, 1], "all_reduce", for_s=40)
     scene.deaf = {1}
     (finding,) = explained(scene, 20).findings
-    assert (finding.cause, finding.explains) == ("unheard", ("all_reduce #8 of default_pg",))
+    assert (finding.cause, finding.explains) == ("unreachable", ("all_reduce #8 of default_pg",))
 
 
 def test_a_frame_out_of_a_file_is_explained_by_judging_it_again() -> None:

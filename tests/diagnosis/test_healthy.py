@@ -159,7 +159,7 @@ def test_all_ended_cleanly() -> None:
     assert {view.state for view in found.ranks.values()} == {"done"}
 
 
-def test_an_exit_a_moment_before_others_are_heard_to_finish() -> None:
+def test_an_exit_a_moment_before_others_are_reported_to_finish() -> None:
     scene = Scene(4)
     scene.ends(0, exit_code=0, clean=True, ago=0.3)
     scene.waits([1, 2, 3], "barrier", for_s=0.5)

@@ -179,16 +179,16 @@ def test_a_gap_in_the_history_ends_what_is_known() -> None:
 
 
 def test_facts_for_a_rank_are_its_own_and_the_hosts() -> None:
-    host = HostView("node1", "heard", gauges=gauges(braked))
+    host = HostView("node1", "reporting", gauges=gauges(braked))
     assert kinds(facts_for(host, (5,))) == ["gpu slow"]
     assert facts_for(host, (4,)) == ()
     assert facts_for(HostView("node1", "silent", gauges=host.gauges), (5,)) == ()
 
 
 def test_facts_are_computed_again_for_new_gauges_only() -> None:
-    table, host = FactTable(), HostView("node1", "heard", gauges=gauges(braked))
+    table, host = FactTable(), HostView("node1", "reporting", gauges=gauges(braked))
     assert table.of(host) is table.of(host)
-    assert table.of(HostView("node1", "heard", gauges=gauges())) == ()
+    assert table.of(HostView("node1", "reporting", gauges=gauges())) == ()
 
 
 def test_the_causes_are_words_of_slow() -> None:

@@ -138,7 +138,7 @@ def test_a_server_that_waits_where_it_did_before_is_idle(play: Play) -> None:
     assert "rank 2: MainThread waits for work from outside the job" in found.notes[0]
 
 
-def test_a_host_that_is_not_heard_for_a_moment_shows_nobody_going_on() -> None:
+def test_a_host_that_is_not_reported_for_a_moment_shows_nobody_going_on() -> None:
     scene = everywhere(asyncio_server)
     scene.settle(30)
     scene.deafen(0)

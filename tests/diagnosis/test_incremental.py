@@ -303,7 +303,7 @@ PASS: Final[list[Change]] = [("pass", 0, 0, 0.9)]
     [[("unnoted", 1, 2, 12.0), ("wait", 5, 0, 12.0)], [("complete", 5, 0, 0.0)], PASS, PASS],
     # the peer of a receive posts its half
     [[("send", 0, 1, 12.0), ("silent", 0, 1, 0.0)], PASS, [("send", 1, 0, 0.3)], PASS],
-    # a host is not heard any more, and is again
+    # a host is no longer reporting, and is again
     [[("hang", 4, 0, 12.0)], [("deafen", 0, 1, 0.0), ("pass", 0, 0, 4.0)], [("deafen", 0, 1, 0.0)]],
 ])  # fmt: skip
 def test_what_is_known_of_a_wait_changes_with_others(rounds: list[list[Change]]) -> None:

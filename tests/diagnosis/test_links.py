@@ -32,7 +32,7 @@ def test_the_host_that_all_dead_links_have_in_common_is_named(ways: int) -> None
     severs(scene, 3, 2, ways=ways)
     verdict = only(scene.settle())
     assert (verdict.kind, verdict.confidence, verdict.culprits) == ("stuck", "confirmed", (2,))
-    assert (verdict.why.cause, verdict.why.layer) == ("unreachable", "network")
+    assert (verdict.why.cause, verdict.why.layer) == ("cut_off", "network")
     assert verdict.headline.startswith("rank 2 on node2 cannot be reached")
     assert fold(verdict.victims) == "0-1,3"
     assert any("10.0.0.2:4003 has not acknowledged 96 bytes" in line for line in verdict.evidence)

@@ -22,7 +22,7 @@ def test_a_wait_of_unknown_meaning_is_told() -> None:
     found = first_barrier().settle(0)
     assert (found.health, exit_status(found), found.verdicts) == ("waiting", 4, ())
     lines = text(found)
-    assert lines[0] == "train.py: WAITING for 25s; 4 of 4 ranks heard, 1 host"
+    assert lines[0] == "train.py: WAITING for 25s; 4 of 4 ranks reporting, 1 host"
     assert lines[1] == (
         "rank 1 waits 25s in barrier #41 of default_pg at train.py:88;"
         " its usual duration is not known yet"
@@ -102,20 +102,20 @@ def test_when_the_others_come_it_is_healthy_again() -> None:
     assert (found.health, found.notes) == ("healthy", ())
 
 
-def test_nobody_heard_is_told_with_since_when() -> None:
+def test_nobody_reported_is_told_with_since_when() -> None:
     scene = Scene(4)
     scene.judge()
     scene.deafen(0)
     found = scene.settle(8)
-    assert (found.health, exit_status(found)) == ("unheard", 4)
+    assert (found.health, exit_status(found)) == ("unreachable", 4)
     assert text(found)[:2] == [
-        "train.py: UNHEARD for 8.0s; 0 of 4 ranks heard; not 0-3, 1 host",
-        "no rank that may still run is heard: this is the last known state",
+        "train.py: UNREACHABLE for 8.0s; 0 of 4 ranks reporting; not 0-3, 1 host",
+        "no rank that may still run is reporting: this is the last known state",
     ]
 
 
 @pytest.mark.parametrize(("ago", "health"), [(1.0, "healthy"), (40.0, "undecided")])
-def test_some_unheard_is_healthy_only_as_long_as_the_others_issue_ops(
+def test_some_unreachable_is_healthy_only_as_long_as_the_others_issue_ops(
     ago: float, health: str
 ) -> None:
     scene = Scene(4, hosts=2)
@@ -124,4 +124,4 @@ def test_some_unheard_is_healthy_only_as_long_as_the_others_issue_ops(
     scene.deafen(1)
     found = scene.settle(8)
     assert (found.health, exit_status(found)) == (health, 4)
-    assert ("(as far as heard)" in text(found)[0]) == (health == "healthy")
+    assert ("(as far as reported)" in text(found)[0]) == (health == "healthy")

@@ -425,7 +425,7 @@ def test_who_counts_from_another_op_on_and_waits_in_the_same_does_not_disagree()
     assert only(scene.settle()).kind != "mismatch"
 
 
-def test_whoever_is_heard_first_is_no_majority_yet() -> None:
+def test_whoever_is_reported_first_is_no_majority_yet() -> None:
     scene = Scene(6, hosts=2)
     scene.does([0, 1], "barrier", ago=0.4)
     scene.does([2, 3, 4, 5], "all_reduce", ago=0.4)

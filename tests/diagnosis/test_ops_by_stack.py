@@ -52,7 +52,7 @@ def test_a_rank_that_goes_on_to_the_next_source_waits_for_that_one() -> None:
     receives(scene, 1, 2)
     scene.settle(40)
     after = scene.frame()
-    # Of the others nothing new is heard: they are the same objects.
+    # The others report nothing new: they are the same objects.
     after = replace(after, ranks={**before.ranks, 1: after.ranks[1]})
     assert only(engine.judge(after).frame).culprits == (2,)
 

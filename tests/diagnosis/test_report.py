@@ -37,7 +37,7 @@ def verdict(kind: VerdictKind, **fields: Any) -> Verdict:
     ((), "starting", COMPLETE, 0),
     ((), "healthy", PARTIAL, 4),
     ((), "waiting", COMPLETE, 4),
-    ((), "unheard", Coverage(4, 0, (0, 1, 2, 3)), 4),
+    ((), "unreachable", Coverage(4, 0, (0, 1, 2, 3)), 4),
     ((), "connecting", Coverage(), 4),
     ((), "empty", Coverage(), 4),
     ((verdict("dead"),), "dead", COMPLETE, 3),
@@ -72,7 +72,7 @@ def hung() -> Frame:
 
 def test_the_text_says_who_what_why_how_long_and_what_next() -> None:
     lines = text(hung())
-    assert lines[0] == "train.py: HUNG for 14s; 4 of 4 ranks heard, 1 host"
+    assert lines[0] == "train.py: HUNG for 14s; 4 of 4 ranks reporting, 1 host"
     assert lines[2] == (
         "NOT ENTERED: rank 2 (node0 pid 1002) has not entered all_reduce #8 of default_pg;"
         " ranks 0-1,3 wait"
@@ -178,8 +178,8 @@ def test_missing_ranks_of_a_healthy_job_are_listed() -> None:
     scene = Scene(4)
     scene.gone(3)
     lines = text(scene.settle())
-    assert "3 of 4 ranks heard; not 3" in lines[0]
-    assert any(line.startswith("note  rank 3 never heard of") for line in lines)
+    assert "3 of 4 ranks reporting; not 3" in lines[0]
+    assert any(line.startswith("note  rank 3 never reported") for line in lines)
 
 
 def test_other_running_jobs_are_one_line() -> None:
@@ -313,12 +313,12 @@ def test_parties_are_lists_of_ranks() -> None:
     assert first["parties"] == [[0], [1]]
 
 
-def test_ranks_that_nobody_has_heard_are_unheard_in_the_document() -> None:
+def test_ranks_that_nobody_has_reported_are_unreachable_in_the_document() -> None:
     scene = Scene(4)
     scene.gone(3)
     ranks = document(scene.settle())["ranks"]
     assert list(ranks) == ["0", "1", "2", "3"]
-    assert ranks["3"] == {**dict.fromkeys(ranks["0"]), "state": "unheard"}
+    assert ranks["3"] == {**dict.fromkeys(ranks["0"]), "state": "unreachable"}
 
 
 @pytest.mark.parametrize(("other", "call"), [
@@ -343,7 +343,7 @@ def test_hosts_say_how_well_their_clocks_are_known() -> None:
     first = replace(base.hosts[0], clock_error_ns=1_500_000)
     hosts = document(replace(base, hosts=(first, *base.hosts[1:])))["hosts"]
     assert [(host["name"], host["state"]) for host in hosts] == [
-        ("node0", "heard"), ("node1", "heard"),
+        ("node0", "reporting"), ("node1", "reporting"),
     ]  # fmt: skip
     assert hosts[0]["clock_error_s"] == 0.0015
 

@@ -60,7 +60,7 @@ def test_an_update_of_a_few_changes_what_is_said_of_these_alone(scene: Scene) ->
         assert scene.state.apply(host, update, scene.now_ns)
     begin = time.process_time()
     after = scene.engine.judge(scene.frame()).frame
-    print(f"\n{WORLD:,} ranks, 128 of them heard: {time.process_time() - begin:.3f} s of CPU")
+    print(f"\n{WORLD:,} ranks, 128 of them reporting: {time.process_time() - begin:.3f} s of CPU")
     changed = [rank for rank in range(WORLD) if after.ranks[rank] is not before.ranks[rank]]
     looked_at = {rank for rank in changed if after.ranks[rank].snapshot is not None}
     assert 128 <= len(changed) <= 128 + len(looked_at)

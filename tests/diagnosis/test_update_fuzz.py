@@ -64,14 +64,14 @@ def _changed(message: wire.Update | wire.SnapshotResponse, mutator: Mutator) -> 
 def _follow(scene: Scene, mutator: Mutator, path: Path) -> None:
     """Some ticks of an operator; the second host sends what is wrong."""
     engine = Engine(explain=True)
-    heard = scene.state.apply
+    reported = scene.state.apply
 
     def hear(host: str, update: wire.Update, now_ns: int) -> bool:
         try:
             update = wire.decode_update(_changed(update, mutator)) if host == "node1" else update
         except wire.WireError:
             return True  # is left out
-        heard(host, update, now_ns)
+        reported(host, update, now_ns)
         return True
 
     scene.state.apply = hear  # type: ignore[method-assign]

@@ -225,7 +225,7 @@ def test_without_known_members_an_absence_from_a_new_group_is_a_suspicion(
 
 
 @pytest.mark.parametrize(("absent", "hosts", "address", "confidence"), [
-    ([2], 1, "node0", "confirmed"),  # between two ranks of a heard host
+    ([2], 1, "node0", "confirmed"),  # between two ranks of a reporting host
     ([3], 1, "node0", "suspect"),  # the job may have another host
     ([3], 1, "127.0.0.1", "confirmed"),
     ([2, 3], 2, "node0", "suspect"),
@@ -275,7 +275,7 @@ def test_ranks_of_a_silent_host_are_never_blamed() -> None:
     verdict = only(found)
     assert (verdict.kind, verdict.culprits) == ("undecided", ())
     assert "ranks 2-3 cannot be seen" in verdict.headline
-    assert found.ranks[2].state == "unheard"
+    assert found.ranks[2].state == "unreachable"
     assert exit_status(found) == 4
 
 
@@ -465,7 +465,7 @@ def test_without_counts_the_only_rank_in_no_op_is_the_root() -> None:
     assert "rank 1 (node0 pid 1001) is the only rank in no op" in verdict.headline
 
 
-@pytest.mark.parametrize("what", ["moves", "stands at a store", "two are free", "is unheard"])
+@pytest.mark.parametrize("what", ["moves", "stands at a store", "two are free", "is unreachable"])
 def test_without_counts_a_rank_is_not_blamed_for_being_free(what: str) -> None:
     scene = pipeline_behind_a_full_queue()
     if what == "moves":

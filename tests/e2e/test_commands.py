@@ -57,7 +57,7 @@ def test_run_then_diagnose_a_job_whose_environment_has_no_frtop(
     document = json.loads(said.stdout)
     assert document["verdicts"] == []
     assert sorted(document["ranks"]) == ["0", "1"]
-    assert document["coverage"]["heard"] == document["coverage"]["expected"] == 2
+    assert document["coverage"]["reporting"] == document["coverage"]["expected"] == 2
     assert document["job"]["world_size"] == 2
     end.touch()
     output, _ = job.communicate(timeout=60)

@@ -61,10 +61,10 @@ def test_legal_differences_are_no_hint(
         return steps() >= 500
 
     wait_for(is_trained, lambda: f"500 steps; it made {steps()}", 90, pause_s=0.1)
-    heard = {
+    reported = {
         front.number for view in frames[-1].ranks.values() for front in view.group_progress.values()
     }
-    assert max(heard) > 1500
+    assert max(reported) > 1500
     for frame in frames:
         assert not frame.divergence_hints, frame.divergence_hints
         assert not frame.verdicts, document(frame)

@@ -111,7 +111,7 @@ def test_a_rank_that_sleeps_is_named_and_the_agent_leaves(home: Path, launcher: 
     assert verdict["op"] == {"number": 31, "kind": "all_reduce"}
     assert verdict["why"]["cause"] == "sleeping"
     assert {one["prepared"] for one in document["ranks"].values()} == {False}
-    assert document["coverage"]["heard"] == RANKS
+    assert document["coverage"]["reporting"] == RANKS
     # It was told nothing, and nothing of it was changed.
     assert all(processes.read_stat(pid) is not None for pid in job.pids)
     again = verdict_of(job.diagnose())  # by the agent that runs now

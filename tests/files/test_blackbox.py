@@ -252,11 +252,11 @@ def test_hosts_without_a_box_are_reported_missing(tmp_path: Path) -> None:
     scene, recorder = hung(hosts=2)
     end_all(scene, recorder)
     frame = open_paths(write_boxes(tmp_path, recorder.boxes(0)))
-    assert frame.coverage.unheard == (2, 3)
+    assert frame.coverage.unreachable == (2, 3)
     assert any("no black box tells of ranks 2-3" in note.text for note in frame.coverage.notes)
 
 
-def test_ranks_of_an_incomplete_box_are_unheard(tmp_path: Path) -> None:
+def test_ranks_of_an_incomplete_box_are_unreachable(tmp_path: Path) -> None:
     scene, recorder = hung(hosts=2)
     recorder.record_state_before_death()
     scene.pass_time(0.2)
@@ -266,8 +266,8 @@ def test_ranks_of_an_incomplete_box_are_unheard(tmp_path: Path) -> None:
     scene.ends(3, signal=TERM, ago=9)
     frame = open_paths(write_boxes(tmp_path, [*first, *recorder.boxes(1)]))
     assert [frame.ranks[rank].state for rank in range(4)] == [
-        "unheard",
-        "unheard",
+        "unreachable",
+        "unreachable",
         "dead",
         "dead",
     ]

@@ -110,7 +110,7 @@ def test_an_op_that_several_sources_tell_of_is_one_row() -> None:
     view = frame.ranks[0]
     group = next(iter(view.groups))
     kind = wire.Signature("all_reduce")
-    at = view.heard_ns - view.clock_ns - 10**9
+    at = view.reported_ns - view.clock_ns - 10**9
     history = (
         wire.Op(-7, group, 7, kind, None, at, tracked=False),
         wire.Op(-5, group, 8, kind, None, at + 1, tracked=False),

@@ -109,7 +109,7 @@ def test_a_rank_without_a_dump_is_named_by_its_stack(tmp_path: Path) -> None:
     assert (verdict.kind, verdict.culprits) == ("not_entered", (2,))
     assert "train.py:33" in verdict.why.text
     assert "rank 2: no dump, known by stacks alone" in notes(frame)
-    assert frame.coverage.unheard == ()
+    assert frame.coverage.unreachable == ()
 
 
 def test_a_rank_that_waits_by_its_stack_is_not_blamed_for_a_missing_dump(tmp_path: Path) -> None:
@@ -173,8 +173,8 @@ def test_stacks_are_used_where_no_dump_can_be_read(tmp_path: Path) -> None:
 # captures and black boxes
 
 
-def half_heard(*, tracked: bool = True) -> Frame:
-    """Ranks 0 and 1 wait in #8; the host of ranks 2 and 3 is unheard."""
+def half_reported(*, tracked: bool = True) -> Frame:
+    """Ranks 0 and 1 wait in #8; the host of ranks 2 and 3 is unreachable."""
     scene = Scene(4, hosts=2, backend="gloo" if tracked else "nccl")
     scene.waits([0, 1], "all_reduce", for_s=60, tracked=tracked)
     scene.settle()
@@ -198,22 +198,22 @@ def write_capture(folder: Path, frame: Frame) -> None:
     capture.write(folder / "x.cap", frame, {}, ())
 
 
-def test_a_capture_takes_unheard_ranks_from_their_dumps(tmp_path: Path) -> None:
-    write_capture(tmp_path, half_heard())
+def test_a_capture_takes_unreachable_ranks_from_their_dumps(tmp_path: Path) -> None:
+    write_capture(tmp_path, half_reported())
     assert blamed(open_paths([tmp_path])) == set()
     write_dumps(tmp_path, dumps_of([2, 3]))
     frame = open_paths([tmp_path])
     verdict = only(frame)
     assert (verdict.kind, verdict.culprits, verdict.confidence) == ("not_entered", (3,), "suspect")
     assert fold(verdict.victims) == "0-2"
-    assert frame.coverage.unheard == ()
+    assert frame.coverage.unreachable == ()
     assert frame.recorded is not None
     assert frame.recorded.kind == "capture"
     assert "ranks 2-3 from Flight Recorder dumps" in notes(frame)
 
 
 def test_ranks_taken_from_dumps_are_saved_in_a_new_capture(tmp_path: Path) -> None:
-    write_capture(tmp_path, half_heard())
+    write_capture(tmp_path, half_reported())
     write_dumps(tmp_path, dumps_of([2, 3]))
     source = RecordedSource(open_paths([tmp_path]))
     assert not why_unavailable("capture", source.frame())
@@ -234,8 +234,8 @@ def test_keys_that_need_a_live_job_explain_why_they_are_off(tmp_path: Path) -> N
     assert not why_unavailable("capture", frame)
 
 
-def test_a_capture_takes_an_unheard_rank_from_its_stack(tmp_path: Path) -> None:
-    write_capture(tmp_path, half_heard())
+def test_a_capture_takes_an_unreachable_rank_from_its_stack(tmp_path: Path) -> None:
+    write_capture(tmp_path, half_reported())
     stack(tmp_path, 2, *WAITS)
     stack(tmp_path, 3, *READS)
     frame = open_paths([tmp_path])
@@ -244,10 +244,10 @@ def test_a_capture_takes_an_unheard_rank_from_its_stack(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("backend", "named"), [("gloo", {3}), ("nccl", set())])
-def test_a_stack_at_a_line_that_runs_convicts_no_unheard_rank_on_devices(
+def test_a_stack_at_a_line_that_runs_convicts_no_unreachable_rank_on_devices(
     backend: str, named: set[int], tmp_path: Path
 ) -> None:
-    write_capture(tmp_path, half_heard(tracked=backend == "gloo"))
+    write_capture(tmp_path, half_reported(tracked=backend == "gloo"))
     stack(tmp_path, 2, *WAITS)
     stack(tmp_path, 3, *SPINS, active=True)
     assert blamed(open_paths([tmp_path])) == named
@@ -265,7 +265,7 @@ def test_a_healthy_half_and_completed_dumps_of_the_other_are_undecided(tmp_path:
         one.ran("0", count=8)
     write_dumps(tmp_path, ranks[2:])
     found = open_paths([tmp_path])
-    assert found.coverage.unheard == ()
+    assert found.coverage.unreachable == ()
     assert (found.verdicts, found.health, exit_status(found)) == ((), "undecided", 4)
 
 
@@ -281,7 +281,7 @@ def test_a_capture_that_names_a_culprit_keeps_its_verdict(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("how", ["another moment", "another job", "more ranks"])
 def test_dumps_that_do_not_fit_the_capture_are_named_and_left_out(tmp_path: Path, how: str) -> None:
-    write_capture(tmp_path, half_heard())
+    write_capture(tmp_path, half_reported())
     if how == "another moment":
         write_dumps(tmp_path, dumps_of(range(4), ran=5))
     elif how == "more ranks":
@@ -298,7 +298,7 @@ def test_dumps_that_do_not_fit_the_capture_are_named_and_left_out(tmp_path: Path
 
 
 def test_a_dump_older_than_ops_completed_in_the_capture_is_left_out(tmp_path: Path) -> None:
-    write_capture(tmp_path, half_heard())
+    write_capture(tmp_path, half_reported())
     write_dumps(tmp_path, dumps_of([3], ran=4))
     frame = open_paths([tmp_path])
     assert blamed(frame) == set()

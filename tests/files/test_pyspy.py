@@ -405,7 +405,7 @@ def test_a_source_line_is_added_only_if_its_file_is_older_than_the_stacks(tmp_pa
     assert text_at(time.time_ns()) == ""
 
 
-def test_ranks_without_a_file_are_unheard(tmp_path: Path) -> None:
+def test_ranks_without_a_file_are_unreachable(tmp_path: Path) -> None:
     variables = (("rank", "0"), ("world_size", "4"))
     joins = wire.TraceFrame(
         "_store_based_barrier",
@@ -415,7 +415,7 @@ def test_ranks_without_a_file_are_unheard(tmp_path: Path) -> None:
     )
     stack = wire.ThreadStack(1, 7, "MainThread", False, False, (joins,))
     frame = frame_of(tmp_path, dict.fromkeys((0, 1), ("", (stack,), 1)))
-    assert frame.coverage.unheard == (2, 3)
+    assert frame.coverage.unreachable == (2, 3)
     assert only(frame).kind == "undecided"
     assert "ranks 2-3" in only(frame).next
 

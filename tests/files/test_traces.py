@@ -146,7 +146,7 @@ def test_ends_that_are_not_known_are_said() -> None:
     frame = open_paths([SLEEPING])
     view = frame.ranks[0]
     signature = wire.Signature("all_reduce")
-    begin = view.heard_ns - view.clock_ns - 10**9
+    begin = view.reported_ns - view.clock_ns - 10**9
     ops = (
         wire.Op(101, 1, 3, signature, None, begin, begin + 1000, late=True),
         wire.Op(102, 1, 4, signature, None, begin, begin + 1000, tracked=False),

@@ -110,7 +110,7 @@ def test_the_shared_counter_of_torchcomms_is_split_by_group(tmp_path: Path, wrap
         values["entries"] = values["entries"][4 if wrapped else 0 :]
         (tmp_path / f"comm_lib_trace_rank_{one.rank}").write_bytes(pickle_like_torch(values))
     frame = open_paths([tmp_path])
-    assert frame.coverage.unheard == ()
+    assert frame.coverage.unreachable == ()
     assert blamed(frame) == {3}
     assert frame.verdicts[0].op is not None
     assert frame.verdicts[0].op.number == (None if wrapped else 7)

@@ -193,7 +193,7 @@ def test_a_rank_without_a_dump_is_not_blamed(tmp_path: Path) -> None:
     frame = opened(write_dumps(tmp_path, [one for one in ranks if one.rank != 2]))
     assert blamed(frame) == set()
     assert frame.verdicts[0].kind == "undecided"
-    assert frame.coverage.unheard == (2,)
+    assert frame.coverage.unreachable == (2,)
     assert "no dump of rank 2" in "\n".join(text(frame))
     assert exit_status(frame) == 4
 
@@ -317,7 +317,7 @@ def test_a_dump_that_is_provably_older_blames_nobody(tmp_path: Path) -> None:
             one.waits("0")
     frame = opened(write_dumps(tmp_path, ranks))
     assert blamed(frame) == set()
-    assert frame.ranks[1].state == "unheard"
+    assert frame.ranks[1].state == "unreachable"
 
 
 def test_an_op_issued_just_before_the_dump_is_no_wait(tmp_path: Path) -> None:
@@ -408,7 +408,7 @@ def test_damaged_and_foreign_files_are_named_and_the_others_are_used(tmp_path: P
     assert frame.recorded is not None
     assert all(f"rank_{number}" in notes(frame) for number in (0, 1, 7))
     assert "config" not in notes(frame)
-    assert frame.coverage.unheard == (0, 1)
+    assert frame.coverage.unreachable == (0, 1)
 
 
 def test_a_folder_without_readable_dumps_raises_with_a_next_step(tmp_path: Path) -> None:

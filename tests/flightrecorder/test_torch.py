@@ -98,7 +98,7 @@ def test_a_healthy_gloo_job_is_healthy_as_of_just_after_its_ops(tmp_path: Path) 
     """Its ops stay `scheduled` for ever; only `retired` shows completion, some µs later."""
     run(PROGRAM.with_name("through.py"), tmp_path)
     for rank, view in open_paths([tmp_path / "later"]).ranks.items():
-        written = view.heard_ns + 1_000_000_000
+        written = view.reported_ns + 1_000_000_000
         os.utime(tmp_path / "later" / f"nccl_trace_rank_{rank}", ns=(written, written))
     frame = open_paths([tmp_path / "later"])
     assert (frame.health, frame.verdicts) == ("healthy", ())

@@ -205,7 +205,7 @@ def test_a_file_system_that_hangs_is_named_and_the_others_are_read(
         assert time.monotonic() - begin < 5
 
 
-def test_a_call_that_hangs_is_begun_once_and_heard_when_it_returns(
+def test_a_call_that_hangs_is_begun_once_and_reported_when_it_returns(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(hanging, "PATIENCE_S", 0.05)

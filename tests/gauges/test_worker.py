@@ -60,7 +60,7 @@ async def test_all_figures_of_two_gpus(gpus: Gpus, gauges: GaugeWorker) -> None:
     assert abs(reading.at_ns - time.monotonic_ns()) < 5e9
 
 
-async def test_xid_errors_are_heard_from_the_first_reading_on(
+async def test_xid_errors_are_reported_from_the_first_reading_on(
     gpus: Gpus, gauges: GaugeWorker
 ) -> None:
     gpus.add()

@@ -65,8 +65,8 @@ def tensors(cluster: Cluster, *arguments: str, key: Path | None = None) -> Said:
 def test_a_healthy_job_is_seen_completely(cluster: Cluster, watcher: Watcher) -> None:
     said = diagnosed(cluster)
     assert said.status == 0, said
-    assert said.document["coverage"]["heard"] == 8
-    assert watcher.frame()["coverage"]["heard"] == 8
+    assert said.document["coverage"]["reporting"] == 8
+    assert watcher.frame()["coverage"]["reporting"] == 8
     assert [said.document["ranks"][str(n)]["host"] for n in range(8)] == list(NODES)
 
 
@@ -84,11 +84,11 @@ def test_a_host_that_vanishes_from_a_running_job_is_not_blamed(
         assert "rank 3" in watcher.frame()["verdicts"][0]["headline"]
 
     def is_back() -> bool:
-        # The job may go on before the agent there is heard again.
+        # The job may go on before the agent there is reporting again.
         seen = watcher.frame()
-        return bool(seen["health"] == "healthy" and seen["coverage"]["heard"] == 8)
+        return bool(seen["health"] == "healthy" and seen["coverage"]["reporting"] == 8)
 
-    back = cluster.wait_for(is_back, "it goes on, and all are heard", 30)
+    back = cluster.wait_for(is_back, "it goes on, and all are reporting", 30)
     print(f"undecided after {seconds:.1f} s; healthy {back:.1f} s after the cable was back")
 
 
@@ -122,50 +122,52 @@ def test_a_host_is_cut_off_and_comes_back(cluster: Cluster, watcher: Watcher, hu
     cluster.wait_for(lambda: is_found(watcher.frame()), "the verdict", 20)
     with cluster.network.cut("node3"):
         gone = cluster.wait_for(
-            lambda: watcher.frame()["ranks"]["3"]["state"] == "unheard", "node3 is missed", 10
+            lambda: watcher.frame()["ranks"]["3"]["state"] == "unreachable", "node3 is missed", 10
         )
         seen = watcher.frame()
         assert is_found(seen), seen
-        assert seen["coverage"]["unheard"] == "3"
+        assert seen["coverage"]["unreachable"] == "3"
         said = cluster.frtop("diagnose", "--connect", ALL)
         assert said.status == 3, said
-        assert "7 of 8 ranks heard; not 3" in said.output
+        assert "7 of 8 ranks reporting; not 3" in said.output
         assert "NOT ENTERED: rank 5 (node5 " in said.output
         notes = [line for line in said.output.splitlines() if line.startswith("note")]
         assert any("node3" in note for note in notes), said
         assert said.seconds < 7, "the verdict waited for a host that says nothing"
     back = cluster.wait_for(
-        lambda: watcher.frame()["coverage"]["heard"] == 8, "node3 is heard again", 30
+        lambda: watcher.frame()["coverage"]["reporting"] == 8, "node3 is reporting again", 30
     )
     cluster.wait_for(lambda: is_found(watcher.frame()), "the verdict", 30)
     print(
         f"missed after {gone:.1f} s, diagnosed in {said.seconds:.1f} s,"
-        f" heard again after {back:.1f} s"
+        f" reporting again after {back:.1f} s"
     )
 
 
 def has_found(watcher: Watcher) -> bool:
     frame = watcher.frame()
-    return frame["coverage"]["heard"] == 8 and is_found(frame)
+    return frame["coverage"]["reporting"] == 8 and is_found(frame)
 
 
 @pytest.mark.long
 def test_a_restarted_agent_is_followed(cluster: Cluster, watcher: Watcher, hung: int) -> None:
-    cluster.wait_for(lambda: has_found(watcher), "all are heard, and the hang is found", 30)
+    cluster.wait_for(lambda: has_found(watcher), "all are reporting, and the hang is found", 30)
     before = watcher.frame()
     killed = cluster.kill_agent("node2")
-    cluster.wait_for(lambda: watcher.frame()["hosts"]["node2"]["state"] != "heard", "missed", 30)
+    cluster.wait_for(
+        lambda: watcher.frame()["hosts"]["node2"]["state"] != "reporting", "missed", 30
+    )
     assert is_found(watcher.frame())
     started = cluster.wait_for(
         lambda: cluster.agent("node2") not in (0, killed), "the rank starts another", 30
     )
     back = cluster.wait_for(
-        lambda: watcher.frame()["hosts"]["node2"]["state"] == "heard", "it is heard", 20
+        lambda: watcher.frame()["hosts"]["node2"]["state"] == "reporting", "it is reporting", 20
     )
     after = watcher.frame()
     assert after["ranks"]["2"]["pid"] == before["ranks"]["2"]["pid"]
     assert is_found(after)
-    print(f"restarted after {started:.1f} s, heard {back:.1f} s later")
+    print(f"restarted after {started:.1f} s; reporting {back:.1f} s later")
 
 
 def test_a_slow_link_does_not_delay_other_hosts(cluster: Cluster, hung: int) -> None:
@@ -252,7 +254,7 @@ def test_a_capture_gives_the_same_verdict_without_a_network(
     again = cluster.elsewhere("diagnose", "--json", str(file))
     assert again.status == 3, again
     assert is_found(again.document)
-    assert again.document["coverage"]["heard"] == 8
+    assert again.document["coverage"]["reporting"] == 8
     assert [again.document["ranks"][str(n)]["host"] for n in range(8)] == list(NODES)
     print(f"captured in {said.seconds:.1f} s, {file.stat().st_size} bytes")
 

@@ -35,7 +35,7 @@ def managed(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cluster]
 @pytest.mark.long
 def test_a_host_whose_interface_is_down_is_named(managed: Cluster) -> None:
     watcher = managed.watch("node[0-3]-m")
-    managed.wait_for(lambda: watcher.frame()["coverage"]["heard"] == 4, "all are heard", 20)
+    managed.wait_for(lambda: watcher.frame()["coverage"]["reporting"] == 4, "all are reporting", 20)
     managed.past_start()
     verdicts: list[dict[str, Any]] = []
 
@@ -52,12 +52,12 @@ def test_a_host_whose_interface_is_down_is_named(managed: Cluster) -> None:
         seconds = managed.wait_for(is_confirmed, "that node2 cannot be reached", 30)
         (verdict,) = verdicts
         assert verdict["kind"] == "stuck"
-        assert verdict["why"]["cause"] == "unreachable"
+        assert verdict["why"]["cause"] == "cut_off"
         assert verdict["why"]["layer"] == "network"
         assert "node2" in verdict["headline"]
         assert verdict["victims"] == "0-1,3"
         assert any("not acknowledged" in line for line in verdict["evidence"])
-        assert watcher.frame()["coverage"]["heard"] == 4
+        assert watcher.frame()["coverage"]["reporting"] == 4
     managed.wait_for(lambda: watcher.frame()["health"] == "healthy", "it goes on", 60)
     print(f"found and confirmed {seconds:.1f} s after the cable was pulled")
 
@@ -67,7 +67,7 @@ def test_a_host_that_frtop_cannot_reach_either_is_named_and_not_blamed(
     managed: Cluster,
 ) -> None:
     watcher = managed.watch("node[0-3]-m")
-    managed.wait_for(lambda: watcher.frame()["coverage"]["heard"] == 4, "all are heard", 20)
+    managed.wait_for(lambda: watcher.frame()["coverage"]["reporting"] == 4, "all are reporting", 20)
     managed.past_start()
 
     def is_reported() -> bool:
@@ -79,7 +79,7 @@ def test_a_host_that_frtop_cannot_reach_either_is_named_and_not_blamed(
 
     with managed.network.cut("node2"), managed.network.cut("node2", cable=1):
         seconds = managed.wait_for(is_reported, "rank 2 and its unreachable address", 30)
-        assert watcher.frame()["ranks"]["2"]["state"] == "unheard"
+        assert watcher.frame()["ranks"]["2"]["state"] == "unreachable"
         assert watcher.frame()["verdicts"][0]["kind"] == "undecided"
     print(f"found {seconds:.1f} s after both cables were pulled")
 

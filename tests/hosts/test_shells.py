@@ -114,7 +114,7 @@ def test_nothing_is_left_of_an_operator_who_was_killed(cluster: Cluster) -> None
     before = processes()
     killed = cluster.watch("--ssh", ALL)
     named = cluster.wait_for(lambda: is_found(killed.frame()), "the culprit is named", 30)
-    cluster.wait_for(lambda: killed.frame()["coverage"]["heard"] == 8, "all are heard", 30)
+    cluster.wait_for(lambda: killed.frame()["coverage"]["reporting"] == 8, "all are reporting", 30)
     assert all(len(processes()[name]) > len(before[name]) for name in before)
     killed.kill()
     seconds = cluster.wait_for(lambda: processes() == before, "all is as it was", 20)
@@ -123,16 +123,16 @@ def test_nothing_is_left_of_an_operator_who_was_killed(cluster: Cluster) -> None
 
 def test_a_host_is_cut_off_and_comes_back(cluster: Cluster, watcher: Watcher) -> None:
     cluster.hang()
-    cluster.wait_for(lambda: watcher.frame()["coverage"]["heard"] == 8, "all are heard", 30)
+    cluster.wait_for(lambda: watcher.frame()["coverage"]["reporting"] == 8, "all are reporting", 30)
     with cluster.network.cut("node3"):
         gone = cluster.wait_for(
-            lambda: watcher.frame()["ranks"]["3"]["state"] == "unheard", "node3 is missed", 10
+            lambda: watcher.frame()["ranks"]["3"]["state"] == "unreachable", "node3 is missed", 10
         )
         cluster.wait_for(
             lambda: watcher.frame()["hosts"]["node3"]["state"] == "failed", "its pipe is down", 30
         )
         assert is_found(watcher.frame())
     back = cluster.wait_for(
-        lambda: watcher.frame()["coverage"]["heard"] == 8, "node3 is heard again", 40
+        lambda: watcher.frame()["coverage"]["reporting"] == 8, "node3 is reporting again", 40
     )
-    print(f"missed after {gone:.1f} s, heard again after {back:.1f} s")
+    print(f"missed after {gone:.1f} s, reporting again after {back:.1f} s")

@@ -18,7 +18,7 @@ JOB = wire.Job("node0", 29500, 4)
 def view(rank: int, groups: list[wire.Group], numbers: dict[int, int]) -> ObservedRank:
     return ObservedRank(
         rank=rank, host="h", key=rank, identity=wire.Identity(rank, 1, rank, rank, JOB),
-        state="moving", state_since_ns=0, heard_ns=0, clock_ns=rank * SECOND,
+        state="moving", state_since_ns=0, reported_ns=0, clock_ns=rank * SECOND,
         groups={group.id: group for group in groups},
         group_progress={
             number: wire.GroupProgress(number, at, 0, (9 - rank) * SECOND)

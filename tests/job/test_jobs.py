@@ -196,7 +196,7 @@ def test_a_job_that_was_chosen_before_its_nonce_was_known() -> None:
 
 
 def test_a_chosen_job_that_is_gone_is_a_problem_with_a_next_step() -> None:
-    state = heard(FIRST)
+    state = reported(FIRST)
     frame = state.frame(NOW, 0, job_key(OTHER))
     assert frame.job is None
     assert frame.problem == Problem(
@@ -204,7 +204,7 @@ def test_a_chosen_job_that_is_gone_is_a_problem_with_a_next_step() -> None:
     )
 
 
-def heard(*jobs: wire.Job) -> JobState:
+def reported(*jobs: wire.Job) -> JobState:
     state = JobState()
     ranks = tuple(
         wire.RankUpdate(n + 1, wire.Identity(1, 1, 0, 0, job, started_ns=NOW + (n - 60) * S))
@@ -327,10 +327,10 @@ def test_a_name_of_several_living_jobs_is_noted() -> None:
 
 
 def test_a_host_that_comes_and_goes_shows_its_last_problem() -> None:
-    state = heard(FIRST)
+    state = reported(FIRST)
     for second in (1, 5):
         state.set_host("h", "failed", Problem("it went away", "wait"), NOW + second * S)
-        state.set_host("h", "heard")
+        state.set_host("h", "reporting")
     (host,) = state.frame(NOW + 15 * S, 0).hosts
     assert host.notes == ("lost 2 times in the last 10 minutes, last 10s ago: it went away",)
     (later,) = state.frame(NOW + 3600 * S, 0).hosts
@@ -338,7 +338,7 @@ def test_a_host_that_comes_and_goes_shows_its_last_problem() -> None:
 
 
 def test_a_measured_clock_is_shown_with_its_error() -> None:
-    state = heard(FIRST)
+    state = reported(FIRST)
     assert state.frame(NOW, 0).hosts[0].clock_error_ns is None
     host_ns = NOW - 7 * S
     state.measure_clock("h", NOW - 10, NOW + 10, wire.TimeResponse(1, host_ns, NOW - 2 * S))
@@ -350,7 +350,7 @@ def test_a_measured_clock_is_shown_with_its_error() -> None:
 
 
 def test_tensors_stay_with_their_rank() -> None:
-    state = heard(FIRST)
+    state = reported(FIRST)
     answer = wire.TensorsResponse(1, "h", 1, 5, error="silent", help="it holds the GIL")
     state.apply_tensors("h", answer)
     state.apply_tensors("h", structs.replace(answer, key=99))
@@ -406,11 +406,11 @@ def test_the_pid_of_an_ended_rank_counts_only_where_none_lives() -> None:
 
 
 def test_a_pid_that_is_no_rank_is_a_problem_with_what_there_is() -> None:
-    frame = heard(FIRST).frame(NOW, 0, RankPid(77))
+    frame = reported(FIRST).frame(NOW, 0, RankPid(77))
     assert frame.problem == Problem(
         "no rank has pid 77: there is train.py (node0:29500)", "--job train.py"
     )
-    nothing = heard().frame(NOW, 0, RankPid(77)).problem
+    nothing = reported().frame(NOW, 0, RankPid(77)).problem
     assert nothing is not None
     assert nothing.text == "no rank has pid 77: no job was found on this host"
     assert "frtop jobs" in nothing.next

@@ -123,7 +123,7 @@ def test_a_group_knows_its_axis_and_its_place_on_the_others() -> None:
     [
         ([], "no groups known"),
         ([group(0, range(8), "default_pg")], "all groups are of all ranks, or of single ones"),
-        (job({"dp": 4, "tp": 4})[:-1], "do not combine to 16 ranks"),  # a group not heard of
+        (job({"dp": 4, "tp": 4})[:-1], "do not combine to 16 ranks"),  # a group that never reported
         ([group(0, range(8), "w"), group(1, range(4), "a"), group(2, (4, 5), "a")],
          "no groups hold every rank once: groups a hold 4 of 8"),
     ],

@@ -186,8 +186,8 @@ def test_ranks_of_another_job_do_not_replace_shown_ones() -> None:
         assert steps == [step] * RANKS
 
 
-def test_a_host_that_was_heard_for_a_moment_is_unheard_since_then() -> None:
-    """Between two frames: all of its ranks were unheard in both."""
+def test_a_host_that_was_reported_for_a_moment_is_unreachable_since_then() -> None:
+    """Between two frames: all of its ranks were unreachable in both."""
     world = World()
     arguments: dict[str, object] = {
         "rank": 0, "group": 0, "number": 0, "lost": 0, "seconds": 4.0,
@@ -197,11 +197,11 @@ def test_a_host_that_was_heard_for_a_moment_is_unheard_since_then() -> None:
     for _ in range(3):
         world.change("progress", arguments)
         world.change("progress", arguments)
-        heard_ns = world.now
+        reported_ns = world.now
         world.change("pass", arguments)
         frame = world.frame()
-        assert [frame.ranks[rank].state_since_ns for rank in range(3)] == [heard_ns] * 3
-    assert frame.ranks[1].state == "unheard"
+        assert [frame.ranks[rank].state_since_ns for rank in range(3)] == [reported_ns] * 3
+    assert frame.ranks[1].state == "unreachable"
 
 
 def test_an_overdue_heartbeat_is_noticed_without_a_message() -> None:

@@ -43,7 +43,7 @@ def update(
     )  # fmt: skip
 
 
-def heard(*ranks: wire.RankUpdate) -> JobState:
+def reported(*ranks: wire.RankUpdate) -> JobState:
     state = JobState()
     assert state.apply("h", update(5, *ranks, full=True), NOW)
     return state
@@ -59,7 +59,7 @@ def test_a_delta_before_a_full_state_is_dropped() -> None:
 
 
 def test_deltas_follow_a_full_state() -> None:
-    state = heard(rank())
+    state = reported(rank())
     delta = wire.RankUpdate(key=1, status=present(NOW, step=4))
     assert state.apply("h", update(6, delta), NOW)
     view = state.frame(NOW, 0).ranks[0]
@@ -69,7 +69,7 @@ def test_deltas_follow_a_full_state() -> None:
 
 
 def test_an_update_that_the_full_state_contained_is_no_gap() -> None:
-    state = heard(rank())
+    state = reported(rank())
     assert state.apply("h", update(5, wire.RankUpdate(key=1, status=present(1))), NOW)
     view = state.frame(NOW, 0).ranks[0]
     assert view.status is not None
@@ -77,7 +77,7 @@ def test_an_update_that_the_full_state_contained_is_no_gap() -> None:
 
 
 def test_a_late_full_state_changes_nothing() -> None:
-    state = heard(rank())
+    state = reported(rank())
     assert state.apply("h", update(6, wire.RankUpdate(key=1, status=present(NOW + 1))), NOW)
     assert state.apply("h", update(5, rank(), full=True), NOW)
     view = state.frame(NOW, 0).ranks[0]
@@ -88,7 +88,7 @@ def test_a_late_full_state_changes_nothing() -> None:
 
 
 def test_a_gap_requests_the_full_state_and_counts_lost_updates() -> None:
-    state = heard(rank(), rank(2, 1))
+    state = reported(rank(), rank(2, 1))
     assert not state.apply("h", update(9), NOW)
     assert not state.apply("h", update(10), NOW)
     frame = state.frame(NOW, 0)
@@ -98,7 +98,7 @@ def test_a_gap_requests_the_full_state_and_counts_lost_updates() -> None:
 
 
 def test_a_full_state_repairs_a_gap() -> None:
-    state = heard(rank(), rank(2, 1))
+    state = reported(rank(), rank(2, 1))
     state.apply("h", update(9), NOW)
     assert state.apply("h", update(9, rank(), rank(2, 1), full=True), NOW)
     assert state.apply("h", update(10), NOW)
@@ -108,14 +108,14 @@ def test_a_full_state_repairs_a_gap() -> None:
 
 
 def test_another_instance_of_the_agent_begins_new_numbers() -> None:
-    state = heard(rank())
+    state = reported(rank())
     assert not state.apply("h", update(6, instance="other"), NOW)
     assert state.apply("h", update(1, rank(), full=True, instance="other"), NOW)
     assert state.apply("h", update(2, instance="other"), NOW)
 
 
 def test_ranks_of_the_old_instance_are_gone() -> None:
-    state = heard(rank(), rank(2, 1))
+    state = reported(rank(), rank(2, 1))
     state.apply("h", update(1, rank(), full=True, instance="other"), NOW)
     assert set(state.frame(NOW, 0).ranks) == {0}
 
@@ -162,7 +162,7 @@ def test_of_many_jobs_the_shown_one_is_compared() -> None:
 def test_activities_are_computed_once_a_second() -> None:
     other = wire.Job("node0", 29501, 2, "", 0, "n")
     quick = SECOND // 10
-    state = heard(rank(), rank(2, 0, other))
+    state = reported(rank(), rank(2, 0, other))
     before = state.frame(NOW, 0, "run-1").activities
     stepped = wire.RankUpdate(2, status=present(NOW, step_ns=NOW))
     assert state.apply("h", update(6, stepped), NOW + quick)
@@ -179,20 +179,20 @@ def test_activities_are_computed_once_a_second() -> None:
 
 
 def test_forgotten_ranks_are_dropped() -> None:
-    state = heard(rank(), rank(2, 1))
+    state = reported(rank(), rank(2, 1))
     state.apply("h", update(6, forgotten=(2,)), NOW)
     assert set(state.frame(NOW, 0).ranks) == {0}
 
 
 def test_a_rank_without_an_identity_is_ignored() -> None:
-    state = heard(rank())
+    state = reported(rank())
     state.apply("h", update(6, wire.RankUpdate(key=9, status=present(NOW))), NOW)
     assert set(state.frame(NOW, 0).ranks) == {0}
 
 
 def test_empty_pending_is_a_change_and_none_is_not() -> None:
     op = wire.Op(1, 1, 1, None, None, NOW)
-    state = heard(rank(pending=(op,)))
+    state = reported(rank(pending=(op,)))
     state.apply("h", update(6, wire.RankUpdate(key=1)), NOW)
     assert state.frame(NOW, 0).ranks[0].pending == (op,)
     state.apply("h", update(7, wire.RankUpdate(key=1, pending=())), NOW)
@@ -200,7 +200,7 @@ def test_empty_pending_is_a_change_and_none_is_not() -> None:
 
 
 def test_progress_of_several_groups_is_merged() -> None:
-    state = heard(
+    state = reported(
         rank(group_progress=(wire.GroupProgress(1, 5, 0, NOW), wire.GroupProgress(2, 9, 0, NOW)))
     )
     state.apply(
@@ -214,7 +214,7 @@ def test_progress_of_several_groups_is_merged() -> None:
 
 def test_counts_of_messages_are_of_now_or_unknown() -> None:
     counts = (wire.Messages(1, 5, True, (wire.MessageCount(True, 1, 0, 5),)),)
-    state = heard(rank(group_progress=(wire.GroupProgress(1, 0, 5, NOW),), messages=counts))
+    state = reported(rank(group_progress=(wire.GroupProgress(1, 0, 5, NOW),), messages=counts))
     assert state.frame(NOW, 0).ranks[0].messages == counts
     state.apply("h", update(6, wire.RankUpdate(key=1)), NOW)
     assert state.frame(NOW, 0).ranks[0].messages == counts
@@ -258,7 +258,7 @@ def test_a_stopped_clock_is_noticed_within_seconds() -> None:
 
 
 def test_another_instance_may_be_another_boot() -> None:
-    state = heard(rank())
+    state = reported(rank())
     state.apply("h", update(1, rank(), at=5 * SECOND, full=True, instance="o"), NOW)
     assert state.frame(NOW, 0).ranks[0].clock_ns == NOW - 5 * SECOND
 
@@ -292,36 +292,36 @@ def stop(process: str) -> dict[str, Any]:
     ({"exception": wire.UncaughtException("ValueError", "", "loader", False, NOW)}, "moving"),
 ])  # fmt: skip
 def test_states(fields: dict[str, Any], expected: RankState) -> None:
-    assert heard(rank(**fields)).frame(NOW, 0).ranks[0].state == expected
+    assert reported(rank(**fields)).frame(NOW, 0).ranks[0].state == expected
 
 
-def test_a_silent_host_makes_its_living_ranks_unheard() -> None:
-    state = heard(rank(), rank(2, 1, exit_info=wire.ExitInfo(NOW, 0)))
+def test_a_silent_host_makes_its_living_ranks_unreachable() -> None:
+    state = reported(rank(), rank(2, 1, exit_info=wire.ExitInfo(NOW, 0)))
     frame = state.frame(NOW + 4 * SECOND, 0)
-    assert [view.state for view in frame.ranks.values()] == ["unheard", "done"]
+    assert [view.state for view in frame.ranks.values()] == ["unreachable", "done"]
     assert frame.hosts[0].state == "silent"
-    assert frame.coverage.unheard == (0,)
+    assert frame.coverage.unreachable == (0,)
     assert frame.ranks[0].state_since_ns == NOW
 
 
 def test_a_late_update_is_no_silence_of_a_heartbeat() -> None:
-    state = heard(rank())
+    state = reported(rank())
     assert state.frame(NOW + 29 * SECOND // 10, 0).ranks[0].state == "moving"
 
 
-def test_a_host_that_speaks_again_is_heard() -> None:
-    state = heard(rank())
+def test_a_host_that_speaks_again_is_reported() -> None:
+    state = reported(rank())
     state.frame(NOW + 9 * SECOND, 0)
     later = NOW + 10 * SECOND
     delta = wire.RankUpdate(key=1, status=present(later))
     state.apply("h", update(6, delta, at=later), later)
     frame = state.frame(later, 0)
     assert frame.ranks[0].state == "moving"
-    assert frame.hosts[0].state == "heard"
+    assert frame.hosts[0].state == "reporting"
 
 
 def test_a_state_keeps_its_start_time() -> None:
-    state = heard(rank())
+    state = reported(rank())
     first = state.frame(NOW, 0).ranks[0].state_since_ns
     state.apply("h", update(6, wire.RankUpdate(key=1, status=present(NOW + SECOND)),
                             at=NOW + SECOND), NOW + SECOND)  # fmt: skip
@@ -329,7 +329,7 @@ def test_a_state_keeps_its_start_time() -> None:
 
 
 def test_views_that_have_not_changed_are_reused() -> None:
-    state = heard(rank(), rank(2, 1))
+    state = reported(rank(), rank(2, 1))
     before = state.frame(NOW, 0).ranks
     state.apply("h", update(6, wire.RankUpdate(key=2, status=present(NOW, ops=1))), NOW)
     after = state.frame(NOW, 0).ranks
@@ -359,7 +359,7 @@ def names(state: JobState) -> list[str]:
 
 
 def test_a_snapshot_without_stacks_keeps_the_last_ones() -> None:
-    state = heard(rank())
+    state = reported(rank())
     state.apply_snapshots("h", snapshot_response(NOW, stacks="read"))
     state.apply_snapshots("h", snapshot_response(NOW + SECOND))
     view = state.frame(NOW, 0).ranks[0]
@@ -370,20 +370,20 @@ def test_a_snapshot_without_stacks_keeps_the_last_ones() -> None:
 
 
 def test_a_refused_dump_does_not_erase_stacks_either() -> None:
-    state = heard(rank())
+    state = reported(rank())
     state.apply_snapshots("h", snapshot_response(NOW, stacks="read"))
     state.apply_snapshots("h", snapshot_response(NOW + SECOND, error="deadline"))
     assert names(state) == ["read"]
 
 
 def test_the_workers_stacks_are_not_the_ranks() -> None:
-    state = heard(rank())
+    state = reported(rank())
     state.apply_snapshots("h", snapshot_response(NOW, stacks="worker", pid=555))
     assert names(state) == []
 
 
 def test_stacks_of_a_child_that_is_gone_are_dropped() -> None:
-    state = heard(rank())
+    state = reported(rank())
     state.apply_snapshots("h", snapshot_response(NOW, stacks="worker", pid=555))
     state.apply_snapshots("h", snapshot_response(NOW + SECOND))
     view = state.frame(NOW, 0).ranks[0]
@@ -398,7 +398,7 @@ def test_stacks_of_a_child_that_is_gone_are_dropped() -> None:
 def test_the_prior_snapshot_is_at_least_two_seconds_older(
     times: list[int], prior: int | None
 ) -> None:
-    state = heard(rank())
+    state = reported(rank())
     for at in times:
         state.apply_snapshots("h", snapshot_response(NOW + at * SECOND, stacks="read"))
     found = state.frame(NOW, 0).ranks[0].prior_snapshot
@@ -406,7 +406,7 @@ def test_the_prior_snapshot_is_at_least_two_seconds_older(
 
 
 def test_snapshots_in_quick_succession_do_not_push_out_old_ones() -> None:
-    state = heard(rank())
+    state = reported(rank())
     for tenth in range(60):
         state.apply_snapshots("h", snapshot_response(NOW + tenth * SECOND // 10, stacks="read"))
     found = state.frame(NOW, 0).ranks[0].prior_snapshot
@@ -415,7 +415,7 @@ def test_snapshots_in_quick_succession_do_not_push_out_old_ones() -> None:
 
 
 def test_the_process_of_a_snapshot_does_not_outlive_it() -> None:
-    state = heard(rank(process=wire.Process(101, "S")))
+    state = reported(rank(process=wire.Process(101, "S")))
     stopped = wire.Snapshot(1, NOW, None, (wire.Process(101, "T"),))
     state.apply_snapshots("h", wire.SnapshotResponse(1, "h", (stopped,)))
     assert state.frame(NOW, 0).ranks[0].state == "stopped"
@@ -428,7 +428,7 @@ def test_the_process_of_a_snapshot_does_not_outlive_it() -> None:
 def test_the_process_of_a_snapshot_does_not_outlive_it_in_the_same_state() -> None:
     sleeping = wire.Process(101, "S", "python")
     running = wire.Snapshot(1, NOW, None, (wire.Process(101, "R", "python"),))
-    state = heard(rank(process=sleeping))
+    state = reported(rank(process=sleeping))
     state.apply_snapshots("h", wire.SnapshotResponse(1, "h", (running,)))
     assert state.frame(NOW, 0).ranks[0].process == running.processes[0]
     state.apply("h", update(6, at=NOW + 1_200_000_000), NOW + 1_200_000_000)
@@ -436,14 +436,14 @@ def test_the_process_of_a_snapshot_does_not_outlive_it_in_the_same_state() -> No
 
 
 def test_snapshots_survive_a_full_state_of_the_same_agent() -> None:
-    state = heard(rank())
+    state = reported(rank())
     state.apply_snapshots("h", snapshot_response(NOW, stacks="read"))
     state.apply("h", update(9, rank(), full=True), NOW)
     assert names(state) == ["read"]
 
 
 def test_a_snapshot_of_an_unknown_rank_is_dropped() -> None:
-    state = heard(rank(3, 0))
+    state = reported(rank(3, 0))
     state.apply_snapshots("h", snapshot_response(NOW, stacks="read"))
     assert names(state) == []
 
@@ -471,27 +471,27 @@ def chosen(state: JobState, name: str | None = None) -> str | None:
 
 
 def test_the_newest_living_job_is_chosen() -> None:
-    state = heard(of(OLD, 10), of(NEW, 20))
+    state = reported(of(OLD, 10), of(NEW, 20))
     assert chosen(state) == "new"
     assert [job.run_id for job in state.frame(NOW, 0).other_jobs] == ["old"]
 
 
 def test_a_living_job_comes_before_a_newer_one_that_has_ended() -> None:
-    assert chosen(heard(of(OLD, 10), of(NEW, 20, exit_info=ENDED))) == "old"
+    assert chosen(reported(of(OLD, 10), of(NEW, 20, exit_info=ENDED))) == "old"
 
 
 def test_of_ended_jobs_the_newest_is_chosen() -> None:
-    state = heard(of(OLD, 10, exit_info=ENDED), of(NEW, 20, exit_info=ENDED))
+    state = reported(of(OLD, 10, exit_info=ENDED), of(NEW, 20, exit_info=ENDED))
     assert chosen(state) == "new"
 
 
 @pytest.mark.parametrize("name", ["old", "old.py", "node0:29500", "a"])
 def test_a_job_is_chosen_by_any_of_its_names(name: str) -> None:
-    assert chosen(heard(of(OLD, 10), of(NEW, 20)), name) == "old"
+    assert chosen(reported(of(OLD, 10), of(NEW, 20)), name) == "old"
 
 
 def test_an_unknown_name_is_a_problem_not_another_job() -> None:
-    frame = heard(of(OLD, 10, exit_info=ENDED), of(NEW, 20)).frame(NOW, 0, "else")
+    frame = reported(of(OLD, 10, exit_info=ENDED), of(NEW, 20)).frame(NOW, 0, "else")
     assert frame.job is None
     assert frame.problem is not None
     assert frame.problem.text == (
@@ -503,13 +503,13 @@ def test_an_unknown_name_is_a_problem_not_another_job() -> None:
 
 def test_a_long_list_of_jobs_is_cut() -> None:
     jobs = [wire.Job("n", 1000 + n, 1, str(n), 0, "a", "a.py") for n in range(9)]
-    frame = heard(*(of(job, n + 1) for n, job in enumerate(jobs))).frame(NOW, 0, "else")
+    frame = reported(*(of(job, n + 1) for n, job in enumerate(jobs))).frame(NOW, 0, "else")
     assert "and 3 more; --job" in str(frame.problem)
 
 
 def test_living_jobs_are_distinguished_from_ended_ones() -> None:
     third = wire.Job("node0", 29502, 1, "third", 0, "c", "third.py")
-    state = heard(of(OLD, 10), of(NEW, 20), of(third, 15, exit_info=ENDED))
+    state = reported(of(OLD, 10), of(NEW, 20), of(third, 15, exit_info=ENDED))
     frame = state.frame(NOW, 0)
     assert [job.run_id for job in frame.other_jobs] == ["old", "third"]
     assert [job.run_id for job in frame.running_jobs] == ["old"]
@@ -523,39 +523,39 @@ def test_living_jobs_are_distinguished_from_ended_ones() -> None:
 def test_attempts_nonces_and_masters_distinguish_jobs(
     change: Callable[[wire.Job], wire.Job],
 ) -> None:
-    state = heard(of(OLD, 10), of(change(OLD), 20))
+    state = reported(of(OLD, 10), of(change(OLD), 20))
     assert len(state.frame(NOW, 0).other_jobs) == 1
 
 
 def test_the_name_does_not_distinguish_jobs() -> None:
     other = wire.Job("node0", 29500, 1, "old", 0, "a", "other.py")
-    assert not heard(of(OLD, 10), of(other, 20)).frame(NOW, 0).other_jobs
+    assert reported(of(OLD, 10), of(other, 20)).frame(NOW, 0).other_jobs
 
 
 def test_a_rank_that_does_not_know_the_nonce_yet_belongs_to_its_job() -> None:
     early = wire.Job("node0", 29500, 2, "run-1", 0, "", "train.py")
-    state = heard(rank(), rank(2, 1, job=early))
+    state = reported(rank(), rank(2, 1, job=early))
     frame = state.frame(NOW, 0)
     assert set(frame.ranks) == {0, 1}
     assert frame.job == JOB
 
 
 def test_of_two_processes_for_a_rank_the_living_one_is_shown() -> None:
-    state = heard(of(OLD, 10), of(OLD, 20, exit_info=ENDED))
+    state = reported(of(OLD, 10), of(OLD, 20, exit_info=ENDED))
     assert state.frame(NOW, 0).ranks[0].identity.pid == 210
 
 
 # frames and coverage
 
 
-def test_nothing_heard_is_connecting() -> None:
+def test_nothing_reported_is_connecting() -> None:
     state = JobState()
     state.set_host("h", "connecting")
     assert state.frame(NOW, 0).health == "connecting"
 
 
 def test_an_agent_without_a_job_is_empty() -> None:
-    assert heard().frame(NOW, 0).health == "empty"
+    assert reported().frame(NOW, 0).health == "empty"
 
 
 def test_a_failed_host_has_its_problem() -> None:
@@ -567,28 +567,28 @@ def test_a_failed_host_has_its_problem() -> None:
 
 
 def test_a_refusal_stays_while_updates_come_and_a_failure_does_not() -> None:
-    state = heard(rank())
+    state = reported(rank())
     problem = Problem("read-only: snapshots are refused")
-    state.set_host("h", "heard", problem)
+    state.set_host("h", "reporting", problem)
     state.apply("h", update(6), NOW)
     assert state.frame(NOW, 0).hosts[0].problem == problem
     state.set_host("h", "failed", Problem("gone"))
     state.apply("h", update(7), NOW)
-    assert (state.frame(NOW, 0).hosts[0].state, state.frame(NOW, 0).problem) == ("heard", None)
+    assert (state.frame(NOW, 0).hosts[0].state, state.frame(NOW, 0).problem) == ("reporting", None)
 
 
 def test_ranks_come_in_order_whatever_their_host() -> None:
-    state = heard(rank(2, 1))
+    state = reported(rank(2, 1))
     state.apply("g", update(1, rank(), full=True, host="g"), NOW)
     assert list(state.frame(NOW, 0).ranks) == [0, 1]
 
 
-def test_ranks_of_the_world_that_never_appeared_are_unheard() -> None:
-    frame = heard(rank()).frame(NOW, 0)
-    assert (frame.coverage.expected, frame.coverage.heard) == (2, 1)
-    assert frame.coverage.unheard == (1,)
+def test_ranks_of_the_world_that_never_appeared_are_unreachable() -> None:
+    frame = reported(rank()).frame(NOW, 0)
+    assert (frame.coverage.expected, frame.coverage.reporting) == (2, 1)
+    assert frame.coverage.unreachable == (1,)
     assert frame.coverage.notes[0].text == (
-        "rank 1 never heard of: not started yet, another user's, on a host that is not connected,"
+        "rank 1 never reported: not started yet, another user's, on a host that is not connected,"
         " or not searched for (FRTOP_UNPREPARED=0)"
     )
     assert not frame.coverage.complete
@@ -601,18 +601,18 @@ def test_ranks_of_the_world_that_never_appeared_are_unheard() -> None:
     ({"side_lost": 3}, "3 signatures or call sites lost on rank 0"),
 ])  # fmt: skip
 def test_what_a_recorder_lost_is_noted(cells: dict[str, int], note: str) -> None:
-    frame = heard(rank(status=present(NOW, **cells)), rank(2, 1)).frame(NOW, 0)
+    frame = reported(rank(status=present(NOW, **cells)), rank(2, 1)).frame(NOW, 0)
     assert any(note in line.text for line in frame.coverage.notes)
 
 
 def test_an_absurd_world_size_is_not_enumerated() -> None:
     job = wire.Job("node0", 29500, 10**12, "run", 0, "n", "train.py")
-    frame = heard(rank(job=job)).frame(NOW, 0)
+    frame = reported(rank(job=job)).frame(NOW, 0)
     assert (frame.coverage.expected, frame.job and frame.job.world_size) == (1, 0)
 
 
 def test_a_process_without_a_rank_is_counted_not_shown() -> None:
-    frame = heard(rank(), rank(2, -1)).frame(NOW, 0)
+    frame = reported(rank(), rank(2, -1)).frame(NOW, 0)
     assert set(frame.ranks) == {0}
     assert any("1 process has not said which rank" in n.text for n in frame.coverage.notes)
 
@@ -629,33 +629,35 @@ OTHER = wire.Job("node9", 1, 2, "earlier")
 def test_the_dead_of_earlier_jobs_need_no_rank(
     job: wire.Job, ending: wire.ExitInfo | None, counted: bool
 ) -> None:
-    frame = heard(rank(), rank(2, -1, job=job, exit_info=ending)).frame(NOW, 0)
+    frame = reported(rank(), rank(2, -1, job=job, exit_info=ending)).frame(NOW, 0)
     assert any("not said which rank" in n.text for n in frame.coverage.notes) is counted
 
 
-def test_a_job_without_a_heard_rank_is_not_healthy() -> None:
-    state = heard(rank(), rank(2, 1))
+def test_a_job_without_a_reported_rank_is_not_healthy() -> None:
+    state = reported(rank(), rank(2, 1))
     frame = state.frame(NOW + 9 * SECOND, 0)
-    assert (frame.health, frame.since_ns) == ("unheard", NOW)
+    assert (frame.health, frame.since_ns) == ("unreachable", NOW)
 
 
 def test_ended_ranks_do_not_make_a_job_healthy() -> None:
-    state = heard(rank(), rank(2, 1, exit_info=ENDED))
-    assert state.frame(NOW + 9 * SECOND, 0).health == "unheard"
+    state = reported(rank(), rank(2, 1, exit_info=ENDED))
+    assert state.frame(NOW + 9 * SECOND, 0).health == "unreachable"
 
 
 def test_the_job_is_as_old_as_its_first_rank() -> None:
-    assert heard(rank()).frame(NOW, 0).up_s == pytest.approx(60)
+    assert reported(rank()).frame(NOW, 0).up_s == pytest.approx(60)
 
 
 @pytest.mark.parametrize(("other", "up_s"), [(None, 90), (wire.ExitInfo(NOW - 5 * SECOND, 0), 55)])
 def test_an_ended_job_grows_no_older(other: wire.ExitInfo | None, up_s: float) -> None:
-    state = heard(rank(exit_info=wire.ExitInfo(NOW - 9 * SECOND, 0)), rank(2, 1, exit_info=other))
+    state = reported(
+        rank(exit_info=wire.ExitInfo(NOW - 9 * SECOND, 0)), rank(2, 1, exit_info=other)
+    )
     assert state.frame(NOW + 30 * SECOND, 0).up_s == pytest.approx(up_s)
 
 
 def test_of_groups_that_a_rank_has_destroyed_the_last_ones_are_kept() -> None:
-    state = heard(rank())
+    state = reported(rank())
     for number in range(2, 300):
         made = structs.replace(GROUP, id=number, name=str(number))
         last = structs.replace(GROUP, id=number - 1, name=str(number - 1), gone=True)

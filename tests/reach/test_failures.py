@@ -107,8 +107,10 @@ def test_a_connection_that_was_there_broke_off() -> None:
     assert error.text == (
         "the connection to node3 broke off: client_loop: send disconnect: Broken pipe"
     )
-    error = describe(ending("", status=None, why="nothing was heard for 15 s", started=True)).error
-    assert error.text == "the connection to node3 broke off: nothing was heard for 15 s"
+    error = describe(
+        ending("", status=None, why="nothing was received for 15 s", started=True)
+    ).error
+    assert error.text == "the connection to node3 broke off: nothing was received for 15 s"
 
 
 def test_pauses_double_and_are_longer_where_a_person_has_to_act() -> None:

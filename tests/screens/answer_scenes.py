@@ -76,8 +76,8 @@ def hosts() -> Frame:
     views = [
         HostView(
             f"node{n}",
-            "heard",
-            heard_ns=NOW - S // 5,
+            "reporting",
+            reported_ns=NOW - S // 5,
             version="0.3.0",
             clock_ns=-1_200_000 + n * 300_000,
             clock_error_ns=250_000,
@@ -105,7 +105,7 @@ def many_hosts(count: int = 1000, silent: int = 3) -> Frame:
     base = next(iter(healthy().ranks.values()))
     ranks = {n: replace(base, rank=n, host=f"node{n // 8}") for n in range(count * 8)}
     views = tuple(
-        HostView(f"node{n}", "silent" if n < silent else "heard", heard_ns=NOW - S)
+        HostView(f"node{n}", "silent" if n < silent else "reporting", reported_ns=NOW - S)
         for n in range(count)
     )
     return replace(healthy(), hosts=views, ranks=ranks)

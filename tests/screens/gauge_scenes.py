@@ -103,8 +103,8 @@ def measured(*troubled: int, readings: Readings = braked, hosts: int = 8) -> Fra
     views = tuple(
         HostView(
             f"node{n}",
-            "heard",
-            heard_ns=NOW,
+            "reporting",
+            reported_ns=NOW,
             clock_error_ns=0,
             gauges=ill if n in troubled else well,
             monotonic_ns=NOW - HOST_NOW,

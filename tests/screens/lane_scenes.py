@@ -61,7 +61,7 @@ def lane_view(rank: int, ops: tuple[wire.Op, ...] | None = None) -> JudgedRank:
         identity=wire.Identity(90_040 + rank, 1, rank, rank % 4, JOB, main_ident=MAIN),
         state="blocked" if pending else "moving",
         state_since_ns=NOW - S,
-        heard_ns=NOW - S // 10,
+        reported_ns=NOW - S // 10,
         clock_ns=clock(rank),
         status=wire.RankStatus(1, host_now - S // 10, len(ops), step=STEPS),
         groups={
@@ -91,7 +91,8 @@ def trains(*changed: JudgedRank, recorded: bool = False) -> Frame:
         job,
         up_s=600.0,
         hosts=tuple(
-            HostView(f"node{n}", "heard", heard_ns=NOW, clock_error_ns=ERROR_NS) for n in range(2)
+            HostView(f"node{n}", "reporting", reported_ns=NOW, clock_error_ns=ERROR_NS)
+            for n in range(2)
         ),
         ranks=views,
         groups=group_views(views.values()),

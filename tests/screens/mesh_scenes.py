@@ -86,7 +86,7 @@ def mesh_slow_told() -> Frame:
 
 
 def _watched(fault: str, seconds: float) -> Frame:
-    """The last frame of some seconds, heard tick by tick, with its wait-for graph."""
+    """The last frame of some seconds, received tick by tick, with its wait-for graph."""
     script = Script(ScriptedMesh.of(RANKS), fault, BEGIN)
     hosts = {f"node{n}": HostRanks(script, n) for n in range(script.shape.hosts)}
     state, engine = JobState(), Engine(explain=True)
@@ -106,7 +106,7 @@ def _watched(fault: str, seconds: float) -> Frame:
             state.apply_snapshots(look.host, answer)
         frame = judgement.frame
     assert frame is not None
-    views = tuple(HostView(name, "heard", heard_ns=frame.now_ns) for name in hosts)
+    views = tuple(HostView(name, "reporting", reported_ns=frame.now_ns) for name in hosts)
     return replace(frame, hosts=views)
 
 

@@ -158,7 +158,7 @@ def rank_view(
         ),
         state=state,
         state_since_ns=NOW - int(age_s * S),
-        heard_ns=NOW - S // 5,
+        reported_ns=NOW - S // 5,
         clock_ns=CLOCK,
         status=wire.RankStatus(
             1, HOST_NOW - S // 5, last * 3, step=2203, step_ns=HOST_NOW - 260 * S, fetch=fetch
@@ -197,9 +197,10 @@ def groups(late: tuple[int, ...], waiting: tuple[int, ...], idle_s: float) -> tu
     return tuple(found)
 
 
-def hosts(heard: int = 8) -> tuple[HostView, ...]:
+def hosts(reporting: int = 8) -> tuple[HostView, ...]:
     return tuple(
-        HostView(f"node{n}", "heard" if n < heard else "connecting", heard_ns=NOW) for n in range(8)
+        HostView(f"node{n}", "reporting" if n < reporting else "connecting", reported_ns=NOW)
+        for n in range(8)
     )
 
 
@@ -330,7 +331,10 @@ def two_roots() -> Frame:
     ranks[5] = dead().ranks[5]
     for number in range(56, 64):
         ranks[number] = replace(
-            ranks[number], state="unheard", heard_ns=NOW - 41 * S, state_since_ns=NOW - 40 * S
+            ranks[number],
+            state="unreachable",
+            reported_ns=NOW - 41 * S,
+            state_since_ns=NOW - 40 * S,
         )
     return replace(
         base,
@@ -342,7 +346,7 @@ def two_roots() -> Frame:
                 "node7",
                 "silent",
                 Problem(
-                    "node7 has not been heard for 41s: its agent or the network is down",
+                    "node7 has not reported for 41s: its agent or the network is down",
                     "try `ssh node7 frtop agent --status`",
                 ),
                 NOW - 41 * S,

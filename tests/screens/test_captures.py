@@ -46,13 +46,13 @@ def test_a_confirmed_hang_is_captured_automatically_once(health: str) -> None:
     [
         suspect(scenes.hung()),
         replace(scenes.hung(), health="held up"),
-        replace(scenes.hung(), health="unheard"),
+        replace(scenes.hung(), health="unreachable"),
         replace(scenes.hung(), verdicts=()),
         replace(scenes.hung(), job=None),
         answer_scenes.recorded(),
         scenes.healthy(),
     ],
-    ids=["suspect", "held up", "unheard", "no verdict", "no job", "recorded", "healthy"],
+    ids=["suspect", "held up", "unreachable", "no verdict", "no job", "recorded", "healthy"],
 )
 def test_nothing_else_is_captured_automatically(frame: Frame) -> None:
     assert job_to_capture(frame, ()) is None
@@ -104,7 +104,7 @@ async def test_e_captures_and_shows_progress_and_path() -> None:
         # Screens without a verdict panel show a notification.
         await app.sees(f"captured: {path.name}, 3.25 MB")
         await app.press("1")
-        await app.sees(f"file  captured: {path.name}, 3.25 MB", "captured · 64/64 heard")
+        await app.sees(f"file  captured: {path.name}, 3.25 MB", "captured · 64/64 reporting")
 
 
 async def test_the_capture_path_stays_below_the_verdict() -> None:

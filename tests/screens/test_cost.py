@@ -40,7 +40,7 @@ async def test_an_equal_frame_repaints_nothing() -> None:
     async with driven(scenes.hung(), size=(200, 60)) as app:
         for key in ("1", "2", "3", "4", "1", "t", "1", "enter"):
             await app.press(key)
-            await app.sees("64/64 heard")
+            await app.sees("64/64 reporting")
             views = list(app.screen.query(LineView))
             for view in views:
                 painted(view)
@@ -80,7 +80,7 @@ async def test_thousands_of_live_ranks_cost_little(
     frames = [rare_scenes.many(4096, tick) for tick in range(12)]
     async with driven(frames[0], size=(160, 50)) as app:
         await app.press(*keys)
-        await app.sees("4096/4096 heard")
+        await app.sees("4096/4096 reporting")
         sent: list[str] = []
         # A headless app draws nothing; let it draw into a list instead of a terminal.
         assert app.app._driver is not None

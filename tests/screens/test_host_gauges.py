@@ -39,7 +39,7 @@ async def test_what_is_out_of_the_ordinary_comes_first_and_in_words() -> None:
         assert shown is not None
         assert shown.host.name == "node4"  # the culprit's
         await app.press("g")
-        await app.sees("hosts 8: 8 heard", "out of the ordinary", BRAKE, "power brake", "61 %")
+        await app.sees("hosts 8: 8 reporting", "out of the ordinary", BRAKE, "power brake", "61 %")
         await app.sees("node6   heard")  # as wide as the names
         table = app.screen.query_one(HostTable)
         assert [row.host.name for row in table.rows][:2] == ["node6", "node0"]
@@ -52,7 +52,7 @@ async def test_a_host_unfolds_at_every_size(size: tuple[int, int]) -> None:
         await app.press("3", "g", "space")
         await app.sees("! gpu4", "node6", "gpu0", "98 % busy")
         await app.press("tab", "G")
-        await app.sees("heard   its agent answers")
+        await app.sees("reporting its agent answers")
         await app.press("space")
         await app.sees("node7")
 
@@ -105,7 +105,7 @@ async def test_an_equal_frame_repaints_nothing_and_a_figure_only_its_cell() -> N
 
 def test_a_silent_host_says_how_old_its_figures_are() -> None:
     frame = measured(1)
-    silent = replace(frame.hosts[1], state="silent", heard_ns=NOW - 41 * S)
+    silent = replace(frame.hosts[1], state="silent", reported_ns=NOW - 41 * S)
     (row,) = host_rows(replace(frame, hosts=(silent,)), FactTable())
     text = "\n".join(map(text_of, host_lines(row, 120)))
     assert "as of 41s ago:" in text

@@ -23,8 +23,8 @@ MS = 1_000_000
 async def test_every_host_state_has_its_own_word_and_tone() -> None:
     async with driven(answer_scenes.hosts(), size=(120, 30)) as app:
         await app.press("3")
-        await app.sees("hosts 8: 1 failed, 1 silent, 1 connecting, 5 heard")
-        await app.sees("failed", "silent 41s", "connecting", "heard", "10.0.0.7:7677")
+        await app.sees("hosts 8: 1 failed, 1 silent, 1 connecting, 5 reporting")
+        await app.sees("failed", "silent 41s", "connecting", "reporting", "10.0.0.7:7677")
         table = app.screen.query_one(HostTable)
         assert [row.host.name for row in table.rows][:4] == ["node6", "node7", "node5", "node0"]
         tones = {table.columns[1].cell(row) for row in table.rows}
@@ -34,13 +34,13 @@ async def test_every_host_state_has_its_own_word_and_tone() -> None:
 async def test_the_host_under_the_cursor_is_shown_in_full() -> None:
     async with driven(answer_scenes.hosts()) as app:
         await app.press("3")
-        await app.sees("node6 refuses our key", "never heard")
+        await app.sees("node6 refuses our key", "never reported")
         await app.press("j")
         await app.sees(
-            "node7 has not been heard for 41s", "last heard 41s ago", "3 updates lost in transit"
+            "node7 has not reported for 41s", "last report 41s ago", "3 updates lost in transit"
         )
         await app.press("j")
-        await app.sees("not heard yet")
+        await app.sees("no report yet")
         await app.press("j", "j", "j", "j")
         await app.sees("note    rank 29: no room for its ring", "our key is read-only there")
 
@@ -60,7 +60,7 @@ async def test_enter_lists_the_ranks_of_that_host_only() -> None:
     ranks = {n: replace(view, host=f"node{n // 8 + 1}") for n, view in frame.ranks.items()}
     ranks[63] = replace(ranks[63], host="node10")
     names = sorted({view.host for view in ranks.values()})
-    hosts = tuple(HostView(name, "heard", heard_ns=scenes.NOW) for name in names)
+    hosts = tuple(HostView(name, "reporting", reported_ns=scenes.NOW) for name in names)
     async with driven(replace(frame, ranks=ranks, hosts=hosts), size=(100, 30)) as app:
         await app.press("3")
         chosen = app.screen.query_one(HostTable).chosen
@@ -74,9 +74,9 @@ async def test_enter_lists_the_ranks_of_that_host_only() -> None:
 
 
 def test_a_host_with_filter_syntax_in_its_name_is_filtered_by_rank() -> None:
-    odd = HostRow(HostView("[fd00::1]:7677", "heard"), (3, 4, 5), 0.1)
+    odd = HostRow(HostView("[fd00::1]:7677", "reporting"), (3, 4, 5), 0.1)
     assert host_filter(odd) == "rank:3-5"
-    assert host_filter(replace(odd, host=HostView("node1:7677", "heard"))) == "host:node1:7677"
+    assert host_filter(replace(odd, host=HostView("node1:7677", "reporting"))) == "host:node1:7677"
 
 
 async def test_the_cursor_stays_on_its_host_when_another_fails() -> None:
@@ -92,14 +92,14 @@ async def test_the_cursor_stays_on_its_host_when_another_fails() -> None:
         )
         await app.give(replace(frame, hosts=hosts))
         assert table.chosen.host.name == "node2"
-        await app.sees("hosts 20: 1 failed, 19 heard")
+        await app.sees("hosts 20: 1 failed, 19 reporting")
 
 
 async def test_a_thousand_hosts_cost_little() -> None:
     frame = answer_scenes.many_hosts()
     async with driven(frame, size=(160, 50)) as app:
         await app.press("3")
-        await app.sees("hosts 1,000: 3 silent, 997 heard")
+        await app.sees("hosts 1,000: 3 silent, 997 reporting")
         table = app.screen.query_one(HostTable)
         table.cells_repainted = 0
         hosts = (*frame.hosts[:-1], replace(frame.hosts[-1], lost_updates=7))
@@ -129,12 +129,12 @@ async def test_a_thousand_hosts_cost_little() -> None:
 def test_clock_offsets_never_understate_their_error(
     clock_ns: int, error_ns: int | None, shown: str
 ) -> None:
-    host = HostView("a", "heard", clock_ns=clock_ns, clock_error_ns=error_ns)
+    host = HostView("a", "reporting", clock_ns=clock_ns, clock_error_ns=error_ns)
     assert format_clock_offset(host) == shown
 
 
 def test_a_clock_is_described_in_words() -> None:
-    host = HostView("a", "heard", clock_ns=-1_200_000, clock_error_ns=250_000)
+    host = HostView("a", "reporting", clock_ns=-1_200_000, clock_error_ns=250_000)
     assert describe_clock(host).startswith("its clock is 1.2 ms ahead of ours, ±0.3")
     assert "behind" in describe_clock(replace(host, clock_ns=9 * MS))
     assert "agrees" in describe_clock(replace(host, clock_ns=200_000))

@@ -29,7 +29,7 @@ async def test_the_verdict_shows_culprit_cause_and_next_step_at_every_size(
 ) -> None:
     async with driven(scenes.hung(), size=size) as app:
         await app.sees("rank 37 (node4) has not entered all_reduce #8812", "HUNG 4m12s", "why")
-        await app.sees("times out in 5m48s", "64/64 heard", "read of", "/data/shard-0412")
+        await app.sees("times out in 5m48s", "64/64 reporting", "read of", "/data/shard-0412")
         if size[1] >= 24:
             await app.sees("next", "bbbbbLbb", "1 late, 63 wait")
 

@@ -65,7 +65,7 @@ def test_ranks_without_a_stack_are_listed_with_the_reason() -> None:
     frame = scenes.refused()
     merged = merge_frame(frame, [37, 0, 2, 900])
     assert merged.ranks == 1
-    assert {ranks: why for why, ranks in merged.missing}[(900,)] == "never heard"
+    assert {ranks: why for why, ranks in merged.missing}[(900,)] == "never reported"
     assert any("ptrace_scope" in why and ranks == (37,) for why, ranks in merged.missing)
     dead = merge_frame(scenes.dead(), [5])
     assert dead.missing == (("ended with exit code 1", (5,)),)

@@ -95,7 +95,7 @@ def test_it_is_unavailable_with_a_reason() -> None:
     assert why_unavailable("native", frame, rank.host, rank) == ""
     read_only = replace(frame, read_only="started with --read-only")
     assert "started with --read-only" in why_unavailable("native", read_only, rank.host, rank)
-    hosts = tuple(HostView(host.name, "heard", may_act=False) for host in frame.hosts)
+    hosts = tuple(HostView(host.name, "reporting", may_act=False) for host in frame.hosts)
     reader = replace(frame, hosts=hosts)
     assert "read-only on node4" in why_unavailable("native", reader, rank.host, rank)
     dead = scenes.dead()

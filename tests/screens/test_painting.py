@@ -76,7 +76,7 @@ def test_updates_with_other_control_sequences_are_unchanged(odd: str) -> None:
 
 async def test_the_sent_cells_are_those_on_the_screen(monkeypatch: pytest.MonkeyPatch) -> None:
     async with driven(rare_scenes.many(512), size=(100, 40)) as app:
-        await app.sees("512/512 heard")
+        await app.sees("512/512 reporting")
         sent: list[str] = []
         assert app.app._driver is not None
         monkeypatch.setattr(type(app.app), "is_headless", property(lambda _: False))

@@ -52,7 +52,7 @@ async def test_an_opening_screen_sends_nothing_while_it_draws(
     async with driven(scenes.hung()) as app:
         await app.press(*keys)
         await app.give(replace(scenes.hung(), now_ns=scenes.NOW + scenes.S))
-        await app.sees("64/64 heard")
+        await app.sees("64/64 reporting")
         assert (sent(app.source), app.source.watched) == ([], [])
 
 

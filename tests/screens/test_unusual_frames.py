@@ -31,15 +31,15 @@ async def test_a_healthy_job_is_called_healthy() -> None:
         await app.sees("HEALTHY 3h03m", "no verdict: all 64 ranks moving", ". moving 64")
 
 
-async def test_a_partly_heard_healthy_job_says_so() -> None:
-    frame = replace(scenes.healthy(), coverage=replace(scenes.healthy().coverage, heard=60))
+async def test_a_partly_reported_healthy_job_says_so() -> None:
+    frame = replace(scenes.healthy(), coverage=replace(scenes.healthy().coverage, reporting=60))
     async with driven(frame) as app:
-        await app.sees("HEALTHY 3h03m · as far as heard", "60/64 heard")
+        await app.sees("HEALTHY 3h03m · as far as reported", "60/64 reporting")
 
 
 async def test_connecting_hosts_are_listed() -> None:
     async with driven(scenes.connecting()) as app:
-        await app.sees("CONNECTING", "nothing heard yet", "node3  connecting", "no ranks yet")
+        await app.sees("CONNECTING", "no report yet", "node3  connecting", "no ranks yet")
 
 
 async def test_a_missing_agent_is_a_sentence_with_a_next_step() -> None:
@@ -61,7 +61,7 @@ async def test_an_unknown_job_name_shows_the_way_to_other_jobs() -> None:
     async with driven(frame) as app:
         await app.sees("NO JOB · no job is called 'gpt'", "+1 job (J)", "agents answer")
         await app.sees("jobs  1 ended; J shows it")
-        assert "nothing heard" not in app.text()
+        assert "no report" not in app.text()
         await app.give(replace(frame, running_jobs=frame.other_jobs))
         await app.sees("jobs  1 live; J shows it, or frtop --job llama-70b")
         await app.press("J")
@@ -138,7 +138,7 @@ async def test_every_answer_scene_is_drawn_on_every_screen(scene: str) -> None:
 async def test_two_verdicts_are_shown_below_each_other() -> None:
     async with driven(scenes.two_roots(), size=(120, 50)) as app:
         await app.sees("2 verdicts, root causes first", "1 of 2  died", "2 of 2  not entered")
-        await app.sees("56/64 heard, 3 updates lost", "node7 has not been heard for 41s")
+        await app.sees("56/64 reporting, 3 updates lost", "node7 has not reported for 41s")
         await app.sees("below c10d: not seen", "????????")
 
 
@@ -157,10 +157,10 @@ async def test_a_refused_stack_shows_reason_and_command() -> None:
         await app.sees("no stack  1 rank 37: the kernel refused")
 
 
-async def test_an_unheard_rank_shows_for_how_long() -> None:
+async def test_an_unreachable_rank_shows_for_how_long() -> None:
     async with driven(scenes.two_roots(), size=(100, 40)) as app:
         await app.press("2", "slash", *"60", "enter", "enter")
-        await app.sees("not heard for 41s; its last known state is shown")
+        await app.sees("unreachable for 41s; its last known state is shown")
 
 
 async def test_a_rank_that_leaves_the_job_keeps_its_last_state() -> None:
@@ -175,12 +175,12 @@ async def test_a_rank_that_leaves_the_job_keeps_its_last_state() -> None:
         await app.sees("rank 1 ")
 
 
-async def test_a_rank_that_was_never_heard_can_be_opened() -> None:
+async def test_a_rank_that_was_never_reported_can_be_opened() -> None:
     ranks = {n: view for n, view in scenes.hung().ranks.items() if n != 12}
     async with driven(replace(scenes.hung(), ranks=ranks, verdicts=())) as app:
-        await app.sees("? unheard 1", "no verdict: 1 late, 62 blocked")
+        await app.sees("? unreachable 1", "no verdict: 1 late, 62 blocked")
         await app.press("G", "enter")
-        await app.sees("rank 12 has never been heard")
+        await app.sees("rank 12 has never reported")
 
 
 async def test_a_too_small_terminal_shows_both_sizes_and_recovers() -> None:

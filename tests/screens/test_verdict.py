@@ -39,9 +39,9 @@ def test_the_layer_is_shown_once() -> None:
 def test_without_a_verdict_states_are_counted() -> None:
     healthy = scenes.healthy()
     assert no_verdict(healthy) == "no verdict: all 64 ranks moving"
-    partly = replace(healthy, coverage=replace(healthy.coverage, unheard=(64, 65)))
-    assert no_verdict(partly) == "no verdict: 64 moving, 2 never heard"
-    assert no_verdict(Frame(1, 1)) == "connecting: nothing heard yet"
+    partly = replace(healthy, coverage=replace(healthy.coverage, unreachable=(64, 65)))
+    assert no_verdict(partly) == "no verdict: 64 moving, 2 never reported"
+    assert no_verdict(Frame(1, 1)) == "connecting: no report yet"
 
 
 def test_hosts_are_folded() -> None:

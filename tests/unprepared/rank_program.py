@@ -1,4 +1,4 @@
-"""A rank of a small gloo job that never heard of frtop: rank_program.py WHAT STORE."""
+"""A rank of a small gloo job that does not use frtop: rank_program.py WHAT STORE."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 OutcomeClass = Literal["right", "less exact", "undecided", "wrong"]
 """Less exact: kind and culprits are right and confirmed, but cause, progress or text are not."""
 OUTCOMES: Final[tuple[OutcomeClass, ...]] = ("right", "less exact", "undecided", "wrong")
-NO_DATA: Final = frozenset({"connecting", "empty", "unheard"})
+NO_DATA: Final = frozenset({"connecting", "empty", "unreachable"})
 """Health values without data: nothing can be said in them."""
 _OPEN: Final = NO_DATA | {"undecided", "waiting", "starting"}
 

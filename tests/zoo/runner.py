@@ -111,7 +111,7 @@ _IS_THERE: Final[dict[str, Callable[[], bool]]] = {
 class Zoo:
     """A context manager that leaves no process and no file.
 
-    Args of the constructor: `prepared` is False for jobs that never heard of frtop. A verdict on
+    Args of the constructor: `prepared` is False for jobs that do not use frtop. A verdict on
     a fault may take `patience` times as long as the program says: for hosts with other work.
     """
 

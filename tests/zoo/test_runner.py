@@ -31,7 +31,7 @@ def test_a_control_observed_to_its_end_passes(tmp_path: Path, health: str) -> No
     assert failure_of(SHORT, tmp_path, lambda: frame(health)) == ""
 
 
-@pytest.mark.parametrize("health", ["unheard", "connecting", "empty"])
+@pytest.mark.parametrize("health", ["unreachable", "connecting", "empty"])
 def test_a_control_without_data_at_the_end_fails(tmp_path: Path, health: str) -> None:
     assert "no data at the end" in failure_of(SHORT, tmp_path, lambda: frame(health))
 

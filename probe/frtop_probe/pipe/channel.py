@@ -124,7 +124,7 @@ class PipeChannel:
         self._output.write(encoded(b"frtop-res", frame))
 
     async def watch(self) -> None:
-        """Waits until nothing was heard for too long, and says that this is the end."""
+        """Waits until nothing was received for too long, and says that this is the end."""
         while (rest := self.last_sign + SILENCE_S - time.monotonic()) > 0:
             await asyncio.sleep(rest)
         self._on_end()

@@ -211,8 +211,8 @@ class FanOut:
         self.selector.register(0, selectors.EVENT_READ, (None, "input"))
         for line in self.later:
             self.take(line)
-        heard = time.monotonic()
-        while time.monotonic() - heard < SILENT_S:
+        reported = time.monotonic()
+        while time.monotonic() - reported < SILENT_S:
             # While one is far behind, nothing more is taken: it would have to be kept.
             full = any(one.is_full for one in self.commands.values())
             for key, _ in self.selector.select(1.0):
@@ -224,7 +224,7 @@ class FanOut:
                 if one is not None:
                     self.read(one, handler, key.fileobj)
                     continue
-                heard = time.monotonic()
+                reported = time.monotonic()
                 if full:
                     time.sleep(0.01)
                 elif not self.read_input():

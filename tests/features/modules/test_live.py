@@ -102,7 +102,7 @@ def test_a_part_is_never_taken_for_the_whole(ranks: Ranks) -> None:
     assert second == STEP
 
 
-def test_a_label_of_fsdp_that_ended_unheard_names_no_later_op(ranks: Ranks) -> None:
+def test_a_label_of_fsdp_that_ended_unseen_names_no_later_op(ranks: Ranks) -> None:
     label = "torch.profiler.record_function('FSDP::all_gather (layers.0)')"
     switch(ranks, on=True)
     run(ranks, f"train(1); label = {label}; label.__enter__()")

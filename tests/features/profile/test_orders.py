@@ -57,7 +57,7 @@ class Agent:
         """Keys of ranks whose pieces are on their way."""
         self.held: list[tuple[str, wire.Request]] = []
         self.deaf = 0
-        """So many withdrawals of each rank are not heard by it."""
+        """So many withdrawals of each rank do not reach it."""
         self.busy = 0
         """So many requests are refused first, as an agent does that has many under way."""
 
@@ -207,7 +207,7 @@ def test_a_rank_that_dies_after_it_has_written_is_in_the_trace(scene: Scene) -> 
     assert (progress.state, reasons(progress)) == ("written", {})
 
 
-def test_a_withdrawal_is_repeated_until_the_rank_has_heard_it(scene: Scene) -> None:
+def test_a_withdrawal_is_repeated_until_the_rank_has_reported_it(scene: Scene) -> None:
     scene.agent.deaf = 2
     scene.order(0, 1)
     assert scene.finish().state == "written"
@@ -334,7 +334,7 @@ def test_a_file_that_is_there_is_left(scene: Scene) -> None:
 
 
 def test_nobody_is_asked_where_that_may_not_be(scene: Scene) -> None:
-    reads_only = replace(scene.frame, hosts=(HostView("n", "heard", may_act=False),))
+    reads_only = replace(scene.frame, hosts=(HostView("n", "reporting", may_act=False),))
     scene.order(0, frame=reads_only)
     scene.frame = reads_only
     assert "our key may only read on n" in str(scene.finish().problem)

@@ -18,7 +18,7 @@ HOSTILE = "\x1b]0;x\x07 \x9b2J \x7f \u202egnp \ud800 \n\u2028"
 
 def host(name: str = "node0", size: int = 0) -> HostChanged:
     return HostChanged(
-        at_s=1.0, host=name, state="heard", was=None, problem="x" * size, clock_error_s=None
+        at_s=1.0, host=name, state="reporting", was=None, problem="x" * size, clock_error_s=None
     )
 
 

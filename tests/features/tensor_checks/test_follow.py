@@ -24,7 +24,7 @@ from frtop_tui.features.tensor_checks.follow import (
     NO_RECORDER,
     ORDER_NS,
     POLL_NS,
-    UNHEARD_NS,
+    UNREACHABLE_NS,
     NumberFollower,
     operator_name,
 )
@@ -96,12 +96,12 @@ def test_a_rank_that_differs_is_named_once_its_samples_are_there() -> None:
 
 def test_an_order_that_cannot_be_carried_out_says_why() -> None:
     follower, tracker, connections = following()
-    reader = replace(FRAME, hosts=(HostView("a", "heard", may_act=False),))
+    reader = replace(FRAME, hosts=(HostView("a", "reporting", may_act=False),))
     follower.order(RecordOrder((0, 9), note="x"))
     follower.update(reader, 1)
     assert connections.sent == []
     assert "may only read" in follower.numbers.controls[0].problem
-    assert follower.numbers.controls[9].problem == "it is not heard"
+    assert follower.numbers.controls[9].problem == "it is unreachable"
     follower.order(RecordOrder((0,), ORDER, ("other", "0-3", 0)))
     follower.update(FRAME, 2)
     assert follower.numbers.controls[0].problem == "it is no member of that group"
@@ -169,10 +169,10 @@ def changed(rank: int, **fields: object) -> Frame:
         (changed(1, exit_info=wire.ExitInfo(5, signal=9)), "ended by signal 9"),
         (
             replace(FRAME, ranks={n: one for n, one in FRAME.ranks.items() if n != 1}),
-            "not heard any more",
+            "no longer reporting",
         ),
         (changed(1, identity=replace(FRAME.ranks[1].identity, pid=77)), "another process"),
-        (changed(1, state="unheard", state_since_ns=0), "a is not heard"),
+        (changed(1, state="unreachable", state_since_ns=0), "a is unreachable"),
     ],
 )
 def test_a_rank_that_ends_is_not_waited_for(frame: Frame, why: str) -> None:
@@ -181,14 +181,14 @@ def test_a_rank_that_ends_is_not_waited_for(frame: Frame, why: str) -> None:
     for poll in requests(connections):
         answer = SamplesResponse(poll.id, "a", rank_key(poll), (sample(1, "a"),), state=ON)
         tracker.receive("a", answer, 3 + POLL_NS)
-    follower.update(frame, UNHEARD_NS + 9)
+    follower.update(frame, UNREACHABLE_NS + 9)
     assert list(follower.numbers.gone) == [1]
     assert follower.numbers.gone[1].startswith(why)
     assert follower.numbers.runs  # rank 0 does
     assert follower.numbers.samples == 2  # those that came until then
     follower.order(RecordOrder((0, 1), NOTHING, own=True))
     requests(connections)
-    follower.update(frame, UNHEARD_NS + 10)
+    follower.update(frame, UNREACHABLE_NS + 10)
     assert [one.key for one in requests(connections) if isinstance(one, ChangeRecording)] == [1]
 
 

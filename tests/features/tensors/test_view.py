@@ -348,7 +348,7 @@ async def test_a_read_only_session_asks_no_rank_and_says_why() -> None:
 
 async def test_a_read_only_host_is_named() -> None:
     only = replace(
-        scenes.hung(), hosts=(HostView("node4", "heard", may_act=False), *scenes.hosts()[5:])
+        scenes.hung(), hosts=(HostView("node4", "reporting", may_act=False), *scenes.hosts()[5:])
     )
     async with driven(only, size=(100, 30)) as app:
         await app.press("enter")

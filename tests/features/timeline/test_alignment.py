@@ -78,8 +78,8 @@ def test_what_a_ring_has_no_more_is_not_called_missing() -> None:
     rows: list[Row] = [(1, 1, 100, 5), (1, 2, 200, 5)]
     younger = lane(1, rows[1:])
     unseen = lane(2, [], front=2)
-    unheard = Lane(3, "n3", groups={1: GROUP})
-    found = aligned([lane(0, rows), younger, unseen, unheard], 100)
+    unreachable = Lane(3, "n3", groups={1: GROUP})
+    found = aligned([lane(0, rows), younger, unseen, unreachable], 100)
     assert columns(found)[1] == [OLDER, 0]
     assert columns(found)[2] == columns(found)[3] == [OLDER, OLDER]
     assert found.first_difference() is None

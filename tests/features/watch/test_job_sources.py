@@ -139,7 +139,9 @@ def test_a_host_that_cannot_be_searched_is_trouble(monkeypatch: pytest.MonkeyPat
     sources = JobSources(opened, None)
     note = f"{wire.NO_SEARCH}: it failed"
     opened.list(
-        hosts=tuple(HostView(f"node{n}", "heard", notes=(note,), heard_ns=1) for n in range(3))
+        hosts=tuple(
+            HostView(f"node{n}", "reporting", notes=(note,), reported_ns=1) for n in range(3)
+        )
     )
     written: list[str] = []
     lines = EventLines(written.append)

@@ -4,7 +4,7 @@ from zoo.ground_truth import Case, Truth
 from zoo.packet_filter import drop_all_incoming
 from zoo.rank import join
 
-CASE = Case((Truth(("stuck",), culprits=(2,), causes=("unreachable",), says=("acknowledged",)),))
+CASE = Case((Truth(("stuck",), culprits=(2,), causes=("cut_off",), says=("acknowledged",)),))
 
 job = join()
 for odd in job.steps(2):

@@ -15,7 +15,7 @@ from frtop_tui.connect.base import Source
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import FrtopError
 from frtop_tui.files.output_path import default_path
-from frtop_tui.job.coverage import unheard_text
+from frtop_tui.job.coverage import coverage_text
 from frtop_tui.job.model import Problem
 from frtop_tui.job.naming import printable
 from frtop_tui.job.units import byte_size
@@ -74,7 +74,7 @@ def capture(
         print(f"missing: {printable(str(writing.problem))}")
     frame = source.frame()
     if not frame.coverage.complete:
-        print(unheard_text(frame.coverage))
+        print(coverage_text(frame.coverage))
     print(_headlines(frame))
     return 0
 

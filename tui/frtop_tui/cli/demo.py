@@ -134,7 +134,7 @@ def _wait_for_ranks(job: DemoJob, source: LiveSource) -> None:
             return
         time.sleep(0.1)
     raise DemoFailed(
-        f"no rank was heard in {START_S:.0f} s: {source.frame().problem}\n{job.output()}",
+        f"no rank reported in {START_S:.0f} s: {source.frame().problem}\n{job.output()}",
         "run it again with less load on this machine",
     )
 

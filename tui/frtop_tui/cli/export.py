@@ -20,7 +20,7 @@ from frtop_tui.files.format_names import SUFFIXES, is_one_file
 from frtop_tui.files.formats.writing import encoded, write_export
 from frtop_tui.files.loader import open_paths
 from frtop_tui.files.output_path import default_path
-from frtop_tui.job.coverage import unheard_text
+from frtop_tui.job.coverage import coverage_text
 from frtop_tui.job.model import Problem
 from frtop_tui.job.naming import printable
 from frtop_tui.job.units import byte_size
@@ -122,13 +122,13 @@ def _say_done(path: Path, size: int, missing: str, frame: Frame) -> None:
     if missing:
         print(f"missing: {printable(missing)}")
     if not frame.coverage.complete:
-        print(unheard_text(frame.coverage))
+        print(coverage_text(frame.coverage))
 
 
 def _print_bytes(content: bytes, frame: Frame) -> int:
     """Writes only the content to standard output, and to standard error what is missing."""
     if not frame.coverage.complete:
-        print(unheard_text(frame.coverage), file=sys.stderr)
+        print(coverage_text(frame.coverage), file=sys.stderr)
     if sys.stdout.isatty():
         print(content.decode(errors="replace"))
         return 0

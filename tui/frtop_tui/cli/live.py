@@ -28,11 +28,11 @@ SEARCH_S: Final = 5.0
 """How long a job that was named may take to appear: an agent searches for jobs that nobody
 prepared only once somebody looks, and then reads each of their ranks."""
 APPEAR_S: Final = 5.0
-"""How long to wait until a rank that was named is heard, in seconds."""
+"""How long to wait until a rank that was named is reporting, in seconds."""
 REACH_S: Final = 45.0
 """How long hosts may take to be reached through a shell: a log-in, a look for a Python."""
 NOBODY_S: Final = 0.5
-"""A problem that lasts so long while no host is heard is the answer."""
+"""A problem that lasts so long while no host is reporting is the answer."""
 FIRST_ANSWER_S: Final = 3.0
 """How long to wait for the first answer of any host."""
 
@@ -204,15 +204,15 @@ def _wait_until(
 def describe_progress(frame: Frame) -> str:
     """The health and how many ranks report; while hosts are being reached, how far they are."""
     coverage = frame.coverage
-    ranks = f"{frame.health}, {coverage.heard:,} of {counted(coverage.expected, 'rank')} heard"
+    known = f"{coverage.reporting:,} of {counted(coverage.expected, 'rank')}"
+    ranks = f"{frame.health}, {known} reporting"
     waiting = [host for host in frame.hosts if host.state == "connecting" and host.progress]
     if not waiting:
         return ranks
-    heard = sum(host.state == "heard" for host in frame.hosts)
+    reported = sum(host.state == "reporting" for host in frame.hosts)
     step, name = waiting[0].progress, waiting[0].name
-    return (
-        f"{heard} of {counted(len(frame.hosts), 'host')} heard; {name}: {printable(step)}; {ranks}"
-    )
+    hosts = f"{reported} of {counted(len(frame.hosts), 'host')} reporting"
+    return f"{hosts}; {name}: {printable(step)}; {ranks}"
 
 
 def await_rank(source: Source, rank: int) -> JudgedRank:
@@ -233,7 +233,7 @@ def await_rank(source: Source, rank: int) -> JudgedRank:
             there = f"{counted(len(frame.ranks), 'rank')} {are}" if frame.ranks else "no rank is"
             reasons = [str(host.problem) for host in frame.hosts if host.problem]
             raise FrtopError(
-                f"rank {rank} is not heard; {there}",
+                f"rank {rank} is unreachable; {there}",
                 reasons[0] if reasons else "`frtop diagnose` lists them",
             )
         show_progress("connecting")
@@ -242,10 +242,10 @@ def await_rank(source: Source, rank: int) -> JudgedRank:
 
 def require_job(frame: Frame) -> None:
     """Raises NoJob if hosts answered, and no job was found on them."""
-    heard = [host.name for host in frame.hosts if host.state == "heard"]
-    if heard and not (frame.ranks or frame.other_jobs or frame.problem):
+    reported = [host.name for host in frame.hosts if host.state == "reporting"]
+    if reported and not (frame.ranks or frame.other_jobs or frame.problem):
         notes = [note for host in frame.hosts for note in host.notes]
-        where = f"was found on {listed(heard, 4)}"
+        where = f"was found on {listed(reported, 4)}"
         text = f"no distributed PyTorch job of this user {where}"
         if unsearched := [note for note in notes if note.startswith(wire.NO_SEARCH)]:
             raise NoJob(
@@ -276,7 +276,7 @@ class AppearanceTimer:
 
     def __init__(self) -> None:
         self._created = self._begun = time.monotonic()
-        self._heard_at: float | None = None
+        self._reported_at: float | None = None
 
     @property
     def waited_s(self) -> float:
@@ -284,9 +284,9 @@ class AppearanceTimer:
 
     def searched_s(self, frame: Frame) -> float:
         """For how long an agent can have searched: since a host first answered."""
-        if self._heard_at is None and any(host.state == "heard" for host in frame.hosts):
-            self._heard_at = time.monotonic()
-        return 0.0 if self._heard_at is None else time.monotonic() - self._heard_at
+        if self._reported_at is None and any(host.state == "reporting" for host in frame.hosts):
+            self._reported_at = time.monotonic()
+        return 0.0 if self._reported_at is None else time.monotonic() - self._reported_at
 
     def require_visible(self, frame: Frame) -> None:
         """Returns unless nothing was seen so far and nothing will be.
@@ -300,14 +300,14 @@ class AppearanceTimer:
             return
         from frtop_tui.connect.agent_start import is_starting  # noqa: PLC0415 - as in `connect`
 
-        heard = any(host.state == "heard" for host in frame.hosts)
-        if not heard and is_starting():
+        reported = any(host.state == "reporting" for host in frame.hosts)
+        if not reported and is_starting():
             return
         reaching = any(host.state == "connecting" and host.progress for host in frame.hosts)
-        if not heard and reaching and time.monotonic() - self._created < REACH_S:
+        if not reported and reaching and time.monotonic() - self._created < REACH_S:
             self._begun = time.monotonic()
             return
-        over = searched_s > SEARCH_S if heard else self.waited_s > NOBODY_S
+        over = searched_s > SEARCH_S if reported else self.waited_s > NOBODY_S
         if frame.problem and over:
             raise NoAgent(frame.problem.text, frame.problem.next)
         failed = [host for host in frame.hosts if host.state == "failed"]

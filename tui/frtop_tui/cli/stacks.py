@@ -27,8 +27,8 @@ from frtop_tui.job.naming import printable
 from frtop_tui.job.native_stacks import cost
 from frtop_tui.text.stacks import merged_lines, own_dump, rank_lines, stacks_document
 
-ALL_HEARD_S: Final = 5.0
-"""How long to wait until all ranks of the job are heard."""
+ALL_REPORTED_S: Final = 5.0
+"""How long to wait until all ranks of the job are reporting."""
 STACKS_S: Final = 10.0
 """How long to wait for stacks; an agent takes four at a time, each in some 50 ms."""
 NATIVE_S: Final = 22.0
@@ -145,14 +145,14 @@ def _await_ranks(source: Source, wanted: Sequence[int]) -> dict[int, JudgedRank]
         return {rank: await_rank(source, rank) for rank in wanted}
     timer = AppearanceTimer()
 
-    def all_heard(frame: Frame) -> bool:
+    def all_reported(frame: Frame) -> bool:
         timer.require_visible(frame)
         show_progress("connecting")
-        return bool(frame.ranks) and frame.coverage.heard >= frame.coverage.expected
+        return bool(frame.ranks) and frame.coverage.reporting >= frame.coverage.expected
 
-    frame = _await(source, all_heard, ALL_HEARD_S)
+    frame = _await(source, all_reported, ALL_REPORTED_S)
     if not frame.ranks:
-        raise FrtopError("no rank is heard", "`frtop jobs` lists the jobs that are seen")
+        raise FrtopError("no rank is reporting", "`frtop jobs` lists the jobs that are seen")
     return dict(sorted(frame.ranks.items()))
 
 

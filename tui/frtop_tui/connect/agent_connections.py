@@ -10,7 +10,7 @@ one shows only by trying. libzmq takes the key at `connect`, so the next key nee
 connection.
 
 What follows when an agent is lost: `session` fails its requests, `job/host` says when a
-host is no longer heard, `handshake` words the error.
+host is no longer reporting, `handshake` words the error.
 """
 
 from __future__ import annotations

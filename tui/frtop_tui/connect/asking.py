@@ -118,8 +118,8 @@ def why_not_ask(
     if request.acts and host is not None and not host.may_act:
         text = f"our key may only read on {view.host}; its owner can allow more: `frtop key admit`"
         return "permission", text
-    if view.state == "unheard" or (host is not None and host.state == "failed"):
-        return "unheard", f"{view.host} is not heard; ask again when it is"
+    if view.state == "unreachable" or (host is not None and host.state == "failed"):
+        return "unreachable", f"{view.host} is unreachable; ask again when it is"
     if request.needs_life and view.exit_info is not None:
         return "gone", f"process {view.identity.pid} has ended and has no stacks"
     return "", ""

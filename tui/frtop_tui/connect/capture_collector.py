@@ -102,7 +102,9 @@ class CaptureCollector:
             at_ns=now,
         )
         if not frame.ranks:
-            self._fail(Problem("no rank of a job is known yet", "wait until a rank is heard"), now)
+            self._fail(
+                Problem("no rank of a job is known yet", "wait until a rank is reporting"), now
+            )
             return
         files.submit_silently(self._check_path)
         self._limit = max(1, MAX_ROWS // len(frame.ranks))

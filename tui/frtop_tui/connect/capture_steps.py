@@ -14,7 +14,7 @@ from frtop_tui.diagnosis.model import Frame, JudgedRank
 RANKS_PER_SNAPSHOT: Final = 8
 OPS_PER_SNAPSHOT: Final = 32
 NO_RECORDER: Final = "they have no recorder, and are seen from outside"
-_UNRESPONSIVE: Final = ("silent", "stopped", "dead", "done", "unheard")
+_UNRESPONSIVE: Final = ("silent", "stopped", "dead", "done", "unreachable")
 """Ranks that cannot respond; to ask each of them would take seconds."""
 
 TENSOR_ERRORS: Final = {
@@ -50,8 +50,8 @@ def plan(frame: Frame, limit: int, *, devices: bool) -> tuple[dict[str, list[Ste
     missing: Missing = defaultdict(set)
     hosts: dict[str, list[JudgedRank]] = defaultdict(list)
     for view in frame.ranks.values():
-        if view.state == "unheard":
-            missing["stacks or history", f"{view.host} is not heard"].add(view.rank)
+        if view.state == "unreachable":
+            missing["stacks or history", f"{view.host} is unreachable"].add(view.rank)
         else:
             hosts[view.host].append(view)
     with_gauges = {host.name for host in frame.hosts if host.gauges is not None}

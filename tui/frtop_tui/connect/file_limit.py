@@ -43,6 +43,6 @@ OF_PROCESS: Final = FileLimit()
 def _raise_to(wanted: int) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if wanted > soft:
-        with suppress(ValueError, OSError):  # then as many hosts as fit are heard
+        with suppress(ValueError, OSError):  # then as many hosts as fit are reached
             most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))

@@ -50,12 +50,14 @@ class GaugeHistories:
         """Asks each host whose turn it is. An agent without gauges is never asked."""
         if frame is None:
             return
-        heard = {h.name: h for h in frame.hosts if h.state == "heard" and h.gauges is not None}
+        reported = {
+            h.name: h for h in frame.hosts if h.state == "reporting" and h.gauges is not None
+        }
         for name in self._shown:
-            if name in heard:
+            if name in reported:
                 self._ask(name, now, AGAIN_NS, in_full=name == self._shown[0])
         left = MOST_TROUBLED
-        for name, host in heard.items():
+        for name, host in reported.items():
             if left and name not in self._shown and self._facts.of(host):
                 left -= 1
                 self._ask(name, now, TROUBLED_AGAIN_NS, in_full=False)

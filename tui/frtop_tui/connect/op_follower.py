@@ -112,7 +112,7 @@ class OpFollower:
             there.add(key)
             known = self._ranks.setdefault(key, _RankOps())
             self._end_absent(view, known, now)
-            if view.state != "unheard":
+            if view.state != "unreachable":
                 hosts[view.host].append((known.asked_ns, view, known))
         self._ranks = {key: known for key, known in self._ranks.items() if key in there}
         for host, ranks in hosts.items():

@@ -261,6 +261,6 @@ def _answers(request: wire.Request, response: wire.Response) -> bool:
 
 def _timed_out(pending: _Pending) -> str:
     if pending.sent_ns is None:
-        return f"{pending.host} cannot be reached: ask again when it is heard"
+        return f"{pending.host} cannot be reached: ask again when it is reporting"
     seconds = pending.timeout_ns / 1e9
     return f"no response from {pending.host} in {seconds:.0f} s: ask again, it may be slow"

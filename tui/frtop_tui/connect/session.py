@@ -301,7 +301,7 @@ class Session:
         self.requests.identified(host, same=same)
         if not same:
             self._next_frame = 0  # commands name ranks by the frame's keys: a former agent's
-        self._state.set_host(host, "heard")
+        self._state.set_host(host, "reporting")
         self._state.set_may_act(host, may_act=may_act)
         self._state.set_agent_key(host, whose)
         self._state.apply(host, update, now)

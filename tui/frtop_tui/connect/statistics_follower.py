@@ -168,7 +168,7 @@ class StatisticsFollower:
         window = _nanoseconds(wanted)
         views: defaultdict[str, dict[int, JudgedRank]] = defaultdict(dict)
         for view in frame.ranks.values():
-            if view.state != "unheard":
+            if view.state != "unreachable":
                 views[view.host][view.key] = view
         memberships = [len(view.groups) for view in frame.ranks.values()]
         samples = samples_for(memberships, -(-window // INTERVAL_NS))

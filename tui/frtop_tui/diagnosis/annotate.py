@@ -19,7 +19,7 @@ from frtop_tui.job.groups import Identifier, identifier
 from frtop_tui.job.model import GroupView, ObservedFrame, Rank, RankState, as_rank
 
 _REPLACED = frozenset({"moving", "starting", "unknown"})
-"""States that give way. A rank that is dead, silent or unheard stays so."""
+"""States that give way. A rank that is dead, silent or unreachable stays so."""
 
 
 class Annotator:

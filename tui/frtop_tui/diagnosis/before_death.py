@@ -26,7 +26,7 @@ from frtop_tui.job.units import duration
 
 MOST_ENDINGS: Final = 3
 REMEMBERED_NS: Final = 3_000_000_000
-"""Ops that fail are over a moment before it is heard that their ranks raised."""
+"""Ops that fail are over a moment before it is reported that their ranks raised."""
 
 
 class PastFinding(NamedTuple):

@@ -16,8 +16,8 @@ Cause = (
         "stopped", "gil", "dataloader", "file_io", "lock", "sleeping", "socket", "pipe", "input",
         "subprocess", "store", "rendezvous", "compiling", "computing", "device", "idle",
         "other_group", "rpc", "out_of_loop", "never_joined", "exited", "exception", "exit_status",
-        "signal", "oom", "interrupted", "mismatch", "cycle", "transport", "unreachable",
-        "unobserved", "unheard",
+        "signal", "oom", "interrupted", "mismatch", "cycle", "transport", "cut_off",
+        "unobserved", "unreachable",
     ]
     | SlowWord
 )  # fmt: skip
@@ -156,7 +156,7 @@ CAUSES: Final[Mapping[Cause, CauseWords]] = {
         "network", "op does not finish", "all have entered, and the op does not finish",
         "look at links and devices of these hosts: `ss -ti`, `ip -s link`, dmesg",
     ),
-    "unreachable": CauseWords(
+    "cut_off": CauseWords(
         "network", "cut off", "what is sent to it is never acknowledged",
         "ip -br link and ip -s link on its host; then its cable, its switch, its firewall",
     ),
@@ -164,7 +164,7 @@ CAUSES: Final[Mapping[Cause, CauseWords]] = {
         "unknown", "in an unobserved wait", "it is in a wait that frtop does not observe",
         "py-spy dump --native --pid PID on its host; nvidia-smi",
     ),
-    "unheard": CauseWords(
+    "unreachable": CauseWords(
         "unknown", "does not report", "no agent reports it",
         "reach its host: is it up, and does the agent run there?",
     ),

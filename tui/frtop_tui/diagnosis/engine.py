@@ -280,7 +280,7 @@ def _before(context: Context) -> Health:
     """The health before the diagnosis, as far as the evidence shows it.
 
     Stacks alone never prove a job healthy, nor that it only starts; nor do numbers prove it
-    healthy that nobody saw move. That it has ended, or is unheard, needs neither.
+    healthy that nobody saw move. That it has ended, or does not report, needs neither.
     """
     health = context.frame.health
     unproven = (health == "healthy" and not context.has_moved) or (
@@ -292,7 +292,7 @@ def _before(context: Context) -> Health:
 def _quiet_hosts(frame: ObservedFrame) -> dict[str, int]:
     """Hosts that have not reported for a moment, and when they were last."""
     return {
-        host.name: host.heard_ns
+        host.name: host.reported_ns
         for host in frame.hosts
-        if host.heard_ns and frame.now_ns - host.heard_ns > AGENT_QUIET_NS
+        if host.reported_ns and frame.now_ns - host.reported_ns > AGENT_QUIET_NS
     }

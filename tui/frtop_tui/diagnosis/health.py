@@ -43,7 +43,7 @@ def as_far_as_seen(frame: BaseFrame, health: Health, *, compared: bool = True) -
     if health == "healthy" and not compared:
         return "undecided"
     coverage = frame.coverage
-    if health != "healthy" or coverage.heard >= coverage.expected:
+    if health != "healthy" or coverage.reporting >= coverage.expected:
         return health
     goes_on = frame.recorded is None and any(
         rank.evidence.has_ages
@@ -67,4 +67,4 @@ def since_of(
     if health == "waiting":
         return waiting_ns
     # Of these the ranks themselves tell: they need not be first seen here.
-    return frame.since_ns if health in ("ended", "unheard") else seen_ns
+    return frame.since_ns if health in ("ended", "unreachable") else seen_ns

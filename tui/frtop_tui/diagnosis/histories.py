@@ -38,7 +38,7 @@ def with_slow(frame: Frame, minutes: Iterable[JobStatistics]) -> Frame:
     """
     died = bool(frame.verdicts) and all(one.kind == "dead" for one in frame.verdicts)
     # Of a job that was seen in part that is all that keeps it from being called well.
-    in_part = frame.health == "undecided" and frame.coverage.heard < frame.coverage.expected
+    in_part = frame.health == "undecided" and frame.coverage.reporting < frame.coverage.expected
     if not died and (frame.verdicts or not (in_part or frame.health in MAY_BE_SLOW)):
         return frame
     findings = findings_in(observed(frame), minutes)

@@ -65,7 +65,7 @@ class LookRequests:
         found: list[LookRequest] = []
         for rank in order:
             view = ranks.get(rank)
-            if view is None or view.exit_info is not None or view.state == "unheard":
+            if view is None or view.exit_info is not None or view.state == "unreachable":
                 continue
             again = SETTLED_AGAIN_NS if rank in settled else AGAIN_NS
             # Without ages it is out of a file.

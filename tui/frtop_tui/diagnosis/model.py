@@ -105,7 +105,7 @@ class JudgedRank(Rank, frozen=True):
 
 
 BASE_FIELDS: Final = tuple(name for name in BaseFrame.__struct_fields__ if name != "ranks")
-_SINCE_THE_END: Final = frozenset({"dead", "ended", "unheard"})
+_SINCE_THE_END: Final = frozenset({"dead", "ended", "unreachable"})
 """Healths of which the age is that of the end itself."""
 
 

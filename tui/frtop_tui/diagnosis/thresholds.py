@@ -64,7 +64,7 @@ MIN_PACE_OPS: Final = 8
 # Detectors, confirmation and looks
 
 RANKS_TELL_NS: Final = 2_000_000_000
-"""Members that are heard at all have told what they issued by then."""
+"""Members that report at all have told what they issued by then."""
 HOST_SKEW_NS: Final = 1_000_000_000
 """Hosts speak at different moments: what one rank did last may be a second away."""
 RINGS_READ_NS: Final = 2_000_000_000

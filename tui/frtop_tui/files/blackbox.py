@@ -180,11 +180,13 @@ def _older(files: Sequence[BoxFile], boxes: Mapping[str, wire.BlackBox]) -> list
 
 def _coverage(coverage: Coverage, frame: Frame) -> Coverage:
     """The coverage with a note on the ranks that no box holds, instead of the live one."""
-    missing = [rank for rank in coverage.unheard if rank not in frame.ranks]
+    missing = [rank for rank in coverage.unreachable if rank not in frame.ranks]
     if not missing:
         return coverage
-    notes = [note for note in coverage.notes if note.kind != "never heard"]
+    notes = [note for note in coverage.notes if note.kind != "never reported"]
     text = f"no black box tells of {folded(missing)}: fetch those of their hosts, too"
     return replace(
-        coverage, notes=(CoverageNote(text, "never heard"), *notes), unheard=coverage.unheard
+        coverage,
+        notes=(CoverageNote(text, "never reported"), *notes),
+        unreachable=coverage.unreachable,
     )

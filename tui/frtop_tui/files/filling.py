@@ -1,6 +1,6 @@
 """What a capture or black boxes lack, from dumps and stacks that lie beside them.
 
-Ranks that were not heard become known by their dumps; where the recorder does not know what
+Ranks that were unreachable become known by their dumps; where the recorder does not know what
 devices have completed, the Flight Recorder does. Only of the same job and moment: the groups
 are the same, no rank that both tell of is elsewhere in one of them, and no rank had come
 to less than what others have completed with it.
@@ -25,7 +25,7 @@ from frtop_tui.job.groups import Identifier, group_views, identifier
 from frtop_tui.job.model import Coverage, Health, ObservedFrame, ObservedRank, as_rank
 from frtop_tui.job.naming import folded
 
-_AS_BEFORE: Final = frozenset({"dead", "ended", "unheard", "starting", "connecting", "empty"})
+_AS_BEFORE: Final = frozenset({"dead", "ended", "unreachable", "starting", "connecting", "empty"})
 """Healths that do not come from comparing ranks."""
 
 
@@ -43,7 +43,7 @@ def filled(frame: Frame, other: Frame, troubles: list[str]) -> Frame:
     fresh, old, known = [], [], []
     for rank, view in other.ranks.items():
         mine = views.get(rank)
-        if mine is not None and mine.state != "unheard":
+        if mine is not None and mine.state != "unreachable":
             if _knows_less(mine) and (better := _with_completion(mine, view, frame)) is not mine:
                 views[rank] = better
                 known.append(rank)
@@ -86,7 +86,7 @@ def _misfit(frame: Frame, other: Frame) -> str:
         return "tell of other groups"
     for rank, view in other.ranks.items():
         mine = frame.ranks.get(rank)
-        if mine is None or mine.state == "unheard":
+        if mine is None or mine.state == "unreachable":
             continue
         for group in view.groups.values():
             number = local_group_id(mine, group)
@@ -157,23 +157,23 @@ def _on_clock_of(frame: Frame, view: JudgedRank) -> JudgedRank:
     """A rank of a dump, whose times are those of the wall, on the frame's clock."""
     shift = frame.now_ns - frame.wall_ns
     job = frame.job if frame.job is not None else view.identity.job
-    plain = as_rank(JudgedRank, view, "moving", view.heard_ns + shift, view.blocked_on)
+    plain = as_rank(JudgedRank, view, "moving", view.reported_ns + shift, view.blocked_on)
     # By its stack, in whatever op.
     on_device = any(map(has_device, frame.ranks.values()))
     waits = not view.evidence.has_numbers and may_wait(view, on_device=on_device)
-    if waits or view.state == "unheard":
-        plain = as_rank(JudgedRank, view, "unheard", view.heard_ns + shift, None)
+    if waits or view.state == "unreachable":
+        plain = as_rank(JudgedRank, view, "unreachable", view.reported_ns + shift, None)
     identity = structs.replace(view.identity, job=job)
-    return replace(plain, identity=identity, heard_ns=view.heard_ns + shift, clock_ns=shift)
+    return replace(plain, identity=identity, reported_ns=view.reported_ns + shift, clock_ns=shift)
 
 
 def _judged(frame: Frame, views: dict[int, JudgedRank], fresh: list[int]) -> Frame:
-    heard = {rank for rank in fresh if views[rank].state != "unheard"}
+    reported = {rank for rank in fresh if views[rank].state != "unreachable"}
     known = replace(
         frame,
         ranks=dict(sorted(views.items())),
         groups=group_views(views.values()),
-        coverage=_coverage(frame.coverage, heard),
+        coverage=_coverage(frame.coverage, reported),
     )
     if any(verdict.culprits or verdict.parties for verdict in frame.verdicts):
         return known
@@ -188,8 +188,8 @@ def _judged(frame: Frame, views: dict[int, JudgedRank], fresh: list[int]) -> Fra
     return judged if judged.verdicts or not frame.verdicts else known
 
 
-def _coverage(coverage: Coverage, heard: set[int]) -> Coverage:
-    unheard = tuple(rank for rank in coverage.unheard if rank not in heard)
-    count = coverage.heard + len(coverage.unheard) - len(unheard)
-    notes = tuple(note for note in coverage.notes if unheard or not note.kind)
-    return replace(coverage, heard=count, unheard=unheard, notes=notes)
+def _coverage(coverage: Coverage, reporting: set[int]) -> Coverage:
+    unreachable = tuple(rank for rank in coverage.unreachable if rank not in reporting)
+    count = coverage.reporting + len(coverage.unreachable) - len(unreachable)
+    notes = tuple(note for note in coverage.notes if unreachable or not note.kind)
+    return replace(coverage, reporting=count, unreachable=unreachable, notes=notes)

@@ -162,7 +162,7 @@ def frame_of(
 ) -> Frame:
     """The job that these stacks tell of, judged; `earlier` ones of the same ranks compared.
 
-    Ranks without a file are not heard, and may be the ones to blame.
+    Ranks without a file are unreachable, and may be the ones to blame.
     """
     taken = {rank: ranks[rank] for rank in ranks if 0 <= rank < MAX_RANKS}
     known = _with_texts({rank: _of_python(one) for rank, one in taken.items()})
@@ -259,7 +259,7 @@ def _view(rank: int, job: wire.Job, taken: Taken, before: Taken | None) -> Obser
         identity=wire.Identity(pid, 0, rank, -1, job, main_ident=ident),
         state="moving",
         state_since_ns=written,
-        heard_ns=written,
+        reported_ns=written,
         clock_ns=0,
         evidence=STACKS,
         snapshot=_look(rank, pid, threads, written),
@@ -281,5 +281,5 @@ def _coverage(world: int, views: Mapping[int, ObservedRank]) -> Coverage:
             f"no stacks of {folded(missing)}: take those, too; a rank that could not be dumped"
             " may be the one to blame"
         )
-        notes.insert(0, CoverageNote(text, "never heard"))
+        notes.insert(0, CoverageNote(text, "never reported"))
     return Coverage(world, len(views), missing, notes=tuple(notes))

@@ -46,14 +46,14 @@ class Stacks:
         known = pyspy.frame_of(Path(), self.last, (), self.before).ranks if self.last else {}
         on_device = any(map(has_device, (*views.values(), *known.values())))
         for rank, judged in known.items():
-            observed = as_rank(ObservedRank, judged, "moving", judged.heard_ns)
+            observed = as_rank(ObservedRank, judged, "moving", judged.reported_ns)
             view, seen = views.get(rank), _of_job(observed, job)
             if view is None:
                 views[rank] = _alone(seen, on_device=on_device)
                 alone.append(rank)
-                if views[rank].state == "unheard":
+                if views[rank].state == "unreachable":
                     inside.append(rank)
-            elif seen.stacks_taken_ns and seen.stacks_taken_ns + _SKEW_NS < view.heard_ns:
+            elif seen.stacks_taken_ns and seen.stacks_taken_ns + _SKEW_NS < view.reported_ns:
                 stale.append(rank)
                 continue
             else:
@@ -93,9 +93,9 @@ def _of_job(seen: ObservedRank, job: wire.Job) -> ObservedRank:
 
 
 def _alone(seen: ObservedRank, *, on_device: bool) -> ObservedRank:
-    """A rank of which there is only a stack. Who waits may wait in anything: unheard."""
+    """A rank of which there is only a stack. Who waits may wait in anything: unreachable."""
     waits = may_wait(seen, on_device=on_device)
-    return as_rank(ObservedRank, seen, "unheard" if waits else "moving", seen.heard_ns, None)
+    return as_rank(ObservedRank, seen, "unreachable" if waits else "moving", seen.reported_ns, None)
 
 
 def may_wait(seen: Rank, *, on_device: bool) -> bool:
@@ -110,7 +110,7 @@ def may_wait(seen: Rank, *, on_device: bool) -> bool:
 
 
 def _joined(view: ObservedRank, seen: ObservedRank) -> ObservedRank:
-    look = view.snapshot or wire.Snapshot(view.key, view.heard_ns)
+    look = view.snapshot or wire.Snapshot(view.key, view.reported_ns)
     ident = seen.identity.main_ident
     return replace(
         view,
@@ -119,7 +119,7 @@ def _joined(view: ObservedRank, seen: ObservedRank) -> ObservedRank:
         snapshot=structs.replace(look, dumps=(wire.StackDump(view.identity.pid, seen.threads),)),
         evidence=structs.replace(view.evidence, has_stacks=True),
         native=seen.native,
-        stacks_taken_ns=max(seen.stacks_taken_ns, view.heard_ns),
+        stacks_taken_ns=max(seen.stacks_taken_ns, view.reported_ns),
     )
 
 

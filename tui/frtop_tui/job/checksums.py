@@ -32,7 +32,7 @@ _MAX_BLOCKS: Final = 1024
 _MIN_BLOCKS: Final = 64
 """Per group: what a rank sends of it at once always finds room."""
 _WORDS: Final = 2**22
-"""Memory for the blocks of a job, in words, while not all members are heard: the more
+"""Memory for the blocks of a job, in words, while some members have not reported: the more
 groups and members there are, the fewer blocks are held for each."""
 _BLOCK_WORDS: Final = 64
 """Per block, in addition to one per rank that reported it."""
@@ -63,10 +63,10 @@ class _PartialBlock:
 class _Member:
     """One rank in one group: up to which op it has reported, and what is being added up."""
 
-    __slots__ = ("heard", "parts")
+    __slots__ = ("parts", "reported")
 
     def __init__(self) -> None:
-        self.heard = 0
+        self.reported = 0
         self.parts = tuple(_PartialBlock() for _ in SIZES[1:])
 
     def larger(self, sums: _Sums) -> Iterator[_Sums]:
@@ -135,13 +135,13 @@ class _Group:
         differing: list[tuple[int, int, _Block]] = []
         for index, total in enumerate(unpacked(sums.sums[: 4 * MAX_BLOCKS_PER_MESSAGE])):
             last = first + size - 1
-            if last > member.heard:
+            if last > member.reported:
                 own_pairs = pairs[index] if index < len(pairs) else 0
                 self._add_block(rank, (first, size, total, own_pairs), differing)
-                if first > member.heard:
+                if first > member.reported:
                     for larger in member.larger((first, size, total, own_pairs)):
                         self._add_block(rank, larger, differing)
-                member.heard = last
+                member.reported = last
             first = last + 1
         return differing
 

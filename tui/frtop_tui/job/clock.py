@@ -77,7 +77,7 @@ class HostClock:
 
     offset: int = 0
     last_ns: int = 0  # the host's own time of its last update
-    heard_ns: int = 0  # the operator's time of it
+    reported_ns: int = 0  # the operator's time of it
     silent: bool = False
     doubted: bool = False  # the host should be asked for its time now
     anchor_ns: int = 0  # of the host: its wall clock minus its monotonic one
@@ -88,7 +88,7 @@ class HostClock:
     def hear(self, monotonic_ns: int, now_ns: int) -> None:
         """Takes in an update sent at the host's `monotonic_ns` and received at our `now_ns`."""
         self.last_ns = max(self.last_ns, monotonic_ns)
-        self.heard_ns = max(self.heard_ns, now_ns)
+        self.reported_ns = max(self.reported_ns, now_ns)
         seen = now_ns - monotonic_ns
         if self._best is not None and seen < self._best.low - self._best.slack(now_ns):
             self._best = self._guess = None  # received before it was sent: a clock jumped

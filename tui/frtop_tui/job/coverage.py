@@ -21,7 +21,7 @@ class RankCounts:
 
     def __init__(self) -> None:
         self.states: Counter[RankState] = Counter()
-        self.unheard: set[int] = set()
+        self.unreachable: set[int] = set()
         self._unprepared: set[int] = set()
         self._unreadable: dict[int, tuple[str, ...]] = {}
         self._unread: dict[int, str] = {}
@@ -51,14 +51,14 @@ class RankCounts:
         notes: list[CoverageNote] = []
         if never:
             text = (
-                f"{folded(never)} never heard of: not started yet, another user's, on a host that"
+                f"{folded(never)} never reported: not started yet, another user's, on a host that"
                 " is not connected, or not searched for (FRTOP_UNPREPARED=0)"
             )
             if self._others_ended:
-                text = f"{folded(never)} never heard of: ended, as the launcher of the others tells"
-            notes.append(CoverageNote(text, "never heard"))
-        if self.unheard:
-            text = f"{folded(self.unheard)}: host silent, last known state shown"
+                text = f"{folded(never)} never reported: ended, as the launcher of the others tells"
+            notes.append(CoverageNote(text, "never reported"))
+        if self.unreachable:
+            text = f"{folded(self.unreachable)}: host silent, last known state shown"
             notes.append(CoverageNote(text, "last known"))
         texts = self._recorder_notes()
         texts[:0] = _by_rank(self._unreadable, len(ranks))
@@ -82,8 +82,8 @@ class RankCounts:
             texts.append(f"{lost_updates} updates lost, state requested again")
         return Coverage(
             expected=expected,
-            heard=len(ranks) - len(self.unheard),
-            unheard=tuple(sorted(self.unheard | never)),
+            reporting=len(ranks) - len(self.unreachable),
+            unreachable=tuple(sorted(self.unreachable | never)),
             lost_updates=lost_updates,
             notes=(*notes, *map(CoverageNote, texts)),
             unprepared=tuple(sorted(self._unprepared)),
@@ -109,7 +109,7 @@ class RankCounts:
         rank = view.rank
         self.states[view.state] -= 1
         for ranks in (
-            self.unheard,
+            self.unreachable,
             self._unprepared,
             self._others_ended,
             self._off,
@@ -127,7 +127,7 @@ class RankCounts:
         rank, status = view.rank, view.status
         self.states[view.state] += 1
         signs = (
-            (view.state == "unheard", self.unheard),
+            (view.state == "unreachable", self.unreachable),
             (not view.identity.prepared, self._unprepared),
             (wire.OTHERS_ENDED in view.notes, self._others_ended),
         )
@@ -191,7 +191,7 @@ def nameless_text(count: int) -> str:
     return who if count == 1 else f"{count} processes have not said which rank they are"
 
 
-def unheard_text(coverage: Coverage) -> str:
-    """`62 of 64 ranks heard; not 5,9`, or just the count when all are."""
-    text = f"{coverage.heard:,} of {counted(coverage.expected, 'rank')} heard"
-    return f"{text}; not {fold(coverage.unheard)}" if coverage.unheard else text
+def coverage_text(coverage: Coverage) -> str:
+    """`62 of 64 ranks reporting; not 5,9`, or just the count when all are."""
+    text = f"{coverage.reporting:,} of {counted(coverage.expected, 'rank')} reporting"
+    return f"{text}; not {fold(coverage.unreachable)}" if coverage.unreachable else text

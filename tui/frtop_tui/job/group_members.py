@@ -16,7 +16,7 @@ RankT = TypeVar("RankT", bound=Rank)
 
 
 class Member(Struct, Generic[RankT], frozen=True):
-    """One member. `rank` is None where it was never heard, `group` where it does not know it.
+    """One member. `rank` is None where it never reported, `group` where it does not know it.
 
     `issued` is the number of the last collective that it issued, 0 before the first; None where
     nobody knows. `progress` is None before its first op there.

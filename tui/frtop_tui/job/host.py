@@ -60,7 +60,7 @@ class HostRecord:
     def changed_by_time(self) -> list[RankRecord]:
         """Records that may have changed without a message since the last call."""
         clock, was = self.clock, self._as_of
-        silent_since_ns = clock.heard_ns if clock.silent else 0
+        silent_since_ns = clock.reported_ns if clock.silent else 0
         self._as_of = (clock.offset, silent_since_ns, clock.last_ns)
         if self._as_of[:2] != was[:2] or clock.last_ns < was[2]:
             return list(self.records.values())
@@ -75,7 +75,7 @@ class HostRecord:
     def view_at(self, now_ns: int, wall_ns: int) -> HostView:
         """The host with what depends on time: silence, recent losses, clock error."""
         clock = self.clock
-        clock.silent = bool(clock.heard_ns) and now_ns - clock.heard_ns > HOST_SILENT_NS
+        clock.silent = bool(clock.reported_ns) and now_ns - clock.reported_ns > HOST_SILENT_NS
         state: HostState = "silent" if clock.silent else self.view.state
         if self.view.state == "failed":
             state = "failed"
@@ -83,7 +83,7 @@ class HostRecord:
         return replace(
             self.view,
             state=state,
-            heard_ns=clock.heard_ns,
+            reported_ns=clock.reported_ns,
             notes=(*self.limits, *self.view.notes, *self.losses.notes(now_ns)),
             clock_ns=clock.wall_offset(now_ns, wall_ns) if error is not None else 0,
             clock_error_ns=error,

@@ -30,7 +30,7 @@ MOST_NOTES: Final = 8
 
 
 def activity_of(one: JobRanks, now_ns: int, *, judged: bool = False) -> JobActivity:
-    """The age of a job, and when anything last moved in it, by its ranks that are heard.
+    """The age of a job, and when anything last moved in it, by its ranks that are reporting.
 
     Of the job that is judged only its age: its frame has the rest, and to search all groups
     of thousands of ranks again would be expensive.
@@ -46,10 +46,10 @@ def activity_of(one: JobRanks, now_ns: int, *, judged: bool = False) -> JobActiv
     )
     if judged:
         return known
-    heard = [r for r in one.records if not r.ended and not r.clock.silent]
-    newest = max(heard, key=_moved_ns, default=None)
+    reported = [r for r in one.records if not r.ended and not r.clock.silent]
+    newest = max(reported, key=_moved_ns, default=None)
     moved = _moved_ns(newest) if newest is not None else 0
-    waits = [since for record in heard if (since := _waits_ns(record))]
+    waits = [since for record in reported if (since := _waits_ns(record))]
     return replace(
         known,
         quiet_s=max(0.0, (now_ns - moved) / 1e9) if moved else None,

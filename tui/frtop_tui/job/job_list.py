@@ -63,5 +63,5 @@ def _of_shown(frame: BaseFrame) -> Iterator[str]:
 def _of_other(activity: JobActivity) -> Iterator[str]:
     missing = activity.job.world_size - activity.ranks
     if missing > 0:
-        yield f"{missing:,} of {counted(activity.job.world_size, 'rank')} never heard of"
+        yield f"{missing:,} of {counted(activity.job.world_size, 'rank')} never reported"
     yield from activity.notes

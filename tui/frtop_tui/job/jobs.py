@@ -290,7 +290,7 @@ def nothing_to_show(
     hosts: Sequence[HostView], wanted: Wanted, jobs: Sequence[JobRanks]
 ) -> Problem | None:
     """Why no job is shown; None when there is simply none yet."""
-    if isinstance(wanted, RankPid) and not jobs and any(host.heard_ns for host in hosts):
+    if isinstance(wanted, RankPid) and not jobs and any(host.reported_ns for host in hosts):
         return Problem(
             f"no rank has pid {wanted.pid}: no job was found on this host",
             "`frtop jobs` lists what is found, and what is in the way",

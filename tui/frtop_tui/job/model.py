@@ -27,18 +27,18 @@ RankState = Literal[
     "stopped",  # its process is stopped (SIGSTOP, a debugger), and its heartbeat
     "dead",  # its process ended, not in an orderly way
     "done",  # left cleanly
-    "unheard",  # its host or agent cannot be reached: last known state
+    "unreachable",  # its host or agent cannot be reached: last known state
     "starting",  # no group yet
     "unknown",  # of a file: nothing in it shows whether it moves
 ]
 
 Health = Literal[
-    "connecting",  # nothing heard yet
+    "connecting",  # no report yet
     "empty",  # agents answer, no job there
     "starting",
     "healthy",
     "waiting",  # ranks wait, or none is in an op, for long; undecided yet
-    "unheard",  # no rank that may live is heard: last known state
+    "unreachable",  # no rank that may live is reporting: last known state
     "held up",  # ranks wait for one that makes progress
     "slow",  # all get on, and lose time to one that is late again and again
     "hung",
@@ -48,7 +48,7 @@ Health = Literal[
     "ended",
 ]
 
-HostState = Literal["connecting", "heard", "silent", "failed"]
+HostState = Literal["connecting", "reporting", "silent", "failed"]
 AgentKey = Literal["", "own", "other"]
 """Whose key an agent has proved to have; "": through a shell, or not yet."""
 
@@ -144,7 +144,7 @@ class Rank(Struct, frozen=True):
     identity: wire.Identity
     state: RankState
     state_since_ns: int  # operator's clock
-    heard_ns: int  # operator's clock: last time its agent spoke of it
+    reported_ns: int  # operator's clock: last time its agent spoke of it
     clock_ns: int
     status: wire.RankStatus | None = None
     groups: Mapping[int, wire.Group] = field(default_factory=dict)
@@ -260,7 +260,7 @@ class HostView(Struct, frozen=True):
     name: str
     state: HostState
     problem: Problem | None = None
-    heard_ns: int = 0
+    reported_ns: int = 0
     lost_updates: int = 0
     version: str = ""
     notes: tuple[str, ...] = ()
@@ -310,15 +310,17 @@ class CoverageNote(Struct, frozen=True):
     """What is missing from a frame. `kind` is for code, `text` for people."""
 
     text: str
-    kind: Literal["never heard", "last known", ""] = ""  # the first two concern `unheard` ranks
+    kind: Literal["never reported", "last known", ""] = (
+        ""  # the first two concern `unreachable` ranks
+    )
 
 
 class Coverage(Struct, frozen=True):
     """How much of the job was seen."""
 
     expected: int = 0
-    heard: int = 0
-    unheard: tuple[int, ...] = ()
+    reporting: int = 0
+    unreachable: tuple[int, ...] = ()
     lost_updates: int = 0
     notes: tuple[CoverageNote, ...] = ()
     unprepared: tuple[int, ...] = ()  # without a recorder: seen from outside only
@@ -326,7 +328,7 @@ class Coverage(Struct, frozen=True):
 
     @property
     def complete(self) -> bool:
-        return self.heard >= self.expected > 0 and not self.lost_updates
+        return self.reporting >= self.expected > 0 and not self.lost_updates
 
 
 class DivergenceHint(Struct, frozen=True):
@@ -352,7 +354,7 @@ class DivergenceHint(Struct, frozen=True):
 class JobActivity(Struct, frozen=True):
     """When a job began and when anything last moved in it, without a diagnosis.
 
-    `quiet_s` and `waits_s` are None when no live rank is heard, or nothing is known.
+    `quiet_s` and `waits_s` are None when no live rank is reporting, or nothing is known.
     """
 
     job: wire.Job
@@ -360,7 +362,7 @@ class JobActivity(Struct, frozen=True):
     quiet_s: Real | None = None  # since anybody last issued an op or began a step
     waits_s: Real | None = None  # how long the oldest op that anybody waits in is pending
     ended_s: Real | None = None  # since its last rank ended
-    ranks: int = 0  # different ones that were heard of
+    ranks: int = 0  # different ones that reported
     unprepared: int = 0  # of them without a recorder
     hosts: int = 0
     notes: tuple[str, ...] = ()  # of its ranks, except for the shown job

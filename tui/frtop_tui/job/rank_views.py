@@ -67,8 +67,8 @@ class RankViews:
             return "ended"
         if states <= {"dead", "done"}:
             return "dead"
-        if states <= {"dead", "done", "unheard"}:
-            return "unheard"
+        if states <= {"dead", "done", "unreachable"}:
+            return "unreachable"
         return "starting" if states <= {"starting"} else "healthy"
 
     @property

@@ -66,7 +66,7 @@ class RankRecord:
     def apply(self, update: wire.RankUpdate, now_ns: int) -> None:
         """Merges an update; dicts are replaced, never changed, as views share them."""
         changes = self._changes
-        changes["heard_ns"] = now_ns
+        changes["reported_ns"] = now_ns
         self._apply_source(update)
         if update.status is not None:
             changes["status"] = update.status
@@ -197,7 +197,7 @@ class RankRecord:
             # The program is over; its process may take a while to end.
             return "dead", rank.exception.at_ns + clock.offset
         if clock.silent:
-            return "unheard", clock.heard_ns
+            return "unreachable", clock.reported_ns
         heartbeat_ns = status.heartbeat_ns if status is not None else 0
         if process is not None and process.state in ("T", "t"):
             return "stopped", heartbeat_ns and heartbeat_ns + clock.offset

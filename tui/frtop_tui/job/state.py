@@ -69,7 +69,7 @@ class JobState:
     ) -> None:
         """Sets the state of the connection to a host; adds the host if it is new."""
         host = self._host(name)
-        if state == "failed" and problem is not None and host.view.state == "heard":
+        if state == "failed" and problem is not None and host.view.state == "reporting":
             host.losses.add(now_ns, problem)
         host.view = replace(host.view, state=state, problem=problem, progress="")
 
@@ -100,7 +100,7 @@ class JobState:
     def set_refused(self, name: str, text: str) -> None:
         """Takes in that the agent refused its state; its updates may still come for a while."""
         host = self._host(name)
-        state: HostState = "heard" if host.view.state == "heard" else "failed"
+        state: HostState = "reporting" if host.view.state == "reporting" else "failed"
         host.view = replace(host.view, state=state, problem=Problem.parse(text))
 
     def forget_host(self, name: str) -> None:
@@ -123,8 +123,8 @@ class JobState:
         known.clock.hear(update.monotonic_ns, now_ns)
         known.clock.anchor_ns = update.wall_ns - update.monotonic_ns
         known.clock.silent = False
-        if known.view.state != "heard":
-            known.view = replace(known.view, state="heard", problem=None, progress="")
+        if known.view.state != "reporting":
+            known.view = replace(known.view, state="reporting", problem=None, progress="")
         if update.full:
             self._replace(known, update, now_ns)
             return True
@@ -215,7 +215,7 @@ class JobState:
             return ObservedFrame(
                 now_ns=now_ns,
                 wall_ns=wall_ns,
-                health="empty" if any(host.heard_ns for host in hosts) else "connecting",
+                health="empty" if any(host.reported_ns for host in hosts) else "connecting",
                 other_jobs=others,
                 hosts=hosts,
                 coverage=_coverage_of_nameless(nameless_records),

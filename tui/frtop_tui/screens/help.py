@@ -24,7 +24,7 @@ GLOSSARY = {
     "#8812": "the op's number in its group; `~#8812`: not counted from the group's creation",
     "pending": "issued and not complete; `blocked`: a thread cannot continue without it",
     "beat": "the recorder's heartbeat, several per second",
-    "heard": "ranks whose agent reports; a rank that is not heard is never called healthy",
+    "reporting": "ranks whose agent reports; a rank that is unreachable is never called healthy",
     "+1 other job": "another job is running here; J lists it, `frtop --job NAME` starts with it",
     "last op": "in the list of jobs: when a rank last issued an op; other jobs get no verdict",
     "capture": "a file with everything known, for `frtop open`; frtop writes one for every"

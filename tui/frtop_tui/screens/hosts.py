@@ -45,8 +45,8 @@ class HostsScreen(FrameScreen):
     def draw(self, frame: Frame) -> None:
         ranks = (frame.ranks.get(rank) for rank in self.of_interest)
         first = next((rank.host for rank in ranks if rank is not None), "")
-        if any(host.state != "heard" for host in frame.hosts):
-            first = ""  # a host that is not heard of goes first: what it hides is not known
+        if any(host.state != "reporting" for host in frame.hosts):
+            first = ""  # a host that does not report goes first: what it hides is not known
         self.query_one(HostTable).show_hosts(frame, first)
         self.draw_host()
 

@@ -49,7 +49,9 @@ class Legend(LineView, can_focus=False):
             return ()
         view = frame.ranks.get(self.rank)
         if view is None:
-            about = join((plain(f" rank {self.rank}", "strong"), plain("never heard", "unheard")))
+            about = join(
+                (plain(f" rank {self.rank}", "strong"), plain("never reported", "unreachable"))
+            )
         else:
             about = join(
                 (

@@ -34,9 +34,9 @@ from frtop_tui.widgets.stack_pane import StackPane
 
 
 def banner_lines(frame: Frame, rank: JudgedRank | None, number: int, width: int) -> list[Line]:
-    """What matters most about a rank: its exception, how it ended, that it is not heard."""
+    """What matters most about a rank: its exception, how it ended, that it is unreachable."""
     if rank is None:
-        return wrap(f"rank {number} has never been heard; nothing is known about it", width, "warn")
+        return wrap(f"rank {number} has never reported; nothing is known about it", width, "warn")
     rows: list[Line] = []
     if rank.exception is not None:
         exception = rank.exception
@@ -50,9 +50,11 @@ def banner_lines(frame: Frame, rank: JudgedRank | None, number: int, width: int)
         rows += wrap(f"{format_exit(rank.exit_info)}, {when} ago", width, "" if clean else "bad")
     if number not in frame.ranks:
         rows += wrap("no longer in the job; its last known state is shown", width, "warn")
-    elif rank.state == "unheard":
-        when = f" for {duration((frame.now_ns - rank.heard_ns) / 1e9)}" if rank.heard_ns else ""
-        rows += wrap(f"not heard{when}; its last known state is shown", width, "warn")
+    elif rank.state == "unreachable":
+        when = (
+            f" for {duration((frame.now_ns - rank.reported_ns) / 1e9)}" if rank.reported_ns else ""
+        )
+        rows += wrap(f"unreachable{when}; its last known state is shown", width, "warn")
     if frame.problem:
         rows += wrap(str(frame.problem), width, "warn")
     return rows

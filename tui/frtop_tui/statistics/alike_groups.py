@@ -31,7 +31,7 @@ class AlikeGroups:
     Such groups split an axis of a mesh, and each rank is in one of them. If a rank is in two, as
     in `mesh_dim_0` and `mesh_dim_1`, they are different axes, and not alike. Each rank sends all
     its groups at once. So this is known before the first op is counted, unless only a few ranks,
-    heard later, are in both.
+    that report later, are in both.
     """
 
     def __init__(self) -> None:

@@ -20,8 +20,8 @@ from frtop_tui.job.naming import GroupKey, job_address, job_call
 from frtop_tui.job.units import utc_time
 from frtop_tui.job.unprepared import all_prepared
 
-_UNHEARD_RANK: Final[dict[str, Any]] = {
-    "state": "unheard",
+_UNREACHABLE_RANK: Final[dict[str, Any]] = {
+    "state": "unreachable",
     **dict.fromkeys(
         ("since_s", "host", "pid", "prepared", "notes", "transports", "step", "blocked_on")
     ),
@@ -40,8 +40,8 @@ def document(frame: Frame) -> dict[str, Any]:
         "verdicts": [verdict_fields(verdict, descriptions) for verdict in frame.verdicts],
         "coverage": {
             "expected": coverage.expected,
-            "heard": coverage.heard,
-            "unheard": fold(coverage.unheard),
+            "reporting": coverage.reporting,
+            "unreachable": fold(coverage.unreachable),
             "lost_updates": coverage.lost_updates,
             "complete": coverage.complete,
             "notes": [note.text for note in coverage.notes],
@@ -115,7 +115,7 @@ def _recorded(recorded: Recorded | None) -> dict[str, Any] | None:
 
 
 def host_fields(host: HostView) -> dict[str, Any]:
-    """How a host is heard."""
+    """Whether a host reports."""
     error = host.clock_error_ns
     return {
         "name": host.name,
@@ -127,10 +127,10 @@ def host_fields(host: HostView) -> dict[str, Any]:
 
 
 def _ranks(frame: Frame) -> dict[str, Any]:
-    """All ranks of the job in order, those that nobody has heard included."""
+    """All ranks of the job in order, those that never reported included."""
     known = {rank: _rank(view, frame.now_ns) for rank, view in frame.ranks.items()}
     if frame.job is not None:
-        known |= {r: dict(_UNHEARD_RANK) for r in frame.coverage.unheard if r not in known}
+        known |= {r: dict(_UNREACHABLE_RANK) for r in frame.coverage.unreachable if r not in known}
     return {str(rank): known[rank] for rank in sorted(known)}
 
 

@@ -7,7 +7,7 @@ from typing import Final
 from frtop_tui.diagnosis.model import Frame, Verdict
 
 HEALTHY: Final = 0
-"""Every rank was heard, and none waits unusually long."""
+"""Every rank reported, and none waits unusually long."""
 HUNG: Final = 3
 """The job is hung, dead or diverged."""
 UNDECIDED: Final = 4

@@ -16,7 +16,7 @@ from frtop_tui.job.unprepared import is_least_since
 _DAY_S: Final = 86_400
 _NO_VERDICT: Final[dict[Health, str]] = {
     "ended": "its ranks have ended, and nobody waits for any of them",
-    "unheard": "no rank that may still run is heard: this is the last known state",
+    "unreachable": "no rank that may still run is reporting: this is the last known state",
 }
 _NO_LONG_WAIT: Final = "no rank waits unusually long"
 _NOT_KNOWN: Final = "nothing that was seen shows a long wait, nor that all is well"
@@ -69,7 +69,7 @@ def health_words(frame: Frame) -> str:
     """
     word = frame.health.upper()
     if frame.health == "healthy" and not frame.coverage.complete:
-        word += " (as far as heard)"
+        word += " (as far as reported)"
     if not frame.since_ns:
         return word
     lasts_s = max(0.0, (frame.until_ns - frame.since_ns) / 1e9)

@@ -36,11 +36,11 @@ def rank_keys(frame: Frame, host: HostView) -> dict[int, int]:
 
 
 def host_notes(frame: Frame) -> list[str]:
-    """A line for each fact about a host that is heard, or was when this was recorded."""
+    """A line for each fact about a host that is reporting, or was when this was recorded."""
     lines: list[str] = []
     left: list[str] = []
     for host in frame.hosts:
-        if host.state != "heard" or not (facts := facts_of(host.gauges)):
+        if host.state != "reporting" or not (facts := facts_of(host.gauges)):
             continue
         if len(lines) >= MOST:
             left.append(host.name)

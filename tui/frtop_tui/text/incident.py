@@ -30,7 +30,7 @@ from frtop_tui.text.merged_stacks import MergedStacks, merge_frame
 from frtop_tui.text.plain import (
     recorded_lines,
     title_line,
-    unheard_hosts,
+    unreachable_hosts,
 )
 from frtop_tui.text.rank_states import URGENCY
 from frtop_tui.text.rank_words import format_exit, op_name
@@ -194,9 +194,9 @@ def _ranks(frame: Frame, blamed: set[int]) -> Iterable[RankRow]:
             printable(_doing(view)),
             rank in blamed,
         )
-    missing = [rank for rank in frame.coverage.unheard if rank not in frame.ranks]
+    missing = [rank for rank in frame.coverage.unreachable if rank not in frame.ranks]
     for rank in missing[: max(0, MOST_RANKS - len(frame.ranks))]:
-        yield RankRow(rank, "unheard", "", 0, 0, "", "never heard", rank in blamed)
+        yield RankRow(rank, "unreachable", "", 0, 0, "", "never reported", rank in blamed)
 
 
 def _doing(view: JudgedRank) -> str:
@@ -217,9 +217,9 @@ def _by_state(frame: Frame) -> tuple[tuple[RankState, str], ...]:
     found: dict[RankState, list[int]] = {}
     for rank, view in frame.ranks.items():
         found.setdefault(view.state, []).append(rank)
-    missing = [rank for rank in frame.coverage.unheard if rank not in frame.ranks]
+    missing = [rank for rank in frame.coverage.unreachable if rank not in frame.ranks]
     if missing:
-        found.setdefault("unheard", []).extend(missing)
+        found.setdefault("unreachable", []).extend(missing)
     return tuple((state, fold(found[state])) for state in sorted(found, key=URGENCY.__getitem__))
 
 
@@ -261,7 +261,7 @@ def _stacks(merged: MergedStacks) -> tuple[StackBranch, ...]:
 
 def _coverage(frame: Frame) -> list[str]:
     coverage = frame.coverage
-    lines = [f"{coverage.heard:,} of {counted(coverage.expected, 'rank')} heard"]
+    lines = [f"{coverage.reporting:,} of {counted(coverage.expected, 'rank')} reporting"]
     if coverage.lost_updates:
         lines.append(f"{counted(coverage.lost_updates, 'update')} of agents lost")
     if unprepared := set(coverage.unprepared).difference(coverage.unreadable):
@@ -269,7 +269,7 @@ def _coverage(frame: Frame) -> list[str]:
         lines.append(f"without a recorder, seen from outside only: ranks {ranks}")
     lines += [note.text for note in coverage.notes]
     if frame.recorded is None:
-        lines += unheard_hosts(frame)
+        lines += unreachable_hosts(frame)
     lines += [note for host in frame.hosts for note in host.notes if note]
     lost = {
         rank: view.snapshot.ops_lost

@@ -135,14 +135,14 @@ def _beside(frame: BaseFrame, rows: Sequence[ListedJob]) -> list[str]:
 
 def _host_notes(host: HostView) -> list[str]:
     found = [str(host.problem)] if host.problem is not None else []
-    if not found and host.state != "heard":
+    if not found and host.state != "reporting":
         found = ["silent" if host.state == "silent" else "no answer yet"]
     return [*found, *host.notes]
 
 
 def _nothing_found(frame: BaseFrame) -> list[str]:
-    heard = [host.name for host in frame.hosts if host.state == "heard"]
-    where = listed(heard, 4) or "any host"
+    reported = [host.name for host in frame.hosts if host.state == "reporting"]
+    where = listed(reported, 4) or "any host"
     step = (
         "next: start one with `frtop run -- torchrun ...`; or name the hosts of a running one:"
         " `frtop jobs --connect 'node[0-7]'`"

@@ -119,7 +119,7 @@ def why_no_stack(rank: JudgedRank) -> str:
         return "no thread with Python frames"
     if not rank.evidence.has_stacks:
         return "nothing that was read has its stack"
-    if rank.state == "unheard":
+    if rank.state == "unreachable":
         return "its agent cannot be reached"
     return "no stack has come yet"
 
@@ -132,7 +132,7 @@ def merge_frame(frame: Frame, ranks: Iterable[int]) -> MergedStacks:
     for number in ranks:
         rank = frame.ranks.get(number)
         if rank is None:
-            missing.setdefault("never heard", []).append(number)
+            missing.setdefault("never reported", []).append(number)
             continue
         stack = working_stack(rank) if rank.exit_info is None else None
         if stack is None or not stack.frames or rank.snapshot is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.job.coverage import unheard_text
+from frtop_tui.job.coverage import coverage_text
 from frtop_tui.job.environment import differing, environment
 from frtop_tui.job.job_activity import REPORTED, other_jobs_text, rank_notes
 from frtop_tui.job.naming import job_title, printable
@@ -15,7 +15,7 @@ from frtop_tui.text.health_words import health_words, no_verdict_words
 from frtop_tui.text.verdict import lines_of, verdict_text
 
 _MOST_HOSTS: Final = 4
-"""Hosts not heard that are listed with their reasons."""
+"""Unreachable hosts that are listed with their reasons."""
 
 
 def text(frame: Frame) -> list[str]:
@@ -34,7 +34,7 @@ def text(frame: Frame) -> list[str]:
         lines.append(no_verdict_words(frame))
     if frame.ranks:  # without ranks `problem` names the hosts
         notes += rank_notes(frame.ranks.values(), REPORTED)
-        notes += [*unheard_hosts(frame), *differing(environment(frame.ranks.values()))]
+        notes += [*unreachable_hosts(frame), *differing(environment(frame.ranks.values()))]
     tail = [f"note  {note}" for note in notes]
     if frame.job is not None and (others := other_jobs_text(frame)):
         tail.append(others)
@@ -66,16 +66,16 @@ def title_line(frame: Frame) -> str:
     attempt = f", attempt {frame.job.attempt}" if frame.job.attempt else ""
     return (
         f"{job_title(frame.job)}{attempt}: {health_words(frame)};"
-        f" {unheard_text(frame.coverage)}, {hosts} host{'s' if hosts != 1 else ''}"
+        f" {coverage_text(frame.coverage)}, {hosts} host{'s' if hosts != 1 else ''}"
     )
 
 
-def unheard_hosts(frame: Frame) -> list[str]:
-    """The first hosts that are not heard, and why."""
-    unheard = [host for host in frame.hosts if host.state != "heard"]
+def unreachable_hosts(frame: Frame) -> list[str]:
+    """The first hosts that are unreachable, and why."""
+    unreachable = [host for host in frame.hosts if host.state != "reporting"]
     lines = []
-    for host in unheard[:_MOST_HOSTS]:
+    for host in unreachable[:_MOST_HOSTS]:
         silence = " is silent" if host.state == "silent" else ": no answer yet"
         lines.append(str(host.problem or f"{host.name}{silence}"))
-    more = len(unheard) - len(lines)
-    return [*lines, f"{counted(more, 'more host')} not heard"] if more > 0 else lines
+    more = len(unreachable) - len(lines)
+    return [*lines, f"{counted(more, 'more host')} unreachable"] if more > 0 else lines

@@ -14,7 +14,7 @@ LETTERS: Final[dict[RankState, str]] = {
     "stopped": "T",
     "dead": "D",
     "done": "o",
-    "unheard": "?",
+    "unreachable": "?",
     "starting": "s",
     "unknown": "-",
 }
@@ -23,7 +23,7 @@ MEANINGS: Final[dict[RankState, str]] = {
     "dead": "its process ended, and not cleanly",
     "silent": "alive, but its heartbeat has stopped: something holds the GIL",
     "stopped": "its process is stopped, by SIGSTOP or a debugger",
-    "unheard": "its host or agent cannot be reached; its last known state is shown",
+    "unreachable": "its host or agent cannot be reached; its last known state is shown",
     "blocked": "it waits in an op",
     "starting": "it is in no process group yet",
     "unknown": "nothing in its files shows whether it moves",

@@ -10,7 +10,7 @@ from typing import Final
 
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 
-UNKNOWN_HOST = "not heard"
+UNKNOWN_HOST = "unreachable"
 
 
 @dataclass(frozen=True, slots=True)

@@ -156,12 +156,12 @@ class MemberTable(LineTable[Member[JudgedRank]]):
 
     def _activity(self, member: Member[JudgedRank]) -> Span:
         if member.rank is None or self.frame is None:
-            return ("never heard", "unheard")
+            return ("never reported", "unreachable")
         return (describe_activity_and_line(member.rank, self.frame.now_ns, self._reasons), "")
 
 
 def _state(member: Member[JudgedRank]) -> Span:
-    state = "unheard" if member.rank is None else member.rank.state
+    state = "unreachable" if member.rank is None else member.rank.state
     return (f"{LETTERS[state]} {state}", state)
 
 

@@ -1,4 +1,4 @@
-"""The top two lines of every screen: the job, its health, and how much of it is heard.
+"""The top two lines of every screen: the job, its health, and how many of its ranks report.
 
 A third line on top says so where the job was recorded.
 """
@@ -81,18 +81,18 @@ def health_line(frame: Frame) -> Line:
     return (
         (f" {word} ", HEALTH_TONE[frame.health]),
         *plain(f"· {limit}" if limit else "", "warn"),
-        *plain("· as far as heard" if partial else "", "warn"),
+        *plain("· as far as reported" if partial else "", "warn"),
     )
 
 
 def coverage_line(frame: Frame) -> Line:
-    """`64/64 heard`: partial coverage never looks complete."""
+    """`64/64 reporting`: partial coverage never looks complete."""
     coverage = frame.coverage
     if not coverage.expected and frame.health == "empty":
         return plain("agents answer", "dim")
     if not coverage.expected:
-        return plain("nothing heard yet", "warn")
-    text = f"{coverage.heard}/{coverage.expected} heard"
+        return plain("no report yet", "warn")
+    text = f"{coverage.reporting}/{coverage.expected} reporting"
     if coverage.lost_updates:
         text += f", {coverage.lost_updates} updates lost"
     return plain(text, "dim" if coverage.complete else "warn")

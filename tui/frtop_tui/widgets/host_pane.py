@@ -15,9 +15,9 @@ from frtop_tui.widgets.spans import Line, flow, plain, wrap
 
 MEANINGS: Final[dict[HostState, str]] = {
     "failed": "cannot be reached, or refuses our key",
-    "silent": "no longer heard: its agent, the host or the network is down",
-    "connecting": "not heard yet",
-    "heard": "its agent answers",
+    "silent": "no longer reporting: its agent, the host or the network is down",
+    "connecting": "no report yet",
+    "reporting": "its agent answers",
 }
 
 
@@ -41,15 +41,17 @@ def host_lines(row: HostRow, width: int, ranks_of: RanksOf = lambda _: "") -> li
     for trouble in row.troubles:
         rows += wrap(trouble, width, "warn", ("! ", "warn"))
     if host.gauges is not None:
-        if host.state != "heard" and row.silence_s is not None:
+        if host.state != "reporting" and row.silence_s is not None:
             rows.append(plain(f"as of {duration(row.silence_s)} ago:", "warn"))
         rows += gauge_lines(host.gauges, ranks_of, width)
-    last = "never heard" if row.silence_s is None else f"last heard {duration(row.silence_s)} ago"
+    last = (
+        "never reported" if row.silence_s is None else f"last report {duration(row.silence_s)} ago"
+    )
     parts = (
         plain(host.state, STATE_TONE[host.state]),
         plain(MEANINGS[host.state] if not host.problem else ""),
-        plain(host.progress if host.state != "heard" else "", "dim"),
-        plain(last if host.state != "heard" else "", "warn"),
+        plain(host.progress if host.state != "reporting" else "", "dim"),
+        plain(last if host.state != "reporting" else "", "warn"),
         plain(f"at {host.address}" if host.address else ""),
         plain(f"agent {host.version}" if host.version else "", "dim"),
     )

@@ -14,14 +14,14 @@ from frtop_tui.widgets.spans import Line, join, plain
 
 
 def host_summary(host: HostView, key: int) -> list[Line]:
-    """One line; none where the agent sends no gauges, or is not heard.
+    """One line; none where the agent sends no gauges, or is unreachable.
 
     Args:
         host: of the rank.
         key: of the rank.
     """
     gauges = host.gauges
-    if gauges is None or host.state != "heard":
+    if gauges is None or host.state != "reporting":
         return []
     values = gauges.host
     troubles = [fact_text(fact, lambda _: "") for fact in _undated(host, key)]

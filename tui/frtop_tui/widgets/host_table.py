@@ -27,7 +27,7 @@ STATE_TONE: Final[dict[HostState, str]] = {
     "failed": "bad",
     "silent": "silent",
     "connecting": "starting",
-    "heard": "good",
+    "reporting": "good",
 }
 """In the order in which rows are sorted."""
 ORDER: Final = {state: n for n, state in enumerate(STATE_TONE)}
@@ -53,7 +53,7 @@ class HostRow(Struct, frozen=True):
 
     @property
     def troubles(self) -> list[str]:
-        """The facts in words; of a host that is not heard they are those of then."""
+        """The facts in words; of a host that is unreachable they are those of then."""
         return [fact_text(fact, self._time_of_day, self.rank_keys) for fact in self.facts]
 
     def _time_of_day(self, host_ns: int) -> str:
@@ -69,7 +69,7 @@ def host_rows(frame: Frame, facts: FactTable) -> list[HostRow]:
         HostRow(
             host,
             tuple(ranks.get(host.name, ())),
-            max(0.0, (frame.now_ns - host.heard_ns) / 1e9) if host.heard_ns else None,
+            max(0.0, (frame.now_ns - host.reported_ns) / 1e9) if host.reported_ns else None,
             frame.recorded is not None,
             facts.of(host),
             wall_offset_ns(frame, host),
@@ -82,7 +82,7 @@ def host_rows(frame: Frame, facts: FactTable) -> list[HostRow]:
 
 
 def count_states(rows: Iterable[HostRow]) -> str:
-    """`1 failed, 2 silent, 5 heard`."""
+    """`1 failed, 2 silent, 5 reporting`."""
     counts: dict[str, int] = {}
     for row in rows:
         counts[row.host.state] = counts.get(row.host.state, 0) + 1
@@ -108,7 +108,7 @@ def format_clock_offset(host: HostView) -> str:
 def _state(row: HostRow) -> Span:
     state = row.host.state
     word: str = state
-    if state != "heard" and row.silence_s is not None:
+    if state != "reporting" and row.silence_s is not None:
         word = f"{state} {live_duration(row.silence_s)}"
     return (word, STATE_TONE[state])
 

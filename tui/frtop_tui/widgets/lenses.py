@@ -21,7 +21,7 @@ from frtop_tui.text.own_times import OwnTime, own_times
 from frtop_tui.widgets.formats import group_name
 from frtop_tui.widgets.spans import Line, Span, join, plain
 
-UNKNOWN: Final[Span] = ("?", "unheard")
+UNKNOWN: Final[Span] = ("?", "unreachable")
 NO_STATISTICS: Final = "no statistics yet"
 NO_STEPS: Final = "nobody records steps: call frtop_probe.step() once in each"
 
@@ -56,7 +56,7 @@ _LAG: Final = (
     (("3", "late"), "10 to 99"),
     (("4", "late"), "100 and more"),
     (("-", "dim"), "no numbers"),
-    (UNKNOWN, "unheard"),
+    (UNKNOWN, "unreachable"),
 )
 
 
@@ -78,7 +78,7 @@ def lag(frame: Frame) -> LensView:
 
 
 def _lag_letter(rank: JudgedRank, lags: Mapping[int, tuple[int, str]]) -> Span:
-    if rank.state == "unheard":
+    if rank.state == "unreachable":
         return UNKNOWN
     if not rank.evidence.has_numbers or not rank.identity.c10d_readable:
         return ("-", "dim")
@@ -93,7 +93,7 @@ _SLOWER: Final = (
     (("2", "warn"), "20 %"),
     (("3", "late"), "30 to 49 %"),
     (("4", "late"), "50 % and more"),
-    (("?", "unheard"), "no steps"),
+    (("?", "unreachable"), "no steps"),
 )
 
 
@@ -183,7 +183,7 @@ _SKEW: Final = (
     (("3", "late"), "0.1 to 1 s"),
     (("4", "late"), "1 s and more"),
     (("~", "dim"), "within the clocks' error"),
-    (("?", "unheard"), "not sampled"),
+    (("?", "unreachable"), "not sampled"),
 )
 
 
@@ -214,7 +214,7 @@ _USE: Final = (
     *(((str(n), "" if n >= 5 else "warn"), f"{10 * n} %") for n in range(10)),
     (("*", "moving"), "95 % and more"),
     (("!", "bad"), "lost"),
-    (("?", "unheard"), "not known"),
+    (("?", "unreachable"), "not known"),
 )
 
 

@@ -20,7 +20,7 @@ def legend(frame: Frame) -> Line:
     """The letters on the screen and the number of ranks of each."""
     counts = Counter([rank.state for rank in frame.ranks.values()])
     world = frame.job.world_size if frame.job else 0
-    counts["unheard"] += max(0, world - len(frame.ranks))
+    counts["unreachable"] += max(0, world - len(frame.ranks))
     return join(
         [
             ((LETTERS[state], state), (f" {state} {counts[state]:,}", ""))
@@ -139,8 +139,8 @@ class RankGrid(LineView):
         view = self.ranks.get(rank)
         state: str
         if self.lens == "state" or view is None:
-            state = "unheard" if view is None else view.state
-            letter = LETTERS["unheard" if view is None else view.state]
+            state = "unreachable" if view is None else view.state
+            letter = LETTERS["unreachable" if view is None else view.state]
         else:
             letter, state = self.lens_view.letters.get(rank, UNKNOWN)
         if rank == self.chosen and self.has_focus:

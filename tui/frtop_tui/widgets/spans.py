@@ -33,7 +33,7 @@ TONES: Final = (
     "starting",
     "stopped",
     "strong",
-    "unheard",
+    "unreachable",
     "unknown",
     "warn",
     "yours",

@@ -12,7 +12,7 @@ HEALTH_TONE: Final[dict[Health, str]] = {
     "starting": "strong",
     "healthy": "good",
     "waiting": "warn",
-    "unheard": "warn",
+    "unreachable": "warn",
     "held up": "warn",
     "slow": "warn",
     "hung": "alarm",

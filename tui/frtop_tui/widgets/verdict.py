@@ -43,16 +43,16 @@ def evidence_lines(said: VerdictText, width: int, which: str = "") -> list[Line]
 def no_verdict(frame: Frame) -> str:
     """The states of all ranks, when no rank is blamed."""
     if frame.health == "connecting":
-        return "connecting: nothing heard yet"
+        return "connecting: no report yet"
     if frame.health == "empty":
         return "agents answer, but there is no job"
     if not frame.ranks:
         return "no ranks yet"
     counts = Counter(rank.state for rank in frame.ranks.values())
-    never_heard = len(frame.coverage.unheard) - counts["unheard"]
+    never_reported = len(frame.coverage.unreachable) - counts["unreachable"]
     words = [f"{counts[p]:,} {p}" for p in sorted(counts, key=URGENCY.__getitem__)]
-    if never_heard > 0:
-        words.append(f"{never_heard:,} never heard")
+    if never_reported > 0:
+        words.append(f"{never_reported:,} never reported")
     if len(words) == 1:
         only = next(iter(counts))
         return f"no verdict: all {counted(len(frame.ranks), 'rank')} {only}"

@@ -26,7 +26,7 @@ _TONES: Final[dict[BoxKind, str]] = {
     "waits": "",
     "free": "late",
     "ended": "dead",
-    "unobserved": "unheard",
+    "unobserved": "unreachable",
 }
 _WORDS: Final[dict[BoxKind, str]] = {
     "waits": "",

@@ -73,7 +73,7 @@ class FarDoctor:
         self._write(described(word, fields))
 
     def run(self) -> None:
-        """Until the operator leaves, or nothing was heard for too long.
+        """Until the operator leaves, or nothing was received for too long.
 
         Raises:
             LineError: something is no line of the pipe.

@@ -77,7 +77,7 @@ class Pipe:
         self.process = PipeProcess(command, {HOST: endpoints[0].host})
         self._sent_agent = False
         self._booted_at = 0.0
-        self._heard: dict[Conversation, float] = {}
+        self._last_received: dict[Conversation, float] = {}
         self._pings = 0
         self._pinged_at = 0.0
         self._given: set[Conversation] = set()
@@ -157,7 +157,7 @@ class Pipe:
             conversation, text = self._split(line)
             if conversation is None:
                 continue
-            self._heard[conversation] = now
+            self._last_received[conversation] = now
             phase = conversation.phase
             for event in conversation.take(text):
                 yield conversation, event
@@ -247,8 +247,8 @@ class Pipe:
         # Behind a host on the way they start one after the other, and are watched there.
         begun_s = 0.0 if self.fans_out else now - self._begun_at
         for one in self.conversations.values():
-            if one.phase is Phase.UP and now - self._heard[one] > SILENT_S:
-                yield one, f"nothing was heard for {SILENT_S:.0f} s"
+            if one.phase is Phase.UP and now - self._last_received[one] > SILENT_S:
+                yield one, f"nothing was received for {SILENT_S:.0f} s"
             elif one.phase is Phase.STARTING and self._sent_agent:
                 yield one, f"no Python was found there in {LATE_TASK_S:.0f} s"
             elif one.phase in (Phase.STARTING, Phase.BOOTED) and moved_s > START_S:

@@ -37,7 +37,7 @@ from frtop_tui.job.unprepared import last_issue_is_least
 _AT_A_FULL_QUEUE: Final = OP_WAITS | {"computing", "unknown"}
 """Where a host may stand that cannot hand over more: the queue of its device is full. That is a
 line like any other to a stack."""
-_NEVER_BLOCKED: Final = frozenset({"dead", "done", "stopped", "unheard"})
+_NEVER_BLOCKED: Final = frozenset({"dead", "done", "stopped", "unreachable"})
 """States in which a pending op blocks nobody, or may be over by now."""
 
 

@@ -165,7 +165,7 @@ class RankIndex:
 
 
 _COUNTERS: Final = frozenset({
-    "heard_ns", "heartbeat_ns", "ops", "cpu_ns", "io_bytes", "rss", "threads", "children",
+    "reported_ns", "heartbeat_ns", "ops", "cpu_ns", "io_bytes", "rss", "threads", "children",
 })  # fmt: skip
 """These change in every update of every rank, so nothing kept between frames may depend on
 them. A heartbeat that stops changes the rank's state."""

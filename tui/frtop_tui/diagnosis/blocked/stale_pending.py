@@ -22,7 +22,7 @@ from frtop_tui.job.model import Rank
 
 _VAGUE: Final = frozenset({"lock", "unknown"})
 """Locations that a wait in C++ may look like."""
-_OUTDATED_STATES: Final = frozenset({"silent", "stopped", "dead", "done", "unheard"})
+_OUTDATED_STATES: Final = frozenset({"silent", "stopped", "dead", "done", "unreachable"})
 """States of ranks whose pending ops may be over."""
 
 

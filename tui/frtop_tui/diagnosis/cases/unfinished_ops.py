@@ -91,7 +91,7 @@ def _not_issued_texts(ranks: Sequence[Rank], views: Mapping[int, Rank]) -> list[
                     for member in members_of(group.ranks)
                     if member in views
                     and views[member].group_progress
-                    and views[member].state != "unheard"
+                    and views[member].state != "unreachable"
                     and last_issued_number(views[member], group) < op.number
                 ]
     lines = [

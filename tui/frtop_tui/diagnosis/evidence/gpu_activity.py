@@ -33,7 +33,7 @@ class SpinningGpu(Struct, frozen=True):
 
 
 def spinning_gpus(view: Rank, now_ns: int) -> tuple[SpinningGpu, ...]:
-    """Those of a rank that lives and is heard, by samples of now."""
+    """Those of a rank that lives and is reporting, by samples of now."""
     if view.gauges is None or view.exit_info is not None or not view.evidence.has_ages:
         return ()
     host_now_ns = now_ns - view.clock_ns

@@ -385,11 +385,11 @@ def facts_of(gauges: HostGauges | None) -> tuple[HostFact, ...]:
 
 
 def facts_for(host: HostView, keys: Iterable[int]) -> tuple[HostFact, ...]:
-    """Those that may concern ranks with these keys, of a host that is heard now.
+    """Those that may concern ranks with these keys, of a host that is reporting now.
 
-    What was so when a host was last heard may not be so any more.
+    What was so when a host last reported may not be so any more.
     """
-    if host.state != "heard":
+    if host.state != "reporting":
         return ()
     wanted = frozenset(keys)
     return tuple(fact for fact in facts_of(host.gauges) if not fact.keys or wanted & set(fact.keys))

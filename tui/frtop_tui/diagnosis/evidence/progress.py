@@ -41,7 +41,7 @@ A file of stacks shows nothing of them."""
 
 ProgressSign = Literal[
     # By updates alone.
-    "ended", "stopped", "recent_op", "never_heard",
+    "ended", "stopped", "recent_op", "never_reported",
     # Between two snapshots; `amount` is given in brackets.
     "one_snapshot", "unchanged", "stack_changed",
     "unreadable",  # neither /proc nor stacks

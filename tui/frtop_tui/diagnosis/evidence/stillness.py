@@ -46,7 +46,7 @@ def look_of(view: Rank, cause: str) -> Sighting | None:
     A rank that is stopped needs none: its agent's updates tell.
     """
     if view.state == "stopped" and view.process is not None:
-        return Sighting(view.heard_ns, view.process, view.process.cpu_ns, runs=False, path=())
+        return Sighting(view.reported_ns, view.process, view.process.cpu_ns, runs=False, path=())
     snapshot, active_ns = view.snapshot, last_activity_ns(view)
     if snapshot is None or snapshot.at_ns <= active_ns:
         return None

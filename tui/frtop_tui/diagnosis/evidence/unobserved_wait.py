@@ -41,7 +41,7 @@ _INNERMOST: Final = 4
 """Frames in which such a file counts: further out it called something else."""
 _DEVICES: Final = "/dev/"
 _SHARED_MEMORY: Final = "/dev/shm/"  # noqa: S108 - read, never made
-_STATES: Final = frozenset({"stopped", "dead", "done", "unheard"})
+_STATES: Final = frozenset({"stopped", "dead", "done", "unreachable"})
 _OPEN: Final = frozenset({"device", "backward", "unknown"})
 """Places, sure by their stack, where a rank may wait for a transport."""
 _OWN_LOOPS: Final = frozenset({"sleeping", "lock", "socket", "computing", "collective"})

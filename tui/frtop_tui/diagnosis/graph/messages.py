@@ -27,7 +27,7 @@ def other_half(view: Rank, node: WaitNode, waiting: Rank) -> Half:
     """Whether the peer has issued the other half of a send or receive, by counts alone.
 
     Args:
-        view: the peer, as it was last heard.
+        view: the peer, as last reported.
         node: a send or receive.
         waiting: the rank that waits in it.
     """

@@ -124,7 +124,7 @@ class WaitGraph:
     def update(self, now_ns: int, quiet: Mapping[str, int] | None = None) -> None:
         """Follows the index, after its own update.
 
-        `quiet` are hosts that have not been heard for a moment, and when they were last.
+        `quiet` are hosts that have not reported for a moment, and when they were last.
         """
         self._quiet = quiet or {}
         index = self._index
@@ -165,11 +165,11 @@ class WaitGraph:
 
     def _known_until_ns(self, rank: int) -> int:
         view, wait = self._index.corrected[rank], self._index.waits.get(rank)
-        heard_ns = self._quiet.get(view.host, NEVER)
+        reported_ns = self._quiet.get(view.host, NEVER)
         if wait is None or rank not in self._index.stale:
-            return heard_ns
+            return reported_ns
         counted = not (wait.op.p2p or wait.op.pseudo)
-        return min(heard_ns, known_until_ns(view, wait.op.group if counted else None))
+        return min(reported_ns, known_until_ns(view, wait.op.group if counted else None))
 
     def overdue(self, now_ns: int) -> list[WaitNode]:
         """Nodes with an overdue wait, and those that they lead to; the oldest first."""
@@ -235,7 +235,7 @@ class WaitGraph:
         index = self._index
         for rank in absent:
             view = index.corrected.get(rank)
-            if view is None or view.state == "unheard" or self._is_unknown(view, node):
+            if view is None or view.state == "unreachable" or self._is_unknown(view, node):
                 unobserved.append(rank)
             elif view.exit_info is not None or rank in index.dead:
                 ended.append(rank)  # or about to end: an exception that nobody caught ends it
@@ -390,7 +390,7 @@ class WaitGraph:
             free = [rank for rank in views if (w := waits.get(rank)) is None or w.background]
             if len(free) == 1 and all(wait.sure for wait in waits.values()):
                 view = views[free[0]]
-                is_there = view.state not in ("dead", "done", "starting", "unheard")
+                is_there = view.state not in ("dead", "done", "starting", "unreachable")
                 if is_there and len(views) >= view.identity.job.world_size:
                     self._only_free = view.rank
         return self._only_free

@@ -200,7 +200,7 @@ _TEXTS: Final[dict[ProgressSign, str]] = {
     "ended": "its process ended",
     "stopped": "its process is stopped",
     "recent_op": "it still issues ops",
-    "never_heard": "no agent has reported {ranks}",
+    "never_reported": "no agent has reported {ranks}",
     "one_snapshot": "fewer than two snapshots so far",
     "unreadable": "neither /proc nor stacks could be read",
     "advanced": "its ops or steps advance",

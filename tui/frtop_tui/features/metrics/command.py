@@ -100,7 +100,7 @@ def _look_once(source: LiveSource, collector: JobCollector, wait_s: float) -> No
             timer.require_visible(frame)
             if timer.waited_s > wait_s:
                 require_job(frame)
-                break  # of hosts that are not heard there is something to say, too
+                break  # hosts that are unreachable are worth a line, too
             show_progress("waiting for a job")
         time.sleep(PAUSE_S)
     show_progress("")

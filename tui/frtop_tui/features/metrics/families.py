@@ -78,7 +78,9 @@ class JobCollector:
                       Counter(view.state for view in frame.ranks.values()))  # fmt: skip
         yield GaugeMetricFamily("frtop_ranks_expected", "Ranks that the job has.",
                                 frame.coverage.expected)  # fmt: skip
-        yield GaugeMetricFamily("frtop_ranks_heard", "Ranks that are heard.", frame.coverage.heard)
+        yield GaugeMetricFamily(
+            "frtop_ranks_reporting", "Ranks that are reporting.", frame.coverage.reporting
+        )
         yield _states("frtop_health", "1 for the health of the job.", "health", get_args(Health),
                       Counter([frame.health]))  # fmt: skip
         if frame.since_ns:
@@ -148,7 +150,7 @@ class JobCollector:
                                 max(waits, default=0.0))  # fmt: skip
 
     def _of_frtop(self, frame: Frame) -> Iterator[Any]:
-        yield _states("frtop_hosts", "Hosts by how they are heard.", "state", get_args(HostState),
+        yield _states("frtop_hosts", "Hosts by state.", "state", get_args(HostState),
                       Counter(host.state for host in frame.hosts))  # fmt: skip
         heartbeats = [
             age for view in frame.ranks.values() if (age := _heartbeat_age_s(view, frame))

@@ -36,8 +36,8 @@ class HostMetrics:
         self._facts = FactTable()
 
     def families(self, frame: Frame) -> Iterator[Any]:
-        """All of one frame. A host that is not heard has no gauges of now."""
-        hosts = [one for one in frame.hosts if one.gauges is not None and one.state == "heard"]
+        """All of one frame. A host that is unreachable has no gauges of now."""
+        hosts = [one for one in frame.hosts if one.gauges is not None and one.state == "reporting"]
         yield self._facts_of(hosts)
         if len(hosts) <= FEW_HOSTS:
             named = [(label(host.name), host.gauges) for host in hosts if host.gauges is not None]

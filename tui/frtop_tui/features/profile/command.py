@@ -32,7 +32,7 @@ from frtop_tui.files.output_path import default_name, unused_path
 from frtop_tui.job.naming import folded, printable
 
 RANKS_S: Final = 15.0
-"""How long all ranks may take to be heard."""
+"""How long all ranks may take to report."""
 
 
 def run(options: argparse.Namespace) -> int:

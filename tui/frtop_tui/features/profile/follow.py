@@ -57,7 +57,7 @@ class ProfileOrders(Follower):
         """Until when a rank must have begun, and must be done."""
         self._frame: Frame | None = None
         self._ended: ProfileProgress | None = None
-        """How it ended, until the ranks have heard that it did."""
+        """How it ended, until the ranks know that it did."""
         self.progress: ProfileProgress | None = None
 
     @property

@@ -1,4 +1,4 @@
-"""Withdraws orders for torch's profiler, and asks again until the ranks have heard it.
+"""Withdraws orders for torch's profiler, and asks again until the ranks know it.
 
 A rank that still has an order refuses the next one, and keeps its files.
 """
@@ -20,7 +20,7 @@ SILENT_NS: Final = 5_000_000_000
 AWAITED_NS: Final = 5_000_000_000
 """How long the end of an order may wait for that."""
 REPEATED_NS: Final = 15_000_000_000
-"""A rank that heard nothing for so long withdraws the order by itself."""
+"""A rank that receives nothing for so long withdraws the order by itself."""
 LATER: Final = frozenset({"silent", "deadline", "stopped", "none", "lost"})
 """Reasons why a rank does not answer now; it may later."""
 

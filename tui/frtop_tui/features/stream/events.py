@@ -41,10 +41,10 @@ class JobShown(StreamEvent, frozen=True, tag="job"):
 
 
 class HostChanged(StreamEvent, frozen=True, tag="host"):
-    """A host is heard, or no more. Comes with `states`."""
+    """A host reports, or no longer does. Comes with `states`."""
 
     host: str
-    state: str  # "connecting", "heard", "silent", "failed", "gone": no longer among the hosts
+    state: str  # "connecting", "reporting", "silent", "failed", "gone": no longer among the hosts
     was: str | None  # None: the first that is said of it
     problem: str
     clock_error_s: float | None  # how far times of its ops may be off
@@ -84,7 +84,7 @@ class HealthChanged(StreamEvent, frozen=True, tag="health"):
     health: str
     was: str | None
     since_s: float | None
-    heard: int  # ranks
+    reporting: int  # ranks
     expected: int
 
 

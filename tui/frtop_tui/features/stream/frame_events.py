@@ -167,7 +167,7 @@ class FrameEvents:
                 health=frame.health,
                 was=self._health,
                 since_s=self._timeline.unix_s(frame.since_ns) if frame.since_ns else None,
-                heard=frame.coverage.heard,
+                reporting=frame.coverage.reporting,
                 expected=frame.coverage.expected,
             )
             self._health = frame.health

@@ -96,7 +96,7 @@ def _order(options: argparse.Namespace, frame: Frame) -> RecordOrder:
     if strange := sorted(set(ranks) - frame.ranks.keys()):
         raise UsageError(f"the job has no rank {strange[0]}", "`frtop jobs` lists its ranks")
     if not ranks:
-        raise FrtopError("no rank is heard", "`frtop diagnose` says which hosts are")
+        raise FrtopError("no rank is reporting", "`frtop diagnose` says which hosts are")
     ops = 0 if options.stop else options.ops
     steps = 0 if options.stop else options.steps
     wanted = NumbersOrder(options.every, ops, options.seconds, not options.no_inputs, (), steps)

@@ -51,8 +51,8 @@ ORDERS_AT_A_HOST: Final = 4
 ORDER_NS: Final = 9_000_000_000
 """An order that the agent has no time for is sent again for so long."""
 NO_RECORDER: Final = "no recorder: start the job with `frtop run` next time"
-UNHEARD_NS: Final = 5_000_000_000
-"""A rank that is not heard for so long is not waited for."""
+UNREACHABLE_NS: Final = 5_000_000_000
+"""A rank that is unreachable for so long is not waited for."""
 PAUSE: Final = 10
 """A comparison that took long is followed by a pause of this many times its duration."""
 
@@ -167,7 +167,7 @@ class NumberFollower(Follower):
         return known is not None and not known.gone
 
     def _give_up(self, frame: Frame, now: int) -> None:
-        """Asks no rank any more that has ended, or is not heard."""
+        """Asks no rank any more that has ended, or is unreachable."""
         for rank, known in self._ranks.items():
             if _has_more(known) and (why := _why_gone(known, frame.ranks.get(rank), now)):
                 known.give_up(why)
@@ -197,7 +197,7 @@ class NumberFollower(Follower):
             self._controls[rank] = RankControl(self._recorded(rank))
             return
         if view is None:
-            self._controls[rank] = RankControl(problem="it is not heard")
+            self._controls[rank] = RankControl(problem="it is unreachable")
             return
         reason, text = why_not_ask(frame, view)
         if not reason and view.exit_info is not None:
@@ -313,15 +313,15 @@ def _has_more(known: SampledRank) -> bool:
 def _why_gone(known: SampledRank, view: JudgedRank | None, now: int) -> str:
     """Why a rank will answer no more, "" if it may."""
     if view is None:
-        return "not heard any more"
+        return "no longer reporting"
     if known.pid != view.identity.pid:
         return "another process is this rank now: it was started anew"
     if view.exit_info is not None:
         return format_exit(view.exit_info)
     if view.exception is not None and view.exception.main:
         return f"ended by {view.exception.kind}"
-    if view.state == "unheard" and now - view.state_since_ns > UNHEARD_NS:
-        return f"{view.host} is not heard"
+    if view.state == "unreachable" and now - view.state_since_ns > UNREACHABLE_NS:
+        return f"{view.host} is unreachable"
     return ""
 
 

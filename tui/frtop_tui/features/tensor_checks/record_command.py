@@ -27,7 +27,7 @@ def run(options: argparse.Namespace) -> int:
         if strange := sorted(set(ranks) - frame.ranks.keys()):
             raise UsageError(f"the job has no rank {strange[0]}", "`frtop jobs` lists its ranks")
         if not ranks:
-            raise FrtopError("no rank is heard", "`frtop diagnose` says which hosts are")
+            raise FrtopError("no rank is reporting", "`frtop diagnose` says which hosts are")
         phases, sites, modules = (
             None if wanted is None else wanted == "on"
             for wanted in (options.phases, options.sites, options.modules)

@@ -32,7 +32,7 @@ def _note(text: str, situation: CommandScope) -> Outcome:
     if problem := note_problem(text):
         raise CommandError(problem)
     if not ranks:
-        raise CommandError("no rank is heard")
+        raise CommandError("no rank is reporting")
     return WriteNote(RecordOrder(ranks, note=text))
 
 

@@ -79,7 +79,7 @@ def ask(source: Source, rank: int) -> tuple[JudgedRank, wire.TensorsResponse]:
         if time.monotonic() - begin > ANSWER_S:
             raise FrtopError(
                 f"no answer from rank {rank} in {ANSWER_S:.0f} s",
-                "its host may be silent: `frtop diagnose` shows which hosts are heard",
+                "its host may be silent: `frtop diagnose` shows which hosts are reporting",
             )
         show_progress(f"asking rank {rank}")
         time.sleep(0.05)

@@ -79,7 +79,7 @@ class TensorDownload:
         self._name = _op_name(None, rank, sequence)
         view = frame.ranks.get(rank)
         if view is None:
-            self._fail(Problem(f"rank {rank} is not known", "wait until it is heard"), now)
+            self._fail(Problem(f"rank {rank} is not known", "wait until it is reporting"), now)
             return
         self._host, self._key = view.host, view.key
         self._agent = tracker.agent(view.host)

@@ -24,7 +24,7 @@ def waiting_lines(rank: int, seconds: float, width: int, no_answer: str = "") ->
     tone = "dim"
     if seconds > OVERDUE_S:
         tone = "warn"
-        words += "; a rank answers within two seconds. Is its host heard (3)? t asks again"
+        words += "; a rank answers within two seconds. Is its host reporting (3)? t asks again"
     return wrap(words, width, tone, (f"rank {rank}  ", "strong"))
 
 

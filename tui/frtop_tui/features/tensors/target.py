@@ -31,7 +31,7 @@ def tensor_target(frame: Frame, rank: int) -> int:
         return rank
     for number in _waiting_ranks(frame, rank):
         other = frame.ranks.get(number)
-        if other is None or other.state in ("dead", "done", "unheard", "silent", "stopped"):
+        if other is None or other.state in ("dead", "done", "unreachable", "silent", "stopped"):
             continue
         answered = other.tensors is not None and other.tensors.ops
         if answered or (has_tensors(other) and frame.recorded is None):

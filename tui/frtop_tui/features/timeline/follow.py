@@ -100,7 +100,7 @@ class LaneFollower(Follower):
                 continue
             key = (view.host, view.key, self._tracker.agent(view.host))
             known = there[key] = self._ranks.get(key) or _Followed(view.rank)
-            if view.state != "unheard":
+            if view.state != "unreachable":
                 hosts[view.host].append((known.asked_ns, view, known))
         changed = there.keys() != self._ranks.keys()
         self._ranks = there

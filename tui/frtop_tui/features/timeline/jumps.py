@@ -14,7 +14,7 @@ from frtop_tui.features.timeline.window import TimeWindow, window_of
 _RECENT: Final = 32
 """Ops of a rank in view at first: the last steps of most programs."""
 _STALE_NS: Final = 10_000_000_000
-"""A lane that was not heard of for longer does not hold up the others."""
+"""A lane without a report for longer does not hold up the others."""
 _STEPS: Final = 2
 _BEFORE: Final = 4
 """Of a wait, what was before it is in view for one part of so many."""

@@ -121,7 +121,7 @@ def lane_of(frame: BaseFrame, rank: int, ops: OpColumns | None, why_none: str = 
     """
     view = frame.ranks.get(rank)
     if view is None:
-        return Lane(rank, "", why_none="never heard")
+        return Lane(rank, "", why_none="never reported")
     host = next((one for one in frame.hosts if one.name == view.host), None)
     why = (
         ""

@@ -176,5 +176,5 @@ class LaneRows:
                 after = "not come" if row.rank in meeting.absent else "not known"
             after = f"{after:>10}"
         view = self._frame.ranks.get(row.rank) if self._frame is not None else None
-        state = view.state if view is not None else "unheard"
+        state = view.state if view is not None else "unreachable"
         return lane_label(lane, width, state, after, marked=row.rank in marked)

@@ -121,7 +121,7 @@ class JobWatch:
         if decision.what != "resumed":
             self._say(event)
         else:
-            event["event"] = "confirmed"  # whoever is told has not heard of it
+            event["event"] = "confirmed"  # whoever is told does not know of it
         if decision.what in ("early", "confirmed", "resumed"):
             self._captures.append(_Capture(decision, event))
 

@@ -159,14 +159,14 @@ class Watcher:
         failed = [host for host in frame.hosts if host.state == "failed" and host.problem]
         if failed:
             names = ", ".join(sorted(host.name for host in failed)[:8])
-            return f"{counted(len(failed), 'host')} not heard ({names}): {failed[0].problem}"
+            return f"{counted(len(failed), 'host')} unreachable ({names}): {failed[0].problem}"
         if self._sources.problem:
             return self._sources.problem
         if self._sources.too_many:
             return f"{counted(self._sources.too_many, 'job')} not watched: at most {MOST_JOBS} are"
         if blind := _hosts_without_search(frame):
             return f"jobs without the recorder are not found there: {blind}"
-        if problem is not None and not any(host.heard_ns for host in frame.hosts):
+        if problem is not None and not any(host.reported_ns for host in frame.hosts):
             return str(problem)
         return ""
 

@@ -37,7 +37,7 @@ def blocked_ops(
     fronts = _Fronts(views)
     found: dict[int, wire.Op] = {}
     for rank, view in views.items():
-        if view.state == "unheard":
+        if view.state == "unreachable":
             continue
         heads = [op for op in _heads(view) if not _young(op, written.get(rank, 0))]
         if not heads or _is_elsewhere(view):

@@ -1,7 +1,7 @@
 """Dumps of a job's ranks as one frame, judged: the same state that live ranks would give.
 
 What a dump cannot tell is left open: there is no process, no clock across hosts, and a stack
-only where py-spy took one. Ranks of which there is nothing are not heard, and may be the ones
+only where py-spy took one. Ranks of which there is nothing are unreachable, and may be the ones
 to blame.
 """
 
@@ -70,7 +70,7 @@ def frame_of(
         early = _State()
         for rank, mine in moments.items():
             _add(early, job, ops, rank, mine.before or mine.last)
-        now = max((view.heard_ns for view in early.views.values()), default=0)
+        now = max((view.reported_ns for view in early.views.values()), default=0)
         for rank, gap in gaps.items():
             _look_earlier(early.views, rank, gap)
         early.now_ns = now - min(gaps.values())
@@ -83,7 +83,7 @@ def frame_of(
         state.views[rank] = replace(view, prior_snapshot=early.views[rank].snapshot)
     stacks.join(state.views, job)
     dumped = [view for view in state.views.values() if view.evidence.has_numbers]
-    now = max((view.heard_ns for view in dumped), default=0) or max(state.written.values())
+    now = max((view.reported_ns for view in dumped), default=0) or max(state.written.values())
     said = _what_they_lack(state.views)
     all_notes = (*notes, *said, *stacks.notes, *_about(moments))
     versions = listed(sorted({one.dump.version for one in dumps if one.dump.version}), 3)
@@ -158,13 +158,15 @@ def _frame(
     moves = not (stacks is not None and stacks.last) and _all_move(state)
     old = outdated(views, state.completed)
     for rank in old:
-        views[rank] = as_rank(ObservedRank, views[rank], "unheard", views[rank].heard_ns, None)
+        views[rank] = as_rank(
+            ObservedRank, views[rank], "unreachable", views[rank].reported_ns, None
+        )
     blocked = blocked_ops(views, ops, state.written)
     for rank, op in blocked.items():
-        views[rank] = as_rank(ObservedRank, views[rank], "moving", views[rank].heard_ns, op)
+        views[rank] = as_rank(ObservedRank, views[rank], "moving", views[rank].reported_ns, op)
     if stacks is not None and stacks.last and not blocked:
         stacks.tell(views)
-        old = [rank for rank in old if views[rank].state == "unheard"]
+        old = [rank for rank in old if views[rank].state == "unreachable"]
     return ObservedFrame(
         now_ns=now,
         wall_ns=now,
@@ -182,8 +184,8 @@ def _frame(
 def _all_move(state: _State) -> bool:
     """Whether every rank did something just before its dump, or between two of them."""
     return bool(state.views) and all(
-        progress_of(view, view.heard_ns).progress == "active"
-        or is_recent(view.heard_ns, state.written.get(rank, 0))
+        progress_of(view, view.reported_ns).progress == "active"
+        or is_recent(view.reported_ns, state.written.get(rank, 0))
         for rank, view in state.views.items()
     )
 
@@ -202,7 +204,7 @@ def _view(
         evidence=DUMPS,
         state="moving",
         state_since_ns=newest,
-        heard_ns=newest,
+        reported_ns=newest,
         clock_ns=0,
         groups={group.id: group for part in mine for group in part.groups},
         group_progress={front.group: front for part in mine for front in part.fronts},
@@ -224,19 +226,19 @@ def _coverage(
     world: int, views: Mapping[int, ObservedRank], old: Sequence[int], ops: Ops
 ) -> Coverage:
     missing = [rank for rank in range(world) if rank not in views]
-    unheard = sorted(rank for rank, view in views.items() if view.state == "unheard")
+    unreachable = sorted(rank for rank, view in views.items() if view.state == "unreachable")
     notes = list(map(CoverageNote, ops.notes()))
     if missing:
         text = (
             f"no dump of {folded(missing)}: fetch those, too; a rank that wrote none may be"
             " the one to blame"
         )
-        notes.insert(0, CoverageNote(text, "never heard"))
+        notes.insert(0, CoverageNote(text, "never reported"))
     if old:
         text = f"{folded(old)} went on after the dump: what others have completed needed them"
         notes.insert(0, CoverageNote(text, "last known"))
-    heard = len(views) - len(unheard)
-    return Coverage(world, heard, tuple(sorted([*missing, *unheard])), notes=tuple(notes))
+    reported = len(views) - len(unreachable)
+    return Coverage(world, reported, tuple(sorted([*missing, *unreachable])), notes=tuple(notes))
 
 
 def _about(moments: Mapping[int, RankDumps]) -> list[str]:

@@ -257,7 +257,7 @@ def _frames(site: wire.Site | None) -> list[dict[str, Any]]:
 
 
 def _notes(frame: Frame, written: set[int], left_out: int) -> str:
-    missing = [rank for rank in frame.coverage.unheard if rank not in written]
+    missing = [rank for rank in frame.coverage.unreachable if rank not in written]
     missing += [rank for rank in frame.ranks if rank not in written and rank not in missing]
     lines = [
         "Written by frtop in the format of torch's Flight Recorder: torchfrtrace FOLDER",

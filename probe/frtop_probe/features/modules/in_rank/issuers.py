@@ -109,7 +109,7 @@ class Issuers:
         """Records from the next call of an outermost module on, or no more."""
         if on and not self.on:
             self.calls.begin_anew()
-            self._labels.clear()  # the ends of those that were open have not been heard
+            self._labels.clear()  # the ends of those that were open are not known
             self.messages.known.clear()
         self.calls.on = self.on = on
 

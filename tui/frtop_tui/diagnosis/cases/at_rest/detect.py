@@ -265,7 +265,7 @@ def _at_rest(context: Context) -> _AtRest | None:
 def _nobody_waits(context: Context) -> bool:
     """Whether the present state of every rank that is seen is known, and none waits for another."""
     index, views = context.index, context.ranks.values()
-    if context.deaths.some or index.states.get("unheard"):
+    if context.deaths.some or index.states.get("unreachable"):
         return False
     if any(not wait.background for wait in index.waits.values()):
         return False

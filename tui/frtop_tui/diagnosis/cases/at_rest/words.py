@@ -48,7 +48,7 @@ def held(finding: Finding, detail: Held, frame: BaseFrame, tense: Tense) -> Sent
 def not_ending(finding: Finding, detail: NotEnding, frame: BaseFrame, tense: Tense) -> Sentences:
     """Which ranks have left, which do not end, and what their exit waits for."""
     ranks, view = finding.culprits, frame.ranks[finding.culprits[0]]
-    unseen, launched = frame.coverage.unheard, others_have_ended(view)
+    unseen, launched = frame.coverage.unreachable, others_have_ended(view)
     left = tuple(sorted({*detail.left, *unseen})) if launched else detail.left
     end = program_end(view, others_left=bool(left))
     absence = absence_of(view, frame.now_ns, doing(view))
@@ -117,8 +117,8 @@ def resting(_finding: Finding, detail: Resting, frame: BaseFrame, tense: Tense) 
             " there before, and to go on"
         )
     missing = [f"{folded(detail.unseen)}: could not be looked at"] if detail.unseen else []
-    if frame.coverage.unheard:
-        missing.append(f"{folded(frame.coverage.unheard)}: whether they are alive")
+    if frame.coverage.unreachable:
+        missing.append(f"{folded(frame.coverage.unreachable)}: whether they are alive")
     return Sentences(
         f"{_idle_text(detail.issued_ns, frame, tense)}; {where}",
         Why.of("unknown", reason),

@@ -20,7 +20,7 @@ class MissedOp(NamedTuple):
 
 
 def laggards(frame: ObservedFrame, victims: set[int]) -> dict[int, MissedOp]:
-    """Heard ranks that lag the victims in a group they share, and the op that they missed.
+    """Reporting ranks that lag the victims in a group they share, and the op that they missed.
 
     A laggard that sat in an op of another group only waited itself: whoever lags it counts.
     """
@@ -50,8 +50,8 @@ def _lagging(frame: ObservedFrame, victims: set[int]) -> dict[int, MissedOp]:
         kind = kind_of(group.last) if group.last is not None else "op"
         # A rank that does not report may have gone on since: its last number proves nothing.
         for rank in members:
-            heard = rank not in victims and views[rank].state != "unheard"
-            if heard and last_issued_number(views[rank], known) < furthest:
+            reported = rank not in victims and views[rank].state != "unreachable"
+            if reported and last_issued_number(views[rank], known) < furthest:
                 found.setdefault(rank, MissedOp(known, kind, furthest))
     return found or _not_met(frame, victims)
 

@@ -115,14 +115,14 @@ def connections_broke(
     _finding: Finding, detail: ConnectionsBroke, frame: BaseFrame, _tense: Tense
 ) -> Sentences:
     """Every connection closed, and nobody is known who closed the first."""
-    unheard = frame.coverage.unheard
+    unreachable = frame.coverage.unreachable
     named = folded(death.rank for death in detail.followers)
     return Sentences(
         f"{named} ended, none for a cause of its own: {cut(detail.followers[0].text)}",
         Why("unknown", "network", "connections broke before any known rank died"),
         "look at the hosts that do not report, and at the launcher's output",
         _texts(detail.followers[:6]),
-        (folded(unheard),) if unheard else (),
+        (folded(unreachable),) if unreachable else (),
     )
 
 

@@ -28,7 +28,7 @@ from frtop_tui.job.model import DivergenceHint, ObservedFrame, Rank
 MOST_SIDES: Final = 4
 MOST_PAIRED: Final = 64
 """Ranks that are asked when splits do not pair: any of them may be wrong."""
-MOST_UNHEARD: Final = 8
+MOST_UNSENT: Final = 8
 MOST_UNPROVEN: Final = 8
 UNANSWERED_NS: Final = 20_000_000_000
 """By then requests have ended, with ops or without; hints last longer than that."""
@@ -84,11 +84,11 @@ class ChecksumHints:
             due = hint.complete or frame.now_ns - hint.since_ns >= SETTLED_NS
             known = self._results.get(hint.id)
             is_news = known is None or known[0] is not hint  # its members may be thousands
-            unheard = _unheard(hint, frame.ranks) if due and is_news else []
-            asked = [*missing, *(rank for rank in unheard if rank not in hint.ops)]
+            unsent = _unsent(hint, frame.ranks) if due and is_news else []
+            asked = [*missing, *(rank for rank in unsent if rank not in hint.ops)]
             wanted += self._wanted(hint, asked, frame.ranks)
             if not missing and due and len(samples) > 1:
-                answered = [rank for rank in unheard if rank in hint.ops]
+                answered = [rank for rank in unsent if rank in hint.ops]
                 one = self._result(hint, samples, answered, frame.ranks)
                 found += [one] if one is not None else []
             elif frame.now_ns - hint.since_ns >= UNANSWERED_NS and known is None:
@@ -112,7 +112,7 @@ class ChecksumHints:
         def order(rank: int) -> int:
             if (hint.id, rank) in self._asked:
                 return 0
-            return 2 if views[rank].state == "unheard" else 1
+            return 2 if views[rank].state == "unreachable" else 1
 
         sides = ([rank for rank in side if rank in views] for side in hint.sides[:MOST_SIDES])
         return [min(known, key=order) for known in sides if known]
@@ -161,13 +161,13 @@ class ChecksumHints:
             self._asked = {asked for asked in self._asked if asked[0] in ids}
 
 
-def _unheard(hint: DivergenceHint, views: Mapping[int, Rank]) -> list[int]:
+def _unsent(hint: DivergenceHint, views: Mapping[int, Rank]) -> list[int]:
     """Members whose sums are still missing: they may be lost, and the ops may still be there."""
     if hint.complete or hint.pairs:
         return []
     reported = {rank for side in hint.sides for rank in side}
     members = members_of(hint.group.ranks)
-    return [rank for rank in members if rank in views and rank not in reported][:MOST_UNHEARD]
+    return [rank for rank in members if rank in views and rank not in reported][:MOST_UNSENT]
 
 
 def _first_mismatch(

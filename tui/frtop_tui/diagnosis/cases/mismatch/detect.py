@@ -135,10 +135,10 @@ def _has_passed(context: Context, rank: int, one: Mismatch) -> bool:
 
 def _minority_is_open(one: Mismatch, frame: BaseFrame) -> bool:
     """Whether members whose op is not known yet may make another party the largest."""
-    heard = {rank for party in one.parties for rank in party.ranks}
-    missing = [rank for rank in members_of(one.group.ranks) if rank not in heard]
+    reported = {rank for party in one.parties for rank in party.ranks}
+    missing = [rank for rank in members_of(one.group.ranks) if rank not in reported]
     if len(one.parties[0].ranks) > len(one.rest) + len(missing):
         return False
     views = (frame.ranks.get(rank) for rank in missing)
     fresh = frame.now_ns - one.since_ns < RANKS_TELL_NS
-    return fresh or any(view is None or view.state == "unheard" for view in views)
+    return fresh or any(view is None or view.state == "unreachable" for view in views)

@@ -113,7 +113,7 @@ def _busy_ns(context: Context, node: WaitNode, ranks: Sequence[int]) -> int:
     known = [context.ranks[rank] for rank in ranks]
     if not all(rank.evidence.has_numbers for rank in known):
         return 0
-    return max(0, min(rank.heard_ns for rank in known) - node.known_since_ns)
+    return max(0, min(rank.reported_ns for rank in known) - node.known_since_ns)
 
 
 def blame(views: Mapping[int, Rank], absent: Sequence[int], now_ns: int) -> Absentees:

@@ -87,7 +87,7 @@ def _goes_on(ranks: Mapping[int, Rank], hung: _HungWait) -> bool:
     view = ranks.get(hung.rank)
     if view is None or view.exit_info is not None:
         return False
-    if view.state == "unheard" or view.pending_more > 0:
+    if view.state == "unreachable" or view.pending_more > 0:
         return True
     # Nobody notes the end of an op on a device: it counts until the next one is issued.
     lasts = [front.last for front in view.group_progress.values() if front.last is not None]

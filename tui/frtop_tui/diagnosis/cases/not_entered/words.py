@@ -107,12 +107,12 @@ def never_joined(
     if node.kind == "init_rpc":
         text, step = f"{text}, or with another init_method of RPC", f"{step}; {OF_RPC}"
     head, waits = _headline(frame, node, never, waiting, tense)
-    unheard = progress_text(ProgressSeen("unknown", "never_heard"), never)
+    unreachable = progress_text(ProgressSeen("unknown", "never_reported"), never)
     return Sentences(
         head,
         Why.of(finding.cause, text),
         step,
-        (wait_evidence(node, frame.now_ns), unheard),
+        (wait_evidence(node, frame.now_ns), unreachable),
         (f"{named} cannot be seen", *_missing(frame, node, members_unknown=detail.members_unknown)),
         waits,
     )

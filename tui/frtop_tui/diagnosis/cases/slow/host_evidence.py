@@ -54,7 +54,7 @@ def host_evidence(
     gauges = {
         host.name: (host.gauges, host.monotonic_ns)
         for host in hosts
-        if host.name in wanted and host.state == "heard" and host.gauges is not None
+        if host.name in wanted and host.state == "reporting" and host.gauges is not None
     }
     since_ns = max(since_ns, until_ns - GAUGED_NS)
     facts = {

@@ -102,10 +102,10 @@ def maybe_coming(
 
 def same_call(_finding: Finding, detail: SameCall, frame: BaseFrame, _tense: Tense) -> Sentences:
     """Where all are, and why the call may not finish."""
-    site, unheard = detail.site, _unseen(frame)
-    if unheard:
-        reason = f"{folded(unheard)} may be the one that is missing, or none is"
-        step = f"take the stacks of {folded(unheard)}, too; or read its output"
+    site, unreachable = detail.site, _unseen(frame)
+    if unreachable:
+        reason = f"{folded(unreachable)} may be the one that is missing, or none is"
+        step = f"take the stacks of {folded(unreachable)}, too; or read its output"
     elif site.call.kind == "init_rpc":
         reason = "they connect to RPC's store, or wait there for ranks without stacks"
         step = OF_RPC
@@ -351,4 +351,4 @@ def _missing(
 def _unseen(frame: BaseFrame) -> list[int]:
     """Ranks of which there are no stacks."""
     blind = (rank for rank, view in frame.ranks.items() if working_stack(view) is None)
-    return sorted({*frame.coverage.unheard, *blind})
+    return sorted({*frame.coverage.unreachable, *blind})

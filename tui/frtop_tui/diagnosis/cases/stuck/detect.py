@@ -103,7 +103,7 @@ def _stuck(context: Context, node: WaitNode) -> Finding:
             detail=InDoubt(node, doubt, links),
             key=("stuck", node.id, ()),
             victims=frozenset(rank for one in nodes for rank in one.waiting),
-            cause="unheard" if node.unobserved else "unknown",
+            cause="unreachable" if node.unobserved else "unknown",
             progress="unknown",
             **facts_of(nodes, context.now_ns),
         )
@@ -113,7 +113,7 @@ def _stuck(context: Context, node: WaitNode) -> Finding:
     if stopped is not None:
         culprits, cause = (stopped,), absence_cause(views[stopped]).cause
     elif links is not None:
-        culprits, cause = links.ranks, "unreachable"
+        culprits, cause = links.ranks, "cut_off"
     elif (meeting := rendezvous(views, node)) is not None:
         cause = meeting.cause
     elif (calls := device_calls(views, node)) is not None:
@@ -135,9 +135,11 @@ def _doubt(views: Mapping[int, Rank], node: WaitNode) -> Doubt | None:
         return Doubt("message")
     if node.undated:
         return Doubt("single dump")
-    unheard = [rank for rank in node.members if rank in views and views[rank].state == "unheard"]
-    if unheard:
-        return Doubt("unobserved", tuple(unheard))
+    unreachable = [
+        rank for rank in node.members if rank in views and views[rank].state == "unreachable"
+    ]
+    if unreachable:
+        return Doubt("unobserved", tuple(unreachable))
     places = (working_location(views[rank]) for rank in node.waiting)
     if node.op.tracked or any(place and place.kind == "collective" for place in places):
         return None

@@ -210,7 +210,7 @@ def _reach(views: Mapping[int, Rank]) -> str:
     """What to do about ranks that cannot be seen."""
     if any(not view.evidence.has_process for view in views.values()):
         return "get the dumps of these ranks too, or read their output"
-    silent = list(dict.fromkeys(v.host for v in views.values() if v.state == "unheard"))
+    silent = list(dict.fromkeys(v.host for v in views.values() if v.state == "unreachable"))
     hosts = listed(silent) if silent else "the hosts that are missing"
     return f"reach {hosts}: up, and the agent running there?"
 
@@ -253,7 +253,7 @@ def _links(links: DeadLinks, node: WaitNode, entered: str) -> tuple[str, Absence
         head = f"{entered} {op_text(node)}, and the network does not deliver it"
         step = "the cables and switches between them: `ip -br link`, `ip -s link`; ping one another"
     text = f"nothing gets through between {between}: what is sent is never acknowledged"
-    return head, Absence(Why.of("unreachable", text), step, _link_texts(links))
+    return head, Absence(Why.of("cut_off", text), step, _link_texts(links))
 
 
 def _link_texts(links: DeadLinks) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """Waits for members that nobody observes.
 
-They were never heard of, no longer report, or wait in a transport past c10d.
+They never reported, no longer report, or wait in a transport past c10d.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Unobserved(Detail, frozen=True):
 def _is_unseen(context: Context, node: WaitNode) -> bool:
     """Whether any of them is not seen at all; else all live, beside unobserved transports."""
     views = context.ranks
-    return any(rank not in views or views[rank].state == "unheard" for rank in node.unobserved)
+    return any(rank not in views or views[rank].state == "unreachable" for rank in node.unobserved)
 
 
 def find(context: Context, node: WaitNode) -> Finding:
@@ -45,7 +45,7 @@ def find(context: Context, node: WaitNode) -> Finding:
             detail=Unobserved(node, dead_links(context.ranks, node)),
             key=("unobserved", node.id),
             victims=frozenset(node.waiting),
-            cause="unheard" if _is_unseen(context, node) else "unobserved",
+            cause="unreachable" if _is_unseen(context, node) else "unobserved",
             progress="unknown",
             **facts_of([node], context.now_ns),
         )

@@ -36,7 +36,7 @@ STALE_NS: Final = 4 * AGAIN_NS
 MOST_LOOKED_AT: Final = 8
 """Of very many ranks some from everywhere: each look runs py-spy."""
 Item = TypeVar("Item")
-_OVER: Final[frozenset[RankState]] = frozenset({"dead", "done", "unheard"})
+_OVER: Final[frozenset[RankState]] = frozenset({"dead", "done", "unreachable"})
 
 
 class Stay(NamedTuple):

@@ -36,7 +36,9 @@ def split(views: Mapping[int, Rank], unobserved: Iterable[int]) -> Unknown:
     unseen: list[int] = []
     for rank in unobserved:
         view = views.get(rank)
-        seen = view is not None and view.state != "unheard" and unobserved_wait(view) is not None
+        seen = (
+            view is not None and view.state != "unreachable" and unobserved_wait(view) is not None
+        )
         (standing if seen else unseen).append(rank)
     return Unknown(tuple(standing), tuple(unseen))
 
