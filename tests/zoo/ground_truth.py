@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from msgspec import Struct
 
@@ -75,6 +75,24 @@ class Truth(Struct, frozen=True):
         if self.causes and verdict.why.cause not in self.causes:
             wrong.append(f"cause {verdict.why.cause}, not {' or '.join(self.causes)}")
         return wrong
+
+
+def truth(
+    kinds: str | tuple[str, ...],
+    culprits: int | tuple[int, ...] = (),
+    causes: str | tuple[str, ...] = (),
+    *,
+    parties: tuple[tuple[int, ...], ...] = (),
+    progress: str | tuple[str, ...] = "none",
+    says: str | tuple[str, ...] = (),
+    suspected: str = "",
+    late_ms: float | None = None,
+) -> Truth:
+    """Returns a truth; where a field has one value, it may stand alone."""
+    return Truth(
+        _tuple(kinds), _tuple(culprits), parties, _tuple(causes), _tuple(progress), _tuple(says),
+        suspected, late_ms,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,12 +189,22 @@ class Case:
         return "; ".join(wrong) + f": {headlines(verdicts)}"
 
 
+def fault(*of_truth: Any, **fields: Any) -> Case:
+    """Returns the case of one root cause: arguments of `truth`, and fields of `Case`."""
+    of_case = {name: fields.pop(name) for name in Case.__slots__ if name in fields}
+    return Case((truth(*of_truth, **fields),), **of_case)
+
+
 def headlines(verdicts: Iterable[Verdict]) -> str:
     """Returns verdicts in one line."""
     return " | ".join(
         f"{v.kind} {v.confidence} {v.progress}: {v.headline}; {v.why.cause}: {v.why.text}"
         for v in verdicts
     )
+
+
+def _tuple(value: Any) -> tuple[Any, ...]:
+    return value if isinstance(value, tuple) else (value,)
 
 
 def _sorted(parties: Iterable[Iterable[int]]) -> list[list[int]]:

@@ -16,7 +16,7 @@ import os
 import select
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -68,7 +68,11 @@ class Job:
             if self._gradient is None:
                 self._gradient = torch.ones(1000)
             tensor = self._gradient
-        self.keep(dist.all_reduce(tensor, group=group, async_op=self.late))
+        self.call(dist.all_reduce, tensor, group=group)
+
+    def call(self, op: Callable[..., Any], *arguments: Any, **options: Any) -> None:
+        """Calls an op of torch, and waits for it as the mode says."""
+        self.keep(op(*arguments, **options, async_op=self.late))
         self.wait()
 
     def send(self, tensor: torch.Tensor, peer: int) -> None:

@@ -28,9 +28,9 @@ from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.naming import is_called
 from frtop_tui.prepare import ZERO_CODE_START, prepare
 from frtop_tui.statistics.wanted import StatisticsWanted
-from zoo import cgroup
+from zoo import cgroup, ground_truth
 from zoo.capture_file import FAMILY, mistakes_of_capture
-from zoo.ground_truth import Case, Mode, Truth
+from zoo.ground_truth import Case, Mode
 from zoo.observer import START_S, Observer, Outcome, UnpreparedObserver
 
 PROGRAMS: Final = Path(__file__).parents[1] / "jobs"
@@ -61,10 +61,7 @@ def case_of(name: str) -> Case:
     tree = ast.parse((PROGRAMS / f"{name}.py").read_text())
     for node in tree.body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "CASE":
-            found = eval(
-                compile(ast.Expression(node.value), name, "eval"),
-                {"Case": Case, "Truth": Truth},
-            )
+            found = eval(compile(ast.Expression(node.value), name, "eval"), vars(ground_truth))
             assert isinstance(found, Case)
             return found
     raise LookupError(f"{name} has no CASE")

@@ -5,10 +5,10 @@ import queue
 import torch
 import torch.distributed as dist
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import join
 
-CASE = Case((Truth(("not_entered",), culprits=(3,), causes=("lock",)),), ranks=6)
+CASE = fault("not_entered", 3, "lock", ranks=6)
 
 
 job = join()

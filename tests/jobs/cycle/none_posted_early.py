@@ -6,10 +6,10 @@ import torch
 import torch.distributed as dist
 from torch.utils.data import DataLoader, Dataset
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import Job, join
 
-CASE = Case((Truth(("not_entered",), culprits=(0,), causes=("dataloader",)),), ranks=3)
+CASE = fault("not_entered", 0, "dataloader", ranks=3)
 
 
 class Shards(Dataset[torch.Tensor]):

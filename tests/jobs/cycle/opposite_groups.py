@@ -3,10 +3,10 @@
 import torch
 import torch.distributed as dist
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import join
 
-CASE = Case((Truth(("cycle",), parties=((0, 1), (2, 3)), causes=("cycle",)),))
+CASE = fault("cycle", causes="cycle", parties=((0, 1), (2, 3)))
 
 job = join()
 data = dist.new_group(group_desc="data")

@@ -3,10 +3,10 @@
 import torch
 import torch.distributed as dist
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import join
 
-CASE = Case((Truth(("cycle",), parties=((0, 2, 3), (1,)), causes=("cycle",)),))
+CASE = fault("cycle", causes="cycle", parties=((0, 2, 3), (1,)))
 
 job = join()
 gradient, message = torch.ones(1000), torch.ones(10)

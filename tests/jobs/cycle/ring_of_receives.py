@@ -2,10 +2,10 @@
 
 import torch
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import join
 
-CASE = Case((Truth(("cycle",), parties=((0,), (1,), (2,), (3,)), causes=("cycle",)),))
+CASE = fault("cycle", causes="cycle", parties=((0,), (1,), (2,), (3,)))
 
 
 job = join()

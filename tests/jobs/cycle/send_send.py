@@ -2,10 +2,10 @@
 
 import torch
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import join
 
-CASE = Case((Truth(("cycle",), parties=((0,), (1,)), causes=("cycle",)),), ranks=2)
+CASE = fault("cycle", causes="cycle", parties=((0,), (1,)), ranks=2)
 
 job = join()
 small, large = torch.ones(1000), torch.ones(4 << 20)

@@ -5,13 +5,11 @@ import time
 import torch
 import torch.distributed as dist
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import STEP_S, join
 
-CASE = Case(
-    (Truth(("cycle",), parties=((0,), (1,)), causes=("cycle",), says=("tag 7", "tag 3")),),
-    ranks=2,
-    modes=("sync",),
+CASE = fault(
+    "cycle", causes="cycle", parties=((0,), (1,)), says=("tag 7", "tag 3"), ranks=2, modes=("sync",)
 )
 
 job = join()

@@ -3,10 +3,10 @@
 import torch
 import torch.distributed as dist
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import join
 
-CASE = Case((Truth(("cycle",), parties=((0,), (1,), (2,)), causes=("cycle",)),), ranks=3)
+CASE = fault("cycle", causes="cycle", parties=((0,), (1,), (2,)), ranks=3)
 
 job = join()
 pairs = [(0, 1), (1, 2), (2, 0)]

@@ -7,12 +7,10 @@ import time
 import torch
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import STEP_S, Job, join
 
-CASE = Case(
-    (Truth(("dead",), culprits=(1,), causes=("exception",), says=("DataLoader worker", "killed")),)
-)
+CASE = fault("dead", 1, "exception", says=("DataLoader worker", "killed"))
 
 
 class Shards(Dataset[torch.Tensor]):

@@ -1,18 +1,9 @@
 """Rank 3 raises an uncaught ValueError."""
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import join
 
-CASE = Case(
-    (
-        Truth(
-            ("dead",),
-            culprits=(3,),
-            causes=("exception",),
-            says=("ValueError: label 1001 of 1000",),
-        ),
-    )
-)
+CASE = fault("dead", 3, "exception", says="ValueError: label 1001 of 1000")
 
 job = join()
 for odd in job.steps(3):

@@ -2,10 +2,10 @@
 
 import sys
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import join
 
-CASE = Case((Truth(("dead",), culprits=(1,), causes=("exited",)),))
+CASE = fault("dead", 1, "exited")
 
 job = join()
 for odd in job.steps(1):

@@ -2,10 +2,10 @@
 
 import sys
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import join
 
-CASE = Case((Truth(("dead",), culprits=(2,), causes=("exit_status",), says=("exit status 3",)),))
+CASE = fault("dead", 2, "exit_status", says="exit status 3")
 
 job = join()
 for odd in job.steps(2):

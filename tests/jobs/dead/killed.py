@@ -3,10 +3,10 @@
 import os
 import signal
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import join
 
-CASE = Case((Truth(("dead",), culprits=(0,), causes=("signal",), says=("SIGKILL",)),))
+CASE = fault("dead", 0, "signal", says="SIGKILL")
 
 job = join()
 for odd in job.steps(0):

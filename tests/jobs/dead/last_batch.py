@@ -5,11 +5,11 @@ import time
 import torch
 import torch.distributed as dist
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import STEP_S, join
 
 STEPS = 40
-CASE = Case((Truth(("mismatch",), culprits=(2,), causes=("mismatch",), says=("24", "64")),))
+CASE = fault("mismatch", 2, "mismatch", says=("24", "64"))
 
 job = join()
 for step in range(STEPS):

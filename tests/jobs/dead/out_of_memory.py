@@ -5,13 +5,10 @@ from pathlib import Path
 
 import torch
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import job_before_init, join
 
-CASE = Case(
-    (Truth(("dead",), culprits=(1,), causes=("oom",), says=("SIGKILL", "oom_kill")),),
-    needs=("memory cgroup",),
-)
+CASE = fault("dead", 1, "oom", says=("SIGKILL", "oom_kill"), needs=("memory cgroup",))
 
 if job_before_init().rank == 1:
     (Path(os.environ["ZOO_CGROUP"]) / "cgroup.procs").write_text(str(os.getpid()))

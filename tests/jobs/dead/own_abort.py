@@ -2,10 +2,10 @@
 
 import os
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import join
 
-CASE = Case((Truth(("dead",), culprits=(3,), causes=("signal",), says=("SIGABRT",)),))
+CASE = fault("dead", 3, "signal", says="SIGABRT")
 
 job = join()
 for odd in job.steps(3):

@@ -5,10 +5,10 @@ import time
 import torch
 import torch.distributed as dist
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import STEP_S, join
 
-CASE = Case((Truth(("dead",), culprits=(2,), causes=("exited",)),), ranks=3, modes=("sync",))
+CASE = fault("dead", 2, "exited", ranks=3, modes=("sync",))
 
 
 def main() -> None:

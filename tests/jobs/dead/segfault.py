@@ -2,10 +2,10 @@
 
 import ctypes
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import join
 
-CASE = Case((Truth(("dead",), culprits=(1,), causes=("signal",), says=("SIGSEGV",)),))
+CASE = fault("dead", 1, "signal", says="SIGSEGV")
 
 job = join()
 for odd in job.steps(1):

@@ -3,10 +3,10 @@
 import os
 import signal
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import join
 
-CASE = Case((Truth(("dead",), culprits=(2,), causes=("signal",), says=("SIGTERM",)),))
+CASE = fault("dead", 2, "signal", says="SIGTERM")
 
 job = join()
 for odd in job.steps(2):

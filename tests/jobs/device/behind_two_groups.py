@@ -10,15 +10,11 @@ import torch
 import torch.distributed as dist
 
 from zoo import stand_in_nccl as nccl
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import join
 
 # Only the recorder sees the fronts of a stand-in; those of NCCL are read from outside, too.
-CASE = Case(
-    (Truth(("not_entered",), culprits=(3,), causes=("sleeping",)),),
-    modes=("sync", "late"),
-    needs=("recorder",),
-)
+CASE = fault("not_entered", 3, "sleeping", needs=("recorder",))
 
 MATRIX = torch.ones(256, 256)
 

@@ -3,13 +3,10 @@
 import torch
 
 from zoo import stand_in_nccl as nccl
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import join
 
-CASE = Case(
-    (Truth(("stuck",), culprits=(1,), causes=("device",), says=("inside the call",)),),
-    modes=("sync", "late"),
-)
+CASE = fault("stuck", 1, "device", says="inside the call")
 
 nccl.install()
 job = join()

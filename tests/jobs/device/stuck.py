@@ -4,14 +4,12 @@ import torch
 import torch.distributed as dist
 
 from zoo import stand_in_nccl as nccl
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault, truth
 from zoo.rank import join
 
-CASE = Case(
-    (Truth(("stuck",), causes=("device",), says=("on the devices",)),),
-    modes=("sync", "late"),
-    # The stand-in's device is a thread, which is seen to be in no op if nothing is recorded.
-    allowed=(Truth(("not_entered",), (1,), (), ("lock",)),),
+# The stand-in's device is a thread, which is seen to be in no op if nothing is recorded.
+CASE = fault(
+    "stuck", causes="device", says="on the devices", allowed=(truth("not_entered", 1, "lock"),)
 )
 
 nccl.install()

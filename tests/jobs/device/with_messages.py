@@ -6,10 +6,10 @@ import torch
 import torch.distributed as dist
 
 from zoo import stand_in_nccl as nccl
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import join
 
-CASE = Case((Truth(("not_entered",), culprits=(2,), causes=("sleeping",)),), modes=("sync",))
+CASE = fault("not_entered", 2, "sleeping", modes=("sync",))
 
 nccl.install()
 job = join()

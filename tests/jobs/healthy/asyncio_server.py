@@ -8,10 +8,10 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import Case, truth
 from zoo.rank import STEP_S, Job, join
 
-CASE = Case(modes=("sync",), lasts_s=150, allowed=(Truth(("undecided",), progress=("unknown",)),))
+CASE = Case(modes=("sync",), lasts_s=150, allowed=(truth("undecided", progress="unknown"),))
 PAUSE_S = 40
 
 

@@ -7,15 +7,12 @@ import time
 import torch
 import torch.distributed as dist
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import Case, truth
 from zoo.rank import STEP_S, join
 from zoo.work import slow_file
 
 CASE = Case(
-    lasts_s=65,
-    allowed=(
-        Truth(("not_entered",), culprits=(0,), causes=("file_io",), progress=("active", "unknown")),
-    ),
+    lasts_s=65, allowed=(truth("not_entered", 0, "file_io", progress=("active", "unknown")),)
 )
 
 job = join()

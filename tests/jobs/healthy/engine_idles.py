@@ -9,15 +9,12 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import Case, truth
 from zoo.rank import STEP_S, Job, join
 from zoo.transport import Transport
 
-CASE = Case(
-    lasts_s=60,
-    # Nobody has seen it wait for a request before.
-    allowed=(Truth(("undecided",), progress=("unknown",)),),
-)
+# Nobody has seen it wait for a request before.
+CASE = Case(lasts_s=60, allowed=(truth("undecided", progress="unknown"),))
 REQUESTS = 150
 
 requests: queue.Queue[int] = queue.Queue()

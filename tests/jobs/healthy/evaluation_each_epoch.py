@@ -5,15 +5,11 @@ import time
 import torch
 import torch.distributed as dist
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import Case, truth
 from zoo.rank import STEP_S, join
 
-CASE = Case(
-    modes=("sync",),
-    lasts_s=230,
-    # The first one is longer than any pause that was seen before.
-    allowed=(Truth(("undecided",), progress=("unknown",)),),
-)
+# The first one is longer than any pause that was seen before.
+CASE = Case(modes=("sync",), lasts_s=230, allowed=(truth("undecided", progress="unknown"),))
 
 job = join()
 gradient = torch.ones(1000)

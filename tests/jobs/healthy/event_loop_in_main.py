@@ -11,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 from zoo.ground_truth import Case
 from zoo.rank import STEP_S, join
 
-CASE = Case(lasts_s=45, modes=("sync",))
+CASE = Case(modes=("sync",), lasts_s=45)
 
 
 def train(model: nn.Module) -> None:

@@ -7,15 +7,11 @@ import torch
 import torch.distributed as dist
 from torch.utils.file_baton import FileBaton
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import Case, truth
 from zoo.rank import STEP_S, join
 
-CASE = Case(
-    modes=("sync",),
-    lasts_s=95.0,
-    # The builder takes no processor time here, and it is the first pause that frtop sees.
-    allowed=(Truth(("undecided",), progress=("unknown",)),),
-)
+# The builder takes no processor time here, and it is the first pause that frtop sees.
+CASE = Case(modes=("sync",), lasts_s=95, allowed=(truth("undecided", progress="unknown"),))
 
 job = join()
 gradient = torch.ones(1000)

@@ -5,13 +5,11 @@ import time
 import torch
 import torch.distributed as dist
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import Case, truth
 from zoo.rank import STEP_S, join
 
 CASE = Case(
-    modes=("late",),
-    lasts_s=50,
-    allowed=(Truth(("not_entered",), culprits=(2,), causes=("sleeping",), progress=("active",)),),
+    modes=("late",), lasts_s=50, allowed=(truth("not_entered", 2, "sleeping", progress="active"),)
 )
 
 job = join()

@@ -8,15 +8,13 @@ import time
 import torch
 import torch.distributed as dist
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import Case, truth
 from zoo.rank import STEP_S, Job, join
 
 CASE = Case(
     modes=("sync",),
     lasts_s=45,
-    allowed=(
-        Truth(("not_entered",), culprits=(0,), causes=("idle",), progress=("unknown", "active")),
-    ),
+    allowed=(truth("not_entered", 0, "idle", progress=("unknown", "active")),),
 )
 
 prompt = torch.zeros(10)

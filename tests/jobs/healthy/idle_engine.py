@@ -9,16 +9,11 @@ import time
 import torch
 import torch.distributed as dist
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import Case, truth
 from zoo.rank import STEP_S, Job, join
 
-CASE = Case(
-    lasts_s=45,
-    allowed=(
-        # In one run of ten frtop called it active, soon after the last request.
-        Truth(("not_entered",), culprits=(0,), causes=("idle",), progress=("unknown", "active")),
-    ),
-)
+# In one run of ten frtop called it active, soon after the last request.
+CASE = Case(lasts_s=45, allowed=(truth("not_entered", 0, "idle", progress=("unknown", "active")),))
 
 requests: queue.Queue[bytes] = queue.Queue()
 

@@ -8,13 +8,10 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import Case, truth
 from zoo.rank import STEP_S, Job, join
 
-CASE = Case(
-    lasts_s=45,
-    allowed=(Truth(("not_entered",), culprits=(0,), causes=("idle",), progress=("unknown",)),),
-)
+CASE = Case(lasts_s=45, allowed=(truth("not_entered", 0, "idle", progress="unknown"),))
 
 
 def ask(job: Job, path: Path) -> None:

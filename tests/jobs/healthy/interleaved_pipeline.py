@@ -5,17 +5,13 @@ import time
 import torch
 from torch.distributed.pipelining import PipelineStage, ScheduleInterleaved1F1B
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import Case, truth
 from zoo.rank import STEP_S, Job, join
 
 CASE = Case(
-    lasts_s=30,
-    allowed=(
-        Truth(
-            ("not_entered",), culprits=(1,), causes=("computing",), progress=("active", "unknown")
-        ),
-    ),
     modes=("sync",),
+    lasts_s=30,
+    allowed=(truth("not_entered", 1, "computing", progress=("active", "unknown")),),
 )
 CHUNKS = 2
 BATCHES = 8

@@ -8,7 +8,7 @@ import torch.distributed as dist
 from zoo.ground_truth import Case
 from zoo.rank import Job, join
 
-CASE = Case(lasts_s=20)
+CASE = Case()
 
 
 def exchange(job: Job, step: int) -> None:

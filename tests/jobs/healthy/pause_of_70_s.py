@@ -2,14 +2,11 @@
 
 import time
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import Case, truth
 from zoo.rank import join
 
-CASE = Case(
-    lasts_s=90.0,
-    # It is the first pause of the job that frtop sees.
-    allowed=(Truth(("undecided",), progress=("unknown",)),),
-)
+# It is the first pause of the job that frtop sees.
+CASE = Case(lasts_s=90, allowed=(truth("undecided", progress="unknown"),))
 
 job = join()
 for odd in job.steps(count=10_000):

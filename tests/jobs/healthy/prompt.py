@@ -11,7 +11,7 @@ import torch.distributed as dist
 from zoo.ground_truth import Case
 from zoo.rank import STEP_S, join
 
-CASE = Case(modes=("sync",), ranks=1, lasts_s=75)
+CASE = Case(ranks=1, modes=("sync",), lasts_s=75)
 
 join()
 gradient = torch.ones(1000)

@@ -7,20 +7,22 @@ import torch
 import torch.distributed as dist
 import zmq
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import Case, truth
 from zoo.rank import STEP_S, Job, join
 
 CASE = Case(
     modes=("sync",),
     lasts_s=150,
     allowed=(
-        Truth(("undecided",), progress=("unknown",)),
-        Truth(
-            ("not_entered",), culprits=(0, 1, 2, 3), progress=("unknown",),
+        truth("undecided", progress="unknown"),
+        truth(
+            "not_entered",
+            (0, 1, 2, 3),
+            progress="unknown",
             suspected="it waits at a socket of which nobody knows whether an answer is due",
         ),
     ),
-)  # fmt: skip
+)
 PAUSE_S = 40
 
 

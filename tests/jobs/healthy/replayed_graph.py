@@ -2,16 +2,14 @@
 
 import time
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import Case, truth
 from zoo.rank import STEP_S, join
 from zoo.transport import Transport
 
 # The wait at the same line may as well be a hang: frtop may say that it cannot tell.
 CASE = Case(
     lasts_s=60,
-    allowed=(
-        Truth(("undecided",), causes=("unobserved",), progress=("unknown",), says=("DeepEP",)),
-    ),
+    allowed=(truth("undecided", causes="unobserved", progress="unknown", says="DeepEP"),),
 )
 
 

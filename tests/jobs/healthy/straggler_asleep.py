@@ -2,20 +2,13 @@
 
 import time
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import Case, truth
 from zoo.rank import join
 
+# Active if the second look is just when it wakes up.
 CASE = Case(
     lasts_s=40,
-    allowed=(
-        # Active if the second look is just when it wakes up.
-        Truth(
-            ("not_entered",),
-            culprits=(2,),
-            causes=("sleeping",),
-            progress=("none", "unknown", "active"),
-        ),
-    ),
+    allowed=(truth("not_entered", 2, "sleeping", progress=("none", "unknown", "active")),),
 )
 
 job = join()

@@ -1,16 +1,11 @@
 """Rank 2 computes 20 times longer than usual in a single step."""
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import Case, truth
 from zoo.rank import join
 from zoo.work import compute
 
 CASE = Case(
-    lasts_s=25,
-    allowed=(
-        Truth(
-            ("not_entered",), culprits=(2,), causes=("computing",), progress=("active", "unknown")
-        ),
-    ),
+    lasts_s=25, allowed=(truth("not_entered", 2, "computing", progress=("active", "unknown")),)
 )
 
 job = join()

@@ -7,21 +7,11 @@ import time
 import torch
 import torch.distributed as dist
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import STEP_S, join
 from zoo.work import slow_file
 
-CASE = Case(
-    (
-        Truth(
-            ("not_entered",),
-            culprits=(0,),
-            causes=("file_io",),
-            progress=("active",),
-            says=("checkpoint.pt",),
-        ),
-    )
-)
+CASE = fault("not_entered", 0, "file_io", progress="active", says="checkpoint.pt")
 
 job = join()
 weights = torch.ones(40_000_000)

@@ -4,11 +4,14 @@ import time
 
 import torch
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import STEP_S, join
 
-CASE = Case(
-    (Truth(("not_entered",), culprits=(2,), causes=("compiling",), progress=("active",)),),
+CASE = fault(
+    "not_entered",
+    2,
+    "compiling",
+    progress="active",
     environment={"TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1"},
 )
 

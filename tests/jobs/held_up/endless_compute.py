@@ -2,10 +2,10 @@
 
 import torch
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import join
 
-CASE = Case((Truth(("not_entered",), culprits=(1,), causes=("computing",), progress=("active",)),))
+CASE = fault("not_entered", 1, "computing", progress="active")
 
 
 def solve(matrix: torch.Tensor) -> torch.Tensor:

@@ -6,13 +6,10 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import STEP_S, join
 
-CASE = Case(
-    (Truth(("not_entered",), culprits=(0,), causes=("computing",), progress=("active",)),),
-    modes=("sync",),
-)
+CASE = fault("not_entered", 0, "computing", progress="active", modes=("sync",))
 
 
 @torch.no_grad()

@@ -4,10 +4,10 @@ import time
 
 import torch
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import STEP_S, join
 
-CASE = Case((Truth(("not_entered",), culprits=(1,), causes=("compiling",), progress=("active",)),))
+CASE = fault("not_entered", 1, "compiling", progress="active")
 
 
 def trace_all(batch: torch.Tensor) -> None:

@@ -3,20 +3,13 @@
 A verdict may only say that the others wait for rank 1, which computes.
 """
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import Case, truth
 from zoo.rank import join
 from zoo.work import compute
 
 CASE = Case(
     lasts_s=50,
-    allowed=(
-        Truth(
-            ("not_entered",),
-            culprits=(1,),
-            causes=("computing", "sleeping"),
-            progress=("active", "unknown"),
-        ),
-    ),
+    allowed=(truth("not_entered", 1, ("computing", "sleeping"), progress=("active", "unknown")),),
 )
 
 job = join()

@@ -5,13 +5,10 @@ from pathlib import Path
 
 import torch
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import join
 
-CASE = Case(
-    (Truth(("not_entered",), culprits=(1,), causes=("computing",), progress=("active",)),),
-    needs=("cpu cgroup",),
-)
+CASE = fault("not_entered", 1, "computing", progress="active", needs=("cpu cgroup",))
 
 job = join()
 for odd in job.steps(1):

@@ -8,7 +8,7 @@ from zoo.ground_truth import Case
 from zoo.rank import join
 from zoo.work import kill_agent
 
-CASE = Case(lasts_s=20, needs=("recorder",))
+CASE = Case(needs=("recorder",))
 KILL_S = 4.0
 
 job = join()

@@ -2,11 +2,11 @@
 
 import time
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import join
 from zoo.work import kill_agent
 
-CASE = Case((Truth(("not_entered",), culprits=(1,), causes=("sleeping",)),), needs=("recorder",))
+CASE = fault("not_entered", 1, "sleeping", needs=("recorder",))
 STEPS = 150
 
 job = join()

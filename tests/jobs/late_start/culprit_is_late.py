@@ -3,10 +3,10 @@
 import time
 
 import frtop_probe
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import job_before_init, join
 
-CASE = Case((Truth(("not_entered",), culprits=(2,), causes=("sleeping",)),), needs=("recorder",))
+CASE = fault("not_entered", 2, "sleeping", needs=("recorder",))
 
 if job_before_init().rank == 2:
     frtop_probe.stop()

@@ -4,19 +4,15 @@ import torch
 import torch.distributed as dist
 
 import frtop_probe
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import job_before_init, join
 
-CASE = Case(
-    (
-        Truth(
-            ("mismatch",),
-            culprits=(2,),
-            causes=("mismatch",),
-            says=("barrier", "all_reduce"),
-            suspected="rank 2's numbers cannot be compared with those of the others",
-        ),
-    ),
+CASE = fault(
+    "mismatch",
+    2,
+    "mismatch",
+    says=("barrier", "all_reduce"),
+    suspected="rank 2's numbers cannot be compared with those of the others",
     needs=("recorder",),
 )
 

@@ -3,18 +3,14 @@
 import time
 
 import frtop_probe
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import job_before_init, join
 
-CASE = Case(
-    (
-        Truth(
-            ("undecided",),
-            progress=("unknown",),
-            says=("rank 2 cannot be seen",),
-            suspected="frtop cannot see rank 2",
-        ),
-    ),
+CASE = fault(
+    "undecided",
+    progress="unknown",
+    says="rank 2 cannot be seen",
+    suspected="frtop cannot see rank 2",
     needs=("recorder",),
 )
 

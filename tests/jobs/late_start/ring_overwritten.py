@@ -5,12 +5,10 @@ import time
 import torch
 import torch.distributed as dist
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import STEP_S, join
 
-CASE = Case(
-    (Truth(("not_entered",), culprits=(1,), causes=("sleeping",)),), modes=("late",), within_s=60
-)
+CASE = fault("not_entered", 1, "sleeping", modes=("late",), within_s=60)
 MORE_THAN_A_RING = 8500
 
 job = join()

@@ -3,10 +3,10 @@
 import torch
 import torch.distributed as dist
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import join
 
-CASE = Case((Truth(("mismatch",), culprits=(2,), causes=("mismatch",), says=("all_gather",)),))
+CASE = fault("mismatch", 2, "mismatch", says="all_gather")
 
 job = join()
 gradient = torch.ones(1000)

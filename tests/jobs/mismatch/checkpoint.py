@@ -3,10 +3,10 @@
 import torch
 import torch.distributed as dist
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import join
 
-CASE = Case((Truth(("mismatch",), culprits=(0,), causes=("mismatch",), says=("all_gather",)),))
+CASE = fault("mismatch", 0, "mismatch", says="all_gather")
 
 job = join()
 model = torch.nn.Linear(30, 30)

@@ -3,10 +3,10 @@
 import torch
 import torch.distributed as dist
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import join
 
-CASE = Case((Truth(("mismatch",), culprits=(2,), causes=("mismatch",), says=("float64",)),))
+CASE = fault("mismatch", 2, "mismatch", says="float64")
 
 job = join()
 gradient = torch.ones(1000)

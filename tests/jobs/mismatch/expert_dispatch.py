@@ -7,18 +7,14 @@ takes.
 import torch
 import torch.distributed as dist
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import join
 
-CASE = Case(
-    (
-        Truth(
-            ("mismatch",),
-            parties=((0,), (1,)),
-            causes=("mismatch",),
-            says=("rank 0 sends 4 rows to rank 1, which expects 5",),
-        ),
-    ),
+CASE = fault(
+    "mismatch",
+    causes="mismatch",
+    parties=((0,), (1,)),
+    says="rank 0 sends 4 rows to rank 1, which expects 5",
     modes=("sync",),
 )
 

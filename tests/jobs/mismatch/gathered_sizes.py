@@ -3,10 +3,10 @@
 import torch
 import torch.distributed as dist
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import join
 
-CASE = Case((Truth(("mismatch",), culprits=(1,), causes=("mismatch",), says=("64",)),))
+CASE = fault("mismatch", 1, "mismatch", says="64")
 
 job = join()
 shard = torch.ones(1024)

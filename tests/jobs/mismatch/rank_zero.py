@@ -3,10 +3,10 @@
 import torch
 import torch.distributed as dist
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import join
 
-CASE = Case((Truth(("mismatch",), culprits=(0,), causes=("mismatch",), says=("barrier",)),))
+CASE = fault("mismatch", 0, "mismatch", says="barrier")
 
 job = join()
 gradient = torch.ones(1000)

@@ -5,16 +5,10 @@ import time
 import torch
 import torch.distributed as dist
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import STEP_S, join
 
-CASE = Case(
-    (
-        Truth(
-            ("mismatch",), culprits=(2,), causes=("mismatch",), progress=("active",), says=("max",)
-        ),
-    )
-)
+CASE = fault("mismatch", 2, "mismatch", progress="active", says="max")
 
 job = join()
 gradient = torch.ones(1000)

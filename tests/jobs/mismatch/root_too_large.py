@@ -3,10 +3,10 @@
 import torch
 import torch.distributed as dist
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import join
 
-CASE = Case((Truth(("mismatch",), culprits=(0,), causes=("mismatch",), says=("2048",)),))
+CASE = fault("mismatch", 0, "mismatch", says="2048")
 
 job = join()
 weights = torch.ones(1024)

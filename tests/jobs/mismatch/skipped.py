@@ -5,10 +5,10 @@ import time
 import torch
 import torch.distributed as dist
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import STEP_S, join
 
-CASE = Case((Truth(("mismatch",), culprits=(1,), causes=("mismatch",)),))
+CASE = fault("mismatch", 1, "mismatch")
 
 
 def main() -> None:

@@ -3,10 +3,10 @@
 import torch
 import torch.distributed as dist
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import join
 
-CASE = Case((Truth(("mismatch",), parties=((1,), (2,)), causes=("mismatch",), says=("splits",)),))
+CASE = fault("mismatch", causes="mismatch", parties=((1,), (2,)), says="splits")
 
 job = join()
 for odd in job.steps(2):

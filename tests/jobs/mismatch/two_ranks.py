@@ -3,12 +3,10 @@
 import torch
 import torch.distributed as dist
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import join
 
-CASE = Case(
-    (Truth(("mismatch",), parties=((0,), (1,)), causes=("mismatch",), says=("barrier",)),), ranks=2
-)
+CASE = fault("mismatch", causes="mismatch", parties=((0,), (1,)), says="barrier", ranks=2)
 
 job = join()
 gradient = torch.ones(1000)

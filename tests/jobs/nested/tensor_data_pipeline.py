@@ -9,18 +9,14 @@ import time
 import torch
 import torch.distributed as dist
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import STEP_S, Job, join
 
-CASE = Case(
-    (
-        Truth(
-            ("not_entered",),
-            culprits=(5,),
-            causes=("sleeping",),
-            says=("of tensor", "of data", "recv from rank 4"),
-        ),
-    ),
+CASE = fault(
+    "not_entered",
+    5,
+    "sleeping",
+    says=("of tensor", "of data", "recv from rank 4"),
     ranks=8,
     within_s=40,
 )

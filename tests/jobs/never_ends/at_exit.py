@@ -6,19 +6,11 @@ import time
 
 import torch.distributed as dist
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import STEP_S, join
 
-CASE = Case(
-    (
-        Truth(
-            ("stuck",),
-            culprits=(2,),
-            causes=("subprocess",),
-            says=("does not end", "at_exit.py", "(upload)"),
-        ),
-    ),
-    within_s=100.0,
+CASE = fault(
+    "stuck", 2, "subprocess", says=("does not end", "at_exit.py", "(upload)"), within_s=100
 )
 
 

@@ -5,13 +5,10 @@ import time
 
 import torch.distributed as dist
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import STEP_S, join
 
-CASE = Case(
-    (Truth(("stuck",), culprits=(1,), says=("does not end", "destroy_process_group")),),
-    within_s=100.0,
-)
+CASE = fault("stuck", 1, says=("does not end", "destroy_process_group"), within_s=100)
 
 lock = threading.Lock()
 

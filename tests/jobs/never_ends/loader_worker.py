@@ -8,19 +8,11 @@ import torch
 import torch.distributed as dist
 from torch.utils.data import DataLoader, Dataset
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import STEP_S, join
 
-CASE = Case(
-    (
-        Truth(
-            ("stuck",),
-            culprits=(0,),
-            causes=("subprocess", "dataloader"),
-            says=("does not end", "state T"),
-        ),
-    ),
-    within_s=100.0,
+CASE = fault(
+    "stuck", 0, ("subprocess", "dataloader"), says=("does not end", "state T"), within_s=100
 )
 
 

@@ -5,20 +5,10 @@ import time
 
 import torch.distributed as dist
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import STEP_S, join
 
-CASE = Case(
-    (
-        Truth(
-            ("stuck",),
-            culprits=(3,),
-            causes=("pipe", "lock"),
-            says=("does not end", "QueueFeederThread"),
-        ),
-    ),
-    within_s=100.0,
-)
+CASE = fault("stuck", 3, ("pipe", "lock"), says=("does not end", "QueueFeederThread"), within_s=100)
 
 
 def main() -> None:

@@ -6,19 +6,15 @@ import time
 
 import torch.distributed as dist
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import STEP_S, join
 
-CASE = Case(
-    (
-        Truth(
-            ("stuck",),
-            culprits=(1,),
-            causes=("socket", "lock"),
-            says=("does not end", "reporter", "thread_in_recv.py", "(report)"),
-        ),
-    ),
-    within_s=100.0,
+CASE = fault(
+    "stuck",
+    1,
+    ("socket", "lock"),
+    says=("does not end", "reporter", "thread_in_recv.py", "(report)"),
+    within_s=100,
 )
 
 

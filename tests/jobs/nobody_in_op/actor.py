@@ -7,21 +7,17 @@ from multiprocessing.connection import Connection
 
 import torch
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import STEP_S, join
 
-CASE = Case(
-    (
-        Truth(
-            ("not_entered",),
-            culprits=(0, 1, 2, 3),
-            causes=("pipe", "socket", "subprocess"),
-            progress=("unknown",),
-            suspected="what they wait for may come",
-            says=("no rank is in an op", "actor.py"),
-        ),
-    ),
-    within_s=120.0,
+CASE = fault(
+    "not_entered",
+    (0, 1, 2, 3),
+    ("pipe", "socket", "subprocess"),
+    progress="unknown",
+    says=("no rank is in an op", "actor.py"),
+    suspected="what they wait for may come",
+    within_s=120,
 )
 ANSWERS = 60
 

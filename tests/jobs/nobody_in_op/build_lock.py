@@ -2,19 +2,11 @@
 
 from torch.utils.file_baton import FileBaton
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import join
 
-CASE = Case(
-    (
-        Truth(
-            ("not_entered",),
-            culprits=(0, 1, 2, 3),
-            causes=("lock",),
-            says=("no rank is in an op", "C++ extension"),
-        ),
-    ),
-    within_s=120.0,
+CASE = fault(
+    "not_entered", (0, 1, 2, 3), "lock", says=("no rank is in an op", "C++ extension"), within_s=120
 )
 
 job = join()

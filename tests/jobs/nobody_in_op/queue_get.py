@@ -6,21 +6,17 @@ import time
 
 import torch
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import STEP_S, join
 
-CASE = Case(
-    (
-        Truth(
-            ("not_entered",),
-            culprits=(0, 1, 2, 3),
-            causes=("lock",),
-            progress=("unknown",),
-            suspected="what they wait for may come",
-            says=("no rank is in an op", "queue_get.py"),
-        ),
-    ),
-    within_s=120.0,
+CASE = fault(
+    "not_entered",
+    (0, 1, 2, 3),
+    "lock",
+    progress="unknown",
+    says=("no rank is in an op", "queue_get.py"),
+    suspected="what they wait for may come",
+    within_s=120,
 )
 BATCHES = 60
 

@@ -5,18 +5,14 @@ import queue
 import socket
 import threading
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import Job, join
 
-CASE = Case(
-    (
-        Truth(
-            ("undecided",),
-            progress=("unknown",),
-            says=("no rank is in an op", "rank 1: thread", "(report)", "ranks 0,2-3: thread"),
-        ),
-    ),
-    within_s=120.0,
+CASE = fault(
+    "undecided",
+    progress="unknown",
+    says=("no rank is in an op", "rank 1: thread", "(report)", "ranks 0,2-3: thread"),
+    within_s=120,
 )
 
 line, driver = socket.socketpair()

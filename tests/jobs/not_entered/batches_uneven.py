@@ -7,10 +7,10 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import STEP_S, join
 
-CASE = Case((Truth(("not_entered",), culprits=(1,), causes=("lock",)),), modes=("sync",))
+CASE = fault("not_entered", 1, "lock", modes=("sync",))
 
 
 def main() -> None:

@@ -6,10 +6,10 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import STEP_S, join
 
-CASE = Case((Truth(("mismatch",), culprits=(1,), says=("barrier", "all_reduce")),), modes=("sync",))
+CASE = fault("mismatch", 1, says=("barrier", "all_reduce"), modes=("sync",))
 
 job = join()
 model = DistributedDataParallel(torch.nn.Linear(10, 10))

@@ -4,10 +4,10 @@ import time
 
 import torch.distributed as dist
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import STEP_S, join
 
-CASE = Case((Truth(("dead",), culprits=(1,), causes=("exited",)),))
+CASE = fault("dead", 1, "exited")
 
 job = join()
 for _ in range(40 if job.rank == 1 else 60):

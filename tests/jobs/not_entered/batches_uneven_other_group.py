@@ -4,11 +4,11 @@ import time
 
 import torch.distributed as dist
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import STEP_S, join
 
 # One rank of four has left the loop; each of the two ops needs all four.
-CASE = Case((Truth(("cycle",), culprits=(1,), causes=("cycle",), says=("barrier", "all_reduce")),))
+CASE = fault("cycle", 1, "cycle", says=("barrier", "all_reduce"))
 
 job = join()
 checkpoint = dist.new_group()

@@ -4,10 +4,10 @@ import time
 
 from torch.utils.file_baton import FileBaton
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import STEP_S, join
 
-CASE = Case((Truth(("not_entered",), culprits=(2,), causes=("lock",), says=("C++ extension",)),))
+CASE = fault("not_entered", 2, "lock", says="C++ extension")
 
 job = join()
 lock = job.folder / "lock"

@@ -7,18 +7,11 @@ from pathlib import Path
 
 import torch
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import STEP_S, join
 
-CASE = Case(
-    (
-        Truth(
-            ("not_entered",),
-            culprits=(1,),
-            causes=("file_io",),
-            says=('thread "saver_0"', "openat", "checkpoint_thread.py"),
-        ),
-    )
+CASE = fault(
+    "not_entered", 1, "file_io", says=('thread "saver_0"', "openat", "checkpoint_thread.py")
 )
 
 

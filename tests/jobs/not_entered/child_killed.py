@@ -7,19 +7,10 @@ from multiprocessing.queues import Queue
 
 import torch
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import Job, join
 
-CASE = Case(
-    (
-        Truth(
-            ("not_entered",),
-            culprits=(2,),
-            causes=("lock", "pipe"),
-            says=("has ended, by SIGKILL", "child_killed.py"),
-        ),
-    )
-)
+CASE = fault("not_entered", 2, ("lock", "pipe"), says=("has ended, by SIGKILL", "child_killed.py"))
 
 
 def prepare(batches: "Queue[list[float]]", count: int) -> None:

@@ -7,13 +7,10 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import STEP_S, Job, join
 
-CASE = Case(
-    (Truth(("not_entered",), culprits=(1,), causes=("sleeping",), says=("comm_hook.py",)),),
-    modes=("sync",),
-)
+CASE = fault("not_entered", 1, "sleeping", says="comm_hook.py", modes=("sync",))
 
 steps = 0
 

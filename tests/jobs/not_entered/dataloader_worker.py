@@ -6,12 +6,10 @@ from pathlib import Path
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import STEP_S, Job, join
 
-CASE = Case(
-    (Truth(("not_entered",), culprits=(1,), causes=("dataloader",), says=("worker", "shard")),)
-)
+CASE = fault("not_entered", 1, "dataloader", says=("worker", "shard"))
 
 
 class Shards(Dataset[torch.Tensor]):

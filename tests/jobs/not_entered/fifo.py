@@ -2,10 +2,10 @@
 
 import torch
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import join
 
-CASE = Case((Truth(("not_entered",), culprits=(2,), causes=("file_io",), says=("shard-0412",)),))
+CASE = fault("not_entered", 2, "file_io", says="shard-0412")
 
 job = join()
 gradient = torch.ones(1000)

@@ -5,10 +5,10 @@ import subprocess
 import time
 from pathlib import Path
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import join
 
-CASE = Case((Truth(("not_entered",), culprits=(1,), causes=("lock",), says=("cache.lock",)),))
+CASE = fault("not_entered", 1, "lock", says="cache.lock")
 
 
 def lock_from_outside(path: Path) -> None:

@@ -5,13 +5,10 @@ import os
 import torch
 import torch.distributed as dist
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import join
 
-CASE = Case(
-    (Truth(("not_entered",), culprits=(2,), causes=("pipe",), says=("write pipe:",)),),
-    modes=("sync",),
-)
+CASE = fault("not_entered", 2, "pipe", says="write pipe:", modes=("sync",))
 
 job = join()
 _, write = os.pipe()

@@ -4,12 +4,10 @@ import queue
 import socket
 import threading
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import join
 
-CASE = Case(
-    (Truth(("not_entered",), culprits=(3,), causes=("socket",), says=('thread "uploader"',)),)
-)
+CASE = fault("not_entered", 3, "socket", says='thread "uploader"')
 
 
 def upload(items: "queue.Queue[float]", link: socket.socket, *, odd: bool) -> None:

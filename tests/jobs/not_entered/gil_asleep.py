@@ -2,10 +2,10 @@
 
 import ctypes
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import join
 
-CASE = Case((Truth(("not_entered",), culprits=(1,), causes=("gil",)),))
+CASE = fault("not_entered", 1, "gil")
 
 job = join()
 extension = ctypes.PyDLL(None)

@@ -4,17 +4,11 @@ import re
 
 import torch
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import join
 
 # It computes, and frtop cannot know that it never ends: only the cause matters.
-CASE = Case(
-    (
-        Truth(
-            ("not_entered",), culprits=(1,), causes=("gil",), progress=("active",), says=("clean",)
-        ),
-    )
-)
+CASE = fault("not_entered", 1, "gil", progress="active", says="clean")
 
 
 def clean(text: str) -> str:

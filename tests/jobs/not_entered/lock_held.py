@@ -6,19 +6,10 @@ import time
 
 import torch
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import STEP_S, Job, join
 
-CASE = Case(
-    (
-        Truth(
-            ("not_entered",),
-            culprits=(1,),
-            causes=("socket",),
-            says=('a lock that thread "refresher" holds',),
-        ),
-    )
-)
+CASE = fault("not_entered", 1, "socket", says='a lock that thread "refresher" holds')
 
 
 class Cache:

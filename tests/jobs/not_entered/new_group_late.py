@@ -4,13 +4,10 @@ import time
 
 import torch.distributed as dist
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import STEP_S, join
 
-CASE = Case(
-    (Truth(("not_entered",), culprits=(3,), causes=("sleeping",), says=("new_group",)),),
-    within_s=50,
-)
+CASE = fault("not_entered", 3, "sleeping", says="new_group", within_s=50)
 
 job = join()
 for step in range(100):

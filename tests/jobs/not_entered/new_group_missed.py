@@ -2,13 +2,11 @@
 
 import torch.distributed as dist
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import join
 
 # The whole world must call new_group; one rank of four has not, and waits elsewhere.
-CASE = Case(
-    (Truth(("cycle",), culprits=(3,), causes=("cycle",), says=("new_group",)),), within_s=50
-)
+CASE = fault("cycle", 3, "cycle", says="new_group", within_s=50)
 
 job = join()
 for odd in job.steps():

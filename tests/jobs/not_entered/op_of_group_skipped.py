@@ -6,11 +6,11 @@ Rank 0 waits for it in the data group; rank 1 and all others wait for rank 0 in 
 import torch
 import torch.distributed as dist
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import join
 
 # Only the program shows that rank 1 should have entered the data group first.
-CASE = Case((Truth(("cycle",), parties=((0,), (1, 2, 3)), causes=("cycle",)),))
+CASE = fault("cycle", causes="cycle", parties=((0,), (1, 2, 3)))
 
 job = join()
 data = [dist.new_group([0, 1]), dist.new_group([2, 3])][job.rank // 2]

@@ -9,10 +9,10 @@ import time
 import torch
 import torch.distributed as dist
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import STEP_S, Job, join
 
-CASE = Case((Truth(("mismatch",), culprits=(1,), says=("barrier", "all_reduce")),))
+CASE = fault("mismatch", 1, says=("barrier", "all_reduce"))
 
 
 def reduce_metrics(job: Job, step: int, loss: torch.Tensor, accuracy: torch.Tensor) -> None:

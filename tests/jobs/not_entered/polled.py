@@ -5,10 +5,10 @@ import time
 import torch
 import torch.distributed as dist
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import join
 
-CASE = Case((Truth(("not_entered",), culprits=(1,), causes=("sleeping",)),))
+CASE = fault("not_entered", 1, "sleeping")
 
 job = join()
 pair = dist.new_group([0, 1])

@@ -5,19 +5,15 @@ import time
 import torch
 import torch.distributed as dist
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import job_before_init, join
 
-CASE = Case(
-    (
-        Truth(
-            ("not_entered",),
-            culprits=(0,),
-            causes=("never_joined",),
-            progress=("unknown",),
-            says=("init_process_group",),
-        ),
-    ),
+CASE = fault(
+    "not_entered",
+    0,
+    "never_joined",
+    progress="unknown",
+    says="init_process_group",
     modes=("sync",),
     within_s=60,
 )

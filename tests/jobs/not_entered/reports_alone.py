@@ -3,19 +3,10 @@
 import asyncio
 import threading
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import Job, join
 
-CASE = Case(
-    (
-        Truth(
-            ("not_entered",),
-            culprits=(1,),
-            causes=("lock",),
-            says=("reports_alone.py", "(report)", 'thread "trainer"'),
-        ),
-    )
-)
+CASE = fault("not_entered", 1, "lock", says=("reports_alone.py", "(report)", 'thread "trainer"'))
 
 all_have_reported = threading.Lock()
 

@@ -7,19 +7,15 @@ import torch
 import torch.distributed as dist
 from torch.distributed import rpc
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import join
 
 SERVER = 2
-CASE = Case(
-    (
-        Truth(
-            ("not_entered",),
-            culprits=(2,),
-            causes=("file_io",),
-            says=("rpc_sync to worker2", "rpc_handler.py", "the handler of a remote call"),
-        ),
-    ),
+CASE = fault(
+    "not_entered",
+    2,
+    "file_io",
+    says=("rpc_sync to worker2", "rpc_handler.py", "the handler of a remote call"),
     modes=("sync",),
 )
 

@@ -2,10 +2,10 @@
 
 import time
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import join
 
-CASE = Case((Truth(("not_entered",), culprits=(1,), causes=("sleeping",)),))
+CASE = fault("not_entered", 1, "sleeping")
 
 job = join()
 for odd in job.steps(1):

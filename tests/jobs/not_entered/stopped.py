@@ -3,10 +3,10 @@
 import os
 import signal
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import join
 
-CASE = Case((Truth(("not_entered",), culprits=(2,), causes=("stopped",), says=("kill -CONT",)),))
+CASE = fault("not_entered", 2, "stopped", says="kill -CONT")
 
 job = join()
 for odd in job.steps(2):

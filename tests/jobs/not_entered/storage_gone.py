@@ -6,19 +6,11 @@ from pathlib import Path
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import STEP_S, Job, join
 
-CASE = Case(
-    (
-        Truth(
-            ("not_entered",),
-            culprits=(0, 1, 2, 3),
-            causes=("dataloader",),
-            says=("no rank is in an op", "shard"),
-        ),
-    ),
-    within_s=90.0,
+CASE = fault(
+    "not_entered", (0, 1, 2, 3), "dataloader", says=("no rank is in an op", "shard"), within_s=90
 )
 
 

@@ -4,10 +4,10 @@ import time
 
 import torch.distributed as dist
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import join
 
-CASE = Case((Truth(("not_entered",), culprits=(3,), causes=("sleeping",)),))
+CASE = fault("not_entered", 3, "sleeping")
 
 job = join()
 store = dist.distributed_c10d._get_default_store()

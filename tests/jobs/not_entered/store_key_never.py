@@ -2,10 +2,10 @@
 
 import torch.distributed as dist
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import join
 
-CASE = Case((Truth(("not_entered",), culprits=(1,), causes=("store",)),))
+CASE = fault("not_entered", 1, "store")
 
 job = join()
 store = dist.distributed_c10d._get_default_store()

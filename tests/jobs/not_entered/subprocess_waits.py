@@ -2,10 +2,10 @@
 
 import subprocess
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import join
 
-CASE = Case((Truth(("not_entered",), culprits=(1,), causes=("subprocess",), says=("(sleep)",)),))
+CASE = fault("not_entered", 1, "subprocess", says="(sleep)")
 
 job = join()
 for odd in job.steps(1):

@@ -4,10 +4,10 @@ import threading
 
 import torch.distributed as dist
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import join
 
-CASE = Case((Truth(("not_entered",), culprits=(1,), causes=("out_of_loop",)),))
+CASE = fault("not_entered", 1, "out_of_loop")
 
 
 def main() -> None:

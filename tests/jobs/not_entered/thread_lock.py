@@ -5,10 +5,10 @@ import time
 
 import torch
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import STEP_S, join
 
-CASE = Case((Truth(("not_entered",), culprits=(3,), causes=("lock",)),))
+CASE = fault("not_entered", 3, "lock")
 
 statistics = threading.Lock()
 

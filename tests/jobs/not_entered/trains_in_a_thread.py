@@ -10,12 +10,10 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import Job, join
 
-CASE = Case(
-    (Truth(("not_entered",), culprits=(2,), causes=("socket",), says=('thread "trainer"',)),)
-)
+CASE = fault("not_entered", 2, "socket", says='thread "trainer"')
 
 
 ANSWERS = """

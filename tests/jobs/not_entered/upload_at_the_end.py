@@ -5,10 +5,10 @@ import time
 import torch
 import torch.distributed as dist
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import STEP_S, join
 
-CASE = Case((Truth(("not_entered",), culprits=(1,), causes=("file_io",), says=("upload",)),))
+CASE = fault("not_entered", 1, "file_io", says="upload")
 
 job = join()
 gradient = torch.ones(1_000_000)

@@ -10,19 +10,10 @@ import time
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import STEP_S, Job, join
 
-CASE = Case(
-    (
-        Truth(
-            ("not_entered",),
-            culprits=(1,),
-            causes=("dataloader",),
-            says=("worker", "is still in its fork"),
-        ),
-    )
-)
+CASE = fault("not_entered", 1, "dataloader", says=("worker", "is still in its fork"))
 
 lock = threading.Lock()
 

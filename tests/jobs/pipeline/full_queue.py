@@ -12,10 +12,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import STEP_S, Job, join
 
-CASE = Case((Truth(("not_entered",), culprits=(1,), causes=("lock",)),), within_s=45)
+CASE = fault("not_entered", 1, "lock", within_s=45)
 CHUNKS = 2
 BATCHES = 4
 LAST_STEP = 40

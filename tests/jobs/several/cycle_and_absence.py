@@ -5,14 +5,11 @@ import time
 import torch
 import torch.distributed as dist
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import Case, truth
 from zoo.rank import join
 
 CASE = Case(
-    (
-        Truth(("cycle",), parties=((0, 1), (2, 3)), causes=("cycle",)),
-        Truth(("not_entered",), culprits=(5,), causes=("sleeping",)),
-    ),
+    (truth("cycle", causes="cycle", parties=((0, 1), (2, 3))), truth("not_entered", 5, "sleeping")),
     ranks=6,
 )
 

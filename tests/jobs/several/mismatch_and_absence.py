@@ -5,15 +5,11 @@ import time
 import torch
 import torch.distributed as dist
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import Case, truth
 from zoo.rank import STEP_S, join
 
 CASE = Case(
-    (
-        Truth(("mismatch",), culprits=(2,), causes=("mismatch",), says=("barrier",)),
-        Truth(("not_entered",), culprits=(4,), causes=("sleeping",)),
-    ),
-    ranks=6,
+    (truth("mismatch", 2, "mismatch", says="barrier"), truth("not_entered", 4, "sleeping")), ranks=6
 )
 
 job = join()

@@ -5,13 +5,13 @@ import time
 import torch
 import torch.distributed as dist
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import Case, truth
 from zoo.rank import STEP_S, join
 
 CASE = Case(
     (
-        Truth(("not_entered",), culprits=(1,), causes=("sleeping",), says=("left",)),
-        Truth(("not_entered",), culprits=(5,), causes=("sleeping",), says=("right",)),
+        truth("not_entered", 1, "sleeping", says="left"),
+        truth("not_entered", 5, "sleeping", says="right"),
     ),
     ranks=6,
 )

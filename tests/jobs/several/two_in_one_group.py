@@ -2,15 +2,10 @@
 
 import time
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import Case, truth
 from zoo.rank import STEP_S, join
 
-CASE = Case(
-    (
-        Truth(("not_entered",), culprits=(1,), causes=("sleeping",)),
-        Truth(("not_entered",), culprits=(3,), causes=("file_io",)),
-    )
-)
+CASE = Case((truth("not_entered", 1, "sleeping"), truth("not_entered", 3, "file_io")))
 
 job = join()
 pipe = job.pipe("shard")

@@ -2,19 +2,15 @@
 
 import torch
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import join
 
-CASE = Case(
-    (
-        Truth(
-            ("mismatch",),
-            culprits=(2,),
-            causes=("mismatch",),
-            progress=("active",),
-            says=("int32",),
-        ),
-    ),
+CASE = fault(
+    "mismatch",
+    2,
+    "mismatch",
+    progress="active",
+    says="int32",
     modes=("sync", "late", "sync slowly", "late slowly"),
 )
 

@@ -3,15 +3,15 @@
 import torch
 import torch.distributed as dist
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import join
 
-CASE = Case(
-    (
-        Truth(
-            ("mismatch",), culprits=(2,), causes=("mismatch",), progress=("active",), says=("max",)
-        ),
-    ),
+CASE = fault(
+    "mismatch",
+    2,
+    "mismatch",
+    progress="active",
+    says="max",
     modes=("sync", "late", "sync slowly", "late slowly"),
 )
 

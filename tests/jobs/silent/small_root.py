@@ -3,15 +3,15 @@
 import torch
 import torch.distributed as dist
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import join
 
-CASE = Case(
-    (
-        Truth(
-            ("mismatch",), culprits=(0,), causes=("mismatch",), progress=("active",), says=("512",)
-        ),
-    ),
+CASE = fault(
+    "mismatch",
+    0,
+    "mismatch",
+    progress="active",
+    says="512",
     modes=("sync", "late", "sync slowly", "late slowly"),
 )
 

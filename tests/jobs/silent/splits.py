@@ -3,19 +3,15 @@
 import torch
 import torch.distributed as dist
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import join
 
-CASE = Case(
-    (
-        Truth(
-            ("mismatch",),
-            parties=((1,), (2,)),
-            causes=("mismatch",),
-            progress=("active",),
-            says=("splits",),
-        ),
-    ),
+CASE = fault(
+    "mismatch",
+    causes="mismatch",
+    parties=((1,), (2,)),
+    progress="active",
+    says="splits",
     modes=("sync", "late", "sync slowly", "late slowly"),
 )
 

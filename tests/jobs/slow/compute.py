@@ -5,21 +5,20 @@ import time
 import torch
 import torch.distributed as dist
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import join
 from zoo.steps import STEPS, WORK_S, optimizer_of, spin
 
-CASE = Case(
-    (
-        Truth(
-            ("slow",), culprits=(2,), causes=("compute", "starved"),
-            progress=("active",), late_ms=40,
-            says=("all_reduce",),
-        ),
-    ),
+CASE = fault(
+    "slow",
+    2,
+    ("compute", "starved"),
+    progress="active",
+    says="all_reduce",
+    late_ms=40,
     modes=("sync",),
     within_s=60,
-)  # fmt: skip
+)
 
 job = join()
 gradient, optimizer = torch.ones(1000), optimizer_of()

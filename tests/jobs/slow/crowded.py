@@ -11,17 +11,11 @@ import time
 import torch
 import torch.distributed as dist
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import join
 from zoo.steps import STEPS, WORK_S, optimizer_of
 
-CASE = Case(
-    (
-        Truth(("slow",), culprits=(1,), causes=("starved",), progress=("active",)),
-    ),
-    modes=("sync",),
-    within_s=90,
-)  # fmt: skip
+CASE = fault("slow", 1, "starved", progress="active", modes=("sync",), within_s=90)
 SPIN = "import ctypes; ctypes.CDLL(None).prctl(1, 9)\nwhile True: pass"
 """It ends with the rank: PR_SET_PDEATHSIG."""
 

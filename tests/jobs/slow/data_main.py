@@ -5,20 +5,20 @@ import time
 import torch
 import torch.distributed as dist
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import join
 from zoo.steps import WORK_S, batches, optimizer_of
 
-CASE = Case(
-    (
-        Truth(
-            ("slow",), culprits=(1,), causes=("data",), progress=("active",), late_ms=40,
-            says=("in the rank itself",),
-        ),
-    ),
+CASE = fault(
+    "slow",
+    1,
+    "data",
+    progress="active",
+    says="in the rank itself",
+    late_ms=40,
     modes=("sync",),
     within_s=60,
-)  # fmt: skip
+)
 
 job = join()
 gradient, optimizer = torch.ones(100), optimizer_of()

@@ -5,20 +5,20 @@ import time
 import torch
 import torch.distributed as dist
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import join
 from zoo.steps import WORK_S, batches, optimizer_of
 
-CASE = Case(
-    (
-        Truth(
-            ("slow",), culprits=(3,), causes=("data",), progress=("active",), late_ms=235,
-            says=("DataLoader workers",),
-        ),
-    ),
+CASE = fault(
+    "slow",
+    3,
+    "data",
+    progress="active",
+    says="DataLoader workers",
+    late_ms=235,
     modes=("sync",),
     within_s=60,
-)  # fmt: skip
+)
 
 
 def main() -> None:

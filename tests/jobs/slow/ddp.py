@@ -6,20 +6,13 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import join
 from zoo.steps import STEPS, WORK_S, optimizer_of, spin
 
-CASE = Case(
-    (
-        Truth(
-            ("slow",), culprits=(1,), causes=("compute", "starved"),
-            progress=("active",), late_ms=40,
-        ),
-    ),
-    modes=("sync",),
-    within_s=60,
-)  # fmt: skip
+CASE = fault(
+    "slow", 1, ("compute", "starved"), progress="active", late_ms=40, modes=("sync",), within_s=60
+)
 
 
 class Slow(torch.nn.Module):

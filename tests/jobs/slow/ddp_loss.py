@@ -1,18 +1,11 @@
 """As `ddp`; the script also adds up the loss. That wait is seen, those of the buckets are not."""
 
 from jobs.slow import ddp
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 
-CASE = Case(
-    (
-        Truth(
-            ("slow",), culprits=(1,), causes=("compute", "starved"),
-            progress=("active",), late_ms=40,
-        ),
-    ),
-    modes=("sync",),
-    within_s=60,
-)  # fmt: skip
+CASE = fault(
+    "slow", 1, ("compute", "starved"), progress="active", late_ms=40, modes=("sync",), within_s=60
+)
 
 if __name__ == "__main__":
     ddp.main(adds_up_loss=True)

@@ -9,21 +9,20 @@ import time
 import torch
 import torch.distributed as dist
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import join
 from zoo.steps import STEPS, groups_of, optimizer_of, spin
 
-CASE = Case(
-    (
-        Truth(
-            ("slow",), culprits=(3,), causes=("compute", "starved"),
-            progress=("active",), late_ms=40,
-            says=("of data",),
-        ),
-    ),
+CASE = fault(
+    "slow",
+    3,
+    ("compute", "starved"),
+    progress="active",
+    says="of data",
+    late_ms=40,
     modes=("sync",),
     within_s=60,
-)  # fmt: skip
+)
 
 job = join()
 stage = groups_of([[0, 1], [2, 3]], "pipeline", job.rank)

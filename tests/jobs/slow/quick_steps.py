@@ -5,21 +5,20 @@ import time
 import torch
 import torch.distributed as dist
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import join
 from zoo.steps import STEPS, optimizer_of, spin
 
-CASE = Case(
-    (
-        Truth(
-            ("slow",), culprits=(2,), causes=("compute", "starved", "unknown"),
-            progress=("active",), late_ms=37,
-            says=("all_reduce",),
-        ),
-    ),
+CASE = fault(
+    "slow",
+    2,
+    ("compute", "starved", "unknown"),
+    progress="active",
+    says="all_reduce",
+    late_ms=37,
     modes=("sync",),
     within_s=60,
-)  # fmt: skip
+)
 OPS = 12
 WORK_S = 0.03
 

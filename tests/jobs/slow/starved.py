@@ -11,18 +11,13 @@ import torch
 import torch.distributed as dist
 
 from zoo.cgroup import give_fifth
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import join
 from zoo.steps import STEPS, WORK_S, optimizer_of
 
-CASE = Case(
-    (
-        Truth(("slow",), culprits=(1,), causes=("starved",), progress=("active",)),
-    ),
-    modes=("sync",),
-    within_s=90,
-    needs=("cpu cgroup",),
-)  # fmt: skip
+CASE = fault(
+    "slow", 1, "starved", progress="active", modes=("sync",), within_s=90, needs=("cpu cgroup",)
+)
 
 job = join()
 if job.rank == 1:

@@ -8,21 +8,20 @@ import time
 import torch
 import torch.distributed as dist
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import join
 from zoo.steps import STEPS, groups_of, optimizer_of, spin
 
-CASE = Case(
-    (
-        Truth(
-            ("slow",), culprits=(3,), causes=("compute", "starved"),
-            progress=("active",), late_ms=40,
-            says=("of tensor",),
-        ),
-    ),
+CASE = fault(
+    "slow",
+    3,
+    ("compute", "starved"),
+    progress="active",
+    says="of tensor",
+    late_ms=40,
     modes=("sync",),
     within_s=60,
-)  # fmt: skip
+)
 
 job = join()
 tensor = groups_of([[0, 1], [2, 3]], "tensor", job.rank)

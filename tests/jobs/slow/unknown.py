@@ -5,20 +5,20 @@ import time
 import torch
 import torch.distributed as dist
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import join
 from zoo.steps import STEPS, WORK_S, optimizer_of
 
-CASE = Case(
-    (
-        Truth(
-            ("slow",), culprits=(1,), causes=("unknown",), progress=("active",), late_ms=30,
-            says=("cause not found",),
-        ),
-    ),
+CASE = fault(
+    "slow",
+    1,
+    "unknown",
+    progress="active",
+    says="cause not found",
+    late_ms=30,
     modes=("sync",),
     within_s=60,
-)  # fmt: skip
+)
 
 job = join()
 gradient, optimizer = torch.ones(1000), optimizer_of()

@@ -1,10 +1,10 @@
 """All ranks have entered, but rank 2 receives no packets: its interface is down."""
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.packet_filter import drop_all_incoming
 from zoo.rank import join
 
-CASE = Case((Truth(("stuck",), culprits=(2,), causes=("cut_off",), says=("acknowledged",)),))
+CASE = fault("stuck", 2, "cut_off", says="acknowledged")
 
 job = join()
 for odd in job.steps(2):

@@ -8,10 +8,10 @@ import time
 import traceback
 from pathlib import Path
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import STEP_S, Job, join
 
-CASE = Case((Truth(("stuck",), culprits=(2,), causes=("stopped",), says=("kill -CONT",)),))
+CASE = fault("stuck", 2, "stopped", says="kill -CONT")
 
 
 def stop(job: Job) -> None:

@@ -2,11 +2,11 @@
 
 import time
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import join
 from zoo.transport import Transport
 
-CASE = Case((Truth(("not_entered",), culprits=(2,), causes=("sleeping",)),))
+CASE = fault("not_entered", 2, "sleeping")
 
 job = join()
 transport = Transport(job)

@@ -1,12 +1,10 @@
 """Ranks 0-2 wedge in a transport past c10d, and rank 3 waits for them in an all_reduce."""
 
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import fault
 from zoo.rank import join
 from zoo.transport import Transport
 
-CASE = Case(
-    (Truth(("undecided",), causes=("unobserved",), progress=("unknown",), says=("DeepEP",)),)
-)
+CASE = fault("undecided", causes="unobserved", progress="unknown", says="DeepEP")
 
 job = join()
 transport = Transport(job)
