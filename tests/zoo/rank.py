@@ -45,20 +45,26 @@ class Job:
     _works: list[Any] = field(default_factory=list)
     _gradient: torch.Tensor | None = None
 
-    def steps(self, rank: int | None = None, at: int = 40, count: int = 100) -> Iterator[bool]:
+    def steps(self, *ranks: int, at: int = 40, count: int = 100) -> Iterator[bool]:
         """Yields for each step whether the fault is to happen in it now, and marks it then.
 
         Args:
-            rank: whose fault it is; None for one of every rank.
+            ranks: whose fault it is; none for one of every rank.
             at: its step.
             count: number of steps.
         """
         for step in range(count):
             time.sleep(STEP_S)
-            odd = step == at and rank in (None, self.rank)
+            odd = step == at and (not ranks or self.rank in ranks)
             if odd:
                 self.mark_fault()
             yield odd
+
+    def train(self, count: int) -> None:
+        """Trains for some steps, with one op in each and without a fault."""
+        for _ in range(count):
+            time.sleep(STEP_S)
+            self.all_reduce()
 
     def all_reduce(
         self, tensor: torch.Tensor | None = None, group: dist.ProcessGroup | None = None

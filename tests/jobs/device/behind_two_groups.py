@@ -33,8 +33,7 @@ for odd in job.steps(3, at=60, count=10_000):
     if odd:
         time.sleep(10_000)
     if job.rank != 2:
-        job.keep(dist.all_reduce(gradient, group=wide, async_op=job.late))
-        job.wait()
+        job.all_reduce(gradient, wide)
         launch()
     if job.rank != 3:
         dist.all_reduce(loss, group=narrow)

@@ -5,22 +5,15 @@ import time
 import torch.distributed as dist
 
 from zoo.ground_truth import Case
-from zoo.rank import STEP_S, join
+from zoo.rank import join
 
 CASE = Case(lasts_s=40)
 
 
-def main() -> None:
-    job = join()
-    for _ in range(100):
-        time.sleep(STEP_S)
-        job.all_reduce()
-    if job.rank == 0:
-        time.sleep(4)
-    dist.destroy_process_group()
-    if job.rank == 3:
-        time.sleep(12)
-
-
-if __name__ == "__main__":
-    main()
+job = join()
+job.train(100)
+if job.rank == 0:
+    time.sleep(4)
+dist.destroy_process_group()
+if job.rank == 3:
+    time.sleep(12)

@@ -42,6 +42,5 @@ while True:
         transport.send()
     else:
         transport.receive(0)
-    job.keep(dist.broadcast(prompt, 0, group=cpu, async_op=job.late))
-    job.wait()
+    job.call(dist.broadcast, prompt, 0, group=cpu)
     transport.replay()

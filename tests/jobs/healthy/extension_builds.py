@@ -8,7 +8,7 @@ import torch.distributed as dist
 from torch.utils.file_baton import FileBaton
 
 from zoo.ground_truth import Case, truth
-from zoo.rank import STEP_S, join
+from zoo.rank import join
 
 # The builder takes no processor time here, and it is the first pause that frtop sees.
 CASE = Case(modes=("sync",), lasts_s=95, allowed=(truth("undecided", progress="unknown"),))
@@ -16,10 +16,8 @@ CASE = Case(modes=("sync",), lasts_s=95, allowed=(truth("undecided", progress="u
 job = join()
 gradient = torch.ones(1000)
 baton = FileBaton(str(job.folder / "lock"))
-for step in range(2000):
-    time.sleep(STEP_S)
-    if step == 40 and job.rank == 1:
-        job.mark_fault()
+for step, odd in enumerate(job.steps(1, count=2000)):
+    if odd:
         baton.try_acquire()
         subprocess.run(["sleep", "70"], check=True)
         baton.release()

@@ -48,6 +48,5 @@ if job.rank == 0:
 while True:
     if job.rank == 0:
         prompt = torch.tensor(list(requests.get()), dtype=torch.float32)
-    job.keep(dist.broadcast(prompt, 0, async_op=job.late))
-    job.wait()
+    job.call(dist.broadcast, prompt, 0)
     job.all_reduce(prompt)

@@ -37,6 +37,5 @@ while True:
         line, _ = door.accept()
         with line:
             prompt = torch.tensor(list(line.recv(10)), dtype=torch.float32)
-    job.keep(dist.broadcast(prompt, 0, async_op=job.late))
-    job.wait()
+    job.call(dist.broadcast, prompt, 0)
     job.all_reduce(prompt)

@@ -17,6 +17,5 @@ for _ in range(600):
     for _ in range(20 + 20 * (job.rank // 2)):
         job.keep(dist.all_reduce(activations, group=tensor, async_op=job.late))
     job.wait()
-    job.keep(dist.all_reduce(gradient, group=data, async_op=job.late))
-    job.wait()
+    job.all_reduce(gradient, data)
     activations.fill_(1)

@@ -1,13 +1,11 @@
 """Only rank 0 evaluates, for a long time; the others wait for its next gradients."""
 
-import time
-
 import torch
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
 
 from zoo.ground_truth import fault
-from zoo.rank import STEP_S, join
+from zoo.rank import join
 
 CASE = fault("not_entered", 0, "computing", progress="active", modes=("sync",))
 
@@ -21,22 +19,12 @@ def evaluate(model: torch.nn.Module) -> float:
     return right
 
 
-def main() -> None:
-    job = join()
-    torch.manual_seed(0)
-    inner = torch.nn.Sequential(
-        torch.nn.Linear(100, 500), torch.nn.ReLU(), torch.nn.Linear(500, 100)
-    )
-    model = DistributedDataParallel(inner)
-    for step in range(60):
-        time.sleep(STEP_S)
-        model.zero_grad()
-        model(torch.ones(4, 100)).sum().backward()
-        if step == 40 and job.rank == 0:
-            job.mark_fault()
-            while True:
-                print("evaluation:", evaluate(inner))
-
-
-if __name__ == "__main__":
-    main()
+job = join()
+torch.manual_seed(0)
+inner = torch.nn.Sequential(torch.nn.Linear(100, 500), torch.nn.ReLU(), torch.nn.Linear(500, 100))
+model = DistributedDataParallel(inner)
+for odd in job.steps(0):
+    model.zero_grad()
+    model(torch.ones(4, 100)).sum().backward()
+    while odd:
+        print("evaluation:", evaluate(inner))

@@ -1,6 +1,5 @@
 """Recorder started late on rank 2, which then calls barrier where the others reduce."""
 
-import torch
 import torch.distributed as dist
 
 import frtop_probe
@@ -19,12 +18,10 @@ CASE = fault(
 if job_before_init().rank == 2:
     frtop_probe.stop()
 job = join()
-gradient = torch.ones(1000)
 for step, odd in enumerate(job.steps(2)):
     if step == 10 and job.rank == 2:
         frtop_probe.start()
     if odd:
-        job.keep(dist.barrier(async_op=job.late))
+        job.call(dist.barrier)
     else:
-        job.keep(dist.all_reduce(gradient, async_op=job.late))
-    job.wait()
+        job.all_reduce()

@@ -13,7 +13,6 @@ gradient = torch.ones(1000)
 shards = [torch.empty(1000) for _ in range(job.world)]
 for odd in job.steps(2):
     if odd:
-        job.keep(dist.all_gather(shards, gradient, async_op=job.late))
+        job.call(dist.all_gather, shards, gradient)
     else:
-        job.keep(dist.all_reduce(gradient, async_op=job.late))
-    job.wait()
+        job.all_reduce(gradient)

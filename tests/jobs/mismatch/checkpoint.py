@@ -16,6 +16,5 @@ for odd in job.steps(0, at=30):
     job.wait()
     if odd:
         shards = [torch.empty_like(model.weight) for _ in range(job.world)]
-        job.keep(dist.all_gather(shards, model.weight.data, async_op=job.late))
-        job.wait()
+        job.call(dist.all_gather, shards, model.weight.data)
         torch.save(shards, job.folder / "checkpoint.pt")

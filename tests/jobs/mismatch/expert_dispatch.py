@@ -20,9 +20,7 @@ CASE = fault(
 
 job = join()
 for odd in job.steps(1):
-    sent, expected = [4] * job.world, [4] * job.world
-    if odd:
-        expected[0] = 5
+    sent, expected = [4, 4, 4, 4], [5 if odd else 4, 4, 4, 4]
     rows = torch.ones(sum(sent), 8)
     mine = torch.empty(sum(expected), 8)
     dist.all_to_all_single(mine, rows, expected, sent)  # dispatch

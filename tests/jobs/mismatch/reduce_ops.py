@@ -18,5 +18,4 @@ for step in range(100_000):
     if step >= 40 and job.rank == 2:
         job.mark_fault()
         reduce = dist.ReduceOp.MAX
-    job.keep(dist.all_reduce(gradient, op=reduce, async_op=job.late))
-    job.wait()
+    job.call(dist.all_reduce, gradient, op=reduce)

@@ -11,8 +11,4 @@ CASE = fault("mismatch", 0, "mismatch", says="2048")
 job = join()
 weights = torch.ones(1024)
 for odd in job.steps(0):
-    if odd:
-        job.keep(dist.broadcast(torch.ones(2048), src=0, async_op=job.late))
-    else:
-        job.keep(dist.broadcast(weights, src=0, async_op=job.late))
-    job.wait()
+    job.call(dist.broadcast, torch.ones(2048) if odd else weights, src=0)

@@ -12,8 +12,4 @@ job = join()
 weights, loss = torch.ones(1000), torch.ones(1)
 for odd in job.steps(2):
     job.keep(dist.all_reduce(loss, async_op=job.late))
-    source = 0
-    if odd:
-        source = 2
-    job.keep(dist.broadcast(weights, src=source, async_op=job.late))
-    job.wait()
+    job.call(dist.broadcast, weights, src=2 if odd else 0)

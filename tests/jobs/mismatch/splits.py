@@ -10,9 +10,6 @@ CASE = fault("mismatch", causes="mismatch", parties=((1,), (2,)), says="splits")
 
 job = join()
 for odd in job.steps(2):
-    sends, takes = [2] * job.world, [2] * job.world
-    if odd:
-        takes[1] = 1
+    sends, takes = [2, 2, 2, 2], [2, 1 if odd else 2, 2, 2]
     tokens, taken = torch.ones(sum(sends)), torch.empty(sum(takes))
-    job.keep(dist.all_to_all_single(taken, tokens, takes, sends, async_op=job.late))
-    job.wait()
+    job.call(dist.all_to_all_single, taken, tokens, takes, sends)

@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 from zoo.ground_truth import fault
-from zoo.rank import STEP_S, Job, join
+from zoo.rank import Job, join
 
 CASE = fault(
     "not_entered",
@@ -34,12 +34,10 @@ job = join()
 tensor = own_group(job, [[0, 1], [2, 3], [4, 5], [6, 7]], "tensor")
 data = own_group(job, [[0, 2], [1, 3], [4, 6], [5, 7]], "data")
 activation, gradient = torch.ones(1000), torch.ones(1000)
-for step in range(60):
-    time.sleep(STEP_S)
+for odd in job.steps(5, at=25):
     if job.rank >= STAGE:
         job.receive(activation, job.rank - STAGE)
-    if step == 25 and job.rank == 5:
-        job.mark_fault()
+    if odd:
         time.sleep(3600)
     job.all_reduce(activation, tensor)
     if job.rank < STAGE:

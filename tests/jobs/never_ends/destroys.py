@@ -1,29 +1,21 @@
 """All ranks are done and leave; rank 1 does not return from `destroy_process_group`."""
 
 import threading
-import time
 
 import torch.distributed as dist
 
 from zoo.ground_truth import fault
-from zoo.rank import STEP_S, join
+from zoo.rank import join
 
 CASE = fault("stuck", 1, says=("does not end", "destroy_process_group"), within_s=100)
 
 lock = threading.Lock()
 
 
-def main() -> None:
-    job = join()
-    for _ in range(60):
-        time.sleep(STEP_S)
-        job.all_reduce()
-    job.mark_fault()
-    if job.rank == 1:  # as NCCL's end, which waits for its peers
-        dist.distributed_c10d._unregister_all_process_groups = lock.acquire
-        lock.acquire()
-    dist.destroy_process_group()
-
-
-if __name__ == "__main__":
-    main()
+job = join()
+job.train(60)
+job.mark_fault()
+if job.rank == 1:  # as NCCL's end, which waits for its peers
+    dist.distributed_c10d._unregister_all_process_groups = lock.acquire
+    lock.acquire()
+dist.destroy_process_group()

@@ -2,12 +2,11 @@
 
 import socket
 import threading
-import time
 
 import torch.distributed as dist
 
 from zoo.ground_truth import fault
-from zoo.rank import STEP_S, join
+from zoo.rank import join
 
 CASE = fault(
     "stuck",
@@ -25,16 +24,9 @@ def report() -> None:
     line.recv(100)
 
 
-def main() -> None:
-    job = join()
-    if job.rank == 1:
-        threading.Thread(target=report, name="reporter").start()
-    for _ in range(60):
-        time.sleep(STEP_S)
-        job.all_reduce()
-    dist.destroy_process_group()
-    job.mark_fault()
-
-
-if __name__ == "__main__":
-    main()
+job = join()
+if job.rank == 1:
+    threading.Thread(target=report, name="reporter").start()
+job.train(60)
+dist.destroy_process_group()
+job.mark_fault()

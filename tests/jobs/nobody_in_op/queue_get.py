@@ -2,12 +2,11 @@
 
 import queue
 import threading
-import time
 
 import torch
 
 from zoo.ground_truth import fault
-from zoo.rank import STEP_S, join
+from zoo.rank import join
 
 CASE = fault(
     "not_entered",
@@ -31,9 +30,6 @@ def read() -> None:
 job = join()
 gradient = torch.ones(1000)
 threading.Thread(target=read, daemon=True).start()
-for number in range(100):
-    time.sleep(STEP_S)
-    if number == BATCHES:
-        job.mark_fault()
+for _ in job.steps(at=BATCHES):
     gradient += batches.get()
     job.all_reduce(gradient)

@@ -13,21 +13,16 @@ from zoo.rank import STEP_S, join
 CASE = fault("not_entered", 1, "lock", modes=("sync",))
 
 
-def main() -> None:
-    job = join()
-    model = DistributedDataParallel(torch.nn.Linear(10, 10))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    batches = 40 if job.rank == 1 else 60
-    for (batch,) in DataLoader(TensorDataset(torch.ones(batches * 4, 10)), batch_size=4):
-        time.sleep(STEP_S)
-        optimizer.zero_grad()
-        model(batch).sum().backward()
-        optimizer.step()
-    if job.rank == 1:
-        job.mark_fault()
-    results: queue.Queue[float] = queue.Queue()
-    print("validation:", results.get())
-
-
-if __name__ == "__main__":
-    main()
+job = join()
+model = DistributedDataParallel(torch.nn.Linear(10, 10))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+batches = 40 if job.rank == 1 else 60
+for (batch,) in DataLoader(TensorDataset(torch.ones(batches * 4, 10)), batch_size=4):
+    time.sleep(STEP_S)
+    optimizer.zero_grad()
+    model(batch).sum().backward()
+    optimizer.step()
+if job.rank == 1:
+    job.mark_fault()
+results: queue.Queue[float] = queue.Queue()
+print("validation:", results.get())

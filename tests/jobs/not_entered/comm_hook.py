@@ -8,34 +8,25 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from zoo.ground_truth import fault
-from zoo.rank import STEP_S, Job, join
+from zoo.rank import Job, join
 
 CASE = fault("not_entered", 1, "sleeping", says="comm_hook.py", modes=("sync",))
 
-steps = 0
+odd = False
 
 
 def reduce(job: Job, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-    if steps == 40 and job.rank == 1:
-        job.mark_fault()
+    if odd:
         time.sleep(600)
     work = dist.all_reduce(bucket.buffer(), async_op=True)
     return work.get_future().then(lambda done: done.value()[0] / job.world)
 
 
-def main() -> None:
-    global steps  # noqa: PLW0603 - the hook reads it
-    job = join()
-    model = DistributedDataParallel(nn.Linear(100, 100))
-    model.register_comm_hook(job, reduce)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    for step in range(100):
-        steps = step
-        time.sleep(STEP_S)
-        model(torch.ones(10, 100)).sum().backward()
-        optimizer.step()
-        optimizer.zero_grad()
-
-
-if __name__ == "__main__":
-    main()
+job = join()
+model = DistributedDataParallel(nn.Linear(100, 100))
+model.register_comm_hook(job, reduce)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for odd in job.steps(1):  # noqa: B007 - the hook reads it
+    model(torch.ones(10, 100)).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()

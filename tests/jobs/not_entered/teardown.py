@@ -10,14 +10,9 @@ from zoo.rank import join
 CASE = fault("not_entered", 1, "out_of_loop")
 
 
-def main() -> None:
-    job = join()
-    for odd in job.steps(1):
-        if odd:
-            dist.destroy_process_group()
-            threading.Event().wait()
-        job.all_reduce()
-
-
-if __name__ == "__main__":
-    main()
+job = join()
+for odd in job.steps(1):
+    if odd:
+        dist.destroy_process_group()
+        threading.Event().wait()
+    job.all_reduce()

@@ -6,7 +6,7 @@ import time
 import torch
 
 from zoo.ground_truth import fault
-from zoo.rank import STEP_S, join
+from zoo.rank import join
 
 CASE = fault("not_entered", 3, "lock")
 
@@ -20,13 +20,11 @@ def report(never: threading.Event) -> None:
 
 job = join()
 gradient = torch.ones(1000)
-for step in range(100):
-    time.sleep(STEP_S)
-    if step == 40 and job.rank == 3:
+for odd in job.steps(3):
+    if odd:
         threading.Thread(target=report, args=(threading.Event(),), daemon=True).start()
         while not statistics.locked():
             time.sleep(0.001)
-        job.mark_fault()
     with statistics:
         gradient /= 2
     job.all_reduce(gradient)

@@ -6,14 +6,13 @@ pending, and each wait leads through other ranks to rank 1.
 
 import queue
 import threading
-import time
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from zoo.ground_truth import fault
-from zoo.rank import STEP_S, Job, join
+from zoo.rank import Job, join
 
 CASE = fault("not_entered", 1, "lock", within_s=45)
 CHUNKS = 2
@@ -52,10 +51,7 @@ job = join()
 losses: queue.Queue[int] = queue.Queue(2)
 if job.rank == 1:
     threading.Thread(target=write, args=(losses,), daemon=True).start()
-for step in range(100):
-    time.sleep(STEP_S)
-    if step == LAST_STEP:
-        job.mark_fault()
+for step, _ in enumerate(job.steps(at=LAST_STEP)):
     sent = forwards(job, losses)
     if job.late or step % 2:
         for work in sent:

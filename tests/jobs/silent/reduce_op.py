@@ -19,5 +19,4 @@ job = join()
 gradient = torch.ones(1000)
 for odd in job.paced():
     reduce = dist.ReduceOp.MAX if odd and job.rank == 2 else dist.ReduceOp.SUM
-    job.keep(dist.all_reduce(gradient, op=reduce, async_op=job.late))
-    job.wait()
+    job.call(dist.all_reduce, gradient, op=reduce)

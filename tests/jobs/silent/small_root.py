@@ -20,6 +20,5 @@ weights = torch.ones(1024)
 total = torch.ones(1)
 for odd in job.paced():
     tensor = weights[:512] if odd and job.rank == 0 else weights
-    job.keep(dist.broadcast(tensor, src=0, async_op=job.late))
-    job.wait()
+    job.call(dist.broadcast, tensor, src=0)
     job.all_reduce(total)

@@ -20,5 +20,4 @@ tokens = torch.ones(8)
 for odd in job.paced():
     takes = [2, 3 if odd and job.rank == 2 else 2, 2, 2]
     taken = torch.empty(sum(takes))
-    job.keep(dist.all_to_all_single(taken, tokens, takes, [2] * 4, async_op=job.late))
-    job.wait()
+    job.call(dist.all_to_all_single, taken, tokens, takes, [2] * 4)
