@@ -8,7 +8,6 @@ from pathlib import Path
 
 import frtop_probe
 from frtop_probe.pipe.packing import AGENT, archive, collect, pack
-from frtop_tui.features.doctor.examinations import DOCTOR
 
 MAX_BYTES = 400_000
 PACKAGE = Path(frtop_probe.__path__[0])
@@ -28,17 +27,6 @@ def test_only_what_the_agent_needs_is_in_it() -> None:
         assert f"frtop_probe/agent/{left_out}.py" not in names
     assert {name.split("/")[0] for name in names} == {"frtop_probe", "msgpack", "msgspec"}
     assert all(name.endswith((".py", "VERSION")) for name in names)
-
-
-def test_the_doctor_travels_without_the_agent() -> None:
-    with zipfile.ZipFile(io.BytesIO(archive(DOCTOR))) as content:
-        names = set(content.namelist())
-    assert {
-        "frtop_probe/features/doctor/through_pipe.py",
-        "frtop_probe/features/doctor/trials.py",
-    } <= names
-    assert "frtop_probe/agent/service.py" not in names
-    assert len(archive(DOCTOR)) < len(archive())
 
 
 def test_the_same_sources_make_the_same_bytes() -> None:

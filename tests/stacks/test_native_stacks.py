@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from frtop_probe.proc import processes, tool_process, tracing
+from frtop_probe.proc import processes, ptrace_refusal, tool_process, tracing
 from frtop_probe.proc.tracing import Task
-from frtop_probe.stacks import native_stacks, ptrace_refusal
+from frtop_probe.stacks import native_stacks
 from frtop_probe.stacks.native_stacks import Tool
 from stacks.debugged import BLOCKED_LINE, ENDS_WHILE_ATTACHING, HOLDS, Debugged, debugger
 from waiting import DEADLINE_S, wait_for, wait_for_async

@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frtop_probe import wire
-from frtop_probe.proc import processes, tool_process
-from frtop_probe.stacks import ptrace_refusal, stacks
+from frtop_probe.proc import processes, ptrace_refusal, tool_process
+from frtop_probe.stacks import stacks
 from frtop_probe.stacks.source_lines import SourceLines
 from waiting import DEADLINE_S, wait_for_async
 

@@ -15,9 +15,9 @@ from typing import Final
 from frtop_probe.agent.rank_client import SILENT_NS, ask_for_permission
 from frtop_probe.agent.rank_tracker import RankTracker
 from frtop_probe.agent.ring_rank import RingRank
-from frtop_probe.features.doctor.process_rights import read_yama
-from frtop_probe.features.doctor.tracing import RESTRICTED
 from frtop_probe.proc import daemon_thread
+from frtop_probe.proc.process_rights import read_yama
+from frtop_probe.proc.ptrace_refusal import RESTRICTED
 from frtop_probe.ring.header import RingError
 from frtop_probe.ring.layout import StatusCell
 

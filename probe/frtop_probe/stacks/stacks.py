@@ -15,9 +15,9 @@ from typing import Final
 import msgspec
 
 from frtop_probe import wire
-from frtop_probe.proc import child_process, processes, tool_process
+from frtop_probe.proc import child_process, processes, ptrace_refusal, tool_process
 from frtop_probe.proc.process_root import ProcessRoot
-from frtop_probe.stacks import ptrace_refusal, thread_waits
+from frtop_probe.stacks import thread_waits
 from frtop_probe.stacks.source_lines import SourceLines
 
 MAX_THREADS: Final = 512

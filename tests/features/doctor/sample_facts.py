@@ -7,7 +7,6 @@ from dataclasses import replace
 from frtop_probe.features.doctor.facts import (
     HostFacts,
     PlaceFacts,
-    ProcessRights,
     ProcFacts,
     RankFacts,
     RingFacts,
@@ -15,6 +14,7 @@ from frtop_probe.features.doctor.facts import (
     TorchFiles,
     Trial,
 )
+from frtop_probe.proc.process_rights import ProcessRights
 
 OK = Trial("ok")
 SPACES = {"pid": 0xEFFFFFFC, "mnt": 1, "net": 2, "user": 0xEFFFFFFD, "ipc": 4}

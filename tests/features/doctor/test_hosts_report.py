@@ -12,8 +12,8 @@ from features.doctor.sample_facts import HOST, RANK, SHM, SPY, THEIRS, TORCH
 from frtop_probe.features.doctor.examination import examine
 from frtop_probe.features.doctor.facts import HostFacts, RankFacts, SearchFacts, TorchFiles, Trial
 from frtop_probe.features.doctor.facts_json import document
-from frtop_probe.features.doctor.tier import Change
 from frtop_probe.proc.memory import NO_RIGHT
+from frtop_probe.proc.ptrace_refusal import Change
 from frtop_probe.ring import layout
 from frtop_tui.connect.pipes.framing import PipeError
 from frtop_tui.features.doctor.far_facts import MAX_BYTES, MAX_ITEMS, MAX_TEXT, read_facts

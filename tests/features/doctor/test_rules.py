@@ -13,7 +13,6 @@ from frtop_probe.features.doctor.facts import (
     OtherRanks,
     PlaceFacts,
     ProcFacts,
-    ProgramFlaw,
     RankFacts,
     Result,
     RingFacts,
@@ -24,8 +23,8 @@ from frtop_probe.features.doctor.facts import (
     Trial,
 )
 from frtop_probe.features.doctor.tier import Mark, Tier
-from frtop_probe.features.doctor.tracing import why_refused
 from frtop_probe.proc.memory import NO_RIGHT, WAITS_FOR_MEMORY
+from frtop_probe.proc.ptrace_refusal import ProgramFlaw, why_refused
 from frtop_probe.unprepared.c10d_state import NO_GROUPS
 from frtop_probe.unprepared.cpython import FREE_THREADED
 from frtop_probe.unprepared.flight_ring import NO_RING

@@ -20,7 +20,8 @@ import pytest
 from features.doctor.surroundings import environment, needs_root
 from frtop_probe.agent import announcement
 from frtop_probe.features.doctor.service import agent, key, ports
-from frtop_probe.features.doctor.tier import Obstacle, Tier
+from frtop_probe.features.doctor.tier import Tier
+from frtop_probe.proc.ptrace_refusal import Obstacle
 from frtop_tui.cli import main
 from frtop_tui.features.doctor.service_facts import read_service
 from waiting import wait_for

@@ -33,7 +33,7 @@ from features.doctor.surroundings import (
     rank,
     typed,
 )
-from frtop_probe.features.doctor.process_rights import read_text
+from frtop_probe.proc.kernel_files import read_text
 from frtop_probe.proc.processes import descendants
 from waiting import wait_for
 

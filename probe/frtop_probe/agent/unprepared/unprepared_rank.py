@@ -18,9 +18,9 @@ from frtop_probe.agent.tracked_rank import TrackedRank
 from frtop_probe.agent.unprepared.c10d_state import label_of, place_of, reasons_of
 from frtop_probe.agent.unprepared.flight_history import FlightHistory
 from frtop_probe.agent.unprepared.groups import STALE_NS, UnpreparedGroups
+from frtop_probe.proc import ptrace_refusal
 from frtop_probe.proc.exit_status import ExitStatus
 from frtop_probe.proc.memory import NO_RIGHT, REPLACED
-from frtop_probe.stacks import ptrace_refusal
 from frtop_probe.unprepared.c10d_state import NO_GROUPS, NO_MODULE
 from frtop_probe.unprepared.discovery.facts import Candidate, FoundJob
 from frtop_probe.unprepared.model import C10dState

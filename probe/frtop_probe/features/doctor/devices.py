@@ -9,7 +9,8 @@ from typing import Final
 from frtop_probe.device_settings import DeviceSetting, settings_in_the_way, uses_nccl
 from frtop_probe.features.doctor.facts import HostFacts, RankFacts, SearchFacts, TorchFiles
 from frtop_probe.features.doctor.history import NCCL, as_obstacle
-from frtop_probe.features.doctor.tier import Obstacle, Tier, folded, judged
+from frtop_probe.features.doctor.tier import Tier, folded, judged
+from frtop_probe.proc.ptrace_refusal import Obstacle
 
 _CPU_BUILD: Final = "+cpu"
 

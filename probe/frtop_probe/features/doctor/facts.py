@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from frtop_probe import device_settings
+from frtop_probe.proc.process_rights import ProcessRights
+from frtop_probe.proc.ptrace_refusal import ProgramFlaw
 
 SETTINGS: Final = (
     *device_settings.READ,
@@ -15,8 +17,6 @@ SETTINGS: Final = (
 )
 """Variables of torch and NCCL that decide what is seen of their ops. No other one is read."""
 
-ProgramFlaw = Literal["", "unreadable", "capabilities"]
-"""Its user may not read it, or it has capabilities of its own (`setcap`)."""
 Result = Literal["ok", "refused", "killed", "failed", "missing", "not tried"]
 
 
@@ -36,35 +36,6 @@ class Trial:
     def is_open(self) -> bool:
         """Whether it worked, or nobody knows."""
         return self.result in ("ok", "not tried")
-
-
-@dataclass(frozen=True, slots=True)
-class ProcessRights:
-    """Who a process is and what it may do, from its /proc/PID/status and /proc/PID/ns.
-
-    Attributes:
-        uid, gid: real ids; None where unknown.
-        owner: uid of the files in /proc/PID: root's and not the user's when the process is not
-            dumpable.
-        effective, permitted, bounding: sets of capabilities, one bit each.
-        seccomp: 0 none, 1 strict, 2 filter; None where unknown.
-        state: letter of the main thread's state.
-        tracer: pid of the debugger that traces it; 0 for none.
-        namespaces: inodes by kind (pid, mnt, net, user, ipc); those not readable are missing.
-    """
-
-    pid: int
-    uid: int | None = None
-    gid: int | None = None
-    owner: int | None = None
-    effective: int = 0
-    permitted: int = 0
-    bounding: int = 0
-    seccomp: int | None = None
-    no_new_privileges: bool = False
-    state: str = ""
-    tracer: int = 0
-    namespaces: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,12 @@ from typing import Any
 
 from frtop_probe.features.doctor.facts import (
     HostFacts,
-    ProcessRights,
     RankFacts,
     RingFacts,
     SearchFacts,
     TorchFiles,
 )
+from frtop_probe.proc.process_rights import ProcessRights
 
 
 def document(host: HostFacts, search: SearchFacts) -> dict[str, Any]:

@@ -6,7 +6,8 @@ from shlex import quote
 from typing import Final
 
 from frtop_probe.features.doctor.facts import HostFacts
-from frtop_probe.features.doctor.tier import Change, Obstacle, Tier, counted, judged
+from frtop_probe.features.doctor.tier import Tier, counted, judged
+from frtop_probe.proc.ptrace_refusal import Change, Obstacle
 
 _HANGS: Final = "a call of NVML does not return: the driver hangs"
 _DRIVER: Final = "nvidia-smi; sudo dmesg | grep -i -e nvrm -e xid"

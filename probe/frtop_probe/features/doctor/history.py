@@ -9,7 +9,8 @@ from typing import Final
 from frtop_probe.device_settings import DUMP, YES, DeviceSetting, settings_in_the_way, uses_nccl
 from frtop_probe.features.doctor.facts import HostFacts, RankFacts, SearchFacts
 from frtop_probe.features.doctor.reading import UNREAD, reinstalled, rights_of
-from frtop_probe.features.doctor.tier import Change, Obstacle, Tier, judged, set_variable
+from frtop_probe.features.doctor.tier import Tier, judged, set_variable
+from frtop_probe.proc.ptrace_refusal import Change, Obstacle
 from frtop_probe.unprepared.flight_ring import NO_RING
 from frtop_probe.unprepared.flight_settings import OFF, flight_ring_size, release
 from frtop_probe.unprepared.static_symbols import CHANGED, STRIPPED

@@ -13,18 +13,12 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, Final
 
-from frtop_probe.features.doctor.facts import (
-    SETTINGS,
-    ProcessRights,
-    ProgramFlaw,
-    RankFacts,
-    RingFacts,
-    TorchFiles,
-)
-from frtop_probe.features.doctor.process_rights import read_rights
+from frtop_probe.features.doctor.facts import SETTINGS, RankFacts, RingFacts, TorchFiles
 from frtop_probe.features.doctor.torch_files import LIBRARY, read_torch
 from frtop_probe.proc.memory import NO_RIGHT, NotReadable
 from frtop_probe.proc.process import executable, mapped_files
+from frtop_probe.proc.process_rights import ProcessRights, read_rights
+from frtop_probe.proc.ptrace_refusal import ProgramFlaw
 from frtop_probe.unprepared.discovery.proc_reader import MAX_ENVIRON, parse_environ, read_blocking
 from frtop_probe.unprepared.reader import UnpreparedReader
 

@@ -7,22 +7,19 @@ from dataclasses import replace
 from shlex import quote
 from typing import Final
 
-from frtop_probe.features.doctor.facts import (
-    HostFacts,
-    ProcessRights,
-    RankFacts,
-    SearchFacts,
-    TorchFiles,
-)
-from frtop_probe.features.doctor.tier import Change, Obstacle, Tier, counted, folded, judged
-from frtop_probe.features.doctor.tracing import (
+from frtop_probe.features.doctor.facts import HostFacts, RankFacts, SearchFacts, TorchFiles
+from frtop_probe.features.doctor.tier import Tier, counted, folded, judged
+from frtop_probe.proc.memory import GONE, NO_RIGHT
+from frtop_probe.proc.process_rights import ProcessRights
+from frtop_probe.proc.ptrace_refusal import (
     RESTRICTED,
+    Change,
+    Obstacle,
     as_user,
     is_contained,
     other_user,
     why_refused,
 )
-from frtop_probe.proc.memory import GONE, NO_RIGHT
 from frtop_probe.unprepared.c10d_state import NO_GROUPS, NO_MODULE
 from frtop_probe.unprepared.cpython import FREE_THREADED, NO_PYTHON, NOT_STARTED, UNKNOWN_PYTHON
 from frtop_probe.unprepared.flight_settings import NEWEST_READ, OLDEST_READ, release

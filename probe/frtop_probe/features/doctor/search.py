@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from frtop_probe.features.doctor.facts import OtherRanks, RankFacts, SearchFacts
 from frtop_probe.features.doctor.facts_json import rank_from
-from frtop_probe.features.doctor.process_rights import read_rights
 from frtop_probe.features.doctor.rank_reader import read_rank
 from frtop_probe.proc.guarded import call, call_all
+from frtop_probe.proc.process_rights import read_rights
 from frtop_probe.unprepared.discovery.facts import Candidate, Discovery, discovery_from
 from frtop_probe.unprepared.discovery.scanner import Scanner
 

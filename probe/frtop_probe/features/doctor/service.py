@@ -8,8 +8,8 @@ from shlex import quote
 from typing import Final
 
 from frtop_probe.features.doctor.facts import HostFacts, SearchFacts, ServiceFacts
-from frtop_probe.features.doctor.tier import MEMFD, Change, Obstacle, Tier, judged, set_variable
-from frtop_probe.features.doctor.tracing import is_contained
+from frtop_probe.features.doctor.tier import MEMFD, Tier, judged, set_variable
+from frtop_probe.proc.ptrace_refusal import Change, Obstacle, is_contained
 from frtop_probe.ring.layout import FULL, SMALL
 
 RANKS: Final = 8

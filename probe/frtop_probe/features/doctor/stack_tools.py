@@ -8,8 +8,8 @@ from typing import Final
 
 from frtop_probe.features.doctor.facts import HostFacts, RankFacts, SearchFacts, ToolFacts, Trial
 from frtop_probe.features.doctor.reading import left_to_agent, rights_of
-from frtop_probe.features.doctor.tier import MEMFD, Change, Obstacle, Tier, judged, without_seccomp
-from frtop_probe.features.doctor.tracing import is_in_other_pids
+from frtop_probe.features.doctor.tier import MEMFD, Tier, judged
+from frtop_probe.proc.ptrace_refusal import Change, Obstacle, is_in_other_pids, without_seccomp
 
 PY_SPY: Final = "py-spy"
 PYSTACK: Final = "pystack"

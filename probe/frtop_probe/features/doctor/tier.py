@@ -6,45 +6,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from frtop_probe.proc.ptrace_refusal import Change, Obstacle
 from frtop_probe.ring.rank_ranges import fold
 
 _MOST_NAMES: Final = 6
 Mark = Literal["ok", "closed", "not tried"]
-TypedWhere = Literal["type", "job script", "pod spec", "docker run", "program"]
 MEMFD: Final = "sudo sysctl vm.memfd_noexec=0"
 POD_ENV: Final = 'env: [{{name: {name}, value: "{value}"}}]'
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """One line that opens a tier, as it is to be typed or written.
-
-    Attributes:
-        where: "type" for a command, "job script" for a line in the sbatch or start script,
-            "pod spec" for the container's part of it (or all of it, from `spec:` on),
-            "docker run" for an option (podman's, too), "program" for a line in the training
-            program.
-    """
-
-    where: TypedWhere
-    line: str
-
-
-@dataclass(frozen=True, slots=True)
-class Obstacle:
-    """What is in the way of a tier.
-
-    Attributes:
-        code: one stable word.
-        text: a sentence.
-        changes: any one of them opens the tier.
-        of: names of the ranks it is true of; empty for all, or for the host.
-    """
-
-    code: str
-    text: str
-    changes: tuple[Change, ...] = ()
-    of: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,42 +39,11 @@ class Tier:
     is_evidence: bool = True
 
 
-_DEBUGGER: Final = (
-    Change(
-        "type",
-        "kubectl debug -it POD --image=IMAGE --target=CONTAINER --profile=general -- sh"
-        "    # its container stays in the pod's list until the pod ends",
-    ),
-)
-"""A container beside the ranks, with SYS_PTRACE."""
-
-
 def set_variable(name: str, value: str) -> tuple[Change, ...]:
     """The changes that set a variable of a job."""
     return (
         Change("job script", f"export {name}={value}"),
         Change("pod spec", POD_ENV.format(name=name, value=value)),
-    )
-
-
-def add_capability(name: str) -> tuple[Change, ...]:
-    """The changes that give a container a capability, or frtop in it all of them.
-
-    What `kubectl debug` adds to a pod cannot be taken away again, so it comes last, and says so.
-    """
-    return (
-        Change("docker run", f"--cap-add={name}"),
-        Change("pod spec", f"securityContext: {{capabilities: {{add: [{name}]}}}}"),
-        Change("type", "docker exec --privileged -it CONTAINER frtop    # without a restart"),
-        *(_DEBUGGER if name == "SYS_PTRACE" else ()),
-    )
-
-
-def without_seccomp() -> tuple[Change, ...]:
-    """The changes that let a container make all calls of the kernel."""
-    return (
-        Change("docker run", "--security-opt seccomp=unconfined"),
-        Change("pod spec", "securityContext: {seccompProfile: {type: Unconfined}}"),
     )
 
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from frtop_probe.features.doctor.examination import Examination
-from frtop_probe.features.doctor.tier import Change, Obstacle, Tier
+from frtop_probe.features.doctor.tier import Tier
+from frtop_probe.proc.ptrace_refusal import Change, Obstacle
 
 MOST_LINES: Final = 4
 """Lines to type that are the same but for numbers, such as a pid: shown for so many hosts."""

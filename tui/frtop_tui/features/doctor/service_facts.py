@@ -12,8 +12,9 @@ from frtop_probe import keys
 from frtop_probe.agent.announcement import find_agent, own_version
 from frtop_probe.agent.options import Options
 from frtop_probe.features.doctor.facts import ServiceFacts
-from frtop_probe.features.doctor.process_rights import read_rights, read_text
 from frtop_probe.features.doctor.service import NO_AGENT, NO_UNPREPARED
+from frtop_probe.proc.kernel_files import read_text
+from frtop_probe.proc.process_rights import read_rights
 from frtop_probe.ring.folder import FolderError, folder
 
 _FILTERS: Final = ("/proc/net/ip_tables_names", "/proc/net/ip6_tables_names")

@@ -8,7 +8,8 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from frtop_probe.features.doctor.examination import Examination
-from frtop_probe.features.doctor.tier import Change, Obstacle, Tier, folded
+from frtop_probe.features.doctor.tier import Tier, folded
+from frtop_probe.proc.ptrace_refusal import Change, Obstacle
 from frtop_tui.job.naming import listed, printable
 from frtop_tui.job.units import counted
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from frtop_probe.stacks import ptrace_refusal
+from frtop_probe.proc import process_rights, ptrace_refusal
 
 OURS = os.getuid()
 ALL = 0x1FFFFFFFFFF
@@ -20,7 +20,7 @@ def host(root: Path, *, theirs: int = OURS, capabilities: int = 0, scope: str = 
             f"Name:\tpython\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\nCapEff:\t{held:016x}\n"
         )
     if scope:
-        setting = root / ptrace_refusal.YAMA
+        setting = root / process_rights.YAMA
         setting.parent.mkdir(parents=True)
         setting.write_text(scope + "\n")
     return root

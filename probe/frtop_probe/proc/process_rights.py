@@ -1,18 +1,47 @@
-"""Reads who a process is and what it may do. Nothing that is read here waits for the process."""
+"""Who a process is and what it may do. Nothing that is read here waits for the process."""
 
 from __future__ import annotations
 
-import os
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from frtop_probe.features.doctor.facts import ProcessRights
+from frtop_probe.proc.kernel_files import read_text
 
 YAMA: Final = "proc/sys/kernel/yama/ptrace_scope"
 NAMESPACES: Final = ("pid", "mnt", "net", "user", "ipc")
-_READ: Final = 64 * 1024
 _INODE: Final = re.compile(r"\[(\d+)\]")
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessRights:
+    """Who a process is and what it may do, from its /proc/PID/status and /proc/PID/ns.
+
+    Attributes:
+        uid, gid: real ids; None where unknown.
+        owner: uid of the files in /proc/PID: root's and not the user's when the process is not
+            dumpable.
+        effective, permitted, bounding: sets of capabilities, one bit each.
+        seccomp: 0 none, 1 strict, 2 filter; None where unknown.
+        state: letter of the main thread's state.
+        tracer: pid of the debugger that traces it; 0 for none.
+        namespaces: inodes by kind (pid, mnt, net, user, ipc); those not readable are missing.
+    """
+
+    pid: int
+    uid: int | None = None
+    gid: int | None = None
+    owner: int | None = None
+    effective: int = 0
+    permitted: int = 0
+    bounding: int = 0
+    seccomp: int | None = None
+    no_new_privileges: bool = False
+    state: str = ""
+    tracer: int = 0
+    namespaces: Mapping[str, int] = field(default_factory=dict)
 
 
 def read_rights(pid: int | str, root: Path = Path("/")) -> ProcessRights:
@@ -38,20 +67,6 @@ def read_rights(pid: int | str, root: Path = Path("/")) -> ProcessRights:
 def read_yama(root: Path = Path("/")) -> str:
     """Reads kernel.yama.ptrace_scope; "" where the kernel has no Yama."""
     return read_text(root / YAMA).strip()
-
-
-def read_text(path: Path) -> str:
-    """Reads a small file of /proc; "" when it is gone or not readable."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return ""
-    try:
-        return os.read(descriptor, _READ).decode("utf-8", "replace")
-    except OSError:
-        return ""
-    finally:
-        os.close(descriptor)
 
 
 def _fields(text: str) -> dict[str, str]:

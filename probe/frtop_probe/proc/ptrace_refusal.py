@@ -1,15 +1,54 @@
-"""Why the kernel refuses to let us read or trace a process, and what changes that. Pure.
+"""Why the kernel refuses to let us read or trace a process, and what changes that.
 
-The one place of these reasons: agents and screens take them from here, too.
+The one place of these reasons, for agents, screens and `frtop doctor`.
 """
 
 from __future__ import annotations
 
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
 from shlex import quote
-from typing import Final
+from typing import Final, Literal
 
-from frtop_probe.features.doctor.facts import ProcessRights, ProgramFlaw
-from frtop_probe.features.doctor.tier import Change, Obstacle, add_capability, without_seccomp
+from frtop_probe.proc.process_rights import YAMA, ProcessRights, read_rights, read_yama
+
+TypedWhere = Literal["type", "job script", "pod spec", "docker run", "program"]
+ProgramFlaw = Literal["", "unreadable", "capabilities"]
+"""Its user may not read it, or it has capabilities of its own (`setcap`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One line that opens a tier, as it is to be typed or written.
+
+    Attributes:
+        where: "type" for a command, "job script" for a line in the sbatch or start script,
+            "pod spec" for the container's part of it (or all of it, from `spec:` on),
+            "docker run" for an option (podman's, too), "program" for a line in the training
+            program.
+    """
+
+    where: TypedWhere
+    line: str
+
+
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """What is in the way of a tier.
+
+    Attributes:
+        code: one stable word.
+        text: a sentence.
+        changes: any one of them opens the tier.
+        of: names of the ranks it is true of; empty for all, or for the host.
+    """
+
+    code: str
+    text: str
+    changes: tuple[Change, ...] = ()
+    of: tuple[str, ...] = ()
+
 
 CAP_SYS_PTRACE: Final = 19
 _INITIAL_PID_NAMESPACE: Final = 0xEFFFFFFC
@@ -28,13 +67,61 @@ _PREPARED: Final = Change(
     "frtop run -- COMMAND    # ranks that are started so let the agent of their host read them,"
     " unless FRTOP_PTRACER=0",
 )
-_YAMA_PATH: Final = "/proc/sys/kernel/yama/ptrace_scope"
+_YAMA_PATH: Final = f"/{YAMA}"
 _NAMES: Final = {
     0: "CHOWN", 1: "DAC_OVERRIDE", 2: "DAC_READ_SEARCH", 6: "SETGID", 7: "SETUID",
     12: "NET_ADMIN", 14: "IPC_LOCK", 19: "SYS_PTRACE", 21: "SYS_ADMIN", 23: "SYS_NICE",
     24: "SYS_RESOURCE",
 }  # fmt: skip
 """The capabilities that containers of training jobs are given; others are counted."""
+_WORDS: Final = {
+    "docker run": "start the container with `{}`",
+    "pod spec": "add to the pod's spec `{}`",
+    "program": "add to the program `{}`",
+    "job script": "add to the job script `{}`",
+}
+_DEBUGGER: Final = (
+    Change(
+        "type",
+        "kubectl debug -it POD --image=IMAGE --target=CONTAINER --profile=general -- sh"
+        "    # its container stays in the pod's list until the pod ends",
+    ),
+)
+"""A container beside the ranks, with SYS_PTRACE."""
+
+
+def explain(pid: int, root: Path = Path("/"), our_uid: int | None = None) -> str:
+    """The likeliest cause, and what to do about it, in one sentence."""
+    ours = read_rights("self", root)
+    ours = replace(ours, uid=os.geteuid() if our_uid is None else our_uid)
+    theirs = replace(read_rights(pid, root), pid=pid)
+    found = why_refused(ours, theirs, read_yama(root))
+    return f"{found.text}: {' or '.join(map(_step, found.changes[:2]))}; see `frtop doctor`"
+
+
+def _step(change: Change) -> str:
+    return _WORDS.get(change.where, "`{}`").format(change.line)
+
+
+def add_capability(name: str) -> tuple[Change, ...]:
+    """The changes that give a container a capability, or frtop in it all of them.
+
+    What `kubectl debug` adds to a pod cannot be taken away again, so it comes last, and says so.
+    """
+    return (
+        Change("docker run", f"--cap-add={name}"),
+        Change("pod spec", f"securityContext: {{capabilities: {{add: [{name}]}}}}"),
+        Change("type", "docker exec --privileged -it CONTAINER frtop    # without a restart"),
+        *(_DEBUGGER if name == "SYS_PTRACE" else ()),
+    )
+
+
+def without_seccomp() -> tuple[Change, ...]:
+    """The changes that let a container make all calls of the kernel."""
+    return (
+        Change("docker run", "--security-opt seccomp=unconfined"),
+        Change("pod spec", "securityContext: {seccompProfile: {type: Unconfined}}"),
+    )
 
 
 def may_trace_all(rights: ProcessRights) -> bool:

@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from gauges.conftest import gpus, library
 from gauges.standin import Gpus, needs_standin
+
+__all__ = ["gpus", "library"]
 
 READ = """
 import sys
