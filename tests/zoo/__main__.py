@@ -19,7 +19,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Final
 
-from zoo import table, unprepared_table
+from zoo import table
 from zoo.ground_truth import Mode
 from zoo.runner import case_of, names
 from zoo.worker import Run
@@ -49,8 +49,8 @@ def main() -> int:
         for worker in workers:
             worker.wait()
     if options.table:
-        (table.write if prepared else unprepared_table.write)(runs)
-    print((table.summary if prepared else unprepared_table.summary)(runs))
+        (table.write if prepared else table.write_unprepared)(runs)
+    print((table.summary if prepared else table.summary_unprepared)(runs))
     return 1 if any(run.failure for run in runs) else 0
 
 
@@ -60,7 +60,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--only", default="*", metavar="PATTERN", help="not_entered/*, say")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N")
     parser.add_argument("--table", action="store_true", help="write it into dist/docs/")
-    parser.add_argument("--no-dumps", action="store_true", help="do not run the tools on dumps")
+    parser.add_argument("--no-dumps", action="store_true", help="do not run frtop on dumps")
     options = parser.parse_args()
     if options.table and options.only != "*":
         parser.error("the table is of all programs: leave --only out")

@@ -11,7 +11,6 @@ A program shows its fault only:
 
 from __future__ import annotations
 
-import json
 import os
 import select
 import threading
@@ -188,20 +187,6 @@ def _dump(job: Job, pipe: int) -> None:
     c10d: Any = import_module("torch._C._distributed_c10d")
     folder = job.folder / "fr"
     folder.mkdir(exist_ok=True)
-    (job.folder / f"groups.{job.rank}").write_text(json.dumps(_groups()))
     part = folder / f".{job.rank}"
     part.write_bytes(c10d._dump_fr_trace(True, False, False))
     part.rename(folder / f"nccl_trace_rank_{job.rank}")
-
-
-def _groups() -> dict[str, dict[str, str]]:
-    """Returns this rank's groups in the format of `pg_config`, which gloo leaves empty."""
-    world: Any = dist.distributed_c10d._world
-    return {
-        str(name): {
-            "name": str(name),
-            "desc": str(group.group_desc),
-            "ranks": str(sorted(world.pg_group_ranks[group])),
-        }
-        for group, name in world.pg_names.items()
-    }

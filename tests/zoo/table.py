@@ -1,4 +1,4 @@
-"""The zoo's table: ground truth, verdicts, and how soon frtop reached them."""
+"""The zoo's tables, with the recorder and without: truth, verdicts, and how soon they came."""
 
 from __future__ import annotations
 
@@ -6,112 +6,135 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
-from zoo.dumps import NO_DUMPS
-from zoo.runner import case_of, description_of
+from zoo.outcomes import OUTCOMES
+from zoo.runner import case_of, comes_late, description_of
 from zoo.wording import NOTHING, truth_text
 from zoo.worker import Run
 
 PAGE: Final = Path(__file__).parents[2] / "dist" / "docs" / "zoo.md"
-_HEAD: Final = (
-    "fault", "truth", "frtop", "who s", "confirmed s", "torchfrtrace",
-    "the same, groups repaired", "frtop on the dumps",
+UNPREPARED_PAGE: Final = PAGE.with_name("zoo-unprepared.md")
+_HEAD: Final = ("fault", "truth", "frtop", "who s", "confirmed s", "frtop on the dumps")
+_UNPREPARED_HEAD: Final = (
+    "fault", "truth", "with the recorder", "unprepared", "outcome", "who s", "confirmed s",
+    "what was missing",
 )  # fmt: skip
+_LONGEST: Final = 160
 
 
-def write(runs: Iterable[Run], page: Path = PAGE) -> None:
+def write(runs: Sequence[Run], page: Path = PAGE) -> None:
     """Writes the page of all programs."""
-    write_page(page, "The zoo", lines(list(runs)))
+    rows = [_row(name, of) for name, of in _by_program(runs)]
+    _write(page, "The zoo", _HEAD, [*rows, "", summary(runs)])
 
 
-def write_page(page: Path, title: str, text: Iterable[str]) -> None:
-    """Writes a page of a title and lines."""
-    page.parent.mkdir(parents=True, exist_ok=True)
-    page.write_text("\n".join((f"# {title}", "", *text, "")))
-
-
-def lines(runs: Sequence[Run]) -> list[str]:
-    """Returns the table, sorted by family, and its summary."""
-    names = sorted({run.name for run in runs if not run.skipped}, key=order)
-    out = [f"| {' | '.join(_HEAD)} |", "|---" * len(_HEAD) + "|"]
-    out += [_row(name, [run for run in runs if run.name == name]) for name in names]
-    return [*out, "", summary(runs)]
+def write_unprepared(runs: Sequence[Run], page: Path = UNPREPARED_PAGE, other: Path = PAGE) -> None:
+    """Writes the page of runs without the recorder; `other` is that of runs with it."""
+    recorded = _recorded_verdicts(other)
+    lines = [_unprepared_row(name, of, recorded) for name, of in _by_program(runs)]
+    lines += ["", summary_unprepared(runs)]
+    if skipped := {run.name: run.skipped for run in runs if run.skipped}:
+        text = "; ".join(f"{name} {why}" for name, why in sorted(skipped.items()))
+        lines += ["", f"Left out: {text}."]
+    _write(page, "The zoo without the recorder", _UNPREPARED_HEAD, lines)
 
 
 def summary(runs: Sequence[Run]) -> str:
-    """Returns a summary in a few sentences."""
+    """Returns how many runs came out right."""
     ran = [run for run in runs if not run.skipped]
-    right = [run for run in ran if not run.failure]
-    text = (
-        f"{len({run.name for run in ran})} programs, {len(ran)} runs,"
-        f" everything right in {len(right)}."
-    )
-    dumped = [run for run in ran if run.torchfrtrace and run.torchfrtrace != NO_DUMPS]
-    if dumped:
-        text += (
-            f" {len(dumped)} runs left dumps."
-            f" torchfrtrace, on the dumps as they are, {_count(dumped, 'torchfrtrace')}."
-            f" After their groups were repaired, it {_count(dumped, 'repaired')}."
-            f" frtop, on the dumps as they are, {_count(dumped, 'frtop')}."
-        )
-    return text
+    right = sum(not run.failure for run in ran)
+    names = len({run.name for run in ran})
+    return f"{names} programs, {len(ran)} runs, everything right in {right}."
 
 
-def _count(runs: Sequence[Run], column: str) -> str:
-    """Counts how often a tool crashes, blames innocents, is right, or names no rank."""
-    texts: list[str] = [getattr(run, column) for run in runs]
-    crashes = sum("crashes" in text for text in texts)
-    innocent = sum("innocent" in text for text in texts)
-    involved = sum(text.startswith("blames") and "innocent" not in text for text in texts)
-    nobody = (
-        len(texts)
-        - crashes
-        - involved
-        - sum("innocent" in text and "crashes" not in text for text in texts)
-    )
-    return (
-        f"crashes on {crashes}, names innocents in {innocent}, only those involved in {involved},"
-        f" nobody in {nobody}"
-    )
+def summary_unprepared(runs: Sequence[Run]) -> str:
+    """Returns how many runs without the recorder came out in which way."""
+    ran = [run for run in runs if not run.skipped]
+    counts = ", ".join(f"{sum(_outcome(run) == one for run in ran)} {one}" for one in OUTCOMES)
+    names = len({run.name for run in ran})
+    return f"{names} programs without the recorder, {len(ran)} runs: {counts}."
 
 
-def order(name: str) -> tuple[bool, str]:
-    """Sorts healthy controls last."""
-    return name.startswith("healthy/"), name
+def _write(page: Path, title: str, head: Sequence[str], lines: Iterable[str]) -> None:
+    table = (f"| {' | '.join(head)} |", "|---" * len(head) + "|", *lines)
+    page.parent.mkdir(parents=True, exist_ok=True)
+    page.write_text("\n".join((f"# {title}", "", *table, "")))
+
+
+def _by_program(runs: Iterable[Run]) -> list[tuple[str, list[Run]]]:
+    """Returns the runs of each program in the order of its modes, healthy controls last."""
+    found: dict[str, list[Run]] = {}
+    for run in runs:
+        if not run.skipped:
+            found.setdefault(run.name, []).append(run)
+    for ran in found.values():
+        ran.sort(key=lambda run: case_of(run.name).modes.index(run.mode))
+    return sorted(found.items(), key=lambda one: (one[0].startswith("healthy/"), one[0]))
+
+
+def _recorded_verdicts(page: Path) -> dict[str, str]:
+    """Returns the verdicts of the other page, by description; none where it was not written."""
+    rows = page.read_text().splitlines() if page.exists() else []
+    cells = [row.strip("| ").split(" | ") for row in rows if row.startswith("| ")]
+    return {row[0]: row[2] for row in cells if len(row) > 2}
 
 
 def _row(name: str, runs: list[Run]) -> str:
-    case = case_of(name)
-    runs = sorted(runs, key=lambda run: case.modes.index(run.mode))
-    cells = [
+    wrong = "**wrong** " if any(run.failure for run in runs) else ""
+    return _cells(
         description_of(name).rstrip("."),
-        truth_text(case),
-        each(said(run) for run in runs),
-        " / ".join(seconds(run.who_s) for run in runs),
-        " / ".join(seconds(run.confirmed_s) for run in runs),
-        each(run.torchfrtrace for run in runs),
-        each(run.repaired for run in runs),
-        each(run.frtop for run in runs),
-    ]
-    if any(run.failure for run in runs):
-        cells[2] = f"**wrong** {cells[2]}"
-    return row(cells)
+        truth_text(case_of(name)),
+        wrong + _each(_said(run) for run in runs),
+        *_times(runs),
+        _each(run.dumps for run in runs),
+    )
 
 
-def row(cells: Iterable[str]) -> str:
-    """Returns a row of a table."""
+def _unprepared_row(name: str, runs: list[Run], recorded: dict[str, str]) -> str:
+    what = description_of(name).rstrip(".")
+    return _cells(
+        what,
+        truth_text(case_of(name)),
+        recorded.get(what, ""),
+        # Each of several ranks may be undecided.
+        _each(" + ".join(dict.fromkeys(_said(run).split(" + "))) for run in runs),
+        " / ".join(_marked(run) for run in runs),
+        *_times(runs),
+        _each(_cut(run.reason) for run in runs if run.reason),
+    )
+
+
+def _times(runs: Sequence[Run]) -> tuple[str, str]:
+    def text(seconds: Iterable[float | None]) -> str:
+        return " / ".join("-" if one is None else f"{one:.1f}" for one in seconds)
+
+    return text(run.who_s for run in runs), text(run.confirmed_s for run in runs)
+
+
+def _cells(*cells: str) -> str:
     escaped = [cell.replace("|", "\\|") or "-" for cell in cells]
     return f"| {' | '.join(escaped)} |"
 
 
-def said(run: Run) -> str:
+def _said(run: Run) -> str:
     """Returns the verdicts of a run, or the health where there were none."""
     return run.health if run.verdict == NOTHING else run.verdict
 
 
-def each(texts: Iterable[str]) -> str:
+def _each(texts: Iterable[str]) -> str:
     """Joins the texts of the modes, equal ones once."""
-    return " / ".join(dict.fromkeys(texts))
+    return " / ".join(text for text in dict.fromkeys(texts) if text)
 
 
-def seconds(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1f}"
+def _outcome(run: Run) -> str:
+    """A worker that ended has no outcome: that is wrong, too."""
+    return "wrong" if run.failure else run.reached
+
+
+def _marked(run: Run) -> str:
+    outcome = _outcome(run)
+    text = f"**{outcome}**" if outcome == "wrong" else outcome
+    return f"{text} (came late)" if comes_late(run.name, run.mode) else text
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"

@@ -1,8 +1,8 @@
-"""Comparing verdicts with the ground truth, and the wording of the zoo's table."""
+"""Comparing verdicts with the ground truth, with the recorder and without, and the zoo's tables."""
 
 from __future__ import annotations
 
-import dataclasses
+from dataclasses import replace as changed_run
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -10,119 +10,146 @@ from typing import Any, cast
 import pytest
 from msgspec.structs import replace
 
-from flightrecorder.writer import make_recorders, write_dumps
 from frtop_tui.diagnosis.model import Frame, Verdict, Why
-from frtop_tui.files.flightrecorder.dump_file import read_values
 from zoo import table
-from zoo.dumps import repair_groups, torchfrtrace_text
-from zoo.ground_truth import Case, Truth
+from zoo.ground_truth import Case, fault, truth
+from zoo.outcomes import of_control, of_fault, why_not_right, wrong_claim
 from zoo.runner import case_of, description_of, names
 from zoo.wording import blame_text, truth_text, verdict_text
 from zoo.worker import Run
 
-SLEEPING = Truth(("not_entered",), culprits=(1,), causes=("sleeping",), says=("time.sleep",))
-VERDICT = Verdict(
+SLEEPING = truth("not_entered", 1, "sleeping", says="time.sleep")
+FAULT = Case((SLEEPING,))
+SLOW = Case((replace(SLEEPING, progress=("active",)),))
+CONTROL = Case()
+ALLOWED = Case(allowed=(SLEEPING,))
+TIE = fault("mismatch", parties=((0,), (1,)))
+RIGHT = Verdict(
     kind="not_entered",
     confidence="confirmed",
     progress="none",
     culprits=(1,),
-    parties=(),
     headline="rank 1 has not entered",
     why=Why("sleeping", "software", "MainThread sleeps in time.sleep"),
     next="",
-    victims=frozenset({0, 2, 3}),
-    group=None,
-    op=None,
-    since_ns=0,
-    left_s=None,
 )
-TIE = Truth(("mismatch",), parties=((0,), (1,)))
+ACTIVE = replace(RIGHT, progress="active")
+UNKNOWN = Why("unknown", "unknown", "nobody knows")
+NOBODY = replace(RIGHT, kind="undecided", culprits=(), confidence="suspect")
+OTHER = truth("dead", 3)
+DEAD = replace(RIGHT, kind="dead", culprits=(3,))
 
 
 def frame(health: str, *verdicts: Verdict) -> Frame:
     return cast("Frame", SimpleNamespace(health=health, verdicts=verdicts))
 
 
-def test_a_right_verdict_is_confirmed() -> None:
-    case = Case((SLEEPING,))
-    assert case.identified([VERDICT])
-    assert case.confirmed([VERDICT])
-    assert not case.innocents([VERDICT])
+def innocent(rank: int, **more: Any) -> Verdict:
+    return replace(RIGHT, culprits=(rank,), **more)
 
 
 @pytest.mark.parametrize(
-    ("changed", "text"),
+    ("changed", "text", "outcome"),
     [
-        ({"kind": "stuck"}, "kind stuck, not not_entered"),
-        ({"culprits": (1, 2)}, "culprits (1, 2), not (1,)"),
-        ({"why": Why("lock", "software", "in time.sleep")}, "cause lock, not sleeping"),
-        ({"progress": "active"}, "progress active, not none"),
-        ({"why": Why("sleeping", "software", "asleep")}, "the text lacks 'time.sleep'"),
-        ({"confidence": "suspect"}, "never confirmed"),
+        ({}, "", "right"),
+        ({"kind": "stuck", "confidence": "suspect"}, "kind stuck, not not_entered", "undecided"),
+        ({"culprits": (), "progress": "active"}, "culprits (), not (1,)", "undecided"),
+        ({"why": Why("lock", "software", "in time.sleep")}, "cause lock, not", "less exact"),
+        ({"why": UNKNOWN}, "cause unknown, not sleeping", "less exact"),
+        ({"progress": "unknown"}, "progress unknown, not none", "less exact"),
+        ({"why": Why("sleeping", "software", "asleep")}, "text lacks 'time.sleep'", "less exact"),
+        ({"confidence": "suspect"}, "never confirmed", "undecided"),
+        ({"kind": "undecided", "culprits": ()}, "kind undecided, not", "undecided"),
     ],
 )
-def test_a_mistake_is_described(changed: dict[str, Any], text: str) -> None:
-    case, verdict = Case((SLEEPING,)), replace(VERDICT, **changed)
-    assert not case.confirmed([verdict])
-    assert text in case.mistakes([verdict])
+def test_a_mistake_is_described_and_a_verdict_that_says_less_is_not_wrong(
+    changed: dict[str, Any], text: str, outcome: str
+) -> None:
+    verdict = replace(RIGHT, **changed)
+    assert FAULT.confirmed([verdict]) == (outcome == "right")
+    assert text in FAULT.mistakes([verdict])
+    said = frame("hung", verdict)
+    assert not wrong_claim(FAULT, said)
+    assert of_fault(FAULT, said) == outcome
 
 
 def test_culprits_may_be_named_before_progress_is_known() -> None:
-    early = replace(VERDICT, progress="unknown", confidence="suspect")
-    assert Case((SLEEPING,)).identified([early])
-    assert not Case((SLEEPING,)).confirmed([early])
+    early = replace(RIGHT, progress="unknown", confidence="suspect")
+    assert FAULT.identified([early])
+    assert not FAULT.confirmed([early])
 
 
 def test_two_root_causes_need_exactly_two_verdicts() -> None:
-    other = Truth(("dead",), culprits=(3,))
-    dead = replace(VERDICT, kind="dead", culprits=(3,))
-    case = Case((SLEEPING, other))
-    assert case.confirmed([dead, VERDICT])
-    assert not case.identified([VERDICT])
-    assert not case.identified([VERDICT, VERDICT])
-    assert not case.identified([VERDICT, dead, replace(VERDICT, kind="undecided", culprits=())])
-    assert "1 verdicts, not 2" in case.mistakes([VERDICT])
+    case = Case((SLEEPING, OTHER))
+    assert case.confirmed([DEAD, RIGHT])
+    for said in ([RIGHT], [RIGHT, RIGHT], [RIGHT, DEAD, NOBODY]):
+        assert not case.identified(said)
+    assert "1 verdicts, not 2" in case.mistakes([RIGHT])
+    twice = Case((SLEEPING, replace(SLEEPING, culprits=(3,))))
+    for one in (RIGHT, replace(RIGHT, culprits=(1, 3))):  # together is not wrong, nor right
+        assert not wrong_claim(twice, frame("hung", one))
+        assert of_fault(twice, frame("hung", one)) == "undecided"
 
 
 def test_a_suspicion_suffices_where_frtop_cannot_confirm() -> None:
-    suspected = replace(SLEEPING, suspected="one look only")
-    assert Case((suspected,)).confirmed([replace(VERDICT, confidence="suspect")])
+    suspected = Case((replace(SLEEPING, suspected="one look only"),))
+    assert suspected.confirmed([replace(RIGHT, confidence="suspect")])
 
 
 def test_parties_are_compared_in_any_order() -> None:
-    verdict = replace(VERDICT, kind="mismatch", culprits=(), parties=((1,), (0,)))
-    assert Case((TIE,)).identified([verdict])
-    assert not Case((TIE,)).identified([replace(verdict, parties=((0, 1),))])
+    verdict = replace(RIGHT, kind="mismatch", culprits=(), parties=((1,), (0,)))
+    assert TIE.identified([verdict])
+    assert not TIE.identified([replace(verdict, parties=((0, 1),))])
 
 
-def test_innocent_ranks_are_found_in_right_verdicts_too() -> None:
-    assert Case((SLEEPING,)).innocents([VERDICT, replace(VERDICT, culprits=(0, 1))]) == [0]
-    assert Case((TIE,)).innocents([replace(VERDICT, culprits=(0,))]) == [0]
+@pytest.mark.parametrize(
+    ("case", "said", "claim", "without"),
+    [
+        # The claim with the recorder, and that of a job without it; "" where there is none.
+        (FAULT, frame("hung", RIGHT), "", ""),
+        (FAULT, frame("hung", RIGHT, innocent(0)), "innocent [0]", "innocent [0]"),
+        (FAULT, frame("held up", innocent(2, confidence="suspect")), "innocent", "innocent [2]"),
+        (TIE, frame("hung", innocent(0)), "innocent [0]", "innocent [0]"),
+        (FAULT, frame("hung", replace(RIGHT, kind="mismatch")), "", "confirmed, but wrong"),
+        (FAULT, frame("x", replace(RIGHT, kind="mismatch", confidence="suspect")), "", ""),
+        (SLOW, frame("hung", RIGHT), "called hung", "called hung"),
+        (SLOW, frame("held up", ACTIVE), "", ""),
+        (CONTROL, frame("hung"), "called hung", "called hung"),
+        (CONTROL, frame("dead"), "called dead", "called dead"),
+        (ALLOWED, frame("diverged", RIGHT), "called diverged", "called diverged"),
+        (ALLOWED, frame("held up", RIGHT), "", ""),
+        (ALLOWED, frame("held up", innocent(2)), "false verdict", "innocent [2]"),
+        (CONTROL, frame("held up", ACTIVE), "false verdict", "innocent [1]"),
+        (CONTROL, frame("waiting"), "", ""),
+    ],
+)
+def test_a_false_claim_is_found(case: Case, said: Frame, claim: str, without: str) -> None:
+    for found, expected in ((case.false_claim(said), claim), (wrong_claim(case, said), without)):
+        assert expected in found
+        assert bool(found) == bool(expected)
 
 
-@pytest.mark.parametrize("health", ["hung", "dead", "diverged"])
-def test_calling_a_healthy_job_hung_is_a_false_claim(health: str) -> None:
-    assert Case().false_claim(frame(health))
-    assert Case(allowed=(SLEEPING,)).false_claim(frame(health, VERDICT))
+def test_without_the_recorder_nobody_is_named_before_the_fault() -> None:
+    assert "before the fault" in wrong_claim(FAULT, frame("held up", RIGHT), early=True)
+    assert not wrong_claim(FAULT, frame("waiting", NOBODY), early=True)
 
 
-def test_calling_a_held_up_job_hung_is_a_false_claim() -> None:
-    held_up = Case((replace(SLEEPING, progress=("active",)),))
-    assert "called hung" in held_up.false_claim(frame("hung", VERDICT))
-    assert not held_up.false_claim(frame("held up", VERDICT))
-    assert not Case((SLEEPING,)).false_claim(frame("hung", VERDICT))
-    assert "innocent [0]" in Case((SLEEPING,)).false_claim(
-        frame("hung", replace(VERDICT, culprits=(0,)))
-    )
+@pytest.mark.parametrize(
+    ("health", "outcome"),
+    [("healthy", "right"), ("ended", "right"), ("held up", "right"), ("waiting", "undecided"),
+     ("undecided", "undecided"), ("empty", "undecided")],
+)  # fmt: skip
+def test_a_control_that_nothing_is_said_of_is_undecided(health: str, outcome: str) -> None:
+    assert of_control(frame(health)) == outcome
 
 
-def test_a_control_may_be_held_up_by_its_allowed_culprits() -> None:
-    slow = replace(SLEEPING, progress=("active",))
-    held_up = replace(VERDICT, progress="active")
-    assert not Case(allowed=(slow,)).false_claim(frame("held up", held_up))
-    assert Case(allowed=(slow,)).false_claim(frame("held up", replace(held_up, culprits=(2,))))
-    assert Case().false_claim(frame("held up", held_up))
-    assert not Case().false_claim(frame("waiting"))
+def test_what_was_missing_is_said() -> None:
+    assert why_not_right(FAULT, frame("hung", RIGHT), "right") == ""
+    assert why_not_right(FAULT, frame("waiting"), "undecided") == "no verdict, waiting"
+    assert why_not_right(CONTROL, frame("undecided"), "undecided") == "undecided at the end"
+    assert why_not_right(FAULT, frame("undecided", NOBODY, NOBODY), "undecided") == NOBODY.why.text
+    suspect = frame("held up", replace(RIGHT, confidence="suspect"))
+    assert why_not_right(FAULT, suspect, "undecided").startswith("only suspected: never confirmed")
 
 
 @pytest.mark.parametrize("name", names())
@@ -131,63 +158,28 @@ def test_every_program_has_a_description_and_a_ground_truth(name: str) -> None:
     assert truth_text(case_of(name))
 
 
-def test_truth_and_verdict_have_the_same_wording() -> None:
-    assert truth_text(Case((SLEEPING,))) == "not_entered 1: sleeping, none"
-    assert verdict_text([VERDICT]) == "not_entered 1: sleeping, none"
-    assert verdict_text([replace(VERDICT, confidence="suspect")]).endswith(", suspect")
-    assert truth_text(Case((TIE,))) == "mismatch 0 vs 1"
-    assert verdict_text([]) == "nothing"
+def test_truth_verdict_and_blame_have_the_same_wording() -> None:
+    assert truth_text(FAULT) == verdict_text([RIGHT]) == "not_entered 1: sleeping, none"
+    assert verdict_text([replace(RIGHT, confidence="suspect")]).endswith(", suspect")
+    assert truth_text(TIE) == "mismatch 0 vs 1"
+    assert verdict_text([]) == blame_text([], FAULT) == "nothing"
+    assert blame_text([1], FAULT) == blame_text([1], TIE) == "blames 1"
+    assert blame_text([0, 2, 3], FAULT) == "blames 0,2-3 (3 innocent)"
 
 
-def test_blame_counts_innocents_but_not_parties() -> None:
-    assert blame_text([], Case((SLEEPING,))) == "nothing"
-    assert blame_text([1], Case((SLEEPING,))) == "blames 1"
-    assert blame_text([0, 2, 3], Case((SLEEPING,))) == "blames 0,2-3 (3 innocent)"
-    assert blame_text([1], Case((TIE,))) == "blames 1"
-
-
-@pytest.mark.parametrize(
-    ("output", "text"),
-    [
-        ("No errors found", "nothing"),
-        ("Not all ranks joining\nmissing ranks: {1}\n", "blames 1"),
-        ("error msg: Culprit rank 2; Error type: X, Culprit rank 3; Y", "blames 2-3 (2 innocent)"),
-        ("Traceback\n  ...\nKeyError: ('0', 0)\n", "crashes: KeyError"),
-        ("missing ranks: {0}\nTraceback\nAssertionError\n",
-         "crashes: AssertionError, blames 0 (1 innocent)"),
-        ("Input/output mismatch in the collective sequence number: 3", "a mismatch, no rank"),
-    ],
-)  # fmt: skip
-def test_output_of_torchfrtrace_is_parsed(output: str, text: str) -> None:
-    assert torchfrtrace_text(output, Case((SLEEPING,))) == text
-
-
-def test_a_repaired_dump_changes_only_the_groups(tmp_path: Path) -> None:
-    folder = tmp_path / "fr"
-    folder.mkdir()
-    ranks = make_recorders(2, backend="gloo")
-    for one in ranks:
-        one.ran("0", count=3)
-        right = (tmp_path / f"groups.{one.rank}").write_text(
-            '{"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1]"}}'
-        )
-        assert right
-        one.groups = {"": {"name": "", "desc": "", "ranks": "[]"}}
-    write_dumps(folder, ranks)
-    better = repair_groups(folder)
-    for one in ranks:
-        before: dict[str, Any] = read_values(folder / f"nccl_trace_rank_{one.rank}")
-        after: dict[str, Any] = read_values(better / f"nccl_trace_rank_{one.rank}")
-        assert after["pg_config"]["0"]["ranks"] == "[0, 1]"
-        assert after["entries"] == before["entries"]
-        assert after["version"] == before["version"]
-
-
-def test_the_table_has_both_modes_of_a_program(tmp_path: Path) -> None:
-    page = tmp_path / "docs" / "page.md"
+def test_the_tables_have_both_modes_of_a_program_and_each_other_verdicts(tmp_path: Path) -> None:
+    page, other = tmp_path / "docs" / "page.md", tmp_path / "unprepared.md"
     run = Run("dead/killed", "sync", verdict="dead 0: signal", health="dead", who_s=0.5)
-    table.write([run, dataclasses.replace(run, mode="late", who_s=0.7, confirmed_s=1.2)], page)
-    text = page.read_text()
-    assert "| 0.5 / 0.7 | - / 1.2 |" in text
-    table.write([run], page)
-    assert page.read_text().count("dead 0: signal") == 2
+    table.write([changed_run(run, mode="late", who_s=0.7, confirmed_s=1.2), run], page)
+    assert "| 0.5 / 0.7 | - / 1.2 |" in page.read_text()
+    runs = [
+        Run("dead/killed", "sync", verdict="nothing", health="undecided", reached="undecided",
+            reason="no verdict, undecided"),
+        Run("dead/killed", "late", failure="its worker ended with status -9"),
+        Run("healthy/far_ahead", "late", skipped="needs x"),
+    ]  # fmt: skip
+    table.write_unprepared(runs, other, page)
+    text = other.read_text()
+    assert "| dead 0: signal | dead 0: signal | undecided | undecided / **wrong** |" in text
+    assert "1 programs without the recorder, 2 runs: 0 right, 0 less exact, 1 undecided" in text
+    assert "Left out: healthy/far_ahead needs x." in text

@@ -15,7 +15,7 @@ import sys
 import time
 from dataclasses import asdict, dataclass
 
-from zoo.dumps import tool_results
+from zoo.dumps import said_of_dumps
 from zoo.ground_truth import Mode
 from zoo.observer import Outcome
 from zoo.runner import Zoo, case_of, missing
@@ -37,9 +37,7 @@ class Run:
     who_s: float | None = None
     confirmed_s: float | None = None
     seconds: float = 0.0
-    torchfrtrace: str = ""
-    repaired: str = ""
-    frtop: str = ""
+    dumps: str = ""
     log: str = ""
     reached: str = ""  # without the recorder: one of `outcomes.OUTCOMES`
     reason: str = ""
@@ -47,14 +45,14 @@ class Run:
 
 
 def run(zoo: Zoo, name: str, mode: Mode, *, dumps: bool, prepared: bool = True) -> Run:
-    """Runs one program; with `dumps`, also lets the tools read its Flight Recorder dumps."""
+    """Runs one program; with `dumps`, also lets frtop read its Flight Recorder dumps."""
     case, began = case_of(name), time.monotonic()
     if lacks := missing(case, prepared=prepared):
         return Run(name, mode, skipped=f"needs {lacks}")
     outcome: Outcome = zoo.run(name, mode, dumps=dumps and not case.healthy)
-    tools: dict[str, str] = {}
+    said = ""
     if outcome.dumps is not None:
-        tools = asdict(tool_results(outcome.dumps, case))
+        said = said_of_dumps(outcome.dumps, case)
         shutil.rmtree(outcome.dumps.parent, ignore_errors=True)
     return Run(
         name,
@@ -69,7 +67,7 @@ def run(zoo: Zoo, name: str, mode: Mode, *, dumps: bool, prepared: bool = True) 
         reached=outcome.reached,
         reason=outcome.reason,
         details=outcome.details,
-        **tools,
+        dumps=said,
     )
 
 
