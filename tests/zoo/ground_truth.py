@@ -195,6 +195,14 @@ def fault(*of_truth: Any, **fields: Any) -> Case:
     return Case((truth(*of_truth, **fields),), **of_case)
 
 
+def slow(
+    culprit: int, causes: str | tuple[str, ...] = ("compute", "starved"), **fields: Any
+) -> Case:
+    """Returns the case of a rank that is late in every step of a job with synchronous ops."""
+    fields = {"progress": "active", "modes": ("sync",), "within_s": 60, **fields}
+    return fault("slow", culprit, causes, **fields)
+
+
 def headlines(verdicts: Iterable[Verdict]) -> str:
     """Returns verdicts in one line."""
     return " | ".join(

@@ -2,6 +2,8 @@
 
 A program shows its fault only:
 
+    CASE = fault("not_entered", 2, "sleeping")
+
     job = join()
     for odd in job.steps(2):
         if odd:
@@ -26,6 +28,9 @@ from typing import Any, Final
 import torch
 import torch.distributed as dist
 
+from zoo.ground_truth import Case, fault, slow, truth
+
+__all__ = ["STEP_S", "Case", "Job", "fault", "job_before_init", "join", "slow", "truth"]
 TIMEOUT_S: Final = 600
 STEP_S: Final = 0.02
 _BACKEND: Final = os.environ.get("ZOO_BACKEND", "gloo")

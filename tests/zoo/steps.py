@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import torch
+import torch.distributed as dist
 from torch.utils.data import DataLoader, Dataset
 
 STEPS: Final = 5000
@@ -31,14 +32,39 @@ def optimizer_of(model: torch.nn.Module | None = None) -> torch.optim.Optimizer:
     return torch.optim.SGD(parameters, lr=0.0)
 
 
-def groups_of(members: list[list[int]], name: str, rank: int) -> torch.distributed.ProcessGroup:
+def groups_of(members: list[list[int]], name: str, rank: int) -> dist.ProcessGroup:
     """Creates all of these groups, and returns the group of this rank."""
-    own: list[torch.distributed.ProcessGroup] = []
+    own: list[dist.ProcessGroup] = []
     for ranks in members:
-        group = torch.distributed.new_group(ranks, group_desc=name)
+        group = dist.new_group(ranks, group_desc=name)
         if rank in ranks:
             own.append(group)
     return own[0]
+
+
+def training(steps: int = STEPS, work_s: float = WORK_S) -> Iterator[int]:
+    """Yields in each step once its work is done; then come an op and the optimizer."""
+    gradient, optimizer = torch.ones(1000), optimizer_of()
+    for step in range(steps):
+        time.sleep(work_s)
+        yield step
+        dist.all_reduce(gradient)
+        optimizer.step()
+
+
+class Samples(Dataset[torch.Tensor]):
+    """Numbered samples; `fault` is called before that with number `at` is returned."""
+
+    def __init__(self, at: int, fault: Callable[[], object]) -> None:
+        self._at, self._fault = at, fault
+
+    def __len__(self) -> int:
+        return STEPS
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        if index == self._at:
+            self._fault()
+        return torch.full((1000,), float(index))
 
 
 class TimedBatches(Dataset[torch.Tensor]):

@@ -5,8 +5,7 @@ import queue
 import torch
 import torch.distributed as dist
 
-from zoo.ground_truth import fault
-from zoo.rank import join
+from zoo.rank import fault, join
 
 CASE = fault("not_entered", 3, "lock", ranks=6)
 

@@ -1,41 +1,19 @@
 """Not a deadlock: a stage with a receive posted early is stuck while it loads data."""
 
-from pathlib import Path
-
 import torch
 import torch.distributed as dist
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 
-from zoo.ground_truth import fault
-from zoo.rank import Job, join
+from zoo.rank import Job, fault, join
+from zoo.steps import Samples
 
 CASE = fault("not_entered", 0, "dataloader", ranks=3)
 
 
-class Shards(Dataset[torch.Tensor]):
-    def __init__(self, pipe: Path) -> None:
-        self.pipe = pipe
-
-    def __len__(self) -> int:
-        return 1000
-
-    def __getitem__(self, index: int) -> torch.Tensor:
-        if index == 40:
-            self.pipe.read_bytes()
-        return torch.ones(1000)
-
-
-def main() -> None:
-    job = join()
-    if job.rank == 0:
-        first_stage(job)
-    else:
-        later_stage(job)
-
-
 def first_stage(job: Job) -> None:
     """Posts the receive of each gradient before the batch is loaded."""
-    loader = DataLoader(Shards(job.pipe("shard")), batch_size=1, num_workers=1)
+    samples = Samples(40, job.pipe("shard").read_bytes)
+    loader = DataLoader(samples, batch_size=1, num_workers=1)
     batches = iter(loader)
     for _ in job.steps():
         gradient = torch.empty(1000)
@@ -59,5 +37,8 @@ def later_stage(job: Job) -> None:
         job.send(gradient, job.rank - 1)
 
 
-if __name__ == "__main__":
-    main()
+job = join()
+if job.rank == 0:
+    first_stage(job)
+else:
+    later_stage(job)

@@ -2,8 +2,7 @@
 
 import torch
 
-from zoo.ground_truth import fault
-from zoo.rank import join
+from zoo.rank import fault, join
 
 CASE = fault("cycle", causes="cycle", parties=((0,), (1,), (2,), (3,)))
 

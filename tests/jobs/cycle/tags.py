@@ -5,8 +5,7 @@ import time
 import torch
 import torch.distributed as dist
 
-from zoo.ground_truth import fault
-from zoo.rank import STEP_S, join
+from zoo.rank import STEP_S, fault, join
 
 CASE = fault(
     "cycle", causes="cycle", parties=((0,), (1,)), says=("tag 7", "tag 3"), ranks=2, modes=("sync",)

@@ -1,7 +1,6 @@
 """Rank 3 raises an uncaught ValueError."""
 
-from zoo.ground_truth import fault
-from zoo.rank import join
+from zoo.rank import fault, join
 
 CASE = fault("dead", 3, "exception", says="ValueError: label 1001 of 1000")
 

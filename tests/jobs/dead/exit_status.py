@@ -2,8 +2,7 @@
 
 import sys
 
-from zoo.ground_truth import fault
-from zoo.rank import join
+from zoo.rank import fault, join
 
 CASE = fault("dead", 2, "exit_status", says="exit status 3")
 

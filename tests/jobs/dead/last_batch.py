@@ -3,8 +3,7 @@
 import torch
 import torch.distributed as dist
 
-from zoo.ground_truth import fault
-from zoo.rank import join
+from zoo.rank import fault, join
 
 CASE = fault("mismatch", 2, "mismatch", says=("24", "64"))
 

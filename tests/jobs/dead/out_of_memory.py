@@ -5,8 +5,7 @@ from pathlib import Path
 
 import torch
 
-from zoo.ground_truth import fault
-from zoo.rank import job_before_init, join
+from zoo.rank import fault, job_before_init, join
 
 CASE = fault("dead", 1, "oom", says=("SIGKILL", "oom_kill"), needs=("memory cgroup",))
 

@@ -2,8 +2,7 @@
 
 import os
 
-from zoo.ground_truth import fault
-from zoo.rank import join
+from zoo.rank import fault, join
 
 CASE = fault("dead", 3, "signal", says="SIGABRT")
 

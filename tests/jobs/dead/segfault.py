@@ -2,8 +2,7 @@
 
 import ctypes
 
-from zoo.ground_truth import fault
-from zoo.rank import join
+from zoo.rank import fault, join
 
 CASE = fault("dead", 1, "signal", says="SIGSEGV")
 

@@ -3,8 +3,7 @@
 import os
 import signal
 
-from zoo.ground_truth import fault
-from zoo.rank import join
+from zoo.rank import fault, join
 
 CASE = fault("dead", 2, "signal", says="SIGTERM")
 

@@ -10,8 +10,7 @@ import torch
 import torch.distributed as dist
 
 from zoo import stand_in_nccl as nccl
-from zoo.ground_truth import fault
-from zoo.rank import join
+from zoo.rank import fault, join
 
 # Only the recorder sees the fronts of a stand-in; those of NCCL are read from outside, too.
 CASE = fault("not_entered", 3, "sleeping", needs=("recorder",))

@@ -3,8 +3,7 @@
 import torch
 
 from zoo import stand_in_nccl as nccl
-from zoo.ground_truth import fault
-from zoo.rank import join
+from zoo.rank import fault, join
 
 CASE = fault("stuck", 1, "device", says="inside the call")
 

@@ -6,8 +6,7 @@ import torch
 import torch.distributed as dist
 
 from zoo import stand_in_nccl as nccl
-from zoo.ground_truth import Case
-from zoo.rank import join
+from zoo.rank import Case, join
 
 CASE = Case(lasts_s=25)
 

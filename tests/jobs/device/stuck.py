@@ -4,8 +4,7 @@ import torch
 import torch.distributed as dist
 
 from zoo import stand_in_nccl as nccl
-from zoo.ground_truth import fault, truth
-from zoo.rank import join
+from zoo.rank import fault, join, truth
 
 # The stand-in's device is a thread, which is seen to be in no op if nothing is recorded.
 CASE = fault(

@@ -6,8 +6,7 @@ import torch
 import torch.distributed as dist
 
 from zoo import stand_in_nccl as nccl
-from zoo.ground_truth import fault
-from zoo.rank import join
+from zoo.rank import fault, join
 
 CASE = fault("not_entered", 2, "sleeping", modes=("sync",))
 

@@ -6,8 +6,7 @@ import shutil
 import torch
 import torch.distributed as dist
 
-from zoo.ground_truth import Case, truth
-from zoo.rank import join
+from zoo.rank import Case, join, truth
 from zoo.work import slow_file
 
 CASE = Case(

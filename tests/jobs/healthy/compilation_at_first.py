@@ -5,8 +5,7 @@ They compile equal graphs one by one, under a lock file of the compiler.
 
 import torch
 
-from zoo.ground_truth import Case, Truth
-from zoo.rank import join
+from zoo.rank import Case, Truth, join
 from zoo.work import compute
 
 CASE = Case(

@@ -9,8 +9,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
-from zoo.ground_truth import Case, truth
-from zoo.rank import STEP_S, Job, join
+from zoo.rank import STEP_S, Case, Job, join, truth
 from zoo.transport import Transport
 
 # Nobody has seen it wait for a request before.

@@ -5,8 +5,7 @@ import time
 import torch
 import torch.distributed as dist
 
-from zoo.ground_truth import Case, truth
-from zoo.rank import STEP_S, join
+from zoo.rank import STEP_S, Case, join, truth
 
 # The first one is longer than any pause that was seen before.
 CASE = Case(modes=("sync",), lasts_s=230, allowed=(truth("undecided", progress="unknown"),))

@@ -8,8 +8,7 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from zoo.ground_truth import Case
-from zoo.rank import STEP_S, join
+from zoo.rank import STEP_S, Case, join
 
 CASE = Case(modes=("sync",), lasts_s=45)
 

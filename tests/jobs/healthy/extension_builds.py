@@ -7,8 +7,7 @@ import torch
 import torch.distributed as dist
 from torch.utils.file_baton import FileBaton
 
-from zoo.ground_truth import Case, truth
-from zoo.rank import join
+from zoo.rank import Case, join, truth
 
 # The builder takes no processor time here, and it is the first pause that frtop sees.
 CASE = Case(modes=("sync",), lasts_s=95, allowed=(truth("undecided", progress="unknown"),))

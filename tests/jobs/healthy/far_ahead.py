@@ -5,8 +5,7 @@ import time
 import torch
 import torch.distributed as dist
 
-from zoo.ground_truth import Case, truth
-from zoo.rank import STEP_S, join
+from zoo.rank import STEP_S, Case, join, truth
 
 CASE = Case(
     modes=("late",), lasts_s=50, allowed=(truth("not_entered", 2, "sleeping", progress="active"),)

@@ -5,25 +5,18 @@ import multiprocessing
 import torch
 import torch.distributed as dist
 
-from zoo.ground_truth import Case
-from zoo.rank import join
+from zoo.rank import Case, join
 from zoo.work import compute
 
 CASE = Case(lasts_s=30)
 
-
-def main() -> None:
-    job = join()
-    for _ in range(2):
-        multiprocessing.Process(target=compute, args=(30.0,), daemon=True).start()
-    gradient = torch.ones(100_000)
-    for _ in range(100):
-        compute(0.1, share=0.5)
-        for _ in range(10):
-            job.keep(dist.all_reduce(gradient, async_op=job.late))
-        job.wait()
-        gradient.fill_(1)
-
-
-if __name__ == "__main__":
-    main()
+job = join()
+for _ in range(2):
+    multiprocessing.Process(target=compute, args=(30.0,), daemon=True).start()
+gradient = torch.ones(100_000)
+for _ in range(100):
+    compute(0.1, share=0.5)
+    for _ in range(10):
+        job.keep(dist.all_reduce(gradient, async_op=job.late))
+    job.wait()
+    gradient.fill_(1)

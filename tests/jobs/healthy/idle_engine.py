@@ -9,8 +9,7 @@ import time
 import torch
 import torch.distributed as dist
 
-from zoo.ground_truth import Case, truth
-from zoo.rank import STEP_S, Job, join
+from zoo.rank import STEP_S, Case, Job, join, truth
 
 # In one run of ten frtop called it active, soon after the last request.
 CASE = Case(lasts_s=45, allowed=(truth("not_entered", 0, "idle", progress=("unknown", "active")),))

@@ -5,8 +5,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from zoo.ground_truth import Case
-from zoo.rank import STEP_S, join
+from zoo.rank import STEP_S, Case, join
 
 CASE = Case(lasts_s=45)
 WORKERS = 24

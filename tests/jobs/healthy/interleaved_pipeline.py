@@ -5,8 +5,7 @@ import time
 import torch
 from torch.distributed.pipelining import PipelineStage, ScheduleInterleaved1F1B
 
-from zoo.ground_truth import Case, truth
-from zoo.rank import STEP_S, Job, join
+from zoo.rank import STEP_S, Case, Job, join, truth
 
 CASE = Case(
     modes=("sync",),

@@ -5,8 +5,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from zoo.ground_truth import Case
-from zoo.rank import Job, join
+from zoo.rank import Case, Job, join
 
 CASE = Case()
 

@@ -2,8 +2,7 @@
 
 import time
 
-from zoo.ground_truth import Case, truth
-from zoo.rank import join
+from zoo.rank import Case, join, truth
 
 # It is the first pause of the job that frtop sees.
 CASE = Case(lasts_s=90, allowed=(truth("undecided", progress="unknown"),))

@@ -9,8 +9,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from zoo.ground_truth import Case
-from zoo.rank import STEP_S, Job, join
+from zoo.rank import STEP_S, Case, Job, join
 
 CASE = Case(lasts_s=25)
 MICRO_BATCHES = 8

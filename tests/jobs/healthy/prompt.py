@@ -4,8 +4,7 @@ import code
 import os
 import pty
 
-from zoo.ground_truth import Case
-from zoo.rank import join
+from zoo.rank import Case, join
 
 CASE = Case(ranks=1, modes=("sync",), lasts_s=75)
 

@@ -7,8 +7,7 @@ import torch
 import torch.distributed as dist
 import zmq
 
-from zoo.ground_truth import Case, truth
-from zoo.rank import STEP_S, Job, join
+from zoo.rank import STEP_S, Case, Job, join, truth
 
 CASE = Case(
     modes=("sync",),

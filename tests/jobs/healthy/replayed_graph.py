@@ -2,8 +2,7 @@
 
 import time
 
-from zoo.ground_truth import Case, truth
-from zoo.rank import join
+from zoo.rank import Case, join, truth
 from zoo.transport import Transport
 
 # The wait at the same line may as well be a hang: frtop may say that it cannot tell.

@@ -6,8 +6,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import rpc
 
-from zoo.ground_truth import Case
-from zoo.rank import join
+from zoo.rank import Case, join
 
 SERVER = 2
 CASE = Case(modes=("sync",), lasts_s=45)

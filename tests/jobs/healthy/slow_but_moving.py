@@ -2,8 +2,7 @@
 
 import time
 
-from zoo.ground_truth import Case
-from zoo.rank import join
+from zoo.rank import Case, join
 
 CASE = Case(lasts_s=15)
 

@@ -2,8 +2,7 @@
 
 import time
 
-from zoo.ground_truth import Case, truth
-from zoo.rank import join
+from zoo.rank import Case, join, truth
 
 # Active if the second look is just when it wakes up.
 CASE = Case(

@@ -3,8 +3,7 @@
 import torch
 import torch.distributed as dist
 
-from zoo.ground_truth import Case
-from zoo.rank import join
+from zoo.rank import Case, join
 
 CASE = Case(lasts_s=45)
 

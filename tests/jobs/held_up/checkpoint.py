@@ -6,8 +6,7 @@ import shutil
 import torch
 import torch.distributed as dist
 
-from zoo.ground_truth import fault
-from zoo.rank import join
+from zoo.rank import fault, join
 from zoo.work import slow_file
 
 CASE = fault("not_entered", 0, "file_io", progress="active", says="checkpoint.pt")

@@ -3,8 +3,7 @@
 A verdict may only say that the others wait for rank 1, which computes.
 """
 
-from zoo.ground_truth import Case, truth
-from zoo.rank import join
+from zoo.rank import Case, join, truth
 from zoo.work import compute
 
 CASE = Case(

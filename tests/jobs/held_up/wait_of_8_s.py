@@ -1,7 +1,6 @@
 """All wait 6 s for rank 1 in every step, and once 8 s, which is normal."""
 
-from zoo.ground_truth import Case
-from zoo.rank import join
+from zoo.rank import Case, join
 from zoo.work import compute
 
 CASE = Case(lasts_s=50)

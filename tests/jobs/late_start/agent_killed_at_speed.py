@@ -4,8 +4,7 @@ import time
 
 import torch
 
-from zoo.ground_truth import Case
-from zoo.rank import join
+from zoo.rank import Case, join
 from zoo.work import kill_agent
 
 CASE = Case(needs=("recorder",))

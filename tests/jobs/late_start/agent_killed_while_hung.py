@@ -2,8 +2,7 @@
 
 import time
 
-from zoo.ground_truth import fault
-from zoo.rank import join
+from zoo.rank import fault, join
 from zoo.work import kill_agent
 
 CASE = fault("not_entered", 1, "sleeping", needs=("recorder",))

@@ -5,8 +5,7 @@ import time
 import torch
 import torch.distributed as dist
 
-from zoo.ground_truth import fault
-from zoo.rank import STEP_S, join
+from zoo.rank import STEP_S, fault, join
 
 CASE = fault("not_entered", 1, "sleeping", modes=("late",), within_s=60)
 MORE_THAN_A_RING = 8500

@@ -7,8 +7,7 @@ takes.
 import torch
 import torch.distributed as dist
 
-from zoo.ground_truth import fault
-from zoo.rank import join
+from zoo.rank import fault, join
 
 CASE = fault(
     "mismatch",

@@ -5,8 +5,7 @@ import time
 import torch
 import torch.distributed as dist
 
-from zoo.ground_truth import fault
-from zoo.rank import STEP_S, join
+from zoo.rank import STEP_S, fault, join
 
 CASE = fault("mismatch", 2, "mismatch", progress="active", says="max")
 

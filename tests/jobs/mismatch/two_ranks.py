@@ -2,8 +2,7 @@
 
 import torch.distributed as dist
 
-from zoo.ground_truth import fault
-from zoo.rank import join
+from zoo.rank import fault, join
 
 CASE = fault("mismatch", causes="mismatch", parties=((0,), (1,)), says="barrier", ranks=2)
 

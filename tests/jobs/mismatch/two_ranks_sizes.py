@@ -2,8 +2,7 @@
 
 import torch
 
-from zoo.ground_truth import fault
-from zoo.rank import join
+from zoo.rank import fault, join
 
 CASE = fault("mismatch", causes="mismatch", parties=((0,), (1,)), says="1025", ranks=2)
 

@@ -9,8 +9,7 @@ import time
 import torch
 import torch.distributed as dist
 
-from zoo.ground_truth import fault
-from zoo.rank import Job, join
+from zoo.rank import Job, fault, join
 
 CASE = fault(
     "not_entered",

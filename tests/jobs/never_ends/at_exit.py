@@ -5,8 +5,7 @@ import subprocess
 
 import torch.distributed as dist
 
-from zoo.ground_truth import fault
-from zoo.rank import join
+from zoo.rank import fault, join
 
 CASE = fault(
     "stuck", 2, "subprocess", says=("does not end", "at_exit.py", "(upload)"), within_s=100

@@ -4,8 +4,7 @@ import threading
 
 import torch.distributed as dist
 
-from zoo.ground_truth import fault
-from zoo.rank import join
+from zoo.rank import fault, join
 
 CASE = fault("stuck", 1, says=("does not end", "destroy_process_group"), within_s=100)
 

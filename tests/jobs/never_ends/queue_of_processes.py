@@ -5,23 +5,16 @@ import time
 
 import torch.distributed as dist
 
-from zoo.ground_truth import fault
-from zoo.rank import STEP_S, join
+from zoo.rank import STEP_S, fault, join
 
 CASE = fault("stuck", 3, ("pipe", "lock"), says=("does not end", "QueueFeederThread"), within_s=100)
 
-
-def main() -> None:
-    job = join()
-    samples = multiprocessing.Queue()
-    for _ in range(60):
-        time.sleep(STEP_S)
-        job.all_reduce()
-        if job.rank == 3:
-            samples.put(bytes(10_000))
-    dist.destroy_process_group()
-    job.mark_fault()
-
-
-if __name__ == "__main__":
-    main()
+job = join()
+samples = multiprocessing.Queue()
+for _ in range(60):
+    time.sleep(STEP_S)
+    job.all_reduce()
+    if job.rank == 3:
+        samples.put(bytes(10_000))
+dist.destroy_process_group()
+job.mark_fault()

@@ -6,8 +6,7 @@ from multiprocessing.connection import Connection
 
 import torch
 
-from zoo.ground_truth import fault
-from zoo.rank import join
+from zoo.rank import fault, join
 
 CASE = fault(
     "not_entered",
@@ -28,17 +27,12 @@ def act(requests: Connection) -> None:
     os.read(reading, 1)
 
 
-def main() -> None:
-    job = join()
-    gradient = torch.ones(1000)
-    ours, theirs = multiprocessing.Pipe()
-    actor = multiprocessing.get_context("fork").Process(target=act, args=(theirs,), daemon=True)
-    actor.start()
-    for number, _ in enumerate(job.steps(at=ANSWERS)):
-        ours.send(number)
-        gradient += ours.recv()
-        job.all_reduce(gradient)
-
-
-if __name__ == "__main__":
-    main()
+job = join()
+gradient = torch.ones(1000)
+ours, theirs = multiprocessing.Pipe()
+actor = multiprocessing.get_context("fork").Process(target=act, args=(theirs,), daemon=True)
+actor.start()
+for number, _ in enumerate(job.steps(at=ANSWERS)):
+    ours.send(number)
+    gradient += ours.recv()
+    job.all_reduce(gradient)

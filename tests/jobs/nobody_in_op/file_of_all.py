@@ -1,7 +1,6 @@
 """Every rank reads the same file, and its storage does not answer."""
 
-from zoo.ground_truth import fault
-from zoo.rank import join
+from zoo.rank import fault, join
 
 CASE = fault(
     "not_entered", (0, 1, 2, 3), "file_io", says=("no rank is in an op", "vocabulary"), within_s=120

@@ -5,8 +5,7 @@ import threading
 
 import torch
 
-from zoo.ground_truth import fault
-from zoo.rank import join
+from zoo.rank import fault, join
 
 CASE = fault(
     "not_entered",

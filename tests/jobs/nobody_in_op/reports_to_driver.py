@@ -5,8 +5,7 @@ import queue
 import socket
 import threading
 
-from zoo.ground_truth import fault
-from zoo.rank import Job, join
+from zoo.rank import Job, fault, join
 
 CASE = fault(
     "undecided",

@@ -6,8 +6,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from zoo.ground_truth import fault
-from zoo.rank import STEP_S, join
+from zoo.rank import STEP_S, fault, join
 
 CASE = fault("mismatch", 1, says=("barrier", "all_reduce"), modes=("sync",))
 

@@ -2,8 +2,7 @@
 
 import torch.distributed as dist
 
-from zoo.ground_truth import fault
-from zoo.rank import join
+from zoo.rank import fault, join
 
 # One rank of four has left the loop; each of the two ops needs all four.
 CASE = fault("cycle", 1, "cycle", says=("barrier", "all_reduce"))

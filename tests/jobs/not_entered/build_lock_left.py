@@ -2,8 +2,7 @@
 
 from torch.utils.file_baton import FileBaton
 
-from zoo.ground_truth import fault
-from zoo.rank import join
+from zoo.rank import fault, join
 
 CASE = fault("not_entered", 2, "lock", says="C++ extension")
 

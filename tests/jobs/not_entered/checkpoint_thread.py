@@ -6,8 +6,7 @@ from pathlib import Path
 
 import torch
 
-from zoo.ground_truth import fault
-from zoo.rank import join
+from zoo.rank import fault, join
 
 CASE = fault(
     "not_entered", 1, "file_io", says=('thread "saver_0"', "openat", "checkpoint_thread.py")

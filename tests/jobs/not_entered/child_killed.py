@@ -7,8 +7,7 @@ from multiprocessing.queues import Queue
 
 import torch
 
-from zoo.ground_truth import fault
-from zoo.rank import Job, join
+from zoo.rank import Job, fault, join
 
 CASE = fault("not_entered", 2, ("lock", "pipe"), says=("has ended, by SIGKILL", "child_killed.py"))
 
@@ -27,13 +26,8 @@ def train(job: Job, batches: "Queue[list[float]]") -> None:
         job.all_reduce(gradient)
 
 
-def main() -> None:
-    context = multiprocessing.get_context("fork")  # before there are threads
-    batches = context.Queue()
-    count = 40 if os.environ["RANK"] == "2" else 100
-    context.Process(target=prepare, args=(batches, count), daemon=True).start()
-    train(join(), batches)
-
-
-if __name__ == "__main__":
-    main()
+context = multiprocessing.get_context("fork")  # before there are threads
+batches = context.Queue()
+count = 40 if os.environ["RANK"] == "2" else 100
+context.Process(target=prepare, args=(batches, count), daemon=True).start()
+train(join(), batches)

@@ -5,8 +5,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from zoo.ground_truth import fault
-from zoo.rank import join
+from zoo.rank import fault, join
 
 CASE = fault("not_entered", 1, "lock", says="cache.lock")
 

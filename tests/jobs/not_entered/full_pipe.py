@@ -5,8 +5,7 @@ import os
 import torch
 import torch.distributed as dist
 
-from zoo.ground_truth import fault
-from zoo.rank import join
+from zoo.rank import fault, join
 
 CASE = fault("not_entered", 2, "pipe", says="write pipe:", modes=("sync",))
 

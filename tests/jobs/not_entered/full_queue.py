@@ -4,8 +4,7 @@ import queue
 import socket
 import threading
 
-from zoo.ground_truth import fault
-from zoo.rank import join
+from zoo.rank import fault, join
 
 CASE = fault("not_entered", 3, "socket", says='thread "uploader"')
 

@@ -4,8 +4,7 @@ import re
 
 import torch
 
-from zoo.ground_truth import fault
-from zoo.rank import join
+from zoo.rank import fault, join
 
 # It computes, and frtop cannot know that it never ends: only the cause matters.
 CASE = fault("not_entered", 1, "gil", progress="active", says="clean")

@@ -6,8 +6,7 @@ import time
 
 import torch
 
-from zoo.ground_truth import fault
-from zoo.rank import STEP_S, Job, join
+from zoo.rank import STEP_S, Job, fault, join
 
 CASE = fault("not_entered", 1, "socket", says='a lock that thread "refresher" holds')
 

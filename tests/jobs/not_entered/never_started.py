@@ -3,8 +3,7 @@
 import torch
 import torch.distributed as dist
 
-from zoo.ground_truth import fault
-from zoo.rank import job_before_init, join
+from zoo.rank import fault, job_before_init, join
 
 CASE = fault(
     "not_entered",

@@ -2,8 +2,7 @@
 
 import torch.distributed as dist
 
-from zoo.ground_truth import fault
-from zoo.rank import join
+from zoo.rank import fault, join
 
 # The whole world must call new_group; one rank of four has not, and waits elsewhere.
 CASE = fault("cycle", 3, "cycle", says="new_group", within_s=50)

@@ -6,8 +6,7 @@ Rank 0 waits for it in the data group; rank 1 and all others wait for rank 0 in 
 import torch
 import torch.distributed as dist
 
-from zoo.ground_truth import fault
-from zoo.rank import join
+from zoo.rank import fault, join
 
 # Only the program shows that rank 1 should have entered the data group first.
 CASE = fault("cycle", causes="cycle", parties=((0,), (1, 2, 3)))

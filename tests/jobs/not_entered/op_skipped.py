@@ -9,8 +9,7 @@ import time
 import torch
 import torch.distributed as dist
 
-from zoo.ground_truth import fault
-from zoo.rank import STEP_S, Job, join
+from zoo.rank import STEP_S, Job, fault, join
 
 CASE = fault("mismatch", 1, says=("barrier", "all_reduce"))
 

@@ -3,8 +3,7 @@
 import asyncio
 import threading
 
-from zoo.ground_truth import fault
-from zoo.rank import Job, join
+from zoo.rank import Job, fault, join
 
 CASE = fault("not_entered", 1, "lock", says=("reports_alone.py", "(report)", 'thread "trainer"'))
 

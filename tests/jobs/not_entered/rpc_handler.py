@@ -7,8 +7,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import rpc
 
-from zoo.ground_truth import fault
-from zoo.rank import join
+from zoo.rank import fault, join
 
 SERVER = 2
 CASE = fault(

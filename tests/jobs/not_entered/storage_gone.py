@@ -1,41 +1,27 @@
 """The storage that all ranks read from hangs; no rank waits for another."""
 
 import time
-from pathlib import Path
 
 import torch
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 
-from zoo.ground_truth import fault
-from zoo.rank import STEP_S, Job, join
+from zoo.rank import STEP_S, fault, join
+from zoo.steps import Samples
 
 CASE = fault(
     "not_entered", (0, 1, 2, 3), "dataloader", says=("no rank is in an op", "shard"), within_s=90
 )
 
-
-class Shards(Dataset[torch.Tensor]):
-    def __init__(self, job: Job, shard: Path) -> None:
-        self._job, self._shard = job, shard
-
-    def __len__(self) -> int:
-        return 1000
-
-    def __getitem__(self, index: int) -> torch.Tensor:
-        if index == 81:
-            self._job.mark_fault()
-            self._shard.read_bytes()
-        return torch.full((1000,), float(index))
+job = join()
+gradient, shard = torch.ones(1000), job.pipe("shard")
 
 
-def main() -> None:
-    job = join()
-    gradient = torch.ones(1000)
-    for batch in DataLoader(Shards(job, job.pipe("shard")), batch_size=2, num_workers=2):
-        time.sleep(STEP_S)
-        gradient += batch.mean()
-        job.all_reduce(gradient)
+def read() -> None:
+    job.mark_fault()
+    shard.read_bytes()
 
 
-if __name__ == "__main__":
-    main()
+for batch in DataLoader(Samples(81, read), batch_size=2, num_workers=2):
+    time.sleep(STEP_S)
+    gradient += batch.mean()
+    job.all_reduce(gradient)

@@ -10,8 +10,7 @@ import time
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from zoo.ground_truth import fault
-from zoo.rank import STEP_S, Job, join
+from zoo.rank import STEP_S, Job, fault, join
 
 CASE = fault("not_entered", 1, "dataloader", says=("worker", "is still in its fork"))
 
@@ -25,20 +24,15 @@ def hold(job: Job) -> None:
     time.sleep(3600)
 
 
-def main() -> None:
-    job = join()
-    data = TensorDataset(torch.ones(40, 1000))
-    gradient = torch.ones(1000)
-    os.register_at_fork(after_in_child=lock.acquire)
-    for epoch in range(1000):
-        if epoch == 3 and job.rank == 1:
-            threading.Thread(target=hold, args=(job,), daemon=True).start()
-            time.sleep(STEP_S)
-        for (batch,) in DataLoader(data, batch_size=2, num_workers=2):
-            time.sleep(STEP_S)
-            gradient += batch.mean()
-            job.all_reduce(gradient)
-
-
-if __name__ == "__main__":
-    main()
+job = join()
+data = TensorDataset(torch.ones(40, 1000))
+gradient = torch.ones(1000)
+os.register_at_fork(after_in_child=lock.acquire)
+for epoch in range(1000):
+    if epoch == 3 and job.rank == 1:
+        threading.Thread(target=hold, args=(job,), daemon=True).start()
+        time.sleep(STEP_S)
+    for (batch,) in DataLoader(data, batch_size=2, num_workers=2):
+        time.sleep(STEP_S)
+        gradient += batch.mean()
+        job.all_reduce(gradient)

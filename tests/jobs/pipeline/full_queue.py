@@ -11,8 +11,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from zoo.ground_truth import fault
-from zoo.rank import Job, join
+from zoo.rank import Job, fault, join
 
 CASE = fault("not_entered", 1, "lock", within_s=45)
 CHUNKS = 2

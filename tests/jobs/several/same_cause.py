@@ -4,8 +4,7 @@ import time
 
 import torch.distributed as dist
 
-from zoo.ground_truth import Case, truth
-from zoo.rank import join
+from zoo.rank import Case, join, truth
 
 CASE = Case(
     (

@@ -2,8 +2,7 @@
 
 import time
 
-from zoo.ground_truth import Case, truth
-from zoo.rank import join
+from zoo.rank import Case, join, truth
 
 CASE = Case((truth("not_entered", 1, "sleeping"), truth("not_entered", 3, "file_io")))
 

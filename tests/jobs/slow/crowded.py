@@ -8,14 +8,10 @@ import subprocess
 import sys
 import time
 
-import torch
-import torch.distributed as dist
+from zoo.rank import join, slow
+from zoo.steps import training
 
-from zoo.ground_truth import fault
-from zoo.rank import join
-from zoo.steps import STEPS, WORK_S, optimizer_of
-
-CASE = fault("slow", 1, "starved", progress="active", modes=("sync",), within_s=90)
+CASE = slow(1, "starved", within_s=90)
 SPIN = "import ctypes; ctypes.CDLL(None).prctl(1, 9)\nwhile True: pass"
 """It ends with the rank: PR_SET_PDEATHSIG."""
 
@@ -26,12 +22,8 @@ os.sched_setaffinity(0, own)
 if job.rank == 1:
     for _ in range(4):
         subprocess.Popen([sys.executable, "-c", SPIN])
-gradient, optimizer = torch.ones(1000), optimizer_of()
-for _ in range(STEPS):
+for _ in training():
     job.mark_fault()
-    time.sleep(WORK_S)
     begun = time.thread_time()
     while time.thread_time() - begun < 0.02:
         pass
-    dist.all_reduce(gradient)
-    optimizer.step()

@@ -5,20 +5,10 @@ import time
 import torch
 import torch.distributed as dist
 
-from zoo.ground_truth import fault
-from zoo.rank import join
+from zoo.rank import join, slow
 from zoo.steps import WORK_S, batches, optimizer_of
 
-CASE = fault(
-    "slow",
-    1,
-    "data",
-    progress="active",
-    says="in the rank itself",
-    late_ms=40,
-    modes=("sync",),
-    within_s=60,
-)
+CASE = slow(1, "data", says="in the rank itself", late_ms=40)
 
 job = join()
 gradient, optimizer = torch.ones(100), optimizer_of()

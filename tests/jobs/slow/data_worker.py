@@ -5,32 +5,16 @@ import time
 import torch
 import torch.distributed as dist
 
-from zoo.ground_truth import fault
-from zoo.rank import join
+from zoo.rank import join, slow
 from zoo.steps import WORK_S, batches, optimizer_of
 
-CASE = fault(
-    "slow",
-    3,
-    "data",
-    progress="active",
-    says="DataLoader workers",
-    late_ms=235,
-    modes=("sync",),
-    within_s=60,
-)
+CASE = slow(3, "data", says="DataLoader workers", late_ms=235)
 
-
-def main() -> None:
-    job = join()
-    gradient, optimizer = torch.ones(100), optimizer_of()
-    for batch in batches(0.3 if job.rank == 3 else 0.005, workers=1):
-        job.mark_fault()
-        time.sleep(WORK_S)
-        gradient += batch.mean()
-        dist.all_reduce(gradient)
-        optimizer.step()
-
-
-if __name__ == "__main__":
-    main()
+job = join()
+gradient, optimizer = torch.ones(100), optimizer_of()
+for batch in batches(0.3 if job.rank == 3 else 0.005, workers=1):
+    job.mark_fault()
+    time.sleep(WORK_S)
+    gradient += batch.mean()
+    dist.all_reduce(gradient)
+    optimizer.step()

@@ -7,13 +7,10 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
-from zoo.ground_truth import fault
-from zoo.rank import join
+from zoo.rank import join, slow
 from zoo.steps import STEPS, WORK_S, optimizer_of, spin
 
-CASE = fault(
-    "slow", 1, ("compute", "starved"), progress="active", late_ms=40, modes=("sync",), within_s=60
-)
+CASE = slow(1, late_ms=40)
 
 
 def main(*, adds_up_loss: bool = False) -> None:

@@ -5,8 +5,7 @@ import time
 import torch
 import torch.distributed as dist
 
-from zoo.ground_truth import Case
-from zoo.rank import join
+from zoo.rank import Case, join
 from zoo.steps import STEPS, groups_of, optimizer_of
 
 CASE = Case(modes=("sync",), lasts_s=40)

@@ -9,20 +9,10 @@ import time
 import torch
 import torch.distributed as dist
 
-from zoo.ground_truth import fault
-from zoo.rank import join
+from zoo.rank import join, slow
 from zoo.steps import STEPS, groups_of, optimizer_of, spin
 
-CASE = fault(
-    "slow",
-    3,
-    ("compute", "starved"),
-    progress="active",
-    says="of data",
-    late_ms=40,
-    modes=("sync",),
-    within_s=60,
-)
+CASE = slow(3, says="of data", late_ms=40)
 
 job = join()
 stage = groups_of([[0, 1], [2, 3]], "pipeline", job.rank)

@@ -5,20 +5,10 @@ import time
 import torch
 import torch.distributed as dist
 
-from zoo.ground_truth import fault
-from zoo.rank import join
+from zoo.rank import join, slow
 from zoo.steps import STEPS, optimizer_of, spin
 
-CASE = fault(
-    "slow",
-    2,
-    ("compute", "starved", "unknown"),
-    progress="active",
-    says="all_reduce",
-    late_ms=37,
-    modes=("sync",),
-    within_s=60,
-)
+CASE = slow(2, ("compute", "starved", "unknown"), says="all_reduce", late_ms=37)
 OPS = 12
 WORK_S = 0.03
 

@@ -7,27 +7,17 @@ import os
 import time
 from pathlib import Path
 
-import torch
-import torch.distributed as dist
-
 from zoo.cgroup import give_fifth
-from zoo.ground_truth import fault
-from zoo.rank import join
-from zoo.steps import STEPS, WORK_S, optimizer_of
+from zoo.rank import join, slow
+from zoo.steps import training
 
-CASE = fault(
-    "slow", 1, "starved", progress="active", modes=("sync",), within_s=90, needs=("cpu cgroup",)
-)
+CASE = slow(1, "starved", within_s=90, needs=("cpu cgroup",))
 
 job = join()
 if job.rank == 1:
     give_fifth(Path(os.environ["ZOO_CGROUP"]), os.getpid())
-gradient, optimizer = torch.ones(1000), optimizer_of()
-for _ in range(STEPS):
+for _ in training():
     job.mark_fault()
-    time.sleep(WORK_S)
     begun = time.thread_time()
     while time.thread_time() - begun < 0.01:
         pass
-    dist.all_reduce(gradient)
-    optimizer.step()

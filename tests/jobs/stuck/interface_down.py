@@ -1,8 +1,7 @@
 """All ranks have entered, but rank 2 receives no packets: its interface is down."""
 
-from zoo.ground_truth import fault
 from zoo.packet_filter import drop_all_incoming
-from zoo.rank import join
+from zoo.rank import fault, join
 
 CASE = fault("stuck", 2, "cut_off", says="acknowledged")
 

@@ -8,8 +8,7 @@ import time
 import traceback
 from pathlib import Path
 
-from zoo.ground_truth import fault
-from zoo.rank import STEP_S, Job, join
+from zoo.rank import STEP_S, Job, fault, join
 
 CASE = fault("stuck", 2, "stopped", says="kill -CONT")
 

@@ -1,7 +1,6 @@
 """Rank 2 never enters a call of a transport past c10d, and sleeps in C; the others spin in it."""
 
-from zoo.ground_truth import fault
-from zoo.rank import join
+from zoo.rank import fault, join
 from zoo.transport import Transport
 
 CASE = fault("undecided", causes="unobserved", progress="unknown", says="DeepEP", within_s=75)

@@ -1,7 +1,6 @@
 """Ranks 0-2 wedge in a transport past c10d, and rank 3 waits for them in an all_reduce."""
 
-from zoo.ground_truth import fault
-from zoo.rank import join
+from zoo.rank import fault, join
 from zoo.transport import Transport
 
 CASE = fault("undecided", causes="unobserved", progress="unknown", says="DeepEP")
