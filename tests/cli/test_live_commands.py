@@ -17,7 +17,7 @@ from frtop_probe.unprepared.discovery.facts import SCAN_FAILED
 from frtop_probe.unprepared.worker import SCAN_DID_NOT_RETURN
 from frtop_tui.cli import capture as capture_command
 from frtop_tui.cli import live as live_command
-from frtop_tui.connect.base import Source
+from frtop_tui.connect.base import Asked, Source
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import FrtopError, NoAgent, NoJob, UsageError
 from frtop_tui.features.tensors import command as tensors_command
@@ -65,18 +65,16 @@ class Answering(ScriptedSource):
             Writing("capture", "written", str(path), 63, 64, size, Problem("rank 5 did not answer"))
         )
 
-    def do(self, request: wire.RankRequest, ranks: Iterable[int]) -> None:
+    def do(self, request: Asked, ranks: Iterable[int] = ()) -> None:
         super().do(request, ranks)
+        if isinstance(request, SaveOrder):
+            request.path.write_bytes(b"data")
+            self._tell(Writing("tensors", "written", str(request.path), 4, 4, 4))
+            return
         views = self.frame().ranks
         asked = {rank: replace(views[rank], tensors=self._answer) for rank in ranks}
         ranks = {**views, **asked}
         self.give(replace(self.frame(), ranks=ranks))
-
-    def order(self, feature: str, order: object) -> None:
-        super().order(feature, order)
-        assert isinstance(order, SaveOrder)
-        order.path.write_bytes(b"data")
-        self._tell(Writing("tensors", "written", str(order.path), 4, 4, 4))
 
     def _tell(self, writing: Writing) -> None:
         self.give(replace(self.frame(), writings=(writing,)))

@@ -14,6 +14,7 @@ from connect.scripted_source import ScriptedSource
 from frtop_probe import wire
 from frtop_tui.cli import stacks as stacks_command
 from frtop_tui.cli.parser import parse
+from frtop_tui.connect.base import Asked
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.errors import FrtopError, UsageError
 from screens.native_scenes import refused, taken, with_native
@@ -28,19 +29,19 @@ class Answering(ScriptedSource):
         self.answer = answer
         self.together = 0
 
-    def dump(self, ranks: Iterable[int]) -> None:
-        super().dump(ranks)
-        views = {rank: self._dumped(self.frame().ranks[rank]) for rank in self.dumped[-1]}
-        self.give(replace(self.frame(), ranks={**self.frame().ranks, **views}))
+    def do(self, request: Asked, ranks: Iterable[int] = ()) -> None:
+        super().do(request, ranks)
+        there = self.frame().ranks
+        if isinstance(request, wire.SnapshotRequest):
+            views = {rank: self._dumped(there[rank]) for rank in ranks}
+            self.give(replace(self.frame(), ranks={**there, **views}))
+        else:
+            (rank,) = ranks
+            answer = self.answer or taken(there[rank].identity.pid)
+            self.give(with_native(answer, rank, self.frame()))
 
     def _dumped(self, view: JudgedRank) -> JudgedRank:
         return replace(view, stacks_taken_ns=view.stacks_taken_ns + 5)
-
-    def do(self, request: wire.RankRequest, ranks: Iterable[int]) -> None:
-        super().do(request, ranks)
-        (rank,) = ranks
-        view = self.frame().ranks[rank]
-        self.give(with_native(self.answer or taken(view.identity.pid), rank, self.frame()))
 
 
 @pytest.fixture
@@ -167,7 +168,7 @@ def test_stacks_that_do_not_come_are_shown_with_their_age(
     source: Answering, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stacks_command, "STACKS_S", 0.1)
-    monkeypatch.setattr(Answering, "dump", ScriptedSource.dump)
+    monkeypatch.setattr(Answering, "do", ScriptedSource.do)
     view = source.frame().ranks[37]
     dump = wire.StackDump(view.identity.pid, error="refused", help="yama says no")
     snapshot = replace(view.snapshot, dumps=(dump,)) if view.snapshot else None

@@ -9,6 +9,7 @@ from typing import Any
 
 from frtop_probe import wire
 from frtop_probe.features.tensors.messages import SummarizeTensors
+from frtop_tui.connect.base import Asked
 from frtop_tui.connect.followers import follower_kinds
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.naming import JobKey
@@ -59,9 +60,6 @@ class ScriptedSource:
     def show_hosts(self, hosts: Iterable[str]) -> None:
         self.shown_hosts.append(tuple(hosts))
 
-    def order(self, feature: str, order: object) -> None:
-        self.orders[feature].append(order)
-
     def news(self) -> Mapping[str, Any]:
         frame = self.frame()
         if self._news_of is None or self._news_of[0] is not frame or self._news_of[1] != self.given:
@@ -69,14 +67,18 @@ class ScriptedSource:
             self._news_of, self._news = (frame, {**self.given}), {**of_file, **self.given}
         return self._news
 
-    def dump(self, ranks: Iterable[int]) -> None:
-        self.dumped.append(tuple(ranks))
-
-    def do(self, request: wire.RankRequest, ranks: Iterable[int]) -> None:
+    def do(self, request: Asked, ranks: Iterable[int] = ()) -> None:
         if isinstance(request, SummarizeTensors):
             self.inspected += ranks
         elif isinstance(request, wire.NativeStacksRequest):
             self.taken_native += ranks
+        elif isinstance(request, wire.SnapshotRequest):
+            self.dumped.append(tuple(ranks))
+        for kind in follower_kinds():
+            if isinstance(request, kind.orders):
+                self.orders[kind.name].append(request)
+            elif isinstance(request, kind.requests):
+                self.orders[kind.name].append(tuple(ranks))
 
     def capture(
         self,

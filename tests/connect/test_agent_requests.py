@@ -180,7 +180,7 @@ def test_stacks_that_cannot_be_requested_now_are_requested_later(
 ) -> None:
     frame = frame_of((0, "n", 7), (1, "m", 8))
     connections.up = False
-    requests.dump(frozenset({0, 1}))
+    requests.take_stacks(frame, {0, 1}, S)
     requests.update(frame, S)
     connections.up = True
     requests.update(frame, S)
@@ -216,7 +216,7 @@ def test_stacks_of_many_ranks_are_requested_in_chunks(
     connections: FakeConnections, requests: AgentRequests
 ) -> None:
     frame = frame_of(*((rank, "n", 100 + rank) for rank in range(30)))
-    requests.dump(frozenset(range(30)))
+    requests.take_stacks(frame, range(30), S)
     chunks = respond_to_chunks(connections, requests, frame)
     assert [len(chunk) for chunk in chunks] == [STACKS_CHUNK] * 3 + [6]
     assert sorted(key for chunk in chunks for key in chunk) == list(range(100, 130))
@@ -226,7 +226,7 @@ def test_ranks_that_the_agent_did_not_reach_in_time_are_requested_once_more(
     connections: FakeConnections, requests: AgentRequests
 ) -> None:
     frame = frame_of(*((rank, "n", 100 + rank) for rank in range(10)))
-    requests.dump(frozenset(range(10)))
+    requests.take_stacks(frame, range(10), S)
     chunks = respond_to_chunks(connections, requests, frame, late=[101, 109])
     keys = [key for chunk in chunks for key in chunk]
     assert sorted(keys) == sorted([*range(100, 110), 101, 109])
@@ -236,7 +236,7 @@ def test_a_chunk_without_a_response_does_not_hold_up_the_next(
     connections: FakeConnections, requests: AgentRequests
 ) -> None:
     frame = frame_of(*((rank, "n", rank) for rank in range(STACKS_CHUNK + 1)))
-    requests.dump(frozenset(range(STACKS_CHUNK + 1)))
+    requests.take_stacks(frame, range(STACKS_CHUNK + 1), S)
     requests.update(frame, S)
     connections.sent.clear()
     requests.update(frame, S + TIMEOUT_NS)
@@ -247,7 +247,7 @@ def test_chunks_with_keys_of_a_former_agent_are_given_up(
     connections: FakeConnections, requests: AgentRequests
 ) -> None:
     frame = frame_of(*((rank, "n", rank) for rank in range(3 * STACKS_CHUNK)))
-    requests.dump(frozenset(range(3 * STACKS_CHUNK)))
+    requests.take_stacks(frame, range(3 * STACKS_CHUNK), S)
     requests.update(frame, S)
     connections.sent.clear()
     requests.disconnected("n", S)
@@ -260,12 +260,11 @@ def test_chunks_with_keys_of_a_former_agent_are_given_up(
 def test_stacks_asked_for_after_a_restart_are_requested(
     connections: FakeConnections, requests: AgentRequests
 ) -> None:
-    requests.dump(frozenset({0}))
-    requests.update(frame_of((0, "n", 7)), S)
+    requests.take_stacks(frame_of((0, "n", 7)), [0], S)
     requests.disconnected("n", S)
     requests.identified("n", same=False)
     connections.sent.clear()
-    requests.dump(frozenset({0}))
+    requests.take_stacks(frame_of((0, "n", 8)), [0], S)
     for second in range(2, 5):
         requests.update(frame_of((0, "n", 8)), second * S)
     assert connections.take_snapshot_requests() == [("n", (8,), True)]
@@ -292,7 +291,7 @@ def test_a_rank_that_is_gone_is_not_requested(
     connections: FakeConnections, requests: AgentRequests
 ) -> None:
     requests.watch(frozenset({5}))
-    requests.dump(frozenset({5}))
+    requests.take_stacks(frame_of((0, "n", 7)), [5], S)
     requests.update(frame_of((0, "n", 7)), S)
     assert not connections.sent
 

@@ -10,18 +10,21 @@ from frtop_probe.features.flame.messages import SampleResponse, SampleStacks
 from frtop_probe.features.tensors.messages import SummarizeTensors
 from frtop_tui.connect.asking import Asking
 from frtop_tui.connect.request_tracker import RequestTracker
+from frtop_tui.diagnosis.model import JudgedRank
 from frtop_tui.job.model import HostView
 
 NATIVE = wire.NativeStacksRequest()
 
 
 class Applied:
-    """Keeps the answers of ours."""
+    """Keeps the answers."""
 
     def __init__(self) -> None:
         self.all: list[wire.Response] = []
 
-    def __call__(self, host: str, response: wire.Response, now: int) -> None:
+    def __call__(
+        self, view: JudgedRank, request: wire.RankRequest, response: wire.Response, now: int
+    ) -> None:
         self.all.append(response)
 
     @property

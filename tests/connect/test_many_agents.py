@@ -131,7 +131,7 @@ def test_saving_an_op_that_is_not_pending_leaves_no_file(
     source: LiveSource, tmp_path: Path
 ) -> None:
     frame_with(source, lambda f: len(f.ranks) == 2)
-    source.order("tensors", SaveOrder(0, 77, tmp_path / "op.safetensors"))
+    source.do(SaveOrder(0, 77, tmp_path / "op.safetensors"))
     frame = frame_with(source, lambda f: (w := file(f, "tensors")) and w.state == "failed")
     writing = file(frame, "tensors")
     assert writing is not None

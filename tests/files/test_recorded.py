@@ -26,7 +26,6 @@ def hang(tmp_path: Path) -> Frame:
 def test_requests_to_a_recorded_source_change_nothing(hang: Frame) -> None:
     source: Source = RecordedSource(hang)
     source.watch([1])
-    source.dump([1])
     source.do(SummarizeTensors(), [1])
     source.choose(None)
     assert source.frame() is hang

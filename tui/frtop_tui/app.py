@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from itertools import chain
 from pathlib import PurePath
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 from textual.app import SystemCommand
 from textual.binding import BindingType
@@ -23,6 +23,7 @@ from textual.screen import Screen
 
 from frtop_tui.appearance import theme_for
 from frtop_tui.connect.base import Source
+from frtop_tui.connect.followers import Order
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.files.output_path import default_path
 from frtop_tui.job.model import Writing
@@ -40,8 +41,6 @@ from frtop_tui.screens.messages import (
     ChooseJob,
     Do,
     ExportJob,
-    Order,
-    TakeStacks,
 )
 from frtop_tui.screens.opening import OpeningApp
 from frtop_tui.screens.overview import Overview
@@ -112,7 +111,7 @@ class FrtopApp(
         self._watched: tuple[int, ...] = ()
         self._shown_hosts: tuple[str, ...] = ()
         self._explained = False
-        self._orders: Mapping[str, Any] = {}
+        self._orders: Mapping[type[Order], Order] = {}
         self._window_s: float | None = None
         self._captured: set[JobKey] = set()
         """Jobs that were captured automatically."""
@@ -174,9 +173,9 @@ class FrtopApp(
             self.source.explain(on=self._explained)
         orders, before = screen.orders, self._orders
         self._orders = orders
-        for feature in {**before, **orders}:
-            if orders.get(feature) != before.get(feature):
-                self.source.order(feature, orders.get(feature))
+        for kind in {**before, **orders}:
+            if orders.get(kind) != before.get(kind):
+                self.source.do(orders.get(kind, kind()))
         if screen.wanted_window != self._window_s:
             self._window_s = screen.wanted_window
             seconds = self._window_s
@@ -240,9 +239,6 @@ class FrtopApp(
     def on_do(self, event: Do) -> None:
         self.source.do(event.request, event.ranks)
 
-    def on_order(self, event: Order) -> None:
-        self.source.order(event.feature, event.order)
-
     def action_capture(self) -> None:
         """Writes everything known to a file in the current folder."""
         screen = self.screen
@@ -273,9 +269,6 @@ class FrtopApp(
         self.source.export(event.path, event.name)
         if isinstance(self.screen, ExportScreen):
             await self.action_back()
-
-    def on_take_stacks(self, event: TakeStacks) -> None:
-        self.source.dump(event.ranks)
 
     def action_copy(self) -> None:
         """Copies the verdict to the user's clipboard, through the terminal (OSC 52)."""

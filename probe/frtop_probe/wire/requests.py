@@ -38,6 +38,7 @@ class SnapshotRequest(RanksRequest, frozen=True, array_like=True, tag="look"):
 
     answer = SnapshotResponse
     acts = False
+    at_once = 1  # an agent takes stacks for 2 s: what it did not reach by then is lost
 
     stacks: bool = True
     ops: Int = 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import pytest
@@ -12,6 +12,7 @@ from msgspec.structs import replace as replace_fields
 from connect.scripted_source import ScriptedSource
 from frtop_probe.features.tensor_checks.messages import NumberState, RecordedNow
 from frtop_tui.cli.parser import parse
+from frtop_tui.connect.base import Asked
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import FrtopError, UsageError
 from frtop_tui.features.tensor_checks import command as numbers_command
@@ -31,8 +32,9 @@ class Answering(ScriptedSource):
         super().__init__([frame])
         self._problems, self._gone = problems, gone
 
-    def order(self, feature: str, order: object) -> None:
-        super().order(feature, order)
+    def do(self, request: Asked, ranks: Iterable[int] = ()) -> None:
+        super().do(request, ranks)
+        order = request
         assert isinstance(order, RecordOrder)
         before: JobNumbers = self.news()["tensor_checks"]
         controls = {

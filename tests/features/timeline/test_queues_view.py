@@ -55,7 +55,7 @@ async def test_the_culprit_stands_first_beside_those_that_wait_for_it() -> None:
             "rank 37 has not issued it, 4m12s after the first",
         )
         app.app.tick()
-        assert app.source.orders["timeline"][-1][0] == (37, 0, 1, 2)
+        assert app.source.orders["timeline"][-1].ranks == (37, 0, 1, 2)
 
 
 async def test_new_ops_are_appended_and_the_cursor_stays_on_its_op() -> None:

@@ -80,10 +80,10 @@ async def test_marked_ranks_are_the_lanes_and_the_group_of_a_rank() -> None:
         await app.sees("timeline of marked ranks")
         assert app.screen.query_one(LanePane).count == 2
         app.app.tick()
-        assert app.source.orders["timeline"][-1][0] == (0, 1)
+        assert app.source.orders["timeline"][-1].ranks == (0, 1)
         await app.press("escape")
         app.app.tick()
-        assert app.source.orders["timeline"][-1] is None
+        assert app.source.orders["timeline"][-1].ranks == ()
     async with driven(lane_scenes.trains(), size=(120, 30)) as app:
         await app.press("enter", "T")
         await app.sees("timeline of ranks of dp:0")

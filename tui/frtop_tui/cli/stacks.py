@@ -64,7 +64,7 @@ def _require_consent_possible(options: argparse.Namespace, wanted: Sequence[int]
 
 def _print_stacks(source: Source, wanted: Sequence[int], options: argparse.Namespace) -> int:
     before = _await_ranks(source, wanted)
-    source.dump(tuple(before))
+    source.do(wire.SnapshotRequest(), tuple(before))
 
     def taken(frame: Frame) -> bool:
         views = [(old, frame.ranks.get(rank, old)) for rank, old in before.items()]

@@ -7,14 +7,14 @@ follows when the response is there.
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
 
 from frtop_probe import wire
 from frtop_tui.connect.clock_requests import ClockRequests
-from frtop_tui.connect.request_tracker import BUSY_RETRY_NS, RequestTracker
+from frtop_tui.connect.request_tracker import BUSY_RETRY_NS, RequestTracker, in_state_already
 from frtop_tui.diagnosis.cases.mismatch.checksums import OpsRequest
 from frtop_tui.diagnosis.look_requests import LookRequest
 from frtop_tui.diagnosis.model import Frame
@@ -51,23 +51,16 @@ class AgentRequests:
         """Id of the state request under way, by host."""
         self._states_due: dict[str, int] = {}
         """When to ask a host again whose response could not be used."""
-        self._snapshots: dict[tuple[str, str, bool], int] = {}
-        """Id of the snapshot request under way, by host, purpose and stacks."""
         self._watched: frozenset[int] = frozenset()
         self._watched_at = self._stacks_at = 0
         self._wanted: dict[tuple[str, int, bool], LookRequest] = {}
-        self._asked_to_dump: frozenset[int] = frozenset()
-        """Ranks whose stacks the operator wants, until a frame says where they are."""
-        self._dumps: dict[str, _DumpQueue] = {}
+        self._stacks: set[tuple[str, int]] = set()
+        """Ranks, by host and key, whose stacks the operator wants and that have not come."""
 
     def watch(self, ranks: frozenset[int]) -> None:
         """Keeps snapshots of these ranks fresh; of no others any more."""
         self._watched = ranks
         self._watched_at = self._stacks_at = 0
-
-    def dump(self, ranks: frozenset[int]) -> None:
-        """Takes the stacks of these ranks once."""
-        self._asked_to_dump |= ranks
 
     def want(self, wanted: Iterable[LookRequest]) -> None:
         """Takes snapshots that the diagnosis needs before it can say more."""
@@ -80,6 +73,37 @@ class AgentRequests:
             agent = self.tracker.agent(one.host)
             received = partial(self._ops_received, one)
             self.tracker.request(one.host, request, received, now, agent=agent)
+
+    def take_stacks(self, frame: Frame | None, ranks: Iterable[int], now: int) -> None:
+        """Takes the stacks of these ranks once, some of a host at a time."""
+        hosts: dict[str, list[int]] = defaultdict(list)
+        for one in _wanted(frame, ranks, stacks=True) if frame is not None else ():
+            if (one.host, one.key) not in self._stacks:
+                hosts[one.host].append(one.key)
+        for host, keys in hosts.items():
+            self._take_stacks(host, keys, now)
+
+    def _take_stacks(self, host: str, keys: list[int], now: int, *, again: bool = True) -> None:
+        self._stacks |= {(host, key) for key in keys}
+        agent = self.tracker.agent(host)
+        for start in range(0, len(keys), STACKS_CHUNK):
+            chunk = tuple(keys[start : start + STACKS_CHUNK])
+            request = wire.SnapshotRequest(0, keys=chunk, stacks=True, ops=JUDGED_OPS)
+            received = partial(self._stacks_received, host, chunk, again=again)
+            self.tracker.request(host, request, received, now, agent=agent)
+
+    def _stacks_received(
+        self, host: str, keys: tuple[int, ...], response: wire.Response, now: int, *, again: bool
+    ) -> None:
+        """Asks once more for those that the agent did not reach in its time."""
+        self._stacks.difference_update((host, key) for key in keys)
+        if again and isinstance(response, wire.SnapshotResponse):
+            late = [
+                snapshot.key
+                for snapshot in response.snapshots
+                if any(d.error == "deadline" and not d.threads for d in snapshot.dumps)
+            ]
+            self._take_stacks(host, late, now, again=False)
 
     def request_state(self, host: str, now: int, *, anew: bool = False) -> None:
         """Asks for everything an agent knows; with `anew` even if a response is due."""
@@ -140,16 +164,6 @@ class AgentRequests:
             if not self._request_snapshots("watch", ranks, now, WATCHED_OPS):
                 self._watched_at = now
                 self._stacks_at = now if stacks else self._stacks_at
-        for one in _wanted(frame, self._asked_to_dump, stacks=True):
-            queue = self._dumps.get(one.host)
-            if queue is None or queue.done:  # a former agent's queue is done, and not removed yet
-                queue = self._dumps[one.host] = _DumpQueue(self.tracker, one.host)
-            queue.add(one.key)
-        self._asked_to_dump = frozenset()
-        for host, queue in list(self._dumps.items()):
-            queue.update(now)
-            if queue.done:
-                del self._dumps[host]
         if self._wanted:
             unsent = self._request_snapshots("judge", tuple(self._wanted.values()), now)
             self._wanted = {(one.host, one.key, one.stacks): one for one in unsent}
@@ -163,7 +177,6 @@ class AgentRequests:
             kinds[one.host, one.stacks].append(one)
         unsent: list[LookRequest] = []
         for (host, stacks), ones in kinds.items():
-            slot = host, purpose, stacks
             some, rest = ones[:MAX_RANKS], ones[MAX_RANKS:]
             request = wire.SnapshotRequest(
                 0,
@@ -172,19 +185,11 @@ class AgentRequests:
                 ops=ops,
                 pids=tuple(pid for one in some for pid in one.pids),
             )
-            ended = partial(self._snapshots_ended, slot)
-            if slot not in self._snapshots and (
-                number := self.tracker.request_now(host, request, ended, now)
-            ):
-                self._snapshots[slot] = number
-                unsent += rest
-            else:
-                unsent += ones
+            sent = self.tracker.request_now(
+                host, request, in_state_already, now, purpose=(purpose, stacks)
+            )
+            unsent += rest if sent else ones
         return unsent
-
-    def _snapshots_ended(self, slot: tuple[str, str, bool], _: wire.Response, _now: int) -> None:
-        """Frees the slot; the snapshots are in the job's state already."""
-        self._snapshots.pop(slot, None)
 
     def _state_ended(self, host: str, response: wire.Response, now: int) -> None:
         self._states.pop(host, None)
@@ -210,49 +215,6 @@ class AgentRequests:
                 if op.group == one.group and one.first <= op.number <= one.last and not op.p2p
             )[:MAX_OPS]
         self._state.apply_ops(one.host, one.key, one.hint, ops)
-
-
-class _DumpQueue:
-    """Stacks of many ranks of one host: chunk by chunk, the next when the last has ended."""
-
-    def __init__(self, tracker: RequestTracker, host: str) -> None:
-        self._tracker = tracker
-        self._host = host
-        self._agent = tracker.agent(host)
-        self._keys: deque[int] = deque()
-        self._retried: set[int] = set()
-        self._under_way = False
-
-    @property
-    def done(self) -> bool:
-        return not self._keys and not self._under_way
-
-    def add(self, key: int) -> None:
-        if key not in self._keys:
-            self._keys.append(key)
-
-    def update(self, now: int) -> None:
-        """Asks for the next chunk."""
-        if self._under_way or not self._keys:
-            return
-        chunk = [self._keys.popleft() for _ in range(min(STACKS_CHUNK, len(self._keys)))]
-        request = wire.SnapshotRequest(0, keys=tuple(chunk), stacks=True, ops=JUDGED_OPS)
-        self._under_way = True
-        self._tracker.request(self._host, request, self._received, now, agent=self._agent)
-
-    def _received(self, response: wire.Response, now: int) -> None:
-        self._under_way = False
-        if self._agent != self._tracker.agent(self._host):
-            self._keys.clear()  # another agent numbers other ranks by them
-        if isinstance(response, wire.SnapshotResponse):
-            late = {
-                snapshot.key
-                for snapshot in response.snapshots
-                if any(d.error == "deadline" and not d.threads for d in snapshot.dumps)
-            }
-            self._keys.extend(late - self._retried)
-            self._retried |= late
-        self.update(now)
 
 
 def _unprepared(frame: Frame | None) -> dict[str, tuple[int, ...]]:

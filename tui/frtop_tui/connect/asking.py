@@ -1,14 +1,13 @@
 """Asks ranks what somebody wants to know of them: the one way for keys, verbs and watchers.
 
 What a request is, its class says (`wire.declaration`): whether it acts, how long it may take, how
-many a host gets at a time, whether it is sent again. The answers are in the frame.
+many a host gets at a time, whether it is sent again. The answers are in the frame, or in the news
+of the follower that takes them.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import partial
 
 from msgspec.structs import replace
@@ -18,28 +17,18 @@ from frtop_tui.connect.request_tracker import RequestTracker
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 
 Kind = type[wire.RankRequest]
-
-
-@dataclass(frozen=True, slots=True)
-class _Wanted:
-    view: JudgedRank
-    request: wire.RankRequest
-    agent: int
+OnAnswer = Callable[[JudgedRank, wire.RankRequest, wire.Response, int], None]
+"""Takes the rank, what it was asked, and its answer, or one of ours that says why it has none."""
 
 
 class Asking:
     """Belongs to the source's thread."""
 
-    def __init__(
-        self, tracker: RequestTracker, apply: Callable[[str, wire.Response, int], None]
-    ) -> None:
-        """Args: apply: takes an answer of ours that says why a host has none."""
+    def __init__(self, tracker: RequestTracker, answered: OnAnswer) -> None:
         self._tracker = tracker
-        self._apply = apply
-        self._queues: dict[tuple[Kind, str], deque[_Wanted]] = defaultdict(deque)
-        self._under_way: Counter[tuple[Kind, str]] = Counter()
+        self._on_answer = answered
         self._open: set[tuple[Kind, str, int]] = set()
-        """What is queued or under way: class, host and key."""
+        """What was asked and not answered: class, host and key."""
         self._again: set[tuple[wire.RankRequest, int]] = set()
         """Ranks whose agent was restarted before they answered."""
 
@@ -61,9 +50,9 @@ class Asking:
                 self._end(view, asked, wire.Error(0, text, reason), now)
                 continue
             self._open.add(slot)
+            answered = partial(self._answered, view, asked)
             agent = self._tracker.agent(view.host)
-            self._queues[kind, view.host].append(_Wanted(view, asked, agent))
-        self._send(now)
+            self._tracker.request(view.host, asked, answered, now, agent=agent)
 
     def update(self, frame: Frame | None, now: int) -> None:
         """Asks ranks again whose agent was restarted meanwhile: by their new keys."""
@@ -72,40 +61,23 @@ class Asking:
             for request, rank in again:
                 self.do(frame, request, (rank,), now)
 
-    def _send(self, now: int) -> None:
-        for (kind, host), queue in list(self._queues.items()):
-            while queue and self._under_way[kind, host] < kind.at_once:
-                one = queue.popleft()
-                self._under_way[kind, host] += 1
-                self._tracker.request(
-                    host,
-                    one.request,
-                    partial(self._answered, one),
-                    now,
-                    agent=one.agent,
-                )
-            if not queue:
-                del self._queues[kind, host]
-
-    def _answered(self, one: _Wanted, response: wire.Response, now: int) -> None:
-        kind, view = type(one.request), one.view
-        self._under_way[kind, view.host] -= 1
-        self._open.discard((kind, view.host, view.key))
+    def _answered(
+        self, view: JudgedRank, request: wire.RankRequest, response: wire.Response, now: int
+    ) -> None:
+        self._open.discard((type(request), view.host, view.key))
         gone = isinstance(response, wire.Error) and response.reason == "gone"
-        if gone and not kind.once:
-            self._again.add((one.request, view.rank))  # the former key may be another rank's
+        if gone and not request.once:
+            self._again.add((request, view.rank))  # the former key may be another rank's
         else:
-            self._end(view, one.request, response, now)
-        self._send(now)
+            self._end(view, request, response, now)
 
     def _end(
         self, view: JudgedRank, request: wire.RankRequest, response: wire.Response, now: int
     ) -> None:
-        """The session has put an answer of the rank into the job's state already."""
         if isinstance(response, wire.Error):
             reason = response.reason or "refused"
             response = request.unanswered(view.host, reason, response.text)
-            self._apply(view.host, response, now)
+        self._on_answer(view, request, response, now)
 
 
 def why_not_ask(

@@ -7,9 +7,13 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from frtop_probe import wire
+from frtop_tui.connect.followers import Order
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.naming import JobKey
 from frtop_tui.statistics.wanted import StatisticsWanted
+
+Asked = wire.RankRequest | wire.SnapshotRequest | Order
+"""What a person, a verb or a watcher can ask of ranks."""
 
 
 class Source(Protocol):
@@ -28,17 +32,15 @@ class Source(Protocol):
     def show_hosts(self, hosts: Iterable[str]) -> None:
         """Keeps the last ten minutes of these hosts' gauges fresh: `HostView.gauges`."""
 
-    def order(self, feature: str, order: object) -> None:
-        """Gives an order of its own kind to a feature's follower; what came of it is in `news`."""
+    def do(self, request: Asked, ranks: Iterable[int] = ()) -> None:
+        """Asks these ranks, unless they are being asked that already. The only way to ask.
+
+        Answers are in frames, or in the `news` of the feature that takes them. An order names its
+        ranks itself.
+        """
 
     def news(self) -> Mapping[str, Any]:
-        """What came of all orders, by feature; the same object as before when nothing changed."""
-
-    def dump(self, ranks: Iterable[int]) -> None:
-        """Takes the stacks of these ranks once."""
-
-    def do(self, request: wire.RankRequest, ranks: Iterable[int]) -> None:
-        """Asks these ranks; the answers are in frames, as `JudgedRank.tensors` or `native`."""
+        """What came of orders, by feature; the same object as before when nothing changed."""
 
     def capture(
         self, path: Path, *, automatic: bool = False, settle_s: float = 0.0, redact: bool = False

@@ -5,19 +5,30 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
+from frtop_probe import wire
 from frtop_tui.connect.request_tracker import RequestTracker
-from frtop_tui.diagnosis.model import Frame
+from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.job.model import Writing
 from frtop_tui.registry import contributions
+
+
+class Order:
+    """What somebody wants of ranks that takes several requests: a follower carries it out."""
+
+    __slots__ = ()
 
 
 class Follower:
     """Belongs to the source's thread.
 
-    `name` is that of the feature: screens and verbs order by it, and read its news.
+    `name` is that of the feature: screens and verbs read its news by it.
     """
 
     name: ClassVar[str]
+    orders: ClassVar[tuple[type[Order], ...]] = ()
+    """What it carries out (`take`)."""
+    requests: ClassVar[tuple[type[wire.RankRequest], ...]] = ()
+    """Requests whose answers are its news (`answered`), and not in the frame."""
     nothing: ClassVar[Any] = None
     """The news before anything has come."""
 
@@ -40,7 +51,15 @@ class Follower:
         return cls.nothing
 
     def take(self, order: Any, frame: Frame | None, now: int) -> None:
-        """Takes an order of the feature's own kind."""
+        """Takes one of `orders`."""
+        raise NotImplementedError
+
+    def asked(self, ranks: tuple[int, ...], now: int) -> None:
+        """Takes note that one of `requests` goes to these ranks."""
+        raise NotImplementedError
+
+    def answered(self, view: JudgedRank, response: Any, now: int) -> None:
+        """Takes an answer to one of `requests`, or one of ours that says why there is none."""
         raise NotImplementedError
 
     def update(self, frame: Frame | None, now: int) -> None:

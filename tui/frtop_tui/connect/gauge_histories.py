@@ -7,11 +7,10 @@ somebody looks, and where a fact would not say since when it is so.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import partial
 from typing import Final
 
 from frtop_probe import wire
-from frtop_tui.connect.request_tracker import RequestTracker
+from frtop_tui.connect.request_tracker import RequestTracker, in_state_already
 from frtop_tui.diagnosis.evidence.host_facts import FACT_GAUGES, FactTable
 from frtop_tui.diagnosis.model import Frame
 
@@ -37,7 +36,6 @@ class GaugeHistories:
         self._shown: tuple[str, ...] = ()
         self._asked: dict[tuple[str, bool], int] = {}
         """When each host was asked last, for all of its gauges or for some."""
-        self._under_way: set[str] = set()
 
     def show(self, hosts: Iterable[str]) -> None:
         """Keeps the histories of these hosts fresh, of those in trouble, and of no others.
@@ -64,15 +62,9 @@ class GaugeHistories:
 
     def _ask(self, host: str, now: int, again_ns: int, *, in_full: bool) -> None:
         asked = self._asked.get((host, in_full))
-        if host in self._under_way or (asked is not None and now - asked < again_ns):
+        if asked is not None and now - asked < again_ns:
             return
-        self._asked[host, in_full] = now
-        self._asked.pop((host, not in_full), None)
         request = wire.GaugeHistoryRequest(0, () if in_full else ROW_GAUGES, POINTS)
-        received = partial(self._received, host)
-        if self._tracker.request_now(host, request, received, now):
-            self._under_way.add(host)
-
-    def _received(self, host: str, _response: wire.Response, _now: int) -> None:
-        """Frees the host; a history is in the job's state already."""
-        self._under_way.discard(host)
+        if self._tracker.request_now(host, request, in_state_already, now, purpose="gauges"):
+            self._asked[host, in_full] = now
+            self._asked.pop((host, not in_full), None)

@@ -17,11 +17,12 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from frtop_probe import keys, wire
+from frtop_probe import keys
 from frtop_probe.pipe.start_script import start_script
 from frtop_probe.proc import daemon_thread
 from frtop_tui.connect import file_limit
 from frtop_tui.connect.agent_connections import AgentConnections
+from frtop_tui.connect.base import Asked
 from frtop_tui.connect.connection_events import Connections
 from frtop_tui.connect.endpoints import LOCAL, Endpoint, expand
 from frtop_tui.connect.followers import follower_kinds
@@ -126,17 +127,10 @@ class LiveSource:
         wanted = tuple(hosts)
         self._commands.put(lambda session: session.gauges.show(wanted))
 
-    def order(self, feature: str, order: object) -> None:
-        self._commands.put(partial(Session.order, feature=feature, order=order))
-
     def news(self) -> Mapping[str, Any]:
         return self._news
 
-    def dump(self, ranks: Iterable[int]) -> None:
-        wanted = frozenset(ranks)
-        self._commands.put(lambda session: session.requests.dump(wanted))
-
-    def do(self, request: wire.RankRequest, ranks: Iterable[int]) -> None:
+    def do(self, request: Asked, ranks: Iterable[int] = ()) -> None:
         self._commands.put(partial(Session.do, request=request, ranks=tuple(ranks)))
 
     def capture(

@@ -9,7 +9,8 @@ from typing import Any, Literal
 
 from msgspec.structs import replace
 
-from frtop_probe import archive, wire
+from frtop_probe import archive
+from frtop_tui.connect.base import Asked
 from frtop_tui.connect.followers import follower_kinds
 from frtop_tui.diagnosis.histories import with_trace
 from frtop_tui.diagnosis.model import Frame
@@ -41,16 +42,10 @@ class RecordedSource:
     def show_hosts(self, hosts: Iterable[str]) -> None:
         """Does nothing: the frame has the gauges that were recorded."""
 
-    def order(self, feature: str, order: object) -> None:
-        """Does nothing: there is no live rank."""
-
     def news(self) -> Mapping[str, Any]:
         return self._news
 
-    def dump(self, ranks: Iterable[int]) -> None:
-        """Does nothing: the frame has all recorded stacks."""
-
-    def do(self, request: wire.RankRequest, ranks: Iterable[int]) -> None:
+    def do(self, request: Asked, ranks: Iterable[int] = ()) -> None:
         """Does nothing: the frame has what ranks answered when it was recorded."""
 
     def capture(

@@ -1,15 +1,17 @@
-"""Matches responses of agents to requests: ids, timeouts, retries, lost connections.
+"""Matches responses of agents to requests: turns, ids, timeouts, retries, lost connections.
 
 Every request ends exactly once, unless its owner drops it: with the agent's response, or
-with a `wire.Error` of our own. Pure: `now` is the operator's monotonic clock in ns.
+with a `wire.Error` of our own. Who asks keeps no count of what is under way: requests of a class
+wait here until it is their turn at the host. Pure: `now` is the operator's monotonic clock in ns.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections import Counter
-from collections.abc import Callable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 from msgspec import structs
@@ -33,10 +35,11 @@ class _Pending:
     host: str
     request: wire.Request
     on_response: OnResponse
-    expires_ns: int
     timeout_ns: int
-    adaptive: bool
-    resend: bool
+    lane: tuple[str, Hashable]
+    expires_ns: int = 0  # 0: it waits for its turn
+    adaptive: bool = False
+    resend: bool = False
     commanded: bool = False  # by the operator, who waits for the response
     retry_ns: int = 0
     sent_ns: int | None = None
@@ -62,6 +65,8 @@ class RequestTracker:
         self._timeouts: dict[str, int] = {}
         """By host, where it is longer than `RESPONSE_NS`."""
         self._late: dict[int, _Pending] = {}
+        self._lanes: defaultdict[tuple[str, Hashable], dict[int, _Pending]] = defaultdict(dict)
+        """What takes turns, in order: by host, and by class or purpose."""
 
     def agent(self, host: str) -> int:
         """Generation of the host's agent, to be given to `request` with the keys it gave."""
@@ -82,14 +87,15 @@ class RequestTracker:
         agent: int | None = None,
         once: bool | None = None,
     ) -> int:
-        """Sends a request as soon as possible, and again when the agent was busy or away.
+        """Sends a request when it is its turn, and again when the agent was busy or away.
 
         Args:
             host: whom to ask.
-            request: what to ask; its id is set here.
+            request: what to ask; its id is set here. Of its class `at_once` are under way at a
+                host, the others wait.
             on_response: called once; gets a "deadline" error when nothing came in time.
             now: operator's clock.
-            timeout_ns: how long to wait for the response; None: as its class says.
+            timeout_ns: how long its turn lasts; None: as its class says.
             agent: generation whose keys the request names; None: that of now.
             once: never send it again, as it may have been carried out; None: as its class says.
 
@@ -97,12 +103,11 @@ class RequestTracker:
             The id of the request, for `drop`.
         """
         timeout_ns = timeout_ns or round(request.timeout_s * 1e9)
-        number, pending = self._new(host, request, on_response, now, timeout_ns)
+        number, pending = self._new(host, request, on_response, timeout_ns, type(request))
         pending.resend = not (request.once if once is None else once)
         pending.commanded = True
         pending.stale = agent is not None and agent != self._agents[host]
-        self._pending[number] = pending
-        self._transmit(pending, now)
+        self._begin(pending.lane, now)
         return number
 
     def request_now(
@@ -113,26 +118,31 @@ class RequestTracker:
         now: int,
         *,
         timeout_ns: int | None = None,
+        purpose: Hashable = None,
     ) -> int:
         """Sends a request once, now or not at all; a lost connection ends it.
 
-        Without `timeout_ns` the timeout adapts to the host: it doubles when nothing came.
+        Without `timeout_ns` the timeout adapts to the host: it doubles when nothing came. With a
+        `purpose` one such request is under way at a host.
 
         Returns:
             The id of the request, 0 when it could not be sent.
         """
+        if purpose is not None and (host, purpose) in self._lanes:
+            return 0
         number, pending = self._new(
-            host, request, on_response, now, timeout_ns or self.timeout_ns(host)
+            host, request, on_response, timeout_ns or self.timeout_ns(host), purpose
         )
         pending.adaptive = timeout_ns is None
-        if not self._transmit(pending, now):
-            return 0
-        self._pending[number] = pending
-        return number
+        pending.expires_ns = now + pending.timeout_ns
+        if self._transmit(pending, now):
+            return number
+        self._remove(number)
+        return 0
 
     def drop(self, number: int) -> None:
         """Forgets a request whose response nobody needs any more."""
-        if pending := self._pending.pop(number, None):
+        if pending := self._remove(number):
             self._keep_late(number, pending)
 
     def asked(self, host: str, response: wire.Response) -> bool:
@@ -174,12 +184,13 @@ class RequestTracker:
 
     def finish(self, number: int, response: wire.Response, now: int) -> None:
         """Ends a request with a response, whatever id the response has."""
-        pending = self._pending.pop(number, None)
+        pending = self._remove(number)
         if pending is None:
             return
         if pending.adaptive and pending.sent_ns is not None:
             self._note_response_time(pending.host, now - pending.sent_ns)
         pending.on_response(response, now)
+        self._begin(pending.lane, now)
 
     def disconnected(self, host: str, now: int) -> None:
         """Handles a lost connection: all responses under way are lost with it."""
@@ -189,7 +200,7 @@ class RequestTracker:
             if pending.host != host:
                 continue
             pending.sent_ns = None
-            if not pending.resend:
+            if not pending.resend and pending.expires_ns:
                 self._end(number, "lost", f"the connection to {host} was lost", now)
 
     def identified(self, host: str, *, same: bool) -> None:
@@ -206,25 +217,55 @@ class RequestTracker:
             if pending.stale:
                 text = f"the agent on {pending.host} was restarted meanwhile: ask again"
                 self._end(number, "gone", text, now)
+            elif not pending.expires_ns:
+                continue
             elif now >= pending.expires_ns:
                 if pending.adaptive:
                     self.extend_timeout(pending.host)
                 self._end(number, "deadline", _timed_out(pending), now)
             elif pending.sent_ns is None and now >= pending.retry_ns:
                 self._transmit(pending, now)
+        for lane in list(self._lanes):
+            self._begin(lane, now)
 
     def extend_timeout(self, host: str) -> None:
         """Doubles the host's timeout: asking at the same pace would only slow it down."""
         self._timeouts[host] = min(2 * self.timeout_ns(host), MAX_RESPONSE_NS)
 
     def _new(
-        self, host: str, request: wire.Request, on_response: OnResponse, now: int, timeout_ns: int
+        self,
+        host: str,
+        request: wire.Request,
+        on_response: OnResponse,
+        timeout_ns: int,
+        purpose: Hashable,
     ) -> tuple[int, _Pending]:
         number = next(self._ids)
         request = structs.replace(request, id=number)
-        return number, _Pending(
-            host, request, on_response, now + timeout_ns, timeout_ns, adaptive=False, resend=False
-        )
+        pending = _Pending(host, request, on_response, timeout_ns, (host, purpose))
+        self._pending[number] = pending
+        if purpose is not None:
+            self._lanes[pending.lane][number] = pending
+        return number, pending
+
+    def _remove(self, number: int) -> _Pending | None:
+        pending = self._pending.pop(number, None)
+        if pending is not None and (lane := self._lanes.get(pending.lane)) is not None:
+            lane.pop(number, None)
+            if not lane:
+                del self._lanes[pending.lane]
+        return pending
+
+    def _begin(self, lane: tuple[str, Hashable], now: int) -> None:
+        """Sends those of a lane whose turn it is."""
+        waiting = self._lanes.get(lane)
+        if waiting is None:
+            return
+        at_once = next(iter(waiting.values())).request.at_once
+        for pending in list(islice(waiting.values(), at_once)):
+            if not pending.expires_ns:
+                pending.expires_ns = now + pending.timeout_ns
+                self._transmit(pending, now)
 
     def _transmit(self, pending: _Pending, now: int) -> bool:
         about_ranks = not isinstance(pending.request, wire.StateRequest | wire.TimeRequest)
@@ -236,7 +277,7 @@ class RequestTracker:
         return True
 
     def _end(self, number: int, reason: str, text: str, now: int) -> None:
-        pending = self._pending.pop(number, None)
+        pending = self._remove(number)
         if pending is not None:
             self._keep_late(number, pending)
             pending.on_response(wire.Error(number, text, reason), now)
@@ -251,6 +292,10 @@ class RequestTracker:
             self._timeouts[host] = min(2 * took_ns, MAX_RESPONSE_NS)
         else:
             self._timeouts.pop(host, None)
+
+
+def in_state_already(_: wire.Response, _now: int) -> None:
+    """Takes a response that the job's state has taken before."""
 
 
 def _answers(request: wire.Request, response: wire.Response) -> bool:

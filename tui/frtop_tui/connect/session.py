@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final
@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from frtop_probe import wire
 from frtop_tui.connect.agent_requests import AgentRequests
 from frtop_tui.connect.asking import Asking
+from frtop_tui.connect.base import Asked
 from frtop_tui.connect.commands import Commands
 from frtop_tui.connect.connection_events import (
     AnyEndpoint,
@@ -33,7 +34,7 @@ from frtop_tui.connect.op_follower import OpFollower, OpOutlet
 from frtop_tui.connect.pipes.place_search import PlaceSearch
 from frtop_tui.connect.statistics_follower import StatisticsFollower
 from frtop_tui.diagnosis.engine import Engine
-from frtop_tui.diagnosis.model import Frame
+from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.errors import FrtopError
 from frtop_tui.job.model import AgentKey, Problem, Writing
 from frtop_tui.job.naming import JobKey, Wanted
@@ -78,11 +79,11 @@ class Session:
         self._engine = Engine(explain=explain)
         self.requests = AgentRequests(connections.send, self._state, read_only=read_only)
         self._commands = Commands(self.requests.tracker)
-        self._asking = Asking(self.requests.tracker, self._apply)
+        self._asking = Asking(self.requests.tracker, self._answered)
         self.ops = OpFollower(self.requests.tracker, outlet or OpOutlet())
         self.statistics = StatisticsFollower(self.requests.tracker, self._state.set_statistics)
         self.gauges = GaugeHistories(self.requests.tracker)
-        self._followers = {kind.name: kind(self.requests.tracker) for kind in follower_kinds()}
+        self._followers = [kind(self.requests.tracker) for kind in follower_kinds()]
         self._news: Mapping[str, Any] = {}
         self._resolver = Resolver(names)
         self._resolved_at: dict[str, int] = {}
@@ -107,28 +108,48 @@ class Session:
         self._job = job
         self._next_frame = 0
 
-    def do(self, request: wire.RankRequest, ranks: tuple[int, ...]) -> None:
-        self._asking.do(self._frame, request, ranks, time.monotonic_ns())
+    def do(self, request: Asked, ranks: tuple[int, ...]) -> None:
+        now = time.monotonic_ns()
+        if isinstance(request, wire.SnapshotRequest):
+            self.requests.take_stacks(self._frame, ranks, now)
+        elif isinstance(request, wire.RankRequest):
+            for follower in self._followers:
+                if isinstance(request, follower.requests):
+                    follower.asked(self._known(ranks), now)
+            self._asking.do(self._frame, request, ranks, now)
+        else:
+            for follower in self._followers:
+                if isinstance(request, follower.orders):
+                    follower.take(request, self._frame, now)
 
-    def order(self, feature: str, order: object) -> None:
-        self._followers[feature].take(order, self._frame, time.monotonic_ns())
+    def _known(self, ranks: Iterable[int]) -> tuple[int, ...]:
+        there = self._frame.ranks if self._frame is not None else ()
+        return tuple(rank for rank in ranks if rank in there)
+
+    def _answered(
+        self, view: JudgedRank, request: wire.RankRequest, response: wire.Response, now: int
+    ) -> None:
+        self._apply(view.host, response, now)
+        for follower in self._followers:
+            if isinstance(request, follower.requests):
+                follower.answered(view, response, now)
 
     def news(self) -> Mapping[str, Any]:
         """What came of orders, by feature; the same object as before when nothing changed."""
-        newest = {name: follower.news for name, follower in self._followers.items()}
+        newest = {follower.name: follower.news for follower in self._followers}
         if any(one is not self._news.get(name, self) for name, one in newest.items()):
             self._news = newest
         return self._news
 
     def leave(self) -> None:
         """Takes back what ranks do for this operator; see `is_ordering`."""
-        for follower in self._followers.values():
+        for follower in self._followers:
             follower.end()
 
     @property
     def is_ordering(self) -> bool:
         """Whether a rank has not answered that yet."""
-        return any(follower.is_ordering for follower in self._followers.values())
+        return any(follower.is_ordering for follower in self._followers)
 
     def capture(self, path: Path, *, automatic: bool, settle_s: float, redact: bool) -> None:
         self._commands.capture(
@@ -317,7 +338,7 @@ class Session:
             self.ops.update(self._frame, now)
             self.statistics.update(self._frame, now)
             self.gauges.update(self._frame, now)
-            for follower in self._followers.values():
+            for follower in self._followers:
                 follower.update(self._frame, now)
             if not self._commands.wants_frame:
                 return self._with_writings()
@@ -340,8 +361,8 @@ class Session:
 
     @property
     def _writings(self) -> tuple[Writing, ...]:
-        followers = self._followers.values()
-        return (*self._commands.writings, *chain.from_iterable(one.writings for one in followers))
+        of_features = chain.from_iterable(one.writings for one in self._followers)
+        return (*self._commands.writings, *of_features)
 
     def _with_writings(self) -> Frame | None:
         """The last frame, if a file has come further since."""
@@ -352,7 +373,7 @@ class Session:
 
     def close(self) -> None:
         """Gives up what is being fetched; lets a file that is being written end."""
-        for follower in self._followers.values():
+        for follower in self._followers:
             follower.close(time.monotonic_ns())
         self._commands.close()
 

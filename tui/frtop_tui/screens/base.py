@@ -14,6 +14,7 @@ from textual.css.query import NoMatches
 from textual.screen import Screen
 from textual.widgets import Static
 
+from frtop_tui.connect.followers import Order
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.job.groups import Identifier
 from frtop_tui.screens.availability import action_name, why_unavailable
@@ -110,8 +111,8 @@ class FrameScreen(Screen[None]):
         return ()
 
     @property
-    def orders(self) -> Mapping[str, Any]:
-        """Standing orders to followers, by feature, for as long as this screen is visible."""
+    def orders(self) -> Mapping[type[Order], Order]:
+        """What the source follows while this screen is visible; then an order without ranks."""
         return {}
 
     @property

@@ -8,6 +8,7 @@ from pathlib import Path
 from textual.message import Message
 
 from frtop_probe import wire
+from frtop_tui.connect.base import Asked
 from frtop_tui.job.arrivals import LateIn
 from frtop_tui.job.groups import Identifier
 from frtop_tui.job.naming import GroupKey
@@ -15,14 +16,6 @@ from frtop_tui.job.naming import GroupKey
 
 class FeatureMessage(Message):
     """What a feature does: `HANDLERS` of its module `screens` say how."""
-
-
-class Order(Message):
-    """Give an order to a feature's follower."""
-
-    def __init__(self, feature: str, order: object) -> None:
-        super().__init__()
-        self.feature, self.order = feature, order
 
 
 class OpenRank(Message):
@@ -94,18 +87,10 @@ class OpenStacks(Message):
     """Open the merged stacks."""
 
 
-class TakeStacks(Message):
-    """Take the stacks of these ranks now."""
-
-    def __init__(self, ranks: Iterable[int]) -> None:
-        super().__init__()
-        self.ranks = tuple(ranks)
-
-
 class Do(Message):
     """Ask these ranks; what it costs, the user has been told."""
 
-    def __init__(self, request: wire.RankRequest, ranks: Iterable[int]) -> None:
+    def __init__(self, request: Asked, ranks: Iterable[int] = ()) -> None:
         super().__init__()
         self.request, self.ranks = request, tuple(ranks)
 

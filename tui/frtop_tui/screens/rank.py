@@ -21,7 +21,6 @@ from frtop_tui.screens.messages import (
     Do,
     OpenGroup,
     OpenWaits,
-    TakeStacks,
 )
 from frtop_tui.screens.native_key import AGAIN_S, NativeKey
 from frtop_tui.text.rank_words import format_exit
@@ -194,7 +193,7 @@ class RankScreen(OneRankScreen):
     def action_take(self) -> None:
         if self.check_available("take"):
             self.query_one(StackPane).switch(native=False)
-            self.post_message(TakeStacks((self.rank,)))
+            self.post_message(Do(wire.SnapshotRequest(), (self.rank,)))
             self.draw_all()
 
     def action_native(self) -> None:

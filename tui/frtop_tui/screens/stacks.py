@@ -7,11 +7,12 @@ from typing import ClassVar, Final
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
+from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.units import counted, live_duration
 from frtop_tui.screens.availability import why_unavailable
 from frtop_tui.screens.base import BACK, FrameScreen
-from frtop_tui.screens.messages import TakeStacks
+from frtop_tui.screens.messages import Do
 from frtop_tui.widgets.stack_tree import StackTree
 
 STILL_NS: Final = 10_000_000_000
@@ -88,4 +89,4 @@ class StacksScreen(FrameScreen):
         if ranks:
             self._asked = {rank: frame.ranks[rank].stacks_taken_ns for rank in ranks}
             self._came, self._came_ns = 0, frame.now_ns
-            self.post_message(TakeStacks(ranks))
+            self.post_message(Do(wire.SnapshotRequest(), ranks))

@@ -7,13 +7,14 @@ from typing import ClassVar, Final
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
+from frtop_probe.features.flame.messages import SampleStacks
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.features.flame.model import SampledStacks
 from frtop_tui.features.flame.pane import FlamePane
 from frtop_tui.job.naming import folded
 from frtop_tui.job.units import counted
 from frtop_tui.screens.base import BACK, FrameScreen
-from frtop_tui.screens.messages import FeatureMessage, Order
+from frtop_tui.screens.messages import Do, FeatureMessage
 
 COST: Final = "nothing stops for it: py-spy reads the memory of the process, 100 times a second"
 
@@ -55,7 +56,7 @@ class FlameScreen(FrameScreen):
         """Asks once, with the first frame that has the ranks."""
         if not self._asked and frame.ranks and not self.why_unavailable("take"):
             self._asked = True
-            self.post_message(Order("flame", self.ranks))
+            self.post_message(Do(SampleStacks(), self.ranks))
 
     def take_news(self) -> None:
         samples: SampledStacks = self.news["flame"]
@@ -80,7 +81,7 @@ class FlameScreen(FrameScreen):
 
     def action_sample_again(self) -> None:
         if self.check_available("take"):
-            self.post_message(Order("flame", self.ranks))
+            self.post_message(Do(SampleStacks(), self.ranks))
 
     def action_save(self) -> None:
         if any(one.stacks for one in self.samples.ranks):

@@ -102,7 +102,7 @@ def _profile(
     if path is None:
         suffix = "-profile" if order.separate else "-profile.json.gz"
         path = unused_path(Path.cwd() / default_name(frame, frame.wall_ns, suffix))
-    source.order("profile", ProfileOrder(ranks, order, path.absolute()))
+    source.do(ProfileOrder(ranks, order, path.absolute()))
     progress = _await(source)
     show_progress("")
     if progress.state != "written":
@@ -123,15 +123,15 @@ def _await(source: Source) -> ProfileProgress:
     except KeyboardInterrupt:
         progress: ProfileProgress | None = source.news()["profile"]
         if progress is None or not (progress.can_be_ended or progress.state == "merging"):
-            source.order("profile", Withdrawal())
+            source.do(Withdrawal())
             raise
     show_progress("")
     say("ending it: ranks that are complete are written; Ctrl-C again discards all")
-    source.order("profile", Withdrawal(keep=True))
+    source.do(Withdrawal(keep=True))
     try:
         return _followed(source)
     except KeyboardInterrupt:
-        source.order("profile", Withdrawal())
+        source.do(Withdrawal())
         raise
 
 

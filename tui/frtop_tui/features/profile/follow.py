@@ -46,6 +46,7 @@ class ProfileOrders(Follower):
     """`progress` is replaced, never changed."""
 
     name = "profile"
+    orders = (ProfileOrder, Withdrawal)
 
     def __init__(self, tracker: RequestTracker) -> None:
         super().__init__(tracker)

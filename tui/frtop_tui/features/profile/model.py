@@ -7,6 +7,7 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
+from frtop_tui.connect.followers import Order
 from frtop_tui.job.model import Problem
 from frtop_tui.job.units import counted
 
@@ -104,7 +105,7 @@ class ProfileProgress(Struct, frozen=True):
         return self.state == "running" and any(one.complete for one in self.ranks)
 
 
-class ProfileOrder(Struct, frozen=True):
+class ProfileOrder(Struct, Order, frozen=True):
     """Run torch's profiler in these ranks, and write one file of it."""
 
     ranks: tuple[int, ...]
@@ -112,7 +113,7 @@ class ProfileOrder(Struct, frozen=True):
     path: Path
 
 
-class Withdrawal(Struct, frozen=True):
+class Withdrawal(Struct, Order, frozen=True):
     """End that, in the ranks as well; with `keep` write the ranks that are complete."""
 
     keep: bool = False

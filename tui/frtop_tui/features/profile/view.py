@@ -22,7 +22,7 @@ from frtop_tui.files.output_path import default_path
 from frtop_tui.job.naming import folded
 from frtop_tui.screens.availability import action_name
 from frtop_tui.screens.base import FrameScreen
-from frtop_tui.screens.messages import Order
+from frtop_tui.screens.messages import Do
 
 STEPS: Final = (1, 2, 3, 5, 10, 20, 50, 100)
 SECONDS: Final = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
@@ -127,11 +127,11 @@ class ProfileScreen(FrameScreen):
             return
         self._progress, self._ordered = None, True
         order = ProfileOrder(self.ranks, self.options, self._path(frame))
-        self.post_message(Order("profile", order))
+        self.post_message(Do(order))
 
     async def action_withdraw_or_back(self) -> None:
         if self.under_way:
-            self.post_message(Order("profile", Withdrawal()))
+            self.post_message(Do(Withdrawal()))
         else:
             await self.app.run_action("back")
 
@@ -140,7 +140,7 @@ class ProfileScreen(FrameScreen):
         if progress is None or not self.check_available("write"):
             return
         if progress.can_be_ended:
-            self.post_message(Order("profile", Withdrawal(keep=True)))
+            self.post_message(Do(Withdrawal(keep=True)))
         elif progress.state == "running":
             self.app.notify("No rank is complete yet: esc withdraws the order.", timeout=4)
 

@@ -77,6 +77,7 @@ class NumberFollower(Follower):
     """Sends orders, fetches what ranks have sampled, and compares it."""
 
     name = "tensor_checks"
+    orders = (RecordOrder,)
     nothing = NO_NUMBERS
 
     def __init__(self, tracker: RequestTracker) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from frtop_probe.features.tensor_checks.messages import NumbersOrder, NumberState, RecordedNow
+from frtop_tui.connect.followers import Order
 from frtop_tui.features.tensor_checks.comparison import Findings
 from frtop_tui.features.tensor_checks.samples import GroupNames
 from frtop_tui.job.groups import Identifier
@@ -29,7 +30,7 @@ def note_problem(text: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class RecordOrder:
+class RecordOrder(Order):
     """What an operator wants of ranks. `group` None: the ops of all groups."""
 
     ranks: tuple[int, ...]

@@ -29,7 +29,7 @@ class RankOrders:
     def send(self, order: RecordOrder, wait_s: float = ANSWER_S) -> JobNumbers:
         """What ranks record once all have answered, or once the time is up."""
         self._sent += 1
-        self._source.order("tensor_checks", order)
+        self._source.do(order)
         return self.wait(wait_s)
 
     def wait(self, wait_s: float = ANSWER_S) -> JobNumbers:

@@ -23,7 +23,7 @@ class WriteNote(FeatureMessage):
 
 
 async def _write_note(app: FeatureApp, event: WriteNote) -> None:
-    app.source.order("tensor_checks", event.order)
+    app.source.do(event.order)
     app.notify(f"Noted on {counted(len(event.order.ranks), 'rank')}.", timeout=4)
 
 

@@ -14,7 +14,7 @@ from frtop_tui.features.tensor_checks.orders import NO_NUMBERS, NOTHING, RecordO
 from frtop_tui.features.tensor_checks.pane import RecordPane
 from frtop_tui.screens.availability import why_unavailable
 from frtop_tui.screens.base import BACK, FrameScreen
-from frtop_tui.screens.messages import Order
+from frtop_tui.screens.messages import Do
 
 READ_NS: Final = 1_000_000_000
 """How long a cost must be on the screen: a key that is held down must not ask."""
@@ -66,7 +66,7 @@ class RecordScreen(FrameScreen):
         """Asks once what ranks record."""
         if not self._asked and frame.ranks and not why_unavailable("order", frame, past=self.past):
             self._asked = True
-            self.post_message(Order("tensor_checks", RecordOrder(target_ranks(frame, self.marked))))
+            self.post_message(Do(RecordOrder(target_ranks(frame, self.marked))))
 
     def take_news(self) -> None:
         self.numbers = self.news["tensor_checks"]
@@ -94,13 +94,11 @@ class RecordScreen(FrameScreen):
         if what == "stop" or (
             confirmed and pressed is not None and frame.now_ns - pressed[1] >= READ_NS
         ):
-            self.post_message(Order("tensor_checks", self._order(frame, what)))
+            self.post_message(Do(self._order(frame, what)))
         else:
             self._pressed = pressed if confirmed else (what, frame.now_ns)
             if what == "sample" and not confirmed:  # others may have begun since this was opened
-                self.post_message(
-                    Order("tensor_checks", RecordOrder(target_ranks(frame, self.marked)))
-                )
+                self.post_message(Do(RecordOrder(target_ranks(frame, self.marked))))
         self.draw_all()
 
     def _order(self, frame: Frame, what: str) -> RecordOrder:

@@ -259,7 +259,7 @@ def _save(source: Source, view: JudgedRank, ops: Sequence[wire.OpTensors], path:
     chosen = only_one(view, ops, "--save writes the tensors of one op")
     size = sum(tensor.size for tensor in chosen.tensors)
     print(f"writing {size:,} bytes to {path}", file=sys.stderr)
-    source.order("tensors", SaveOrder(view.rank, chosen.sequence, path))
+    source.do(SaveOrder(view.rank, chosen.sequence, path))
     writing = wait_for_file(source, "tensors", path, "bytes")
     show_progress("")
     print(f"{writing.path}  {writing.size:,} bytes", file=sys.stderr)

@@ -10,7 +10,7 @@ from msgspec import Struct
 from frtop_probe import wire
 from frtop_tui.connect.asking import why_not_ask
 from frtop_tui.connect.file_worker import FileWorker
-from frtop_tui.connect.followers import Follower
+from frtop_tui.connect.followers import Follower, Order
 from frtop_tui.connect.request_tracker import RequestTracker
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.features.tensors.download import TensorDownload
@@ -20,7 +20,7 @@ from frtop_tui.job.naming import same_job
 _EMPTY: Final = Frame(0, 0)
 
 
-class SaveOrder(Struct, frozen=True):
+class SaveOrder(Struct, Order, frozen=True):
     """Write the tensors of one pending op as safetensors: `Frame.writings`."""
 
     rank: int
@@ -32,6 +32,7 @@ class TensorDownloads(Follower):
     """The last file is shown as long as its job is."""
 
     name = "tensors"
+    orders = (SaveOrder,)
 
     def __init__(self, tracker: RequestTracker) -> None:
         super().__init__(tracker)

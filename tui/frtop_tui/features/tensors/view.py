@@ -18,7 +18,7 @@ from frtop_tui.features.tensors.saving import readable_bytes, save_question, ten
 from frtop_tui.job.units import counted
 from frtop_tui.screens.availability import why_unavailable
 from frtop_tui.screens.base import BACK, OneRankScreen
-from frtop_tui.screens.messages import Do, Order
+from frtop_tui.screens.messages import Do
 from frtop_tui.widgets.file_status import file_in_progress
 from frtop_tui.widgets.question import Question
 from frtop_tui.widgets.spans import Line, join, plain
@@ -172,7 +172,7 @@ class TensorsScreen(OneRankScreen):
         saving, self._saving = self._saving, None
         self.set_focus(self.query_one(TensorsPane))
         if event.yes and saving is not None:
-            self.post_message(Order("tensors", SaveOrder(*saving)))
+            self.post_message(Do(SaveOrder(*saving)))
         self.draw_all()
 
     def reset(self) -> None:

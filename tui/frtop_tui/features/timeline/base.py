@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
+from frtop_tui.connect.followers import Order
+from frtop_tui.features.timeline.follow import FollowHistories
 from frtop_tui.features.timeline.histories import Histories
 from frtop_tui.screens.base import FrameScreen
 
@@ -23,8 +24,8 @@ class HistoriesScreen(FrameScreen):
         raise NotImplementedError
 
     @property
-    def orders(self) -> Mapping[str, Any]:
-        return {"timeline": self.followed}
+    def orders(self) -> Mapping[type[Order], Order]:
+        return {FollowHistories: FollowHistories(*self.followed)}
 
     def take_news(self) -> None:
         # Of a frame of the past they are shown as they are, once they are there.

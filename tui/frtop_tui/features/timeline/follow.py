@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from msgspec import Struct
+
 from frtop_probe import wire
-from frtop_tui.connect.followers import Follower
+from frtop_tui.connect.followers import Follower, Order
 from frtop_tui.connect.op_follower import MOST, OVERLAP, issued_by
 from frtop_tui.connect.request_tracker import RequestTracker
 from frtop_tui.diagnosis.model import Frame, JudgedRank
@@ -47,10 +49,18 @@ class _Followed:
         return self.ops is not None and bool(len(self.ops)) and self.ops.reach[-1] == PENDING_NS
 
 
+class FollowHistories(Struct, Order, frozen=True):
+    """Keep the histories of these ranks fresh, and of no others, since that time (operator's)."""
+
+    ranks: tuple[int, ...] = ()
+    since_ns: int | None = None
+
+
 class LaneFollower(Follower):
     """Fetches the histories of some ranks, and keeps them fresh."""
 
     name = "timeline"
+    orders = (FollowHistories,)
     nothing = Histories()
 
     def __init__(self, tracker: RequestTracker) -> None:
@@ -69,14 +79,8 @@ class LaneFollower(Follower):
     def of_file(cls, frame: Frame) -> Histories:
         return histories_in(frame)
 
-    def take(
-        self,
-        order: tuple[tuple[int, ...], int | None] | None,
-        frame: Frame | None,  # noqa: ARG002
-        now: int,  # noqa: ARG002
-    ) -> None:
-        """Follows these ranks since that time, and no others; None: nobody."""
-        self.follow(*(order or ((), None)))
+    def take(self, order: FollowHistories, frame: Frame | None, now: int) -> None:  # noqa: ARG002
+        self.follow(order.ranks, order.since_ns)
 
     def follow(self, ranks: Iterable[int], since_ns: int | None) -> None:
         """Follows these ranks, and no others; fetches their ops since that time (operator's)."""
