@@ -18,6 +18,7 @@ from frtop_probe.unprepared.worker import SCAN_DID_NOT_RETURN
 from frtop_tui.cli import capture as capture_command
 from frtop_tui.cli import live as live_command
 from frtop_tui.connect.base import Asked, Source
+from frtop_tui.diagnosis import confirmation
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import FrtopError, NoAgent, NoJob, UsageError
 from frtop_tui.features.tensors import command as tensors_command
@@ -391,8 +392,8 @@ def test_a_job_that_was_named_is_searched_for_since_a_host_was_reported(
 def test_a_healthy_report_waits_for_what_tells_who_is_slow(
     comes: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(live_command, "HEALTHY_NS", 100_000_000)
-    monkeypatch.setattr(live_command, "COMPARED_NS", 10_000_000_000 if comes else 500_000_000)
+    monkeypatch.setattr(confirmation, "HEALTHY_NS", 100_000_000)
+    monkeypatch.setattr(confirmation, "COMPARED_NS", 10_000_000_000 if comes else 500_000_000)
     source = ScriptedSource([healthy()])
     begin = time.monotonic()
 

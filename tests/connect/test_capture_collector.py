@@ -19,10 +19,10 @@ from frtop_tui.connect.capture_collector import (
     HISTORIES_AT_ONCE,
     HOSTS_AT_ONCE,
     CaptureCollector,
-    is_settled,
 )
 from frtop_tui.connect.file_worker import FileWorker
 from frtop_tui.connect.request_tracker import RequestTracker
+from frtop_tui.diagnosis.confirmation import Settling
 from frtop_tui.diagnosis.model import Frame, JudgedRank, Verdict, Why
 from frtop_tui.diagnosis.thresholds import COMPARED_NS, HEALTHY_NS, SLOW_CAUSE_NS
 from frtop_tui.files import capture
@@ -391,12 +391,16 @@ TOLD = JobStatistics(0, 1, 0)
               verdicts=(replace(SUSPECT, confidence="confirmed"),)), 0, True),
 ])  # fmt: skip
 def test_when_a_verdict_is_settled(frame: Frame, watched_s: float, settled: bool) -> None:
-    assert is_settled(frame, round(watched_s * S), round(watched_s * S)) is settled
+    settling = Settling(0)
+    settling.is_over(frame, 0)
+    assert settling.is_over(frame, round(watched_s * S)) is settled
 
 
 def test_a_job_that_waited_until_now_is_not_settled() -> None:
+    settling = Settling(0)
+    settling.is_over(frame_of(*ranks(["a"], 2), health="undecided"), 0)
     frame = frame_of(*ranks(["a"], 2), health="healthy", statistics=TOLD)
-    assert not is_settled(frame, 2 * HEALTHY_NS, 0)
+    assert not settling.is_over(frame, 2 * HEALTHY_NS)
 
 
 @pytest.mark.parametrize(("settle_s", "waits_s"), [(0, 0), (10, 10)])

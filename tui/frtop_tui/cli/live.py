@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 from frtop_probe import wire
 from frtop_tui.cli.output import escaped, stderr_width
 from frtop_tui.connect.base import Source
+from frtop_tui.diagnosis.confirmation import Settling
 from frtop_tui.diagnosis.model import Frame, JudgedRank
-from frtop_tui.diagnosis.thresholds import COMPARED_NS, HEALTHY_NS, SLOW_CAUSE_NS
 from frtop_tui.errors import FrtopError, NoAgent, NoJob, NotOurs, Unreachable, UsageError
 from frtop_tui.job.model import Problem
 from frtop_tui.job.naming import listed, printable
@@ -138,22 +138,13 @@ def wait_for_report(source: Source, wait_s: float, report: Callable[[str], None]
         NoJob: no job was found within `wait_s`.
         Unreachable: none of the hosts can be reached.
     """
-    healthy_since: float | None = None
+    settling = Settling(0)
 
     def can_be_reported(frame: Frame, waited_s: float) -> bool:
-        nonlocal healthy_since
-        now = time.monotonic()
+        settled = settling.is_over(frame, round(waited_s * 1e9))
         connecting = any(host.state == "connecting" for host in frame.hosts)
-        confirmed = all(verdict.confidence == "confirmed" for verdict in frame.verdicts)
         # A confirmed verdict does not wait for a host that may never answer.
-        if frame.verdicts and confirmed and (not connecting or waited_s > FIRST_ANSWER_S):
-            return waited_s > SLOW_CAUSE_NS / 1e9 or not frame.awaits_cause
-        if frame.health == "ended" and not frame.verdicts and not connecting:
-            return True
-        healthy = frame.health == "healthy" and not frame.verdicts
-        healthy_since = (healthy_since or now) if healthy else None
-        lasts = healthy_since is not None and now - healthy_since > HEALTHY_NS / 1e9
-        return lasts and not connecting and (frame.is_compared or waited_s > COMPARED_NS / 1e9)
+        return settled and (not connecting or (bool(frame.verdicts) and waited_s > FIRST_ANSWER_S))
 
     return _wait_until(can_be_reported, source, wait_s, report)
 

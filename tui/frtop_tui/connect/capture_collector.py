@@ -23,8 +23,8 @@ from frtop_probe.history_columns import length
 from frtop_tui.connect.capture_steps import TENSOR_ERRORS, Kind, Step, plan
 from frtop_tui.connect.file_worker import FileWorker
 from frtop_tui.connect.request_tracker import RequestTracker
+from frtop_tui.diagnosis.confirmation import Settling
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.diagnosis.thresholds import COMPARED_NS, HEALTHY_NS, SLOW_CAUSE_NS
 from frtop_tui.files import capture
 from frtop_tui.files.output_path import write_unused
 from frtop_tui.job.model import Problem, Writing
@@ -80,8 +80,8 @@ class CaptureCollector:
         self._replace_existing = False
         self._job = frame.job
         self._until = now + DEADLINE_NS
-        self._begun_ns, self._settle_until = now, now + settle_ns
-        self._healthy_since: int | None = None
+        self._settling = Settling(now)
+        self._settle_until = now + settle_ns
         self._histories: dict[int, wire.HistoryResponse] = {}
         self._missing: dict[tuple[Kind, str], set[int]] = defaultdict(set)
         self._steps: dict[str, deque[Step]] = {}  # by host
@@ -149,8 +149,7 @@ class CaptureCollector:
                 Problem("another job is shown now", "choose the first one again, repeat"), now
             )
             return
-        healthy = frame.health == "healthy" and not frame.verdicts
-        self._healthy_since = (self._healthy_since or now) if healthy else None
+        settled = self._settling.is_over(frame, now)
         if now >= self._until:
             self._give_up(f"no response in {DEADLINE_NS / 1e9:.0f} s")
         else:
@@ -164,8 +163,7 @@ class CaptureCollector:
         self._wants_frame = frame.now_ns < self._complete_ns
         if self._wants_frame:
             return
-        healthy_ns = now - (self._healthy_since or now)
-        if now >= self._settle_until or is_settled(frame, now - self._begun_ns, healthy_ns):
+        if settled or now >= self._settle_until:
             self._finish(frame, now)
 
     def _check_path(self) -> None:
@@ -290,24 +288,3 @@ class CaptureCollector:
     def _fail(self, problem: Problem, now: int) -> None:
         self._histories = {}
         self.writing = replace(self.writing, state="failed", problem=problem, at_ns=now)
-
-
-def is_settled(frame: Frame, watched_ns: int, healthy_ns: int) -> bool:
-    """Whether watching for longer is unlikely to change the verdict, or that there is none.
-
-    One look in which nobody waits is no ground for health: it is as old as the agent's last tick,
-    and a wait that is young by now may last. Two looks may tell why somebody is slow.
-
-    Args:
-        frame: the newest.
-        watched_ns: for how long there were any.
-        healthy_ns: for how long the job has looked healthy in them.
-    """
-    if frame.awaits_cause:
-        return watched_ns >= SLOW_CAUSE_NS
-    if frame.verdicts:
-        return all(verdict.confidence == "confirmed" for verdict in frame.verdicts)
-    if frame.health == "ended":
-        return True
-    lasts = healthy_ns >= HEALTHY_NS and (frame.is_compared or watched_ns >= COMPARED_NS)
-    return frame.health == "healthy" and lasts

@@ -13,7 +13,15 @@ from frtop_tui.diagnosis.cases.declare import Clock, Rule, Vetoes
 from frtop_tui.diagnosis.cases.registry import kind_of
 from frtop_tui.diagnosis.evidence.rank_activity import stacks_due
 from frtop_tui.diagnosis.finding import Finding
-from frtop_tui.diagnosis.thresholds import CONFIRM_NS, FORGET_SUSPICION_NS, STACKS_DUE_NS
+from frtop_tui.diagnosis.model import Frame
+from frtop_tui.diagnosis.thresholds import (
+    COMPARED_NS,
+    CONFIRM_NS,
+    FORGET_SUSPICION_NS,
+    HEALTHY_NS,
+    SLOW_CAUSE_NS,
+    STACKS_DUE_NS,
+)
 from frtop_tui.job.model import Rank
 
 
@@ -83,6 +91,30 @@ _CLOCKS: Final[dict[Clock, tuple[str, str]]] = {
     "never": ("", "not confirmed: nothing can confirm it"),
 }
 """What `--explain` prints of a finding that is confirmed, and of one that is not."""
+
+
+class Settling:
+    """Whether watching for longer is unlikely to change the verdict, or that there is none.
+
+    One look in which nobody waits is no ground for health: it is as old as the agent's last tick,
+    and a wait that is young by now may last. Two looks may tell why somebody is slow.
+    """
+
+    def __init__(self, now_ns: int) -> None:
+        self._begun_ns = now_ns
+        self._healthy_since: int | None = None
+
+    def is_over(self, frame: Frame, now_ns: int) -> bool:
+        """Takes in the newest frame."""
+        healthy = frame.health == "healthy" and not frame.verdicts
+        since = self._healthy_since if self._healthy_since is not None else now_ns
+        self._healthy_since = since if healthy else None
+        watched_ns = now_ns - self._begun_ns
+        if frame.verdicts:
+            confirmed = all(verdict.confidence == "confirmed" for verdict in frame.verdicts)
+            return confirmed and (not frame.awaits_cause or watched_ns >= SLOW_CAUSE_NS)
+        lasts = now_ns - since >= HEALTHY_NS and (frame.is_compared or watched_ns >= COMPARED_NS)
+        return frame.health == "ended" or (healthy and lasts)
 
 
 def confirmed_at_once(finding: Finding) -> Finding:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -84,12 +84,12 @@ def describe(ending: Ending) -> Failure:
         failure = describe(replace(ending, host=ending.through, through=""))
         text = f"on the way to {ending.host}: {failure.error.text}"
         return replace(failure, error=type(failure.error)(text, failure.error.next_step))
-    for pattern, build in _KNOWN:
-        if found := pattern.search(said):
-            return build(ending, found)
-    if ending.started:
-        return Failure(_broke_off(ending))
-    return Failure(_unknown(ending))
+    for one in _KNOWN:
+        if (found := re.search(one.pattern, said, re.IGNORECASE)) and not (
+            ending.started and one.may_break_off
+        ):
+            return one.failure(ending, found)
+    return Failure(_broke_off(ending) if ending.started else _unknown(ending))
 
 
 def cannot_start(host: str, command: tuple[str, ...], error: OSError) -> Failure:
@@ -132,207 +132,155 @@ def _status(ending: Ending) -> str:
     return f"{program} ended by signal {-status}" if status < 0 else f"{program} ended: {status}"
 
 
-def _host_key_changed(ending: Ending, _: re.Match[str]) -> Failure:
-    host = ending.host
-    offending = re.search(r"Offending \S+ key in (\S+)", "\n".join(ending.errors))
-    there = f" ({offending[1]})" if offending else ""
-    return Failure(
-        WrongKey(
-            f"{host} has another host key than the one that ssh knows{there}",
-            "somebody may be in between; if the host was installed anew:"
-            f" ssh-keygen -R {shlex.quote(host)}, then `ssh {shlex.quote(host)}` once",
-        ),
-        needs_person=True,
-    )
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What is made of something that ssh, kubectl or srun says.
 
+    `text` and `step` may have `{host}`, `{typed}` (the same for a shell), `{through}`, `{said}` and
+    `{part}` (what the pattern found), `{keys}` (ssh's file) and `{listing}` (of containers).
+    """
 
-def _host_key_unknown(ending: Ending, _: re.Match[str]) -> Failure:
-    return Failure(
-        WrongKey(
-            f"ssh does not know the host key of {ending.host}",
-            f"`ssh {shlex.quote(ending.host)}` once, compare the key that it shows, and answer yes",
-        ),
-        needs_person=True,
-    )
+    pattern: str
+    error: type[FrtopError]
+    text: str
+    step: str
+    needs_person: bool = True
+    may_break_off: bool = False
+    """It may also end a connection that was up."""
 
-
-def _unresolved(_: Ending, found: re.Match[str]) -> Failure:
-    return Failure(
-        UnknownHost(
-            f"host name {found[1]!r} does not resolve",
-            "check the name; ~/.ssh/config may give it an address (HostName)",
-        )
-    )
-
-
-def _refused(ending: Ending, _: re.Match[str]) -> Failure:
-    return Failure(
-        Unreachable(
-            f"{ending.host}: nobody accepts ssh connections there (connection refused)",
-            "is sshd running there, and is the port right (Port in ~/.ssh/config)?",
-        )
-    )
-
-
-def _no_answer(ending: Ending, found: re.Match[str]) -> Failure:
-    if ending.started:
-        return Failure(_broke_off(ending))
-    return Failure(
-        Unreachable(
-            f"{ending.host} does not answer ({found[0].lower()})",
-            "is it up, and reachable from here? A host on the way: ProxyJump in ~/.ssh/config",
-        )
-    )
-
-
-def _closed(ending: Ending, _: re.Match[str]) -> Failure:
-    if ending.started:
-        return Failure(_broke_off(ending))
-    return Failure(
-        Unreachable(
-            f"{ending.host}: the connection was closed before anybody logged in",
-            "frtop tries again; too many at once (MaxStartups of sshd), or a rule forbids us",
-        )
-    )
-
-
-def _permission(ending: Ending, found: re.Match[str]) -> Failure:
-    host, methods = ending.host, found[1]
-    login = f"ssh {shlex.quote(host)}"
-    if "password" in methods or "keyboard-interactive" in methods:
-        text = f"{host} asks for a password or a code, and frtop never asks for one"
-        step = (
-            f"give it a key (ssh-copy-id {shlex.quote(host)}; ssh-add), or open one connection that"
-            f" frtop may share: {login} with ControlMaster and ControlPath in ~/.ssh/config"
-        )
-    else:
-        text = f"{host} accepts none of the keys of this user ({methods})"
-        step = f"`{login}` shows why; a key with a passphrase has to be in ssh-agent: ssh-add"
-    return Failure(WrongKey(text, step), needs_person=True)
-
-
-def _too_many_keys(ending: Ending, _: re.Match[str]) -> Failure:
-    return Failure(
-        WrongKey(
-            f"{ending.host} gave up after too many keys of ssh-agent",
-            "name the right one in ~/.ssh/config: IdentityFile and IdentitiesOnly yes",
-        ),
-        needs_person=True,
-    )
-
-
-def _settings(_: Ending, found: re.Match[str]) -> Failure:
-    return Failure(
-        Unreachable(f"ssh refuses its settings: {found[0]}", "correct that file"),
-        needs_person=True,
-    )
-
-
-def _no_forwarding(ending: Ending, _: re.Match[str]) -> Failure:
-    return Failure(
-        WrongKey(
-            f"{ending.through or 'the host on the way'} lets nobody through to {ending.host}",
-            "its sshd forbids it (AllowTcpForwarding, PermitOpen): run frtop there, or ask for it",
-        ),
-        needs_person=True,
-    )
-
-
-def _no_login(ending: Ending, found: re.Match[str]) -> Failure:
-    return Failure(
-        RemoteTrouble(
-            f"{ending.host} lets this user in and gives no shell: {found[0]}",
-            "ask who runs the cluster; often log-in is open only while a job of yours runs there",
-        ),
-        needs_person=True,
-    )
-
-
-def _no_shell(ending: Ending, found: re.Match[str]) -> Failure:
-    return Failure(
-        RemoteTrouble(
-            f"{ending.host}: there is no `sh` ({found[0]})",
-            "frtop needs a shell and a Python there; name another container, or the host itself",
-        ),
-        needs_person=True,
-    )
-
-
-def _no_container(ending: Ending, found: re.Match[str]) -> Failure:
-    programs = (word.rpartition("/")[2] for word in ending.command)
-    engine = next((name for name in programs if name in _ENGINES), "")
-    listed = f"{engine} ps" if engine else "kubectl get pods"
-    return Failure(RemoteTrouble(f"{ending.host}: {found[0]}", f"`{listed}` shows what runs"))
-
-
-def _forbidden(ending: Ending, found: re.Match[str]) -> Failure:
-    return Failure(
-        WrongKey(
-            f"{ending.host}: {found[0]}",
-            "the role needs `create` on `pods/exec`, and `get`, `list` on `pods`",
-        ),
-        needs_person=True,
-    )
-
-
-def _kube_login(ending: Ending, found: re.Match[str]) -> Failure:
-    return Failure(
-        WrongKey(f"{ending.host}: kubectl: {found[0]}", "log in to the cluster, as for kubectl"),
-        needs_person=True,
-    )
+    def failure(self, ending: Ending, found: re.Match[str]) -> Failure:
+        offending = re.search(r"Offending \S+ key in (\S+)", "\n".join(ending.errors))
+        programs = (word.rpartition("/")[2] for word in ending.command)
+        engine = next((name for name in programs if name in _ENGINES), "")
+        words = {
+            "host": ending.host,
+            "typed": shlex.quote(ending.host),
+            "through": ending.through or "the host on the way",
+            "said": found[0],
+            "part": found[1] if found.re.groups else "",
+            "keys": f" ({offending[1]})" if offending else "",
+            "listing": f"{engine} ps" if engine else "kubectl get pods",
+        }
+        error = self.error(self.text.format(**words), self.step.format(**words))
+        return Failure(error, self.needs_person)
 
 
 _ON_THE_WAY: Final = "UNKNOWN port 65535"
 """In what ssh writes of a connection that a jump host, or a ProxyCommand, should have made."""
 _AT_ITS_END: Final = "stdio forwarding failed"
 """Beside it, where the jump host let us in and could not reach the host itself."""
-_Build = Callable[[Ending, "re.Match[str]"], Failure]
-_NO_ANSWER: Final = (
-    r"Connection timed out|Operation timed out|No route to host|Network is unreachable"
-    r"|Timeout, server \S+ not responding|Connection to \S+ port \d+ timed out"
-)
-_BAD_SETTINGS: Final = (
-    r"Bad configuration option[^\n]*|Bad owner or permissions on [^\n]*"
-    r"|terminating, \d+ bad configuration[^\n]*"
-)
-_NOT_LET_IN: Final = (
-    r"account is currently not available|Access denied[^\n]*|account has expired[^\n]*"
-    r"|no active jobs on this node"
-)
-_WITHOUT_SHELL: Final = (
-    r"executable file not found[^\n]*|exec: \"?sh\"?: [^\n]*|exec sh: no such file[^\n]*"
-)
-_WITHOUT_CONTAINER: Final = (
-    r"pods \"[^\"]*\" not found|container not found[^\n]*|No such container[^\n]*"
-    r"|container \S+ is not running[^\n]*|can only create exec sessions on running[^\n]*"
-)
 _ENGINES: Final = frozenset({"docker", "podman", "nerdctl"})
 """They run containers on one host, and list them with `ps`."""
-_WITHOUT_LOGIN: Final = (
-    r"You must be logged in[^\n]*|Unable to connect to the server[^\n]*|Unauthorized"
-)
-_CLOSED: Final = (
-    r"kex_exchange_identification[^\n]*|Connection (?:closed|reset) by [^\n]*"
-    r"|Connection to \S+ closed by remote host"
-)
-_KNOWN: Final[tuple[tuple[re.Pattern[str], _Build], ...]] = tuple(
-    (re.compile(pattern, re.IGNORECASE), build)
-    for pattern, build in (
-        (r"HOST IDENTIFICATION .*CHANGED", _host_key_changed),
-        (r"Host key verification failed|No \S+ host key is known", _host_key_unknown),
-        (r"Could not resolve hostname ([^\s:]+)", _unresolved),
-        (_BAD_SETTINGS, _settings),
-        (r"Too many authentication failures", _too_many_keys),
-        (r"Permission denied \(([^)]*)\)", _permission),
-        (r"administratively prohibited", _no_forwarding),
-        (r"Connection refused", _refused),
-        (_NO_ANSWER, _no_answer),
-        (_NOT_LET_IN, _no_login),
-        (_WITHOUT_SHELL, _no_shell),
-        (_WITHOUT_CONTAINER, _no_container),
-        (r"is forbidden: [^\n]*", _forbidden),
-        (_WITHOUT_LOGIN, _kube_login),
-        (_CLOSED, _closed),
-    )
+_KNOWN: Final = (
+    _Known(
+        r"HOST IDENTIFICATION .*CHANGED",
+        WrongKey,
+        "{host} has another host key than the one that ssh knows{keys}",
+        "somebody may be in between; if the host was installed anew: ssh-keygen -R {typed}, then"
+        " `ssh {typed}` once",
+    ),
+    _Known(
+        r"Host key verification failed|No \S+ host key is known",
+        WrongKey,
+        "ssh does not know the host key of {host}",
+        "`ssh {typed}` once, compare the key that it shows, and answer yes",
+    ),
+    _Known(
+        r"Could not resolve hostname ([^\s:]+)",
+        UnknownHost,
+        "host name '{part}' does not resolve",
+        "check the name; ~/.ssh/config may give it an address (HostName)",
+        needs_person=False,
+    ),
+    _Known(
+        r"Bad configuration option[^\n]*|Bad owner or permissions on [^\n]*"
+        r"|terminating, \d+ bad configuration[^\n]*",
+        Unreachable,
+        "ssh refuses its settings: {said}",
+        "correct that file",
+    ),
+    _Known(
+        r"Too many authentication failures",
+        WrongKey,
+        "{host} gave up after too many keys of ssh-agent",
+        "name the right one in ~/.ssh/config: IdentityFile and IdentitiesOnly yes",
+    ),
+    _Known(
+        r"Permission denied \([^)]*(?:password|keyboard-interactive)[^)]*\)",
+        WrongKey,
+        "{host} asks for a password or a code, and frtop never asks for one",
+        "give it a key (ssh-copy-id {typed}; ssh-add), or open one connection that frtop may share:"
+        " ssh {typed} with ControlMaster and ControlPath in ~/.ssh/config",
+    ),
+    _Known(
+        r"Permission denied \(([^)]*)\)",
+        WrongKey,
+        "{host} accepts none of the keys of this user ({part})",
+        "`ssh {typed}` shows why; a key with a passphrase has to be in ssh-agent: ssh-add",
+    ),
+    _Known(
+        r"administratively prohibited",
+        WrongKey,
+        "{through} lets nobody through to {host}",
+        "its sshd forbids it (AllowTcpForwarding, PermitOpen): run frtop there, or ask for it",
+    ),
+    _Known(
+        r"Connection refused",
+        Unreachable,
+        "{host}: nobody accepts ssh connections there (connection refused)",
+        "is sshd running there, and is the port right (Port in ~/.ssh/config)?",
+        needs_person=False,
+    ),
+    _Known(
+        r"Connection timed out|Operation timed out|No route to host|Network is unreachable"
+        r"|Timeout, server \S+ not responding|Connection to \S+ port \d+ timed out",
+        Unreachable,
+        "{host} does not answer ({said})",
+        "is it up, and reachable from here? A host on the way: ProxyJump in ~/.ssh/config",
+        needs_person=False,
+        may_break_off=True,
+    ),
+    _Known(
+        r"account is currently not available|Access denied[^\n]*|account has expired[^\n]*"
+        r"|no active jobs on this node",
+        RemoteTrouble,
+        "{host} lets this user in and gives no shell: {said}",
+        "ask who runs the cluster; often log-in is open only while a job of yours runs there",
+    ),
+    _Known(
+        r"executable file not found[^\n]*|exec: \"?sh\"?: [^\n]*|exec sh: no such file[^\n]*",
+        RemoteTrouble,
+        "{host}: there is no `sh` ({said})",
+        "frtop needs a shell and a Python there; name another container, or the host itself",
+    ),
+    _Known(
+        r"pods \"[^\"]*\" not found|container not found[^\n]*|No such container[^\n]*"
+        r"|container \S+ is not running[^\n]*|can only create exec sessions on running[^\n]*",
+        RemoteTrouble,
+        "{host}: {said}",
+        "`{listing}` shows what runs",
+        needs_person=False,
+    ),
+    _Known(
+        r"is forbidden: [^\n]*",
+        WrongKey,
+        "{host}: {said}",
+        "the role needs `create` on `pods/exec`, and `get`, `list` on `pods`",
+    ),
+    _Known(
+        r"You must be logged in[^\n]*|Unable to connect to the server[^\n]*|Unauthorized",
+        WrongKey,
+        "{host}: kubectl: {said}",
+        "log in to the cluster, as for kubectl",
+    ),
+    _Known(
+        r"kex_exchange_identification[^\n]*|Connection (?:closed|reset) by [^\n]*"
+        r"|Connection to \S+ closed by remote host",
+        Unreachable,
+        "{host}: the connection was closed before anybody logged in",
+        "frtop tries again; too many at once (MaxStartups of sshd), or a rule forbids us",
+        needs_person=False,
+        may_break_off=True,
+    ),
 )
 """In the order in which they are tried."""
