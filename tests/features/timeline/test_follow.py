@@ -5,10 +5,10 @@ from __future__ import annotations
 from connect.fakes import FakeConnections, S, frame_of, rank_view
 from features.timeline.test_op_follower import Ring
 from frtop_probe import wire
-from frtop_tui.connect.op_follower import MOST
+from frtop_tui.connect.history_follower import INTERVAL_NS, MOST
 from frtop_tui.connect.request_tracker import RequestTracker
 from frtop_tui.diagnosis.model import JudgedRank
-from frtop_tui.features.timeline.follow import FIRST, INTERVAL_NS, LaneFollower
+from frtop_tui.features.timeline.follow import FIRST, LaneFollower
 from frtop_tui.features.timeline.op_columns import OpColumns
 
 GROUP = wire.Group(1, "0", "default_pg", "gloo", "0-1")

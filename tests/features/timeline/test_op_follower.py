@@ -8,8 +8,9 @@ import pytest
 
 from connect.fakes import FakeConnections, S, frame_of, rank_view
 from frtop_probe import wire
-from frtop_tui.connect import op_follower
-from frtop_tui.connect.op_follower import INTERVAL_NS, FollowedOps, OpFollower, OpOutlet
+from frtop_tui.connect import history_follower, op_follower
+from frtop_tui.connect.history_follower import INTERVAL_NS
+from frtop_tui.connect.op_follower import FollowedOps, OpFollower, OpOutlet
 from frtop_tui.connect.request_tracker import RequestTracker
 from frtop_tui.diagnosis.model import JudgedRank
 
@@ -158,7 +159,8 @@ def test_ops_that_the_ring_no_longer_has_are_counted(first: int) -> None:
 def test_a_pending_op_that_is_far_back_ends_when_it_is_no_longer_pending(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(op_follower, "MOST", most := 256)
+    for module in (op_follower, history_follower):
+        monkeypatch.setattr(module, "MOST", most := 256)
     ring = Ring()
     ring.issue(1, took=0)
     pending = wire.Op(1, 1, 1, None, None, 1000)

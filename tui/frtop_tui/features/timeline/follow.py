@@ -6,17 +6,15 @@ ops, more of them only when older ones come into view. Each host is asked for on
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import partial
 from typing import Final
 
 from msgspec import Struct
 
 from frtop_probe import wire
 from frtop_tui.connect.followers import Follower, Order
-from frtop_tui.connect.op_follower import MOST, OVERLAP, issued_by
+from frtop_tui.connect.history_follower import MOST, FollowedRank, HistoryFollower
 from frtop_tui.connect.request_tracker import RequestTracker
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.features.timeline.column_builder import columns_of, extended
@@ -24,22 +22,15 @@ from frtop_tui.features.timeline.histories import Histories, histories_in
 from frtop_tui.features.timeline.intervals import PENDING_NS
 from frtop_tui.features.timeline.op_columns import OpColumns
 
-INTERVAL_NS: Final = 500_000_000
 FIRST: Final = 256
 """Ops of a rank that are asked for at first: as many as a screen shows at its usual zoom."""
-RankOfAgent = tuple[str, int, int]
-"""Host, key, and generation of the agent that gave the key."""
 
 
 @dataclass(slots=True)
-class _Followed:
+class _Followed(FollowedRank):
     """What was fetched of one rank."""
 
-    rank: int
-    asked_ns: int = 0
-    issued: int = 0  # by its counters, when it was last asked
-    limit: int = FIRST
-    again: bool = True  # ask, whether or not something was issued
+    rank: int = -1
     ops: OpColumns | None = None
     all_there: bool = False  # the rank has no older ops
     why_none: str = ""
@@ -56,19 +47,20 @@ class FollowHistories(Struct, Order, frozen=True):
     since_ns: int | None = None
 
 
-class LaneFollower(Follower):
+class LaneFollower(Follower, HistoryFollower[_Followed]):
     """Fetches the histories of some ranks, and keeps them fresh."""
 
     name = "timeline"
     orders = (FollowHistories,)
+    purpose = "timeline"
+    columns = True
     nothing = Histories()
 
     def __init__(self, tracker: RequestTracker) -> None:
-        super().__init__(tracker)
+        Follower.__init__(self, tracker)
+        HistoryFollower.__init__(self, tracker)
         self._wanted: frozenset[int] = frozenset()
         self._since_ns: int | None = None
-        self._ranks: dict[RankOfAgent, _Followed] = {}
-        self._under_way: set[str] = set()
         self.histories = Histories()
 
     @property
@@ -94,48 +86,24 @@ class LaneFollower(Follower):
             self.histories = Histories()
 
     def update(self, frame: Frame | None, now: int) -> None:
-        """Asks each host for the rank that was not asked for the longest time."""
+        """Asks for what is new, and for older ops that came into view."""
         if frame is None or not self._wanted:
             return
-        hosts: dict[str, list[tuple[int, JudgedRank, _Followed]]] = defaultdict(list)
-        there = {}
-        for view in map(frame.ranks.get, self._wanted):
-            if view is None:
-                continue
-            key = (view.host, view.key, self._tracker.agent(view.host))
-            known = there[key] = self._ranks.get(key) or _Followed(view.rank)
-            if view.state != "unreachable":
-                hosts[view.host].append((known.asked_ns, view, known))
-        changed = there.keys() != self._ranks.keys()
-        self._ranks = there
-        for host, ranks in hosts.items():
-            asked_ns, view, known = min(ranks, key=lambda one: one[0])
-            if host not in self._under_way and now - asked_ns >= INTERVAL_NS:
-                self._ask(view, known, now)
-        if changed:
+        if self.take_turns(filter(None, map(frame.ranks.get, self._wanted)), now):
             self._publish()
 
-    def _ask(self, view: JudgedRank, known: _Followed, now: int) -> None:
-        issued = issued_by(view)
-        wants_older = self._wants_older(view, known)
-        if not (known.again or wants_older or known.open_ops) and issued == known.issued:
-            known.asked_ns = now  # nothing can be new
-            if known.ops is not None:
-                known.ops = known.ops.known_to(now - view.clock_ns)
-                self._publish()
-            return
-        new = max(0, issued - known.issued) if known.ops is not None else 0
-        # Twice as many as there were: more come until the agent answers, and steps lie between.
-        limit = max(known.limit, 2 * new + OVERLAP, new + OVERLAP + _open_back(known.ops))
-        if wants_older and known.ops is not None:
-            limit = max(limit, 4 * len(known.ops))
-        limit = min(MOST, limit)
-        request = wire.HistoryRequest(0, view.key, limit, columns=True)
-        received = partial(self._received, view, known, limit, now)
-        if self._tracker.request_now(view.host, request, received, now):
-            self._under_way.add(view.host)
-            known.asked_ns = now
-            known.issued = issued
+    def begin(self, view: JudgedRank) -> _Followed:
+        return _Followed(limit=FIRST, rank=view.rank)
+
+    def how_far_back(self, view: JudgedRank, known: _Followed, *, quiet: bool) -> int | None:
+        if known.ops is not None and self._wants_older(view, known):
+            return 4 * len(known.ops)
+        return None if quiet and not known.open_ops else _open_back(known.ops)
+
+    def nothing_new(self, view: JudgedRank, known: _Followed, now: int) -> None:
+        if known.ops is not None:
+            known.ops = known.ops.known_to(now - view.clock_ns)
+            self._publish()
 
     def _wants_older(self, view: JudgedRank, known: _Followed) -> bool:
         """Whether ops that are in view were not fetched yet, and may be had."""
@@ -144,37 +112,28 @@ class LaneFollower(Follower):
             return False
         return ops.issued[0] + view.clock_ns > self._since_ns
 
-    def _received(
-        self,
-        view: JudgedRank,
-        known: _Followed,
-        limit: int,
-        asked_ns: int,
-        response: wire.Response,
-        _now: int,
-    ) -> None:
-        self._under_way.discard(view.host)
-        known.again = not isinstance(response, wire.HistoryResponse)
-        if not isinstance(response, wire.HistoryResponse):
-            known.why_none = response.text if isinstance(response, wire.Error) else "no history"
-            self._publish()
-            return
+    def failed(self, view: JudgedRank, known: _Followed, text: str) -> None:  # noqa: ARG002
+        known.why_none = text
+        self._publish()
+
+    def take_history(
+        self, view: JudgedRank, known: _Followed, history: wire.History, limit: int, asked_ns: int
+    ) -> bool:
         open_ops = {op.sequence for op in view.pending}
         try:
-            new = columns_of(response.history, limit, asked_ns - view.clock_ns, open_ops)
+            new = columns_of(history, limit, asked_ns - view.clock_ns, open_ops)
         except ValueError as error:
-            known.why_none = f"its history cannot be read: {error}"
-            self._publish()
-            return
+            self.failed(view, known, f"its history cannot be read: {error}")
+            return True
         known.all_there = limit >= MOST or _is_all(view, new, limit)
-        known.limit = OVERLAP
-        known.why_none = "" if len(new) else response.history.note
+        known.why_none = "" if len(new) else history.note
         joined = extended(known.ops, new, 2 * MOST) if known.ops is not None else new
         if joined is None and limit < MOST:
-            known.limit, known.asked_ns, known.again = min(MOST, 4 * limit), 0, True
-            return  # and at once, before the ring turns over
+            return False
         known.ops = joined if joined is not None else new
+        known.begun = True
         self._publish()
+        return True
 
     def _publish(self) -> None:
         known = self._ranks.values()

@@ -1,0 +1,141 @@
+"""Follows the ops of ranks, out of the histories that agents give on request.
+
+An agent publishes how far ranks are, not every op: at a thousand ops a second nobody would
+look at them. Whoever wants them asks, half-secondly, for as many of the newest ops of a rank
+as it has issued since, and some more: what overlaps shows that nothing was missed. A host has
+one such request at a time, so a slow one is asked less often.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar, Final, Generic, TypeVar
+
+from frtop_probe import wire
+from frtop_tui.connect.request_tracker import RequestTracker
+from frtop_tui.diagnosis.model import JudgedRank
+
+INTERVAL_NS: Final = 500_000_000
+OVERLAP: Final = 64
+"""Ops that are asked for beyond those that were issued: steps take slots of a ring, too."""
+MOST: Final = 8192
+"""Ops in one response. A rank that issues more in the time between two loses some."""
+
+
+@dataclass(slots=True)
+class FollowedRank:
+    """How far a rank has been followed."""
+
+    asked_ns: int = 0
+    issued: int = 0  # by its counters, when it was last asked
+    limit: int = OVERLAP
+    begun: bool = False  # some of its ops are known
+    again: bool = True  # ask, whether or not something was issued
+
+
+Known = TypeVar("Known", bound=FollowedRank)
+
+
+class HistoryFollower(Generic[Known]):
+    """Those who follow differ in what they keep of a rank, and how far back they ask."""
+
+    purpose: ClassVar[str]
+    columns: ClassVar[bool] = False
+
+    def __init__(self, tracker: RequestTracker) -> None:
+        self._tracker = tracker
+        self._ranks: dict[tuple[str, int, int], Known] = {}
+        """By host, key, and generation of the agent that gave the key."""
+
+    def key(self, view: JudgedRank) -> tuple[str, int, int]:
+        """What a rank is known by."""
+        return view.host, view.key, self._tracker.agent(view.host)
+
+    def begin(self, view: JudgedRank) -> Known:
+        """What is known of a rank before it was asked."""
+        raise NotImplementedError
+
+    def how_far_back(self, view: JudgedRank, known: Known, *, quiet: bool) -> int | None:
+        """How many ops to ask for beyond the new ones; None where nothing can be new.
+
+        `quiet`: nothing was issued since the rank was last asked.
+        """
+        raise NotImplementedError
+
+    def nothing_new(self, view: JudgedRank, known: Known, now: int) -> None:
+        """Takes note that a rank has nothing to tell."""
+
+    def take_history(
+        self, view: JudgedRank, known: Known, history: wire.History, limit: int, asked_ns: int
+    ) -> bool:
+        """Takes the newest `limit` ops; False where more are needed to join those before."""
+        raise NotImplementedError
+
+    def failed(self, view: JudgedRank, known: Known, text: str) -> None:
+        """Takes why there are none."""
+        raise NotImplementedError
+
+    def take_turns(self, views: Iterable[JudgedRank], now: int) -> bool:
+        """Asks each host for the rank that was not asked for the longest time.
+
+        Returns whether ranks have come or gone.
+        """
+        hosts: defaultdict[str, list[tuple[int, JudgedRank, Known]]] = defaultdict(list)
+        there = {}
+        for view in views:
+            key = self.key(view)
+            known = there[key] = self._ranks.get(key) or self.begin(view)
+            if view.state != "unreachable":
+                hosts[view.host].append((known.asked_ns, view, known))
+        changed = there.keys() != self._ranks.keys()
+        self._ranks = there
+        for ranks in hosts.values():
+            asked_ns, view, known = min(ranks, key=lambda one: one[0])
+            if now - asked_ns >= INTERVAL_NS:
+                self._ask(view, known, now)
+        return changed
+
+    def _ask(self, view: JudgedRank, known: Known, now: int) -> None:
+        issued = issued_by(view)
+        quiet = not known.again and issued == known.issued
+        back = self.how_far_back(view, known, quiet=quiet)
+        if back is None:
+            known.asked_ns = now
+            self.nothing_new(view, known, now)
+            return
+        new = max(0, issued - known.issued) if known.begun else 0
+        # Twice as many as there were: more come until the agent answers, and steps lie between.
+        limit = min(MOST, max(known.limit, 2 * new + OVERLAP, back + new + OVERLAP))
+        request = wire.HistoryRequest(0, view.key, limit, columns=self.columns)
+        received = partial(self._received, view, known, limit, now)
+        if self._tracker.request_now(view.host, request, received, now, purpose=self.purpose):
+            known.asked_ns = now
+            known.issued = issued
+
+    def _received(
+        self,
+        view: JudgedRank,
+        known: Known,
+        limit: int,
+        asked_ns: int,
+        response: wire.Response,
+        _now: int,
+    ) -> None:
+        known.again = not isinstance(response, wire.HistoryResponse)
+        if not isinstance(response, wire.HistoryResponse):
+            text = response.text if isinstance(response, wire.Error) else "no history"
+            self.failed(view, known, text)
+        elif self.take_history(view, known, response.history, limit, asked_ns):
+            known.limit = OVERLAP
+        else:  # and at once, before the ring turns over
+            known.limit, known.asked_ns, known.again = min(MOST, 4 * limit), 0, True
+
+
+def issued_by(view: JudgedRank) -> int:
+    """How many ops a rank has issued, by its counters."""
+    if view.status is not None and view.identity.prepared:
+        return view.status.ops
+    return sum(one.number + one.p2p for one in view.group_progress.values())
