@@ -16,10 +16,10 @@ import msgspec
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.features.stream import events as stream_events
 from frtop_tui.files.capture import CaptureContent
 from frtop_tui.files.formats import call_table, op_table
 from frtop_tui.files.formats.frame_json import frame_schema
+from frtop_tui.registry import contributions
 
 OUT: Final = Path(__file__).parents[1] / "dist" / "docs"
 _HEAD: Final = """# Fields of what frtop sends and writes
@@ -39,13 +39,13 @@ def page() -> str:
     messages: list[type] = [*wire.declared(), *answers, wire.Error]
     parts = [
         _HEAD,
-        "## Events of `frtop stream`\n",
-        *_sections(list(stream_events.ALL), named),
         "## Messages, and black boxes\n",
         *_sections([wire.Update, *messages, wire.BlackBox], named),
         "## Captures\n",
         *_sections([CaptureContent, Frame], named),
     ]
+    for title, events in contributions("events", "PAGE"):
+        parts += [f"## {title}\n", *_sections(list(events), named)]
     for name, columns in (("csv", op_table.COLUMNS), ("calls", call_table.COLUMNS)):
         rows = [f"| `{column}` | {text} |" for column, text in columns.items()]
         parts.append(f"## `frtop export --as {name}`\n")

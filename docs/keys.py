@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -9,84 +12,63 @@ from textual.binding import Binding
 from textual.dom import DOMNode
 
 from frtop_tui.app import FrtopApp
-from frtop_tui.features.flame.pane import FlamePane
-from frtop_tui.features.flame.view import FlameScreen
-from frtop_tui.features.modules.pane import ModuleTreePane
-from frtop_tui.features.modules.view import ModulesScreen
-from frtop_tui.features.profile.view import ProfileScreen
-from frtop_tui.features.statistics.table import CallStatisticsTable
-from frtop_tui.features.statistics.view import StatisticsScreen
-from frtop_tui.features.tensor_checks.view import RecordScreen
-from frtop_tui.features.tensors.view import TensorsScreen
-from frtop_tui.features.timeline.pane import LanePane
-from frtop_tui.features.timeline.queue_table import QueueTable
-from frtop_tui.features.timeline.queues_view import QueuesScreen
-from frtop_tui.features.timeline.view import TimelineScreen
 from frtop_tui.screens.base import FrameScreen
-from frtop_tui.screens.command_line import CommandInput
 from frtop_tui.screens.commands import COMMANDS
-from frtop_tui.screens.group import GroupScreen
-from frtop_tui.screens.hosts import HostsScreen
-from frtop_tui.screens.jobs import JobsScreen
-from frtop_tui.screens.overview import Overview
-from frtop_tui.screens.rank import RankScreen
-from frtop_tui.screens.ranks import RanksScreen
-from frtop_tui.screens.settings import SettingsScreen
-from frtop_tui.screens.stacks import StacksScreen
-from frtop_tui.screens.waits import WaitsScreen
-from frtop_tui.widgets.fields import FilterField, PathField
-from frtop_tui.widgets.format_list import FormatList
-from frtop_tui.widgets.group_pane import MemberTable
-from frtop_tui.widgets.groups import GroupPanel
-from frtop_tui.widgets.host_table import HostTable
-from frtop_tui.widgets.jobs import JobTable
+from frtop_tui.screens.contributed import of_features
 from frtop_tui.widgets.keyline import key_name
 from frtop_tui.widgets.lines import LineView
-from frtop_tui.widgets.question import Question
-from frtop_tui.widgets.rank_grid import RankGrid
-from frtop_tui.widgets.rank_table import RankTable
-from frtop_tui.widgets.settings_pane import SettingsPane
-from frtop_tui.widgets.stack_tree import StackTree
-from frtop_tui.widgets.wait_tree_pane import WaitTreePane
 
 OUT: Final = Path(__file__).parents[1] / "dist" / "docs"
-OWNERS: Final[tuple[tuple[str, tuple[type[DOMNode], ...]], ...]] = (
-    ("everywhere", (FrtopApp, FrameScreen, LineView)),
-    ("overview", (Overview, RankGrid, GroupPanel)),
-    ("ranks", (RanksScreen, RankTable)),
-    ("one rank", (RankScreen,)),
-    ("group", (GroupScreen, MemberTable)),
-    ("waits", (WaitsScreen, WaitTreePane)),
-    ("settings", (SettingsScreen, SettingsPane)),
-    ("timeline", (TimelineScreen, LanePane)),
-    ("queues", (QueuesScreen, QueueTable)),
-    ("tensors", (TensorsScreen, Question)),
-    ("record", (RecordScreen,)),
-    ("hosts", (HostsScreen, HostTable)),
-    ("jobs", (JobsScreen, JobTable)),
-    ("stacks", (StacksScreen, StackTree)),
-    ("statistics", (StatisticsScreen, CallStatisticsTable)),
-    ("modules", (ModulesScreen, ModuleTreePane)),
-    ("profile", (ProfileScreen,)),
-    ("sampled stacks", (FlameScreen, FlamePane)),
-    ("command", (CommandInput,)),
-    ("filter", (FilterField,)),
-    ("export", (FormatList, PathField)),
-)
+EVERYWHERE: Final = (FrtopApp, FrameScreen, LineView)
+
+
+def owners() -> Iterator[tuple[str, type[DOMNode]]]:
+    """What has keys of its own, by the screen that it is, or is a part of."""
+    for one in EVERYWHERE:
+        yield "everywhere", one
+    of_features()  # imports what they draw
+    found = {one for one in _below(DOMNode) if "BINDINGS" in one.__dict__} - {*EVERYWHERE}
+    ours = sorted(
+        (one for one in found if one.__module__.startswith("frtop_tui.")),
+        key=lambda one: (
+            _in_words(_screen_of(one, found)),
+            one is not _screen_of(one, found),
+            one.__name__,
+        ),
+    )
+    for one in ours:
+        yield _in_words(_screen_of(one, found)), one
+
+
+def _below(kind: type[DOMNode]) -> Iterator[type[DOMNode]]:
+    for one in kind.__subclasses__():
+        yield one
+        yield from _below(one)
+
+
+def _screen_of(part: type[DOMNode], found: Iterable[type[DOMNode]]) -> type[DOMNode]:
+    """The one screen whose module has this part; itself where it is a screen, or in several."""
+    screens = [one for one in found if issubclass(one, FrameScreen)]
+    having = [one for one in screens if part in vars(sys.modules[one.__module__]).values()]
+    return having[0] if part not in screens and len(having) == 1 else part
+
+
+def _in_words(kind: type[DOMNode]) -> str:
+    name = kind.__name__.removesuffix("Screen")
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower()
 
 
 def table() -> str:
     """The table in Markdown, one row per binding."""
     rows = ["| screen | key | action |", "|---|---|---|"]
-    for screen, owners in OWNERS:
-        for owner in owners:
-            for binding in owner.__dict__.get("BINDINGS", ()):
-                assert isinstance(binding, Binding)
-                keys = " ".join(f"`{key_name(k)}`" for k in binding.key.split(","))
-                does = binding.description
-                if binding.tooltip and binding.tooltip != does:
-                    does += f": {binding.tooltip}"
-                rows.append(f"| {screen} | {keys} | {does} |")
+    for screen, owner in owners():
+        for binding in owner.__dict__["BINDINGS"]:
+            assert isinstance(binding, Binding)
+            keys = " ".join(f"`{key_name(k)}`" for k in binding.key.split(","))
+            does = binding.description
+            if binding.tooltip and binding.tooltip != does:
+                does += f": {binding.tooltip}"
+            rows.append(f"| {screen} | {keys} | {does} |")
     rows += ["", "| command | key | |", "|---|---|---|"]
     for command in COMMANDS:
         key = f"`{command.key}`" if command.key else ""

@@ -42,10 +42,11 @@ def copy(to: Path) -> None:
 
 
 def delete(feature: str, tree: Path) -> None:
-    """Deletes the feature's folders, tests and page, and what pyproject.toml says of them."""
+    """Deletes the feature's folders, tests, page and bench, and its lines in pyproject.toml."""
     for side in SIDES:
         shutil.rmtree(tree / side / feature, ignore_errors=True)
     (tree / "docs" / "features" / f"{feature}.md").unlink(missing_ok=True)
+    (tree / "bench" / "features" / f"{feature}.py").unlink(missing_ok=True)
     project = tree / "pyproject.toml"
     text = project.read_text()
     named = rf"frtop_(?:probe|tui)\.features\.{feature}\b"

@@ -19,10 +19,6 @@ theme = "contrast"
 window = 10
 folder = "~/captures"
 auto-capture = false
-
-[watch]
-every = "10m"
-exec = "./tell.sh"
 """
 
 
@@ -56,8 +52,6 @@ def test_the_file_is_used_where_nothing_else_is_said(tmp_path: Path) -> None:
         ["node[0-7]", "login"], "contrast", 10.0,
     )  # fmt: skip
     assert (options.folder, options.auto_capture) == ("~/captures", False)
-    watch = parse(["watch", "--before", "5s"])
-    assert (watch.every, watch.before, watch.deadline, watch.command) == (600, 5, 60, "./tell.sh")
 
 
 def test_the_environment_comes_before_the_file_and_the_command_line_first(
@@ -114,14 +108,12 @@ def test_what_the_file_switches_on_can_be_switched_off(tmp_path: Path) -> None:
     ("text", "says", "step"),
     [
         ('theem = "dark"\n', "line 1: no setting theem", "did you mean theme?"),
-        ("\n[watch]\nevry = 1\n", "line 3: no setting watch.evry", "did you mean watch.every?"),
         ("xyzzy = 1\n", "no setting xyzzy", "known: connect, ssh"),
         ('theme = "drak"\n', "line 1: theme: there is no drak", "did you mean dark?"),
         ('\nwindow = "long"\n', "line 2: window takes a number, not text in", "docs/conf"),
         ("window = -1\n", "line 1: window takes a number of at least 0", "docs/configuration"),
         ("connect = [1]\n", "line 1: connect takes text in quotes, not", "docs/conf"),
         ("theme = dark\n", "(at line 1", "strings need quotes"),
-        ('[watch]\nevery = "soon"\n', "line 2: watch.every: 'soon' is not a time", "lists the"),
         ('read_only = true\n', "no setting read_only", "did you mean read-only?"),
     ],
 )  # fmt: skip
@@ -187,7 +179,6 @@ def test_config_prints_where_each_value_comes_from(
     assert rows["connect"] == ["node[0-3]", "FRTOP_CONNECT"]
     assert rows["theme"] == ["plain", "command line"]
     assert rows["window"] == ["10", f"{path} line 4"]
-    assert rows["watch.every"] == ["600", f"{path} line 9"]
     assert rows["through"] == ["-", "default"]
     assert main(["config", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)

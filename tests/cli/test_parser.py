@@ -80,24 +80,6 @@ def test_an_invalid_command_line_gets_a_next_step(words: list[str], says: str) -
     assert "next:" in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["watch", "--pots", "https://host/SECRET"],
-        ["watch", "--pots=https://host/SECRET"],
-        ["watch", "--exec", "nowhere-1f SECRET"],
-        ["watch", "--exec", "'SECRET"],
-        ["run", "--watch-options", "--post 'https://host/SECRET", "--", "true"],
-        ["run", "--watch-options", "--pots https://host/SECRET", "--", "true"],
-    ],
-)
-def test_no_complaint_quotes_what_may_be_a_secret(
-    words: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(words) == 2
-    assert "SECRET" not in "".join(capsys.readouterr())
-
-
 def test_a_file_in_place_of_a_command_can_be_opened(tmp_path: Path) -> None:
     file = tmp_path / "a job.cap"
     file.touch()

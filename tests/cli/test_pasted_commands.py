@@ -16,7 +16,6 @@ from frtop_tui.cli.config_file import read_config
 from frtop_tui.cli.files import require_writable
 from frtop_tui.cli.run import _cannot_run
 from frtop_tui.errors import FrtopError
-from frtop_tui.features.watch.offenders import Offender
 
 ODD = "a b; $(touch x) 'q"
 
@@ -96,8 +95,3 @@ def test_a_list_that_others_may_write_is_one_word(
         keys.authorized(pair)
     said = str(caught.value)
     assert shlex.split(said[said.index("chmod go-w") :]) == ["chmod", "go-w", str(listed)]
-
-
-def test_a_host_is_one_word() -> None:
-    one = Offender(ODD, "", 3, 0.0, ("a",), (), (), ("hardware",))
-    assert f"nodename={ODD}" in shlex.split(one.advice)

@@ -23,7 +23,7 @@ import pytest
 from frtop_probe.features.modules.in_rank.issuers import SETTING as MODULES
 from frtop_probe.recorder.marks.phases import SETTING as PHASES
 from frtop_probe.recorder.tensors.device_tensors import SETTING
-from frtop_tui.cli import main, run
+from frtop_tui.cli import run
 from waiting import DEADLINE_S, wait_for
 
 FRTOP = [sys.executable, "-m", "frtop_tui", "run"]
@@ -481,18 +481,6 @@ os.kill(os.getpid(), 15)
     )  # fmt: skip
     assert said.stdout == "False 1\n", said.stderr
     assert said.returncode == 128 + signal.SIGTERM
-
-
-@pytest.mark.parametrize(
-    ("options", "says"), [("--evry 1h", "--evry"), ("'", "No closing quotation")]
-)
-def test_wrong_options_of_the_watcher_are_said_before_the_job_starts(
-    options: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    touched = tmp_path / "x"
-    assert main(["run", "--watch-options", options, "--", "touch", str(touched)]) == 2
-    assert says in capsys.readouterr().err
-    assert not touched.exists()
 
 
 KILLED_MIRROR = """

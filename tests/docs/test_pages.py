@@ -49,7 +49,7 @@ def test_pages_are_made_of_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
     from docs import formats, keys  # noqa: PLC0415 - found only now
 
     fields = formats.page()
-    for heading in ("StreamHead (map)", "Update (array)", "BlackBox (array)", "JudgedRank (map)"):
+    for heading in ("Update (array)", "BlackBox (array)", "JudgedRank (map)"):
         assert f"### {heading}\n" in fields
     assert all(f"| `{name}` |" in fields for name in op_table.COLUMNS)
     update = fields.partition("### Update (array)")[2].partition("###")[0]

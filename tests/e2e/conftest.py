@@ -14,6 +14,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from waiting import wait_for
+
 JOBS = Path(__file__).parents[1] / "jobs"
 Launch = Callable[..., "subprocess.Popen[str]"]
 
@@ -83,6 +85,28 @@ def torchrun(home: Path) -> Iterator[Launch]:
     for process in started:
         process.kill()
         process.communicate()
+
+
+@contextmanager
+def told_to_hang(folder: Path) -> Iterator[Path]:
+    """A job of two ranks that trains until `hang` is in the folder, for tests of a module."""
+    os.mkfifo(folder / "shard")
+    with pytest.MonkeyPatch.context() as patch, own_home(patch) as home:
+        job = subprocess.Popen(
+            [sys.executable, "-m", "frtop_tui", "run", "--", sys.executable, "-m",
+             "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
+             str(JOBS / "told_to_hang.py"), str(folder), "1"],
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )  # fmt: skip
+        try:
+            wait_for(lambda: len(list(home.glob("*.ring"))) == 2, "two rings", 60)
+            yield folder
+        finally:
+            for process in family(home):
+                process.kill()
+            job.kill()
+            job.wait()
 
 
 def frtop(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -101,7 +101,7 @@ def verdict_of(document: dict[str, Any]) -> dict[str, Any]:
     return verdict
 
 
-@pytest.mark.long  # test_watch has that rank in every run
+@pytest.mark.long  # the watcher's tests have that rank in every run
 def test_a_rank_that_sleeps_is_named_and_the_agent_leaves(home: Path, launcher: Launcher) -> None:
     job = launcher.start("sleeps")
     verdict = verdict_of(document := job.diagnose())

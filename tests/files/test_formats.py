@@ -18,12 +18,10 @@ from files.test_capture import rows
 from frtop_probe import keys
 from frtop_probe.history_columns import pack_rows
 from frtop_probe.ring.folder import AgentFiles
-from frtop_tui.cli import main
 from frtop_tui.files import capture
 from screens.scenes import hung
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGES = (DOCS / "formats.md", DOCS / "features" / "stream.md")
 OURS = {"msgspec", "frtop_probe", "frtop_tui"}
 
 
@@ -34,12 +32,12 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
     host.close()
 
 
-def run_example(name: str, *arguments: Path, stdin: bytes = b"") -> list[str]:
-    """The lines that an example of these pages prints; it imports nothing of ours."""
+def run_example(
+    name: str, *arguments: Path, stdin: bytes = b"", page: str = "formats.md"
+) -> list[str]:
+    """The lines that an example of a page prints; it imports nothing of ours."""
     (example,) = re.findall(
-        rf"^```python {name}\n(.*?)^```$",
-        "\n".join(page.read_text() for page in PAGES),
-        re.MULTILINE | re.DOTALL,
+        rf"^```python {name}\n(.*?)^```$", (DOCS / page).read_text(), re.MULTILINE | re.DOTALL
     )
     program = f"{example}\nprint(sorted({OURS} & set(sys.modules)))"
     command = [sys.executable, "-W", "error", "-c", program, *map(str, arguments)]
@@ -95,20 +93,3 @@ def test_the_stream_of_an_agent_is_read_with_msgpack_alone(host: Host) -> None:
     state, update = run_example("stream", AgentFiles.here(host.folder).card, keys.path())
     assert re.fullmatch(rf"rank 0 pid {rank.pid} groups \[.+\]", state)
     assert re.fullmatch(rf"update \d+ of {re.escape(announced.host)} has news of \d+ ranks", update)
-
-
-def test_events_of_a_capture_are_read_with_msgpack_alone(
-    tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
-) -> None:
-    frame = hung()
-    capture.write(tmp_path / "x.cap", frame, {3: rows(2)}, ())
-    words = ["stream", "--as", "msgpack", "--only", "ops,states,verdicts", "--ranks", "3,37"]
-    assert main([*words, str(tmp_path / "x.cap")]) == 0
-    first, *lines = run_example("events", stdin=capfdbinary.readouterr().out)
-    assert first == "schema 1 job llama-70b"
-    assert lines[:2] == ["rank 3 issued all_reduce 1", "rank 3 issued all_reduce 2"]
-    assert lines[-3:] == [
-        "rank 3 is blocked",
-        "rank 37 is late",
-        f"begun {frame.verdicts[0].headline}",
-    ]

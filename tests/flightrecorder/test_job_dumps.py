@@ -29,10 +29,7 @@ from frtop_tui.diagnosis.cases.not_entered.withheld import withhold
 from frtop_tui.diagnosis.finding import Detail, Finding
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import Unreadable
-from frtop_tui.features.stream.events import StateChanged
-from frtop_tui.features.stream.frame_events import FrameEvents
 from frtop_tui.files.loader import open_paths
-from frtop_tui.job.unix_times import Timeline
 from frtop_tui.text.document import document
 from frtop_tui.text.exit_status import exit_status
 from frtop_tui.text.plain import text
@@ -487,11 +484,5 @@ def test_a_file_that_claims_to_be_older_than_its_ops_is_dated_by_them(tmp_path: 
 
 
 def test_nothing_has_an_age_where_a_dump_has_no_op(tmp_path: Path) -> None:
-    folder = write_dumps(tmp_path, make_recorders(3))
-    frame = opened(folder)
+    frame = opened(write_dumps(tmp_path, make_recorders(3)))
     assert {one["since_s"] for one in document(frame)["ranks"].values()} == {None}
-    timeline = Timeline()
-    timeline.begin(frame)
-    (event, *_) = FrameEvents(timeline, {"states"}).of(frame)
-    assert isinstance(event, StateChanged)
-    assert event.since_s is None

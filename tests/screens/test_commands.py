@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from textual.message import Message
 
-from frtop_tui.features.statistics.view import StatisticsScreen
 from frtop_tui.job.naming import job_key
 from frtop_tui.screens import messages
 from frtop_tui.screens.command_line import CommandLine
@@ -40,7 +39,6 @@ SCOPE = CommandScope(scenes.hung(), set())
         ("group d", "group dp:0"),
         ("host node", "host node"),
         ("rank 6", "rank 6"),
-        ("stats a", "stats all"),
         ("xyz", "xyz"),
     ],
 )
@@ -99,7 +97,6 @@ def test_files_are_named_and_folders_are_checked(tmp_path: Path) -> None:
         ("host node44", "no host node44; did you mean node4?"),
         ("filter lat", "did you mean `late`?"),
         ("export htm", "no format htm; did you mean html?"),
-        ("stats 1h", "no window 1h; known are 10s, 60s, all"),
         ("job nobody", "no other job nobody"),
         ("job llama-70b", "llama-70b is the job on the screen"),
     ],
@@ -123,9 +120,6 @@ async def test_a_command_opens_a_screen_and_the_line_goes() -> None:
         await app.press("colon", *"rank 12", "enter")
         assert isinstance(app.screen, RankScreen)
         assert app.screen.rank == 12
-        await app.press("colon", *"stats 10s", "enter")
-        assert isinstance(app.screen, StatisticsScreen)
-        assert app.screen.window_s == 10.0
         await app.press("colon", *"job", "enter")
         assert isinstance(app.screen, Overview)
         assert not app.screen.query(CommandLine)

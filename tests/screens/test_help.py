@@ -75,9 +75,3 @@ async def test_a_key_that_works_is_in_the_help_and_none_other(keys: tuple[str, .
         assert all(listed[name] == HERE for name in own)
         order = [SECTIONS.index(section) for _, _, section in screen.keys]
         assert order == sorted(order)
-
-
-async def test_the_first_page_of_a_small_terminal_has_the_keys_of_the_screen() -> None:
-    async with driven(scenes.hung(), size=(80, 24)) as app:
-        await app.press("P", "question_mark")
-        await app.sees("more steps, or seconds", "with an execution trace", "on every screen")

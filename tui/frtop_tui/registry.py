@@ -8,6 +8,7 @@ The core knows none by name. It asks for one of these modules of each folder tha
     notes.py     NOTES        what is known of the culprits of a live job from elsewhere
     screens.py   SCREENS      views, commands, keys, styles; imported to draw
     follow.py    FOLLOWERS    what is asked of agents while a job is looked at
+    events.py    PAGE         title and structs of events, for the reference of fields
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import json
 
 from frtop_probe.features.flame.at_host import parse
 from frtop_tui.features.flame.follow import frames_of
-from frtop_tui.features.flame.model import RankSamples
+from frtop_tui.features.flame.model import RankSamples, SampledStacks
 from frtop_tui.features.flame.words import (
     RECORDER,
     flame_rows,
@@ -16,6 +16,8 @@ from frtop_tui.features.flame.words import (
     recorder_share,
     speedscope,
 )
+from screens import scenes
+from screens.driving import driven
 
 MAIN = ("MainThread", "main (/srv/train.py:3)")
 LOAD, STEP = "load (/srv/data.py:9)", "step (/srv/train.py:7)"
@@ -119,3 +121,21 @@ def test_other_programs_get_what_they_read() -> None:
     assert main["endValue"] == 10.0
     assert frame_parts(LOAD) == ("load", "/srv/data.py", 9)
     assert frame_parts("<built-in>") == ("<built-in>", "", 0)
+
+
+async def test_sampled_stacks_are_a_tree_that_folds() -> None:
+    async with driven(scenes.hung(), size=(120, 40)) as app:
+        app.app.marked.update((0, 1))
+        await app.press("r")
+        assert app.source.orders["flame"] == [(0, 1)]
+        await app.sees("nothing stops for it")
+        stacks = ((("MainThread", "main (/srv/train.py:3)", "load (/srv/data.py:9)"), 990),)
+        app.source.given["flame"] = SampledStacks(
+            (RankSamples(0, stacks, 10.0, 100), RankSamples(1, text="py-spy: refused"))
+        )
+        app.app.tick()
+        await app.sees("load  data.py:9", "100.0%", "rank 1: py-spy: refused")
+        await app.press("enter")
+        assert "load  data.py:9" not in app.text()
+        await app.press("r")
+        assert app.source.orders["flame"] == [(0, 1), (0, 1)]

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from connect.fakes import frame_of
 from frtop_probe import wire
 from frtop_tui.cli import main
 from frtop_tui.cli.parser import parse
@@ -24,6 +25,7 @@ from frtop_tui.diagnosis.model import Frame, Why
 from frtop_tui.errors import FrtopError, UsageError
 from frtop_tui.files import capture
 from frtop_tui.text.job_counts import GROUPS, JobCounts
+from job_statistics.captures import write
 from screens.gauge_scenes import measured
 from screens.scenes import S, hung
 from waiting import wait_for
@@ -40,6 +42,7 @@ from prometheus_client.parser import (
 
 from frtop_tui.features.metrics.command import MOST_CLIENTS, _server
 from frtop_tui.features.metrics.families import JobCollector
+from frtop_tui.features.metrics.statistics_families import MOST_ROWS
 
 HOSTILE = 'a"b\\c\n# HELP x\x1b]0;x\x07\u202e\ud800}'
 Samples = dict[str, dict[tuple[str, ...], float]]
@@ -67,6 +70,12 @@ def collected(*frames: Frame, per_rank: bool | None = None) -> Samples:
     for frame in frames:
         collector.update(frame, [], 0)
     return samples(collector)
+
+
+def families_of(frame: Frame) -> dict[str, Any]:
+    collector = JobCollector()
+    collector.update(frame, [], 0)
+    return {family.name: family for family in collector.collect()}
 
 
 def later(frame: Frame, seconds: float, **changes: Any) -> Frame:
@@ -312,3 +321,17 @@ def test_the_page_and_the_dashboard_have_the_metrics_that_there_are() -> None:
         for target in panel["targets"]
     ]
     assert set(re.findall(r"frtop_\w+", " ".join(expressions))) <= page
+
+
+def test_metrics_are_bounded_and_without_paths(tmp_path: Path) -> None:
+    found = families_of(write(tmp_path / "a.cap"))
+    (skew,) = found["frtop_op_skew_seconds"].samples
+    assert skew.value == 0.02
+    assert skew.labels["op"] == "all_reduce"
+    assert len(found["frtop_op_seconds"].samples) <= 3 * MOST_ROWS
+    parts = {one.labels["part"]: one.value for one in found["frtop_step_part_seconds"].samples}
+    assert parts["all"] == 0.1
+    assert "data" not in parts
+    assert found["frtop_rank_own_seconds"].samples[0].labels["rank"] == "2"
+    assert not any("/srv" in repr(family) for family in found.values())
+    assert "frtop_op_seconds" not in families_of(frame_of())

@@ -1,10 +1,9 @@
-"""`P` says what a profile costs, and orders nothing before a yes; `r` shows sampled stacks."""
+"""`P` says what a profile costs, and orders nothing before a yes."""
 
 from __future__ import annotations
 
 from msgspec.structs import replace
 
-from frtop_tui.features.flame.model import RankSamples, SampledStacks
 from frtop_tui.features.profile.model import (
     ProfileOptions,
     ProfileProgress,
@@ -140,24 +139,6 @@ async def test_a_capture_cannot_be_profiled() -> None:
         assert app.source.orders["profile"] == []
 
 
-async def test_sampled_stacks_are_a_tree_that_folds() -> None:
-    async with driven(scenes.hung(), size=(120, 40)) as app:
-        app.app.marked.update((0, 1))
-        await app.press("r")
-        assert app.source.orders["flame"] == [(0, 1)]
-        await app.sees("nothing stops for it")
-        stacks = ((("MainThread", "main (/srv/train.py:3)", "load (/srv/data.py:9)"), 990),)
-        app.source.given["flame"] = SampledStacks(
-            (RankSamples(0, stacks, 10.0, 100), RankSamples(1, text="py-spy: refused"))
-        )
-        app.app.tick()
-        await app.sees("load  data.py:9", "100.0%", "rank 1: py-spy: refused")
-        await app.press("enter")
-        assert "load  data.py:9" not in app.text()
-        await app.press("r")
-        assert app.source.orders["flame"] == [(0, 1), (0, 1)]
-
-
 async def test_of_a_rank_that_hangs_it_says_that_no_step_will_come() -> None:
     async with driven(scenes.hung(), size=(80, 24)) as app:
         await app.press("P")
@@ -176,3 +157,9 @@ async def test_of_ranks_that_get_on_it_says_no_such_thing() -> None:
         await app.press("P")
         await app.sees("profile rank 0?")
         assert "still, for" not in app.text()
+
+
+async def test_the_first_page_of_help_in_a_small_terminal_has_the_keys_of_the_screen() -> None:
+    async with driven(scenes.hung(), size=(80, 24)) as app:
+        await app.press("P", "question_mark")
+        await app.sees("more steps, or seconds", "with an execution trace", "on every screen")

@@ -8,51 +8,18 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from connect.fakes import JOB, frame_of, rank_view
-from frtop_probe import wire
+from connect.fakes import JOB, frame_of
 from frtop_tui.cli import main
 from frtop_tui.connect.base import Source
 from frtop_tui.connect.recorded import RecordedSource
-from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import FrtopError
 from frtop_tui.features.statistics import command as statistics
 from frtop_tui.files import capture
-from frtop_tui.job.groups import group_views
+from frtop_tui.statistics.limits import limits_of
 from frtop_tui.statistics.wanted import StatisticsWanted
 from frtop_tui.text.comparison_text import comparison_lines
-from job_statistics.ranks import ALL_REDUCE, LINE, MS, S, group
-
-GROUP = group(1, "0-3")
-
-
-def write(path: Path, *, late_ms: int = 20, torch: str = "2.13.0") -> Frame:
-    """A capture of four ranks; rank 2 comes last to every op, and a step takes 0.1 s."""
-    views = [rank_view(rank, "node0", groups={1: GROUP}) for rank in range(4)]
-    views = [
-        replace(
-            view, identity=replace(view.identity, torch=torch, main_ident=1, start_ticks=late_ms)
-        )  # another run
-        for view in views
-    ]
-    frame = frame_of(*views, now=100 * S, groups=group_views(views))
-    histories = {}
-    for rank in range(4):
-        late = late_ms * MS if rank == 2 else 0
-        rows = tuple(
-            wire.HistoryRow(
-                n, 1, n, 1, 1, 90 * S + n * 100 * MS + late, late_ms * MS - late + MS, 1, 1
-            )
-            for n in range(1, 81)
-        )  # fmt: skip
-        marks = tuple(
-            wire.Mark("step", at, at, n, "", 32)
-            for n in range(80)
-            for at in (90 * S + n * 100 * MS + 50 * MS,)
-        )
-        history = wire.History((ALL_REDUCE,), (LINE,), rows, marks=marks)
-        histories[rank] = wire.HistoryResponse(1, "node0", rank + 1, history)
-    capture.write(path, frame, histories, ())
-    return capture.read(path)
+from job_statistics.captures import write
+from job_statistics.ranks import MS
 
 
 def printed(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
@@ -173,3 +140,32 @@ def test_a_folder_with_the_name_of_a_group_is_no_file_of_ranks(
 
 def test_a_frame_without_a_file_has_no_statistics() -> None:
     assert frame_of(job=JOB).statistics is None
+
+
+def test_diff_says_what_a_job_of_tests_needs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path / "a.cap")
+    write(tmp_path / "b.cap", late_ms=50)
+    a, b = str(tmp_path / "a.cap"), str(tmp_path / "b.cap")
+    for limits, status, told in (
+        ("step=5%", 0, "1 check: 1 within"),
+        ("skew=10%+1ms", 6, "1 check: 1 above the limit"),
+        ("step=5%,data=1ms", 4, "2 checks: 1 undecided, 1 within"),
+        ("data=1ms,transfer=5%,skew=20%", 6, "1 above the limit, 1 undecided, 1 within"),
+    ):
+        assert main(["diff", a, b, "--fail-above", limits]) == status
+        assert told in capsys.readouterr().out
+        assert main(["diff", a, b, "--json", "--fail-above", limits]) == status
+        document = json.loads(capsys.readouterr().out)
+        assert document["exit_status"] == status
+        assert len(document["checks"]) == len(limits_of(limits))
+    assert main(["diff", a, b, "--fail-above", "step"]) == 2
+    assert "'step' is no limit" in capsys.readouterr().err
+    assert main(["diff", a, b, "--fail-above", "skew=10%+1ms"]) == 6
+    (line,) = (
+        one for one in capsys.readouterr().out.splitlines() if one.startswith("skew ")
+    )  # fmt: skip
+    cells = " ".join(line.split())
+    assert cells.startswith("skew train.py:40 all_reduce +10 % +1 ms 20.0 ms 50.0 ms +150.0")
+    assert cells.endswith("80, 80 above")

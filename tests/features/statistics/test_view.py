@@ -9,6 +9,8 @@ from frtop_tui.features.statistics.table import change_text, range_text
 from frtop_tui.features.statistics.view import StatisticsScreen
 from frtop_tui.job.statistics import SampledGroup, SampledOp
 from frtop_tui.job.units import timing, timings
+from frtop_tui.screens.commands import COMMANDS
+from frtop_tui.screens.completion import CommandError, CommandScope, complete, interpret
 from frtop_tui.screens.rank import RankScreen
 from frtop_tui.screens.ranks import RanksScreen
 from frtop_tui.statistics.step_table import step_rows
@@ -218,3 +220,14 @@ def test_groups_that_are_alike_have_one_name(names: tuple[str, ...], one: str) -
 
 def test_the_screen_is_a_view() -> None:
     assert StatisticsScreen(set()).crumb == "statistics"
+
+
+async def test_a_command_opens_it_with_a_window() -> None:
+    situation = CommandScope(straggling(), set())
+    assert complete("stats a", COMMANDS, situation).text == "stats all"
+    with pytest.raises(CommandError, match="no window 1h; known are 10s, 60s, all"):
+        interpret("stats 1h", COMMANDS, situation)
+    async with driven(straggling()) as app:
+        await app.press("colon", *"stats 10s", "enter")
+        assert isinstance(app.screen, StatisticsScreen)
+        assert app.screen.window_s == 10.0

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
+from flightrecorder.writer import make_recorders, write_dumps
 from frtop_probe import wire
 from frtop_probe.statistics.op_bytes import tensor_bytes
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.features.stream.events import KINDS
 from frtop_tui.features.stream.frame_events import FrameEvents
+from frtop_tui.files.loader import open_paths
 from frtop_tui.job.unix_times import Timeline
 from screens.scenes import NOW, WALL, S, hung
 
@@ -124,3 +127,10 @@ def test_bytes_of_tensors_are_unknown_rather_than_wrong() -> None:
     ):
         assert tensor_bytes([spec(*wrong)]) is None
     assert tensor_bytes(None) is None
+
+
+def test_a_state_has_no_age_where_a_dump_has_no_op(tmp_path: Path) -> None:
+    frame = open_paths([write_dumps(tmp_path, make_recorders(3))])
+    timeline = Timeline()
+    timeline.begin(frame)
+    assert {one["since_s"] for one in told(FrameEvents(timeline, {"states"}), frame)} == {None}

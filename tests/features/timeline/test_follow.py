@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from connect.fakes import FakeConnections, S, frame_of, rank_view
-from features.timeline.test_op_follower import Ring
+from connect.test_op_follower import Ring
 from frtop_probe import wire
 from frtop_tui.connect.history_follower import INTERVAL_NS, MOST
 from frtop_tui.connect.request_tracker import RequestTracker

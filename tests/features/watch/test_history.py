@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import stat
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from frtop_tui.cli import main
 from frtop_tui.features.watch import history as history_module
 from frtop_tui.features.watch.history import FILE, Culprit, CulpritHistory
 from frtop_tui.features.watch.job_file import run_name
-from frtop_tui.features.watch.offenders import culprits_now, offenders, said_before
+from frtop_tui.features.watch.offenders import Offender, culprits_now, offenders, said_before
 from frtop_tui.job.naming import job_key
 from screens import scenes
 
@@ -144,3 +145,9 @@ def test_frtop_history_lists_and_forgets(
     assert json.loads(capsys.readouterr().out)["hosts"] == []
     assert main(["history", "--state", str(tmp_path), "--forget"]) == 0
     assert history.since(0) == ()
+
+
+def test_in_the_command_that_drains_a_host_its_name_is_one_word() -> None:
+    odd = "a b; $(touch x) 'q"
+    one = Offender(odd, "", 3, 0.0, ("a",), (), (), ("hardware",))
+    assert f"nodename={odd}" in shlex.split(one.advice)

@@ -166,16 +166,5 @@ class StreamEnd(StreamEvent, frozen=True, tag="end"):
     reason: Literal["recorded"]
 
 
-ALL: Final = (
-    StreamHead,
-    JobShown,
-    HostChanged,
-    StateChanged,
-    GroupMoved,
-    HealthChanged,
-    VerdictChanged,
-    OpIssued,
-    OpEnded,
-    EventsLost,
-    StreamEnd,
-)
+PAGE: Final = ("Events of `frtop stream`", StreamEvent.__subclasses__())
+"""For the reference of fields."""

@@ -1,6 +1,6 @@
 """What recording more costs a rank, in the words that a person reads before saying yes.
 
-The figures are those of `python -m bench number_cost` and `mark_cost`, rounded up.
+The figures are those of `python -m bench tensor_checks` and `mark_cost`, rounded up.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ def _child(mode: str) -> dict[str, list[float]]:
             "FRTOP_DIR": folder, "FRTOP_AGENT": "0", "FRTOP_MODULES": str(int(mode == "modules"))
         }  # fmt: skip
         done = subprocess.run(
-            [sys.executable, "-W", "ignore", "-m", "bench.module_cost", mode],
+            [sys.executable, "-W", "ignore", "-m", "bench.features.modules", mode],
             env={**os.environ, **settings},
             stdout=subprocess.PIPE,
             check=True,

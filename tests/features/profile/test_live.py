@@ -14,6 +14,8 @@ from files.perfetto import LOST, ask_perfetto
 from files.trace_events import problems
 from waiting import wait_for
 
+pytestmark = pytest.mark.job
+
 
 @pytest.mark.long
 def test_two_ranks_are_profiled_into_one_trace(

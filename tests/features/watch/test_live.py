@@ -19,6 +19,7 @@ from e2e.test_unprepared import Launcher
 from frtop_tui.features.watch.history import FILE, Culprit, CulpritHistory
 from waiting import wait_for
 
+pytestmark = pytest.mark.job
 Event = dict[str, Any]
 
 

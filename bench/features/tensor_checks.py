@@ -38,7 +38,7 @@ def _child() -> dict[str, dict[str, float]]:
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o700)
         done = subprocess.run(
-            [sys.executable, "-W", "ignore", "-m", "bench.number_cost", "child"],
+            [sys.executable, "-W", "ignore", "-m", "bench.features.tensor_checks", "child"],
             env={**os.environ, "FRTOP_DIR": folder, "FRTOP_AGENT": "0", "OMP_NUM_THREADS": "1"},
             stdout=subprocess.PIPE,
             check=True,

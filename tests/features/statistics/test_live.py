@@ -11,6 +11,7 @@ import pytest
 from e2e.conftest import Launch, frtop
 from waiting import wait_for
 
+pytestmark = pytest.mark.job
 DEADLINE_S = 300.0
 """Steps of a loaded host take ten times as long."""
 STEPS = 120

@@ -1,32 +1,22 @@
-"""Statistics in the report, in exports and in metrics."""
+"""Statistics in the report and in exports."""
 
 from __future__ import annotations
 
 import csv
 import io
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from connect.fakes import frame_of
-from features.statistics.test_text import write
-from frtop_tui.diagnosis.model import Frame
-from frtop_tui.features.metrics.families import JobCollector
-from frtop_tui.features.metrics.statistics_families import MOST_ROWS
 from frtop_tui.files.formats.call_table import COLUMNS, call_table
 from frtop_tui.files.formats.frame_json import frame_json
 from frtop_tui.files.redaction import Redaction
 from frtop_tui.text.html_page import html_page
 from frtop_tui.text.incident import incident_of
 from frtop_tui.text.markdown import markdown
+from job_statistics.captures import write
 from job_statistics.ranks import MS
-
-
-def families(frame: Frame) -> dict[str, Any]:
-    collector = JobCollector()
-    collector.update(frame, [], 0)
-    return {family.name: family for family in collector.collect()}
 
 
 def test_the_report_says_where_the_time_goes(tmp_path: Path) -> None:
@@ -64,17 +54,3 @@ def test_redaction_hides_the_path_of_a_line(tmp_path: Path) -> None:
     assert hidden.statistics is not None
     assert hidden.statistics.calls[0].skew_ns == 20 * MS
     assert "/srv" not in repr(hidden.statistics)
-
-
-def test_metrics_are_bounded_and_without_paths(tmp_path: Path) -> None:
-    found = families(write(tmp_path / "a.cap"))
-    (skew,) = found["frtop_op_skew_seconds"].samples
-    assert skew.value == 0.02
-    assert skew.labels["op"] == "all_reduce"
-    assert len(found["frtop_op_seconds"].samples) <= 3 * MOST_ROWS
-    parts = {one.labels["part"]: one.value for one in found["frtop_step_part_seconds"].samples}
-    assert parts["all"] == 0.1
-    assert "data" not in parts
-    assert found["frtop_rank_own_seconds"].samples[0].labels["rank"] == "2"
-    assert not any("/srv" in repr(family) for family in found.values())
-    assert "frtop_op_seconds" not in families(frame_of())

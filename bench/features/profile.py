@@ -52,7 +52,7 @@ def _child(way: str) -> dict[str, float]:
         settings = {"FRTOP_DIR": folder, "FRTOP_AGENT": "0"}
         settings["FRTOP_MODULES"] = str(int(way == "modules"))
         done = subprocess.run(
-            [sys.executable, "-W", "ignore", "-m", "bench.profile_cost", way],
+            [sys.executable, "-W", "ignore", "-m", "bench.features.profile", way],
             env={**os.environ, **settings},
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -19,7 +19,7 @@ from e2e.conftest import JOBS, frtop
 from free_port import free_port
 from waiting import wait_for
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.job, pytest.mark.long]
 START = "trains.py"
 STEP = ("--ranks", "0,2", "--steps", "1")
 MINUTE = ("--ranks", "0,2", "--seconds", "60")

@@ -1,0 +1,38 @@
+"""A recorded job as events: what reads them, and the reference of their fields."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from files.test_capture import rows
+from files.test_formats import run_example
+from frtop_tui.cli import main
+from frtop_tui.files import capture
+from screens.scenes import hung
+
+
+def test_events_of_a_capture_are_read_with_msgpack_alone(
+    tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    frame = hung()
+    capture.write(tmp_path / "x.cap", frame, {3: rows(2)}, ())
+    words = ["stream", "--as", "msgpack", "--only", "ops,states,verdicts", "--ranks", "3,37"]
+    assert main([*words, str(tmp_path / "x.cap")]) == 0
+    first, *lines = run_example(
+        "events", stdin=capfdbinary.readouterr().out, page="features/stream.md"
+    )
+    assert first == "schema 1 job llama-70b"
+    assert lines[:2] == ["rank 3 issued all_reduce 1", "rank 3 issued all_reduce 2"]
+    assert lines[-3:] == [
+        "rank 3 is blocked",
+        "rank 37 is late",
+        f"begun {frame.verdicts[0].headline}",
+    ]
+
+
+def test_the_reference_of_fields_has_the_events() -> None:
+    from docs import formats  # noqa: PLC0415 - tests/docs is found first, and joined later
+
+    assert "### StreamHead (map)\n" in formats.page()
