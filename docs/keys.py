@@ -19,7 +19,7 @@ from frtop_tui.widgets.keyline import key_name
 from frtop_tui.widgets.lines import LineView
 
 OUT: Final = Path(__file__).parents[1] / "dist" / "docs"
-EVERYWHERE: Final = (FrtopApp, FrameScreen, LineView)
+EVERYWHERE: Final[tuple[type[DOMNode], ...]] = (FrtopApp, FrameScreen, LineView)
 
 
 def owners() -> Iterator[tuple[str, type[DOMNode]]]:

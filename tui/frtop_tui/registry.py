@@ -9,6 +9,8 @@ The core knows none by name. It asks for one of these modules of each folder tha
     screens.py   SCREENS      views, commands, keys, styles; imported to draw
     follow.py    FOLLOWERS    what is asked of agents while a job is looked at
     events.py    PAGE         title and structs of events, for the reference of fields
+    statistics_command.py
+                 COUNTED      counts files of the feature's own for `frtop statistics`
 """
 
 from __future__ import annotations

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
+from importlib.util import find_spec
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -20,15 +22,16 @@ from frtop_tui.demo.scripted.job import ScriptedJob
 from frtop_tui.demo.scripted.script import SECOND
 from frtop_tui.features.statistics.table import CallStatisticsTable
 from frtop_tui.features.statistics.view import StatisticsScreen
-from frtop_tui.features.timeline.view import TimelineScreen
 from frtop_tui.screens.rank import RankScreen
 from frtop_tui.screens.waits import WaitsScreen
 from frtop_tui.widgets.call_rows import StatisticsRow
+from screens.driving import Driven, all_handled, driven
+from screens.mesh_scenes import mesh_slow_told
+from screens.statistics_scenes import straggling
 
-from .driving import Driven, all_handled, driven
-from .mesh_scenes import mesh_slow_told
-from .statistics_scenes import straggling
-
+with_timeline = pytest.mark.skipif(
+    find_spec("frtop_tui.features.timeline") is None, reason="there is no timeline"
+)
 RANKS = 16
 SLOW_FOR_S = 60
 
@@ -57,6 +60,7 @@ async def driven_live(source: LiveSource, size: tuple[int, int]) -> AsyncIterato
             yield Driven(app, source, pilot)  # type: ignore[arg-type]  # no frames are given
 
 
+@with_timeline
 @pytest.mark.long
 async def test_keys_alone_lead_from_the_verdict_to_lane_statistics_host_and_gauges(
     monkeypatch: pytest.MonkeyPatch,
@@ -69,8 +73,8 @@ async def test_keys_alone_lead_from_the_verdict_to_lane_statistics_host_and_gaug
 
             await app.press("T")  # its lane is the first, those of its group follow
             await app.sees("came last, 6.", "stands still")
-            timeline = app.screen
-            assert isinstance(timeline, TimelineScreen)
+            timeline: Any = app.screen
+            assert timeline.crumb == "timeline"
             assert timeline.subject == straggler
             assert timeline.rows.ranks[0] == straggler
             assert {one // 8 for one in timeline.rows.ranks[:8]} == {straggler // 8}
@@ -92,6 +96,7 @@ async def test_keys_alone_lead_from_the_verdict_to_lane_statistics_host_and_gaug
             await app.sees(f"host:{host}", f"{straggler}")
 
 
+@with_timeline
 @pytest.mark.long
 async def test_statistics_and_timeline_of_a_mesh_lead_to_the_straggler(
     monkeypatch: pytest.MonkeyPatch,
@@ -158,6 +163,7 @@ def _table(app: Driven) -> CallStatisticsTable:
     return app.screen.query_one(CallStatisticsTable)
 
 
+@with_timeline
 async def test_the_timeline_opens_on_the_ops_of_the_row() -> None:
     frame = mesh_slow_told()
     async with driven(frame, size=(120, 40)) as app:
@@ -165,8 +171,8 @@ async def test_the_timeline_opens_on_the_ops_of_the_row() -> None:
         await app.sees("└ tp:10")
         site = _row_under_the_cursor(app).calls[0].site
         await app.press("T")
-        timeline = app.screen
-        assert isinstance(timeline, TimelineScreen)
+        timeline: Any = app.screen
+        assert timeline.crumb == "timeline"
         assert timeline.subject == frame.verdicts[0].culprits[0]
         assert timeline.late is not None
         assert (timeline.late.group[0], timeline.late.site) == ("tp10", site)
@@ -179,6 +185,7 @@ async def test_a_row_that_nobody_comes_last_to_says_why_it_has_no_timeline() -> 
         await app.sees("No rank is known to come last to these ops (even)")
 
 
+@with_timeline
 async def test_who_waits_for_whom_opens_from_queues_side_by_side() -> None:
     async with driven(straggling()) as app:
         await app.press("colon", *"queues", "enter", "w")

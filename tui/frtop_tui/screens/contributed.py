@@ -105,6 +105,8 @@ class FeatureKey:
     action: str = ""
     id: str = ""
     on_ranks: bool = False
+    comes_first: bool = False
+    """With `on_ranks`, whether the last line of a screen lists it before other views of a rank."""
 
     @property
     def binding(self) -> Binding:
@@ -140,16 +142,10 @@ def of_features() -> tuple[Screens, ...]:
     return tuple(contributions("screens", "SCREENS"))
 
 
-def rank_keys(*keys: str) -> list[Binding]:
-    """Bindings of these keys where a rank is under the cursor, as far as a feature has them."""
-    known = {one.key: one for screens in of_features() for one in screens.keys if one.on_ranks}
-    return [known[key].binding for key in keys if key in known]
-
-
-def other_rank_keys(*keys: str) -> list[Binding]:
-    """All but these."""
+def rank_keys(*, first: bool = False) -> list[Binding]:
+    """Bindings of features where a rank is under the cursor: those that come first, or the rest."""
     found = (one for screens in of_features() for one in screens.keys if one.on_ranks)
-    return [one.binding for one in found if one.key not in keys]
+    return [one.binding for one in found if one.comes_first is first]
 
 
 def common_keys() -> list[Binding]:

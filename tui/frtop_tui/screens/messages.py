@@ -75,14 +75,6 @@ class OpenTimeline(FeatureMessage):
         self.rank, self.group, self.late = rank, group, late
 
 
-class OpenQueues(FeatureMessage):
-    """Open queues side by side: of the marked ranks, or of `rank` beside others."""
-
-    def __init__(self, rank: int | None = None) -> None:
-        super().__init__()
-        self.rank = rank
-
-
 class OpenStacks(Message):
     """Open the merged stacks."""
 

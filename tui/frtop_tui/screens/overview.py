@@ -11,7 +11,7 @@ from textual.containers import Container
 
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.screens.base import FrameScreen
-from frtop_tui.screens.contributed import of_features, other_rank_keys, rank_keys
+from frtop_tui.screens.contributed import of_features, rank_keys
 from frtop_tui.screens.messages import (
     OpenGroup,
     OpenRank,
@@ -74,7 +74,7 @@ class Overview(FrameScreen):
     crumb = "job"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("b", "stacks", "stacks", tooltip="take and merge stacks", id="stacks.take"),
-        *rank_keys("t"),
+        *rank_keys(first=True),
         Binding("w", "waits", "waits", tooltip="who waits for whom", id="waits"),
         Binding(
             "V",
@@ -84,8 +84,7 @@ class Overview(FrameScreen):
             tooltip="versions and settings, and which of them differ",
             id="settings",
         ),
-        *rank_keys("T", "c"),
-        *other_rank_keys("t", "T", "c"),
+        *rank_keys(),
         Binding("slash", "filter", "filter", tooltip="list matching ranks", id="filter"),
     ]
 

@@ -16,7 +16,7 @@ from frtop_tui.job.naming import GroupKey, group_label
 from frtop_tui.job.native_stacks import cost, has_native
 from frtop_tui.job.units import duration, live_duration
 from frtop_tui.screens.base import BACK, OneRankScreen
-from frtop_tui.screens.contributed import other_rank_keys, rank_keys
+from frtop_tui.screens.contributed import rank_keys
 from frtop_tui.screens.messages import (
     Do,
     OpenGroup,
@@ -124,11 +124,10 @@ class RankScreen(OneRankScreen):
             tooltip="stacks with frames of C and C++; the rank stands still for them",
             id="stacks.native",
         ),
-        *rank_keys("t"),
+        *rank_keys(first=True),
         Binding("o", "group", "group", tooltip="the group of its op", id="group"),
         Binding("w", "waits", "waits", show=False, tooltip="who waits for whom", id="waits"),
-        *rank_keys("T", "c"),
-        *other_rank_keys("t", "T", "c"),
+        *rank_keys(),
         Binding("n", "neighbour(1)", "next rank", id="rank.next"),
         Binding("p", "neighbour(-1)", "previous", tooltip="previous rank", id="rank.previous"),
         Binding("F", "follow", "follow", tooltip="scroll the queue to the newest op", id="follow"),

@@ -10,7 +10,7 @@ from textual.widgets import Input, Static
 
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.screens.base import FrameScreen
-from frtop_tui.screens.contributed import other_rank_keys, rank_keys
+from frtop_tui.screens.contributed import rank_keys
 from frtop_tui.screens.filter import FilterError, matching
 from frtop_tui.screens.messages import (
     OpenRank,
@@ -49,10 +49,9 @@ class RanksScreen(FrameScreen):
             id="sort.next",
         ),
         Binding("I", "reverse", "reverse", tooltip="reverse the order", id="sort.reverse"),
-        *rank_keys("T", "c"),
+        *rank_keys(),
         Binding("b", "stacks", "stacks", tooltip="take and merge stacks", id="stacks.take"),
-        *rank_keys("t"),
-        *other_rank_keys("t", "T", "c"),
+        *rank_keys(first=True),
     ]
 
     def __init__(self, marked: set[int], filter_text: str = "", *, editing: bool = False) -> None:

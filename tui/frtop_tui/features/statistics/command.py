@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import shlex
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,17 +14,10 @@ from frtop_tui.connect.base import Source
 from frtop_tui.connect.recorded import RecordedSource
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import FrtopError, UsageError
-from frtop_tui.features.profile.allocation_words import allocation_lines, allocation_rows
-from frtop_tui.features.profile.profiled_modules_words import profiled_document, profiled_lines
-from frtop_tui.features.profile.reader import (
-    is_named_profile,
-    is_profile,
-    read_allocations,
-    read_profile,
-)
 from frtop_tui.files.flightrecorder.file_names import pattern_of
 from frtop_tui.files.loader import open_paths
 from frtop_tui.job.naming import GroupKey, group_label, listed
+from frtop_tui.registry import contributions
 from frtop_tui.statistics.limits import Limit
 from frtop_tui.statistics.of_frame import without_overlap
 from frtop_tui.statistics.regression import Check, checked, overall
@@ -43,18 +35,9 @@ RECORDED_S: Final = 0.0
 
 def run(options: argparse.Namespace) -> int:
     """Returns 0 with figures, 1 without."""
-    if options.by == "memory":
-        return _run_allocations(options)
-    # Others write stacks as *.json: a file is a profile by its content, unless that is said.
-    is_one = is_named_profile if options.by == "module" else is_profile
-    if profile := next((path for path in options.paths if is_one(Path(path))), None):
-        _require_fitting(options, profile)
-        return _run_profile(options, Path(profile))
-    if options.level:
-        raise UsageError(
-            f"level {options.level} is only known of a profile",
-            "`frtop profile --steps 1 --shapes -o FILE.json.gz`, then name FILE.json.gz here",
-        )
+    for count in contributions("statistics_command", "COUNTED"):
+        if (status := count(options)) is not None:
+            return int(status)
     source = _source(options)
     try:
         frame = source.frame() if options.paths else wait_for_ranks(
@@ -77,43 +60,6 @@ def run(options: argparse.Namespace) -> int:
             "\n".join(module_lines(frame) if by_module else statistics_lines(frame, options.sort))
         )
     return 0 if frame.statistics is not None else 1
-
-
-def _require_fitting(options: argparse.Namespace, profile: str) -> None:
-    """Raises UsageError if options ask for what a profile does not have."""
-    if options.by == "line" or options.group or options.window:
-        asked = "--by line" if options.by == "line" else "--group" if options.group else "--window"
-        raise UsageError(
-            f"{profile} is a profile, which is counted by module: without {asked}",
-            f"`frtop statistics {shlex.quote(str(profile))}`,"
-            " or `--by memory` for what torch's allocator did",
-        )
-    if len(options.paths) > 1:
-        raise UsageError(f"{profile} is a profile, which is read alone", "name one file")
-
-
-def _run_profile(options: argparse.Namespace, path: Path) -> int:
-    level = 1 if options.level is None else options.level
-    found = read_profile(path, options.rank or ())
-    if options.json:
-        print(json.dumps(profiled_document(found, level), indent=1))
-    else:
-        print("\n".join(profiled_lines(found, level)))
-    return 0 if found.recorded else 1
-
-
-def _run_allocations(options: argparse.Namespace) -> int:
-    step = "`frtop profile --memory -o FILE.json.gz`, then name FILE.json.gz here"
-    if len(options.paths) != 1:
-        raise UsageError("what torch's allocator did is known of one profile at a time", step)
-    found = read_allocations(Path(options.paths[0]), options.rank or ())
-    if not found:
-        raise FrtopError(f"{options.paths[0]} was recorded without allocations", step)
-    if options.json:
-        print(json.dumps(allocation_rows(found), indent=1))
-    else:
-        print("\n".join(allocation_lines(found)))
-    return 0
 
 
 def _source(options: argparse.Namespace) -> Source:

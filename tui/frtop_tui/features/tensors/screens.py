@@ -37,7 +37,7 @@ SCREENS: Final = Screens(
     ),
     keys=(
         FeatureKey("t", "tensors", "tensors", "statistics of the rank's tensors", _press,
-                   on_ranks=True),
+                   on_ranks=True, comes_first=True),
     ),
     styles=("tensors/view.tcss",),
 )  # fmt: skip

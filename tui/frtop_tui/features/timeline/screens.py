@@ -8,15 +8,11 @@ from frtop_tui.features.timeline.queues_view import QueuesScreen
 from frtop_tui.features.timeline.view import TimelineScreen
 from frtop_tui.screens.base import FrameScreen
 from frtop_tui.screens.contributed import FeatureApp, FeatureKey, Screens, View, rank_of_screen
-from frtop_tui.screens.messages import OpenQueues, OpenTimeline
+from frtop_tui.screens.messages import OpenTimeline
 
 
 async def _open_timeline(app: FeatureApp, event: OpenTimeline) -> None:
     await app.open(TimelineScreen(app.marked, event.rank, event.group, event.late))
-
-
-async def _open_queues(app: FeatureApp, event: OpenQueues) -> None:
-    await app.open(QueuesScreen(app.marked, event.rank))
 
 
 async def _press_timeline(app: FeatureApp, screen: FrameScreen) -> None:
@@ -38,6 +34,6 @@ SCREENS: Final = Screens(
         FeatureKey("c", "queues", "compare", "queues of some ranks side by side",
                    _press_queues, on_ranks=True),
     ),
-    handlers={OpenTimeline: _open_timeline, OpenQueues: _open_queues},
+    handlers={OpenTimeline: _open_timeline},
     styles=("timeline/view.tcss", "timeline/queues_view.tcss"),
 )  # fmt: skip
