@@ -24,7 +24,6 @@ def frame_with(source: LiveSource, wanted: Callable[[Frame], object]) -> Frame:
     return wait_for(
         lambda: frame if wanted(frame := source.frame()) else None,
         lambda: f"such a frame; the newest is {source.frame()}",
-        seconds=30,
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -115,12 +114,10 @@ def test_a_capture_has_everything_of_all_ranks(
         assert view.main_stack is not None, writing.problem
 
 
-def test_a_rank_without_a_responder_says_so_within_seconds(source: LiveSource) -> None:
+def test_a_rank_without_a_responder_says_so(source: LiveSource) -> None:
     frame_with(source, lambda f: len(f.ranks) == 2)
-    begun = time.monotonic()
     source.do(SummarizeTensors(), [1])
     frame = frame_with(source, lambda f: f.ranks[1].tensors)
-    assert time.monotonic() - begun < 5
     response = frame.ranks[1].tensors
     assert response is not None
     assert response.error

@@ -193,7 +193,6 @@ def test_a_file_system_that_hangs_is_named_and_the_others_are_read(
         rank = write(tmp_path / "proc", {"77/mountinfo": (PROC / "self/mountinfo").read_text()})
         (rank / "77/cwd").symlink_to(point / "shards")
         source = DiskSource(rank, HangingCalls())
-        begin = time.monotonic()
 
         def problem() -> str:
             disks = {one.name: one for one in source.read([77], time.monotonic_ns())}
@@ -202,7 +201,6 @@ def test_a_file_system_that_hangs_is_named_and_the_others_are_read(
             return disks[str(point)].problem
 
         assert wait_for(problem, "that it hangs") == "it does not answer"
-        assert time.monotonic() - begin < 5
 
 
 def test_a_call_that_hangs_is_begun_once_and_reported_when_it_returns(

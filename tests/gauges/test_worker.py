@@ -134,9 +134,7 @@ async def test_a_call_that_hangs_is_left_and_seldom_tried_again(
     gpus.add()
     assert (await gauges.read()).gpus
     gpus.set(0, power=HANG)
-    begin = time.monotonic()
     assert (await gauges.read()).problem == gauge_watch.DID_NOT_RETURN
-    assert time.monotonic() - begin < 5  # a few deadlines
     monkeypatch.setattr(gauges, "_not_before", time.monotonic() + 60)
     assert (await gauges.read()).problem == gauge_watch.DID_NOT_RETURN  # at once, without a child
     await wait_for_async(lambda: not children(), "killed")

@@ -198,7 +198,7 @@ def test_many_tensors_of_a_stuck_device_cost_one_wait(rank: InteractiveRank) -> 
     )
     begin = time.monotonic()
     ((summaries, _),) = rank.tensors(rank.newest()).values()
-    assert time.monotonic() - begin < 5  # and not 40 times as long
+    assert time.monotonic() - begin < 20 * COPY_S  # and not 40 times as long
     assert len(summaries) == 40
     assert all("device stuck" in one["error"] for one in summaries)
     rank.run("switch('stuck', 0)")
