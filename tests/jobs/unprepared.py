@@ -27,15 +27,12 @@ def train(rank: int, folder: str, what: str) -> None:
     Path(folder, f"rank{rank}").write_text(str(os.getpid()))
     if what == "sleeps" and rank == ODD:
         time.sleep(600)
-    if what == "stops" and rank == ODD:
-        while True:  # until the test stops it; then nobody gets further
-            time.sleep(0.01)
     if what == "mismatch" and rank == ODD:
         dist.barrier()
     if what == "starts late":  # the recorder, once the test has looked from outside
         train_until(Path(folder, "home"))
         start_recorder(Path(folder, "home").read_text())
-    if what in ("trains", "differs", "starts late"):
+    if what in ("differs", "starts late"):
         train_until(Path(folder, "stop"))
     dist.all_reduce(tensor)
     dist.destroy_process_group()
