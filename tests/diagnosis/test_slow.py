@@ -13,8 +13,8 @@ from diagnosis.slow_jobs import BEGUN_NS, MS, Meeting, SteppingJob, data_paralle
 from frtop_probe import wire
 from frtop_probe.statistics.samples import is_chosen
 from frtop_tui.diagnosis.cases.slow.detect import compared, search
+from frtop_tui.diagnosis.cases.slow.parts import own_parts
 from frtop_tui.diagnosis.cases.slow.slow_links import SlowLink
-from frtop_tui.diagnosis.cases.slow.step_times import own_parts
 from frtop_tui.diagnosis.cases.slow.straggling import chance
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from diagnosis.scenes import Scene
 from frtop_probe import wire
-from frtop_tui.diagnosis.cases.mismatch.by_histories import mismatches
+from frtop_tui.diagnosis.cases.mismatch.compare import mismatches
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.files import capture
 from frtop_tui.files.histories import ops_of

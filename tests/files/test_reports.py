@@ -13,8 +13,7 @@ from msgspec.structs import replace
 from files.test_recorded_bytes import SLEEPING
 from frtop_probe import wire
 from frtop_tui.diagnosis.histories import with_trace
-from frtop_tui.diagnosis.model import Frame
-from frtop_tui.diagnosis.trace import Edge, NodeTrace, Trace
+from frtop_tui.diagnosis.model import Edge, Frame, NodeTrace, Trace
 from frtop_tui.files.loader import open_paths
 from frtop_tui.text import plain as text_report
 from frtop_tui.text.html_page import html_page

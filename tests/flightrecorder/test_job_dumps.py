@@ -25,7 +25,7 @@ from flightrecorder.writer import (
 from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.connect.recorded import RecordedSource
 from frtop_tui.diagnosis.cases.context import Context
-from frtop_tui.diagnosis.cases.not_entered.withheld import withhold
+from frtop_tui.diagnosis.cases.not_entered.detect import withhold
 from frtop_tui.diagnosis.finding import Detail, Finding
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import Unreadable

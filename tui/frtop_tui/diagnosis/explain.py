@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from frtop_probe.ring.rank_ranges import fold
-from frtop_tui.diagnosis.blocked.blocked_op import Wait
 from frtop_tui.diagnosis.blocked.ops_by_stack import is_by_stack
+from frtop_tui.diagnosis.blocked.wait import Wait
 from frtop_tui.diagnosis.cases.context import Context
 from frtop_tui.diagnosis.cases.not_entered.detect import NotEntered
 from frtop_tui.diagnosis.finding import Finding
 from frtop_tui.diagnosis.graph.wait_node import WaitNode
-from frtop_tui.diagnosis.trace import (
+from frtop_tui.diagnosis.model import (
     BlockedRanks,
     Edge,
     FindingTrace,

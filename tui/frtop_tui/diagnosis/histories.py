@@ -9,10 +9,9 @@ from typing import Final
 from msgspec.structs import replace
 
 from frtop_probe.ring.rank_ranges import fold
-from frtop_tui.diagnosis.cases.mismatch.by_histories import mismatches
+from frtop_tui.diagnosis.cases.mismatch.compare import mismatches
 from frtop_tui.diagnosis.cases.mismatch.detect import mismatch_finding
-from frtop_tui.diagnosis.cases.slow.detect import SlowDetail, SlowState, slow
-from frtop_tui.diagnosis.cases.slow.episodes import SlowEpisodes
+from frtop_tui.diagnosis.cases.slow.detect import SlowDetail, SlowEpisodes, SlowState, slow
 from frtop_tui.diagnosis.confirmation import confirmed_at_once
 from frtop_tui.diagnosis.engine import Engine
 from frtop_tui.diagnosis.finding import Finding, group_key

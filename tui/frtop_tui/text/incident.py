@@ -13,8 +13,7 @@ from typing import Final
 
 from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.evidence.working_thread import working_stack
-from frtop_tui.diagnosis.model import Frame, JudgedRank
-from frtop_tui.diagnosis.trace import Trace
+from frtop_tui.diagnosis.model import Frame, JudgedRank, Trace
 from frtop_tui.job.environment import differing, environment
 from frtop_tui.job.job_activity import REPORTED, rank_notes
 from frtop_tui.job.model import HostView, RankState

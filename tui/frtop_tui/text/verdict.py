@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from frtop_tui.diagnosis.cases.slow.cost_words import cost_words
+from frtop_tui.diagnosis.cases.slow.words import cost_words
 from frtop_tui.diagnosis.model import Frame, Verdict
 from frtop_tui.job.naming import printable
 from frtop_tui.job.units import duration

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from frtop_tui.diagnosis.trace import Trace
+from frtop_tui.diagnosis.model import Trace
 from frtop_tui.text.wait_boxes import Arrow, Box, wait_boxes
 
 PER_ROW: Final = 12

@@ -11,8 +11,7 @@ from typing import Final
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.causes import CAUSES
-from frtop_tui.diagnosis.evidence.thread_chain import by_acting_thread
-from frtop_tui.diagnosis.evidence.working_thread import working_stack
+from frtop_tui.diagnosis.evidence.working_thread import by_acting_thread, working_stack
 from frtop_tui.diagnosis.model import Frame, JudgedRank, Why
 from frtop_tui.job.stack_frames import basename, shown_frames, user_frame
 from frtop_tui.job.units import counted, duration, live_duration

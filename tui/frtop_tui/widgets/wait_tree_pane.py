@@ -9,8 +9,7 @@ from typing import ClassVar, Final
 from textual.binding import Binding, BindingType
 
 from frtop_probe.ring.rank_ranges import fold
-from frtop_tui.diagnosis.model import Frame, Why
-from frtop_tui.diagnosis.trace import Trace
+from frtop_tui.diagnosis.model import Frame, Trace, Why
 from frtop_tui.job.naming import shortened
 from frtop_tui.job.units import counted, duration
 from frtop_tui.text.wait_boxes import Box, BoxKind, WaitBoxes, wait_boxes

@@ -7,7 +7,6 @@ from typing import Final
 
 from frtop_tui.diagnosis.cases.context import Context
 from frtop_tui.diagnosis.cases.declare import Case, Kind, Rule
-from frtop_tui.diagnosis.cases.not_entered.words import callers_unknown
 from frtop_tui.diagnosis.finding import Detail, Finding, group_key, op_of
 from frtop_tui.diagnosis.graph.messages import tags_differ
 from frtop_tui.diagnosis.graph.wait_node import WaitNode
@@ -16,6 +15,7 @@ from frtop_tui.diagnosis.words.phrases import (
     PAIR_MESSAGES,
     WRONG_ORDER,
     Tense,
+    callers_unknown,
     op_text,
     wait_evidence,
 )

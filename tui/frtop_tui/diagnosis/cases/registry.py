@@ -18,7 +18,7 @@ from frtop_tui.diagnosis.cases.deadlock import DEADLOCK
 from frtop_tui.diagnosis.cases.declare import Case, Kind
 from frtop_tui.diagnosis.cases.mismatch.case import MISMATCH
 from frtop_tui.diagnosis.cases.not_entered.case import NOT_ENTERED
-from frtop_tui.diagnosis.cases.not_entered.withheld import Withheld
+from frtop_tui.diagnosis.cases.not_entered.detect import Withheld
 from frtop_tui.diagnosis.cases.slow.case import SLOW
 from frtop_tui.diagnosis.cases.stacks_alone.case import STACKS_ALONE
 from frtop_tui.diagnosis.cases.stuck.case import STUCK

@@ -30,8 +30,8 @@ from frtop_tui.diagnosis.evidence.stack_location import (
     shows_device,
     waits_for_device,
 )
-from frtop_tui.diagnosis.evidence.thread_chain import awaited_threads
 from frtop_tui.diagnosis.evidence.working_thread import (
+    awaited_threads,
     prior_working_stack,
     working_stack,
     working_thread,

@@ -17,9 +17,9 @@ from typing import TypeVar
 from frtop_probe import wire
 from frtop_tui.diagnosis.blocked.group_frontier import GroupFrontier, pending_numbers
 from frtop_tui.diagnosis.blocked.rank_index import RankIndex
-from frtop_tui.diagnosis.blocked.wait_deadlines import NEVER, WaitStage
+from frtop_tui.diagnosis.blocked.wait import NEVER, WaitStage
+from frtop_tui.diagnosis.evidence.rank_activity import known_until_ns
 from frtop_tui.diagnosis.evidence.rpc_call import RpcCall, callee, is_held_by_itself
-from frtop_tui.diagnosis.evidence.staleness import known_until_ns
 from frtop_tui.diagnosis.evidence.unobserved_wait import unobserved_wait
 from frtop_tui.diagnosis.evidence.working_thread import in_handler
 from frtop_tui.diagnosis.graph.messages import answers, other_half

@@ -100,6 +100,11 @@ def message_doubt(node: WaitNode) -> str:
     return issued if node.answered else f"whether {issued} is not known"
 
 
+def callers_unknown(node: WaitNode) -> str:
+    """For a call of which nobody knows who has to make it."""
+    return f"which ranks have to call {node.kind} is not known; usually all of them"
+
+
 def who(views: Mapping[int, Rank], ranks: Sequence[int]) -> str:
     """`rank 2 (node4 pid 90077)`; several ranks without their places."""
     view = views.get(ranks[0]) if len(ranks) == 1 else None

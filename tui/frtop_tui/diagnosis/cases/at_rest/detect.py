@@ -27,10 +27,9 @@ from frtop_tui.diagnosis.evidence.absence_cause import AbsenceCause, doing, endi
 from frtop_tui.diagnosis.evidence.c10d_call import StackPath
 from frtop_tui.diagnosis.evidence.death import ended_ns
 from frtop_tui.diagnosis.evidence.program_end import others_have_ended, program_end
-from frtop_tui.diagnosis.evidence.progress import longest_pause_ns
+from frtop_tui.diagnosis.evidence.progress import Sighting, has_moved, longest_pause_ns, look_of
 from frtop_tui.diagnosis.evidence.rank_activity import last_activity_ns
 from frtop_tui.diagnosis.evidence.stack_location import is_polling, locate, system_call
-from frtop_tui.diagnosis.evidence.stillness import Sighting, has_moved, look_of
 from frtop_tui.diagnosis.evidence.unobserved_wait import unobserved_wait
 from frtop_tui.diagnosis.finding import Detail, Finding
 from frtop_tui.diagnosis.thresholds import (

@@ -7,7 +7,6 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from frtop_tui.diagnosis.cases.slow.cost_words import lost_words
 from frtop_tui.diagnosis.cases.slow.detect import LateDetail, LinkDetail
 from frtop_tui.diagnosis.cases.slow.why_slow import SlowCause
 from frtop_tui.diagnosis.causes import SlowWord
@@ -22,6 +21,43 @@ from frtop_tui.job.model import BaseFrame, Rank
 from frtop_tui.job.naming import group_label, printable
 from frtop_tui.job.stack_frames import site_line
 from frtop_tui.job.units import byte_size, counted, duration, percent, timing
+
+
+def lost_words(slow: Slowness) -> str:
+    """`13 % of the time`; with each step's part where it is more than one op shows.
+
+    A rank that is 6 ms late to each of 25 ops of a step costs 150 ms of it.
+    """
+    words = f"{_share(slow)} of the time"
+    lost_ns = _lost_of_step_ns(slow)
+    return f"{words}, {timing(lost_ns)} of each step" if lost_ns > 1.5 * slow.late_ns else words
+
+
+def cost_words(slow: Slowness) -> str:
+    """`13 % of the time: 150 ms of each step of 1.20 s; 127 ranks have lost 9.8 GPU hours`."""
+    step = ""
+    if slow.step_ns:
+        lost = timing(_lost_of_step_ns(slow))
+        step = f": {lost} of each step of {timing(slow.step_ns)}"
+    hours = slow.lost_ns / 3.6e12
+    kind = "GPU" if slow.on_gpus else "rank"
+    figure = f"{hours:.1f} {kind} hours" if hours >= 1 else f"{60 * hours:.1f} {kind} minutes"
+    least = "at least " if slow.at_least or slow.most_share else ""
+    have = "ranks have" if slow.waiting != 1 else "rank has"
+    return f"{_share(slow)} of the time{step}; {slow.waiting} {have} lost {least}{figure}"
+
+
+def _share(slow: Slowness) -> str:
+    """`13 %`; `6 to 48 %` where only some ops were sampled and nothing tells of the others."""
+    least, most = percent(slow.share), percent(slow.most_share)
+    is_open = slow.most_share and least != most
+    return f"{least.removesuffix(' %')} to {most}" if is_open else least
+
+
+def _lost_of_step_ns(slow: Slowness) -> float:
+    """The part of a step that the others wait; 0 where steps are not recorded."""
+    return slow.share * (slow.step_ns or 0)
+
 
 MOST_CONTEXT: Final = 4
 _STEPS: Final[dict[FactKind, str]] = {

@@ -22,9 +22,8 @@ from frtop_tui.diagnosis.evidence.c10d_call import (
     paths_differ,
     program_order,
 )
-from frtop_tui.diagnosis.evidence.rank_activity import last_issued_ns
+from frtop_tui.diagnosis.evidence.rank_activity import is_stale, last_issued_ns
 from frtop_tui.diagnosis.evidence.stack_state import StackState, has_device, stack_state
-from frtop_tui.diagnosis.evidence.staleness import is_stale
 from frtop_tui.diagnosis.evidence.working_thread import working_stack
 from frtop_tui.diagnosis.finding import Detail, Finding
 from frtop_tui.diagnosis.graph.wait_node import WaitNode

@@ -7,11 +7,16 @@ from typing import Final
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.cases.stacks_alone.words import stack_texts
-from frtop_tui.diagnosis.cases.stuck.dead_links import DeadLinks
-from frtop_tui.diagnosis.cases.stuck.detect import Doubt, InDoubt, LaggingDevices, Stuck
-from frtop_tui.diagnosis.cases.stuck.devices import DeviceCalls
-from frtop_tui.diagnosis.cases.stuck.rendezvous import LOOPBACK, Rendezvous
-from frtop_tui.diagnosis.cases.unobserved.detect import Unobserved
+from frtop_tui.diagnosis.cases.stuck.detect import (
+    DeadLinks,
+    DeviceCalls,
+    Doubt,
+    InDoubt,
+    LaggingDevices,
+    Rendezvous,
+    Stuck,
+    Unobserved,
+)
 from frtop_tui.diagnosis.cases.unobserved.words import (
     missing_members,
     next_step,
@@ -42,6 +47,7 @@ from frtop_tui.diagnosis.words.phrases import (
     wait_evidence,
     who,
 )
+from frtop_tui.job.jobs import LOOPBACK
 from frtop_tui.job.model import BaseFrame, Rank
 from frtop_tui.job.naming import folded, listed, typed
 

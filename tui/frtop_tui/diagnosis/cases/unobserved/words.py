@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from frtop_tui.diagnosis.cases.unobserved.standing_waits import StandingWaits
+from frtop_tui.diagnosis.cases.unobserved.detect import StandingWaits
 from frtop_tui.diagnosis.evidence.unobserved_wait import unobserved_wait
 from frtop_tui.diagnosis.finding import Finding
 from frtop_tui.diagnosis.graph.wait_node import WaitNode
