@@ -27,19 +27,12 @@ CERTAIN: Final = frozenset[Cause]({"stopped", "gil"})
 
 
 class CauseWords(NamedTuple):
-    """What a cause means, for people.
+    """What a cause means, for people."""
 
-    Attributes:
-        layer: where it lies, unless a verdict knows better.
-        cell: for a cell of a table.
-        sentence: about a rank; a verdict says more, where more was seen.
-        step: what to do, where a verdict has nothing better.
-    """
-
-    layer: Layer
-    cell: str
-    sentence: str
-    step: str
+    layer: Layer  # where it lies, unless a verdict knows better
+    cell: str  # for a cell of a table
+    sentence: str  # about a rank; a verdict says more, where more was seen
+    step: str  # what to do, where a verdict has nothing better
 
 
 _OUTPUT: Final = "read the end of its output"
@@ -221,17 +214,11 @@ LocationKind = Literal[
 
 
 class LocationWords(NamedTuple):
-    """What it means that a rank's thread is at such a place.
+    """What it means that a rank's thread is at such a place."""
 
-    Attributes:
-        cause: of the rank's absence.
-        text: what the thread does there; a colon or comma at its end leads to what was seen.
-        step: what to do; its fields are those that `words.absence` fills in.
-    """
-
-    cause: Cause
-    text: str
-    step: str = "{stacks}"
+    cause: Cause  # of the rank's absence
+    text: str  # what the thread does there; a colon or comma at its end leads to what was seen
+    step: str = "{stacks}"  # what to do; its fields are those that `words.absence` fills in
 
 
 LOCATIONS: Final[Mapping[LocationKind, LocationWords]] = {

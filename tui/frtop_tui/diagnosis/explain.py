@@ -61,14 +61,7 @@ def trace_of(
     reason: Callable[[Finding], str],
     most_nodes: int = MOST_LISTED,
 ) -> Trace:
-    """What each stage found.
-
-    Args:
-        context: of the judgement.
-        findings: of it.
-        reason: tells why a finding is confirmed or not.
-        most_nodes: of the graph; the others are counted.
-    """
+    """What each stage found; `reason` tells why a finding is confirmed or not."""
     followed = dict.fromkeys(context.overdue)  # and where they lead: these come first
     others = (node for node in context.graph.all.values() if node not in followed)
     nodes = [*followed, *sorted(others, key=lambda node: node.since_ns)]

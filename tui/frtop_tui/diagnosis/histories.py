@@ -31,9 +31,7 @@ MAY_BE_SLOW: Final[frozenset[Health]] = frozenset({"healthy", "ended"})
 def with_slow(frame: Frame, minutes: Iterable[JobStatistics]) -> Frame:
     """`frame` with verdicts on who was slow at its end; beside a death only as notes.
 
-    Args:
-        frame: of a file.
-        minutes: of its histories, the newest first; as many are taken as show the same.
+    Of `minutes`, the newest first, as many are taken as show the same.
     """
     died = bool(frame.verdicts) and all(one.kind == "dead" for one in frame.verdicts)
     # Of a job that was seen in part that is all that keeps it from being called well.

@@ -38,29 +38,21 @@ class Edge(Struct, frozen=True):
 
 
 class NodeTrace(Struct, frozen=True):
-    """One op that ranks wait in, and its members that have not entered it.
-
-    Attributes:
-        overdue: whether the wait is longer than it may take.
-        free: absent members that nothing blocks: the blame ends there.
-        ended: absent members whose process ended.
-        unobserved: absent members that nobody observes.
-        edges: absent members that are blocked elsewhere: the blame goes on there.
-        seconds: the longest wait; None where nothing tells.
-        open: where all members have entered, what is known of the other half of a send or receive,
-            and that a stack does not tell who has to enter its call.
-        by_elimination: `free` is the only rank that is in no op: nothing else shows who is absent.
-    """
+    """One op that ranks wait in, and its members that have not entered it."""
 
     op: str
     waiting: str
-    overdue: bool
-    free: str = ""
-    ended: str = ""
-    unobserved: str = ""
+    overdue: bool  # whether the wait is longer than it may take
+    free: str = ""  # absent members that nothing blocks: the blame ends there
+    ended: str = ""  # absent members whose process ended
+    unobserved: str = ""  # absent members that nobody observes
+    # absent members that are blocked elsewhere: the blame goes on there
     edges: tuple[Edge, ...] = ()
-    seconds: float | None = None
+    seconds: float | None = None  # the longest wait; None where nothing tells
+    # where all members have entered, what is known of the other half of a send or receive, and that
+    # a stack does not tell who has to enter its call
     open: str = ""
+    # `free` is the only rank that is in no op: nothing else shows who is absent
     by_elimination: bool = False
 
 

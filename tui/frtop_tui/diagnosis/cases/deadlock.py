@@ -33,23 +33,15 @@ class TagsDiffer(Detail, frozen=True):
 
 
 class Deadlock(Detail, frozen=True):
-    """Ranks that wait for each other, and what is uncertain about it.
+    """Ranks that wait for each other, and what is uncertain about it."""
 
-    Attributes:
-        sides: ranks and the node where they wait, by rank.
-        nodes: the same nodes, each waiting for the next.
-        odd: those that went elsewhere, where each op needs everybody.
-        tags: why a message between them is not delivered.
-        uncertain: a node where a rank may not sit at all.
-        members_unknown: a node of which nobody knows who has to enter.
-    """
-
+    # ranks and the node where they wait, by rank
     sides: tuple[tuple[tuple[int, ...], WaitNode], ...]
-    nodes: tuple[WaitNode, ...]
-    odd: tuple[int, ...] = ()
-    tags: TagsDiffer | None = None
-    uncertain: WaitNode | None = None
-    members_unknown: WaitNode | None = None
+    nodes: tuple[WaitNode, ...]  # the same nodes, each waiting for the next
+    odd: tuple[int, ...] = ()  # those that went elsewhere, where each op needs everybody
+    tags: TagsDiffer | None = None  # why a message between them is not delivered
+    uncertain: WaitNode | None = None  # a node where a rank may not sit at all
+    members_unknown: WaitNode | None = None  # a node of which nobody knows who has to enter
 
 
 def detect(context: Context) -> list[Finding]:

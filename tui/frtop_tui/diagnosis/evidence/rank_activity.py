@@ -130,10 +130,7 @@ def is_stale(view: Rank) -> bool:
 def known_until_ns(view: Rank, group: int | None = None) -> int:
     """Until when it is known how far a rank is, in ns of the operator's clock; else `NOW`.
 
-    Args:
-        view: the rank.
-        group: the rank's own id of a group; None for ops that no group counts. These are known as
-            long as anything of the rank is.
+    Ops that no group counts (None) are known as long as anything of the rank is.
     """
     counted = view.group_progress.get(group) if group is not None else None
     if counted is not None:

@@ -47,23 +47,14 @@ class SameCause(Struct, frozen=True):
 
 
 class Absentees(Struct, frozen=True):
-    """The absent ranks of one node.
+    """The absent ranks of one node."""
 
-    Attributes:
-        culprits: those to blame, by cause.
-        moving: not blamed, they make progress.
-        unknown: not blamed, whether they make progress is not known.
-        held_back: not blamed, a file lock or a store key holds them.
-        entering: not blamed, they are on their way into the op.
-        without_stack: not blamed, what they do is still to be seen.
-    """
-
-    culprits: tuple[SameCause, ...]
-    moving: tuple[int, ...] = ()
-    unknown: tuple[int, ...] = ()
-    held_back: tuple[int, ...] = ()
-    entering: tuple[int, ...] = ()
-    without_stack: tuple[int, ...] = ()
+    culprits: tuple[SameCause, ...]  # those to blame, by cause
+    moving: tuple[int, ...] = ()  # not blamed, they make progress
+    unknown: tuple[int, ...] = ()  # not blamed, whether they make progress is not known
+    held_back: tuple[int, ...] = ()  # not blamed, a file lock or a store key holds them
+    entering: tuple[int, ...] = ()  # not blamed, they are on their way into the op
+    without_stack: tuple[int, ...] = ()  # not blamed, what they do is still to be seen
 
 
 class NotEntered(Detail, frozen=True):

@@ -126,21 +126,14 @@ def search(statistics: JobStatistics, frame: BaseFrame) -> tuple[list[LateRanks]
 
 
 class Compared(NamedTuple):
-    """How far it was seen that nobody is slow.
+    """How far it was seen that nobody is slow."""
 
-    Attributes:
-        ns: for how long ranks of the same work were compared; 0: so that nobody would show.
-        share: of the time: who costs the others that much would be suspected at least.
-        stride: one op of so many was compared.
-        left_out: ranks of whom it is not known.
-        late: ranks that arrive late again and again. Without a verdict on them nothing shows that
-            they are slow themselves, and did not wait for others before.
-    """
-
-    ns: int = 0
-    share: float = 1.0
-    stride: int = 1
-    left_out: tuple[int, ...] = ()
+    ns: int = 0  # for how long ranks of the same work were compared; 0: so that nobody would show
+    share: float = 1.0  # of the time: who costs the others that much would be suspected at least
+    stride: int = 1  # one op of so many was compared
+    left_out: tuple[int, ...] = ()  # ranks of whom it is not known
+    # ranks that arrive late again and again. Without a verdict on them nothing shows that they are
+    # slow themselves, and did not wait for others before.
     late: tuple[int, ...] = ()
 
 

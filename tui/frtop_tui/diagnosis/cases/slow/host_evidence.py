@@ -48,12 +48,9 @@ class LastingFact(NamedTuple):
 
 
 def lasting_facts(gauges: HostGauges, since_ns: int, until_ns: int) -> tuple[LastingFact, ...]:
-    """The facts that may be a cause of *slow*, of a window.
+    """The facts that may be a cause of *slow*, of a window on the host's clock.
 
-    Args:
-        gauges: of one host, with what of their history is known.
-        since_ns: by the host's clock.
-        until_ns: the same; readings up to now count, if the window lasts until then.
+    Readings up to now count, if the window lasts until then.
     """
     readings = [facts_of(one) for one in _readings(gauges, since_ns, until_ns)]
     seen: dict[_About, list[HostFact]] = {}
@@ -116,15 +113,11 @@ def _values(gauges: HostGauges, subject: GaugedSubject, place: int) -> Mapping[s
 
 
 class HostEvidence(Struct, frozen=True):
-    """Facts about the hosts of late ranks.
+    """Facts about the hosts of late ranks."""
 
-    Attributes:
-        own: that hold for all who are late and for nobody else, in the order of their subjects.
-        context: the others.
-    """
-
+    # that hold for all who are late and for nobody else, in the order of their subjects
     own: tuple[HostFact, ...] = ()
-    context: tuple[HostFact, ...] = ()
+    context: tuple[HostFact, ...] = ()  # the others
 
     def of_cause(self, cause: SlowWord, least: float = 0.0) -> HostFact | None:
         """The first that is evidence of a cause, and may account for a share of the time."""
@@ -140,12 +133,7 @@ def host_evidence(
 ) -> HostEvidence:
     """Facts about the hosts of `late` within a window, compared with those of `others`.
 
-    Args:
-        late: ranks with something in common that is to be explained.
-        others: ranks that are on time.
-        hosts: with their gauges.
-        since_ns: by the operator's clock; of it the last minute counts.
-        until_ns: the same.
+    `others` are on time. The window is on the operator's clock; its last minute counts.
     """
     wanted = {view.host for view in (*late, *others)}
     gauges = {

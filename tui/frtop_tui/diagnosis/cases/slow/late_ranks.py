@@ -43,41 +43,27 @@ from frtop_tui.job.statistics import JobStatistics, SampledGroup, SampledOp
 
 
 class LateRanks(NamedTuple):
-    """Ranks that arrive late in one group.
-
-    Attributes:
-        ranks: as few as explain it.
-        members: those that were compared, they among them.
-        since_ns: operator's clock; with `at_least` it may be longer.
-        until_ns: of the last op.
-        late: sampled ops since then that they were late in, of `sampled`.
-        late_ns: by how much: the median, weighted by the time that it cost.
-        error_ns: by how much clocks may make that wrong.
-        share: of all time, that the others lose by it; at least that, where `most_share` is more.
-        most_share: the same at most.
-        sure: whether that is beyond doubt; else they are suspected.
-        site: the line of the ops in which that is most.
-        stride: one op of so many was sampled.
-        late_steps: where the steps show it, and not the sampled ops: steps in which they did more
-            of their own, of `steps`; else 0.
-    """
+    """Ranks that arrive late in one group."""
 
     group: GroupKey
-    ranks: tuple[int, ...]
-    members: tuple[int, ...]
-    since_ns: int
-    until_ns: int
+    ranks: tuple[int, ...]  # as few as explain it
+    members: tuple[int, ...]  # those that were compared, they among them
+    since_ns: int  # operator's clock; with `at_least` it may be longer
+    until_ns: int  # of the last op
     at_least: bool
-    late: int
+    late: int  # sampled ops since then that they were late in, of `sampled`
     sampled: int
-    late_ns: int
-    error_ns: int
+    late_ns: int  # by how much: the median, weighted by the time that it cost
+    error_ns: int  # by how much clocks may make that wrong
+    # of all time, that the others lose by it; at least that, where `most_share` is more
     share: float
-    sure: bool
+    sure: bool  # whether that is beyond doubt; else they are suspected
     kind: str = ""
-    site: wire.Site | None = None
-    stride: int = 1
-    most_share: float = 0.0
+    site: wire.Site | None = None  # the line of the ops in which that is most
+    stride: int = 1  # one op of so many was sampled
+    most_share: float = 0.0  # the same at most
+    # where the steps show it, and not the sampled ops: steps in which they did more of their own,
+    # of `steps`; else 0
     late_steps: int = 0
     steps: int = 0
 
@@ -108,7 +94,7 @@ def arrivals_of(
     *,
     on_device: bool = False,
 ) -> Arrivals:
-    """Those that tell who of `peers` is late; the arguments are those of `late_ranks`."""
+    """Those that tell who of `peers` is late; arguments as for `late_ranks`."""
     # Of a large group a few ops show as much, and each arrival costs time.
     most = max(64, MOST_ARRIVALS // max(1, tests * len(group.members)))
     ops = usable_ops(group, peers, on_device=on_device)[-most:]
@@ -131,12 +117,8 @@ def late_ranks(
 ) -> LateRanks | None:
     """Those of `peers` that arrive late at the ops of `group`; None if nobody does.
 
-    Args:
-        statistics: of the job.
-        group: and its sampled ops.
-        peers: members that have the same work.
-        tests: groups that are looked at.
-        on_device: whether its ops may be of devices.
+    `peers` are members with the same work, `tests` counts the groups that are looked at, and with
+    `on_device` its ops may be of devices.
     """
     ops, parts, content = arrivals_of(statistics, group, peers, tests, on_device=on_device)
     found, by_steps = straggling(parts, tests), None
@@ -323,11 +305,8 @@ def to_blame(
 ) -> list[LateRanks]:
     """Of all that are late those of whom nothing else explains it, the costliest first.
 
-    Args:
-        statistics: in which they were found.
-        found: who is late, group by group.
-        known: the places of ranks that send and receive.
-        links: whose ops take long: who comes out of them late, arrives late at the next.
+    `known` are the places of ranks that send and receive. Whoever comes late out of the long ops of
+    `links` arrives late at the next.
     """
     order = sorted(found, key=lambda one: one.share, reverse=True)
     roots = [one for one in order if not _waited_elsewhere(one, order)]

@@ -62,12 +62,10 @@ class Episode(NamedTuple):
 
 
 def episodes_of(ops: Sequence[SampledOp]) -> list[Episode]:
-    """Puts ops into episodes. Ops overlap if a rank issues the next before all are in the last.
+    """Puts ops, oldest first, into episodes.
 
-    So do buckets of gradients, which are reduced while the backward pass goes on.
-
-    Args:
-        ops: oldest first.
+    Ops overlap if a rank issues the next before all are in the last. So do buckets of gradients,
+    which are reduced while the backward pass goes on.
     """
     found: list[list[SampledOp]] = []
     last_ns = 0
@@ -88,15 +86,8 @@ def boundaries(
 
     They are ends of training steps of one of `ranks`, if these are known for most of the window.
     Else all parts are equally long. Of quick steps an agent sends only some, so that most of the
-    window is in no known step.
-
-    Args:
-        statistics: of the job.
-        ranks: whose steps count.
-        from_ns: where the first part starts.
-        to_ns: where the last part ends.
-        stride: one op in `stride` is sampled, so it takes as many steps until each op of a step
-            was sampled once.
+    window is in no known step. One op in `stride` is sampled, so it takes as many steps until each
+    op of a step was sampled once.
     """
     steps = [one for one in known_steps(statistics, ranks) if from_ns <= one.end_ns <= to_ns]
     ends = [one.end_ns for one in steps]
@@ -156,11 +147,6 @@ def least_own_ns(step: StepSplit) -> int:
     return step.took_ns - step.pending_ns
 
 
-def data_ns(step: StepSplit) -> int | None:
-    """The time that fetches took; None where they are not recorded."""
-    return step.data_ns
-
-
 def device_ns(step: StepSplit) -> int | None:
     """Forward, backward and optimizer, as far as all are recorded."""
     phases = (step.forward_ns, step.backward_ns, step.optimizer_ns)
@@ -178,16 +164,8 @@ def excess_ns(
 ) -> int | None:
     """How much more than their peers `ranks` have of something: the median over common steps.
 
-    Args:
-        statistics: with steps of both.
-        ranks: in question.
-        peers: whom to compare with; `ranks` among them are left out.
-        since_ns: steps that end later are compared.
-        of: what is compared.
-        of_peers: with what of the peers; by default with the same.
-
-    Returns:
-        None where too few steps of both are known.
+    None where too few steps of both are known. Steps that end after `since_ns` are compared: `of`
+    them for `ranks`, `of_peers` for the others, by default the same.
     """
     theirs = _by_number(statistics, ranks, since_ns, of)
     rest = [one for one in peers if one not in ranks]
@@ -211,8 +189,8 @@ def most_excess_ns(
 
 def step_ns(statistics: JobStatistics, ranks: Sequence[int], since_ns: int) -> int | None:
     """How long a step takes: the median of those of `ranks`."""
-    known = _by_number(statistics, ranks, since_ns, lambda step: step.took_ns)
-    every = [took for one in known.values() for took in one]
+    steps = (step for rank in ranks for step in statistics.steps.get(rank, ()))
+    every = [step.took_ns for step in steps if step.end_ns > since_ns]
     return round(median(every)) if len(every) >= MIN_STEPS else None
 
 

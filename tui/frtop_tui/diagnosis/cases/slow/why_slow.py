@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import reduce
-from operator import or_
+from operator import attrgetter, or_
 from statistics import median
 from typing import Final, NamedTuple
 
@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from frtop_probe import wire
 from frtop_tui.diagnosis.cases.slow.host_evidence import HostEvidence, host_evidence
 from frtop_tui.diagnosis.cases.slow.late_ranks import LateRanks
-from frtop_tui.diagnosis.cases.slow.parts import data_ns, device_ns, excess_ns, step_ns
+from frtop_tui.diagnosis.cases.slow.parts import device_ns, excess_ns, step_ns
 from frtop_tui.diagnosis.causes import SlowWord
 from frtop_tui.diagnosis.evidence.absence_cause import LOADS_ITSELF
 from frtop_tui.diagnosis.evidence.host_facts import HostFact
@@ -91,43 +91,34 @@ MOST_COMPARED: Final = 64
 class SlowCause(Struct, frozen=True):
     """Why ranks are slow, and what is known of it.
 
-    Attributes:
-        data_ns: of each step, by how much its fetches take longer than those of the others.
-        loads_itself: whether the rank loads its batches itself; None where nothing tells.
-        device_ns: the same of forward, backward and optimizer; None where processor time shows
-            the cause, and they do not.
-        cpu: cores that the rank uses, `cpu_others` those of the ranks that it is compared with.
-        ready: share of the time in which its main thread could run and had no processor;
-            `ready_others` that of the others.
-        gpu: the one that is slow, or shared.
-        mhz, mhz_others: its clock, and that of the others.
-        throttle: NVML's bits of why.
-        strangers: processes on the GPU that are not the job's.
-        location: where its working thread was in the last look.
-        fact: about its host, which shows the cause or says more of it.
-        context: facts that hold for others as well.
-        seconds: between the two looks.
-        step_ns: how long a step takes; None where steps are not recorded.
+    `mhz, mhz_others`: its clock, and that of the others.
     """
 
     cause: SlowWord = "unknown"
+    # of each step, by how much its fetches take longer than those of the others
     data_ns: int | None = None
+    # whether the rank loads its batches itself; None where nothing tells
     loads_itself: bool | None = None
+    # the same of forward, backward and optimizer; None where processor time shows the cause, and
+    # they do not
     device_ns: int | None = None
+    # cores that the rank uses, `cpu_others` those of the ranks that it is compared with
     cpu: float | None = None
     cpu_others: float | None = None
+    # share of the time in which its main thread could run and had no processor; `ready_others` that
+    # of the others
     ready: float | None = None
     ready_others: float | None = None
-    gpu: wire.Gpu | None = None
+    gpu: wire.Gpu | None = None  # the one that is slow, or shared
     mhz: int = 0
     mhz_others: int = 0
-    throttle: int = 0
-    strangers: int = 0
-    location: StackLocation | None = None
-    seconds: float = 0.0
-    step_ns: int | None = None
-    fact: HostFact | None = None
-    context: tuple[HostFact, ...] = ()
+    throttle: int = 0  # NVML's bits of why
+    strangers: int = 0  # processes on the GPU that are not the job's
+    location: StackLocation | None = None  # where its working thread was in the last look
+    seconds: float = 0.0  # between the two looks
+    step_ns: int | None = None  # how long a step takes; None where steps are not recorded
+    fact: HostFact | None = None  # about its host, which shows the cause or says more of it
+    context: tuple[HostFact, ...] = ()  # facts that hold for others as well
 
 
 def cause_of(statistics: JobStatistics, found: LateRanks, frame: BaseFrame) -> SlowCause:
@@ -144,7 +135,7 @@ def cause_of(statistics: JobStatistics, found: LateRanks, frame: BaseFrame) -> S
     if took:
         of_steps = {
             name: excess_ns(statistics, found.ranks, found.members, found.since_ns, of)
-            for name, of in (("data_ns", data_ns), ("device_ns", device_ns))
+            for name, of in (("data_ns", attrgetter("data_ns")), ("device_ns", device_ns))
         }
         seen = replace(seen, loads_itself=_loads_itself(views), **of_steps)
     late = _Lateness(seen, gauges, wanted, _gpus(views, others, ranks, now_ns))

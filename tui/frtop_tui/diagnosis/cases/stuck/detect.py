@@ -24,18 +24,12 @@ from frtop_tui.job.model import Rank
 
 
 class DeadLinks(Struct, frozen=True):
-    """Dead links between hosts, or between ranks where all are on one host.
+    """Dead links between hosts, or between ranks where all are on one host."""
 
-    Attributes:
-        pairs: both ends of each dead link.
-        seen: each rank that sees one, and the link.
-        end: the end that all links share, "" if there is none.
-        ranks: members at that end; empty where nobody has seen its host from inside.
-    """
-
-    pairs: tuple[tuple[str, str], ...]
-    seen: tuple[tuple[int, wire.DeadConnection], ...]
-    end: str = ""
+    pairs: tuple[tuple[str, str], ...]  # both ends of each dead link
+    seen: tuple[tuple[int, wire.DeadConnection], ...]  # each rank that sees one, and the link
+    end: str = ""  # the end that all links share, "" if there is none
+    # members at that end; empty where nobody has seen its host from inside
     ranks: tuple[int, ...] = ()
 
 
@@ -103,17 +97,11 @@ def _dead(view: Rank, since_ns: int = 0) -> tuple[wire.DeadConnection, ...]:
 
 
 class DeviceCalls(Struct, frozen=True):
-    """Where the members of a node are, which all have issued its op.
+    """Where the members of a node are, which all have issued its op."""
 
-    Attributes:
-        inside: hosts whose call has not returned.
-        returned: hosts whose call has.
-        first: whether it is the group's first op, which makes its communicator.
-    """
-
-    inside: tuple[int, ...]
-    returned: tuple[int, ...]
-    first: bool = False
+    inside: tuple[int, ...]  # hosts whose call has not returned
+    returned: tuple[int, ...]  # hosts whose call has
+    first: bool = False  # whether it is the group's first op, which makes its communicator
 
     @property
     def odd(self) -> tuple[int, ...]:
@@ -204,18 +192,13 @@ def _tells_starts(view: Rank) -> bool:
 
 
 class Rendezvous(Detail, frozen=True):
-    """Where the ranks of a first `init_process_group` are.
+    """Where the ranks of a first `init_process_group` are."""
 
-    Attributes:
-        at: "store" while some connect to it, "peers" when none does any more, else "unknown".
-        ranks: those whose stacks show it; of "unknown" the first that waits.
-        several_hosts: whether ranks run on more than one host.
-    """
-
+    # "store" while some connect to it, "peers" when none does any more, else "unknown"
     at: Literal["store", "peers", "unknown"]
     job: wire.Job
-    ranks: tuple[int, ...]
-    several_hosts: bool
+    ranks: tuple[int, ...]  # those whose stacks show it; of "unknown" the first that waits
+    several_hosts: bool  # whether ranks run on more than one host
 
     @property
     def cause(self) -> Cause:
