@@ -535,6 +535,20 @@ LOCK = (
 )
 
 
+def three_wait(for_s: float = 10.0) -> Scene:
+    """Ranks 0, 1 and 3 wait in an op that rank 2 has not entered."""
+    scene = Scene(4)
+    scene.waits([0, 1, 3], "all_reduce", for_s=for_s)
+    return scene
+
+
+def one_sleeps() -> Scene:
+    """The same, and rank 2 sleeps."""
+    scene = three_wait()
+    scene.sleeps(2)
+    return scene
+
+
 def only(found: Frame) -> Verdict:
     """The verdict, which must be the only one."""
     assert len(found.verdicts) == 1, [verdict.headline for verdict in found.verdicts]

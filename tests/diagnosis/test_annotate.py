@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from diagnosis.scenes import Scene
+from diagnosis.scenes import Scene, one_sleeps
 
 
 def test_groups_show_who_waits_and_who_is_late() -> None:
-    scene = Scene(4)
-    scene.waits([0, 1, 3], "all_reduce", for_s=10)
-    scene.sleeps(2)
+    scene = one_sleeps()
     group = scene.settle().groups[0]
     assert (group.number, group.waiting, group.late) == (8, (0, 1, 3), (2,))
 

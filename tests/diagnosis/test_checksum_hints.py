@@ -79,7 +79,7 @@ def test_who_differs_and_in_which_op_is_named_though_nothing_hangs() -> None:
     assert verdict.op is not None
     assert (verdict.op.kind, verdict.op.number) == ("all_reduce", 12)
     assert "called all_reduce max float32[1024] at t.py:12 as #12" in verdict.headline
-    assert (frame.health, exit_status(frame), verdict.progress) == ("diverged", 3, "active")
+    assert (frame.health, exit_status(frame), verdict.progress) == ("mismatch", 3, "active")
 
 
 def test_it_stays_found() -> None:
@@ -152,7 +152,7 @@ def test_what_is_overwritten_is_a_suspicion_between_two_ops(left: Ops) -> None:
     assert verdict.parties == ((2,), (0, 1, 3))
     assert "issued other ops between #9 and #16 of default_pg than ranks 0-1,3" in verdict.headline
     assert verdict.missing
-    assert (frame.health, exit_status(frame)) == ("diverged", 3)
+    assert (frame.health, exit_status(frame)) == ("mismatch", 3)
     later = scene.settle(60)
     assert [v.headline for v in later.verdicts] == [verdict.headline]
 
@@ -310,4 +310,4 @@ def test_a_mismatch_that_is_found_says_more_than_ops_that_did_not_come() -> None
     later = range(17, 25)
     told = {0: ops(later), 2: ops(later, n20=MAX)}
     frame = answer(scene, judgement.ops_requests, told)
-    assert (frame.health, frame.notes) == ("diverged", ())
+    assert (frame.health, frame.notes) == ("mismatch", ())

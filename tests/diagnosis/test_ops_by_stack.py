@@ -162,7 +162,7 @@ def test_receives_in_a_circle_are_a_deadlock() -> None:
     scene = Unprepared(2)
     receives(scene, 0, 1)
     receives(scene, 1, 0)
-    assert only(scene.settle(8)).kind == "cycle"
+    assert only(scene.settle(8)).kind == "deadlock"
 
 
 def test_a_rank_that_moves_between_two_looks_is_inside_of_nothing() -> None:

@@ -51,7 +51,7 @@ def test_one_different_op_among_thousands_is_found_in_a_capture(tmp_path: Path) 
     )
     assert verdict.op is not None
     assert verdict.op.number == ODD
-    assert (frame.health, exit_status(frame)) == ("diverged", 3)
+    assert (frame.health, exit_status(frame)) == ("mismatch", 3)
 
 
 def test_a_healthy_capture_stays_healthy(tmp_path: Path) -> None:

@@ -223,7 +223,7 @@ def test_receives_from_known_peers_are_a_cycle(jobs: Jobs) -> None:
     assert {v.kind for v in jobs.judged_with_variables("crossing").verdicts} == {"undecided"}
     found = jobs.judged_twice("crossing")
     assert [(v.kind, v.parties) for v in found.verdicts] == [
-        ("cycle", ((0,), (1,))), ("cycle", ((2,), (3,))),
+        ("deadlock", ((0,), (1,))), ("deadlock", ((2,), (3,))),
     ]  # fmt: skip
 
 

@@ -250,7 +250,7 @@ def test_ranks_that_receive_from_each_other_are_a_cycle(tmp_path: Path) -> None:
     ranks[0].p2p("0", "recv", 1)
     ranks[1].p2p("0", "recv", 0)
     frame = opened(write_dumps(tmp_path, ranks))
-    assert [verdict.kind for verdict in frame.verdicts] == ["cycle"]
+    assert [verdict.kind for verdict in frame.verdicts] == ["deadlock"]
 
 
 def test_a_finding_without_victims_is_not_withheld(tmp_path: Path) -> None:

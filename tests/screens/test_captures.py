@@ -34,7 +34,7 @@ def suspect(frame: Frame) -> Frame:
     return replace(frame, verdicts=(replace(frame.verdicts[0], confidence="suspect"),))
 
 
-@pytest.mark.parametrize("health", ["hung", "dead", "diverged"])
+@pytest.mark.parametrize("health", ["hung", "dead", "mismatch"])
 def test_a_confirmed_hang_is_captured_automatically_once(health: str) -> None:
     frame = replace(scenes.hung(), health=health)
     assert job_to_capture(frame, ()) == job_key(scenes.JOB)

@@ -16,7 +16,7 @@ Cause = (
         "stopped", "gil", "dataloader", "file_io", "lock", "sleeping", "socket", "pipe", "input",
         "subprocess", "store", "rendezvous", "compiling", "computing", "device", "idle",
         "other_group", "rpc", "out_of_loop", "never_joined", "exited", "exception", "exit_status",
-        "signal", "oom", "interrupted", "mismatch", "cycle", "transport", "cut_off",
+        "signal", "oom", "interrupted", "mismatch", "deadlock", "transport", "cut_off",
         "unobserved", "unreachable",
     ]
     | SlowWord
@@ -141,7 +141,7 @@ CAUSES: Final[Mapping[Cause, CauseWords]] = {
         "collective mismatch (desync): it issued another op than the others",
         "compare the calls of both sides: one too many, one too few, or a branch on the rank",
     ),
-    "cycle": CauseWords(
+    "deadlock": CauseWords(
         "software", "deadlock", "deadlock: it waits for a rank that waits for it",
         "use groups in the same order on all of their ranks",
     ),

@@ -53,7 +53,11 @@ def with_slow(frame: Frame, minutes: Iterable[JobStatistics]) -> Frame:
 
 def findings_in(frame: ObservedFrame, minutes: Iterable[JobStatistics]) -> Sequence[Finding]:
     """Who is slow in the newest of `minutes`, since the first that shows it."""
-    found = (_within(frame, minute) for minute in minutes)
+    ends = ((minute, min(frame.now_ns, minute.until_ns)) for minute in minutes)
+    found = (
+        slow(replace(frame, statistics=minute, now_ns=now_ns), SlowState())
+        for minute, now_ns in ends
+    )
     newest = next(found, ())
     if not newest:
         return ()
@@ -63,18 +67,11 @@ def findings_in(frame: ObservedFrame, minutes: Iterable[JobStatistics]) -> Seque
     for several in reversed(before):
         episodes.apply([one for one in several if one.key in keys])
     return [
-        replace(one, confidence="confirmed") if _is_sure(one) else one
+        replace(one, confidence="confirmed")
+        if isinstance(one.detail, SlowDetail) and one.detail.sure
+        else one
         for one in episodes.apply(newest)
     ]
-
-
-def _within(frame: ObservedFrame, minute: JobStatistics) -> tuple[Finding, ...]:
-    as_of_then = replace(frame, statistics=minute, now_ns=min(frame.now_ns, minute.until_ns))
-    return slow(as_of_then, SlowState())
-
-
-def _is_sure(finding: Finding) -> bool:
-    return isinstance(finding.detail, SlowDetail) and finding.detail.sure
 
 
 _AS_RECORDED: Final = "confirmed when this was recorded"

@@ -86,7 +86,7 @@ class Trace(Struct, frozen=True):
     more_nodes: int = 0
 
 
-VerdictKind = Literal["dead", "mismatch", "cycle", "not_entered", "stuck", "slow", "undecided"]
+VerdictKind = Literal["dead", "mismatch", "deadlock", "not_entered", "stuck", "slow", "undecided"]
 Confidence = Literal["suspect", "confirmed"]
 Progress = Literal["none", "active", "unknown"]
 

@@ -13,7 +13,7 @@ from frtop_tui.job.unprepared import age_text, is_least_since
 
 _WITHOUT_PROGRESS: Final = ("dead", "mismatch", "slow")
 """Kinds of which nobody asks whether something still moves."""
-_KINDS: Final = {"dead": "died", "cycle": "deadlock"}
+_KINDS: Final = {"dead": "died"}
 _PROGRESS: Final = {
     "none": "no progress",
     "active": "makes progress",

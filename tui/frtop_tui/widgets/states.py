@@ -17,7 +17,7 @@ HEALTH_TONE: Final[dict[Health, str]] = {
     "slow": "warn",
     "hung": "alarm",
     "dead": "alarm",
-    "diverged": "alarm",
+    "mismatch": "alarm",
     "undecided": "warn",
     "ended": "strong",
 }

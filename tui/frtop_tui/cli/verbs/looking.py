@@ -13,7 +13,7 @@ from frtop_tui.cli.verbs.parts import Parser, Verb, Verbs, command
 SCREEN: Final = "screen"
 STATUSES: Final = """exit status of diagnose:
   0  healthy, and all ranks reported
-  3  hung, dead or diverged (collective mismatch)
+  3  hung, dead, or a collective mismatch
   5  held up or slow
   4  undecided: it is not known yet whether a wait is unusual, a straggler
      is only suspected, or too few ranks reported

@@ -68,7 +68,7 @@ def _finding(context: Context, nodes: Sequence[WaitNode]) -> Finding:
     first = sides[0][1]
     left = [s for node in nodes if (s := node.left_s(context.now_ns)) is not None]
     return Finding(
-        kind="cycle",
+        kind="deadlock",
         detail=Deadlock(
             tuple(sides),
             tuple(nodes),
@@ -77,11 +77,11 @@ def _finding(context: Context, nodes: Sequence[WaitNode]) -> Finding:
             _uncertain(nodes),
             next((node for node in nodes if not node.members_known), None),
         ),
-        key=("cycle", frozenset(node.id for node in nodes)),
+        key=("deadlock", frozenset(node.id for node in nodes)),
         culprits=odd,
         victims=frozenset(rank for ranks, _ in sides for rank in ranks if rank not in odd),
         parties=tuple(ranks for ranks, _ in sides),
-        cause="cycle",
+        cause="deadlock",
         group=group_key(first.group),
         op=op_of(first),
         nodes=tuple(nodes),
@@ -173,7 +173,7 @@ def deadlock(finding: Finding, detail: Deadlock, frame: BaseFrame, tense: Tense)
         missing.append(callers_unknown(detail.members_unknown))
     return Sentences(
         f"{' and '.join(waits[:3])} {tense.of('wait', 'waited')} for each other: a deadlock",
-        Why.of("cycle", why),
+        Why.of("deadlock", why),
         step,
         tuple(wait_evidence(node, frame.now_ns) for node in detail.nodes[:4]),
         tuple(missing),

@@ -77,7 +77,7 @@ def prioritize(
         *(
             one.victims.union(one.culprits, *one.parties)
             for one in findings
-            if one.kind in ("cycle", "not_entered")
+            if one.kind in ("deadlock", "not_entered")
         )
     )
     loose = [one for one in findings if _follows(context, one) or _may_wait_for(held, one)]

@@ -114,6 +114,14 @@ def who(views: Mapping[int, Rank], ranks: Sequence[int]) -> str:
     return folded(ranks)
 
 
+def by_text(told: Iterable[tuple[int, str]]) -> list[str]:
+    """`ranks 0-2: sleeps at train.py:9`: ranks of which the same is told together, in order."""
+    found: dict[str, list[int]] = {}
+    for rank, text in told:
+        found.setdefault(text, []).append(rank)
+    return [f"{folded(ranks)}: {text}" for text, ranks in found.items()]
+
+
 def gave_up_text(death: Death) -> str:
     """`gave up waiting after 30m00s`, as far as it says how long it waited."""
     after = f" after {duration(death.waited_s)}" if death.waited_s else ""

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from frtop_tui.diagnosis.cases.slow.detect import LateDetail, LinkDetail
 from frtop_tui.diagnosis.cases.slow.why_slow import SlowCause
-from frtop_tui.diagnosis.causes import SlowWord
+from frtop_tui.diagnosis.causes import CAUSES, SlowWord
 from frtop_tui.diagnosis.evidence.host_facts import FactKind, HostFact
 from frtop_tui.diagnosis.finding import Finding
 from frtop_tui.diagnosis.model import Sentences, Slowness, Why
@@ -65,7 +65,6 @@ _STEPS: Final[dict[FactKind, str]] = {
     "cpu pressure": "top on its host: what else computes there, and are ranks pinned to cores",
     "cpu stolen": "ask who runs the hypervisor: it gives this machine's processors to others",
     "memory pressure": "free -m and vmstat 1 on its host: what else has its memory",
-    "link errors": "compare the interfaces of these hosts: speed and errors (ethtool, ibstat)",
 }
 
 
@@ -147,7 +146,7 @@ def slow_link(finding: Finding, detail: LinkDetail, frame: BaseFrame, tense: Ten
     elif cause == "network":
         fact = f": {_undated(detail.why.fact)}" if detail.why.fact is not None else ""
         text = f"the others move the same data faster, and no late rank explains it{fact}"
-        step = "compare the interfaces of these hosts: speed and errors (ethtool, ibstat), traffic"
+        step = f"{CAUSES['network'].step}, traffic"
     else:
         text = "all its ranks are on one host, so it is not the network; cause not found"
         step = "compare what these ranks share on the host: memory, PCIe, processors"
@@ -207,12 +206,8 @@ def _data(why: SlowCause, _: Rank | None) -> tuple[str, str]:
         f" others{where[why.loads_itself]}"
         f"{f'; {_undated(why.fact)}' if why.fact is not None else ''}"
     )
-    step = (
-        "load in workers (num_workers), and ahead (prefetch_factor)"
-        if why.loads_itself
-        else "compare its shards, its storage and its workers' processors with those of the others"
-    )
-    return text, step
+    ahead = "load in workers (num_workers), and ahead (prefetch_factor)"
+    return text, ahead if why.loads_itself else CAUSES["data"].step
 
 
 def _compute(why: SlowCause, view: Rank | None) -> tuple[str, str]:
@@ -241,34 +236,36 @@ def _starved(why: SlowCause, _: Rank | None) -> tuple[str, str]:
 
 
 def _throttled(why: SlowCause, view: Rank | None) -> tuple[str, str]:
+    gpu, reason = _gpu(why), throttle_text(why.throttle)
     if why.fact is not None:
-        named = printable(why.fact.subject)
         text = f"throttled: {_undated(why.fact)}; those of the others are not slowed down"
-        return text, f"nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER -i {named} on {_host(view)}"
-    index = why.gpu.index if why.gpu is not None else 0
-    reason = throttle_text(why.throttle)
-    text = (
-        f"throttled: GPU {index} runs at {why.mhz} MHz, those of the others at {why.mhz_others} MHz"
-        f"{f': {reason}' if reason else ''}"
-    )
-    return text, f"nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER -i {index} on {_host(view)}"
+    else:
+        text = (
+            f"throttled: GPU {gpu} runs at {why.mhz} MHz, those of the others at"
+            f" {why.mhz_others} MHz{f': {reason}' if reason else ''}"
+        )
+    return text, f"nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER -i {gpu} on {_host(view)}"
 
 
 def _neighbour(why: SlowCause, view: Rank | None) -> tuple[str, str]:
+    gpu, compute = _gpu(why), "computes" if why.strangers == 1 else "compute"
+    text = f"{counted(why.strangers, 'other process')} {compute} on GPU {gpu}"
     if why.fact is not None:
-        named = printable(why.fact.subject)
-        return f"{_undated(why.fact)}", f"nvidia-smi -i {named} on {_host(view)} lists them"
-    index = why.gpu.index if why.gpu is not None else 0
-    compute = "computes" if why.strangers == 1 else "compute"
-    text = f"{counted(why.strangers, 'other process')} {compute} on GPU {index}"
-    return text, f"nvidia-smi -i {index} on {_host(view)} lists them"
+        text = _undated(why.fact)
+    return text, f"nvidia-smi -i {gpu} on {_host(view)} lists them"
+
+
+def _gpu(why: SlowCause) -> str:
+    if why.fact is not None:
+        return printable(why.fact.subject)
+    return str(why.gpu.index if why.gpu is not None else 0)
 
 
 def _network(why: SlowCause, view: Rank | None) -> tuple[str, str]:
     if why.fact is None:
         return _unknown(why, view)
     text = f"perhaps its host's network: {_undated(why.fact)}; not on the hosts of the others"
-    return text, f"{_STEPS['link errors']}; what it waits for: {_stacks(view)}"
+    return text, f"{CAUSES['network'].step}; what it waits for: {_stacks(view)}"
 
 
 def _unknown(why: SlowCause, view: Rank | None) -> tuple[str, str]:

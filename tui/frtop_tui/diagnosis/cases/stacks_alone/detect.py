@@ -307,12 +307,12 @@ def _deadlock(states: Mapping[int, StackState], nodes: Sequence[WaitNode]) -> Fi
     members = tuple(states[node.waits[0].rank] for node in nodes)
     still = all(state.progress == "none" for state in members)
     return Finding(
-        kind="cycle" if still else "undecided",
+        kind="deadlock" if still else "undecided",
         detail=CallDeadlock(members),
         key=("call deadlock", frozenset(state.rank for state in members)),
         victims=frozenset(state.rank for state in members),
         parties=tuple((state.rank,) for state in members),
-        cause="cycle" if still else "unknown",
+        cause="deadlock" if still else "unknown",
         progress="none" if still else "unknown",
         nodes=tuple(nodes),
         op=OpName(nodes[0].kind),

@@ -40,6 +40,7 @@ from frtop_tui.diagnosis.words.absence import (
 from frtop_tui.diagnosis.words.phrases import (
     OF_RPC,
     Tense,
+    by_text,
     chain_evidence,
     label_of,
     message_doubt,
@@ -136,13 +137,16 @@ def _errors(node: WaitNode, frame: BaseFrame) -> tuple[str, ...]:
     """What the backends of the members report."""
     if node.group is None:
         return ()
-    found: dict[str, list[int]] = {}
-    for rank in node.members:
-        view = frame.ranks.get(rank)
-        for group in view.groups.values() if view is not None else ():
-            if group.error and (group.name, group.ranks) == (node.group.name, node.group.ranks):
-                found.setdefault(group.error, []).append(rank)
-    return tuple(f"{folded(ranks)}: the backend reports {error}" for error, ranks in found.items())
+    mine = (node.group.name, node.group.ranks)
+    return tuple(
+        by_text(
+            (rank, f"the backend reports {group.error}")
+            for rank in node.members
+            if rank in frame.ranks
+            for group in frame.ranks[rank].groups.values()
+            if group.error and (group.name, group.ranks) == mine
+        )
+    )
 
 
 def in_doubt(
