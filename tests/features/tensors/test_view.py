@@ -11,13 +11,13 @@ from msgspec.structs import replace
 
 from frtop_probe import wire
 from frtop_tui.features.tensors.follow import SaveOrder
+from frtop_tui.features.tensors.op_members import ChecksumMatch, match_checksums
 from frtop_tui.features.tensors.pane import TensorsPane
 from frtop_tui.features.tensors.view import TensorsScreen
 from frtop_tui.features.tensors.words import error_lines, op_lines
 from frtop_tui.job.model import HostView, Problem, Writing
 from frtop_tui.screens.overview import Overview
 from frtop_tui.screens.rank import RankScreen
-from frtop_tui.widgets.checksum_match import ChecksumMatch, match_checksums
 from frtop_tui.widgets.spans import text_of
 from screens import answer_scenes, scenes
 from screens.answer_scenes import ASKED, answer, summary, with_answers
