@@ -1,6 +1,7 @@
 """Why a rank is absent, slow or dead, and where its thread is: each word declared once.
 
-A new cause, or a new place, is a word of its `Literal` and a line of its table.
+A new cause, or a new place, is a word of its `Literal` and a line of its table. What shows a rank's
+cause: `evidence.absence_cause`; where its thread is: `evidence.stack_location`.
 """
 
 from __future__ import annotations
