@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from e2e.conftest import Launch, frtop
-from waiting import wait_for
+from e2e.conftest import Launch, frtop, wait_for_ranks
 
 
 @pytest.mark.long
@@ -47,11 +46,8 @@ def test_run_then_diagnose_a_job_whose_environment_has_no_frtop(
     (packages / "torch.pth").write_text(str(Path(torch.origin).parents[1]) + "\n")
     without = subprocess.run([python, "-c", "import frtop_probe"], capture_output=True, check=False)
     assert b"No module named 'frtop_probe'" in without.stderr
-    end = tmp_path / "end"
-    job = torchrun("orderly.py", str(end), python=str(python))
-    wait_for(
-        lambda: any(home.glob("agent-*.json")) and len(list(home.glob("*.ring"))) == 2, "two rings"
-    )
+    job = torchrun("trains.py", str(tmp_path), python=str(python))
+    wait_for_ranks(home, 2)
     said = frtop("diagnose", "--json")
     assert said.returncode == 0, said.stdout + said.stderr
     document = json.loads(said.stdout)
@@ -59,7 +55,7 @@ def test_run_then_diagnose_a_job_whose_environment_has_no_frtop(
     assert sorted(document["ranks"]) == ["0", "1"]
     assert document["coverage"]["reporting"] == document["coverage"]["expected"] == 2
     assert document["job"]["world_size"] == 2
-    end.touch()
+    (tmp_path / "end").touch()
     output, _ = job.communicate(timeout=60)
     assert job.returncode == 0, output
     said = frtop("diagnose")

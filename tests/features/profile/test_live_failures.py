@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from e2e.conftest import JOBS, frtop
+from e2e.conftest import JOBS, frtop, wait_for_ranks
 from free_port import free_port
 from waiting import wait_for
 
@@ -44,10 +44,7 @@ def start(home: Path, tmp_path: Path) -> Iterator[Start]:
                         stderr=errors,
                     )
                 )
-        wait_for(
-            lambda: any(home.glob("agent-*.json")) and len(list(home.glob("*.sock"))) == ranks,
-            "an agent and all ranks",
-        )
+        wait_for_ranks(home, ranks, "sock")
         return started
 
     yield launch
