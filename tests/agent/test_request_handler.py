@@ -24,11 +24,10 @@ from frtop_probe.agent.request_handler import RequestHandler
 from frtop_probe.agent.snapshots import SnapshotTaker
 from frtop_probe.agent.unprepared.unprepared_rank import FIRST_READS
 from frtop_probe.agent.unreadable_rank import UnreadableRank
-from frtop_probe.features.tensor_checks.messages import ChangeRecording, NumbersOrder, ReadSamples
-from frtop_probe.features.tensors.messages import ReadTensor, SummarizeTensors
 from frtop_probe.keys import AuthorizedKey, KeyPair, editing
 from frtop_probe.unprepared.model import FlightRing
 from frtop_probe.unprepared.worker import Look
+from frtop_probe.wire.recording import ChangeRecording
 from waiting import wait_for
 
 
@@ -64,17 +63,17 @@ def may_act(operator: Operator, *, read_only: bool = False) -> bool:
     operator.requests_sent += 1
     response = operator.request(wire.StateRequest(operator.requests_sent, read_only))
     assert isinstance(response, wire.StateResponse), response
-    acts = (
-        SummarizeTensors(-1, 10**6),
-        ReadTensor(-2, 10**6, 0, 10, sequence=1),
-        wire.NativeStacksRequest(-4, 10**6),
-        ChangeRecording(-5, 10**6, note="x"),
-        ReadSamples(-6, 10**6),
-    )
-    for act in acts:
+    acts = [kind for kind in rank_requests() if kind.acts]
+    assert len(acts) > 1
+    for act in (kind(id=-n, key=10**6) for n, kind in enumerate(acts, 1)):
         refused = error_of(operator, act)
         assert (refused is None or refused.reason != "permission") == response.may_act, refused
     return response.may_act
+
+
+def rank_requests() -> list[type[wire.RankRequest]]:
+    """Those of the core and of all features."""
+    return [kind for kind in wire.declared() if issubclass(kind, wire.RankRequest)]
 
 
 def error_of(operator: Operator, request: wire.Request) -> wire.Error | None:
@@ -107,7 +106,7 @@ def test_the_owner_acts_a_reader_reads_and_a_stranger_is_refused(users: Users) -
     told = reader.request(wire.StatisticsRequest(51, (known[0].key,), samples=8, steps=2))
     assert isinstance(told, wire.StatisticsResponse)
     assert [one.key for one in told.ranks] == [known[0].key]
-    error = error_of(reader, SummarizeTensors(52, known[0].key))
+    error = error_of(reader, wire.NativeStacksRequest(52, known[0].key))
     assert error is not None
     assert error.id == 52
     assert f"`frtop key admit {users.colleague.shown}`" in error.text
@@ -136,7 +135,7 @@ def test_a_removed_key_is_refused_at_the_next_request(users: Users) -> None:
         wire.StateRequest(60),
         wire.TimeRequest(61),
         wire.SnapshotRequest(62, (1,)),
-        SummarizeTensors(63, 1),
+        wire.NativeStacksRequest(63, 1),
     ):
         error = error_of(colleague, request)
         assert error is not None
@@ -177,7 +176,7 @@ def test_a_read_only_agent_lets_nobody_act(users: Users, how: str) -> None:
     for pair in (users.owner, users.colleague):
         operator = users.operator(card, pair)
         assert not may_act(operator)
-        error = error_of(operator, SummarizeTensors(70, 1))
+        error = error_of(operator, wire.NativeStacksRequest(70, 1))
         assert error is not None
         assert "FRTOP_READ_ONLY" in error.text
 
@@ -310,13 +309,9 @@ def test_a_rank_without_a_recorder_has_torchs_history_and_cannot_be_asked(tmp_pa
     channel: Any = SimpleNamespace(admission=None)
     handler = RequestHandler("n", tracker, channel, never, SnapshotTaker())
     assert rank.key not in handler.shown
-    requests: list[wire.Request] = [
-        SummarizeTensors(2, rank.key),
-        ReadTensor(3, rank.key, 0, 10, sequence=1),
-        ChangeRecording(8, rank.key, NumbersOrder(1, 10)),
-        ReadSamples(9, rank.key),
-    ]
-    for request in requests:
+    in_rank = [kind for kind in rank_requests() if kind.in_rank]
+    assert ChangeRecording in in_rank
+    for request in (kind(id=n, key=rank.key) for n, kind in enumerate(in_rank, 2)):
         response = asyncio.run(handler._respond(request))
         assert isinstance(response, wire.Error)
         assert (response.id, response.reason) == (request.id, "unprepared")
@@ -324,7 +319,7 @@ def test_a_rank_without_a_recorder_has_torchs_history_and_cannot_be_asked(tmp_pa
     why = f"{wire.OF_RECORDER}its ring is not readable (of another size)"
     instead = UnreadableRank(7, rank, why, None)
     tracker.ranks[instead.key] = instead
-    response = asyncio.run(handler._respond(ReadSamples(9, instead.key)))
+    response = asyncio.run(handler._respond(ChangeRecording(9, instead.key)))
     assert isinstance(response, wire.Error)
     assert response.text == why
     assert rank.key in handler.shown  # who is asked for is kept in detail for a while

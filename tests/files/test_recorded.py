@@ -8,7 +8,7 @@ import pytest
 
 from diagnosis.scenes import Scene
 from files.boxes import BoxRecorder, write_boxes
-from frtop_probe.features.tensors.messages import SummarizeTensors
+from frtop_probe import wire
 from frtop_tui.connect.base import Source
 from frtop_tui.connect.recorded import RecordedSource
 from frtop_tui.diagnosis.model import Frame
@@ -26,7 +26,7 @@ def hang(tmp_path: Path) -> Frame:
 def test_requests_to_a_recorded_source_change_nothing(hang: Frame) -> None:
     source: Source = RecordedSource(hang)
     source.watch([1])
-    source.do(SummarizeTensors(), [1])
+    source.do(wire.ChangeRecording(), [1])
     source.choose(None)
     assert source.frame() is hang
     source.close()

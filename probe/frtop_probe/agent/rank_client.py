@@ -23,7 +23,7 @@ from msgspec import structs
 from frtop_probe import wire
 from frtop_probe.agent.ring_rank import RingRank
 from frtop_probe.proc import processes
-from frtop_probe.ring import socket_path
+from frtop_probe.ring import beside
 from frtop_probe.ring.header import RingError
 from frtop_probe.ring.layout import State, StatusCell
 
@@ -162,7 +162,7 @@ def _connect_to(rank: RingRank) -> socket.socket:
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         connection.setblocking(False)
-        with socket_path.address(socket_path.socket_of(rank.ring.path)) as address:
+        with beside.address(beside.socket_of(rank.ring.path)) as address:
             connection.connect(address)
     except (FileNotFoundError, ConnectionRefusedError):
         connection.close()

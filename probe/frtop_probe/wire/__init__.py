@@ -78,6 +78,13 @@ from frtop_probe.wire.ranks import (
     Transport,
     UncaughtException,
 )
+from frtop_probe.wire.recording import (
+    ChangeRecording,
+    NumbersOrder,
+    NumberState,
+    RecordedNow,
+    RecordingResponse,
+)
 from frtop_probe.wire.requests import (
     GaugeHistoryRequest,
     HistoryRequest,
@@ -138,6 +145,7 @@ __all__ = [
     "BlackBox",
     "BlockSums",
     "CallStatistics",
+    "ChangeRecording",
     "DataLoaderFetch",
     "DeadConnection",
     "EndedChild",
@@ -170,6 +178,8 @@ __all__ = [
     "ModuleStatistics",
     "NativeStacksRequest",
     "NativeStacksResponse",
+    "NumberState",
+    "NumbersOrder",
     "Op",
     "OpTensors",
     "Piece",
@@ -180,6 +190,8 @@ __all__ = [
     "RankStatus",
     "RankUpdate",
     "RanksRequest",
+    "RecordedNow",
+    "RecordingResponse",
     "Request",
     "Response",
     "SampledOps",

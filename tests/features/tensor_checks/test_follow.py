@@ -7,15 +7,13 @@ from msgspec.structs import replace
 
 from connect.fakes import FakeConnections, frame_of, rank_view
 from frtop_probe import wire
-from frtop_probe.features.tensor_checks.messages import (
+from frtop_probe.features.tensor_checks.messages import NumberSample, ReadSamples, SamplesResponse
+from frtop_probe.wire.recording import (
     ChangeRecording,
-    NumberSample,
     NumbersOrder,
     NumberState,
-    ReadSamples,
     RecordedNow,
     RecordingResponse,
-    SamplesResponse,
 )
 from frtop_tui.connect.request_tracker import BUSY_RETRY_NS, RequestTracker
 from frtop_tui.diagnosis.model import Frame

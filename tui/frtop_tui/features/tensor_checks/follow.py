@@ -16,13 +16,8 @@ from typing import Final
 from msgspec.structs import replace as replace_fields
 
 from frtop_probe import wire
-from frtop_probe.features.tensor_checks.messages import (
-    ChangeRecording,
-    ReadSamples,
-    RecordedNow,
-    RecordingResponse,
-    SamplesResponse,
-)
+from frtop_probe.features.tensor_checks.messages import ReadSamples, SamplesResponse
+from frtop_probe.wire.recording import ChangeRecording, RecordedNow, RecordingResponse
 from frtop_tui.connect.asking import why_not_ask
 from frtop_tui.connect.followers import Follower
 from frtop_tui.connect.request_tracker import BUSY_RETRY_NS, RequestTracker

@@ -9,10 +9,9 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from frtop_probe.features.profile.files import FILES, all_files, profile_file
-from frtop_probe.features.profile.in_rank.module_profile import ModuleProfile
 from frtop_probe.features.profile.in_rank.torch_profiler import TorchProfiler
 
 LEFT_FREE: Final = 64 * 1024 * 1024
@@ -21,6 +20,22 @@ LEAST_ROOM: Final = 8 * 1024 * 1024
 """What a profile needs to begin: some 25,000 events."""
 MAX_EXECUTION: Final = 1024 * 1024 * 1024
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
+
+
+class ModuleLabels(Protocol):
+    """What a profile has of modules, where these are recorded; for the thread that is profiled."""
+
+    def begin(self) -> None:
+        """Describes the model, and labels the calls of its modules from now on."""
+
+    def end(self) -> None:
+        """Labels no more."""
+
+    def drop(self) -> None:
+        """Forgets the description."""
+
+    def save(self, path: Path) -> None:
+        """Writes the description, if it can."""
 
 
 def why_no_room(ring: Path, needed: int) -> str:
@@ -47,7 +62,7 @@ def why_no_more_execution(ring: Path) -> str:
 
 
 def save(
-    ring: Path, profiler: TorchProfiler, grown: int, modules: ModuleProfile | None
+    ring: Path, profiler: TorchProfiler, grown: int, modules: ModuleLabels | None
 ) -> dict[str, int]:
     """Writes what was recorded.
 

@@ -20,8 +20,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from frtop_probe.features.profile.files import create_file
 from frtop_probe.features.profile.in_rank.order import RankOrder
+from frtop_probe.ring.beside import create_file
 
 OF_ITS_OWN: Final = "the script profiles itself, and torch has one profiler per process"
 DAEMON: Final = "KINETO_USE_DAEMON"

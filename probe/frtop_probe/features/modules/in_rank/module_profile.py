@@ -21,9 +21,9 @@ from frtop_probe.features.modules.in_rank.module_names import (
     kind_of,
     walk,
 )
-from frtop_probe.features.profile.files import MODULE_LABEL, create_file
 from frtop_probe.recorder.guard import raised_by_signal_handler
 from frtop_probe.recorder.ops.hook import hide_from_dynamo
+from frtop_probe.ring.beside import create_file
 
 MAX_MODULES: Final = 10_000
 MAX_PARAMETERS: Final = 40_000
@@ -36,13 +36,14 @@ Described = dict[str, Any]
 class ModuleProfile:
     """What one profile has of modules. `begin` and `end` are for the thread that is profiled."""
 
-    def __init__(self, torch: Any, calls: ModuleCalls, names: ModuleNames) -> None:
+    def __init__(self, torch: Any, calls: ModuleCalls, names: ModuleNames, label: str) -> None:
         self._torch = torch
         self._calls = calls
         self._names = names
         self._kind = getattr(torch._C._profiler, "_RecordFunctionFast", None)  # noqa: SLF001
         self._found: Described | None = None
         self._label = self._begin_label
+        self._prefix = label
         hide_from_dynamo(torch, ModuleProfile._begin_label)
 
     def begin(self) -> None:
@@ -84,7 +85,7 @@ class ModuleProfile:
         name = self._names.of(module)
         if name is None or self._kind is None:
             return None
-        label = self._kind(MODULE_LABEL + ".".join(filter(None, name)))
+        label = self._kind(self._prefix + ".".join(filter(None, name)))
         label.__enter__()
         return label
 

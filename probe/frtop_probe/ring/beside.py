@@ -1,4 +1,4 @@
-"""The socket of a rank, beside its ring, on which the rank answers requests itself.
+"""What lies beside a ring: the socket on which the rank answers requests, and files of features.
 
 Recorder and agent both bind and connect through `address`, because the path of a Unix socket
 may have at most 107 bytes.
@@ -7,15 +7,17 @@ may have at most 107 bytes.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from frtop_probe.features.profile.files import all_files
-
 SUFFIX: Final = ".sock"
 MAX_ADDRESS: Final = 107
+FILES: Final = re.compile(r"(?P<ring>\d{1,10}-\d{1,20}(?:-\d{1,20})?)\.[a-z]+\.json(?:\.tmp)?")
+"""Names of the files of features: that of the ring, what they hold, `.json`. A file that torch was
+still writing when its rank was killed ends in `.tmp`."""
 
 
 def socket_of(ring: Path) -> Path:
@@ -41,8 +43,23 @@ def address(path: Path) -> Iterator[bytes]:
         os.close(descriptor)
 
 
+def create_file(path: Path) -> None:
+    """Creates a file that torch then writes: it would follow links, and use the program's umask.
+
+    Raises:
+        OSError: it is there already, or cannot be made.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    os.close(os.open(path, flags, 0o600))
+
+
 def remove_ring(ring: Path) -> None:
-    """Removes a ring, its socket and its profile, ignoring errors."""
-    for path in (ring, socket_of(ring), *all_files(ring)):
+    """Removes a ring and all that lies beside it, ignoring errors."""
+    with suppress(OSError):
+        for path in list(ring.parent.iterdir()):
+            found = FILES.fullmatch(path.name)
+            if found is not None and found["ring"] == ring.stem:
+                path.unlink()
+    for path in (ring, socket_of(ring)):
         with suppress(OSError):
             path.unlink()
