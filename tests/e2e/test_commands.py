@@ -47,8 +47,8 @@ def test_run_then_diagnose_a_job_whose_environment_has_no_frtop(
     without = subprocess.run([python, "-c", "import frtop_probe"], capture_output=True, check=False)
     assert b"No module named 'frtop_probe'" in without.stderr
     job = torchrun("trains.py", str(tmp_path), python=str(python))
-    wait_for_ranks(home, 2)
-    said = frtop("diagnose", "--json")
+    wait_for(lambda: any(home.glob("*.ring")), "the first ring")
+    said = frtop("diagnose", "--json", "--wait", "60")  # it waits for the other rank
     assert said.returncode == 0, said.stdout + said.stderr
     document = json.loads(said.stdout)
     assert document["verdicts"] == []
