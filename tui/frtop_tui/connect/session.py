@@ -14,7 +14,7 @@ from frtop_probe import wire
 from frtop_tui.connect.agent_requests import AgentRequests
 from frtop_tui.connect.asking import Asking
 from frtop_tui.connect.base import Asked
-from frtop_tui.connect.commands import Commands
+from frtop_tui.connect.capture_collector import Commands
 from frtop_tui.connect.connection_events import (
     AnyEndpoint,
     Connected,

@@ -28,9 +28,9 @@ from frtop_tui.connect.endpoints import VIA, PipeEndpoint
 from frtop_tui.connect.pipes import failures
 from frtop_tui.connect.pipes.conversation import Conversation, Phase
 from frtop_tui.connect.pipes.failures import Ending, Failure
-from frtop_tui.connect.pipes.leaving import LeavingProcesses
 from frtop_tui.connect.pipes.payload import fits, tool_lines
 from frtop_tui.connect.pipes.pipe import Pipe
+from frtop_tui.connect.pipes.process import LeavingProcesses
 from frtop_tui.connect.pipes.ssh_command import program
 from frtop_tui.errors import FrtopError
 
