@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from e2e.conftest import Launch, frtop, wait_for_ranks
+from e2e.conftest import Launch, frtop
+from waiting import wait_for
 
 
 @pytest.mark.long
