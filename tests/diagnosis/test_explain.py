@@ -10,8 +10,8 @@ from diagnosis.unprepared import Unprepared
 from frtop_tui.diagnosis.engine import Engine
 from frtop_tui.diagnosis.histories import with_trace
 from frtop_tui.diagnosis.model import Trace
-from frtop_tui.text.document import document
 from frtop_tui.text.explain import explain_lines
+from frtop_tui.text.json_document import document
 from frtop_tui.text.plain import text
 
 

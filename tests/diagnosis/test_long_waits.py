@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from diagnosis.scenes import Scene, frame
-from frtop_tui.text.document import document
 from frtop_tui.text.exit_status import exit_status
+from frtop_tui.text.json_document import document
 from frtop_tui.text.plain import text
 
 

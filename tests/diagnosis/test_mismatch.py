@@ -12,8 +12,8 @@ from frtop_probe import wire
 from frtop_probe.consistency.signatures import difference
 from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.model import Verdict
-from frtop_tui.text.document import document
 from frtop_tui.text.exit_status import exit_status
+from frtop_tui.text.json_document import document
 
 MORE = (wire.TensorSpec("float32", (1025,)),)
 DOUBLES = (wire.TensorSpec("float64", (1024,)),)

@@ -15,8 +15,8 @@ from diagnosis.slow_jobs import Meeting, SteppingJob, data_parallel
 from frtop_probe.wire import Job
 from frtop_tui.diagnosis.model import Frame, JudgedRank, Verdict, VerdictKind, Why
 from frtop_tui.job.model import Coverage, Health, JobActivity, Problem, Recorded, as_rank
-from frtop_tui.text.document import document
 from frtop_tui.text.exit_status import exit_status
+from frtop_tui.text.json_document import document
 from frtop_tui.text.plain import text
 
 COMPLETE = Coverage(4, 4)

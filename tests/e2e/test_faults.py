@@ -15,8 +15,8 @@ from frtop_tui.demo.faults import CULPRIT, FAULTS
 from frtop_tui.demo.job import DemoJob
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.model import RankState
-from frtop_tui.text.document import document
 from frtop_tui.text.exit_status import exit_status
+from frtop_tui.text.json_document import document
 from waiting import wait_for
 
 POSTURES: dict[str, RankState] = {

@@ -24,7 +24,7 @@ from frtop_tui.errors import Unreadable
 from frtop_tui.files import capture
 from frtop_tui.files.histories import ops_of
 from frtop_tui.files.loader import open_paths
-from frtop_tui.text.document import document
+from frtop_tui.text.json_document import document
 from frtop_tui.text.plain import text
 from screens.native_scenes import taken, with_native
 from screens.rare_scenes import SCENES as ODD

@@ -30,7 +30,7 @@ from frtop_tui.files.redaction import redacted
 from frtop_tui.files.redaction_rules import OF_ANY, RULES
 from frtop_tui.job.model import ObservedFrame
 from frtop_tui.job.statistics import CallRow, JobStatistics, SampledGroup, SampledOp
-from frtop_tui.text.document import document
+from frtop_tui.text.json_document import document
 from screens.native_scenes import taken, with_native
 from screens.rare_scenes import SCENES as RARE
 from screens.scenes import SCENES, hung

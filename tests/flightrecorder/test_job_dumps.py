@@ -30,8 +30,8 @@ from frtop_tui.diagnosis.finding import Detail, Finding
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import Unreadable
 from frtop_tui.files.loader import open_paths
-from frtop_tui.text.document import document
 from frtop_tui.text.exit_status import exit_status
+from frtop_tui.text.json_document import document
 from frtop_tui.text.plain import text
 
 

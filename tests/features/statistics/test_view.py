@@ -68,11 +68,11 @@ async def test_of_a_hang_longer_than_the_window_the_next_step_is_said() -> None:
     hung = replace(frame, statistics=nothing, groups=groups)
     async with driven(hung) as app:
         await app.press("5")
-        await app.sees("no op for 1m00s, the last one 4m12s ago; w w: as far as rings reach")
+        await app.sees("no op for 60 s, the last one 4m12s ago; w w: as far as rings reach")
         await app.press("w")
         await app.sees("the last one 4m12s ago; w: as far as rings reach")
         await app.press("w")
-        await app.sees("no op for 1m00s, the last one 4m12s ago", "as far as rings reach, asked")
+        await app.sees("no op for 60 s, the last one 4m12s ago", "as far as rings reach, asked")
         assert "; w" not in app.text()
 
 

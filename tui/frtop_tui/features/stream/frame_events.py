@@ -24,7 +24,7 @@ from frtop_tui.job.job_activity import known_jobs
 from frtop_tui.job.model import GroupView, Rank
 from frtop_tui.job.naming import GroupKey, same_job
 from frtop_tui.job.unix_times import Timeline, clock_errors
-from frtop_tui.text.document import job_fields, verdict_fields
+from frtop_tui.text.json_document import job_fields, verdict_fields
 
 PROGRESS_NS: Final = 1_000_000_000
 _GONE: Final = "gone"
