@@ -104,7 +104,8 @@ def percent(share: float) -> str:
     value = 100 * share
     if value >= 9.95:
         return f"{value:.0f} %"
-    return f"{f'{value:.1f}'.removesuffix('.0')} %" if value >= 0.05 else "0 %"
+    text = f"{value:.1f}"
+    return f"{text.removesuffix('.0') if value >= 0.05 or not value else text} %"
 
 
 def percent_change(share: float) -> str:

@@ -14,15 +14,16 @@ from frtop_tui.files.formats.flight_dumps import flight_dumps
 from frtop_tui.files.formats.frame_json import frame_json
 from frtop_tui.files.formats.op_table import op_table
 from frtop_tui.files.formats.stack_files import collapsed, pyspy_dumps, speedscope
+from frtop_tui.text.document import Document
 from frtop_tui.text.html_page import html_page
-from frtop_tui.text.incident import Incident, incident_of
+from frtop_tui.text.incident import incident_of
 from frtop_tui.text.markdown import markdown
 
 Content = bytes | Mapping[str, bytes]
 """Of a file, or by name those of a folder's files."""
 
 
-def _incident(frame: Frame) -> Incident:
+def _incident(frame: Frame) -> Document:
     return incident_of(with_trace(frame), metadata.version("frtop"))
 
 

@@ -1,0 +1,141 @@
+"""A report as one document: sections of blocks, made once of facts, that every writer draws.
+
+`incident` makes one, `html_page` and `markdown` write it; `aligned` writes a table for terminals.
+All texts in it are printable, and none of them is trusted: writers escape them for their syntax.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from frtop_tui.diagnosis.trace import Trace
+from frtop_tui.job.model import RankState
+from frtop_tui.job.naming import printable
+from frtop_tui.text.verdict import VerdictText
+
+WORDS: Final = frozenset(
+    {"line", "kinds", "op", "group", "last to come", "check", "limit", "result", ""}
+)
+"""Columns of words; those of figures are aligned at their ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Items:
+    """A list of sentences."""
+
+    lines: tuple[str, ...]
+
+    def __bool__(self) -> bool:
+        return bool(self.lines)
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows of cells below their columns."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+    def __bool__(self) -> bool:
+        return bool(self.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class RankRow:
+    """One rank; `doing` is what it is in, or how it ended; "" where nobody knows."""
+
+    rank: int
+    state: RankState
+    host: str
+    pid: str
+    step: str
+    since: str
+    doing: str
+    blamed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """All ranks: by their states, and one by one."""
+
+    by_state: tuple[tuple[RankState, str], ...]
+    rows: tuple[RankRow, ...]
+
+    def __bool__(self) -> bool:
+        return bool(self.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class StackBranch:
+    """Ranks with the same frames so far; `frames` are (text, is user code)."""
+
+    ranks: str
+    frames: tuple[tuple[str, bool], ...]
+    children: tuple[StackBranch, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Stacks:
+    """Merged stacks as a tree; `age` is that of the oldest."""
+
+    age: str
+    roots: tuple[StackBranch, ...]
+
+    def __bool__(self) -> bool:
+        return bool(self.roots)
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """Who waits for whom; `lines` say how that was found."""
+
+    trace: Trace
+    lines: tuple[str, ...]
+
+
+Block = Items | Table | Ranks | Stacks | Waits
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """`title` is short, `summary` one sentence; `origin` is where and when it was seen.
+
+    `sections` are headings with what stands below them.
+    """
+
+    title: str
+    summary: str
+    origin: tuple[str, ...]
+    verdicts: tuple[VerdictText, ...]
+    no_verdict: str
+    sections: tuple[tuple[str, tuple[Block, ...]], ...]
+
+
+def items(lines: Iterable[str]) -> Items:
+    """A list of these sentences, made printable."""
+    return Items(tuple(map(printable, lines)))
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+    """A table of these cells, made printable."""
+    return Table(tuple(columns), tuple(tuple(map(printable, row)) for row in rows))
+
+
+def section(title: str, *blocks: Block | None) -> tuple[str, tuple[Block, ...]]:
+    """A section with those of the blocks that say something."""
+    return title, tuple(block for block in blocks if block)
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """The cells of a table, the first row of which are its columns, as lines for a terminal."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    left = [head in WORDS for head in rows[0]]
+    return [
+        "  ".join(
+            cell.ljust(width) if words else cell.rjust(width)
+            for cell, width, words in zip(cells, widths, left, strict=True)
+        ).rstrip()
+        for cells in rows
+    ]
