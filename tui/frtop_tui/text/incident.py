@@ -32,7 +32,7 @@ from frtop_tui.text.document import (
 from frtop_tui.text.explain import explain_lines
 from frtop_tui.text.health_words import no_verdict_words
 from frtop_tui.text.host_notes import host_notes
-from frtop_tui.text.merged_stacks import MergedStacks, merge_frame
+from frtop_tui.text.merged_stacks import MergedStacks, branches, merge_frame
 from frtop_tui.text.plain import (
     recorded_lines,
     title_line,
@@ -40,7 +40,6 @@ from frtop_tui.text.plain import (
 )
 from frtop_tui.text.rank_states import URGENCY
 from frtop_tui.text.rank_words import format_exit, op_name
-from frtop_tui.text.stacks import branches
 from frtop_tui.text.statistics_table import HEAD, STEP_HEAD, call_cells, step_cells
 from frtop_tui.text.statistics_words import clock_words, coverage_words, window_words
 from frtop_tui.text.verdict import verdict_text
