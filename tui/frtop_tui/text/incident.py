@@ -73,7 +73,6 @@ def incident_of(frame: Frame, version: str) -> Document:
         *host_notes(frame),
         *differing(settings),
     ]
-    trace = frame.trace
     return Document(
         title=printable(f"{job_title(frame.job) if frame.job else 'no job'}: {frame.health}"),
         summary=printable(title_line(frame)),
@@ -82,9 +81,7 @@ def incident_of(frame: Frame, version: str) -> Document:
         no_verdict="" if frame.verdicts else _no_verdict(frame),
         sections=(
             section("Notes", items(notes)),
-            section(
-                "Who waits for whom", trace and Waits(trace, items(explain_lines(trace)).lines)
-            ),
+            section("Who waits for whom", _waits(frame.trace)),
             section("Ranks", _ranks(frame)),
             section("Stacks", _stacks(merged, frame.now_ns), items(_no_stacks(merged))),
             section("Groups", table(GROUP_COLUMNS, _groups(frame))),
@@ -98,8 +95,8 @@ def incident_of(frame: Frame, version: str) -> Document:
     )
 
 
-def _explanation(trace: Trace) -> tuple[str, ...]:
-    return tuple(map(printable, explain_lines(trace)))
+def _waits(trace: Trace | None) -> Waits | None:
+    return Waits(trace, items(explain_lines(trace)).lines) if trace is not None else None
 
 
 def _origin(frame: Frame) -> list[str]:
