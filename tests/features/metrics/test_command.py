@@ -23,8 +23,8 @@ from frtop_tui.cli.parser import parse
 from frtop_tui.connect.op_follower import FollowedOps
 from frtop_tui.diagnosis.model import Frame, Why
 from frtop_tui.errors import FrtopError, UsageError
+from frtop_tui.features.metrics.job_counts import GROUPS, JobCounts
 from frtop_tui.files import capture
-from frtop_tui.text.job_counts import GROUPS, JobCounts
 from job_statistics.captures import write
 from screens.gauge_scenes import measured
 from screens.scenes import S, hung

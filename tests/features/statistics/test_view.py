@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from frtop_tui.features.statistics.rows import call_rows, rank_rows
 from frtop_tui.features.statistics.table import change_text, range_text
-from frtop_tui.features.statistics.view import StatisticsScreen
+from frtop_tui.features.statistics.view import StatisticsScreen, step_lines
 from frtop_tui.job.statistics import SampledGroup, SampledOp
 from frtop_tui.job.units import timing, timings
 from frtop_tui.screens.commands import COMMANDS
@@ -15,10 +16,7 @@ from frtop_tui.screens.rank import RankScreen
 from frtop_tui.screens.ranks import RanksScreen
 from frtop_tui.statistics.step_table import step_rows
 from frtop_tui.text.statistics_words import alike_words, labels_of
-from frtop_tui.widgets.call_rows import call_rows
-from frtop_tui.widgets.rank_rows import rank_rows
 from frtop_tui.widgets.spans import text_of
-from frtop_tui.widgets.step_lines import step_lines
 from screens import scenes
 from screens.driving import driven
 from screens.statistics_scenes import MS, STRAGGLER, even, straggling, with_statistics

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from frtop_tui.diagnosis.trace import Trace
+from frtop_tui.diagnosis.model import Trace
 from frtop_tui.job.model import RankState
 from frtop_tui.job.naming import printable
 from frtop_tui.text.verdict import VerdictText

@@ -22,8 +22,7 @@ from frtop_tui.text.document import (
 from frtop_tui.text.page_style import STYLE
 from frtop_tui.text.rank_states import LETTERS, MEANINGS
 from frtop_tui.text.verdict import VerdictText
-from frtop_tui.text.wait_drawing import place_waits
-from frtop_tui.text.wait_drawing_svg import drawing_svg
+from frtop_tui.text.wait_drawing import drawing_svg, place_waits
 
 _RANKS_OPEN: Final = 16
 """As many ranks are listed without being unfolded."""

@@ -15,11 +15,11 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoM
 from frtop_tui.connect.op_follower import FollowedOps
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.features.metrics.host_families import HostMetrics
+from frtop_tui.features.metrics.job_counts import GroupLabels, JobCounts, label
 from frtop_tui.features.metrics.statistics_families import statistics_families
 from frtop_tui.job.job_activity import known_jobs
 from frtop_tui.job.model import Health, HostState, RankState
 from frtop_tui.job.naming import job_call
-from frtop_tui.text.job_counts import GroupLabels, JobCounts, label
 
 FEW_RANKS: Final = 64
 """Up to as many ranks have series of their own, unless somebody chooses."""

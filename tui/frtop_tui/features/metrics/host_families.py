@@ -10,9 +10,9 @@ from prometheus_client.core import GaugeMetricFamily
 
 from frtop_tui.diagnosis.evidence.host_facts import FactKind, FactTable
 from frtop_tui.diagnosis.model import Frame
+from frtop_tui.features.metrics.job_counts import label
 from frtop_tui.job.host_gauges import HostGauges
 from frtop_tui.job.model import HostView
-from frtop_tui.text.job_counts import label
 
 FEW_HOSTS: Final = 64
 """Up to as many hosts have series of their own; the facts are counted over all."""

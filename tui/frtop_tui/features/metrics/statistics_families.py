@@ -8,10 +8,10 @@ from typing import Any, Final
 from prometheus_client.core import GaugeMetricFamily
 
 from frtop_tui.diagnosis.model import Frame
+from frtop_tui.features.metrics.job_counts import label
 from frtop_tui.job.statistics import CallRow, JobStatistics
 from frtop_tui.statistics.orders import ordered
 from frtop_tui.statistics.step_table import StepRow, step_rows
-from frtop_tui.text.job_counts import label
 from frtop_tui.text.statistics_words import group_words, labels_of
 
 MOST_ROWS: Final = 32

@@ -5,6 +5,16 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from frtop_tui.diagnosis.model import Frame
+from frtop_tui.features.statistics.rows import (
+    GROUPINGS,
+    Grouping,
+    RankFigures,
+    StatisticsRow,
+    call_rows,
+    group_rows,
+    matches,
+    rank_rows,
+)
 from frtop_tui.features.statistics.table import Difference, call_columns, rank_columns
 from frtop_tui.job.arrivals import LateIn
 from frtop_tui.job.groups import identifier, members_of
@@ -13,15 +23,6 @@ from frtop_tui.job.statistics import JobStatistics
 from frtop_tui.job.units import duration, local_clock, window
 from frtop_tui.statistics.by_group import SampledByGroup
 from frtop_tui.text.statistics_words import labels_of, waiting_words
-from frtop_tui.widgets.call_rows import (
-    GROUPINGS,
-    Grouping,
-    StatisticsRow,
-    call_rows,
-    group_rows,
-    matches,
-)
-from frtop_tui.widgets.rank_rows import RankFigures, rank_rows
 from frtop_tui.widgets.table import Column
 
 DEFAULT_SORT = {"rank": "others waited"}
