@@ -236,7 +236,8 @@ def test_notes_of_people_are_in_reports_and_texts() -> None:
     ranks = {n: replace(one, notes=notes[: 3 - n]) if n < 2 else one for n, one in
              frame.ranks.items()}  # fmt: skip
     noted = replace(frame, ranks=ranks)
-    for said in ("\n".join(text_report.text(noted)), "\n".join([text_of(noted)])):
+    sections = dict(incident_of(noted, "1").sections)
+    for said in ("\n".join(text_report.text(noted)), str(sections["Notes"])):
         assert "ranks 0-1: operator: loss jumped here" in said
         assert "numbers: 3 NaN in the input" in said
         assert "c10d" not in said
