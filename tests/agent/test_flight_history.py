@@ -14,9 +14,8 @@ import pytest
 
 from agent.unprepared_fakes import EPOCH_NS, SECOND, backend, c10d, entry, group
 from frtop_probe import wire
-from frtop_probe.agent.unprepared import op_table
-from frtop_probe.agent.unprepared.flight_history import MAX_OPS, FlightHistory
-from frtop_probe.agent.unprepared.flight_ops import KnownGroup, ops_of
+from frtop_probe.agent.unprepared import flight_history
+from frtop_probe.agent.unprepared.flight_history import MAX_OPS, FlightHistory, KnownGroup, ops_of
 from frtop_probe.consistency.signatures import RULE_OF_SIZES, difference
 from frtop_probe.unprepared.flight_ring import NO_RING
 from frtop_probe.unprepared.flight_settings import OFF, SWITCH_ON
@@ -141,8 +140,8 @@ def test_reads_add_up_and_tell_what_is_over_by_now() -> None:
 def test_signatures_and_lines_that_no_op_has_any_more_are_forgotten(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(op_table, "_DROPPED", 8)
-    table = op_table.OpTable(4)
+    monkeypatch.setattr(flight_history, "_DROPPED", 8)
+    table = flight_history.OpTable(4)
     for n in range(40):
         shapes = ((n,),)
         one = entry(n, inputs=shapes, outputs=shapes, site=("/srv/train.py", n, "train"))

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from agent.agent_host import Host
 from agent.ring_builder import RingBuilder
 from frtop_probe import keys, wire
-from frtop_probe.agent import announcement
 from frtop_probe.agent.lifecycle import describe, make_service
 from frtop_probe.agent.options import Options
 from frtop_probe.agent.rank_tracker import RankTracker
@@ -57,18 +56,13 @@ def test_a_rank_that_starts_later_is_sent_in_full(host: Host) -> None:
 def test_the_last_op_is_sent_once_its_group_is_quiet(host: Host) -> None:
     host.rank("wait")
     operator = host.operator(host.agent())
-    progress = [
-        group_progress
-        for _ in range(5)
-        for rank in operator.update().ranks
-        for group_progress in rank.group_progress
-    ]
+    ranks = [rank for _ in range(5) for rank in operator.update().ranks]
     last = operator.state().ranks[0].group_progress[0].last
     assert last is not None
     assert last.signature is not None
     assert (last.number, last.signature.kind, last.signature.reduce) == (1, "all_reduce", "sum")
     assert last.site == wire.Site("/srv/train.py", 12, "train")
-    assert sum(group_progress.last is not None for group_progress in progress) <= 1
+    assert sum(one.last is not None for rank in ranks for one in rank.group_progress) <= 1
 
 
 def test_a_pending_op_is_sent_once(host: Host) -> None:
@@ -126,12 +120,18 @@ def test_the_ring_of_a_dead_process_has_an_exit_info(host: Host) -> None:
     assert (exit_info.exit_code, exit_info.signal, exit_info.clean) == (None, None, False)
 
 
-def test_the_last_ops_of_a_rank_found_dead_are_sent(host: Host) -> None:
+@pytest.mark.parametrize("seen", [False, True])
+def test_the_last_op_of_a_rank_that_died_is_sent(host: Host, seen: bool) -> None:
     rank = host.rank("wait")
+    operator = host.operator(host.agent()) if seen else None
+    if operator is not None:
+        operator.state()
     rank.send_command("op")
     assert rank.read_line() == "done"
     rank.kill()
-    (sent,) = host.operator(host.agent()).state().ranks
+    if operator is not None:
+        operator.exit_info(1)
+    (sent,) = (operator or host.operator(host.agent())).state().ranks
     assert sent.exit_info is not None
     assert sent.pending is not None
     assert [op.number for op in sent.pending] == [2]
@@ -139,22 +139,6 @@ def test_the_last_ops_of_a_rank_found_dead_are_sent(host: Host) -> None:
     assert last is not None
     assert (last.number, last.pending) == (2, True)
     assert sent.exit_info.at_ns >= last.issued_ns
-
-
-def test_the_last_op_of_a_rank_that_dies_is_sent(host: Host) -> None:
-    rank = host.rank("wait")
-    operator = host.operator(host.agent())
-    operator.state()
-    rank.send_command("op")
-    assert rank.read_line() == "done"
-    rank.kill()
-    operator.exit_info(1)
-    (sent,) = operator.state().ranks
-    last = sent.group_progress[0].last
-    assert last is not None
-    assert (last.number, last.pending) == (2, True)
-    assert sent.pending is not None
-    assert [op.number for op in sent.pending] == [2]
 
 
 def test_a_pid_that_was_given_away_is_no_living_rank(host: Host) -> None:
@@ -262,17 +246,10 @@ def test_a_stopped_rank_has_state_t(host: Host) -> None:
     assert sent.pid == rank.pid
 
 
-@pytest.fixture
-def busy_agent(host: Host) -> Host:
+def test_malformed_requests_do_not_end_the_agent(host: Host) -> None:
     host.rank("wait")
-    host.agent()
-    return host
-
-
-def test_malformed_requests_do_not_end_the_agent(busy_agent: Host) -> None:
-    card = announcement.find_agent(busy_agent.folder)
-    assert card is not None
-    operator = busy_agent.operator(card)
+    card = host.agent()
+    operator = host.operator(card)
     known = wire.to_frame(wire.SnapshotRequest(1, (1,), ops=3))
     frames = st.one_of(
         st.just(wire.PROTOCOL),
@@ -296,14 +273,11 @@ def test_malformed_requests_do_not_end_the_agent(busy_agent: Host) -> None:
         operator.dealer.send_multipart(message)
 
     send()
-    fresh = busy_agent.operator(card)
-    assert fresh.state().ranks[0].key == 1
+    assert host.operator(card).state().ranks[0].key == 1
 
 
-def test_an_unknown_request_gets_an_error(busy_agent: Host) -> None:
-    card = announcement.find_agent(busy_agent.folder)
-    assert card is not None
-    operator = busy_agent.operator(card)
+def test_an_unknown_request_gets_an_error(host: Host) -> None:
+    operator = host.operator(host.agent())
     operator.dealer.send(wire.PROTOCOL + b"\x93\xa4what\x01\x02")
     response = wire.decode_response(wire.from_frame(operator.dealer.recv()))
     assert isinstance(response, wire.Error)

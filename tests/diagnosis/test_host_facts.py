@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from frtop_probe.gauges.host.subjects import SubjectReading
+from frtop_probe.gauges.readings import SubjectReading
 from frtop_tui.diagnosis.evidence.host_facts import (
     CAUSES,
     FactTable,

@@ -51,7 +51,7 @@ class PersistentPickler(pickle.Pickler):
 def read(folder: Path, data: bytes) -> Any:
     path = folder / "nccl_trace_rank_0"
     path.write_bytes(data)
-    return dump_file.read_values(path)
+    return next(dump_file.read_dumps(path)).values
 
 
 def refused(folder: Path, data: bytes) -> str:
@@ -166,7 +166,7 @@ def test_a_fifo_or_a_folder_does_not_block(tmp_path: Path) -> None:
     (tmp_path / "nccl_trace_rank_1").mkdir()
     for number in (0, 1):
         with pytest.raises(Unreadable):
-            dump_file.read_values(tmp_path / f"nccl_trace_rank_{number}")
+            next(dump_file.read_dumps(tmp_path / f"nccl_trace_rank_{number}"))
     with pytest.raises(Unreadable):
         open_paths([tmp_path])
 
@@ -255,8 +255,8 @@ def long_dump(*, stacks: bool) -> bytes:
 def test_a_trimmed_dump_parses_to_the_same(tmp_path: Path, keep: int, stacks: bool) -> None:
     path = tmp_path / "nccl_trace_rank_0"
     path.write_bytes(long_dump(stacks=stacks))
-    complete = parse_dump(path, dump_file.read_values(path), keep)
-    trimmed = dump_file.read_values(path, keep)
+    complete = parse_dump(path, next(dump_file.read_dumps(path)).values, keep)
+    trimmed = next(dump_file.read_dumps(path, keep)).values
     assert parse_dump(path, trimmed, keep) == complete
     assert keep > 1000 or len(trimmed["entries"]) < 2 * keep + 40
 

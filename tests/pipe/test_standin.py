@@ -125,7 +125,7 @@ SPY = [
      "os_thread_id": 4, "frames": [{"name": "f", "filename": "a.py", "line": 7, "module": None,
      "locals": [{"name": "x", "addr": 1, "arg": True, "repr": "\u00e9\U0001f600"}]}]},
 ]  # fmt: skip
-LOOK = {"pid": 1, "reason": "", "environment": {"A": "b"}, "own_pid": 2, "more": [None, 1.5]}
+LOOK = {"pid": 1, "reason": "", "own_pid": 2, "more": [None, 1.5]}
 JSON = {"threads": SPY, "looks": LOOK}
 
 
@@ -135,7 +135,6 @@ def looks(module: Any) -> Any:
         pid: int
         own_pid: int = 0
         library: str = ""
-        environment: dict[str, str] = {}  # noqa: RUF012
 
     return module.json.Decoder(Look)
 

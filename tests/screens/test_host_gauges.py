@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pytest
 from msgspec.structs import replace
 
-from frtop_probe.gauges.host.subjects import SubjectReading
+from frtop_probe.gauges.readings import SubjectReading
 from frtop_tui.diagnosis.evidence.host_facts import FactTable
 from frtop_tui.job.host_gauges import UNKNOWN
 from frtop_tui.widgets.gauge_cells import sparkline

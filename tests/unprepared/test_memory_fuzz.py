@@ -12,7 +12,7 @@ import pytest
 from agent.unprepared_fakes import candidate
 from agent.unprepared_fakes import job as job_of
 from frtop_probe import wire
-from frtop_probe.agent.boxes.recorded_job import RecordedJob
+from frtop_probe.agent.black_boxes import RecordedJob
 from frtop_probe.agent.statistics_requests import statistics_response
 from frtop_probe.agent.unprepared.unprepared_rank import UnpreparedRank
 from frtop_probe.proc.memory import ProcessMemory

@@ -1,4 +1,4 @@
-"""Small files of /proc and /sys, and the forms that several of them have."""
+"""Small files of /proc and /sys, the forms that several of them have, and texts of others."""
 
 from __future__ import annotations
 
@@ -46,6 +46,11 @@ def named_numbers(text: str) -> dict[str, int]:
         if len(words) >= 2 and (value := number(words[1])) is not None:
             found[words[0].removesuffix(":")] = value
     return found
+
+
+def printable(text: str, most: int = 200) -> str:
+    """One line of a text, without what a terminal would obey."""
+    return "".join(c if c.isprintable() else " " for c in text[:most])
 
 
 def names_in(folder: Path | str, most: int = 256) -> list[str]:

@@ -23,7 +23,7 @@ class ProcessRights:
         uid, gid: real ids; None where unknown.
         owner: uid of the files in /proc/PID: root's and not the user's when the process is not
             dumpable.
-        effective, permitted, bounding: sets of capabilities, one bit each.
+        effective, permitted: sets of capabilities, one bit each.
         seccomp: 0 none, 1 strict, 2 filter; None where unknown.
         state: letter of the main thread's state.
         tracer: pid of the debugger that traces it; 0 for none.
@@ -36,7 +36,6 @@ class ProcessRights:
     owner: int | None = None
     effective: int = 0
     permitted: int = 0
-    bounding: int = 0
     seccomp: int | None = None
     no_new_privileges: bool = False
     state: str = ""
@@ -55,7 +54,6 @@ def read_rights(pid: int | str, root: Path = Path("/")) -> ProcessRights:
         owner=_owner(folder),
         effective=_mask(fields.get("CapEff", "")),
         permitted=_mask(fields.get("CapPrm", "")),
-        bounding=_mask(fields.get("CapBnd", "")),
         seccomp=_number(fields.get("Seccomp", "")),
         no_new_privileges=fields.get("NoNewPrivs") == "1",
         state=fields.get("State", "")[:1],

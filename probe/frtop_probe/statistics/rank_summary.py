@@ -1,4 +1,4 @@
-"""Puts together what is told of one rank, as far as it was asked for."""
+"""Builds the statistics of one rank, as far as they were asked for."""
 
 from __future__ import annotations
 

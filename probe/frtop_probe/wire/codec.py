@@ -10,7 +10,7 @@ import msgspec
 from frtop_probe import feature_folders
 from frtop_probe.wire.declaration import DECLARED, Error, Request, Response
 from frtop_probe.wire.ranks import Identity
-from frtop_probe.wire.responses import BlackBox
+from frtop_probe.wire.requests import BlackBox
 from frtop_probe.wire.updates import RankUpdate, Update
 
 PROTOCOL: Final = b"frtop1"

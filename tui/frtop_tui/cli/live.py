@@ -109,7 +109,7 @@ def require_own(pid: int, whose: str = "") -> None:
         pid: of a process of this host.
         whose: that user, "" for the one who runs this.
     """
-    from frtop_probe.agent.unprepared import other_users  # noqa: PLC0415 - as in `connect`
+    from frtop_probe.unprepared.discovery import facts  # noqa: PLC0415 - as in `connect`
     from frtop_probe.unprepared.discovery.proc_reader import only_uid  # noqa: PLC0415
 
     uid = only_uid(f"/proc/{pid}")
@@ -121,7 +121,7 @@ def require_own(pid: int, whose: str = "") -> None:
         user = str(uid)
     raise NotOurs(
         f"process {pid} is of user {user}: not looked at",
-        other_users.advice(user, as_root=os.geteuid() == 0),
+        facts.advice(user, as_root=os.geteuid() == 0),
     )
 
 

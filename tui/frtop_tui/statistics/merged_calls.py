@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from frtop_probe import wire
-from frtop_probe.statistics.durations import LAST_BUCKET, quantile
+from frtop_probe.statistics.calls import LAST_BUCKET, quantile
 from frtop_tui.job.naming import GroupKey
 from frtop_tui.job.statistics import CallRow
 from frtop_tui.statistics.bandwidth import algorithm_bandwidth, bus_factor

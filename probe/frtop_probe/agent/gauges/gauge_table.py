@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from frtop_probe import wire
-from frtop_probe.gauges.host.subjects import SubjectReading
+from frtop_probe.gauges.readings import SubjectReading
 from frtop_probe.history_columns import pack
 
 WINDOW_NS: Final = 600_000_000_000

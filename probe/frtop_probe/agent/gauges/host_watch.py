@@ -13,9 +13,9 @@ from dataclasses import replace
 from typing import Final
 
 from frtop_probe.agent.gauges.gauge_table import GaugeTable
-from frtop_probe.agent.gauges.gauge_watch import INTEREST_S, PERIOD_S, GaugeWatch
+from frtop_probe.agent.gauges.gpu_watch import INTEREST_S, PERIOD_S, GpuWatch
 from frtop_probe.agent.rank_tracker import RankTracker
-from frtop_probe.gauges.host.subjects import HostReading, SubjectReading, host_reading_from
+from frtop_probe.gauges.readings import HostReading, SubjectReading, host_reading_from
 from frtop_probe.proc.pausing_child import PausingChild
 
 IDLE_PERIOD_S: Final = 10.0
@@ -32,7 +32,7 @@ class HostWatch:
         self,
         tracker: RankTracker,
         last_asked: Callable[[], float],
-        gpus: GaugeWatch,
+        gpus: GpuWatch,
         worker: HostWorker | None = None,
         *,
         period_s: float = PERIOD_S,

@@ -246,7 +246,7 @@ class ServiceFacts:
         agent_state: letter of its state.
         agent_version, version: of the agent, and ours.
         agent_reach: its address is in our network namespace.
-        agent_host, agent_port: as its card says.
+        agent_port: as its card says.
         switched_off: names of variables, set to 0, that keep agents from starting or searching.
         port: first port that an agent would try; `free_port` the first that is free, 0 for none.
         packet_filters: names of tables of a packet filter that are loaded; may be unknown.
@@ -260,7 +260,6 @@ class ServiceFacts:
     agent_state: str = ""
     agent_version: str = ""
     agent_reach: bool = True
-    agent_host: str = ""
     agent_port: int = 0
     version: str = ""
     switched_off: tuple[str, ...] = ()

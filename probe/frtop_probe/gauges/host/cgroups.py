@@ -15,8 +15,8 @@ from typing import Final
 from frtop_probe.gauges.host.figures import read_pressure
 from frtop_probe.gauges.host.mounts import Mount, parse_mounts
 from frtop_probe.gauges.host.rates import Rates
-from frtop_probe.gauges.host.subjects import SubjectReading, known, printable
-from frtop_probe.proc.kernel_files import named_numbers, number, read_number, read_text
+from frtop_probe.gauges.readings import SubjectReading, known
+from frtop_probe.proc.kernel_files import named_numbers, number, printable, read_number, read_text
 
 MAX_CGROUPS: Final = 64
 MAX_LEVELS: Final = 16

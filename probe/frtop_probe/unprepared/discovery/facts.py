@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
+
+from frtop_probe.proc.child_process import AS_USER
 
 Role = Literal[
     "rank", "launcher", "data_worker", "resource_tracker", "fork_server", "compile_worker", "other"
@@ -155,6 +158,24 @@ class LeftAlone:
     def text(self) -> str:
         ranks = f"{self.ranks} rank{'' if self.ranks == 1 else 's'}"
         return f"{ranks} of user {self.user}: not looked at"
+
+    def note(self, *, through_shell: bool = False) -> str:
+        """Returns the text with the next step; `through_shell`: how this host was reached."""
+        as_root = os.geteuid() == 0 or AS_USER in os.environ
+        return f"{self.text}; {advice(self.user, as_root=as_root, through_shell=through_shell)}"
+
+
+def advice(user: str, *, as_root: bool, through_shell: bool = False) -> str:
+    """Returns how root, or somebody else, sees the ranks of `user`."""
+    option = "" if user == "root" else f" --user {user}"
+    if not as_root:
+        return (
+            f"{user} can admit you: `frtop key admit`, with what `frtop key` prints here;"
+            f" root can look: `frtop{option}`"
+        )
+    if through_shell:
+        return f"the same command {f'with{option}' if option else 'without --user'} shows them"
+    return f"frtop{option}"
 
 
 @dataclass(frozen=True, slots=True)

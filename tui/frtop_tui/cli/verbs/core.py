@@ -7,7 +7,7 @@ from typing import Final
 
 from frtop_tui.cli.file_options import add_files, add_wait
 from frtop_tui.cli.host_options import add_connection, add_hosts, add_theme
-from frtop_tui.cli.option_values import port, rank
+from frtop_tui.cli.option_values import rank
 from frtop_tui.cli.verbs.parts import Parser, Verb, Verbs, command
 from frtop_tui.demo.faults import FAULTS, SLOW
 from frtop_tui.files.format_names import FORMAT_NAMES
@@ -184,11 +184,6 @@ def _run(verbs: Verbs[Parser]) -> None:
 
 def _agent(verbs: Verbs[Parser]) -> None:
     agent = verbs.add_parser("agent", help="run this host's agent in the foreground")
-    agent.add_argument(
-        "--port",
-        type=port,
-        help="the first of two ports (default: 7677, or the next free pair)",
-    )
     agent.add_argument("--bind", metavar="ADDRESS", help="address to listen on (default: all)")
     agent.add_argument("--read-only", action="store_true",
                        help="refuse all requests to the ranks, whatever key asks"

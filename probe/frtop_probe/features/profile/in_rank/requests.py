@@ -47,7 +47,7 @@ from frtop_probe.recorder.requests.requests import INVALID, GoOn, Request, Respo
 
 REMEMBERED_S: Final = 60.0
 """How long it is known why an order came to nothing."""
-MAX_GROWTH: Final = 512 * 1024 * 1024
+MAX_GROWTH: Final = 512_000_000
 """Memory in bytes by which the process may grow: then the profile ends early."""
 ENTER_S: Final = 5.0
 """How long a script that starts a profiler in another thread may wait for the end of ours."""
@@ -165,7 +165,7 @@ class ProfileRequests(RankFeature):
         if now - session.begun > OVERTIME_S:
             return f"ended after {OVERTIME_S:.0f} s"
         if own_memory() - session.memory > MAX_GROWTH:
-            return f"ended early: the rank had grown by {MAX_GROWTH >> 20} MB"
+            return f"ended early: the rank had grown by {MAX_GROWTH // 1_000_000} MB"
         if session.order.execution and (why := why_no_more_execution(self._ring)):
             return f"ended early: {why}"
         return ""

@@ -16,11 +16,17 @@ import pytest
 from agent.ring_builder import RingBuilder
 from agent.unprepared_fakes import candidate, job
 from frtop_probe import wire
-from frtop_probe.agent.gauges.gauge_watch import DID_NOT_RETURN, GaugeWatch, GaugeWorker
-from frtop_probe.agent.gauges.gpu_windows import GAP_NS, SAMPLES, GpuWindows
+from frtop_probe.agent.gauges.gpu_watch import (
+    DID_NOT_RETURN,
+    GAP_NS,
+    SAMPLES,
+    GpuWatch,
+    GpuWindows,
+    GpuWorker,
+)
 from frtop_probe.agent.rank_tracker import RankTracker
 from frtop_probe.gauges.devices import NOT_LISTED
-from frtop_probe.gauges.readings import GaugeReading, GpuReading
+from frtop_probe.gauges.readings import GpuReading, GpusReading
 from gauges.standin import HANG, Gpus, needs_standin, rank_with
 from waiting import wait_for_async
 
@@ -35,7 +41,7 @@ class Machine:
         self.tracker = RankTracker([folder])
         self.stack = stack
         self.asked = -math.inf
-        self.worker = GaugeWorker(deadline_s=1.0, pause_s=60)
+        self.worker = GpuWorker(deadline_s=1.0, pause_s=60)
 
     def rank(self, *names: str) -> Any:
         process = self.stack.enter_context(rank_with(self.devices, *names))
@@ -46,7 +52,7 @@ class Machine:
 
     @asynccontextmanager
     async def watched(self, period_s: float = 0.1) -> AsyncIterator[None]:
-        watch = GaugeWatch(
+        watch = GpuWatch(
             self.tracker, lambda: self.asked, self.worker, period_s=period_s, devices=self.devices
         )
         task = asyncio.create_task(watch.run())
@@ -108,7 +114,7 @@ async def test_after_a_failure_the_list_of_processes_is_asked_for_at_once(
     mine = machine.rank("nvidia0")
     gpus.set(None, init="!9")
     gpus.add(pids=mine.pid)
-    machine.worker = GaugeWorker(deadline_s=1.5, pause_s=0.01)
+    machine.worker = GpuWorker(deadline_s=1.5, pause_s=0.01)
     machine.asked = math.inf
     async with machine.watched(period_s=0.5):
         await wait_for_async(lambda: mine.gauges, "gauges")
@@ -127,9 +133,11 @@ async def test_a_host_without_a_device_open_starts_no_child(machine: Machine) ->
         assert not machine.worker.runs
 
 
-def reading(at_s: float, use: int | None, power: int | None, **more: Any) -> GaugeReading:
-    return GaugeReading(int(at_s * 1e9), (GpuReading(0, "GPU-0", "X", utilization=use,
-                                                     power_mw=power, **more),))  # fmt: skip
+def reading(at_s: float, use: int, power: int, pids: Any = None, **more: Any) -> GpusReading:
+    values = {"use": 10 * use, "power_mw": power, **more}
+    sizes = (3, 4, -1) if pids else ()
+    gpu = GpuReading(0, "GPU-0", "X", values=values, pids=pids, pid_bytes=sizes)
+    return GpusReading(int(at_s * 1e9), (gpu,))
 
 
 def test_idle_power_is_the_lowest_of_a_gpu_that_was_idle_before_too() -> None:
@@ -151,7 +159,7 @@ def test_samples_on_both_sides_of_a_pause_are_not_of_one_window() -> None:
 
 def test_who_else_is_on_a_gpu_is_told_where_a_rank_is_known_to_be_on_it() -> None:
     windows = GpuWindows()
-    more = {"pids": (7, 8, 9), "pid_bytes": (3, 4, -1), "throttle": 0x80, "sm_mhz": 1110,
+    more = {"pids": (7, 8, 9), "throttle": 0x80, "sm_mhz": 1110,
             "max_sm_mhz": 1980, "xids": 2, "xid": 79}  # fmt: skip
     windows.add(reading(0, 56, 412_000, **more), processes=True)
     (gpu,) = windows.subjects({0: [7]})

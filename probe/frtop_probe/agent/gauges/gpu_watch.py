@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from frtop_probe import wire
-from frtop_probe.agent.gauges.gpu_windows import GpuWindows
 from frtop_probe.agent.rank_tracker import RankTracker
 from frtop_probe.agent.tracked_rank import TrackedRank
 from frtop_probe.gauges.devices import (
@@ -24,8 +25,13 @@ from frtop_probe.gauges.devices import (
     opens_device,
     sees_all_pids,
 )
-from frtop_probe.gauges.host.subjects import SubjectReading
-from frtop_probe.gauges.readings import GaugeReading, reading_from
+from frtop_probe.gauges.readings import (
+    GpuReading,
+    GpusReading,
+    SubjectReading,
+    gpus_reading_from,
+    known,
+)
 from frtop_probe.proc.pausing_child import PausingChild
 
 PERIOD_S: Final = 2.0
@@ -37,16 +43,20 @@ INTEREST_S: Final = 30.0
 """As `unprepared.watch.INTEREST_S`."""
 DID_NOT_RETURN: Final = "NVML does not answer: a call of it hangs in the driver"
 NO_ANSWER: Final = "the program that reads NVML ends or does not start"
+SAMPLES: Final = 6
+"""Sent each time: what lasts over all of them is no accident of one sample."""
+GAP_NS: Final = 15_000_000_000
+"""Samples on both sides of a longer pause show nothing that lasted: nobody looked in between."""
 
 
-class GaugeWatch:
+class GpuWatch:
     """Gives each rank that uses a GPU its gauges."""
 
     def __init__(
         self,
         tracker: RankTracker,
         last_asked: Callable[[], float],
-        worker: GaugeWorker | None = None,
+        worker: GpuWorker | None = None,
         *,
         period_s: float = PERIOD_S,
         proc: Path = PROC,
@@ -55,7 +65,7 @@ class GaugeWatch:
         """`last_asked` gives when an operator last asked for anything, by `time.monotonic()`."""
         self._tracker = tracker
         self._last_asked = last_asked
-        self._worker = worker if worker is not None else GaugeWorker()
+        self._worker = worker if worker is not None else GpuWorker()
         self._period_s = period_s
         self._proc, self._devices = proc, devices
         self._all_pids = sees_all_pids(proc)
@@ -155,23 +165,132 @@ class GaugeWatch:
         return wire.Gauges(gpus, problem or self._reasons.get(pid, ""))
 
 
-class GaugeWorker(PausingChild):
+class GpuWorker(PausingChild):
     """Reads gauges through one child, one reading at a time."""
 
     module = "frtop_probe.gauges"
     hangs = DID_NOT_RETURN
     fails = NO_ANSWER
 
-    async def read(self, *, processes: bool = False) -> GaugeReading:
+    async def read(self, *, processes: bool = False) -> GpusReading:
         """Reads all GPUs; never raises for what is wrong with them.
 
         While it pauses after a failure, `problem` is that of the failure.
         """
-        reading = await self.ask({"processes": processes}, reading_from)
+        reading = await self.ask({"processes": processes}, gpus_reading_from)
         if reading is not None and not reading.problem:
             self._well()
             return reading
         if reading is not None:
             self._lines.abandon()  # it would be there for nothing
             self._pause(reading.problem)
-        return GaugeReading(time.monotonic_ns(), problem=self._problem)
+        return GpusReading(time.monotonic_ns(), problem=self._problem)
+
+
+@dataclass(slots=True)
+class _Window:
+    """What is remembered of one GPU. Its list of processes is read less often than the rest."""
+
+    gpu: GpuReading
+    samples: deque[wire.GpuSample] = field(default_factory=lambda: deque(maxlen=SAMPLES))
+    idle_mw: int | None = None
+    pids: tuple[int, ...] | None = None
+    pid_bytes: tuple[int, ...] = ()
+
+
+class GpuWindows:
+    """The GPUs of one host, as far as readings have shown them."""
+
+    def __init__(self) -> None:
+        self._windows: dict[int, _Window] = {}
+
+    def add(self, reading: GpusReading, *, processes: bool) -> None:
+        """Takes in a reading; with `processes` one that has asked for them."""
+        for gpu in reading.gpus:
+            window = self._windows.get(gpu.index)
+            if window is None or (gpu.uuid and gpu.uuid != window.gpu.uuid):
+                window = self._windows[gpu.index] = _Window(gpu)
+            window.gpu = gpu
+            if processes:
+                window.pids, window.pid_bytes = gpu.pids, gpu.pid_bytes
+            if window.samples and reading.at_ns - window.samples[-1].at_ns > GAP_NS:
+                window.samples.clear()
+            _note_idle(window, gpu)
+            window.samples.append(_sample(gpu, reading.at_ns))
+
+    @property
+    def listed(self) -> dict[int, tuple[int, ...] | None]:
+        """By index, the pids of NVML's last list; None where it had none."""
+        return {index: window.pids for index, window in self._windows.items()}
+
+    @property
+    def memory(self) -> dict[int, int]:
+        """By pid, the bytes that it has on all GPUs together, by the last lists of processes."""
+        found: dict[int, int] = {}
+        for window in self._windows.values():
+            for pid, size in zip(window.pids or (), window.pid_bytes, strict=False):
+                if size >= 0:
+                    found[pid] = found.get(pid, 0) + size
+        return found
+
+    def gpu(self, index: int) -> wire.Gpu:
+        """One GPU with its last samples."""
+        window = self._windows[index]
+        gpu, values = window.gpu, window.gpu.values
+        return wire.Gpu(
+            index,
+            gpu.uuid,
+            gpu.name,
+            power_limit_mw=values.get("power_limit_mw"),
+            memory_total=values.get("mem_total"),
+            idle_mw=window.idle_mw,
+            processes=len(window.pids or ()),
+            mig=gpu.mig,
+            error=gpu.error,
+            samples=tuple(window.samples),
+            max_sm_mhz=values.get("max_sm_mhz"),
+            xid=values.get("xid", 0),
+            xid_at_ns=gpu.xid_at_ns,
+        )
+
+    def subjects(self, users: Mapping[int, Collection[int]]) -> tuple[SubjectReading, ...]:
+        """All GPUs as subjects of gauges.
+
+        Args:
+            users: by index, the pids of the ranks that are known to be on it.
+        """
+        return tuple(
+            _subject(window, tuple(users.get(index, ())))
+            for index, window in sorted(self._windows.items())
+        )
+
+
+def _subject(window: _Window, ranks: tuple[int, ...]) -> SubjectReading:
+    gpu, pids = window.gpu, window.pids
+    others = set(pids) - set(ranks) if pids is not None and ranks else None
+    memory = dict(zip(pids or (), window.pid_bytes, strict=False))
+    taken = [memory[pid] for pid in others or () if memory.get(pid, -1) >= 0]
+    values = known(
+        **gpu.values,
+        idle_mw=window.idle_mw,
+        processes=None if pids is None else len(pids),
+        others=None if others is None else len(others),
+        others_mem=sum(taken) if taken else None,
+    )
+    detail = f"{gpu.name}, divided (MIG)" if gpu.mig else gpu.name
+    return SubjectReading("gpu", str(gpu.index), values, detail, gpu.error, ranks)
+
+
+def _sample(gpu: GpuReading, at_ns: int) -> wire.GpuSample:
+    use = gpu.values.get("use")
+    names = ("power_mw", "mem_used", "sm_mhz", "throttle", "temperature")
+    return wire.GpuSample(at_ns, use and use // 10, *map(gpu.values.get, names))
+
+
+def _note_idle(window: _Window, gpu: GpuReading) -> None:
+    """Power is an average over a second: just after a kernel it is not that of an idle GPU."""
+    before = window.samples[-1].utilization if window.samples else None
+    power_mw = gpu.values.get("power_mw")
+    if before == 0 and gpu.values.get("use") == 0 and power_mw is not None:
+        lowest = window.idle_mw
+        window.idle_mw = power_mw if lowest is None else min(lowest, power_mw)
