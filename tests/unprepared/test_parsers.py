@@ -20,6 +20,7 @@ from frtop_probe.proc import memory, process
 from frtop_probe.proc.memory import NotReadable, ProcessMemory
 from frtop_probe.unprepared import cpython, cxx, elf, flight_ring, machine_code, static_symbols
 from frtop_probe.unprepared.recorded_lines import line_at
+from frtop_probe.unprepared.ring_entry import LAYOUTS, MAX_ID, EntryLayout, EntryReader
 from frtop_probe.unprepared.tensors import tensor_at, tensor_of_impl
 
 BASE = 0x10000
@@ -44,7 +45,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def own() -> Iterator[ProcessMemory]:
-    memory_ = ProcessMemory(os.getpid())
+    memory_ = memory.ProcessMemory(os.getpid())
     yield memory_
     memory_.close()
 
@@ -333,3 +334,16 @@ def test_the_line_of_an_instruction(module: ModuleType) -> None:
 @pytest.mark.parametrize("table", [b"", b"\x00", b"\xf0", b"\xe8\x7f\x7f", b"\xe8" + b"\x7f" * 99])
 def test_a_table_that_is_none_has_no_line(table: bytes) -> None:
     assert line_at(table, 7, 400) is None
+
+
+@pytest.mark.parametrize("number", [MAX_ID + 1, (1 << 64) - 1])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_an_entry_of_the_flight_recorder_with_an_impossible_id_is_not_readable(
+    layout: EntryLayout, number: int
+) -> None:
+    raw = bytearray(layout.end)
+    struct.pack_into("<Q", raw, 0, number)
+    struct.pack_into("<q", raw, layout.times, 1_700_000_000 * 10**9)
+    reader = EntryReader(ProcessMemory(os.getpid()), None)
+    with pytest.raises(NotReadable, match="numbers"):
+        reader.read(bytes(raw), 0, layout)

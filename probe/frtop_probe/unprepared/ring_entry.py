@@ -137,16 +137,17 @@ class EntryReader:
         Raises:
             NotReadable: a field has a value that it cannot have.
         """
+        (entry_id,) = to_words(raw[:8])
         number, p2p_number, op_id = struct.unpack_from("<3Q", raw, layout.numbers)
         created, timeout = struct.unpack_from("<2q", raw, layout.times)
         is_p2p, retired = raw[layout.times + 16], raw[layout.retired]
-        if max(number, p2p_number, op_id) > MAX_ID or is_p2p > 1 or retired > 1:
+        if max(entry_id, number, p2p_number, op_id) > MAX_ID or is_p2p > 1 or retired > 1:
             raise NotReadable(UNKNOWN_RING, "numbers")
         if not _MIN_TIME_NS < created < _MAX_TIME_NS:
             raise NotReadable(UNKNOWN_RING, "time")
         inputs, outputs = self._shapes(raw, address, layout)
         return RingEntry(
-            id=to_words(raw[:8])[0],
+            id=entry_id,
             group=self._string(raw, address, layout.name),
             description=self._string(raw, address, layout.description),
             number=number,

@@ -16,13 +16,13 @@ from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.evidence.c10d_call import DEVICE_WAIT, C10dCall
 from frtop_tui.diagnosis.evidence.rank_activity import (
     every_op_is_known,
+    known_until_ns,
     last_activity_ns,
     working_location,
 )
 from frtop_tui.diagnosis.evidence.rpc_call import future_of
 from frtop_tui.diagnosis.evidence.stack_location import function_name
 from frtop_tui.diagnosis.evidence.stack_state import stack_state
-from frtop_tui.diagnosis.evidence.staleness import known_until_ns
 from frtop_tui.diagnosis.evidence.working_thread import working_stack
 from frtop_tui.diagnosis.thresholds import PATIENCE_WITHOUT_HISTORY_NS
 from frtop_tui.job.model import ObservedFrame, ObservedRank
