@@ -20,7 +20,7 @@ from frtop_tui.widgets.formats import short_path
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, clip, plain, wrap
 
-_KEYS = (("s", "shapes"), ("c", "stacks"), ("m", "memory"), ("d", "devices"), ("x", "execution"))
+_KEYS = (("s", "shapes"), ("c", "stacks"), ("m", "memory"), ("x", "execution"))
 _TONES = {"failed": "bad", "done": "good", "running": "moving", "fetching": "strong"}
 
 

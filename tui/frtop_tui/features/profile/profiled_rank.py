@@ -168,7 +168,6 @@ class ProfiledRank:
             shapes=options.shapes,
             stacks=options.stacks,
             memory=options.memory,
-            devices=options.devices,
             execution=options.execution,
         )
         self._ask_ns = now + POLL_NS

@@ -56,7 +56,6 @@ class ProfileScreen(FrameScreen):
                 ("s", "shapes", "with shapes, or without"),
                 ("c", "stacks", "with stacks of Python, or without"),
                 ("m", "memory", "with torch's allocator, or without"),
-                ("d", "devices", "with what runs on GPUs, or without"),
                 ("x", "execution", "with an execution trace, or without"),
             )
         ),

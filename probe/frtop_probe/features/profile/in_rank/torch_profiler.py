@@ -63,7 +63,7 @@ class TorchProfiler:
         module = self._torch.autograd.profiler
         profile = module.profile(
             use_cpu=True,
-            use_device="cuda" if self._order.devices and _has_cuda(self._torch) else None,
+            use_device="cuda" if _has_cuda(self._torch) else None,
             record_shapes=self._order.shapes,
             with_stack=self._order.stacks,
             profile_memory=self._order.memory,
