@@ -20,7 +20,7 @@ def test_sizes_that_differ_are_a_mismatch_even_after_gloo_aborted(
     home: Path, torchrun: Launch
 ) -> None:
     job = torchrun("size_mismatch.py", ranks=3)
-    output, _ = job.communicate(timeout=90)
+    output, _ = job.communicate(timeout=150)
     assert job.returncode != 0, output
     said = frtop("diagnose", "--json")
     assert said.returncode == 3, said.stdout + said.stderr + output
