@@ -502,6 +502,6 @@ def test_a_killed_signal_mirror_is_not_killed_again(number: int, killed: bool) -
         capture_output=True,
         text=True,
         check=False,
-        timeout=20,
+        timeout=60,
     )
     assert done.stdout == f"{killed}\n", done.stderr

@@ -132,7 +132,7 @@ def running_agent(*prefix: str) -> Iterator[int]:
     finally:
         process.send_signal(signal.SIGCONT)
         process.terminate()
-        process.wait(20)
+        process.wait(60)
 
 
 def test_an_agent_that_is_stopped_or_of_another_version(here: Path) -> None:

@@ -127,7 +127,7 @@ def test_whoever_cannot_is_named_and_nothing_stays_on(
         return said.returncode == 0
 
     wait_for(are_free, "the ranks withdrew it", 40)
-    wait_for(lambda: nothing_is_left(home, out), "no file is left", 10)
+    wait_for(lambda: nothing_is_left(home, out), "no file is left", 60)
     assert not (out / "killed.json.gz").exists()
 
     # A rank is killed while it records: the others are there.

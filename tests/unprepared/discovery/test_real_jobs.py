@@ -125,7 +125,7 @@ def test_a_process_that_ends_is_no_longer_found(programs: Programs) -> None:
     process = programs.start(sys.executable, programs.script(LIKE_A_RANK))
     programs.wait_for_job(ranks=1)
     process.kill()
-    process.wait(20)
+    process.wait(60)
     assert programs.jobs() == []
 
 
