@@ -128,3 +128,8 @@ def site_line(site: wire.Site | None) -> str:
     if site is None or not site.line:
         return short_file(site.file) if site is not None else ""
     return f"{short_file(site.file)}:{site.line}"
+
+
+def site_name(site: wire.Site | None) -> str:
+    """The same without folders: `train.py:214`, where there is little room."""
+    return site_line(site).rpartition("/")[2]

@@ -12,6 +12,7 @@
 | between two sizes | `byte_sizes(least, most)` | `414 B-557 KB`, `1.44-2.65 KB` |
 | bytes per second | `byte_rate(rate)` | `949 MB/s`, `41.3 GB/s` |
 | a share | `percent(share)` | `0 %`, `0.4 %`, `1.5 %`, `61 %` |
+| between two shares | `percents(least, most)` | `1-45 %` |
 | a change of a share | `percent_change(share)` | `+1.2 %` |
 | a count | `counted(number, noun)` | `1 rank`, `1,024 ranks` |
 | how often | `how_often(number)` | `once`, `3 times` |
@@ -106,6 +107,11 @@ def percent(share: float) -> str:
         return f"{value:.0f} %"
     text = f"{value:.1f}"
     return f"{text.removesuffix('.0') if value >= 0.05 or not value else text} %"
+
+
+def percents(least: float, most: float) -> str:
+    """`1-45 %`: between these two shares."""
+    return _between(percent(least), percent(most)) if least else percent(most)
 
 
 def percent_change(share: float) -> str:

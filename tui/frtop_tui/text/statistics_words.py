@@ -9,10 +9,10 @@ from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.model import GroupView
 from frtop_tui.job.naming import GroupKey, folded, group_label, shortened, without_number
+from frtop_tui.job.stack_frames import site_name
 from frtop_tui.job.statistics import CallRow, JobStatistics
-from frtop_tui.job.units import byte_sizes, timing, window
+from frtop_tui.job.units import NOT_KNOWN, byte_sizes, timing, window
 
-NOT_KNOWN = "-"
 LONGEST_S: Final = 3600.0
 """As far as rings reach: they have the last 8,192 or 65,536 ops of a rank: minutes, as a rule."""
 _SLICES_S: Final = 20.0
@@ -30,14 +30,9 @@ def mean_sizes(row: CallRow) -> tuple[float, float] | tuple[()]:
     return row.sizes or ((mean, mean) if mean else ())
 
 
-def line_words(row: CallRow) -> str:
-    """`train.py:231`; `-` where the line is not known."""
-    return place_words(row.site)
-
-
 def place_words(site: wire.Site | None) -> str:
-    """`train.py:231`; `-` for None."""
-    return NOT_KNOWN if site is None else f"{site.file.rsplit('/', 1)[-1]}:{site.line}"
+    """`train.py:231`; `-` where the line is not known."""
+    return site_name(site) or NOT_KNOWN
 
 
 def labels_of(groups: Iterable[GroupView]) -> dict[GroupKey, str]:

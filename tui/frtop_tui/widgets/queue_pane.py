@@ -15,10 +15,11 @@ from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.job.groups import Identifier, identifier
 from frtop_tui.job.issuer_words import brief_issuer
 from frtop_tui.job.naming import group_label, printable
+from frtop_tui.job.stack_frames import site_name
 from frtop_tui.job.units import counted, live_duration, timing
 from frtop_tui.job.unprepared import NEXT_TIME, age_text, recorder_note
 from frtop_tui.text.rank_words import op_group, op_kind, op_number
-from frtop_tui.widgets.formats import format_site, format_tensors
+from frtop_tui.widgets.formats import format_tensors
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, fit, plain, wrap
 
@@ -126,7 +127,7 @@ class Widths:
                 op_number(op),
                 op_group(rank, op),
                 op_kind(op),
-                format_site(op.site),
+                site_name(op.site),
                 usual_wait(op) if op.pending else "",
                 brief_issuer(op.issuer),
             )
@@ -163,7 +164,7 @@ def op_line(
             fit(op_kind(op), columns.kind),
         )
     )
-    site: Line = (("  " + fit(format_site(op.site), columns.site), "dim"),)
+    site: Line = (("  " + fit(site_name(op.site), columns.site), "dim"),)
     room = width - len(head) - columns.site - 16
     if issuer and room < 0:
         site, room = (), room + columns.site

@@ -13,6 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from frtop_tui.job.naming import GroupKey
+from frtop_tui.job.stack_frames import site_name
 from frtop_tui.job.statistics import CallRow, JobStatistics
 from frtop_tui.job.units import NOT_KNOWN, byte_sizes
 from frtop_tui.statistics.by_group import GroupCalls, SampledByGroup
@@ -20,7 +21,6 @@ from frtop_tui.statistics.last_to_come import LastToCome, last_to_come
 from frtop_tui.statistics.orders import share_of_step, waited_ns
 from frtop_tui.statistics.step_table import newest_steps
 from frtop_tui.text.statistics_words import alike_words, mean_sizes
-from frtop_tui.widgets.formats import format_site
 
 MOST_OPS: Final = 64
 """Newest sampled ops of a group that are looked at: 64 of a group of 10,000 take 0.3 s."""
@@ -187,7 +187,7 @@ def _row(
     names = [labels.get(key, key.name) for key in groups]
     return StatisticsRow(
         key,
-        _several({format_site(call.site) or "no line" for call in calls}, "lines"),
+        _several({site_name(call.site) or "no line" for call in calls}, "lines"),
         _several({call.kind for call in calls}, "ops"),
         alike_words(names),
         _range(size for call in calls for size in mean_sizes(call)),

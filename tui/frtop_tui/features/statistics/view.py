@@ -16,10 +16,11 @@ from frtop_tui.features.statistics.pane import StatisticsView
 from frtop_tui.features.statistics.rows import StatisticsRow
 from frtop_tui.features.statistics.table import CallStatisticsTable, RankStatisticsTable, RowRest
 from frtop_tui.job.statistics import JobStatistics
-from frtop_tui.job.units import timing, timings
+from frtop_tui.job.units import NOT_KNOWN
 from frtop_tui.screens.base import FrameScreen
 from frtop_tui.screens.messages import OpenRank, OpenRanks, OpenTimeline
 from frtop_tui.statistics.step_table import StepRow, step_rows
+from frtop_tui.text.statistics_table import step_cell
 from frtop_tui.text.statistics_words import (
     LONGEST_S,
     OF_THE_FILE,
@@ -30,44 +31,33 @@ from frtop_tui.text.statistics_words import (
 )
 from frtop_tui.widgets.fields import FilterField
 from frtop_tui.widgets.lines import LineView
-from frtop_tui.widgets.spans import Line, Span, fit, plain
+from frtop_tui.widgets.spans import Line, fit, plain
 
 PARTS: Final = ("data", "forward", "backward", "optimizer")
 NO_MARKS: Final = "no step marks: `frtop_probe.step()` in the loop makes them, or an optimizer"
-_TITLES: Final = {"optimizer": "optim", "took": "step", "own": "no op"}
-_WIDTH: Final = 9
-_LABEL: Final = 10
-_BOUNDS: Final = 14
+_LABEL, _WIDTH, _WIDEST = 10, 9, 14
 
 
 def step_lines(rows: Sequence[StepRow], width: int) -> list[Line]:
     """A title line, the medians of all ranks, then a line for each rank that stands out."""
     if not rows:
         return [plain(NO_MARKS, "dim")]
-    known = [name for name in PARTS if _value(rows[0], name) is not None]
-    names = [*known, "own", "took"]
+    known = [name for name in PARTS if step_cell(rows[0], name) != NOT_KNOWN]
+    names = [*known, "own", "step"]
     for name in ("optimizer", "forward", "backward"):
-        if name in names and _LABEL + _WIDTH * len(names) + _BOUNDS > width:
+        if name in names and _LABEL + _WIDTH * len(names) + _WIDEST > width:
             names.remove(name)
-    head = "".join(fit(_TITLES.get(name, name), _WIDTH, right=True) for name in names)
-    title = f"{'':{_LABEL}}{head}{fit('in ops', _BOUNDS, right=True)}"
-    lines = [plain(title, "dim"), *[_line(row, names) for row in rows]]
+    titles = [fit(name.replace("optimizer", "optim"), _WIDTH, right=True) for name in names]
+    title = f"{'':{_LABEL}}{''.join(titles)}{fit('communication', _WIDEST, right=True)}"
+    lines = [plain(title, "dim")]
+    for row in rows:
+        label = "median" if row.rank is None else f"rank {row.rank}"
+        figures = [(fit(step_cell(row, name), _WIDTH, right=True), "") for name in names]
+        between = (fit(step_cell(row, "communication"), _WIDEST, right=True), "dim")
+        lines.append(((fit(label, _LABEL), "strong"), *figures, between))
     if missing := [name for name in PARTS if name not in known]:
         lines.append(plain(f"not recorded: {', '.join(missing)}", "dim"))
     return lines
-
-
-def _value(row: StepRow, name: str) -> int | None:
-    value: int | None = getattr(row, f"{name}_ns")
-    return value
-
-
-def _line(row: StepRow, names: Sequence[str]) -> Line:
-    label = "median" if row.rank is None else f"rank {row.rank}"
-    spans: list[Span] = [(fit(label, _LABEL), "strong")]
-    spans += [(fit(timing(_value(row, name)), _WIDTH, right=True), "") for name in names]
-    bounds = fit(timings(row.blocked_ns, row.pending_ns), _BOUNDS, right=True)
-    return (*spans, (bounds, "dim"))
 
 
 class StepPane(LineView, can_focus=False):

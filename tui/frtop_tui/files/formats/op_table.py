@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Iterable
 from typing import Final
 
 from frtop_probe import wire
@@ -52,12 +53,17 @@ _FORMULA: Final = ("=", "+", "-", "@")
 
 
 def op_table(frame: Frame) -> bytes:
-    """The whole file, in UTF-8, lines ended by LF."""
+    """The whole file."""
+    views = (view for _, view in sorted(frame.ranks.items()))
+    return csv_of(COLUMNS, (_row(one) for view in views for one in rank_ops(frame, view)))
+
+
+def csv_of(columns: Iterable[str], rows: Iterable[Iterable[object]]) -> bytes:
+    """A file of CSV, in UTF-8, lines ended by LF."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    for _, view in sorted(frame.ranks.items()):
-        writer.writerows([safe_cell(cell) for cell in _row(one)] for one in rank_ops(frame, view))
+    writer.writerow(columns)
+    writer.writerows(map(safe_cell, row) for row in rows)
     return text.getvalue().encode("utf-8", "replace")
 
 
