@@ -35,7 +35,7 @@ class OperatorPipes:
         return endpoint
 
     def step(self) -> None:
-        self.events += self.connections.wait(60)
+        self.events += self.connections.wait(20)
 
     def await_that(self, condition: Callable[[], object], what: str) -> None:
         """Works until the condition holds."""
