@@ -67,7 +67,7 @@ def network_namespace() -> int:
 
 
 def find_agents(folder: Path) -> tuple[Announcement, ...]:
-    """All running agents of `folder`, that of this process's own pid namespace first."""
+    """All running agents of `folder`; the one in this process's pid namespace comes first."""
     with suppress(OSError):
         here = PidNamespace.here().name
         names = (AGENT_FILE.fullmatch(path.name) for path in folder.iterdir())

@@ -1,4 +1,4 @@
-"""What an agent is told: by the command line, else the environment, else defaults."""
+"""An agent's options: from the command line, else the environment, else defaults."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class OptionProblem(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What an agent was told.
+    """What an agent listens on, when it leaves, and what it does.
 
     Attributes:
         bind: the address to listen on.

@@ -217,7 +217,7 @@ def _why_no_reply(rank: RingRank) -> NoReplyError:
     except NoReplyError as why:
         return why
     except RingError:  # it has been closed
-        return NoReplyError("gone", f"process {rank.pid} has started anew: ask for the state again")
+        return NoReplyError("gone", f"process {rank.pid} has a new recorder: ask again")
     age_ns = time.monotonic_ns() - heartbeat_ns
     if age_ns > SILENT_NS:
         return NoReplyError(

@@ -496,11 +496,11 @@ class ShownRanks:
 
 
 def _is_shortage(error: Exception) -> bool:
-    """Whether this process lacks something, which is no fault of what is read."""
+    """Whether this process lacks memory or descriptors, which is not the rank's fault."""
     return isinstance(error, MemoryError) or getattr(error, "errno", None) in _SCARCE
 
 
 def _reason_of(error: Exception) -> str:
-    """An error as one line: it may quote what a file holds."""
+    """Writes an error as one line: it may quote what a file holds."""
     text = str(error) if isinstance(error, (RingError, wire.WireError)) else repr(error)
     return printable(text)

@@ -120,7 +120,7 @@ class RequestHandler:
         task.add_done_callback(self._tasks.discard)
 
     def _log(self, request: wire.RankRequest, operator: Operator) -> None:
-        """Writes down who asks what of which rank, once for requests that repeat themselves.
+        """Logs who asks what of which rank, once for requests that repeat.
 
         At the end of a pipe the log is the operator's own output.
         """
@@ -183,7 +183,7 @@ class RequestHandler:
         self._tracker.shown.note(wanted, known)
         ranks = [known[key] for key in dict.fromkeys(wanted) if key in known]
         if not ranks:
-            text = f"{self._host} no longer has this rank: ask for the state again"
+            text = f"{self._host} no longer has this rank: ask again"
             return wire.Error(request.id, text, "gone")
         if isinstance(request, wire.RanksRequest):
             return await (handler or _refuse)(self._host, request, ranks)
@@ -206,7 +206,7 @@ class RequestHandler:
 
 
 async def _refuse(host: str, request: wire.Request, _: object) -> wire.Response:
-    """A request that was declared, and that nothing here answers."""
+    """Refuses a request that is declared but has no handler here."""
     text = f"the agent on {host} cannot do that ({type(request).__name__})"
     return wire.Error(request.id, text, "failed")
 

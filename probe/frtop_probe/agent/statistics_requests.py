@@ -81,7 +81,7 @@ async def statistics_response(
 
 
 async def _in_turns(work: Generator[None, None, Result]) -> tuple[Result, int]:
-    """Does the work while ticks and other requests get their turn; and how long it took, in ns."""
+    """Does the work while ticks and other requests get their turn; also returns the ns it took."""
     spent = 0
     while True:
         begin = time.thread_time_ns()
@@ -179,7 +179,7 @@ def _add(
     window: Window,
     steps_ns: int,
 ) -> None:
-    """Adds some slots; those from before `steps_ns` matter for no step that is told."""
+    """Adds some slots; those from before `steps_ns` matter for no step of the answer."""
     slots, fields = reader.fields(slots)
     if not slots.issued:
         return
@@ -193,7 +193,7 @@ def _add(
 
 
 def _add_steps(ring: Ring, summary: RankSummary, window: Window) -> int | None:
-    """Adds what the steps of the window are made of; returns since when, in ns, ops matter too."""
+    """Adds ends and spans of the window's steps; returns since when ops matter for them, in ns."""
     found = _marks(ring, window)
     ends = [row for row in found if row.kind is MarkKind.STEP and row.begin_ns < window.until_ns]
     inside = [place for place, row in enumerate(ends) if row.begin_ns >= window.since_ns]
@@ -226,7 +226,7 @@ def _marks(ring: Ring, window: Window) -> list[marks.MarkRow]:
 
 
 class _FieldReader:
-    """From slots to the fields that are summed up; looks up what many ops share once."""
+    """Turns slots into the fields that are summed up; looks up once what many ops share."""
 
     def __init__(self, view: RingView, table: RankCalls, sites: SiteTable, *, calls: bool) -> None:
         self._view = view

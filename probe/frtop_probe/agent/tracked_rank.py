@@ -244,7 +244,7 @@ class _Child:
 class EndedChildren:
     """Follows the children of a rank's main thread from one tick to the next.
 
-    A killed worker that its parent has reaped leaves nothing else.
+    Nothing else shows a killed worker that its parent has reaped.
     """
 
     def __init__(self) -> None:
@@ -252,11 +252,11 @@ class EndedChildren:
         self._ended: deque[wire.EndedChild] = deque(maxlen=_MOST)
 
     def newest(self) -> tuple[wire.EndedChild, ...]:
-        """Those that ended last, the oldest first."""
+        """The children that ended last, oldest first."""
         return tuple(self._ended)
 
     def update(self, pids: Sequence[int], now_ns: int) -> None:
-        """Takes in the children that there are now."""
+        """Takes in the present children."""
         for pid in self._living.keys() - set(pids):
             child = self._living.pop(pid)
             found = processes.read_stat(pid)

@@ -1,6 +1,6 @@
 """NVIDIA GPUs through NVML. Every call may hang in the driver: only the child makes them.
 
-`pynvml` (nvidia-ml-py) is no dependency of frtop: where it is missing that is said.
+frtop does not depend on `pynvml` (nvidia-ml-py): where it is missing, the reading says so.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class NvmlReader:
         """Reads all GPUs.
 
         Args:
-            processes: Whether to ask for the processes on each, which is the dearest call.
+            processes: Whether to ask for the processes on each, which is the slowest call.
         """
         try:
             nvml = self._open()
@@ -52,7 +52,7 @@ class NvmlReader:
         except ModuleNotFoundError:
             why = NOT_SENT if sys.flags.no_site else NO_BINDING
             return GpusReading(time.monotonic_ns(), problem=why)
-        except Exception as error:  # noqa: BLE001 - of a driver, or an old binding: it is said
+        except Exception as error:  # noqa: BLE001 - a driver or an old binding failed; the reading says so
             self._nvml = None  # the driver may have been loaded anew
             return GpusReading(time.monotonic_ns(), problem=f"NVML: {printable(str(error))}")
         return GpusReading(time.monotonic_ns(), gpus)
@@ -144,9 +144,9 @@ class _Errors:
 
 
 class XidErrors:
-    """XID errors, which the driver tells to whoever listens, from the first reading on.
+    """XID errors from the first reading on: the driver reports them to every listener.
 
-    No right is needed. Earlier errors are in the kernel's log, which only root reads on most hosts.
+    That needs no rights. Earlier errors are in the kernel's log, which mostly only root reads.
     """
 
     def __init__(self) -> None:

@@ -83,7 +83,7 @@ class Sampler:
         return list({sample[4] for samples in self._samples.values() for sample in samples})
 
     def build(self, places: list[int]) -> tuple[wire.SampledOps, ...]:
-        """What is sent; `places` are those of the rows that are sent."""
+        """Returns what is sent; `places` are the places of the rows that are sent."""
         found = []
         for group, samples in self._samples.items():
             if not samples:

@@ -50,7 +50,7 @@ _DROPPED: Final = 1024
 
 
 class FlightHistory:
-    """The ops of the last read, and sums over those that came with it."""
+    """The ops as of the last read, and sums over those that were new in it."""
 
     def __init__(self) -> None:
         self._ops = OpTable(MAX_OPS)
@@ -118,7 +118,7 @@ class FlightHistory:
         )
 
     def recent_sums(self) -> tuple[wire.BlockSums, ...]:
-        """The sums of late, for whoever asks for the full state."""
+        """The most recent sums, for the full state."""
         return tuple(
             one
             for group, builder in self._builders.items()
@@ -177,7 +177,7 @@ def _described(ring: FlightRing, known: int) -> str:
 
 
 def _why_none(look: Look) -> str:
-    """Why there is no history, and what to do next time."""
+    """Says why there is no history, and what to do next time."""
     reasons = [look.reason] if look.reason else [ring.reason for ring in look.rings if ring.reason]
     if not reasons:
         return "Flight Recorder: no op yet"
@@ -299,8 +299,8 @@ def _coalesced(entries: Iterable[RingEntry]) -> frozenset[tuple[str, int]]:
 def _comparable(ring: FlightRing, groups: Mapping[str, KnownGroup]) -> frozenset[int]:
     """Ids of the collectives whose numbers are c10d's, and so comparable between ranks.
 
-    They are those of the newest one, and of what came before it without a gap: older ones may be
-    of a group that was destroyed, and had the same name.
+    That holds for the newest one of a group and for those before it without a gap. Older ones may
+    belong to a destroyed group of the same name.
     """
     found: set[int] = set()
     last: dict[str, int | None] = {}

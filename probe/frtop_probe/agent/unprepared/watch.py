@@ -89,7 +89,7 @@ MAX_CHILDREN: Final = 4
 
 
 class UnpreparedWatch:
-    """Finds ranks without a recorder, and reads their c10d state.
+    """Finds unprepared ranks, and reads their c10d state.
 
     Args of the constructor:
         tracker: takes the ranks.
@@ -147,7 +147,7 @@ class UnpreparedWatch:
         return LOOK_S
 
     async def _scan(self, now: float) -> None:
-        """Searches for ranks if that is due; waits for the result only if none is known."""
+        """Searches for ranks if that is due; waits for the result only while no rank is known."""
         if self._scanning is None and now >= self._scan_at:
             self._scanning = asyncio.create_task(self._find())
         if self._scanning is not None:
@@ -213,7 +213,7 @@ class UnpreparedWatch:
         }
 
     async def _look_at_all(self, now: float) -> None:
-        """Looks at one rank after the other; one that does not answer is not waited for."""
+        """Looks at one rank after the other, and waits for none that does not answer."""
         self._drop_forgotten()
         self._spent_s = self._rings.spent_s = 0.0
         waiting = set(self._looking.values())
@@ -261,7 +261,7 @@ class UnpreparedWatch:
             self._note(error)
             return
         watched.looks += 1
-        if watched.looks > 1:  # the first one searches for addresses, and is far dearer
+        if watched.looks > 1:  # the first one searches for addresses, and costs far more
             self._spent_s += now - begin
 
     def _note(self, error: Exception) -> None:
@@ -278,7 +278,7 @@ class UnpreparedWatch:
         self._scan_at = 0.0
 
     async def _stop(self) -> None:
-        """Ends the children; what they read is for nobody."""
+        """Ends the children; nobody waits for what they read."""
         tasks = list(self._looking)
         if self._scanning is not None:
             tasks.append(self._scanning)
@@ -291,14 +291,15 @@ class UnpreparedWatch:
 
 
 def _pause_s(reason: str) -> float:
-    """Seconds until the next try; a reason may have a detail behind it."""
+    """Seconds until the next try; a reason may be followed by a detail."""
     return next((pause_s for known, pause_s in _PAUSES.items() if reason.startswith(known)), 0.0)
 
 
 def _has_no_recorder(rank: Candidate, recorded: Collection[tuple[int, int]], now_s: float) -> bool:
     """Whether the recorder is off in a rank although its environment starts it.
 
-    Only of a rank whose ring would be where this agent looks. `now_s` counts from the boot.
+    It can tell only for ranks whose ring would be where this agent looks. `now_s` counts from the
+    boot.
     """
     if (rank.pid, rank.start_ticks) in recorded or _has_rings_elsewhere(rank):
         return False
@@ -366,9 +367,9 @@ class UnpreparedRings:
                 await self.read_soon(watched)
 
     def drop_unwanted(self, ranks: Collection[Watched]) -> None:
-        """Forgets the ops of ranks that nobody has wanted to see for a while.
+        """Forgets the ops of ranks that nobody has looked at for a while.
 
-        They can be read again, but for those of ranks that have ended.
+        They can be read again, unless the rank has ended.
         """
         for watched in ranks:
             rank = watched.rank
@@ -403,7 +404,7 @@ class UnpreparedRings:
             watched.not_before = time.monotonic() + _pause_s(look.reason)
         except Exception as error:  # noqa: BLE001 - one rank must not hide the others
             self._note(error)
-        is_first = not watched.ring_at  # it searches for symbols, and is far dearer
+        is_first = not watched.ring_at  # it searches for symbols, and costs far more
         watched.ring_at, watched.ring_issued = time.monotonic(), issued
         took_s = 0.0 if is_first else watched.ring_at - begin
         self.spent_s += took_s
@@ -412,7 +413,7 @@ class UnpreparedRings:
 
 
 class UnpreparedPool:
-    """Shares workers among looks; starts another one only while all others are busy."""
+    """Shares workers among looks; starts another worker only while all others are busy."""
 
     def __init__(self, make: Callable[[], UnpreparedWorker] = UnpreparedWorker) -> None:
         self._make = make

@@ -76,7 +76,7 @@ class CpuSource:
 
 
 class MemorySource:
-    """Bytes now (/proc/meminfo); kills for want of memory since the boot (/proc/vmstat, 4.13)."""
+    """Bytes now (/proc/meminfo); OOM kills since boot (/proc/vmstat, Linux 4.13)."""
 
     def __init__(self, proc: Path) -> None:
         self._proc = proc

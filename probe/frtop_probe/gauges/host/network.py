@@ -43,7 +43,7 @@ class NicSource:
         self._rates = Rates()
 
     def read(self, now_ns: int) -> tuple[SubjectReading, ...]:
-        """A subject per interface, those of a device before those that are made of others."""
+        """A subject per interface: those of devices first, then those made of others, as bonds."""
         names = [name for name in names_in(self._folder) if name != "lo"]
         names.sort(key=lambda name: not (self._folder / name / "device").exists())
         return tuple(self._interfaces(names, now_ns))[:MAX_NICS]
