@@ -128,11 +128,6 @@ def require_own(pid: int, whose: str = "") -> None:
 def wait_for_report(source: Source, wait_s: float, report: Callable[[str], None]) -> Frame:
     """The first frame that can be reported, or the last one after `wait_s` seconds.
 
-    Args:
-        source: to take frames from.
-        wait_s: the longest time to wait.
-        report: called with a line of progress.
-
     Raises:
         NoAgent: there is no agent on this host.
         NoJob: no job was found within `wait_s`.
@@ -153,11 +148,6 @@ def wait_for_ranks(source: Source, wait_s: float, report: Callable[[str], None])
     """The first frame with all ranks of the job, or the last one after `wait_s` seconds.
 
     It does not wait for ranks of a host that has not answered after `FIRST_ANSWER_S` seconds.
-
-    Args:
-        source: to take frames from.
-        wait_s: the longest time to wait.
-        report: called with a line of progress.
 
     Raises:
         FrtopError: as in `wait_for_report`.

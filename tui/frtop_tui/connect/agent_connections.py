@@ -337,11 +337,7 @@ _ENDED_BY_PEER: Final = frozenset((errno.EPIPE, errno.ECONNRESET, errno.ECONNABO
 
 
 def timed_out(error_number: int) -> bool:
-    """Whether a handshake failed because nobody answered; else the other side has ended it.
-
-    Args:
-        error_number: the value of libzmq's event, the errno of its last read or write.
-    """
+    """Whether a handshake failed because nobody answered; else the other side has ended it."""
     return error_number not in _ENDED_BY_PEER
 
 

@@ -62,18 +62,8 @@ class CaptureCollector:
     ) -> None:
         """Asks for all that can be known of the job in `frame`.
 
-        Args:
-            tracker: sends the requests.
-            files: runs `write`.
-            frame: the ranks to ask.
-            path: of the file.
-            automatic: whether frtop captures by itself.
-            now: operator's clock.
-            settle_ns: how long from now on to wait for a verdict that is settled.
-            redact: whether to replace names and data in the file.
-            kind: of the file.
-            write: writes the file.
-            may_replace: whether a file that is there now is replaced.
+        An `automatic` one reads no devices. After `settle_ns` it no longer waits for a verdict
+        that is settled. Only where it `may_replace` files, one that is there now is replaced.
         """
         self._tracker = tracker
         self._files = files
@@ -320,13 +310,7 @@ class Step:
 
 
 def plan(frame: Frame, limit: int, *, devices: bool) -> tuple[dict[str, list[Step]], Missing]:
-    """The steps by host, stacks first, and what nobody has to be asked for.
-
-    Args:
-        frame: the ranks.
-        limit: ops per history.
-        devices: whether tensors on devices are read, too.
-    """
+    """The steps by host, stacks first, and what nobody has to be asked for."""
     steps: dict[str, list[Step]] = {}
     missing: Missing = defaultdict(set)
     hosts: dict[str, list[JudgedRank]] = defaultdict(list)

@@ -199,13 +199,7 @@ class JobPicker:
         self._before: wire.Job | None = None  # shown until it ended
 
     def pick(self, jobs: Sequence[JobRanks], wanted: Wanted, now_ns: int) -> JobRanks | None:
-        """The job to show.
-
-        Args:
-            jobs: as `by_job` orders them.
-            wanted: which one.
-            now_ns: our clock.
-        """
+        """The job to show; `jobs` are ordered as by `by_job`."""
         if isinstance(wanted, tuple):
             chosen = next((one for one in jobs if _is(one, wanted)), None)
         else:

@@ -81,13 +81,7 @@ def rows_of(
     ops: Mapping[RowKey, OpsByGroup],
     seconds: Mapping[int, float],
 ) -> Rows:
-    """The rows.
-
-    Args:
-        sums: of each row.
-        ops: sampled ones of each row.
-        seconds: by rank, for how long its ops are counted.
-    """
+    """The rows."""
     calls = {key: _row(key, one, ops.get(key, {}), seconds) for key, one in
              sums.items() if one.count}  # fmt: skip
     together = []
@@ -197,10 +191,6 @@ def varying(
 
     Either their classes are many, or the members of one op give it different sizes: then skew, and
     who comes last, are of no class by itself.
-
-    Args:
-        keys: of all rows.
-        ops: sampled ones of each row, by group.
     """
     by_place: defaultdict[Place, list[RowKey]] = defaultdict(list)
     for key in keys:

@@ -82,6 +82,7 @@ class ReadSamples(RankRequest, frozen=True, array_like=True, tag=True):
 
     answer = SamplesResponse
     in_rank = True
+    at_once = 2  # an agent works on four requests of one operator
     nothing = "process {pid} has no process group yet, so there is nothing to sample: later"
 
     after: Int = 0

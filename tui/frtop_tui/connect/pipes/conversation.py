@@ -53,12 +53,9 @@ class Conversation:
     def __init__(
         self, host: str, hosts: frozenset[str] = frozenset(), onward: tuple[str, ...] = ()
     ) -> None:
-        """Begins.
+        """Of one of `hosts`, where only the other end knows which it is.
 
-        Args:
-            host: whose.
-            hosts: of the pipe, where only the other end knows which it is.
-            onward: the command that a host on the way runs for it.
+        `onward` is the command that a host on the way runs for it.
         """
         self.host = host
         self._onward = onward

@@ -39,10 +39,6 @@ from frtop_tui.text.rank_words import format_exit
 POLL_NS: Final = 1_000_000_000
 HOLD_NS: Final = 1_500_000_000
 """After the first frame, an order waits so long until it is known how long a step takes."""
-AT_A_HOST: Final = 2
-"""Ranks of a host that are asked at a time: an agent works on four requests of one operator."""
-ORDERS_AT_A_HOST: Final = 4
-"""The same of orders, which a person waits for."""
 ORDER_NS: Final = 9_000_000_000
 """An order that the agent has no time for is sent again for so long."""
 NO_RECORDER: Final = "no recorder: start the job with `frtop run` next time"
@@ -124,14 +120,10 @@ class NumberFollower(Follower):
             self._changed |= bool(orders)
         self._send_orders(frame, now)
         self._give_up(frame, now)
-        busy = Counter(self._views[rank].host for rank in self._under_way)
         for rank, known in self._ranks.items():
             view = frame.ranks.get(rank)
             due = now - self._asked_ns.get(rank, 0) >= POLL_NS
-            if view is None or not due or rank in self._under_way or not _has_more(known):
-                continue
-            if busy[view.host] < AT_A_HOST:
-                busy[view.host] += 1
+            if view is not None and due and rank not in self._under_way and _has_more(known):
                 self._ask(view, known, now)
         if self._changed or (self._fresh and now >= self._next_comparison):
             self._publish(frame, now)
@@ -176,7 +168,7 @@ class NumberFollower(Follower):
         held: set[int] = set()
         for one in waiting:
             view = frame.ranks.get(one.rank)
-            full = view is not None and busy[view.host] >= ORDERS_AT_A_HOST
+            full = view is not None and busy[view.host] >= ChangeRecording.at_once
             if full or now < one.from_ns or one.rank in held or one.rank in self._ordering:
                 self._outgoing.append(one)
                 held.add(one.rank)
@@ -255,7 +247,6 @@ class NumberFollower(Follower):
     def _ask(self, view: JudgedRank, known: SampledRank, now: int) -> None:
         self._asked_ns[view.rank] = now
         self._under_way.add(view.rank)
-        self._views[view.rank] = view
         request = ReadSamples(0, view.key, known.last)
         self._tracker.request(view.host, request, partial(self._received, view, known), now)
 
