@@ -81,15 +81,6 @@ def test_ranks_of_hosts_that_are_not_connected_are_unreachable(pair: Pair) -> No
         source.close()
 
 
-def test_with_an_unknown_name_the_others_are_reported(pair: Pair) -> None:
-    source = LiveSource(["no-such-host.invalid", *pair.names])
-    try:
-        frame = frame_with(source, lambda f: len(f.ranks) == 2)
-        assert states(frame)["no-such-host.invalid"] in ("connecting", "failed")
-    finally:
-        source.close()
-
-
 def test_a_capture_has_everything_of_all_ranks(
     pair: Pair, source: LiveSource, tmp_path: Path
 ) -> None:
@@ -148,12 +139,3 @@ def test_a_host_that_hangs_is_silent_and_does_not_delay_a_capture(
         os.kill(pair.cards[1].pid, signal.SIGCONT)
     frame = frame_with(source, lambda f: f.ranks[1].state != "unreachable")
     assert states(frame)[pair.names[1]] == "reporting"
-
-
-def test_a_job_is_chosen_by_its_key(pair: Pair, source: LiveSource) -> None:
-    frame_with(source, lambda f: len(f.ranks) == 2)
-    source.choose(("nowhere", 1, 1, "", 0, ""))
-    frame = frame_with(source, lambda f: not f.ranks)
-    assert "not known any more" in str(frame.problem)
-    source.choose(None)
-    frame_with(source, lambda f: len(f.ranks) == 2)

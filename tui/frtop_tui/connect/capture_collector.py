@@ -9,6 +9,7 @@ parallel. The capture names what did not come in time.
 from __future__ import annotations
 
 import os
+import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -381,13 +382,17 @@ def _tensors(views: Iterable[JudgedRank], missing: Missing, *, devices: bool) ->
     return steps
 
 
-class Commands:
-    """Belongs to the source's thread."""
+class FilesWanted:
+    """Files that the operator wants written; outcomes are in the frame.
+
+    Belongs to the source's thread.
+    """
 
     def __init__(self, tracker: RequestTracker) -> None:
         self._tracker = tracker
         self._files = FileWorker()
         self._collectors: dict[str, CaptureCollector] = {}  # by kind of file, the last one
+        self._frame = Frame(0, 0)
         self._shown: wire.Job | None = None
 
     @property
@@ -395,49 +400,32 @@ class Commands:
         """The last file of each kind."""
         return tuple(one.writing for one in self._collectors.values())
 
-    def capture(
-        self,
-        frame: Frame | None,
-        path: Path,
-        *,
-        automatic: bool,
-        now: int,
-        settle_ns: int = 0,
-        redact: bool = False,
-    ) -> None:
+    def capture(self, path: Path, *, automatic: bool, settle_s: float, redact: bool) -> None:
         """Collects everything that can be known now, and writes it to a file."""
+        settle_ns = round(settle_s * 1e9)
         make = partial(CaptureCollector, automatic=automatic, settle_ns=settle_ns, redact=redact)
-        self._collect("capture", frame, path, now, make)
+        self._collect("capture", path, make)
 
-    def export(
-        self, frame: Frame | None, path: Path, name: str, *, over: bool, redact: bool, now: int
-    ) -> None:
+    def export(self, path: Path, name: str, *, over: bool, redact: bool) -> None:
         """Collects the same, and writes it in another format."""
         write = partial(write_collected, name=name)
         make = partial(
             CaptureCollector, kind="export", write=write, may_replace=over, redact=redact
         )
-        self._collect("export", frame, path, now, make)
+        self._collect("export", path, make)
 
-    def _collect(
-        self,
-        kind: str,
-        frame: Frame | None,
-        path: Path,
-        now: int,
-        make: Callable[..., CaptureCollector],
-    ) -> None:
+    def _collect(self, kind: str, path: Path, make: Callable[..., CaptureCollector]) -> None:
         before = self._collectors.get(kind)
         if before is not None and not before.over:
             before.refuse(path)
             return
-        shown = frame if frame is not None else _EMPTY
-        self._collectors[kind] = make(self._tracker, self._files, shown, path=path, now=now)
+        now = time.monotonic_ns()
+        self._collectors[kind] = make(self._tracker, self._files, self._frame, path=path, now=now)
 
-    def finish_capture(self, now: int) -> None:
+    def finish_capture(self) -> None:
         """Writes what a capture has collected by now."""
         for collector in self._collectors.values():
-            collector.finish(now)
+            collector.finish(time.monotonic_ns())
 
     @property
     def wants_frame(self) -> bool:
@@ -453,6 +441,7 @@ class Commands:
             self._shown = frame.job
         if frame is None:
             return
+        self._frame = frame
         for collector in self._collectors.values():
             collector.update(frame, now)
 
@@ -463,6 +452,3 @@ class Commands:
     def close(self) -> None:
         """Lets the last write end."""
         self._files.close()
-
-
-_EMPTY = Frame(0, 0)

@@ -141,16 +141,18 @@ class LiveSource:
         self, path: Path, *, automatic: bool = False, settle_s: float = 0.0, redact: bool = False
     ) -> None:
         self._commands.put(
-            partial(
-                Session.capture, path=path, automatic=automatic, settle_s=settle_s, redact=redact
+            lambda session: session.files.capture(
+                path, automatic=automatic, settle_s=settle_s, redact=redact
             )
         )
 
     def finish_capture(self) -> None:
-        self._commands.put(Session.finish_capture)
+        self._commands.put(lambda session: session.files.finish_capture())
 
     def export(self, path: Path, name: str, *, over: bool = False, redact: bool = False) -> None:
-        self._commands.put(partial(Session.export, path=path, name=name, over=over, redact=redact))
+        self._commands.put(
+            lambda session: session.files.export(path, name, over=over, redact=redact)
+        )
 
     def choose(self, job: JobKey | None) -> None:
         self._commands.put(partial(Session.choose, job=job))
