@@ -106,6 +106,7 @@ def test_only_hosts_that_cannot_be_reached_are_an_error(cluster: Cluster) -> Non
 
 
 def test_nothing_is_left_of_an_operator_who_was_killed(cluster: Cluster) -> None:
+    cluster.hang()
     hosts = cluster.network.hosts
 
     def processes() -> dict[str, set[int]]:
