@@ -98,7 +98,35 @@ async def test_updates_add_up_to_the_full_state(ring: RingBuilder, clock: TickCl
     assert {one.group: one for one in full.group_progress} == progress
     assert full.pending == pending
     assert [op.number for op in pending] == [2, 4]
+    last = progress[2].last
+    assert last is not None
+    assert last.signature is not None
+    assert (last.number, last.signature.kind, last.signature.reduce) == (4, "all_reduce", "sum")
+    assert last.site == wire.Site("/srv/train.py", 12, "train")
     assert {group.id for group in full.groups} == {1, 2}
+
+
+async def test_a_pid_that_was_given_away_is_no_living_rank(
+    tmp_path: Path, clock: TickClock
+) -> None:
+    RingBuilder(tmp_path, start_ticks=1)
+    assert [rank.exit_info is not None for rank in clock.tick()] == [True]
+
+
+async def test_only_rings_of_this_namespace_and_boot_are_adopted(
+    tmp_path: Path, clock: TickClock
+) -> None:
+    RingBuilder(tmp_path, start_ticks=1, namespace=1)
+    RingBuilder(tmp_path, start_ticks=2, boot_id=bytes(16))
+    assert clock.tick() == ()
+
+
+async def test_a_ring_started_again_in_the_same_file_is_another_rank(
+    ring: RingBuilder, clock: TickClock
+) -> None:
+    assert [rank.key for rank in clock.tick()] == [1]
+    ring.cells[StatusCell.SIDE_USED] = 0
+    assert [rank.key for _ in range(2) for rank in clock.tick()] == [2]
 
 
 async def test_the_oldest_pending_ops_are_sent_and_the_others_counted(
@@ -110,6 +138,7 @@ async def test_the_oldest_pending_ops_are_sent_and_the_others_counted(
     assert first.pending is not None
     assert [op.number for op in first.pending] == list(range(1, 17))
     assert first.pending_more == 4
+    assert [clock.pending() for _ in range(3)] == [None] * 3  # they are sent once
 
 
 async def test_of_many_pending_messages_the_awaited_and_the_newest_are_sent(
