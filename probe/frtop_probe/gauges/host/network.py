@@ -22,7 +22,7 @@ _DROPS: Final = ("rx_dropped", "tx_dropped")
 _MEGABIT: Final = 125_000
 NO_INFINIBAND: Final = "no InfiniBand"
 MAX_PORTS: Final = 32
-ERRORS: Final = (
+_PORT_ERRORS: Final = (
     "symbol_error",
     "port_rcv_errors",
     "link_error_recovery",
@@ -115,7 +115,6 @@ class InfinibandSource:
         folder = self._folder / device / "ports" / port
         counters = folder / "counters"
         came, went = (read_number(counters / f"port_{way}_data") for way in ("rcv", "xmit"))
-        errors = [read_number(counters / name) for name in ERRORS]
         state, word = parse_state(read_text(folder / "state", 64))
         key = f"{device}:{port}"
         layer = read_text(folder / "link_layer", 64).strip()
@@ -127,8 +126,7 @@ class InfinibandSource:
                 speed=parse_rate(read_text(folder / "rate", 64)),
                 received=self._rates.per_second((key, "in"), came, now_ns, times=_WORD),
                 sent=self._rates.per_second((key, "out"), went, now_ns, times=_WORD),
-                errors=sum(e for e in errors if e is not None) if any(
-                    e is not None for e in errors) else None,
+                errors=_sum(counters, _PORT_ERRORS),
                 link_downed=read_number(counters / "link_downed"),
                 discards=read_number(counters / "port_xmit_discards"),
                 waits=self._rates.per_second(
