@@ -41,8 +41,7 @@ from prometheus_client.parser import (
 )
 
 from frtop_tui.features.metrics.command import MOST_CLIENTS, _server
-from frtop_tui.features.metrics.families import JobCollector
-from frtop_tui.features.metrics.statistics_families import MOST_ROWS
+from frtop_tui.features.metrics.families import MOST_ROWS, JobCollector
 
 HOSTILE = 'a"b\\c\n# HELP x\x1b]0;x\x07\u202e\ud800}'
 Samples = dict[str, dict[tuple[str, ...], float]]
