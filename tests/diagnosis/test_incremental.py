@@ -28,7 +28,8 @@ from diagnosis.scenes import (
     frame,
 )
 from frtop_probe import wire
-from frtop_tui.diagnosis.engine import Engine, Judgement, Memory
+from frtop_tui.diagnosis.engine import Engine, Judgement
+from frtop_tui.diagnosis.memory import Memory
 
 RANKS: Final = 6
 GROUPS: Final = (WORLD, "left", "right", "pair", "old")

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -84,10 +83,8 @@ def send_py_spy(agent: FarAgent) -> None:
     assert agent.await_word("pong") == "9"
 
 
-def see(agent: FarAgent, pids: Sequence[int], hello: dict[str, Any]) -> None:
+def see(agent: FarAgent, pids: Sequence[int]) -> None:
     """All that a verdict needs: ranks, groups, stacks; and by which right."""
-    if not hello["has_py_spy"]:
-        send_py_spy(agent)
     key = find_ranks(agent, pids)[pids[0]].key
     (snapshot,) = agent.request(wire.SnapshotRequest, (key,)).snapshots
     assert [one.error for one in snapshot.dumps] == [""], snapshot.dumps
@@ -105,13 +102,16 @@ def test_ranks_and_stacks_of_a_job_that_nobody_prepared(far: Start, ranks: list[
     assert state.may_act
     assert state.update.instance == hello["instance"]
     assert state.update.version == hello["version"] != ""
-    see(agent, ranks, hello)
+    if not hello["has_py_spy"]:
+        send_py_spy(agent)
+    see(agent, ranks)
     first = agent.await_word("up")
     assert agent.await_word("up").number == first.number + 1
     key = find_ranks(agent, ranks)[ranks[0]].key
     native = agent.request(wire.NativeStacksRequest, key)
     assert native.dump.threads, native
-    agent.leave()
+    agent.send(b"bye\n")
+    assert agent.await_end() == 0
 
 
 def test_a_kernel_without_files_in_memory(far: Start) -> None:
@@ -120,7 +120,8 @@ def test_a_kernel_without_files_in_memory(far: Start) -> None:
     agent = far(script=script)
     assert agent.start()["problems"] == []  # programs still can be in memory here
     assert wait_for(lambda: children_of(agent.pid), "the child that reads, from that file")
-    agent.leave()
+    agent.send(b"bye\n")
+    assert agent.await_end() == 0
     nowhere = script.replace(b"tempfile.TemporaryFile()", b'tempfile.TemporaryFile(dir="/proc")')
     refused = far(script=nowhere)
     with pytest.raises(EOFError):
@@ -224,8 +225,11 @@ def test_all_of_it_is_in_memory(far: Start, ranks: list[int], options: str) -> N
     agent = far(("unshare", "-m", "sh", "-c", f"{mounts} sh; find {' '.join(FOLDERS)} >&2"))
     hello = agent.start()
     assert hello["problems"] == []
-    see(agent, ranks, hello)
-    agent.leave()
+    if not hello["has_py_spy"]:
+        send_py_spy(agent)
+    see(agent, ranks)
+    agent.send(b"bye\n")
+    assert agent.await_end() == 0
     assert agent.errors().split() == list(FOLDERS)
 
 
@@ -240,5 +244,8 @@ def test_other_pythons(far: Start, ranks: list[int], minor: int) -> None:
     agent = far(FRTOP_PYTHON=found)
     hello = agent.start()
     assert hello["python"].startswith(f"3.{minor}.")
-    see(agent, ranks, hello)
-    agent.leave()
+    if not hello["has_py_spy"]:
+        send_py_spy(agent)
+    see(agent, ranks)
+    agent.send(b"bye\n")
+    assert agent.await_end() == 0

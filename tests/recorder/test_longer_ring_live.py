@@ -6,10 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from features.tensor_checks.sampled_ranks import Ranks, run
+from frtop_probe.features.tensor_checks.messages import NumberState, RecordedNow
 from frtop_probe.ring import layout
 from frtop_probe.ring.layout import Flag, StatusCell
-from frtop_probe.wire.recording import NumberState, RecordedNow
-from recorder.interactive_rank import InteractiveRank, Ranks, interactive_ranks, run
+from recorder.interactive_rank import InteractiveRank, interactive_ranks
 from waiting import wait_for
 
 pytestmark = pytest.mark.torch

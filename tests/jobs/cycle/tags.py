@@ -8,12 +8,7 @@ import torch.distributed as dist
 from zoo.rank import STEP_S, fault, join
 
 CASE = fault(
-    "deadlock",
-    causes="deadlock",
-    parties=((0,), (1,)),
-    says=("tag 7", "tag 3"),
-    ranks=2,
-    modes=("sync",),
+    "cycle", causes="cycle", parties=((0,), (1,)), says=("tag 7", "tag 3"), ranks=2, modes=("sync",)
 )
 
 job = join()

@@ -124,4 +124,4 @@ class Programs:
                 continue
         for started in self.started:
             started.kill()
-            started.wait(60)
+            started.wait(20)

@@ -20,7 +20,11 @@ from frtop_tui.terminal import moves_cursor
 
 
 def require_terminal(without: str) -> None:
-    """Raises `UsageError` unless stdin, stdout and stderr are terminals: Textual needs all."""
+    """Raises `UsageError` unless stdin, stdout and stderr are terminals: Textual needs all.
+
+    Args:
+        without: what to type where there is none.
+    """
     if not (sys.stdin.isatty() and sys.stdout.isatty() and sys.stderr.isatty()):
         raise UsageError(
             "the screen needs a terminal, not a pipe or a file",

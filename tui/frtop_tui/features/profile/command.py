@@ -55,6 +55,7 @@ def run(options: argparse.Namespace) -> int:
         shapes=options.shapes,
         stacks=options.stacks,
         memory=options.memory,
+        devices=not options.no_devices,
         execution=options.execution_trace,
         separate=options.separate,
     )

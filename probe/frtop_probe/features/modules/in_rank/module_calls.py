@@ -165,14 +165,12 @@ class ModuleCalls:
 
 
 class Current:
-    """Where wrappers find what belongs to this process: a forked child has its own."""
+    """Where the wrapper finds what belongs to this process: a forked child has its own."""
 
-    __slots__ = ("call_code", "calls", "enabled", "fail", "issuers")
+    __slots__ = ("call_code", "calls", "enabled", "fail")
 
     def __init__(self) -> None:
         self.calls: ModuleCalls | None = None
-        self.issuers: Any = None
-        """The `Issuers` that `calls` belong to."""
         self.call_code: CodeType | None = None
         """What each call of a module runs."""
         self.enabled: list[int] = [0]

@@ -37,7 +37,6 @@ from frtop_probe.features.tensor_checks.in_rank.watched_ops import (
     WatchedOps,
     in_backward,
 )
-from frtop_probe.recorder.feature import OpWatch
 from frtop_probe.recorder.guard import guarded
 from frtop_probe.recorder.marks.steps import StepCounter
 from frtop_probe.recorder.ops.operations import Operation
@@ -65,7 +64,7 @@ class ParameterNames(Protocol):
     def name_of(self, parameter: Any) -> str: ...
 
 
-class NumberWatch(OpWatch):
+class NumberWatch:
     """Belongs to a recorder; `begin`, `handed`, `ended` and those of steps run in its threads."""
 
     def __init__(
@@ -74,16 +73,18 @@ class NumberWatch(OpWatch):
         steps: StepCounter,
         note: Callable[[str], object],
     ) -> None:
-        """Watches nothing at first: `watching` has the plan, if there is one.
+        """Watches nothing at first.
 
         Args:
             torch: the package.
             steps: tells the number of the step.
             note: writes a note into the ring.
         """
-        super().__init__()
+        self.watching: list[WatchPlan] = []
+        """The plan, or nothing: what the hook asks at each op."""
         self.ops = WatchedOps()
         self.unfinished = self.ops.by_handle
+        """What a wait in Python asks."""
         self.skipped = self.thinned = 0
         """Samples without figures; ops that were not sampled as the buffer was filling up."""
         self.count = self.begun_at = 0
@@ -116,7 +117,7 @@ class NumberWatch(OpWatch):
         self._scales = LossScales(steps, self._take)
 
         def guard(function: Callable[..., Any]) -> Callable[..., Any]:
-            return guarded(function, lambda: True, self.failed)
+            return guarded(function, lambda: True, self._failed)
 
         self.begin, self.handed = guard(self._begin), guard(self._handed)
         self.ended, self.backward_ended = guard(self._ended), guard(self._backward_ended)
@@ -157,6 +158,10 @@ class NumberWatch(OpWatch):
     def busy(self) -> bool:
         """Whether it watches, or counts what it has copied."""
         return bool(self.watching) or self._thread is not None
+
+    def forget(self) -> None:
+        """Lets go of all handles, before a group is destroyed."""
+        self.unfinished.clear()
 
     # -- in the program's threads
 
@@ -291,7 +296,7 @@ class NumberWatch(OpWatch):
             watch = self.watches
             self._queue.put((watch, subject, copy_tensors(self._torch, buffer, tensors)))
 
-    def failed(self, error: BaseException) -> None:
+    def _failed(self, error: BaseException) -> None:
         """Ends the watch after an exception of ours."""
         self.failure = f"{type(error).__name__}: {error}"[:200]
         self.watching.clear()
@@ -326,7 +331,7 @@ class NumberWatch(OpWatch):
             if watch == self.watches:
                 self._add(watch, subject, copies)
         except Exception as error:  # noqa: BLE001 - the worker's boundary
-            self.failed(error)
+            self._failed(error)
         finally:
             if copies.block is not None:
                 copies.block.free = True

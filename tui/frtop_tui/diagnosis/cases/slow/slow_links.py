@@ -23,21 +23,29 @@ from frtop_tui.job.statistics import JobStatistics, SampledGroup, SampledOp
 
 
 class SlowLink(NamedTuple):
-    """Ops of some groups that take longer than those of groups that are alike."""
+    """Ops of some groups that take longer than those of groups that are alike.
 
-    groups: tuple[GroupKey, ...]  # whose ops are slow, of `alike` groups with such ops
+    Attributes:
+        groups: whose ops are slow, of `alike` groups with such ops.
+        ranks: that all of these have in common, and none of the others; the members, if nobody is.
+        host: if all of `ranks` are on it, and hosts differ.
+        transfer_ns: from the last arrival to the end, the median; `usual_ns` that of the others.
+        skew_ns: from the first to the last arrival, the median: small beside the transfer.
+        share: of the time, that their members lose by it.
+    """
+
+    groups: tuple[GroupKey, ...]
     alike: int
-    # that all of these have in common, and none of the others; the members, if nobody is
     ranks: tuple[int, ...]
     common: bool
-    host: str  # if all of `ranks` are on it, and hosts differ
+    host: str
     since_ns: int
     until_ns: int
     at_least: bool
-    transfer_ns: int  # from the last arrival to the end, the median; `usual_ns` that of the others
+    transfer_ns: int
     usual_ns: int
-    skew_ns: int  # from the first to the last arrival, the median: small beside the transfer
-    share: float  # of the time, that their members lose by it
+    skew_ns: int
+    share: float
     sure: bool
     members: tuple[int, ...]
     sampled: int
