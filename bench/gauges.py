@@ -16,7 +16,7 @@ import psutil
 from frtop_probe import wire
 from frtop_probe.agent.gauges.gauge_table import GaugeTable
 from frtop_probe.agent.gauges.host_watch import HostWorker
-from frtop_probe.gauges.host.subjects import HostReading, SubjectReading
+from frtop_probe.gauges.readings import HostReading, SubjectReading
 from frtop_tui.connect.gauge_histories import ROW_GAUGES
 from frtop_tui.diagnosis.evidence.host_facts import facts_of
 from frtop_tui.job.host_gauges import GaugeRecord

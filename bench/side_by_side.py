@@ -106,17 +106,17 @@ def _recorder(tools: Tools, phases: bool = False) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _numbers(tools: Tools) -> Iterator[None]:
-    from frtop_probe.features.tensor_checks.in_rank.watch_plan import WatchPlan  # noqa: PLC0415
     from frtop_probe.recorder.process.lifecycle import lifecycle  # noqa: PLC0415
 
     with _recorder(tools):
         assert lifecycle.recorder is not None
-        numbers = lifecycle.recorder.numbers
-        numbers.start(WatchPlan(1, 10**6, time.monotonic_ns() + 10**12))
+        requests = lifecycle.recorder.requests
+        order = {"every": 1, "ops": 10**6, "seconds": 3600, "inputs": True}
+        requests.respond({"ask": "ChangeRecording", "numbers": order}, lambda: True)
         try:
             yield
         finally:
-            numbers.stop(join=True)
+            requests.respond({"ask": "ChangeRecording", "numbers": {"ops": 0}}, lambda: True)
 
 
 def _wrapper(tools: Tools) -> contextlib.AbstractContextManager[object]:

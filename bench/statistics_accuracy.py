@@ -29,7 +29,7 @@ def measure() -> dict[str, Any]:
     import torch.distributed as dist  # noqa: PLC0415
 
     from frtop_probe.agent.ring_rank import RingRank  # noqa: PLC0415
-    from frtop_probe.agent.ring_statistics import ring_statistics  # noqa: PLC0415
+    from frtop_probe.agent.statistics_requests import ring_statistics  # noqa: PLC0415
     from frtop_probe.recorder.process.lifecycle import lifecycle  # noqa: PLC0415
     from frtop_probe.ring.reader import Ring  # noqa: PLC0415
     from frtop_probe.statistics.calls import SiteTable  # noqa: PLC0415

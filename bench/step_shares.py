@@ -103,7 +103,7 @@ def _model(torch: Any, kind: str) -> Any:
 def _told(lifecycle: Any) -> str:
     """What the agent would tell of this rank's steps."""
     from frtop_probe.agent.ring_rank import RingRank  # noqa: PLC0415
-    from frtop_probe.agent.ring_statistics import ring_statistics  # noqa: PLC0415
+    from frtop_probe.agent.statistics_requests import ring_statistics  # noqa: PLC0415
     from frtop_probe.ring.reader import Ring  # noqa: PLC0415
     from frtop_probe.statistics.calls import SiteTable  # noqa: PLC0415
     from frtop_probe.statistics.rank_summary import Window  # noqa: PLC0415

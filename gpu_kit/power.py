@@ -31,13 +31,14 @@ def main() -> int:
             facts.say("no power", why=reading.problem or "NVML shows no GPU")
             return 1
         gpu = reading.gpus[0]
+        figures = dict(gpu.values)
         facts.say(
             "power",
             at=reading.at_ns / 1e9,
-            percent=gpu.utilization,
-            watts=None if gpu.power_mw is None else gpu.power_mw / 1000,
-            mhz=gpu.sm_mhz,
-            limit=None if gpu.power_limit_mw is None else gpu.power_limit_mw / 1000,
+            percent=figures["use"] / 10 if "use" in figures else None,
+            watts=figures["power_mw"] / 1000 if "power_mw" in figures else None,
+            mhz=figures.get("sm_mhz"),
+            limit=figures["power_limit_mw"] / 1000 if "power_limit_mw" in figures else None,
             pids=gpu.pids,
         )
         time.sleep(EVERY_S)

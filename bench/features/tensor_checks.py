@@ -60,7 +60,7 @@ def measure() -> dict[str, dict[str, float]]:
     frtop_probe.start()
     dist.init_process_group("gloo", rank=0, world_size=1, store=HashStore())
     assert lifecycle.recorder is not None
-    numbers = lifecycle.recorder.numbers
+    numbers: Any = lifecycle.recorder.watch
     found: dict[str, dict[str, float]] = {}
     for size in SIZES_MIB:
         tensor = torch.randn(max(1, int(size * 2**18)))

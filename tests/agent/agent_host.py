@@ -89,6 +89,9 @@ class Operator:
         assert isinstance(response, wire.StateResponse)
         return response.update
 
+    def ranks(self) -> tuple[wire.RankUpdate, ...]:
+        return wait_for(lambda: self.state().ranks, "the agent tracks a rank")
+
     def snapshots(self, *ranks: int, **more: Any) -> tuple[wire.Snapshot, ...]:
         self.requests_sent += 1
         response = self.request(wire.SnapshotRequest(self.requests_sent, ranks, **more))

@@ -89,7 +89,7 @@ def living_pids(operator: Operator) -> set[int]:
 
 def only_rank(operator: Operator) -> int:
     """The one rank that an agent tracks."""
-    identity = wait_for(lambda: operator.state().ranks, "it has a rank")[0].identity
+    identity = operator.ranks()[0].identity
     assert identity is not None
     return identity.rank
 
@@ -152,7 +152,7 @@ def test_containers_sharing_a_folder_have_one_agent_each(shared: Host, start: St
         process.kill()
         process.wait()
     wait_for(lambda: not announcement.find_agents(shared.folder), "no agent is left")
-    shared.spawn("--linger", "0.5")
+    shared.spawn(FRTOP_AGENT_LINGER="0.5")
     assert shared.agents[-1].wait(DEADLINE) == 0
     assert not list(shared.folder.iterdir())
 
@@ -227,7 +227,7 @@ def test_a_cleared_folder_is_made_again_without_losing_connections(
 
 
 def test_a_cleared_folder_is_not_made_again_without_ranks(shared: Host) -> None:
-    shared.spawn("--linger", "1.5")
+    shared.spawn(FRTOP_AGENT_LINGER="1.5")
     wait_for(lambda: announcement.find_agents(shared.folder), "it announces itself")
     shutil.rmtree(shared.folder)
     assert shared.agents[-1].wait(DEADLINE) == 0

@@ -14,13 +14,13 @@ import pytest
 
 from agent.unprepared_fakes import EPOCH_NS, SECOND, backend, c10d, entry, group
 from frtop_probe import wire
-from frtop_probe.agent.unprepared import op_table
-from frtop_probe.agent.unprepared.flight_history import MAX_OPS, FlightHistory
-from frtop_probe.agent.unprepared.flight_ops import KnownGroup, ops_of
+from frtop_probe.agent.unprepared import flight_history
+from frtop_probe.agent.unprepared.flight_history import MAX_OPS, FlightHistory, KnownGroup, ops_of
 from frtop_probe.consistency.signatures import RULE_OF_SIZES, difference
 from frtop_probe.unprepared.flight_ring import NO_RING
 from frtop_probe.unprepared.flight_settings import OFF, SWITCH_ON
-from frtop_probe.unprepared.model import Backend, FlightRing, RingEntry, ring_from, ring_json
+from frtop_probe.unprepared.model import Backend, FlightRing, RingEntry
+from frtop_probe.unprepared.ring_table import ring_from, table_of
 from frtop_probe.unprepared.worker import DID_NOT_RETURN, Look
 from frtop_tui.files.histories import ops_of as decoded
 from frtop_tui.job.checksums import JobChecksums
@@ -140,8 +140,8 @@ def test_reads_add_up_and_tell_what_is_over_by_now() -> None:
 def test_signatures_and_lines_that_no_op_has_any_more_are_forgotten(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(op_table, "_DROPPED", 8)
-    table = op_table.OpTable(4)
+    monkeypatch.setattr(flight_history, "_DROPPED", 8)
+    table = flight_history.OpTable(4)
     for n in range(40):
         shapes = ((n,),)
         one = entry(n, inputs=shapes, outputs=shapes, site=("/srv/train.py", n, "train"))
@@ -156,7 +156,7 @@ def test_many_ops_that_are_alike_take_little_memory() -> None:
     """A host with 64 ranks has a quarter of a million of them."""
     site = ("/srv/a/long/path/to/a/program/train.py", 40, "train")
     found = look([entry(n, site=site) for n in range(1, MAX_OPS)], MAX_OPS - 1)
-    sent = json.loads(json.dumps(ring_json(found.rings[0])))
+    sent = json.loads(json.dumps(table_of(found.rings[0])))
     assert ring_from(sent) == found.rings[0]
     assert len(json.dumps(sent)) < 150 * MAX_OPS
     tracemalloc.start()

@@ -10,7 +10,7 @@ import pytest
 
 from frtop_probe.agent.agent_lock import AgentLock
 from frtop_probe.agent.announcement import Announcement
-from frtop_probe.agent.folder_lease import FolderLease
+from frtop_probe.agent.lifecycle import FolderLease
 from frtop_probe.agent.rank_tracker import RankTracker
 from frtop_probe.agent.stale_files import StaleFiles
 from frtop_probe.ring.folder import AgentFiles
@@ -39,7 +39,7 @@ class BrokenSweep(StaleFiles):
 async def test_a_failure_is_noted_and_the_card_is_made_again_all_the_same(
     lock: AgentLock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("frtop_probe.agent.folder_lease.CHECK_S", 0.01)
+    monkeypatch.setattr("frtop_probe.agent.lifecycle.CHECK_S", 0.01)
     tracker = RankTracker([tmp_path])
     lease = FolderLease(lock, CARD, tracker, BrokenSweep([tmp_path], HERE, 0.0))
     maintenance = asyncio.create_task(lease.maintain())

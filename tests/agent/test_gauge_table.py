@@ -20,10 +20,10 @@ from agent.unprepared_fakes import candidate, job
 from frtop_probe import wire
 from frtop_probe.agent.gauges import host_watch
 from frtop_probe.agent.gauges.gauge_table import MAX_POINTS, WINDOW_NS, GaugeTable, rounded
-from frtop_probe.agent.gauges.gauge_watch import GaugeWatch
+from frtop_probe.agent.gauges.gpu_watch import GpuWatch
 from frtop_probe.agent.gauges.host_watch import HostWatch, HostWorker
 from frtop_probe.agent.rank_tracker import RankTracker
-from frtop_probe.gauges.host.subjects import SubjectReading
+from frtop_probe.gauges.readings import SubjectReading
 from frtop_tui.job.host_gauges import UNKNOWN, GaugedSubject, GaugeRecord, HostGauges
 from waiting import wait_for_async
 
@@ -237,7 +237,7 @@ def tracked(folder: Path) -> Iterator[RankTracker]:
 async def test_a_host_with_a_rank_is_read_and_one_without_has_no_child(tmp_path: Path) -> None:
     with tracked(tmp_path) as tracker:
         reader = HostWorker()
-        gpus = GaugeWatch(tracker, lambda: -math.inf)
+        gpus = GpuWatch(tracker, lambda: -math.inf)
         watch = HostWatch(tracker, lambda: math.inf, gpus, reader, period_s=0.1)
         task = asyncio.create_task(watch.run())
         try:

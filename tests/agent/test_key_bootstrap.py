@@ -119,7 +119,7 @@ def test_a_waiting_agent_holds_the_lock_until_the_key_appears(
     wait_for(lambda: agent_lives(keyless.folder), "the waiting agent holds its lock")
     assert announcement.find_agent(keyless.folder) is None
     second = keyless.spawn()
-    second.communicate(timeout=20)
+    second.communicate(timeout=60)
     assert second.returncode == 0
     pair = keys.load(create=True)  # as an agent on another host does, in a shared home
 
@@ -146,7 +146,7 @@ def test_a_waiting_agent_leaves_with_its_last_rank(keyless: Host) -> None:
     waiting = keyless.spawn()
     wait_for(lambda: agent_lives(keyless.folder), "the agent waits")
     rank.kill()
-    _, errors = waiting.communicate(timeout=20)
+    _, errors = waiting.communicate(timeout=60)
     assert waiting.returncode == 1
     assert f"there is no key at {keyless.key_file}" in errors
 

@@ -6,7 +6,6 @@ import functools
 import json
 import os
 import resource
-import shutil
 import signal
 import stat
 import subprocess
@@ -50,7 +49,8 @@ def test_the_card_is_private_and_a_second_agent_started_by_hand_says_that_one_ru
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert set(json.loads(path.read_text())) == set(announcement.Announcement.__slots__)
     program = (
-        "from frtop_probe.agent.lifecycle import Options, serve;"
+        "from frtop_probe.agent.lifecycle import serve;"
+        "from frtop_probe.agent.options import Options;"
         "raise SystemExit(serve(Options.from_environment()))"
     )
     second = subprocess.run(
@@ -73,17 +73,6 @@ def test_the_card_of_a_killed_agent_is_ignored(host: Host) -> None:
     assert announcement.find_agent(host.folder) is None
     assert announcement.find_agent(host.folder / "nowhere") is None
     assert host.agent().pid == host.agents[-1].pid
-
-
-def test_a_folder_made_again_belongs_to_the_next_agent(host: Host) -> None:
-    first = host.spawn()
-    wait_for(lambda: announcement.find_agent(host.folder), "it announces itself")
-    shutil.rmtree(host.folder)
-    host.folder.mkdir(mode=0o700)
-    second = host.agent()
-    first.terminate()
-    first.wait(DEADLINE)
-    assert announcement.find_agent(host.folder) == second
 
 
 def test_testing_the_lock_does_not_prevent_taking_it(host: Host) -> None:
@@ -136,7 +125,7 @@ def test_a_malformed_card_is_ignored(host: Host, content: str) -> None:
 def test_an_agent_leaves_after_its_linger_time_and_removes_rings(host: Host) -> None:
     rank = host.rank("wait")
     ring = next(host.folder.glob("*.ring"))
-    host.agent("--linger", "1")
+    host.agent(FRTOP_AGENT_LINGER="1")
     with pytest.raises(subprocess.TimeoutExpired):
         host.agents[-1].wait(2)  # the rank lives
     rank.kill()
@@ -223,7 +212,7 @@ def test_an_agent_leaves_with_its_companion(host: Host) -> None:
 
 
 def test_an_agent_whose_companion_has_ended_leaves_at_once(host: Host) -> None:
-    agent = host.spawn("--with-pid", "4194304")
+    agent = host.spawn(FRTOP_AGENT_WITH="4194304")
     assert agent.wait(DEADLINE) == 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -10,17 +11,16 @@ import pytest
 from agent.agent_host import Host
 from agent.unprepared_fakes import unprepared_rank
 from frtop_probe import wire
-from frtop_probe.agent.native_requests import NativeStacksTaker
-from frtop_probe.agent.snapshots import SnapshotTaker
+from frtop_probe.agent.snapshots import NativeStacksTaker, SnapshotTaker
 from frtop_probe.stacks import native_stacks
 from stacks.debugged import HOLDS, Debugged, debugger
-from waiting import wait_for, wait_for_async
+from waiting import wait_for_async
 
 
 def test_a_rank_is_held_for_its_stacks_and_its_heartbeat_goes_on(host: Host) -> None:
     rank = host.rank("wait")
     operator = host.operator(host.agent())
-    known = wait_for(lambda: operator.state().ranks, "the agent tracks the rank")
+    known = operator.ranks()
     key = known[0].key
     operator.dealer.send(wire.to_frame(wire.NativeStacksRequest(101, key)))
     operator.dealer.send(wire.to_frame(wire.NativeStacksRequest(102, key)))
@@ -45,7 +45,7 @@ def test_a_rank_is_held_for_its_stacks_and_its_heartbeat_goes_on(host: Host) -> 
 def test_a_rank_that_has_ended_has_none(host: Host) -> None:
     rank = host.rank("wait")
     operator = host.operator(host.agent())
-    (known,) = wait_for(lambda: operator.state().ranks, "the agent tracks the rank")
+    (known,) = operator.ranks()
     rank.kill()
     operator.exit_info(known.key)
     response = operator.request(wire.NativeStacksRequest(103, known.key))
@@ -57,16 +57,13 @@ def test_a_rank_that_has_ended_has_none(host: Host) -> None:
 
 
 async def test_a_rank_without_a_recorder_has_native_stacks() -> None:
-    target = Debugged()
-    try:
+    with closing(Debugged()) as target:
         rank = unprepared_rank(pid=target.pid)
         response = await NativeStacksTaker().take("n", wire.NativeStacksRequest(1, rank.key), rank)
         assert isinstance(response, wire.NativeStacksResponse)
         assert response.dump.threads[0].tid == target.pid
         assert not rank.held
         target.finish()
-    finally:
-        target.close()
 
 
 async def test_what_holds_a_rank_is_not_shown_as_its_state(
@@ -75,8 +72,7 @@ async def test_what_holds_a_rank_is_not_shown_as_its_state(
     monkeypatch.setattr(native_stacks, "MAX_STOP_S", 0.5)
     tool = debugger(tmp_path, HOLDS)
     monkeypatch.setattr(native_stacks, "find_tool", lambda: tool)
-    target = Debugged()
-    try:
+    with closing(Debugged()) as target:
         rank = unprepared_rank(pid=target.pid)
         before = rank._new_process()
         assert before is not None
@@ -97,5 +93,3 @@ async def test_what_holds_a_rank_is_not_shown_as_its_state(
         assert isinstance(response, wire.NativeStacksResponse)
         assert response.dump.error == "deadline"
         target.finish()
-    finally:
-        target.close()

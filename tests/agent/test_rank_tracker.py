@@ -53,29 +53,37 @@ class TickClock:
 
     def __init__(self, folder: Path) -> None:
         self.tracker = RankTracker([folder])
-        self.now = time.monotonic_ns()
+        self.now = 0
 
     def tick(self) -> tuple[wire.RankUpdate, ...]:
-        self.now += 500_000_000
+        self.now = (self.now or time.monotonic_ns()) + 500_000_000
         return self.tracker.tick(self.now).ranks
 
     def pending(self) -> tuple[wire.Op, ...] | None:
         return next((update.pending for update in self.tick()), None)
 
 
-async def test_an_idle_rank_is_not_sent(tmp_path: Path, sleeper: Sleeper) -> None:
-    RingBuilder(tmp_path, pid=sleeper().pid).standard_tables()
-    clock = TickClock(tmp_path)
+@pytest.fixture
+def ring(tmp_path: Path, sleeper: Sleeper) -> RingBuilder:
+    """The ring of a living rank."""
+    builder = RingBuilder(tmp_path, pid=sleeper().pid)
+    builder.standard_tables()
+    return builder
+
+
+@pytest.fixture
+def clock(tmp_path: Path) -> TickClock:
+    return TickClock(tmp_path)
+
+
+async def test_an_idle_rank_is_not_sent(ring: RingBuilder, clock: TickClock) -> None:
     assert len(clock.tick()) == 1
     clock.tick()
     assert clock.tick() == ()
 
 
-async def test_updates_add_up_to_the_full_state(tmp_path: Path, sleeper: Sleeper) -> None:
-    ring = RingBuilder(tmp_path, pid=sleeper().pid)
-    ring.standard_tables()
+async def test_updates_add_up_to_the_full_state(ring: RingBuilder, clock: TickClock) -> None:
     ring.add_group(2, name="late")
-    clock = TickClock(tmp_path)
     progress: dict[int, wire.GroupProgress] = {}
     pending: tuple[wire.Op, ...] = ()
     for step in range(12):
@@ -83,45 +91,64 @@ async def test_updates_add_up_to_the_full_state(tmp_path: Path, sleeper: Sleeper
             ring.op(1, done=step % 2 == 0)
             ring.op(2, done=True)
         for update in clock.tick():
-            progress |= {
-                group_progress.group: group_progress for group_progress in update.group_progress
-            }
+            progress |= {one.group: one for one in update.group_progress}
             pending = update.pending if update.pending is not None else pending
     (rank,) = clock.tracker.ranks.values()
     full = rank.full()
-    assert {
-        group_progress.group: group_progress for group_progress in full.group_progress
-    } == progress
+    assert {one.group: one for one in full.group_progress} == progress
     assert full.pending == pending
     assert [op.number for op in pending] == [2, 4]
+    last = progress[2].last
+    assert last is not None
+    assert last.signature is not None
+    assert (last.number, last.signature.kind, last.signature.reduce) == (4, "all_reduce", "sum")
+    assert last.site == wire.Site("/srv/train.py", 12, "train")
     assert {group.id for group in full.groups} == {1, 2}
 
 
-async def test_the_oldest_pending_ops_are_sent_and_the_others_counted(
-    tmp_path: Path, sleeper: Sleeper
+async def test_a_pid_that_was_given_away_is_no_living_rank(
+    tmp_path: Path, clock: TickClock
 ) -> None:
-    ring = RingBuilder(tmp_path, pid=sleeper().pid)
-    ring.standard_tables()
+    RingBuilder(tmp_path, start_ticks=1)
+    assert [rank.exit_info is not None for rank in clock.tick()] == [True]
+
+
+async def test_only_rings_of_this_namespace_and_boot_are_adopted(
+    tmp_path: Path, clock: TickClock
+) -> None:
+    RingBuilder(tmp_path, start_ticks=1, namespace=1)
+    RingBuilder(tmp_path, start_ticks=2, boot_id=bytes(16))
+    assert clock.tick() == ()
+
+
+async def test_a_ring_started_again_in_the_same_file_is_another_rank(
+    ring: RingBuilder, clock: TickClock
+) -> None:
+    assert [rank.key for rank in clock.tick()] == [1]
+    ring.cells[StatusCell.SIDE_USED] = 0
+    assert [rank.key for _ in range(2) for rank in clock.tick()] == [2]
+
+
+async def test_the_oldest_pending_ops_are_sent_and_the_others_counted(
+    ring: RingBuilder, clock: TickClock
+) -> None:
     for _ in range(20):
         ring.op()
-    clock = TickClock(tmp_path)
     (first,) = clock.tick()
     assert first.pending is not None
     assert [op.number for op in first.pending] == list(range(1, 17))
     assert first.pending_more == 4
+    assert [clock.pending() for _ in range(3)] == [None] * 3  # they are sent once
 
 
 async def test_of_many_pending_messages_the_awaited_and_the_newest_are_sent(
-    tmp_path: Path, sleeper: Sleeper
+    ring: RingBuilder, clock: TickClock
 ) -> None:
-    ring = RingBuilder(tmp_path, pid=sleeper().pid)
-    ring.standard_tables()
     message = Flag.P2P
     numbers = [ring.op(flags=message) for _ in range(30)]
     collective = ring.op(flags=Flag(0))
     newest = [ring.op(flags=message) for _ in range(5)]
     ring.wait_for(numbers[2])
-    clock = TickClock(tmp_path)
     (first,) = clock.tick()
     assert first.pending is not None
     sent = [op.sequence for op in first.pending]
@@ -130,12 +157,9 @@ async def test_of_many_pending_messages_the_awaited_and_the_newest_are_sent(
 
 
 async def test_ops_issued_just_now_are_not_sent_as_pending(
-    tmp_path: Path, sleeper: Sleeper
+    ring: RingBuilder, clock: TickClock
 ) -> None:
-    ring = RingBuilder(tmp_path, pid=sleeper().pid)
-    ring.standard_tables()
-    clock = TickClock(tmp_path)
-    clock.now -= 500_000_000
+    clock.now = time.monotonic_ns() - 500_000_000
     ring.op()
     assert not clock.pending()
     assert not clock.tracker.ranks[1].full().pending
@@ -144,11 +168,8 @@ async def test_ops_issued_just_now_are_not_sent_as_pending(
     assert clock.tracker.ranks[1].full().pending
 
 
-async def test_the_end_of_a_wait_is_sent_at_once(tmp_path: Path, sleeper: Sleeper) -> None:
-    ring = RingBuilder(tmp_path, pid=sleeper().pid)
-    ring.standard_tables()
+async def test_the_end_of_a_wait_is_sent_at_once(ring: RingBuilder, clock: TickClock) -> None:
     blocked = ring.op()
-    clock = TickClock(tmp_path)
     clock.tick()
     assert clock.tracker.ranks[1].full().pending
     ring.complete(blocked)
@@ -157,11 +178,10 @@ async def test_the_end_of_a_wait_is_sent_at_once(tmp_path: Path, sleeper: Sleepe
 
 
 async def test_an_old_pending_op_is_found_when_the_rank_stops(
-    tmp_path: Path, sleeper: Sleeper
+    clock: TickClock, tmp_path: Path, sleeper: Sleeper
 ) -> None:
     ring = RingBuilder(tmp_path, pid=sleeper().pid, shape=layout.FULL)
     ring.standard_tables()
-    clock = TickClock(tmp_path)
     clock.tick()
     forgotten = ring.op()
     for _ in range(3):
@@ -172,33 +192,27 @@ async def test_an_old_pending_op_is_found_when_the_rank_stops(
     assert [op.sequence for op in clock.tracker.ranks[1].full().pending or ()] == [forgotten]
 
 
-async def test_the_last_op_of_a_group_survives_its_slot(tmp_path: Path, sleeper: Sleeper) -> None:
-    ring = RingBuilder(tmp_path, pid=sleeper().pid)
-    ring.standard_tables()
+async def test_the_last_op_of_a_group_survives_its_slot(
+    ring: RingBuilder, clock: TickClock
+) -> None:
     ring.add_group(2)
     ring.op(2, done=True)
     for _ in range(ring.shape.slots + 1):
         ring.op(1, done=True)
     ring.cells[StatusCell.OLDEST] = ring.sequence
-    clock = TickClock(tmp_path)
     clock.tick()
     clock.tick()
-    lost = next(
-        group_progress.last
-        for group_progress in clock.tracker.ranks[1].full().group_progress
-        if group_progress.group == 2
-    )
+    progress = clock.tracker.ranks[1].full().group_progress
+    (lost,) = (one.last for one in progress if one.group == 2)
     assert lost is not None
     assert lost.signature is not None
     assert (lost.number, lost.signature.kind, lost.pending) == (1, "all_reduce", False)
 
 
 async def test_a_send_that_lost_its_slot_is_not_a_collective(
-    tmp_path: Path, sleeper: Sleeper
+    ring: RingBuilder, clock: TickClock
 ) -> None:
     """As a collective it would be compared with those of other ranks, and reported as different."""
-    ring = RingBuilder(tmp_path, pid=sleeper().pid)
-    ring.standard_tables()
     ring.add_signature(2, "send", peer=3)
     ring.op(done=True)
     ring.numbers[1] = 4
@@ -206,26 +220,19 @@ async def test_a_send_that_lost_its_slot_is_not_a_collective(
     at = layout.GROUPS_OFFSET + layout.GROUP_ROW.size
     struct.pack_into("=3Q", ring.map, at, ring.sequence, 1, 5)
     ring.cells[StatusCell.HEAD] = ring.sequence + layout.SMALL.slots
-    clock = TickClock(tmp_path)
-    progress = [
-        group_progress
-        for _ in range(2)
-        for update in clock.tick()
-        for group_progress in update.group_progress
-    ]
-    last = progress[-1].last
+    ticks = (clock.tick() for _ in range(2))
+    *_, last = (one.last for tick in ticks for update in tick for one in update.group_progress)
     assert last is not None
     assert (last.p2p, last.number) == (True, 5)
 
 
-async def test_an_exception_is_sent(tmp_path: Path, sleeper: Sleeper) -> None:
-    ring = RingBuilder(tmp_path, pid=sleeper().pid)
+async def test_an_exception_is_sent(ring: RingBuilder, clock: TickClock) -> None:
     frame = ["load", "/srv/train.py", 7, "train", "raise ValueError"]
     for number, (kind, main) in enumerate((("KeyError", False), ("ValueError", True)), 1):
         entry = {"kind": kind, "text": "no such shard", "thread": "MainThread", "main": main}
         ring.add_entry(Side.EXCEPTION, number, {**entry, "at_ns": 5, "frames": [frame]})
     ring.add_entry(Side.NOTE, 1, "loading")
-    (update,) = TickClock(tmp_path).tick()
+    (update,) = clock.tick()
     assert update.exception is not None
     assert (update.exception.kind, update.exception.main, update.exception.at_ns) == (
         "ValueError",
@@ -238,7 +245,7 @@ async def test_an_exception_is_sent(tmp_path: Path, sleeper: Sleeper) -> None:
 
 @pytest.mark.parametrize("oom", [0, 2])
 async def test_deaths_are_found_without_pidfds(
-    tmp_path: Path, sleeper: Sleeper, monkeypatch: pytest.MonkeyPatch, oom: int
+    clock: TickClock, tmp_path: Path, sleeper: Sleeper, monkeypatch: pytest.MonkeyPatch, oom: int
 ) -> None:
     counter = tmp_path / "memory.events"
     counter.write_text("oom_kill 5\n")
@@ -246,7 +253,6 @@ async def test_deaths_are_found_without_pidfds(
     monkeypatch.setattr(exit_status, "oom_counter_file", lambda pid: counter)
     process = sleeper()
     RingBuilder(tmp_path, pid=process.pid)
-    clock = TickClock(tmp_path)
     assert clock.tick()[0].exit_info is None
     process.kill()
     start_ticks = clock.tracker.ranks[1].start_ticks
@@ -261,7 +267,11 @@ async def test_deaths_are_found_without_pidfds(
 @pytest.mark.parametrize("unlinked", [False, True])
 @pytest.mark.parametrize("size", [0, 4096])
 async def test_a_rank_whose_ring_was_truncated_is_shown_by_its_process(
-    tmp_path: Path, sleeper: Sleeper, capsys: pytest.CaptureFixture[str], size: int, unlinked: bool
+    tmp_path: Path,
+    sleeper: Sleeper,
+    capsys: pytest.CaptureFixture[str],
+    size: int,
+    unlinked: bool,
 ) -> None:
     """Reading mapped pages beyond the end of a file raises SIGBUS."""
     intact, cut = (RingBuilder(tmp_path, pid=sleeper().pid, rank=rank) for rank in (0, 1))
@@ -307,11 +317,10 @@ async def test_what_a_damaged_ring_says_ends_no_tick_and_hides_no_rank(
 
 
 async def test_a_rank_that_cannot_be_encoded_is_left_out_and_said(
-    tmp_path: Path, sleeper: Sleeper, monkeypatch: pytest.MonkeyPatch
+    clock: TickClock, tmp_path: Path, sleeper: Sleeper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for rank in (0, 1):
         RingBuilder(tmp_path, pid=sleeper().pid, rank=rank)
-    clock = TickClock(tmp_path)
     assert len(clock.tick()) == 2
     broken = next(one for one in clock.tracker.ranks.values() if one.identity and one.identity.rank)
     assert isinstance(broken, RingRank)
@@ -323,10 +332,11 @@ async def test_a_rank_that_cannot_be_encoded_is_left_out_and_said(
     assert {rank.key for rank in clock.tracker.full()} == {3 - broken.key, instead.key}
 
 
-async def test_an_end_that_cannot_be_saved_is_said(tmp_path: Path, sleeper: Sleeper) -> None:
+async def test_an_end_that_cannot_be_saved_is_said(
+    clock: TickClock, tmp_path: Path, sleeper: Sleeper
+) -> None:
     process = sleeper()
     RingBuilder(tmp_path, pid=process.pid)
-    clock = TickClock(tmp_path)
     clock.tick()
 
     def fail(_: object) -> None:
@@ -341,14 +351,13 @@ async def test_an_end_that_cannot_be_saved_is_said(tmp_path: Path, sleeper: Slee
 
 
 async def test_ended_ranks_do_not_displace_living_ones(
-    tmp_path: Path, sleeper: Sleeper, monkeypatch: pytest.MonkeyPatch
+    clock: TickClock, tmp_path: Path, sleeper: Sleeper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rank_tracker, "MAX_RANKS", 8)
     for number in range(12):
         RingBuilder(tmp_path, start_ticks=number + 1)
     process = sleeper()
     RingBuilder(tmp_path, pid=process.pid)
-    clock = TickClock(tmp_path)
     for _ in range(3):
         clock.tick()
     assert [rank.pid for rank in clock.tracker.ranks.values() if rank.lives] == [process.pid]
@@ -391,14 +400,13 @@ def test_reading_cards_imports_nothing_large() -> None:
 
 
 async def test_without_free_descriptors_no_rank_counts_as_dead(
-    tmp_path: Path, sleeper: Sleeper
+    clock: TickClock, tmp_path: Path, sleeper: Sleeper
 ) -> None:
     """As when idle connections of others hold all descriptors."""
     process = sleeper()
     ticks = processes.read_stat(process.pid)
     assert ticks is not None
     RingBuilder(tmp_path, pid=process.pid).standard_tables()
-    clock = TickClock(tmp_path)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     used = {int(one.name) for one in Path("/proc/self/fd").iterdir()}
     least = next(number for number in range(len(used) + 1) if number not in used)
@@ -430,15 +438,12 @@ def test_extreme_times_can_be_encoded(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("phase", list(IssuePhase))
 async def test_a_send_is_counted_whatever_phase_issued_it(
-    tmp_path: Path, sleeper: Sleeper, phase: IssuePhase
+    ring: RingBuilder, clock: TickClock, phase: IssuePhase
 ) -> None:
     """The phase has the highest bit of its word."""
-    ring = RingBuilder(tmp_path, pid=sleeper().pid)
-    ring.standard_tables()
     ring.add_signature(2, "send", peer=3)
     ring.write_slot(1, time.monotonic_ns() - 5 * 10**9, 1, 1, 1, 2, 1, 0, 4, Event.OP, Flag.P2P,
                     phase << layout.PHASE_SHIFT, 0)  # fmt: skip
-    clock = TickClock(tmp_path)
     clock.tick()
     assert clock.tracker.notes == ()
     assert len(clock.tracker.full()) == 1

@@ -17,18 +17,17 @@ import zmq
 from agent.agent_host import DEADLINE, Host, Operator
 from agent.unprepared_fakes import EPOCH_NS, SECOND, backend, c10d, entry, group, unprepared_rank
 from frtop_probe import keys, wire
-from frtop_probe.agent.admission import Admission
 from frtop_probe.agent.announcement import Announcement
+from frtop_probe.agent.key_rights import KeyRights
 from frtop_probe.agent.rank_tracker import RankTracker
 from frtop_probe.agent.request_handler import RequestHandler
+from frtop_probe.agent.ring_rank import UnreadableRank
 from frtop_probe.agent.snapshots import SnapshotTaker
 from frtop_probe.agent.unprepared.unprepared_rank import FIRST_READS
-from frtop_probe.agent.unreadable_rank import UnreadableRank
-from frtop_probe.features.tensor_checks.messages import ChangeRecording, NumbersOrder, ReadSamples
-from frtop_probe.features.tensors.messages import ReadTensor, SummarizeTensors
 from frtop_probe.keys import AuthorizedKey, KeyPair, editing
 from frtop_probe.unprepared.model import FlightRing
 from frtop_probe.unprepared.worker import Look
+from frtop_probe.wire.recording import ChangeRecording
 from waiting import wait_for
 
 
@@ -64,17 +63,17 @@ def may_act(operator: Operator, *, read_only: bool = False) -> bool:
     operator.requests_sent += 1
     response = operator.request(wire.StateRequest(operator.requests_sent, read_only))
     assert isinstance(response, wire.StateResponse), response
-    acts = (
-        SummarizeTensors(-1, 10**6),
-        ReadTensor(-2, 10**6, 0, 10, sequence=1),
-        wire.NativeStacksRequest(-4, 10**6),
-        ChangeRecording(-5, 10**6, note="x"),
-        ReadSamples(-6, 10**6),
-    )
-    for act in acts:
+    acts = [kind for kind in rank_requests() if kind.acts]
+    assert len(acts) > 1
+    for act in (kind(id=-n, key=10**6) for n, kind in enumerate(acts, 1)):
         refused = error_of(operator, act)
         assert (refused is None or refused.reason != "permission") == response.may_act, refused
     return response.may_act
+
+
+def rank_requests() -> list[type[wire.RankRequest]]:
+    """Those of the core and of all features."""
+    return [kind for kind in wire.declared() if issubclass(kind, wire.RankRequest)]
 
 
 def error_of(operator: Operator, request: wire.Request) -> wire.Error | None:
@@ -95,7 +94,7 @@ def test_the_owner_acts_a_reader_reads_and_a_stranger_is_refused(users: Users) -
     rank = users.host.rank("wait")
     card = users.host.agent()
     owner = users.operator(card, users.owner)
-    known = wait_for(lambda: owner.state().ranks, "the agent tracks the rank")
+    known = owner.ranks()
     assert may_act(owner)
 
     reader = users.operator(card, users.colleague)
@@ -107,13 +106,27 @@ def test_the_owner_acts_a_reader_reads_and_a_stranger_is_refused(users: Users) -
     told = reader.request(wire.StatisticsRequest(51, (known[0].key,), samples=8, steps=2))
     assert isinstance(told, wire.StatisticsResponse)
     assert [one.key for one in told.ranks] == [known[0].key]
-    error = error_of(reader, SummarizeTensors(52, known[0].key))
+    error = error_of(reader, wire.NativeStacksRequest(52, known[0].key))
     assert error is not None
     assert error.id == 52
     assert f"`frtop key admit {users.colleague.shown}`" in error.text
     assert reader.update().number
 
     assert is_refused(users.operator(card, users.stranger))
+
+
+def test_who_acted_on_which_rank_is_in_the_log_once(users: Users) -> None:
+    rank = users.host.rank("wait")
+    owner = users.operator(users.host.agent(), users.owner)
+    key = owner.ranks()[0].key
+    for number in range(3):
+        owner.request(ChangeRecording(number, key, note="x"))
+        owner.request(wire.HistoryRequest(10 + number, key))  # this one only reads
+    users.host.agents[-1].terminate()
+    errors = users.host.agents[-1].communicate(timeout=DEADLINE)[1]
+    assert errors.count(f"ChangeRecording of process {rank.pid}, asked by") == 1
+    assert users.owner.shown in errors
+    assert "HistoryRequest" not in errors
 
 
 def test_a_key_admitted_while_the_agent_runs_connects_at_once(users: Users) -> None:
@@ -136,7 +149,7 @@ def test_a_removed_key_is_refused_at_the_next_request(users: Users) -> None:
         wire.StateRequest(60),
         wire.TimeRequest(61),
         wire.SnapshotRequest(62, (1,)),
-        SummarizeTensors(63, 1),
+        wire.NativeStacksRequest(63, 1),
     ):
         error = error_of(colleague, request)
         assert error is not None
@@ -151,7 +164,7 @@ def test_a_reader_with_many_connections_does_not_block_the_owner(users: Users) -
     users.host.rank("wait")
     card = users.host.agent()
     owner = users.operator(card, users.owner)
-    known = wait_for(lambda: owner.state().ranks, "the agent tracks the rank")
+    known = owner.ranks()
     others = [users.operator(card, users.colleague) for _ in range(12)]
     for one in others:
         one.state()
@@ -167,17 +180,13 @@ def test_a_reader_with_many_connections_does_not_block_the_owner(users: Users) -
     assert {one.reason for one in refused} == {"busy"}
 
 
-@pytest.mark.parametrize("how", ["option", "variable"])
-def test_a_read_only_agent_lets_nobody_act(users: Users, how: str) -> None:
+def test_a_read_only_agent_lets_nobody_act(users: Users) -> None:
     users.admit("act")
-    if how == "option":
-        card = users.host.agent("--read-only")
-    else:
-        card = users.host.agent(FRTOP_READ_ONLY="1")
+    card = users.host.agent(FRTOP_READ_ONLY="1")
     for pair in (users.owner, users.colleague):
         operator = users.operator(card, pair)
         assert not may_act(operator)
-        error = error_of(operator, SummarizeTensors(70, 1))
+        error = error_of(operator, wire.NativeStacksRequest(70, 1))
         assert error is not None
         assert "FRTOP_READ_ONLY" in error.text
 
@@ -248,7 +257,7 @@ def test_a_malformed_list_admits_nobody_new_and_is_a_note(users: Users) -> None:
 async def test_a_hung_home_delays_no_request_for_long(
     users: Users, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("frtop_probe.agent.admission.TIMEOUT_S", 0.2)
+    monkeypatch.setattr("frtop_probe.agent.key_rights.TIMEOUT_S", 0.2)
     dead = threading.Event()
     alive = threading.Event()
     alive.set()
@@ -258,7 +267,7 @@ async def test_a_hung_home_delays_no_request_for_long(
             assert alive.wait(DEADLINE)
         return (AuthorizedKey(users.colleague.public, "act"),)
 
-    admission = Admission(users.owner, read=read)
+    admission = KeyRights(users.owner, read=read)
     assert await admission.right(users.colleague.public) == "act"
     alive.clear()
     dead.set()
@@ -282,7 +291,7 @@ async def test_without_threads_the_known_rights_hold(
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(threading.Thread, "start", start)
-    admission = Admission(users.owner)
+    admission = KeyRights(users.owner)
     assert not await admission.admits(users.stranger.public)
     assert await admission.admits(users.owner.public)
     assert "can't start new thread" in admission.notes[0]
@@ -307,16 +316,12 @@ def test_a_rank_without_a_recorder_has_torchs_history_and_cannot_be_asked(tmp_pa
     def never() -> wire.Update:
         raise AssertionError("nobody asks for the state")
 
-    channel: Any = SimpleNamespace(admission=None)
+    channel: Any = SimpleNamespace(rights=None)
     handler = RequestHandler("n", tracker, channel, never, SnapshotTaker())
-    assert rank.key not in handler.shown
-    requests: list[wire.Request] = [
-        SummarizeTensors(2, rank.key),
-        ReadTensor(3, rank.key, 0, 10, sequence=1),
-        ChangeRecording(8, rank.key, NumbersOrder(1, 10)),
-        ReadSamples(9, rank.key),
-    ]
-    for request in requests:
+    assert rank.key not in tracker.shown
+    in_rank = [kind for kind in rank_requests() if kind.in_rank]
+    assert ChangeRecording in in_rank
+    for request in (kind(id=n, key=rank.key) for n, kind in enumerate(in_rank, 2)):
         response = asyncio.run(handler._respond(request))
         assert isinstance(response, wire.Error)
         assert (response.id, response.reason) == (request.id, "unprepared")
@@ -324,10 +329,10 @@ def test_a_rank_without_a_recorder_has_torchs_history_and_cannot_be_asked(tmp_pa
     why = f"{wire.OF_RECORDER}its ring is not readable (of another size)"
     instead = UnreadableRank(7, rank, why, None)
     tracker.ranks[instead.key] = instead
-    response = asyncio.run(handler._respond(ReadSamples(9, instead.key)))
+    response = asyncio.run(handler._respond(ChangeRecording(9, instead.key)))
     assert isinstance(response, wire.Error)
     assert response.text == why
-    assert rank.key in handler.shown  # who is asked for is kept in detail for a while
+    assert rank.key in tracker.shown  # who is asked for is kept in detail for a while
     looking = wire.SnapshotRequest(4, (rank.key,), ops=50)
     taken = asyncio.run(handler._respond(looking))
     assert isinstance(taken, wire.SnapshotResponse)

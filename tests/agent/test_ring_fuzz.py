@@ -16,7 +16,7 @@ import pytest
 
 from agent.ring_builder import RingBuilder
 from frtop_probe import wire
-from frtop_probe.agent.boxes.recorded_job import RecordedJob, awaited_workers
+from frtop_probe.agent.black_boxes import RecordedJob, awaited_workers
 from frtop_probe.agent.rank_tracker import RankTracker
 from frtop_probe.agent.ring_rank import RingRank
 from frtop_probe.agent.statistics_requests import statistics_response

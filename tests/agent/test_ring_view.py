@@ -46,6 +46,17 @@ def test_malformed_members_are_unknown(tmp_path: Path, ranks: object) -> None:
     assert signature.members is None
 
 
+@pytest.mark.parametrize("figure", [1e308, float("inf"), -1e305, 10**40])
+def test_a_figure_that_no_message_can_hold_is_unknown(tmp_path: Path, figure: float) -> None:
+    builder = RingBuilder(tmp_path)
+    builder.add_entry(Side.GROUP, 1, {"name": "1", "timeout_s": figure})
+    with closing(Ring(builder.path)) as ring:
+        ring.refresh()
+        group = RingView(ring).group(1)
+    assert group is not None
+    assert group.timeout_s == 0.0
+
+
 def test_transports_are_unknown_until_the_rank_has_said_so(tmp_path: Path) -> None:
     builder = RingBuilder(tmp_path)
     with closing(Ring(builder.path)) as ring:

@@ -18,7 +18,7 @@ from frtop_probe.agent.ring_rank import RingRank
 from frtop_probe.agent.trace_requests import TRIES, TraceRequests
 from frtop_probe.proc import processes
 from frtop_probe.recorder.requests.responder import Responder
-from frtop_probe.ring import socket_path
+from frtop_probe.ring import beside
 from frtop_probe.ring.layout import StatusCell
 from frtop_probe.ring.reader import Ring
 
@@ -32,7 +32,7 @@ class Rank:
         self.asked: list[Mapping[str, Any]] = []
         self.says = ""
         self._over = False
-        self._responder = Responder(socket_path.socket_of(self.builder.path), self._respond)
+        self._responder = Responder(beside.socket_of(self.builder.path), self._respond)
         self._thread = threading.Thread(target=self._serve)
         self._thread.start()
         self.ring = Ring(self.builder.path)

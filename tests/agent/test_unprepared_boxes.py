@@ -13,8 +13,8 @@ import pytest
 
 from agent.unprepared_fakes import backend, c10d, candidate, entry, group, job, work
 from frtop_probe import archive, wire
-from frtop_probe.agent.boxes import box_folder
-from frtop_probe.agent.boxes.black_boxes import BlackBoxWriter
+from frtop_probe.agent import box_folder
+from frtop_probe.agent.black_boxes import BlackBoxWriter
 from frtop_probe.agent.interfaces import ClockReading
 from frtop_probe.agent.options import Options
 from frtop_probe.agent.rank_tracker import RankTracker
@@ -65,6 +65,12 @@ class Agent:
         now_ns = time.monotonic_ns()
         self.tracker.tick(now_ns)
         self.writer.tick(now_ns)
+
+    def watch(self, *, on: bool) -> None:
+        """Whether somebody watches the job from now on."""
+        for rank in self.ranks:
+            rank.box_folder = (lambda: str(self.boxes)) if on else None
+        self.tick()
 
     def end(self, *ranks: int, by: int = signal.SIGKILL) -> None:
         for rank in ranks:
@@ -138,31 +144,18 @@ async def test_the_others_of_a_dead_rank_are_in_the_box_also_when_nobody_watches
     assert len(box.after.ranks) == 3
 
 
-async def test_nobody_waits_for_such_a_box_and_a_job_that_nobody_watches_leaves_none(
+async def test_nobody_waits_for_such_a_box_and_a_job_that_nobody_watched_leaves_none(
     agent: Agent,
 ) -> None:
     assert not agent.writer.busy
     assert not lock_file(agent.home).exists()  # `frtop run` waits for that
-    for rank in agent.ranks:
-        rank.box_folder = None
-    agent.tick()
+    agent.watch(on=False)
     agent.end(0, 1, 2)
     await agent.until(agent.all_ended, "their ends are known")
-    assert not agent.writer.busy
-    assert not agent.boxes.exists()
-
-
-async def test_who_looks_at_an_ended_job_later_makes_no_box_of_it(agent: Agent) -> None:
-    for rank in agent.ranks:
-        rank.box_folder = None
-    agent.tick()
-    agent.end(0, 1, 2)
-    await agent.until(agent.all_ended, "their ends are known")
-    for rank in agent.ranks:
-        rank.box_folder = lambda: str(agent.boxes)
-    agent.tick()
-    assert not agent.writer.busy
-    assert not agent.boxes.exists()
+    for too_late in (False, True):
+        agent.watch(on=too_late)
+        assert not agent.writer.busy
+        assert not agent.boxes.exists()
 
 
 async def test_who_looks_elsewhere_and_comes_back_finds_one_box(agent: Agent) -> None:
@@ -170,9 +163,7 @@ async def test_who_looks_elsewhere_and_comes_back_finds_one_box(agent: Agent) ->
     await agent.until(lambda: agent.complete() and not agent.writer.busy, "the box is complete")
     notes = agent.tracker.notes
     for shown in (False, True):
-        for rank in agent.ranks:
-            rank.box_folder = (lambda: str(agent.boxes)) if shown else None
-        agent.tick()
+        agent.watch(on=shown)
     assert not agent.writer.busy
     assert (len(agent.found()), agent.tracker.notes) == (1, notes)
 
@@ -206,9 +197,7 @@ async def test_a_folder_that_cannot_be_written_is_said(agent: Agent) -> None:
 
 async def test_a_relative_folder_is_refused(agent: Agent) -> None:
     agent.boxes = Path("boxes")
-    for rank in agent.ranks:
-        rank.box_folder = lambda: str(agent.boxes)
-    agent.tick()
+    agent.watch(on=True)
     agent.end(0, 1, 2)
     await agent.until(lambda: agent.tracker.notes, "a note")
     assert agent.tracker.notes == (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -19,13 +18,17 @@ from agent.unprepared_fakes import (
     group,
     job,
     look,
-    start_ticks,
     unprepared_rank,
     work,
 )
 from frtop_probe import wire
-from frtop_probe.agent.unprepared.c10d_state import numbered_ops, place_of
-from frtop_probe.agent.unprepared.groups import MAX_GONE, MAX_PENDING, STALE_NS
+from frtop_probe.agent.unprepared.groups import (
+    MAX_GONE,
+    MAX_PENDING,
+    STALE_NS,
+    numbered_ops,
+    place_of,
+)
 from frtop_probe.agent.unprepared.unprepared_rank import MAX_PENDING_OF_RANK, UnpreparedRank
 from frtop_probe.proc.exit_status import ExitStatus
 from frtop_probe.proc.memory import NO_RIGHT, REPLACED
@@ -449,15 +452,6 @@ def test_names_of_groups_by_address_are_for_stacks(rank: UnpreparedRank) -> None
     named = replace(group("0", backend(number=1)), description="default_pg", address=0xABC)
     rank.take(Look(rank.pid, c10d(named)), SECOND)
     assert rank.group_names == {0xABC: "default_pg"}
-
-
-def test_the_start_of_this_process_is_known() -> None:
-    child = subprocess.Popen(["sleep", "60"])
-    try:
-        assert start_ticks(child.pid) >= start_ticks(os.getpid())
-    finally:
-        child.kill()
-        child.wait()
 
 
 def test_a_reason_that_has_gone_is_cleared(rank: UnpreparedRank) -> None:

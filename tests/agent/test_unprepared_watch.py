@@ -6,6 +6,7 @@ import asyncio
 import functools
 import math
 import os
+import signal
 import struct
 import subprocess
 import time
@@ -19,21 +20,22 @@ import pytest
 from agent.ring_builder import RingBuilder
 from agent.unprepared_fakes import FakeReads, candidate, job, start_ticks
 from frtop_probe.agent import rank_tracker
-from frtop_probe.agent.rank_tracker import RankTracker
+from frtop_probe.agent.rank_tracker import LASTING_S, RankTracker, ShownRanks
 from frtop_probe.agent.ring_rank import RingRank
-from frtop_probe.agent.shown_ranks import LASTING_S, ShownRanks
-from frtop_probe.agent.unprepared import rings as unprepared_rings
 from frtop_probe.agent.unprepared import watch as unprepared_watch
-from frtop_probe.agent.unprepared.other_users import notes_of
-from frtop_probe.agent.unprepared.pool import MAX_CHILDREN, UnpreparedPool
 from frtop_probe.agent.unprepared.unprepared_rank import UnpreparedRank
-from frtop_probe.agent.unprepared.watch import UnpreparedWatch
+from frtop_probe.agent.unprepared.watch import MAX_CHILDREN, UnpreparedPool, UnpreparedWatch
 from frtop_probe.proc import exit_status
-from frtop_probe.proc.line_child import CHILD_ENDED, NO_CHILD
 from frtop_probe.ring import layout
 from frtop_probe.unprepared.cpython import FREE_THREADED
-from frtop_probe.unprepared.discovery.facts import SCAN_FAILED, Discovery, LeftAlone
-from frtop_probe.unprepared.worker import DID_NOT_RETURN, SCAN_DID_NOT_RETURN, Look
+from frtop_probe.unprepared.discovery.facts import SCAN_FAILED, Candidate, Discovery, LeftAlone
+from frtop_probe.unprepared.worker import (
+    CHILD_ENDED,
+    DID_NOT_RETURN,
+    NO_CHILD,
+    SCAN_DID_NOT_RETURN,
+    Look,
+)
 from waiting import DEADLINE_S, wait_for_async
 
 Sleepers = Callable[[int], list[int]]
@@ -62,18 +64,20 @@ class Watch:
         self.reads = FakeReads()
         self.tracker = RankTracker([folder])
         self.asked: float | None = -math.inf  # None: just now
-        pool, self.shown = UnpreparedPool(self.reads.worker), ShownRanks()
+        self.shown = self.tracker.shown
         self.shown.note(None, ())  # all ranks
-        self.watch = UnpreparedWatch(
-            self.tracker, self._last_asked, self.shown, pool, boxes="/boxes"
-        )
+        pool = UnpreparedPool(self.reads.worker)
+        self.watch = UnpreparedWatch(self.tracker, self._last_asked, pool, boxes="/boxes")
         self.task = asyncio.create_task(self.watch.run())
 
     def _last_asked(self) -> float:
         return time.monotonic() if self.asked is None else self.asked
 
-    def find(self, *pids: int) -> None:
-        found = [candidate(pid, rank=n) for n, pid in enumerate(pids)]
+    def find(self, *ranks: int | Candidate) -> None:
+        """What a search finds from now on: pids of ranks that nobody prepared, or candidates."""
+        found = [
+            candidate(one, rank=n) if isinstance(one, int) else one for n, one in enumerate(ranks)
+        ]
         self.reads.discovery = Discovery((job(*found),))
         self.asked = None
 
@@ -87,6 +91,18 @@ class Watch:
     def seen(self) -> set[int]:
         """Pids of the ranks whose c10d state was read."""
         return {r.pid for r in self.tracker.ranks.values() if r.full().group_progress}
+
+
+def prepared(pid: int, **fields: Any) -> Candidate:
+    """A rank whose environment starts the recorder."""
+    folder = os.environ.get("FRTOP_DIR", "")
+    return replace(candidate(pid, prepared=True, inner_pid=pid, ring_folder=folder), **fields)
+
+
+async def end(rank: UnpreparedRank | None) -> None:
+    assert rank is not None
+    os.kill(rank.pid, signal.SIGKILL)
+    await wait_for_async(lambda: not rank.lives, "its end is noticed at once")
 
 
 @pytest.fixture
@@ -221,10 +237,7 @@ async def test_a_rank_in_which_the_recorder_is_off_is_seen_from_outside(
     monkeypatch.setattr(unprepared_watch, "NO_RING_S", -1.0)
     monkeypatch.setenv("FRTOP_DIR", "/here")
     pid, plain = sleepers(2)
-    made = candidate(pid, prepared=True, inner_pid=pid, ring_folder="/here")
-    one = replace(made, **fields)
-    watch.reads.discovery = Discovery((job(one, candidate(plain, rank=2)),))
-    watch.asked = None
+    watch.find(prepared(pid, **fields), plain)
     await wait_for_async(lambda: plain in watch.seen, "the other one is seen")
     assert watch.ranks == ([pid, plain] if shown else [plain])
 
@@ -233,14 +246,13 @@ async def test_a_rank_whose_recorder_is_of_another_build_is_seen_and_says_so(
     watch: Watch, sleepers: Sleepers, tmp_path: Path
 ) -> None:
     (pid,) = sleepers(1)
-    made = candidate(pid, prepared=True, inner_pid=pid, ring_folder=os.environ.get("FRTOP_DIR", ""))
+    made = prepared(pid)
     builder = RingBuilder(tmp_path, pid=pid, start_ticks=made.start_ticks)
     inode = Path("/proc/self/ns/pid").stat().st_ino
     struct.pack_into("=I", builder.map, len(layout.MAGIC), layout.VERSION + 1)
     builder.path.rename(tmp_path / f"{pid}-{made.start_ticks}-{inode}{layout.SUFFIX}")
     watch.tracker.tick(time.monotonic_ns())
-    watch.reads.discovery = Discovery((job(made),))
-    watch.asked = None
+    watch.find(made)
     await wait_for_async(lambda: pid in watch.seen, "it is seen")
     (rank,) = watch.tracker.ranks.values()
     assert rank.full().notes[-1] == rank_tracker.OTHER_BUILD
@@ -254,9 +266,8 @@ async def test_at_the_end_of_a_pipe_ranks_whose_rings_are_elsewhere_are_followed
     """No other agent reads them for the operator there."""
     watch.tracker.guest = True
     (pid,) = sleepers(1)
-    made = candidate(pid, prepared=True, inner_pid=pid, ring_folder=os.environ.get("FRTOP_DIR", ""))
     watch.reads.discovery = Discovery(
-        (job(replace(made, **elsewhere)),), left_alone=(LeftAlone(7, "ann", 9, 2),)
+        (job(prepared(pid, **elsewhere)),), left_alone=(LeftAlone(7, "ann", 9, 2),)
     )
     watch.asked = None
     await wait_for_async(lambda: pid in watch.seen, "it is seen")
@@ -266,9 +277,7 @@ async def test_at_the_end_of_a_pipe_ranks_whose_rings_are_elsewhere_are_followed
 
 async def test_a_young_rank_may_still_make_its_ring(watch: Watch, sleepers: Sleepers) -> None:
     pid, plain = sleepers(2)
-    one = candidate(pid, prepared=True, inner_pid=pid, ring_folder=os.environ.get("FRTOP_DIR", ""))
-    watch.reads.discovery = Discovery((job(one, candidate(plain, rank=2)),))
-    watch.asked = None
+    watch.find(prepared(pid), plain)
     await wait_for_async(lambda: plain in watch.seen, "the other one is seen")
     assert watch.ranks == [plain]
 
@@ -324,8 +333,9 @@ async def test_notes_of_searches_replace_each_other(watch: Watch) -> None:
     """They have numbers in them, and all notes of an agent's life are kept otherwise."""
     watch.asked = None
     for count in range(1, 5):
-        watch.reads.discovery = Discovery(left_alone=(LeftAlone(7, "ann", 9, count),))
-        expected = tuple(notes_of(watch.reads.discovery.left_alone))
+        others = LeftAlone(7, "ann", 9, count)
+        watch.reads.discovery = Discovery(left_alone=(others, LeftAlone(8, "ben", 9, 0)))
+        expected = (others.note(),)
         await wait_for_async(functools.partial(_has_notes, watch, expected), "just this note")
 
 
@@ -342,8 +352,8 @@ async def test_a_rank_that_ended_gives_way(
     await wait_for_async(lambda: watch.seen == set(pids[:2]), "as many as are allowed")
     assert any("more than 2 ranks" in note for note in watch.tracker.notes)
     first = next(iter(watch.tracker.ranks.values()))
-    subprocess.run(["kill", "-9", str(first.pid)], check=True)
-    await wait_for_async(lambda: not first.lives, "its end is noticed at once")
+    assert isinstance(first, UnpreparedRank)
+    await end(first)
     await wait_for_async(lambda: pids[2] in watch.seen, "the third one takes its place")
 
 
@@ -359,8 +369,7 @@ async def test_ended_ranks_are_bounded(
     for pid in sleepers(6):
         rank = tracker.add_unprepared(candidate(pid), job())
         assert rank is not None
-        subprocess.run(["kill", "-9", str(pid)], check=True)
-        await wait_for_async(functools.partial(_has_ended, rank), "it ends")
+        await end(rank)
         tracker.tick(time.monotonic_ns())
         tracker.tick(time.monotonic_ns() + 3_000_000_000)
         assert rank.exit_info is not None
@@ -376,21 +385,17 @@ async def test_an_ended_rank_that_is_shown_gives_way_last(
     """On a busy host others come and go while somebody reads why this one ended."""
     monkeypatch.setattr(rank_tracker, "MAX_ENDED", 3)
     tracker = watch.tracker
+    tracker.shown = ShownRanks()
     pids = sleepers(6)
     for pid in pids:
         rank = tracker.add_unprepared(candidate(pid), job())
         assert rank is not None
         if pid == pids[0]:
-            tracker.shown = {rank.key}
-        subprocess.run(["kill", "-9", str(pid)], check=True)
-        await wait_for_async(functools.partial(_has_ended, rank), "it ends")
+            tracker.shown.note([rank.key], tracker.ranks)
+        await end(rank)
         tracker.tick(time.monotonic_ns())
         tracker.tick(time.monotonic_ns() + 3_000_000_000)
     assert watch.ranks == [pids[0], *pids[-2:]]
-
-
-def _has_ended(rank: UnpreparedRank) -> bool:
-    return not rank.lives
 
 
 async def test_a_late_recorder_takes_over(watch: Watch, sleepers: Sleepers) -> None:
@@ -456,8 +461,8 @@ def ring_reads(watch: Watch, pid: int) -> list[int]:
 async def test_a_ring_is_read_to_compare_ops_and_again_only_for_new_ones(
     watch: Watch, sleepers: Sleepers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(unprepared_rings, "COMPARE_S", 0.05)
-    monkeypatch.setattr(unprepared_rings, "FRESH_S", 0.02)
+    monkeypatch.setattr(unprepared_watch, "COMPARE_S", 0.05)
+    monkeypatch.setattr(unprepared_watch, "FRESH_S", 0.02)
     pids = sleepers(2)
     watch.reads.number = 5
     watch.find(*pids)
@@ -477,7 +482,7 @@ async def test_only_of_ranks_that_are_shown_ops_are_kept(
     watch: Watch, sleepers: Sleepers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A host may have dozens of other ranks, with thousands of ops each."""
-    monkeypatch.setattr(unprepared_rings, "COMPARE_S", 0.05)
+    monkeypatch.setattr(unprepared_watch, "COMPARE_S", 0.05)
     monkeypatch.setattr(unprepared_watch, "OTHER_LOOK_S", 1e9)
     now = [0.0]
     watch.shown.__init__(lambda: now[0])  # type: ignore[misc]
@@ -498,8 +503,7 @@ async def test_only_of_ranks_that_are_shown_ops_are_kept(
     watch.shown.note([ranks[other].key], watch.tracker.ranks)
     await wait_for_async(lambda: not ranks[mine].flight.ops, "nobody shows it any more")
     assert ranks[other].flight.ops
-    subprocess.run(["kill", "-9", str(other)], check=True)
-    await wait_for_async(lambda: not ranks[other].lives, "it ends")
+    await end(ranks[other])
     now[0] += LASTING_S + 1
     scans = len(watch.reads.scans)
     await wait_for_async(lambda: len(watch.reads.scans) > scans + 2, "further rounds")
@@ -509,8 +513,8 @@ async def test_only_of_ranks_that_are_shown_ops_are_kept(
 async def test_a_snapshot_waits_for_a_ring_for_a_moment_only(
     watch: Watch, sleepers: Sleepers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(unprepared_rings, "RING_WAIT_S", 0.1)
-    monkeypatch.setattr(unprepared_rings, "COMPARE_S", 1e9)
+    monkeypatch.setattr(unprepared_watch, "RING_WAIT_S", 0.1)
+    monkeypatch.setattr(unprepared_watch, "COMPARE_S", 1e9)
     (pid,) = sleepers(1)
     watch.reads.stuck_rings = {pid}
     watch.find(pid)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import time
 from contextlib import suppress
 
@@ -16,7 +15,6 @@ from hypothesis import strategies as st
 from agent.agent_host import Host
 from agent.ring_builder import RingBuilder
 from frtop_probe import keys, wire
-from frtop_probe.agent import announcement
 from frtop_probe.agent.lifecycle import describe, make_service
 from frtop_probe.agent.options import Options
 from frtop_probe.agent.rank_tracker import RankTracker
@@ -52,36 +50,6 @@ def test_a_rank_that_starts_later_is_sent_in_full(host: Host) -> None:
     sent = next(operator.rank_updates(1))
     assert sent.identity is not None
     assert (sent.identity.pid, sent.identity.rank) == (rank.pid, 5)
-
-
-def test_the_last_op_is_sent_once_its_group_is_quiet(host: Host) -> None:
-    host.rank("wait")
-    operator = host.operator(host.agent())
-    progress = [
-        group_progress
-        for _ in range(5)
-        for rank in operator.update().ranks
-        for group_progress in rank.group_progress
-    ]
-    last = operator.state().ranks[0].group_progress[0].last
-    assert last is not None
-    assert last.signature is not None
-    assert (last.number, last.signature.kind, last.signature.reduce) == (1, "all_reduce", "sum")
-    assert last.site == wire.Site("/srv/train.py", 12, "train")
-    assert sum(group_progress.last is not None for group_progress in progress) <= 1
-
-
-def test_a_pending_op_is_sent_once(host: Host) -> None:
-    rank = host.rank("wait")
-    operator = host.operator(host.agent())
-    operator.state()
-    rank.send_command("op")
-    sent = next(u.pending for u in operator.rank_updates(1) if u.pending)
-    assert [op.number for op in sent] == [2]
-    assert sent[0].pending
-    later = [rank for _ in range(3) for rank in operator.update().ranks]
-    assert [rank.pending for rank in later if rank.pending is not None] == []
-    assert operator.state().ranks[0].pending == sent
 
 
 @pytest.mark.parametrize(
@@ -126,12 +94,18 @@ def test_the_ring_of_a_dead_process_has_an_exit_info(host: Host) -> None:
     assert (exit_info.exit_code, exit_info.signal, exit_info.clean) == (None, None, False)
 
 
-def test_the_last_ops_of_a_rank_found_dead_are_sent(host: Host) -> None:
+@pytest.mark.parametrize("seen", [False, True])
+def test_the_last_op_of_a_rank_that_died_is_sent(host: Host, seen: bool) -> None:
     rank = host.rank("wait")
+    operator = host.operator(host.agent()) if seen else None
+    if operator is not None:
+        operator.state()
     rank.send_command("op")
     assert rank.read_line() == "done"
     rank.kill()
-    (sent,) = host.operator(host.agent()).state().ranks
+    if operator is not None:
+        operator.exit_info(1)
+    (sent,) = (operator or host.operator(host.agent())).state().ranks
     assert sent.exit_info is not None
     assert sent.pending is not None
     assert [op.number for op in sent.pending] == [2]
@@ -139,35 +113,6 @@ def test_the_last_ops_of_a_rank_found_dead_are_sent(host: Host) -> None:
     assert last is not None
     assert (last.number, last.pending) == (2, True)
     assert sent.exit_info.at_ns >= last.issued_ns
-
-
-def test_the_last_op_of_a_rank_that_dies_is_sent(host: Host) -> None:
-    rank = host.rank("wait")
-    operator = host.operator(host.agent())
-    operator.state()
-    rank.send_command("op")
-    assert rank.read_line() == "done"
-    rank.kill()
-    operator.exit_info(1)
-    (sent,) = operator.state().ranks
-    last = sent.group_progress[0].last
-    assert last is not None
-    assert (last.number, last.pending) == (2, True)
-    assert sent.pending is not None
-    assert [op.number for op in sent.pending] == [2]
-
-
-def test_a_pid_that_was_given_away_is_no_living_rank(host: Host) -> None:
-    RingBuilder(host.folder, start_ticks=1)
-    ranks = host.operator(host.agent()).state().ranks
-    assert [rank.exit_info is not None for rank in ranks] == [True]
-
-
-def test_only_rings_of_this_namespace_and_boot_are_adopted(host: Host) -> None:
-    RingBuilder(host.folder, start_ticks=1, namespace=1)
-    RingBuilder(host.folder, start_ticks=2, boot_id=bytes(16))
-    state = host.operator(host.agent()).state()
-    assert state.ranks == ()
 
 
 def test_unreadable_rings_give_one_note(host: Host) -> None:
@@ -243,36 +188,10 @@ def test_malformed_rings_do_not_end_the_agent(host: Host) -> None:
     assert len(operator.snapshots(*keys, stacks=False, ops=10)) == len(keys)
 
 
-def test_a_ring_started_again_in_the_same_file_is_another_rank(host: Host) -> None:
-    old = RingBuilder(host.folder)
-    operator = host.operator(host.agent())
-    assert [rank.key for rank in operator.state().ranks] == [1]
-    old.cells[StatusCell.SIDE_USED] = 0
-    wait_for(
-        lambda: [r.key for r in operator.state().ranks] == [2], "it is tracked as another rank"
-    )
-
-
-def test_a_stopped_rank_has_state_t(host: Host) -> None:
-    rank = host.rank("wait")
-    operator = host.operator(host.agent())
-    operator.state()
-    rank.process.send_signal(signal.SIGSTOP)
-    sent = next(u.process for u in operator.rank_updates(1) if u.process and u.process.state == "T")
-    assert sent.pid == rank.pid
-
-
-@pytest.fixture
-def busy_agent(host: Host) -> Host:
+def test_malformed_requests_do_not_end_the_agent(host: Host) -> None:
     host.rank("wait")
-    host.agent()
-    return host
-
-
-def test_malformed_requests_do_not_end_the_agent(busy_agent: Host) -> None:
-    card = announcement.find_agent(busy_agent.folder)
-    assert card is not None
-    operator = busy_agent.operator(card)
+    card = host.agent()
+    operator = host.operator(card)
     known = wire.to_frame(wire.SnapshotRequest(1, (1,), ops=3))
     frames = st.one_of(
         st.just(wire.PROTOCOL),
@@ -296,14 +215,11 @@ def test_malformed_requests_do_not_end_the_agent(busy_agent: Host) -> None:
         operator.dealer.send_multipart(message)
 
     send()
-    fresh = busy_agent.operator(card)
-    assert fresh.state().ranks[0].key == 1
+    assert host.operator(card).state().ranks[0].key == 1
 
 
-def test_an_unknown_request_gets_an_error(busy_agent: Host) -> None:
-    card = announcement.find_agent(busy_agent.folder)
-    assert card is not None
-    operator = busy_agent.operator(card)
+def test_an_unknown_request_gets_an_error(host: Host) -> None:
+    operator = host.operator(host.agent())
     operator.dealer.send(wire.PROTOCOL + b"\x93\xa4what\x01\x02")
     response = wire.decode_response(wire.from_frame(operator.dealer.recv()))
     assert isinstance(response, wire.Error)

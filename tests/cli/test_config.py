@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from frtop_tui.cli import main
-from frtop_tui.cli.config_file import config_path
 from frtop_tui.cli.parser import parse
+from frtop_tui.cli.settings import config_path
 from frtop_tui.errors import ConfigTrouble, UsageError
 
 FILE = """

@@ -69,8 +69,6 @@ def test_this_host_is_not_meant_where_others_are_reached_by_a_shell(
         (["diagnose", "--pid", "12", "--connect", "node0"], "frtop jobs --connect"),
         (["diagnose", "--pid", "12", "hang.cap"], "files were given"),
         (["tensors", "--rank", "0", "--pid", "12"], "unrecognized arguments: --pid"),
-        (["agent", "--port", "http"], "'http': ports are"),
-        (["agent", "--port", "99999"], "1 to 65534"),
     ],
 )
 def test_an_invalid_command_line_gets_a_next_step(words: list[str], says: str) -> None:

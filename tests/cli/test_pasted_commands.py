@@ -12,9 +12,9 @@ from frtop_probe import keys
 from frtop_probe.keys import KeyProblem
 from frtop_probe.ring import folder
 from frtop_probe.ring.folder import FolderError
-from frtop_tui.cli.config_file import read_config
 from frtop_tui.cli.files import require_writable
 from frtop_tui.cli.run import _cannot_run
+from frtop_tui.cli.settings import read_config
 from frtop_tui.errors import FrtopError
 
 ODD = "a b; $(touch x) 'q"

@@ -323,4 +323,4 @@ def test_hosts_end_with_whoever_started_them(monkeypatch: pytest.MonkeyPatch) ->
         (process,) = job.processes
         assert process.stdin is not None
         process.stdin.close()  # as the kernel does it when the other end dies
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0

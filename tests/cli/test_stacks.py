@@ -112,7 +112,7 @@ def test_native_stacks_are_taken_one_rank_after_the_other(
     assert "in which rank 3 (pid 90043 on node0) stands still" in errors
     assert "rank 37  node4  pid 90077  late  native stacks 0.5s old  pystack held it 0.4s" in output
     assert "C gloo::ring" in output
-    assert "and 2 more with this stack" in output
+    assert "3 threads alike" in output
 
 
 @pytest.mark.parametrize(("typed", "status"), [("y\n", 0), ("YES\n", 0), ("\n", 1), ("n\n", 1)])

@@ -52,4 +52,4 @@ def start_agent(folder: Path) -> Iterator[Start]:
     yield start
     for process in started:
         process.terminate()
-        process.wait(10)
+        process.wait(60)

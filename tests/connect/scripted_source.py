@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from frtop_probe import wire
-from frtop_probe.features.tensors.messages import SummarizeTensors
 from frtop_tui.connect.base import Asked
 from frtop_tui.connect.followers import follower_kinds
 from frtop_tui.diagnosis.model import Frame
@@ -68,7 +67,7 @@ class ScriptedSource:
         return self._news
 
     def do(self, request: Asked, ranks: Iterable[int] = ()) -> None:
-        if isinstance(request, SummarizeTensors):
+        if isinstance(request, wire.RankRequest) and request.in_rank:
             self.inspected += ranks
         elif isinstance(request, wire.NativeStacksRequest):
             self.taken_native += ranks

@@ -6,8 +6,6 @@ from msgspec import structs
 
 from connect.fakes import FakeConnections, frame_of, rank_view
 from frtop_probe import wire
-from frtop_probe.features.flame.messages import SampleResponse, SampleStacks
-from frtop_probe.features.tensors.messages import SummarizeTensors
 from frtop_tui.connect.asking import Asking
 from frtop_tui.connect.request_tracker import RequestTracker
 from frtop_tui.diagnosis.model import JudgedRank
@@ -68,7 +66,7 @@ def test_a_rank_is_asked_again_by_its_new_key_when_its_agent_was_restarted() -> 
     applied, connections = Applied(), FakeConnections()
     tracker = RequestTracker(connections.send)
     asking = Asking(tracker, applied)
-    asking.do(frame_of(rank_view(0, "a")), SummarizeTensors(), (0,), 1)
+    asking.do(frame_of(rank_view(0, "a")), wire.ChangeRecording(), (0,), 1)
     connections.sent.clear()
     tracker.disconnected("a", 2)
     tracker.identified("a", same=False)
@@ -87,20 +85,22 @@ def test_no_more_ranks_of_a_host_are_asked_at_once_than_the_request_says() -> No
     connections = FakeConnections()
     tracker = RequestTracker(connections.send)
     asking = Asking(tracker, Applied())
-    views = [structs.replace(rank_view(rank, "a"), key=rank + 10) for rank in range(5)]
+    views = [structs.replace(rank_view(rank, "a"), key=rank + 10) for rank in range(6)]
     frame = frame_of(*views)
-    asking.do(frame, SampleStacks(), range(5), 1)
-    asking.do(frame, SampleStacks(), range(5), 2)  # they are being asked already
-    assert [key_of(request) for _, request in connections.sent] == [10, 11, 12]
+    assert wire.ChangeRecording.at_once == 4
+    asking.do(frame, wire.ChangeRecording(), range(6), 1)
+    asking.do(frame, wire.ChangeRecording(), range(6), 2)  # they are being asked already
+    assert [key_of(request) for _, request in connections.sent] == [10, 11, 12, 13]
     for _, request in list(connections.sent):
-        answer = SampleResponse(request.id, "a", key_of(request), 3)
+        answer = wire.RecordingResponse(request.id, "a", key_of(request))
         tracker.receive("a", answer, 3)
-    assert [key_of(request) for _, request in connections.sent[3:]] == [13, 14]
+    assert [key_of(request) for _, request in connections.sent[4:]] == [14, 15]
 
 
 def test_what_acts_is_an_act_unless_its_class_says_that_it_looks() -> None:
-    looking = {kind.__name__ for kind in wire.declared() if not kind.acts}
+    core = [kind for kind in wire.declared() if ".features." not in kind.__module__]
+    looking = {kind.__name__ for kind in core if not kind.acts}
     assert looking == {
         "StateRequest", "SnapshotRequest", "TimeRequest", "HistoryRequest", "StatisticsRequest",
-        "GaugeHistoryRequest", "SampleStacks",
+        "GaugeHistoryRequest",
     }  # fmt: skip

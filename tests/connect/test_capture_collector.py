@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from connect.fakes import FakeConnections, S, frame_of, rank_view
 from frtop_probe import wire
-from frtop_probe.features.tensors.messages import SummarizeTensors
 from frtop_tui.connect import capture_collector
 from frtop_tui.connect.capture_collector import (
     DEADLINE_NS,
@@ -26,7 +25,6 @@ from frtop_tui.diagnosis.confirmation import Settling
 from frtop_tui.diagnosis.model import Frame, JudgedRank, Verdict, Why
 from frtop_tui.diagnosis.thresholds import COMPARED_NS, HEALTHY_NS, SLOW_CAUSE_NS
 from frtop_tui.files import capture
-from frtop_tui.job.model import HostView
 from frtop_tui.job.statistics import JobStatistics
 from waiting import wait_for
 
@@ -42,7 +40,8 @@ def respond(host: str, request: wire.Request) -> wire.Response | None:
         return wire.SnapshotResponse(request.id, host, taken)
     if isinstance(request, wire.HistoryRequest):
         return wire.HistoryResponse(request.id, host, request.key, wire.History())
-    assert isinstance(request, SummarizeTensors)
+    assert isinstance(request, wire.RankRequest)
+    assert request.in_capture  # a feature's
     return wire.TensorsResponse(request.id, host, request.key, 1)
 
 
@@ -90,7 +89,7 @@ class Scene:
             self.devices |= {
                 request.devices
                 for _, request in self.connections.sent
-                if isinstance(request, SummarizeTensors)
+                if hasattr(request, "devices")
             }
             self.kinds += [type(request).__name__ for _, request in self.connections.sent]
             self.connections.respond(self.tracker.receive, agent, self.now)
@@ -124,10 +123,10 @@ def test_all_ranks_are_asked_for_everything(scene: Scene) -> None:
     assert (one.writing.done, one.writing.total, one.writing.automatic) == (4, 4, True)
     ((_, histories, missing),) = scene.written
     assert (histories, list(missing)) == ([0, 1, 2, 3], [])
-    assert (
-        sorted(scene.kinds)
-        == ["HistoryRequest"] * 4 + ["SnapshotRequest"] * 2 + ["SummarizeTensors"] * 4
-    )
+    known = {"HistoryRequest": 4, "SnapshotRequest": 2}
+    asked = Counter(scene.kinds)
+    assert {kind: count for kind, count in asked.items() if kind in known} == known
+    assert all(count == 4 for kind, count in asked.items() if kind not in known)  # of features
     assert scene.kinds[:4] == ["SnapshotRequest", "HistoryRequest"] * 2
 
 
@@ -165,40 +164,6 @@ def test_a_host_that_does_not_answer_is_named_and_nobody_else_waits(scene: Scene
     assert one.writing.state == "written"
     assert "ranks 2-3" in str(one.writing.problem)
     assert one.writing.done == 4
-
-
-def test_a_read_only_key_gets_no_tensors_and_the_capture_says_so(scene: Scene) -> None:
-    views = ranks(["a", "b"], 1, pending=(OP,))
-    hosts = (HostView("a", "reporting", may_act=False), HostView("b", "reporting"))
-    frame = frame_of(*views, hosts=hosts)
-    scene.run(scene.begin(frame), frame)
-    ((_, _, missing),) = scene.written
-    assert list(missing) == ["no tensors of rank 0: our key may only read on a"]
-    assert scene.kinds.count("SummarizeTensors") == 1
-
-
-@pytest.mark.parametrize("automatic", [True, False])
-def test_devices_are_read_for_a_person_only(scene: Scene, automatic: bool) -> None:
-    frame = frame_of(*ranks(["a"], 2, pending=(OP,)))
-    scene.run(scene.begin(frame, automatic=automatic), frame)
-    assert scene.devices == {not automatic}
-
-
-def test_read_only_asks_nothing_of_the_ranks(scene: Scene) -> None:
-    frame = frame_of(*ranks(["a"], 2, pending=(OP,)), read_only="started with --read-only")
-    scene.run(scene.begin(frame), frame)
-    assert "SummarizeTensors" not in scene.kinds
-    ((_, _, missing),) = scene.written
-    assert list(missing) == ["no tensors of ranks 0-1: started with --read-only"]
-
-
-@pytest.mark.parametrize("state", ["silent", "stopped"])
-def test_ranks_that_cannot_respond_are_not_asked(scene: Scene, state: str) -> None:
-    frame = frame_of(*ranks(["a"], 2, pending=(OP,), state=state))
-    scene.run(scene.begin(frame), frame)
-    assert "SummarizeTensors" not in scene.kinds
-    ((_, _, missing),) = scene.written
-    assert list(missing) == [f"no tensors of ranks 0-1: {state}, cannot respond"]
 
 
 def test_ranks_that_are_not_reported_are_named(scene: Scene) -> None:
@@ -296,42 +261,6 @@ def test_a_response_longer_than_the_request_allows_is_dropped(
     _, histories, missing = scene.written[0]
     assert not histories
     assert "no history of rank 0: the response is longer than the request allows" in missing
-
-
-@pytest.mark.parametrize(("error", "help_", "why"), [
-    ("none", "waits in no op that has tensors", "no pending op has tensors"),
-    ("missing", "", "the recorder does not respond"),
-    ("failed", "out of memory", "out of memory"),
-])  # fmt: skip
-def test_missing_tensors_have_a_reason(scene: Scene, error: str, help_: str, why: str) -> None:
-    def cannot(host: str, request: wire.Request) -> wire.Response | None:
-        if isinstance(request, SummarizeTensors):
-            return wire.TensorsResponse(request.id, host, request.key, 1, (), error, help_)
-        return respond(host, request)
-
-    frame = frame_of(*ranks(["a"], 2, pending=(OP,)))
-    scene.run(scene.begin(frame), frame, agent=cannot)
-    ((_, _, missing),) = scene.written
-    (text,) = missing
-    assert text.startswith(f"no tensors of ranks 0-1: {why}")
-
-
-def test_ranks_without_a_recorder_are_asked_for_torchs_history_only(scene: Scene) -> None:
-    """What is missing is said once for all of them, not once for each process."""
-    prepared, *rest = ranks(["a"], 3, pending=(OP,))
-    outside = [replace(one, identity=replace(one.identity, prepared=False)) for one in rest]
-    frame = frame_of(prepared, *outside)
-    one = scene.begin(frame)
-    scene.run(one, frame)
-    assert one.writing.state == "written"
-    ((_, histories, missing),) = scene.written
-    assert histories == [0, 1, 2]
-    assert list(missing) == [
-        "no tensors of ranks 1-2: they have no recorder, and are seen from outside"
-    ]
-    assert scene.kinds.count("HistoryRequest") == 3
-    assert scene.kinds.count("SummarizeTensors") == 1
-    assert "SnapshotRequest" in scene.kinds
 
 
 def test_a_job_that_ended_without_a_recorder_is_captured_as_it_was_seen(scene: Scene) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from connect.fakes import FakeConnections, S
 from frtop_probe import wire
-from frtop_tui.connect.clock_requests import (
+from frtop_tui.connect.agent_requests import (
     DOUBTED_INTERVAL_NS,
     FIRST,
     INTERVAL_NS,

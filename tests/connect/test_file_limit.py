@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from frtop_tui.connect.file_limit import FILES_PER_HOST, FILES_PER_SOURCE, SPARE_FILES, FileLimit
+from frtop_tui.connect.live import FILES_PER_HOST, FILES_PER_SOURCE, SPARE_FILES, FileLimit
 
 
 def test_many_sources_count_together_and_the_hard_limit_holds(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -37,16 +36,6 @@ def test_no_agent_and_then_one(source: LiveSource, start_agent: Start) -> None:
     (host,) = frame_with(source, lambda f: f.hosts[0].clock_error_ns is not None).hosts
     assert abs(host.clock_ns) <= (host.clock_error_ns or 0) + 5_000_000  # it is the same clock
     assert host.address.startswith("127.0.0.1:")
-
-
-def test_a_restarted_local_agent_is_followed(source: LiveSource, start_agent: Start) -> None:
-    first = start_agent()
-    frame_with(source, lambda f: f.health == "empty")
-    os.kill(first.pid, signal.SIGKILL)
-    frame_with(source, lambda f: f.hosts and f.hosts[0].state == "failed")
-    second = start_agent()
-    assert second.instance != first.instance
-    frame_with(source, lambda f: f.hosts and f.hosts[0].state == "reporting")
 
 
 def test_an_agent_with_another_key_is_named(

@@ -12,10 +12,8 @@ import pytest
 from agent.agent_host import Host
 from connect.conftest import frame_with
 from frtop_probe import keys
-from frtop_probe.features.tensors.messages import SummarizeTensors
 from frtop_tui.connect.live import LiveSource
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.features.tensors.follow import SaveOrder
 from frtop_tui.files import capture
 from frtop_tui.job.model import Writing
 
@@ -83,15 +81,6 @@ def test_ranks_of_hosts_that_are_not_connected_are_unreachable(pair: Pair) -> No
         source.close()
 
 
-def test_with_an_unknown_name_the_others_are_reported(pair: Pair) -> None:
-    source = LiveSource(["no-such-host.invalid", *pair.names])
-    try:
-        frame = frame_with(source, lambda f: len(f.ranks) == 2)
-        assert states(frame)["no-such-host.invalid"] in ("connecting", "failed")
-    finally:
-        source.close()
-
-
 def test_a_capture_has_everything_of_all_ranks(
     pair: Pair, source: LiveSource, tmp_path: Path
 ) -> None:
@@ -112,44 +101,6 @@ def test_a_capture_has_everything_of_all_ranks(
         assert view.snapshot is not None
         assert view.snapshot.ops
         assert view.main_stack is not None, writing.problem
-
-
-def test_a_rank_without_a_responder_says_so(source: LiveSource) -> None:
-    frame_with(source, lambda f: len(f.ranks) == 2)
-    source.do(SummarizeTensors(), [1])
-    frame = frame_with(source, lambda f: f.ranks[1].tensors)
-    response = frame.ranks[1].tensors
-    assert response is not None
-    assert response.error
-    assert response.help
-
-
-def test_saving_an_op_that_is_not_pending_leaves_no_file(
-    source: LiveSource, tmp_path: Path
-) -> None:
-    frame_with(source, lambda f: len(f.ranks) == 2)
-    source.do(SaveOrder(0, 77, tmp_path / "op.safetensors"))
-    frame = frame_with(source, lambda f: (w := file(f, "tensors")) and w.state == "failed")
-    writing = file(frame, "tensors")
-    assert writing is not None
-    assert writing.problem
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_read_only_source_asks_no_rank(pair: Pair, tmp_path: Path) -> None:
-    source = LiveSource(pair.names, read_only=True)
-    try:
-        frame = frame_with(source, lambda f: len(f.ranks) == 2)
-        assert frame.read_only == "started with --read-only"
-        source.do(SummarizeTensors(), [0])
-        frame = frame_with(source, lambda f: f.ranks[0].tensors)
-        response = frame.ranks[0].tensors
-        assert response is not None
-        assert response.error == "permission"
-        # The agents know, and would refuse requests.
-        frame_with(source, lambda f: not any(host.may_act for host in f.hosts))
-    finally:
-        source.close()
 
 
 def test_a_host_that_comes_back_is_asked_again(pair: Pair, source: LiveSource) -> None:
@@ -188,12 +139,3 @@ def test_a_host_that_hangs_is_silent_and_does_not_delay_a_capture(
         os.kill(pair.cards[1].pid, signal.SIGCONT)
     frame = frame_with(source, lambda f: f.ranks[1].state != "unreachable")
     assert states(frame)[pair.names[1]] == "reporting"
-
-
-def test_a_job_is_chosen_by_its_key(pair: Pair, source: LiveSource) -> None:
-    frame_with(source, lambda f: len(f.ranks) == 2)
-    source.choose(("nowhere", 1, 1, "", 0, ""))
-    frame = frame_with(source, lambda f: not f.ranks)
-    assert "not known any more" in str(frame.problem)
-    source.choose(None)
-    frame_with(source, lambda f: len(f.ranks) == 2)

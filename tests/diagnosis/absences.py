@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from diagnosis.scenes import LOADER, LOCK, Scene, frame
+from diagnosis.scenes import LOADER, LOCK, Scene, frame, three_wait
 from frtop_probe import wire
 
 DATASET = (
@@ -14,211 +14,211 @@ DATASET = (
 )
 
 
-def stuck_worker(scene: Scene) -> None:
-    scene.fetches(2, worker=2, pid=90112)
-    scene.worker(2, 90111, "S", "futex")
-    scene.worker(2, 90112, "D", "read", "/data/shard-0412")
+def stuck_worker(scene: Scene, rank: int = 2) -> None:
+    scene.fetches(rank, worker=2, pid=90112)
+    scene.worker(rank, 90111, "S", "futex")
+    scene.worker(rank, 90112, "D", "read", "/data/shard-0412")
 
 
-def stuck_worker_by_stack(scene: Scene) -> None:
-    scene.fetches(2, worker=2, pid=90112)
-    scene.worker(2, 90112, "S", "futex")
-    scene.actors[2].child_stacks[90112] = (frame("data.py:31", "decode", "lock.acquire()"),)
+def stuck_worker_by_stack(scene: Scene, rank: int = 2) -> None:
+    scene.fetches(rank, worker=2, pid=90112)
+    scene.worker(rank, 90112, "S", "futex")
+    scene.actors[rank].child_stacks[90112] = (frame("data.py:31", "decode", "lock.acquire()"),)
 
 
-def unknown_worker(scene: Scene) -> None:
-    scene.fetches(2, worker=-1, workers=0)
-    scene.worker(2, 90111, "S", "futex")
-    scene.worker(2, 90112, "S", "read", "/data/shard-0412")
+def unknown_worker(scene: Scene, rank: int = 2) -> None:
+    scene.fetches(rank, worker=-1, workers=0)
+    scene.worker(rank, 90111, "S", "futex")
+    scene.worker(rank, 90112, "S", "read", "/data/shard-0412")
 
 
-def loads_itself(scene: Scene) -> None:
-    scene.fetches(2, worker=-2, workers=0)
-    scene.at(2, *DATASET)
-    scene.kernel(2, "D", "read", "folio_wait_bit", "/nfs/shard-7")
+def loads_itself(scene: Scene, rank: int = 2) -> None:
+    scene.fetches(rank, worker=-2, workers=0)
+    scene.at(rank, *DATASET)
+    scene.kernel(rank, "D", "read", "folio_wait_bit", "/nfs/shard-7")
 
 
-def loader_by_stack_alone(scene: Scene) -> None:
-    scene.at(2, *DATASET)
+def loader_by_stack_alone(scene: Scene, rank: int = 2) -> None:
+    scene.at(rank, *DATASET)
 
 
-def stopped(scene: Scene) -> None:
-    scene.kernel(2, "T")
-    scene.silent(2, 10)
+def stopped(scene: Scene, rank: int = 2) -> None:
+    scene.kernel(rank, "T")
+    scene.silent(rank, 10)
 
 
-def traced(scene: Scene) -> None:
-    scene.kernel(2, "t")
-    scene.silent(2, 10)
+def traced(scene: Scene, rank: int = 2) -> None:
+    scene.kernel(rank, "t")
+    scene.silent(rank, 10)
 
 
-def holds_gil(scene: Scene) -> None:
-    scene.silent(2, 10)
-    scene.actors[2].owns_gil = True
-    scene.at(2, frame("ext.py:60", "run", "lib.solve(x)"))
+def holds_gil(scene: Scene, rank: int = 2) -> None:
+    scene.silent(rank, 10)
+    scene.actors[rank].owns_gil = True
+    scene.at(rank, frame("ext.py:60", "run", "lib.solve(x)"))
 
 
-def holds_gil_in_a_library(scene: Scene) -> None:
-    scene.silent(2, 9)
-    scene.actors[2].owns_gil = True
+def holds_gil_in_a_library(scene: Scene, rank: int = 2) -> None:
+    scene.silent(rank, 9)
+    scene.actors[rank].owns_gil = True
     scene.at(
-        2,
+        rank,
         frame("/usr/lib/python3.11/re/__init__.py:185", "sub"),
         frame("data.py:7", "clean", "return re.sub(WORDS, '', text)"),
         active=True,
     )
 
 
-def holds_gil_unseen(scene: Scene) -> None:
-    scene.silent(2, 10)
-    scene.actors[2].dump_error = "refused"
+def holds_gil_unseen(scene: Scene, rank: int = 2) -> None:
+    scene.silent(rank, 10)
+    scene.actors[rank].dump_error = "refused"
 
 
-def reads_file(scene: Scene) -> None:
-    scene.at(2, frame("train.py:44", source="state = handle.read()"))
-    scene.kernel(2, "D", "read", "nfs_wait_bit", "/nfs/vocabulary")
+def reads_file(scene: Scene, rank: int = 2) -> None:
+    scene.at(rank, frame("train.py:44", source="state = handle.read()"))
+    scene.kernel(rank, "D", "read", "nfs_wait_bit", "/nfs/vocabulary")
 
 
-def opens_pipe(scene: Scene) -> None:
-    scene.at(2, frame("/usr/lib/python3.11/pathlib.py:1044", "open", "return io.open(self)"))
-    scene.kernel(2, "S", "openat", "wait_for_partner")
+def opens_pipe(scene: Scene, rank: int = 2) -> None:
+    scene.at(rank, frame("/usr/lib/python3.11/pathlib.py:1044", "open", "return io.open(self)"))
+    scene.kernel(rank, "S", "openat", "wait_for_partner")
 
 
-def reads_unseen(scene: Scene) -> None:
-    scene.actors[2].dump_error = "refused"
-    scene.kernel(2, "D", "read", "nfs_wait_bit", "/nfs/vocabulary")
+def reads_unseen(scene: Scene, rank: int = 2) -> None:
+    scene.actors[rank].dump_error = "refused"
+    scene.kernel(rank, "D", "read", "nfs_wait_bit", "/nfs/vocabulary")
 
 
-def saves_checkpoint(scene: Scene) -> None:
-    scene.at(2, frame("train.py:70", source="torch.save(state, path)"))
-    scene.kernel(2, "S", "write", "", "/ckpt/step-100.pt")
+def saves_checkpoint(scene: Scene, rank: int = 2) -> None:
+    scene.at(rank, frame("train.py:70", source="torch.save(state, path)"))
+    scene.kernel(rank, "S", "write", "", "/ckpt/step-100.pt")
 
 
-def sleeps(scene: Scene) -> None:
-    scene.sleeps(2)
+def sleeps(scene: Scene, rank: int = 2) -> None:
+    scene.sleeps(rank)
 
 
-def sleeps_unseen(scene: Scene) -> None:
-    scene.actors[2].dump_error = "refused"
-    scene.kernel(2, "S", "clock_nanosleep", "hrtimer_nanosleep")
+def sleeps_unseen(scene: Scene, rank: int = 2) -> None:
+    scene.actors[rank].dump_error = "refused"
+    scene.kernel(rank, "S", "clock_nanosleep", "hrtimer_nanosleep")
 
 
-def waits_for_lock(scene: Scene) -> None:
-    scene.at(2, *LOCK)
+def waits_for_lock(scene: Scene, rank: int = 2) -> None:
+    scene.at(rank, *LOCK)
 
 
-def joins_thread(scene: Scene) -> None:
-    scene.at(2, frame("train.py:71", source="writer.join()"))
+def joins_thread(scene: Scene, rank: int = 2) -> None:
+    scene.at(rank, frame("train.py:71", source="writer.join()"))
 
 
-def waits_for_socket(scene: Scene) -> None:
-    scene.at(2, frame("/usr/lib/python3.11/socket.py:718", "readinto"), frame("wandb.py:9"))
-    scene.kernel(2, "S", "recvfrom", "tcp_recvmsg", "socket:[123]")
+def waits_for_socket(scene: Scene, rank: int = 2) -> None:
+    scene.at(rank, frame("/usr/lib/python3.11/socket.py:718", "readinto"), frame("wandb.py:9"))
+    scene.kernel(rank, "S", "recvfrom", "tcp_recvmsg", "socket:[123]")
 
 
-def compiles(scene: Scene) -> None:
+def compiles(scene: Scene, rank: int = 2) -> None:
     scene.at(
-        2,
+        rank,
         frame("/venv/lib/python3.11/site-packages/torch/_inductor/codecache.py:88", "compile"),
         frame("train.py:18"),
     )
 
 
-def computes(scene: Scene) -> None:
-    scene.at(2, frame("train.py:35", source="matrix = matrix @ matrix"), active=True)
-    scene.kernel(2, "R")
+def computes(scene: Scene, rank: int = 2) -> None:
+    scene.at(rank, frame("train.py:35", source="matrix = matrix @ matrix"), active=True)
+    scene.kernel(rank, "R")
 
 
-def runs_unseen(scene: Scene) -> None:
-    scene.actors[2].dump_error = "refused"
-    scene.kernel(2, "R")
+def runs_unseen(scene: Scene, rank: int = 2) -> None:
+    scene.actors[rank].dump_error = "refused"
+    scene.kernel(rank, "R")
 
 
-def locks_file(scene: Scene) -> None:
-    scene.at(2, frame("train.py:70", source="fcntl.flock(handle, fcntl.LOCK_EX)"))
-    scene.kernel(2, "S", "flock", "locks_lock_inode_wait", "/ckpt/.lock")
+def locks_file(scene: Scene, rank: int = 2) -> None:
+    scene.at(rank, frame("train.py:70", source="fcntl.flock(handle, fcntl.LOCK_EX)"))
+    scene.kernel(rank, "S", "flock", "locks_lock_inode_wait", "/ckpt/.lock")
 
 
-def locks_file_by_library(scene: Scene) -> None:
-    scene.at(2, frame("lock.py:5", "__enter__", "with self.lock:"))
-    scene.kernel(2, "S", "#999", "locks_lock_inode_wait")
+def locks_file_by_library(scene: Scene, rank: int = 2) -> None:
+    scene.at(rank, frame("lock.py:5", "__enter__", "with self.lock:"))
+    scene.kernel(rank, "S", "#999", "locks_lock_inode_wait")
 
 
-def locks_file_with_fcntl(scene: Scene) -> None:
-    scene.at(2, frame("train.py:70", source="fcntl.lockf(handle, fcntl.LOCK_EX)"))
-    scene.kernel(2, "S", "fcntl", "fcntl_setlk", "/ckpt/.lock")
+def locks_file_with_fcntl(scene: Scene, rank: int = 2) -> None:
+    scene.at(rank, frame("train.py:70", source="fcntl.lockf(handle, fcntl.LOCK_EX)"))
+    scene.kernel(rank, "S", "fcntl", "fcntl_setlk", "/ckpt/.lock")
 
 
-def locks_file_unseen(scene: Scene) -> None:
-    scene.actors[2].dump_error = "refused"
-    scene.kernel(2, "S", "flock", "", "/ckpt/.lock")
+def locks_file_unseen(scene: Scene, rank: int = 2) -> None:
+    scene.actors[rank].dump_error = "refused"
+    scene.kernel(rank, "S", "flock", "", "/ckpt/.lock")
 
 
-def worker_locks_file(scene: Scene) -> None:
-    scene.fetches(2, worker=2, pid=90112)
-    scene.worker(2, 90112, "S", "flock", "/data/.lock")
+def worker_locks_file(scene: Scene, rank: int = 2) -> None:
+    scene.fetches(rank, worker=2, pid=90112)
+    scene.worker(rank, 90112, "S", "flock", "/data/.lock")
 
 
-def asyncio_server(scene: Scene) -> None:
+def asyncio_server(scene: Scene, rank: int = 2) -> None:
     scene.at(
-        2,
+        rank,
         frame("/usr/lib/python3.11/selectors.py:468", "select"),
         frame("/usr/lib/python3.11/asyncio/base_events.py:1884", "_run_once"),
         frame("/usr/lib/python3.11/asyncio/base_events.py:608", "run_forever"),
         frame("serve.py:40", "main", "asyncio.run(serve())"),
     )
-    scene.kernel(2, "S", "epoll_wait", "ep_poll")
+    scene.kernel(rank, "S", "epoll_wait", "ep_poll")
 
 
-def other_loop(scene: Scene) -> None:
-    scene.at(2, frame("/usr/lib/python3.11/asyncio/runners.py:118", "run"), frame("serve.py:40"))
-    scene.kernel(2, "S", "epoll_pwait", "ep_poll")
+def other_loop(scene: Scene, rank: int = 2) -> None:
+    scene.at(rank, frame("/usr/lib/python3.11/asyncio/runners.py:118", "run"), frame("serve.py:40"))
+    scene.kernel(rank, "S", "epoll_pwait", "ep_poll")
 
 
-def thread_server(scene: Scene) -> None:
+def thread_server(scene: Scene, rank: int = 2) -> None:
     scene.at(
-        2,
+        rank,
         frame("/usr/lib/python3.11/selectors.py:415", "select"),
         frame("/usr/lib/python3.11/socketserver.py:233", "serve_forever"),
         frame("serve.py:40"),
     )
-    scene.kernel(2, "S", "poll", "poll_schedule_timeout")
+    scene.kernel(rank, "S", "poll", "poll_schedule_timeout")
 
 
-def listening_socket(scene: Scene) -> None:
-    scene.at(2, frame("/usr/lib/python3.11/socket.py:292", "accept"), frame("serve.py:40"))
-    scene.kernel(2, "S", "accept4", "inet_csk_accept")
+def listening_socket(scene: Scene, rank: int = 2) -> None:
+    scene.at(rank, frame("/usr/lib/python3.11/socket.py:292", "accept"), frame("serve.py:40"))
+    scene.kernel(rank, "S", "accept4", "inet_csk_accept")
 
 
-def server_unseen(scene: Scene) -> None:
-    scene.actors[2].dump_error = "refused"
-    scene.kernel(2, "S", "epoll_wait", "ep_poll")
+def server_unseen(scene: Scene, rank: int = 2) -> None:
+    scene.actors[rank].dump_error = "refused"
+    scene.kernel(rank, "S", "epoll_wait", "ep_poll")
 
 
-def runs_tool(scene: Scene) -> None:
-    scene.at(2, frame("/usr/lib/python3.11/subprocess.py:2047", "_wait"), frame("train.py:33"))
-    scene.kernel(2, "S", "wait4", "do_wait")
-    scene.actors[2].children.append(wire.Process(90113, "S", "ffmpeg", parent=1002))
+def runs_tool(scene: Scene, rank: int = 2) -> None:
+    scene.at(rank, frame("/usr/lib/python3.11/subprocess.py:2047", "_wait"), frame("train.py:33"))
+    scene.kernel(rank, "S", "wait4", "do_wait")
+    scene.actors[rank].children.append(wire.Process(90113, "S", "ffmpeg", parent=1000 + rank))
 
 
-def prints_into_full_pipe(scene: Scene) -> None:
-    scene.at(2, frame("train.py:33", source="print(metrics)"))
-    scene.kernel(2, "S", "write", "anon_pipe_write", "pipe:[17]")
+def prints_into_full_pipe(scene: Scene, rank: int = 2) -> None:
+    scene.at(rank, frame("train.py:33", source="print(metrics)"))
+    scene.kernel(rank, "S", "write", "anon_pipe_write", "pipe:[17]")
 
 
-def debugged_by_hand(scene: Scene) -> None:
-    scene.at(2, frame("/usr/lib/python3.11/pdb.py:360", "interaction"), frame("train.py:33"))
-    scene.kernel(2, "S", "read", "wait_woken", "/dev/pts/3")
+def debugged_by_hand(scene: Scene, rank: int = 2) -> None:
+    scene.at(rank, frame("/usr/lib/python3.11/pdb.py:360", "interaction"), frame("train.py:33"))
+    scene.kernel(rank, "S", "read", "wait_woken", "/dev/pts/3")
 
 
-def reads_requests(scene: Scene) -> None:
-    scene.at(2, frame("serve.py:33", source="for request in sys.stdin:"))
-    scene.kernel(2, "S", "read", "anon_pipe_read", "pipe:[17]")
+def reads_requests(scene: Scene, rank: int = 2) -> None:
+    scene.at(rank, frame("serve.py:33", source="for request in sys.stdin:"))
+    scene.kernel(rank, "S", "read", "anon_pipe_read", "pipe:[17]")
 
 
-def waits_for_key(scene: Scene) -> None:
-    scene.at(2, frame("train.py:33", source='store.get("shard")'))
-    scene.kernel(2, "S", "poll", "poll_schedule_timeout")
+def waits_for_key(scene: Scene, rank: int = 2) -> None:
+    scene.at(rank, frame("train.py:33", source='store.get("shard")'))
+    scene.kernel(rank, "S", "poll", "poll_schedule_timeout")
 
 
 CAUSES: list[tuple[Callable[[Scene], None], str, str, str]] = [
@@ -261,8 +261,7 @@ CAUSES: list[tuple[Callable[[Scene], None], str, str, str]] = [
 
 
 def absent(play: Callable[[Scene], None], for_s: float = 10) -> Scene:
-    scene = Scene(4)
-    scene.waits([0, 1, 3], "all_reduce", for_s=for_s)
+    scene = three_wait(for_s)
     play(scene)
     return scene
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 
@@ -133,38 +134,10 @@ class Scene:
                 number, name, description, self.backend, members, self.exact, epoch, self.timeout_s
             )
 
-    def does(
-        self,
-        ranks: Iterable[int],
-        kind: str,
-        *,
-        group: str = WORLD,
-        number: int | None = None,
-        ago: float = 1.0,
-        site: str | None = "train.py:20",
-        usual_s: float = 0.02,
-        told: bool = True,
-        tracked: bool = True,
-        sync: bool = False,
-        p2p: bool = False,
-        **fields: object,
-    ) -> None:
-        """Ops that are complete, or of whose completion nobody knows."""
+    def does(self, ranks: Iterable[int], kind: str, *, ago: float = 1.0, **how: Any) -> None:
+        """Ops that are complete, or of whose completion nobody knows; `how` as for `_issue`."""
         for rank in ranks:
-            self._issue(
-                rank,
-                kind,
-                group,
-                number=number,
-                ago=ago,
-                site=site,
-                usual_s=usual_s,
-                fields=fields,
-                told=told,
-                sync=sync,
-                p2p=p2p,
-                tracked=tracked,
-            )
+            self._issue(rank, kind, ago=ago, **how)
 
     def waits(
         self,
@@ -172,37 +145,14 @@ class Scene:
         kind: str,
         *,
         for_s: float = 10.0,
-        group: str = WORLD,
-        number: int | None = None,
         sync: bool = True,
-        site: str | None = "train.py:20",
-        usual_s: float = 0.02,
-        usual_count: int = 100,
-        thread: int = MAIN,
-        p2p: bool = False,
-        tracked: bool = True,
         waited_s: float = 0.0,
-        **fields: object,
+        **how: Any,
     ) -> None:
         """Ops that are pending; with `sync` a thread sits in them; `waited_s`: seen to wait."""
         for rank in ranks:
             actor = self.actors[rank]
-            op = self._issue(
-                rank,
-                kind,
-                group,
-                number=number,
-                ago=for_s,
-                site=site,
-                usual_s=usual_s,
-                usual_count=usual_count,
-                fields=fields,
-                pending=True,
-                sync=sync,
-                thread=thread,
-                p2p=p2p,
-                tracked=tracked,
-            )
+            op = self._issue(rank, kind, ago=for_s, sync=sync, pending=True, **how)
             if waited_s:
                 op = msgspec.structs.replace(
                     op, wait_ns=op.issued_ns + int((for_s - waited_s) * 1e9)
@@ -218,31 +168,21 @@ class Scene:
         for rank in ranks:
             actor = self.actors[rank]
             actor.ops += 1
+            call, issued_ns = wire.Signature(kind, members=members), self._ns(actor, for_s)
             actor.pending.append(
-                wire.Op(
-                    actor.ops,
-                    0,
-                    1,
-                    wire.Signature(kind, members=members),
-                    None,
-                    self._ns(actor, for_s),
-                    thread=MAIN,
-                    sync=True,
-                    pseudo=True,
-                )
+                wire.Op(actor.ops, 0, 1, call, None, issued_ns, thread=MAIN, sync=True, pseudo=True)
             )
 
     def _issue(
         self,
         rank: int,
         kind: str,
-        group: str,
         *,
-        number: int | None,
         ago: float,
-        site: str | None,
-        usual_s: float,
-        fields: dict[str, object],
+        group: str = WORLD,
+        number: int | None = None,
+        site: str | None = "train.py:20",
+        usual_s: float = 0.02,
         usual_count: int = 100,
         pending: bool = False,
         sync: bool = False,
@@ -250,6 +190,7 @@ class Scene:
         p2p: bool = False,
         tracked: bool = True,
         told: bool = True,
+        **fields: object,
     ) -> wire.Op:
         actor = self.actors[rank]
         local = self.local(rank, group)
@@ -533,6 +474,20 @@ LOCK = (
     frame("/usr/lib/python3.11/queue.py:171", "get"),
     frame("train.py:40"),
 )
+
+
+def three_wait(for_s: float = 10.0) -> Scene:
+    """Ranks 0, 1 and 3 wait in an op that rank 2 has not entered."""
+    scene = Scene(4)
+    scene.waits([0, 1, 3], "all_reduce", for_s=for_s)
+    return scene
+
+
+def one_sleeps() -> Scene:
+    """The same, and rank 2 sleeps."""
+    scene = three_wait()
+    scene.sleeps(2)
+    return scene
 
 
 def only(found: Frame) -> Verdict:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from diagnosis.scenes import BACKWARD, COLLECTIVE, LOCK, Scene, frame, only
+import pytest
+
+from diagnosis.scenes import BACKWARD, COLLECTIVE, LOCK, Scene, frame, only, three_wait
 from frtop_probe import wire
 from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.blocked.blocked_op import wait_of
@@ -38,23 +40,22 @@ def test_a_thread_that_issued_a_later_op_is_not_blocked_in_the_earlier() -> None
     assert wait_of(scene.frame().ranks[0]) is None
 
 
-def test_asleep_in_the_backward_pass_with_ops_pending_is_blocked() -> None:
+@pytest.mark.parametrize("stack", [
+    BACKWARD,
+    (frame("train.py:21", source="work.wait()"),),
+    (frame("/venv/lib/python3.11/site-packages/frtop_probe/recorder/ops/waits.py:91", "wait"),
+     frame("train.py:21", source="handle.wait()")),
+], ids=["backward", "handle", "our wrapper"])  # fmt: skip
+def test_who_is_asleep_in_a_wait_with_ops_pending_is_blocked(
+    stack: tuple[wire.TraceFrame, ...],
+) -> None:
     scene = Scene(4)
     scene.waits([0, 1, 3], "all_reduce", for_s=10, sync=False)
     for rank in (0, 1, 3):
-        scene.at(rank, *BACKWARD)
+        scene.at(rank, *stack)
     scene.sleeps(2)
     verdict = only(scene.settle())
     assert (verdict.culprits, fold(verdict.victims)) == ((2,), "0-1,3")
-
-
-def test_a_wait_for_a_work_handle_is_seen_in_the_text_of_its_line() -> None:
-    scene = Scene(4)
-    scene.waits([0, 1, 3], "all_reduce", for_s=10, sync=False)
-    for rank in (0, 1, 3):
-        scene.at(rank, frame("train.py:21", source="work.wait()"))
-    scene.sleeps(2)
-    assert only(scene.settle()).culprits == (2,)
 
 
 def test_without_stacks_a_sleeping_rank_counts_as_blocked() -> None:
@@ -69,8 +70,7 @@ def test_without_stacks_a_sleeping_rank_counts_as_blocked() -> None:
 
 
 def test_a_rank_in_a_fetch_with_pending_ops_is_blamed() -> None:
-    scene = Scene(4)
-    scene.waits([0, 1, 3], "all_reduce", for_s=10)
+    scene = three_wait()
     scene.group("1", [2, 3], "tp")
     scene.waits([2], "all_gather", for_s=12, group="1", sync=False)
     scene.fetches(2, worker=0, pid=77)
@@ -124,33 +124,24 @@ def test_a_joined_thread_in_an_op_blocks_its_rank() -> None:
     assert (verdict.culprits, fold(verdict.victims)) == ((3,), "0-2")
 
 
-def test_a_device_op_that_all_have_issued_is_undecided() -> None:
+@pytest.mark.parametrize(("stack", "kind", "status"), [
+    ((frame("train.py:77", source="loss = loss.item()"),), "undecided", 4),
+    (COLLECTIVE, "stuck", 3),
+])  # fmt: skip
+def test_a_device_op_that_all_have_issued_is_stuck_only_if_they_are_seen_in_it(
+    stack: tuple[wire.TraceFrame, ...], kind: str, status: int
+) -> None:
     scene = Scene(4, backend="nccl")
-    scene.does(range(4), "all_reduce", ago=40, tracked=False)
+    scene.does(range(4), "barrier", ago=40, tracked=False)
     for rank in range(4):
-        scene.at(rank, frame("train.py:77", source="loss = loss.item()"))
+        scene.at(rank, *stack)
     for _ in range(12):
         judgement = scene.judge()
         for actor in scene.actors.values():  # an open rank view requests them
             answer = wire.SnapshotResponse(1, "node0", (scene.look_of(actor),))
             scene.state.apply_snapshots("node0", answer)
         scene.pass_time(0.5)
-    assert only(judgement.frame).kind == "undecided"
-    assert exit_status(judgement.frame) == 4
-
-
-def test_a_device_op_that_all_are_blocked_in_is_stuck() -> None:
-    scene = Scene(4, backend="nccl")
-    scene.waits(range(4), "barrier", for_s=40, sync=False, tracked=False)
-    for rank in range(4):
-        scene.at(rank, *COLLECTIVE)
-    for _ in range(12):
-        judgement = scene.judge()
-        for actor in scene.actors.values():
-            answer = wire.SnapshotResponse(1, "node0", (scene.look_of(actor),))
-            scene.state.apply_snapshots("node0", answer)
-        scene.pass_time(0.5)
-    assert only(judgement.frame).kind == "stuck"
+    assert (only(judgement.frame).kind, exit_status(judgement.frame)) == (kind, status)
 
 
 def test_a_rank_that_polls_an_op_for_completion_waits_for_it() -> None:
@@ -185,18 +176,6 @@ def test_a_wait_of_another_thread_does_not_block_the_main_thread() -> None:
     scene.at(0, *LOCK)
     scene.settle()
     assert wait_of(scene.frame().ranks[0]) is None
-
-
-def test_our_wrapper_on_the_stack_is_a_wait_for_an_op() -> None:
-    scene = Scene(4)
-    scene.waits([0, 1, 3], "all_reduce", for_s=10, sync=False)
-    for rank in (0, 1, 3):
-        wrapper = frame(
-            "/venv/lib/python3.11/site-packages/frtop_probe/recorder/ops/waits.py:91", "wait"
-        )
-        scene.at(rank, wrapper, frame("train.py:21", source="handle.wait()"))
-    scene.sleeps(2)
-    assert only(scene.settle()).culprits == (2,)
 
 
 def test_a_wait_for_a_device_blocks_though_its_op_is_not_tracked() -> None:

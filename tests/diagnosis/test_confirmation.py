@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from diagnosis.scenes import SECOND, Scene, frame, only
+from diagnosis.scenes import SECOND, Scene, frame, only, three_wait
 from frtop_tui.diagnosis.cases.declare import Kind, Rule
 from frtop_tui.diagnosis.cases.registry import CASES
 from frtop_tui.diagnosis.model import Verdict
@@ -12,8 +12,7 @@ from frtop_tui.diagnosis.model import Verdict
 
 def at_a_pipe(state: str, dump_error: str) -> Scene:
     """Rank 2 is at a pipe, as far as the kernel shows, and py-spy does not reach it."""
-    scene = Scene(4)
-    scene.waits([0, 1, 3], "all_reduce", for_s=10)
+    scene = three_wait()
     scene.kernel(2, state, "read", "pipe_read", "pipe:[17]")
     scene.actors[2].dump_error = dump_error
     return scene

@@ -15,7 +15,7 @@ def test_one_against_three_that_need_each_other_is_the_odd_one() -> None:
     scene.waits([1], "barrier", for_s=10, group="checkpoint")
     found = scene.settle()
     verdict = only(found)
-    assert (verdict.kind, verdict.culprits) == ("cycle", (1,))
+    assert (verdict.kind, verdict.culprits) == ("deadlock", (1,))
     assert verdict.parties == ((0, 2, 3), (1,))
     assert fold(verdict.victims) == "0,2-3"
     assert "only rank 1 went elsewhere" in verdict.why.text
@@ -30,7 +30,7 @@ def test_most_are_not_right_where_the_one_is_awaited_by_few() -> None:
     scene.waits([0], "all_reduce", for_s=10, group="data")
     scene.waits([1, 2, 3], "all_reduce", for_s=10)
     verdict = only(scene.settle())
-    assert (verdict.kind, verdict.culprits) == ("cycle", ())
+    assert (verdict.kind, verdict.culprits) == ("deadlock", ())
 
 
 def test_who_has_not_called_new_group_is_suspected_in_time() -> None:
@@ -41,7 +41,7 @@ def test_who_has_not_called_new_group_is_suspected_in_time() -> None:
     # Of the group may be those only that make it, and slowly.
     assert (found.verdicts, found.health) == ((), "waiting")
     verdict = only(scene.settle(22))
-    assert (verdict.kind, verdict.culprits, verdict.confidence) == ("cycle", (3,), "suspect")
+    assert (verdict.kind, verdict.culprits, verdict.confidence) == ("deadlock", (3,), "suspect")
     assert any(
         "which ranks have to call new_group is not known" in text for text in verdict.missing
     )
@@ -65,7 +65,7 @@ def test_who_waits_at_a_queue_in_c_is_in_no_circle_for_a_receive_posted_early() 
 
 def test_a_circle_that_rests_on_a_receive_nobody_is_seen_in_is_no_more_than_suspected() -> None:
     verdict = only(posted_early("engine.run(batch)").settle(10))
-    assert (verdict.kind, verdict.culprits) == ("cycle", ())
+    assert (verdict.kind, verdict.culprits) == ("deadlock", ())
     assert verdict.confidence == "suspect"
     assert "rank 1 may wait in something else: no stack shows where" in verdict.missing
 
@@ -81,7 +81,7 @@ def test_a_thread_in_an_op_of_its_own_need_not_be_what_the_main_thread_waits_for
     scene.waits([1], "all_reduce", for_s=10, group="statistics", thread=MAIN + 7)
     scene.at(1, *LOCK)
     verdict = only(scene.settle(10))
-    assert (verdict.kind, verdict.culprits, verdict.confidence) == ("cycle", (1,), "suspect")
+    assert (verdict.kind, verdict.culprits, verdict.confidence) == ("deadlock", (1,), "suspect")
     assert "rank 1 may wait for another thread than the one in the op" in verdict.missing
 
 
@@ -94,7 +94,7 @@ def different_tags(backend: str) -> tuple[Verdict, ...]:
 
 def test_a_send_and_a_receive_of_different_tags_never_meet() -> None:
     (verdict,) = different_tags("gloo")
-    assert (verdict.kind, verdict.parties) == ("cycle", ((0,), (1,)))
+    assert (verdict.kind, verdict.parties) == ("deadlock", ((0,), (1,)))
     assert (verdict.confidence, verdict.progress) == ("confirmed", "none")
     assert "rank 0 sends with tag 7 what rank 1 receives with tag 3" in verdict.why.text
     assert verdict.next == "give a send and its receive the same tag"
@@ -107,7 +107,7 @@ def test_tags_are_told_of_receives_in_a_circle_whose_sends_are_pending() -> None
     scene.waits([0], "recv", for_s=10, p2p=True, peer=1, tag=3)
     scene.waits([1], "recv", for_s=10, p2p=True, peer=0, tag=3)
     verdict = only(scene.settle(10))
-    assert (verdict.kind, verdict.parties) == ("cycle", ((0,), (1,)))
+    assert (verdict.kind, verdict.parties) == ("deadlock", ((0,), (1,)))
     assert "rank 0 sends with tag 7 what rank 1 receives with tag 3" in verdict.why.text
 
 

@@ -5,20 +5,13 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from diagnosis.scenes import Scene, only
+from diagnosis.scenes import Scene, one_sleeps, only
 from frtop_probe import wire
 from frtop_tui.job.model import ObservedFrame, Problem
 
 
-def hung() -> Scene:
-    scene = Scene(4)
-    scene.waits([0, 1, 3], "all_reduce", for_s=10)
-    scene.sleeps(2)
-    return scene
-
-
 def test_it_is_confirmed_two_seconds_after_the_first_look() -> None:
-    scene = hung()
+    scene = one_sleeps()
     confidences = []
     for _ in range(12):
         confidences.append(only(scene.judge().frame).confidence)
@@ -29,7 +22,7 @@ def test_it_is_confirmed_two_seconds_after_the_first_look() -> None:
 
 
 def test_another_job_begins_anew() -> None:
-    scene = hung()
+    scene = one_sleeps()
     scene.settle()
     frame = scene.frame()
     other = replace(frame, job=wire.Job("elsewhere", 1, 4, "other", 0, "x"))
@@ -38,7 +31,7 @@ def test_another_job_begins_anew() -> None:
 
 
 def test_a_suspicion_that_pauses_begins_anew() -> None:
-    scene = hung()
+    scene = one_sleeps()
     scene.settle()
     pending = {rank: list(actor.pending) for rank, actor in scene.actors.items()}
     for actor in scene.actors.values():
@@ -52,7 +45,7 @@ def test_a_suspicion_that_pauses_begins_anew() -> None:
 
 
 def test_health_says_since_when() -> None:
-    scene = hung()
+    scene = one_sleeps()
     found = scene.settle()
     assert (found.now_ns - found.since_ns) / 1e9 == pytest.approx(14, abs=0.1)
 
@@ -71,7 +64,7 @@ def test_a_frame_without_ranks_passes_through() -> None:
 
 
 def test_ranks_are_blocked_since_they_wait_and_late_since_they_are_waited_for() -> None:
-    found = hung().settle()
+    found = one_sleeps().settle()
     for rank in range(4):
         assert (found.now_ns - found.ranks[rank].state_since_ns) / 1e9 == pytest.approx(14, abs=1)
 
@@ -87,7 +80,7 @@ TIMED_OUT = "[/w/gloo/unbound_buffer.cc:78] Timed out waiting 60000ms for recv o
 
 
 def test_what_was_seen_of_a_hang_outlives_its_timeout() -> None:
-    scene = hung()
+    scene = one_sleeps()
     before = only(scene.settle())
     for rank in (0, 1, 3):
         scene.actors[rank].pending.clear()
@@ -114,7 +107,7 @@ def test_what_was_seen_of_a_hang_outlives_its_timeout() -> None:
     (2, "were interrupted (ctrl+c)"), (15, "were ended by SIGTERM"),
 ])  # fmt: skip
 def test_what_was_seen_of_a_hang_outlives_who_ended_it(signal: int, words: str) -> None:
-    scene = hung()
+    scene = one_sleeps()
     before = only(scene.settle())
     scene.pass_time(0.5)
     scene.ends(2, signal=signal, ago=0.4)
@@ -131,7 +124,7 @@ def test_what_was_seen_of_a_hang_outlives_who_ended_it(signal: int, words: str) 
 
 
 def test_a_hang_that_was_over_is_no_part_of_how_the_job_ended() -> None:
-    scene = hung()
+    scene = one_sleeps()
     scene.settle()
     for rank in (0, 1, 3):
         scene.actors[rank].pending.clear()
@@ -146,7 +139,7 @@ def test_a_hang_that_was_over_is_no_part_of_how_the_job_ended() -> None:
 
 
 def test_a_wait_that_goes_on_after_a_death_is_told_as_it_is() -> None:
-    scene = hung()
+    scene = one_sleeps()
     scene.settle()
     scene.raises(0, "RuntimeError", TIMED_OUT, ago=0.3)
     after = only(scene.settle())

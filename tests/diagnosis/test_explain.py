@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from diagnosis.scenes import Scene
+from diagnosis.scenes import Scene, one_sleeps
 from diagnosis.unprepared import Unprepared
 from frtop_tui.diagnosis.engine import Engine
 from frtop_tui.diagnosis.histories import with_trace
-from frtop_tui.diagnosis.trace import Trace
-from frtop_tui.text.document import document
+from frtop_tui.diagnosis.model import Trace
 from frtop_tui.text.explain import explain_lines
+from frtop_tui.text.json_document import document
 from frtop_tui.text.plain import text
 
 
@@ -20,13 +20,6 @@ def explained(scene: Scene, seconds: float = 4.0) -> Trace:
     trace = scene.settle(seconds).trace
     assert trace is not None
     return trace
-
-
-def one_sleeps() -> Scene:
-    scene = Scene(4)
-    scene.waits([0, 1, 3], "all_reduce", for_s=10)
-    scene.sleeps(2)
-    return scene
 
 
 def test_a_trace_is_made_only_on_request() -> None:
@@ -127,7 +120,7 @@ def test_a_deadlock_explains_the_waits_of_its_ring() -> None:
     scene.waits([0], "all_reduce", group="a", for_s=10)
     scene.waits([1], "all_reduce", group="b", for_s=10)
     (finding,) = explained(scene).findings
-    assert finding.kind == "cycle"
+    assert finding.kind == "deadlock"
     assert len(finding.explains) == 2
     assert finding.confirmation == "confirmed: seen twice, 2 s apart"
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from diagnosis.scenes import SECOND, Scene, only
+from diagnosis.scenes import SECOND, Scene, one_sleeps, only, three_wait
 from frtop_probe import wire
 from frtop_tui.diagnosis.evidence.gpu_activity import spinning
 from frtop_tui.diagnosis.thresholds import GPU_STALE_NS, SPIN_NS, SPIN_SAMPLES
@@ -127,9 +127,7 @@ def test_ranks_that_share_a_gpu_share_its_figure() -> None:
 
 
 def test_those_who_wait_for_a_late_rank_spin_and_it_is_still_the_late_one() -> None:
-    scene = Scene(4)
-    scene.waits([0, 1, 3], "all_reduce", for_s=10)
-    scene.sleeps(2)
+    scene = one_sleeps()
     bare = only(scene.settle())
     uses(scene, [0, 1, 3])
     verdict = only(scene.settle())
@@ -139,8 +137,7 @@ def test_those_who_wait_for_a_late_rank_spin_and_it_is_still_the_late_one() -> N
 
 
 def test_a_late_rank_that_works_may_have_small_kernels() -> None:
-    scene = Scene(4)
-    scene.waits([0, 1, 3], "all_reduce", for_s=10)
+    scene = three_wait()
     for step in range(10):
         scene.pass_time(0.5)
         scene.kernel(2, "R", cpu_ns=step * SECOND)

@@ -7,18 +7,13 @@ from typing import Any
 
 import pytest
 
-from frtop_probe.gauges.host.subjects import SubjectReading
+from frtop_probe.gauges.readings import SubjectReading
 from frtop_tui.diagnosis.evidence.host_facts import (
     CAUSES,
     FactTable,
     HostFact,
-    disk_facts,
     facts_for,
     facts_of,
-    gpu_facts,
-    growth_facts,
-    link_facts,
-    pressure_facts,
 )
 from frtop_tui.diagnosis.words.fact_words import fact_text
 from frtop_tui.job.host_gauges import HostGauges
@@ -56,7 +51,7 @@ def kinds(facts: tuple[HostFact, ...]) -> list[str]:
     ],
 )
 def test_what_a_host_lacks(changes: dict[str, int], found: list[str]) -> None:
-    assert kinds(pressure_facts(of("host", HOST, **changes))) == found
+    assert kinds(facts_of(of("host", HOST, **changes))) == found
 
 
 @pytest.mark.parametrize(
@@ -71,7 +66,7 @@ def test_what_a_host_lacks(changes: dict[str, int], found: list[str]) -> None:
 )
 def test_what_the_cgroup_of_ranks_lacks(changes: dict[str, int], found: list[str]) -> None:
     base = {"cpu": 900, "cpu_limit": 4000, "throttled": 0, "oom_kills": 0}
-    facts = pressure_facts(of("cgroup", base, **changes))
+    facts = facts_of(of("cgroup", base, **changes))
     assert kinds(facts) == found
     assert all(fact.keys == (5,) for fact in facts)
 
@@ -89,7 +84,7 @@ def test_what_the_cgroup_of_ranks_lacks(changes: dict[str, int], found: list[str
     ],
 )
 def test_a_full_or_silent_file_system(changes: dict[str, Any], found: list[str]) -> None:
-    assert kinds(disk_facts(of("disk", DISK, **changes))) == found
+    assert kinds(facts_of(of("disk", DISK, **changes))) == found
 
 
 @pytest.mark.parametrize(
@@ -103,19 +98,19 @@ def test_a_full_or_silent_file_system(changes: dict[str, Any], found: list[str])
     ],
 )
 def test_a_link_in_trouble(changes: dict[str, int], found: list[str]) -> None:
-    assert kinds(link_facts(of("infiniband", PORT, **changes))) == found
+    assert kinds(facts_of(of("infiniband", PORT, **changes))) == found
 
 
 @pytest.mark.parametrize(("permille", "found"), [(0, []), (9, []), (15, ["retransmits"])])
 def test_what_is_lost_on_the_way(permille: int, found: list[str]) -> None:
-    assert kinds(link_facts(of("host", HOST, retransmits=permille))) == found
+    assert kinds(facts_of(of("host", HOST, retransmits=permille))) == found
 
 
 def test_a_port_without_a_cable_and_old_errors_are_ordinary() -> None:
     def readings(_ago_s: int) -> Iterable[SubjectReading]:
         yield subject("infiniband", "x", PORT, state=1, errors=700)
 
-    assert link_facts(gauges(readings)) == ()
+    assert facts_of(gauges(readings)) == ()
 
 
 @pytest.mark.parametrize(
@@ -134,7 +129,7 @@ def test_a_port_without_a_cable_and_old_errors_are_ordinary() -> None:
     ],
 )
 def test_a_gpu_in_trouble(changes: dict[str, Any], found: list[str]) -> None:
-    facts = gpu_facts(of("gpu", {**GPU, "others": 0}, **changes))
+    facts = facts_of(of("gpu", {**GPU, "others": 0}, **changes))
     assert kinds(facts) == found
     assert all(fact.keys == (5,) for fact in facts)
 
@@ -220,7 +215,7 @@ def test_memory_that_only_grows(
         yield subject("rank", "5", {"cpu": 1000, "mem": memory(ago_s)}, pids=(5,))
         yield subject("rank", "6", {"cpu": 1000, "mem": GIB}, pids=(6,))
 
-    facts = growth_facts(gauges(readings))
+    facts = facts_of(gauges(readings))
     assert [fact.keys for fact in facts] == [(5,)] * found
     for fact in facts:
         assert fact.value == pytest.approx(60 * (GIB >> 6), rel=0.1)

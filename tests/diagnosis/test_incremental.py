@@ -28,8 +28,7 @@ from diagnosis.scenes import (
     frame,
 )
 from frtop_probe import wire
-from frtop_tui.diagnosis.engine import Engine, Judgement
-from frtop_tui.diagnosis.memory import Memory
+from frtop_tui.diagnosis.engine import Engine, Judgement, Memory
 
 RANKS: Final = 6
 GROUPS: Final = (WORLD, "left", "right", "pair", "old")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from diagnosis.scenes import COLLECTIVE, Scene, frame, only
+from diagnosis.scenes import COLLECTIVE, Scene, frame, only, three_wait
 
 
 def test_an_op_is_not_stuck_because_its_last_rank_took_long_to_come() -> None:
@@ -53,8 +53,7 @@ def test_other_messages_that_a_peer_begins_do_not_make_this_one_fresh() -> None:
 
 
 def test_who_is_seen_on_its_way_into_the_op_is_not_said_to_wait_elsewhere() -> None:
-    scene = Scene(4)
-    scene.waits([0, 1, 3], "all_reduce", for_s=10)
+    scene = three_wait()
     scene.at(2, frame("train.py:18"), active=True)
     assert only(scene.settle(3)).culprits == (2,)
     scene.at(2, *COLLECTIVE)

@@ -84,11 +84,6 @@ def test_a_dead_link_to_the_world_outside_says_nothing_of_the_job() -> None:
     assert not any("52.1.2.3" in line for line in verdict.evidence)
 
 
-def test_without_dead_links_it_stays_open_whose_transport_it_is() -> None:
-    verdict = only(entered().settle())
-    assert (verdict.kind, verdict.culprits, verdict.why.cause) == ("stuck", (), "transport")
-
-
 def test_who_has_not_entered_is_named_whatever_links_are_dead() -> None:
     scene = Scene(4, hosts=4)
     scene.waits([0, 2, 3], "all_reduce", for_s=10)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from diagnosis.scenes import Scene, frame
-from frtop_tui.text.document import document
 from frtop_tui.text.exit_status import exit_status
+from frtop_tui.text.json_document import document
 from frtop_tui.text.plain import text
 
 
@@ -67,12 +67,6 @@ def test_a_rendezvous_that_lasts_is_a_wait_too() -> None:
     found = scene.settle(0)
     assert found.health == "waiting"
     assert found.notes[0].startswith("ranks 0-3 wait 20s in init_process_group; ")
-
-
-def test_a_number_that_cannot_be_compared_is_not_shown() -> None:
-    scene = Scene(4, exact=False)
-    scene.waits([1], "barrier", for_s=9, usual_count=0)
-    assert "in barrier of default_pg" in scene.settle(0).notes[0]
 
 
 def test_the_longest_waits_are_told_and_the_others_counted() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from diagnosis.scenes import Scene
+from diagnosis.scenes import Scene, one_sleeps, three_wait
 
 
 def test_snapshots_are_requested_of_few_ranks_and_not_too_often() -> None:
@@ -19,17 +19,14 @@ def test_snapshots_are_requested_of_few_ranks_and_not_too_often() -> None:
 
 
 def test_the_awaited_workers_stack_is_requested_too() -> None:
-    scene = Scene(4)
-    scene.waits([0, 1, 3], "all_reduce", for_s=10)
+    scene = three_wait()
     scene.fetches(2, worker=1, pid=90112)
     looks = scene.judge().look_requests
     assert looks[0] == ("node0", 3, (90112,), True)
 
 
 def test_the_stack_of_a_stopped_child_is_requested_too() -> None:
-    scene = Scene(4)
-    scene.waits([0, 1, 3], "all_reduce", for_s=10)
-    scene.sleeps(2)
+    scene = one_sleeps()
     scene.worker(2, 90111, "S", "futex")
     scene.worker(2, 90112, "T", "")
     scene.settle()

@@ -17,7 +17,7 @@ from diagnosis.absences import (
     stuck_worker,
     waits_for_lock,
 )
-from diagnosis.scenes import SECOND, Scene, frame, only
+from diagnosis.scenes import SECOND, Scene, frame, only, three_wait
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame, unjudged
 from frtop_tui.text.exit_status import exit_status
@@ -48,7 +48,7 @@ def test_a_rank_that_gets_little_cpu_time_makes_progress() -> None:
     verdict = only(found)
     assert (verdict.confidence, verdict.progress) == ("confirmed", "active")
     assert found.health == "held up"
-    assert "it could run in both snapshots, and got 2 % of a core" in verdict.evidence
+    assert "it could run in both snapshots, and got 1.5 % of a core" in verdict.evidence
 
 
 def test_another_thread_that_gets_little_cpu_time_is_progress() -> None:
@@ -205,8 +205,7 @@ def test_a_rank_that_starts_one_compiler_after_another_makes_progress() -> None:
 def test_a_compiler_that_gets_hardly_a_processor_leaves_its_rank_in_no_hang(
     cpu_s: float, progress: str
 ) -> None:
-    scene = Scene(4)
-    scene.waits([0, 1, 3], "all_reduce", for_s=10)
+    scene = three_wait()
     scene.at(2, COMPILER)
     found = unjudged(scene.frame())
     for update in range(24):

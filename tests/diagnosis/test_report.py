@@ -10,13 +10,13 @@ from msgspec import structs
 from msgspec.structs import replace
 from msgspec.structs import replace as replace_job
 
-from diagnosis.scenes import Scene
+from diagnosis.scenes import Scene, one_sleeps, three_wait
 from diagnosis.slow_jobs import Meeting, SteppingJob, data_parallel
 from frtop_probe.wire import Job
 from frtop_tui.diagnosis.model import Frame, JudgedRank, Verdict, VerdictKind, Why
 from frtop_tui.job.model import Coverage, Health, JobActivity, Problem, Recorded, as_rank
-from frtop_tui.text.document import document
 from frtop_tui.text.exit_status import exit_status
+from frtop_tui.text.json_document import document
 from frtop_tui.text.plain import text
 
 COMPLETE = Coverage(4, 4)
@@ -41,8 +41,8 @@ def verdict(kind: VerdictKind, **fields: Any) -> Verdict:
     ((), "connecting", Coverage(), 4),
     ((), "empty", Coverage(), 4),
     ((verdict("dead"),), "dead", COMPLETE, 3),
-    ((verdict("mismatch", progress="active"),), "diverged", COMPLETE, 3),
-    ((verdict("cycle"),), "hung", COMPLETE, 3),
+    ((verdict("mismatch", progress="active"),), "mismatch", COMPLETE, 3),
+    ((verdict("deadlock"),), "hung", COMPLETE, 3),
     ((verdict("stuck"),), "hung", COMPLETE, 3),
     ((verdict("not_entered"),), "hung", COMPLETE, 3),
     ((verdict("not_entered"),), "hung", PARTIAL, 3),
@@ -63,8 +63,7 @@ def test_exit_status(
 
 
 def hung() -> Frame:
-    scene = Scene(4)
-    scene.waits([0, 1, 3], "all_reduce", for_s=10)
+    scene = three_wait()
     scene.fetches(2, worker=2, pid=90112)
     scene.worker(2, 90112, "D", "read", "/data/shard-0412")
     return scene.settle()
@@ -86,9 +85,7 @@ def test_the_text_says_who_what_why_how_long_and_what_next() -> None:
 
 
 def test_a_suspicion_is_marked_in_the_headline() -> None:
-    scene = Scene(4)
-    scene.waits([0, 1, 3], "all_reduce", for_s=10)
-    scene.sleeps(2)
+    scene = one_sleeps()
     assert text(scene.judge().frame)[2].startswith("NOT ENTERED (suspect): ")
 
 

@@ -102,7 +102,7 @@ def groups_of_eight_are_made(scene: Scene) -> None:
 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize(("happens", "kind"), [
-    (receives_in_a_ring, "cycle"),
+    (receives_in_a_ring, "deadlock"),
     (all_silent_in_one_op, "stuck"),
     (groups_of_eight_are_made, "not_entered"),
 ])  # fmt: skip

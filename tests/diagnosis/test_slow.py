@@ -13,9 +13,11 @@ from diagnosis.slow_jobs import BEGUN_NS, MS, Meeting, SteppingJob, data_paralle
 from frtop_probe import wire
 from frtop_probe.statistics.samples import is_chosen
 from frtop_tui.diagnosis.cases.slow.detect import compared, search
+from frtop_tui.diagnosis.cases.slow.late_ranks import LateRanks
+from frtop_tui.diagnosis.cases.slow.parts import own_parts
 from frtop_tui.diagnosis.cases.slow.slow_links import SlowLink
-from frtop_tui.diagnosis.cases.slow.step_times import own_parts
 from frtop_tui.diagnosis.cases.slow.straggling import chance
+from frtop_tui.job.statistics import JobStatistics
 
 
 def late(job: SteppingJob, *, steps: bool = True, **shape: Any) -> dict[tuple[int, ...], float]:
@@ -23,6 +25,36 @@ def late(job: SteppingJob, *, steps: bool = True, **shape: Any) -> dict[tuple[in
     found, _ = search(job.statistics(steps=steps), job.frame(**shape))
     assert all(one.sure for one in found)
     return {one.ranks: one.late_ns / 1e6 for one in found}
+
+
+def one_late(job: SteppingJob, statistics: JobStatistics | None = None) -> LateRanks:
+    """The only ones who are late."""
+    [found], _ = search(statistics or job.statistics(), job.frame())
+    return found
+
+
+def unseen(statistics: JobStatistics) -> JobStatistics:
+    """Nobody is seen to wait."""
+    steps = {
+        rank: tuple(replace(step, blocked_ns=0) for step in those)
+        for rank, those in statistics.steps.items()
+    }
+    return replace(statistics, steps=steps)
+
+
+def sampled(statistics: JobStatistics, stride: int, name: str) -> JobStatistics:
+    """Of the ops of groups with that name one in `stride` is told."""
+    groups = tuple(
+        replace(
+            group,
+            stride=stride,
+            arrivals=tuple(one for one in group.arrivals if is_chosen(one.number, stride)),
+        )
+        if group.group.name.startswith(name)
+        else group
+        for group in statistics.groups
+    )
+    return replace(statistics, groups=groups)
 
 
 def two_by_two(inner: float, between: float) -> SteppingJob:
@@ -61,7 +93,7 @@ def test_a_fault_that_began_within_the_window_is_found_with_its_begin() -> None:
     job = data_parallel().run(120)
     begun = job.ended[0]
     job.run(60, late={1: 50.0})
-    [found], _ = search(job.statistics(), job.frame())
+    found = one_late(job)
     assert found.ranks == (1,)
     assert found.since_ns / 1e6 == pytest.approx(begun, abs=1000)
     assert not found.at_least
@@ -97,7 +129,7 @@ def test_one_op_of_eight_is_sampled() -> None:
     job.meetings = [Meeting((job.everybody,), lambda rank, step: 8.0) for _ in range(7)]
     job.meetings.append(Meeting((job.everybody,), lambda rank, step: 8.0 + 40.0 * (rank == 2)))
     job.run(500)
-    [found], _ = search(job.statistics(), job.frame())
+    found = one_late(job)
     assert found.ranks == (2,)
     assert found.late_ns / 1e6 == pytest.approx(40, rel=0.1)
     assert found.share == pytest.approx(40 / 108, rel=0.25)
@@ -112,7 +144,7 @@ def test_steps_show_what_few_sampled_ops_cannot(stride: int) -> None:
     assert not late(job)
     begun = job.ended[0]
     job.run(200, late={1: 40.0})
-    [found], _ = search(job.statistics(), job.frame())
+    found = one_late(job)
     assert found.ranks == (1,)
     assert found.sure
     assert found.share == pytest.approx(40 / 145, rel=0.1)
@@ -140,11 +172,7 @@ def test_steps_without_a_sampled_op_cost_as_much_as_the_others(stride: int) -> N
     job = data_parallel(2).run(400, late={1: 40.0})
     job.stride = stride
     whole = job.statistics()
-    steps = {
-        rank: tuple(replace(step, blocked_ns=0) for step in those)
-        for rank, those in whole.steps.items()
-    }
-    [found], _ = search(replace(whole, steps=steps), job.frame())
+    found = one_late(job, unseen(whole))
     took = median(step.took_ns for step in whole.steps[0])
     assert found.ranks == (1,)
     assert found.share == pytest.approx(40e6 / took, rel=0.15)
@@ -167,7 +195,7 @@ def test_steps_of_which_few_are_told_do_not_hide_the_time_between_them(waits: bo
         for rank, those in whole.steps.items()
     }
     assert 0 < len(told[0]) < 100
-    [found], _ = search(replace(whole, steps=told), job.frame())
+    found = one_late(job, replace(whole, steps=told))
     assert found.ranks == (1,)
     assert found.sure
     assert found.share == pytest.approx(15 / 45.5, rel=0.15)
@@ -187,7 +215,7 @@ def test_of_lines_that_cost_alike_always_the_same_is_named_with_its_own_kind() -
             )
             for n in range(4)
         ]
-        [found], _ = search(job.run(steps).statistics(), job.frame())
+        found = one_late(job.run(steps))
         assert found.site is not None
         named.add((found.kind, found.site.line))
     assert named == {("all_gather", 88)}
@@ -197,7 +225,7 @@ def test_who_costs_enough_only_perhaps_is_suspected() -> None:
     """Few ops are sampled, and neither steps nor waits are known: it costs 1 to 20 %."""
     job = data_parallel(4, work=20.0).run(3000, late={1: 5.0})
     job.stride = 32
-    [found], _ = search(job.statistics(steps=False), job.frame())
+    found = one_late(job, job.statistics(steps=False))
     assert (found.ranks, found.sure) == ((1,), False)
     assert found.share < 0.05 < found.most_share
 
@@ -228,7 +256,7 @@ def test_buckets_that_overlap_count_once() -> None:
         Meeting((job.everybody,), lambda rank, step: 20.0),
     ]
     job.run(150, late={1: 40.0})
-    [found], _ = search(job.statistics(), job.frame())
+    found = one_late(job)
     assert found.ranks == (1,)
     assert found.late_ns / 1e6 == pytest.approx(40, rel=0.1)
     assert found.share == pytest.approx(40 / 140.5, rel=0.15)
@@ -252,17 +280,7 @@ def test_one_wait_that_is_seen_does_not_hide_those_that_are_not(stride: int, buc
     job.meetings = [Meeting((job.everybody,), lambda rank, step: 10.0) for _ in range(8)]
     job = with_a_loss(job, buckets=buckets).run(300, late={2: 25.0})
     whole = job.statistics()
-    groups = tuple(
-        group
-        if group.group.name.startswith("loss")
-        else replace(
-            group,
-            stride=stride,
-            arrivals=tuple(one for one in group.arrivals if is_chosen(one.number, stride)),
-        )
-        for group in whole.groups
-    )
-    [found], _ = search(replace(whole, groups=groups), job.frame())
+    found = one_late(job, sampled(whole, stride, "dp"))
     took = median(step.took_ns for step in whole.steps[0])
     assert found.ranks == (2,)
     assert found.sure
@@ -314,17 +332,7 @@ def test_neighbours_of_a_straggler_are_not_accused_of_its_lateness(stride: int, 
         *(Meeting(outer, lambda *_: 5.0, name="dp") for _ in range(3)),
     ]
     statistics = job.run(steps).statistics()
-    groups = tuple(
-        replace(
-            group,
-            stride=stride,
-            arrivals=tuple(o for o in group.arrivals if is_chosen(o.number, stride)),
-        )
-        if group.group.name.startswith("tp")
-        else group
-        for group in statistics.groups
-    )
-    found, _ = search(replace(statistics, groups=groups), job.frame())
+    found, _ = search(sampled(statistics, stride, "tp"), job.frame())
     assert {one.ranks for one in found} <= {(25,)}
     if stride * 3 < 25:  # else of many steps no op is sampled
         assert [one.ranks for one in found] == [(25,)]
@@ -337,17 +345,7 @@ def test_neighbours_are_not_accused_where_neither_steps_nor_waits_are_known(stri
     for meeting in job.meetings[:-1]:
         meeting.work = lambda rank, step: 30.0 + 40.0 * (rank == 3)
     statistics = job.run(100).statistics(steps=False)
-    groups = tuple(
-        replace(
-            group,
-            stride=stride,
-            arrivals=tuple(o for o in group.arrivals if is_chosen(o.number, stride)),
-        )
-        if group.group.name.startswith("tp")
-        else group
-        for group in statistics.groups
-    )
-    found, _ = search(replace(statistics, groups=groups), job.frame())
+    found, _ = search(sampled(statistics, stride, "tp"), job.frame())
     assert [one.ranks for one in found] == [(3,)]
     assert found[0].late_ns / 1e6 == pytest.approx(40, rel=0.1)
 

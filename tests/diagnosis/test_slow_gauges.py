@@ -11,8 +11,8 @@ from diagnosis.scenes import SECOND, only
 from diagnosis.slow_jobs import Meeting, SteppingJob, data_parallel
 from diagnosis.test_slow_verdict import SlowScene
 from frtop_probe.agent.gauges.gauge_table import GaugeTable
-from frtop_probe.gauges.host.subjects import SubjectReading
-from frtop_tui.diagnosis.evidence.lasting_facts import lasting_facts
+from frtop_probe.gauges.readings import SubjectReading
+from frtop_tui.diagnosis.cases.slow.host_evidence import lasting_facts
 from frtop_tui.diagnosis.model import Verdict
 from screens.gauge_scenes import GPU, HOST, gauges, subject
 from screens.scenes import HOST_NOW, S

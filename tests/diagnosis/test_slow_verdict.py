@@ -14,8 +14,8 @@ from frtop_probe import wire
 from frtop_tui.diagnosis.engine import Engine
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.statistics import JobStatistics
-from frtop_tui.text.document import document
 from frtop_tui.text.exit_status import exit_status
+from frtop_tui.text.json_document import document
 from frtop_tui.text.plain import text
 
 

@@ -489,7 +489,7 @@ def test_receives_that_wait_for_each_other_are_a_circle_if_nothing_moves() -> No
     ranks: dict[int, Stacks] = {0: receive(1), 1: receive(0)}
     assert verdict_of(judged(ranks)).kind == "undecided"
     verdict = verdict_of(judged(ranks, ranks))
-    assert (verdict.kind, verdict.parties, verdict.progress) == ("cycle", ((0,), (1,)), "none")
+    assert (verdict.kind, verdict.parties, verdict.progress) == ("deadlock", ((0,), (1,)), "none")
 
 
 def test_a_send_and_its_receive_are_no_circle() -> None:
@@ -506,7 +506,7 @@ def test_a_chain_of_receives_leads_to_its_end_alone() -> None:
 
 def test_who_nobody_receives_from_is_not_named() -> None:
     ranks: dict[int, Stacks] = {0: receive(1), 1: receive(0), 2: receive(0), 3: SLEEP}
-    assert verdict_of(judged(ranks, ranks)).kind == "cycle"
+    assert verdict_of(judged(ranks, ranks)).kind == "deadlock"
 
 
 # Threads

@@ -37,7 +37,7 @@ def test_a_wait_grows_no_older_than_its_last_reading() -> None:
     assert not found.verdicts
 
 
-@pytest.mark.parametrize(("read_after_s", "kinds"), [(0.5, []), (6.0, ["cycle"])])
+@pytest.mark.parametrize(("read_after_s", "kinds"), [(0.5, []), (6.0, ["deadlock"])])
 def test_messages_that_only_stacks_show_are_as_old_as_what_is_read_of_their_ranks(
     read_after_s: float, kinds: list[str]
 ) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
-from diagnosis.scenes import BACKWARD, COLLECTIVE, LOCK, MAIN, Scene, frame, only
+from diagnosis.scenes import BACKWARD, COLLECTIVE, LOCK, MAIN, Scene, frame, only, three_wait
 from diagnosis.unprepared import Unprepared
 from frtop_probe import wire
 
@@ -102,15 +102,13 @@ def test_the_thread_at_the_end_is_the_reason(
 
 
 def test_the_state_of_that_thread_is_the_evidence() -> None:
-    scene = Scene(4)
-    scene.waits([0, 1, 3], "all_reduce", for_s=10)
+    scene = three_wait()
     saves_in_a_thread(scene, 2)
     assert f"thread 2001 state S, syscall openat, {FILE}" in only(scene.settle()).evidence
 
 
 def test_threads_that_wait_for_each_other_are_a_deadlock_of_their_rank() -> None:
-    scene = Scene(4)
-    scene.waits([0, 1, 3], "all_reduce", for_s=10)
+    scene = three_wait()
     scene.at(2, *JOIN)
     scene.actors[2].wait = waits("thread", 1)
     beside(scene, 2, 1, ENTERS, name="writer", wait=waits("lock", 0))
@@ -123,8 +121,7 @@ def test_threads_that_wait_for_each_other_are_a_deadlock_of_their_rank() -> None
 
 
 def test_a_lock_that_a_thread_holds_itself_is_a_deadlock() -> None:
-    scene = Scene(4)
-    scene.waits([0, 1, 3], "all_reduce", for_s=10)
+    scene = three_wait()
     scene.at(2, *ENTERS)
     scene.actors[2].wait = waits("lock", 0)
     assert "for a lock that it holds: a deadlock" in only(scene.settle()).why.text
@@ -134,8 +131,7 @@ def test_a_lock_that_a_thread_holds_itself_is_a_deadlock() -> None:
 def test_where_nobody_is_known_to_be_meant_the_threads_of_the_program_are_listed(
     meant: tuple[int, ...],
 ) -> None:
-    scene = Scene(4)
-    scene.waits([0, 1, 3], "all_reduce", for_s=10)
+    scene = three_wait()
     scene.at(2, *RESULT)
     scene.actors[2].wait = waits("future", *meant)
     beside(scene, 2, 1, LOOPS, name="metrics", syscall="clock_nanosleep")
@@ -173,8 +169,7 @@ def test_a_thread_in_an_op_that_nobody_waits_for_is_no_excuse() -> None:
 
 
 def test_a_thread_that_moves_is_progress_of_its_rank() -> None:
-    scene = Scene(4)
-    scene.waits([0, 1, 3], "all_reduce", for_s=10)
+    scene = three_wait()
     joins(scene, 2)
     scene.judge()
     for line in range(10, 30):
@@ -218,8 +213,7 @@ def test_a_hook_is_where_its_backward_pass_is(
 
 
 def test_a_child_that_was_killed_is_mentioned_beside_a_wait_for_it() -> None:
-    scene = Scene(4)
-    scene.waits([0, 1, 3], "all_reduce", for_s=10)
+    scene = three_wait()
     scene.at(2, *LOCK)
     scene.actors[2].wait = wire.ThreadWait("child's queue")
     scene.actors[2].children.append(wire.Process(4711, "Z", "python", parent=1002, exit_status=9))
@@ -229,8 +223,7 @@ def test_a_child_that_was_killed_is_mentioned_beside_a_wait_for_it() -> None:
 
 
 def test_a_child_that_its_parent_has_reaped_is_mentioned_if_it_ended_since_the_last_op() -> None:
-    scene = Scene(4)
-    scene.waits([0, 1, 3], "all_reduce", for_s=10)
+    scene = three_wait()
     scene.at(2, *LOCK)
     scene.actors[2].wait = wire.ThreadWait("pool")
     scene.settle()

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
+from diagnosis.absences import reads_file, sleeps, waits_for_lock
 from diagnosis.scenes import MAIN, SECOND, Scene, frame, only
 from diagnosis.unprepared import Unprepared
 from frtop_probe import wire
@@ -90,23 +91,10 @@ OPEN: tuple[Play, ...] = (
 )  # fmt: skip
 
 
-def sleeps(scene: Scene, rank: int) -> None:
-    scene.sleeps(rank)
-
-
 def is_stopped(scene: Scene, rank: int) -> None:
     spins_in_c(scene, rank)
     scene.kernel(rank, "T")
     scene.silent(rank, 20)
-
-
-def waits_for_lock(scene: Scene, rank: int) -> None:
-    scene.at(rank, frame("train.py:44", source="with self.lock:"))
-
-
-def reads(scene: Scene, rank: int) -> None:
-    scene.at(rank, frame("train.py:44", source="state = handle.read()"))
-    scene.kernel(rank, "D", "read", "nfs_wait_bit", "/nfs/vocabulary")
 
 
 def reads_in_c(scene: Scene, rank: int) -> None:
@@ -131,7 +119,8 @@ def another_thread_holds_gil(scene: Scene, rank: int) -> None:
 
 
 DEFINITE: tuple[tuple[Play, str], ...] = (
-    (sleeps, "sleeping"), (is_stopped, "stopped"), (waits_for_lock, "lock"), (reads, "file_io"),
+    (sleeps, "sleeping"), (is_stopped, "stopped"), (waits_for_lock, "lock"),
+    (reads_file, "file_io"),
     (reads_in_c, "file_io"), (loads, "dataloader"), (runs_python, "computing"),
     (another_thread_holds_gil, "gil"),
 )  # fmt: skip
@@ -200,7 +189,7 @@ def test_an_op_that_it_is_known_to_be_blocked_in_leads_on() -> None:
     scene.waits([0, 1, 3], "all_reduce", for_s=10)
     scene.waits([2], "barrier", for_s=10, group="a")
     scene.beside(range(4), "DeepEP")
-    assert only(scene.settle(6)).kind == "cycle"
+    assert only(scene.settle(6)).kind == "deadlock"
 
 
 def test_a_device_wait_is_not_for_a_pending_op_of_the_host() -> None:

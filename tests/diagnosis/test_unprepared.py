@@ -6,7 +6,17 @@ from collections.abc import Callable
 
 import pytest
 
-from diagnosis.scenes import LOADER, SECOND, Scene, frame, only
+from diagnosis.absences import (
+    computes,
+    holds_gil,
+    reads_file,
+    sleeps,
+    stopped,
+    waits_for_key,
+    waits_for_lock,
+    waits_for_socket,
+)
+from diagnosis.scenes import LOADER, SECOND, Scene, frame, one_sleeps, only
 from diagnosis.unprepared import Unprepared
 from frtop_probe import wire
 from frtop_tui.text.exit_status import exit_status
@@ -32,16 +42,6 @@ def loads_itself(scene: Scene, rank: int) -> None:
     scene.kernel(rank, "D", "read", "folio_wait_bit", "/nfs/shard-7")
 
 
-def reads(scene: Scene, rank: int) -> None:
-    scene.at(rank, frame("train.py:44", source="state = handle.read()"))
-    scene.kernel(rank, "D", "read", "nfs_wait_bit", "/nfs/vocabulary")
-
-
-def waits_for_key(scene: Scene, rank: int) -> None:
-    scene.at(rank, frame("train.py:33", source="store.wait(['ready'])"))
-    scene.kernel(rank, "S", "poll", "poll_schedule_timeout")
-
-
 def waits_for_build(scene: Scene, rank: int) -> None:
     scene.at(rank, frame("/opt/lib/torch/utils/file_baton.py:50", "wait"), frame("train.py:4"))
     scene.kernel(rank, "S", "clock_nanosleep", "hrtimer_nanosleep")
@@ -52,30 +52,6 @@ def builds(scene: Scene, rank: int) -> None:
     scene.kernel(rank, "S", "wait4", "do_wait")
 
 
-def stops(scene: Scene, rank: int) -> None:
-    scene.kernel(rank, "T")
-    scene.silent(rank, 50)
-
-
-def holds_gil(scene: Scene, rank: int) -> None:
-    scene.silent(rank, 50)
-    scene.actors[rank].owns_gil = True
-    scene.at(rank, frame("ext.py:60", "run", "lib.solve(x)"))
-
-
-def sleeps(scene: Scene, rank: int) -> None:
-    scene.sleeps(rank)
-
-
-def waits_at_queue(scene: Scene, rank: int) -> None:
-    scene.at(rank, frame("/usr/lib/python3.11/queue.py:171", "get"), frame("serve.py:9"))
-
-
-def waits_for_socket(scene: Scene, rank: int) -> None:
-    scene.at(rank, frame("/usr/lib/python3.11/socket.py:718", "readinto"), frame("serve.py:9"))
-    scene.kernel(rank, "S", "recvfrom", "tcp_recvmsg", "socket:[123]")
-
-
 def reads_channel(scene: Scene, rank: int) -> None:
     scene.at(rank, frame("serve.py:9", source="request = channel.read()"))
     scene.kernel(rank, "S", "recvfrom", "tcp_recvmsg", "socket:[123]")
@@ -83,11 +59,6 @@ def reads_channel(scene: Scene, rank: int) -> None:
 
 def gets_from_own_store(scene: Scene, rank: int) -> None:
     scene.at(rank, frame("serve.py:9", source="work_store.get(timeout=60)"))
-
-
-def computes(scene: Scene, rank: int) -> None:
-    scene.at(rank, frame("train.py:35", source="matrix = matrix @ matrix"), active=True)
-    scene.kernel(rank, "R")
 
 
 def fetches_from(scene: Scene, rank: int, *worker: str) -> None:
@@ -168,10 +139,10 @@ def everybody(play: Play, ranks: int = 4, *, ago: float = 60.0) -> Scene:
     (fetches, "dataloader", "/data/shard-0412"),
     (fetches_from_stopped, "dataloader", "DataLoader worker 2"),
     (loads_itself, "dataloader", "/nfs/shard-7"),
-    (reads, "file_io", "/nfs/vocabulary"),
+    (reads_file, "file_io", "/nfs/vocabulary"),
     (waits_for_key, "store", "train.py:33"),
     (waits_for_build, "lock", "C++ extension"),
-    (stops, "stopped", "SIGSTOP"),
+    (stopped, "stopped", "SIGSTOP"),
 ])  # fmt: skip
 def test_all_are_kept_for_good(play: Play, cause: str, text: str) -> None:
     found = everybody(play).settle(LONG)
@@ -185,7 +156,7 @@ def test_all_are_kept_for_good(play: Play, cause: str, text: str) -> None:
 
 
 @pytest.mark.parametrize(("play", "cause"), [
-    (waits_at_queue, "lock"), (waits_for_socket, "socket"), (reads_channel, "file_io"),
+    (waits_for_lock, "lock"), (waits_for_socket, "socket"), (reads_channel, "file_io"),
     (gets_from_own_store, "store"), (streams, "dataloader"), (polls_for_data, "dataloader"),
     (waits_for_its_thread, "dataloader"), (has_many_streams, "dataloader"),
     (replays, "dataloader"), (holds_gil, "gil"), (syncs_checkpoint, "file_io"),
@@ -232,7 +203,7 @@ def test_one_that_builds_is_whom_the_others_wait_for() -> None:
     assert verdict.evidence[1].startswith("rank 2: MainThread waits for a process that it started")
 
 
-@pytest.mark.parametrize("play", [waits_for_build, reads])
+@pytest.mark.parametrize("play", [waits_for_build, reads_file])
 def test_all_are_kept_before_their_first_group(play: Play) -> None:
     scene = Unprepared(4, begun=0)
     for actor in scene.actors.values():
@@ -247,13 +218,13 @@ def test_all_are_kept_before_their_first_group(play: Play) -> None:
 
 
 def test_until_all_were_looked_at_it_is_open() -> None:
-    found = everybody(reads).settle(3)
+    found = everybody(reads_file).settle(3)
     assert found.verdicts == ()
     assert (found.health, exit_status(found)) == ("waiting", 4)
 
 
 def test_without_looks_nobody_is_named() -> None:
-    scene = everybody(reads)
+    scene = everybody(reads_file)
     for _ in range(40):
         scene.hear()
         found = scene.engine.judge(scene.frame()).frame
@@ -263,9 +234,9 @@ def test_without_looks_nobody_is_named() -> None:
     assert verdict.missing == ("ranks 0-3: could not be looked at",)
 
 
-@pytest.mark.parametrize("play", [sleeps, waits_at_queue, streams])
+@pytest.mark.parametrize("play", [sleeps, waits_for_lock, streams])
 def test_one_of_another_kind_may_be_whom_all_wait_for(play: Play) -> None:
-    scene = everybody(reads)
+    scene = everybody(reads_file)
     play(scene, 2)
     found = scene.settle(30)
     verdict = only(found)
@@ -275,7 +246,7 @@ def test_one_of_another_kind_may_be_whom_all_wait_for(play: Play) -> None:
 
 
 def test_how_long_one_that_works_may_take_is_not_known() -> None:
-    scene = everybody(reads)
+    scene = everybody(reads_file)
     computes(scene, 2)
     found = scene.settle(30)
     assert (found.verdicts, found.health, exit_status(found)) == ((), "waiting", 4)
@@ -283,7 +254,7 @@ def test_how_long_one_that_works_may_take_is_not_known() -> None:
 
 
 def test_who_is_kept_by_two_things_is_told_for_each() -> None:
-    scene = everybody(reads)
+    scene = everybody(reads_file)
     fetches(scene, 2)
     found = scene.settle(LONG)
     causes = {verdict.culprits: verdict.why.cause for verdict in found.verdicts}
@@ -292,14 +263,14 @@ def test_who_is_kept_by_two_things_is_told_for_each() -> None:
 
 def test_who_waits_for_a_key_is_not_blamed_while_somebody_is_elsewhere() -> None:
     scene = everybody(waits_for_key)
-    reads(scene, 2)
+    reads_file(scene, 2)
     verdict = only(scene.settle(LONG))
     assert (verdict.culprits, verdict.why.cause) == ((2,), "file_io")
     assert "ranks 0-1,3 also in no op: at a key of the store" in verdict.evidence
 
 
 def test_it_takes_a_minute() -> None:
-    scene = everybody(reads, ago=10)
+    scene = everybody(reads_file, ago=10)
     found = scene.settle(19)
     assert (found.verdicts, found.notes, found.health) == ((), (), "healthy")
     found = scene.settle(29)
@@ -308,14 +279,14 @@ def test_it_takes_a_minute() -> None:
 
 
 def test_a_step_or_a_fetch_is_a_sign_of_life_as_well() -> None:
-    scene = everybody(reads)
+    scene = everybody(reads_file)
     scene.actors[3].step_at = scene.now - 5
     found = scene.settle(20)
     assert (found.verdicts, found.notes) == ((), ())
 
 
 def test_a_step_of_one_of_very_many_is_a_sign_of_life_as_well() -> None:
-    scene = everybody(reads, 130)
+    scene = everybody(reads_file, 130)
     for _ in range(40):
         scene.actors[101].step_at = scene.now
         found = scene.judge().frame
@@ -338,14 +309,14 @@ def test_who_reads_on_is_not_hung() -> None:
 def test_nobody_is_judged_while_somebody_is_not_seen() -> None:
     scene = Scene(4, hosts=2)
     for rank in range(4):
-        reads(scene, rank)
+        reads_file(scene, rank)
     scene.hear()
     scene.deafen(1)
     scene.pass_time(20)
     assert scene.settle(LONG).verdicts == ()
 
 
-@pytest.mark.parametrize("play", [waits_for_build, reads])
+@pytest.mark.parametrize("play", [waits_for_build, reads_file])
 def test_before_the_first_op_it_lasts_since_the_start(play: Play) -> None:
     scene = Scene(4, begun=0)
     for rank in range(4):
@@ -360,13 +331,13 @@ def test_a_wait_before_the_first_op_is_no_older_than_its_process() -> None:
     scene = Scene(4, begun=0)
     scene.started_s = 45.0
     for rank in range(4):
-        reads(scene, rank)
+        reads_file(scene, rank)
     found = scene.settle(0)
     assert (found.health, found.now_ns - found.since_ns) == ("waiting", 45 * SECOND)
 
 
 def test_who_has_left_is_not_waited_for() -> None:
-    scene = everybody(reads)
+    scene = everybody(reads_file)
     scene.ends(0, clean=True, ago=50)
     verdict = only(scene.settle(LONG))
     assert (verdict.kind, verdict.culprits) == ("stuck", (1, 2, 3))
@@ -378,13 +349,13 @@ def test_a_disagreement_found_before_does_not_hide_it() -> None:
     scene.does([0, 1, 3], "all_reduce", ago=60)
     scene.does([2], "all_reduce", ago=60, reduce="max")
     for rank in range(4):
-        reads(scene, rank)
+        reads_file(scene, rank)
     found = scene.settle(2 * LONG)
     assert [verdict.kind for verdict in found.verdicts] == ["mismatch", "not_entered"]
 
 
 def test_of_very_many_some_from_everywhere_are_looked_at() -> None:
-    scene = everybody(reads, 130)
+    scene = everybody(reads_file, 130)
     verdict = only(scene.settle(LONG))
     assert verdict.culprits == tuple(range(0, 130, 3))
     assert all(scene.frame().ranks[rank].snapshot is not None for rank in verdict.culprits)
@@ -397,7 +368,7 @@ def test_of_very_many_one_that_was_not_looked_at_may_have_to_set_a_key() -> None
 
 
 def test_some_of_whom_no_look_comes_are_not_named() -> None:
-    scene = everybody(reads, 8)
+    scene = everybody(reads_file, 8)
     for _ in range(60):
         scene.hear()
         judgement = scene.engine.judge(scene.frame())
@@ -412,7 +383,7 @@ def test_some_of_whom_no_look_comes_are_not_named() -> None:
 
 
 def test_who_rests_is_looked_at_seldom() -> None:
-    scene = everybody(waits_at_queue)
+    scene = everybody(waits_for_lock)
     asked = 0
     for _ in range(240):
         asked += len(scene.judge().look_requests)
@@ -433,7 +404,7 @@ def test_a_fetch_that_takes_long_each_time_is_none_of_its_own() -> None:
 
 @pytest.mark.parametrize("every_s", [5, 15, 30])
 def test_what_other_processes_of_it_do_now_and_then_is_no_progress(every_s: int) -> None:
-    scene = everybody(reads)
+    scene = everybody(reads_file)
     healths = []
     for tick in range(240):
         child = wire.Process(95000, "S", "wandb", io_bytes=40_000 * (tick // (2 * every_s)))
@@ -445,7 +416,7 @@ def test_what_other_processes_of_it_do_now_and_then_is_no_progress(every_s: int)
 
 @pytest.mark.parametrize(("mb_per_s", "hung"), [(0, True), (5, False)])
 def test_one_long_read_makes_memory_grow(mb_per_s: int, *, hung: bool) -> None:
-    scene = everybody(reads)
+    scene = everybody(reads_file)
     for tick in range(180):
         for rank in range(4):
             scene.actors[rank].process = wire.Process(
@@ -458,11 +429,11 @@ def test_one_long_read_makes_memory_grow(mb_per_s: int, *, hung: bool) -> None:
 
 
 def test_one_that_was_elsewhere_in_between_begins_it_anew() -> None:
-    scene = everybody(reads)
+    scene = everybody(reads_file)
     scene.settle(18)
     sleeps(scene, 2)
     scene.settle(8)
-    reads(scene, 2)
+    reads_file(scene, 2)
     assert scene.settle(32).verdicts == ()
     assert scene.settle(25).health == "hung"
 
@@ -471,26 +442,24 @@ def test_storage_that_goes_while_nobody_was_in_an_op_is_seen() -> None:
     scene = everybody(computes)
     scene.settle(40)
     for rank in range(4):
-        reads(scene, rank)
+        reads_file(scene, rank)
     assert scene.settle(75).health == "hung"
 
 
 def test_looks_of_an_earlier_wait_do_not_hold_it_up() -> None:
-    scene = Scene(4)
-    scene.waits([0, 1, 3], "all_reduce", for_s=10)
-    scene.sleeps(2)
+    scene = one_sleeps()
     assert scene.settle(6).health == "hung"
     for actor in scene.actors.values():
         actor.pending.clear()
     scene.does(range(4), "all_reduce", number=9, ago=0.1)
     for rank in range(4):
-        reads(scene, rank)
+        reads_file(scene, rank)
     assert scene.settle(63).health == "hung"
 
 
 @pytest.mark.parametrize(("some", "health"), [((0, 1, 2, 3), "healthy"), ((2,), "waiting")])
 def test_it_is_over_when_they_go_on(some: tuple[int, ...], health: str) -> None:
-    scene = everybody(reads)
+    scene = everybody(reads_file)
     assert scene.settle(LONG).health == "hung"
     for rank in some:
         computes(scene, rank)
@@ -501,7 +470,7 @@ def test_it_is_over_when_they_go_on(some: tuple[int, ...], health: str) -> None:
 
 
 def test_when_it_was_ended_it_is_told_as_what_was_before() -> None:
-    scene = everybody(reads)
+    scene = everybody(reads_file)
     scene.settle(LONG)
     for rank in range(4):
         scene.ends(rank, signal=15, ago=0.2)
@@ -519,7 +488,7 @@ def paused(scene: Scene, play: Play, for_s: float) -> None:
     scene.settle(1)
 
 
-@pytest.mark.parametrize("play", [waits_at_queue, sleeps])
+@pytest.mark.parametrize("play", [waits_for_lock, sleeps])
 def test_a_pause_like_an_earlier_one_is_none(play: Play) -> None:
     """An evaluation or a checkpoint, each epoch: unusual is what lasts twice as long."""
     scene = everybody(play, ago=1)
@@ -537,7 +506,7 @@ def test_a_pause_that_the_ops_of_the_ranks_show_is_an_earlier_one() -> None:
     scene.does(range(4), "all_reduce", ago=200)
     scene.does(range(4), "all_reduce", ago=199.9)
     for rank in range(4):
-        waits_at_queue(scene, rank)
+        waits_for_lock(scene, rank)
     found = scene.settle(60)
     assert (found.verdicts, found.health) == ((), "waiting")
     assert len(scene.settle(180).verdicts) == 1
@@ -548,5 +517,5 @@ def test_what_came_before_the_first_op_is_no_pause_of_the_job() -> None:
     scene = Scene(4, begun=0)
     paused(scene, sleeps, 100)
     for rank in range(4):
-        waits_at_queue(scene, rank)
+        waits_for_lock(scene, rank)
     assert scene.settle(75).health == "held up"

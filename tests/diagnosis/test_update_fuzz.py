@@ -15,9 +15,9 @@ from frtop_probe import wire
 from frtop_tui.diagnosis.engine import Engine
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.files import capture
-from frtop_tui.text.document import document
 from frtop_tui.text.explain import explain_lines
 from frtop_tui.text.incident import incident_of
+from frtop_tui.text.json_document import document
 from frtop_tui.text.plain import text
 from mutations import Mutator, inputs
 

@@ -69,15 +69,8 @@ def torchrun(home: Path) -> Iterator[Launch]:
     def launch(
         program: str, *arguments: str, ranks: int = 2, python: str = sys.executable
     ) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "frtop_tui", "run", "--", python, "-m",
-             "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks),
-             str(JOBS / program), *arguments],
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            env={**os.environ, "OMP_NUM_THREADS": "1"}, start_new_session=True,
-        )  # fmt: skip
-        started.append(process)
-        return process
+        started.append(_launched(program, *arguments, ranks=ranks, python=python))
+        return started[-1]
 
     yield launch
     for rank in family(home):  # a rank that runs on keeps the pipe open
@@ -87,20 +80,39 @@ def torchrun(home: Path) -> Iterator[Launch]:
         process.communicate()
 
 
+def _launched(
+    program: str,
+    *arguments: str,
+    ranks: int,
+    python: str = sys.executable,
+    output: int = subprocess.PIPE,
+) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "frtop_tui", "run", "--", python, "-m",
+         "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks),
+         str(JOBS / program), *arguments],
+        stdout=output, stderr=subprocess.STDOUT, text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"}, start_new_session=True,
+    )  # fmt: skip
+
+
+def wait_for_ranks(home: Path, ranks: int, file: str = "ring") -> None:
+    """Waits until there is an agent, and a file of this kind of each rank."""
+    wait_for(
+        lambda: any(home.glob("agent-*.json")) and len(list(home.glob(f"*.{file}"))) == ranks,
+        f"an agent and {ranks} ranks",
+    )
+
+
 @contextmanager
 def told_to_hang(folder: Path) -> Iterator[Path]:
     """A job of two ranks that trains until `hang` is in the folder, for tests of a module."""
     os.mkfifo(folder / "shard")
     with pytest.MonkeyPatch.context() as patch, own_home(patch) as home:
-        job = subprocess.Popen(
-            [sys.executable, "-m", "frtop_tui", "run", "--", sys.executable, "-m",
-             "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
-             str(JOBS / "told_to_hang.py"), str(folder), "1"],
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-        )  # fmt: skip
+        words = "told_to_hang.py", str(folder), "1"
+        job = _launched(*words, ranks=2, output=subprocess.DEVNULL)
         try:
-            wait_for(lambda: len(list(home.glob("*.ring"))) == 2, "two rings", 60)
+            wait_for_ranks(home, 2)
             yield folder
         finally:
             for process in family(home):

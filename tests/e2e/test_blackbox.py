@@ -24,8 +24,8 @@ import os, sys
 if sys.argv[1] != "-m":  # the stub that starts it
     os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
 from frtop_probe.agent import snapshots
-from frtop_probe.agent.boxes import recorded_job
-recorded_job.QUIET_NS, recorded_job.PAIR_NS = 1_500_000_000, 2_100_000_000
+from frtop_probe.agent import black_boxes
+black_boxes.QUIET_NS, black_boxes.PAIR_NS = 1_500_000_000, 2_100_000_000
 take = snapshots.SnapshotTaker.take
 async def count(*arguments):
     found = await take(*arguments)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from e2e.conftest import Launch, frtop
+from e2e.conftest import Launch, frtop, wait_for_ranks
 from waiting import wait_for
 
 
@@ -23,7 +23,7 @@ def test_a_live_hang_is_read_from_its_capture_and_by_those_who_know_nothing_of_u
     os.mkfifo(tmp_path / "shard")
     job = torchrun("told_to_hang.py", str(tmp_path), "1")
     try:
-        wait_for(lambda: len(list(home.glob("*.ring"))) == 2, "two rings", 60)
+        wait_for_ranks(home, 2)
         wait_for(lambda: frtop("diagnose").returncode == 0, "training goes on", 60)
         (tmp_path / "hang").touch()
         captured(tmp_path / "hang.cap")

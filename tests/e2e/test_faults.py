@@ -15,8 +15,8 @@ from frtop_tui.demo.faults import CULPRIT, FAULTS
 from frtop_tui.demo.job import DemoJob
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.model import RankState
-from frtop_tui.text.document import document
 from frtop_tui.text.exit_status import exit_status
+from frtop_tui.text.json_document import document
 from waiting import wait_for
 
 POSTURES: dict[str, RankState] = {
@@ -95,7 +95,7 @@ def test_a_healthy_run_gives_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None
         frame = frames[-1]
         assert frame.health == "healthy"
         assert exit_status(frame) == 0
-        assert {"hung", "dead", "diverged", "held up"}.isdisjoint(frame.health for frame in frames)
+        assert {"hung", "dead", "mismatch", "held up"}.isdisjoint(frame.health for frame in frames)
         assert all(
             (view.status is not None and view.status.step > 0) for view in frame.ranks.values()
         )

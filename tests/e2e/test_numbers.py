@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from e2e.conftest import Launch, frtop
-from frtop_probe.features.tensor_checks.messages import NumberState
+from frtop_probe.wire.recording import NumberState
 from frtop_tui.files.capture import author
 from waiting import wait_for
 

@@ -150,7 +150,7 @@ def test_an_op_that_differed_is_found_in_what_torch_has_recorded(
         "mismatch", [1], "confirmed",
     ), document  # fmt: skip
     assert verdict["op"] == {"number": 21, "kind": "all_reduce"}
-    assert document["health"] == "diverged"
+    assert document["health"] == "mismatch"
     # A capture holds it, too.
     path = tmp_path / "past.cap"
     said = frtop("capture", "--pid", str(job.pids[0]), "-o", str(path))

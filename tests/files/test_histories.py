@@ -9,7 +9,7 @@ import pytest
 
 from diagnosis.scenes import Scene
 from frtop_probe import wire
-from frtop_tui.diagnosis.cases.mismatch.by_histories import mismatches
+from frtop_tui.diagnosis.cases.mismatch.compare import mismatches
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.files import capture
 from frtop_tui.files.histories import ops_of
@@ -51,7 +51,7 @@ def test_one_different_op_among_thousands_is_found_in_a_capture(tmp_path: Path) 
     )
     assert verdict.op is not None
     assert verdict.op.number == ODD
-    assert (frame.health, exit_status(frame)) == ("diverged", 3)
+    assert (frame.health, exit_status(frame)) == ("mismatch", 3)
 
 
 def test_a_healthy_capture_stays_healthy(tmp_path: Path) -> None:

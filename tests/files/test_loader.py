@@ -89,7 +89,7 @@ def test_a_rank_whose_stack_is_elsewhere_is_not_blocked(tmp_path: Path) -> None:
     ranks[0].p2p("0", "recv", 1)
     ranks[1].waits("0", "barrier")
     write_dumps(tmp_path, ranks)
-    assert open_paths([tmp_path]).verdicts[0].kind == "cycle"
+    assert open_paths([tmp_path]).verdicts[0].kind == "deadlock"
     stack(tmp_path, 0, *READS)
     stack(tmp_path, 1, *WAITS)
     verdict = only(open_paths([tmp_path]))

@@ -21,8 +21,8 @@ from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.model import Frame, Verdict
 from frtop_tui.errors import Unreadable
 from frtop_tui.files.pyspy import Taken, frame_of, is_pyspy, split, stacks_of
-from frtop_tui.text.document import document
 from frtop_tui.text.exit_status import exit_status
+from frtop_tui.text.json_document import document
 from frtop_tui.text.plain import text
 from waiting import wait_for
 
@@ -223,7 +223,7 @@ def test_receives_from_known_peers_are_a_cycle(jobs: Jobs) -> None:
     assert {v.kind for v in jobs.judged_with_variables("crossing").verdicts} == {"undecided"}
     found = jobs.judged_twice("crossing")
     assert [(v.kind, v.parties) for v in found.verdicts] == [
-        ("cycle", ((0,), (1,))), ("cycle", ((2,), (3,))),
+        ("deadlock", ((0,), (1,))), ("deadlock", ((2,), (3,))),
     ]  # fmt: skip
 
 

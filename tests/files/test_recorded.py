@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from frtop_probe.features.tensors.messages import SummarizeTensors
+from diagnosis.scenes import Scene
+from files.boxes import BoxRecorder, write_boxes
+from frtop_probe import wire
 from frtop_tui.connect.base import Source
 from frtop_tui.connect.recorded import RecordedSource
 from frtop_tui.diagnosis.model import Frame
@@ -24,7 +26,7 @@ def hang(tmp_path: Path) -> Frame:
 def test_requests_to_a_recorded_source_change_nothing(hang: Frame) -> None:
     source: Source = RecordedSource(hang)
     source.watch([1])
-    source.do(SummarizeTensors(), [1])
+    source.do(wire.ChangeRecording(), [1])
     source.choose(None)
     assert source.frame() is hang
     source.close()
@@ -48,3 +50,17 @@ def test_a_capture_is_copied_only_on_request_and_never_over_a_file(
     (writing,) = source.frame().writings
     assert writing.state == "failed"
     assert "cannot be written" in str(writing.problem)
+
+
+def test_black_boxes_can_be_saved_as_one_capture(tmp_path: Path) -> None:
+    scene = Scene(4, hosts=2)
+    recorder = BoxRecorder(scene)
+    recorder.record_state_before_death()
+    scene.pass_time(1)
+    scene.raises(2, "ValueError", "loss is nan", ago=0.8)
+    write_boxes(tmp_path, recorder.boxes())
+    source = RecordedSource(open_paths([tmp_path]))
+    source.capture(tmp_path / "all.cap")
+    found = open_paths([tmp_path / "all.cap"])
+    assert found.verdicts == source.frame().verdicts
+    assert sorted(found.ranks) == [0, 1, 2, 3]

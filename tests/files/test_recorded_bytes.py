@@ -22,7 +22,7 @@ BOXES = (RECORDED / "node0.box", RECORDED / "node1.box")
     ("paths", "health", "said"),
     [
         ((SLEEPING,), "hung", ("not_entered", "confirmed", (2,), "sleeping")),
-        ((MISMATCH,), "diverged", ("mismatch", "confirmed", (2,), "mismatch")),
+        ((MISMATCH,), "mismatch", ("mismatch", "confirmed", (2,), "mismatch")),
         (BOXES, "dead", ("dead", "confirmed", (2,), "exception")),
     ],
 )

@@ -13,8 +13,7 @@ from msgspec.structs import replace
 from files.test_recorded_bytes import SLEEPING
 from frtop_probe import wire
 from frtop_tui.diagnosis.histories import with_trace
-from frtop_tui.diagnosis.model import Frame
-from frtop_tui.diagnosis.trace import Edge, NodeTrace, Trace
+from frtop_tui.diagnosis.model import Edge, Frame, NodeTrace, Trace
 from frtop_tui.files.loader import open_paths
 from frtop_tui.text import plain as text_report
 from frtop_tui.text.html_page import html_page
@@ -237,7 +236,8 @@ def test_notes_of_people_are_in_reports_and_texts() -> None:
     ranks = {n: replace(one, notes=notes[: 3 - n]) if n < 2 else one for n, one in
              frame.ranks.items()}  # fmt: skip
     noted = replace(frame, ranks=ranks)
-    for said in ("\n".join(text_report.text(noted)), "\n".join(incident_of(noted, "1").notes)):
+    sections = dict(incident_of(noted, "1").sections)
+    for said in ("\n".join(text_report.text(noted)), str(sections["Notes"])):
         assert "ranks 0-1: operator: loss jumped here" in said
         assert "numbers: 3 NaN in the input" in said
         assert "c10d" not in said

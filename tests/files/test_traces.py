@@ -18,7 +18,7 @@ from files.test_recorded_bytes import MISMATCH, SLEEPING
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.files.capture import collected
-from frtop_tui.files.flightrecorder.dump_file import read_values
+from frtop_tui.files.flightrecorder.dump_file import read_dumps
 from frtop_tui.files.formats.chrome_trace import chrome_trace
 from frtop_tui.files.formats.flight_dumps import NOTES, PREFIX, flight_dumps
 from frtop_tui.files.formats.writing import write_export
@@ -210,7 +210,7 @@ def test_dumps_are_read_back_with_the_same_verdict(tmp_path: Path) -> None:
 def entries(folder: Path, files: dict[str, bytes], rank: int) -> list[Any]:
     path = folder / f"{PREFIX}{rank}"
     path.write_bytes(files[path.name])
-    found: list[Any] = read_values(path)["entries"]
+    found: list[Any] = next(read_dumps(path)).values["entries"]
     return found
 
 

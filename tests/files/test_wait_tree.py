@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from frtop_tui.diagnosis.trace import Edge, NodeTrace, Trace
+from frtop_tui.diagnosis.model import Edge, NodeTrace, Trace
 from frtop_tui.text.wait_boxes import wait_boxes
 from frtop_tui.text.wait_tree import MOST_CHILDREN, TreeRow, tree_rows
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import io
+import json
 import os
 import pickle  # noqa: TID251 - to write what the restricted reader has to refuse
 import struct
@@ -50,7 +51,7 @@ class PersistentPickler(pickle.Pickler):
 def read(folder: Path, data: bytes) -> Any:
     path = folder / "nccl_trace_rank_0"
     path.write_bytes(data)
-    return dump_file.read_values(path)
+    return next(dump_file.read_dumps(path)).values
 
 
 def refused(folder: Path, data: bytes) -> str:
@@ -165,7 +166,7 @@ def test_a_fifo_or_a_folder_does_not_block(tmp_path: Path) -> None:
     (tmp_path / "nccl_trace_rank_1").mkdir()
     for number in (0, 1):
         with pytest.raises(Unreadable):
-            dump_file.read_values(tmp_path / f"nccl_trace_rank_{number}")
+            next(dump_file.read_dumps(tmp_path / f"nccl_trace_rank_{number}"))
     with pytest.raises(Unreadable):
         open_paths([tmp_path])
 
@@ -186,6 +187,32 @@ def test_dumps_with_changed_bytes_are_read_or_refused(tmp_path: Path, data: st.D
         broken[data.draw(st.integers(0, len(broken) - 1))] = data.draw(st.integers(0, 255))
     opened(tmp_path, bytes(broken[: data.draw(st.integers(0, len(broken)))]))
     opened(tmp_path, bytes(broken))
+
+
+ODD = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**70), 2**70)
+    | st.floats()
+    | st.text(max_size=8)
+    | st.sampled_from(["[0, 1]", "nccl:send 0->1", "nccl:recv 99<-7", "default_pg", "0"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner),
+    max_leaves=5,
+)
+
+
+@ORDINARY
+@given(st.data())
+def test_any_value_in_any_field_is_tolerated(tmp_path: Path, data: st.DataObject) -> None:
+    values = json.loads(SAMPLE[0].json())
+    for entry in values["entries"]:
+        for name in data.draw(st.lists(st.sampled_from(sorted(entry)), max_size=4)):
+            entry[name] = data.draw(ODD)
+    for name in data.draw(st.lists(st.sampled_from(sorted(values)), max_size=2)):
+        values[name] = data.draw(ODD)
+    if data.draw(st.booleans()):
+        values["pg_config"] = {"0": data.draw(ODD), data.draw(st.text(max_size=3)): data.draw(ODD)}
+    opened(tmp_path, json.dumps(values).encode())
 
 
 def opened(folder: Path, data: bytes) -> None:
@@ -228,8 +255,8 @@ def long_dump(*, stacks: bool) -> bytes:
 def test_a_trimmed_dump_parses_to_the_same(tmp_path: Path, keep: int, stacks: bool) -> None:
     path = tmp_path / "nccl_trace_rank_0"
     path.write_bytes(long_dump(stacks=stacks))
-    complete = parse_dump(path, dump_file.read_values(path), keep)
-    trimmed = dump_file.read_values(path, keep)
+    complete = parse_dump(path, next(dump_file.read_dumps(path)).values, keep)
+    trimmed = next(dump_file.read_dumps(path, keep)).values
     assert parse_dump(path, trimmed, keep) == complete
     assert keep > 1000 or len(trimmed["entries"]) < 2 * keep + 40
 

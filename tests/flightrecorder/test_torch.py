@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from frtop_tui.files.flightrecorder.dump_file import read_values
+from frtop_tui.files.flightrecorder.dump_file import read_dumps
 from frtop_tui.files.loader import open_paths
 from frtop_tui.text.plain import text
 
@@ -114,4 +114,5 @@ def test_a_healthy_gloo_job_is_healthy_as_of_just_after_its_ops(tmp_path: Path) 
 
 
 def entries(folder: Path) -> list[dict[str, Any]]:
-    return [entry for path in folder.iterdir() for entry in read_values(path)["entries"]]
+    dumps = (next(read_dumps(path)).values for path in folder.iterdir())
+    return [entry for dump in dumps for entry in dump["entries"]]

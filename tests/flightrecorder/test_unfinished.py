@@ -20,8 +20,8 @@ from frtop_tui.connect.recorded import RecordedSource
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.files import capture
 from frtop_tui.files.loader import open_paths
-from frtop_tui.text.document import document
 from frtop_tui.text.exit_status import exit_status
+from frtop_tui.text.json_document import document
 from frtop_tui.text.plain import text
 
 

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from frtop_probe.gauges.host.cgroups import hierarchies, parse_cpu_max, parse_memberships
 from frtop_probe.gauges.host.disks import parse_diskstats
 from frtop_probe.gauges.host.figures import parse_load, parse_pressure, parse_snmp, parse_stat
-from frtop_probe.gauges.host.infiniband import parse_rate, parse_state
 from frtop_probe.gauges.host.mounts import mount_of, parse_mounts
+from frtop_probe.gauges.host.network import parse_rate, parse_state
 from frtop_probe.gauges.host.rates import Rates
-from frtop_probe.gauges.host.subjects import (
+from frtop_probe.gauges.readings import (
     HostReading,
     SubjectReading,
     host_reading_from,

@@ -15,14 +15,12 @@ import pytest
 from frtop_probe.gauges.host import hanging
 from frtop_probe.gauges.host.cgroups import CgroupSource, place
 from frtop_probe.gauges.host.disks import DiskSource
-from frtop_probe.gauges.host.figures import NO_PRESSURE, CpuSource, TcpSource
+from frtop_probe.gauges.host.figures import NO_PRESSURE, CpuSource, TcpSource, TreeSource
 from frtop_probe.gauges.host.hanging import HangingCalls
-from frtop_probe.gauges.host.infiniband import NO_INFINIBAND, InfinibandSource
 from frtop_probe.gauges.host.mounts import Mount
-from frtop_probe.gauges.host.nics import NicSource
-from frtop_probe.gauges.host.process_trees import TreeSource
+from frtop_probe.gauges.host.network import NO_INFINIBAND, InfinibandSource, NicSource
 from frtop_probe.gauges.host.sources import HostSources
-from frtop_probe.gauges.host.subjects import SubjectReading
+from frtop_probe.gauges.readings import SubjectReading
 from gauges.hung_mount import hung_mount, possible
 from gauges.trees import cgroup_v2, infiniband_port, nic, write
 from waiting import wait_for

@@ -158,7 +158,7 @@ class Cluster:
         """Pauses all ranks between two steps: no rank is in an op."""
         pause = self.folder / "pause"
         # Every rank removes its own file when it goes on, which may take a while.
-        self.wait_for(lambda: not self._paused(), "all go on", 20)
+        self.wait_for(lambda: not self._paused(), "all go on", 60)
         pause.touch()
         try:
             self.wait_for(lambda: self._paused() == len(self.nodes), "all pause", 60)
@@ -220,7 +220,7 @@ class Cluster:
         for watcher in self._watchers:
             watcher.close()
         if self._job is not None:
-            self._job.communicate(timeout=10)
+            self._job.communicate(timeout=60)
 
 
 def _said(command: list[str], environment: dict[str, str]) -> Said:
@@ -271,7 +271,7 @@ class Screen:
                 if select.select([self._terminal], [], [], 0.1)[0]:
                     os.read(self._terminal, 65536)
         os.close(self._terminal)
-        return self._process.wait(5)
+        return self._process.wait(60)
 
 
 class Watcher:
@@ -296,4 +296,4 @@ class Watcher:
         self._process.kill()
 
     def close(self) -> None:
-        self._process.communicate(timeout=20)
+        self._process.communicate(timeout=60)

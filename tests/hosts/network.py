@@ -229,7 +229,7 @@ class Network:
                     os.kill(pid, signal.SIGKILL)
             return not left
 
-        wait_for(are_empty, lambda: f"the processes {left} end", 10)
+        wait_for(are_empty, lambda: f"the processes {left} end", 60)
         for host in (*hosts, self.switch):
             _release(host.holder)
 
@@ -250,4 +250,4 @@ def _hold(name: str, known: Path, ahead_s: int, *, own_pids: bool) -> subprocess
 
 
 def _release(holder: subprocess.Popen[str]) -> None:
-    holder.communicate(timeout=10)
+    holder.communicate(timeout=60)

@@ -80,7 +80,7 @@ def test_a_host_that_vanishes_from_a_running_job_is_not_blamed(
         return [one["kind"] for one in verdicts] == ["undecided"]
 
     with cluster.network.cut("node3"):
-        seconds = cluster.wait_for(is_undecided, "an undecided verdict", 20)
+        seconds = cluster.wait_for(is_undecided, "an undecided verdict", 60)
         assert "rank 3" in watcher.frame()["verdicts"][0]["headline"]
 
     def is_back() -> bool:
@@ -108,7 +108,7 @@ def test_ages_are_right_although_clocks_differ(
 ) -> None:
     if not CLOCKS:
         pytest.skip("this kernel has no time namespaces")
-    cluster.wait_for(lambda: is_found(watcher.frame()), "the verdict", 20)
+    cluster.wait_for(lambda: is_found(watcher.frame()), "the verdict", 60)
     seen = watcher.frame()
     age = (seen["now_ns"] - hung) / 1e9
     for rank in set(range(8)) - {CULPRIT}:
@@ -119,10 +119,10 @@ def test_ages_are_right_although_clocks_differ(
 
 
 def test_a_host_is_cut_off_and_comes_back(cluster: Cluster, watcher: Watcher, hung: int) -> None:
-    cluster.wait_for(lambda: is_found(watcher.frame()), "the verdict", 20)
+    cluster.wait_for(lambda: is_found(watcher.frame()), "the verdict", 60)
     with cluster.network.cut("node3"):
         gone = cluster.wait_for(
-            lambda: watcher.frame()["ranks"]["3"]["state"] == "unreachable", "node3 is missed", 10
+            lambda: watcher.frame()["ranks"]["3"]["state"] == "unreachable", "node3 is missed", 60
         )
         seen = watcher.frame()
         assert is_found(seen), seen
@@ -162,7 +162,7 @@ def test_a_restarted_agent_is_followed(cluster: Cluster, watcher: Watcher, hung:
         lambda: cluster.agent("node2") not in (0, killed), "the rank starts another", 30
     )
     back = cluster.wait_for(
-        lambda: watcher.frame()["hosts"]["node2"]["state"] == "reporting", "it is reporting", 20
+        lambda: watcher.frame()["hosts"]["node2"]["state"] == "reporting", "it is reporting", 60
     )
     after = watcher.frame()
     assert after["ranks"]["2"]["pid"] == before["ranks"]["2"]["pid"]
@@ -207,7 +207,7 @@ def test_an_admitted_user_may_only_read(cluster: Cluster, stranger: Path, hung: 
 
     cluster.wait_for(lambda: all("does not admit our key" in p for p in problems()), "no entry", 30)
     assert cluster.frtop("key", "admit", theirs, "--read", "--name", "ann").status == 0
-    admitted = cluster.wait_for(lambda: has_found(seen), "all is seen as by its owner", 20)
+    admitted = cluster.wait_for(lambda: has_found(seen), "all is seen as by its owner", 60)
     said = tensors(cluster, key=stranger)
     assert said.status == 1, said
     assert "read" in said.errors
@@ -268,6 +268,6 @@ def test_the_first_death_is_named_although_clocks_differ(
         ranks = watcher.frame()["ranks"]
         return {rank for rank in ranks if ranks[rank]["state"] == "dead"}
 
-    cluster.wait_for(lambda: {"2"} < dead(), "another dies of it", 20)
+    cluster.wait_for(lambda: {"2"} < dead(), "another dies of it", 60)
     blamed = [v["culprits"] for v in watcher.frame()["verdicts"] if v["kind"] == "dead"]
     assert blamed == [[2]], watcher.frame()["verdicts"]

@@ -35,7 +35,7 @@ def managed(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cluster]
 @pytest.mark.long
 def test_a_host_whose_interface_is_down_is_named(managed: Cluster) -> None:
     watcher = managed.watch("node[0-3]-m")
-    managed.wait_for(lambda: watcher.frame()["coverage"]["reporting"] == 4, "all are reporting", 20)
+    managed.wait_for(lambda: watcher.frame()["coverage"]["reporting"] == 4, "all are reporting", 60)
     managed.past_start()
     verdicts: list[dict[str, Any]] = []
 
@@ -67,7 +67,7 @@ def test_a_host_that_frtop_cannot_reach_either_is_named_and_not_blamed(
     managed: Cluster,
 ) -> None:
     watcher = managed.watch("node[0-3]-m")
-    managed.wait_for(lambda: watcher.frame()["coverage"]["reporting"] == 4, "all are reporting", 20)
+    managed.wait_for(lambda: watcher.frame()["coverage"]["reporting"] == 4, "all are reporting", 60)
     managed.past_start()
 
     def is_reported() -> bool:

@@ -23,7 +23,7 @@ while connection.recv(1 << 20):
 SENDER = """
 import json, socket, sys, time
 from pathlib import Path
-from frtop_probe.gauges.host.nics import NicSource
+from frtop_probe.gauges.host.network import NicSource
 from frtop_probe.gauges.host.figures import TcpSource
 tcp, nics = TcpSource(Path("/proc")), NicSource(Path("/sys"))
 tcp.read(time.monotonic_ns())

@@ -10,7 +10,7 @@ from frtop_tui.connect.live import LiveSource
 from frtop_tui.connect.pipes.places import places
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.statistics.wanted import StatisticsWanted
-from frtop_tui.text.document import document
+from frtop_tui.text.json_document import document
 
 
 def main(words: list[str]) -> None:

@@ -529,7 +529,7 @@ def test_attempts_nonces_and_masters_distinguish_jobs(
 
 def test_the_name_does_not_distinguish_jobs() -> None:
     other = wire.Job("node0", 29500, 1, "old", 0, "a", "other.py")
-    assert reported(of(OLD, 10), of(other, 20)).frame(NOW, 0).other_jobs
+    assert not reported(of(OLD, 10), of(other, 20)).frame(NOW, 0).other_jobs
 
 
 def test_a_rank_that_does_not_know_the_nonce_yet_belongs_to_its_job() -> None:

@@ -8,8 +8,7 @@ import pytest
 
 from frtop_probe import wire
 from frtop_probe.history_columns import unpack_column
-from frtop_probe.statistics.calls import MAX_CALLS
-from frtop_probe.statistics.durations import histogram, quantile
+from frtop_probe.statistics.calls import MAX_CALLS, histogram, quantile
 from frtop_probe.statistics.op_bytes import op_bytes
 from frtop_probe.statistics.rank_summary import Window
 from frtop_probe.statistics.samples import is_chosen

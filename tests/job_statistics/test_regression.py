@@ -10,8 +10,7 @@ import pytest
 
 from frtop_tui.job.statistics import JobStatistics, StepSplit
 from frtop_tui.statistics.limits import Limit, limits_of
-from frtop_tui.statistics.regression import Check, checked, overall
-from frtop_tui.statistics.significance import blocks, growth
+from frtop_tui.statistics.regression import Check, blocks, checked, growth, overall
 from job_statistics.ranks import MS
 
 RANKS = 4

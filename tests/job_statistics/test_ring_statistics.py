@@ -12,8 +12,12 @@ import pytest
 from agent.ring_builder import RingBuilder
 from frtop_probe import wire
 from frtop_probe.agent.ring_rank import RingRank
-from frtop_probe.agent.ring_statistics import ring_statistics
-from frtop_probe.agent.statistics_requests import MAX_BYTES, size_of, statistics_response
+from frtop_probe.agent.statistics_requests import (
+    MAX_BYTES,
+    ring_statistics,
+    size_of,
+    statistics_response,
+)
 from frtop_probe.ring import bulk_read
 from frtop_probe.ring.layout import Event, Flag, MarkKind, Side, StatusCell
 from frtop_probe.ring.reader import Ring

@@ -96,6 +96,10 @@ class FarAgent:
         assert self.process.returncode is not None
         return self.process.returncode
 
+    def leave(self) -> None:
+        self.send(b"bye\n")
+        assert self.await_end() == 0
+
     def close(self) -> None:
         self.process.kill()
         self.process.wait()

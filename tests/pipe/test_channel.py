@@ -9,11 +9,10 @@ from contextlib import suppress
 
 import pytest
 
-from frtop_probe.agent.interfaces import Operator
+from frtop_probe.agent.admission import Operator, Rights
 from frtop_probe.pipe import channel as pipe_channel
-from frtop_probe.pipe.channel import MAX_WAITING, PipeChannel, PipeRights
+from frtop_probe.pipe.channel import MAX_QUEUED, MAX_WAITING, PipeChannel
 from frtop_probe.pipe.lines import encoded
-from frtop_probe.pipe.output import MAX_QUEUED
 from waiting import DEADLINE_S, wait_for_async
 
 UPDATE = os.urandom(100_000)
@@ -33,7 +32,7 @@ class Ends:
         def count() -> None:
             self.ended += 1
 
-        return PipeChannel(PipeRights(), count, descriptors=(self.input, self.output))
+        return PipeChannel(Rights(), count, descriptors=(self.input, self.output))
 
     def read(self) -> bytes:
         with suppress(BlockingIOError):

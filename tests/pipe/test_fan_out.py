@@ -157,7 +157,7 @@ def test_a_command_that_is_not_there_is_told_too() -> None:
 def test_anything_but_a_list_of_commands_is_refused(line: str) -> None:
     done = subprocess.run(
         [sys.executable, str(PROGRAM)], input=line.encode() + b"\n", capture_output=True,
-        timeout=20, check=False,
+        timeout=60, check=False,
     )  # fmt: skip
     assert done.returncode == 1
     assert b"frtop-error" in done.stdout
@@ -171,7 +171,7 @@ def test_nothing_is_left_when_the_operator_is_gone(way: Way) -> None:
     assert len(children) == 4
     assert way.process.stdin is not None
     way.process.stdin.close()
-    way.process.wait(15)
+    way.process.wait(60)
     wait_for(lambda: not any(one.is_running() for one in children), "all have ended")
 
 

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -83,8 +84,10 @@ def send_py_spy(agent: FarAgent) -> None:
     assert agent.await_word("pong") == "9"
 
 
-def see(agent: FarAgent, pids: Sequence[int]) -> None:
+def see(agent: FarAgent, pids: Sequence[int], hello: dict[str, Any]) -> None:
     """All that a verdict needs: ranks, groups, stacks; and by which right."""
+    if not hello["has_py_spy"]:
+        send_py_spy(agent)
     key = find_ranks(agent, pids)[pids[0]].key
     (snapshot,) = agent.request(wire.SnapshotRequest, (key,)).snapshots
     assert [one.error for one in snapshot.dumps] == [""], snapshot.dumps
@@ -102,16 +105,13 @@ def test_ranks_and_stacks_of_a_job_that_nobody_prepared(far: Start, ranks: list[
     assert state.may_act
     assert state.update.instance == hello["instance"]
     assert state.update.version == hello["version"] != ""
-    if not hello["has_py_spy"]:
-        send_py_spy(agent)
-    see(agent, ranks)
+    see(agent, ranks, hello)
     first = agent.await_word("up")
     assert agent.await_word("up").number == first.number + 1
     key = find_ranks(agent, ranks)[ranks[0]].key
     native = agent.request(wire.NativeStacksRequest, key)
     assert native.dump.threads, native
-    agent.send(b"bye\n")
-    assert agent.await_end() == 0
+    agent.leave()
 
 
 def test_a_kernel_without_files_in_memory(far: Start) -> None:
@@ -120,8 +120,7 @@ def test_a_kernel_without_files_in_memory(far: Start) -> None:
     agent = far(script=script)
     assert agent.start()["problems"] == []  # programs still can be in memory here
     assert wait_for(lambda: children_of(agent.pid), "the child that reads, from that file")
-    agent.send(b"bye\n")
-    assert agent.await_end() == 0
+    agent.leave()
     nowhere = script.replace(b"tempfile.TemporaryFile()", b'tempfile.TemporaryFile(dir="/proc")')
     refused = far(script=nowhere)
     with pytest.raises(EOFError):
@@ -225,11 +224,8 @@ def test_all_of_it_is_in_memory(far: Start, ranks: list[int], options: str) -> N
     agent = far(("unshare", "-m", "sh", "-c", f"{mounts} sh; find {' '.join(FOLDERS)} >&2"))
     hello = agent.start()
     assert hello["problems"] == []
-    if not hello["has_py_spy"]:
-        send_py_spy(agent)
-    see(agent, ranks)
-    agent.send(b"bye\n")
-    assert agent.await_end() == 0
+    see(agent, ranks, hello)
+    agent.leave()
     assert agent.errors().split() == list(FOLDERS)
 
 
@@ -244,8 +240,5 @@ def test_other_pythons(far: Start, ranks: list[int], minor: int) -> None:
     agent = far(FRTOP_PYTHON=found)
     hello = agent.start()
     assert hello["python"].startswith(f"3.{minor}.")
-    if not hello["has_py_spy"]:
-        send_py_spy(agent)
-    see(agent, ranks)
-    agent.send(b"bye\n")
-    assert agent.await_end() == 0
+    see(agent, ranks, hello)
+    agent.leave()

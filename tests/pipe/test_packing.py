@@ -23,7 +23,7 @@ def test_only_what_the_agent_needs_is_in_it() -> None:
     rooms = {name.split("/")[1] for name in names if name.startswith("frtop_probe/")}
     assert {"unprepared", "ring", "agent", "proc", "stacks", "pipe"} <= rooms
     assert not rooms & {"recorder", "keys", "archive.py", "atomic_file.py"}
-    for left_out in ("sockets", "lifecycle", "black_boxes", "announcement", "admission"):
+    for left_out in ("sockets", "lifecycle", "black_boxes", "announcement", "key_rights"):
         assert f"frtop_probe/agent/{left_out}.py" not in names
     assert {name.split("/")[0] for name in names} == {"frtop_probe", "msgpack", "msgspec"}
     assert all(name.endswith((".py", "VERSION")) for name in names)

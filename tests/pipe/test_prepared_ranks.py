@@ -49,8 +49,7 @@ def test_rings_are_read_and_left(host: Host, far: FarAgent) -> None:
     wait_for(
         lambda: far.request(wire.StateRequest).update.ranks[0].exit_info, "its end", pause_s=0.2
     )
-    far.send(b"bye\n")
-    assert far.await_end() == 0
+    far.leave()
     assert names(host.folder) >= {name for name in before if name.endswith(".ring")} != set()
     assert not any(name.startswith("agent-") for name in names(host.folder) - before)
 
@@ -58,14 +57,13 @@ def test_rings_are_read_and_left(host: Host, far: FarAgent) -> None:
 def test_an_agent_that_runs_there_is_not_disturbed(host: Host, far: FarAgent) -> None:
     rank = host.rank("wait")
     operator = host.operator(host.agent())
-    (known,) = wait_for(lambda: operator.state().ranks, "the agent tracks the rank")
+    (known,) = operator.ranks()
     before = names(host.folder)
     far.start()
     (seen,) = far.request(wire.StateRequest).update.ranks
     assert seen.identity == known.identity
     assert names(host.folder) == before
-    far.send(b"bye\n")
-    assert far.await_end() == 0
+    far.leave()
     assert names(host.folder) == before
     (still,) = operator.state().ranks
     assert still.identity is not None

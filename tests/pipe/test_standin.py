@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from frtop_probe import wire
 from frtop_probe.pipe import msgspec_standin
-from frtop_probe.stacks import pyspy_output
+from frtop_probe.stacks import stacks
 from pipe.twin import twin
 from wire.messages import MESSAGES
 
@@ -125,7 +125,7 @@ SPY = [
      "os_thread_id": 4, "frames": [{"name": "f", "filename": "a.py", "line": 7, "module": None,
      "locals": [{"name": "x", "addr": 1, "arg": True, "repr": "\u00e9\U0001f600"}]}]},
 ]  # fmt: skip
-LOOK = {"pid": 1, "reason": "", "environment": {"A": "b"}, "own_pid": 2, "more": [None, 1.5]}
+LOOK = {"pid": 1, "reason": "", "own_pid": 2, "more": [None, 1.5]}
 JSON = {"threads": SPY, "looks": LOOK}
 
 
@@ -135,13 +135,12 @@ def looks(module: Any) -> Any:
         pid: int
         own_pid: int = 0
         library: str = ""
-        environment: dict[str, str] = {}  # noqa: RUF012
 
     return module.json.Decoder(Look)
 
 
 DECODERS = {
-    "threads": (pyspy_output._threads, twin(pyspy_output.__name__)._threads),
+    "threads": (stacks._threads, twin(stacks.__name__)._threads),
     "looks": (looks(msgspec), looks(msgspec_standin)),
 }
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import signal
 
-from frtop_tui.connect.pipes.leaving import LeavingProcesses
-from frtop_tui.connect.pipes.process import MAX_UNSENT, PipeProcess
+from frtop_tui.connect.pipes.process import MAX_UNSENT, LeavingProcesses, PipeProcess
 from waiting import wait_for
 
 

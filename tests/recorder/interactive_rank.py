@@ -17,7 +17,7 @@ from msgspec.structs import asdict
 from free_port import free_port
 from frtop_probe import wire
 from frtop_probe.recorder.requests.responder import HEAD
-from frtop_probe.ring import socket_path
+from frtop_probe.ring import beside
 from frtop_probe.ring.layout import StatusCell
 from frtop_probe.ring.reader import Ring
 from recorder.rank_runner import DEADLINE_S, end, environment, start
@@ -81,7 +81,7 @@ class InteractiveRank:
 
     @property
     def socket_path(self) -> Path:
-        return socket_path.socket_of(self.ring.path)
+        return beside.socket_of(self.ring.path)
 
     def expect(self, word: str) -> None:
         if not select.select([self._stdout], [], [], DEADLINE_S)[0]:
@@ -126,7 +126,7 @@ class InteractiveRank:
     def connection(self) -> Iterator[socket.socket]:
         with (
             socket.socket(socket.AF_UNIX) as client,
-            socket_path.address(self.socket_path) as address,
+            beside.address(self.socket_path) as address,
         ):
             client.settimeout(DEADLINE_S)
             client.connect(address)
@@ -186,3 +186,18 @@ def _receive(client: socket.socket, size: int) -> bytes:
             raise EOFError(f"{len(data)} of {size} bytes")
         data += piece
     return data
+
+
+Ranks = tuple[InteractiveRank, ...]
+
+
+def run(ranks: Ranks, program: str) -> None:
+    for rank in ranks:
+        rank.start(program)
+    for rank in ranks:
+        rank.expect("done")
+
+
+def notes(rank: InteractiveRank) -> list[str]:
+    rank.ring.refresh()
+    return list(rank.ring.notes.values())

@@ -19,7 +19,7 @@ from free_port import free_port
 from frtop_probe import wire
 from frtop_probe.agent.ring_view import RingView
 from frtop_probe.recorder.ops.reduce_ops import UNTOLD
-from frtop_probe.ring.layout import Event, MarkKind
+from frtop_probe.ring.layout import Event, MarkKind, StatusCell
 from frtop_probe.ring.marks import MarkRow, read_marks
 from frtop_probe.ring.reader import EventRow, Ring
 from recorder.warm_ranks import WarmRank
@@ -183,3 +183,10 @@ def signature(ring: Ring, row: EventRow) -> wire.Signature:
     found = RingView(ring).signature(row.key, row.reduce)
     assert found is not None
     return found
+
+
+def checked(ended: list[FinishedRank]) -> list[FinishedRank]:
+    for one in ended:
+        assert one.code == 0, one.err
+        assert one.ring.cell(StatusCell.HOOK_ERRORS) == 0
+    return ended

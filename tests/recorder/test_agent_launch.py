@@ -75,7 +75,7 @@ def test_the_agent_is_detached_and_inherits_nothing(folder: Path, tmp_path: Path
     os.set_inheritable(leaky, True)
     assert agent_launch.ensure_agent(folder) == ""
     os.close(leaky)
-    wait_for((folder / "seen.json").exists, "the agent starts", seconds=10)
+    wait_for((folder / "seen.json").exists, "the agent starts", seconds=60)
     seen = json.loads((folder / "seen.json").read_text())
     assert seen["argv"] == ["-m", "frtop_probe.agent"]
     assert seen["sid"] != os.getsid(0)

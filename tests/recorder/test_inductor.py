@@ -12,10 +12,9 @@ from typing import Any
 
 import pytest
 
-from features.modules.test_recorded import checked
 from frtop_probe import wire
 from frtop_probe.ring.layout import MarkKind
-from recorder.rank_runner import issuers, marks, notes, run
+from recorder.rank_runner import checked, issuers, marks, notes, run
 
 COMPILER = os.environ.get("CXX", "g++")
 pytestmark = [
@@ -62,7 +61,6 @@ PROGRAM = """
         ask = lambda *_, **__: {"stage": "ready"}
     else:
         from frtop_probe.recorder.process.lifecycle import lifecycle
-        from frtop_probe.features.tensor_checks.in_rank.requests import NumberRequests
         from frtop_probe.features.profile.files import profile_file
         recorder = lifecycle.recorder
         def ask(action, **options):
@@ -70,9 +68,8 @@ PROGRAM = """
             return recorder.requests.respond({"ask": "ProfileRank", **order}, None)[0]
 
     def observe():
-        NumberRequests(recorder.numbers).asked_to_watch(
-            {"every": 1, "ops": 1000, "seconds": 60, "inputs": True, "steps": 100, "from_step": 0}
-        )
+        order = {"every": 1, "ops": 1000, "seconds": 60, "inputs": True, "steps": 100}
+        recorder.requests.respond({"ask": "ChangeRecording", "numbers": order}, None)
         assert ask("begin", steps=2, shapes=True)["stage"] == "waiting"
 
     losses = []
@@ -98,7 +95,7 @@ PROGRAM = """
     ]))
     if "FRTOP_OFF" not in os.environ:
         trace = json.loads(profile_file(recorder.writer.path, "trace").read_bytes())
-        numbers = recorder.numbers
+        numbers = recorder.watch
         assert not numbers.failure, numbers.failure
         found = {
             "events": [one["name"] for one in trace["traceEvents"] if "name" in one],

@@ -6,11 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from features.tensor_checks.sampled_ranks import Ranks, run
-from frtop_probe.features.tensor_checks.messages import NumberState, RecordedNow
 from frtop_probe.ring import layout
 from frtop_probe.ring.layout import Flag, StatusCell
-from recorder.interactive_rank import InteractiveRank, interactive_ranks
+from frtop_probe.wire.recording import NumberState, RecordedNow
+from recorder.interactive_rank import InteractiveRank, Ranks, interactive_ranks, run
 from waiting import wait_for
 
 pytestmark = pytest.mark.torch

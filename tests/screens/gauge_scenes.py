@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from frtop_probe import wire
 from frtop_probe.agent.gauges.gauge_table import GaugeTable
-from frtop_probe.gauges.host.subjects import SubjectReading
+from frtop_probe.gauges.readings import SubjectReading
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.host_gauges import GaugeRecord, HostGauges
 from frtop_tui.job.model import HostView

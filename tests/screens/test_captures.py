@@ -12,7 +12,6 @@ from msgspec.structs import replace
 from connect.scripted_source import ScriptedSource
 from frtop_tui.app import FrtopApp
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.features.tensors.view import TensorsScreen
 from frtop_tui.job.model import Problem, Writing
 from frtop_tui.job.naming import job_key
 from frtop_tui.job.units import byte_size, local_time
@@ -34,7 +33,7 @@ def suspect(frame: Frame) -> Frame:
     return replace(frame, verdicts=(replace(frame.verdicts[0], confidence="suspect"),))
 
 
-@pytest.mark.parametrize("health", ["hung", "dead", "diverged"])
+@pytest.mark.parametrize("health", ["hung", "dead", "mismatch"])
 def test_a_confirmed_hang_is_captured_automatically_once(health: str) -> None:
     frame = replace(scenes.hung(), health=health)
     assert job_to_capture(frame, ()) == job_key(scenes.JOB)
@@ -168,27 +167,15 @@ async def test_a_recorded_frame_says_so_on_every_screen() -> None:
 async def test_keys_that_need_a_live_job_are_unavailable_in_recordings() -> None:
     async with driven(answer_scenes.recorded(), size=(100, 30)) as app:
         await app.press("enter")
-        await app.sees("(b stacks)", "t tensors", "(e capture)", "threading.py")
+        await app.sees("(b stacks)", "(e capture)", "threading.py")
         await app.press("b")
         await app.sees("There is no live job to take stacks of", "is a capture of 20")
-        await app.press("t", "t")
-        await app.sees("There is no live job to ask", "The capture holds no tensors of rank 37")
         await app.press("e", "Z")
         await app.sees("Nothing changes here")
         assert "PAUSED" not in app.text()
         await app.press("4", "b")
         source = app.source
         assert (source.dumped, source.inspected, source.captured) == ([], [], [])
-
-
-async def test_recorded_tensors_are_shown_but_not_saved() -> None:
-    async with driven(answer_scenes.recorded(), size=(100, 30)) as app:
-        await app.press("slash", "1", "2", "enter", "t")
-        assert isinstance(app.screen, TensorsScreen)
-        await app.sees("NaN 3", "2s old", "(t ask again)", "(T save)")
-        await app.press("T")
-        await app.sees("There is no live job to ask")
-        assert app.source.orders["tensors"] == []
 
 
 async def test_e_captures_black_boxes_into_one_file() -> None:

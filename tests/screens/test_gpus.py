@@ -7,8 +7,7 @@ from msgspec.structs import replace
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import JudgedRank
-from frtop_tui.widgets.gpu_lines import gpu_lines
-from frtop_tui.widgets.process_pane import process_lines
+from frtop_tui.widgets.process_pane import gpu_lines, process_lines
 from frtop_tui.widgets.spans import text_of
 from screens.scenes import CULPRIT, HOST_NOW, NOW, S, hung
 

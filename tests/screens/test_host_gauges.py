@@ -7,14 +7,14 @@ from collections.abc import Iterable
 import pytest
 from msgspec.structs import replace
 
-from frtop_probe.gauges.host.subjects import SubjectReading
+from frtop_probe.gauges.readings import SubjectReading
 from frtop_tui.diagnosis.evidence.host_facts import FactTable
 from frtop_tui.job.host_gauges import UNKNOWN
+from frtop_tui.widgets.gauge_cells import sparkline
 from frtop_tui.widgets.host_pane import HostPane, host_lines
-from frtop_tui.widgets.host_summary import host_summary
 from frtop_tui.widgets.host_table import GAUGE_COLUMNS, HostTable, host_rows
+from frtop_tui.widgets.process_pane import host_summary
 from frtop_tui.widgets.spans import text_of
-from frtop_tui.widgets.sparkline import sparkline
 
 from .driving import driven
 from .gauge_scenes import braked, gauges, measured, ordinary, subject

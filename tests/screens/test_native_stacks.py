@@ -9,8 +9,8 @@ from frtop_tui.job.model import HostView, Recorded
 from frtop_tui.job.native_stacks import cost, group_alike
 from frtop_tui.screens import native_key
 from frtop_tui.screens.availability import why_unavailable
-from frtop_tui.widgets.native_lines import native_lines, native_title
 from frtop_tui.widgets.spans import text_of
+from frtop_tui.widgets.stack_pane import native_lines, native_title
 
 from . import scenes
 from .driving import driven

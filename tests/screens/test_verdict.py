@@ -13,8 +13,8 @@ from frtop_tui.job.model import Health, RankState
 from frtop_tui.job.naming import folded_hosts
 from frtop_tui.text import rank_states
 from frtop_tui.text.verdict import status, verdict_text
-from frtop_tui.widgets import spans, states
-from frtop_tui.widgets.headline import health_line
+from frtop_tui.widgets import spans
+from frtop_tui.widgets.headline import HEALTH_TONE, health_line
 from frtop_tui.widgets.spans import TONES, text_of
 from frtop_tui.widgets.verdict import no_verdict, verdict_lines
 
@@ -75,4 +75,4 @@ def test_no_two_states_share_a_letter() -> None:
 
 @pytest.mark.parametrize("health", get_args(Health))
 def test_every_health_has_a_tone(health: Health) -> None:
-    assert states.HEALTH_TONE[health] in TONES
+    assert HEALTH_TONE[health] in TONES

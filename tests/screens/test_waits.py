@@ -5,12 +5,11 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from frtop_probe import wire
-from frtop_tui.diagnosis.model import Frame, Slowness, Verdict, Why
-from frtop_tui.diagnosis.trace import Trace
+from frtop_tui.diagnosis.model import Frame, Slowness, Trace, Verdict, Why
 from frtop_tui.screens.rank import RankScreen
 from frtop_tui.screens.ranks import RanksScreen
-from frtop_tui.widgets.endings import NOBODY, rows_without_waits
 from frtop_tui.widgets.spans import text_of
+from frtop_tui.widgets.wait_tree_pane import NOBODY, rows_without_waits
 
 from . import scenes
 from .driving import driven

@@ -20,7 +20,7 @@ import msgspec
 
 from torch_suite import report
 from torch_suite.pairs import Pairs, Setting
-from torch_suite.results import Result, count
+from torch_suite.results import Result
 from torch_suite.shipped import SUITES
 
 RESULTS: Final = Path(__file__).parents[2] / ".torch-suite"
@@ -28,17 +28,11 @@ RESULTS: Final = Path(__file__).parents[2] / ".torch-suite"
 
 def main() -> int:
     options = _parser().parse_args()
-    if options.table:
-        for file in sorted(options.results.glob("*.jsonl")):
-            print(report.row(file.stem, count(_results(file).values())))
-        return 0
     options.results.mkdir(exist_ok=True, parents=True)
     end = time.monotonic() + options.minutes * 60
     broken = False
     for name, suite in _suites(options.suite, options.name):
-        setting = Setting(
-            suite, options.python, options.start, options.limit_s, dict(options.variable)
-        )
+        setting = Setting(suite, options.python, options.start, options.limit_s)
         run = _Run(name, setting, options, end)
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, run.interrupt)
@@ -118,13 +112,8 @@ class _Run:
             return next(self._todo, None)
 
     def _wanted(self, tests: list[str]) -> list[str]:
-        part, parts = (int(number) for number in self._options.shard.split("/"))
         pattern = re.compile(self._options.filter)
-        return [
-            test
-            for index, test in enumerate(tests)
-            if index % parts == part - 1 and pattern.search(test) and test not in self._results
-        ]
+        return [test for test in tests if pattern.search(test) and test not in self._results]
 
     def _add(self, result: Result, file: Path) -> None:
         with self._lock:
@@ -141,7 +130,6 @@ def _parser() -> argparse.ArgumentParser:
         "the wheel ships)")  # fmt: skip
     add("--name", default="files", help="what to call the files' results")
     add("--filter", default="", metavar="REGEX", help="only tests whose Class.name has this")
-    add("--shard", default="1/1", metavar="N/OF", help="only every OF-th test, from the N-th")
     add("--minutes", type=float, default=600.0, help="start no test after so many")
     add("--limit-s", type=float, default=150.0, help="longest run of one test")
     add("--pairs", type=int, default=1, help="run each test so often, without and with")
@@ -151,15 +139,7 @@ def _parser() -> argparse.ArgumentParser:
         "and expecttest; the recorder needs nothing there")  # fmt: skip
     add("--results", type=Path, default=RESULTS, help="folder for results")
     add("--again", action="store_true", help="also run what has a result")
-    add("--table", action="store_true", help="only print the results as rows for the docs")
-    add("--variable", action="append", default=[], metavar="NAME=VALUE", type=_variable,
-        help="set in the tests' environment")  # fmt: skip
     return parser
-
-
-def _variable(text: str) -> tuple[str, str]:
-    name, _, value = text.partition("=")
-    return name, value
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -37,7 +36,6 @@ class Setting:
     python: Path
     start: Start
     limit_s: float
-    variables: Mapping[str, str]
 
 
 class Server:
@@ -50,7 +48,7 @@ class Server:
     def __init__(self, setting: Setting, memory: Path, *, recorded: bool) -> None:
         self._recorded, self._memory, self._limit_s = recorded, memory, setting.limit_s
         environ = {name: v for name, v in os.environ.items() if not name.startswith("FRTOP_")}
-        environ.update({"PYTHONPATH": str(TESTS), **setting.variables})
+        environ.update({"PYTHONPATH": str(TESTS)})
         environ.setdefault("OMP_NUM_THREADS", "1")  # as torchrun sets it
         # A test that hangs ends itself with stacks, before it is killed without.
         environ.setdefault("DISTRIBUTED_TESTS_DEFAULT_TIMEOUT", f"{setting.limit_s * 0.8:.0f}")

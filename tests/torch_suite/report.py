@@ -1,10 +1,11 @@
-"""Results as text: a line a test while they run, a summary, and a row for the docs."""
+"""Results as text: a line a test while they run, and a summary."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 
-from torch_suite.results import Counts, Judgement, Result, State, count
+from torch_suite.results import Result
 
 
 def line(result: Result) -> str:
@@ -22,15 +23,20 @@ def line(result: Result) -> str:
 
 
 def text(suite: str, results: Sequence[Result]) -> Iterator[str]:
-    """Yields the summary: counts, and by name all tests that are not simply equal."""
-    counts = count(results)
-    yield f"{suite}: {counts.tests} tests"
-    yield f"  without   {_states(counts.without)}  ({counts.seconds[0]:.0f} s)"
-    yield f"  recorded  {_states(counts.recorded)}  ({counts.seconds[1]:.0f} s)"
-    yield f"  judged    {_states(counts.judged)}"
+    """Yields the summary of first pairs, and by name all tests that are not simply equal."""
+    first = [result.pairs[0] for result in results]
+    without, recorded = [pair.without for pair in first], [pair.recorded for pair in first]
+    recorders = [pair.recorder for pair in first]
+    yield f"{suite}: {len(results)} tests"
+    for name, runs in (("without ", without), ("recorded", recorded)):
+        seconds = sum(run.seconds for run in runs)
+        yield f"  {name}  {_counted(run.state for run in runs)}  ({seconds:.0f} s)"
+    yield f"  judged    {_counted(result.judgement for result in results)}"
     yield (
-        f"  recorder  {counts.ops} ops in {counts.rings} rings; {counts.with_ops} tests have ops;"
-        f" {counts.lost} entries lost"
+        f"  recorder  {sum(one.ops for one in recorders)} ops in"
+        f" {sum(one.rings for one in recorders)} rings;"
+        f" {sum(one.ops > 0 for one in recorders)} tests have ops;"
+        f" {sum(one.lost for one in recorders)} entries lost"
     )
     for result in results:
         if result.judgement != "equal":
@@ -42,19 +48,6 @@ def text(suite: str, results: Sequence[Result]) -> Iterator[str]:
             yield f"  {run.state} without frtop, too: {result.test}: {run.detail[:150]}"
 
 
-def row(name: str, counts: Counts) -> str:
-    """Returns a row of the table in the docs."""
-    cells = (
-        name,
-        str(counts.tests),
-        _states(counts.without),
-        _states(counts.recorded),
-        _states(counts.judged),
-        f"{counts.with_ops} tests, {counts.ops:,} ops",
-    )
-    return f"| {' | '.join(cells)} |"
-
-
 def _details(result: Result) -> Iterator[str]:
     for pair in result.pairs:
         yield f"without {pair.without.state}: {pair.without.detail[:200]}"
@@ -64,5 +57,5 @@ def _details(result: Result) -> Iterator[str]:
             yield f"{pair.recorder.hook_errors} errors in the hook, {pair.recorder.off} off"
 
 
-def _states(numbers: Mapping[State, int] | Mapping[Judgement, int]) -> str:
-    return ", ".join(f"{number} {state}" for state, number in numbers.items())
+def _counted(words: Iterable[str]) -> str:
+    return ", ".join(f"{number} {word}" for word, number in Counter(words).most_common())

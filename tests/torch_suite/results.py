@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final, Literal
+from typing import Literal
 
 import msgspec
 
 State = Literal["passed", "failed", "skipped", "timeout", "crashed"]
-STATES: Final[tuple[State, ...]] = ("passed", "failed", "skipped", "timeout", "crashed")
 Judgement = Literal["equal", "flaky", "different", "finding"]
 
 
@@ -69,47 +67,3 @@ class Result(msgspec.Struct, frozen=True):
             return "equal"
         steady = len({pair.without.state for pair in self.pairs}) == 1
         return "different" if steady else "flaky"
-
-
-class Counts(msgspec.Struct, frozen=True):
-    """Sums over the results of a suite, of the first pair of each test.
-
-    `with_ops` counts the tests in which at least one op was recorded.
-    """
-
-    tests: int
-    without: dict[State, int]
-    recorded: dict[State, int]
-    judged: dict[Judgement, int]
-    with_ops: int
-    rings: int
-    ops: int
-    lost: int
-    seconds: tuple[float, float]
-
-
-def count(results: Iterable[Result]) -> Counts:
-    found = list(results)
-    first = [result.pairs[0] for result in found]
-    judged: dict[Judgement, int] = {}
-    for result in found:
-        judged[result.judgement] = judged.get(result.judgement, 0) + 1
-    return Counts(
-        tests=len(found),
-        without=_states(pair.without for pair in first),
-        recorded=_states(pair.recorded for pair in first),
-        judged=judged,
-        with_ops=sum(pair.recorder.ops > 0 for pair in first),
-        rings=sum(pair.recorder.rings for pair in first),
-        ops=sum(pair.recorder.ops for pair in first),
-        lost=sum(pair.recorder.lost for pair in first),
-        seconds=(
-            sum(pair.without.seconds for pair in first),
-            sum(pair.recorded.seconds for pair in first),
-        ),
-    )
-
-
-def _states(runs: Iterable[Ended]) -> dict[State, int]:
-    states = [run.state for run in runs]
-    return {state: states.count(state) for state in STATES if state in states}

@@ -62,7 +62,7 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> object:
     pytest.importorskip("expecttest", reason="torch's own test cases import it")
     file = tmp_path_factory.mktemp("suite") / "test_small.py"
     file.write_text(CASES)
-    with Pairs(Setting(str(file), Path(sys.executable), "fork", 10.0, {})) as pairs:
+    with Pairs(Setting(str(file), Path(sys.executable), "fork", 10.0)) as pairs:
         yield pairs
 
 

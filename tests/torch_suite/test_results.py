@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from torch_suite import report
-from torch_suite.results import Ended, Judgement, Pair, Recorded, Result, State, count
+from torch_suite.results import Ended, Judgement, Pair, Recorded, Result, State
 
 CLEAN = Recorded(rings=3, ops=9)
 
@@ -43,19 +43,14 @@ def test_equal_ends_are_no_excuse_for_a_recorder_that_failed(recorder: Recorded)
     assert Result("A.test", (pair("passed", "passed", recorder),)).judgement == "finding"
 
 
-def test_counts_are_of_the_first_pair_of_each_test() -> None:
+def test_the_summary_counts_first_pairs_and_names_what_failed_without_frtop_too() -> None:
     results = [
-        Result("A.one", (pair("passed", "passed"),)),
+        Result("A.one", (pair("failed", "failed"),)),
         Result("A.two", (pair("failed", "passed"), pair("passed", "passed"))),
         Result("A.three", (pair("skipped", "skipped", Recorded()),)),
     ]
-    counts = count(results)
-    assert counts.without == {"passed": 1, "failed": 1, "skipped": 1}
-    assert counts.recorded == {"passed": 2, "skipped": 1}
-    assert counts.judged == {"equal": 2, "flaky": 1}
-    assert (counts.with_ops, counts.ops, counts.rings) == (2, 18, 6)
-
-
-def test_the_summary_names_what_failed_without_frtop_too() -> None:
-    result = Result("A.test", (pair("failed", "failed"),))
-    assert "failed without frtop, too: A.test" in "\n".join(report.text("rpc", [result]))
+    said = "\n".join(report.text("rpc", results))
+    assert "without   2 failed, 1 skipped  (3 s)" in said
+    assert "judged    2 equal, 1 flaky" in said
+    assert "18 ops in 6 rings; 2 tests have ops" in said
+    assert "failed without frtop, too: A.one" in said

@@ -12,7 +12,7 @@ import pytest
 from agent.unprepared_fakes import candidate
 from agent.unprepared_fakes import job as job_of
 from frtop_probe import wire
-from frtop_probe.agent.boxes.recorded_job import RecordedJob
+from frtop_probe.agent.black_boxes import RecordedJob
 from frtop_probe.agent.statistics_requests import statistics_response
 from frtop_probe.agent.unprepared.unprepared_rank import UnpreparedRank
 from frtop_probe.proc.memory import ProcessMemory
@@ -64,7 +64,7 @@ async def test_no_memory_ends_the_reader_or_a_tick(
     monkeypatch.setattr(HostileMemory, "mutator", None)
     monkeypatch.setattr(unprepared_reader, "_TRIES", 1)
     readers = Readers()
-    request = {"pid": pid, "rings": 64, "transports": True,
+    request = {"pid": pid, "c10d": True, "rings": 64, "transports": True,
                "environment": ["SET_LATER"]}  # fmt: skip
     lengths, failed = [], 0
     for _ in range(2):

@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from frtop_probe import wire
-from frtop_probe.features.flame.messages import SampleStacks
 from frtop_probe.wire import codec
 from frtop_probe.wire.values import LARGEST
 from wire.messages import ANSWERS, FILE, MESSAGES, UPDATE, lines
@@ -92,8 +91,6 @@ def test_what_is_no_number_is_refused(number: float) -> None:
     group = wire.Group(1, "0", "", "gloo", "0-3", timeout_s=number)
     with pytest.raises(wire.WireError):
         wire.size_of_rank(wire.RankUpdate(1, groups=(group,)))
-    with pytest.raises(wire.WireError):
-        wire.decode_request(wire.encode(SampleStacks(1, 1, number)))
 
 
 def test_unknown_trailing_fields_are_ignored() -> None:

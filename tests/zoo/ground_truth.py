@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # ranks import this module, too
 
 Mode = Literal["sync", "late", "sync slowly", "late slowly"]
 """Late: all ops are asynchronous, and the program waits late. Slowly: see `rank.Job.paced`."""
-WRONG: Final = frozenset({"hung", "dead", "diverged"})
+WRONG: Final = frozenset({"hung", "dead", "mismatch"})
 """Health values that a healthy control must never have."""
 
 LATENESS: Final = 0.1

@@ -116,7 +116,7 @@ def test_parties_are_compared_in_any_order() -> None:
         (SLOW, frame("held up", ACTIVE), "", ""),
         (CONTROL, frame("hung"), "called hung", "called hung"),
         (CONTROL, frame("dead"), "called dead", "called dead"),
-        (ALLOWED, frame("diverged", RIGHT), "called diverged", "called diverged"),
+        (ALLOWED, frame("mismatch", RIGHT), "called mismatch", "called mismatch"),
         (ALLOWED, frame("held up", RIGHT), "", ""),
         (ALLOWED, frame("held up", innocent(2)), "false verdict", "innocent [2]"),
         (CONTROL, frame("held up", ACTIVE), "false verdict", "innocent [1]"),

@@ -1,146 +1,80 @@
-"""Rights of public keys: who may connect, and who may act on ranks.
+"""Who may act: the rights of operators, looked up at every request.
 
-`RequestHandler` refuses the requests of those who may not.
-
-`authorized_keys` is read again at every connection and request, so an operator admitted
-during a hang is in at once. Its file may lie on the file system that hangs: a daemon thread
-reads it, and the last known rights hold until it answers.
+Which requests act is said where they are declared. Whoever reaches an agent through a shell is its
+user: `Rights`. Over sockets, rights go with keys: `key_rights` reads the lists.
 """
 
 from __future__ import annotations
 
-import asyncio
-import sys
-import time
-from collections.abc import Callable
-from contextlib import suppress
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, Literal
 
-from frtop_probe import keys
-from frtop_probe.keys import AuthorizedKey, KeyPair, KeyProblem, Right
-from frtop_probe.proc import daemon_thread
-
-TIMEOUT_S: Final = 1.0
-"""A healthy shared file system needs a hundredth of it; later, the last known rights hold."""
+Right = Literal["read", "act"]
 MAX_READ_ONLY_CONNECTIONS: Final = 1024
 """Read-only connections remembered per key; the oldest are dropped. An operator can displace
 only its own connections, and gave up its right of its own accord."""
 
-Entries = tuple[AuthorizedKey, ...] | KeyProblem
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """The sender of a request: a connection, and the key that its handshake has proved.
+
+    On a pipe there is one connection and no key: both are "".
+    """
+
+    connection: bytes
+    key: bytes
 
 
-class Admission:
-    """Rights by key, and connections that gave up acting. Needs a running event loop."""
+class Rights:
+    """Every operator may act, unless the agent is `read_only` or the operator gave that up."""
 
-    def __init__(
-        self,
-        pair: KeyPair,
-        *,
-        read_only: bool = False,
-        read: Callable[[KeyPair], tuple[AuthorizedKey, ...]] = keys.authorized,
-    ) -> None:
-        """The owner of `pair` may always act, and with `read_only` nobody may.
-
-        `read` gives all others who are admitted.
-        """
-        self._file = pair.path.with_name(keys.AUTHORIZED)
-        self.read_only = read_only
-        self._pair = pair
-        self._read = read
-        self._others: dict[bytes, Right] = {}
-        self._read_only: dict[bytes, dict[bytes, None]] = {}
-        self._reading: asyncio.Future[Entries] | None = None
-        self._overdue = False
-        self._problem = ""
-        self._notes_changed = False
+    def __init__(self, *, read_only: bool = False) -> None:
+        self._read_only = read_only
+        self._gave_up: dict[bytes, dict[bytes, None]] = {}
         self.notes: tuple[str, ...] = ()
 
-    def is_owner(self, key: bytes) -> bool:
-        """Whether `key` is our own, that of the jobs' owner."""
-        return key == self._pair.public
+    async def right(self, key: bytes) -> Right | None:  # noqa: ARG002 - there is no list
+        """Returns the right of a key as of now; None if it is not admitted."""
+        return "act"
 
-    async def admits(self, key: bytes) -> bool:
-        """Whether this key may connect, as of now."""
-        if self.is_owner(key):
-            self._start_reading()  # only to report problems: the owner is always admitted
-            return True
-        return await self.right(key) is not None
+    def is_owner(self, key: bytes) -> bool:  # noqa: ARG002 - likewise
+        """Whether a key is that of the jobs' owner."""
+        return True
 
-    async def right(self, key: bytes) -> Right | None:
-        """The right that the lists give this key, as of now; None if it is not admitted."""
-        if self.is_owner(key):
-            return "act"
-        timeout = 0.0 if self._overdue else TIMEOUT_S
-        done, _ = await asyncio.wait({self._start_reading()}, timeout=timeout)
-        if not done and not self._overdue:
-            self._overdue = True
-            self._report(f"{self._file} does not answer")
-        return self._others.get(key)
-
-    def set_read_only(self, connection: bytes, key: bytes) -> None:
-        """From now on this connection may only read; this cannot be undone."""
-        connections = self._read_only.setdefault(key, {})
-        connections[connection] = None
-        if len(connections) > MAX_READ_ONLY_CONNECTIONS:
-            del connections[next(iter(connections))]
-
-    def is_read_only(self, connection: bytes, key: bytes) -> bool:
-        """Whether this connection gave up acting.
-
-        Clients choose connection ids, so an id counts only together with its key.
-        """
-        return connection in self._read_only.get(key, ())
-
-    def admit_command(self, key: bytes) -> str:
-        """What the jobs' owner types to give this key more rights."""
-        return f"frtop key admit {keys.format_public(key)}"
+    def name(self, key: bytes) -> str:  # noqa: ARG002 - likewise
+        """Returns a key as people write it."""
+        return "the owner"
 
     def take_notes_changed(self) -> bool:
         """Whether `notes` have changed since the last call."""
-        changed, self._notes_changed = self._notes_changed, False
-        return changed
+        return False
 
-    def _start_reading(self) -> asyncio.Future[Entries]:
-        """The reading of the lists in progress, which may hang, or else a new one."""
-        if self._reading is not None:
-            return self._reading
-        try:
-            self._reading = reading = daemon_thread.run(self._read_now, "frtop keys")
-        except RuntimeError as error:  # a limit on processes
-            self._reading = reading = asyncio.get_running_loop().create_future()
-            problem = f"the list of keys cannot be read: {error}"
-            reading.set_result(KeyProblem(problem, "let this user start more threads"))
-        reading.add_done_callback(self._finish_reading)
-        return reading
+    def give_up(self, operator: Operator) -> None:
+        """From now on this connection may only read; this cannot be undone.
 
-    def _read_now(self) -> Entries:
-        try:
-            return self._read(self._pair)
-        except KeyProblem as problem:
-            return problem
-        except Exception as error:  # noqa: BLE001 - a thread's errors would go unnoticed
-            return KeyProblem(f"the list of keys cannot be read: {error!r}", "please report this")
+        Clients choose connection ids, so an id counts only together with its key.
+        """
+        connections = self._gave_up.setdefault(operator.key, {})
+        connections[operator.connection] = None
+        if len(connections) > MAX_READ_ONLY_CONNECTIONS:
+            del connections[next(iter(connections))]
 
-    def _finish_reading(self, reading: asyncio.Future[Entries]) -> None:
-        self._reading, self._overdue = None, False
-        found = reading.result()
-        if isinstance(found, KeyProblem):
-            self._report(f"{found.text}; {found.next}")
-            return
-        self._others = {entry.public: entry.right for entry in found}
-        if self._problem:
-            self._problem = ""
-            at = time.strftime("%H:%M:%S")
-            self._note(f"the list of keys is in order again, and holds since {at}")
-
-    def _report(self, problem: str) -> None:
-        if problem != self._problem:
-            self._problem = problem
-            self._note(f"{problem}. Until then, the keys admitted before stay admitted")
-
-    def _note(self, text: str) -> None:
-        self.notes = (text,)
-        self._notes_changed = True
-        with suppress(OSError, ValueError):
-            sys.stderr.write(f"frtop agent: {text}\n")
-            sys.stderr.flush()
+    def why_not_act(self, operator: Operator, right: Right | None, host: str) -> str:
+        """Returns why this operator may not act, and what to do about it; "" when it may."""
+        command = f"`frtop key admit {self.name(operator.key)}`"
+        if right is None:
+            return f"this agent no longer admits your key; the jobs' owner can admit it: {command}"
+        if self._read_only:
+            return (
+                f"the agent on {host} is read-only: nobody may ask its ranks for anything; "
+                "to change that, start it without --read-only and FRTOP_READ_ONLY"
+            )
+        if operator.connection in self._gave_up.get(operator.key, ()):
+            return "this screen may only read: it was started with --read-only; start it without"
+        if right == "read":
+            return (
+                "your key may only read, not ask the ranks for anything; "
+                f"the jobs' owner can allow more: {command}"
+            )
+        return ""

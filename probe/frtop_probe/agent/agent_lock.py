@@ -77,10 +77,9 @@ class AgentLock:
     def remove_files(self, *, log: bool = True) -> None:
         """Removes the card, and the spawn and log files that are empty.
 
-        An agent that begins keeps the `log`, to which it is about to write.
-
-        Does nothing when the folder was made anew: its files belong to the agent that holds
-        the lock there. Files with content stay: they say why an agent failed to start.
+        An agent that begins keeps the `log`, to which it is about to write. Files with content
+        stay: they say why an agent failed to start, and who acted. If the folder was made anew,
+        all stay: they belong to the agent that holds the lock there.
         """
         if not self.in_place:
             return
@@ -106,8 +105,8 @@ class AgentLock:
 def is_served(files: AgentFiles) -> bool:
     """Whether an agent holds the lock and has its card there.
 
-    One that starts or leaves holds the lock without a card: which of the two shows within
-    `LEAVE_S`, after which it counts as serving.
+    An agent that starts or leaves holds the lock without a card. If that lasts for `LEAVE_S`, it
+    counts as serving.
     """
     until = time.monotonic() + LEAVE_S
     while files.lives:

@@ -10,7 +10,7 @@ import json
 import os
 import secrets
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from importlib import metadata
 from pathlib import Path
 from typing import Final
@@ -20,7 +20,7 @@ from frtop_probe.ring.folder import AGENT_FILE, AgentFiles
 from frtop_probe.ring.pid_namespace import PidNamespace
 
 MAX_AGENTS: Final = 256
-"""Agents (one per container) that a reader looks for in one folder; a card takes some us."""
+"""Agents (one per container) that a reader looks for in one folder; a card takes some µs."""
 _MAX_CARD: Final = 64 * 1024
 
 
@@ -67,7 +67,7 @@ def network_namespace() -> int:
 
 
 def find_agents(folder: Path) -> tuple[Announcement, ...]:
-    """All running agents of `folder`, that of this process's own pid namespace first."""
+    """All running agents of `folder`; the one in this process's pid namespace comes first."""
     with suppress(OSError):
         here = PidNamespace.here().name
         names = (AGENT_FILE.fullmatch(path.name) for path in folder.iterdir())
@@ -90,17 +90,9 @@ def read_card(files: AgentFiles) -> Announcement | None:
     try:
         with files.card.open(encoding="utf-8") as card:
             content = json.loads(card.read(_MAX_CARD))
+        kinds = {"int": int, "str": str}
         return Announcement(
-            pid=int(content["pid"]),
-            host=str(content["host"]),
-            address=str(content["address"]),
-            pub=int(content["pub"]),
-            ask=int(content["ask"]),
-            public_key=str(content["public_key"]),
-            instance=str(content["instance"]),
-            version=str(content["version"]),
-            pid_namespace=int(content.get("pid_namespace", 0)),
-            net_namespace=int(content.get("net_namespace", 0)),
+            **{one.name: kinds[str(one.type)](content[one.name]) for one in fields(Announcement)}
         )
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None

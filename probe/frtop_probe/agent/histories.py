@@ -1,6 +1,6 @@
 """All ops and marks that a rank's ring still has, for captures and black boxes.
 
-Repeats are sent once.
+What many ops share is sent once.
 
 Rings are read many slots at a time and stay in columns: an object per op would take ten times
 as long.
@@ -57,7 +57,7 @@ async def history_response(
 
 
 def no_recorder(request: wire.Request, rank: TrackedRank) -> wire.Error:
-    """The answer to what only a recorder could tell, of a rank that has none."""
+    """The answer of a rank without a recorder to a question that only a recorder can answer."""
     text = f"process {rank.pid} has no recorder: nothing in it can answer"
     return wire.Error(request.id, rank.recorder_note or text, "unprepared")
 

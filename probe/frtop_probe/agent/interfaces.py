@@ -1,4 +1,4 @@
-"""What an agent's service is put together from: how it is reached, who may do what, black boxes.
+"""What the parts of an agent share: how it is reached, its clocks, its log, black boxes.
 
 Two channels have this form: ZeroMQ (`sockets`), and a pipe (`frtop_probe.pipe`), whose agent has
 no keys, no files and no black boxes.
@@ -6,57 +6,22 @@ no keys, no files and no black boxes.
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Protocol
 
 from frtop_probe import wire
-
-
-@dataclass(frozen=True, slots=True)
-class Operator:
-    """The sender of a request: a connection, and the key that its handshake has proved.
-
-    On a pipe there is one connection and no key: both are "".
-    """
-
-    connection: bytes
-    key: bytes
-
-
-class Rights(Protocol):
-    """Who may look, and who may act."""
-
-    @property
-    def read_only(self) -> bool:
-        """Whether nobody may act, whatever their right."""
-
-    @property
-    def notes(self) -> tuple[str, ...]: ...
-
-    def take_notes_changed(self) -> bool:
-        """Whether `notes` have changed since the last call."""
-
-    def is_owner(self, key: bytes) -> bool: ...
-
-    async def right(self, key: bytes) -> Literal["read", "act"] | None:
-        """The right of a key as of now; None if it is not admitted."""
-
-    def set_read_only(self, connection: bytes, key: bytes) -> None:
-        """From now on this connection may only read."""
-
-    def is_read_only(self, connection: bytes, key: bytes) -> bool: ...
-
-    def admit_command(self, key: bytes) -> str:
-        """What the jobs' owner types to give this key more rights."""
+from frtop_probe.agent.admission import Operator, Rights
 
 
 class OperatorChannel(Protocol):
     """Updates to all operators, requests from and responses to each. Frames as in `wire`."""
 
     @property
-    def admission(self) -> Rights: ...
+    def rights(self) -> Rights: ...
 
     @property
     def last_sign(self) -> float:
@@ -98,3 +63,10 @@ class Boxes(Protocol):
 
     async def finish(self, tick: Callable[[], None], end: float) -> None:
         """Completes boxes before the agent leaves, until `end` on the monotonic clock."""
+
+
+def log(text: str) -> None:
+    """Writes a line to the agent's log: standard error, which nobody has to read."""
+    with suppress(OSError, ValueError):
+        sys.stderr.write(f"frtop agent: {text}\n".encode("ascii", "backslashreplace").decode())
+        sys.stderr.flush()

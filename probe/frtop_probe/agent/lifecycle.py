@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from contextlib import suppress
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Final
 
 from frtop_probe.agent import announcement
 from frtop_probe.agent.agent_lock import AgentLock, take_when_free
 from frtop_probe.agent.announcement import Announcement, own_version
-from frtop_probe.agent.boxes.black_boxes import BlackBoxWriter
-from frtop_probe.agent.folder_lease import FolderLease
+from frtop_probe.agent.black_boxes import BlackBoxWriter
 from frtop_probe.agent.key_bootstrap import bootstrap_key
 from frtop_probe.agent.options import Options
 from frtop_probe.agent.rank_tracker import RankTracker
@@ -21,11 +23,11 @@ from frtop_probe.agent.service import AgentService, LeaveReason
 from frtop_probe.agent.sockets import AgentSockets, PortProblem, open_sockets
 from frtop_probe.agent.stale_files import StaleFiles
 from frtop_probe.keys import KeyPair, KeyProblem
-from frtop_probe.ring.folder import AgentFiles, FolderError, candidates, taken
+from frtop_probe.ring.folder import AgentFiles, FolderError, candidates, claim, existing, taken
 from frtop_probe.ring.pid_namespace import PidNamespace
 from frtop_probe.ring.recording import RecordingLock
 
-__all__ = ["Options", "serve"]
+CHECK_S: Final = 0.5
 
 
 def serve(options: Options) -> int:
@@ -47,7 +49,7 @@ def serve(options: Options) -> int:
                 lock.remove_files()
                 lock.release()
             # A rank may have started, and found the lock held, while this agent was leaving.
-            if reason is not LeaveReason.IDLE or not _is_needed(folders):
+            if reason is not LeaveReason.IDLE or not asyncio.run(_is_needed(folders)):
                 return 0
     except (KeyProblem, PortProblem, FolderError) as problem:
         sys.stderr.write(f"frtop agent: {problem}\n")
@@ -133,16 +135,12 @@ def describe(service: AgentService, sockets: AgentSockets, public_key: bytes) ->
     )
 
 
-async def _find_living(folders: list[Path]) -> bool:
+async def _is_needed(folders: list[Path]) -> bool:
     tracker = RankTracker(folders)
     try:
         return tracker.has_living()
     finally:
         tracker.clear()
-
-
-def _is_needed(folders: list[Path]) -> bool:
-    return asyncio.run(_find_living(folders))
 
 
 def _occupied(files: AgentFiles) -> str:
@@ -153,3 +151,75 @@ def _occupied(files: AgentFiles) -> str:
         f"an agent (pid {card.pid}) serves {files.folder} already, on ports {card.pub} and "
         f"{card.ask}: nothing to do\n"
     )
+
+
+class FolderLease:
+    """Holds an agent's place in its folder while the agent works."""
+
+    def __init__(
+        self, lock: AgentLock, card: Announcement, tracker: RankTracker, stale_files: StaleFiles
+    ) -> None:
+        self._lock = lock
+        self._card = card
+        self._tracker = tracker
+        self._stale_files = stale_files
+        self._swept = time.monotonic()
+
+    async def maintain(self) -> None:
+        """Checks the folder and sweeps stale files, until it is cancelled."""
+        while True:
+            await asyncio.sleep(CHECK_S)
+            self.check()
+            if time.monotonic() - self._swept >= self._stale_files.every_s:
+                self.sweep()
+
+    def sweep(self) -> None:
+        """Removes stale files of others."""
+        self._swept = time.monotonic()
+        with self._noted():
+            self._tracker.add_folders(existing())
+            note = self._stale_files.sweep()
+            if note:
+                self._tracker.note(note)
+
+    def check(self) -> None:
+        """Takes the lock again and rewrites the card when they are gone."""
+        with self._noted():
+            files, in_place = self._lock.files, self._lock.in_place
+            if in_place and files.card.exists():
+                return
+            if not in_place and not self._tracker.busy:
+                self._tracker.closed = True  # cleared after the job: no new ranks are expected
+                return
+            if in_place or self._retake():
+                announcement.write_card(files, self._card)
+
+    @contextmanager
+    def _noted(self) -> Iterator[None]:
+        """Turns a failure into a note: later checks may succeed, and new screens need them."""
+        try:
+            yield
+        except FolderError as problem:
+            self._tracker.note(str(problem))
+        except OSError as error:
+            where = error.filename or self._lock.files.folder
+            self._tracker.note(f"{where}: {error.strerror}")
+        except Exception as error:  # noqa: BLE001 - unforeseen; it must not end the task silently
+            self._tracker.note(f"{self._lock.files.folder} is not maintained: {error!r}")
+
+    def _retake(self) -> bool:
+        claim(self._lock.files.folder)
+        taken = self._lock.retake()
+        # When another agent runs there, we keep our ranks and leave it the new ones.
+        self._tracker.closed = not taken
+        if taken:
+            self._tracker.note(
+                f"{self._lock.files.folder} was cleared: an agent that starts later cannot see the "
+                "ranks that already run; set FRTOP_DIR to another folder"
+            )
+        else:
+            self._tracker.note(
+                f"{self._lock.files.folder} was cleared, and another agent runs there now: it has "
+                "the ranks that started since, this agent has the earlier ones"
+            )
+        return taken

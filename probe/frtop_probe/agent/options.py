@@ -1,4 +1,4 @@
-"""The agent's options: from the command line, else the environment, else defaults."""
+"""An agent's options: from the command line, else the environment, else defaults."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import Final
 
-from frtop_probe.agent.boxes.box_folder import box_folder
+from frtop_probe.agent.box_folder import box_folder
 
 BIND: Final = "FRTOP_BIND"
 PORT: Final = "FRTOP_PORT"
@@ -30,20 +30,24 @@ class OptionProblem(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """`port` is that of updates; requests use the next one.
+    """What an agent listens on, when it leaves, and what it does.
 
-    With `any_port`, the next free pair is taken when `port` is in use. With `with_pid`, the
-    agent leaves when that process ends, else `linger` seconds after its last rank. `by_hand`
-    says that a person reads its output. With `read_only`, nobody may act on ranks, whatever
-    their key. `for_operator` says that an operator's program has started it: while it has had no
-    prepared rank it leaves `OPERATOR_LINGER` after the last request. Without `unprepared`, ranks
-    that have no recorder are not searched for. `boxes` is the folder for the black boxes of those
-    that somebody watches, "" for none.
+    Attributes:
+        bind: the address to listen on.
+        port: the first of two ports: of updates, and the next one of requests. If one of them is in
+            use, the next free pair is taken.
+        with_pid: the agent leaves when this process ends; None: `linger` after its last rank.
+        linger: in seconds.
+        by_hand: a person reads its output.
+        read_only: nobody may act on ranks, whatever their key.
+        for_operator: an operator's program has started it: while it has had no prepared rank, it
+            leaves `OPERATOR_LINGER` after the last request.
+        unprepared: it searches for ranks without a recorder.
+        boxes: the folder for black boxes of such ranks that somebody watches, "" for none.
     """
 
     bind: str = "*"
     port: int = DEFAULT_PORT
-    any_port: bool = True
     with_pid: int | None = None
     linger: float = DEFAULT_LINGER
     by_hand: bool = False
@@ -55,38 +59,29 @@ class Options:
     @property
     def pairs(self) -> range:
         """The first ports of all pairs to try, in order."""
-        last = self.port + (2 * PAIRS if self.any_port else 1)
-        return range(self.port, min(last, 65535), 2)
+        return range(self.port, min(self.port + 2 * PAIRS, 65535), 2)
 
     @classmethod
     def from_environment(
         cls,
         *,
-        bind: str | None = None,
-        port: int | None = None,
-        with_pid: int | None = None,
-        linger: float | None = None,
+        bind: str = "",
         by_hand: bool = True,
         read_only: bool = False,
         for_operator: bool = False,
     ) -> Options:
-        """Reads the options: arguments first, then the environment, then defaults.
+        """Reads the environment; arguments come before it, defaults after it.
 
         Raises:
             OptionProblem: a value is out of range, or not a number.
         """
-        named = _number(PORT, 1, 65534)
-        chosen = port if port is not None else named
-        if chosen is not None and not 1 <= chosen <= 65534:
-            raise OptionProblem(f"port {chosen} is not between 1 and 65534")
-        companion = with_pid if with_pid is not None else _number(WITH, 1, 2**31 - 1)
-        seconds = linger if linger is not None else _number(LINGER, 0, 10**9)
+        companion = _number(WITH, 1, 2**31 - 1)
+        linger = _number(LINGER, 0, 10**9)
         return cls(
             bind=bind or os.environ.get(BIND) or "*",
-            port=int(chosen) if chosen is not None else DEFAULT_PORT,
-            any_port=port is None,  # a spawned agent cannot ask for another port
+            port=int(_number(PORT, 1, 65534) or DEFAULT_PORT),
             with_pid=int(companion) if companion is not None else None,
-            linger=float(seconds) if seconds is not None else DEFAULT_LINGER,
+            linger=linger if linger is not None else DEFAULT_LINGER,
             by_hand=by_hand,
             # Only "" and "0" mean no: a typing error must not grant rights.
             read_only=read_only or os.environ.get(READ_ONLY, "") not in ("", "0"),

@@ -1,10 +1,8 @@
 """Passes requests on to a rank by its recorder's socket, whatever they are.
 
-A request goes there by the names of its fields, and so does the reply come back: what it means is
-known to the feature that has declared it, and to the rank.
-
-A rank that hangs may not answer; then `/proc` and the ring show why. Replies are checked like
-all data from outside.
+Requests and replies travel by the names of their fields. Only the rank, and the feature that has
+declared them, know what they mean. If a rank does not answer, `/proc` and the ring show why.
+Replies are checked like all data from outside.
 """
 
 from __future__ import annotations
@@ -23,7 +21,8 @@ from msgspec import structs
 from frtop_probe import wire
 from frtop_probe.agent.ring_rank import RingRank
 from frtop_probe.proc import processes
-from frtop_probe.ring import socket_path
+from frtop_probe.proc.kernel_files import printable
+from frtop_probe.ring import beside
 from frtop_probe.ring.header import RingError
 from frtop_probe.ring.layout import State, StatusCell
 
@@ -34,9 +33,7 @@ SILENT_NS: Final = 1_000_000_000
 MAX_HEADER: Final = 4 * 1024 * 1024
 MAX_DATA: Final = 4 * 1024 * 1024
 MAX_TEXT: Final = 300
-OLDER: Final = (
-    "the frtop in the job is older, and does not know how to do that: start the job with this one"
-)
+OLDER: Final = "the frtop in the job is older and cannot do that: restart the job with this version"
 _HEAD: Final = struct.Struct("!II")
 _ERRORS: Final = frozenset({"", "gone", "none", "failed", "busy", "deadline"})
 """Errors that a rank may report itself; all others are found from outside."""
@@ -49,9 +46,6 @@ class NoReplyError(Exception):
         super().__init__(error, text)
         self.error = error
         self.text = text
-
-
-_replies: msgspec.json.Decoder[dict[str, Any]] = msgspec.json.Decoder(dict[str, Any])
 
 
 async def pass_on(host: str, request: wire.RankRequest, rank: RingRank) -> wire.Response:
@@ -73,7 +67,7 @@ async def pass_on(host: str, request: wire.RankRequest, rank: RingRank) -> wire.
 
 
 def _checked(answer: type[wire.Response], named: dict[str, Any], rank: RingRank) -> wire.Response:
-    """An answer with these fields, as an operator would accept it.
+    """Makes an answer that an operator accepts.
 
     Raises:
         NoReplyError: the types of the fields are others.
@@ -97,9 +91,9 @@ def _types(kind: type[Any]) -> dict[str, Any]:
 
 
 def _made(kind: Any, value: Any) -> Any:
-    """A value of a type, out of what a rank says by names; its texts are safe for terminals."""
+    """Makes a value of a type out of named fields; its texts are safe for terminals."""
     if isinstance(value, str):
-        return printable(value)
+        return printable(value, MAX_TEXT)
     parts = get_args(kind)
     if isinstance(value, list):
         each = parts[:1] * len(value) if parts[1:] == (...,) else (*parts, *(Any for _ in value))
@@ -141,15 +135,17 @@ async def query(rank: RingRank, request: dict[str, Any]) -> tuple[dict[str, Any]
     try:
         exchange = _exchange(connection, json.dumps(request).encode() + b"\n")
         header, found = await asyncio.wait_for(exchange, DEADLINE_S)
-        reply = _replies.decode(header)
+        reply = json.loads(header)
     except (asyncio.TimeoutError, TimeoutError):
         raise _why_no_reply(rank) from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError):
+    except (ValueError, RecursionError, OverflowError):
         raise _malformed_reply(rank) from None
     except (OSError, EOFError):  # the rank has ended, or closed the connection
         raise _why_no_reply(rank) from None
     finally:
         connection.close()
+    if not isinstance(reply, dict):
+        raise _malformed_reply(rank)
     error = reply.get("error", "")
     if error == "unknown":
         raise NoReplyError("missing", OLDER)
@@ -162,7 +158,7 @@ def _connect_to(rank: RingRank) -> socket.socket:
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         connection.setblocking(False)
-        with socket_path.address(socket_path.socket_of(rank.ring.path)) as address:
+        with beside.address(beside.socket_of(rank.ring.path)) as address:
             connection.connect(address)
     except (FileNotFoundError, ConnectionRefusedError):
         connection.close()
@@ -221,7 +217,7 @@ def _why_no_reply(rank: RingRank) -> NoReplyError:
     except NoReplyError as why:
         return why
     except RingError:  # it has been closed
-        return NoReplyError("gone", f"process {rank.pid} has started anew: ask for the state again")
+        return NoReplyError("gone", f"process {rank.pid} has a new recorder: ask again")
     age_ns = time.monotonic_ns() - heartbeat_ns
     if age_ns > SILENT_NS:
         return NoReplyError(
@@ -262,8 +258,3 @@ def _why_no_socket(rank: RingRank) -> NoReplyError:
 def _malformed_reply(rank: RingRank) -> NoReplyError:
     text = f"the reply of process {rank.pid} cannot be parsed: is its frtop of another version?"
     return NoReplyError("failed", text)
-
-
-def printable(text: str) -> str:
-    """Makes a rank's text safe for terminals: one line, without control characters."""
-    return "".join(letter if letter.isprintable() else " " for letter in text[:MAX_TEXT])

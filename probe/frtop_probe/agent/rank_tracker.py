@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import math
 import os
-import sys
 import time
-from collections.abc import Callable, Container, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Final
 
 from frtop_probe import wire
-from frtop_probe.agent.ring_rank import RingRank
+from frtop_probe.agent.interfaces import log
+from frtop_probe.agent.ring_rank import RingRank, UnreadableRank
 from frtop_probe.agent.tracked_rank import TrackedRank
 from frtop_probe.agent.unprepared.unprepared_rank import UnpreparedRank
-from frtop_probe.agent.unreadable_rank import UnreadableRank
 from frtop_probe.proc import exit_status, processes
-from frtop_probe.proc.kernel_files import named_numbers, read_text
+from frtop_probe.proc.kernel_files import printable
 from frtop_probe.ring.folder import agent_lives
 from frtop_probe.ring.header import OtherVersion, RingError
 from frtop_probe.ring.layout import SUFFIX
@@ -30,12 +29,11 @@ from frtop_probe.unprepared.discovery.facts import Candidate, FoundJob
 
 MAX_RANKS: Final = 512
 MAX_ENDED: Final = 32
-"""Ended ranks above this number are removed for new ones: each takes 2.1 MB of shared memory."""
+"""Ended ranks above this number are removed for new ones: each takes 2.4 MB of shared memory."""
 MAX_NOTES: Final = 64
 MAX_UNPREPARED_NOTES: Final = 16
 MAX_BOX_NOTES: Final = 2
 MAX_NOTE: Final = 1024
-MAX_REASON: Final = 200
 MAX_FILES: Final = 4096
 """Rings of a folder that are looked at."""
 OTHER_BUILD: Final = (
@@ -46,6 +44,8 @@ DAMAGED: Final = f"{wire.OF_RECORDER}its ring is not readable"
 _MAX_TRIES: Final = 4
 """Ticks after which an unreadable ring is no longer just unfinished."""
 _SCARCE: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM))
+LASTING_S: Final = 30.0
+"""A screen says every 5 s what it shows."""
 _STATUS_WAIT_NS: Final = 2_000_000_000
 """How long a parent may take to reap before the exit info is sent without a status."""
 
@@ -96,8 +96,7 @@ class RankTracker:
         """True when no more rings are taken: another agent has the folder."""
         self.had_rings = False
         """Whether a rank of this host was ever prepared."""
-        self.shown: Container[int] = ()
-        """Keys of the ranks without a recorder that somebody looks at."""
+        self.shown = ShownRanks()
         self.on_death: Callable[[TrackedRank], None] | None = None
 
     @property
@@ -144,7 +143,7 @@ class RankTracker:
         return tuple(update for update in updates if update is not None)
 
     def add_folders(self, folders: Iterable[Path]) -> None:
-        """Takes rings from these folders, too: a user's session has begun since, for instance."""
+        """Takes rings from these folders, too: the user may have logged in since, for instance."""
         self._folders += tuple(one for one in folders if one not in self._folders)
 
     def note(self, text: str) -> bool:
@@ -157,12 +156,9 @@ class RankTracker:
         return True
 
     def note_fault(self, text: str) -> None:
-        """The same, and writes it to the agent's log."""
+        """Sends a note, and writes it to the agent's log."""
         if self.note(text):
-            line = f"frtop agent: {text}\n".encode("ascii", "backslashreplace").decode()
-            with suppress(OSError, ValueError):  # nobody has to read it
-                sys.stderr.write(line)
-                sys.stderr.flush()
+            log(text)
 
     def set_unprepared_notes(self, texts: Iterable[str]) -> None:
         """Replaces what the last search for ranks without a recorder had to say."""
@@ -192,7 +188,7 @@ class RankTracker:
     def _guarded(
         self, rank: TrackedRank, read: Callable[[TrackedRank], wire.RankUpdate | None]
     ) -> wire.RankUpdate | None:
-        """What is read of a rank. One that cannot be read or sent must not hide the others."""
+        """Reads a rank. One that cannot be read or sent must not hide the others."""
         try:
             update = read(rank)
             if update is None:
@@ -211,7 +207,7 @@ class RankTracker:
         return update
 
     def _give_up(self, rank: TrackedRank, reason: str) -> UnreadableRank | None:
-        """Puts one in its place that shows the process alone; None if that cannot be shown."""
+        """Replaces a rank by one that shows its process alone; None if that failed before."""
         self.note_fault(f"{rank.name} cannot be read: {reason}")
         self._forget(rank)
         if isinstance(rank, UnreadableRank):
@@ -337,7 +333,7 @@ class RankTracker:
             return None
 
     def _take_unread(self, path: Path, reason: str) -> None:
-        """Notes by the name of a ring whose it is: what is in it may be anything."""
+        """Notes by its name which process an unreadable ring belongs to."""
         numbers = path.name.removesuffix(SUFFIX).split("-")
         if len(numbers) == 3 and all(map(str.isdecimal, numbers)):
             pid, start_ticks, namespace = map(int, numbers)
@@ -396,12 +392,12 @@ class RankTracker:
         return rank
 
     def _has_better(self, rank: TrackedRank) -> bool:
-        """Whether its process can be read from outside, where its ring cannot be."""
+        """Whether its process can be read from outside although its ring cannot be read."""
         unread = (rank.pid, rank.start_ticks) in self.unread
         return unread and isinstance(rank, UnreadableRank) and rank.has_ring
 
     def forget(self, rank: UnpreparedRank) -> None:
-        """Stops to track a rank that lives on."""
+        """Stops tracking a rank that lives on."""
         self._forget(rank)
 
     def _find(self, pid: int, start_ticks: int) -> TrackedRank | None:
@@ -411,7 +407,7 @@ class RankTracker:
         return None
 
     def _forget_instead(self, pid: int, start_ticks: int) -> None:
-        """Forgets what stands for a process that can be seen in a better way now."""
+        """Forgets a rank whose process can be read better from now on."""
         rank = self._find(pid, start_ticks)
         if rank is not None and not isinstance(rank, RingRank):
             self._forget(rank)
@@ -432,8 +428,8 @@ class RankTracker:
     def _make_room(self, kind: tuple[type[TrackedRank], ...]) -> bool:
         """Whether one more rank can be tracked; removes the oldest ended one if necessary.
 
-        A rank of one kind does not displace the last ended ones of the other, nor one that somebody
-        sees while there are others.
+        Ranks with and without a recorder do not displace each other's last ended ones. One that
+        somebody looks at goes last.
         """
         ended = [rank for rank in self.ranks.values() if rank.exit_info is not None]
         alike = [rank for rank in ended if isinstance(rank, kind)]
@@ -464,15 +460,47 @@ class RankTracker:
         return max(0, self._oom_count(file) - self._oom[file][0]) if file in self._oom else 0
 
     def _oom_count(self, file: str) -> int:
-        return named_numbers(read_text(file)).get("oom_kill", 0)
+        return exit_status.parse_oom_kills(processes.read_file(file) or "")
+
+
+class ShownRanks:
+    """The ranks that somebody wants to see in detail: of jobs that are shown, and those asked for.
+
+    An agent follows all ranks of its host. What is dear, such as others' Flight Recorders, is kept
+    for these alone, for `LASTING_S` after an operator last named them.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._until: dict[int, float] = {}
+        self._all_until = -math.inf
+
+    def note(self, keys: Collection[int] | None, known: Collection[int]) -> None:
+        """Takes in what an operator shows or asks for.
+
+        Args:
+            keys: of ranks; None for all.
+            known: all keys that there are.
+        """
+        now = self._clock()
+        if keys is None:
+            self._all_until = now + LASTING_S
+            return
+        self._until = {key: end for key, end in self._until.items() if end > now}
+        self._until |= dict.fromkeys(set(keys).intersection(known), now + LASTING_S)
+
+    def __contains__(self, key: object) -> bool:
+        now = self._clock()
+        known = self._until.get(key, -math.inf) if isinstance(key, int) else -math.inf
+        return now < max(self._all_until, known)
 
 
 def _is_shortage(error: Exception) -> bool:
-    """Whether this process lacks something, which is no fault of what is read."""
+    """Whether this process lacks memory or descriptors, which is not the rank's fault."""
     return isinstance(error, MemoryError) or getattr(error, "errno", None) in _SCARCE
 
 
 def _reason_of(error: Exception) -> str:
-    """An error as one line: it may quote what a file holds."""
+    """Writes an error as one line: it may quote what a file holds."""
     text = str(error) if isinstance(error, (RingError, wire.WireError)) else repr(error)
-    return "".join(letter if letter.isprintable() else " " for letter in text[:MAX_REASON])
+    return printable(text)

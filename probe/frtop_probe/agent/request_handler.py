@@ -7,21 +7,20 @@ import math
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from frtop_probe import feature_folders, wire
+from frtop_probe.agent.admission import Operator
 from frtop_probe.agent.histories import history_response, no_recorder
-from frtop_probe.agent.interfaces import Operator, OperatorChannel
-from frtop_probe.agent.native_requests import NativeStacksTaker
+from frtop_probe.agent.interfaces import OperatorChannel, log
 from frtop_probe.agent.rank_client import pass_on
 from frtop_probe.agent.rank_tracker import RankTracker
 from frtop_probe.agent.ring_rank import RingRank
-from frtop_probe.agent.shown_ranks import ShownRanks
-from frtop_probe.agent.snapshots import SnapshotTaker
+from frtop_probe.agent.snapshots import NativeStacksTaker, SnapshotTaker
 from frtop_probe.agent.statistics_requests import statistics_response
 from frtop_probe.agent.tracked_rank import TrackedRank
 
-MAX_PENDING: Final = 4
+MAX_PENDING: Final = wire.Request.at_once
 """Unanswered slow requests per operator; further ones are refused, not queued."""
 MAX_PENDING_TOTAL: Final = 32
 MAX_PENDING_OF_OTHERS: Final = 16
@@ -47,7 +46,7 @@ class RequestHandler:
         self._host = host
         self._tracker = tracker
         self._channel = channel
-        self._admission = channel.admission
+        self._rights = channel.rights
         self._state = state
         self._taker = taker
         self._of_host: dict[type[wire.Request], Callable[[Any], wire.Response]] = {
@@ -64,9 +63,10 @@ class RequestHandler:
             self._of_ranks |= getattr(feature, "HANDLERS", {})
         self.last_asked = -math.inf
         """When an operator last asked for anything."""
-        self.shown = ShownRanks()
         self.gauge_history: Callable[[wire.GaugeHistoryRequest], wire.GaugeHistory] | None = None
         """Gives the gauges of the host; None: nobody reads them."""
+        self._logged: dict[int, str] = {}
+        """By key of a rank, the last line about it in the log."""
         self._pending: Counter[Operator] = Counter()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -92,12 +92,12 @@ class RequestHandler:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _handle(self, operator: Operator, request: wire.Request) -> None:
-        right = await self._admission.right(operator.key)
+        right = await self._rights.right(operator.key)
         if right is not None:
             self.last_asked = time.monotonic()
         if isinstance(request, wire.StateRequest) and request.read_only:
-            self._admission.set_read_only(operator.connection, operator.key)
-        refusal = self._why_not_act(operator, right)
+            self._rights.give_up(operator)
+        refusal = self._rights.why_not_act(operator, right, self._host)
         if right is None or (refusal and request.acts):
             await self._send(operator, wire.Error(request.id, refusal, "permission"))
             return
@@ -112,13 +112,29 @@ class RequestHandler:
             text = "the agent is busy with earlier requests: wait for their answers"
             await self._send(operator, wire.Error(request.id, text, "busy"))
             return
+        if request.acts and isinstance(request, wire.RankRequest):
+            self._log(request, operator)
         self._pending[operator] += 1
         task = asyncio.create_task(self._work(operator, request))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    def _log(self, request: wire.RankRequest, operator: Operator) -> None:
+        """Logs who asks what of which rank, once for requests that repeat.
+
+        At the end of a pipe the log is the operator's own output.
+        """
+        rank = self._tracker.ranks.get(request.key)
+        if rank is None or self._tracker.guest:
+            return
+        who = self._rights.name(operator.key)
+        line = f"{type(request).__name__} of process {rank.pid}, asked by {who}"
+        if self._logged.get(rank.key) != line:
+            self._logged[rank.key] = line
+            log(f"{time.strftime('%F %T')} {line}")
+
     def _answer_time(self, request: wire.TimeRequest) -> wire.Response:
-        self.shown.note(request.shown, self._tracker.ranks)
+        self._tracker.shown.note(request.shown, self._tracker.ranks)
         return wire.TimeResponse(request.id, time.monotonic_ns(), time.time_ns())
 
     def _answer_gauges(self, request: wire.GaugeHistoryRequest) -> wire.Response:
@@ -129,34 +145,15 @@ class RequestHandler:
         """Whether this operator must wait for responses, its own or those of others."""
         if self._pending[operator] >= MAX_PENDING or self._pending.total() >= MAX_PENDING_TOTAL:
             return True
-        if self._admission.is_owner(operator.key):
+        if self._rights.is_owner(operator.key):
             return False
         others: Counter[bytes] = Counter()
         for other, count in self._pending.items():
-            if not self._admission.is_owner(other.key):
+            if not self._rights.is_owner(other.key):
                 others[other.key] += count
         return (
             others.total() >= MAX_PENDING_OF_OTHERS or others[operator.key] >= MAX_PENDING_PER_KEY
         )
-
-    def _why_not_act(self, operator: Operator, right: Literal["read", "act"] | None) -> str:
-        """Why this operator may not act, and what to do about it; "" when it may."""
-        command = f"`{self._admission.admit_command(operator.key)}`"
-        if right is None:
-            return f"this agent no longer admits your key; the jobs' owner can: {command}"
-        if self._admission.read_only:
-            return (
-                f"the agent on {self._host} is read-only: nobody may ask its ranks for anything; "
-                "to change that, start it without --read-only and FRTOP_READ_ONLY"
-            )
-        if self._admission.is_read_only(operator.connection, operator.key):
-            return "this screen may only read: it was started with --read-only; start it without"
-        if right == "read":
-            return (
-                "your key may only read, not ask the ranks for anything; "
-                f"the jobs' owner can allow more: {command}"
-            )
-        return ""
 
     async def _work(self, operator: Operator, request: wire.Request) -> None:
         response: wire.Response
@@ -183,10 +180,10 @@ class RequestHandler:
         else:
             return wire.Error(request.id, MALFORMED, "words")
         known = self._tracker.ranks
-        self.shown.note(wanted, known)
+        self._tracker.shown.note(wanted, known)
         ranks = [known[key] for key in dict.fromkeys(wanted) if key in known]
         if not ranks:
-            text = f"{self._host} no longer has this rank: ask for the state again"
+            text = f"{self._host} no longer has this rank: ask again"
             return wire.Error(request.id, text, "gone")
         if isinstance(request, wire.RanksRequest):
             return await (handler or _refuse)(self._host, request, ranks)
@@ -209,7 +206,7 @@ class RequestHandler:
 
 
 async def _refuse(host: str, request: wire.Request, _: object) -> wire.Response:
-    """A request that was declared, and that nothing here answers."""
+    """Refuses a request that is declared but has no handler here."""
     text = f"the agent on {host} cannot do that ({type(request).__name__})"
     return wire.Error(request.id, text, "failed")
 

@@ -1,15 +1,18 @@
-"""A rank with a recorder: its last known state, and what changed since."""
+"""A rank with a recorder: its last known state, what changed since; and one that is unreadable."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
 import msgspec
+from msgspec import structs
 
 from frtop_probe import wire
-from frtop_probe.agent.block_reader import BlockReader
+from frtop_probe.agent.blocks import BlockReader
 from frtop_probe.agent.ring_view import RingView
 from frtop_probe.agent.tracked_rank import FLUSH_TICKS, TrackedRank
 from frtop_probe.proc.exit_status import ExitStatus
@@ -86,18 +89,18 @@ class RingRank(TrackedRank):
         self.ring.refresh()
         fresh = wire.RankUpdate(
             key=self.key,
-            identity=self._new_identity(),
-            status=self._new_status(),
+            identity=self._news("_identity", self.view.identity()),
+            status=self._news("_status", self.view.status()),
             groups=self._new_groups(),
             group_progress=self._new_group_progress(now_ns),
             pending=self._new_pending(now_ns),
             pending_more=self._pending_more,
             process=self._new_process(),
-            exception=self._new_exception(),
-            notes=self._new_notes(),
+            exception=self._news("_exception", self.view.exception()),
+            notes=self._news("_notes", self.view.notes()) or (),
             blocks=self._blocks.fresh(now_ns) if self._blocks is not None else (),
-            transports=self._new_transports(),
-            gauges=self._new_gauges(),
+            transports=self._news("_transports", self.view.transports()),
+            gauges=self._news("_gauges_sent", self.gauges),
             messages=self._new_messages(now_ns),
         )
         nothing = wire.RankUpdate(key=self.key, pending_more=self._pending_more)
@@ -168,11 +171,6 @@ class RingRank(TrackedRank):
         return exception is not None and exception.main
 
     @property
-    def record(self) -> str:
-        """Folder for the black box; "" when the job is not recorded, or that is unknown yet."""
-        return self._identity.record if self._identity is not None else ""
-
-    @property
     def progress(self) -> tuple[int, int, int, tuple[int, ...]]:
         """A value that changes when an op is issued or completed, or a step ends."""
         cell = self.ring.cell
@@ -194,20 +192,6 @@ class RingRank(TrackedRank):
             newest.issued_ns if newest else 0,
         )
         return max(signs) or self.ring.header.monotonic_ns
-
-    def _new_identity(self) -> wire.Identity | None:
-        identity = self.view.identity()
-        if identity == self._identity:
-            return None
-        self._identity = identity
-        return identity
-
-    def _new_status(self) -> wire.RankStatus | None:
-        status = self.view.status()
-        if status == self._status:
-            return None
-        self._status = status
-        return status
 
     def _new_groups(self) -> tuple[wire.Group, ...]:
         fresh = []
@@ -283,20 +267,6 @@ class RingRank(TrackedRank):
         self._pending_rows, self._pending_more = rows, more
         return self._pending
 
-    def _new_exception(self) -> wire.UncaughtException | None:
-        exception = self.view.exception()
-        if exception == self._exception:
-            return None
-        self._exception = exception
-        return exception
-
-    def _new_notes(self) -> tuple[str, ...]:
-        notes = self.view.notes()
-        if notes == self._notes:
-            return ()
-        self._notes = notes
-        return notes
-
     def _new_messages(self, now_ns: int) -> tuple[wire.Messages, ...] | None:
         head, (known, since_ns) = self.ring.cell(StatusCell.HEAD), self._messages_at
         if head != known:
@@ -313,13 +283,6 @@ class RingRank(TrackedRank):
             return None
         self._messages = found
         return found
-
-    def _new_transports(self) -> tuple[wire.Transport, ...] | None:
-        transports = self.view.transports()
-        if transports == self._transports:
-            return None
-        self._transports = transports
-        return transports
 
 
 def _telling(pending: Sequence[EventRow]) -> list[EventRow]:
@@ -357,3 +320,80 @@ def _most_telling(pending: list[EventRow]) -> list[EventRow]:
 def _stage(op: wire.Op) -> tuple[bool, bool]:
     """What changes of an op while it is a group's last one."""
     return op.pending, op.enqueued
+
+
+class UnreadableRank(TrackedRank):
+    """Shows its process alone, and says why. What failed once is not read again."""
+
+    def __init__(self, key: int, rank: TrackedRank, reason: str, pidfd: int | None) -> None:
+        super().__init__(key, rank.pid, rank.start_ticks, lives=rank.lives, pidfd=pidfd)
+        self.died_ns, self.exit, self.oom_file = rank.died_ns, rank.exit, rank.oom_file
+        self._ring = rank.ring if isinstance(rank, RingRank) else None
+        self._name = rank.name
+        self._reason = reason
+        if reason.startswith(wire.OF_RECORDER):
+            self.recorder_note = reason
+        self._identity = _identity_of(rank)
+        self._is_sent = False
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def has_ring(self) -> bool:
+        return self._ring is not None
+
+    def update(self, now_ns: int) -> wire.RankUpdate | None:  # noqa: ARG002 - for all ranks
+        process, gauges = self._new_process(), self._news("_gauges_sent", self.gauges)
+        if not self._is_sent:
+            self._is_sent = True
+            return self.full()
+        fresh = wire.RankUpdate(self.key, process=process, gauges=gauges)
+        return None if fresh == wire.RankUpdate(self.key) else fresh
+
+    def end(self, now_ns: int, oom_kills: int) -> wire.RankUpdate:
+        self.lives = False
+        self.died_ns = self.died_ns or now_ns
+        self.exit_info = self._exit_info(now_ns, oom_kills, clean=False)
+        self._process = None
+        self.release()
+        return self.full()
+
+    def full(self) -> wire.RankUpdate:
+        return wire.RankUpdate(
+            key=self.key,
+            identity=self._identity,
+            process=self._process,
+            exit_info=self.exit_info,
+            notes=(self._reason,),
+            gauges=self.gauges,
+        )
+
+    def last_sign_ns(self) -> int:
+        return self._ring.header.monotonic_ns if self._ring is not None else time.monotonic_ns()
+
+    @property
+    def ops_note(self) -> str:
+        return self._reason
+
+    @property
+    def has_failed(self) -> bool:
+        ended = self.exit
+        return ended is not None and (ended.signal is not None or ended.code not in (0, None))
+
+    def remove_files(self) -> None:
+        if self._ring is not None:
+            self._ring.remove()
+
+
+def _identity_of(rank: TrackedRank) -> wire.Identity:
+    """Who it is, as it was last sent; else by its process. As of a rank without a recorder."""
+    known = rank.identity
+    with suppress(wire.WireError):
+        if known is not None and wire.size_of_rank(known):
+            return structs.replace(known, prepared=False, c10d_readable=False)
+    job = wire.Job("", 0, 0)
+    return wire.Identity(
+        rank.pid, rank.start_ticks, -1, -1, job, prepared=False, c10d_readable=False
+    )

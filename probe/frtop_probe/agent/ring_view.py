@@ -365,7 +365,7 @@ def _folded(entry: Mapping[str, Any], name: str) -> str:
 
 
 def _sendable(value: Any) -> Any:
-    """Replaces JSON values that no message can hold: lone surrogates, and huge integers.
+    """Replaces JSON values that no message can hold: lone surrogates, and huge numbers.
 
     Surrogates are common: Python uses them in file names that are not UTF-8.
     """
@@ -373,7 +373,7 @@ def _sendable(value: Any) -> Any:
         return _text(value)
     if isinstance(value, list):
         return [_sendable(part) for part in value]
-    if isinstance(value, int) and not -LONGEST <= value <= LONGEST:
+    if isinstance(value, int | float) and not -LONGEST <= value <= LONGEST:
         return None
     return value
 

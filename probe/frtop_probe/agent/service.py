@@ -16,7 +16,7 @@ from typing import Final
 from msgspec import structs
 
 from frtop_probe import wire
-from frtop_probe.agent.gauges.gauge_watch import GaugeWatch
+from frtop_probe.agent.gauges.gpu_watch import GpuWatch
 from frtop_probe.agent.gauges.host_watch import HostWatch
 from frtop_probe.agent.interfaces import Boxes, ClockReading, MakeUpdate, OperatorChannel
 from frtop_probe.agent.options import OPERATOR_LINGER, Options
@@ -37,7 +37,7 @@ class LeaveReason(enum.Enum):
     """Why an agent leaves."""
 
     SIGNAL = enum.auto()
-    COMPANION_ENDED = enum.auto()  # the process named by --with-pid
+    COMPANION_ENDED = enum.auto()  # the process named by FRTOP_AGENT_WITH
     OPERATOR_LEFT = enum.auto()  # the pipe that was the agent's purpose has ended
     IDLE = enum.auto()  # no ranks, or no requests, for the linger time
 
@@ -69,14 +69,8 @@ class AgentService:
         self.version = version
         taker = SnapshotTaker()
         self._handler = RequestHandler(self.host, tracker, channel, self._state, taker)
-        shown = tracker.shown = self._handler.shown
-        self._outside = UnpreparedWatch(
-            tracker,
-            lambda: self._last_asked,
-            shown,
-            boxes=options.boxes,
-        )
-        self._gauges = GaugeWatch(tracker, lambda: self._last_asked)
+        self._unprepared = UnpreparedWatch(tracker, lambda: self._last_asked, boxes=options.boxes)
+        self._gauges = GpuWatch(tracker, lambda: self._last_asked)
         self._host_gauges = HostWatch(tracker, lambda: self._last_asked, self._gauges)
         self._handler.gauge_history = self._host_gauges.table.answer
         self._tick_time = ClockReading.now()
@@ -92,7 +86,7 @@ class AgentService:
         works = self._gauges.run(), asking.run(), self._host_gauges.run()
         tasks = [serving, *map(asyncio.create_task, works)]
         if self._options.unprepared:
-            tasks.append(asyncio.create_task(self._outside.run()))
+            tasks.append(asyncio.create_task(self._unprepared.run()))
         try:
             while not self._leaving.done():
                 begin = time.monotonic()
@@ -116,7 +110,7 @@ class AgentService:
         return self._leaving.result()
 
     def _tick(self) -> None:
-        """One tick. Nothing that is read, of whatever kind, may end the agent of a host."""
+        """One tick. No data, however damaged, may end the agent of a host."""
         try:
             self._read_and_publish()
         except Exception as error:  # noqa: BLE001 - a new agent would meet the same
@@ -132,7 +126,7 @@ class AgentService:
             except Exception as error:  # noqa: BLE001 - likewise; what is live is still sent
                 self._tracker.note_fault(f"black boxes are not kept: {error!r}")
         self._number += 1
-        notes_changed = self._channel.admission.take_notes_changed() or result.notes_changed
+        notes_changed = self._channel.rights.take_notes_changed() or result.notes_changed
         update = wire.Update(
             host=self.host,
             instance=self.instance,
@@ -154,7 +148,7 @@ class AgentService:
 
     @property
     def _last_asked(self) -> float:
-        """When an operator last asked; one that has started the agent is about to ask."""
+        """When an operator last asked. Whoever has started the agent is about to ask."""
         asked = max(self._handler.last_asked, self._channel.last_sign)
         return max(asked, self._started) if self._options.for_operator else asked
 
@@ -181,7 +175,7 @@ class AgentService:
             loop.add_signal_handler(number, self.leave, LeaveReason.SIGNAL)
 
     def _watch_companion(self) -> int | None:
-        """Watches the process named by --with-pid, which may have ended already."""
+        """Watches the process named by FRTOP_AGENT_WITH, which may have ended already."""
         if self._options.with_pid is None:
             return None
         try:
@@ -193,7 +187,7 @@ class AgentService:
         return descriptor
 
     def _notes(self) -> tuple[str, ...]:
-        return (*self._tracker.notes, *self._channel.admission.notes)
+        return (*self._tracker.notes, *self._channel.rights.notes)
 
     def _state(self) -> wire.Update:
         """The full update of this host, as of the last tick."""

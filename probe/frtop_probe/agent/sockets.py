@@ -13,8 +13,8 @@ import zmq
 import zmq.asyncio
 import zmq.auth.asyncio
 
-from frtop_probe.agent.admission import Admission
-from frtop_probe.agent.interfaces import Operator
+from frtop_probe.agent.admission import Operator
+from frtop_probe.agent.key_rights import KeyRights
 from frtop_probe.agent.options import PAIRS, Options
 from frtop_probe.keys import KeyPair
 
@@ -39,18 +39,18 @@ class PortProblem(Exception):
 class _CredentialsProvider:
     """Called by ZAP: decides which public keys may connect."""
 
-    def __init__(self, admission: Admission) -> None:
-        self._admission = admission
+    def __init__(self, rights: KeyRights) -> None:
+        self._rights = rights
 
     async def callback(self, domain: str, key: bytes) -> bool:  # noqa: ARG002 - ZAP's signature
-        return await self._admission.admits(key)
+        return await self._rights.admits(key)
 
 
 @dataclass(frozen=True, slots=True)
 class AgentSockets:
     """Open sockets. `address` reaches them from this host; `pub` and `ask` are their ports."""
 
-    admission: Admission
+    rights: KeyRights
     context: zmq.asyncio.Context
     authenticator: zmq.auth.asyncio.AsyncioAuthenticator
     updates: zmq.asyncio.Socket
@@ -108,10 +108,10 @@ def open_sockets(options: Options, pair: KeyPair) -> AgentSockets:
     """
     context = zmq.asyncio.Context(io_threads=1)
     authenticator = zmq.auth.asyncio.AsyncioAuthenticator(context)
-    admission = Admission(pair, read_only=options.read_only)
+    rights = KeyRights(pair, read_only=options.read_only)
     authenticator.start()  # first: without it, sockets admit everybody
     authenticator.configure_curve_callback(
-        domain=DOMAIN, credentials_provider=_CredentialsProvider(admission)
+        domain=DOMAIN, credentials_provider=_CredentialsProvider(rights)
     )
     for port in options.pairs:
         updates, requests = _make_sockets(context, pair, options.bind)
@@ -128,7 +128,7 @@ def open_sockets(options: Options, pair: KeyPair) -> AgentSockets:
             raise _problem(error, options, port) from error
         address = _reachable(options.bind)
         return AgentSockets(
-            admission, context, authenticator, updates, requests, address, port, port + 1
+            rights, context, authenticator, updates, requests, address, port, port + 1
         )
     authenticator.stop()
     context.term()
@@ -184,18 +184,12 @@ def _problem(error: zmq.ZMQError, options: Options, port: int) -> PortProblem:
         )
     return PortProblem(
         f"cannot listen on {options.bind}:{port}: {error}",
-        "try another --port or --bind",
+        "try another FRTOP_PORT or FRTOP_BIND",
     )
 
 
 def _taken(options: Options) -> PortProblem:
-    if options.any_port:
-        return PortProblem(
-            f"no free pair of ports from {options.port} to {options.port + 2 * PAIRS - 1}",
-            "name another with FRTOP_PORT, or see who listens: `ss -ltnp`",
-        )
     return PortProblem(
-        f"port {options.port} or {options.port + 1} is taken",
-        f"choose another --port, or see who listens: "
-        f"`ss -ltnp '( sport = :{options.port} or sport = :{options.port + 1} )'`",
+        f"no free pair of ports from {options.port} to {options.port + 2 * PAIRS - 1}",
+        "name another with FRTOP_PORT, or see who listens: `ss -ltnp`",
     )

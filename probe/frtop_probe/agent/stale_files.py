@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from frtop_probe.agent.agent_lock import AgentLock
-from frtop_probe.features.profile import files as profile_files
-from frtop_probe.ring import layout, socket_path
+from frtop_probe.ring import beside, layout
 from frtop_probe.ring.folder import AGENT_FILE, AgentFiles
 from frtop_probe.ring.header import RingError, locked, read_summary
 from frtop_probe.ring.pid_namespace import PidNamespace
@@ -29,7 +28,7 @@ UNFINISHED_S: Final = 60.0
 SWEEP_S: Final = 10.0
 _OURS: Final = r"\d{1,10}-\d{1,20}(?:-\d{1,20})?"
 _RING: Final = re.compile(_OURS + re.escape(layout.SUFFIX))
-_SOCKET: Final = re.compile(_OURS + re.escape(socket_path.SUFFIX))
+_SOCKET: Final = re.compile(_OURS + re.escape(beside.SUFFIX))
 _DRAFT: Final = re.compile(r"agent-\d{1,20}-[0-9a-f]{8}\.[0-9a-f]{8}\.draft")
 
 
@@ -99,7 +98,7 @@ class StaleFiles:
                     and _nobody_listens(path)
                 ):
                     path.unlink()
-        for path in self._files(profile_files.NAMES):
+        for path in self._files(beside.FILES):
             ring = path.with_name(path.name.partition(".")[0] + layout.SUFFIX)
             with suppress(OSError):
                 if not ring.exists() and self._is_old(path, now):
@@ -142,11 +141,11 @@ def _remove(path: Path, inode: int) -> None:
     """Removes a ring, unless another one has taken its name."""
     with suppress(OSError):
         if path.lstat().st_ino == inode:
-            socket_path.remove_ring(path)
+            beside.remove_ring(path)
 
 
 def _nobody_listens(path: Path) -> bool:
-    with socket.socket(socket.AF_UNIX) as client, socket_path.address(path) as address:
+    with socket.socket(socket.AF_UNIX) as client, beside.address(path) as address:
         client.setblocking(False)
         return client.connect_ex(address) == errno.ECONNREFUSED
 

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 from msgspec import structs
 
@@ -24,13 +24,14 @@ _CPU_STEP_NS: Final = 20_000_000
 _IO_STEP: Final = 4096
 _RSS_STEP: Final = 16 * 1024 * 1024
 FLUSH_TICKS: Final = 8
-"""Ticks between values that are sent rarely: small changes of a process, and slow reads."""
+"""Ticks between rare updates: small changes of a process, and what is slow to read."""
 LIVED_NS: Final = 5_000_000_000
-"""A child that lived for less was no worker, but a command that the program ran."""
+"""A child that lived for less time was a command that the program ran, no worker."""
 _NAMED_NS: Final = 1_000_000_000
 """A worker has given itself a name by this age."""
 _MOST: Final = 8
 _MOST_FOLLOWED: Final = 512
+Value = TypeVar("Value")
 
 
 class TrackedRank(ABC):
@@ -43,10 +44,10 @@ class TrackedRank(ABC):
         lives: false from the moment of death on.
         pidfd: None without a living process, and on kernels without pidfds.
         exit_info: set once it has been sent.
-        held: a tool that was asked for holds its process now; what /proc says of it then is
-            about that tool.
-        children: of them those that have ended.
-        gauges: of the devices it uses; None while it is not known to use any.
+        held: a tool that somebody asked for holds the process now. /proc then shows what that tool
+            does, not what the rank does.
+        children: its children that have ended.
+        gauges: of the GPUs that it uses; None while it is not known to use any.
     """
 
     def __init__(
@@ -114,13 +115,13 @@ class TrackedRank(ABC):
     def last_sign_ns(self) -> int:
         """When it is last known to have lived."""
 
-    @abstractmethod
     def status(self) -> wire.RankStatus | None:
         """What its recorder says now, None without one."""
+        return None
 
-    @abstractmethod
-    def recent_ops(self, limit: int) -> tuple[tuple[wire.Op, ...], int]:
+    def recent_ops(self, limit: int) -> tuple[tuple[wire.Op, ...], int]:  # noqa: ARG002
         """The newest `limit` ops, oldest first, and how many in between cannot be read."""
+        return (), 0
 
     async def read_ops(self, limit: int) -> None:  # noqa: B027 - only some have it
         """Reads what `recent_ops` gives, where that takes time."""
@@ -135,14 +136,14 @@ class TrackedRank(ABC):
         return ""
 
     @property
-    @abstractmethod
     def record(self) -> str:
         """Folder for the black box; "" when there is to be none, or that is not known yet."""
+        return self._identity.record if self._identity is not None else ""
 
     @property
-    @abstractmethod
     def progress(self) -> Hashable:
         """A value that changes when an op is issued or completed."""
+        return None
 
     @property
     def history_stamp(self) -> Hashable:
@@ -196,11 +197,12 @@ class TrackedRank(ABC):
             oom_kills=oom_kills,
         )
 
-    def _new_gauges(self) -> wire.Gauges | None:
-        if self.gauges == self._gauges_sent:
+    def _news(self, name: str, value: Value) -> Value | None:
+        """Returns a value that is not the one that was sent last, and remembers it by its name."""
+        if value == getattr(self, name):
             return None
-        self._gauges_sent = self.gauges
-        return self.gauges
+        setattr(self, name, value)
+        return value
 
     def _new_process(self) -> wire.Process | None:
         if not self.lives or self.held:
@@ -242,7 +244,7 @@ class _Child:
 class EndedChildren:
     """Follows the children of a rank's main thread from one tick to the next.
 
-    A killed worker that its parent has reaped leaves nothing else.
+    Nothing else shows a killed worker that its parent has reaped.
     """
 
     def __init__(self) -> None:
@@ -250,11 +252,11 @@ class EndedChildren:
         self._ended: deque[wire.EndedChild] = deque(maxlen=_MOST)
 
     def newest(self) -> tuple[wire.EndedChild, ...]:
-        """Those that ended last, the oldest first."""
+        """The children that ended last, oldest first."""
         return tuple(self._ended)
 
     def update(self, pids: Sequence[int], now_ns: int) -> None:
-        """Takes in the children that there are now."""
+        """Takes in the present children."""
         for pid in self._living.keys() - set(pids):
             child = self._living.pop(pid)
             found = processes.read_stat(pid)

@@ -23,7 +23,7 @@ from frtop_probe.consistency.signatures import RULE, SPLIT, agreed
 MODULUS: Final = 2**32 - 5
 """A prime, so that values with different weights stay different."""
 UNKNOWN: Final = 2**32 - 1
-"""Stands for a sum over splits of which some are unknown."""
+"""Stands for a sum over splits some of which are unknown."""
 SIZES: Final = (1, 8, 64, 512)
 """Block sizes in ops. A block of size n begins with an op `k * n + 1`."""
 

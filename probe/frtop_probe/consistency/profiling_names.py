@@ -39,7 +39,7 @@ class ProfilingName:
 
     @property
     def common_kind(self) -> str:
-        """The kind by which all backends are compared."""
+        """The kind under a name that all backends share."""
         return _KINDS.get(self.kind.lower(), self.kind)
 
 

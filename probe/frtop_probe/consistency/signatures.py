@@ -2,7 +2,7 @@
 
 `difference` compares two signatures field by field. `agreed` returns the same fields as a
 text to hash: if all fields are known, two texts are equal exactly when nothing differs.
-Both skip fields that may legally differ, so that healthy programs do not count as diverged.
+Both skip fields that may legally differ, so that healthy programs are no collective mismatch.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """NVIDIA GPUs through NVML. Every call may hang in the driver: only the child makes them.
 
-`pynvml` (nvidia-ml-py) is no dependency of frtop: where it is missing that is said.
+frtop does not depend on `pynvml` (nvidia-ml-py): where it is missing, the reading says so.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from frtop_probe.gauges.readings import MAX_GPUS, MAX_TEXT, GaugeReading, GpuReading
+from frtop_probe.gauges.readings import MAX_GPUS, GpuReading, GpusReading, known
+from frtop_probe.proc.kernel_files import printable
 
 MODULE: Final = "pynvml"
 NO_BINDING: Final = "nvidia-ml-py is not installed beside frtop; pip install 'frtop[gpu]'"
@@ -37,11 +38,11 @@ class NvmlReader:
         with contextlib.suppress(Exception):  # `read` says what is wrong with it
             importlib.import_module(MODULE)
 
-    def read(self, *, processes: bool) -> GaugeReading:
+    def read(self, *, processes: bool) -> GpusReading:
         """Reads all GPUs.
 
         Args:
-            processes: Whether to ask for the processes on each, which is the dearest call.
+            processes: Whether to ask for the processes on each, which is the slowest call.
         """
         try:
             nvml = self._open()
@@ -50,11 +51,11 @@ class NvmlReader:
             gpus = tuple(self._gpu(nvml, index, processes=processes) for index in range(count))
         except ModuleNotFoundError:
             why = NOT_SENT if sys.flags.no_site else NO_BINDING
-            return GaugeReading(time.monotonic_ns(), problem=why)
-        except Exception as error:  # noqa: BLE001 - of a driver, or an old binding: it is said
+            return GpusReading(time.monotonic_ns(), problem=why)
+        except Exception as error:  # noqa: BLE001 - a driver or an old binding failed; the reading says so
             self._nvml = None  # the driver may have been loaded anew
-            return GaugeReading(time.monotonic_ns(), problem=f"NVML: {_text(str(error))}")
-        return GaugeReading(time.monotonic_ns(), gpus)
+            return GpusReading(time.monotonic_ns(), problem=f"NVML: {printable(str(error))}")
+        return GpusReading(time.monotonic_ns(), gpus)
 
     def _open(self) -> Any:
         if self._nvml is None:
@@ -68,7 +69,7 @@ class NvmlReader:
         try:
             device = nvml.nvmlDeviceGetHandleByIndex(index)
         except nvml.NVMLError as error:
-            return GpuReading(index, error=_text(str(error)))
+            return GpuReading(index, error=printable(str(error)))
         lost: list[str] = []
 
         def value(read: Callable[[], Any]) -> Any:
@@ -77,44 +78,42 @@ class NvmlReader:
                 return None if lost else read()
             except nvml.NVMLError as error:
                 if type(error).__name__.endswith(_LASTING):
-                    lost.append(_text(str(error)))
+                    lost.append(printable(str(error)))
             except (AttributeError, ValueError):  # an older binding; a name that is no UTF-8
                 pass
             return None
 
         use = value(lambda: nvml.nvmlDeviceGetUtilizationRates(device).gpu)
-        power = value(lambda: nvml.nvmlDeviceGetPowerUsage(device))
         memory = value(lambda: nvml.nvmlDeviceGetMemoryInfo(device))
         mode = value(lambda: nvml.nvmlDeviceGetMigMode(device))
-        mhz = value(lambda: nvml.nvmlDeviceGetClockInfo(device, nvml.NVML_CLOCK_SM))
         reasons = value(lambda: nvml.nvmlDeviceGetCurrentClocksEventReasons(device))
         if reasons is None:  # the name before driver 535
             reasons = value(lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(device))
-        limit = value(lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(device))
-        max_mhz = value(lambda: nvml.nvmlDeviceGetMaxClockInfo(device, nvml.NVML_CLOCK_SM))
-        heat = value(lambda: nvml.nvmlDeviceGetTemperature(device, nvml.NVML_TEMPERATURE_GPU))
+        figures = {
+            "use": 10 * use if isinstance(use, int) and use <= 100 else None,
+            "power_mw": value(lambda: nvml.nvmlDeviceGetPowerUsage(device)),
+            "power_limit_mw": value(lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(device)),
+            "mem_used": memory and memory.used,
+            "mem_total": memory and memory.total,
+            "sm_mhz": value(lambda: nvml.nvmlDeviceGetClockInfo(device, nvml.NVML_CLOCK_SM)),
+            "max_sm_mhz": value(lambda: nvml.nvmlDeviceGetMaxClockInfo(device, nvml.NVML_CLOCK_SM)),
+            "throttle": reasons,
+            "temperature": value(
+                lambda: nvml.nvmlDeviceGetTemperature(device, nvml.NVML_TEMPERATURE_GPU)
+            ),
+            "xids": self._xids.count(index),
+            "xid": self._xids.last(index) or None,
+        }
         running = value(lambda: _processes(nvml, device)) if processes else None
-        uuid = value(lambda: nvml.nvmlDeviceGetUUID(device))
-        name = value(lambda: nvml.nvmlDeviceGetName(device))
         return GpuReading(
             index,
-            _text(uuid or ""),
-            _text(name or ""),
+            printable(value(lambda: nvml.nvmlDeviceGetUUID(device)) or ""),
+            printable(value(lambda: nvml.nvmlDeviceGetName(device)) or ""),
             lost[0] if lost else "",
-            utilization=_number(use, 100),
-            power_mw=_number(power),
-            power_limit_mw=_number(limit),
-            memory_used=_number(memory.used) if memory is not None else None,
-            memory_total=_number(memory.total) if memory is not None else None,
-            sm_mhz=_number(mhz),
-            throttle=_number(reasons),
+            known(**{name: _number(one) for name, one in figures.items()}),
             mig=bool(mode and mode[0]),
             pids=None if running is None else tuple(running),
             pid_bytes=() if running is None else tuple(running.values()),
-            max_sm_mhz=_number(max_mhz),
-            temperature=_number(heat, 1000),
-            xid=self._xids.last(index),
-            xids=self._xids.count(index),
             xid_at_ns=self._xids.at_ns(index),
         )
 
@@ -132,14 +131,9 @@ def _processes(nvml: Any, device: Any) -> dict[int, int]:
     raise nvml.NVMLError(nvml.NVML_ERROR_FUNCTION_NOT_FOUND)
 
 
-def _number(value: Any, highest: int = _HIGHEST - 1) -> int | None:
+def _number(value: Any) -> int | None:
     """A plausible number; None otherwise: a driver may hand out a value for "not available"."""
-    return value if isinstance(value, int) and 0 <= value <= highest else None
-
-
-def _text(value: str) -> str:
-    """Printable, and not longer than a name is."""
-    return "".join(c for c in str(value) if c.isprintable())[:MAX_TEXT]
+    return value if isinstance(value, int) and 0 <= value < _HIGHEST else None
 
 
 @dataclass(slots=True)
@@ -150,9 +144,9 @@ class _Errors:
 
 
 class XidErrors:
-    """XID errors, which the driver tells to whoever listens, from the first reading on.
+    """XID errors from the first reading on: the driver reports them to every listener.
 
-    No right is needed. Earlier errors are in the kernel's log, which only root reads on most hosts.
+    That needs no rights. Earlier errors are in the kernel's log, which mostly only root reads.
     """
 
     def __init__(self) -> None:

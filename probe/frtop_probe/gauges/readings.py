@@ -1,59 +1,70 @@
-"""What one request brings: plain values, which cross the pipe from the child as JSON."""
+"""What one reading brings: plain values, which cross the pipe from a child as JSON.
+
+Gauges have the names and units of docs/features/gauges.md, those of GPUs too.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
+from frtop_probe.proc.kernel_files import printable
+
+MAX_SUBJECTS: Final = 192
+"""Of one reading: 64 ranks, 64 GPUs, and what a host has beside them."""
+MAX_GAUGES: Final = 24
 MAX_GPUS: Final = 64
-MAX_TEXT: Final = 96
-"""Characters of a name: NVML's own are shorter."""
+_HIGHEST: Final = 2**62
+
+
+@dataclass(frozen=True, slots=True)
+class SubjectReading:
+    """One thing with its figures at one time; a figure that is not known is left out.
+
+    Attributes:
+        kind, name: as in `wire.GaugeSubject`; together they are unique.
+        values: by gauge; whole numbers from 0 on.
+        detail: which device it is, where the name does not say.
+        problem: why there are no figures.
+        pids: the ranks that use it, among those that were asked about.
+    """
+
+    kind: str
+    name: str
+    values: Mapping[str, int] = field(default_factory=dict)
+    detail: str = ""
+    problem: str = ""
+    pids: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class GpuReading:
-    """One GPU at one time. None: the driver does not say, and each value may be missing alone.
+    """One GPU as NVML shows it; a figure that is not known is left out.
 
     Attributes:
         index: as nvidia-smi counts; CUDA may count differently.
+        values: by gauge, see `SubjectReading`.
         error: why nothing more is known of it, such as that it is lost.
-        utilization: percent of NVML's last sampling period in which any kernel ran.
-        power_mw, power_limit_mw: milliwatts; the limit is the enforced one.
-        memory_used, memory_total: bytes.
-        throttle: bits of NVML's reasons why clocks are not higher.
         mig: it is divided; what is said of it is then of all its parts.
-        pids: processes that compute on it, as NVML counts them; not asked for each time.
-        pid_bytes: memory of it that each of `pids` has, -1 where that is not known.
-        max_sm_mhz: the highest clock it can have.
-        temperature: degrees Celsius.
-        xid: the last XID error since this child listens, 0 for none; `xids` counts them, and
-            `xid_at_ns` is when the last one was found (monotonic clock). None: not offered.
+        pids: processes that compute on it, as NVML counts them; None: it was not asked, or has no
+            list. Each has `pid_bytes` of its memory, -1 where that is not known.
+        xid_at_ns: when the last XID error was found, by the monotonic clock; 0 for none.
     """
 
     index: int
     uuid: str = ""
     name: str = ""
     error: str = ""
-    utilization: int | None = None
-    power_mw: int | None = None
-    power_limit_mw: int | None = None
-    memory_used: int | None = None
-    memory_total: int | None = None
-    sm_mhz: int | None = None
-    throttle: int | None = None
+    values: Mapping[str, int] = field(default_factory=dict)
     mig: bool = False
     pids: tuple[int, ...] | None = None
     pid_bytes: tuple[int, ...] = ()
-    max_sm_mhz: int | None = None
-    temperature: int | None = None
-    xid: int = 0
-    xids: int | None = None
     xid_at_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class GaugeReading:
+class GpusReading:
     """All GPUs of a host at `at_ns` (monotonic clock); `problem` says why there are none."""
 
     at_ns: int = 0
@@ -61,17 +72,59 @@ class GaugeReading:
     problem: str = ""
 
 
-def reading_from(data: Mapping[str, Any]) -> GaugeReading:
+@dataclass(frozen=True, slots=True)
+class HostReading:
+    """All subjects of a host at `at_ns` (monotonic clock); `notes` say what it does not offer."""
+
+    at_ns: int = 0
+    subjects: tuple[SubjectReading, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def host_reading_from(data: Mapping[str, Any]) -> HostReading:
     """Reads what JSON made of a reading.
 
     Raises:
-        KeyError, TypeError: it is none.
+        KeyError, TypeError, ValueError: it is none.
     """
+    subjects = tuple(map(_subject_from, data["subjects"][:MAX_SUBJECTS]))
+    return HostReading(int(data["at_ns"]), subjects, tuple(map(_text, data["notes"][:16])))
+
+
+def gpus_reading_from(data: Mapping[str, Any]) -> GpusReading:
+    """The same of GPUs."""
     gpus = data["gpus"][:MAX_GPUS]
-    return GaugeReading(int(data["at_ns"]), tuple(map(_gpu_from, gpus)), str(data["problem"]))
+    return GpusReading(int(data["at_ns"]), tuple(map(_gpu_from, gpus)), str(data["problem"]))
+
+
+def known(**values: int | None) -> dict[str, int]:
+    """The values that are known and plausible."""
+    return {
+        name: value
+        for name, value in values.items()
+        if value is not None and 0 <= value <= _HIGHEST
+    }
+
+
+def _subject_from(data: Mapping[str, Any]) -> SubjectReading:
+    pids = tuple(map(int, data["pids"]))
+    texts = (_text(data[name]) for name in ("kind", "name", "detail", "problem"))
+    kind, name, detail, problem = texts
+    return SubjectReading(kind, name, _values_of(data), detail, problem, pids)
 
 
 def _gpu_from(data: Mapping[str, Any]) -> GpuReading:
     pids = data["pids"]
-    known = {"pids": None if pids is None else tuple(pids), "pid_bytes": tuple(data["pid_bytes"])}
-    return GpuReading(**{**data, **known})
+    checked = {"values": _values_of(data), "pid_bytes": tuple(data["pid_bytes"])}
+    return GpuReading(**{**data, **checked, "pids": None if pids is None else tuple(pids)})
+
+
+def _values_of(data: Mapping[str, Any]) -> dict[str, int]:
+    values = dict(list(data["values"].items())[:MAX_GAUGES])
+    if not all(type(one) is int for one in values.values()):
+        raise ValueError("a gauge is no whole number")
+    return known(**values)
+
+
+def _text(value: Any) -> str:
+    return printable(str(value))

@@ -26,21 +26,3 @@ from frtop_probe.keys.lists import (
 )
 from frtop_probe.keys.pair import FILE_VARIABLE, KeyPair, KeyProblem, NoKey, load, path
 from frtop_probe.keys.public import format_public, parse_public
-
-__all__ = [
-    "AUTHORIZED",
-    "FILE_VARIABLE",
-    "TRUSTED",
-    "AuthorizedKey",
-    "KeyPair",
-    "KeyProblem",
-    "NoKey",
-    "Right",
-    "TrustedKey",
-    "authorized",
-    "format_public",
-    "load",
-    "parse_public",
-    "path",
-    "trusted",
-]

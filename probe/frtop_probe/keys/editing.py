@@ -9,11 +9,11 @@ import errno
 import fcntl
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from frtop_probe import atomic_file
 from frtop_probe.keys.lists import (
@@ -30,6 +30,7 @@ from frtop_probe.keys.lists import (
 from frtop_probe.keys.pair import KeyPair, KeyProblem
 
 _LOCK_TIMEOUT_S: Final = 10.0
+Entry = TypeVar("Entry", AuthorizedKey, TrustedKey)
 
 
 def admit(pair: KeyPair, entry: AuthorizedKey) -> AuthorizedKey:
@@ -40,27 +41,28 @@ def admit(pair: KeyPair, entry: AuthorizedKey) -> AuthorizedKey:
     Raises:
         KeyProblem: the list cannot be changed, or others can write it.
     """
-    file = pair.path.with_name(AUTHORIZED)
-    with _locked(pair):
-        lines = lines_of(file)
-        for line in lines:
-            known = parse_authorized(line)
-            if known is not None and known.public == entry.public and not entry.name:
-                entry = replace(entry, name=known.name)
-        _write(file, _changed(lines, entry.public, format_authorized(entry)))
-    return entry
+    return _put(pair, AUTHORIZED, entry, parse_authorized, format_authorized)
 
 
 def trust(pair: KeyPair, entry: TrustedKey) -> TrustedKey:
     """Trusts the agents of another user; otherwise as `admit`."""
-    file = pair.path.with_name(TRUSTED)
+    return _put(pair, TRUSTED, entry, parse_trusted, format_trusted)
+
+
+def _put(
+    pair: KeyPair,
+    name: str,
+    entry: Entry,
+    parse: Callable[[str], Entry | None],
+    write: Callable[[Entry], str],
+) -> Entry:
+    file = pair.path.with_name(name)
     with _locked(pair):
         lines = lines_of(file)
-        for line in lines:
-            known = parse_trusted(line)
+        for known in map(parse, lines):
             if known is not None and known.public == entry.public and not entry.name:
                 entry = replace(entry, name=known.name)
-        _write(file, _changed(lines, entry.public, format_trusted(entry)))
+        _write(file, _changed(lines, entry.public, write(entry)))
     return entry
 
 

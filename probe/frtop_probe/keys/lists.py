@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
-from typing import Final, Literal
+from typing import Final, Literal, TypeVar
 
 from frtop_probe.keys.pair import KeyPair, KeyProblem
 from frtop_probe.keys.public import format_public, parse_public
@@ -45,6 +46,9 @@ class TrustedKey:
     name: str = ""
 
 
+Entry = TypeVar("Entry", AuthorizedKey, TrustedKey)
+
+
 def authorized(pair: KeyPair) -> tuple[AuthorizedKey, ...]:
     """The other users whom `authorized_keys` admits. Our own key may always act.
 
@@ -52,15 +56,10 @@ def authorized(pair: KeyPair) -> tuple[AuthorizedKey, ...]:
         KeyProblem: others can write the file, or a line has no valid key.
     """
     found: dict[bytes, AuthorizedKey] = {}
-    file = pair.path.with_name(AUTHORIZED)
-    for number, line in enumerate(lines_of(file), 1):
-        entry = parse_authorized(line)
-        if entry is None:
-            _require_no_entry(file, number, line)
-        elif entry.public != pair.public:
-            known = found.get(entry.public)
-            read_only = known is not None and known.right == "read"
-            found[entry.public] = known if known is not None and read_only else entry
+    for entry in _entries(pair, AUTHORIZED, parse_authorized):
+        known = found.get(entry.public)
+        if known is None or known.right == "act":
+            found[entry.public] = entry
     return tuple(found.values())
 
 
@@ -71,13 +70,8 @@ def trusted(pair: KeyPair) -> tuple[TrustedKey, ...]:
         KeyProblem: others can write the file, or a line has no valid key.
     """
     found: dict[bytes, TrustedKey] = {}
-    file = pair.path.with_name(TRUSTED)
-    for number, line in enumerate(lines_of(file), 1):
-        entry = parse_trusted(line)
-        if entry is None:
-            _require_no_entry(file, number, line)
-        elif entry.public != pair.public:
-            found.setdefault(entry.public, entry)
+    for entry in _entries(pair, TRUSTED, parse_trusted):
+        found.setdefault(entry.public, entry)
     return tuple(found.values())
 
 
@@ -160,11 +154,17 @@ def _key_and_rest(line: str) -> tuple[bytes | None, list[str]]:
     return (parse_public(words[0]), words[1:]) if words else (None, [])
 
 
-def _require_no_entry(file: Path, number: int, line: str) -> None:
-    """Raises `KeyProblem` unless the line is blank or a comment."""
-    text = line.strip()
-    if text and not text.startswith("#"):
-        raise KeyProblem(
-            f"{file}, line {number}: not a public key",
-            "each line begins with the public key that `frtop key` prints; `#` begins a comment",
-        )
+def _entries(pair: KeyPair, name: str, parse: Callable[[str], Entry | None]) -> Iterator[Entry]:
+    """The entries of other users, in order; a line with no key must be blank or a comment."""
+    file = pair.path.with_name(name)
+    for number, line in enumerate(lines_of(file), 1):
+        entry = parse(line)
+        if entry is not None:
+            if entry.public != pair.public:
+                yield entry
+        elif (text := line.strip()) and not text.startswith("#"):
+            raise KeyProblem(
+                f"{file}, line {number}: not a public key",
+                "each line begins with the public key that `frtop key` prints; "
+                "`#` begins a comment",
+            )

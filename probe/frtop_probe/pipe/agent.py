@@ -14,12 +14,13 @@ import time
 from contextlib import suppress
 from typing import Final
 
+from frtop_probe.agent.admission import Rights
 from frtop_probe.agent.options import READ_ONLY, UNPREPARED, Options
 from frtop_probe.agent.rank_tracker import RankTracker
 from frtop_probe.agent.resources import limit_resources
 from frtop_probe.agent.service import AgentService, LeaveReason
 from frtop_probe.pipe import program_file
-from frtop_probe.pipe.channel import PipeChannel, PipeRights
+from frtop_probe.pipe.channel import PipeChannel
 from frtop_probe.pipe.introduction import introduction
 from frtop_probe.pipe.lines import described
 from frtop_probe.proc import daemon_thread
@@ -47,7 +48,7 @@ def main(archive: int, rest: bytes = b"") -> int:  # noqa: ARG001 - open as long
 
 
 async def _run(rest: bytes) -> int:
-    rights = PipeRights(read_only=os.environ.get(READ_ONLY, "") not in ("", "0"))
+    rights = Rights(read_only=os.environ.get(READ_ONLY, "") not in ("", "0"))
     ended = asyncio.Event()
     channel = PipeChannel(rights, ended.set, task=os.environ.get("SLURM_PROCID", ""), rest=rest)
     tracker = RankTracker(existing(), guest=True)

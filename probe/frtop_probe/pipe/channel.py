@@ -1,15 +1,16 @@
-"""The one operator at the other end of our standard input and output, as a service sees it."""
+"""The one operator at the other end of standard input and output, as a service sees it."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import time
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Final, Literal
+from typing import Final
 
-from frtop_probe.agent.interfaces import Operator
+from frtop_probe.agent.admission import Operator, Rights
 from frtop_probe.pipe import program_file
 from frtop_probe.pipe.input import (
     Bye,
@@ -21,7 +22,6 @@ from frtop_probe.pipe.input import (
     ToolExpected,
 )
 from frtop_probe.pipe.lines import LineError, described, encoded
-from frtop_probe.pipe.output import LineOutput
 from frtop_probe.proc import tool_process
 
 SILENCE_S: Final = 30.0
@@ -33,38 +33,9 @@ LAST_WORDS_S: Final = 1.0
 _ADVICE: Final = "report this with the command that leads there: something changes its input"
 _PIECE: Final = 256 * 1024
 _OPERATOR: Final = Operator(b"", b"")
-
-
-class PipeRights:
-    """Whoever was let in by the shell is the user. They may give up acting.
-
-    Args of the constructor:
-        read_only: nobody may act, by a setting of this host.
-    """
-
-    notes: tuple[str, ...] = ()
-
-    def __init__(self, *, read_only: bool = False) -> None:
-        self.read_only = read_only
-        self._gave_up = False
-
-    def take_notes_changed(self) -> bool:
-        return False
-
-    def is_owner(self, key: bytes) -> bool:  # noqa: ARG002 - as of a channel with keys
-        return True
-
-    async def right(self, key: bytes) -> Literal["read", "act"] | None:  # noqa: ARG002
-        return "act"
-
-    def set_read_only(self, connection: bytes, key: bytes) -> None:  # noqa: ARG002
-        self._gave_up = True
-
-    def is_read_only(self, connection: bytes, key: bytes) -> bool:  # noqa: ARG002
-        return self._gave_up
-
-    def admit_command(self, key: bytes) -> str:  # noqa: ARG002 - there is no key to admit
-        return "frtop"
+MAX_QUEUED: Final = 4 << 20
+"""Bytes above which updates are dropped, and responses wait: an operator that does not read."""
+_PAUSE_S: Final = 0.02
 
 
 class PipeChannel:
@@ -76,14 +47,14 @@ class PipeChannel:
 
     def __init__(
         self,
-        rights: PipeRights,
+        rights: Rights,
         on_end: Callable[[], None],
         *,
         task: str = "",
         rest: bytes = b"",
         descriptors: tuple[int, int] = (0, 1),
     ) -> None:
-        self.admission = rights
+        self.rights = rights
         self.last_sign = time.monotonic()
         self.problem = ""
         self._on_end = on_end
@@ -186,3 +157,75 @@ class PipeChannel:
             case Bye():
                 self._pause()
                 self._on_end()
+
+
+class LineOutput:
+    """Belongs to a running event loop. `on_end` is called when nobody can read any more."""
+
+    def __init__(self, descriptor: int, on_end: Callable[[], None]) -> None:
+        self._descriptor = descriptor
+        self._on_end = on_end
+        self._queue: deque[memoryview] = deque()
+        self._size = 0
+        self._drained = asyncio.Event()
+        self._drained.set()
+        self._waits = False
+        self._ended = False
+
+    @property
+    def full(self) -> bool:
+        """Whether the operator is far behind."""
+        return self._size > MAX_QUEUED
+
+    def write(self, line: bytes) -> None:
+        """Sends a line as soon as the descriptor takes it."""
+        if self._ended:
+            return
+        self._queue.append(memoryview(line))
+        self._size += len(line)
+        if self.full:
+            self._drained.clear()
+        self._flush()
+
+    async def drained(self) -> None:
+        """Waits until the operator is no longer far behind, or has gone."""
+        await self._drained.wait()
+
+    async def finish(self, seconds: float) -> None:
+        """Waits until all is sent, but not for an operator that does not read."""
+        end = time.monotonic() + seconds
+        while self._queue and time.monotonic() < end:
+            await asyncio.sleep(_PAUSE_S)
+
+    def close(self) -> None:
+        """Drops what is not sent yet."""
+        self._stop_waiting()
+        self._queue.clear()
+        self._ended = True
+        self._drained.set()
+
+    def _flush(self) -> None:
+        try:
+            while self._queue:
+                sent = os.write(self._descriptor, self._queue[0][:_PIECE])
+                self._size -= sent
+                self._queue[0] = self._queue[0][sent:]
+                if not self._queue[0]:
+                    self._queue.popleft()
+        except BlockingIOError:
+            if not self._waits:
+                self._waits = True
+                asyncio.get_running_loop().add_writer(self._descriptor, self._flush)
+        except OSError:  # EPIPE: nobody reads
+            self.close()
+            self._on_end()
+            return
+        else:
+            self._stop_waiting()
+        if not self.full:
+            self._drained.set()
+
+    def _stop_waiting(self) -> None:
+        if self._waits:
+            self._waits = False
+            asyncio.get_running_loop().remove_writer(self._descriptor)

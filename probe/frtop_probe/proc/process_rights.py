@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from frtop_probe.proc.kernel_files import read_fields, read_text
+from frtop_probe.proc.kernel_files import read_text
 
 YAMA: Final = "proc/sys/kernel/yama/ptrace_scope"
 NAMESPACES: Final = ("pid", "mnt", "net", "user", "ipc")
@@ -23,7 +23,7 @@ class ProcessRights:
         uid, gid: real ids; None where unknown.
         owner: uid of the files in /proc/PID: root's and not the user's when the process is not
             dumpable.
-        effective, permitted, bounding: sets of capabilities, one bit each.
+        effective, permitted: sets of capabilities, one bit each.
         seccomp: 0 none, 1 strict, 2 filter; None where unknown.
         state: letter of the main thread's state.
         tracer: pid of the debugger that traces it; 0 for none.
@@ -36,7 +36,6 @@ class ProcessRights:
     owner: int | None = None
     effective: int = 0
     permitted: int = 0
-    bounding: int = 0
     seccomp: int | None = None
     no_new_privileges: bool = False
     state: str = ""
@@ -47,7 +46,7 @@ class ProcessRights:
 def read_rights(pid: int | str, root: Path = Path("/")) -> ProcessRights:
     """Reads one process; "self" is us. Of one that is gone nothing is known."""
     folder = root / "proc" / str(pid)
-    fields = read_fields(folder / "status")
+    fields = _fields(read_text(folder / "status"))
     return ProcessRights(
         pid=_number(fields.get("Pid", "")) or (pid if isinstance(pid, int) else 0),
         uid=_number(fields.get("Uid", "")),
@@ -55,7 +54,6 @@ def read_rights(pid: int | str, root: Path = Path("/")) -> ProcessRights:
         owner=_owner(folder),
         effective=_mask(fields.get("CapEff", "")),
         permitted=_mask(fields.get("CapPrm", "")),
-        bounding=_mask(fields.get("CapBnd", "")),
         seccomp=_number(fields.get("Seccomp", "")),
         no_new_privileges=fields.get("NoNewPrivs") == "1",
         state=fields.get("State", "")[:1],
@@ -67,6 +65,11 @@ def read_rights(pid: int | str, root: Path = Path("/")) -> ProcessRights:
 def read_yama(root: Path = Path("/")) -> str:
     """Reads kernel.yama.ptrace_scope; "" where the kernel has no Yama."""
     return read_text(root / YAMA).strip()
+
+
+def _fields(text: str) -> dict[str, str]:
+    parts = (line.partition(":") for line in text.splitlines())
+    return {name: value.strip() for name, colon, value in parts if colon}
 
 
 def _number(text: str) -> int | None:

@@ -15,8 +15,7 @@ from types import ModuleType
 from typing import Any, Final, cast
 
 from frtop_probe import feature_folders
-from frtop_probe.features.modules.in_rank import issuers
-from frtop_probe.features.tensor_checks.in_rank.watch import NumberWatch
+from frtop_probe.recorder.feature import OpWatch, RankFeature
 from frtop_probe.recorder.guard import log_line
 from frtop_probe.recorder.marks import fetches, phases, steps
 from frtop_probe.recorder.ops.call_sites import CallSites
@@ -40,16 +39,10 @@ from frtop_probe.recorder.process import agent_launch, identity, trace_permissio
 from frtop_probe.recorder.process.exceptions import ExceptionRecorder
 from frtop_probe.recorder.process.spawn_lock import failure_message, is_first_of_host
 from frtop_probe.recorder.requests.control import ControlRequests
-from frtop_probe.recorder.requests.requests import (
-    GoOn,
-    RankFeature,
-    Request,
-    RequestTable,
-    Response,
-)
+from frtop_probe.recorder.requests.requests import GoOn, Request, RequestTable, Response
 from frtop_probe.recorder.requests.responder import Responder
 from frtop_probe.recorder.requests.thread import RecorderThread
-from frtop_probe.ring import layout, socket_path
+from frtop_probe.ring import beside, layout
 from frtop_probe.ring.folder import FolderError, agent_lives, claim, preferred
 from frtop_probe.ring.layout import Event, Flag, Side, State, StatusCell
 
@@ -84,15 +77,12 @@ class Recorder:
         self.groups: GroupTable
         self.devices: DeviceWatch
         self.sites: CallSites
-        self.issuers: issuers.Issuers | None = None
         self.find_issuer: list[FindIssuer] = []
-        self.numbers: NumberWatch
+        self.watch = OpWatch()
         self.hook: Hook | None = None
         self.install_phases: Callable[[], bool] | None = None
         """Wraps what begins and ends phases, unless it is wrapped; returns whether that worked."""
         self.records_phases = False
-        self.install_modules: Callable[[], bool] | None = None
-        """The same with calls of modules and what else tells the issuer of an op."""
         self.features: tuple[RankFeature, ...] = ()
         self.requests = RequestTable()
         self.requests.serve({trace_permission.ASK: self._allow_tracing})
@@ -139,7 +129,8 @@ class Recorder:
         self.groups.front_of = self.devices.front_of
         self.sites = CallSites(self.writer, str(Path(str(torch.__file__)).parent))
         self._site = self.sites.finder()
-        self.numbers = NumberWatch(torch, self.steps, self.writer.write_note)
+        features = tuple(attach(self, torch) for attach in ATTACH)
+        self.watch = next((one.op_watch for one in features if one.op_watch), self.watch)
         try:
             self.hook = Hook(self, self.signatures, torch)
         except TorchTooOldError as error:
@@ -148,10 +139,10 @@ class Recorder:
         for function in (self._site, self.sites.intern, self.pending.finish):
             hide_from_dynamo(torch, getattr(function, "__func__", function))
         self.groups.adopt_all()
-        self.features = tuple(attach(self, torch) for attach in ATTACH)
-        for feature in self.features:
+        self.features = features
+        for feature in features:
             self.requests.serve(feature.handlers)
-        self.requests.serve(ControlRequests(self, torch).handlers)
+        self.requests.serve(ControlRequests(self).handlers)
         self.requests.is_complete = True
         self.enabled[0] = ON
         self.writer.cells[StatusCell.STATE] = State.ON
@@ -177,8 +168,6 @@ class Recorder:
                 self.devices.look(time.monotonic_ns())
             for feature in self.features:
                 feature.joined()
-            if self.requests.is_complete:
-                self.numbers.stop(join=True)
             self.pending.release()
             self.reduce_ops.decode()
             self.reduce_ops.raw.clear()
@@ -290,7 +279,7 @@ class Recorder:
 
     def release_handles(self, process_group: Any | None) -> None:
         """Drops handles before a group is destroyed: they would keep its connections open."""
-        self.numbers.forget()
+        self.watch.unfinished.clear()
         if process_group is None:
             self.devices.close()
             self.pending.release()
@@ -335,7 +324,7 @@ class Recorder:
 
     # -- requests
 
-    def switch_phases(self, *, on: bool) -> str:
+    def switch_phases(self, on: bool) -> str:
         """Records phases from now on, or none; returns why that cannot be done."""
         if on and not (self.install_phases is not None and self.install_phases()):
             return "phases cannot be recorded with this torch"
@@ -343,34 +332,9 @@ class Recorder:
         self.records_phases = on
         return ""
 
-    def switch_modules(self, torch: Any, *, on: bool) -> str:
-        """Records modules from now on, or none; returns why that cannot be done."""
-        if not on:
-            if self.issuers is not None:
-                self.issuers.switch(on=False)
-            return ""
-        if self.issuers is None:
-            self.issuers = issuers.Issuers(self.writer, torch, self.steps, self.sites)
-        if not (self.install_modules is not None and self.install_modules()):
-            return issuers.TOO_OLD
-        if self.issuers.given_up:
-            return issuers.GIVEN_UP
-        self.issuers.switch(on=True)
-        if not self.find_issuer:
-            self.numbers.names = self.issuers
-            for feature in self.features:
-                feature.modules_recorded(self.issuers)
-            self.find_issuer.append(self.issuers.find)
-        return ""
-
-    @property
-    def records_modules(self) -> bool:
-        """Whether ops are recorded with what issues them."""
-        return self.issuers is not None and self.issuers.on and not self.issuers.given_up
-
     def _responder(self) -> Responder | None:
         try:
-            return Responder(socket_path.socket_of(self.writer.path), self.requests.respond)
+            return Responder(beside.socket_of(self.writer.path), self.requests.respond)
         except OSError as error:
             folder = self.writer.path.parent
             self._note_once(

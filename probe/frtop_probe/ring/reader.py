@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 from zlib import crc32
 
-from frtop_probe.ring import layout, sizes, socket_path
+from frtop_probe.ring import beside, layout, sizes
 from frtop_probe.ring.header import RingClosed, RingError, locked, read_header
 from frtop_probe.ring.layout import LONGEST, Event, Flag, Side, StatusCell
 from frtop_probe.ring.places import Places
@@ -183,7 +183,7 @@ class Ring:
         """Removes the ring and its socket, unless another file has this name by now."""
         with suppress(OSError):
             if self.path.lstat().st_ino == self._inode:
-                socket_path.remove_ring(self.path)
+                beside.remove_ring(self.path)
 
     def cell(self, cell: StatusCell) -> int:
         return max(-LONGEST, min(self._word(layout.CELLS_OFFSET + 8 * cell), LONGEST))
@@ -244,7 +244,7 @@ class Ring:
             self.transports = tuple((str(name), str(sign)) for name, sign in payload)
 
     def group_rows(self) -> Iterator[GroupRow]:
-        """Yields the rows of groups with ops; skips rows with impossible numbers."""
+        """Yields the rows of groups with ops, as far as they hold numbers that can be."""
         width, words = layout.GROUP_ROW.size // 8, self._group_words()
         for group, sequence in enumerate(words[::width].tolist()):
             if not sequence:

@@ -1,9 +1,11 @@
-"""Shortens names of C++ functions: their templates fill screens and say little."""
+"""Names of C++ functions made short: their templates fill screens, and say little."""
 
 from __future__ import annotations
 
 import re
 from typing import Final
+
+from frtop_probe.proc.kernel_files import printable
 
 MAX_NAME: Final = 200
 _ANONYMOUS: Final = "(anonymous namespace)"
@@ -42,4 +44,4 @@ def short_name(name: str) -> str:
     for mark, operator in saved.items():
         short = short.replace(mark, operator)
     found = short if depth == 0 and short else name
-    return "".join(letter if letter.isprintable() else " " for letter in found[:MAX_NAME])
+    return printable(found, MAX_NAME)

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import log2
 from typing import Final, NamedTuple
 
 from frtop_probe import wire
-from frtop_probe.statistics.durations import histogram
+from frtop_probe.wire.statistics import OCTAVE
 
 MAX_CALLS: Final = 512
 """Rows of one rank. Programs whose sizes vary have some for each line, one for each octave."""
 MAX_MODULES: Final = 4096
 """Rows of one rank by issuer and kind."""
-_MOST: Final = 2**62
+MOST: Final = 2**62
+"""Longer durations are nonsense from a broken ring."""
+LAST_BUCKET: Final = 62 * OCTAVE
 
 
 class CallKey(NamedTuple):
@@ -31,35 +35,26 @@ OTHERS: Final = CallKey("", 0, 0, 0, False, False)
 """The row of all ops for which there is no room."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class OpClass:
-    """What many ops share. Compared by identity, as ops are sorted by it."""
+    """What many ops share. Compared by identity, as ops are sorted by it.
 
-    __slots__ = ("bytes", "call", "collective", "exact", "group", "late", "module", "sync")
-
-    def __init__(
-        self,
-        call: int,
-        group: int,
-        *,
-        collective: bool,
-        size: int = 0,
-        exact: bool = True,
-        late: bool = False,
-        sync: bool = False,
-        module: tuple[int, str] | None = None,
-    ) -> None:
-        """Args: call: row of a `RankCalls`. exact, late: what an end says. sync: calls wait.
-
+    Attributes:
+        call: row of a `RankCalls`.
+        size: bytes of an op.
+        exact, late: what its end says.
+        sync: the call does not return before the op is over.
         module: issuer, by a `SiteTable`, and kind.
-        """
-        self.call = call
-        self.group = group
-        self.collective = collective
-        self.bytes = size
-        self.exact = exact
-        self.late = late
-        self.sync = sync
-        self.module = module
+    """
+
+    call: int
+    group: int
+    collective: bool
+    size: int = 0
+    exact: bool = True
+    late: bool = False
+    sync: bool = False
+    module: tuple[int, str] | None = None
 
 
 class OpFields(NamedTuple):
@@ -128,7 +123,7 @@ class RankCalls:
                 issued[places[-1]],
             )
             if one.module is not None:
-                self._count_module(one.module, len(places), one.bytes)
+                self._count_module(one.module, len(places), one.size)
 
     def _count_module(self, key: tuple[int, str], count: int, size: int) -> None:
         found = self._modules.get(key)
@@ -143,7 +138,7 @@ class RankCalls:
     def modules(self) -> tuple[wire.ModuleStatistics, ...]:
         """The rows by issuer and kind."""
         return tuple(
-            wire.ModuleStatistics(issuer, kind, count, min(size, _MOST))
+            wire.ModuleStatistics(issuer, kind, count, min(size, MOST))
             for (issuer, kind), (count, size) in self._modules.items()
         )
 
@@ -168,22 +163,27 @@ class RankCalls:
         return OTHERS in self.places
 
 
+@dataclass(slots=True)
 class _Sums:
-    __slots__ = ("bytes", "count", "durations", "first_ns", "last_ns", "late", "max_ns", "pending",
-                 "timed", "timed_bytes", "timed_ns", "waited_ns")  # fmt: skip
-
-    def __init__(self) -> None:
-        self.count = self.bytes = self.timed = self.timed_bytes = self.timed_ns = 0
-        self.max_ns = self.late = self.pending = self.waited_ns = 0
-        self.first_ns = self.last_ns = 0
-        self.durations: Counter[int] = Counter()
+    count: int = 0
+    bytes: int = 0
+    timed: int = 0
+    timed_bytes: int = 0
+    timed_ns: int = 0
+    max_ns: int = 0
+    late: int = 0
+    pending: int = 0
+    waited_ns: int = 0
+    first_ns: int = 0
+    last_ns: int = 0
+    durations: Counter[int] = field(default_factory=Counter)
 
     def add(
         self, one: OpClass, took: list[int], waited: list[int], first_ns: int, last_ns: int
     ) -> None:
         count = len(took)
         self.count += count
-        self.bytes += count * one.bytes
+        self.bytes += count * one.size
         self.first_ns = min(self.first_ns or first_ns, first_ns)
         self.last_ns = max(self.last_ns, last_ns)
         ended = took if min(took) > 0 else [ns for ns in took if ns > 0]
@@ -195,7 +195,7 @@ class _Sums:
             return
         total = sum(ended)
         self.timed += len(ended)
-        self.timed_bytes += len(ended) * one.bytes
+        self.timed_bytes += len(ended) * one.size
         self.timed_ns += total
         self.max_ns = max(self.max_ns, *ended)
         self.durations.update(histogram(ended))
@@ -205,15 +205,39 @@ class _Sums:
         return wire.CallStatistics(
             *key,
             self.count,
-            min(self.bytes, _MOST),
+            min(self.bytes, MOST),
             self.timed,
-            min(self.timed_bytes, _MOST),
-            min(self.timed_ns, _MOST),
-            min(self.max_ns, _MOST),
+            min(self.timed_bytes, MOST),
+            min(self.timed_ns, MOST),
+            min(self.max_ns, MOST),
             tuple(sorted(self.durations.items())),
             self.late,
             self.pending,
-            min(self.waited_ns, _MOST),
+            min(self.waited_ns, MOST),
             self.first_ns,
             self.last_ns,
         )
+
+
+def histogram(durations: Iterable[int]) -> Counter[int]:
+    """How many of the durations, in ns from 1 on, are in which bucket."""
+    return Counter([int(log2(one) * OCTAVE) for one in durations])
+
+
+def quantile(buckets: Mapping[int, int], share: float, most_ns: int) -> int | None:
+    """The duration in ns that this share of all is not above; None of an empty histogram.
+
+    Args:
+        buckets: counts by bucket.
+        share: from 0 to 1.
+        most_ns: the longest duration, which is known exactly.
+    """
+    total = sum(buckets.values())
+    if not total:
+        return None
+    rank = share * total
+    for bucket, count in sorted(buckets.items()):
+        rank -= count
+        if rank <= 0:
+            return min(round(2 ** ((bucket + 0.5) / OCTAVE)), most_ns)
+    return most_ns

@@ -60,7 +60,7 @@ def tensor_bytes(specs: Iterable[wire.TensorSpec] | None) -> int | None:
 
 
 def _times(part: int | None, members: int) -> int | None:
-    """The buffer of all ranks, of which one has this part."""
+    """The size of the buffer of all ranks, if each has a part of this size."""
     if part is None or not members:
         return part if not part else None
     return min(part * members, _MOST)

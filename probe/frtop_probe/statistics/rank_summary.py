@@ -1,4 +1,4 @@
-"""Puts together what is told of one rank, as far as it was asked for."""
+"""Builds the statistics of one rank, as far as they were asked for."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from frtop_probe.statistics.steps import StepSplitter
 
 
 class Window(NamedTuple):
-    """What is asked for: a time in ns, and how much of it."""
+    """A time span in ns, and how much of it is wanted."""
 
     since_ns: int
     until_ns: int
@@ -58,7 +58,7 @@ class RankSummary:
             self._sampler.add(ops, resolve)
 
     def build(self, key: int, from_ns: int, lost: int, note: str) -> wire.RankStatistics:
-        """What is sent.
+        """Returns the statistics to send.
 
         Args:
             key: of the rank.

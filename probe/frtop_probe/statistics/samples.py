@@ -1,8 +1,8 @@
 """Chooses ops of each group, so that all its ranks tell of the same ones.
 
-One in a power of two is chosen, by its number alone. Ranks that have issued about as many ops
-choose the same power; where they do not, what is chosen by the larger one is chosen by both. Not
-multiples: a program issues the same few ops in each step, and of most lines no number would be one.
+One in `stride`, a power of two, is chosen by its number alone. Ranks with about as many ops choose
+the same stride; otherwise both choose the ops of the larger one. The sample is not every n-th op: a
+program issues the same few ops in each step, so most of its lines would never be in it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _mixed() -> Sequence[int]:
 
 
 def is_chosen(number: int, stride: int) -> bool:
-    """Whether an op is among those of which one in `stride`, a power of two, is chosen."""
+    """Whether this op is in the 1-in-`stride` sample; `stride` is a power of two."""
     return _mixed()[number & _PLACES] * stride < _WORD
 
 
@@ -72,7 +72,7 @@ class Sampler:
         """Adds an op; drops every other one where there are too many."""
         group, limits, mixed = one.group, self._limits, _mixed()
         samples = self._samples[group]
-        samples.append((number, issued, _as_sent(one, took), one.bytes, one.call))
+        samples.append((number, issued, _as_sent(one, took), one.size, one.call))
         while len(samples) > self._most and limits[group] > 1:
             limit = limits[group] = limits[group] // 2
             samples[:] = [one for one in samples if mixed[one[0] & _PLACES] < limit]
@@ -83,7 +83,7 @@ class Sampler:
         return list({sample[4] for samples in self._samples.values() for sample in samples})
 
     def build(self, places: list[int]) -> tuple[wire.SampledOps, ...]:
-        """What is sent; `places` are those of the rows that are sent."""
+        """Returns what is sent; `places` are the places of the rows that are sent."""
         found = []
         for group, samples in self._samples.items():
             if not samples:

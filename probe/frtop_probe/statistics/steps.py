@@ -22,7 +22,7 @@ Interval = tuple[int, int]
 
 
 class StepEnd(NamedTuple):
-    """The end of a step: its number, when, by which thread, and the samples it had (0: unsaid)."""
+    """The end of a step: number, time, thread, and number of samples (0: the job did not say)."""
 
     number: int
     at_ns: int
@@ -128,7 +128,7 @@ def overlaps(bounds: Sequence[Interval], intervals: Iterable[Interval]) -> list[
 
 
 def _joined(intervals: Iterable[Interval]) -> list[Interval]:
-    """The same time as intervals of which none overlaps another."""
+    """Joins intervals that overlap."""
     joined: list[Interval] = []
     last_begin = last_end = 0
     first = True

@@ -1,6 +1,6 @@
-"""Exported symbols of a library, read from the process's memory.
+"""Exported symbols of a library, read from where it lies in the process's memory.
 
-A look-up reads DT_GNU_HASH's buckets and chains only: about six small reads, and no file. So
+Only DT_GNU_HASH's buckets and chains are read: about six small reads a symbol, no file at all. So
 containers, deleted files and dead file systems make no difference. Layouts: elf(5), and "GNU Hash
 ELF Sections" of binutils.
 """
@@ -11,7 +11,8 @@ import struct
 from dataclasses import dataclass
 from typing import Final
 
-from frtop_probe.proc.memory import Mapping, NotReadable, ProcessMemory, to_words
+from frtop_probe.proc.memory import NotReadable, ProcessMemory, to_words
+from frtop_probe.proc.process import Mapping
 
 X86_64: Final = 62
 AARCH64: Final = 183
@@ -35,7 +36,7 @@ _DT_GNU_HASH: Final = 0x6FFFFEF5
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """A library's ELF and program headers: machine, segments, and the raw bytes to compare."""
+    """What a library's first page says: machine, segments, and the raw bytes to compare with."""
 
     machine: int
     first_address: int
@@ -61,7 +62,7 @@ class Image:
         """Reads header and dynamic section.
 
         Raises:
-            NotReadable: It is not a 64-bit little-endian ELF of a known machine with DT_GNU_HASH.
+            NotReadable: this is no 64-bit little-endian ELF of a known machine with DT_GNU_HASH.
         """
         self.memory = memory
         self.mapping = mapping
@@ -75,11 +76,11 @@ class Image:
         return self.header.machine
 
     def contains(self, address: int) -> bool:
-        """Returns whether an address lies between the library's first and last mapped byte."""
+        """Tells whether an address lies between the library's first and last mapped byte."""
         return self.mapping.start <= address < self.mapping.end
 
     def address_of(self, name: str) -> int | None:
-        """Returns the run-time address of an exported symbol; None if there is none.
+        """Returns the run-time address of an exported symbol; None when there is none.
 
         Raises:
             NotReadable: the tables cannot be read.

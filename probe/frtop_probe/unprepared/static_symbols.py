@@ -1,6 +1,6 @@
-"""Local symbols of a library: .symtab, which is in the file only, never in memory.
+"""Local symbols of a library: .symtab, which is not loaded and must come from the file.
 
-This reads with pread: if the file shrank, a mapping of it would end the reader (SIGBUS).
+Read with pread only: a file that is truncated meanwhile would end a reader of mapped memory.
 """
 
 from __future__ import annotations
@@ -8,9 +8,10 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Final
 
-from frtop_probe.proc.memory import NotReadable
+from frtop_probe.proc.memory import PROC, NotReadable
 from frtop_probe.unprepared.elf import Image
 
 STRIPPED: Final = "ring not readable: stripped libtorch"
@@ -25,7 +26,7 @@ _SECTION: Final = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL: Final = struct.Struct("<IBBHQQ")
 SYMBOLS: Final = 2
 EXPORTED: Final = 11
-"""Kinds of section: .symtab, which `strip` removes, and .dynsym, which it keeps."""
+"""Kinds of section: .symtab, which `strip` removes, and .dynsym, which it leaves."""
 _Key = tuple[int, int, int, int, str]
 
 
@@ -33,15 +34,16 @@ class StaticSymbols:
     """Looks up local symbols, once per file: 30 to 170 ms for libtorch."""
 
     def __init__(self) -> None:
+        """Starts with an empty cache."""
         self._values: dict[_Key, int | None] = {}
 
-    def address_of(self, pid: int, image: Image, name: str) -> int:
+    def address_of(self, pid: int, image: Image, name: str, proc: Path = PROC) -> int:
         """Returns the run-time address of a local symbol.
 
         Raises:
             NotReadable: `STRIPPED`, `CHANGED` or `NO_FILE`.
         """
-        path = f"/proc/{pid}/root{image.mapping.path}"
+        path = f"{proc / str(pid)}/root{image.mapping.path}"
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
@@ -69,12 +71,15 @@ class StaticSymbols:
 
 
 def find_symbol(descriptor: int, name: str, kind: int = SYMBOLS) -> int | None:
-    """Returns the value of a symbol in an ELF file; None if it is not in the table.
+    """Searches a symbol table of an ELF file for a name.
 
     Args:
-        descriptor: The file.
-        name: The mangled name.
-        kind: Which table: `SYMBOLS` or `EXPORTED`.
+        descriptor: Of the file.
+        name: As the linker has it.
+        kind: `SYMBOLS` or `EXPORTED`.
+
+    Returns:
+        The symbol's value; None when the file has no such table or not this name.
     """
     header = os.pread(descriptor, 64, 0)
     (table,) = struct.unpack_from("<Q", header, 40)
@@ -108,7 +113,7 @@ def _value_named(descriptor: int, start: int, size: int, name_offset: int) -> in
 
 
 def _places(descriptor: int, start: int, size: int, wanted: bytes, step: int) -> Iterator[int]:
-    """Yields the offsets of `wanted` in a part of a file that are multiples of `step`."""
+    """Yields where `wanted` stands in a part of a file, at multiples of `step`, from `start`."""
     done = 0
     while done < size:
         data = os.pread(descriptor, min(_CHUNK + len(wanted), size - done), start + done)

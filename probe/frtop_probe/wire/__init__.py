@@ -6,8 +6,8 @@ protocol. One frame only, because libzmq aborts the process when a connection en
 frames of a message that is being received (`!_more`, fq.cpp).
 
 Evolution: fields are only appended and have defaults; types never change; unknown trailing
-fields are ignored. So old screens read new agents, and new screens old agents. The bytes
-under `tests/wire/bytes` and the files under `tests/export/old` prove it.
+fields are ignored. So old screens read new agents, and new screens old agents. From
+the first release on, `tests/wire/messages.jsonl` keeps a message of each type.
 
 Times are `time.monotonic_ns()` of the sending host, ranks are global ranks. None in a field
 that could be known means unknown: neither equal to nor different from anything.
@@ -37,9 +37,14 @@ from frtop_probe.wire.declaration import (
     Response,
 )
 from frtop_probe.wire.gauges import (
+    GaugeColumn,
+    GaugeHistory,
     Gauges,
+    GaugeSeries,
+    GaugeSubject,
     Gpu,
     GpuSample,
+    HostSample,
 )
 from frtop_probe.wire.histories import (
     UNTIMED,
@@ -48,13 +53,6 @@ from frtop_probe.wire.histories import (
     HistoryColumns,
     HistoryRow,
     Mark,
-)
-from frtop_probe.wire.host_gauges import (
-    GaugeColumn,
-    GaugeHistory,
-    GaugeSeries,
-    GaugeSubject,
-    HostSample,
 )
 from frtop_probe.wire.ops import (
     Group,
@@ -78,23 +76,28 @@ from frtop_probe.wire.ranks import (
     Transport,
     UncaughtException,
 )
-from frtop_probe.wire.requests import (
-    GaugeHistoryRequest,
-    HistoryRequest,
-    NativeStacksRequest,
-    SnapshotRequest,
-    StateRequest,
-    StatisticsRequest,
-    TimeRequest,
+from frtop_probe.wire.recording import (
+    ChangeRecording,
+    NumbersOrder,
+    NumberState,
+    RecordedNow,
+    RecordingResponse,
 )
-from frtop_probe.wire.responses import (
+from frtop_probe.wire.requests import (
     BlackBox,
+    GaugeHistoryRequest,
     GaugeHistoryResponse,
+    HistoryRequest,
     HistoryResponse,
+    NativeStacksRequest,
     NativeStacksResponse,
+    SnapshotRequest,
     SnapshotResponse,
+    StateRequest,
     StateResponse,
+    StatisticsRequest,
     StatisticsResponse,
+    TimeRequest,
     TimeResponse,
 )
 from frtop_probe.wire.snapshots import (
@@ -124,95 +127,3 @@ from frtop_probe.wire.updates import (
     RankUpdate,
     Update,
 )
-
-__all__ = [
-    "LEFT_GROUPS",
-    "MAX_MESSAGE",
-    "NO_SEARCH",
-    "OCTAVE",
-    "OF_OTHERS",
-    "OF_RECORDER",
-    "OTHERS_ENDED",
-    "PROTOCOL",
-    "UNTIMED",
-    "BlackBox",
-    "BlockSums",
-    "CallStatistics",
-    "DataLoaderFetch",
-    "DeadConnection",
-    "EndedChild",
-    "Error",
-    "ExitInfo",
-    "GaugeColumn",
-    "GaugeHistory",
-    "GaugeHistoryRequest",
-    "GaugeHistoryResponse",
-    "GaugeSeries",
-    "GaugeSubject",
-    "Gauges",
-    "Gpu",
-    "GpuSample",
-    "Group",
-    "GroupProgress",
-    "History",
-    "HistoryColumn",
-    "HistoryColumns",
-    "HistoryRequest",
-    "HistoryResponse",
-    "HistoryRow",
-    "HostSample",
-    "Identity",
-    "Issuer",
-    "Job",
-    "Mark",
-    "MessageCount",
-    "Messages",
-    "ModuleStatistics",
-    "NativeStacksRequest",
-    "NativeStacksResponse",
-    "Op",
-    "OpTensors",
-    "Piece",
-    "PieceRequest",
-    "Process",
-    "RankRequest",
-    "RankStatistics",
-    "RankStatus",
-    "RankUpdate",
-    "RanksRequest",
-    "Request",
-    "Response",
-    "SampledOps",
-    "Signature",
-    "Site",
-    "Snapshot",
-    "SnapshotRequest",
-    "SnapshotResponse",
-    "StackDump",
-    "StateRequest",
-    "StateResponse",
-    "StatisticsRequest",
-    "StatisticsResponse",
-    "StepTimes",
-    "TensorSpec",
-    "TensorSummary",
-    "TensorsResponse",
-    "ThreadStack",
-    "ThreadWait",
-    "TimeRequest",
-    "TimeResponse",
-    "TraceFrame",
-    "Transport",
-    "UncaughtException",
-    "Update",
-    "WireError",
-    "declared",
-    "decode_box",
-    "decode_request",
-    "decode_response",
-    "decode_update",
-    "encode",
-    "from_frame",
-    "size_of_rank",
-    "to_frame",
-]

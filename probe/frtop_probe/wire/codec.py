@@ -10,7 +10,7 @@ import msgspec
 from frtop_probe import feature_folders
 from frtop_probe.wire.declaration import DECLARED, Error, Request, Response
 from frtop_probe.wire.ranks import Identity
-from frtop_probe.wire.responses import BlackBox
+from frtop_probe.wire.requests import BlackBox
 from frtop_probe.wire.updates import RankUpdate, Update
 
 PROTOCOL: Final = b"frtop1"
@@ -22,7 +22,7 @@ MAX_VALUES: Final = 4_000_000
 """Upper bounds on the objects of a message. Structs of two bytes take two hundred in memory: by
 size alone 64 MB could become 6 GB. The fullest answer of an agent has 200,000."""
 _ANY_BYTES: Final = 8 * 1024 * 1024
-"""Of a message so many may be data in which any byte occurs, as those of a tensor."""
+"""Bytes of a message that may be arbitrary data, such as those of a tensor."""
 _ARRAYS: Final = bytes((*range(0x90, 0xA0), 0xDC, 0xDD))
 _VALUES: Final = bytes((*range(0xA0, 0xC0), *range(0xC4, 0xD4), *range(0xD9, 0xDC)))
 """How msgpack begins an array; a text, and a number that does not fit into its first byte."""

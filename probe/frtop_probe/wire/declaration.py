@@ -38,10 +38,10 @@ class Request(Struct, frozen=True, array_like=True, tag=True):
     answer: ClassVar[type[Response]]
     """The only type of response that is accepted, beside an `Error`."""
     acts: ClassVar[bool] = True
-    """It makes a rank work or stand still, or shows data: refused to those who may only read.
-    What only reads says so."""
+    """It makes a rank work or stand still, or shows data: refused to those who may only read, and
+    written to the agent's log. Requests that only read say so."""
     once: ClassVar[bool] = False
-    """It may have been carried out although no answer came: never sent again by itself."""
+    """It may have been carried out although no answer came, so it is never sent again by itself."""
     timeout_s: ClassVar[float] = 8.0
     """How long an operator waits. An agent gives a rank 2 s; the rest is for the network."""
     at_once: ClassVar[int] = 4
@@ -69,9 +69,9 @@ class RankRequest(Request, frozen=True, array_like=True, tag=True):
     needs_recorder: ClassVar[bool] = False
     """An agent answers, and only of a rank with a recorder."""
     most_ranks: ClassVar[int] = 4096
-    """So many are asked at a time, of all hosts together."""
+    """How many are asked at a time, on all hosts together."""
     needs_life: ClassVar[bool] = False
-    """Nothing is to be had of a process that has ended."""
+    """A process that has ended cannot answer."""
     in_capture: ClassVar[bool] = False
     """A capture has its answers, of ranks that wait in an op."""
     nothing: ClassVar[str] = ""

@@ -1,4 +1,4 @@
-"""A rank: which process of which job it is, and what its ring tells of it."""
+"""A rank: which process of which job it is, and what its ring says about it."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ class BlockSums(Struct, frozen=True, array_like=True):
 
 
 class Transport(Struct, frozen=True, array_like=True):
-    """A transport past c10d that a rank has at hand, and by which sign: nobody observes it."""
+    """A transport past c10d that a rank has at hand, and what shows that. Its ops are not seen."""
 
     name: str
     sign: str = ""

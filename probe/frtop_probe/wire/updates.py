@@ -6,8 +6,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from frtop_probe.wire.gauges import Gauges
-from frtop_probe.wire.host_gauges import HostSample
+from frtop_probe.wire.gauges import Gauges, HostSample
 from frtop_probe.wire.ops import Group, GroupProgress, Messages, Op
 from frtop_probe.wire.ranks import (
     BlockSums,

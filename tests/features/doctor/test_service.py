@@ -121,7 +121,8 @@ def test_taken_ports_are_named_with_others_that_are_free(monkeypatch: pytest.Mon
 def running_agent(*prefix: str) -> Iterator[int]:
     """Runs a real agent until the block ends; gives its pid."""
     process = subprocess.Popen(
-        [*prefix, sys.executable, "-m", "frtop_probe.agent", "--linger", "60"],
+        [*prefix, sys.executable, "-m", "frtop_probe.agent"],
+        env={**os.environ, "FRTOP_AGENT_LINGER": "60"},
         stderr=subprocess.DEVNULL,
     )
     folder = Path(os.environ["FRTOP_DIR"])
@@ -131,7 +132,7 @@ def running_agent(*prefix: str) -> Iterator[int]:
     finally:
         process.send_signal(signal.SIGCONT)
         process.terminate()
-        process.wait(20)
+        process.wait(60)
 
 
 def test_an_agent_that_is_stopped_or_of_another_version(here: Path) -> None:

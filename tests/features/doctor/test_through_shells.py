@@ -144,7 +144,7 @@ def test_nothing_is_left_there_however_frtop_ends(
     operator: subprocess.Popen[bytes], number: int, status: int, tmp_path: Path
 ) -> None:
     operator.send_signal(number)
-    said, _ = operator.communicate(timeout=20)
+    said, _ = operator.communicate(timeout=60)
     assert (operator.returncode, said) == (status, b"")
     wait_for(lambda: not left(tmp_path), lambda: f"nothing is left: {left(tmp_path)}")
 

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
+from frtop_probe import wire
 from frtop_probe.features.flame.at_host import parse
+from frtop_probe.features.flame.messages import SampleStacks
 from frtop_tui.features.flame.follow import frames_of
 from frtop_tui.features.flame.model import RankSamples, SampledStacks
 from frtop_tui.features.flame.words import (
@@ -121,6 +125,12 @@ def test_other_programs_get_what_they_read() -> None:
     assert main["endValue"] == 10.0
     assert frame_parts(LOAD) == ("load", "/srv/data.py", 9)
     assert frame_parts("<built-in>") == ("<built-in>", "", 0)
+
+
+def test_sampling_only_looks_and_takes_a_number() -> None:
+    assert not SampleStacks.acts
+    with pytest.raises(wire.WireError):
+        wire.decode_request(wire.encode(SampleStacks(1, 1, float("nan"))))
 
 
 async def test_sampled_stacks_are_a_tree_that_folds() -> None:

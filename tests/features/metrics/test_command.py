@@ -23,8 +23,8 @@ from frtop_tui.cli.parser import parse
 from frtop_tui.connect.op_follower import FollowedOps
 from frtop_tui.diagnosis.model import Frame, Why
 from frtop_tui.errors import FrtopError, UsageError
+from frtop_tui.features.metrics.job_counts import GROUPS, JobCounts
 from frtop_tui.files import capture
-from frtop_tui.text.job_counts import GROUPS, JobCounts
 from job_statistics.captures import write
 from screens.gauge_scenes import measured
 from screens.scenes import S, hung
@@ -41,8 +41,7 @@ from prometheus_client.parser import (
 )
 
 from frtop_tui.features.metrics.command import MOST_CLIENTS, _server
-from frtop_tui.features.metrics.families import JobCollector
-from frtop_tui.features.metrics.statistics_families import MOST_ROWS
+from frtop_tui.features.metrics.families import MOST_ROWS, JobCollector
 
 HOSTILE = 'a"b\\c\n# HELP x\x1b]0;x\x07\u202e\ud800}'
 Samples = dict[str, dict[tuple[str, ...], float]]

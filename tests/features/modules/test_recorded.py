@@ -13,8 +13,7 @@ import pytest
 from frtop_probe import wire
 from frtop_probe.features.modules.in_rank import module_calls
 from frtop_probe.features.modules.in_rank.module_calls import ModuleCalls, ThreadCalls
-from frtop_probe.ring.layout import StatusCell
-from recorder.rank_runner import FinishedRank, issuers, notes, run
+from recorder.rank_runner import checked, issuers, notes, run
 
 pytestmark = pytest.mark.torch
 Counts = Counter[tuple[str, str, str]]
@@ -151,13 +150,6 @@ def between_barriers(
     """What each model issued while CommDebugMode counted."""
     at = [place for place, (kind, _) in enumerate(found) if kind == "barrier"]
     return [found[a + 1 : b] for a, b in zip(at[::2], at[1::2], strict=True)]
-
-
-def checked(ended: list[FinishedRank]) -> list[FinishedRank]:
-    for one in ended:
-        assert one.code == 0, one.err
-        assert one.ring.cell(StatusCell.HOOK_ERRORS) == 0
-    return ended
 
 
 @pytest.mark.long

@@ -86,7 +86,7 @@ async def test_of_a_file_it_shows_the_files_window() -> None:
     frame = replace(with_modules(), recorded=Recorded("capture", "/tmp/a.cap", 0))
     async with driven(frame) as app:
         await open_modules(app)
-        await app.sees("collectives by module · sum of 62 ranks, 2 missing · last 1m00s")
+        await app.sees("collectives by module · sum of 62 ranks, 2 missing · last 60 s")
         await app.press("w")
         await app.sees("The window is that of the file.")
 
@@ -94,6 +94,6 @@ async def test_of_a_file_it_shows_the_files_window() -> None:
 async def test_it_says_whose_window_it_still_shows() -> None:
     async with driven(with_modules(), size=(120, 24)) as app:
         await open_modules(app)
-        await app.sees("window as far as rings reach, asked for: still last 1m00s")
+        await app.sees("window as far as rings reach, asked for: still last 60 s")
         await app.press("w")
-        await app.sees("sum of 62 ranks, 2 missing · last 1m00s")
+        await app.sees("sum of 62 ranks, 2 missing · last 60 s")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from e2e.conftest import Launch, frtop
+from e2e.conftest import Launch, frtop, wait_for_ranks
 from files.perfetto import LOST, ask_perfetto
 from files.trace_events import problems
 from waiting import wait_for
@@ -21,13 +21,13 @@ pytestmark = pytest.mark.job
 def test_two_ranks_are_profiled_into_one_trace(
     home: Path, torchrun: Launch, tmp_path: Path
 ) -> None:
-    end, file = tmp_path / "end", tmp_path / "out.json.gz"
-    job = torchrun("orderly.py", str(end))
-    wait_for(lambda: any(home.glob("agent-*.json")) and len(list(home.glob("*.sock"))) == 2, "two")
+    file = tmp_path / "out.json.gz"
+    job = torchrun("trains.py", str(tmp_path))
+    wait_for_ranks(home, 2, "sock")
     wait_for(lambda: "HEALTHY" in frtop("diagnose").stdout, "ranks in a group")
-    said = frtop("profile", "--job", "orderly.py", "--seconds", "1", "-o", str(file))
+    said = frtop("profile", "--job", "trains.py", "--seconds", "1", "-o", str(file))
     assert (said.returncode, "--yes" in said.stderr) == (2, True)  # nobody was asked
-    said = frtop("profile", "--job", "orderly.py", "--seconds", "1", "--yes", "-o", str(file))
+    said = frtop("profile", "--job", "trains.py", "--seconds", "1", "--yes", "-o", str(file))
     assert said.returncode == 0, said.stdout + said.stderr
     assert not list(tmp_path.glob(".frtop*"))
     assert not list(home.glob("*.trace.json"))
@@ -45,7 +45,7 @@ def test_two_ranks_are_profiled_into_one_trace(
     assert found.pop(None, 0) <= 2  # of each rank the op at which its profile ended
     assert len({pid for pid, _ in numbers}) == 2
     assert sum(count == 2 for count in found.values()) > len(found) / 2  # both ranks have it
-    end.touch()
+    (tmp_path / "end").touch()
     output, _ = job.communicate(timeout=60)
     assert job.returncode == 0, output
 
@@ -56,7 +56,7 @@ def test_a_profile_of_four_ranks_opens_in_perfetto(
 ) -> None:
     file = tmp_path / "out.json.gz"
     job = torchrun("trains.py", str(tmp_path), ranks=4)
-    wait_for(lambda: any(home.glob("agent-*.json")) and len(list(home.glob("*.sock"))) == 4, "four")
+    wait_for_ranks(home, 4, "sock")
     wait_for(lambda: "HEALTHY" in frtop("diagnose").stdout, "ranks in a group")
     said = frtop("profile", "--ranks", "0-3", "--steps", "3", "--shapes", "--execution-trace",
                  "--memory", "--yes", "-o", str(file))  # fmt: skip

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from e2e.conftest import JOBS, frtop
+from e2e.conftest import JOBS, frtop, wait_for_ranks
 from free_port import free_port
 from waiting import wait_for
 
@@ -44,10 +44,7 @@ def start(home: Path, tmp_path: Path) -> Iterator[Start]:
                         stderr=errors,
                     )
                 )
-        wait_for(
-            lambda: any(home.glob("agent-*.json")) and len(list(home.glob("*.sock"))) == ranks,
-            "an agent and all ranks",
-        )
+        wait_for_ranks(home, ranks, "sock")
         return started
 
     yield launch
@@ -130,7 +127,7 @@ def test_whoever_cannot_is_named_and_nothing_stays_on(
         return said.returncode == 0
 
     wait_for(are_free, "the ranks withdrew it", 40)
-    wait_for(lambda: nothing_is_left(home, out), "no file is left", 10)
+    wait_for(lambda: nothing_is_left(home, out), "no file is left", 60)
     assert not (out / "killed.json.gz").exists()
 
     # A rank is killed while it records: the others are there.

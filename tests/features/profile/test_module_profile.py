@@ -25,10 +25,12 @@ from recorder.interactive_rank import InteractiveRank, interactive_ranks
 from recorder.rank_runner import notes
 from waiting import wait_for
 
+pytest.importorskip("frtop_probe.features.modules")
 pytestmark = pytest.mark.torch
 
 TOKEN = "0123456789abcdef"
 MODEL = """
+from frtop_probe.features.modules.in_rank.issuers import CURRENT
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor.debug import CommDebugMode
 from torch.distributed.tensor.parallel import (
@@ -77,7 +79,7 @@ def counted():
         for op in known["operations_list"]
     ]
 def labels():
-    return lifecycle.recorder.issuers.calls.label
+    return CURRENT.calls.label
 """
 
 
@@ -161,7 +163,7 @@ def test_what_cannot_be_described_costs_the_description_and_nothing_else(
     ask(rank, "withdraw")
     rank.run("steps(1); assert labels() is None and not torch.autograd._profiler_enabled()")
     rank.run("""
-from frtop_probe.features.profile.in_rank import module_profile
+from frtop_probe.features.modules.in_rank import module_profile
 saved["described"] = module_profile.described
 module_profile.described = lambda *_: 1 / 0
 [one.stop() for one in lifecycle.recorder.features]  # forgets the order

@@ -24,11 +24,11 @@ from frtop_probe.features.profile.messages import (
     ProfileResponse,
     ReadProfile,
 )
+from frtop_tui.connect.pieces import FIRST_PIECE
 from frtop_tui.connect.request_tracker import RequestTracker
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.features.profile.follow import ProfileOrders
 from frtop_tui.features.profile.model import ProfileOptions, ProfileProgress
-from frtop_tui.features.profile.pieces import PIECE
 from frtop_tui.features.profile.withdrawals import AWAITED_NS, REPEATED_NS, ProfileWithdrawals
 from frtop_tui.features.profile.words import progress_text
 from frtop_tui.job.model import HostView
@@ -198,7 +198,7 @@ def test_a_rank_that_dies_while_it_profiles_is_named(scene: Scene) -> None:
 
 def test_a_rank_that_dies_after_it_has_written_is_in_the_trace(scene: Scene) -> None:
     scene.agent.files["trace"] = trace(60_000)
-    assert len(scene.agent.files["trace"]) > 2 * PIECE
+    assert len(scene.agent.files["trace"]) > 2 * FIRST_PIECE
     scene.order(1)
     scene.run_until(lambda: scene.agent.pieces > 0)
     scene.agent.why[2] = ("gone", "process 101 has ended: see how it ended")

@@ -12,7 +12,7 @@ import pytest
 from features.profile.test_requests import TRAINING, ask, stage
 from frtop_probe.features.profile.files import all_files, profile_file
 from frtop_probe.ring import layout
-from frtop_probe.ring.socket_path import remove_ring
+from frtop_probe.ring.beside import remove_ring
 from recorder.interactive_rank import InteractiveRank, interactive_ranks
 
 pytestmark = pytest.mark.torch

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from e2e.conftest import Launch, frtop
+from e2e.conftest import Launch, frtop, wait_for_ranks
 from waiting import wait_for
 
 pytestmark = pytest.mark.job
@@ -24,7 +24,7 @@ def test_a_run_that_got_slower_fails_and_one_that_did_not_passes(
 ) -> None:
     job = torchrun("items.py", str(tmp_path))
     try:
-        wait_for(lambda: len(list(home.glob("*.ring"))) == 2, "two rings", 60)
+        wait_for_ranks(home, 2)
         captured(tmp_path, "0.cap", steps=20)  # the warm-up
         captured(tmp_path, "a.cap", steps=STEPS)
         captured(tmp_path, "b.cap", steps=STEPS)

@@ -20,11 +20,11 @@ from frtop_tui.app import FrtopApp
 from frtop_tui.connect.live import LiveSource
 from frtop_tui.demo.scripted.job import ScriptedJob
 from frtop_tui.demo.scripted.script import SECOND
+from frtop_tui.features.statistics.rows import StatisticsRow
 from frtop_tui.features.statistics.table import CallStatisticsTable
 from frtop_tui.features.statistics.view import StatisticsScreen
 from frtop_tui.screens.rank import RankScreen
 from frtop_tui.screens.waits import WaitsScreen
-from frtop_tui.widgets.call_rows import StatisticsRow
 from screens.driving import Driven, all_handled, driven
 from screens.mesh_scenes import mesh_slow_told
 from screens.statistics_scenes import straggling

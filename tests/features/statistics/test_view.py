@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from frtop_tui.features.statistics.rows import call_rows, rank_rows
 from frtop_tui.features.statistics.table import change_text, range_text
-from frtop_tui.features.statistics.view import StatisticsScreen
+from frtop_tui.features.statistics.view import StatisticsScreen, step_lines
 from frtop_tui.job.statistics import SampledGroup, SampledOp
 from frtop_tui.job.units import timing, timings
 from frtop_tui.screens.commands import COMMANDS
@@ -15,10 +16,7 @@ from frtop_tui.screens.rank import RankScreen
 from frtop_tui.screens.ranks import RanksScreen
 from frtop_tui.statistics.step_table import step_rows
 from frtop_tui.text.statistics_words import alike_words, labels_of
-from frtop_tui.widgets.call_rows import call_rows
-from frtop_tui.widgets.rank_rows import rank_rows
 from frtop_tui.widgets.spans import text_of
-from frtop_tui.widgets.step_lines import step_lines
 from screens import scenes
 from screens.driving import driven
 from screens.statistics_scenes import MS, STRAGGLER, even, straggling, with_statistics
@@ -68,11 +66,11 @@ async def test_of_a_hang_longer_than_the_window_the_next_step_is_said() -> None:
     hung = replace(frame, statistics=nothing, groups=groups)
     async with driven(hung) as app:
         await app.press("5")
-        await app.sees("no op for 1m00s, the last one 4m12s ago; w w: as far as rings reach")
+        await app.sees("no op for 60 s, the last one 4m12s ago; w w: as far as rings reach")
         await app.press("w")
         await app.sees("the last one 4m12s ago; w: as far as rings reach")
         await app.press("w")
-        await app.sees("no op for 1m00s, the last one 4m12s ago", "as far as rings reach, asked")
+        await app.sees("no op for 60 s, the last one 4m12s ago", "as far as rings reach, asked")
         assert "; w" not in app.text()
 
 

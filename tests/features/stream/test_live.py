@@ -61,7 +61,7 @@ def until(lines: IO[bytes], event: str, **fields: object) -> dict[str, Any]:
 
 
 def test_ops_are_read_with_msgpack_alone_and_a_reader_may_leave(folder: Path) -> None:
-    writer = stream("--as", "msgpack", "--only", "ops", "--ranks", "1", "--groups", "default_pg")
+    writer = stream("--as", "msgpack", "--only", "ops", "--ranks", "1")
     assert writer.stdout is not None
     try:
         reader = subprocess.run(

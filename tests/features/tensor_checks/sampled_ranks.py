@@ -6,20 +6,12 @@ from functools import partial
 from typing import Any
 
 from frtop_probe.agent.ring_view import RingView
-from frtop_probe.features.tensor_checks.messages import NumberSample, NumberState
+from frtop_probe.features.tensor_checks.messages import NumberSample
+from frtop_probe.wire.recording import NumberState
 from frtop_tui.features.tensor_checks.comparison import Findings, findings
 from frtop_tui.features.tensor_checks.samples import RankSample
-from recorder.interactive_rank import InteractiveRank
+from recorder.interactive_rank import InteractiveRank, Ranks, run
 from waiting import wait_for
-
-Ranks = tuple[InteractiveRank, ...]
-
-
-def run(ranks: Ranks, program: str) -> None:
-    for rank in ranks:
-        rank.start(program)
-    for rank in ranks:
-        rank.expect("done")
 
 
 def watch(ranks: Ranks, **order: Any) -> None:
@@ -56,11 +48,6 @@ def samples(ranks: Ranks) -> list[RankSample]:
             for one in rows
         ]
     return found
-
-
-def notes(rank: InteractiveRank) -> list[str]:
-    rank.ring.refresh()
-    return list(rank.ring.notes.values())
 
 
 def sampled(ranks: Ranks, program: str, **order: Any) -> Findings:

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace as replace_fields
 
 from connect.scripted_source import ScriptedSource
-from frtop_probe.features.tensor_checks.messages import NumberState, RecordedNow
+from frtop_probe.wire.recording import NumberState, RecordedNow
 from frtop_tui.cli.parser import parse
 from frtop_tui.connect.base import Asked
 from frtop_tui.diagnosis.model import Frame

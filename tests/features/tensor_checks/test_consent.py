@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from frtop_probe.features.tensor_checks.messages import NumberState, RecordedNow
 from frtop_probe.recorder.requests import control
+from frtop_probe.wire.recording import NumberState, RecordedNow
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.features.tensor_checks.consent import asked_words, other_watches, warnings
 from frtop_tui.features.tensor_checks.orders import (

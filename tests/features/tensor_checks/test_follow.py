@@ -7,20 +7,17 @@ from msgspec.structs import replace
 
 from connect.fakes import FakeConnections, frame_of, rank_view
 from frtop_probe import wire
-from frtop_probe.features.tensor_checks.messages import (
+from frtop_probe.features.tensor_checks.messages import NumberSample, ReadSamples, SamplesResponse
+from frtop_probe.wire.recording import (
     ChangeRecording,
-    NumberSample,
     NumbersOrder,
     NumberState,
-    ReadSamples,
     RecordedNow,
     RecordingResponse,
-    SamplesResponse,
 )
 from frtop_tui.connect.request_tracker import BUSY_RETRY_NS, RequestTracker
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.features.tensor_checks.follow import (
-    AT_A_HOST,
     NO_RECORDER,
     ORDER_NS,
     POLL_NS,
@@ -77,8 +74,9 @@ def test_a_rank_that_differs_is_named_once_its_samples_are_there() -> None:
     while asked < 4:
         now += POLL_NS
         follower.update(FRAME, now)
+        tracker.update(now)
         polls = requests(connections)
-        assert 0 < len(polls) <= AT_A_HOST
+        assert 0 < len(polls) <= ReadSamples.at_once
         for poll in polls:
             assert isinstance(poll, ReadSamples)
             assert poll.after == 0

@@ -6,14 +6,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from features.tensor_checks.sampled_ranks import Ranks, notes, run, sampled
+from features.tensor_checks.sampled_ranks import sampled
 from frtop_probe import wire
 from frtop_tui.features.tensor_checks.comparison import Findings
 from frtop_tui.features.tensor_checks.finding_words import finding_words
 from frtop_tui.features.tensor_checks.samples import GroupNames
 from frtop_tui.job.stack_frames import site_line
-from recorder.interactive_rank import interactive_ranks
+from recorder.interactive_rank import Ranks, interactive_ranks, notes, run
 
+pytest.importorskip("frtop_probe.features.modules")
 pytestmark = pytest.mark.torch
 
 MODEL = """
@@ -83,8 +84,11 @@ def train(steps):
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
     folder = tmp_path_factory.mktemp("numbers") / "rings"
-    with interactive_ranks(folder, 3, FRTOP_MODULES="1") as found:
-        run(tuple(found), MODEL + "train(3)")
+    with interactive_ranks(folder, 3) as found:
+        run(tuple(found), MODEL + "train(1)")
+        for one in found:
+            assert one.request(ask="ChangeRecording", modules=True)[0]["recorded"]["modules"]
+        run(tuple(found), "train(2)")
         yield tuple(found)
 
 

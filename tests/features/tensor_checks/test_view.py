@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from frtop_probe.features.tensor_checks.messages import NumberSample, NumberState, RecordedNow
+from frtop_probe.features.tensor_checks.messages import NumberSample
 from frtop_probe.ring import layout
+from frtop_probe.wire.recording import NumberState, RecordedNow
 from frtop_tui.features.tensor_checks.comparison import BadNumbers, Findings
 from frtop_tui.features.tensor_checks.costs import LONGER
 from frtop_tui.features.tensor_checks.orders import NOTHING, JobNumbers, RankControl, RecordOrder

@@ -8,19 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from features.tensor_checks.sampled_ranks import (
-    Ranks,
-    is_off,
-    notes,
-    run,
-    sampled,
-    samples,
-    state,
-    watch,
-)
+from features.tensor_checks.sampled_ranks import is_off, sampled, samples, state, watch
 from frtop_probe.ring.layout import MarkKind, StatusCell
 from frtop_probe.ring.marks import read_marks, watched
-from recorder.interactive_rank import interactive_ranks
+from recorder.interactive_rank import Ranks, interactive_ranks, notes, run
 from waiting import wait_for
 
 pytestmark = pytest.mark.torch
@@ -232,7 +223,7 @@ def record():
 @pytest.mark.usefixtures("model")
 def test_off_leaves_nothing_behind(ranks: Ranks) -> None:
     sampled(ranks, "train(2)", steps=3)
-    run(ranks, "numbers = lifecycle.recorder.numbers\n"
+    run(ranks, "numbers = lifecycle.recorder.watch\n"
                "assert not numbers.watching and not numbers.unfinished")  # fmt: skip
     before = state(ranks[0]).samples
     run(ranks, "train(2)")
@@ -253,7 +244,7 @@ def test_what_is_copied_after_a_watch_gives_its_memory_back(ranks: Ranks) -> Non
     ranks[0].run("""
 from frtop_probe.features.tensor_checks.in_rank.watch_plan import WatchPlan
 from frtop_probe.features.tensor_checks.in_rank.watched_ops import Subject
-numbers = lifecycle.recorder.numbers
+numbers = lifecycle.recorder.watch
 def begin():
     numbers.start(WatchPlan(1, 1000, time.monotonic_ns() + 60 * 10**9))
 def take():
@@ -427,7 +418,7 @@ shards(); shards()
 
 def test_ops_are_thinned_by_their_numbers_where_nobody_counts_them(ranks: Ranks) -> None:
     sampled(ranks, "")  # a first watch makes the buffer
-    run(ranks, "blocker = lifecycle.recorder.numbers._buffer.reserve(40 * 2**20)")
+    run(ranks, "blocker = lifecycle.recorder.watch._buffer.reserve(40 * 2**20)")
     watch(ranks, ops=10_000)
     run(ranks, "if rank: blocker.free = True\n[dist.all_reduce(torch.ones(4)) for _ in range(200)]")
     found = samples(ranks)

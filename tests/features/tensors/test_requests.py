@@ -15,7 +15,7 @@ import torch
 
 from frtop_probe.recorder.tensors.device_tensors import NOT_WANTED
 from frtop_probe.recorder.tensors.tensor_stats import MAX_VALUES
-from frtop_probe.ring import socket_path
+from frtop_probe.ring import beside
 from frtop_probe.ring.layout import StatusCell
 from recorder.device_rank import ON_DEVICE
 from recorder.interactive_rank import (
@@ -313,7 +313,7 @@ def test_a_forked_child_closes_the_socket_and_an_exit_removes_it(tmp_path: Path)
     folder = tmp_path / ("long" * 20) / ("name" * 10)
     folder.parent.mkdir()
     with interactive_ranks(folder, 1, "fake") as (rank,):
-        assert len(os.fsencode(rank.socket_path)) > socket_path.MAX_ADDRESS
+        assert len(os.fsencode(rank.socket_path)) > beside.MAX_ADDRESS
         assert rank.socket_path.stat().st_mode & 0o777 == 0o600
         assert rank.request(ask="SummarizeTensors")[0]["error"] == "none"
         rank.run(
@@ -346,7 +346,7 @@ def test_a_killed_rank_leaves_ring_and_socket_to_the_agent(pair: Pair) -> None:
         assert rank.socket_path.exists()
         with pytest.raises(ConnectionRefusedError), rank.connection():
             pass
-        socket_path.remove_ring(rank.ring.path)
-        socket_path.remove_ring(rank.ring.path)
+        beside.remove_ring(rank.ring.path)
+        beside.remove_ring(rank.ring.path)
         assert not rank.socket_path.exists()
         assert not rank.ring.path.exists()

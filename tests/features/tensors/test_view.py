@@ -11,15 +11,15 @@ from msgspec.structs import replace
 
 from frtop_probe import wire
 from frtop_tui.features.tensors.follow import SaveOrder
+from frtop_tui.features.tensors.op_members import ChecksumMatch, match_checksums
 from frtop_tui.features.tensors.pane import TensorsPane
 from frtop_tui.features.tensors.view import TensorsScreen
 from frtop_tui.features.tensors.words import error_lines, op_lines
 from frtop_tui.job.model import HostView, Problem, Writing
 from frtop_tui.screens.overview import Overview
 from frtop_tui.screens.rank import RankScreen
-from frtop_tui.widgets.checksum_match import ChecksumMatch, match_checksums
 from frtop_tui.widgets.spans import text_of
-from screens import answer_scenes, scenes
+from screens import answer_scenes, scenes, test_requests
 from screens.answer_scenes import ASKED, answer, summary, with_answers
 from screens.driving import Driven, driven
 
@@ -357,3 +357,35 @@ async def test_a_read_only_host_is_named() -> None:
         await app.sees("Our key is read-only on node4")
         await app.press("n", "n", "n", "t")
         assert app.source.inspected == [40]
+
+
+async def test_recorded_tensors_are_shown_but_not_saved() -> None:
+    async with driven(answer_scenes.recorded(), size=(100, 30)) as app:
+        await app.press("slash", "1", "2", "enter", "t")
+        assert isinstance(app.screen, TensorsScreen)
+        await app.sees("NaN 3", "2s old", "(t ask again)", "(T save)")
+        await app.press("T")
+        await app.sees("There is no live job to ask")
+        assert app.source.orders["tensors"] == []
+
+
+async def test_a_capture_without_tensors_asks_nobody() -> None:
+    async with driven(answer_scenes.recorded(), size=(100, 30)) as app:
+        await app.press("enter")
+        await app.sees("t tensors", "threading.py")
+        await app.press("t", "t")
+        await app.sees("There is no live job to ask", "The capture holds no tensors of rank 37")
+        assert app.source.inspected == []
+
+
+@pytest.mark.parametrize("keys", [("t",), ("enter", "t")])
+async def test_drawing_a_frame_twice_sends_nothing(keys: tuple[str, ...]) -> None:
+    await test_requests.test_drawing_a_frame_twice_sends_nothing(keys)
+
+
+@pytest.mark.parametrize("keys", [("t",), ("enter", "t", "n")])
+async def test_an_opening_screen_sends_nothing_while_it_draws(
+    keys: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TensorsScreen, "request", lambda *_: None)
+    await test_requests.test_an_opening_screen_sends_nothing_while_it_draws(keys, monkeypatch)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from frtop_tui.features.timeline.queue_table import QueueTable
-from frtop_tui.features.timeline.queues_view import QueuesScreen
+from frtop_tui.features.timeline.queues_view import QueuesScreen, QueueTable
 from frtop_tui.features.timeline.view import TimelineScreen
 from frtop_tui.screens.rank import RankScreen
 from screens import lane_scenes, scenes

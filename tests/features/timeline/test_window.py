@@ -7,10 +7,17 @@ import pytest
 from features.timeline.drawn import GROUP, Row, history, lane
 from frtop_probe import wire
 from frtop_tui.features.timeline.column_builder import columns_of
-from frtop_tui.features.timeline.jumps import first_window, next_op, next_step
 from frtop_tui.features.timeline.lane import Lane
 from frtop_tui.features.timeline.letters import letter_of
-from frtop_tui.features.timeline.window import NARROWEST, WIDEST, TimeWindow, window_of
+from frtop_tui.features.timeline.window import (
+    NARROWEST,
+    WIDEST,
+    TimeWindow,
+    first_window,
+    next_op,
+    next_step,
+    window_of,
+)
 
 MS = 1_000_000
 

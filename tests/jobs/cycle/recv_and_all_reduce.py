@@ -5,7 +5,7 @@ import torch.distributed as dist
 
 from zoo.rank import fault, join
 
-CASE = fault("cycle", causes="cycle", parties=((0, 2, 3), (1,)))
+CASE = fault("deadlock", causes="deadlock", parties=((0, 2, 3), (1,)))
 
 job = join()
 gradient, message = torch.ones(1000), torch.ones(10)

@@ -4,7 +4,7 @@ import torch
 
 from zoo.rank import fault, join
 
-CASE = fault("cycle", causes="cycle", parties=((0,), (1,), (2,), (3,)))
+CASE = fault("deadlock", causes="deadlock", parties=((0,), (1,), (2,), (3,)))
 
 
 job = join()

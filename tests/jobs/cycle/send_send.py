@@ -4,7 +4,7 @@ import torch
 
 from zoo.rank import fault, join
 
-CASE = fault("cycle", causes="cycle", parties=((0,), (1,)), ranks=2)
+CASE = fault("deadlock", causes="deadlock", parties=((0,), (1,)), ranks=2)
 
 job = join()
 small, large = torch.ones(1000), torch.ones(4 << 20)

@@ -8,7 +8,12 @@ import torch.distributed as dist
 from zoo.rank import STEP_S, fault, join
 
 CASE = fault(
-    "cycle", causes="cycle", parties=((0,), (1,)), says=("tag 7", "tag 3"), ranks=2, modes=("sync",)
+    "deadlock",
+    causes="deadlock",
+    parties=((0,), (1,)),
+    says=("tag 7", "tag 3"),
+    ranks=2,
+    modes=("sync",),
 )
 
 job = join()

@@ -4,7 +4,7 @@ import torch.distributed as dist
 
 from zoo.rank import fault, join
 
-CASE = fault("cycle", causes="cycle", parties=((0,), (1,), (2,)), ranks=3)
+CASE = fault("deadlock", causes="deadlock", parties=((0,), (1,), (2,)), ranks=3)
 
 job = join()
 pairs = [(0, 1), (1, 2), (2, 0)]

@@ -5,7 +5,7 @@ import torch.distributed as dist
 from zoo.rank import fault, join
 
 # One rank of four has left the loop; each of the two ops needs all four.
-CASE = fault("cycle", 1, "cycle", says=("barrier", "all_reduce"))
+CASE = fault("deadlock", 1, "deadlock", says=("barrier", "all_reduce"))
 
 job = join()
 checkpoint = dist.new_group()

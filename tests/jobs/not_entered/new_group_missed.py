@@ -5,7 +5,7 @@ import torch.distributed as dist
 from zoo.rank import fault, join
 
 # The whole world must call new_group; one rank of four has not, and waits elsewhere.
-CASE = fault("cycle", 3, "cycle", says="new_group", within_s=50)
+CASE = fault("deadlock", 3, "deadlock", says="new_group", within_s=50)
 
 job = join()
 for odd in job.steps():

@@ -9,7 +9,7 @@ import torch.distributed as dist
 from zoo.rank import fault, join
 
 # Only the program shows that rank 1 should have entered the data group first.
-CASE = fault("cycle", causes="cycle", parties=((0,), (1, 2, 3)))
+CASE = fault("deadlock", causes="deadlock", parties=((0,), (1, 2, 3)))
 
 job = join()
 data = [dist.new_group([0, 1]), dist.new_group([2, 3])][job.rank // 2]

@@ -7,7 +7,10 @@ import torch.distributed as dist
 from zoo.rank import Case, join, truth
 
 CASE = Case(
-    (truth("cycle", causes="cycle", parties=((0, 1), (2, 3))), truth("not_entered", 5, "sleeping")),
+    (
+        truth("deadlock", causes="deadlock", parties=((0, 1), (2, 3))),
+        truth("not_entered", 5, "sleeping"),
+    ),
     ranks=6,
 )
 

@@ -124,4 +124,4 @@ class Programs:
                 continue
         for started in self.started:
             started.kill()
-            started.wait(20)
+            started.wait(60)

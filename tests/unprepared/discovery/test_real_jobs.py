@@ -60,6 +60,11 @@ def test_mp_spawn(programs: Programs) -> None:
     )  # fmt: skip
     assert [candidate.rank for candidate in found.ranks] == [None, None]
     assert roles(found) == {"launcher": 1, "resource_tracker": 1}
+    for number, candidate in enumerate(found.ranks):  # as the c10d state of the groups say it
+        programs.scanner.learn(candidate, number, 2, "127.0.0.1:5")
+    (filled,) = programs.jobs()
+    assert [(c.rank, c.world_size) for c in filled.ranks] == [(0, 2), (1, 2)]
+    assert filled.identity == f"{found.identity} 127.0.0.1:5"
 
 
 @pytest.mark.job
@@ -120,7 +125,7 @@ def test_a_process_that_ends_is_no_longer_found(programs: Programs) -> None:
     process = programs.start(sys.executable, programs.script(LIKE_A_RANK))
     programs.wait_for_job(ranks=1)
     process.kill()
-    process.wait(20)
+    process.wait(60)
     assert programs.jobs() == []
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import signal
 import sys
 import textwrap
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 START_S: Final = 120.0
 VERDICT_S: Final = 45.0
 HEALTHY_STEPS: Final = 4 * FAULT_STEP
+_OWN: Final = ("FRTOP_DIR", "FRTOP_KEY_FILE")
+"""What keeps a demo apart from the user's jobs, and leads to it."""
 
 
 def run(options: argparse.Namespace) -> int:
@@ -47,6 +50,9 @@ def run(options: argparse.Namespace) -> int:
         os.environ.update(job.environment())
         how = ", without the recorder" if options.unprepared else ""
         _print(f"starting a small DDP training on 4 ranks{how}; fault: {fault.summary}")
+        if job.prepared:
+            own = " ".join(f"{name}={shlex.quote(job.environment()[name])}" for name in _OWN)
+            _print(f"`frtop jobs` does not list it; to see it from another terminal: {own} frtop")
         job.start()
         if options.unprepared and (problem := start_agent()) is not None:
             raise NoAgent(problem.text, problem.next)

@@ -17,8 +17,8 @@ from frtop_tui.files.loader import open_paths
 from frtop_tui.job.naming import printable
 from frtop_tui.registry import contributions
 from frtop_tui.statistics.wanted import StatisticsWanted
-from frtop_tui.text.document import document
 from frtop_tui.text.exit_status import exit_status
+from frtop_tui.text.json_document import document
 from frtop_tui.text.plain import text
 
 

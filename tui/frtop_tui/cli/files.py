@@ -33,12 +33,6 @@ def wait_for_file(
 ) -> Writing:
     """The finished file; its name may differ from `path`.
 
-    Args:
-        source: the source that writes it.
-        kind: of the file.
-        path: where it was to be written.
-        unit: of its progress: "ranks" or "bytes".
-
     Raises:
         FrtopError: it failed, or made no progress for `NO_PROGRESS_S` seconds.
     """

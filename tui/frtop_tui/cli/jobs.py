@@ -40,11 +40,6 @@ def run(options: argparse.Namespace) -> int:
 def wait_for_jobs(source: Source, wait_s: float, report: Callable[[str], None]) -> Frame:
     """The first frame with a list of jobs that has not changed for a while.
 
-    Args:
-        source: to take frames from.
-        wait_s: the longest time to wait.
-        report: called with a line of progress.
-
     Raises:
         NoAgent: there is no agent on this host.
         Unreachable: none of the hosts can be reached.

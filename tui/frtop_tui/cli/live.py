@@ -109,7 +109,7 @@ def require_own(pid: int, whose: str = "") -> None:
         pid: of a process of this host.
         whose: that user, "" for the one who runs this.
     """
-    from frtop_probe.agent.unprepared import other_users  # noqa: PLC0415 - as in `connect`
+    from frtop_probe.unprepared.discovery import facts  # noqa: PLC0415 - as in `connect`
     from frtop_probe.unprepared.discovery.proc_reader import only_uid  # noqa: PLC0415
 
     uid = only_uid(f"/proc/{pid}")
@@ -121,17 +121,12 @@ def require_own(pid: int, whose: str = "") -> None:
         user = str(uid)
     raise NotOurs(
         f"process {pid} is of user {user}: not looked at",
-        other_users.advice(user, as_root=os.geteuid() == 0),
+        facts.advice(user, as_root=os.geteuid() == 0),
     )
 
 
 def wait_for_report(source: Source, wait_s: float, report: Callable[[str], None]) -> Frame:
     """The first frame that can be reported, or the last one after `wait_s` seconds.
-
-    Args:
-        source: to take frames from.
-        wait_s: the longest time to wait.
-        report: called with a line of progress.
 
     Raises:
         NoAgent: there is no agent on this host.
@@ -153,11 +148,6 @@ def wait_for_ranks(source: Source, wait_s: float, report: Callable[[str], None])
     """The first frame with all ranks of the job, or the last one after `wait_s` seconds.
 
     It does not wait for ranks of a host that has not answered after `FIRST_ANSWER_S` seconds.
-
-    Args:
-        source: to take frames from.
-        wait_s: the longest time to wait.
-        report: called with a line of progress.
 
     Raises:
         FrtopError: as in `wait_for_report`.

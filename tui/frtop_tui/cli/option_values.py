@@ -50,16 +50,6 @@ def seconds(text: str) -> float:
     return value
 
 
-def port(text: str) -> int:
-    """A port, with room for the next one."""
-    value = int(text) if text.isdecimal() else 0
-    if not 1 <= value <= 65534:
-        raise argparse.ArgumentTypeError(
-            f"{text!r}: ports are 1 to 65534 (the next port is used, too)"
-        )
-    return value
-
-
 def rank_list(text: str) -> frozenset[int]:
     """Global ranks, such as 0-3,8."""
     try:

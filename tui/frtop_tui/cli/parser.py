@@ -12,8 +12,7 @@ from operator import attrgetter
 from pathlib import Path
 
 from frtop_tui.cli.host_options import require_one_job, settle_hosts
-from frtop_tui.cli.verbs import asking, looking, running, setting_up
-from frtop_tui.cli.verbs.looking import SCREEN
+from frtop_tui.cli.verbs.core import SCREEN, VERBS
 from frtop_tui.cli.verbs.parts import Parser, Version
 from frtop_tui.errors import UsageError
 from frtop_tui.registry import contributions
@@ -29,8 +28,7 @@ def parser() -> tuple[argparse.ArgumentParser, tuple[str, ...]]:
     )
     top.add_argument("--version", action=Version, help="show program's version number and exit")
     verbs = top.add_subparsers(metavar="COMMAND", parser_class=Parser)
-    tables = (module.VERBS for module in (looking, asking, setting_up, running))
-    found = chain(*tables, *contributions("verbs", "VERBS"))
+    found = chain(VERBS, *contributions("verbs", "VERBS"))
     for verb in sorted(found, key=attrgetter("place")):
         verb.add(verbs)
     return top, tuple(verbs.choices)

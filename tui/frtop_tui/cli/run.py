@@ -69,12 +69,12 @@ def run(options: argparse.Namespace) -> int:
 
 def run_agent(options: argparse.Namespace) -> int:
     """`frtop agent`, in the foreground."""
-    from frtop_probe.agent.lifecycle import Options, serve  # noqa: PLC0415
-    from frtop_probe.agent.options import OptionProblem  # noqa: PLC0415 - needs pyzmq
+    from frtop_probe.agent.lifecycle import serve  # noqa: PLC0415 - needs pyzmq
+    from frtop_probe.agent.options import OptionProblem, Options  # noqa: PLC0415
 
     try:
         agent_options = Options.from_environment(
-            port=options.port, bind=options.bind, read_only=options.read_only
+            bind=options.bind or "", read_only=options.read_only
         )
     except OptionProblem as problem:
         raise UsageError(str(problem), "`frtop agent --help` lists its options") from problem

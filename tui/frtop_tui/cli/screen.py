@@ -20,11 +20,7 @@ from frtop_tui.terminal import moves_cursor
 
 
 def require_terminal(without: str) -> None:
-    """Raises `UsageError` unless stdin, stdout and stderr are terminals: Textual needs all.
-
-    Args:
-        without: what to type where there is none.
-    """
+    """Raises `UsageError` unless stdin, stdout and stderr are terminals: Textual needs all."""
     if not (sys.stdin.isatty() and sys.stdout.isatty() and sys.stderr.isatty()):
         raise UsageError(
             "the screen needs a terminal, not a pipe or a file",

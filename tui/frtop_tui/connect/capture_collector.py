@@ -9,8 +9,10 @@ parallel. The capture names what did not come in time.
 from __future__ import annotations
 
 import os
+import time
 from collections import defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -20,12 +22,13 @@ from msgspec.structs import replace
 
 from frtop_probe import wire
 from frtop_probe.history_columns import length
-from frtop_tui.connect.capture_steps import TENSOR_ERRORS, Kind, Step, plan
 from frtop_tui.connect.file_worker import FileWorker
 from frtop_tui.connect.request_tracker import RequestTracker
 from frtop_tui.diagnosis.confirmation import Settling
-from frtop_tui.diagnosis.model import Frame
+from frtop_tui.diagnosis.evidence.dataloader_worker import children_in_question
+from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.files import capture
+from frtop_tui.files.formats.writing import write_collected
 from frtop_tui.files.output_path import write_unused
 from frtop_tui.job.model import Problem, Writing
 from frtop_tui.job.naming import folded, same_job
@@ -60,18 +63,8 @@ class CaptureCollector:
     ) -> None:
         """Asks for all that can be known of the job in `frame`.
 
-        Args:
-            tracker: sends the requests.
-            files: runs `write`.
-            frame: the ranks to ask.
-            path: of the file.
-            automatic: whether frtop captures by itself.
-            now: operator's clock.
-            settle_ns: how long from now on to wait for a verdict that is settled.
-            redact: whether to replace names and data in the file.
-            kind: of the file.
-            write: writes the file.
-            may_replace: whether a file that is there now is replaced.
+        An `automatic` one reads no devices. After `settle_ns` it no longer waits for a verdict
+        that is settled. Only where it `may_replace` files, one that is there now is replaced.
         """
         self._tracker = tracker
         self._files = files
@@ -288,3 +281,174 @@ class CaptureCollector:
     def _fail(self, problem: Problem, now: int) -> None:
         self._histories = {}
         self.writing = replace(self.writing, state="failed", problem=problem, at_ns=now)
+
+
+RANKS_PER_SNAPSHOT: Final = 8
+OPS_PER_SNAPSHOT: Final = 32
+NO_RECORDER: Final = "they have no recorder, and are seen from outside"
+_UNRESPONSIVE: Final = ("silent", "stopped", "dead", "done", "unreachable")
+"""Ranks that cannot respond; to ask each of them would take seconds."""
+
+TENSOR_ERRORS: Final = {
+    "none": "no pending op has tensors",
+    "missing": "the recorder does not respond: it is older, could not start, or its socket file"
+    " was deleted",
+}
+"""Errors of responses, for several ranks at once."""
+
+Kind = str  # "stacks", "history", "gauges", "tensors"
+Missing = dict[tuple[Kind, str], set[int]]
+"""Ranks by what is missing of them, and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One request to one host, and the ranks it is about."""
+
+    kind: Kind
+    ranks: tuple[int, ...]
+    request: wire.Request
+
+
+def plan(frame: Frame, limit: int, *, devices: bool) -> tuple[dict[str, list[Step]], Missing]:
+    """The steps by host, stacks first, and what nobody has to be asked for."""
+    steps: dict[str, list[Step]] = {}
+    missing: Missing = defaultdict(set)
+    hosts: dict[str, list[JudgedRank]] = defaultdict(list)
+    for view in frame.ranks.values():
+        if view.state == "unreachable":
+            missing["stacks or history", f"{view.host} is unreachable"].add(view.rank)
+        else:
+            hosts[view.host].append(view)
+    with_gauges = {host.name for host in frame.hosts if host.gauges is not None}
+    may_act = {host.name: host.may_act and not frame.read_only for host in frame.hosts}
+    for name, views in hosts.items():
+        without = {view.rank for view in views if not view.identity.prepared}
+        if without:
+            missing["tensors", NO_RECORDER] |= without
+        recorded = [view for view in views if view.rank not in without]
+        # Of a process that has ended nobody can read what torch has recorded.
+        asked = [one for one in views if one.identity.prepared or one.exit_info is None]
+        some = [*_snapshots(views), *_histories(asked, limit)]
+        if name in with_gauges:
+            numbers = tuple(view.rank for view in views)
+            some.append(Step("gauges", numbers, wire.GaugeHistoryRequest(0)))
+        if may_act.get(name, True):
+            some += _tensors(recorded, missing, devices=devices)
+        elif pending := {view.rank for view in recorded if view.pending}:
+            why = frame.read_only or f"our key may only read on {name}"
+            missing["tensors", why] |= pending
+        if some:  # ranks that have ended without a recorder are asked for nothing
+            steps[name] = some
+    return steps, missing
+
+
+def _snapshots(views: list[JudgedRank]) -> list[Step]:
+    steps = []
+    living = [view for view in views if view.exit_info is None]
+    for start in range(0, len(living), RANKS_PER_SNAPSHOT):
+        some = living[start : start + RANKS_PER_SNAPSHOT]
+        request = wire.SnapshotRequest(
+            0,
+            keys=tuple(view.key for view in some),
+            stacks=True,
+            ops=OPS_PER_SNAPSHOT,
+            pids=tuple(pid for view in some for pid in children_in_question(view)),
+        )
+        steps.append(Step("stacks", tuple(view.rank for view in some), request))
+    return steps
+
+
+def _histories(views: Iterable[JudgedRank], limit: int) -> list[Step]:
+    return [
+        Step("history", (view.rank,), wire.HistoryRequest(0, view.key, limit, columns=True))
+        for view in views
+    ]
+
+
+def _tensors(views: Iterable[JudgedRank], missing: Missing, *, devices: bool) -> list[Step]:
+    steps: list[Step] = []
+    for view in views:
+        if not view.pending:
+            continue
+        if view.state in _UNRESPONSIVE:
+            missing["tensors", f"{view.state}, cannot respond"].add(view.rank)
+        else:
+            steps += (
+                Step("tensors", (view.rank,), kind.for_capture(view.key, devices=devices))
+                for kind in wire.declared()
+                if issubclass(kind, wire.RankRequest) and kind.in_capture
+            )
+    return steps
+
+
+class FilesWanted:
+    """Files that the operator wants written; outcomes are in the frame.
+
+    Belongs to the source's thread.
+    """
+
+    def __init__(self, tracker: RequestTracker) -> None:
+        self._tracker = tracker
+        self._files = FileWorker()
+        self._collectors: dict[str, CaptureCollector] = {}  # by kind of file, the last one
+        self._frame = Frame(0, 0)
+        self._shown: wire.Job | None = None
+
+    @property
+    def writings(self) -> tuple[Writing, ...]:
+        """The last file of each kind."""
+        return tuple(one.writing for one in self._collectors.values())
+
+    def capture(self, path: Path, *, automatic: bool, settle_s: float, redact: bool) -> None:
+        """Collects everything that can be known now, and writes it to a file."""
+        settle_ns = round(settle_s * 1e9)
+        make = partial(CaptureCollector, automatic=automatic, settle_ns=settle_ns, redact=redact)
+        self._collect("capture", path, make)
+
+    def export(self, path: Path, name: str, *, over: bool, redact: bool) -> None:
+        """Collects the same, and writes it in another format."""
+        write = partial(write_collected, name=name)
+        make = partial(
+            CaptureCollector, kind="export", write=write, may_replace=over, redact=redact
+        )
+        self._collect("export", path, make)
+
+    def _collect(self, kind: str, path: Path, make: Callable[..., CaptureCollector]) -> None:
+        before = self._collectors.get(kind)
+        if before is not None and not before.over:
+            before.refuse(path)
+            return
+        now = time.monotonic_ns()
+        self._collectors[kind] = make(self._tracker, self._files, self._frame, path=path, now=now)
+
+    def finish_capture(self) -> None:
+        """Writes what a capture has collected by now."""
+        for collector in self._collectors.values():
+            collector.finish(time.monotonic_ns())
+
+    @property
+    def wants_frame(self) -> bool:
+        """Whether a file waits for the next frame."""
+        return any(one.wants_frame for one in self._collectors.values())
+
+    def update(self, frame: Frame | None, now: int) -> None:
+        """Takes a step in what is under way."""
+        self._files.update(now)
+        if frame is not None and frame.job is not None:
+            if self._shown is not None and not same_job(frame.job, self._shown):
+                self._forget_files()
+            self._shown = frame.job
+        if frame is None:
+            return
+        self._frame = frame
+        for collector in self._collectors.values():
+            collector.update(frame, now)
+
+    def _forget_files(self) -> None:
+        """Another job is shown: files of the former would seem to be of it."""
+        self._collectors = {kind: one for kind, one in self._collectors.items() if not one.over}
+
+    def close(self) -> None:
+        """Lets the last write end."""
+        self._files.close()

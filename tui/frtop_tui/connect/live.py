@@ -7,26 +7,26 @@ state and the screen gets a new frame. Nothing ever waits for one host.
 from __future__ import annotations
 
 import queue
+import resource
 import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
 from frtop_probe import keys
 from frtop_probe.pipe.start_script import start_script
 from frtop_probe.proc import daemon_thread
-from frtop_tui.connect import file_limit
 from frtop_tui.connect.agent_connections import AgentConnections
 from frtop_tui.connect.base import Asked
-from frtop_tui.connect.connection_events import Connections
+from frtop_tui.connect.connection_events import Connections, JoinedConnections
 from frtop_tui.connect.endpoints import LOCAL, Endpoint, expand
 from frtop_tui.connect.followers import follower_kinds
-from frtop_tui.connect.joined_connections import JoinedConnections
 from frtop_tui.connect.local_discovery import KnownAgents, LocalDiscovery
 from frtop_tui.connect.op_follower import FollowedOps, OpOutlet
 from frtop_tui.connect.pipes.connections import PipeConnections
@@ -39,6 +39,10 @@ from frtop_tui.errors import KeyTrouble
 from frtop_tui.job.model import Problem
 from frtop_tui.job.naming import JobKey, RankPid
 from frtop_tui.statistics.wanted import StatisticsWanted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 
 KEY_INTERVAL_S: Final = 0.2
 LEAVE_S: Final = 1.0
@@ -137,16 +141,18 @@ class LiveSource:
         self, path: Path, *, automatic: bool = False, settle_s: float = 0.0, redact: bool = False
     ) -> None:
         self._commands.put(
-            partial(
-                Session.capture, path=path, automatic=automatic, settle_s=settle_s, redact=redact
+            lambda session: session.files.capture(
+                path, automatic=automatic, settle_s=settle_s, redact=redact
             )
         )
 
     def finish_capture(self) -> None:
-        self._commands.put(Session.finish_capture)
+        self._commands.put(lambda session: session.files.finish_capture())
 
     def export(self, path: Path, name: str, *, over: bool = False, redact: bool = False) -> None:
-        self._commands.put(partial(Session.export, path=path, name=name, over=over, redact=redact))
+        self._commands.put(
+            lambda session: session.files.export(path, name, over=over, redact=redact)
+        )
 
     def choose(self, job: JobKey | None) -> None:
         self._commands.put(partial(Session.choose, job=job))
@@ -172,7 +178,7 @@ class LiveSource:
 
     def _run(self) -> None:
         hosts = len(self._names) + len(self._places) + len(self._agents)
-        with file_limit.OF_PROCESS.room_for(hosts):
+        with OF_PROCESS.room_for(hosts):
             self._follow()
 
     def _follow(self) -> None:
@@ -264,3 +270,41 @@ def _failed(frame: Frame, error: Exception) -> Frame:
         internal=True,
     )
     return replace(frame, problem=problem, health="undecided", verdicts=())
+
+
+FILES_PER_HOST: Final = 3
+"""Two connections, or three pipes."""
+FILES_PER_SOURCE: Final = 16
+SPARE_FILES: Final = 256
+
+
+class FileLimit:
+    """Counts the sources of this process: `frtop watch` has one for each job."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._wanted = SPARE_FILES
+
+    @contextmanager
+    def room_for(self, hosts: int) -> Iterator[None]:
+        """Makes room for a source that connects to so many hosts, while it does."""
+        own = FILES_PER_SOURCE + FILES_PER_HOST * hosts
+        with self._lock:
+            self._wanted += own
+            _raise_to(self._wanted)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._wanted -= own
+
+
+OF_PROCESS: Final = FileLimit()
+
+
+def _raise_to(wanted: int) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if wanted > soft:
+        with suppress(ValueError, OSError):  # then as many hosts as fit are reached
+            most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 from itertools import chain
-from pathlib import Path
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -14,7 +13,7 @@ from frtop_probe import wire
 from frtop_tui.connect.agent_requests import AgentRequests
 from frtop_tui.connect.asking import Asking
 from frtop_tui.connect.base import Asked
-from frtop_tui.connect.commands import Commands
+from frtop_tui.connect.capture_collector import FilesWanted
 from frtop_tui.connect.connection_events import (
     AnyEndpoint,
     Connected,
@@ -78,7 +77,7 @@ class Session:
         self._explain = explain
         self._engine = Engine(explain=explain)
         self.requests = AgentRequests(connections.send, self._state, read_only=read_only)
-        self._commands = Commands(self.requests.tracker)
+        self.files = FilesWanted(self.requests.tracker)
         self._asking = Asking(self.requests.tracker, self._answered)
         self.ops = OpFollower(self.requests.tracker, outlet or OpOutlet())
         self.statistics = StatisticsFollower(self.requests.tracker, self._state.set_statistics)
@@ -150,23 +149,6 @@ class Session:
     def is_ordering(self) -> bool:
         """Whether a rank has not answered that yet."""
         return any(follower.is_ordering for follower in self._followers)
-
-    def capture(self, path: Path, *, automatic: bool, settle_s: float, redact: bool) -> None:
-        self._commands.capture(
-            self._frame,
-            path,
-            automatic=automatic,
-            now=time.monotonic_ns(),
-            settle_ns=round(settle_s * 1e9),
-            redact=redact,
-        )
-
-    def finish_capture(self) -> None:
-        self._commands.finish_capture(time.monotonic_ns())
-
-    def export(self, path: Path, name: str, *, over: bool, redact: bool) -> None:
-        now = time.monotonic_ns()
-        self._commands.export(self._frame, path, name, over=over, redact=redact, now=now)
 
     def explain(self, *, on: bool) -> None:
         """Whether frames carry the wait-for graph from now on, as far as it can be drawn."""
@@ -334,13 +316,13 @@ class Session:
             self.requests.clocks.hasten(host, now)
         if now < self._next_frame:
             self.requests.update(self._frame, now)
-            self._commands.update(self._frame, now)
+            self.files.update(self._frame, now)
             self.ops.update(self._frame, now)
             self.statistics.update(self._frame, now)
             self.gauges.update(self._frame, now)
             for follower in self._followers:
                 follower.update(self._frame, now)
-            if not self._commands.wants_frame:
+            if not self.files.wants_frame:
                 return self._with_writings()
         observed = self._state.frame(now, time.time_ns(), self._job)
         judgement = self._engine.judge(observed)
@@ -352,7 +334,7 @@ class Session:
         self.requests.want(judgement.look_requests)
         self.requests.compare_ops(judgement.ops_requests, now)
         self.requests.update(frame, now)
-        self._commands.update(frame, now)
+        self.files.update(frame, now)
         self._asking.update(frame, now)
         self._frame = replace(frame, writings=self._writings)
         # With very many ranks, receiving updates comes before judging them more often.
@@ -362,7 +344,7 @@ class Session:
     @property
     def _writings(self) -> tuple[Writing, ...]:
         of_features = chain.from_iterable(one.writings for one in self._followers)
-        return (*self._commands.writings, *of_features)
+        return (*self.files.writings, *of_features)
 
     def _with_writings(self) -> Frame | None:
         """The last frame, if a file has come further since."""
@@ -375,7 +357,7 @@ class Session:
         """Gives up what is being fetched; lets a file that is being written end."""
         for follower in self._followers:
             follower.close(time.monotonic_ns())
-        self._commands.close()
+        self.files.close()
 
 
 def _problem(error: FrtopError) -> Problem:

@@ -9,8 +9,8 @@ from operator import is_not
 
 from msgspec.structs import replace
 
-from frtop_tui.diagnosis.blocked.blocked_op import Wait
 from frtop_tui.diagnosis.blocked.rank_index import RankIndex
+from frtop_tui.diagnosis.blocked.wait import Wait
 from frtop_tui.diagnosis.evidence.progress import progress_of
 from frtop_tui.diagnosis.graph.wait_graph import SETTLED_NS
 from frtop_tui.diagnosis.model import JudgedRank

@@ -1,6 +1,7 @@
 """Why a rank is absent, slow or dead, and where its thread is: each word declared once.
 
-A new cause, or a new place, is a word of its `Literal` and a line of its table.
+A new cause, or a new place, is a word of its `Literal` and a line of its table. What shows a rank's
+cause: `evidence.absence_cause`; where its thread is: `evidence.stack_location`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ Cause = (
         "stopped", "gil", "dataloader", "file_io", "lock", "sleeping", "socket", "pipe", "input",
         "subprocess", "store", "rendezvous", "compiling", "computing", "device", "idle",
         "other_group", "rpc", "out_of_loop", "never_joined", "exited", "exception", "exit_status",
-        "signal", "oom", "interrupted", "mismatch", "cycle", "transport", "cut_off",
+        "signal", "oom", "interrupted", "mismatch", "deadlock", "transport", "cut_off",
         "unobserved", "unreachable",
     ]
     | SlowWord
@@ -27,19 +28,12 @@ CERTAIN: Final = frozenset[Cause]({"stopped", "gil"})
 
 
 class CauseWords(NamedTuple):
-    """What a cause means, for people.
+    """What a cause means, for people."""
 
-    Attributes:
-        layer: where it lies, unless a verdict knows better.
-        cell: for a cell of a table.
-        sentence: about a rank; a verdict says more, where more was seen.
-        step: what to do, where a verdict has nothing better.
-    """
-
-    layer: Layer
-    cell: str
-    sentence: str
-    step: str
+    layer: Layer  # where it lies, unless a verdict knows better
+    cell: str  # for a cell of a table
+    sentence: str  # about a rank; a verdict says more, where more was seen
+    step: str  # what to do, where a verdict has nothing better
 
 
 _OUTPUT: Final = "read the end of its output"
@@ -148,7 +142,7 @@ CAUSES: Final[Mapping[Cause, CauseWords]] = {
         "collective mismatch (desync): it issued another op than the others",
         "compare the calls of both sides: one too many, one too few, or a branch on the rank",
     ),
-    "cycle": CauseWords(
+    "deadlock": CauseWords(
         "software", "deadlock", "deadlock: it waits for a rank that waits for it",
         "use groups in the same order on all of their ranks",
     ),
@@ -221,17 +215,11 @@ LocationKind = Literal[
 
 
 class LocationWords(NamedTuple):
-    """What it means that a rank's thread is at such a place.
+    """What it means that a rank's thread is at such a place."""
 
-    Attributes:
-        cause: of the rank's absence.
-        text: what the thread does there; a colon or comma at its end leads to what was seen.
-        step: what to do; its fields are those that `words.absence` fills in.
-    """
-
-    cause: Cause
-    text: str
-    step: str = "{stacks}"
+    cause: Cause  # of the rank's absence
+    text: str  # what the thread does there; a colon or comma at its end leads to what was seen
+    step: str = "{stacks}"  # what to do; its fields are those that `words.absence` fills in
 
 
 LOCATIONS: Final[Mapping[LocationKind, LocationWords]] = {

@@ -7,40 +7,50 @@ frame to frame only saves work: a new engine with the same memory comes to the s
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from frtop_tui.diagnosis.annotate import Annotator
-from frtop_tui.diagnosis.before_death import past_findings, remember, retrospect, word_retrospect
+from frtop_tui.diagnosis.before_death import (
+    BeforeDeath,
+    past_findings,
+    remember,
+    retrospect,
+    word_retrospect,
+)
 from frtop_tui.diagnosis.blocked.ops_by_stack import OpsByStack
-from frtop_tui.diagnosis.blocked.rank_index import RankIndex
+from frtop_tui.diagnosis.blocked.rank_index import RankIndex, Releases
 from frtop_tui.diagnosis.cases import unfinished_ops
 from frtop_tui.diagnosis.cases.at_rest.detect import (
     NotEnding,
     RestDetail,
     RestFound,
+    RestState,
     find_at_rest,
 )
 from frtop_tui.diagnosis.cases.at_rest.words import rest_note
 from frtop_tui.diagnosis.cases.context import Context
 from frtop_tui.diagnosis.cases.dead.detect import unread_rings
 from frtop_tui.diagnosis.cases.dead.roots import DeathOrder
-from frtop_tui.diagnosis.cases.mismatch.checksums import HintOutcome, OpsRequest
-from frtop_tui.diagnosis.cases.mismatch.live_ops import LiveOps
+from frtop_tui.diagnosis.cases.mismatch.checksums import ChecksumHints, HintOutcome, OpsRequest
+from frtop_tui.diagnosis.cases.mismatch.compare import KnownMismatches, LiveOps
 from frtop_tui.diagnosis.cases.mismatch.words import unanswered_notes
-from frtop_tui.diagnosis.cases.not_entered.withheld import Withheld, absent
+from frtop_tui.diagnosis.cases.not_entered.detect import Withheld, absent
+from frtop_tui.diagnosis.cases.not_entered.false_alarms import FalseAlarms
 from frtop_tui.diagnosis.cases.registry import detect, prioritize
-from frtop_tui.diagnosis.cases.slow.detect import slow, to_look_at
+from frtop_tui.diagnosis.cases.slow.detect import SlowEpisodes, SlowState, slow, to_look_at
 from frtop_tui.diagnosis.cases.stacks_alone.detect import states_of
 from frtop_tui.diagnosis.cases.stacks_alone.words import stack_notes
-from frtop_tui.diagnosis.cases.unobserved.standing_waits import (
+from frtop_tui.diagnosis.cases.unobserved.detect import (
     StandingFound,
+    StandingState,
     is_unobserved,
     standing_waits,
 )
 from frtop_tui.diagnosis.cases.unobserved.words import idle_note
+from frtop_tui.diagnosis.confirmation import Confirmations
 from frtop_tui.diagnosis.explain import MOST_LISTED, trace_of
 from frtop_tui.diagnosis.finding import Finding
 from frtop_tui.diagnosis.graph.wait_graph import WaitGraph
@@ -48,19 +58,37 @@ from frtop_tui.diagnosis.graph.wait_node import WaitNode
 from frtop_tui.diagnosis.health import as_far_as_seen, health_of, since_of
 from frtop_tui.diagnosis.look_requests import (
     LookRequest,
+    LookRequests,
     early_suspects,
     in_question,
     ranks_at_rest,
     ranks_needing_stacks,
 )
-from frtop_tui.diagnosis.memory import Memory
-from frtop_tui.diagnosis.model import Frame, Verdict, judged_frame, unjudged
-from frtop_tui.diagnosis.notes import death_notes, dropped_notes, long_wait_texts
+from frtop_tui.diagnosis.model import Frame, Trace, Verdict, judged_frame, unjudged
 from frtop_tui.diagnosis.thresholds import AGENT_QUIET_NS, MOST_VERDICTS
-from frtop_tui.diagnosis.trace import Trace
-from frtop_tui.diagnosis.verdicts import word
+from frtop_tui.diagnosis.verdicts import death_notes, dropped_notes, long_wait_texts, word
 from frtop_tui.job.model import Health, ObservedFrame
-from frtop_tui.job.naming import job_key
+from frtop_tui.job.naming import JobKey, job_key
+
+
+@dataclass(slots=True)
+class Memory:
+    """What earlier frames contribute to the judgement of this one."""
+
+    job: JobKey | None = None
+    confirmations: Confirmations = field(default_factory=Confirmations)
+    mismatches: KnownMismatches = field(default_factory=KnownMismatches)
+    checksum_hints: ChecksumHints = field(default_factory=ChecksumHints)
+    look_requests: LookRequests = field(default_factory=LookRequests)
+    false_alarms: FalseAlarms = field(default_factory=FalseAlarms)
+    releases: Releases = field(default_factory=Releases)
+    rest: RestState = field(default_factory=RestState)
+    standing: StandingState = field(default_factory=StandingState)
+    slow: SlowState = field(default_factory=SlowState)
+    slow_episodes: SlowEpisodes = field(default_factory=SlowEpisodes)
+    before_death: BeforeDeath | None = None
+    health: Health | None = None
+    since_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from frtop_probe.ring.rank_ranges import fold
-from frtop_tui.diagnosis.blocked.blocked_op import Wait
 from frtop_tui.diagnosis.blocked.ops_by_stack import is_by_stack
+from frtop_tui.diagnosis.blocked.wait import Wait
 from frtop_tui.diagnosis.cases.context import Context
 from frtop_tui.diagnosis.cases.not_entered.detect import NotEntered
 from frtop_tui.diagnosis.finding import Finding
 from frtop_tui.diagnosis.graph.wait_node import WaitNode
-from frtop_tui.diagnosis.trace import (
+from frtop_tui.diagnosis.model import (
     BlockedRanks,
     Edge,
     FindingTrace,
@@ -61,14 +61,7 @@ def trace_of(
     reason: Callable[[Finding], str],
     most_nodes: int = MOST_LISTED,
 ) -> Trace:
-    """What each stage found.
-
-    Args:
-        context: of the judgement.
-        findings: of it.
-        reason: tells why a finding is confirmed or not.
-        most_nodes: of the graph; the others are counted.
-    """
+    """What each stage found; `reason` tells why a finding is confirmed or not."""
     followed = dict.fromkeys(context.overdue)  # and where they lead: these come first
     others = (node for node in context.graph.all.values() if node not in followed)
     nodes = [*followed, *sorted(others, key=lambda node: node.since_ns)]

@@ -20,38 +20,24 @@ class Detail(Struct, frozen=True):
 
 
 class Finding(Struct, frozen=True):
-    """One root cause, or one wait whose cause is open.
+    """One root cause, or one wait whose cause is open."""
 
-    Attributes:
-        kind: of the verdict it becomes.
-        detail: what only this kind of finding knows.
-        key: equal for the same finding in later frames; confirmation compares it.
-        culprits: ranks to blame, as few as can be justified.
-        victims: ranks that wait for them, or ended because of them.
-        parties: sides that disagree, where nobody is to blame.
-        cause: why the culprits are not there.
-        progress: whether the culprits get anywhere.
-        nodes: waits that it explains: they need no finding of their own.
-        since_ns: operator's clock; 0 where nothing tells.
-        left_s: seconds until torch's own timeout ends the first of `nodes`; None where it is not
-            known.
-        issuer: of the op: the module and the phase, where these are recorded.
-    """
-
-    kind: VerdictKind
-    detail: Detail
-    key: Hashable
-    culprits: tuple[int, ...] = ()
-    victims: frozenset[int] = frozenset()
-    parties: tuple[tuple[int, ...], ...] = ()
-    cause: Cause = "unknown"
-    progress: Progress = "none"
+    kind: VerdictKind  # of the verdict it becomes
+    detail: Detail  # what only this kind of finding knows
+    key: Hashable  # equal for the same finding in later frames; confirmation compares it
+    culprits: tuple[int, ...] = ()  # ranks to blame, as few as can be justified
+    victims: frozenset[int] = frozenset()  # ranks that wait for them, or ended because of them
+    parties: tuple[tuple[int, ...], ...] = ()  # sides that disagree, where nobody is to blame
+    cause: Cause = "unknown"  # why the culprits are not there
+    progress: Progress = "none"  # whether the culprits get anywhere
     confidence: Confidence = "suspect"
     group: GroupKey | None = None
     op: OpName | None = None
-    nodes: tuple[WaitNode, ...] = ()
-    since_ns: int = 0
+    nodes: tuple[WaitNode, ...] = ()  # waits that it explains: they need no finding of their own
+    since_ns: int = 0  # operator's clock; 0 where nothing tells
+    # seconds until torch's own timeout ends the first of `nodes`; None where it is not known
     left_s: float | None = None
+    # of the op: the module and the phase, where these are recorded
     issuer: wire.Issuer | None = None
 
     @property

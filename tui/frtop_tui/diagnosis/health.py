@@ -12,7 +12,7 @@ from frtop_tui.job.model import BaseFrame, Health
 
 _OF_KIND: Final[dict[VerdictKind, Health]] = {
     "dead": "dead",
-    "mismatch": "diverged",
+    "mismatch": "mismatch",
     "undecided": "undecided",
     "slow": "slow",
 }

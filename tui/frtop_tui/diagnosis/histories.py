@@ -9,10 +9,9 @@ from typing import Final
 from msgspec.structs import replace
 
 from frtop_probe.ring.rank_ranges import fold
-from frtop_tui.diagnosis.cases.mismatch.by_histories import mismatches
+from frtop_tui.diagnosis.cases.mismatch.compare import mismatches
 from frtop_tui.diagnosis.cases.mismatch.detect import mismatch_finding
-from frtop_tui.diagnosis.cases.slow.detect import SlowDetail, SlowState, slow
-from frtop_tui.diagnosis.cases.slow.episodes import SlowEpisodes
+from frtop_tui.diagnosis.cases.slow.detect import SlowDetail, SlowEpisodes, SlowState, slow
 from frtop_tui.diagnosis.confirmation import confirmed_at_once
 from frtop_tui.diagnosis.engine import Engine
 from frtop_tui.diagnosis.finding import Finding, group_key
@@ -32,9 +31,7 @@ MAY_BE_SLOW: Final[frozenset[Health]] = frozenset({"healthy", "ended"})
 def with_slow(frame: Frame, minutes: Iterable[JobStatistics]) -> Frame:
     """`frame` with verdicts on who was slow at its end; beside a death only as notes.
 
-    Args:
-        frame: of a file.
-        minutes: of its histories, the newest first; as many are taken as show the same.
+    Of `minutes`, the newest first, as many are taken as show the same.
     """
     died = bool(frame.verdicts) and all(one.kind == "dead" for one in frame.verdicts)
     # Of a job that was seen in part that is all that keeps it from being called well.
@@ -56,7 +53,11 @@ def with_slow(frame: Frame, minutes: Iterable[JobStatistics]) -> Frame:
 
 def findings_in(frame: ObservedFrame, minutes: Iterable[JobStatistics]) -> Sequence[Finding]:
     """Who is slow in the newest of `minutes`, since the first that shows it."""
-    found = (_within(frame, minute) for minute in minutes)
+    ends = ((minute, min(frame.now_ns, minute.until_ns)) for minute in minutes)
+    found = (
+        slow(replace(frame, statistics=minute, now_ns=now_ns), SlowState())
+        for minute, now_ns in ends
+    )
     newest = next(found, ())
     if not newest:
         return ()
@@ -66,18 +67,11 @@ def findings_in(frame: ObservedFrame, minutes: Iterable[JobStatistics]) -> Seque
     for several in reversed(before):
         episodes.apply([one for one in several if one.key in keys])
     return [
-        replace(one, confidence="confirmed") if _is_sure(one) else one
+        replace(one, confidence="confirmed")
+        if isinstance(one.detail, SlowDetail) and one.detail.sure
+        else one
         for one in episodes.apply(newest)
     ]
-
-
-def _within(frame: ObservedFrame, minute: JobStatistics) -> tuple[Finding, ...]:
-    as_of_then = replace(frame, statistics=minute, now_ns=min(frame.now_ns, minute.until_ns))
-    return slow(as_of_then, SlowState())
-
-
-def _is_sure(finding: Finding) -> bool:
-    return isinstance(finding.detail, SlowDetail) and finding.detail.sure
 
 
 _AS_RECORDED: Final = "confirmed when this was recorded"

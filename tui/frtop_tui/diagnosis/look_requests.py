@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, islice
 from typing import Final, NamedTuple
 
-from frtop_tui.diagnosis.blocked.patience import patience_ns
+from frtop_tui.diagnosis.blocked.wait import patience_ns
 from frtop_tui.diagnosis.cases.context import Context
 from frtop_tui.diagnosis.cases.mismatch.detect import OpsDiffer
 from frtop_tui.diagnosis.evidence.dataloader_worker import children_in_question

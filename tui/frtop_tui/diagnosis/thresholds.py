@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-# How long a wait may last (`blocked.patience`)
+# How long a wait may last (`blocked.wait`)
 
 MIN_PATIENCE_NS: Final = 3_000_000_000
 """Shorter waits are never unusual: a garbage collection or a flush takes as long."""
@@ -19,7 +19,7 @@ TIMEOUTS_PER_PATIENCE: Final = 3
 MAX_TIMEOUT_S: Final = 1e9
 """A longer timeout (31 years) means that there is none."""
 
-# When looking at a wait begins (`blocked.wait_deadlines`)
+# When looking at a wait begins (`blocked.wait`)
 
 EARLY_NS: Final = 2_000_000_000
 """A wait this old is worth a snapshot, so that a second one can be compared with it."""
@@ -146,7 +146,7 @@ CAPPED_SHARE: Final = 0.6
 """At its power limit a GPU usually runs at more of its highest clock than this (by data sheets)."""
 WORKING_GPU: Final = 500
 """A GPU that is used for less than half of the time lowers its clock by itself."""
-# Slow (`detectors.slow`)
+# Slow (`cases.slow`)
 
 MIN_SLOW_SHARE: Final = 0.05
 """Of the time, which all others lose. Noise costs 1 to 3 %, and nobody changes a job for it."""

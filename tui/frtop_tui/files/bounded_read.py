@@ -49,5 +49,5 @@ def read_bounded(path: Path, limit: Callable[[bytes], int], kind: str, next_step
     except OSError as error:
         raise Unreadable(f"{path} cannot be read: {error.strerror}", next_step) from error
     if len(data) > most:
-        raise Unreadable(f"{path} is larger than {kind} may be ({most >> 20} MB)", next_step)
+        raise Unreadable(f"{path} is larger than {kind} may be ({most // 1_000_000} MB)", next_step)
     return data

@@ -119,13 +119,7 @@ class _Group:
     def add(
         self, rank: int, sums: wire.BlockSums, max_blocks: int
     ) -> list[tuple[int, int, _Block]]:
-        """Takes in checksums; gives blocks that now differ: first op, size, block.
-
-        Args:
-            rank: the sender.
-            sums: its checksums.
-            max_blocks: number of blocks to hold.
-        """
+        """Takes in checksums; gives blocks that now differ: first op, size, block."""
         self._max_blocks = max_blocks
         member = self._reporting.get(rank)
         if member is None:

@@ -63,10 +63,6 @@ def rank_notes(ranks: Iterable[Rank], beginnings: tuple[str, ...] = ("",)) -> tu
     """`ranks 0-3: c10d state not readable`: what the ranks' notes say, each once.
 
     Of a thousand ranks often all say the same.
-
-    Args:
-        ranks: whose notes.
-        beginnings: of notes, to have only these.
     """
     found: dict[str, set[int]] = {}
     for view in ranks:
@@ -104,12 +100,7 @@ def _moved_ns(record: RankRecord) -> int:
 
 
 def moved_ns(view: Rank, clock_ns: int) -> int:
-    """When it last issued an op or began a step, on our clock; 0 for never.
-
-    Args:
-        view: the rank.
-        clock_ns: added to its host's times it gives ours.
-    """
+    """When it last issued an op or began a step, on our clock; 0 for never."""
     times = [progress.issued_ns for progress in view.group_progress.values()]
     times += [op.issued_ns for op in view.pending]
     times += [view.status.step_ns] if view.status is not None else []

@@ -31,7 +31,7 @@ from frtop_tui.job.units import duration
 
 SETTLE_NS: Final = 3_000_000_000
 """Hosts connect one after the other: within this time a newer job replaces the shown one."""
-_LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
+LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 
 
 @dataclass(slots=True)
@@ -175,7 +175,7 @@ def _may_be_same(job: Sequence[RankRecord], early: Sequence[RankRecord]) -> bool
     """
     if all(record.ended for record in job):
         return False
-    if early[0].identity.job.master_addr not in _LOOPBACK:
+    if early[0].identity.job.master_addr not in LOOPBACK:
         return True
     return {record.host for record in early} <= {record.host for record in job}
 
@@ -199,13 +199,7 @@ class JobPicker:
         self._before: wire.Job | None = None  # shown until it ended
 
     def pick(self, jobs: Sequence[JobRanks], wanted: Wanted, now_ns: int) -> JobRanks | None:
-        """The job to show.
-
-        Args:
-            jobs: as `by_job` orders them.
-            wanted: which one.
-            now_ns: our clock.
-        """
+        """The job to show; `jobs` are ordered as by `by_job`."""
         if isinstance(wanted, tuple):
             chosen = next((one for one in jobs if _is(one, wanted)), None)
         else:

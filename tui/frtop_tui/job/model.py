@@ -43,7 +43,7 @@ Health = Literal[
     "slow",  # all get on, and lose time to one that is late again and again
     "hung",
     "dead",
-    "diverged",
+    "mismatch",
     "undecided",
     "ended",
 ]

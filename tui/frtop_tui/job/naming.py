@@ -149,9 +149,13 @@ def without_number(label: str) -> str:
 
 def folded(ranks: Iterable[int]) -> str:
     """`rank 3`, or `ranks 0-2,4`: cut where the list is long."""
-    known = set(ranks)
-    text = fold(known)
-    return f"rank {text}" if len(known) == 1 else f"ranks {shortened(text)}"
+    return rank_words(fold(set(ranks)), 60)
+
+
+def rank_words(ranks: str, limit: int | None = None) -> str:
+    """`rank 3`, or `ranks 0-2,4`, of ranks that are folded already; cut only with a `limit`."""
+    several = "-" in ranks or "," in ranks
+    return f"rank{'s' if several else ''} {shortened(ranks, limit) if limit else ranks}"
 
 
 def shortened(text: str, limit: int = 60) -> str:

@@ -16,11 +16,7 @@ class RankSide:
 
 
 def sides_of(values: Iterable[tuple[int, str]]) -> tuple[RankSide, ...]:
-    """Sides of ranks with their values, the largest first; of equal ones that of the lowest rank.
-
-    Args:
-        values: a rank and what it says.
-    """
+    """Sides of ranks with their values, the largest first; of equal ones the lowest rank's."""
     found: defaultdict[str, list[int]] = defaultdict(list)
     for rank, value in values:
         found[value].append(rank)

@@ -25,7 +25,7 @@ _WRAPPERS: Final = frozenset({
     ("exceptions", "excepthook"), ("exceptions", "threading_excepthook"), ("fetches", "__next__"),
     ("graph_captures", "begin"), ("graph_captures", "end"), ("group_calls", "register"),
     ("group_calls", "wrapper"), ("guard", "wrapper"), ("hook", "kernel"),
-    ("import_hook", "exec_module"), ("labels", "__enter__"), ("labels", "__exit__"),
+    ("import_hook", "exec_module"), ("phases", "__enter__"), ("phases", "__exit__"),
     ("hooks", "update"), ("module_calls", "__call__"), ("pipeline_messages", "wrapper"),
     ("phases", "_engine_run_backward"), ("phases", "first"), ("phases", "second"),
     ("waits", "on_device"), ("waits", "wait"),
@@ -128,3 +128,8 @@ def site_line(site: wire.Site | None) -> str:
     if site is None or not site.line:
         return short_file(site.file) if site is not None else ""
     return f"{short_file(site.file)}:{site.line}"
+
+
+def site_name(site: wire.Site | None) -> str:
+    """The same without folders: `train.py:214`, where there is little room."""
+    return site_line(site).rpartition("/")[2]

@@ -4,13 +4,15 @@
 |---|---|---|
 | an age, how long it lasts | `duration(seconds)` | `0.2s`, `12s`, `4m12s`, `2d03h` |
 | the same in a live table | `live_duration(seconds)` | `<1s`, `1s`, `12s`, `4m12s` |
+| how long a window is | `window(seconds)` | `60 s`, `10m00s` |
 | a time that was measured | `timing(ns)` | `340 µs`, `18.2 ms`, `1.10 s`, `4m12s` |
 | between two measured times | `timings(least, most)` | `9.00-400 ms` |
 | a difference of times | `signed_timing(ns)` | `+1.20 ms` |
 | bytes | `byte_size(size)` | `812 B`, `550 KB`, `52.4 MB` |
 | between two sizes | `byte_sizes(least, most)` | `414 B-557 KB`, `1.44-2.65 KB` |
 | bytes per second | `byte_rate(rate)` | `949 MB/s`, `41.3 GB/s` |
-| a share | `percent(share)` | `0 %`, `0.4 %`, `61 %` |
+| a share | `percent(share)` | `0 %`, `0.4 %`, `1.5 %`, `61 %` |
+| between two shares | `percents(least, most)` | `1-45 %` |
 | a change of a share | `percent_change(share)` | `+1.2 %` |
 | a count | `counted(number, noun)` | `1 rank`, `1,024 ranks` |
 | how often | `how_often(number)` | `once`, `3 times` |
@@ -50,6 +52,11 @@ def duration(seconds: float) -> str:
     if total < 86400:
         return f"{total // 3600}h{total % 3600 // 60:02}m"
     return f"{total // 86400}d{total % 86400 // 3600:02}h"
+
+
+def window(seconds: float) -> str:
+    """`60 s`: what was looked at; from two minutes on like `duration`."""
+    return f"{seconds:.0f} s" if 1 <= seconds <= 120 else duration(seconds)
 
 
 def live_duration(seconds: float) -> str:
@@ -94,9 +101,17 @@ def byte_rate(rate: float | None) -> str:
 
 
 def percent(share: float) -> str:
-    """`0 %`, `0.4 %`, `61 %`: of a share from 0 to 1."""
+    """`0 %`, `0.4 %`, `1.5 %`, `61 %`: of a share from 0 to 1."""
     value = 100 * share
-    return f"{value:.1f} %" if 0 < value < 0.95 else f"{value:.0f} %"
+    if value >= 9.95:
+        return f"{value:.0f} %"
+    text = f"{value:.1f}"
+    return f"{text.removesuffix('.0') if value >= 0.05 or not value else text} %"
+
+
+def percents(least: float, most: float) -> str:
+    """`1-45 %`: between these two shares."""
+    return _between(percent(least), percent(most)) if least else percent(most)
 
 
 def percent_change(share: float) -> str:

@@ -2,21 +2,53 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.widgets import Input, Static
 
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.files.formats.table import FORMATS
+from frtop_tui.files.format_names import FORMAT_NAMES, SUFFIXES, is_one_file
 from frtop_tui.files.output_path import default_path
 from frtop_tui.screens.base import FrameScreen
 from frtop_tui.screens.messages import ExportJob
 from frtop_tui.widgets.fields import PathField
-from frtop_tui.widgets.format_list import FormatList
 from frtop_tui.widgets.formats import short_path
+from frtop_tui.widgets.lines import LineView
+from frtop_tui.widgets.spans import Line, clip
+
+_NAMES: Final = tuple(FORMAT_NAMES)
+_WIDTH: Final = max(map(len, _NAMES)) + 2
+
+
+class FormatList(LineView):
+    """The list, with a cursor that chooses the format."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "choose", "path", tooltip="go on to the path", id="format.path"),
+    ]
+
+    def __init__(self) -> None:
+        super().__init__(has_cursor=True, id="formats", classes="pane")
+
+    @property
+    def chosen(self) -> str:
+        """The name of the format at the cursor."""
+        return _NAMES[min(self.cursor, len(_NAMES) - 1)]
+
+    def content(self, width: int) -> Sequence[Line]:
+        return [
+            clip(((f" {name:<{_WIDTH}}", "strong"), (summary, "")), width)
+            for name, summary in FORMAT_NAMES.items()
+        ]
+
+    def title(self) -> str:
+        """What the border says of the chosen format."""
+        return f"export as {self.chosen}{'' if is_one_file(self.chosen) else ': a folder'}"
+
 
 HINT = "Names, paths and stacks of the job are in it. enter writes it; an existing file stays."
 
@@ -54,7 +86,7 @@ class ExportScreen(FrameScreen):
         try:
             folder = self.preferences.folder
             path = short_path(
-                str(default_path(frame, frame.wall_ns, FORMATS[name].suffix, folder=folder))
+                str(default_path(frame, frame.wall_ns, SUFFIXES[name], folder=folder))
             )
         except OSError:  # the current folder was deleted
             path = ""

@@ -56,12 +56,7 @@ _STEP_FIELDS = ("number", "end_ns", "took_ns", "data_ns", "blocked_ns", "pending
 def answers_of(
     views: Mapping[int, Rank], response: wire.StatisticsResponse
 ) -> list[tuple[Rank, RankAnswer]]:
-    """The answers of one host, of ranks that are known.
-
-    Args:
-        views: the ranks of that host by key.
-        response: of its agent.
-    """
+    """The answers of one host, of ranks that are known."""
     return [
         (
             view,

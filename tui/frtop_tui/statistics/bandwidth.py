@@ -40,12 +40,7 @@ def algorithm_bandwidth(ops: Iterable[SampledOp]) -> float | None:
 
 
 def bus_factor(kind: str, members: int) -> float | None:
-    """The factor from algorithm to bus bandwidth; None of kinds that nccl-tests does not have.
-
-    Args:
-        kind: of the op, as frtop names it; coalesced ops and the like begin with their kind.
-        members: ranks of the group.
-    """
+    """The factor from algorithm to bus bandwidth; None of kinds that nccl-tests does not have."""
     if members < 2:
         return None
     for kinds, factor in (

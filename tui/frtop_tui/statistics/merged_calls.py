@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import median
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
 from frtop_probe import wire
-from frtop_probe.statistics.durations import LAST_BUCKET, quantile
+from frtop_probe.statistics.calls import LAST_BUCKET, quantile
 from frtop_tui.job.naming import GroupKey
 from frtop_tui.job.statistics import CallRow
 from frtop_tui.statistics.bandwidth import algorithm_bandwidth, bus_factor
 from frtop_tui.statistics.sampled_ops import JoinedOp, RowKey
-from frtop_tui.statistics.varying_sizes import varying
 
 MOST_ROWS: Final = 16_384
 """Rows of a job, whatever agents say."""
@@ -82,13 +81,7 @@ def rows_of(
     ops: Mapping[RowKey, OpsByGroup],
     seconds: Mapping[int, float],
 ) -> Rows:
-    """The rows.
-
-    Args:
-        sums: of each row.
-        ops: sampled ones of each row.
-        seconds: by rank, for how long its ops are counted.
-    """
+    """The rows."""
     calls = {key: _row(key, one, ops.get(key, {}), seconds) for key, one in
              sums.items() if one.count}  # fmt: skip
     together = []
@@ -183,3 +176,41 @@ def ops_by_row(groups: Iterable[Sequence[JoinedOp]]) -> dict[RowKey, dict[int, l
             for row in op.rows:
                 found[row].setdefault(place, []).append(op)
     return found
+
+
+MOST_SIZES: Final = 4
+"""Classes of size of one line that have rows of their own."""
+Place = tuple[str, tuple[str, int], wire.Site | None, bool, bool]
+"""What the classes of one line have in common."""
+
+
+def varying(
+    keys: Iterable[RowKey], ops: Mapping[RowKey, Mapping[int, Sequence[JoinedOp]]]
+) -> Iterator[list[RowKey]]:
+    """The rows that are one row in a table.
+
+    Either their classes are many, or the members of one op give it different sizes: then skew, and
+    who comes last, are of no class by itself.
+    """
+    by_place: defaultdict[Place, list[RowKey]] = defaultdict(list)
+    for key in keys:
+        by_place[_place(key)].append(key)
+    for place, several in by_place.items():
+        if len(several) > MOST_SIZES or (
+            len(several) > 1 and _have_ops_in_common(place, several, ops)
+        ):
+            yield sorted(several, key=lambda key: key[3])
+
+
+def _place(key: RowKey) -> Place:
+    kind, groups, site, _, p2p, on_device = key
+    return kind, groups, site, p2p, on_device
+
+
+def _have_ops_in_common(
+    place: Place, keys: Sequence[RowKey], ops: Mapping[RowKey, Mapping[int, Sequence[JoinedOp]]]
+) -> bool:
+    joined = (op for key in keys for of_group in ops.get(key, {}).values() for op in of_group)
+    return any(
+        len(op.rows) > 1 and sum(_place(row) == place for row in op.rows) > 1 for op in joined
+    )

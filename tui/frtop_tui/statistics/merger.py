@@ -139,13 +139,7 @@ class StatisticsMerger:
     def build(
         self, errors: Mapping[str, int | None], expected: Collection[int], since_ns: int = 0
     ) -> JobStatistics | None:
-        """The statistics of all slices; None while there is none.
-
-        Args:
-            errors: by host, of its clock against the operator's.
-            expected: the ranks that were asked.
-            since_ns: only of slices that were not over by then.
-        """
+        """The statistics of all slices; None while there is none."""
         numbers = sorted(n for n, one in self._slices.items() if one.until_ns > since_ns)
         if not numbers:
             return None

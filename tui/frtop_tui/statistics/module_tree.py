@@ -76,12 +76,7 @@ class ModuleNode:
 def module_roots(
     rows: Iterable[ModuleRow], others: Iterable[tuple[str, str]] = ()
 ) -> list[ModuleNode]:
-    """The outermost modules, then what belongs to none.
-
-    Args:
-        rows: ops.
-        others: modules that are there as well, by the class of the outermost one and the path.
-    """
+    """The outermost modules, then what belongs to none."""
     top = ModuleNode("", "", -1)
     for root, path in others:
         node = top

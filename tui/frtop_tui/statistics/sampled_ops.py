@@ -64,14 +64,7 @@ class JoinedGroup:
     def add(
         self, answer: RankAnswer, sampled: wire.SampledOps, rows: list[RowKey | None], number: int
     ) -> None:
-        """Adds the ops of one rank.
-
-        Args:
-            answer: of the rank.
-            sampled: its ops of this group.
-            rows: of its calls.
-            number: of the slice of time.
-        """
+        """Adds the ops of one rank."""
         names = ("number", "issued_ns", "took_ns", "bytes", "call")
         try:
             columns = [unpack_column(getattr(sampled, name), sampled.count) for name in names]
@@ -108,12 +101,7 @@ class JoinedGroup:
     def build(
         self, errors: Mapping[str, int | None], first: int = 0
     ) -> tuple[SampledGroup, list[JoinedOp]]:
-        """The group, and its ops in the same order.
-
-        Args:
-            errors: by host, of its clock against the operator's.
-            first: number of the first slice that counts.
-        """
+        """The group, and its ops in the same order."""
         error = clock_error([errors.get(host) for host in self.hosts])
         strides, found = self._strides, []
         for number in sorted(self.ops):

@@ -42,12 +42,7 @@ class StatisticsWanted(Struct, frozen=True):
 
 
 def samples_for(memberships: Collection[int], slices: int) -> int:
-    """How many ops of each group to ask for in a slice, so that all together stay few.
-
-    Args:
-        memberships: of each rank, in how many groups it is.
-        slices: how many a window has.
-    """
+    """How many ops of each group to ask for in a slice, so that all together stay few."""
     each_op = max(1, sum(memberships)) * max(1, slices)
     wanted = max(ENOUGH_SAMPLES, min(MOST_SAMPLES, FEW_TIMES // each_op))
     return max(1, min(wanted, MOST_TIMES // each_op))

@@ -9,7 +9,7 @@ from frtop_tui.diagnosis.model import Frame, Verdict
 from frtop_tui.job.naming import JobKey, job_key
 from frtop_tui.job.unprepared import is_least_since
 
-CAPTURED_HEALTH: Final = ("hung", "dead", "diverged")
+CAPTURED_HEALTH: Final = ("hung", "dead", "mismatch")
 
 
 def is_alarm(frame: Frame) -> bool:

@@ -11,9 +11,9 @@ from frtop_tui.job.naming import printable, shortened
 from frtop_tui.job.statistics import JobStatistics
 from frtop_tui.job.units import NOT_KNOWN, byte_size, counted, duration, timing
 from frtop_tui.statistics.comparison import Measured, StatisticsChange, compare
+from frtop_tui.text.document import aligned
 from frtop_tui.text.health_words import health_words
-from frtop_tui.text.statistics_table import aligned
-from frtop_tui.text.statistics_words import line_words
+from frtop_tui.text.statistics_words import place_words
 
 MOST_LINES: Final = 30
 HEAD: Final = ("line", "op", "size", "before", "after", "noise", "what", "skew before", "after",
@@ -38,11 +38,11 @@ def comparison_lines(before: Frame, after: Frame) -> list[str]:
     table: list[Sequence[str]] = [HEAD]
     for line in changed[:MOST_LINES]:
         row = line.row
-        table.append((
-            line_words(row), row.kind, byte_size(row.bytes / row.count if row.bytes else None),
-            *_cells(line.duration), line.duration.change, timing(line.skew.before_ns),
-            timing(line.skew.after_ns), line.skew.change if line.skew.ratio else NOT_KNOWN,
-        ))  # fmt: skip
+        size = byte_size(row.bytes / row.count if row.bytes else None)
+        skew = (timing(line.skew.before_ns), timing(line.skew.after_ns))
+        skew_change = line.skew.change if line.skew.ratio else NOT_KNOWN
+        took = (*_cells(line.duration), line.duration.change)
+        table.append((place_words(row.site), row.kind, size, *took, *skew, skew_change))
     if changed:
         lines += ["", f"lines that changed ({len(changed)} of {len(found.lines)})", *aligned(table)]
     settings = settings_changes(before, after)

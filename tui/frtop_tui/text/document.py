@@ -1,216 +1,141 @@
-"""A judged frame as JSON, for programs."""
+"""A report as one document: sections of blocks, made once of facts, that every writer draws.
+
+`incident` makes one, `html_page` and `markdown` write it; `aligned` writes a table for terminals.
+All texts in it are printable, and none of them is trusted: writers escape them for their syntax.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
 
-import msgspec
+from frtop_tui.diagnosis.model import Trace
+from frtop_tui.job.model import RankState
+from frtop_tui.job.naming import printable
+from frtop_tui.text.verdict import VerdictText
 
-from frtop_probe import wire
-from frtop_probe.ring.rank_ranges import fold
-from frtop_tui.diagnosis.cases.slow.detect import compared
-from frtop_tui.diagnosis.graph.wait_node import number_of
-from frtop_tui.diagnosis.model import Frame, Slowness, Verdict
-from frtop_tui.job.environment import environment
-from frtop_tui.job.issuer_words import issuer_fields
-from frtop_tui.job.job_activity import activity_in, known_jobs
-from frtop_tui.job.model import HostView, Rank, Recorded
-from frtop_tui.job.naming import GroupKey, job_address, job_call
-from frtop_tui.job.units import utc_time
-from frtop_tui.job.unprepared import all_prepared
-
-_UNREACHABLE_RANK: Final[dict[str, Any]] = {
-    "state": "unreachable",
-    **dict.fromkeys(
-        ("since_s", "host", "pid", "prepared", "notes", "transports", "step", "blocked_on")
-    ),
-}
+WORDS: Final = frozenset(
+    {"line", "kinds", "op", "group", "last to come", "check", "limit", "result", ""}
+)
+"""Columns of words; those of figures are aligned at their ends."""
 
 
-def document(frame: Frame) -> dict[str, Any]:
-    """The object that `frtop diagnose --json` prints; keys are only ever added."""
-    descriptions = {group.key: group.description for group in frame.groups}
-    coverage, settings = frame.coverage, environment(frame.ranks.values())
-    known = {
-        "job": _shown_job(frame),
-        "other_jobs": [_other_job(job, frame) for job in frame.other_jobs],
-        "recorded": _recorded(frame.recorded),
-        "health": frame.health,
-        "verdicts": [verdict_fields(verdict, descriptions) for verdict in frame.verdicts],
-        "coverage": {
-            "expected": coverage.expected,
-            "reporting": coverage.reporting,
-            "unreachable": fold(coverage.unreachable),
-            "lost_updates": coverage.lost_updates,
-            "complete": coverage.complete,
-            "notes": [note.text for note in coverage.notes],
-        },
-        "notes": list(frame.notes),
-        **_compared(frame),
-        "environment": {
-            "common": dict(settings.common),
-            "different": {name: dict(values) for name, values in settings.different.items()},
-        },
-        "hosts": [host_fields(host) for host in frame.hosts],
-        "ranks": _ranks(frame),
-    }
-    if frame.trace is not None:
-        known["trace"] = msgspec.to_builtins(frame.trace)
-    return known
+@dataclass(frozen=True, slots=True)
+class Items:
+    """A list of sentences."""
+
+    lines: tuple[str, ...]
+
+    def __bool__(self) -> bool:
+        return bool(self.lines)
 
 
-def _shown_job(frame: Frame) -> dict[str, Any] | None:
-    if frame.job is None:
-        return None
-    prepared = all_prepared(len(frame.ranks), len(frame.coverage.unprepared))
-    return {**job_fields(frame.job, known_jobs(frame)), "prepared": prepared}
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows of cells below their columns."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+    def __bool__(self) -> bool:
+        return bool(self.rows)
 
 
-def _other_job(job: wire.Job, frame: Frame) -> dict[str, Any]:
-    """A job that is not judged: whether it lives, and for how long nothing has moved in it."""
-    activity = activity_in(frame, job)
-    ages = {
-        name: rounded(getattr(activity, name, None)) for name in ("age_s", "quiet_s", "waits_s")
-    }
-    known = all_prepared(activity.ranks, activity.unprepared) if activity is not None else None
-    return {
-        **job_fields(job, known_jobs(frame)),
-        "live": job in frame.running_jobs,
-        "prepared": known,
-        **ages,
-        "dated": activity is None or activity.dated,
-    }
+@dataclass(frozen=True, slots=True)
+class RankRow:
+    """One rank; `doing` is what it is in, or how it ended; "" where nobody knows."""
+
+    rank: int
+    state: RankState
+    host: str
+    pid: str
+    step: str
+    since: str
+    doing: str
+    blamed: bool
 
 
-def rounded(seconds: float | None) -> float | None:
-    """To a tenth of a second."""
-    return None if seconds is None else round(seconds, 1)
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """All ranks: by their states, and one by one."""
+
+    by_state: tuple[tuple[RankState, str], ...]
+    rows: tuple[RankRow, ...]
+
+    def __bool__(self) -> bool:
+        return bool(self.rows)
 
 
-def job_fields(job: wire.Job, among: Sequence[wire.Job]) -> dict[str, Any]:
-    """Who a job is; `call` is what to type for it."""
-    return {
-        "name": job.name,
-        "run_id": job.run_id,
-        "attempt": job.attempt,
-        "world_size": job.world_size,
-        "master": job_address(job),
-        "nonce": job.nonce,
-        "call": job_call(job, among),
-    }
+@dataclass(frozen=True, slots=True)
+class StackBranch:
+    """Ranks with the same frames so far; `frames` are (text, is user code)."""
+
+    ranks: str
+    frames: tuple[tuple[str, bool], ...]
+    children: tuple[StackBranch, ...] = ()
 
 
-def _recorded(recorded: Recorded | None) -> dict[str, Any] | None:
-    if recorded is None:
-        return None
-    return {
-        "kind": recorded.kind,
-        "path": recorded.path,
-        "at": utc_time(recorded.wall_ns),
-        "by": recorded.by,
-        "version": recorded.version,
-        "notes": list(recorded.notes),
-    }
+@dataclass(frozen=True, slots=True)
+class Stacks:
+    """Merged stacks as a tree; `age` is that of the oldest."""
+
+    age: str
+    roots: tuple[StackBranch, ...]
+
+    def __bool__(self) -> bool:
+        return bool(self.roots)
 
 
-def host_fields(host: HostView) -> dict[str, Any]:
-    """Whether a host reports."""
-    error = host.clock_error_ns
-    return {
-        "name": host.name,
-        "state": host.state,
-        "problem": str(host.problem or ""),
-        "lost_updates": host.lost_updates,
-        "clock_error_s": None if error is None else round(error / 1e9, 6),
-    }
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """Who waits for whom; `lines` say how that was found."""
+
+    trace: Trace
+    lines: tuple[str, ...]
 
 
-def _ranks(frame: Frame) -> dict[str, Any]:
-    """All ranks of the job in order, those that never reported included."""
-    known = {rank: _rank(view, frame.now_ns) for rank, view in frame.ranks.items()}
-    if frame.job is not None:
-        known |= {r: dict(_UNREACHABLE_RANK) for r in frame.coverage.unreachable if r not in known}
-    return {str(rank): known[rank] for rank in sorted(known)}
+Block = Items | Table | Ranks | Stacks | Waits
 
 
-def verdict_fields(verdict: Verdict, descriptions: dict[GroupKey, str]) -> dict[str, Any]:
-    """What is said of one verdict; `descriptions` of groups by their keys."""
-    group, op = verdict.group, verdict.op
-    return {
-        "kind": verdict.kind,
-        "confidence": verdict.confidence,
-        "progress": verdict.progress,
-        "culprits": list(verdict.culprits),
-        "parties": [list(party) for party in verdict.parties],
-        "victims": fold(verdict.victims),
-        "headline": verdict.headline,
-        "group": group
-        and {
-            "name": group.name,
-            "description": descriptions.get(group, ""),
-            "ranks": group.ranks,
-        },
-        "op": op and {"number": op.number, "kind": op.kind, **issuer_fields(verdict.issuer)},
-        "why": msgspec.to_builtins(verdict.why),
-        "left_s": rounded(verdict.left_s),
-        "evidence": list(verdict.evidence),
-        "missing": list(verdict.missing),
-        "next": verdict.next,
-        **({} if verdict.slow is None else {"slow": _slowness(verdict.slow)}),
-    }
+@dataclass(frozen=True, slots=True)
+class Document:
+    """`title` is short, `summary` one sentence; `origin` is where and when it was seen.
+
+    `sections` are headings with what stands below them.
+    """
+
+    title: str
+    summary: str
+    origin: tuple[str, ...]
+    verdicts: tuple[VerdictText, ...]
+    no_verdict: str
+    sections: tuple[tuple[str, tuple[Block, ...]], ...]
 
 
-def _compared(frame: Frame) -> dict[str, Any]:
-    """How far it was seen that nobody is slow; `visible_share` is null where it was not."""
-    found = compared(frame)
-    return {
-        "compared_s": rounded(found.ns / 1e9),
-        "visible_share": round(found.share, 4) if found.ns else None,
-        "compared_one_op_in": found.stride,
-        "not_compared": fold(found.left_out),
-    }
+def items(lines: Iterable[str]) -> Items:
+    """A list of these sentences, made printable."""
+    return Items(tuple(map(printable, lines)))
 
 
-def _slowness(slow: Slowness) -> dict[str, Any]:
-    """How slow somebody is, in seconds."""
-    return {
-        "late_ops": slow.late,
-        "sampled_ops": slow.sampled,
-        "late_s": round(slow.late_ns / 1e9, 6),
-        "clock_error_s": round(slow.error_ns / 1e9, 6),
-        "share": round(slow.share, 4),
-        "most_share": round(slow.most_share or slow.share, 4),
-        "step_s": None if slow.step_ns is None else round(slow.step_ns / 1e9, 6),
-        "waiting_ranks": slow.waiting,
-        "lost_hours": round(slow.lost_ns / 3.6e12, 4),
-        "hours_of": "GPU" if slow.on_gpus else "rank",
-        "at_least": slow.at_least,
-    }
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+    """A table of these cells, made printable."""
+    return Table(tuple(columns), tuple(tuple(map(printable, row)) for row in rows))
 
 
-def _rank(view: Rank, now_ns: int) -> dict[str, Any]:
-    blocked = view.blocked_on
-    return {
-        "state": view.state,
-        "since_s": rounded(view.state_age_s(now_ns)) if view.evidence.has_ages else None,
-        "host": view.host,
-        "pid": view.identity.pid,
-        "prepared": view.identity.prepared,
-        "notes": list(view.notes),
-        "transports": [{"name": one.name, "sign": one.sign} for one in view.transports],
-        "step": view.status.step if view.status is not None else None,
-        "blocked_on": blocked
-        and {
-            "kind": blocked.signature.kind if blocked.signature is not None else "",
-            "number": _number(blocked, view.groups.get(blocked.group)),
-            "age_s": rounded(view.age_s(blocked.issued_ns, now_ns)) if blocked.issued_ns else None,
-            "dated": blocked.dated,
-            **issuer_fields(blocked.issuer),
-        },
-    }
+def section(title: str, *blocks: Block | None) -> tuple[str, tuple[Block, ...]]:
+    """A section with those of the blocks that say something."""
+    return title, tuple(block for block in blocks if block)
 
 
-def _number(op: wire.Op, group: wire.Group | None) -> int | None:
-    """The op's number; messages and calls outside of groups have one of their rank's own."""
-    return (op.number if op.p2p or op.pseudo else number_of(op, group)) or None
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """The cells of a table, the first row of which are its columns, as lines for a terminal."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    left = [head in WORDS for head in rows[0]]
+    return [
+        "  ".join(
+            cell.ljust(width) if words else cell.rjust(width)
+            for cell, width, words in zip(cells, widths, left, strict=True)
+        ).rstrip()
+        for cells in rows
+    ]

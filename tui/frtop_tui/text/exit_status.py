@@ -9,7 +9,7 @@ from frtop_tui.diagnosis.model import Frame, Verdict
 HEALTHY: Final = 0
 """Every rank reported, and none waits unusually long."""
 HUNG: Final = 3
-"""The job is hung, dead or diverged."""
+"""The job is hung or dead, or its collectives do not match."""
 UNDECIDED: Final = 4
 """Nobody can be blamed, too little was seen, or somebody is only suspected to be slow."""
 HELD_UP: Final = 5
@@ -17,7 +17,7 @@ HELD_UP: Final = 5
 SLOWER: Final = 6
 """Of `frtop diff`: the second run is slower than its limits allow."""
 
-_FINAL: Final = frozenset({"dead", "mismatch", "cycle"})
+_FINAL: Final = frozenset({"dead", "mismatch", "deadlock"})
 """Verdict kinds after which a job does not recover."""
 _PASSING: Final = frozenset({"not_entered", "stuck"})
 """Verdict kinds that mean a hang only if the culprit makes no progress."""

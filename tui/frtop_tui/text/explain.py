@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from frtop_tui.diagnosis.trace import BlockedRanks, FindingTrace, NodeTrace, Trace
+from frtop_tui.diagnosis.model import BlockedRanks, FindingTrace, NodeTrace, Trace
 from frtop_tui.job.naming import shortened
 from frtop_tui.job.unprepared import age_words
 

@@ -1,4 +1,4 @@
-"""An incident as one HTML file: nothing is loaded, nothing runs, every text is escaped."""
+"""A report as one HTML file: nothing is loaded, nothing runs, every text is escaped."""
 
 from __future__ import annotations
 
@@ -6,21 +6,23 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Final
 
+from frtop_tui.job.naming import rank_words
 from frtop_tui.job.units import counted
-from frtop_tui.text.incident import (
-    CLOCK_COLUMNS,
-    GROUP_COLUMNS,
-    Incident,
+from frtop_tui.text.document import (
+    Block,
+    Document,
+    Items,
     RankRow,
+    Ranks,
     StackBranch,
-    TimeSection,
+    Stacks,
+    Table,
+    Waits,
 )
 from frtop_tui.text.page_style import STYLE
 from frtop_tui.text.rank_states import LETTERS, MEANINGS
-from frtop_tui.text.statistics_table import HEAD, STEP_HEAD
 from frtop_tui.text.verdict import VerdictText
-from frtop_tui.text.wait_drawing import place_waits
-from frtop_tui.text.wait_drawing_svg import drawing_svg
+from frtop_tui.text.wait_drawing import drawing_svg, place_waits
 
 _RANKS_OPEN: Final = 16
 """As many ranks are listed without being unfolded."""
@@ -28,41 +30,39 @@ _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
 """What browsers may load for this page, and run in it: nothing but its style."""
 
 
-def html_page(incident: Incident) -> str:
+def html_page(document: Document) -> str:
     """The whole file."""
-    title = escape(f"{incident.title}: {incident.health}")
-    return "\n".join(
-        [
-            "<!DOCTYPE html>",
-            '<html lang="en"><head><meta charset="utf-8">',
-            f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">',
-            '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            '<meta name="referrer" content="no-referrer">',
-            f"<title>{title}</title><style>{STYLE}</style></head><body>",
-            f"<h1>{escape(incident.summary)}</h1>",
-            *(f'<p class="dim">{escape(line)}</p>' for line in incident.origin),
-            *map(_verdict, incident.verdicts),
-            *_quiet(incident),
-            *_section("Notes", _list(incident.notes)),
-            *_section("Who waits for whom", _waits(incident)),
-            *_section("Ranks", _ranks(incident)),
-            *_section("Stacks", _stacks(incident)),
-            *_section("Groups", _table(GROUP_COLUMNS, incident.groups)),
-            *_section("Where the time goes", _time(incident.time)),
-            *_section("What was not seen", _list(incident.coverage)),
-            *_section("Settings that differ", _table(("name", "values"), incident.different)),
-            *_section("Settings", _table(("name", "value"), incident.settings)),
-            *_section("Clocks of hosts", _table(CLOCK_COLUMNS, incident.clocks)),
-            *_section("Versions", _table(("of", "is"), incident.versions)),
-            "<footer>Written by frtop. This file is complete: it loads and runs nothing.</footer>",
-            "</body></html>",
-            "",
-        ]
-    )
+    none = f'<div class="verdict none"><h3>{escape(document.no_verdict)}</h3></div>'
+    lines = [
+        "<!DOCTYPE html>",
+        '<html lang="en"><head><meta charset="utf-8">',
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        '<meta name="referrer" content="no-referrer">',
+        f"<title>{escape(document.title)}</title><style>{STYLE}</style></head><body>",
+        f"<h1>{escape(document.summary)}</h1>",
+        *(f'<p class="dim">{escape(line)}</p>' for line in document.origin),
+        *(map(_verdict, document.verdicts) if document.verdicts else [none]),
+    ]
+    for title, blocks in document.sections:
+        lines += [f"<h2>{title}</h2>"] if blocks else []
+        lines += [line for block in blocks for line in _block(block)]
+    end = "Written by frtop. This file is complete: it loads and runs nothing."
+    return "\n".join([*lines, f"<footer>{end}</footer>", "</body></html>", ""])
 
 
-def _section(title: str, content: Sequence[str]) -> Iterable[str]:
-    return [f"<h2>{title}</h2>", *content] if content else []
+def _block(block: Block) -> Iterable[str]:
+    match block:
+        case Items(lines):
+            return _list(lines)
+        case Table(columns, rows):
+            return _table(columns, rows)
+        case Waits():
+            return _waits(block)
+        case Ranks():
+            return _ranks(block)
+        case Stacks():
+            return _stacks(block)
 
 
 def _list(lines: Iterable[str]) -> list[str]:
@@ -73,14 +73,7 @@ def _list(lines: Iterable[str]) -> list[str]:
 def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     body = [f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows]
     head = "".join(f"<th>{escape(name)}</th>" for name in columns)
-    if not body:
-        return []
     return ['<div class="scroll"><table>', f"<tr>{head}</tr>", *body, "</table></div>"]
-
-
-def _time(one: TimeSection) -> list[str]:
-    tables = (*_table(HEAD, one.calls), *_table(STEP_HEAD, one.steps))
-    return [*_list(one.facts), *tables] if tables else []
 
 
 def _verdict(one: VerdictText) -> str:
@@ -101,21 +94,12 @@ def _verdict(one: VerdictText) -> str:
     )
 
 
-def _quiet(incident: Incident) -> Iterable[str]:
-    if incident.verdicts:
-        return []
-    said = incident.no_verdict or "no verdict yet"
-    return [f'<div class="verdict none"><h3>{escape(said)}</h3></div>']
-
-
-def _waits(incident: Incident) -> list[str]:
-    if incident.trace is None or not incident.explanation:
-        return []
-    graph = place_waits(incident.trace)
+def _waits(waits: Waits) -> list[str]:
+    graph = place_waits(waits.trace)
     drawn = drawing_svg(graph)
     left_out = counted(graph.left_out, "more op")
     more = [f'<p class="dim">{left_out} not drawn</p>'] * bool(graph.left_out)
-    text = "\n".join(map(escape, incident.explanation))
+    text = "\n".join(map(escape, waits.lines))
     return [
         *(
             [f'<div class="scroll">{drawn}</div>']
@@ -128,34 +112,24 @@ def _waits(incident: Incident) -> list[str]:
     ]
 
 
-def _ranks(incident: Incident) -> list[str]:
-    if not incident.ranks:
-        return []
+def _ranks(ranks: Ranks) -> list[str]:
     by_host: dict[str, list[RankRow]] = {}
-    for row in incident.ranks:
+    for row in ranks.rows:
         by_host.setdefault(row.host or "host not known", []).append(row)
     legend = ", ".join(
-        f"<b>{LETTERS[state]}</b> {state} {escape(ranks)}" for state, ranks in incident.by_state
+        f"<b>{LETTERS[state]}</b> {state} {escape(those)}" for state, those in ranks.by_state
     )
     cells = [
         f'<span>{escape(host)}</span><span class="cells">{"".join(map(_cell, rows))}</span>'
         for host, rows in by_host.items()
     ]
-    rows = [
-        (
-            str(row.rank),
-            row.state,
-            row.since,
-            row.host,
-            str(row.pid or ""),
-            str(row.step or ""),
-            row.doing,
-        )
-        for row in incident.ranks
-    ]
     columns = ("rank", "state", "for", "host", "pid", "step", "doing")
+    rows = [
+        (str(row.rank), row.state, row.since, row.host, row.pid, row.step, row.doing)
+        for row in ranks.rows
+    ]
     opened = " open" if len(rows) <= _RANKS_OPEN else ""
-    meanings = "; ".join(f"{state}: {MEANINGS[state]}" for state, _ in incident.by_state)
+    meanings = "; ".join(f"{state}: {MEANINGS[state]}" for state, _ in ranks.by_state)
     return [
         f'<p class="mono">{legend}</p>',
         '<div class="grid">',
@@ -177,17 +151,13 @@ def _cell(row: RankRow) -> str:
     )
 
 
-def _stacks(incident: Incident) -> list[str]:
-    lines: list[str] = []
-    if incident.stacks_age:
-        lines.append(
-            f'<p class="dim">Main threads, outermost frame first, at most {incident.stacks_age}'
-            " old. Bold: your own code.</p>"
-        )
-    for root in incident.stacks:
-        lines += _branch(root)
-    lines += _list(f"no stack of ranks {ranks}: {why}" for why, ranks in incident.no_stacks)
-    return lines
+def _stacks(stacks: Stacks) -> Iterable[str]:
+    yield (
+        f'<p class="dim">Main threads, outermost frame first, at most {stacks.age} old.'
+        " Bold: your own code.</p>"
+    )
+    for root in stacks.roots:
+        yield from _branch(root)
 
 
 def _branch(root: StackBranch) -> Iterable[str]:
@@ -198,8 +168,7 @@ def _branch(root: StackBranch) -> Iterable[str]:
         if one is None:
             yield "</details>"
             continue
-        plural = "s" if "-" in one.ranks or "," in one.ranks else ""
-        yield f'<details class="branch" open><summary>rank{plural} {escape(one.ranks)}</summary>'
+        yield f'<details class="branch" open><summary>{escape(rank_words(one.ranks))}</summary>'
         yield '<ol class="mono">'
         for text, mine in one.frames:
             marked = ' class="mine"' if mine else ""

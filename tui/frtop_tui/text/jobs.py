@@ -11,7 +11,7 @@ from frtop_tui.job.model import BaseFrame, HostView
 from frtop_tui.job.naming import job_title, listed, printable, typed
 from frtop_tui.job.units import counted, duration
 from frtop_tui.job.unprepared import recorder_text
-from frtop_tui.text.document import host_fields, job_fields, rounded
+from frtop_tui.text.json_document import host_fields, job_fields, rounded
 
 WIDTH: Final = 80
 _HEADS: Final = ("job", "ranks", "hosts", "state", "recorder", "--job")

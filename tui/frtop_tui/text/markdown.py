@@ -1,4 +1,4 @@
-"""An incident as Markdown, as it is pasted into an incident's page."""
+"""A report as Markdown, to be pasted into an incident's page."""
 
 from __future__ import annotations
 
@@ -6,16 +6,10 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from frtop_tui.job.naming import rank_words
 from frtop_tui.job.units import counted
-from frtop_tui.text.incident import (
-    CLOCK_COLUMNS,
-    GROUP_COLUMNS,
-    Incident,
-    StackBranch,
-    TimeSection,
-)
+from frtop_tui.text.document import Block, Document, Items, Ranks, Stacks, Table, Waits
 from frtop_tui.text.rank_states import LETTERS
-from frtop_tui.text.statistics_table import HEAD, STEP_HEAD
 from frtop_tui.text.verdict import VerdictText
 
 MOST_ROWS: Final = 64
@@ -27,29 +21,30 @@ _FIRST: Final = re.compile(r"^(\d+(?=[.)]\s)|(?=[-+=#]))")
 _TAGS: Final = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 
 
-def markdown(incident: Incident) -> str:
+def markdown(document: Document) -> str:
     """The whole text."""
-    lines = [
-        f"# {_text(incident.summary)}",
-        "",
-        *_list(incident.origin),
-        "",
-        *(line for one in incident.verdicts for line in _verdict(one)),
-        *([] if incident.verdicts else [f"**{_text(incident.no_verdict or 'no verdict yet')}**"]),
-        *_section("Notes", _list(incident.notes)),
-        *_section("Who waits for whom", _block(incident.explanation)),
-        *_section("Ranks", _ranks(incident)),
-        *_section("Stacks", _stacks(incident)),
-        *_section("Groups", _table(GROUP_COLUMNS, incident.groups)),
-        *_section("Where the time goes", _time(incident.time)),
-        *_section("What was not seen", _list(incident.coverage)),
-        *_section("Settings that differ", _table(("name", "values"), incident.different)),
-        *_section("Settings", _table(("name", "value"), incident.settings)),
-        *_section("Clocks of hosts", _table(CLOCK_COLUMNS, incident.clocks)),
-        *_section("Versions", _table(("of", "is"), incident.versions)),
-        "",
-    ]
-    return "\n".join(lines)
+    lines = [f"# {_text(document.summary)}", "", *_list(document.origin), ""]
+    lines += [line for one in document.verdicts for line in _verdict(one)]
+    if not document.verdicts:
+        lines.append(f"**{_text(document.no_verdict)}**")
+    for title, blocks in document.sections:
+        lines += ["", f"## {title}"] if blocks else []
+        lines += [line for block in blocks for line in ("", *_block(block))]
+    return "\n".join([*lines, ""])
+
+
+def _block(block: Block) -> Sequence[str]:
+    match block:
+        case Items(lines):
+            return _list(lines)
+        case Table(columns, rows):
+            return _table(columns, rows)
+        case Waits():
+            return _fenced(block.lines)
+        case Ranks():
+            return _ranks(block)
+        case Stacks():
+            return _stacks(block)
 
 
 def _text(text: str) -> str:
@@ -59,33 +54,20 @@ def _text(text: str) -> str:
     return "".join(_TAGS.get(letter, letter) for letter in plain)
 
 
-def _section(title: str, content: Sequence[str]) -> Iterable[str]:
-    return ["", f"## {title}", "", *content] if content else []
-
-
 def _list(lines: Iterable[str]) -> list[str]:
     return [f"- {_text(line)}" for line in lines]
 
 
 def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    body = [f"| {' | '.join(map(_text, row))} |" for row in rows]
-    if not body:
-        return []
+    body = (f"| {' | '.join(map(_text, row))} |" for row in rows)
     return [f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}", *body]
 
 
-def _block(lines: Sequence[str]) -> list[str]:
+def _fenced(lines: Sequence[str]) -> list[str]:
     """Lines in a fence that is longer than any run of backticks in them."""
-    if not lines:
-        return []
     runs = (len(run) for line in lines for run in re.findall(r"`+", line))
     fence = "`" * max(3, max(runs, default=0) + 1)
     return [f"{fence}text", *lines, fence]
-
-
-def _time(one: TimeSection) -> list[str]:
-    tables = (*_table(HEAD, one.calls), *_table(STEP_HEAD, one.steps))
-    return [*_list(one.facts), *tables] if tables else []
 
 
 def _verdict(one: VerdictText) -> Iterable[str]:
@@ -101,22 +83,17 @@ def _verdict(one: VerdictText) -> Iterable[str]:
     yield ""
 
 
-def _ranks(incident: Incident) -> list[str]:
-    states = [(f"{LETTERS[state]} {state}", ranks) for state, ranks in incident.by_state]
-    if not incident.ranks:
-        return []
+def _ranks(ranks: Ranks) -> list[str]:
+    states = [(f"{LETTERS[state]} {state}", those) for state, those in ranks.by_state]
+    shown = sorted(ranks.rows, key=lambda row: not row.blamed)[:MOST_ROWS]
     rows = [
         (
             f"{row.rank}{' (blamed)' if row.blamed else ''}",
-            row.state,
-            row.since,
-            row.host,
-            str(row.pid or ""),
-            row.doing,
+            *(row.state, row.since, row.host, row.pid, row.doing),
         )
-        for row in sorted(incident.ranks, key=lambda row: not row.blamed)[:MOST_ROWS]
+        for row in shown
     ]
-    left = len(incident.ranks) - len(rows)
+    left = len(ranks.rows) - len(rows)
     return [
         *_table(("state", "ranks"), states),
         "",
@@ -125,17 +102,13 @@ def _ranks(incident: Incident) -> list[str]:
     ]
 
 
-def _stacks(incident: Incident) -> list[str]:
+def _stacks(stacks: Stacks) -> list[str]:
     lines: list[str] = []
-    waiting: list[tuple[StackBranch, str]] = [(one, "") for one in reversed(incident.stacks)]
+    waiting = [(one, "") for one in reversed(stacks.roots)]
     while waiting:
         one, indent = waiting.pop()
-        plural = "s" if "-" in one.ranks or "," in one.ranks else ""
-        lines.append(f"{indent}rank{plural} {one.ranks}")
+        lines.append(f"{indent}{rank_words(one.ranks)}")
         lines += [f"{indent}{'> ' if mine else '  '}{text}" for text, mine in one.frames]
         waiting += [(child, f"{indent}  ") for child in reversed(one.children)]
-    missing = _list(f"no stack of ranks {ranks}: {why}" for why, ranks in incident.no_stacks)
-    if not lines:
-        return missing
-    age = f"Main threads, outermost frame first, at most {incident.stacks_age} old;"
-    return [f"{age} `>` marks your own code.", "", *_block(lines), "", *missing]
+    age = f"Main threads, outermost frame first, at most {stacks.age} old;"
+    return [f"{age} `>` marks your own code.", "", *_fenced(lines)]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from frtop_probe import wire
 from frtop_tui.diagnosis.evidence.working_thread import working_stack
 from frtop_tui.diagnosis.model import Frame, JudgedRank
-from frtop_tui.job.stack_frames import is_user_code, shown_frames
+from frtop_tui.job.stack_frames import frame_line, is_user_code, shown_frames
 from frtop_tui.text.rank_words import format_exit, op_name
 
 FrameKey = tuple[str, str, int]
@@ -145,6 +145,41 @@ def merge_frame(frame: Frame, ranks: Iterable[int]) -> MergedStacks:
     return MergedStacks(merge_stacks(stacks), len(stacks), reasons, oldest)
 
 
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """A chain of frames without a branch; `parent` is the place of the one before it, or -1."""
+
+    nodes: tuple[StackNode, ...]
+    depth: int
+    parent: int
+
+    @property
+    def ranks(self) -> Sequence[int]:
+        return self.nodes[0].ranks
+
+    @property
+    def frames(self) -> list[tuple[str, bool]]:
+        """Each frame as text, and whether it is the user's own code."""
+        return [
+            (f"{node.frame.function}  {frame_line(node.frame)}", is_user_code(node.frame))
+            for node in self.nodes
+        ]
+
+
+def branches(roots: Sequence[StackNode]) -> Iterable[Branch]:
+    """The tree of stacks, each branch after its parent."""
+    waiting = [(root, 0, -1) for root in reversed(roots)]
+    count = 0
+    while waiting:
+        head, depth, parent = waiting.pop()
+        chain = [head]
+        while len(chain[-1].children) == 1 and not chain[-1].ends_here:
+            chain.append(chain[-1].children[0])
+        yield Branch(tuple(chain), depth, parent)
+        waiting += [(child, depth + 1, count) for child in reversed(chain[-1].children)]
+        count += 1
+
+
 def tree_lines(
     roots: Sequence[StackNode], unfolded: Collection[tuple[FrameKey, ...]]
 ) -> list[TreeLine]:
@@ -153,16 +188,11 @@ def tree_lines(
     A folded chain shows the user's own frames and its end, where it branches or stops. A
     chain whose first path is in `unfolded` shows all frames.
     """
-    found: list[TreeLine] = []
-    waiting = [(root, 0) for root in reversed(roots)]
-    while waiting:
-        head, depth = waiting.pop()
-        chain = [head]
-        while len(chain[-1].children) == 1 and not chain[-1].ends_here:
-            chain.append(chain[-1].children[0])
-        found += _chain_lines(chain, depth, in_full=head.path in unfolded)
-        waiting += [(child, depth + 1) for child in reversed(chain[-1].children)]
-    return found
+    return [
+        line
+        for one in branches(roots)
+        for line in _chain_lines(one.nodes, one.depth, in_full=one.nodes[0].path in unfolded)
+    ]
 
 
 def _chain_lines(chain: Sequence[StackNode], depth: int, *, in_full: bool) -> Iterable[TreeLine]:

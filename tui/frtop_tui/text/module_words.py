@@ -11,7 +11,8 @@ from frtop_tui.job.naming import job_title, printable
 from frtop_tui.job.statistics import JobStatistics
 from frtop_tui.job.units import byte_size
 from frtop_tui.statistics.module_tree import ModuleNode, module_roots, phases_of
-from frtop_tui.text.statistics_table import NO_CALLS, aligned
+from frtop_tui.text.document import aligned
+from frtop_tui.text.statistics_table import NO_CALLS
 from frtop_tui.text.statistics_words import coverage_words, ranks_words, waiting_words, window_words
 
 NOT_RECORDED: Final = "modules are not recorded: `o` on `:record`, or `frtop record --modules on`"

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Final, NamedTuple
 
+from frtop_tui.diagnosis.cases.slow.parts import MIN_STEPS, own_ns, waits_are_known
 from frtop_tui.diagnosis.cases.slow.roles import op_rates, peers_of, places
-from frtop_tui.diagnosis.cases.slow.step_times import MIN_STEPS, own_ns, waits_are_known
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.statistics import JobStatistics
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.coverage import coverage_text
@@ -16,6 +16,14 @@ from frtop_tui.text.verdict import lines_of, verdict_text
 
 _MOST_HOSTS: Final = 4
 """Unreachable hosts that are listed with their reasons."""
+
+
+class WordLine(NamedTuple):
+    """A line: what it is about, what is said, and how it is to be read."""
+
+    subject: str
+    text: str
+    tone: str = ""  # "bad", "warn", "good", "dim"
 
 
 def text(frame: Frame) -> list[str]:

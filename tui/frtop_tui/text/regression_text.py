@@ -9,8 +9,8 @@ from typing import Any, Final
 from frtop_tui.job.naming import printable
 from frtop_tui.job.units import NOT_KNOWN, counted, percent_change, timing
 from frtop_tui.statistics.regression import Check, Result, overall
+from frtop_tui.text.document import aligned
 from frtop_tui.text.exit_status import HEALTHY, SLOWER, UNDECIDED
-from frtop_tui.text.statistics_table import aligned
 from frtop_tui.text.statistics_words import place_words
 
 HEAD: Final = ("check", "line", "op", "limit", "before", "after", "change", "samples", "result")

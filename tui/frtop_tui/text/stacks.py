@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from frtop_probe import wire
 from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.model import Frame, JudgedRank
-from frtop_tui.job.naming import printable
+from frtop_tui.job.naming import printable, rank_words
 from frtop_tui.job.native_stacks import group_alike, held_for
 from frtop_tui.job.stack_frames import (
     frame_line,
-    is_user_code,
     shown_frames,
     user_frame_index,
 )
 from frtop_tui.job.units import duration
-from frtop_tui.text.merged_stacks import StackNode, merge_frame
+from frtop_tui.text.lines import Line, join, plain, text_of
+from frtop_tui.text.merged_stacks import branches, merge_frame
 
 _NAME: Final = 56
 """Columns for names of functions; longer ones move their file to the right."""
@@ -39,19 +38,33 @@ def rank_lines(rank: JudgedRank, now_ns: int, *, native: bool) -> list[str]:
         lines.append(f"  {why_none(dump)}")
         return list(map(printable, lines))
     for alike in group_alike(dump.threads):
-        thread = alike.first
-        words = [thread.name or "thread", "active" if thread.active else "idle"]
-        if thread.owns_gil:
-            words.append("holds the GIL")
-        words.append(f"tid {thread.tid}")
-        if alike.count > 1:
-            words.append(f"and {alike.count - 1} more with this stack")
-        lines.append("  " + "  ".join(words))
-        frames = alike.frames if native else shown_frames(thread.frames)
+        lines.append("  " + text_of(join(thread_parts(alike.first, alike.count), "  ")))
+        frames = alike.frames if native else shown_frames(alike.first.frames)
         lines += frame_lines(frames, "    ")
         if native and alike.hidden:
             lines.append(f"      (frames of the interpreter's start: {alike.hidden})")
     return list(map(printable, lines))
+
+
+def thread_parts(
+    thread: wire.ThreadStack, alike: int = 1, name: str = "", kernel: str = ""
+) -> tuple[Line, ...]:
+    """Name and state of a thread. A waiting thread reads `idle`, also when it hangs.
+
+    Args:
+        thread: the first of those that are alike.
+        alike: how many threads have its name and stack.
+        name: to be said in the place of its own.
+        kernel: what the kernel says of it.
+    """
+    return (
+        plain(name or thread.name or "thread", "strong"),
+        plain(f"{alike} threads alike" if alike > 1 else ""),
+        plain("active" if thread.active else "idle", "" if thread.active else "dim"),
+        plain("holds the GIL" if thread.owns_gil else "", "warn"),
+        plain(kernel, "dim"),
+        plain(f"tid {thread.tid}", "dim"),
+    )
 
 
 def frame_lines(frames: Sequence[wire.TraceFrame], indent: str) -> list[str]:
@@ -65,55 +78,16 @@ def frame_lines(frames: Sequence[wire.TraceFrame], indent: str) -> list[str]:
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class Branch:
-    """A chain of frames without a branch; `parent` is the place of the one before it, or -1."""
-
-    nodes: tuple[StackNode, ...]
-    depth: int
-    parent: int
-
-    @property
-    def ranks(self) -> Sequence[int]:
-        return self.nodes[0].ranks
-
-    @property
-    def frames(self) -> list[tuple[str, bool]]:
-        """Each frame as text, and whether it is the user's own code."""
-        return [
-            (f"{node.frame.function}  {frame_line(node.frame)}", is_user_code(node.frame))
-            for node in self.nodes
-        ]
-
-
-def branches(roots: Sequence[StackNode]) -> Iterable[Branch]:
-    """The tree of stacks, each branch after its parent."""
-    waiting = [(root, 0, -1) for root in reversed(roots)]
-    count = 0
-    while waiting:
-        head, depth, parent = waiting.pop()
-        chain = [head]
-        while len(chain[-1].children) == 1 and not chain[-1].ends_here:
-            chain.append(chain[-1].children[0])
-        yield Branch(tuple(chain), depth, parent)
-        waiting += [(child, depth + 1, count) for child in reversed(chain[-1].children)]
-        count += 1
-
-
 def merged_lines(frame: Frame, ranks: Sequence[int]) -> list[str]:
     """The working threads of many ranks as a tree, outermost frame first, indented at branches."""
     merged = merge_frame(frame, ranks)
     lines: list[str] = []
     for branch in branches(merged.roots):
         indent = "  " * branch.depth
-        lines.append(f"{indent}{_ranks_name(branch.ranks)}")
+        lines.append(f"{indent}{rank_words(fold(branch.ranks))}")
         lines += frame_lines([node.frame for node in branch.nodes], indent)
-    lines += [f"{_ranks_name(numbers)}: no stack: {why}" for why, numbers in merged.missing]
+    lines += [f"{rank_words(fold(numbers))}: no stack: {why}" for why, numbers in merged.missing]
     return list(map(printable, lines))
-
-
-def _ranks_name(ranks: Sequence[int]) -> str:
-    return f"{'rank' if len(ranks) == 1 else 'ranks'} {fold(ranks)}"
 
 
 def why_none(dump: wire.StackDump | None) -> str:

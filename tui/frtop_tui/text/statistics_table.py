@@ -7,18 +7,19 @@ from typing import Any, Final
 
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.naming import job_title, printable
-from frtop_tui.job.statistics import JobStatistics
-from frtop_tui.job.units import NOT_KNOWN, byte_rate, percent, timing
+from frtop_tui.job.statistics import CallRow, JobStatistics
+from frtop_tui.job.units import NOT_KNOWN, byte_rate, percent, percents, timing, timings
 from frtop_tui.statistics.last_to_come import last_to_come
 from frtop_tui.statistics.orders import SLOWEST, ordered, share_of_step
 from frtop_tui.statistics.step_table import StepRow, step_rows
+from frtop_tui.text.document import aligned
 from frtop_tui.text.statistics_words import (
     clock_words,
     coverage_words,
     group_words,
     labels_of,
-    line_words,
     op_size_words,
+    place_words,
     ranks_words,
     window_words,
 )
@@ -27,10 +28,7 @@ MOST_LINES: Final = 40
 HEAD: Final = ("line", "op", "group", "size", "count", "p50", "p95", "max", "bus", "skew",
                "last to come", "of a step")  # fmt: skip
 STEP_HEAD: Final = ("", "data", "forward", "backward", "communication", "optimizer", "own", "step")
-LEFT: Final = frozenset(
-    {"line", "kinds", "op", "group", "last to come", "check", "limit", "result", ""}
-)
-"""Columns of words; the others are figures, whose ends are aligned."""
+_STEP_FIELDS: Final = {"own": "own_ns", "step": "took_ns"}
 
 
 def statistics_lines(frame: Frame, order: str = SLOWEST, most: int = MOST_LINES) -> list[str]:
@@ -78,7 +76,7 @@ def call_cells(
     for row in ordered(found.rows, order)[:most]:
         share = share_of_step(row)
         table.append((
-            line_words(row),
+            place_words(row.site),
             row.kind or NOT_KNOWN,
             group_words(row, labels),
             op_size_words(row),
@@ -94,62 +92,62 @@ def call_cells(
     return table
 
 
-def aligned(table: Sequence[Sequence[str]]) -> list[str]:
-    """The cells of a table, the first line of which are its heads, as lines."""
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    left = [head in LEFT for head in table[0]]
-    return [
-        "  ".join(
-            cell.ljust(width) if words else cell.rjust(width)
-            for cell, width, words in zip(cells, widths, left, strict=True)
-        ).rstrip()
-        for cells in table
-    ]
-
-
 def step_cells(rows: Sequence[StepRow]) -> list[tuple[str, ...]]:
-    """The cells of the table of steps, as `STEP_HEAD` names them."""
-    cells = [_step_cells(row) for row in rows]
-    return [cells[0], _share_cells(rows[0]), *cells[1:]] if rows else []
+    """The cells of the table of steps, as `STEP_HEAD` names them; the second row are shares."""
+    if not rows:
+        return []
+    columns, job = STEP_HEAD[1:], rows[0]
+    shares = ("of a step", *(_share_cell(job, column) for column in columns))
+    named = ["median", *(f"rank {row.rank}" for row in rows[1:])]
+    cells = [
+        (name, *(step_cell(row, column) for column in columns))
+        for name, row in zip(named, rows, strict=True)
+    ]
+    return [cells[0], shares, *cells[1:]]
 
 
-def _step_cells(row: StepRow) -> tuple[str, ...]:
-    low, high = timing(row.blocked_ns), timing(row.pending_ns)
-    return (
-        "median" if row.rank is None else f"rank {row.rank}",
-        timing(row.data_ns),
-        timing(row.forward_ns),
-        timing(row.backward_ns),
-        high if low == high else f"{low} to {high}",
-        timing(row.optimizer_ns),
-        timing(row.own_ns),
-        timing(row.took_ns),
-    )
+def step_cell(row: StepRow, column: str) -> str:
+    """A figure of the table of steps."""
+    if column == "communication":
+        return timings(row.blocked_ns, row.pending_ns)
+    return timing(_step_ns(row, column))
 
 
-def _share_cells(row: StepRow) -> tuple[str, ...]:
-    """The same as shares of the step."""
+def _share_cell(row: StepRow, column: str) -> str:
+    """The same as a share of the step."""
+    took, ns = row.took_ns, _step_ns(row, column)
+    if column == "step":
+        return ""
+    if column == "communication" and took:
+        return percents(row.blocked_ns / took, row.pending_ns / took)
+    return NOT_KNOWN if ns is None or not took else percent(ns / took)
 
-    def share(ns: int | None) -> str:
-        return NOT_KNOWN if ns is None or not row.took_ns else percent(ns / row.took_ns)
 
-    low, high = share(row.blocked_ns), share(row.pending_ns)
-    return (
-        "of a step",
-        share(row.data_ns),
-        share(row.forward_ns),
-        share(row.backward_ns),
-        high if low == high else f"{low} to {high}",
-        share(row.optimizer_ns),
-        share(row.own_ns),
-        "",
-    )
+def _step_ns(row: StepRow, column: str) -> int | None:
+    found: int | None = getattr(row, _STEP_FIELDS.get(column, f"{column}_ns"), None)
+    return found
 
 
 def _pace(job: StepRow) -> str:
     samples = "" if job.samples_per_s is None else f", {job.samples_per_s:,.0f} samples/s"
     longest = f"p95 {timing(job.p95_ns)}, the longest {timing(job.max_ns)}"
     return f"{job.steps_per_s:.2f} steps/s{samples}; steps: {longest}"
+
+
+_FIGURES: Final = (
+    *("count", "bytes", "timed", "late", "pending", "p50_ns", "p95_ns", "max_ns", "total_ns"),
+    *("waited_ns", "sampled", "skew_ns", "transfer_ns", "algorithm_bandwidth", "bus_bandwidth"),
+)
+
+
+def call_figures(row: CallRow) -> dict[str, float | None]:
+    """What programs get of a row of calls; times in ns, bandwidths in bytes a second."""
+    return {
+        "per_second": row.rate,
+        "largest_bytes": row.size,
+        "share_of_step": share_of_step(row),
+        **{name: getattr(row, name) for name in _FIGURES},
+    }
 
 
 def statistics_document(found: JobStatistics, order: str = SLOWEST) -> dict[str, Any]:
@@ -163,24 +161,7 @@ def statistics_document(found: JobStatistics, order: str = SLOWEST) -> dict[str,
             "ranks": list(row.ranks),
             "p2p": row.p2p,
             "on_device": row.on_device,
-            "count": row.count,
-            "per_second": row.rate,
-            "bytes": row.bytes,
-            "largest_bytes": row.size,
-            "timed": row.timed,
-            "late": row.late,
-            "pending": row.pending,
-            "p50_ns": row.p50_ns,
-            "p95_ns": row.p95_ns,
-            "max_ns": row.max_ns,
-            "total_ns": row.total_ns,
-            "waited_ns": row.waited_ns,
-            "share_of_step": share_of_step(row),
-            "sampled": row.sampled,
-            "skew_ns": row.skew_ns,
-            "transfer_ns": row.transfer_ns,
-            "algorithm_bandwidth": row.algorithm_bandwidth,
-            "bus_bandwidth": row.bus_bandwidth,
+            **call_figures(row),
             "last": [{"rank": rank, "times": times} for rank, times in row.last],
         }
         for row in ordered(found.calls, order)

@@ -9,10 +9,10 @@ from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.model import GroupView
 from frtop_tui.job.naming import GroupKey, folded, group_label, shortened, without_number
+from frtop_tui.job.stack_frames import site_name
 from frtop_tui.job.statistics import CallRow, JobStatistics
-from frtop_tui.job.units import byte_sizes, duration, timing
+from frtop_tui.job.units import NOT_KNOWN, byte_sizes, timing, window
 
-NOT_KNOWN = "-"
 LONGEST_S: Final = 3600.0
 """As far as rings reach: they have the last 8,192 or 65,536 ops of a rank: minutes, as a rule."""
 _SLICES_S: Final = 20.0
@@ -30,14 +30,9 @@ def mean_sizes(row: CallRow) -> tuple[float, float] | tuple[()]:
     return row.sizes or ((mean, mean) if mean else ())
 
 
-def line_words(row: CallRow) -> str:
-    """`train.py:231`; `-` where the line is not known."""
-    return place_words(row.site)
-
-
 def place_words(site: wire.Site | None) -> str:
-    """`train.py:231`; `-` for None."""
-    return NOT_KNOWN if site is None else f"{site.file.rsplit('/', 1)[-1]}:{site.line}"
+    """`train.py:231`; `-` where the line is not known."""
+    return site_name(site) or NOT_KNOWN
 
 
 def labels_of(groups: Iterable[GroupView]) -> dict[GroupKey, str]:
@@ -75,8 +70,8 @@ def window_words(found: JobStatistics) -> str:
     """`last 60 s`; where rings have forgotten some ops of it, since when all are counted."""
     seconds = max(0.0, (found.until_ns - found.from_ns) / 1e9)
     if seconds > 0.98 * found.seconds:
-        return f"last {duration(found.seconds)}"
-    return f"all ops of the last {duration(seconds)}, older ones in part"
+        return f"last {window(found.seconds)}"
+    return f"all ops of the last {window(seconds)}, older ones in part"
 
 
 def wanted_words(wanted_s: float, found: JobStatistics | None) -> tuple[str, bool]:
@@ -89,7 +84,7 @@ def wanted_words(wanted_s: float, found: JobStatistics | None) -> tuple[str, boo
     Returns:
         The words, and whether what it shows is of that window: else they say of which it is.
     """
-    words = f"window {duration(wanted_s)}" if wanted_s else "window as far as rings reach"
+    words = f"window {window(wanted_s)}" if wanted_s else "window as far as rings reach"
     longest_s = (wanted_s or LONGEST_S) + _SLICES_S
     if found is None or not found.ranks or not found.with_calls:
         return words, True

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from frtop_tui.diagnosis.cases.slow.cost_words import cost_words
+from frtop_tui.diagnosis.cases.slow.words import cost_words
 from frtop_tui.diagnosis.model import Frame, Verdict
 from frtop_tui.job.naming import printable
 from frtop_tui.job.units import duration
@@ -13,7 +13,7 @@ from frtop_tui.job.unprepared import age_text, is_least_since
 
 _WITHOUT_PROGRESS: Final = ("dead", "mismatch", "slow")
 """Kinds of which nobody asks whether something still moves."""
-_KINDS: Final = {"dead": "died", "cycle": "deadlock"}
+_KINDS: Final = {"dead": "died"}
 _PROGRESS: Final = {
     "none": "no progress",
     "active": "makes progress",

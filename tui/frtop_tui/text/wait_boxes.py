@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from frtop_probe.ring.rank_ranges import fold, unfold
-from frtop_tui.diagnosis.trace import NodeTrace, Trace
+from frtop_tui.diagnosis.model import NodeTrace, Trace
 from frtop_tui.job.naming import printable
 
 BoxKind = Literal["waits", "free", "ended", "unobserved"]

@@ -11,13 +11,11 @@ from typing import Final
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.causes import CAUSES
-from frtop_tui.diagnosis.evidence.thread_chain import by_acting_thread
-from frtop_tui.diagnosis.evidence.working_thread import working_stack
+from frtop_tui.diagnosis.evidence.working_thread import by_acting_thread, working_stack
 from frtop_tui.diagnosis.model import Frame, JudgedRank, Why
-from frtop_tui.job.stack_frames import basename, shown_frames, user_frame
+from frtop_tui.job.stack_frames import basename, shown_frames, site_name, user_frame
 from frtop_tui.job.units import counted, duration, live_duration
 from frtop_tui.text.rank_words import format_exit, op_name
-from frtop_tui.widgets.formats import format_site
 
 SUSPECTS: Final = ("late", "silent", "stopped")
 
@@ -45,7 +43,7 @@ def source_line(rank: JudgedRank) -> str:
     if rank.exit_info is not None:
         return ""
     if rank.blocked_on is not None:
-        return format_site(rank.blocked_on.site)
+        return site_name(rank.blocked_on.site)
     stack = working_stack(rank)
     if rank.state not in SUSPECTS or stack is None or not stack.frames:
         return ""

@@ -50,14 +50,6 @@ def format_tensors(specs: tuple[wire.TensorSpec, ...] | None) -> str:
     return f"{_DTYPES.get(dtype, dtype)}[{shape}]{times}" + (f" +{more}" if more else "")
 
 
-def format_site(where: wire.Site | None) -> str:
-    """`train.py:231`."""
-    if where is None:
-        return ""
-    name = where.file.rpartition("/")[2]
-    return f"{name}:{where.line}" if where.line else name
-
-
 def group_name(group: GroupView) -> str:
     return group_label(group.key.name, group.description)
 

@@ -12,8 +12,8 @@ from frtop_tui.job.host_gauges import GaugedSubject, HostGauges
 from frtop_tui.job.naming import printable
 from frtop_tui.job.units import byte_rate, byte_size, cores, counted, percent
 from frtop_tui.widgets.gauge_cells import FULL, disk_used, memory_used
+from frtop_tui.widgets.gauge_cells import graph as padded_graph
 from frtop_tui.widgets.spans import Line, clip, fit, join, plain, width_of, wrap
-from frtop_tui.widgets.sparkline import graph as padded_graph
 
 BARS: Final = 12
 WIDE_BARS: Final = 30

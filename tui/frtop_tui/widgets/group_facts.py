@@ -16,9 +16,9 @@ from frtop_tui.job.issuer_words import issuer_text
 from frtop_tui.job.mesh import Mesh, NoMesh
 from frtop_tui.job.model import GroupView
 from frtop_tui.job.naming import folded_hosts, group_label, listed
+from frtop_tui.job.stack_frames import site_name
 from frtop_tui.job.units import counted, duration, how_often, timing
 from frtop_tui.text.rank_words import op_kind
-from frtop_tui.widgets.formats import format_site
 
 MOST_NUMBERS: Final = 6
 """Lines of members by number: the furthest, and those that are most behind."""
@@ -151,7 +151,7 @@ def _last_op(view: GroupView, now_ns: int) -> list[Fact]:
     assert op is not None
     parts = [f"{op_kind(op)} {_number(view, view.number)}"]
     if op.site is not None:
-        parts.append(format_site(op.site))
+        parts.append(site_name(op.site))
     parts += filter(None, [issuer_text(op.issuer)])
     if view.issued_ns:
         parts.append(f"issued {duration(view.idle_s(now_ns))} ago")

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.job.model import Recorded
+from frtop_tui.job.model import Health, Recorded
 from frtop_tui.job.naming import folded_hosts
 from frtop_tui.job.units import counted, duration, local_time
 from frtop_tui.job.unprepared import age_text, is_least_since, preparation
@@ -19,8 +19,22 @@ from frtop_tui.widgets.formats import job_name, short_path
 from frtop_tui.widgets.grid_layout import host_names
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, clip, fit, join, plain, spread, width_of
-from frtop_tui.widgets.states import HEALTH_TONE
 
+HEALTH_TONE: Final[dict[Health, str]] = {
+    "connecting": "warn",
+    "empty": "warn",
+    "starting": "strong",
+    "healthy": "good",
+    "waiting": "warn",
+    "unreachable": "warn",
+    "held up": "warn",
+    "slow": "warn",
+    "hung": "alarm",
+    "dead": "alarm",
+    "mismatch": "alarm",
+    "undecided": "warn",
+    "ended": "strong",
+}
 NO_TIMEOUT = ("healthy", "starting", "ended", "connecting", "empty")
 """Health of a job that no timeout is about to end."""
 

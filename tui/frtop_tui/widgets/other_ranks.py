@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.job.model import RankState
+from frtop_tui.job.stack_frames import site_name
 from frtop_tui.job.units import counted
 from frtop_tui.text.rank_states import URGENCY
 from frtop_tui.text.rank_words import format_exit, op_name
-from frtop_tui.widgets.formats import format_site, shorten_ranks
+from frtop_tui.widgets.formats import shorten_ranks
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, plain, wrap
 
@@ -22,7 +23,7 @@ def describe_position(rank: JudgedRank) -> str:
         return format_exit(rank.exit_info)
     if op is None:
         return rank.state
-    return " ".join(filter(None, (op_name(rank, op), format_site(op.site))))
+    return " ".join(filter(None, (op_name(rank, op), site_name(op.site))))
 
 
 def _position_key(rank: JudgedRank) -> tuple[object, ...]:

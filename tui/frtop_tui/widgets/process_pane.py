@@ -3,20 +3,131 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
+
+from msgspec import structs
 
 from frtop_probe import wire
+from frtop_tui.diagnosis.evidence.gpu_activity import is_fresh, spinning
+from frtop_tui.diagnosis.evidence.host_facts import HostFact, facts_for
 from frtop_tui.diagnosis.model import Frame, JudgedRank
+from frtop_tui.diagnosis.words.fact_words import fact_text
 from frtop_tui.job.device_settings import settings_of_rank
+from frtop_tui.job.gpus import power_text, throttle_text
+from frtop_tui.job.host_gauges import HostGauges
 from frtop_tui.job.model import HostView
+from frtop_tui.job.naming import printable
 from frtop_tui.job.transports import of_rank
-from frtop_tui.job.units import byte_size, duration, percent
+from frtop_tui.job.units import byte_size, cores, duration, percent
 from frtop_tui.widgets.activity import cpu_share
-from frtop_tui.widgets.gpu_lines import gpu_lines
-from frtop_tui.widgets.host_summary import host_summary
+from frtop_tui.widgets.gauge_cells import disk_cell, memory_cell, net_cell
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, clip, fit, join, plain, reflow, tail, wrap
-from frtop_tui.widgets.states import PROCESS_STATES
 
+_NOT_MOVING: Final = frozenset({"blocked", "late", "silent", "stopped"})
+"""States in which a rank's GPU should have nothing to do. One that moves may have small kernels."""
+
+
+def gpu_lines(rank: JudgedRank, now_ns: int) -> list[Line]:
+    """One line per GPU, then what is not known of them; nothing for a rank without devices."""
+    if rank.gauges is None or rank.exit_info is not None:
+        return []
+    host_now_ns = now_ns - rank.clock_ns
+    spins = "a kernel spins" if rank.state in _NOT_MOVING else "at little power"
+    lines = [_line(gpu, host_now_ns, spins) for gpu in rank.gauges.gpus]
+    if rank.gauges.note:
+        lines.append(plain(f"GPU: {printable(rank.gauges.note)}", "dim"))
+    return lines
+
+
+def _line(gpu: wire.Gpu, host_now_ns: int, low_power: str) -> Line:
+    """One GPU; `low_power` is what is said of one that is busy at little more than idle power."""
+    title = plain(f"GPU {gpu.index}", "strong")
+    name = plain(printable(gpu.name).removeprefix("NVIDIA "), "dim")
+    if gpu.error:
+        return join((title, name, plain(printable(gpu.error), "warn")))
+    if not gpu.samples:
+        return join((title, name, plain("no figures yet", "dim")))
+    last = gpu.samples[-1]
+    fresh = is_fresh(gpu, host_now_ns)
+    age = duration(max(0, host_now_ns - last.at_ns) / 1e9)
+    busy = "busy: not known" if last.utilization is None else f"{last.utilization} % busy"
+    memory = "" if last.memory_used is None else byte_size(last.memory_used)
+    if memory and gpu.memory_total:
+        memory += f" of {byte_size(gpu.memory_total)}"
+    low = fresh and spinning(gpu) is not None
+    return join(
+        (
+            title,
+            plain("" if fresh else f"{age} ago:", "warn"),
+            plain(busy, "strong"),
+            plain(power_text(last.power_mw, gpu.power_limit_mw), "strong"),
+            plain(low_power if low else "", "warn"),
+            plain(f"shared by {gpu.processes} processes" if gpu.processes > 1 else ""),
+            plain(memory),
+            plain("" if last.sm_mhz is None else f"{last.sm_mhz} MHz", "dim"),
+            plain(throttle_text(last.throttle), "warn"),
+            plain("MIG: figures of all parts" if gpu.mig else "", "dim"),
+            name,
+        )
+    )
+
+
+def host_summary(host: HostView, key: int) -> list[Line]:
+    """One line; none where the agent sends no gauges, or is unreachable.
+
+    Args:
+        host: of the rank.
+        key: of the rank.
+    """
+    gauges = host.gauges
+    if gauges is None or host.state != "reporting":
+        return []
+    values = gauges.host
+    troubles = [fact_text(fact, lambda _: "") for fact in _undated(host, key)]
+    return [
+        join(
+            (
+                plain("host", "dim"),
+                plain("; ".join(troubles), "warn"),
+                plain(f"cpu {percent(values['cpu'] / 1000)}" if "cpu" in values else ""),
+                _labelled("memory", memory_cell(gauges)[0]),
+                _labelled("net", net_cell(gauges, 0)[0]),
+                _labelled("disk", disk_cell(gauges)[0]),
+                plain(_of_rank(gauges, key), "strong"),
+            )
+        )
+    ]
+
+
+def _undated(host: HostView, key: int) -> list[HostFact]:
+    """The facts that concern a rank, without their times: the hosts' screen has those."""
+    return [structs.replace(fact, since_ns=0) for fact in facts_for(host, (key,))]
+
+
+def _labelled(label: str, text: str) -> Line:
+    return plain(f"{label} {text}" if text else "")
+
+
+def _of_rank(gauges: HostGauges, key: int) -> str:
+    """What the rank and its children use."""
+    own = next((one for one in gauges.of_kind("rank") if key in one.keys), None)
+    if own is None or "cpu" not in own.values:
+        return ""
+    return f"this rank and its children {cores(own.values['cpu'])} cores"
+
+
+PROCESS_STATES: Final = {
+    "R": "running",
+    "S": "sleeping",
+    "D": "uninterruptible sleep",
+    "T": "stopped",
+    "t": "stopped by a tracer",
+    "Z": "zombie",
+    "X": "gone",
+    "I": "idle",
+}
+"""Meaning of the state letters in `/proc/PID/stat`."""
 TROUBLE = ("D", "T", "t", "Z", "X")
 """States in which a healthy training process does not stay for long."""
 

@@ -1,53 +1,15 @@
-"""Styled text as plain values that widgets draw and tests compare, without Textual.
-
-A span is text and the name of its tone; `tones.tcss` defines the style of every tone. Lines
-are hashable: they are cached by content and compared between frames.
-"""
+"""Lines of text in cells of a terminal: cut, wrapped, side by side. Without Textual."""
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Sequence
-from typing import Final
 
 from rich.cells import cell_len, set_cell_size
 
-Span = tuple[str, str]
-Line = tuple[Span, ...]
+from frtop_tui.text.lines import TONES, Line, Span, join, plain, text_of
 
-TONES: Final = (
-    "alarm",  # white on red: seen from across the room
-    "bad",
-    "blocked",
-    "cursor",
-    "dead",
-    "dim",
-    "done",
-    "good",
-    "key",
-    "late",
-    "line",  # background of the cursor's line
-    "mark",
-    "moving",
-    "silent",
-    "starting",
-    "stopped",
-    "strong",
-    "unreachable",
-    "unknown",
-    "warn",
-    "yours",
-)
-
-
-def plain(text: str, tone: str = "") -> Line:
-    """A line with one tone."""
-    return ((text, tone),)
-
-
-def text_of(line: Line) -> str:
-    """The line's text without tones."""
-    return "".join(text for text, _ in line)
+__all__ = ["TONES", "Line", "Span", "join", "plain", "text_of"]
 
 
 def cells(text: str) -> int:
@@ -117,18 +79,6 @@ def wrap(text: str, width: int, tone: str = "", first: Span = ("", "")) -> list[
     lead: Line = ((label, label_tone),) if label else ()
     rest: Line = ((" " * indent, ""),) if label else ()
     return [(*(lead if n == 0 else rest), (row, tone)) for n, row in enumerate(rows)]
-
-
-def join(parts: Iterable[Line], between: str = " · ", tone: str = "dim") -> Line:
-    """The parts in one line with a separator; empty parts are left out."""
-    spans: list[Span] = []
-    for part in parts:
-        if not text_of(part):
-            continue
-        if spans:
-            spans.append((between, tone))
-        spans.extend(part)
-    return tuple(spans)
 
 
 def flow(parts: Iterable[Line], width: int, indent: str = "", between: str = "   ") -> list[Line]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from textual.binding import Binding, BindingType
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.evidence.working_thread import working_stack
 from frtop_tui.diagnosis.model import Frame, JudgedRank
+from frtop_tui.job.native_stacks import group_alike, held_for
 from frtop_tui.job.stack_frames import (
     frame_line,
     is_user_code,
@@ -17,39 +18,33 @@ from frtop_tui.job.stack_frames import (
     user_frame_index,
 )
 from frtop_tui.job.units import live_duration
+from frtop_tui.text.stacks import thread_parts
 from frtop_tui.widgets.lines import LineView
-from frtop_tui.widgets.native_lines import YOURS, native_lines, native_title
-from frtop_tui.widgets.spans import Line, fit, join, plain, tail, wrap
+from frtop_tui.widgets.spans import Line, Span, fit, join, plain, tail, wrap
 
-
-def thread_line(thread: wire.ThreadStack, main_ident: int, snapshot: wire.Snapshot) -> Line:
-    """Name and state of a thread. A waiting thread reads `idle`, also when it hangs."""
-    name = "MainThread" if thread.ident == main_ident else thread.name or "thread"
-    native = next((process for process in snapshot.threads if process.pid == thread.tid), None)
-    kernel = f"{native.state} {native.wchan}".strip() if native is not None else ""
-    return join(
-        (
-            plain(name, "strong"),
-            plain("active" if thread.active else "idle", "" if thread.active else "dim"),
-            plain("holds the GIL" if thread.owns_gil else "", "warn"),
-            plain(kernel, "dim"),
-            plain(f"tid {thread.tid}", "dim"),
-        )
-    )
+YOURS: Final[Span] = ("  ◀ yours", "yours")
+_NAME: Final = 30
+_NATIVE_NAME: Final = 56
+"""Most cells of a function's name."""
 
 
 def frame_lines(
-    frames: Sequence[wire.TraceFrame], width: int, *, folded: bool = False
+    frames: Sequence[wire.TraceFrame], width: int, *, folded: bool = False, native: bool = False
 ) -> list[Line]:
     """Frames innermost first; the user's own line is marked and shown as source.
 
-    `folded` hides the frames between the innermost one and the user's own.
+    Args:
+        frames: of a thread.
+        width: of the pane.
+        folded: hides the frames between the innermost one and the user's own.
+        native: their names are long: more room for them; their ends are shown.
     """
-    frames = shown_frames(frames)
     rows: list[Line] = []
     mine = user_frame_index(frames)
     hidden = range(1, mine) if folded and mine is not None and mine > 2 else range(0)
-    names = min(30, max(16, width // 3), max((len(f.function) for f in frames), default=16))
+    least, most = (width * 3 // 5, _NATIVE_NAME) if native else (width // 3, _NAME)
+    longest = max((len(frame.function) for frame in frames), default=16)
+    names = min(most, max(16, least), longest)
     for index, frame in enumerate(frames):
         if index in hidden:
             if index == hidden.start:
@@ -57,12 +52,14 @@ def frame_lines(
             continue
         is_mine = index == mine
         tone = "yours" if is_mine else ""
+        name = fit(tail(frame.function, names) if native else frame.function, names) + " "
         where = tail(frame_line(frame), max(8, width - names - 3 - (10 if is_mine else 0)))
-        row: Line = (("  " + fit(frame.function, names) + " ", tone), (where, tone or "dim"))
+        mark = ("C ", "key") if frame.native else ("  ", "")
+        row: Line = (mark, (name, tone), (where, tone or "dim"))
         rows.append((*row, YOURS) if is_mine else row)
-        if frame.source and is_user_code(frame):
+        if frame.source and is_user_code(frame) and not native:
             rows.append(plain("    " + fit(frame.source.strip(), max(8, width - 4)).rstrip(), tone))
-    return rows or [plain("  no Python frames", "dim")]
+    return rows or [plain("  no frames" if native else "  no Python frames", "dim")]
 
 
 def dump_lines(
@@ -81,8 +78,11 @@ def dump_lines(
     for thread in sorted(
         dump.threads, key=lambda thread: thread.ident != (working_ident or main_ident)
     ):
-        rows.append(thread_line(thread, main_ident, snapshot))
-        rows += frame_lines(thread.frames, width, folded=folded)
+        name = "MainThread" if thread.ident == main_ident else ""
+        seen = next((process for process in snapshot.threads if process.pid == thread.tid), None)
+        kernel = f"{seen.state} {seen.wchan}".strip() if seen is not None else ""
+        rows.append(join(thread_parts(thread, name=name, kernel=kernel)))
+        rows += frame_lines(shown_frames(thread.frames), width, folded=folded)
     return rows or [plain("no threads with Python frames", "dim")]
 
 
@@ -91,7 +91,7 @@ def stack_lines(rank: JudgedRank, width: int, *, folded: bool = False) -> list[L
     rows: list[Line] = []
     if rank.exception is not None:
         rows.append(plain(f"raised in {rank.exception.thread}", "bad"))
-        rows += frame_lines(rank.exception.frames, width, folded=folded)
+        rows += frame_lines(shown_frames(rank.exception.frames), width, folded=folded)
     snapshot = rank.snapshot
     if rank.exit_info is not None:
         if snapshot is None or not any(thread.frames for thread in rank.threads):
@@ -112,6 +112,37 @@ def stack_lines(rank: JudgedRank, width: int, *, folded: bool = False) -> list[L
             folded=folded,
             working_ident=working.ident if working is not None else 0,
         )
+    return rows
+
+
+def native_title(rank: JudgedRank, now_ns: int) -> str:
+    """When the stacks were taken, and how long the rank stood still."""
+    taken = rank.native
+    if taken is None or not taken.at_ns:
+        return "native stacks"
+    age = live_duration(rank.age_s(taken.at_ns, now_ns))
+    return ", ".join(filter(None, (f"native stacks, {age} old", held_for(taken))))
+
+
+def native_lines(rank: JudgedRank, width: int, *, waiting: bool = False) -> list[Line]:
+    """All threads, the main thread first; those with one stack once.
+
+    With `waiting` they are being taken: what there is, is older.
+    """
+    taken = rank.native
+    if waiting:
+        return wrap(f"being taken: rank {rank.rank} stands still meanwhile", width, "warn")
+    if taken is None:
+        return [plain("no native stacks yet; N takes them", "dim")]
+    rows = wrap(taken.note, width, "bad") if taken.note else []
+    if not taken.dump.threads:
+        why = taken.dump.help or taken.dump.error or "its process has no threads"
+        return [*rows, *wrap(why, width, "warn")]
+    for alike in group_alike(taken.dump.threads):
+        rows.append(join(thread_parts(alike.first, alike.count)))
+        rows += frame_lines(alike.frames, width, native=True)
+        if alike.hidden:
+            rows.append(plain(f"  … the interpreter's start: {alike.hidden}", "dim"))
     return rows
 
 

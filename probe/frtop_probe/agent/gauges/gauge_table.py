@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from frtop_probe import wire
-from frtop_probe.gauges.host.subjects import SubjectReading
+from frtop_probe.gauges.readings import SubjectReading
 from frtop_probe.history_columns import pack
 
 WINDOW_NS: Final = 600_000_000_000
@@ -23,12 +23,12 @@ ROUNDED: Final = frozenset({
     "cpu", "free", "gpu_mem", "mem", "mem_available", "mem_used", "others_mem", "power_mw", "read",
     "received", "sent", "swap_used", "waits", "written",
 })  # fmt: skip
-"""Of these three figures are enough, and change less often."""
+"""For these, three digits are enough, and change less often."""
 COUNTS: Final = frozenset({
     "discards", "drops", "errors", "link_downed", "oom_kills", "others", "processes", "state",
     "xid", "xids",
 })  # fmt: skip
-"""Of several readings in a row the last one holds for all."""
+"""For these, the last of several readings stands for all of them."""
 
 
 @dataclass(slots=True)
@@ -90,7 +90,7 @@ class GaugeTable:
         self._forget_old(at_ns)
 
     def changes(self) -> wire.HostSample | None:
-        """What is new since the last call; None for nothing."""
+        """Returns what changed since the last call; None for nothing."""
         named = [one for one in self._subjects.values() if one.wired != one.sent]
         series: list[wire.GaugeSeries] = []
         changed: list[_Series] = []
@@ -118,7 +118,7 @@ class GaugeTable:
         )
 
     def full(self) -> wire.HostSample | None:
-        """All of the newest; None before the first reading. Does not affect `changes`."""
+        """Returns all newest values; None before the first reading. Does not affect `changes`."""
         if not self._times:
             return None
         series = [one for subject in self._subjects.values() for one in subject.series.values()]
@@ -190,7 +190,7 @@ class GaugeTable:
             series.value = rounded(value) if gauge in ROUNDED else value
 
     def _forget_old(self, at_ns: int) -> None:
-        """Subjects that nobody has seen for ten minutes, and points that are older."""
+        """Forgets subjects that were not read for ten minutes, and points that are older."""
         old = [p for p, one in self._subjects.items() if at_ns - one.seen_ns > WINDOW_NS]
         for place in old:
             subject = self._subjects.pop(place)
@@ -212,7 +212,7 @@ def rounded(value: int) -> int:
 
 
 def _thinned(points: array[int], step: int, gauge: str) -> list[int]:
-    """One value for `step` in a row, the newest ones in full: the mean, of counts the last."""
+    """One value for each `step` points: their mean, or for counts the last one."""
     if step == 1:
         return list(points)
     found = []

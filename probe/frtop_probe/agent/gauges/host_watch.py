@@ -13,13 +13,13 @@ from dataclasses import replace
 from typing import Final
 
 from frtop_probe.agent.gauges.gauge_table import GaugeTable
-from frtop_probe.agent.gauges.gauge_watch import INTEREST_S, PERIOD_S, GaugeWatch
+from frtop_probe.agent.gauges.gpu_watch import INTEREST_S, PERIOD_S, GpuWatch
 from frtop_probe.agent.rank_tracker import RankTracker
-from frtop_probe.gauges.host.subjects import HostReading, SubjectReading, host_reading_from
+from frtop_probe.gauges.readings import HostReading, SubjectReading, host_reading_from
 from frtop_probe.proc.pausing_child import PausingChild
 
 IDLE_PERIOD_S: Final = 10.0
-"""While nobody looks: whoever comes then sees what has been."""
+"""While nobody looks: so a screen that opens later sees the past."""
 _STEP_S: Final = 0.5
 HANGS: Final = "the program that reads the host's gauges does not answer"
 FAILS: Final = "the program that reads the host's gauges ends or does not start"
@@ -32,7 +32,7 @@ class HostWatch:
         self,
         tracker: RankTracker,
         last_asked: Callable[[], float],
-        gpus: GaugeWatch,
+        gpus: GpuWatch,
         worker: HostWorker | None = None,
         *,
         period_s: float = PERIOD_S,
@@ -66,7 +66,7 @@ class HostWatch:
             await self._worker.close()
 
     def _with_memory(self, subject: SubjectReading) -> SubjectReading:
-        """A rank with what it has on its GPUs: the driver says that without asking the rank."""
+        """Adds a rank's memory on its GPUs, which the driver tells without asking the rank."""
         size = self._gpus.memory.get(subject.pids[0]) if subject.kind == "rank" else None
         if size is None:
             return subject

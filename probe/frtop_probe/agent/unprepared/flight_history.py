@@ -1,23 +1,30 @@
-"""What torch's Flight Recorder kept of one rank without a recorder of ours, as last read.
+"""What torch's Flight Recorder kept of one unprepared rank, as last read.
 
 Nothing is read here: `UnpreparedWatch` reads a ring when somebody asks, and hands the look over.
+The recorder keeps kinds, dtypes and shapes of what was issued, when, and whether it is over. It
+keeps no reduce op, root or splits, and no end, except for NCCL, to a tenth of a second. Kinds are
+named as in dumps: they cannot be compared with those of the c10d state.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Final
+from array import array
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
 
 from frtop_probe import wire
-from frtop_probe.agent.block_builder import BlockBuilder, encode_blocks
-from frtop_probe.agent.unprepared.c10d_state import counted
-from frtop_probe.agent.unprepared.flight_ops import KnownGroup, entry_of, ops_of
-from frtop_probe.agent.unprepared.op_table import OpTable
+from frtop_probe.agent.blocks import BlockBuilder, encode_blocks
+from frtop_probe.agent.unprepared.groups import GLOO, counted, number_of
 from frtop_probe.consistency.checksums import signature_digest, weight
+from frtop_probe.consistency.profiling_names import parse
 from frtop_probe.consistency.signatures import RULE_OF_SIZES
+from frtop_probe.ring.layout import Flag
 from frtop_probe.unprepared.flight_ring import NO_RING
 from frtop_probe.unprepared.flight_settings import OFF, SIZE_NAMES, SWITCH_ON
-from frtop_probe.unprepared.model import FlightRing
+from frtop_probe.unprepared.model import Backend, FlightRing, RingEntry
 from frtop_probe.unprepared.worker import Look
 
 MAX_OPS: Final = 4096
@@ -29,10 +36,21 @@ MISSING_OF_GLOO: Final = f"messages, {MISSING}"
 
 GroupIds = Mapping[tuple[str, str], int]
 """The rank's own numbers of its groups, by name and kind of backend."""
+_MAX_IDENT: Final = (1 << 63) - 1
+"""A pthread handle, as far as it fits where ops are kept."""
+OLDEST: Final = -(1 << 40)
+"""Sequence of the first entry: all ops of rings come before those of the c10d state."""
+_DEVICE: Final = {"gloo": "cpu", "nccl": "cuda"}
+_NCCL: Final = "nccl"
+Value = TypeVar("Value")
+_P2P: Final = int(Flag.P2P)
+_UNTRACKED: Final = int(Flag.UNTRACKED)
+_DROPPED: Final = 1024
+"""Signatures or lines that no op has any more, beyond which the tables are made anew."""
 
 
 class FlightHistory:
-    """The ops of the last read, and sums over those that came with it."""
+    """The ops as of the last read, and sums over those that were new in it."""
 
     def __init__(self) -> None:
         self._ops = OpTable(MAX_OPS)
@@ -100,7 +118,7 @@ class FlightHistory:
         )
 
     def recent_sums(self) -> tuple[wire.BlockSums, ...]:
-        """The sums of late, for whoever asks for the full state."""
+        """The most recent sums, for the full state."""
         return tuple(
             one
             for group, builder in self._builders.items()
@@ -159,7 +177,7 @@ def _described(ring: FlightRing, known: int) -> str:
 
 
 def _why_none(look: Look) -> str:
-    """Why there is no history, and what to do next time."""
+    """Says why there is no history, and what to do next time."""
     reasons = [look.reason] if look.reason else [ring.reason for ring in look.rings if ring.reason]
     if not reasons:
         return "Flight Recorder: no op yet"
@@ -168,3 +186,327 @@ def _why_none(look: Look) -> str:
     setting = f" ({named[0]}={look.environment[named[0]][:20]})" if off and named else ""
     step = f"; {SWITCH_ON}" if off or reasons == [NO_RING] else ""
     return f"not recorded: {'; '.join(dict.fromkeys(reasons))}{setting}{step}"
+
+
+@dataclass(frozen=True, slots=True)
+class KnownGroup:
+    """A group whose entries may be in a ring, with its state before and after the ring was read.
+
+    Attributes:
+        id: The rank's own number of the group.
+        ranks: Its members, in order.
+    """
+
+    id: int
+    ranks: tuple[int, ...]
+    before: Backend
+    after: Backend
+
+
+def ops_of(
+    ring: FlightRing, groups: Mapping[str, KnownGroup], wall_offset_ns: int
+) -> list[wire.Op]:
+    """The ops of a ring, oldest first.
+
+    Args:
+        ring: as read.
+        groups: of this ring's backend, by name.
+        wall_offset_ns: wall clock minus monotonic clock of this host.
+
+    Returns:
+        Ops; those whose number cannot be compared with other ranks' have group 0.
+    """
+    comparable = _comparable(ring, groups)
+    several = _coalesced(ring.entries) if ring.kind == _NCCL else frozenset()
+    signatures: dict[tuple[object, ...], wire.Signature] = {}
+    made = []
+    for entry in ring.entries:
+        group = groups.get(entry.group) if entry.is_p2p or entry.id in comparable else None
+        key = (entry.group, entry.op, entry.inputs, entry.outputs, entry.input_types,
+               entry.output_types)  # fmt: skip
+        signature: wire.Signature | None = signatures.get(key)
+        if signature is None:
+            signature = signatures[key] = _signature(ring.kind, entry, groups.get(entry.group))
+        if not entry.is_p2p and (entry.group, entry.number) in several:
+            signature = None  # nothing says which op of the number is which
+        made.append(_op(ring.kind, entry, group, signature, wall_offset_ns))
+    return made
+
+
+def entry_of(op: wire.Op) -> tuple[str, int]:
+    """Kind of ring and id of the entry that an op is of."""
+    number, is_nccl = divmod(op.sequence - OLDEST, 2)
+    return (_NCCL if is_nccl else GLOO), number
+
+
+def _op(
+    kind: str,
+    entry: RingEntry,
+    group: KnownGroup | None,
+    signature: wire.Signature | None,
+    wall_offset_ns: int,
+) -> wire.Op:
+    issued_ns = max(1, entry.created_ns - wall_offset_ns)
+    # Of NCCL's times only those of retired entries are true: events are used again.
+    ended_ns = entry.completed_ns - wall_offset_ns if entry.retired and entry.completed_ns else 0
+    timed = ended_ns > issued_ns
+    return wire.Op(
+        sequence=OLDEST + 2 * entry.id + (kind == _NCCL),  # each ring has ids of its own
+        group=group.id if group is not None else 0,
+        number=entry.p2p_number if entry.is_p2p else entry.number,
+        signature=signature,
+        site=wire.Site(*entry.site) if entry.site is not None else None,
+        issued_ns=issued_ns,
+        done_ns=ended_ns if timed else issued_ns if entry.retired else 0,
+        thread=entry.thread_ident if entry.thread_ident <= _MAX_IDENT else 0,
+        p2p=entry.is_p2p,
+        tracked=entry.retired or kind == GLOO,
+        timeout_ms=max(0, entry.timeout_ms),
+        timed=timed or not entry.retired,
+    )
+
+
+def _signature(kind: str, entry: RingEntry, group: KnownGroup | None) -> wire.Signature:
+    name = parse(entry.op)
+    ranks = group.ranks if group is not None else ()
+    peer = ranks[name.other] if name.other is not None and name.other < len(ranks) else None
+    device = _DEVICE.get(kind, "")
+    return wire.Signature(
+        name.common_kind,
+        peer=peer,
+        inputs=_specs(entry.inputs, entry.input_types, device),
+        outputs=_specs(entry.outputs, entry.output_types, device),
+    )
+
+
+def _specs(
+    shapes: Sequence[tuple[int, ...]] | None, types: Sequence[str] | None, device: str
+) -> tuple[wire.TensorSpec, ...] | None:
+    """Shapes with dtypes; None for unknown."""
+    if shapes is None or types is None or len(types) != len(shapes):
+        return None
+    return tuple(
+        wire.TensorSpec(dtype, shape, 1, device) for shape, dtype in zip(shapes, types, strict=True)
+    )
+
+
+def _coalesced(entries: Iterable[RingEntry]) -> frozenset[tuple[str, int]]:
+    """Group and number that several ops share."""
+    counts = Counter((one.group, one.number) for one in entries if not one.is_p2p)
+    return frozenset(key for key, count in counts.items() if count > 1)
+
+
+def _comparable(ring: FlightRing, groups: Mapping[str, KnownGroup]) -> frozenset[int]:
+    """Ids of the collectives whose numbers are c10d's, and so comparable between ranks.
+
+    That holds for the newest one of a group and for those before it without a gap. Older ones may
+    belong to a destroyed group of the same name.
+    """
+    found: set[int] = set()
+    last: dict[str, int | None] = {}
+    for entry in reversed(ring.entries):
+        known = groups.get(entry.group)
+        if entry.is_p2p or known is None:
+            continue
+        if entry.group not in last:
+            last[entry.group] = entry.number if _is_aligned(ring.kind, entry, known) else None
+        elif (before := last[entry.group]) is not None:
+            follows = entry.number == before - 1 or (ring.kind == _NCCL and entry.number == before)
+            last[entry.group] = entry.number if follows else None
+        if last[entry.group] is not None:
+            found.add(entry.id)
+    return frozenset(found)
+
+
+def _is_aligned(kind: str, entry: RingEntry, known: KnownGroup) -> bool:
+    """Whether the newest entry of a group has the number that c10d gives it.
+
+    While the group stands still, it must be the last one in c10d. While it moves, gloo's
+    counter of all ops (`op_id` of an entry) must run ahead of the number as it does in c10d,
+    by the messages, which are in no ring. DETAIL's helper has entries of its own.
+    """
+    before, after = number_of(known.before), number_of(known.after)
+    if before is None or after is None or known.before.checked or known.after.checked:
+        return False
+    if not before <= entry.number <= after:
+        return False
+    if kind != GLOO or before == after:
+        return True
+    ahead = {
+        one.number - one.collectives
+        for one in (known.before, known.after)
+        if one.number is not None and one.collectives is not None
+    }
+    return ahead == {entry.op_id - entry.number}
+
+
+class OpTable:
+    """Ops of Flight Recorder rings, ordered by sequence."""
+
+    def __init__(self, most: int) -> None:
+        """Is empty, and keeps the newest `most` ops."""
+        self._most = most
+        self._signatures: _Values[wire.Signature] = _Values()
+        self._sites: _Values[wire.Site] = _Values()
+        self._sequence, self._number, self._issued, self._done, self._timeout, self._thread = (
+            array("q") for _ in range(6)
+        )
+        self._group, self._signature, self._site = (array("i") for _ in range(3))
+        self._flags = array("H")
+
+    def __len__(self) -> int:
+        return len(self._sequence)
+
+    def merge(self, ops: Iterable[wire.Op]) -> None:
+        """Adds what was read now; of ops in both it is the newer knowledge."""
+        fresh = {op.sequence: op for op in ops}
+        if not fresh:
+            return
+        if self._sequence and max(fresh) < self._sequence[-1]:  # the ring was reset
+            self._cut(0)
+        begin = bisect_left(self._sequence, min(fresh))
+        known = {op.sequence: op for op in self.ops(begin)}
+        self._cut(begin)
+        for _, op in sorted((known | fresh).items()):
+            self._append(op)
+        for column in self._columns:
+            del column[: -self._most]
+        if max(len(self._signatures), len(self._sites)) > self._most + _DROPPED:
+            self._make_anew()
+
+    def ops(self, begin: int = 0, end: int | None = None) -> tuple[wire.Op, ...]:
+        """The ops from place `begin` to `end`; negative ones count from the newest."""
+        return tuple(map(self._op, range(len(self))[begin:end]))
+
+    def newest_first(self) -> Iterator[wire.Op]:
+        return map(self._op, reversed(range(len(self))))
+
+    def numbers(self) -> Iterator[tuple[int, int, wire.Signature | None]]:
+        """Group, number and signature of the collectives, oldest first."""
+        at = self._signatures.at
+        for group, number, place, flags in zip(
+            self._group, self._number, self._signature, self._flags, strict=True
+        ):
+            if not flags & _P2P:
+                yield group, number, at(place)
+
+    def history(
+        self,
+        lost: int,
+        note: str,
+        *,
+        limit: int = 0,
+        only: Callable[[int, int], bool] | None = None,
+    ) -> wire.History:
+        """The newest `limit` ops (0: all), or the collectives for which `only` is true.
+
+        Args:
+            lost: ops in between that could not be read.
+            note: where the ops come from.
+            limit: number of ops.
+            only: takes group and number.
+        """
+        places: Iterable[int] = range(len(self))[-limit:]
+        if only is not None:
+            places = [
+                place for place in places
+                if not self._flags[place] & _P2P and only(self._group[place], self._number[place])
+            ]  # fmt: skip
+        signatures: _Values[wire.Signature] = _Values()
+        sites: _Values[wire.Site] = _Values()
+        rows = tuple(
+            wire.HistoryRow(
+                self._sequence[place],
+                self._group[place],
+                self._number[place],
+                signatures.place_of(self._signatures.at(self._signature[place])),
+                sites.place_of(self._sites.at(self._site[place])),
+                self._issued[place],
+                _took_ns(self._issued[place], self._done[place]),
+                0,
+                self._flags[place],
+                timeout_ms=self._timeout[place],
+            )
+            for place in places
+        )
+        return wire.History(tuple(signatures), tuple(sites), rows, lost, note)
+
+    @property
+    def _columns(self) -> tuple[array[int], ...]:
+        return (self._sequence, self._number, self._issued, self._done, self._timeout,
+                self._thread, self._group, self._signature, self._site, self._flags)  # fmt: skip
+
+    def _append(self, op: wire.Op) -> None:
+        self._sequence.append(op.sequence)
+        self._number.append(op.number)
+        self._issued.append(op.issued_ns)
+        self._done.append(op.done_ns)
+        self._timeout.append(op.timeout_ms)
+        self._thread.append(op.thread)
+        self._group.append(op.group)
+        self._signature.append(self._signatures.place_of(op.signature))
+        self._site.append(self._sites.place_of(op.site))
+        self._flags.append(
+            (_P2P if op.p2p else 0)
+            | (0 if op.tracked else _UNTRACKED)
+            | (0 if op.timed else wire.UNTIMED)
+        )
+
+    def _op(self, place: int) -> wire.Op:
+        flags = self._flags[place]
+        return wire.Op(
+            self._sequence[place],
+            self._group[place],
+            self._number[place],
+            self._signatures.at(self._signature[place]),
+            self._sites.at(self._site[place]),
+            self._issued[place],
+            self._done[place],
+            self._thread[place],
+            p2p=bool(flags & _P2P),
+            tracked=not flags & _UNTRACKED,
+            timeout_ms=self._timeout[place],
+            timed=not flags & wire.UNTIMED,
+        )
+
+    def _cut(self, begin: int) -> None:
+        for column in self._columns:
+            del column[begin:]
+
+    def _make_anew(self) -> None:
+        """Drops the signatures and lines that no op has any more."""
+        ops = self.ops()
+        self._cut(0)
+        self._signatures, self._sites = _Values(), _Values()
+        for op in ops:
+            self._append(op)
+
+
+class _Values(Generic[Value]):
+    """Values by their places, from 1; 0 is none."""
+
+    def __init__(self) -> None:
+        self._places: dict[Value, int] = {}
+        self._values: list[Value | None] = [None]
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __iter__(self) -> Iterator[Value]:
+        return iter(self._places)
+
+    def place_of(self, value: Value | None) -> int:
+        """The place of a value, which is added if need be."""
+        if value is None:
+            return 0
+        place = self._places.setdefault(value, len(self._values))
+        if place == len(self._values):
+            self._values.append(value)
+        return place
+
+    def at(self, place: int) -> Value | None:
+        return self._values[place]
+
+
+def _took_ns(issued_ns: int, done_ns: int) -> int:
+    return max(1, done_ns - issued_ns) if done_ns else 0

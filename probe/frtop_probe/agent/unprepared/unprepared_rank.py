@@ -15,9 +15,14 @@ from msgspec import structs
 
 from frtop_probe import wire
 from frtop_probe.agent.tracked_rank import TrackedRank
-from frtop_probe.agent.unprepared.c10d_state import label_of, place_of, reasons_of
 from frtop_probe.agent.unprepared.flight_history import FlightHistory
-from frtop_probe.agent.unprepared.groups import STALE_NS, UnpreparedGroups
+from frtop_probe.agent.unprepared.groups import (
+    STALE_NS,
+    UnpreparedGroups,
+    label_of,
+    place_of,
+    reasons_of,
+)
 from frtop_probe.proc import ptrace_refusal
 from frtop_probe.proc.exit_status import ExitStatus
 from frtop_probe.proc.memory import NO_RIGHT, REPLACED
@@ -159,7 +164,7 @@ class UnpreparedRank(TrackedRank):
             notes=(full.notes or ("",)) if full.notes != sent.notes else (),
             transports=full.transports if full.transports != sent.transports else None,
             blocks=tuple(self._blocks),
-            gauges=self._new_gauges(),
+            gauges=self._news("_gauges_sent", self.gauges),
         )
         self._blocks.clear()
         self._sent = full
@@ -217,9 +222,6 @@ class UnpreparedRank(TrackedRank):
 
     def last_sign_ns(self) -> int:
         return self._seen_ns or time.monotonic_ns()
-
-    def status(self) -> None:
-        return None
 
     async def read_first(self, limit: int) -> None:
         """The same, until there was a first read, as far as that is soon."""

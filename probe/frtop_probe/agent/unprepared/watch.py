@@ -1,7 +1,9 @@
 """Follows the ranks of jobs that nobody prepared, as long as somebody looks.
 
-All reading happens in child processes (`unprepared.worker`) that may be left behind. While no
-operator asks for anything, nothing is read, and no such rank is tracked.
+All reading happens in child processes (`unprepared.worker`) that may be left behind: one, and more
+while reads do not return. A rank that is stuck in a driver blocks whoever reads its memory, and all
+ranks of a host may be stuck there at once. While no operator asks for anything, nothing is read,
+and no such rank is tracked.
 """
 
 from __future__ import annotations
@@ -9,20 +11,27 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from frtop_probe.agent.rank_tracker import RankTracker
-from frtop_probe.agent.shown_ranks import ShownRanks
-from frtop_probe.agent.unprepared.other_users import notes_of
-from frtop_probe.agent.unprepared.pool import MAX_CHILDREN, UnpreparedPool
-from frtop_probe.agent.unprepared.rings import UnpreparedRings, Watched
+from frtop_probe.agent.rank_tracker import RankTracker, ShownRanks
+from frtop_probe.agent.unprepared.flight_history import MAX_OPS, FlightHistory
+from frtop_probe.agent.unprepared.unprepared_rank import UnpreparedRank
 from frtop_probe.proc import processes
-from frtop_probe.proc.line_child import CHILD_ENDED, NO_CHILD, TOO_MANY_LEFT
 from frtop_probe.unprepared.discovery.facts import SCAN_FAILED, Candidate, Discovery
+from frtop_probe.unprepared.flight_settings import SIZE_NAMES
 from frtop_probe.unprepared.reader import UNCHANGING
-from frtop_probe.unprepared.worker import DID_NOT_RETURN, SCAN_DID_NOT_RETURN
+from frtop_probe.unprepared.worker import (
+    CHILD_ENDED,
+    DID_NOT_RETURN,
+    NO_CHILD,
+    SCAN_DID_NOT_RETURN,
+    TOO_MANY_LEFT,
+    Look,
+    UnpreparedWorker,
+)
 
 LOOK_S: Final = 1.0
 """Seconds between two looks at a rank's c10d state, where they cost little."""
@@ -62,15 +71,29 @@ _PAUSES: Final = {
     **dict.fromkeys((DID_NOT_RETURN, TOO_MANY_LEFT, *UNCHANGING), RETRY_S),
 }
 """After a look or a search that could not read, by its reason."""
+COMPARE_S: Final = 10.0
+"""Seconds between two reads of a Flight Recorder only to compare ops, while some are issued."""
+COMPARE_LOAD: Final = 0.05
+"""Share of the time that these reads may take, per rank; on a busy host they are slow."""
+MAX_COMPARE_S: Final = 15.0
+FRESH_S: Final = 0.8
+"""A ring that was read this short ago is not read again for a snapshot."""
+UNCHANGED_S: Final = 5.0
+"""For this long, nor is the ring of a rank that has issued nothing since."""
+RINGS_AT_ONCE: Final = 2
+"""Each child searches for symbols by itself: more would cost more than they save."""
+RING_WAIT_S: Final = 0.5
+"""How long a snapshot waits for a ring: its first look takes 0.1 s."""
+MAX_CHILDREN: Final = 4
+"""Some 25 MB each while looks are slow; otherwise there is one."""
 
 
 class UnpreparedWatch:
-    """Finds ranks without a recorder, and reads their c10d state.
+    """Finds unprepared ranks, and reads their c10d state.
 
     Args of the constructor:
         tracker: takes the ranks.
         last_asked: when an operator last asked for anything, by `time.monotonic()`.
-        shown: ranks that somebody wants to see in detail.
         pool: reads.
         boxes: folder for the black boxes of ranks that are shown; "" for none.
     """
@@ -79,7 +102,6 @@ class UnpreparedWatch:
         self,
         tracker: RankTracker,
         last_asked: Callable[[], float],
-        shown: ShownRanks,
         pool: UnpreparedPool | None = None,
         boxes: str = "",
     ) -> None:
@@ -91,9 +113,9 @@ class UnpreparedWatch:
         self._scanning: asyncio.Task[None] | None = None
         self._scan_at = 0.0
         self._spent_s = 0.0
-        self._shown = shown
+        self._shown = shown = tracker.shown
         self._boxes = boxes
-        self._rings = UnpreparedRings(self._pool, shown, _pause_s, self._note)
+        self._rings = UnpreparedRings(self._pool, shown, self._note)
         self._active = False
 
     async def run(self) -> None:
@@ -125,7 +147,7 @@ class UnpreparedWatch:
         return LOOK_S
 
     async def _scan(self, now: float) -> None:
-        """Searches for ranks if that is due; waits for the result only if none is known."""
+        """Searches for ranks if that is due; waits for the result only while no rank is known."""
         if self._scanning is None and now >= self._scan_at:
             self._scanning = asyncio.create_task(self._find())
         if self._scanning is not None:
@@ -141,7 +163,8 @@ class UnpreparedWatch:
     async def _find(self) -> None:
         found = await self._pool.scan(self._tracker.recorded)
         self._scan_at = time.monotonic() + max(map(_pause_s, found.reasons), default=0.0)
-        others = notes_of(found.left_alone, through_shell=self._tracker.guest)
+        guest = self._tracker.guest
+        others = (one.note(through_shell=guest) for one in found.left_alone if one.ranks)
         notes = [*others, *found.reasons]
         if self._add(found):
             notes.append(f"more than {MAX_RANKS} ranks without a recorder: not all are shown")
@@ -190,7 +213,7 @@ class UnpreparedWatch:
         }
 
     async def _look_at_all(self, now: float) -> None:
-        """Looks at one rank after the other; one that does not answer is not waited for."""
+        """Looks at one rank after the other, and waits for none that does not answer."""
         self._drop_forgotten()
         self._spent_s = self._rings.spent_s = 0.0
         waiting = set(self._looking.values())
@@ -238,7 +261,7 @@ class UnpreparedWatch:
             self._note(error)
             return
         watched.looks += 1
-        if watched.looks > 1:  # the first one searches for addresses, and is far dearer
+        if watched.looks > 1:  # the first one searches for addresses, and costs far more
             self._spent_s += now - begin
 
     def _note(self, error: Exception) -> None:
@@ -255,7 +278,7 @@ class UnpreparedWatch:
         self._scan_at = 0.0
 
     async def _stop(self) -> None:
-        """Ends the children; what they read is for nobody."""
+        """Ends the children; nobody waits for what they read."""
         tasks = list(self._looking)
         if self._scanning is not None:
             tasks.append(self._scanning)
@@ -268,14 +291,15 @@ class UnpreparedWatch:
 
 
 def _pause_s(reason: str) -> float:
-    """Seconds until the next try; a reason may have a detail behind it."""
+    """Seconds until the next try; a reason may be followed by a detail."""
     return next((pause_s for known, pause_s in _PAUSES.items() if reason.startswith(known)), 0.0)
 
 
 def _has_no_recorder(rank: Candidate, recorded: Collection[tuple[int, int]], now_s: float) -> bool:
     """Whether the recorder is off in a rank although its environment starts it.
 
-    Only of a rank whose ring would be where this agent looks. `now_s` counts from the boot.
+    It can tell only for ranks whose ring would be where this agent looks. `now_s` counts from the
+    boot.
     """
     if (rank.pid, rank.start_ticks) in recorded or _has_rings_elsewhere(rank):
         return False
@@ -285,3 +309,180 @@ def _has_no_recorder(rank: Candidate, recorded: Collection[tuple[int, int]], now
 def _has_rings_elsewhere(rank: Candidate) -> bool:
     """Whether a prepared rank's ring is in another folder than ours, or in a container."""
     return rank.inner_pid != rank.pid or rank.ring_folder != os.environ.get("FRTOP_DIR", "")
+
+
+@dataclass(slots=True, eq=False)
+class Watched:
+    """A rank, and when it was looked at and may be again, by `time.monotonic()`.
+
+    `ring_at` and `ring_issued` are of the last read of its Flight Recorder, `compare_at` when the
+    next one is due that nobody asked for.
+    """
+
+    rank: UnpreparedRank
+    looked_at: float = 0.0
+    not_before: float = 0.0
+    looks: int = 0
+    ring_at: float = 0.0
+    ring_issued: int = 0
+    compare_at: float = 0.0
+    reading: asyncio.Task[None] | None = None
+
+
+class UnpreparedRings:
+    """Belongs to an `UnpreparedWatch`.
+
+    Args of the constructor:
+        pool: reads.
+        shown: ranks whose ops are kept.
+        note: takes an error that nobody expected.
+    """
+
+    def __init__(
+        self,
+        pool: UnpreparedPool,
+        shown: ShownRanks,
+        note: Callable[[Exception], None],
+    ) -> None:
+        self._pool = pool
+        self._shown = shown
+        self._note = note
+        self._reads = asyncio.Semaphore(RINGS_AT_ONCE)
+        self.spent_s = 0.0
+        """Time that reads took, but for the first ones of a rank."""
+
+    async def read_due(self, ranks: Collection[Watched], end: float) -> None:
+        """Reads the rings of ranks that have issued ops since, one soon after the other.
+
+        What is compared must still be in the rings of all members.
+        """
+        for watched in ranks:
+            now, rank = time.monotonic(), watched.rank
+            if now >= end:
+                return
+            if rank.key not in self._shown:
+                continue
+            fresh = rank.lives and watched.looks > 1 and rank.issued != watched.ring_issued
+            if fresh and now >= watched.compare_at:
+                await self.read_soon(watched)
+
+    def drop_unwanted(self, ranks: Collection[Watched]) -> None:
+        """Forgets the ops of ranks that nobody has looked at for a while.
+
+        They can be read again, unless the rank has ended.
+        """
+        for watched in ranks:
+            rank = watched.rank
+            unwanted = rank.lives and rank.key not in self._shown
+            if unwanted and rank.flight.read_ns and watched.reading is None:
+                rank.flight = FlightHistory()
+                watched.ring_at = watched.compare_at = 0.0
+                watched.ring_issued = 0
+
+    async def read_soon(self, watched: Watched, limit: int = 0) -> None:  # noqa: ARG002
+        """Reads a rank's ring, unless that was done just now; waits for it a moment only."""
+        now, rank = time.monotonic(), watched.rank
+        if watched.reading is None:
+            unchanged = rank.issued == watched.ring_issued
+            pause_s = UNCHANGED_S if unchanged else FRESH_S
+            if now < max(watched.ring_at + pause_s, watched.not_before) or not watched.looks:
+                return
+            watched.reading = asyncio.create_task(self._read(watched))
+            watched.reading.add_done_callback(lambda _: setattr(watched, "reading", None))
+        await asyncio.wait({watched.reading}, timeout=RING_WAIT_S)
+
+    async def _read(self, watched: Watched) -> None:
+        rank, begin = watched.rank, time.monotonic()
+        issued, since = rank.issued, rank.flight.since()
+        try:
+            async with self._reads:
+                look = await self._pool.look(
+                    rank.pid, rings=MAX_OPS, since=since, environment=SIZE_NAMES
+                )
+            now_ns = time.monotonic_ns()
+            rank.take_ring(look, now_ns, time.time_ns() - now_ns)
+            watched.not_before = time.monotonic() + _pause_s(look.reason)
+        except Exception as error:  # noqa: BLE001 - one rank must not hide the others
+            self._note(error)
+        is_first = not watched.ring_at  # it searches for symbols, and costs far more
+        watched.ring_at, watched.ring_issued = time.monotonic(), issued
+        took_s = 0.0 if is_first else watched.ring_at - begin
+        self.spent_s += took_s
+        pause_s = max(COMPARE_S, min(took_s / COMPARE_LOAD, MAX_COMPARE_S))
+        watched.compare_at = watched.ring_at + pause_s
+
+
+class UnpreparedPool:
+    """Shares workers among looks; starts another worker only while all others are busy."""
+
+    def __init__(self, make: Callable[[], UnpreparedWorker] = UnpreparedWorker) -> None:
+        self._make = make
+        self._workers: list[UnpreparedWorker] = []
+        self._busy: set[UnpreparedWorker] = set()
+        self._freed = asyncio.Event()
+
+    @property
+    def size(self) -> int:
+        return len(self._workers)
+
+    async def look(
+        self,
+        pid: int,
+        *,
+        rings: int | None = None,
+        since: Mapping[str, int] | None = None,
+        environment: Collection[str] = (),
+    ) -> Look:
+        """Reads the c10d state of one process, with its transports past c10d, or with its rings."""
+        worker = await self._take()
+        try:
+            return await worker.look(
+                pid,
+                rings=rings,
+                since=since,
+                environment=environment,
+                transports=rings is None,
+            )
+        finally:
+            self._put(worker)
+
+    async def scan(self, recorded: Collection[tuple[int, int]]) -> Discovery:
+        """Searches this host for jobs."""
+        worker = await self._take()
+        try:
+            return await worker.scan(recorded)
+        finally:
+            self._put(worker)
+
+    async def shrink(self) -> None:
+        """Ends the children that are not needed any more; the first one is left."""
+        spare = [one for one in self._workers[1:] if one not in self._busy]
+        self._workers = [one for one in self._workers if one not in spare]
+        await _close(spare)
+
+    async def close(self) -> None:
+        """Ends all children. Whoever looks again gets new ones: a closed worker reads no more."""
+        workers, self._workers = self._workers, []
+        self._busy.clear()
+        await _close(workers)
+
+    async def _take(self) -> UnpreparedWorker:
+        while True:
+            # The first one has the addresses of most processes at hand.
+            idle = next((one for one in self._workers if one not in self._busy), None)
+            if idle is None and len(self._workers) < MAX_CHILDREN:
+                idle = self._make()
+                self._workers.append(idle)
+            if idle is not None:
+                self._busy.add(idle)
+                return idle
+            self._freed.clear()
+            await self._freed.wait()
+
+    def _put(self, worker: UnpreparedWorker) -> None:
+        self._busy.discard(worker)
+        self._freed.set()
+
+
+async def _close(workers: Collection[UnpreparedWorker]) -> None:
+    await asyncio.gather(*(worker.close() for worker in workers))

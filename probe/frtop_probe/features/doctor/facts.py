@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any, Final, Literal
+from dataclasses import dataclass, field
+from typing import Final, Literal
 
 from frtop_probe import device_settings
 from frtop_probe.proc.process_rights import ProcessRights
@@ -246,7 +246,7 @@ class ServiceFacts:
         agent_state: letter of its state.
         agent_version, version: of the agent, and ours.
         agent_reach: its address is in our network namespace.
-        agent_host, agent_port: as its card says.
+        agent_port: as its card says.
         switched_off: names of variables, set to 0, that keep agents from starting or searching.
         port: first port that an agent would try; `free_port` the first that is free, 0 for none.
         packet_filters: names of tables of a packet filter that are loaded; may be unknown.
@@ -260,15 +260,9 @@ class ServiceFacts:
     agent_state: str = ""
     agent_version: str = ""
     agent_reach: bool = True
-    agent_host: str = ""
     agent_port: int = 0
     version: str = ""
     switched_off: tuple[str, ...] = ()
     port: int = 0
     free_port: int = 0
     packet_filters: tuple[str, ...] = ()
-
-
-def document(host: HostFacts, search: SearchFacts) -> dict[str, Any]:
-    """Returns what a host sends: values that JSON can hold."""
-    return {"host": asdict(host), "search": asdict(search)}

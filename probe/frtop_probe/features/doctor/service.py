@@ -26,7 +26,7 @@ _SWITCHED_OFF: Final = {
     NO_AGENT: "frtop starts no agent",
     NO_UNPREPARED: "agents search for no rank that has no recorder",
 }
-_MEGABYTE: Final = 1 << 20
+_MEGABYTE: Final = 1_000_000
 _SHM_POD: Final = (
     "spec: {volumes: [{name: shm, emptyDir: {medium: Memory}}],"
     " containers: [{name: NAME, volumeMounts: [{name: shm, mountPath: /dev/shm}]}]}"

@@ -8,7 +8,6 @@ them any more, or at the next order. Of a rank that was killed they go with its 
 from __future__ import annotations
 
 import os
-import re
 import stat
 from pathlib import Path
 from typing import Final
@@ -17,9 +16,6 @@ FILES: Final = ("trace", "execution", "modules")
 """torch's profile, the trace of its execution trace observer, and a description of the model."""
 _DRAFT: Final = ".tmp"
 """What some versions of torch append while they write: a killed rank leaves that file."""
-NAMES: Final = re.compile(
-    r"\d{1,10}-\d{1,20}(?:-\d{1,20})?\.(?:trace|execution|modules)\.json(?:\.tmp)?"
-)
 MODULE_LABEL: Final = "frtop module "
 """Begins the name of the event around a call of a module; the module's path follows."""
 
@@ -33,16 +29,6 @@ def all_files(ring: Path) -> tuple[Path, ...]:
     """All paths that a profile may have beside a ring, torch's drafts too."""
     files = [profile_file(ring, name) for name in FILES]
     return (*files, *(path.with_name(path.name + _DRAFT) for path in files))
-
-
-def create_file(path: Path) -> None:
-    """Creates a file that torch then writes: it would follow links, and use the program's umask.
-
-    Raises:
-        OSError: it is there already, or cannot be made.
-    """
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    os.close(os.open(path, flags, 0o600))
 
 
 def read_piece(path: Path, offset: int, size: int) -> tuple[bytes, int]:

@@ -61,7 +61,6 @@ class ProfileRank(RankRequest, frozen=True, array_like=True, tag=True):
     shapes: bool = False
     stacks: bool = False
     memory: bool = False
-    devices: bool = True
     execution: bool = False  # with the execution trace observer
 
 

@@ -11,16 +11,10 @@ import time
 from copy import copy
 from typing import TYPE_CHECKING, Any, Final
 
+from frtop_probe.recorder.feature import RankFeature
 from frtop_probe.recorder.ops.pending import PendingOps
 from frtop_probe.recorder.ops.tensor_refs import OpTensorRefs, TensorRef
-from frtop_probe.recorder.requests.requests import (
-    INVALID,
-    GoOn,
-    RankFeature,
-    Request,
-    Response,
-    numbers_of,
-)
+from frtop_probe.recorder.requests.requests import INVALID, GoOn, Request, Response, numbers_of
 from frtop_probe.recorder.tensors.device_tensors import TORN, DeviceChunks, DeviceTensors
 from frtop_probe.recorder.tensors.memory_reader import MemoryReader
 from frtop_probe.recorder.tensors.tensor_memory import GONE, UnreadableTensor, local_tensor

@@ -1,7 +1,7 @@
 """The cgroups of ranks, as of containers and Slurm: limits, throttling, kills, pressure.
 
-A limit counts wherever it is set above a process. So the tightest limit of all levels is told, with
-what is used, throttled and killed at that level, in the files of version 1 and version 2.
+A limit applies wherever it is set above a process. So the subject has the tightest limit of all
+levels, and what was used, throttled and killed at that level, from the files of version 1 or 2.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Final
 from frtop_probe.gauges.host.figures import read_pressure
 from frtop_probe.gauges.host.mounts import Mount, parse_mounts
 from frtop_probe.gauges.host.rates import Rates
-from frtop_probe.gauges.host.subjects import SubjectReading, known, printable
-from frtop_probe.proc.kernel_files import named_numbers, number, read_number, read_text
+from frtop_probe.gauges.readings import SubjectReading, known
+from frtop_probe.proc.kernel_files import named_numbers, number, printable, read_number, read_text
 
 MAX_CGROUPS: Final = 64
 MAX_LEVELS: Final = 16
@@ -159,7 +159,7 @@ class CgroupSource:
 
 @dataclass(frozen=True, slots=True)
 class CpuLimit:
-    """Of one level: thousandths of a core, periods, those in which it was held back."""
+    """Of one level: thousandths of a core, periods, and throttled periods."""
 
     thousandths: int | None
     periods: int | None
@@ -168,7 +168,7 @@ class CpuLimit:
 
 @dataclass(frozen=True, slots=True)
 class MemoryLimit:
-    """Of one level: bytes that may be used, bytes that are, kills for want of memory."""
+    """Of one level: the limit and the use in bytes, and OOM kills."""
 
     limit: int | None
     used: int | None

@@ -17,8 +17,8 @@ from typing import Final
 from frtop_probe.gauges.host.hanging import HangingCalls
 from frtop_probe.gauges.host.mounts import Mount, mount_of, parse_mounts
 from frtop_probe.gauges.host.rates import Rates
-from frtop_probe.gauges.host.subjects import SubjectReading, known, printable
-from frtop_probe.proc.kernel_files import number, read_text
+from frtop_probe.gauges.readings import SubjectReading, known
+from frtop_probe.proc.kernel_files import number, printable, read_text
 
 MAX_DISKS: Final = 16
 FOLDERS: Final = ("/tmp", "/dev/shm")  # noqa: S108 - where ranks write, not we

@@ -1,13 +1,16 @@
-"""Figures of the host as a whole: processors, memory, what TCP had to repeat, and pressure."""
+"""Figures of the host (processors, memory, TCP, pressure), and of ranks with their children."""
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
 from frtop_probe.gauges.host.rates import Rates
-from frtop_probe.gauges.host.subjects import known
+from frtop_probe.gauges.readings import SubjectReading, known
+from frtop_probe.proc import pid_stat
 from frtop_probe.proc.kernel_files import named_numbers, number, read_text
 
 _COLUMNS: Final = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
@@ -15,9 +18,12 @@ _COLUMNS: Final = ("user", "nice", "system", "idle", "iowait", "irq", "softirq",
 _KIB: Final = 1024
 MIN_SEGMENTS: Final = 500
 """With fewer segments since the last reading, a few lost ones say nothing about the network."""
-NO_PRESSURE: Final = "pressure is not offered by this kernel"
+NO_PRESSURE: Final = "this kernel does not report pressure (PSI)"
 KINDS: Final = ("cpu", "memory", "io")
 _LINE: Final = re.compile(r"(some|full) avg10=(\d{1,3})\.(\d{2}) ")
+PAGE: Final = os.sysconf("SC_PAGE_SIZE")
+MAX_PROCESSES: Final = 64
+"""Of one rank."""
 
 
 def parse_stat(text: str) -> tuple[dict[str, int], int]:
@@ -70,7 +76,7 @@ class CpuSource:
 
 
 class MemorySource:
-    """Bytes now (/proc/meminfo); kills for want of memory since the boot (/proc/vmstat, 4.13)."""
+    """Bytes now (/proc/meminfo); OOM kills since boot (/proc/vmstat, Linux 4.13)."""
 
     def __init__(self, proc: Path) -> None:
         self._proc = proc
@@ -156,3 +162,44 @@ def read_pressure(folder: Path, suffix: str = "") -> dict[str, int]:
         if "full" in waited and kind != "cpu":  # of a host it is 0 by definition
             values[f"psi_{kind}_full"] = waited["full"]
     return values
+
+
+class TreeSource:
+    """CPU time and memory of ranks, each with its children, such as loaders: /proc/PID/stat.
+
+    When a child ends, its time stays in what its parent has. Only children of main threads are
+    followed, as those of a DataLoader are: a rank has hundreds of threads, and the children of each
+    would be a file to read.
+    """
+
+    def __init__(self, proc: Path, ticks_per_s: int, page_size: int = PAGE) -> None:
+        self._proc = proc
+        self._page_size = page_size
+        self._ticks_per_s = ticks_per_s
+        self._rates = Rates()
+
+    def read(self, pids: Iterable[int], now_ns: int) -> Iterator[SubjectReading]:
+        """A subject per rank that lives; `cpu` is in thousandths of a core, `mem` in bytes."""
+        for pid in pids:
+            ticks, pages, processes = self._tree(pid)
+            if processes:
+                thousandths = ticks * 1000 // self._ticks_per_s
+                cpu = self._rates.per_second(pid, thousandths, now_ns)
+                yield SubjectReading("rank", str(pid), known(
+                    cpu=cpu, processes=processes, mem=pages * self._page_size or None
+                ), pids=(pid,))  # fmt: skip
+
+    def _tree(self, root: int) -> tuple[int, int, int]:
+        total = pages = processes = 0
+        waiting = [root]
+        while waiting and processes < MAX_PROCESSES:
+            pid = waiting.pop()
+            found = pid_stat.read(f"{self._proc}/{pid}")
+            if found is None:
+                continue
+            processes += 1
+            total += found.cpu_ticks + found.waited_ticks
+            pages += found.pages
+            children = read_text(f"{self._proc}/{pid}/task/{pid}/children")
+            waiting += filter(None, map(number, children.split()))
+        return total, pages, processes

@@ -15,7 +15,7 @@ from typing import Any, Final
 MOST: Final = 32
 """Kinds of calls. The threads of those that hang stay until they return."""
 PATIENCE_S: Final = 2.0
-"""A call that takes longer is said to hang; until then the result before is the newest."""
+"""A call that takes longer counts as hanging; until then the previous result is the newest."""
 
 
 @dataclass(slots=True)
@@ -69,7 +69,7 @@ class HangingCalls:
 def _run(call: _Call, function: Callable[[], Any]) -> None:
     try:
         call.result = function()
-    except Exception as error:  # noqa: BLE001 - the boundary of a thread: it is said with the source
+    except Exception as error:  # noqa: BLE001 - a thread's boundary; the note names the source
         call.result = error
     call.busy = False
     call.done.set()

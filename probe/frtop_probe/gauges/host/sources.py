@@ -16,13 +16,12 @@ from frtop_probe.gauges.host.figures import (
     CpuSource,
     MemorySource,
     TcpSource,
+    TreeSource,
     read_pressure,
 )
 from frtop_probe.gauges.host.hanging import HangingCalls
-from frtop_probe.gauges.host.infiniband import NO_INFINIBAND, InfinibandSource
-from frtop_probe.gauges.host.nics import NicSource
-from frtop_probe.gauges.host.process_trees import TreeSource
-from frtop_probe.gauges.host.subjects import HostReading, SubjectReading
+from frtop_probe.gauges.host.network import NO_INFINIBAND, InfinibandSource, NicSource
+from frtop_probe.gauges.readings import HostReading, SubjectReading
 
 MAX_RANKS: Final = 64
 """Whose processes, folders and cgroups are looked at, per reading."""

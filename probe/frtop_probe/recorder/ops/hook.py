@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
-from frtop_probe.features.tensor_checks.in_rank.watch import NumberWatch
+from frtop_probe.recorder.feature import OpWatch
 from frtop_probe.recorder.guard import leave_out, raised_by_signal_handler
 from frtop_probe.recorder.ops.call_sites import CallSites, caller_waits
 from frtop_probe.recorder.ops.device_front import P2P
@@ -61,7 +61,7 @@ class KernelContext(Protocol):
     devices: DeviceWatch
     pending: PendingOps
     sites: CallSites
-    numbers: NumberWatch
+    watch: OpWatch
     enabled: list[int]
     reduce_ops: ReduceOps
     find_issuer: list[FindIssuer]
@@ -88,7 +88,7 @@ class Hook:
             kernel = _kernel(operation, core, signatures, parts)
             hide_from_dynamo(torch, kernel)
             self._library.impl(operation.name, kernel, "BackendSelect", with_keyset=True)
-        self._waits = WaitHook(parts.work, core.pending, core.numbers, core.enabled, core.fail)
+        self._waits = WaitHook(parts.work, core.pending, core.watch, core.enabled, core.fail)
         for _, _, wrapper in self._waits.wrapped:
             hide_from_dynamo(torch, wrapper)
 
@@ -185,7 +185,7 @@ def _kernel(  # noqa: C901, PLR0915
     get_tensors, remember_device_op = tensor_getter(operation), core.pending.device_ops.append
     first_call, first_calls = core.devices.first_call, core.devices.first_calls
     enqueued = core.pending.enqueued
-    watching, watch_op, handed = core.numbers.watching, core.numbers.begin, core.numbers.handed
+    watching, watch_op, handed = core.watch.watching, core.watch.begin, core.watch.handed
     decode_later = core.reduce_ops.raw.append
     find_issuer = core.find_issuer
     next_sequence, clock, thread_ident = (

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import Any, Final
 
-from frtop_probe.features.tensor_checks.in_rank.watch import NumberWatch
+from frtop_probe.recorder.feature import OpWatch
 from frtop_probe.recorder.guard import leave_out, raised_by_signal_handler
 from frtop_probe.recorder.ops.pending import PendingOps
 from frtop_probe.recorder.ops.usual_waits import MAX_STORED
@@ -33,7 +33,7 @@ class WaitHook:
         self,
         work: Any,
         pending: PendingOps,
-        numbers: NumberWatch,
+        watch: OpWatch,
         enabled: list[int],
         fail: Callable[[BaseException], None],
     ) -> None:
@@ -42,7 +42,7 @@ class WaitHook:
         Args:
             work: torch's class of handles.
             pending: the ops.
-            numbers: samples what an op has left, after the wait for it.
+            watch: looks at what an op has left, after the wait for it.
             enabled: whether the recorder is on, in its first item.
             fail: called with an exception of the recorder.
         """
@@ -51,7 +51,7 @@ class WaitHook:
         for kind in _classes(work):
             own = kind.__dict__.get("wait")
             if own is not None and not isinstance(own, FunctionType):
-                ours = _wrapper(kind.wait, pending, numbers, enabled, fail)
+                ours = _wrapper(kind.wait, pending, watch, enabled, fail)
                 kind.wait = ours
                 self.wrapped.append((kind, own, ours))
 
@@ -78,7 +78,7 @@ def _classes(kind: Any) -> list[Any]:
 def _wrapper(  # noqa: C901, PLR0915 - as in `hook`
     original: Callable[..., Any],
     pending: PendingOps,
-    numbers: NumberWatch,
+    watch: OpWatch,
     enabled: list[int],
     fail: Callable[[BaseException], None],
 ) -> Callable[..., Any]:
@@ -96,7 +96,7 @@ def _wrapper(  # noqa: C901, PLR0915 - as in `hook`
     thread_word, flags_byte = layout.SLOT_THREAD // 8, layout.SLOT_FLAGS
     data, elsewhere, thread_ident = pending.writer.map, int(Flag.ELSEWHERE), threading.get_ident
     clock, identity = time.monotonic_ns, id
-    unfinished, sample = numbers.unfinished, numbers.ended
+    unfinished, ended_watched = watch.unfinished, watch.ended
 
     # pybind11 asks a handle of a Python class whether that class overrides `wait`, and tells a
     # call from the override itself by this name and by `self`: with another name it would call the
@@ -109,7 +109,7 @@ def _wrapper(  # noqa: C901, PLR0915 - as in `hook`
             if unfinished and (watched := unfinished.pop(key, None)) is not None:
                 late = not watched.sync and _is_over(self)
                 result = wait(self, *args, **kwargs)
-                sample(watched, "late" if late else "wait")
+                ended_watched(watched, "late" if late else "wait")
                 return result
             entry = find(key)
             if entry is None:

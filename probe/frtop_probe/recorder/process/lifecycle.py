@@ -15,9 +15,6 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any, Final, TypeVar
 
-from frtop_probe.features.modules.in_rank import issuers
-from frtop_probe.features.modules.in_rank.module_calls import Current
-from frtop_probe.features.tensor_checks.in_rank import hooks as number_hooks
 from frtop_probe.recorder.guard import guarded, log_line, raised_by_signal_handler
 from frtop_probe.recorder.marks import fetches, phases, steps
 from frtop_probe.recorder.marks.marks import MAX_NUMBER
@@ -50,8 +47,6 @@ class Lifecycle:
         self._watched: set[str] = set()
         self._kinds: set[MarkKind] = set()
         self._parents_recorder: Recorder | None = None
-        self._current_calls = Current()
-        self._can_tell_modules = False
 
     # -- called from outside
 
@@ -193,12 +188,10 @@ class Lifecycle:
             when_imported(LOADERS, self._always_guarded(self._watch_loaders))
             when_imported(graph_captures.GRAPHS, self._always_guarded(self._watch_captures))
             recorder.install_phases = self._watch_phases
-            recorder.numbers.install = self._watch_numbers
             if phases.wanted():
-                recorder.switch_phases(on=True)
-            recorder.install_modules = self._watch_modules
-            if issuers.wanted():
-                recorder.switch_modules(sys.modules["torch"], on=True)
+                recorder.switch_phases(True)
+            for feature in recorder.features:
+                feature.attached()
             if c10d.is_initialized():
                 recorder.default_group_created(c10d)
 
@@ -210,15 +203,15 @@ class Lifecycle:
     def _watch_optimizers(self, module: ModuleType) -> None:
         def begins(optimizer: Any) -> None:
             if (recorder := self.recorder) is not None:
-                if recorder.numbers.watching:
-                    recorder.numbers.step_begins(optimizer)
+                if recorder.watch.watching:
+                    recorder.watch.step_begins(optimizer)
                 recorder.steps.optimizer_begins(optimizer)
 
         def stepped(optimizer: Any) -> None:
             if (recorder := self.recorder) is not None:
                 recorder.steps.optimizer_stepped(optimizer)
-                if recorder.numbers.watching:
-                    recorder.numbers.step_ended(optimizer)
+                if recorder.watch.watching:
+                    recorder.watch.step_ended(optimizer)
 
         if OPTIMIZERS not in self._watched:
             self._watched.add(OPTIMIZERS)
@@ -263,44 +256,6 @@ class Lifecycle:
             if phases.install(torch, recorder, self._marking, self._always_guarded):
                 self._kinds.add(MarkKind.BACKWARD)
         return MarkKind.BACKWARD in self._kinds
-
-    def _watch_numbers(self) -> None:
-        if number_hooks.SETTING not in self._watched:
-            self._watched.add(number_hooks.SETTING)
-            torch = sys.modules["torch"]
-            guard, always = self._marking, self._always_guarded
-            number_hooks.install(torch, lambda: self._recorder.numbers, guard, always)
-
-    def _watch_modules(self) -> bool:
-        def of_process() -> issuers.Issuers:
-            found = self._recorder.issuers
-            assert found is not None
-            return found
-
-        def failed(error: BaseException) -> None:
-            self._current_calls.calls = None
-            of_process().give_up(error)
-
-        def active() -> bool:
-            recorder = self.recorder
-            return recorder is not None and bool(recorder.alive[0]) and recorder.records_modules
-
-        def guard(function: Callable[..., Value]) -> Callable[..., Value | None]:
-            return guarded(function, active, failed)
-
-        current, recorder = self._current_calls, self._recorder
-        current.calls, current.enabled = of_process().calls, recorder.enabled
-        current.fail = failed
-        if issuers.SETTING not in self._watched:
-            self._watched.add(issuers.SETTING)
-            torch = sys.modules["torch"]
-            self._can_tell_modules = issuers.install(
-                torch, current, of_process, guard, self._always_guarded
-            )
-            if not self._can_tell_modules:
-                recorder.writer.write_note(issuers.TOO_OLD)
-        of_process().calls.call_code = current.call_code
-        return self._can_tell_modules
 
     def _watch_marks(self, *kinds: MarkKind) -> None:
         """Says in the ring what is recorded; a forked child has another one."""
@@ -360,7 +315,6 @@ class Lifecycle:
         recorder, self.recorder = self.recorder, None
         self._lock = threading.RLock()
         graph_captures.captures.clear()
-        self._current_calls.calls = None
         if recorder is not None:
             recorder.abandon_in_child()
             # Kept alive: the child must not drop handles of the parent's ops here.

@@ -1,4 +1,4 @@
-"""Carries out what an operator wants recorded from now on, and says what is.
+"""Carries out what an operator wants recorded from now on, and says what is recorded.
 
 A change costs nothing until it is asked for.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from frtop_probe.features.tensor_checks.in_rank.requests import NumberRequests
+from frtop_probe.recorder.feature import Setting, switch_of
 from frtop_probe.recorder.requests.requests import GoOn, Handler, Request, Response
 
 if TYPE_CHECKING:
@@ -20,34 +20,18 @@ MAX_NOTE: Final = 200
 class ControlRequests:
     """Handlers of one recorder, for its thread."""
 
-    def __init__(self, recorder: Recorder, torch: Any) -> None:
+    def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        self._torch = torch
-        self._numbers = NumberRequests(recorder.numbers)
-
-    @property
-    def handlers(self) -> dict[str, Handler]:
-        """What can be asked for."""
-        return {
-            "ChangeRecording": self._asked_to_change,
-            "ReadSamples": self._numbers.asked_for_samples,
+        self._settings = {
+            **{name: one for each in recorder.features for name, one in each.settings.items()},
+            "phases": Setting(switch_of(recorder.switch_phases), lambda: recorder.records_phases),
+            "sites": Setting(switch_of(self._switch_sites), lambda: recorder.sites.on),
         }
+        self.handlers: dict[str, Handler] = {"ChangeRecording": self._asked_to_change}
 
     def _asked_to_change(self, request: Request, go_on: GoOn) -> Response:  # noqa: ARG002
         """Carries out all that the request has, and answers what is recorded then."""
-        problems = []
-        watch = request.get("numbers")
-        if isinstance(watch, dict):
-            problems.append(self._numbers.asked_to_watch(watch))
-        phases = request.get("phases")
-        if isinstance(phases, bool):
-            problems.append(self._recorder.switch_phases(on=phases))
-        sites = request.get("sites")
-        if isinstance(sites, bool):
-            self._recorder.sites.switch(on=sites)
-        modules = request.get("modules")
-        if isinstance(modules, bool):
-            problems.append(self._recorder.switch_modules(self._torch, on=modules))
+        problems = [one.change(request.get(name)) for name, one in self._settings.items()]
         if request.get("longer") is True:
             problems.append(self._lengthen())
         note = request.get("note")
@@ -56,6 +40,10 @@ class ControlRequests:
         help_text = "; ".join(filter(None, problems))
         found: dict[str, Any] = {"error": "failed" if help_text else "", "help": help_text}
         return {**found, "recorded": self._state()}, b""
+
+    def _switch_sites(self, on: bool) -> str:
+        self._recorder.sites.switch(on=on)
+        return ""
 
     def _lengthen(self) -> str:
         try:
@@ -72,15 +60,11 @@ class ControlRequests:
 
     def _state(self) -> dict[str, Any]:
         """With the fields of `RecordedNow`."""
-        recorder = self._recorder
-        writer, shape = recorder.writer, recorder.writer.shape
+        writer, shape = self._recorder.writer, self._recorder.writer.shape
         return {
-            "numbers": self._numbers.state(),
-            "phases": recorder.records_phases,
+            **{name: one.state() for name, one in self._settings.items()},
             "slots": writer.history,
             "ring_bytes": shape.size if writer.history == shape.slots else shape.longest,
-            "sites": recorder.sites.on,
-            "modules": recorder.records_modules,
             "longer_slots": shape.more,
             "longer_bytes": shape.longest - shape.size,
         }

@@ -8,7 +8,6 @@ nobody has checked but for its being an object.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import Any, Final
 
 Request = Mapping[str, Any]
@@ -23,31 +22,6 @@ UNKNOWN: Final[Response] = ({"error": "unknown"}, b"")
 NOTHING_YET: Final[Response] = ({"error": "none"}, b"")
 """The answer while there is no process group, and so no op."""
 INVALID: Final[Response] = ({"error": "failed", "help": "the request was not understood"}, b"")
-
-
-class RankFeature:
-    """What a feature does in a rank; `attach(recorder, torch)` in its `in_rank` makes it."""
-
-    handlers: Mapping[str, Handler] = MappingProxyType({})
-    """What can be asked for."""
-
-    def beat(self) -> None:
-        """Called at each beat, on the recorder's thread."""
-
-    def at_op(self) -> None:
-        """Called before an op while ops are expected, on the program's thread. Never raises."""
-
-    def modules_recorded(self, issuers: Any) -> None:
-        """Modules are recorded from now on."""
-
-    def stop(self) -> None:
-        """The recorder stops: its thread still runs."""
-
-    def joined(self) -> None:
-        """Its thread has ended; the interpreter may end now."""
-
-    def abandon_in_child(self) -> None:
-        """In a forked child: what was inherited does nothing any more."""
 
 
 class RequestTable:

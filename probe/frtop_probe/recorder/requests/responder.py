@@ -23,7 +23,7 @@ from typing import Final
 
 from frtop_probe.recorder.descriptors import OwnedSocket
 from frtop_probe.recorder.requests.requests import GoOn, Handler, Response
-from frtop_probe.ring.socket_path import address
+from frtop_probe.ring.beside import address
 
 HEAD: Final = struct.Struct("!II")
 MAX_REQUEST: Final = 4096

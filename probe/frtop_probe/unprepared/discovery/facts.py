@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Any, Final, Literal
+
+from frtop_probe.proc.child_process import AS_USER
 
 Role = Literal[
     "rank", "launcher", "data_worker", "resource_tracker", "fork_server", "compile_worker", "other"
@@ -31,14 +34,14 @@ class ProcessFacts:
     Attributes:
         start_ticks: start time since boot in clock ticks; with `pid` it names a process.
         comm: kernel name of the main thread, at most 15 characters.
-        program: file name of the executable; "" if it is not readable.
+        program: file name of the executable; "" where it is not readable.
         thread_names: kernel names of its threads.
         argv: the command line, bounded; a process title is its first and only word.
         environ: the variables of `claims.NAMES` as they were when the program started.
-        run_time_environ: the same variables as the memory has them now, if somebody read it.
-        torch: libtorch is mapped; None if nobody looked, or it is not readable.
-        inner_pid: pid in its own pid namespace; `pid` if that is ours.
-        pid_namespace, net_namespace: inodes of the namespaces; 0 if not readable.
+        run_time_environ: the same variables as they are now, if somebody read the memory.
+        torch: libtorch is mapped; None where nobody looked or it is not readable.
+        inner_pid: its pid in its own pid namespace; `pid` where it is ours.
+        pid_namespace, net_namespace: inodes of the namespaces; 0 where not readable.
         unread: what could not be read, and why.
     """
 
@@ -92,13 +95,13 @@ class Candidate:
     """A process of a job.
 
     Attributes:
-        rank, world_size, local_rank: None if neither launcher nor title says it; then the c10d
-            state does.
-        job: identity of the world; where possible, all its ranks on all hosts have the same one.
+        rank, world_size, local_rank: None where neither launcher nor title says it;
+            the c10d state does.
+        job: identity of the world, equal for all its ranks on all hosts where that can be told.
         prepared: frtop's recorder is in it, or its environment starts the recorder.
-        ring_folder: FRTOP_DIR of its environment; "" if not set.
-        ended: number of ranks of the world that have ended on this host; 0 unless its launcher
-            lives and has started all of them here.
+        ring_folder: FRTOP_DIR of its environment, "" where that is not set.
+        ended: how many ranks of the world are missing on this host, where its launcher lives and
+            has started all of them here; 0 where that is not known.
         reasons: what could not be read.
     """
 
@@ -124,10 +127,10 @@ class FoundJob:
 
     Attributes:
         identity: as in `Candidate.job`.
-        name: file name of the script, or name of the module or of the inference engine.
-        launcher: what started it: "torchrun", "mp.spawn", "srun", ...; "" if unknown.
+        name: file name of the script, or name of the module, or of the inference engine.
+        launcher: what started it: "torchrun", "mp.spawn", "srun", ...; "" if nothing is known.
         launcher_pid: pid of that process, if it runs on this host.
-        prepared: all its ranks are prepared.
+        prepared: all its ranks are.
         ranks: ordered by rank, then pid.
         helpers: data workers and other helpers of its ranks.
     """
@@ -144,7 +147,7 @@ class FoundJob:
 
 @dataclass(frozen=True, slots=True)
 class LeftAlone:
-    """Processes of another user: counted by their public names, not looked at."""
+    """Processes of another user, which are counted by their public names and not looked at."""
 
     uid: int
     user: str
@@ -156,6 +159,24 @@ class LeftAlone:
         ranks = f"{self.ranks} rank{'' if self.ranks == 1 else 's'}"
         return f"{ranks} of user {self.user}: not looked at"
 
+    def note(self, *, through_shell: bool = False) -> str:
+        """Returns the text with the next step; `through_shell`: how this host was reached."""
+        as_root = os.geteuid() == 0 or AS_USER in os.environ
+        return f"{self.text}; {advice(self.user, as_root=as_root, through_shell=through_shell)}"
+
+
+def advice(user: str, *, as_root: bool, through_shell: bool = False) -> str:
+    """Returns how root, or somebody else, sees the ranks of `user`."""
+    option = "" if user == "root" else f" --user {user}"
+    if not as_root:
+        return (
+            f"{user} can admit you: `frtop key admit`, with what `frtop key` prints here;"
+            f" root can look: `frtop{option}`"
+        )
+    if through_shell:
+        return f"the same command {f'with{option}' if option else 'without --user'} shows them"
+    return f"frtop{option}"
+
 
 @dataclass(frozen=True, slots=True)
 class Discovery:
@@ -164,3 +185,30 @@ class Discovery:
     jobs: tuple[FoundJob, ...] = ()
     left_alone: tuple[LeftAlone, ...] = ()
     reasons: tuple[str, ...] = ()
+
+
+def discovery_from(data: Mapping[str, Any]) -> Discovery:
+    """Reads what `dataclasses.asdict` and JSON made of a `Discovery`.
+
+    Raises:
+        KeyError: a field is missing.
+        TypeError: a field is missing, or unknown.
+    """
+    return Discovery(
+        jobs=tuple(
+            FoundJob(
+                **{
+                    **job,
+                    "ranks": tuple(map(_candidate_from, job["ranks"])),
+                    "helpers": tuple(map(_candidate_from, job["helpers"])),
+                }
+            )
+            for job in data["jobs"]
+        ),
+        left_alone=tuple(LeftAlone(**one) for one in data["left_alone"]),
+        reasons=tuple(data["reasons"]),
+    )
+
+
+def _candidate_from(data: Mapping[str, Any]) -> Candidate:
+    return Candidate(**{**data, "reasons": tuple(data["reasons"])})

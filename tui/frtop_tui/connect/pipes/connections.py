@@ -28,9 +28,9 @@ from frtop_tui.connect.endpoints import VIA, PipeEndpoint
 from frtop_tui.connect.pipes import failures
 from frtop_tui.connect.pipes.conversation import Conversation, Phase
 from frtop_tui.connect.pipes.failures import Ending, Failure
-from frtop_tui.connect.pipes.leaving import LeavingProcesses
 from frtop_tui.connect.pipes.payload import fits, tool_lines
 from frtop_tui.connect.pipes.pipe import Pipe
+from frtop_tui.connect.pipes.process import LeavingProcesses
 from frtop_tui.connect.pipes.ssh_command import program
 from frtop_tui.errors import FrtopError
 
@@ -73,13 +73,7 @@ class PipeConnections:
     def __init__(
         self, script: bytes, load_agent: Callable[[], bytes], way_script: bytes = b""
     ) -> None:
-        """Begins to read what will be sent.
-
-        Args:
-            script: what each shell is given.
-            load_agent: gives the lines with the agent; called once, in a thread of its own.
-            way_script: what the shell of a host on the way is given.
-        """
+        """Begins to read what will be sent."""
         self._script = script
         self._way_script = way_script or start_script(program="fan_out")
         self._links: dict[str, _Link] = {}  # by host

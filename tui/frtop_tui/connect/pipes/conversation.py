@@ -9,7 +9,10 @@ from __future__ import annotations
 import enum
 import time
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, TypeVar
+
+import msgspec
+from msgspec import Struct
 
 from frtop_probe import wire
 from frtop_tui.connect.connection_events import (
@@ -24,7 +27,6 @@ from frtop_tui.connect.connection_events import (
 from frtop_tui.connect.handshake import incompatible
 from frtop_tui.connect.pipes.failures import Ending, describe
 from frtop_tui.connect.pipes.framing import Message, MessageReader, PipeError
-from frtop_tui.connect.pipes.remote_words import Boot, Ended, Hello, Words, read
 from frtop_tui.errors import FrtopError, RemoteTrouble
 from frtop_tui.job.naming import printable
 
@@ -51,12 +53,9 @@ class Conversation:
     def __init__(
         self, host: str, hosts: frozenset[str] = frozenset(), onward: tuple[str, ...] = ()
     ) -> None:
-        """Begins.
+        """Of one of `hosts`, where only the other end knows which it is.
 
-        Args:
-            host: whose.
-            hosts: of the pipe, where only the other end knows which it is.
-            onward: the command that a host on the way runs for it.
+        `onward` is the command that a host on the way runs for it.
         """
         self.host = host
         self._onward = onward
@@ -130,7 +129,7 @@ class Conversation:
     def _take(self, message: Message) -> Iterator[ConnectionEvent]:
         match message.word:
             case "boot":
-                self.boot = read(message.text, Boot)
+                self.boot = decoded(message.text, Boot)
                 self.phase = Phase.BOOTED
                 name = self.boot.host.partition(".")[0]
                 self.host = next((one for one in (self.boot.host, name) if one in self._hosts),
@@ -138,7 +137,7 @@ class Conversation:
                 python = printable(self.boot.python)[:20]
                 yield Progressed(self.host, f"Python {python}, sending the agent")
             case "hello" if self.phase is Phase.BOOTED:
-                self.hello = read(message.text, Hello)
+                self.hello = decoded(message.text, Hello)
                 self.phase = Phase.UP
                 clean = (one.clean() for one in self.hello.problems[:MAX_LIMITS])
                 limits = tuple(f"{one.text}; {one.next}" if one.next else one.text for one in clean)
@@ -159,7 +158,7 @@ class Conversation:
                 step = words.next or "`frtop --help` lists other ways to reach a host: --connect"
                 yield self._end(RemoteTrouble(f"{self.host}: {words.text}", step))
             case "ended" if self._onward:
-                ended = read(message.text, Ended)
+                ended = decoded(message.text, Ended)
                 started = self.hello is not None
                 ending = Ending(
                     self.host, self._onward, ended.status, ended.clean(), self.noise,
@@ -181,6 +180,74 @@ class Conversation:
 def _words(text: bytes) -> Words:
     """What a shell put together by hand, and srun may have cut."""
     try:
-        return read(text, Words)
+        return decoded(text, Words)
     except PipeError:
         return Words(text.decode("ascii", "replace"))
+
+
+MAX_BYTES: Final = 64 * 1024
+MAX_WORDS: Final = 600
+"""Characters of a sentence of the other end."""
+
+
+class Boot(Struct, frozen=True):
+    """A Python was found, and waits for the archive. `task` is Slurm's, "" without."""
+
+    python: str = ""
+    machine: str = ""
+    host: str = ""
+    task: str = ""
+
+
+class Words(Struct, frozen=True):
+    """Something that went wrong there, and what to do about it."""
+
+    text: str = ""
+    next: str = ""
+
+    def clean(self) -> Words:
+        """The same, bounded and printable."""
+        return Words(printable(self.text)[:MAX_WORDS], printable(self.next)[:MAX_WORDS])
+
+
+class Ended(Struct, frozen=True):
+    """How the command for this host ended on the host on the way."""
+
+    status: int = 0
+    errors: tuple[str, ...] = ()
+
+    def clean(self) -> tuple[str, ...]:
+        """Its last lines on stderr, bounded and printable."""
+        return tuple(printable(line)[:MAX_WORDS] for line in self.errors[-20:])
+
+
+class Hello(Struct, frozen=True):
+    """The agent runs. `place` names the host and its pids' namespace, "" where not known.
+
+    `examines`: it is no agent, but the doctor.
+    """
+
+    instance: str = ""
+    version: str = ""
+    python: str = ""
+    machine: str = ""
+    host: str = ""
+    pid: int = 0
+    uid: int = -1
+    place: str = ""
+    has_py_spy: bool = True
+    examines: bool = False
+    problems: tuple[Words, ...] = ()
+
+
+Said = TypeVar("Said", Boot, Words, Ended, Hello)
+
+
+def decoded(text: bytes, kind: type[Said]) -> Said:
+    """Decodes one of the above; raises `PipeError` for anything else."""
+    if len(text) > MAX_BYTES:
+        raise PipeError(f"no {kind.__name__.lower()}: {len(text)} bytes")
+    try:
+        return msgspec.json.decode(text or b"{}", type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise PipeError(f"no {kind.__name__.lower()}: {error}") from error

@@ -16,10 +16,6 @@ MAX_OUTPUT: Final = 64 * 1024 * 1024
 def output_of(command: tuple[str, ...], without: str) -> str:
     """What a program prints.
 
-    Args:
-        command: with its arguments.
-        without: what to do where it is not installed.
-
     Raises:
         Missing: it is not installed.
         Unreachable: it failed, or said nothing in time.

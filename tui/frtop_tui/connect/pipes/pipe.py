@@ -54,12 +54,6 @@ class Pipe:
     ) -> None:
         """Starts the process, and gives it the script.
 
-        Args:
-            command: that gives a shell.
-            endpoints: to which it leads.
-            script: for the shell of a host.
-            way_script: for that of a host on the way.
-
         Raises:
             OSError: it cannot be started.
         """

@@ -47,12 +47,7 @@ class PlaceSearch:
         self._hosts: dict[str, frozenset[str]] = {}  # of a place, the last time it was found
 
     def search(self, now: int, connected: Collection[str]) -> FoundPlaces:
-        """What was found, and looks again where that is due.
-
-        Args:
-            now: the operator's monotonic clock in ns.
-            connected: hosts whose agents answer.
-        """
+        """What was found, and looks again where that is due."""
         endpoints: list[PipeEndpoint] = []
         failed: list[tuple[str, FrtopError]] = []
         over: list[str] = []

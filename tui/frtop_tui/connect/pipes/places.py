@@ -12,8 +12,7 @@ from typing import Final, Protocol
 
 from frtop_tui.connect.endpoints import VIA, PipeEndpoint, expand
 from frtop_tui.connect.pipes import kubernetes, slurm
-from frtop_tui.connect.pipes.ssh_command import program, ssh_endpoint
-from frtop_tui.connect.pipes.through import ThroughHost
+from frtop_tui.connect.pipes.ssh_command import jump_command, onward_command, program, ssh_endpoint
 from frtop_tui.errors import UsageError
 
 HOST: Final = "{host}"
@@ -161,3 +160,37 @@ def _via(hosts: Sequence[str], via: str) -> tuple[Place, ...]:
     if not hosts:
         return (ViaHost(via, tuple(words)),)
     return tuple(ViaHost(host, tuple(word.replace(HOST, host) for word in words)) for host in hosts)
+
+
+@dataclass(frozen=True, slots=True)
+class ThroughHost:
+    """A host on the way, and those behind it."""
+
+    way: str
+    hosts: Sequence[str]
+
+    @property
+    def name(self) -> str:
+        """As the operator wrote it."""
+        return self.way
+
+    @property
+    def doing(self) -> str:
+        """What `find` does."""
+        return "asking ssh for its settings"
+
+    def find(self) -> list[PipeEndpoint]:
+        """The hosts behind it."""
+        (command,) = ssh_endpoint(self.way).commands
+        return [
+            PipeEndpoint(
+                host=host,
+                commands=(command, jump_command(self.way, host)),
+                shown=f"ssh {host} through {self.way}",
+                task=number,
+                crowded=True,
+                through=self.way,
+                onward=onward_command(host),
+            )
+            for number, host in enumerate(self.hosts)
+        ]

@@ -8,7 +8,7 @@ from typing import Final
 
 from frtop_probe import wire
 from frtop_probe.agent.gauges.gauge_table import GaugeTable
-from frtop_probe.gauges.host.subjects import SubjectReading
+from frtop_probe.gauges.readings import SubjectReading
 from frtop_tui.demo.scripted.ranks import GPU, HostRanks
 from frtop_tui.demo.scripted.script import MS, SECOND
 

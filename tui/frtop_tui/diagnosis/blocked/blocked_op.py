@@ -10,23 +10,22 @@ from __future__ import annotations
 from itertools import chain
 from typing import Final
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from frtop_probe import wire
-from frtop_tui.diagnosis.blocked.patience import patience_ns
-from frtop_tui.diagnosis.evidence.c10d_call import TEARDOWN, C10dCall
+from frtop_tui.diagnosis.blocked.wait import Wait, patience_ns
+from frtop_tui.diagnosis.evidence.c10d_call import TEARDOWN
 from frtop_tui.diagnosis.evidence.rank_activity import (
     current_fetch,
     last_activity_ns,
     working_location,
 )
-from frtop_tui.diagnosis.evidence.rpc_call import RpcCall, future_of, rpc_call_of
+from frtop_tui.diagnosis.evidence.rpc_call import future_of, rpc_call_of
 from frtop_tui.diagnosis.evidence.stack_location import OP_WAITS, StackLocation, is_asleep_on_lock
 from frtop_tui.diagnosis.evidence.stack_state import stack_state
-from frtop_tui.diagnosis.evidence.thread_chain import thread_chain
 from frtop_tui.diagnosis.evidence.working_thread import (
     runs_training,
+    thread_chain,
     working_process,
     working_stack,
 )
@@ -39,31 +38,6 @@ _AT_A_FULL_QUEUE: Final = OP_WAITS | {"computing", "unknown"}
 line like any other to a stack."""
 _NEVER_BLOCKED: Final = frozenset({"dead", "done", "stopped", "unreachable"})
 """States in which a pending op blocks nobody, or may be over by now."""
-
-
-class Wait(Struct, frozen=True):
-    """One rank that is blocked in one op."""
-
-    rank: int
-    op: wire.Op  # of several candidates the most likely one
-    since_ns: int  # operator's clock
-    sure: bool = True  # a synchronous op or a stack shows the wait; else it is guessed
-    background: bool = False  # another thread than the working one waits: the rank goes on
-    indirect: bool = False  # the working thread waits for the one that is in the op, most likely
-    by_device: bool = False  # its device is in the op; whether the host waits is not seen
-    undated: bool = False  # its age is not known, as of a dump of unknown age
-    group: wire.Group | None = None  # as the rank knows it
-    call: C10dCall | None = None  # what its stack is in, where ops have no numbers
-    rpc: RpcCall | None = None  # the remote call that it waits for; `op` stands for it
-
-    @property
-    def peer(self) -> int | None:
-        """The other rank of a send or receive, None if not known."""
-        return self.op.signature.peer if self.op.signature is not None else None
-
-    def has_lasted(self, least_ns: int, now_ns: int) -> bool:
-        """Whether the wait is, or may be, at least `least_ns` old."""
-        return self.undated or now_ns - self.since_ns >= least_ns
 
 
 def wait_of(view: Rank) -> Wait | None:

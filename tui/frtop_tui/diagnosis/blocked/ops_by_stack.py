@@ -16,6 +16,7 @@ from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.evidence.c10d_call import DEVICE_WAIT, C10dCall
 from frtop_tui.diagnosis.evidence.rank_activity import (
     every_op_is_known,
+    known_until_ns,
     last_activity_ns,
     working_location,
 )
@@ -140,7 +141,7 @@ def _with_unlisted(view: ObservedRank, call: C10dCall) -> ObservedRank:
         return view
     if any(op.group == group for op in view.pending):
         return view  # one of those, of a call that is made of several
-    if call.kind not in _SINGLE_OPS:
+    if call.kind not in _SINGLE_OPS or _is_older_than_call(view, group):
         return replace(view, pending=(*view.pending, _unknown(view, call)))
     number = front.number + (call.kind != _COUNTED)
     signature = wire.Signature(_LISTED_AS.get(call.kind, call.kind), peer=call.peer)
@@ -151,6 +152,15 @@ def _with_unlisted(view: ObservedRank, call: C10dCall) -> ObservedRank:
         pending=(*view.pending, op),
         group_progress={**view.group_progress, group: moved},
     )
+
+
+def _is_older_than_call(view: ObservedRank, group: int) -> bool:
+    """Whether the group's number was read before the stacks that show the call.
+
+    The rank may have issued many ops since.
+    """
+    first = view.prior_snapshot or view.snapshot
+    return first is not None and known_until_ns(view, group) < first.at_ns + view.clock_ns
 
 
 def _group_id(view: ObservedRank, call: C10dCall) -> int:

@@ -8,8 +8,10 @@ update visits only ranks that differ. A new index of the same ranks has the same
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
-from itertools import compress
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import compress, islice
 from operator import attrgetter, is_, is_not
 from typing import Final
 
@@ -17,17 +19,15 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from frtop_probe import wire
-from frtop_tui.diagnosis.blocked.blocked_op import Wait, wait_of
+from frtop_tui.diagnosis.blocked.blocked_op import wait_of
 from frtop_tui.diagnosis.blocked.group_frontier import GroupFrontier
-from frtop_tui.diagnosis.blocked.stale_pending import (
-    CompletionByMembers,
-    is_message_over,
-    is_wait_doubtful,
-    still_pending,
-)
+from frtop_tui.diagnosis.blocked.wait import Wait
 from frtop_tui.diagnosis.evidence.death import Death, death_of
-from frtop_tui.diagnosis.evidence.staleness import is_stale
-from frtop_tui.job.groups import Identifier, identifier
+from frtop_tui.diagnosis.evidence.rank_activity import gil_holder, is_stale, working_location
+from frtop_tui.diagnosis.evidence.stack_location import OP_WAITS, locate
+from frtop_tui.diagnosis.evidence.working_thread import kernel_view
+from frtop_tui.diagnosis.thresholds import LASTING_USUAL_WAITS, MIN_PATIENCE_NS
+from frtop_tui.job.groups import Identifier, identifier, members_of
 from frtop_tui.job.model import Rank, RankState
 
 
@@ -194,3 +194,130 @@ def _facts_of(kind: type[Struct]) -> attrgetter[tuple[object, ...]]:
 _rank_facts: Final = _facts_of(Rank)
 _status_facts: Final = _facts_of(wire.RankStatus)
 _process_facts: Final = _facts_of(wire.Process)
+
+
+_VAGUE: Final = frozenset({"lock", "unknown"})
+"""Locations that a wait in C++ may look like."""
+_OUTDATED_STATES: Final = frozenset({"silent", "stopped", "dead", "done", "unreachable"})
+"""States of ranks whose pending ops may be over."""
+
+
+def is_wait_doubtful(view: Rank, wait: Wait) -> bool:
+    """Whether the wait may be over: the rank is silent, or its stack is elsewhere."""
+    if view.state == "silent":
+        return True
+    if view.snapshot is None or not wait.op.sync or wait.background:
+        return False
+    location = working_location(view)
+    return location is not None and location.sure and location.kind not in OP_WAITS | _VAGUE
+
+
+class CompletionByMembers:
+    """Which ops the members of groups have completed, as of one frame; answers are cached."""
+
+    def __init__(
+        self, ranks: Mapping[int, Rank], frontier_of: Callable[[wire.Group], GroupFrontier]
+    ) -> None:
+        self._ranks = ranks
+        self._frontier_of = frontier_of
+        self._known: dict[tuple[GroupFrontier, int], tuple[bool, list[int]]] = {}
+
+    def others_completed(self, rank: int, group: wire.Group, number: int) -> bool:
+        """Whether a member has completed an op, and no other than `rank` still has it pending."""
+        frontier = self._frontier_of(group)
+        known = self._known.get((frontier, number))
+        if known is None:
+            known = self._known[frontier, number] = self._ask(frontier, number)
+        any_completed, pending = known
+        return any_completed and all(other == rank for other in pending)
+
+    def _ask(self, frontier: GroupFrontier, number: int) -> tuple[bool, list[int]]:
+        """Whether any member has completed an op, and at most two members that have not."""
+        not_completed = frontier.not_completed(number, self._ranks)
+        pending = (rank for rank in not_completed if _is_up_to_date(self._ranks[rank]))
+        any_completed = any(
+            rank not in not_completed and _is_up_to_date(self._ranks[rank])
+            for rank in frontier.issued
+        )
+        return any_completed, [*islice(pending, 2)]
+
+
+def still_pending(view: Rank, completion: CompletionByMembers) -> tuple[wire.Op, ...]:
+    """The pending ops of a rank in doubt that are not known to be over."""
+    return tuple(op for op in view.pending if not _is_over(view, op, completion))
+
+
+def is_message_over(wait: Wait, ranks: Mapping[int, Rank], peer_wait: Wait | None) -> bool:
+    """Whether a silent rank's send or receive is over: its peer waits for it in a collective.
+
+    If it were not, the rank that holds the GIL would still be the one to look at.
+    """
+    if not wait.op.p2p or ranks[wait.rank].state != "silent":
+        return False
+    if peer_wait is None or peer_wait.op.p2p or peer_wait.group is None:
+        return False
+    return wait.rank in members_of(peer_wait.group.ranks)
+
+
+def _is_over(view: Rank, op: wire.Op, completion: CompletionByMembers) -> bool:
+    if op.pseudo or not op.tracked:
+        return False
+    if _holds_gil_elsewhere(view, op):
+        return True
+    group = view.groups.get(op.group)
+    if group is None or op.p2p or not group.exact:
+        return False
+    return completion.others_completed(view.rank, group, op.number)
+
+
+def _is_up_to_date(view: Rank) -> bool:
+    return view.state not in _OUTDATED_STATES and view.evidence.has_ages
+
+
+def _holds_gil_elsewhere(view: Rank, op: wire.Op) -> bool:
+    """Whether the op's thread holds the GIL, which a wait releases, at another place."""
+    if view.state != "silent" or view.stacks_taken_ns < op.issued_ns or not op.sync:
+        return False
+    holder = gil_holder(view)
+    if holder is None or holder.ident != op.thread:
+        return False
+    return locate(holder, kernel_view(view, holder)).kind not in OP_WAITS
+
+
+@dataclass(slots=True)
+class Releases:
+    """Follows the waits of all ranks from frame to frame."""
+
+    _waits: dict[int, Wait] = field(default_factory=dict)
+    _at_ns: dict[int, int] = field(default_factory=dict)
+
+    def follow(self, index: RankIndex, now_ns: int) -> Mapping[int, int]:
+        """By rank, when it was first seen out of its last wait that was longer than usual."""
+        ranks = self._waits.keys() | index.waits.keys() if index.renumbered else index.rewaited
+        for rank in ranks:
+            before, wait = self._waits.pop(rank, None), index.waits.get(rank)
+            if wait is not None:
+                self._waits[rank] = wait
+            view = index.ranks.get(rank)
+            if view is None:
+                self._at_ns.pop(rank, None)
+            elif before is not None and _is_out_of(before, view) and _was_long(before, now_ns):
+                self._at_ns[rank] = now_ns
+        return self._at_ns
+
+
+def _is_out_of(wait: Wait, view: Rank) -> bool:
+    """Whether its op is complete; else a newer stack shows that the rank is elsewhere."""
+    if wait.background or wait.undated:
+        return False
+    return not any(map(partial(_is_same, wait.op), view.pending))
+
+
+def _is_same(op: wire.Op, other: wire.Op) -> bool:
+    # A stack that shows the rank inside of an op gives it another sequence.
+    return (op.group, op.number, op.p2p) == (other.group, other.number, other.p2p)
+
+
+def _was_long(wait: Wait, now_ns: int) -> bool:
+    usual = max(MIN_PATIENCE_NS, LASTING_USUAL_WAITS * wait.op.usual_ns)
+    return now_ns - wait.since_ns > usual

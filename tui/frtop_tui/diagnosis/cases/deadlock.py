@@ -7,7 +7,6 @@ from typing import Final
 
 from frtop_tui.diagnosis.cases.context import Context
 from frtop_tui.diagnosis.cases.declare import Case, Kind, Rule
-from frtop_tui.diagnosis.cases.not_entered.words import callers_unknown
 from frtop_tui.diagnosis.finding import Detail, Finding, group_key, op_of
 from frtop_tui.diagnosis.graph.messages import tags_differ
 from frtop_tui.diagnosis.graph.wait_node import WaitNode
@@ -16,6 +15,7 @@ from frtop_tui.diagnosis.words.phrases import (
     PAIR_MESSAGES,
     WRONG_ORDER,
     Tense,
+    callers_unknown,
     op_text,
     wait_evidence,
 )
@@ -33,23 +33,15 @@ class TagsDiffer(Detail, frozen=True):
 
 
 class Deadlock(Detail, frozen=True):
-    """Ranks that wait for each other, and what is uncertain about it.
+    """Ranks that wait for each other, and what is uncertain about it."""
 
-    Attributes:
-        sides: ranks and the node where they wait, by rank.
-        nodes: the same nodes, each waiting for the next.
-        odd: those that went elsewhere, where each op needs everybody.
-        tags: why a message between them is not delivered.
-        uncertain: a node where a rank may not sit at all.
-        members_unknown: a node of which nobody knows who has to enter.
-    """
-
+    # ranks and the node where they wait, by rank
     sides: tuple[tuple[tuple[int, ...], WaitNode], ...]
-    nodes: tuple[WaitNode, ...]
-    odd: tuple[int, ...] = ()
-    tags: TagsDiffer | None = None
-    uncertain: WaitNode | None = None
-    members_unknown: WaitNode | None = None
+    nodes: tuple[WaitNode, ...]  # the same nodes, each waiting for the next
+    odd: tuple[int, ...] = ()  # those that went elsewhere, where each op needs everybody
+    tags: TagsDiffer | None = None  # why a message between them is not delivered
+    uncertain: WaitNode | None = None  # a node where a rank may not sit at all
+    members_unknown: WaitNode | None = None  # a node of which nobody knows who has to enter
 
 
 def detect(context: Context) -> list[Finding]:
@@ -76,7 +68,7 @@ def _finding(context: Context, nodes: Sequence[WaitNode]) -> Finding:
     first = sides[0][1]
     left = [s for node in nodes if (s := node.left_s(context.now_ns)) is not None]
     return Finding(
-        kind="cycle",
+        kind="deadlock",
         detail=Deadlock(
             tuple(sides),
             tuple(nodes),
@@ -85,11 +77,11 @@ def _finding(context: Context, nodes: Sequence[WaitNode]) -> Finding:
             _uncertain(nodes),
             next((node for node in nodes if not node.members_known), None),
         ),
-        key=("cycle", frozenset(node.id for node in nodes)),
+        key=("deadlock", frozenset(node.id for node in nodes)),
         culprits=odd,
         victims=frozenset(rank for ranks, _ in sides for rank in ranks if rank not in odd),
         parties=tuple(ranks for ranks, _ in sides),
-        cause="cycle",
+        cause="deadlock",
         group=group_key(first.group),
         op=op_of(first),
         nodes=tuple(nodes),
@@ -181,7 +173,7 @@ def deadlock(finding: Finding, detail: Deadlock, frame: BaseFrame, tense: Tense)
         missing.append(callers_unknown(detail.members_unknown))
     return Sentences(
         f"{' and '.join(waits[:3])} {tense.of('wait', 'waited')} for each other: a deadlock",
-        Why.of("cycle", why),
+        Why.of("deadlock", why),
         step,
         tuple(wait_evidence(node, frame.now_ns) for node in detail.nodes[:4]),
         tuple(missing),

@@ -18,7 +18,7 @@ from frtop_tui.diagnosis.cases.deadlock import DEADLOCK
 from frtop_tui.diagnosis.cases.declare import Case, Kind
 from frtop_tui.diagnosis.cases.mismatch.case import MISMATCH
 from frtop_tui.diagnosis.cases.not_entered.case import NOT_ENTERED
-from frtop_tui.diagnosis.cases.not_entered.withheld import Withheld
+from frtop_tui.diagnosis.cases.not_entered.detect import Withheld
 from frtop_tui.diagnosis.cases.slow.case import SLOW
 from frtop_tui.diagnosis.cases.stacks_alone.case import STACKS_ALONE
 from frtop_tui.diagnosis.cases.stuck.case import STUCK
@@ -77,7 +77,7 @@ def prioritize(
         *(
             one.victims.union(one.culprits, *one.parties)
             for one in findings
-            if one.kind in ("cycle", "not_entered")
+            if one.kind in ("deadlock", "not_entered")
         )
     )
     loose = [one for one in findings if _follows(context, one) or _may_wait_for(held, one)]

@@ -10,13 +10,12 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from frtop_tui.diagnosis.blocked.group_frontier import local_group_id
-from frtop_tui.diagnosis.blocked.patience import patience_ns
+from frtop_tui.diagnosis.blocked.wait import patience_ns
 from frtop_tui.diagnosis.cases.context import Context
 from frtop_tui.diagnosis.cases.not_entered import detect as not_entered
-from frtop_tui.diagnosis.cases.not_entered.withheld import withhold
+from frtop_tui.diagnosis.cases.not_entered.detect import withhold
 from frtop_tui.diagnosis.cases.stuck import detect as stuck
-from frtop_tui.diagnosis.cases.unobserved import detect as unobserved
-from frtop_tui.diagnosis.cases.unobserved.standing_waits import is_unobserved
+from frtop_tui.diagnosis.cases.unobserved.detect import is_unobserved
 from frtop_tui.diagnosis.causes import Cause
 from frtop_tui.diagnosis.evidence.absence_cause import absence_cause
 from frtop_tui.diagnosis.evidence.progress import progress_of
@@ -85,7 +84,7 @@ def _without_absentees(context: Context, node: WaitNode) -> Finding | None:
             return None
         return _stuck_for_long(context, node)
     if node.unobserved and not node.free and not node.blocked_at:
-        return unobserved.find(context, node)
+        return not_entered.find_never_joined(context, node) or stuck.find_unobserved(context, node)
     return None
 
 

@@ -24,8 +24,13 @@ from frtop_tui.diagnosis.evidence.stack_location import (
     function_name,
     locate,
 )
-from frtop_tui.diagnosis.evidence.thread_chain import ThreadChain, thread_chain
-from frtop_tui.diagnosis.evidence.working_thread import kernel_view, working_process, working_stack
+from frtop_tui.diagnosis.evidence.working_thread import (
+    ThreadChain,
+    kernel_view,
+    thread_chain,
+    working_process,
+    working_stack,
+)
 from frtop_tui.job.model import Rank
 
 LOADS_ITSELF: Final = -2

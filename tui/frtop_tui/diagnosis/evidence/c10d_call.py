@@ -132,6 +132,15 @@ def wait_in_c(frames: tuple[wire.TraceFrame, ...]) -> C10dCall:
     return _call("a wait for an op", "implicit", frames, 0)
 
 
+def is_connecting(stack: wire.ThreadStack | None) -> bool:
+    """Whether a thread connects to the store, which waits for all ranks."""
+    return stack is not None and any(
+        frame.file.endswith("torch/distributed/rendezvous.py")
+        or frame.function == "_create_c10d_store"
+        for frame in stack.frames
+    )
+
+
 def path_of(frames: Sequence[wire.TraceFrame]) -> StackPath:
     return tuple((frame.file, frame.function, frame.line) for frame in reversed(frames))
 

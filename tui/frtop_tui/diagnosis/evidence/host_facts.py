@@ -141,16 +141,13 @@ POWER_CAP: Final = 0x4
 """The power limit, at which a GPU that works hard usually is."""
 
 
-def gpu_facts(gauges: HostGauges) -> tuple[HostFact, ...]:
-    """Of all GPUs that the agent of the host reads."""
-    return tuple(fact for one in gauges.of_kind("gpu") for fact in _gpu(gauges, one))
-
-
 def _gpu(gauges: HostGauges, gpu: GaugedSubject) -> Iterator[HostFact]:
     if gpu.problem:
         yield HostFact("gpu error", gpu.name, gpu.keys, text=gpu.problem)
-    if (bits := slow_bits(gpu)) and (slow := _slow(gauges, gpu, bits)):
-        yield slow
+    if bits := _slow_bits(gpu):
+        begin, at_least = since(gauges, gpu, "throttle", lambda value: bool(value & bits))
+        clock, highest = gpu.values.get("sm_mhz", 0), gpu.values.get("max_sm_mhz", 0)
+        yield HostFact("gpu slow", gpu.name, gpu.keys, clock, highest, begin, at_least, bits)
     others = gpu.values.get("others", 0)
     if others:
         begin, at_least = since(gauges, gpu, "others", (1).__le__)
@@ -163,7 +160,7 @@ def _gpu(gauges: HostGauges, gpu: GaugedSubject) -> Iterator[HostFact]:
         yield HostFact("gpu error", gpu.name, gpu.keys, max(by, known), xid, last_ns)
 
 
-def slow_bits(gpu: GaugedSubject) -> int:
+def _slow_bits(gpu: GaugedSubject) -> int:
     """The reasons for which its clocks are out of the ordinary now, 0 for none.
 
     At its power limit a GPU is slower than it could be, and well. Only far below its highest clock,
@@ -176,24 +173,6 @@ def slow_bits(gpu: GaugedSubject) -> int:
         capped = clock < CAPPED_SHARE * highest and gpu.values.get("use", 0) >= WORKING_GPU
         bits |= POWER_CAP if capped else 0
     return bits
-
-
-def _slow(gauges: HostGauges, gpu: GaugedSubject, bits: int) -> HostFact:
-    begin, at_least = since(gauges, gpu, "throttle", lambda value: bool(value & bits))
-    clock, highest = gpu.values.get("sm_mhz", 0), gpu.values.get("max_sm_mhz", 0)
-    return HostFact("gpu slow", gpu.name, gpu.keys, clock, highest, begin, at_least, bits)
-
-
-def pressure_facts(gauges: HostGauges) -> tuple[HostFact, ...]:
-    """What the host and the cgroups of its ranks lack."""
-    found: list[HostFact] = []
-    for one in gauges.of_kind("host"):
-        found += _pressure(gauges, one)
-        found += _kills(gauges, one)
-    for one in gauges.of_kind("cgroup"):
-        found += _held_back(gauges, one)
-        found += _kills(gauges, one)
-    return tuple(found)
 
 
 def _pressure(gauges: HostGauges, host: GaugedSubject) -> Iterator[HostFact]:
@@ -210,6 +189,7 @@ def _pressure(gauges: HostGauges, host: GaugedSubject) -> Iterator[HostFact]:
             continue
         begin, at_least = since(gauges, host, gauge, limit.__le__)
         yield HostFact(kind, "", (), value, limit, begin, at_least)
+    yield from _kills(gauges, host)
 
 
 def _held_back(gauges: HostGauges, cgroup: GaugedSubject) -> Iterator[HostFact]:
@@ -218,6 +198,7 @@ def _held_back(gauges: HostGauges, cgroup: GaugedSubject) -> Iterator[HostFact]:
         begin, at_least = since(gauges, cgroup, "throttled", HELD_BACK.__le__)
         limit = cgroup.values.get("cpu_limit", 0)
         yield HostFact("held back", cgroup.name, cgroup.keys, value, limit, begin, at_least)
+    yield from _kills(gauges, cgroup)
 
 
 def _kills(gauges: HostGauges, subject: GaugedSubject) -> Iterator[HostFact]:
@@ -230,33 +211,24 @@ def _kills(gauges: HostGauges, subject: GaugedSubject) -> Iterator[HostFact]:
 MINUTE_NS = 60_000_000_000
 
 
-def growth_facts(gauges: HostGauges) -> tuple[HostFact, ...]:
+def _growth(gauges: HostGauges) -> Iterator[HostFact]:
     """One for each rank that grows, if together they would use up the host or their cgroup."""
     times = gauges.past_times()
     growing = [
         (rank, pace)
         for rank in gauges.of_kind("rank")
-        if (pace := pace_of(times, gauges.past(rank, "mem"))) > 0
+        if (pace := _pace_of(times, gauges.past(rank, "mem"))) > 0
     ]
-    facts = []
     for rank, pace in growing:
         room = _room(gauges, rank)
         together = sum(other for one, other in growing if _shares(gauges, rank, one))
         left_s = None if room is None else round(60 * room / together)
         if left_s is not None and left_s <= GROWTH_LEFT_S:
-            facts.append(
-                HostFact("memory grows", rank.name, rank.keys, pace, left_s, times[0], True)
-            )
-    return tuple(facts)
+            yield HostFact("memory grows", rank.name, rank.keys, pace, left_s, times[0], True)
 
 
-def pace_of(times: Sequence[int], values: Sequence[int]) -> int:
-    """Bytes a minute by which the least of a part of the time has grown; 0 if it has not in each.
-
-    Args:
-        times: of the values, in ns, oldest first.
-        values: in bytes; `UNKNOWN` where nothing was read.
-    """
+def _pace_of(times: Sequence[int], values: Sequence[int]) -> int:
+    """Bytes a minute by which the least of each part of the time grew; 0 if it did not in each."""
     known = [(at, value) for at, value in zip(times, values, strict=False) if value != UNKNOWN]
     if len(known) < 2 * GROWTH_BLOCKS or known[-1][0] - known[0][0] < GROWTH_NS:
         return 0
@@ -302,15 +274,6 @@ _ACTIVE: Final = 4
 _WAYS: Final = ("received", "sent")
 
 
-def link_facts(gauges: HostGauges) -> tuple[HostFact, ...]:
-    """Of all interfaces and ports. Nobody knows which of them a rank uses."""
-    found = [fact for one in gauges.of_kind("host") for fact in _lost(gauges, one)]
-    for kind in ("infiniband", "nic"):
-        for one in gauges.of_kind(kind):
-            found += _link(gauges, one)
-    return tuple(found)
-
-
 def _lost(gauges: HostGauges, host: GaugedSubject) -> Iterator[HostFact]:
     """What TCP sends again: losses that no interface of this host counts."""
     value = host.values.get("retransmits", 0)
@@ -320,9 +283,10 @@ def _lost(gauges: HostGauges, host: GaugedSubject) -> Iterator[HostFact]:
 
 
 def _link(gauges: HostGauges, link: GaugedSubject) -> Iterator[HostFact]:
+    """Of any interface or port: nobody knows which of them a rank uses."""
     state = link.values.get("state")
     # A port that was down all along is one without a cable: most hosts have some.
-    if state is not None and state != _ACTIVE and _was_active(gauges, link):
+    if state is not None and state != _ACTIVE and _ACTIVE in gauges.past(link, "state"):
         begin, at_least = since(gauges, link, "state", lambda value: value != _ACTIVE)
         yield HostFact("link down", link.name, (), state, _ACTIVE, begin, at_least,
                        text=link.detail)  # fmt: skip
@@ -339,15 +303,6 @@ def _link(gauges: HostGauges, link: GaugedSubject) -> Iterator[HostFact]:
             yield HostFact("link errors", link.name, (), by, 0, last_ns, text=gauge)
 
 
-def _was_active(gauges: HostGauges, link: GaugedSubject) -> bool:
-    return _ACTIVE in gauges.past(link, "state")
-
-
-def disk_facts(gauges: HostGauges) -> tuple[HostFact, ...]:
-    """Of all file systems of the ranks."""
-    return tuple(fact for one in gauges.of_kind("disk") for fact in _disk(gauges, one))
-
-
 def _disk(gauges: HostGauges, disk: GaugedSubject) -> Iterator[HostFact]:
     if disk.problem:
         yield HostFact("disk silent", disk.name, disk.keys, text=disk.problem)
@@ -357,11 +312,7 @@ def _disk(gauges: HostGauges, disk: GaugedSubject) -> Iterator[HostFact]:
     if size and free is not None and free <= most:
         begin, at_least = since(gauges, disk, "free", lambda value: value <= most)
         yield HostFact("disk full", disk.name, disk.keys, free, size, begin, at_least)
-    yield from _few_inodes(gauges, disk)
-
-
-def _few_inodes(gauges: HostGauges, disk: GaugedSubject) -> Iterator[HostFact]:
-    """A file system may have room, and no place for one more file."""
+    # It may have room, and no place for one more file.
     left = disk.values.get("inodes_free")
     if left is not None and left <= FULL_INODES:
         begin, at_least = since(gauges, disk, "inodes_free", FULL_INODES.__ge__)
@@ -374,14 +325,28 @@ FACT_GAUGES: Final = (
     "throttle", "throttled", "xids",
 )  # fmt: skip
 """Whose histories say since when a fact is so; most of them seldom change, and cost little."""
-_SUBJECTS: Final = (gpu_facts, pressure_facts, growth_facts, link_facts, disk_facts)
 
 
 def facts_of(gauges: HostGauges | None) -> tuple[HostFact, ...]:
     """Of one host; none where nothing is known."""
     if gauges is None:
         return ()
-    return tuple(fact for find in _SUBJECTS for fact in find(gauges))
+
+    def of_each(
+        kind: str, find: Callable[[HostGauges, GaugedSubject], Iterator[HostFact]]
+    ) -> Iterator[HostFact]:
+        return (fact for one in gauges.of_kind(kind) for fact in find(gauges, one))
+
+    return (
+        *of_each("gpu", _gpu),
+        *of_each("host", _pressure),
+        *of_each("cgroup", _held_back),
+        *_growth(gauges),
+        *of_each("host", _lost),
+        *of_each("infiniband", _link),
+        *of_each("nic", _link),
+        *of_each("disk", _disk),
+    )
 
 
 def facts_for(host: HostView, keys: Iterable[int]) -> tuple[HostFact, ...]:

@@ -15,8 +15,12 @@ from frtop_probe import wire
 from frtop_tui.diagnosis.evidence.c10d_call import call_of
 from frtop_tui.diagnosis.evidence.rank_activity import last_activity_ns
 from frtop_tui.diagnosis.evidence.stack_location import StackLocation, function_name, locate
-from frtop_tui.diagnosis.evidence.thread_chain import program_threads, thread_chain
-from frtop_tui.diagnosis.evidence.working_thread import kernel_view, name_of
+from frtop_tui.diagnosis.evidence.working_thread import (
+    kernel_view,
+    name_of,
+    program_threads,
+    thread_chain,
+)
 from frtop_tui.job.model import Rank
 
 EndStage = Literal[

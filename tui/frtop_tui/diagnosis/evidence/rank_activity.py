@@ -116,3 +116,27 @@ def stacks_due(view: Rank) -> bool:
         return False
     own = next((dump for dump in snapshot.dumps if dump.pid == view.identity.pid), None)
     return own is None or own.error in ("", "deadline")
+
+
+NOW: Final = 1 << 62
+"""What is known is of now: later than any time."""
+
+
+def is_stale(view: Rank) -> bool:
+    """Whether what is known of any of its groups is not of now."""
+    return any(one.as_of_ns for one in view.group_progress.values())
+
+
+def known_until_ns(view: Rank, group: int | None = None) -> int:
+    """Until when it is known how far a rank is, in ns of the operator's clock; else `NOW`.
+
+    Ops that no group counts (None) are known as long as anything of the rank is.
+    """
+    counted = view.group_progress.get(group) if group is not None else None
+    if counted is not None:
+        return _until(view, counted)
+    return max((_until(view, one) for one in view.group_progress.values()), default=NOW)
+
+
+def _until(view: Rank, progress: wire.GroupProgress) -> int:
+    return progress.as_of_ns + view.clock_ns if progress.as_of_ns else NOW

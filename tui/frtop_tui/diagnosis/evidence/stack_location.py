@@ -176,12 +176,7 @@ def is_asleep_on_lock(process: wire.Process | None) -> bool:
 
 
 def locate(stack: wire.ThreadStack | None, process: wire.Process | None = None) -> StackLocation:
-    """Where a thread is.
-
-    Args:
-        stack: its stack, if there is one; without it the kernel's view decides.
-        process: the process whose main thread it is.
-    """
+    """Where a thread is, by its stack; without one what the kernel shows of it decides."""
     if stack is None or not stack.frames:
         return StackLocation(_kernel_kind(process), sure=False)
     frames = in_backward(stack.frames)

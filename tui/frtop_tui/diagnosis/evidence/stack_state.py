@@ -30,8 +30,8 @@ from frtop_tui.diagnosis.evidence.stack_location import (
     shows_device,
     waits_for_device,
 )
-from frtop_tui.diagnosis.evidence.thread_chain import awaited_threads
 from frtop_tui.diagnosis.evidence.working_thread import (
+    awaited_threads,
     prior_working_stack,
     working_stack,
     working_thread,
@@ -54,27 +54,17 @@ _DEVICE_LIBRARIES: Final = re.compile(
 
 
 class StackState(Struct, frozen=True):
-    """One rank by its stacks.
-
-    Attributes:
-        call: also one that destroys groups; with it the rank counts as "away".
-        location: of the working thread.
-        path: of the thread that is in the call, else of the working one.
-        progress_seen: between two dumps.
-        has_left_call: an earlier dump still had it in a call.
-        thread: the one in the call, "" for the working one.
-        at_device: it waits for its device, or for a thread that does.
-    """
+    """One rank by its stacks."""
 
     view: Rank
     activity: Activity
-    call: C10dCall | None
-    location: StackLocation
-    path: StackPath
-    progress_seen: ProgressSeen
-    has_left_call: bool = False
-    thread: str = ""
-    at_device: bool = False
+    call: C10dCall | None  # also one that destroys groups; with it the rank counts as "away"
+    location: StackLocation  # of the working thread
+    path: StackPath  # of the thread that is in the call, else of the working one
+    progress_seen: ProgressSeen  # between two dumps
+    has_left_call: bool = False  # an earlier dump still had it in a call
+    thread: str = ""  # the one in the call, "" for the working one
+    at_device: bool = False  # it waits for its device, or for a thread that does
 
     @property
     def rank(self) -> int:

@@ -22,8 +22,8 @@ from frtop_tui.diagnosis.evidence.rank_activity import (
 )
 from frtop_tui.diagnosis.evidence.stack_location import StackLocation, locate
 from frtop_tui.diagnosis.evidence.stack_state import is_of_device
-from frtop_tui.diagnosis.evidence.thread_chain import awaited_threads
 from frtop_tui.diagnosis.evidence.working_thread import (
+    awaited_threads,
     prior_working_stack,
     working_process,
     working_stack,

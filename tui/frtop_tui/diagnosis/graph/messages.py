@@ -26,10 +26,7 @@ Half = Literal[
 def other_half(view: Rank, node: WaitNode, waiting: Rank) -> Half:
     """Whether the peer has issued the other half of a send or receive, by counts alone.
 
-    Args:
-        view: the peer, as last reported.
-        node: a send or receive.
-        waiting: the rank that waits in it.
+    `view` is the peer, as last reported, and `waiting` the rank that waits in it.
     """
     group, op, rank = node.group, node.op, node.waits[0].rank
     theirs = _messages_of(view, group) if group is not None and group.exact else None

@@ -15,11 +15,15 @@ from itertools import chain
 from typing import TypeVar
 
 from frtop_probe import wire
-from frtop_tui.diagnosis.blocked.group_frontier import GroupFrontier, pending_numbers
+from frtop_tui.diagnosis.blocked.group_frontier import (
+    GroupFrontier,
+    local_group_id,
+    pending_numbers,
+)
 from frtop_tui.diagnosis.blocked.rank_index import RankIndex
-from frtop_tui.diagnosis.blocked.wait_deadlines import NEVER, WaitStage
+from frtop_tui.diagnosis.blocked.wait import NEVER, WaitStage
+from frtop_tui.diagnosis.evidence.rank_activity import known_until_ns
 from frtop_tui.diagnosis.evidence.rpc_call import RpcCall, callee, is_held_by_itself
-from frtop_tui.diagnosis.evidence.staleness import known_until_ns
 from frtop_tui.diagnosis.evidence.unobserved_wait import unobserved_wait
 from frtop_tui.diagnosis.evidence.working_thread import in_handler
 from frtop_tui.diagnosis.graph.messages import answers, other_half
@@ -31,7 +35,6 @@ from frtop_tui.diagnosis.graph.wait_node import (
     node_id,
     rank_set,
 )
-from frtop_tui.job.groups import identifier
 from frtop_tui.job.model import Rank
 
 
@@ -265,7 +268,9 @@ class WaitGraph:
             return True
         if view.rank not in self._index.stale or view.exit_info is not None:
             return False
-        return known_until_ns(view, _own_id(view, node)) < node.known_since_ns
+        counted = node.group is not None and node.number is not None
+        own = local_group_id(view, node.group) if counted and node.group is not None else None
+        return known_until_ns(view, own) < node.known_since_ns
 
     def _once(
         self, what: Hashable, nodes: Sequence[WaitNode], find: Callable[[], _Found]
@@ -441,15 +446,6 @@ def _is_uncounted(view: Rank, node: WaitNode) -> bool:
     evidence = view.evidence
     unknown = evidence.has_ages and not evidence.has_numbers and view.exit_info is None
     return unknown and node.number is not None
-
-
-def _own_id(view: Rank, node: WaitNode) -> int | None:
-    """The rank's own id of the group that counts the op of a node; None if none does."""
-    if node.group is None or node.number is None:
-        return None
-    wanted = identifier(node.group)
-    found = (own for own, group in view.groups.items() if identifier(group) == wanted)
-    return next(found, None)
 
 
 def _is_inside(view: Rank | None, node: WaitNode) -> bool:

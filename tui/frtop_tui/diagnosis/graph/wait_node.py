@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from frtop_probe import wire
 from frtop_probe.ring.rank_ranges import fold
-from frtop_tui.diagnosis.blocked.blocked_op import Wait
-from frtop_tui.diagnosis.blocked.wait_deadlines import (
+from frtop_tui.diagnosis.blocked.wait import (
     NEVER,
+    Wait,
     WaitDeadlines,
     WaitStage,
     deadlines_of,

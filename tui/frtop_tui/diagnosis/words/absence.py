@@ -29,15 +29,13 @@ from frtop_tui.diagnosis.evidence.stack_location import (
     serves_rpc,
     system_call,
 )
-from frtop_tui.diagnosis.evidence.thread_chain import (
+from frtop_tui.diagnosis.evidence.working_thread import (
     ThreadChain,
     acting_process,
     acting_stack,
-    program_threads,
-)
-from frtop_tui.diagnosis.evidence.working_thread import (
     kernel_view,
     name_of,
+    program_threads,
     working_name,
     working_process,
     working_stack,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Final
 
-from frtop_tui.diagnosis.evidence.host_facts import HostFact
+from frtop_tui.diagnosis.evidence.host_facts import FactKind, HostFact
 from frtop_tui.job.gpus import throttle_reasons
 from frtop_tui.job.naming import folded, printable
 from frtop_tui.job.units import byte_rate, byte_size, counted, duration, how_often, percent
@@ -16,10 +17,7 @@ Clock = Callable[[int], str]
 def fact_text(fact: HostFact, clock: Clock, ranks: Mapping[int, int] | None = None) -> str:
     """One fact: `gpu4: 1,110 of 1,980 MHz since 14:02, power brake`.
 
-    Args:
-        fact: of a host.
-        clock: of that host.
-        ranks: of that host, by key; None where the fact stands beside its rank.
+    `ranks` are those of the host, by key; None where the fact stands beside its rank.
     """
     made = _SENTENCES[fact.kind](fact, _when(fact, clock))
     return f"{_subject(fact, ranks)}{made}"
@@ -46,11 +44,6 @@ def _last(when: str) -> str:
     return when.replace(" since ", ", last at ")
 
 
-def _gpu_slow(fact: HostFact, when: str) -> str:
-    clocks = f"{fact.value:,} of {fact.limit:,} MHz" if fact.limit else f"{fact.value:,} MHz"
-    return f"{clocks}{when}, {', '.join(throttle_reasons(fact.bits))}"
-
-
 def _gpu_shared(fact: HostFact, when: str) -> str:
     who = "another process computes" if fact.value == 1 else f"{fact.value} others compute"
     memory = f", with {byte_size(fact.limit)} of its memory" if fact.limit else ""
@@ -64,53 +57,10 @@ def _gpu_error(fact: HostFact, when: str) -> str:
     return f"{f'XID {fact.limit}' if fact.value == 1 else count}{_last(when)}"
 
 
-def _cpu_pressure(fact: HostFact, when: str) -> str:
-    return f"all processors are busy, and {_share(fact)} of the time some task waits{when}"
-
-
-def _cpu_stolen(fact: HostFact, when: str) -> str:
-    return f"the hypervisor gives {_share(fact)} of the processors' time to others{when}"
-
-
-def _memory_pressure(fact: HostFact, when: str) -> str:
-    return f"{_share(fact)} of the time all tasks wait for memory{when}"
-
-
-def _memory_grows(fact: HostFact, when: str) -> str:
-    left = f"what is left lasts {duration(fact.limit)} at this pace"
-    return f"its memory grows by {byte_size(fact.value)} a minute{when}; {left}"
-
-
-def _io_pressure(fact: HostFact, when: str) -> str:
-    return f"{_share(fact)} of the time all tasks wait for disks{when}"
-
-
-def _held_back(fact: HostFact, when: str) -> str:
-    limit = f"{fact.limit / 1000:.3g} cores" if fact.limit else "its limit"
-    return f"held back at {limit} in {_share(fact)} of its periods{when}"
-
-
-def _out_of_memory(fact: HostFact, when: str) -> str:
-    times = "one process" if fact.value == 1 else f"{fact.value} processes"
-    return f"{times} killed for lack of memory{_last(when)}"
-
-
 def _disk_full(fact: HostFact, when: str) -> str:
     if fact.text:
         return f"{_share(fact)} of its files can still be made{when}"
     return f"{byte_size(fact.value)} of {byte_size(fact.limit)} left{when}"
-
-
-def _disk_silent(fact: HostFact, when: str) -> str:
-    return f"{printable(fact.text)}{when}"
-
-
-def _saturated(fact: HostFact, when: str) -> str:
-    return f"{fact.text} {byte_rate(fact.value)} of {byte_rate(fact.limit)}{when}"
-
-
-def _retransmits(fact: HostFact, when: str) -> str:
-    return f"{_share(fact)} of what TCP sends is lost and sent again{when}"
 
 
 def _link_errors(fact: HostFact, when: str) -> str:
@@ -119,27 +69,47 @@ def _link_errors(fact: HostFact, when: str) -> str:
     return f"{counted(fact.value, 'error')} in ten minutes{_last(when)}"
 
 
-def _link_down(fact: HostFact, when: str) -> str:
-    return f"does not carry data ({printable(fact.text) or 'no state'}){when}"
-
-
-_SENTENCES = {
-    "gpu slow": _gpu_slow,
+_SENTENCES: Final[Mapping[FactKind, Callable[[HostFact, str], str]]] = {
+    "gpu slow": lambda fact, when: (
+        f"{fact.value:,}{f' of {fact.limit:,}' if fact.limit else ''} MHz{when},"
+        f" {', '.join(throttle_reasons(fact.bits))}"
+    ),
     "gpu shared": _gpu_shared,
     "gpu error": _gpu_error,
-    "cpu pressure": _cpu_pressure,
-    "cpu stolen": _cpu_stolen,
-    "memory pressure": _memory_pressure,
-    "memory grows": _memory_grows,
-    "io pressure": _io_pressure,
-    "held back": _held_back,
-    "out of memory": _out_of_memory,
+    "cpu pressure": lambda fact, when: (
+        f"all processors are busy, and {_share(fact)} of the time some task waits{when}"
+    ),
+    "cpu stolen": lambda fact, when: (
+        f"the hypervisor gives {_share(fact)} of the processors' time to others{when}"
+    ),
+    "memory pressure": lambda fact, when: (
+        f"{_share(fact)} of the time all tasks wait for memory{when}"
+    ),
+    "memory grows": lambda fact, when: (
+        f"its memory grows by {byte_size(fact.value)} a minute{when};"
+        f" what is left lasts {duration(fact.limit)} at this pace"
+    ),
+    "io pressure": lambda fact, when: f"{_share(fact)} of the time all tasks wait for disks{when}",
+    "held back": lambda fact, when: (
+        f"held back at {f'{fact.limit / 1000:.3g} cores' if fact.limit else 'its limit'}"
+        f" in {_share(fact)} of its periods{when}"
+    ),
+    "out of memory": lambda fact, when: (
+        f"{'one process' if fact.value == 1 else f'{fact.value} processes'}"
+        f" killed for lack of memory{_last(when)}"
+    ),
     "disk full": _disk_full,
-    "disk silent": _disk_silent,
-    "nic saturated": _saturated,
-    "retransmits": _retransmits,
+    "disk silent": lambda fact, when: f"{printable(fact.text)}{when}",
+    "nic saturated": lambda fact, when: (
+        f"{fact.text} {byte_rate(fact.value)} of {byte_rate(fact.limit)}{when}"
+    ),
+    "retransmits": lambda fact, when: (
+        f"{_share(fact)} of what TCP sends is lost and sent again{when}"
+    ),
     "link errors": _link_errors,
-    "link down": _link_down,
+    "link down": lambda fact, when: (
+        f"does not carry data ({printable(fact.text) or 'no state'}){when}"
+    ),
 }
 
 

@@ -100,6 +100,11 @@ def message_doubt(node: WaitNode) -> str:
     return issued if node.answered else f"whether {issued} is not known"
 
 
+def callers_unknown(node: WaitNode) -> str:
+    """For a call of which nobody knows who has to make it."""
+    return f"which ranks have to call {node.kind} is not known; usually all of them"
+
+
 def who(views: Mapping[int, Rank], ranks: Sequence[int]) -> str:
     """`rank 2 (node4 pid 90077)`; several ranks without their places."""
     view = views.get(ranks[0]) if len(ranks) == 1 else None
@@ -107,6 +112,14 @@ def who(views: Mapping[int, Rank], ranks: Sequence[int]) -> str:
         host = "" if view.host in ("", "local") else f"{view.host} "
         return f"rank {view.rank} ({host}pid {view.identity.pid})"
     return folded(ranks)
+
+
+def by_text(told: Iterable[tuple[int, str]]) -> list[str]:
+    """`ranks 0-2: sleeps at train.py:9`: ranks of which the same is told together, in order."""
+    found: dict[str, list[int]] = {}
+    for rank, text in told:
+        found.setdefault(text, []).append(rank)
+    return [f"{folded(ranks)}: {text}" for text, ranks in found.items()]
 
 
 def gave_up_text(death: Death) -> str:

@@ -41,7 +41,6 @@ def read_service() -> ServiceFacts:
         agent_state=read_rights(card.pid).state if card is not None else "",
         agent_version=card.version if card is not None else "",
         agent_reach=card is None or card.in_reach,
-        agent_host=card.host if card is not None else "",
         agent_port=card.pub if card is not None else 0,
         version=own_version(),
         switched_off=tuple(n for n in (NO_AGENT, NO_UNPREPARED) if os.environ.get(n) == "0"),

@@ -1,4 +1,4 @@
-"""The metrics of a frame and its counts, as families of `prometheus_client`."""
+"""The metrics of a frame and its counts, as families of `prometheus_client`; all are bounded."""
 
 from __future__ import annotations
 
@@ -6,29 +6,56 @@ import re
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib import metadata
 from typing import Any, Final, get_args
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
 
 from frtop_tui.connect.op_follower import FollowedOps
+from frtop_tui.diagnosis.evidence.host_facts import FactKind, FactTable
 from frtop_tui.diagnosis.model import Frame, JudgedRank
-from frtop_tui.features.metrics.host_families import HostMetrics
-from frtop_tui.features.metrics.statistics_families import statistics_families
+from frtop_tui.features.metrics.job_counts import GroupLabels, JobCounts, label
+from frtop_tui.job.host_gauges import HostGauges
 from frtop_tui.job.job_activity import known_jobs
-from frtop_tui.job.model import Health, HostState, RankState
+from frtop_tui.job.model import GroupView, Health, HostState, RankState
 from frtop_tui.job.naming import job_call
-from frtop_tui.text.job_counts import GroupLabels, JobCounts, label
+from frtop_tui.job.statistics import CallRow, JobStatistics
+from frtop_tui.statistics.orders import ordered
+from frtop_tui.statistics.step_table import step_rows
+from frtop_tui.text.statistics_words import group_words, labels_of
 
 FEW_RANKS: Final = 64
 """Up to as many ranks have series of their own, unless somebody chooses."""
+FEW_HOSTS: Final = 64
+"""Up to as many hosts have series of their own; the facts are counted over all."""
+MOST_LINKS: Final = 8
+MOST_GPUS: Final = 16
+MOST_ROWS: Final = 32
+"""Kinds, groups and sizes with series: those whose ops took most time. Lines have none: paths are
+not in the metrics, and a program may have any number."""
 LOSSES: Final = ("updates", "ops", "pending", "sizes", "hook_errors")
 _WORD: Final = re.compile(r"[a-z_]{1,40}")
 _GROUP: Final = ("group", "ranks")
 _RANK: Final = ("rank", "host")
-_VERDICT: Final = ("kind", "cause", "confidence", "progress")
+_CALL: Final = ("op", "group", "bytes")
 _OVER: Final = ("dead", "done")
+_PRESSURES: Final = (("cpu", "psi_cpu"), ("memory", "psi_memory"), ("io", "psi_io"))
+_GPU: Final = (
+    ("busy_ratio", "Time in which any kernel ran.", "use", 1000),
+    ("power_watts", "Power that it takes.", "power_mw", 1000),
+    ("clock_hertz", "Clock of its multiprocessors.", "sm_mhz", 1e-6),
+    ("memory_used_bytes", "Memory of it that is in use.", "mem_used", 1),
+    ("temperature_celsius", "How hot it is.", "temperature", 1),
+)
+"""Suffix, help, gauge, and by what to divide it."""
+_PARTS: Final = {
+    "all": "took_ns", "own": "own_ns", "communication_least": "blocked_ns",
+    "communication_most": "pending_ns", "data": "data_ns", "forward": "forward_ns",
+    "backward": "backward_ns", "optimizer": "optimizer_ns",
+}  # fmt: skip
+"""Parts of a step, and the field of `StepRow` that has each."""
+Rows = Iterable[tuple[tuple[str, ...], float | None]]
 
 
 class JobCollector:
@@ -41,7 +68,7 @@ class JobCollector:
         self._counts = JobCounts()
         self._frame: Frame | None = None
         self._version = metadata.version("frtop")
-        self._hosts = HostMetrics()
+        self._facts = FactTable()
 
     def update(self, frame: Frame, followed: list[FollowedOps], unfit: int) -> None:
         """Takes in the newest frame, ops that were followed, and how many of them did not fit."""
@@ -61,8 +88,9 @@ class JobCollector:
             if self._frame is not None:
                 families += [*self._of_job(self._frame), *self._of_groups(self._frame)]
                 families += [*self._of_frtop(self._frame), *self._of_ranks(self._frame)]
-                families += self._hosts.families(self._frame)
-                families += statistics_families(self._frame)
+                families += self._of_hosts(self._frame)
+                if self._frame.statistics is not None:
+                    families += _of_statistics(self._frame, self._frame.statistics)
         yield from families
 
     def _of_job(self, frame: Frame) -> Iterator[Any]:
@@ -74,130 +102,199 @@ class JobCollector:
                 "attempt": str(job.attempt),
                 "call": label(job_call(job, known_jobs(frame))),
             })  # fmt: skip
-        yield _states("frtop_ranks", "Ranks by state.", "state", get_args(RankState),
-                      Counter(view.state for view in frame.ranks.values()))  # fmt: skip
-        yield GaugeMetricFamily("frtop_ranks_expected", "Ranks that the job has.",
-                                frame.coverage.expected)  # fmt: skip
-        yield GaugeMetricFamily(
-            "frtop_ranks_reporting", "Ranks that are reporting.", frame.coverage.reporting
-        )
-        yield _states("frtop_health", "1 for the health of the job.", "health", get_args(Health),
+        states = Counter(view.state for view in frame.ranks.values())
+        yield _states("ranks", "Ranks by state.", "state", get_args(RankState), states)
+        yield _gauge("ranks_expected", "Ranks that the job has.", frame.coverage.expected)
+        yield _gauge("ranks_reporting", "Ranks that are reporting.", frame.coverage.reporting)
+        yield _states("health", "1 for the health of the job.", "health", get_args(Health),
                       Counter([frame.health]))  # fmt: skip
         if frame.since_ns:
-            yield GaugeMetricFamily("frtop_health_age_seconds", "For how long it has been so.",
-                                    max(0.0, (frame.now_ns - frame.since_ns) / 1e9))  # fmt: skip
-        verdicts = GaugeMetricFamily("frtop_verdicts", "Verdicts that stand now.",
-                                     labels=_VERDICT)  # fmt: skip
+            yield _gauge("health_age_seconds", "For how long it has been so.",
+                         max(0.0, (frame.now_ns - frame.since_ns) / 1e9))  # fmt: skip
         found = Counter(
             (one.kind, _word(one.why.cause), one.confidence, one.progress) for one in frame.verdicts
         )
-        for words, count in found.items():
-            verdicts.add_metric(words, count)
-        yield verdicts
+        yield _gauges("verdicts", "Verdicts that stand now.",
+                      ("kind", "cause", "confidence", "progress"), found.items())  # fmt: skip
         culprits = {rank for verdict in frame.verdicts for rank in verdict.culprits}
-        yield GaugeMetricFamily("frtop_culprits", "Ranks that verdicts blame.", len(culprits))
-        left = [one.left_s for one in frame.verdicts if one.left_s is not None]
-        if left:
-            yield GaugeMetricFamily("frtop_timeout_left_seconds",
-                                    "Until the first op that is waited in runs into its timeout.",
-                                    min(left))  # fmt: skip
+        yield _gauge("culprits", "Ranks that verdicts blame.", len(culprits))
+        if left := [one.left_s for one in frame.verdicts if one.left_s is not None]:
+            yield _gauge("timeout_left_seconds",
+                         "Until the first op that is waited in runs into its timeout.",
+                         min(left))  # fmt: skip
         steps = [one.step for one in self._counts.steps.values()]
         times = [one.seconds for one in self._counts.steps.values() if one.seconds is not None]
-        yield _stats("frtop_step", "Training step of the ranks.", steps)
-        yield _stats("frtop_step_seconds", "Duration of the last step of the ranks.", times)
+        yield _stats("step", "Training step of the ranks.", steps)
+        yield _stats("step_seconds", "Duration of the last step of the ranks.", times)
 
     def _of_groups(self, frame: Frame) -> Iterator[Any]:
         counts = self._counts
         began, since = counts.job_began_s, counts.counted_from_s
-        yield _group_counter("frtop_ops", "Ops that ranks issued, all ranks together.",
-                             counts.ops, began)  # fmt: skip
-        yield _group_counter("frtop_bytes", "Bytes of inputs of ops of the ranks of --bytes-of.",
-                             counts.bytes, since)  # fmt: skip
+        yield _counts("ops", "Ops that ranks issued, all ranks together.", _GROUP, counts.ops,
+                      began)  # fmt: skip
+        yield _counts("bytes", "Bytes of inputs of ops of the ranks of --bytes-of.", _GROUP,
+                      counts.bytes, since)  # fmt: skip
         yield CounterMetricFamily("frtop_ops_without_size", "Ops of these ranks of unknown size.",
                                   counts.unsized, created=since)  # fmt: skip
-        yield _group_counter("frtop_waiting_seconds",
-                             "Seconds that ranks were blocked in ops, all ranks together.",
-                             counts.waited_s, since)  # fmt: skip
-        furthest: dict[GroupLabels, int] = {}
+        yield _counts("waiting_seconds",
+                      "Seconds that ranks were blocked in ops, all ranks together.", _GROUP,
+                      counts.waited_s, since)  # fmt: skip
+        furthest: Counter[GroupLabels] = Counter()
         late: Counter[GroupLabels] = Counter()
         waiting: Counter[GroupLabels] = Counter()
         for group in frame.groups:
-            first = next((r for r in group.members if r in frame.ranks), None)
-            known = frame.ranks[first].groups.values() if first is not None else ()
-            wired = next((g for g in known if (g.name, g.ranks, g.epoch) == (
-                group.key.name, group.key.ranks, group.key.epoch)), None)  # fmt: skip
-            if wired is None:
-                continue
-            labels = counts.labels_of(wired)
-            furthest[labels] = max(furthest.get(labels, 0), group.number)
-            late[labels] += len(group.late)
-            waiting[labels] += len(group.waiting)
-        for name, text, values in (
-            ("frtop_collective_number", "The furthest collective that anybody issued.", furthest),
-            ("frtop_late_ranks", "Ranks that have not issued it.", late),
-            ("frtop_waiting_ranks", "Ranks that are blocked in an op of the group.", waiting),
-        ):
-            family = GaugeMetricFamily(name, text, labels=_GROUP)
-            for labels, value in values.items():
-                family.add_metric(labels, value)
-            yield family
+            if (labels := self._labels_of(group, frame)) is not None:
+                furthest[labels] = max(furthest[labels], group.number)
+                late[labels] += len(group.late)
+                waiting[labels] += len(group.waiting)
+        yield _gauges("collective_number", "The furthest collective that anybody issued.", _GROUP,
+                      furthest.items())  # fmt: skip
+        yield _gauges("late_ranks", "Ranks that have not issued it.", _GROUP, late.items())
+        yield _gauges("waiting_ranks", "Ranks that are blocked in an op of the group.", _GROUP,
+                      waiting.items())  # fmt: skip
         waits = [view.age_s(view.blocked_on.issued_ns, frame.now_ns)
                  for view in frame.ranks.values()
                  if view.state == "blocked" and view.blocked_on and view.blocked_on.issued_ns
                  ]  # fmt: skip
-        yield GaugeMetricFamily("frtop_longest_wait_seconds",
-                                "For how long the op is pending that a rank is blocked in.",
-                                max(waits, default=0.0))  # fmt: skip
+        yield _gauge("longest_wait_seconds",
+                     "For how long the op is pending that a rank is blocked in.",
+                     max(waits, default=0.0))  # fmt: skip
+
+    def _labels_of(self, group: GroupView, frame: Frame) -> GroupLabels | None:
+        """As its first member that is known calls the group."""
+        first = next((r for r in group.members if r in frame.ranks), None)
+        known = frame.ranks[first].groups.values() if first is not None else ()
+        key = (group.key.name, group.key.ranks, group.key.epoch)
+        wired = next((one for one in known if (one.name, one.ranks, one.epoch) == key), None)
+        return None if wired is None else self._counts.labels_of(wired)
 
     def _of_frtop(self, frame: Frame) -> Iterator[Any]:
-        yield _states("frtop_hosts", "Hosts by state.", "state", get_args(HostState),
+        yield _states("hosts", "Hosts by state.", "state", get_args(HostState),
                       Counter(host.state for host in frame.hosts))  # fmt: skip
-        heartbeats = [
-            age for view in frame.ranks.values() if (age := _heartbeat_age_s(view, frame))
-        ]
-        if heartbeats:
-            yield GaugeMetricFamily("frtop_heartbeat_age_seconds",
-                                    "Age of the oldest last heartbeat of a rank that lives.",
-                                    max(heartbeats))  # fmt: skip
-        lost = CounterMetricFamily("frtop_lost", "What frtop itself has missed.", labels=("what",))
-        for what in LOSSES:
-            lost.add_metric([what], self._counts.lost[what], created=self._counts.counted_from_s)
-        yield lost
+        ages = [_heartbeat_age_s(view, frame) for view in frame.ranks.values()]
+        if heartbeats := [age for age in ages if age]:
+            yield _gauge("heartbeat_age_seconds",
+                         "Age of the oldest last heartbeat of a rank that lives.",
+                         max(heartbeats))  # fmt: skip
+        counts = self._counts
+        lost = {(what,): counts.lost[what] for what in LOSSES}
+        yield _counts("lost", "What frtop itself has missed.", ("what",), lost,
+                      counts.counted_from_s)  # fmt: skip
         errors = [host.clock_error_ns for host in frame.hosts if host.clock_error_ns is not None]
         if errors:
-            yield GaugeMetricFamily("frtop_clock_error_seconds",
-                                    "How far clocks of hosts may be off, at most.",
-                                    max(errors) / 1e9)  # fmt: skip
+            yield _gauge("clock_error_seconds", "How far clocks of hosts may be off, at most.",
+                         max(errors) / 1e9)  # fmt: skip
         age_s = max(0, time.monotonic_ns() - frame.now_ns) / 1e9 if frame.recorded is None else 0.0
-        yield GaugeMetricFamily("frtop_frame_age_seconds", "How old all of this is.", age_s)
-        problem = frame.problem is not None
-        yield GaugeMetricFamily("frtop_problem", "1: something keeps frtop from seeing the job.",
-                                int(problem))  # fmt: skip
+        yield _gauge("frame_age_seconds", "How old all of this is.", age_s)
+        yield _gauge("problem", "1: something keeps frtop from seeing the job.",
+                     int(frame.problem is not None))  # fmt: skip
 
     def _of_ranks(self, frame: Frame) -> Iterator[Any]:
         shown = len(frame.ranks) <= FEW_RANKS if self._per_rank is None else self._per_rank
         if not shown:
             return
-        state = GaugeMetricFamily("frtop_rank_state", "1 for the state of the rank.",
-                                  labels=(*_RANK, "state"))  # fmt: skip
-        step = GaugeMetricFamily("frtop_rank_step", "Training step.", labels=_RANK)
-        heartbeat = GaugeMetricFamily(
-            "frtop_rank_heartbeat_age_seconds", "Age of its heartbeat.", labels=_RANK
-        )
-        ops = CounterMetricFamily("frtop_rank_ops", "Ops that it issued.", labels=_RANK)
-        waited = CounterMetricFamily("frtop_rank_waiting_seconds",
-                                     "Seconds that it was blocked.", labels=_RANK)  # fmt: skip
         counts = self._counts
-        for rank, view in sorted(frame.ranks.items()):
-            labels = (str(rank), label(view.host))
-            state.add_metric((*labels, view.state), 1)
-            if rank in counts.steps:
-                step.add_metric(labels, counts.steps[rank].step)
-            if age := _heartbeat_age_s(view, frame):
-                heartbeat.add_metric(labels, age)
-            ops.add_metric(labels, counts.rank_ops[rank], created=counts.job_began_s)
-            waited.add_metric(labels, counts.rank_waited_s[rank], created=counts.counted_from_s)
-        yield from (state, step, heartbeat, ops, waited)
+        rows = [((str(rank), label(view.host)), view) for rank, view in sorted(frame.ranks.items())]
+        yield _gauges("rank_state", "1 for the state of the rank.", (*_RANK, "state"),
+                      (((*labels, view.state), 1) for labels, view in rows))  # fmt: skip
+        yield _gauges("rank_step", "Training step.", _RANK,
+                      ((labels, counts.steps[view.rank].step)
+                       for labels, view in rows if view.rank in counts.steps))  # fmt: skip
+        yield _gauges("rank_heartbeat_age_seconds", "Age of its heartbeat.", _RANK,
+                      ((labels, _heartbeat_age_s(view, frame)) for labels, view in rows)
+                      )  # fmt: skip
+        yield _counts("rank_ops", "Ops that it issued.", _RANK,
+                      {labels: counts.rank_ops[view.rank] for labels, view in rows},
+                      counts.job_began_s)  # fmt: skip
+        yield _counts("rank_waiting_seconds", "Seconds that it was blocked.", _RANK,
+                      {labels: counts.rank_waited_s[view.rank] for labels, view in rows},
+                      counts.counted_from_s)  # fmt: skip
+
+    def _of_hosts(self, frame: Frame) -> Iterator[Any]:
+        """Of those that report: a host that is unreachable has no gauges of now."""
+        hosts = [one for one in frame.hosts if one.gauges is not None and one.state == "reporting"]
+        found: Counter[Any] = Counter()
+        for host in hosts:
+            found.update({fact.kind for fact in self._facts.of(host)})
+        yield _states("host_facts", "Hosts about which something is out of the ordinary.", "kind",
+                      get_args(FactKind), found)  # fmt: skip
+        if len(hosts) <= FEW_HOSTS:
+            yield from _of_gauges(
+                [(label(host.name), host.gauges) for host in hosts if host.gauges is not None]
+            )
+
+
+def _of_gauges(hosts: list[tuple[str, HostGauges]]) -> Iterator[Any]:
+    def read(name: str, divisor: float = 1) -> Rows:
+        return (
+            ((host,), gauges.host[name] / divisor) for host, gauges in hosts if name in gauges.host
+        )
+
+    yield _gauges("host_cpu_ratio", "Processors in use.", ("host",), read("cpu", 1000))
+    yield _gauges("host_memory_available_bytes", "Memory that is left.", ("host",),
+                  read("mem_available"))  # fmt: skip
+    yield _gauges("host_pressure_ratio", "Time in which some task waited, of the last ten seconds.",
+                  ("host", "resource"),
+                  (((*labels, resource), share)
+                   for resource, gauge in _PRESSURES for labels, share in read(gauge, 1000))
+                  )  # fmt: skip
+    yield _gauges("host_disk_used_ratio", "Of the fullest file system that ranks use.", ("host",),
+                  (((host,), _fullest(gauges)) for host, gauges in hosts))  # fmt: skip
+    yield _gauges("host_link_bytes_per_second", "What a link carries.", ("host", "link", "way"),
+                  (((host, label(link.name), way), link.values[way])
+                   for host, gauges in hosts
+                   for link in (*gauges.of_kind("infiniband"), *gauges.of_kind("nic"))[:MOST_LINKS]
+                   for way in ("received", "sent") if way in link.values))  # fmt: skip
+    for suffix, text, gauge, divisor in _GPU:
+        yield _gauges(f"gpu_{suffix}", text, ("gpu", "host"),
+                      (((label(gpu.name), host), gpu.values[gauge] / divisor)
+                       for host, gauges in hosts for gpu in gauges.of_kind("gpu")[:MOST_GPUS]
+                       if gauge in gpu.values))  # fmt: skip
+
+
+def _fullest(gauges: HostGauges) -> float | None:
+    used = [
+        1 - disk.values.get("free", 0) / size
+        for disk in gauges.of_kind("disk")
+        if (size := disk.values.get("size"))
+    ]
+    return max(used, default=None)
+
+
+def _of_statistics(frame: Frame, found: JobStatistics) -> Iterator[Any]:
+    """Of the last minute."""
+    yield _gauge("window_seconds", "Of which time the figures of steps and ops are.", found.seconds)
+    if rows := step_rows(found):
+        job, *slowest = rows
+        values = {name: getattr(job, field) for name, field in _PARTS.items()}
+        yield _gauges("step_part_seconds", "Median of what is in a step, over the steps of all"
+                      " ranks.", ("part",),
+                      (((name,), _seconds(value)) for name, value in values.items())
+                      )  # fmt: skip
+        if job.samples_per_s is not None:
+            yield _gauge("samples_per_second", "As the job says them.", job.samples_per_s)
+        yield _gauges("rank_own_seconds", "Median time of a step in which no op was pending, of the"
+                      " ranks with the most of it.", ("rank",),
+                      (((str(row.rank),), row.own_ns / 1e9) for row in slowest))  # fmt: skip
+    labels = labels_of(frame.groups)
+    calls: dict[tuple[str, ...], CallRow] = {}
+    for row in ordered(found.calls):  # of several lines that look alike the one with most time
+        key = (label(row.kind), label(group_words(row, labels)), str(row.size))
+        if len(calls) < MOST_ROWS:
+            calls.setdefault(key, row)
+    yield _gauges("op_seconds", "Duration of ops from issue to end.", (*_CALL, "quantile"),
+                  (((*key, name), _seconds(value)) for key, row in calls.items()
+                   for name, value in (
+                       ("0.5", row.p50_ns), ("0.95", row.p95_ns), ("1", row.max_ns)))
+                  )  # fmt: skip
+    yield _gauges("op_skew_seconds", "Median time from the first to the last rank to come.", _CALL,
+                  ((key, _seconds(row.skew_ns)) for key, row in calls.items()))  # fmt: skip
+    yield _gauges("op_bus_bytes_per_second", "Bus bandwidth, as nccl-tests has it.", _CALL,
+                  ((key, row.bus_bandwidth) for key, row in calls.items()))  # fmt: skip
+
+
+def _seconds(nanoseconds: float | None) -> float | None:
+    return None if nanoseconds is None else nanoseconds / 1e9
 
 
 def _word(cause: str) -> str:
@@ -210,27 +307,40 @@ def _heartbeat_age_s(view: JudgedRank, frame: Frame) -> float | None:
     return None if view.state in _OVER else view.heartbeat_age_s(frame.now_ns)
 
 
+def _gauge(name: str, text: str, value: float) -> Any:
+    return GaugeMetricFamily(f"frtop_{name}", text, value)
+
+
+def _gauges(name: str, text: str, labels: tuple[str, ...], rows: Rows) -> Any:
+    """A series for each row with a value."""
+    family = GaugeMetricFamily(f"frtop_{name}", text, labels=labels)
+    for words, value in rows:
+        if value is not None:
+            family.add_metric(words, value)
+    return family
+
+
 def _states(name: str, text: str, of: str, values: tuple[str, ...], found: Counter[Any]) -> Any:
     """A series for each value, also for those that nobody has: an alert needs its 0."""
-    family = GaugeMetricFamily(name, text, labels=(of,))
-    for value in values:
-        family.add_metric((value,), found[value])
-    return family
+    return _gauges(name, text, (of,), (((value,), found[value]) for value in values))
 
 
 def _stats(name: str, text: str, values: list[Any]) -> Any:
-    family = GaugeMetricFamily(name, text, labels=("stat",))
+    rows: Rows = ()
     if values:
-        family.add_metric(("min",), min(values))
-        family.add_metric(("mean",), sum(values) / len(values))
-        family.add_metric(("max",), max(values))
-    return family
+        mean = sum(values) / len(values)
+        rows = ((("min",), min(values)), (("mean",), mean), (("max",), max(values)))
+    return _gauges(name, text, ("stat",), rows)
 
 
-def _group_counter(
-    name: str, text: str, counts: Mapping[GroupLabels, float], created: float
+def _counts(
+    name: str,
+    text: str,
+    labels: tuple[str, ...],
+    values: Mapping[Any, float],
+    created: float,
 ) -> Any:
-    family = CounterMetricFamily(name, text, labels=_GROUP)
-    for labels, count in counts.items():
-        family.add_metric(labels, count, created=created)
+    family = CounterMetricFamily(f"frtop_{name}", text, labels=labels)
+    for words, count in values.items():
+        family.add_metric(words, count, created=created)
     return family

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Final
 
+from frtop_tui.cli.file_options import add_consumer, add_wait
 from frtop_tui.cli.option_values import rank_list
-from frtop_tui.cli.verbs.consumers import add_consumer, add_wait
 from frtop_tui.cli.verbs.parts import Parser, Verb, Verbs
 
 

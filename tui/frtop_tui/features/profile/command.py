@@ -55,7 +55,6 @@ def run(options: argparse.Namespace) -> int:
         shapes=options.shapes,
         stacks=options.stacks,
         memory=options.memory,
-        devices=not options.no_devices,
         execution=options.execution_trace,
         separate=options.separate,
     )

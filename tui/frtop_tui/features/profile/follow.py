@@ -1,7 +1,7 @@
 """Orders torch's profiler from ranks, follows them, fetches their files, and has them merged.
 
 A rank withdraws an order by itself when nobody asks for it any more: an operator that is gone
-leaves nothing on. Of each rank one piece of a file is under way at a time, of `AT_ONCE` ranks.
+leaves nothing on. Of each rank one piece of a file is under way, of `AT_ONCE` ranks.
 """
 
 from __future__ import annotations

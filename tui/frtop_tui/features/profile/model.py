@@ -45,7 +45,6 @@ class ProfileOptions(Struct, frozen=True):
     shapes: bool = False
     stacks: bool = False
     memory: bool = False
-    devices: bool = True
     execution: bool = False
     separate: bool = False  # a file for each rank, as torch wrote it
 

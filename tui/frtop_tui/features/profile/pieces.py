@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from frtop_probe import wire
-from frtop_probe.features.profile.messages import ProfileFile
 from frtop_tui.files.unnamed_file import UnnamedFile
 
-PIECE: Final = 2 * 1024 * 1024
 MOST_BYTES: Final = 1 << 30
 """Of one file."""
 
@@ -24,8 +20,8 @@ class FetchedFiles:
         self._folder = folder
         self._files: dict[int, dict[str, UnnamedFile]] = {}
 
-    def append(self, rank: int, name: str, data: bytes) -> None:
-        """Puts bytes to the end of a rank's file.
+    def append(self, rank: int, name: str, data: bytes, _offset: int = 0) -> None:
+        """Puts bytes to the end of a rank's file: they come in order.
 
         Raises:
             OSError: there is no room for them.
@@ -45,15 +41,3 @@ class FetchedFiles:
             for file in files.values():
                 file.close()
         self._files.clear()
-
-
-def inflated(response: wire.Piece, file: ProfileFile, offset: int) -> bytes:
-    """The bytes of a piece; none if it is not what was asked for."""
-    asked = (offset, file.size)
-    if (response.offset, response.total) != asked or not 0 < response.size <= PIECE:
-        return b""
-    try:
-        data = zlib.decompressobj().decompress(response.data, PIECE + 1)
-    except zlib.error:
-        return b""
-    return data if len(data) == response.size else b""

@@ -18,10 +18,11 @@ from frtop_probe.features.profile.messages import (
     ReadProfile,
 )
 from frtop_tui.connect.file_worker import FileWorker
+from frtop_tui.connect.pieces import Part, Pieces
 from frtop_tui.connect.request_tracker import RequestTracker
 from frtop_tui.diagnosis.model import JudgedRank
 from frtop_tui.features.profile.model import ProfileOptions, RankProfile, RankStage
-from frtop_tui.features.profile.pieces import MOST_BYTES, PIECE, FetchedFiles, inflated
+from frtop_tui.features.profile.pieces import MOST_BYTES, FetchedFiles
 from frtop_tui.features.profile.torch_lanes import RankTrace
 from frtop_tui.features.profile.withdrawals import LATER, ProfileWithdrawals
 from frtop_tui.job.model import Problem
@@ -76,12 +77,11 @@ class ProfiledRank:
         self._left = False
         self._ask_ns = 0
         """When it is to be asked again."""
-        self._asked = self._piece = 0
-        """Numbers of requests: for the order, and for a piece of a file; 0: none is under way."""
-        self._unwritten = False
+        self._asked = 0
+        """Number of the request for the order; 0: none is under way."""
+        self._pieces: Pieces | None = None
         self._clocks: tuple[tuple[int, int], ...] = ()
         self._files: list[ProfileFile] = []
-        self._offset = 0
 
     @property
     def over(self) -> bool:
@@ -90,13 +90,13 @@ class ProfiledRank:
 
     @property
     def fetches(self) -> bool:
-        """Whether a piece of a file is under way, or is being written."""
-        return self._piece > 0 or self._unwritten
+        """Whether its files are on their way."""
+        return self._pieces is not None and not self._pieces.over
 
     @property
     def can_fetch(self) -> bool:
-        """Whether the next piece can be asked for."""
-        return self.progress.stage == "fetching" and bool(self._files) and not self.fetches
+        """Whether its files can be asked for."""
+        return self.progress.stage == "fetching" and self._pieces is None
 
     @property
     def trace(self) -> RankTrace:
@@ -124,13 +124,24 @@ class ProfiledRank:
         self._left = True
 
     def fetch(self, now: int) -> None:
-        """Asks for the next piece of its files."""
-        file = self._files[0]
-        request = ReadProfile(0, self.view.key, self._offset, PIECE, file.name)
-        received = partial(self._received, file)
-        self._piece = self._terms.tracker.request(
-            self.view.host, request, received, now, agent=self._agent
-        )
+        """Asks for its files."""
+        terms, rank = self._terms, self.view.rank
+        parts = [
+            Part(
+                file.size,
+                partial(self._piece_request, file.name),
+                partial(terms.fetched.append, rank, file.name),
+            )
+            for file in self._files
+        ]
+        self._pieces = Pieces(
+            self, terms.tracker, terms.worker, parts,
+            host=self.view.host, agent=self._agent, window=1,
+        )  # fmt: skip
+        self._pieces.go_on(now)
+
+    def _piece_request(self, name: str, offset: int, size: int) -> ReadProfile:
+        return ReadProfile(0, self.view.key, offset, size, name)
 
     def _withdraw(self, now: int) -> None:
         self._terms.withdrawals.withdraw(
@@ -140,8 +151,9 @@ class ProfiledRank:
 
     def _drop_requests(self) -> None:
         self._terms.tracker.drop(self._asked)
-        self._terms.tracker.drop(self._piece)
-        self._asked = self._piece = 0
+        self._asked = 0
+        if self._pieces is not None:
+            self._pieces.stop()
 
     def _ask(self, action: str, now: int) -> None:
         options = self._terms.options
@@ -156,7 +168,6 @@ class ProfiledRank:
             shapes=options.shapes,
             stacks=options.stacks,
             memory=options.memory,
-            devices=options.devices,
             execution=options.execution,
         )
         self._ask_ns = now + POLL_NS
@@ -215,37 +226,18 @@ class ProfiledRank:
         else:
             self.progress = replace(self.progress, stage="fetching", total=total)
 
-    def _received(self, file: ProfileFile, response: wire.Response, now: int) -> None:
-        self._piece = 0
-        if self.over or self._left:
-            return
-        if not isinstance(response, wire.Piece) or response.error:
-            text = getattr(response, "help", "") or getattr(response, "text", "")
-            self.fail(text or "an answer of another kind", now)
-            return
-        data = inflated(response, file, self._offset)
-        if not data:
-            self.fail("a piece of its file does not match the request", now)
-            return
-        self._unwritten = True
-        append = partial(self._terms.fetched.append, self.view.rank, file.name, data)
-        self._terms.worker.submit(append, partial(self._written, file, len(data)), self._give_up)
+    def piece_written(self, size: int, now: int) -> None:  # noqa: ARG002
+        self.progress = replace(self.progress, done=self.progress.done + size)
 
-    def _give_up(self, problem: Problem, now: int) -> None:
+    def pieces_refused(self, text: str, now: int) -> None:
+        self.fail(text, now)
+
+    def pieces_unwritten(self, problem: Problem, now: int) -> None:
         if not (self.over or self._left):
             self._terms.give_up(problem, now)
 
-    def _written(self, file: ProfileFile, size: int, _: None, now: int) -> None:
-        self._unwritten = False
+    def pieces_complete(self, now: int) -> None:
         if self.over or self._left:
-            return
-        self._offset += size
-        self.progress = replace(self.progress, done=self.progress.done + size)
-        if self._offset < file.size:
-            return
-        self._files.pop(0)
-        self._offset = 0
-        if self._files:
             return
         self._withdraw(now)  # the rank may remove its files
         request = wire.HistoryRequest(0, self.view.key, MOST_OPS, columns=True)

@@ -37,8 +37,6 @@ def _profile(verbs: Verbs[Parser]) -> None:
     profile.add_argument("--memory", action="store_true",
                          help="record each allocation, and print a table by rank and device:"
                               " allocated at the start and end, peak, reserved")  # fmt: skip
-    profile.add_argument("--no-devices", action="store_true",
-                         help="leave out what runs on GPUs")  # fmt: skip
     profile.add_argument("--execution-trace", action="store_true",
                          help="also write each rank's execution trace, for Chakra's converter"
                          )  # fmt: skip

@@ -34,7 +34,6 @@ OPTION_NAMES: Final = {
     "shapes": "shapes of inputs",
     "stacks": "stacks of Python",
     "memory": "torch's allocator",
-    "devices": "what runs on GPUs",
     "execution": "execution trace, for Chakra",
 }
 _OVER: Final = ("done", "failed")

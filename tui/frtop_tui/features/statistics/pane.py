@@ -5,23 +5,24 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from frtop_tui.diagnosis.model import Frame
+from frtop_tui.features.statistics.rows import (
+    GROUPINGS,
+    Grouping,
+    RankFigures,
+    StatisticsRow,
+    call_rows,
+    group_rows,
+    matches,
+    rank_rows,
+)
 from frtop_tui.features.statistics.table import Difference, call_columns, rank_columns
 from frtop_tui.job.arrivals import LateIn
 from frtop_tui.job.groups import identifier, members_of
 from frtop_tui.job.naming import GroupKey
 from frtop_tui.job.statistics import JobStatistics
-from frtop_tui.job.units import duration, local_clock
+from frtop_tui.job.units import duration, local_clock, window
 from frtop_tui.statistics.by_group import SampledByGroup
 from frtop_tui.text.statistics_words import labels_of, waiting_words
-from frtop_tui.widgets.call_rows import (
-    GROUPINGS,
-    Grouping,
-    StatisticsRow,
-    call_rows,
-    group_rows,
-    matches,
-)
-from frtop_tui.widgets.rank_rows import RankFigures, rank_rows
 from frtop_tui.widgets.table import Column
 
 DEFAULT_SORT = {"rank": "others waited"}
@@ -182,7 +183,7 @@ class StatisticsView:
             return ""
         statistics, wall_ns = self.baseline
         return (
-            f"change since the mark of {local_clock(wall_ns)} ({duration(statistics.seconds)});"
+            f"change since the mark of {local_clock(wall_ns)} ({window(statistics.seconds)});"
             " = is less than 9 %, and m removes the mark"
         )
 
@@ -211,10 +212,10 @@ class StatisticsView:
 def nothing_issued(frame: Frame) -> str:
     """`no op for 60 s, the last one 4m12s ago`, as far as that is known."""
     statistics = frame.screen_statistics
-    window = f" for {duration(statistics.seconds)}" if statistics is not None else ""
+    during = f" for {window(statistics.seconds)}" if statistics is not None else ""
     last_ns = max((group.issued_ns for group in frame.groups), default=0)
     last = f", the last one {duration((frame.now_ns - last_ns) / 1e9)} ago" if last_ns else ""
-    return f"no op{window}{last}"
+    return f"no op{during}{last}"
 
 
 def _same(one: object, other: object) -> bool:

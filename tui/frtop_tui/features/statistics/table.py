@@ -9,11 +9,10 @@ from typing import ClassVar, Final
 from textual.binding import Binding, BindingType
 
 from frtop_tui.diagnosis.model import Verdict
+from frtop_tui.features.statistics.rows import Grouping, Range, RankFigures, StatisticsRow
 from frtop_tui.job.naming import GroupKey
 from frtop_tui.job.units import NOT_KNOWN, byte_rate, percent, timing
-from frtop_tui.widgets.call_rows import Grouping, Range, StatisticsRow
 from frtop_tui.widgets.lines import LineView
-from frtop_tui.widgets.rank_rows import RankFigures
 from frtop_tui.widgets.spans import Line, Span, join, plain
 from frtop_tui.widgets.table import Column, LineTable
 

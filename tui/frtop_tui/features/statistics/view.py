@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Iterator, Sequence
+from typing import ClassVar, Final
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -11,26 +11,56 @@ from textual.widgets import Input
 
 from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.features.statistics.head import StatisticsHead
 from frtop_tui.features.statistics.pane import StatisticsView
+from frtop_tui.features.statistics.rows import StatisticsRow
 from frtop_tui.features.statistics.table import CallStatisticsTable, RankStatisticsTable, RowRest
 from frtop_tui.job.statistics import JobStatistics
+from frtop_tui.job.units import NOT_KNOWN, counted, live_duration
 from frtop_tui.screens.base import FrameScreen
 from frtop_tui.screens.messages import OpenRank, OpenRanks, OpenTimeline
 from frtop_tui.statistics.step_table import StepRow, step_rows
+from frtop_tui.text.statistics_table import step_cell
 from frtop_tui.text.statistics_words import (
     LONGEST_S,
     OF_THE_FILE,
     WINDOWS,
+    clock_words,
     next_window,
+    waiting_words,
     wanted_words,
     window_place,
+    window_words,
 )
-from frtop_tui.widgets.call_rows import StatisticsRow
 from frtop_tui.widgets.fields import FilterField
+from frtop_tui.widgets.formats import shorten_ranks
 from frtop_tui.widgets.lines import LineView
-from frtop_tui.widgets.spans import Line
-from frtop_tui.widgets.step_lines import step_lines
+from frtop_tui.widgets.spans import Line, fit, flow, plain, wrap
+
+PARTS: Final = ("data", "forward", "backward", "optimizer")
+NO_MARKS: Final = "no step marks: `frtop_probe.step()` in the loop makes them, or an optimizer"
+_LABEL, _WIDTH, _WIDEST = 10, 9, 14
+
+
+def step_lines(rows: Sequence[StepRow], width: int) -> list[Line]:
+    """A title line, the medians of all ranks, then a line for each rank that stands out."""
+    if not rows:
+        return [plain(NO_MARKS, "dim")]
+    known = [name for name in PARTS if step_cell(rows[0], name) != NOT_KNOWN]
+    names = [*known, "own", "step"]
+    for name in ("optimizer", "forward", "backward"):
+        if name in names and _LABEL + _WIDTH * len(names) + _WIDEST > width:
+            names.remove(name)
+    titles = [fit(name.replace("optimizer", "optim"), _WIDTH, right=True) for name in names]
+    title = f"{'':{_LABEL}}{''.join(titles)}{fit('communication', _WIDEST, right=True)}"
+    lines = [plain(title, "dim")]
+    for row in rows:
+        label = "median" if row.rank is None else f"rank {row.rank}"
+        figures = [(fit(step_cell(row, name), _WIDTH, right=True), "") for name in names]
+        between = (fit(step_cell(row, "communication"), _WIDEST, right=True), "dim")
+        lines.append(((fit(label, _LABEL), "strong"), *figures, between))
+    if missing := [name for name in PARTS if name not in known]:
+        lines.append(plain(f"not recorded: {', '.join(missing)}", "dim"))
+    return lines
 
 
 class StepPane(LineView, can_focus=False):
@@ -257,3 +287,61 @@ class StatisticsScreen(FrameScreen):
                 self.post_message(OpenRank(target))
             else:
                 self.post_message(OpenRanks(f"rank:{fold(sorted(target))}"))
+
+
+def scope_parts(frame: Frame, statistics: JobStatistics, no_answer: str) -> Iterator[Line]:
+    """What the numbers are of, a part each."""
+    if waiting := waiting_words(frame, statistics, no_answer):
+        yield plain(waiting, "warn" if statistics.ranks else "")
+    if not statistics.ranks or not statistics.with_calls:
+        return
+    age_s = max(0.0, (frame.now_ns - statistics.until_ns) / 1e9)
+    yield plain(f"{window_words(statistics)}, until {live_duration(age_s)} ago")
+    yield plain(counted(len(statistics.ranks), "rank"))
+    count = sum(call.count for call in statistics.calls)
+    timed = sum(call.timed for call in statistics.calls)
+    if count:
+        tone = "warn" if timed < count / 2 else ""
+        yield plain(f"timed {timed:,} of {count:,} ops", tone)
+    yield plain(clock_words(statistics), "" if statistics.clock_error_ns is not None else "warn")
+    if statistics.lost:
+        yield plain(f"{statistics.lost:,} ops could not be read", "warn")
+    if statistics.missing:
+        missing = statistics.missing
+        yield plain(f"{len(missing):,} missing: {shorten_ranks(fold(missing), 24)}", "warn")
+
+
+def scope_lines(frame: Frame, width: int, no_answer: str = "") -> list[Line]:
+    """The parts in as many lines as they need, then the notes."""
+    statistics = frame.screen_statistics
+    if statistics is None:
+        waiting = waiting_words(frame, None, no_answer)
+        return [plain(waiting)] if frame.recorded is None else []
+    rows = flow(scope_parts(frame, statistics, no_answer), width, between=" · ")
+    for note in statistics.notes:
+        rows += wrap(note, width, "dim", ("note  ", "dim"))
+    return rows
+
+
+class StatisticsHead(LineView, can_focus=False):
+    """The lines above the table; as many as they are."""
+
+    def __init__(self) -> None:
+        super().__init__(id="scope")
+        self.frame: Frame | None = None
+        self.difference = ""
+        """What columns show the difference to; "" where they show values."""
+        self.no_answer = ""
+        """Why no answer will be shown; "" where one may come."""
+
+    def show(self, frame: Frame, difference: str, no_answer: str) -> None:
+        self.frame, self.difference, self.no_answer = frame, difference, no_answer
+        self.redraw()
+
+    def content(self, width: int) -> Sequence[Line]:
+        if self.frame is None:
+            return ()
+        rows = scope_lines(self.frame, width - 2, self.no_answer)
+        if self.difference:
+            rows[:0] = wrap(self.difference, width - 2, "strong")
+        return [(*plain(" "), *row) for row in rows]

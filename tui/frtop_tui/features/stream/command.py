@@ -14,9 +14,9 @@ from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import FrtopError, UsageError
 from frtop_tui.features.stream.events import SCHEMA, EventsLost, StreamEnd, StreamEvent, StreamHead
 from frtop_tui.features.stream.frame_events import FrameEvents, shown_job
-from frtop_tui.features.stream.op_events import ended, is_of, issued, op_events, recorded_ops
+from frtop_tui.features.stream.op_events import OpEvents
 from frtop_tui.features.stream.output import ENCODERS, EventOutput
-from frtop_tui.job.unix_times import Timeline, clock_errors
+from frtop_tui.job.unix_times import Timeline
 from frtop_tui.statistics.wanted import StatisticsWanted
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def run(options: argparse.Namespace) -> int:
             "leave out --connect and --ssh to read files, or the files for a live job",
         )
     timeline = Timeline()
-    events = FrameEvents(timeline, options.only, options.ranks, options.groups)
+    events = FrameEvents(timeline, options.only, options.ranks)
     return (_recorded if options.paths else _live)(options, timeline, events)
 
 
@@ -62,16 +62,14 @@ def _events_of_file(
     frame: Frame, options: argparse.Namespace, timeline: Timeline, events: FrameEvents
 ) -> Iterator[StreamEvent]:
     """All that a file tells: ops first, as they led to what is true at its end."""
-    at_s = timeline.unix_s(frame.now_ns)
     yield _head(frame, options, timeline)
     if "ops" in options.only:
-        errors = clock_errors(frame)
+        ops = OpEvents(frame, timeline)
         for rank, view in frame.ranks.items():
             if options.ranks is None or rank in options.ranks:
-                ops = [op for op in recorded_ops(view) if is_of(op, view, options.groups)]
-                yield from op_events(ops, view, timeline, errors, at_s)
+                yield from ops.recorded(view)
     yield from events.of(frame)
-    yield StreamEnd(at_s=at_s, reason="recorded")
+    yield StreamEnd(at_s=timeline.unix_s(frame.now_ns), reason="recorded")
 
 
 def _live(options: argparse.Namespace, timeline: Timeline, events: FrameEvents) -> int:
@@ -87,7 +85,7 @@ def _live(options: argparse.Namespace, timeline: Timeline, events: FrameEvents) 
         output = _output(options)
         try:
             output.put(_head(frame, options, timeline))
-            _pump(source, output, options, timeline, events)
+            _pump(source, output, timeline, events)
         finally:
             output.close(LAST_S)
     finally:
@@ -129,13 +127,7 @@ def _follow(source: LiveSource, frame: Frame, options: argparse.Namespace) -> No
     source.follow_ops(options.ranks)
 
 
-def _pump(
-    source: LiveSource,
-    output: EventOutput,
-    options: argparse.Namespace,
-    timeline: Timeline,
-    events: FrameEvents,
-) -> None:
+def _pump(source: LiveSource, output: EventOutput, timeline: Timeline, events: FrameEvents) -> None:
     """Goes on until the reader leaves, or somebody interrupts us."""
     last: Frame | None = None
     held: list[FollowedOps] = []
@@ -155,30 +147,11 @@ def _pump(
         for event in events.of(frame):
             output.put(event)
         # Ops that came before this frame: it knows their groups.
-        for event in _op_events(held, frame, options, timeline):
+        for event in OpEvents(frame, timeline).followed(held):
             output.put(event)
         held, unfit = source.take_ops()
         if unfit:
             output.put(EventsLost(at_s=at_s, why="frtop", counts={"op": unfit}))
-
-
-def _op_events(
-    followed: list[FollowedOps], frame: Frame, options: argparse.Namespace, timeline: Timeline
-) -> Iterator[StreamEvent]:
-    errors, at_s = clock_errors(frame), timeline.unix_s(frame.now_ns)
-    for one in followed:
-        now = frame.ranks.get(one.view.rank)
-        same = now is not None and (now.host, now.key) == (one.view.host, one.view.key)
-        view = now if now is not None and same else one.view
-        if one.lost or one.text:
-            yield EventsLost(at_s=at_s, why="history", counts={"op_issued": one.lost},
-                             rank=view.rank, text=one.text)  # fmt: skip
-        for op in one.issued:
-            if is_of(op, view, options.groups):
-                yield issued(op, view, timeline, errors, at_s)
-        for op in one.ended:
-            if is_of(op, view, options.groups):
-                yield ended(op, view, timeline, errors, at_s)
 
 
 def _head(frame: Frame, options: argparse.Namespace, timeline: Timeline) -> StreamHead:
@@ -194,7 +167,6 @@ def _head(frame: Frame, options: argparse.Namespace, timeline: Timeline) -> Stre
         job=shown_job(frame),
         only=tuple(options.only),
         ranks="" if options.ranks is None else fold(options.ranks),
-        groups=tuple(options.groups),
     )
 
 

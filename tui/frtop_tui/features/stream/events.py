@@ -12,8 +12,6 @@ from msgspec import Struct
 
 SCHEMA: Final = 1
 """Rises when a field or an event goes or changes its meaning, not when one is added."""
-KINDS: Final = ("ops", "states", "verdicts", "progress")
-"""What `--only` chooses from."""
 
 
 class StreamEvent(Struct, frozen=True, tag_field="event", kw_only=True):
@@ -30,8 +28,7 @@ class StreamHead(StreamEvent, frozen=True, tag="stream"):
     source: str  # "live", "capture", "black box", "flight recorder", ...
     job: dict[str, Any] | None
     only: tuple[str, ...]
-    ranks: str  # folded: of which `state` and ops are told; "" means all
-    groups: tuple[str, ...]  # of which ops and `progress` are told; empty means all
+    ranks: str  # whose states and ops are told, folded; "" means all
 
 
 class JobShown(StreamEvent, frozen=True, tag="job"):

@@ -24,7 +24,7 @@ from frtop_tui.job.job_activity import known_jobs
 from frtop_tui.job.model import GroupView, Rank
 from frtop_tui.job.naming import GroupKey, same_job
 from frtop_tui.job.unix_times import Timeline, clock_errors
-from frtop_tui.text.document import job_fields, verdict_fields
+from frtop_tui.text.json_document import job_fields, verdict_fields
 
 PROGRESS_NS: Final = 1_000_000_000
 _GONE: Final = "gone"
@@ -43,13 +43,11 @@ class FrameEvents:
         timeline: Timeline,
         only: Collection[str],
         ranks: frozenset[int] | None = None,
-        groups: Collection[str] = (),
     ) -> None:
-        """Args: ranks: of which states are told, None: of all; groups: likewise, empty: all."""
+        """Args: ranks: those whose states are told; None: all."""
         self._timeline = timeline
         self._only = frozenset(only)
         self._ranks = ranks
-        self._groups = frozenset(groups)
         self._job: wire.Job | None = None
         self._begun = False
         self._ids = count(1)
@@ -138,9 +136,6 @@ class FrameEvents:
 
     def _progress_events(self, frame: Frame, at_s: float) -> Iterator[StreamEvent]:
         for group in frame.groups:
-            names = {group.key.name, group.description}
-            if self._groups and not self._groups & names:
-                continue
             shown_ns, was = self._progress.get(group.key, (frame.now_ns - PROGRESS_NS, None))
             if was == group or frame.now_ns - shown_ns < PROGRESS_NS:
                 continue

@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 from typing import Final
 
+from frtop_tui.cli.file_options import add_consumer, add_wait
 from frtop_tui.cli.option_values import rank_list
-from frtop_tui.cli.verbs.consumers import add_consumer, add_wait
 from frtop_tui.cli.verbs.parts import Parser, Verb, Verbs
 
-_KINDS: Final = ("ops", "states", "verdicts", "progress")
+KINDS: Final = ("ops", "states", "verdicts", "progress")
+"""What `--only` chooses from."""
 
 
 def _stream(verbs: Verbs[Parser]) -> None:
@@ -35,20 +36,13 @@ def _stream(verbs: Verbs[Parser]) -> None:
                       )  # fmt: skip
     verb.add_argument("--ranks", type=rank_list, metavar="RANKS",
                       help="only states and ops of these global ranks: 0-3,8")  # fmt: skip
-    verb.add_argument("--groups", type=_words, metavar="NAMES", default=(),
-                      help="only ops and progress of these groups: names or descriptions, with"
-                      " commas between")  # fmt: skip
     add_wait(verb)
 
 
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(filter(None, (word.strip() for word in text.split(","))))
-
-
 def _event_kinds(text: str) -> tuple[str, ...]:
-    words = _words(text)
-    if wrong := [word for word in words if word not in _KINDS] or (not words and [text]):
-        raise argparse.ArgumentTypeError(f"{wrong[0]!r} is not among {', '.join(_KINDS)}")
+    words = tuple(filter(None, (word.strip() for word in text.split(","))))
+    if wrong := [word for word in words if word not in KINDS] or (not words and [text]):
+        raise argparse.ArgumentTypeError(f"{wrong[0]!r} is not among {', '.join(KINDS)}")
     return words
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from frtop_probe.features.tensor_checks.messages import NumberState
+from frtop_probe.wire.recording import NumberState
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.features.tensor_checks.orders import JobNumbers
 from frtop_tui.job.job_activity import moved_ns

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from frtop_probe.features.tensor_checks.messages import NumbersOrder
+from frtop_probe.wire.recording import NumbersOrder
 
 COPY_MS: Final = 1.0
 """Per MiB, in the thread that trains: the copy. Pages of the buffer are made when first used."""

@@ -10,9 +10,9 @@ from frtop_tui.features.tensor_checks.comparison import Findings
 from frtop_tui.features.tensor_checks.loss_scales import BackOff, ScaleHistory
 from frtop_tui.features.tensor_checks.precision import REACHES
 from frtop_tui.features.tensor_checks.samples import GroupNames
-from frtop_tui.features.tensors.comparison_words import WordLine
 from frtop_tui.job.naming import folded
 from frtop_tui.job.units import percent
+from frtop_tui.text.plain import WordLine
 
 MOST_BACK_OFFS: Final = 3
 MOST_FIGURES: Final = 48

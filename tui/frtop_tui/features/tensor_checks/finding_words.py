@@ -18,10 +18,10 @@ from frtop_tui.features.tensor_checks.dtypes import DtypeDifference
 from frtop_tui.features.tensor_checks.figure_words import scale_words
 from frtop_tui.features.tensor_checks.precision import REACHES, largest
 from frtop_tui.features.tensor_checks.samples import GroupNames
-from frtop_tui.features.tensors.comparison_words import WordLine
 from frtop_tui.job.issuer_words import brief_issuer
 from frtop_tui.job.naming import folded, listed
 from frtop_tui.job.rank_sides import RankSide
+from frtop_tui.text.plain import WordLine
 
 MOST_BAD: Final = 8
 MOST_PLACES: Final = 4

@@ -5,9 +5,10 @@ A rank is asked for its samples once a second while it samples, some at a time o
 
 from __future__ import annotations
 
+import math
 import os
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,17 +17,11 @@ from typing import Final
 from msgspec.structs import replace as replace_fields
 
 from frtop_probe import wire
-from frtop_probe.features.tensor_checks.messages import (
-    ChangeRecording,
-    ReadSamples,
-    RecordedNow,
-    RecordingResponse,
-    SamplesResponse,
-)
+from frtop_probe.features.tensor_checks.messages import ReadSamples, SamplesResponse
+from frtop_probe.wire.recording import ChangeRecording, RecordedNow, RecordingResponse
 from frtop_tui.connect.asking import why_not_ask
 from frtop_tui.connect.followers import Follower
 from frtop_tui.connect.request_tracker import BUSY_RETRY_NS, RequestTracker
-from frtop_tui.connect.step_pace import StepPace
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.features.tensor_checks.comparison import findings
 from frtop_tui.features.tensor_checks.orders import (
@@ -44,10 +39,6 @@ from frtop_tui.text.rank_words import format_exit
 POLL_NS: Final = 1_000_000_000
 HOLD_NS: Final = 1_500_000_000
 """After the first frame, an order waits so long until it is known how long a step takes."""
-AT_A_HOST: Final = 2
-"""Ranks of a host that are asked at a time: an agent works on four requests of one operator."""
-ORDERS_AT_A_HOST: Final = 4
-"""The same of orders, which a person waits for."""
 ORDER_NS: Final = 9_000_000_000
 """An order that the agent has no time for is sent again for so long."""
 NO_RECORDER: Final = "no recorder: start the job with `frtop run` next time"
@@ -129,14 +120,10 @@ class NumberFollower(Follower):
             self._changed |= bool(orders)
         self._send_orders(frame, now)
         self._give_up(frame, now)
-        busy = Counter(self._views[rank].host for rank in self._under_way)
         for rank, known in self._ranks.items():
             view = frame.ranks.get(rank)
             due = now - self._asked_ns.get(rank, 0) >= POLL_NS
-            if view is None or not due or rank in self._under_way or not _has_more(known):
-                continue
-            if busy[view.host] < AT_A_HOST:
-                busy[view.host] += 1
+            if view is not None and due and rank not in self._under_way and _has_more(known):
                 self._ask(view, known, now)
         if self._changed or (self._fresh and now >= self._next_comparison):
             self._publish(frame, now)
@@ -181,7 +168,7 @@ class NumberFollower(Follower):
         held: set[int] = set()
         for one in waiting:
             view = frame.ranks.get(one.rank)
-            full = view is not None and busy[view.host] >= ORDERS_AT_A_HOST
+            full = view is not None and busy[view.host] >= ChangeRecording.at_once
             if full or now < one.from_ns or one.rank in held or one.rank in self._ordering:
                 self._outgoing.append(one)
                 held.add(one.rank)
@@ -260,7 +247,6 @@ class NumberFollower(Follower):
     def _ask(self, view: JudgedRank, known: SampledRank, now: int) -> None:
         self._asked_ns[view.rank] = now
         self._under_way.add(view.rank)
-        self._views[view.rank] = view
         request = ReadSamples(0, view.key, known.last)
         self._tracker.request(view.host, request, partial(self._received, view, known), now)
 
@@ -338,3 +324,48 @@ def _groups(frame: Frame, rank: int) -> Iterable[wire.Group]:
 
 
 FOLLOWERS: Final = (NumberFollower,)
+
+
+LEAD_NS: Final = 2_000_000_000
+"""An order needs at most so long until it is with all ranks."""
+MOST_SEEN: Final = 16
+
+
+class StepPace:
+    """Measures how long a step takes, on the first rank of each frame."""
+
+    def __init__(self) -> None:
+        self._seen: deque[tuple[int, int]] = deque(maxlen=MOST_SEEN)
+        """Numbers of steps, and when each ended on the clock of that rank's host."""
+
+    def update(self, frame: Frame) -> None:
+        """Notes the step that a frame shows, if it is a new one."""
+        status = next((view.status for view in frame.ranks.values()), None)
+        if status is None or not status.step:
+            return
+        if self._seen and status.step < self._seen[-1][0]:
+            self._seen.clear()  # another job, or the same one was started again
+        if not self._seen or status.step > self._seen[-1][0]:
+            self._seen.append((status.step, status.step_ns))
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether only one step was seen: two are needed to know how long one takes."""
+        return len(self._seen) == 1
+
+    def step_ahead(self, frame: Frame, ranks: Iterable[int]) -> int:
+        """The number of a step that no rank reaches within `LEAD_NS`.
+
+        Returns 0 where nobody can say: the time of a step is not known, steps take long, or the
+        ranks count their steps so differently that no step is the same for all.
+        """
+        views = (frame.ranks.get(rank) for rank in ranks)
+        steps = [view.status.step for view in views if view is not None and view.status is not None]
+        if len(self._seen) < 2 or not steps:
+            return 0
+        (first, first_ns), (last, last_ns) = self._seen[0], self._seen[-1]
+        each = (last_ns - first_ns) / (last - first)
+        if not 0 < each < LEAD_NS / 2:
+            return 0
+        ahead = math.ceil(LEAD_NS / each)
+        return max(steps) + 1 + ahead if max(steps) - min(steps) <= ahead else 0

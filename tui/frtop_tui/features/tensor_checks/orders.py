@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from frtop_probe.features.tensor_checks.messages import NumbersOrder, NumberState, RecordedNow
+from frtop_probe.wire.recording import NumbersOrder, NumberState, RecordedNow
 from frtop_tui.connect.followers import Order
 from frtop_tui.features.tensor_checks.comparison import Findings
 from frtop_tui.features.tensor_checks.samples import GroupNames

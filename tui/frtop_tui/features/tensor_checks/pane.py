@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from frtop_probe.features.tensor_checks.messages import NumbersOrder
+from frtop_probe.wire.recording import NumbersOrder
 from frtop_tui.features.tensor_checks.costs import LONGER, MODULES, PHASE_US, SITE_US, number_costs
 from frtop_tui.features.tensor_checks.figure_words import figure_words
 from frtop_tui.features.tensor_checks.finding_words import finding_words
 from frtop_tui.features.tensor_checks.orders import JobNumbers
 from frtop_tui.features.tensor_checks.record_words import record_words
-from frtop_tui.features.tensors.comparison_words import WordLine
 from frtop_tui.job.stack_frames import site_line
+from frtop_tui.text.plain import WordLine
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, plain, wrap
 

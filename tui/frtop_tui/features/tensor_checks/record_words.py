@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from frtop_probe.features.tensor_checks.messages import NumberState, RecordedNow
+from frtop_probe.wire.recording import NumberState, RecordedNow
 from frtop_tui.features.tensor_checks.costs import MODULES, PHASE_US, SITE_US
 from frtop_tui.features.tensor_checks.orders import JobNumbers
-from frtop_tui.features.tensors.comparison_words import WordLine
 from frtop_tui.job.naming import folded
 from frtop_tui.job.rank_sides import sides_of
 from frtop_tui.job.units import byte_size
+from frtop_tui.text.plain import WordLine
 
 
 def record_words(found: JobNumbers) -> Iterator[WordLine]:

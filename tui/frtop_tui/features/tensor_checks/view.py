@@ -7,7 +7,7 @@ from typing import ClassVar, Final
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
-from frtop_probe.features.tensor_checks.messages import NumbersOrder
+from frtop_probe.wire.recording import NumbersOrder
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.features.tensor_checks.consent import asked_words, warnings
 from frtop_tui.features.tensor_checks.orders import NO_NUMBERS, NOTHING, RecordOrder

@@ -19,10 +19,10 @@ from frtop_tui.cli.live import await_rank, connect, show_progress
 from frtop_tui.cli.output import say
 from frtop_tui.connect.base import Source
 from frtop_tui.diagnosis.model import Frame, JudgedRank
-from frtop_tui.diagnosis.pending_tensors import op_identity
 from frtop_tui.errors import FrtopError, UsageError
 from frtop_tui.features.tensors.follow import SaveOrder
 from frtop_tui.features.tensors.members import compared
+from frtop_tui.features.tensors.op_members import op_identity
 from frtop_tui.features.tensors.target import tensor_target
 from frtop_tui.job.groups import identifier
 from frtop_tui.job.naming import listed, printable

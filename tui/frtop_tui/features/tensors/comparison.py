@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from frtop_probe import wire
 from frtop_probe.consistency.signatures import difference
 from frtop_tui.diagnosis.model import Frame, JudgedRank
-from frtop_tui.diagnosis.pending_tensors import (
+from frtop_tui.features.tensors.op_members import (
     MemberAnswer,
     OpIdentity,
     find_op,

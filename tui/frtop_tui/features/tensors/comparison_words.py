@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from frtop_tui.features.tensors.comparison import MembersComparison, TensorSides
 from frtop_tui.job.naming import folded, listed
 from frtop_tui.job.rank_sides import RankSide
+from frtop_tui.text.plain import WordLine
 
 MOST_SIDES: Final = 4
 NOBODY: Final = "no fault: "
@@ -24,14 +25,6 @@ _BY_NATURE: Final = {
     "scatter": "each member gets its own part",
     "gather": "each member gives its own part",
 }
-
-
-class WordLine(NamedTuple):
-    """A line: what it is about, what is said, and how it is to be read."""
-
-    subject: str
-    text: str
-    tone: str = ""  # "bad", "warn", "good", "dim"
 
 
 def member_words(found: MembersComparison) -> Iterator[WordLine]:

@@ -1,24 +1,20 @@
-"""Downloads the tensors of one pending op in pieces and writes them to a file.
-
-The next piece is requested when one is on disk: neither our memory nor the rank's host
-ever holds more than `WINDOW` pieces.
-"""
+"""Downloads the tensors of one pending op in pieces and writes them to a file."""
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
 from typing import Final
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from frtop_probe import wire
 from frtop_probe.features.tensors.messages import ReadTensor, SummarizeTensors
 from frtop_tui.connect.file_worker import FileWorker
-from frtop_tui.connect.request_tracker import OnResponse, RequestTracker
+from frtop_tui.connect.pieces import Part, Pieces
+from frtop_tui.connect.request_tracker import RequestTracker
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.features.tensors.safetensors import Entry, NoSuchDtype, PartialFile, header
 from frtop_tui.files.output_path import write_unused
@@ -26,25 +22,6 @@ from frtop_tui.job.model import Problem, Writing
 from frtop_tui.job.naming import group_label, job_place
 
 WINDOW: Final = 2
-SMALLEST_PIECE: Final = 64 * 1024
-FIRST_PIECE: Final = 256 * 1024
-LARGEST_PIECE: Final = 4 * 1024 * 1024
-QUICK_NS: Final = 500_000_000
-"""A piece that came within this time is followed by larger ones; a slow link gets small
-pieces, and stays free for other messages."""
-
-
-class _Piece(Struct, frozen=True):
-    """`size` bytes of tensor `index` from `offset`; `start` is the tensor's offset in the file."""
-
-    index: int
-    offset: int
-    size: int
-    start: int
-
-    def after(self, size: int) -> _Piece:
-        """The rest without its first `size` bytes."""
-        return _Piece(self.index, self.offset + size, self.size - size, self.start)
 
 
 class TensorDownload:
@@ -71,10 +48,9 @@ class TensorDownload:
         self._file: PartialFile | None = None
         self._created: list[PartialFile] = []
         """The same, as the file worker sees it: it may be created after this has failed."""
-        self._todo: deque[_Piece] = deque()  # one per tensor; requests take parts of the first
-        self._under_way: set[int] = set()
-        self._unwritten = 0
-        self._piece_size = FIRST_PIECE
+        self._sizes: list[int] = []  # of the tensors, as they follow each other in the file
+        self._pieces: Pieces | None = None
+        self._asked = 0
         self.writing = Writing("tensors", "collecting", str(path), at_ns=now)
         self._name = _op_name(None, rank, sequence)
         view = frame.ranks.get(rank)
@@ -90,7 +66,9 @@ class TensorDownload:
             self._prepare(view.tensors, now)
         else:
             request = SummarizeTensors(0, view.key, sequence, devices=True)
-            self._under_way.add(self._request(request, self._described, now))
+            self._asked = tracker.request(
+                view.host, request, self._described, now, agent=self._agent
+            )
 
     @property
     def over(self) -> bool:
@@ -106,12 +84,8 @@ class TensorDownload:
         if not self.over:
             self._fail(problem, now)
 
-    def _request(self, request: wire.Request, on_response: OnResponse, now: int) -> int:
-        return self._tracker.request(self._host, request, on_response, now, agent=self._agent)
-
     def _described(self, response: wire.Response, now: int) -> None:
         """Takes the rank's description of the op's tensors."""
-        self._under_way.clear()
         if isinstance(response, wire.TensorsResponse) and not response.error:
             self._prepare(response, now)
         else:
@@ -128,7 +102,7 @@ class TensorDownload:
         counts: Counter[str] = Counter()
         entries: list[Entry] = []
         total = 0
-        for index, one in enumerate(found.tensors):
+        for one in found.tensors:
             entry = Entry(f"{one.role}.{counts[one.role]}", one.dtype, one.shape)
             counts[one.role] += 1
             try:
@@ -142,8 +116,7 @@ class TensorDownload:
                 self._fail(Problem(f"{entry.name} cannot be read: {why}"), now)
                 return
             entries.append(entry)
-            if size:
-                self._todo.append(_Piece(index, 0, size, total))
+            self._sizes.append(size)
             total += size
         self.writing = replace(self.writing, total=total)
         remark = {"remark": found.error} if found.error else {}
@@ -156,56 +129,37 @@ class TensorDownload:
         self._files.submit(create, self._file_created, self._fail)
 
     def _file_created(self, file: PartialFile, now: int) -> None:
-        if not self.over:
-            self._file = file
-            self._continue(now)
+        if self.over:
+            return
+        start, parts = 0, []
+        for index, size in enumerate(self._sizes):
+            ask = partial(self._piece_request, index)
+            parts.append(Part(size, ask, partial(_put, file, start)))
+            start += size
+        self._file = file
+        self._pieces = Pieces(
+            self, self._tracker, self._files, parts,
+            host=self._host, agent=self._agent, window=WINDOW,
+        )  # fmt: skip
+        self._pieces.go_on(now)
 
-    def _continue(self, now: int) -> None:
-        """Requests the next pieces, or finishes the file."""
-        while self._todo and len(self._under_way) + self._unwritten < WINDOW:
-            rest = self._todo.popleft()
-            piece = replace(rest, size=min(rest.size, self._piece_size))
-            if piece.size < rest.size:
-                self._todo.appendleft(rest.after(piece.size))
-            request = ReadTensor(
-                0, self._key, piece.offset, piece.size, self._sequence, piece.index
-            )
-            received = partial(self._received, piece, now)
-            self._under_way.add(self._request(request, received, now))
-        if not self._todo and not self._under_way and not self._unwritten:
-            assert self._file is not None
+    def _piece_request(self, index: int, offset: int, size: int) -> ReadTensor:
+        return ReadTensor(0, self._key, offset, size, self._sequence, index)
+
+    def piece_written(self, size: int, now: int) -> None:  # noqa: ARG002
+        self.writing = replace(self.writing, done=self.writing.done + size)
+
+    def pieces_complete(self, now: int) -> None:
+        if not self.over and self._file is not None:
             self.writing = replace(self.writing, state="writing", at_ns=now)
             finish = partial(write_unused, self._path, self._file.finish)
             self._files.submit(finish, self._finished, self._fail)
 
-    def _received(self, piece: _Piece, sent_ns: int, response: wire.Response, now: int) -> None:
-        self._under_way.discard(response.id)
-        if self.over or self._file is None:
-            return
-        if not isinstance(response, wire.Piece) or response.error:
-            self._fail(Problem(f"{self._name}: {_error_text(response)}; nothing was written"), now)
-            return
-        size = len(response.data)
-        matches = (response.key, response.offset) == (self._key, piece.offset)
-        if not matches or size != response.size or not 0 < size <= piece.size:
-            text = f"{self._name}: the response does not match the request; nothing was written"
-            self._fail(Problem(text, "try again"), now)
-            return
-        if now - sent_ns < QUICK_NS:
-            self._piece_size = min(2 * self._piece_size, LARGEST_PIECE)
-        else:
-            self._piece_size = max(self._piece_size // 2, SMALLEST_PIECE)
-        if size < piece.size:
-            self._todo.appendleft(piece.after(size))
-        self._unwritten += 1
-        write = partial(self._file.write, response.data, piece.start + piece.offset)
-        self._files.submit(write, partial(self._written, size), self._fail)
+    def pieces_refused(self, text: str, now: int) -> None:
+        self._fail(Problem(f"{self._name}: {text}; nothing was written", "try again"), now)
 
-    def _written(self, size: int, _: None, now: int) -> None:
-        if not self.over:
-            self._unwritten -= 1
-            self.writing = replace(self.writing, done=self.writing.done + size)
-            self._continue(now)
+    def pieces_unwritten(self, problem: Problem, now: int) -> None:
+        self._fail(problem, now)
 
     def _finished(self, put: tuple[Path, int], now: int) -> None:
         path, size = put
@@ -218,10 +172,15 @@ class TensorDownload:
         if self.over:
             return
         self.writing = replace(self.writing, state="failed", problem=problem, at_ns=now)
-        for number in self._under_way:
-            self._tracker.drop(number)
+        self._tracker.drop(self._asked)
+        if self._pieces is not None:
+            self._pieces.stop()
         self._file = None
         self._files.submit_silently(partial(_discard, self._created))
+
+
+def _put(file: PartialFile, start: int, data: bytes, offset: int) -> None:
+    file.write(data, start + offset)
 
 
 def _discard(created: list[PartialFile]) -> None:
@@ -243,7 +202,7 @@ def _error_text(response: wire.Response) -> str:
     match response:
         case wire.Error(text=text):
             return text
-        case wire.TensorsResponse(error=error, help=text) | wire.Piece(error=error, help=text):
+        case wire.TensorsResponse(error=error, help=text):
             return text or error
         case _:
             return "the agent sent a response of another kind"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame, JudgedRank
-from frtop_tui.diagnosis.pending_tensors import find_op
+from frtop_tui.features.tensors.op_members import find_op
 from frtop_tui.files.output_path import unused_path
 from frtop_tui.job.naming import job_title
 from frtop_tui.job.units import byte_size

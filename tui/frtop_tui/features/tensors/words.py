@@ -8,15 +8,15 @@ from typing import Final
 from frtop_probe import wire
 from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.model import Frame, JudgedRank
-from frtop_tui.diagnosis.pending_tensors import find_op
 from frtop_tui.features.tensors.comparison import compare_members
 from frtop_tui.features.tensors.comparison_words import member_words
+from frtop_tui.features.tensors.op_members import ChecksumMatch, find_op, match_checksums
 from frtop_tui.job.issuer_words import issuer_text
+from frtop_tui.job.stack_frames import site_name
 from frtop_tui.job.units import byte_size, counted
 from frtop_tui.job.unprepared import age_text
 from frtop_tui.text.rank_words import op_name
-from frtop_tui.widgets.checksum_match import ChecksumMatch, match_checksums
-from frtop_tui.widgets.formats import format_site, format_tensors, shorten_ranks
+from frtop_tui.widgets.formats import format_tensors, shorten_ranks
 from frtop_tui.widgets.spans import Line, flow, plain, wrap
 
 HELP: Final = {
@@ -52,7 +52,7 @@ def op_head(rank: JudgedRank, sequence: int, now_ns: int, width: int) -> list[Li
         state,
         plain("blocked in it" if blocking else ""),
         plain(issuer_text(op.issuer)),
-        plain(format_site(op.site), "dim"),
+        plain(site_name(op.site), "dim"),
     )
     return flow(parts, width)
 

@@ -13,10 +13,11 @@ from frtop_tui.features.timeline.meetings import Meeting
 from frtop_tui.features.timeline.queue_cells import op_name
 from frtop_tui.job.issuer_words import issuer_text
 from frtop_tui.job.naming import folded, group_label
+from frtop_tui.job.stack_frames import site_name
 from frtop_tui.job.units import byte_rate, counted, exact_clock, timing
 from frtop_tui.statistics.bandwidth import bus_factor
 from frtop_tui.text.rank_words import op_kind, op_number
-from frtop_tui.widgets.formats import format_site, format_tensors
+from frtop_tui.widgets.formats import format_tensors
 from frtop_tui.widgets.spans import Line, join, plain
 
 _FEWEST_NS: Final = 1000
@@ -48,7 +49,7 @@ def op_lines(
             plain(group_label(group.name, group.description) if group is not None else ""),
             plain(sizes),
             plain(issuer_text(op.issuer)),
-            plain(format_site(op.site), "dim"),
+            plain(site_name(op.site), "dim"),
             plain(f"issued {exact_clock(op.issued_ns + lane.clock_ns + wall_ns)}", "dim"),
             plain(f"longest of {begun:,} in this column" if begun > 1 else "", "dim"),
         )

@@ -11,9 +11,10 @@ from frtop_tui.features.timeline.alignment import MISSING, Alignment, Differing
 from frtop_tui.features.timeline.lane import Lane
 from frtop_tui.job.issuer_words import issuer_text
 from frtop_tui.job.naming import folded, group_label
+from frtop_tui.job.stack_frames import site_name
 from frtop_tui.job.units import duration, timing
 from frtop_tui.text.rank_words import op_kind, op_number
-from frtop_tui.widgets.formats import format_site, format_tensors
+from frtop_tui.widgets.formats import format_tensors
 from frtop_tui.widgets.spans import Line, Span, fit, join, plain
 
 _NARROWEST: Final = 8
@@ -98,7 +99,7 @@ def difference_lines(alignment: Alignment, row: int) -> list[Line]:
     named = op_name(alignment.lanes[index], op)
     if differing is None:
         alike = "the same on all of them" if len(ops) > 1 else "of this rank only"
-        issuer, line = plain(issuer_text(op.issuer)), plain(format_site(op.site), "dim")
+        issuer, line = plain(issuer_text(op.issuer)), plain(site_name(op.site), "dim")
         return [join((plain(named, "strong"), plain(alike), issuer, line))]
     on_its_way = differing.legal and "missing" in differing.fields
     note = "may be on its way" if on_its_way else "no error" if differing.legal else ""
@@ -134,7 +135,7 @@ def _value(op: wire.Op, name: str, position: int) -> str:
         "root": f"root {signature.root}",
         "dtype": tensors,
         "size": tensors,
-        "line": format_site(op.site) or "not known",
+        "line": site_name(op.site) or "not known",
         "missing": "issued it",
         "order": f"issued it as op {position + 1:,} of its history",
     }

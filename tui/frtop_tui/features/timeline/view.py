@@ -11,13 +11,6 @@ from frtop_tui.diagnosis.model import Frame
 from frtop_tui.features.timeline.base import HistoriesScreen
 from frtop_tui.features.timeline.cells import NOTHING
 from frtop_tui.features.timeline.choice import late_in, ranks_in_lanes
-from frtop_tui.features.timeline.jumps import (
-    first_window,
-    newest_known_ns,
-    next_op,
-    next_step,
-    op_window,
-)
 from frtop_tui.features.timeline.lane import Lane
 from frtop_tui.features.timeline.lane_lines import cursor_op, step_columns
 from frtop_tui.features.timeline.lane_rows import LaneRows
@@ -31,7 +24,14 @@ from frtop_tui.features.timeline.op_lines import (
     op_lines,
 )
 from frtop_tui.features.timeline.pane import LanePane, Ruler, WordsPane
-from frtop_tui.features.timeline.window import TimeWindow
+from frtop_tui.features.timeline.window import (
+    TimeWindow,
+    first_window,
+    newest_known_ns,
+    next_op,
+    next_step,
+    op_window,
+)
 from frtop_tui.job.arrivals import LateIn
 from frtop_tui.job.groups import Identifier, members_of
 from frtop_tui.job.naming import group_label

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from frtop_probe.agent.boxes.box_folder import state_folder
+from frtop_probe.agent.box_folder import state_folder
 from frtop_tui.cli.live import connect
 from frtop_tui.connect.base import Source
 from frtop_tui.errors import FrtopError, UsageError

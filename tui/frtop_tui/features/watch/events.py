@@ -8,7 +8,7 @@ from frtop_tui.diagnosis.model import Frame, Verdict
 from frtop_tui.features.watch.episodes import Decision
 from frtop_tui.job.naming import job_title, printable
 from frtop_tui.job.units import utc_time
-from frtop_tui.text.document import document
+from frtop_tui.text.json_document import document
 
 
 def stamped(event: dict[str, Any], wall_ns: int) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import json
 import time
 from pathlib import Path
 
-from frtop_probe.agent.boxes.box_folder import state_folder
+from frtop_probe.agent.box_folder import state_folder
 from frtop_tui.errors import FrtopError
 from frtop_tui.features.watch.history import FILE, Culprit, CulpritHistory
 from frtop_tui.features.watch.offenders import (

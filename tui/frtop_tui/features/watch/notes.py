@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Final
 
-from frtop_probe.agent.boxes.box_folder import state_folder
+from frtop_probe.agent.box_folder import state_folder
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.features.watch.history import CulpritHistory
 from frtop_tui.features.watch.history_command import history_path

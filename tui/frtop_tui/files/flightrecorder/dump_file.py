@@ -46,22 +46,13 @@ _UNPICKLING_ERRORS: Final = (
 """What the unpickler raises on damaged pickles."""
 
 
-def read_values(path: Path, keep: int | None = None) -> Any:
-    """Reads the first dump of a file, as plain values of unknown shape.
+def read_dumps(path: Path, keep: int | None = None) -> Iterator[RawDump]:
+    """Reads all dumps of a file, which may hold those of several ranks.
 
     Args:
         path: the file.
         keep: of a long dump, read only the newest `keep` entries and the few others that
             `pickle_trim` keeps, if they can be found without unpickling it all.
-
-    Raises:
-        Unreadable: the file cannot be read, is too large, damaged, or no dump.
-    """
-    return next(read_dumps(path, keep)).values
-
-
-def read_dumps(path: Path, keep: int | None = None) -> Iterator[RawDump]:
-    """Reads all dumps of a file, which may hold those of several ranks. As `read_values`.
 
     Raises:
         Unreadable: the file cannot be read, is too large, damaged, or no dump.

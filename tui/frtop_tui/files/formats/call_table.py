@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
+from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.files.formats.op_table import csv_file
-from frtop_tui.job.naming import GroupKey, printable
+from frtop_tui.files.formats.op_table import csv_of
+from frtop_tui.job.naming import GroupKey
 from frtop_tui.job.statistics import CallRow
-from frtop_tui.statistics.orders import ordered, share_of_step
+from frtop_tui.statistics.orders import ordered
+from frtop_tui.text.statistics_table import call_figures
 from frtop_tui.text.statistics_words import group_words, labels_of
 
 COLUMNS: Final = {
@@ -32,6 +34,7 @@ COLUMNS: Final = {
     "p95_ns": "likewise",
     "max_ns": "exact",
     "total_ns": "sum of the durations of timed ops",
+    "waited_ns": "what ranks waited for the last one to come, in sum",
     "share_of_step": "how much of its ranks' time the ops were pending, at most",
     "sampled": "collectives whose issue is known of all members",
     "skew_ns": "median time from their first to their last issue",
@@ -45,46 +48,33 @@ COLUMNS: Final = {
 
 
 def call_table(frame: Frame) -> bytes:
-    """The whole file; without statistics only its head."""
+    """The file; without statistics only its head."""
     labels = labels_of(frame.groups)
-    rows = ordered(frame.statistics.calls) if frame.statistics is not None else ()
-    return csv_file(COLUMNS, (_cells(row, labels) for row in rows))
+    calls = frame.statistics.calls if frame.statistics is not None else ()
+    return csv_of(COLUMNS, (_cells(row, labels) for row in ordered(calls)))
 
 
-def _cells(row: CallRow, labels: dict[GroupKey, str]) -> tuple[object, ...]:
-    site, share = row.site, share_of_step(row)
+def _cells(row: CallRow, labels: dict[GroupKey, str]) -> list[object]:
+    site = row.site or wire.Site("", 0, "")
     last_rank, last_times = row.last[0] if row.last else ("", "")
-    return (
-        printable(site.file) if site is not None else "",
-        site.line if site is not None else "",
-        printable(site.function) if site is not None else "",
-        row.kind,
-        group_words(row, labels),
-        ";".join(key.ranks for key in row.groups),
-        int(row.p2p),
-        int(row.on_device),
-        row.size,
-        len(row.ranks),
-        row.count,
-        f"{row.rate:.3f}",
-        row.bytes,
-        row.timed,
-        row.late,
-        row.pending,
-        _known(row.p50_ns),
-        _known(row.p95_ns),
-        _known(row.max_ns),
-        row.total_ns,
-        "" if share is None else f"{share:.4f}",
-        row.sampled,
-        _known(row.skew_ns),
-        _known(row.transfer_ns),
-        _known(row.algorithm_bandwidth),
-        _known(row.bus_bandwidth),
-        last_rank,
-        last_times,
-    )
+    known = {
+        "file": site.file,
+        "line": site.line or "",
+        "function": site.function,
+        "kind": row.kind,
+        "group": group_words(row, labels),
+        "group_ranks": ";".join(key.ranks for key in row.groups),
+        "p2p": int(row.p2p),
+        "on_device": int(row.on_device),
+        "ranks": len(row.ranks),
+        "last_rank": last_rank,
+        "last_times": last_times,
+        **{name: _figure(name, value) for name, value in call_figures(row).items()},
+    }
+    return [known[name] for name in COLUMNS]
 
 
-def _known(value: float | None) -> object:
-    return "" if value is None else round(value)
+def _figure(name: str, value: float | None) -> object:
+    if value is None:
+        return ""
+    return round(value, 4) if name in ("per_second", "share_of_step") else round(value)

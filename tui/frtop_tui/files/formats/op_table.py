@@ -55,11 +55,11 @@ _FORMULA: Final = ("=", "+", "-", "@")
 def op_table(frame: Frame) -> bytes:
     """The whole file."""
     views = (view for _, view in sorted(frame.ranks.items()))
-    return csv_file(COLUMNS, (_row(one) for view in views for one in rank_ops(frame, view)))
+    return csv_of(COLUMNS, (_row(one) for view in views for one in rank_ops(frame, view)))
 
 
-def csv_file(columns: Iterable[str], rows: Iterable[Iterable[object]]) -> bytes:
-    """A table in UTF-8, lines ended by LF."""
+def csv_of(columns: Iterable[str], rows: Iterable[Iterable[object]]) -> bytes:
+    """A file of CSV, in UTF-8, lines ended by LF."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)

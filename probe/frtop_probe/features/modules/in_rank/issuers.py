@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from frtop_probe.features.modules.in_rank.ddp_buckets import DDP, MAX_MEMBERS, DDPBuckets
-from frtop_probe.features.modules.in_rank.labels import wrap_labels
 from frtop_probe.features.modules.in_rank.module_calls import (
     Current,
     ModuleCalls,
@@ -38,14 +37,14 @@ from frtop_probe.features.modules.in_rank.module_names import (
     is_backward,
     without_wrappers,
 )
+from frtop_probe.features.modules.in_rank.module_profile import ModuleProfile
 from frtop_probe.features.modules.in_rank.pipeline_messages import (
     STAGES,
     PipelineMessages,
     wrap_stages,
 )
-from frtop_probe.features.profile.in_rank.module_profile import ModuleProfile
-from frtop_probe.recorder.guard import raised_by_signal_handler
-from frtop_probe.recorder.marks.phases import Guard, wrap_backward
+from frtop_probe.recorder.guard import guarded, raised_by_signal_handler
+from frtop_probe.recorder.marks.phases import wrap_backward, wrap_labels
 from frtop_probe.recorder.marks.steps import StepCounter
 from frtop_probe.recorder.ops.call_sites import CallSites
 from frtop_probe.recorder.ops.hook import hide_from_dynamo
@@ -67,11 +66,6 @@ GIVEN_UP: Final = "modules are not recorded any more"
 TOO_OLD: Final = "modules are not recorded: this torch lacks what that needs"
 UNKNOWN: Final[Name] = "", ""
 MAX_LABELS: Final = 65_536
-
-
-def wanted() -> bool:
-    """Returns whether the job was started with modules."""
-    return os.environ.get(SETTING) == "1"
 
 
 class Issuers:
@@ -149,9 +143,9 @@ class Issuers:
                 self._paths[text] = known
         return known
 
-    def of_profile(self) -> ModuleProfile:
-        """What a profile has of modules."""
-        return ModuleProfile(self._torch, self.calls, self.names)
+    def of_profile(self, label: str) -> ModuleProfile:
+        """What a profile has of modules; `label` begins the name of the event around a call."""
+        return ModuleProfile(self._torch, self.calls, self.names, label)
 
     # -- an op
 
@@ -324,38 +318,70 @@ class Issuers:
         return Path(file).stem if cache and file.startswith(cache) else ""
 
 
-def install(
-    torch: Any,
-    current: Current,
-    issuers: Callable[[], Issuers],
-    guard: Guard,
-    always_guard: Guard,
-) -> bool:
-    """Wraps what tells modules and backwards; returns whether this torch has what that needs.
+CURRENT: Final = Current()
+"""Of this process."""
+_CAN: Final[list[bool]] = []
+"""Whether this torch has what is needed; empty until that was looked for."""
+
+
+def install(torch: Any, issuers: Issuers, enabled: list[int]) -> bool:
+    """Makes the wrappers of this process serve these issuers.
+
+    What tells modules and backwards is wrapped the first time, and stays so until the process ends.
 
     Args:
         torch: the package.
-        current: where the wrapper of calls finds what belongs to this process.
-        issuers: returns those of this process: a forked child has others.
-        guard: of functions that record.
-        always_guard: of functions that wrap.
+        issuers: those of the recorder that runs in this process.
+        enabled: whether it records ops, in its first item.
+
+    Returns:
+        Whether this torch has what that needs.
     """
-    if not wrap_calls(torch, current):
+    CURRENT.issuers, CURRENT.calls, CURRENT.enabled = issuers, issuers.calls, enabled
+    CURRENT.fail = _failed
+    if not _CAN:
+        _CAN.append(_wrap(torch))
+    issuers.calls.call_code = CURRENT.call_code
+    return _CAN[0]
+
+
+def _issuers() -> Issuers:
+    issuers = CURRENT.issuers
+    assert isinstance(issuers, Issuers)
+    return issuers
+
+
+def _calls() -> ModuleCalls:
+    return _issuers().calls
+
+
+def _failed(error: BaseException) -> None:
+    issuers, CURRENT.calls = CURRENT.issuers, None
+    if issuers is not None:
+        issuers.give_up(error)
+
+
+def _is_on() -> bool:
+    issuers = CURRENT.issuers
+    return issuers is not None and bool(CURRENT.enabled[0]) and issuers.on and not issuers.given_up
+
+
+def _wrap(torch: Any) -> bool:
+    def guard(function: Callable[..., Any]) -> Callable[..., Any]:
+        return guarded(function, _is_on, _failed)
+
+    def watch_stages(module: Any) -> None:
+        wrap_stages(torch, module, guard(lambda *message: _issuers().stage_made(*message)))
+
+    if not wrap_calls(torch, CURRENT):
         return False
     wrap_labels(
         torch,
         lambda text: text == DDP_LABEL or text.startswith(FSDP_LABELS),
-        guard(lambda label: issuers().label_begins(label)),
-        guard(lambda label: issuers().label_ends(label)),
+        guard(lambda label: _issuers().label_begins(label)),
+        guard(lambda label: _issuers().label_ends(label)),
     )
-
-    made = guard(lambda *message: issuers().stage_made(*message))
-    when_imported(STAGES, always_guard(lambda module: wrap_stages(torch, module, made)))
-
-    def calls() -> ModuleCalls:
-        return issuers().calls
-
-    begins = guard(lambda: calls().backward_begins())
+    when_imported(STAGES, guarded(watch_stages, lambda: True, _failed))
+    begins = guard(lambda: _calls().backward_begins())
     hide_from_dynamo(torch, begins)
-    ends = guard(lambda before: calls().backward_ends(before))
-    return wrap_backward(torch, begins, ends)
+    return wrap_backward(torch, begins, guard(lambda before: _calls().backward_ends(before)))

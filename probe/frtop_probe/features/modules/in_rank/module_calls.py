@@ -165,12 +165,14 @@ class ModuleCalls:
 
 
 class Current:
-    """Where the wrapper finds what belongs to this process: a forked child has its own."""
+    """Where wrappers find what belongs to this process: a forked child has its own."""
 
-    __slots__ = ("call_code", "calls", "enabled", "fail")
+    __slots__ = ("call_code", "calls", "enabled", "fail", "issuers")
 
     def __init__(self) -> None:
         self.calls: ModuleCalls | None = None
+        self.issuers: Any = None
+        """The `Issuers` that `calls` belong to."""
         self.call_code: CodeType | None = None
         """What each call of a module runs."""
         self.enabled: list[int] = [0]

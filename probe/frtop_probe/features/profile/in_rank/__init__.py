@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from frtop_probe.features.profile.in_rank.requests import ProfileRequests
 
 if TYPE_CHECKING:
+    from frtop_probe.recorder.feature import RankFeature
     from frtop_probe.recorder.recorder import Recorder
-    from frtop_probe.recorder.requests.requests import RankFeature
 
 
 def attach(recorder: Recorder, torch: Any) -> RankFeature:

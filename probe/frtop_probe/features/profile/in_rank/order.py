@@ -28,7 +28,6 @@ class RankOrder:
     shapes: bool
     stacks: bool
     memory: bool
-    devices: bool
     execution: bool
     """With torch's execution trace observer, whose file is what Chakra's converter takes."""
 
@@ -46,7 +45,5 @@ def order_of(request: Mapping[str, Any]) -> RankOrder | None:
     # Written so that it does not hold for NaN.
     if not (0 <= seconds <= MAX_SECONDS and 0 < wait_s <= MAX_WAIT_S and (steps or seconds > 0)):
         return None
-    options = (
-        request.get(name) is True for name in ("shapes", "stacks", "memory", "devices", "execution")
-    )
+    options = (request.get(name) is True for name in ("shapes", "stacks", "memory", "execution"))
     return RankOrder(token, steps, float(seconds), float(wait_s), *options)

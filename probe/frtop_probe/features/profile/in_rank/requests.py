@@ -18,11 +18,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from frtop_probe.features.profile.files import profile_file
-from frtop_probe.features.profile.in_rank.module_profile import ModuleProfile
+from frtop_probe.features.profile.files import MODULE_LABEL, profile_file
 from frtop_probe.features.profile.in_rank.order import RankOrder, order_of
 from frtop_probe.features.profile.in_rank.saving import (
     LEAST_ROOM,
+    ModuleLabels,
     own_memory,
     remove,
     save,
@@ -38,15 +38,16 @@ from frtop_probe.features.profile.in_rank.torch_profiler import (
     in_backward,
     why_not,
 )
+from frtop_probe.recorder.feature import RankFeature
 from frtop_probe.recorder.guard import raised_by_signal_handler
 from frtop_probe.recorder.marks.steps import StepCounter
 from frtop_probe.recorder.ops.graph_captures import captures
 from frtop_probe.recorder.ops.pending import PendingOps
-from frtop_probe.recorder.requests.requests import INVALID, GoOn, RankFeature, Request, Response
+from frtop_probe.recorder.requests.requests import INVALID, GoOn, Request, Response
 
 REMEMBERED_S: Final = 60.0
 """How long it is known why an order came to nothing."""
-MAX_GROWTH: Final = 512 * 1024 * 1024
+MAX_GROWTH: Final = 512_000_000
 """Memory in bytes by which the process may grow: then the profile ends early."""
 ENTER_S: Final = 5.0
 """How long a script that starts a profiler in another thread may wait for the end of ours."""
@@ -81,7 +82,7 @@ class ProfileRequests(RankFeature):
         self._steps = steps
         self._pending = pending
         self._expect_ops = expect_ops
-        self.modules: ModuleProfile | None = None
+        self.modules: ModuleLabels | None = None
         """Labels calls of modules meanwhile, where these are recorded."""
         self._session: ProfileSession | None = None
         self._lock = threading.Lock()
@@ -90,7 +91,7 @@ class ProfileRequests(RankFeature):
         self.handlers = {"ProfileRank": self._respond}
 
     def modules_recorded(self, issuers: Any) -> None:
-        self.modules = issuers.of_profile()
+        self.modules = issuers.of_profile(MODULE_LABEL)
 
     # -- the recorder's thread
 
@@ -164,7 +165,7 @@ class ProfileRequests(RankFeature):
         if now - session.begun > OVERTIME_S:
             return f"ended after {OVERTIME_S:.0f} s"
         if own_memory() - session.memory > MAX_GROWTH:
-            return f"ended early: the rank had grown by {MAX_GROWTH >> 20} MB"
+            return f"ended early: the rank had grown by {MAX_GROWTH // 1_000_000} MB"
         if session.order.execution and (why := why_no_more_execution(self._ring)):
             return f"ended early: {why}"
         return ""

@@ -9,18 +9,34 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from frtop_probe.features.profile.files import FILES, all_files, profile_file
-from frtop_probe.features.profile.in_rank.module_profile import ModuleProfile
 from frtop_probe.features.profile.in_rank.torch_profiler import TorchProfiler
 
-LEFT_FREE: Final = 64 * 1024 * 1024
+_MB: Final = 1_000_000
+LEFT_FREE: Final = 64 * _MB
 """So many bytes are left to the job, or a quarter where the file system is small."""
-LEAST_ROOM: Final = 8 * 1024 * 1024
+LEAST_ROOM: Final = 8 * _MB
 """What a profile needs to begin: some 25,000 events."""
-MAX_EXECUTION: Final = 1024 * 1024 * 1024
+MAX_EXECUTION: Final = 1000 * _MB
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
+
+
+class ModuleLabels(Protocol):
+    """What a profile has of modules, where these are recorded; for the thread that is profiled."""
+
+    def begin(self) -> None:
+        """Describes the model, and labels the calls of its modules from now on."""
+
+    def end(self) -> None:
+        """Labels no more."""
+
+    def drop(self) -> None:
+        """Forgets the description."""
+
+    def save(self, path: Path) -> None:
+        """Writes the description, if it can."""
 
 
 def why_no_room(ring: Path, needed: int) -> str:
@@ -34,20 +50,21 @@ def why_no_room(ring: Path, needed: int) -> str:
     if free - left >= needed:
         return ""
     return (
-        f"too little room in {ring.parent}: {free >> 20} MB are free, {needed >> 20} MB are needed "
-        f"and {left >> 20} MB left to the job; make room there, or profile for a shorter time"
+        f"too little room in {ring.parent}: {free // _MB} MB are free, {-(-needed // _MB)} MB are "
+        f"needed and {left // _MB} MB left to the job; make room there, or profile for a shorter"
+        " time"
     )
 
 
 def why_no_more_execution(ring: Path) -> str:
     """Why an execution trace that is being written must end now; "" if it may go on."""
     if size_of(profile_file(ring, "execution")) > MAX_EXECUTION:
-        return f"its execution trace had grown to {MAX_EXECUTION >> 20} MB"
+        return f"its execution trace had grown to {MAX_EXECUTION // _MB} MB"
     return why_no_room(ring, LEAST_ROOM)
 
 
 def save(
-    ring: Path, profiler: TorchProfiler, grown: int, modules: ModuleProfile | None
+    ring: Path, profiler: TorchProfiler, grown: int, modules: ModuleLabels | None
 ) -> dict[str, int]:
     """Writes what was recorded.
 

@@ -51,7 +51,7 @@ class ProfileSession:
         order = self.order
         if order.steps:
             # A device is behind: with a step more its part of the last one is there as well.
-            more = 1 if order.devices and device_ops else 0
+            more = 1 if device_ops else 0
             return self.last - self.first + 1 >= order.steps + more
         return now - self.begun >= order.seconds
 

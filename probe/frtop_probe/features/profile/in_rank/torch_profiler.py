@@ -20,8 +20,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from frtop_probe.features.profile.files import create_file
 from frtop_probe.features.profile.in_rank.order import RankOrder
+from frtop_probe.ring.beside import create_file
 
 OF_ITS_OWN: Final = "the script profiles itself, and torch has one profiler per process"
 DAEMON: Final = "KINETO_USE_DAEMON"
@@ -63,7 +63,7 @@ class TorchProfiler:
         module = self._torch.autograd.profiler
         profile = module.profile(
             use_cpu=True,
-            use_device="cuda" if self._order.devices and _has_cuda(self._torch) else None,
+            use_device="cuda" if _has_cuda(self._torch) else None,
             record_shapes=self._order.shapes,
             with_stack=self._order.stacks,
             profile_memory=self._order.memory,

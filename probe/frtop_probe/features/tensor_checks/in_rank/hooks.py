@@ -11,11 +11,11 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from frtop_probe.features.tensor_checks.in_rank.watch import NumberWatch
-from frtop_probe.recorder.marks.phases import Guard, Hook, wrap_backward
+from frtop_probe.recorder.guard import guarded
+from frtop_probe.recorder.marks.phases import Hook, wrap_backward
 from frtop_probe.recorder.ops.hook import hide_from_dynamo
 from frtop_probe.recorder.process.import_hook import when_imported
 
-SETTING: Final = "numbers"
 SCALERS: Final = {
     "torch.amp.grad_scaler": "GradScaler",
     "torch.distributed.fsdp.sharded_grad_scaler": "ShardedGradScaler",
@@ -24,37 +24,58 @@ SCALERS: Final = {
 programs call the `update` of their base."""
 
 
-def install(
-    torch: Any, watch: Callable[[], NumberWatch], guard: Guard, always_guard: Guard
-) -> None:
-    """Wraps all of it.
+class _Current:
+    """The watch of this process, and whether its recorder runs: a forked child has another one."""
+
+    def __init__(self) -> None:
+        self.watch: NumberWatch | None = None
+        self.alive = [0]
+        self.wrapped = False
+
+
+CURRENT: Final = _Current()
+
+
+def install(torch: Any, watch: NumberWatch, alive: list[int]) -> None:
+    """Wraps all of it, unless it is wrapped, for the watch of this process.
 
     Args:
         torch: the package.
-        watch: returns that of this process: a forked child has another one.
-        guard: of functions that record.
-        always_guard: of functions that wrap.
+        watch: serves the recorder that runs in this process.
+        alive: whether that recorder runs, in its first item.
     """
-
-    def backward_ended(_: object) -> None:
-        if watch().watching:
-            watch().backward_ended()
-
-    def update_begins(scaler: Any) -> None:
-        if watch().watching:
-            watch().update_begins(scaler)
-
-    def update_ended(scaler: Any) -> None:
-        if watch().watching:
-            watch().update_ended(scaler)
-
-    begins = guard(lambda: None)
-    # All that `guard` makes have one code: what they call is ours.
+    CURRENT.watch, CURRENT.alive = watch, alive
+    if CURRENT.wrapped:
+        return
+    CURRENT.wrapped = True
+    begins = _guard(lambda: None)
+    # All that `_guard` makes have one code: what they call is ours.
     hide_from_dynamo(torch, begins)
-    wrap_backward(torch, begins, guard(backward_ended))
+    wrap_backward(torch, begins, _guard(lambda _: _watch().backward_ended()))
+    update_begins = _guard(lambda scaler: _watch().update_begins(scaler))
+    update_ended = _guard(lambda scaler: _watch().update_ended(scaler))
     for module, name in SCALERS.items():
-        wrap = functools.partial(_wrap, torch, name, guard(update_begins), guard(update_ended))
-        when_imported(module, always_guard(wrap))
+        wrap = functools.partial(_wrap, torch, name, update_begins, update_ended)
+        when_imported(module, guarded(wrap, lambda: True, _failed))
+
+
+def _guard(function: Callable[..., Any]) -> Callable[..., Any]:
+    return guarded(function, _is_watching, _failed)
+
+
+def _is_watching() -> bool:
+    watch = CURRENT.watch
+    return watch is not None and bool(CURRENT.alive[0]) and bool(watch.watching)
+
+
+def _watch() -> NumberWatch:
+    assert CURRENT.watch is not None
+    return CURRENT.watch
+
+
+def _failed(error: BaseException) -> None:
+    if CURRENT.watch is not None:
+        CURRENT.watch.failed(error)
 
 
 def _wrap(torch: Any, name: str, begins: Hook, ends: Hook, module: Any) -> None:

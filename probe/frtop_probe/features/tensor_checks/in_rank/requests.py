@@ -5,12 +5,17 @@ from __future__ import annotations
 import time
 from collections import deque
 from itertools import islice
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from frtop_probe.features.tensor_checks.in_rank.hooks import CURRENT, install
 from frtop_probe.features.tensor_checks.in_rank.stats import Sample
 from frtop_probe.features.tensor_checks.in_rank.watch import NumberWatch
 from frtop_probe.features.tensor_checks.in_rank.watch_plan import WatchPlan
+from frtop_probe.recorder.feature import RankFeature, Setting
 from frtop_probe.recorder.requests.requests import INVALID, GoOn, Request, Response, numbers_of
+
+if TYPE_CHECKING:
+    from frtop_probe.recorder.recorder import Recorder
 
 MOST_SECONDS: Final = 3600
 """Longest watch: it ends although nobody ends it, as the one who asked may be gone."""
@@ -49,11 +54,25 @@ def plan_of(request: Request, now_ns: int) -> WatchPlan | None:
     )
 
 
-class NumberRequests:
-    """Handlers of a rank's watch."""
+class NumberRequests(RankFeature):
+    """Sampled numbers in one rank: what is asked for, and what came of it."""
 
-    def __init__(self, watch: NumberWatch) -> None:
-        self._watch = watch
+    def __init__(self, recorder: Recorder, torch: Any) -> None:
+        self.op_watch = self._watch = watch = NumberWatch(
+            torch, recorder.steps, recorder.writer.write_note
+        )
+        watch.install = lambda: install(torch, watch, recorder.alive)
+        self.handlers = {"ReadSamples": self._asked_for_samples}
+        self.settings = {"numbers": Setting(self._asked_to_watch, self.state)}
+
+    def modules_recorded(self, issuers: Any) -> None:
+        self._watch.names = issuers
+
+    def joined(self) -> None:
+        self._watch.stop(join=True)
+
+    def abandon_in_child(self) -> None:
+        CURRENT.watch = None
 
     def state(self) -> dict[str, Any]:
         """With the fields of `NumberState`."""
@@ -78,8 +97,10 @@ class NumberRequests:
             "by": plan.by,
         }
 
-    def asked_to_watch(self, request: Request) -> str:
+    def _asked_to_watch(self, request: Any) -> str:
         """Carries out an order; returns why it cannot, "" if it has."""
+        if not isinstance(request, dict):
+            return ""
         plan = plan_of(request, time.monotonic_ns())
         if plan is None:
             return "the order was not understood"
@@ -90,7 +111,7 @@ class NumberRequests:
             self._watch.stop()
         return ""
 
-    def asked_for_samples(self, request: Request, go_on: GoOn) -> Response:  # noqa: ARG002
+    def _asked_for_samples(self, request: Request, go_on: GoOn) -> Response:  # noqa: ARG002
         """The samples after number `after`, the oldest ones."""
         numbers = numbers_of(request, "after")
         if numbers is None:

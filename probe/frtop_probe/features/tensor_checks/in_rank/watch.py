@@ -37,6 +37,7 @@ from frtop_probe.features.tensor_checks.in_rank.watched_ops import (
     WatchedOps,
     in_backward,
 )
+from frtop_probe.recorder.feature import OpWatch
 from frtop_probe.recorder.guard import guarded
 from frtop_probe.recorder.marks.steps import StepCounter
 from frtop_probe.recorder.ops.operations import Operation
@@ -64,7 +65,7 @@ class ParameterNames(Protocol):
     def name_of(self, parameter: Any) -> str: ...
 
 
-class NumberWatch:
+class NumberWatch(OpWatch):
     """Belongs to a recorder; `begin`, `handed`, `ended` and those of steps run in its threads."""
 
     def __init__(
@@ -73,18 +74,16 @@ class NumberWatch:
         steps: StepCounter,
         note: Callable[[str], object],
     ) -> None:
-        """Watches nothing at first.
+        """Watches nothing at first: `watching` has the plan, if there is one.
 
         Args:
             torch: the package.
             steps: tells the number of the step.
             note: writes a note into the ring.
         """
-        self.watching: list[WatchPlan] = []
-        """The plan, or nothing: what the hook asks at each op."""
+        super().__init__()
         self.ops = WatchedOps()
         self.unfinished = self.ops.by_handle
-        """What a wait in Python asks."""
         self.skipped = self.thinned = 0
         """Samples without figures; ops that were not sampled as the buffer was filling up."""
         self.count = self.begun_at = 0
@@ -117,7 +116,7 @@ class NumberWatch:
         self._scales = LossScales(steps, self._take)
 
         def guard(function: Callable[..., Any]) -> Callable[..., Any]:
-            return guarded(function, lambda: True, self._failed)
+            return guarded(function, lambda: True, self.failed)
 
         self.begin, self.handed = guard(self._begin), guard(self._handed)
         self.ended, self.backward_ended = guard(self._ended), guard(self._backward_ended)
@@ -158,10 +157,6 @@ class NumberWatch:
     def busy(self) -> bool:
         """Whether it watches, or counts what it has copied."""
         return bool(self.watching) or self._thread is not None
-
-    def forget(self) -> None:
-        """Lets go of all handles, before a group is destroyed."""
-        self.unfinished.clear()
 
     # -- in the program's threads
 
@@ -296,7 +291,7 @@ class NumberWatch:
             watch = self.watches
             self._queue.put((watch, subject, copy_tensors(self._torch, buffer, tensors)))
 
-    def _failed(self, error: BaseException) -> None:
+    def failed(self, error: BaseException) -> None:
         """Ends the watch after an exception of ours."""
         self.failure = f"{type(error).__name__}: {error}"[:200]
         self.watching.clear()
@@ -331,7 +326,7 @@ class NumberWatch:
             if watch == self.watches:
                 self._add(watch, subject, copies)
         except Exception as error:  # noqa: BLE001 - the worker's boundary
-            self._failed(error)
+            self.failed(error)
         finally:
             if copies.block is not None:
                 copies.block.free = True

@@ -27,10 +27,9 @@ from frtop_tui.diagnosis.evidence.absence_cause import AbsenceCause, doing, endi
 from frtop_tui.diagnosis.evidence.c10d_call import StackPath
 from frtop_tui.diagnosis.evidence.death import ended_ns
 from frtop_tui.diagnosis.evidence.program_end import others_have_ended, program_end
-from frtop_tui.diagnosis.evidence.progress import longest_pause_ns
+from frtop_tui.diagnosis.evidence.progress import Sighting, has_moved, longest_pause_ns, look_of
 from frtop_tui.diagnosis.evidence.rank_activity import last_activity_ns
 from frtop_tui.diagnosis.evidence.stack_location import is_polling, locate, system_call
-from frtop_tui.diagnosis.evidence.stillness import Sighting, has_moved, look_of
 from frtop_tui.diagnosis.evidence.unobserved_wait import unobserved_wait
 from frtop_tui.diagnosis.finding import Detail, Finding
 from frtop_tui.diagnosis.thresholds import (
@@ -94,22 +93,15 @@ class Unmoved(NamedTuple):
 
 @dataclass(slots=True)
 class RestState:
-    """A time in which no rank is in an op, and what earlier ones have shown of the job.
+    """A time in which no rank is in an op, and what earlier ones have shown of the job."""
 
-    Attributes:
-        active_ns: when anybody last did anything before it; 0 while there was none.
-        since_ns: since when we have seen it.
-        paused_ns: for how long no op was issued meanwhile; 0 before the first one.
-        stays: of each rank that was looked at meanwhile.
-        longest_ns: the longest earlier such pause.
-        gone_on: where a rank was seen to wait in an earlier one, and then went on.
-    """
-
-    active_ns: int = 0
-    since_ns: int = 0
-    paused_ns: int = 0
+    active_ns: int = 0  # when anybody last did anything before it; 0 while there was none
+    since_ns: int = 0  # since when we have seen it
+    paused_ns: int = 0  # for how long no op was issued meanwhile; 0 before the first one
+    # of each rank that was looked at meanwhile
     stays: dict[int, Unmoved] = field(default_factory=dict)
-    longest_ns: int = 0
+    longest_ns: int = 0  # the longest earlier such pause
+    # where a rank was seen to wait in an earlier one, and then went on
     gone_on: dict[int, frozenset[StackPath]] = field(default_factory=dict)
 
     def begin(self, living: Iterable[Rank], since_ns: int, now_ns: int) -> None:
@@ -128,19 +120,13 @@ class RestDetail(Detail, frozen=True):
 
 
 class Held(RestDetail, frozen=True):
-    """Ranks that one cause holds outside of any op, in the same call for `held_ns`.
-
-    Attributes:
-        issued_ns: operator's clock: when any rank last issued an op.
-        at_store_key: ranks that wait for a store key meanwhile.
-        others: ranks in no op that were not examined.
-    """
+    """Ranks that one cause holds outside of any op, in the same call for `held_ns`."""
 
     ranks: tuple[int, ...]
-    issued_ns: int
+    issued_ns: int  # operator's clock: when any rank last issued an op
     held_ns: int
-    at_store_key: tuple[int, ...]
-    others: int
+    at_store_key: tuple[int, ...]  # ranks that wait for a store key meanwhile
+    others: int  # ranks in no op that were not examined
     proven: bool = True  # else it may be that they wait for something that comes
 
 

@@ -12,7 +12,7 @@ from frtop_tui.diagnosis.evidence.program_end import ProgramEnd, others_have_end
 from frtop_tui.diagnosis.finding import Finding
 from frtop_tui.diagnosis.model import Sentences, Why
 from frtop_tui.diagnosis.words.absence import absence_of, location_text, place_text, stacks_step
-from frtop_tui.diagnosis.words.phrases import Tense, last_op_evidence, who
+from frtop_tui.diagnosis.words.phrases import Tense, by_text, last_op_evidence, who
 from frtop_tui.job.model import BaseFrame
 from frtop_tui.job.naming import folded
 from frtop_tui.job.units import counted, duration
@@ -139,10 +139,7 @@ def rest_note(note: RestNote, frame: BaseFrame) -> str:
 
 def _places(frame: BaseFrame, ranks: Sequence[int]) -> list[str]:
     """`ranks 0-2: MainThread sleeps at train.py:9 (main)`."""
-    found: dict[str, list[int]] = {}
-    for rank in ranks:
-        found.setdefault(place_text(frame.ranks[rank], frame.now_ns), []).append(rank)
-    return [f"{folded(those)}: {text}" for text, those in found.items()]
+    return by_text((rank, place_text(frame.ranks[rank], frame.now_ns)) for rank in ranks)
 
 
 def _same_text(held_ns: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from frtop_tui.diagnosis.cases.dead import detect, exited, words
+from frtop_tui.diagnosis.cases.dead import detect, words
 from frtop_tui.diagnosis.cases.declare import Case, Kind, Rule
 from frtop_tui.diagnosis.finding import Finding
 
@@ -24,4 +24,4 @@ DEAD: Final = Case(
     ),
     detect.detect,
 )
-EXITED: Final = Case((Kind(exited.Exited, words.exited, (Rule("at once"),)),), exited.detect)
+EXITED: Final = Case((Kind(detect.Exited, words.exited, (Rule("at once"),)),), detect.detect_exited)

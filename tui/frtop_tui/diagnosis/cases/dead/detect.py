@@ -3,17 +3,143 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
+from frtop_probe import wire
+from frtop_tui.diagnosis.blocked.group_frontier import last_issued_number
 from frtop_tui.diagnosis.cases.context import Context
-from frtop_tui.diagnosis.cases.dead.exited import exited
-from frtop_tui.diagnosis.cases.dead.laggards import MissedOp, laggards
 from frtop_tui.diagnosis.cases.mismatch.detect import deaths_caused_by
-from frtop_tui.diagnosis.evidence.death import Death
+from frtop_tui.diagnosis.evidence.death import Death, ended_ns
 from frtop_tui.diagnosis.evidence.progress import ProgressSeen, progress_of
 from frtop_tui.diagnosis.finding import Detail, Finding, group_key, op_of
-from frtop_tui.diagnosis.graph.wait_node import WaitNode
+from frtop_tui.diagnosis.graph.wait_node import WaitNode, kind_of
 from frtop_tui.diagnosis.model import OpName
-from frtop_tui.diagnosis.thresholds import RANKS_TELL_NS, RINGS_READ_NS
+from frtop_tui.diagnosis.thresholds import HOST_SKEW_NS, RANKS_TELL_NS, RINGS_READ_NS
+from frtop_tui.job.model import ObservedFrame, Rank
+
+
+class MissedOp(NamedTuple):
+    """An op that a rank entered too late for the others; `number` is 0 for a message."""
+
+    group: wire.Group
+    kind: str
+    number: int
+
+
+def laggards(frame: ObservedFrame, victims: set[int]) -> dict[int, MissedOp]:
+    """Reporting ranks that lag the victims in a group they share, and the op that they missed.
+
+    A laggard that sat in an op of another group only waited itself: whoever lags it counts.
+    """
+    found, waiting = _lagging(frame, victims), set(victims)
+    while waited := {rank for rank in found if _sat_in_op(frame.ranks[rank])}:
+        waiting |= waited
+        further = _lagging(frame, waiting)
+        if not further:
+            break
+        found = further
+    return found
+
+
+def _lagging(frame: ObservedFrame, victims: set[int]) -> dict[int, MissedOp]:
+    views = frame.ranks
+    found: dict[int, MissedOp] = {}
+    for group in frame.groups:
+        members = [rank for rank in group.members if rank in views]
+        inside = [rank for rank in members if rank in victims]
+        if not inside or not group.exact:
+            continue
+        groups = views[inside[0]].groups.values()
+        known = next((one for one in groups if group_key(one) == group.key), None)
+        if known is None:
+            continue
+        furthest = max(last_issued_number(views[rank], known) for rank in inside)
+        kind = kind_of(group.last) if group.last is not None else "op"
+        # A rank that does not report may have gone on since: its last number proves nothing.
+        for rank in members:
+            reported = rank not in victims and views[rank].state != "unreachable"
+            if reported and last_issued_number(views[rank], known) < furthest:
+                found.setdefault(rank, MissedOp(known, kind, furthest))
+    return found or _not_met(frame, victims)
+
+
+def _not_met(frame: ObservedFrame, victims: set[int]) -> dict[int, MissedOp]:
+    """Who left in good order, and should have been at the other end of a victim's last op."""
+    views = frame.ranks
+    found: dict[int, MissedOp] = {}
+    for rank in sorted(victims):
+        fronts = views[rank].group_progress.values()
+        front = max(fronts, key=lambda front: front.issued_ns, default=None)
+        last = front.last if front is not None else None
+        if last is None or not last.p2p or last.signature is None:
+            continue
+        group, peer = views[rank].groups.get(last.group), last.signature.peer
+        if group and peer is not None and peer in views and views[peer].state == "done":
+            found.setdefault(peer, MissedOp(group, kind_of(last), 0))
+    return found
+
+
+def _sat_in_op(view: Rank) -> bool:
+    return any(op.sync and op.pending and not op.pseudo for op in view.pending)
+
+
+class Exited(Detail, frozen=True):
+    """Ranks that left. `victims` wait at `node`, or failed in the op that `ranks` missed."""
+
+    ranks: tuple[int, ...]
+    victims: frozenset[int]
+    node: WaitNode | None
+    missed: MissedOp | None
+
+
+def detect_exited(context: Context) -> list[Finding]:
+    """One finding for each set of ranks that left and are waited for."""
+    done = context.index.states["done"]
+    if not done:
+        return []
+    found: dict[tuple[int, ...], tuple[list[WaitNode], set[int]]] = {}
+    for node in context.awaiting(done):
+        gone = tuple(rank for rank in node.ended if context.ranks[rank].state == "done")
+        settled = context.now_ns - node.since_ns >= HOST_SKEW_NS
+        # A receive that no thread sits in may never complete, and means nothing.
+        left_over = node.op.p2p and not any(wait.sure for wait in node.waits)
+        if not gone or not settled or left_over or node in context.explained:
+            continue
+        nodes, victims = found.setdefault(gone, ([], set()))
+        nodes.append(node)
+        victims |= set(node.waiting)
+    return [exited(context, gone, victims, nodes) for gone, (nodes, victims) in found.items()]
+
+
+def exited(
+    context: Context,
+    ranks: Sequence[int],
+    victims: set[int],
+    nodes: Sequence[WaitNode],
+    missed: MissedOp | None = None,
+) -> Finding:
+    """The finding on `ranks` that left: blamed, unless they are more than those who need them."""
+    node, op, group = None, None, None
+    if nodes:
+        node, op, group = nodes[0], op_of(nodes[0]), nodes[0].group
+    elif missed is not None:
+        op, group = OpName(missed.kind, missed.number or None), missed.group
+    many = len(ranks) > len(victims)
+    return Finding(
+        kind="dead",
+        detail=Exited(tuple(ranks), frozenset(victims), node, missed),
+        key=("exited", tuple(ranks)),
+        culprits=() if many else tuple(ranks),
+        victims=frozenset(victims),
+        parties=(tuple(sorted(victims)), tuple(ranks)) if many else (),
+        cause="exited",
+        group=group_key(group),
+        op=op,
+        issuer=node.op.issuer if node is not None else None,
+        nodes=tuple(nodes),
+        since_ns=min(ended_ns(context.ranks[rank]) for rank in ranks),
+        left_s=node.left_s(context.now_ns) if node is not None else None,
+    )
 
 
 class Died(Detail, frozen=True):

@@ -8,11 +8,11 @@ from frtop_tui.diagnosis.cases.dead.detect import (
     Aborted,
     ConnectionsBroke,
     Died,
+    Exited,
     GaveUp,
     LeftGroup,
+    MissedOp,
 )
-from frtop_tui.diagnosis.cases.dead.exited import Exited
-from frtop_tui.diagnosis.cases.dead.laggards import MissedOp
 from frtop_tui.diagnosis.causes import CAUSES, Layer
 from frtop_tui.diagnosis.evidence.death import INTERRUPTED, Death, ended_ns
 from frtop_tui.diagnosis.evidence.stack_location import line_and_function

@@ -6,13 +6,18 @@ Which fields have to agree is told by `frtop_probe.consistency.signatures`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from frtop_probe import wire
-from frtop_probe.consistency.signatures import SPLIT, difference
+from frtop_probe.consistency.checksums import MODULUS, UNKNOWN, signature_digest, splits_digest
+from frtop_probe.consistency.signatures import RULE, RULE_OF_SIZES, SPLIT, difference
+from frtop_tui.diagnosis.blocked.group_frontier import local_group_id
 from frtop_tui.diagnosis.blocked.ops_by_stack import may_be_same
-from frtop_tui.job.groups import identifier, members_of
+from frtop_tui.job.groups import Identifier, identifier, members_of
 from frtop_tui.job.model import Rank
 
 NEAR = 2
@@ -196,3 +201,187 @@ def _split_disagreement(
         main, other = tuple(rank for _, rank, _ in known if rank != odd[0]), (odd[0],)
     parties = (Party(main, ops[main[0]]), Party(other, ops[other[0]]))
     return Mismatch(group, number, "splits", parties, unpaired=tuple(apart[:MOST_UNPAIRED]))
+
+
+_Alike = dict[wire.Signature | None, dict[int, wire.Op]]
+"""The ops of one place by rank, those with equal signatures together."""
+
+
+class LiveOps:
+    """Follows the ranks; compares a place only when its ops have changed."""
+
+    def __init__(self) -> None:
+        self._places: dict[OpPlace, _Alike] = {}
+        self._changed: set[OpPlace] = set()
+        self._found: dict[OpPlace, Mismatch] = {}
+
+    def update(self, replaced: Iterable[tuple[Rank | None, Rank | None]]) -> None:
+        """Takes the ops of each rank's new object in place of those of its old one."""
+        for old, new in replaced:
+            before = ops_known(old) if old is not None else {}
+            now = ops_known(new) if new is not None else {}
+            view = new or old
+            if view is None:
+                continue
+            for place, op in before.items():
+                if now.get(place) is not op:
+                    self._drop(place, view.rank, op)
+            for place, op in now.items():
+                if before.get(place) is not op:
+                    alike = self._places.setdefault(place, {})
+                    alike.setdefault(op.signature, {})[view.rank] = op
+                    self._changed.add(place)
+
+    def mismatches(self, ranks: Mapping[int, Rank]) -> list[Mismatch]:
+        """Mismatches among the last known ops, at most one for each group."""
+        for place in self._changed:
+            self._found.pop(place, None)
+            one = self._compare(place, ranks)
+            if one is not None:
+                self._found[place] = one
+        self._changed.clear()
+        # The lowest number is where ops began to differ; what follows is shifted.
+        first: dict[Identifier, Mismatch] = {}
+        for place in sorted(self._found):
+            since_ns = first_issued_ns(self._ops(place), ranks)
+            first.setdefault(place[:3], replace(self._found[place], since_ns=since_ns))
+        return sorted(first.values(), key=lambda one: one.since_ns)
+
+    def _compare(self, place: OpPlace, ranks: Mapping[int, Rank]) -> Mismatch | None:
+        alike = self._places.get(place, {})
+        splits = any(signature is not None and signature.kind in SPLIT for signature in alike)
+        if len(alike) < 2 and not splits:
+            return None
+        ops = self._ops(place)
+        groups = ranks[min(ops)].groups.values()
+        group = next(group for group in groups if identifier(group) == place[:3])
+        return compare_alike(group, place[3], ops, alike.values())
+
+    def _ops(self, place: OpPlace) -> dict[int, wire.Op]:
+        return {rank: op for ops in self._places[place].values() for rank, op in ops.items()}
+
+    def _drop(self, place: OpPlace, rank: int, op: wire.Op) -> None:
+        alike = self._places[place]
+        del alike[op.signature][rank]
+        if not alike[op.signature]:
+            del alike[op.signature]
+        if not alike:
+            del self._places[place]
+        self._changed.add(place)
+
+
+MOST_COMPARED: Final = 64
+"""Ops of one group that are compared field by field: only the first difference counts."""
+
+
+@dataclass(slots=True)
+class _Group:
+    """What the first known rank issued at each number, and where others issued something else.
+
+    `pairs` has how many ranks told their splits at a number, and the sum of what they told.
+    """
+
+    group: wire.Group
+    members: tuple[int, ...]
+    rule: int
+    digests: dict[int, int] = field(default_factory=dict)
+    odd: set[int] = field(default_factory=set)
+    pairs: dict[int, list[int]] = field(default_factory=dict)
+
+
+def mismatches(ranks: Mapping[int, Rank]) -> list[Mismatch]:
+    """The first op of each group that differs between members."""
+    groups: dict[tuple[Identifier, int], _Group] = {}
+    for view in ranks.values():
+        _take(groups, view)
+    found = []
+    for known in groups.values():
+        size = len(known.members)
+        unpaired = (n for n, (count, total) in known.pairs.items() if count == size and total)
+        for number in sorted({*known.odd, *unpaired})[:MOST_COMPARED]:
+            ops = _ops_at(ranks, known, number)
+            one = compare(known.group, number, ops)
+            if one is not None:
+                found.append(replace(one, since_ns=first_issued_ns(ops, ranks)))
+                break
+    return found
+
+
+def _take(groups: dict[tuple[Identifier, int], _Group], view: Rank) -> None:
+    """Takes the ops of one rank: tens of thousands, so that checksums are looked up."""
+    rule = _rule_of(view)
+    mine: dict[int, _Group | None] = {}
+    digests: dict[tuple[int, int], tuple[int | None, int]] = {}
+    for op in view.snapshot.ops if view.snapshot is not None else ():
+        signature = op.signature
+        if signature is None or op.p2p or op.pseudo:
+            continue
+        if op.group not in mine:
+            group = view.groups.get(op.group)
+            mine[op.group] = (
+                groups.setdefault(
+                    (identifier(group), rule), _Group(group, members_of(group.ranks), rule)
+                )
+                if group is not None and group.exact
+                else None
+            )
+        known = mine[op.group]
+        if known is None:
+            continue
+        key = op.group, id(signature)
+        if key not in digests:
+            members = known.members
+            at = members.index(view.rank) if view.rank in members else -1
+            digests[key] = (
+                signature_digest(signature, known.group.backend, rule),
+                splits_digest(signature, at, len(members)),
+            )
+        digest, splits = digests[key]
+        if digest is None:
+            continue
+        if known.digests.setdefault(op.number, digest) != digest:
+            known.odd.add(op.number)
+        if splits != 0 or signature.kind in SPLIT:
+            total = known.pairs.setdefault(op.number, [0, 0])
+            total[0] += 1 if splits != UNKNOWN else len(known.members) + 1
+            total[1] = (total[1] + splits) % MODULUS
+
+
+def _rule_of(view: Rank) -> int:
+    """By which rule its past ops are compared, and so with which other ranks'."""
+    return RULE if view.evidence.has_one_naming else RULE_OF_SIZES
+
+
+def _ops_at(ranks: Mapping[int, Rank], known: _Group, number: int) -> dict[int, wire.Op]:
+    ops: dict[int, wire.Op] = {}
+    for rank, view in ranks.items():
+        mine = local_group_id(view, known.group) if _rule_of(view) == known.rule else None
+        for op in view.snapshot.ops if mine is not None and view.snapshot is not None else ():
+            if op.number == number and op.group == mine and not (op.p2p or op.pseudo):
+                ops[rank] = op
+    return ops
+
+
+MOST_FOUND: Final = 8
+
+
+class KnownMismatches:
+    """Mismatches stay known: the data is wrong even if the job goes on."""
+
+    def __init__(self) -> None:
+        self._known: dict[Identifier, Mismatch] = {}
+
+    def keep(self, fresh: Iterable[Mismatch]) -> list[Mismatch]:
+        """All known mismatches, one for each group: where its ops began to differ."""
+        for one in fresh:
+            key = identifier(one.group)
+            known = self._known.get(key)
+            better = known is not None and _order(one) <= _order(known)
+            if better or (known is None and len(self._known) < MOST_FOUND):
+                self._known[key] = one
+        return list(self._known.values())
+
+
+def _order(found: Mismatch) -> tuple[int, int]:
+    """The lowest number first, then the one with the most ranks."""
+    return found.number, -sum(len(party.ranks) for party in found.parties)

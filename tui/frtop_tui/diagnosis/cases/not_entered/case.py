@@ -6,9 +6,8 @@ from typing import Final
 
 from frtop_tui.diagnosis.cases.context import Context
 from frtop_tui.diagnosis.cases.declare import Case, Kind, Rule, Vetoes
-from frtop_tui.diagnosis.cases.not_entered.detect import NotEntered
-from frtop_tui.diagnosis.cases.not_entered.withheld import Withheld
-from frtop_tui.diagnosis.cases.not_entered.words import not_entered, withheld
+from frtop_tui.diagnosis.cases.not_entered.detect import NeverJoined, NotEntered, Withheld
+from frtop_tui.diagnosis.cases.not_entered.words import never_joined, not_entered, withheld
 from frtop_tui.diagnosis.causes import CERTAIN
 from frtop_tui.diagnosis.evidence.progress import may_be_slow_step
 from frtop_tui.diagnosis.finding import Finding
@@ -16,8 +15,13 @@ from frtop_tui.diagnosis.thresholds import BUSY_NS
 
 
 def _members_unknown(finding: Finding, _: Context) -> bool:
-    assert isinstance(finding.detail, NotEntered)
+    assert isinstance(finding.detail, NotEntered | NeverJoined)
     return finding.detail.members_unknown
+
+
+def _on_unreachable_hosts(finding: Finding, _: Context) -> bool:
+    assert isinstance(finding.detail, NeverJoined)
+    return not finding.detail.on_reporting_hosts
 
 
 def _had_time_to_arrive(finding: Finding) -> bool:
@@ -48,8 +52,8 @@ def _was_false_alarm(finding: Finding, context: Context) -> bool:
     return _is_stalled(finding) and alarms.was_false_alarm(finding.nodes[0], context.now_ns)
 
 
-CALLERS_UNKNOWN: Final = "nobody knows which ranks have to make this call"
-_CALLERS: Final[Vetoes] = ((CALLERS_UNKNOWN, _members_unknown),)
+_CALLERS: Final[Vetoes] = (("nobody knows which ranks have to make this call", _members_unknown),)
+_HOSTS: Final[Vetoes] = (("they may run on hosts that do not report", _on_unreachable_hosts),)
 _ABSENT: Final[Vetoes] = (
     ("a second snapshot, which shows progress, is due", _progress_is_due),
     ("its absence is no longer than a slow step of its own", _may_be_slow),
@@ -66,6 +70,7 @@ NOT_ENTERED: Final = Case(
                 Rule("snapshots", _CALLERS, _ABSENT),
             ),
         ),
+        Kind(NeverJoined, never_joined, (Rule("frames", (*_CALLERS, *_HOSTS)),)),
         Kind(Withheld, withheld, (Rule("never"),)),
     )
 )

@@ -24,6 +24,7 @@ from frtop_tui.diagnosis.evidence.working_thread import prior_working_stack
 from frtop_tui.diagnosis.finding import Detail, Finding, facts_of
 from frtop_tui.diagnosis.graph.wait_node import RankSet, WaitNode
 from frtop_tui.diagnosis.thresholds import MOST_ABSENT_EXPLAINED
+from frtop_tui.job.jobs import LOOPBACK
 from frtop_tui.job.model import Rank
 
 _NOTHING_TO_SEE: Final[dict[Cause, ProgressSeen]] = {
@@ -46,23 +47,14 @@ class SameCause(Struct, frozen=True):
 
 
 class Absentees(Struct, frozen=True):
-    """The absent ranks of one node.
+    """The absent ranks of one node."""
 
-    Attributes:
-        culprits: those to blame, by cause.
-        moving: not blamed, they make progress.
-        unknown: not blamed, whether they make progress is not known.
-        held_back: not blamed, a file lock or a store key holds them.
-        entering: not blamed, they are on their way into the op.
-        without_stack: not blamed, what they do is still to be seen.
-    """
-
-    culprits: tuple[SameCause, ...]
-    moving: tuple[int, ...] = ()
-    unknown: tuple[int, ...] = ()
-    held_back: tuple[int, ...] = ()
-    entering: tuple[int, ...] = ()
-    without_stack: tuple[int, ...] = ()
+    culprits: tuple[SameCause, ...]  # those to blame, by cause
+    moving: tuple[int, ...] = ()  # not blamed, they make progress
+    unknown: tuple[int, ...] = ()  # not blamed, whether they make progress is not known
+    held_back: tuple[int, ...] = ()  # not blamed, a file lock or a store key holds them
+    entering: tuple[int, ...] = ()  # not blamed, they are on their way into the op
+    without_stack: tuple[int, ...] = ()  # not blamed, what they do is still to be seen
 
 
 class NotEntered(Detail, frozen=True):
@@ -77,6 +69,14 @@ class NotEntered(Detail, frozen=True):
     absentees: Absentees
     members_unknown: bool
     busy_ns: int = 0
+
+
+class NeverJoined(Detail, frozen=True):
+    """Ranks of the world that never appeared while others start."""
+
+    node: WaitNode
+    members_unknown: bool
+    on_reporting_hosts: bool
 
 
 def find(context: Context, node: WaitNode, absent: Sequence[int]) -> list[Finding]:
@@ -216,3 +216,112 @@ def _is_entering(view: Rank, now_ns: int) -> bool:
         return False
     before = prior_working_stack(view)
     return before is None or locate(before).kind != "collective"
+
+
+_NO_REASON: Final = frozenset[Cause]({"unknown", "computing", "device"})
+_SENDS_UNRECORDED: Final = "gloo"
+"""The backend of which the Flight Recorder knows no sends and receives."""
+
+
+class Withheld(Detail, frozen=True):
+    """`findings` whose culprits are not named. `more_absent`: one, with more of them than wait."""
+
+    findings: tuple[Finding, ...]
+    more_absent: bool
+
+
+def absent(finding: Finding) -> tuple[int, ...]:
+    """Ranks that a finding says others wait for, named as culprits or not."""
+    if isinstance(finding.detail, Withheld):
+        return tuple(rank for one in finding.detail.findings for rank in one.culprits)
+    return finding.culprits
+
+
+def withhold(context: Context, findings: Sequence[Finding]) -> list[Finding]:
+    """The findings, without names that evidence without processes cannot justify."""
+    if context.has_ages:
+        return [*findings]
+    bare = [finding for finding in findings if _is_bare(finding)]
+    many = [one for one in bare if len(one.culprits) > len(one.victims) > 0]
+    several = [one for one in bare if one not in many and _sends_unrecorded(context, one.culprits)]
+    if len(several) == 1:
+        several = []
+    rest = [one for one in findings if one not in many and one not in several]
+    return [*rest, *map(_more_absent, many), *([_several(several)] if several else ())]
+
+
+def _is_bare(finding: Finding) -> bool:
+    """Whether all that is known of its culprits is that nothing of theirs is unfinished.
+
+    Stacks at lines that run, or at a device, show no more than that.
+    """
+    return (
+        isinstance(finding.detail, NotEntered)
+        and finding.cause in _NO_REASON
+        and bool(finding.culprits)
+    )
+
+
+def _sends_unrecorded(context: Context, ranks: Sequence[int]) -> bool:
+    return all(
+        any(_SENDS_UNRECORDED in group.backend for group in context.ranks[rank].groups.values())
+        for rank in ranks
+    )
+
+
+def _more_absent(finding: Finding) -> Finding:
+    return replace(
+        finding,
+        kind="undecided",
+        detail=Withheld((finding,), more_absent=True),
+        progress="unknown",
+        culprits=(),
+        parties=(finding.culprits, tuple(sorted(finding.victims))),
+        victims=frozenset({*finding.culprits, *finding.victims}),
+    )
+
+
+def _several(findings: Sequence[Finding]) -> Finding:
+    return replace(
+        findings[0],
+        kind="undecided",
+        detail=Withheld(tuple(findings), more_absent=False),
+        progress="unknown",
+        culprits=(),
+        victims=frozenset().union(*(finding.victims for finding in findings)),
+        nodes=tuple(dict.fromkeys(node for finding in findings for node in finding.nodes)),
+    )
+
+
+def find_never_joined(context: Context, node: WaitNode) -> Finding | None:
+    """The finding on ranks that a call of the whole world waits for, and that never appeared."""
+    never = tuple(rank for rank in node.unobserved if rank not in context.ranks)
+    if not (node.op.pseudo and never):
+        return None
+    return Finding(
+        kind="not_entered",
+        detail=NeverJoined(
+            node, not node.members_known, _belong_to_reporting_hosts(context.ranks, never)
+        ),
+        key=("never joined", node.id, never),
+        culprits=never,
+        victims=frozenset(node.waiting).difference(never),
+        cause="never_joined",
+        progress="unknown",
+        **facts_of([node], context.now_ns),
+    )
+
+
+def _belong_to_reporting_hosts(views: Mapping[int, Rank], never: Sequence[int]) -> bool:
+    """Whether ranks that never appeared would run on reporting hosts, by the ranks around them.
+
+    Other ranks may run where no agent is connected: their silence means little.
+    """
+    if all(view.identity.job.master_addr in LOOPBACK for view in views.values()):
+        return True
+    spans: dict[str, tuple[int, int]] = {}
+    for rank, view in views.items():
+        first, last = spans.get(view.host, (rank, rank))
+        begin = rank - max(0, view.identity.local_rank)
+        spans[view.host] = (min(first, begin), max(last, rank))
+    return all(any(first <= rank <= last for first, last in spans.values()) for rank in never)

@@ -11,8 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from frtop_tui.diagnosis.blocked.blocked_op import Wait
-from frtop_tui.diagnosis.blocked.patience import patience_without_history_ns
+from frtop_tui.diagnosis.blocked.wait import Wait, patience_without_history_ns
 from frtop_tui.diagnosis.causes import CERTAIN
 from frtop_tui.diagnosis.finding import Finding
 from frtop_tui.diagnosis.graph.wait_node import WaitNode

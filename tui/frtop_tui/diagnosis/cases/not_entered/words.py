@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from frtop_tui.diagnosis.cases.not_entered.detect import NotEntered
-from frtop_tui.diagnosis.cases.not_entered.withheld import Withheld
+from frtop_tui.diagnosis.cases.not_entered.detect import NeverJoined, NotEntered, Withheld
 from frtop_tui.diagnosis.cases.stacks_alone.words import stack_texts
-from frtop_tui.diagnosis.cases.unobserved.detect import NeverJoined
 from frtop_tui.diagnosis.cases.unobserved.words import missing_members, standing_evidence
 from frtop_tui.diagnosis.evidence.progress import ProgressSeen
 from frtop_tui.diagnosis.evidence.rpc_call import by_handler
@@ -19,6 +17,7 @@ from frtop_tui.diagnosis.words.absence import absence_of
 from frtop_tui.diagnosis.words.phrases import (
     OF_RPC,
     Tense,
+    callers_unknown,
     chain_evidence,
     last_op_evidence,
     op_text,
@@ -123,11 +122,6 @@ def _missing(frame: BaseFrame, node: WaitNode, *, members_unknown: bool) -> list
     if members_unknown:
         missing.append(callers_unknown(node))
     return missing
-
-
-def callers_unknown(node: WaitNode) -> str:
-    """For a call of which nobody knows who has to make it."""
-    return f"which ranks have to call {node.kind} is not known; usually all of them"
 
 
 def _headline(

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from frtop_tui.diagnosis.cases.slow.blame import to_blame
+from msgspec.structs import replace
+
 from frtop_tui.diagnosis.cases.slow.host_evidence import host_evidence
-from frtop_tui.diagnosis.cases.slow.late_ranks import LateRanks, arrivals_of, late_ranks
-from frtop_tui.diagnosis.cases.slow.looks import ready_share
+from frtop_tui.diagnosis.cases.slow.late_ranks import LateRanks, arrivals_of, late_ranks, to_blame
+from frtop_tui.diagnosis.cases.slow.parts import step_ns
 from frtop_tui.diagnosis.cases.slow.roles import on_devices, op_rates, peers_of, places
 from frtop_tui.diagnosis.cases.slow.slow_links import SlowLink, slow_links
-from frtop_tui.diagnosis.cases.slow.step_times import step_ns
 from frtop_tui.diagnosis.cases.slow.straggling import least_found, straggling
-from frtop_tui.diagnosis.cases.slow.why_slow import MOST_COMPARED, SlowCause, cause_of
+from frtop_tui.diagnosis.cases.slow.why_slow import MOST_COMPARED, SlowCause, cause_of, ready_share
 from frtop_tui.diagnosis.finding import Detail, Finding
 from frtop_tui.diagnosis.model import OpName, Slowness
 from frtop_tui.diagnosis.thresholds import (
     ARRIVALS_PER_S,
     CONFIRM_NS,
+    SLOW_FORGOTTEN_NS,
     STATISTICS_STALE_NS,
 )
 from frtop_tui.job.model import BaseFrame, ObservedFrame, Rank
@@ -125,21 +126,14 @@ def search(statistics: JobStatistics, frame: BaseFrame) -> tuple[list[LateRanks]
 
 
 class Compared(NamedTuple):
-    """How far it was seen that nobody is slow.
+    """How far it was seen that nobody is slow."""
 
-    Attributes:
-        ns: for how long ranks of the same work were compared; 0: so that nobody would show.
-        share: of the time: who costs the others that much would be suspected at least.
-        stride: one op of so many was compared.
-        left_out: ranks of whom it is not known.
-        late: ranks that arrive late again and again. Without a verdict on them nothing shows that
-            they are slow themselves, and did not wait for others before.
-    """
-
-    ns: int = 0
-    share: float = 1.0
-    stride: int = 1
-    left_out: tuple[int, ...] = ()
+    ns: int = 0  # for how long ranks of the same work were compared; 0: so that nobody would show
+    share: float = 1.0  # of the time: who costs the others that much would be suspected at least
+    stride: int = 1  # one op of so many was compared
+    left_out: tuple[int, ...] = ()  # ranks of whom it is not known
+    # ranks that arrive late again and again. Without a verdict on them nothing shows that they are
+    # slow themselves, and did not wait for others before.
     late: tuple[int, ...] = ()
 
 
@@ -261,3 +255,60 @@ def connected(statistics: JobStatistics, members: Iterable[int]) -> set[int]:
                 left.remove(group)
                 grown = True
     return found
+
+
+MOST: Final = 64
+"""Episodes that are remembered: more at a time is no straggler any more."""
+
+
+@dataclass(slots=True)
+class SlowEpisode:
+    """One cause of slowness. Times are of the operator's clock.
+
+    `lost_ns` is what all who wait lost up to `until_ns`, together.
+    """
+
+    since_ns: int
+    until_ns: int
+    lost_ns: float
+    at_least: bool
+
+
+@dataclass(slots=True)
+class SlowEpisodes:
+    """The episodes of one job."""
+
+    _known: dict[Hashable, SlowEpisode] = field(default_factory=dict)
+
+    def apply(self, findings: Sequence[Finding]) -> tuple[Finding, ...]:
+        """The findings with what was seen of the same causes in earlier windows."""
+        return tuple(map(self._extended, findings))
+
+    def _extended(self, finding: Finding) -> Finding:
+        detail = finding.detail
+        if not isinstance(detail, SlowDetail):
+            return finding
+        seen, until_ns = detail.slowness, detail.until_ns
+        rate = seen.share * seen.waiting
+        known = self._known.get(finding.key)
+        if known is None:
+            lost_ns = rate * max(0, until_ns - finding.since_ns)
+            known = SlowEpisode(finding.since_ns, until_ns, lost_ns, seen.at_least)
+            if detail.sure and len(self._known) < MOST:  # a suspicion begins anew each time
+                self._known[finding.key] = known
+        elif until_ns > known.until_ns:
+            known.lost_ns += rate * (until_ns - known.until_ns)
+            known.until_ns = until_ns
+        since = replace(seen, lost_ns=round(known.lost_ns), at_least=known.at_least)
+        # Who was slow for sure before, and still seems to be, is.
+        sure = detail.sure or finding.key in self._known
+        detail = replace(detail, slowness=since, sure=sure)
+        return replace(finding, since_ns=known.since_ns, detail=detail)
+
+    def forget(self, now_ns: int) -> None:
+        """Ends episodes that no window has shown for long."""
+        ended = [
+            key for key, one in self._known.items() if now_ns - one.until_ns > SLOW_FORGOTTEN_NS
+        ]
+        for key in ended:
+            del self._known[key]

@@ -5,29 +5,119 @@ A fact that holds for others as well, or of which nobody knows whether it does, 
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from frtop_tui.diagnosis.causes import SlowWord
-from frtop_tui.diagnosis.evidence.host_facts import FactKind, HostFact
-from frtop_tui.diagnosis.evidence.lasting_facts import LastingFact, lasting_facts
-from frtop_tui.diagnosis.thresholds import GAUGED_NS, OF_PEERS
-from frtop_tui.job.host_gauges import HostGauges
+from frtop_tui.diagnosis.evidence.host_facts import FactKind, HostFact, facts_of
+from frtop_tui.diagnosis.thresholds import GAUGED_NS, MIN_FACT_READINGS, OF_PEERS
+from frtop_tui.job.host_gauges import UNKNOWN, GaugedSubject, HostGauges
 from frtop_tui.job.model import HostView, Rank
+
+MOST_READINGS: Final = 12
+"""Of a window, spread evenly: each is searched for all facts."""
+READ_AGAIN_NS: Final = 10_000_000_000
+"""The reading after the end of a window is of the window: it may have been the next one."""
+EVENTS: Final = frozenset({"link errors", "link down", "disk silent"})
+"""Facts of which only the newest reading tells; with their time, but for a silent disk."""
+_About = tuple[FactKind, str, str]
+
+
+class LastingFact(NamedTuple):
+    """A fact with the share of the window's readings that show it, of `readings`.
+
+    Its value is the median of those, or of an event what came of it.
+    """
+
+    fact: HostFact
+    share: float
+    readings: int
+
+    @property
+    def lasts(self) -> bool:
+        """Whether it held for most of the window, as far as enough readings tell."""
+        return self.readings >= MIN_FACT_READINGS and 2 * self.share >= 1
+
+    def concerns(self, key: int) -> bool:
+        """Whether it is about the rank with this key, or about the whole host."""
+        return not self.fact.keys or key in self.fact.keys
+
+
+def lasting_facts(gauges: HostGauges, since_ns: int, until_ns: int) -> tuple[LastingFact, ...]:
+    """The facts that may be a cause of *slow*, of a window on the host's clock.
+
+    Readings up to now count, if the window lasts until then.
+    """
+    readings = [facts_of(one) for one in _readings(gauges, since_ns, until_ns)]
+    seen: dict[_About, list[HostFact]] = {}
+    for facts in readings:
+        for fact in facts:
+            if fact.cause and fact.kind not in EVENTS:
+                seen.setdefault(_about(fact), []).append(fact)
+    found = [
+        LastingFact(_median(those), len(those) / len(readings), len(readings))
+        for those in seen.values()
+    ]
+    last_ns = until_ns + READ_AGAIN_NS
+    events = (
+        LastingFact(fact, 1.0, MIN_FACT_READINGS)
+        for fact in facts_of(gauges)
+        if fact.kind in EVENTS and since_ns <= (fact.since_ns or gauges.at_ns) <= last_ns
+    )
+    return (*found, *events)
+
+
+def _about(fact: HostFact) -> _About:
+    return fact.kind, fact.subject, fact.text
+
+
+def _median(facts: list[HostFact]) -> HostFact:
+    return sorted(facts, key=lambda fact: fact.value)[len(facts) // 2]
+
+
+def _readings(gauges: HostGauges, since_ns: int, until_ns: int) -> Iterable[HostGauges]:
+    """The gauges as they were at times of the window, the newest of all among them."""
+    times = gauges.past_times()
+    first, last = bisect_left(times, since_ns), bisect_right(times, until_ns)
+    places = range(first, last)
+    stride = max(1, -(-len(places) // MOST_READINGS))
+    for place in places[::-stride]:
+        if times[place] < gauges.at_ns:
+            yield _as_of(gauges, place)
+    if since_ns <= gauges.at_ns <= until_ns + READ_AGAIN_NS:
+        yield replace(gauges, points=0)
+
+
+def _as_of(gauges: HostGauges, place: int) -> HostGauges:
+    subjects = tuple(
+        replace(one, values=_values(gauges, one, place), problem="") for one in gauges.subjects
+    )
+    return replace(gauges, subjects=subjects, points=0)
+
+
+def _values(gauges: HostGauges, subject: GaugedSubject, place: int) -> Mapping[str, int]:
+    """What was known of a subject then; what hardly changes, as a limit, may have no history."""
+    found = dict(subject.values)
+    for gauge in subject.history:
+        past = gauges.past(subject, gauge)
+        value = past[place] if place < len(past) else UNKNOWN
+        if value == UNKNOWN:
+            found.pop(gauge, None)
+        else:
+            found[gauge] = value
+    return found
 
 
 class HostEvidence(Struct, frozen=True):
-    """Facts about the hosts of late ranks.
+    """Facts about the hosts of late ranks."""
 
-    Attributes:
-        own: that hold for all who are late and for nobody else, in the order of their subjects.
-        context: the others.
-    """
-
+    # that hold for all who are late and for nobody else, in the order of their subjects
     own: tuple[HostFact, ...] = ()
-    context: tuple[HostFact, ...] = ()
+    context: tuple[HostFact, ...] = ()  # the others
 
     def of_cause(self, cause: SlowWord, least: float = 0.0) -> HostFact | None:
         """The first that is evidence of a cause, and may account for a share of the time."""
@@ -43,12 +133,7 @@ def host_evidence(
 ) -> HostEvidence:
     """Facts about the hosts of `late` within a window, compared with those of `others`.
 
-    Args:
-        late: ranks with something in common that is to be explained.
-        others: ranks that are on time.
-        hosts: with their gauges.
-        since_ns: by the operator's clock; of it the last minute counts.
-        until_ns: the same.
+    `others` are on time. The window is on the operator's clock; its last minute counts.
     """
     wanted = {view.host for view in (*late, *others)}
     gauges = {

@@ -6,7 +6,7 @@ Late in a group is not slow yet: a rank may have waited elsewhere. `blame` tells
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import NamedTuple
 
@@ -17,61 +17,53 @@ from frtop_probe.statistics.samples import is_chosen
 from frtop_tui.diagnosis.cases.slow.parts import (
     Episode,
     Part,
+    any_wait_was_seen,
     boundaries,
     episodes_of,
+    excess_ns,
     in_parts,
     known_steps,
-)
-from frtop_tui.diagnosis.cases.slow.roles import NEED_ALL
-from frtop_tui.diagnosis.cases.slow.step_times import (
-    any_wait_was_seen,
     most_excess_ns,
     own_parts,
     step_ns,
     waits_are_known,
 )
+from frtop_tui.diagnosis.cases.slow.roles import NEED_ALL, Place
+from frtop_tui.diagnosis.cases.slow.slow_links import SlowLink
 from frtop_tui.diagnosis.cases.slow.straggling import Straggling, straggling
-from frtop_tui.diagnosis.thresholds import MIN_SLOW_SHARE, MOST_ARRIVALS, PARTS_WITHOUT_STEPS
+from frtop_tui.diagnosis.thresholds import (
+    EXPLAINED_SHARE,
+    MIN_SLOW_SHARE,
+    MOST_ARRIVALS,
+    PARTS_WITHOUT_STEPS,
+)
+from frtop_tui.job.groups import members_of
 from frtop_tui.job.naming import GroupKey
 from frtop_tui.job.statistics import JobStatistics, SampledGroup, SampledOp
 
 
 class LateRanks(NamedTuple):
-    """Ranks that arrive late in one group.
-
-    Attributes:
-        ranks: as few as explain it.
-        members: those that were compared, they among them.
-        since_ns: operator's clock; with `at_least` it may be longer.
-        until_ns: of the last op.
-        late: sampled ops since then that they were late in, of `sampled`.
-        late_ns: by how much: the median, weighted by the time that it cost.
-        error_ns: by how much clocks may make that wrong.
-        share: of all time, that the others lose by it; at least that, where `most_share` is more.
-        most_share: the same at most.
-        sure: whether that is beyond doubt; else they are suspected.
-        site: the line of the ops in which that is most.
-        stride: one op of so many was sampled.
-        late_steps: where the steps show it, and not the sampled ops: steps in which they did more
-            of their own, of `steps`; else 0.
-    """
+    """Ranks that arrive late in one group."""
 
     group: GroupKey
-    ranks: tuple[int, ...]
-    members: tuple[int, ...]
-    since_ns: int
-    until_ns: int
+    ranks: tuple[int, ...]  # as few as explain it
+    members: tuple[int, ...]  # those that were compared, they among them
+    since_ns: int  # operator's clock; with `at_least` it may be longer
+    until_ns: int  # of the last op
     at_least: bool
-    late: int
+    late: int  # sampled ops since then that they were late in, of `sampled`
     sampled: int
-    late_ns: int
-    error_ns: int
+    late_ns: int  # by how much: the median, weighted by the time that it cost
+    error_ns: int  # by how much clocks may make that wrong
+    # of all time, that the others lose by it; at least that, where `most_share` is more
     share: float
-    sure: bool
+    sure: bool  # whether that is beyond doubt; else they are suspected
     kind: str = ""
-    site: wire.Site | None = None
-    stride: int = 1
-    most_share: float = 0.0
+    site: wire.Site | None = None  # the line of the ops in which that is most
+    stride: int = 1  # one op of so many was sampled
+    most_share: float = 0.0  # the same at most
+    # where the steps show it, and not the sampled ops: steps in which they did more of their own,
+    # of `steps`; else 0
     late_steps: int = 0
     steps: int = 0
 
@@ -102,7 +94,7 @@ def arrivals_of(
     *,
     on_device: bool = False,
 ) -> Arrivals:
-    """Those that tell who of `peers` is late; the arguments are those of `late_ranks`."""
+    """Those that tell who of `peers` is late; arguments as for `late_ranks`."""
     # Of a large group a few ops show as much, and each arrival costs time.
     most = max(64, MOST_ARRIVALS // max(1, tests * len(group.members)))
     ops = usable_ops(group, peers, on_device=on_device)[-most:]
@@ -125,12 +117,8 @@ def late_ranks(
 ) -> LateRanks | None:
     """Those of `peers` that arrive late at the ops of `group`; None if nobody does.
 
-    Args:
-        statistics: of the job.
-        group: and its sampled ops.
-        peers: members that have the same work.
-        tests: groups that are looked at.
-        on_device: whether its ops may be of devices.
+    `peers` are members with the same work, `tests` counts the groups that are looked at, and with
+    `on_device` its ops may be of devices.
     """
     ops, parts, content = arrivals_of(statistics, group, peers, tests, on_device=on_device)
     found, by_steps = straggling(parts, tests), None
@@ -307,3 +295,95 @@ def _weighted_median(sizes: Sequence[int]) -> int:
         if left <= 0:
             return size
     return sizes[-1]
+
+
+def to_blame(
+    statistics: JobStatistics,
+    found: Sequence[LateRanks],
+    known: Mapping[int, Place],
+    links: Sequence[SlowLink],
+) -> list[LateRanks]:
+    """Of all that are late those of whom nothing else explains it, the costliest first.
+
+    `known` are the places of ranks that send and receive. Whoever comes late out of the long ops of
+    `links` arrives late at the next.
+    """
+    order = sorted(found, key=lambda one: one.share, reverse=True)
+    roots = [one for one in order if not _waited_elsewhere(one, order)]
+    roots = [one for one in roots if not _by_link(one, links)]
+    roots = [one for one in roots if not _only_waited(statistics, one, known)]
+    named: set[int] = set()
+    first = []
+    for one in roots:  # once for all groups
+        if named.isdisjoint(one.ranks):
+            nearest = _nearest(one, roots)
+            costs_enough = nearest.share >= MIN_SLOW_SHARE  # else only perhaps
+            first.append(nearest._replace(sure=nearest.sure and costs_enough))
+        named.update(one.ranks)
+    return first
+
+
+def _nearest(one: LateRanks, roots: Sequence[LateRanks]) -> LateRanks:
+    """Of groups in which the same ranks are late for as long, the one with the most late ops.
+
+    Lateness to many ops adds up in the next op of another group: it says less of where it begins.
+    """
+    same = [
+        other
+        for other in roots
+        if other.ranks == one.ranks and other.most_share >= EXPLAINED_SHARE * one.share
+    ]
+    nearest = max(same, key=lambda other: other.late_ops)
+    return nearest._replace(share=max(other.share for other in same))
+
+
+def _waited_elsewhere(one: LateRanks, found: Sequence[LateRanks]) -> bool:
+    """Whether others keep these ranks in another group for most of the time that they are late."""
+    ranks = set(one.ranks)
+    return any(
+        other.group != one.group
+        and ranks.isdisjoint(other.ranks)
+        and not ranks.isdisjoint(other.members)
+        and other.most_share >= EXPLAINED_SHARE * one.share
+        and not _holds_up(other, one)
+        for other in found
+    )
+
+
+def _holds_up(other: LateRanks, one: LateRanks) -> bool:
+    """Whether `one` keeps `other` just as well: then neither explains the other."""
+    return not set(other.ranks).isdisjoint(one.members) and one.share > other.share
+
+
+def _by_link(one: LateRanks, links: Sequence[SlowLink]) -> bool:
+    """Whether slow ops of another group explain it."""
+    ranks = set(one.ranks)
+    return any(
+        link.share >= EXPLAINED_SHARE * one.share
+        and any(
+            group != one.group and not ranks.isdisjoint(members_of(group.ranks))
+            for group in link.groups
+        )
+        for link in links
+    )
+
+
+def _only_waited(statistics: JobStatistics, one: LateRanks, known: Mapping[int, Place]) -> bool:
+    """Whether these ranks waited elsewhere for most of the time that they are late.
+
+    It is so where they were seen to wait for longer than the others, and not where they did more
+    of their own. In between waits were not seen: ranks that receive may only have waited for a
+    message; others have, if they did too little of their own even where no wait was seen.
+    """
+    took = step_ns(statistics, one.members, one.since_ns)
+    own = excess_ns(statistics, one.ranks, one.members, one.since_ns)
+    most = most_excess_ns(statistics, one.ranks, one.members, one.since_ns)
+    receive = any(known.get(rank) for rank in one.ranks)
+    if took is None or own is None or most is None:
+        return receive
+    needed = EXPLAINED_SHARE * one.share * took
+    if own <= -needed:
+        return True
+    if own >= needed and waits_are_known(statistics, one.members, one.since_ns):
+        return False
+    return receive or most < needed

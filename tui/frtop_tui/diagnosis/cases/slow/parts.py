@@ -7,7 +7,8 @@ Delays are summed within a part, so ranks that are late in turn count as equally
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from statistics import median
 from typing import Generic, NamedTuple, TypeVar
 
 from frtop_tui.diagnosis.thresholds import (
@@ -61,12 +62,10 @@ class Episode(NamedTuple):
 
 
 def episodes_of(ops: Sequence[SampledOp]) -> list[Episode]:
-    """Puts ops into episodes. Ops overlap if a rank issues the next before all are in the last.
+    """Puts ops, oldest first, into episodes.
 
-    So do buckets of gradients, which are reduced while the backward pass goes on.
-
-    Args:
-        ops: oldest first.
+    Ops overlap if a rank issues the next before all are in the last. So do buckets of gradients,
+    which are reduced while the backward pass goes on.
     """
     found: list[list[SampledOp]] = []
     last_ns = 0
@@ -87,15 +86,8 @@ def boundaries(
 
     They are ends of training steps of one of `ranks`, if these are known for most of the window.
     Else all parts are equally long. Of quick steps an agent sends only some, so that most of the
-    window is in no known step.
-
-    Args:
-        statistics: of the job.
-        ranks: whose steps count.
-        from_ns: where the first part starts.
-        to_ns: where the last part ends.
-        stride: one op in `stride` is sampled, so it takes as many steps until each op of a step
-            was sampled once.
+    window is in no known step. One op in `stride` is sampled, so it takes as many steps until each
+    op of a step was sampled once.
     """
     steps = [one for one in known_steps(statistics, ranks) if from_ns <= one.end_ns <= to_ns]
     ends = [one.end_ns for one in steps]
@@ -137,3 +129,117 @@ def in_parts(
             error_ns = sum(episode.error_ns for episode in those)
             parts.append(Part(bounds[index], bounds[index + 1], delays, error_ns))
     return parts, [those for those in content if those]
+
+
+MIN_STEPS = 5
+"""Fewer steps have no median worth the name."""
+MOST_LOOKED_AT = 65_536
+"""Of all ranks together, the newest steps of each, to see whether waits are known."""
+
+
+def own_ns(step: StepSplit) -> int:
+    """The time of a step that no communication took for certain."""
+    return step.took_ns - step.blocked_ns
+
+
+def least_own_ns(step: StepSplit) -> int:
+    """The time of a step in which no op was pending: waits that nobody saw are not in it."""
+    return step.took_ns - step.pending_ns
+
+
+def device_ns(step: StepSplit) -> int | None:
+    """Forward, backward and optimizer, as far as all are recorded."""
+    phases = (step.forward_ns, step.backward_ns, step.optimizer_ns)
+    return sum(phase for phase in phases if phase is not None) if any(phases) else None
+
+
+def excess_ns(
+    statistics: JobStatistics,
+    ranks: Sequence[int],
+    peers: Sequence[int],
+    since_ns: int,
+    of: Callable[[StepSplit], int | None] = own_ns,
+    *,
+    of_peers: Callable[[StepSplit], int | None] | None = None,
+) -> int | None:
+    """How much more than their peers `ranks` have of something: the median over common steps.
+
+    None where too few steps of both are known. Steps that end after `since_ns` are compared: `of`
+    them for `ranks`, `of_peers` for the others, by default the same.
+    """
+    theirs = _by_number(statistics, ranks, since_ns, of)
+    rest = [one for one in peers if one not in ranks]
+    others = _by_number(statistics, rest, since_ns, of_peers or of)
+    common = theirs.keys() & others.keys()
+    if len(common) < MIN_STEPS:
+        return None
+    return round(median(median(theirs[n]) - median(others[n]) for n in common))
+
+
+def most_excess_ns(
+    statistics: JobStatistics, ranks: Sequence[int], peers: Sequence[int], since_ns: int
+) -> int | None:
+    """How much more than their peers `ranks` do of their own at most; see `excess_ns`.
+
+    Peers that wait where nobody sees it, as in the C++ of DDP, seem to do as much as who keeps
+    them waiting.
+    """
+    return excess_ns(statistics, ranks, peers, since_ns, of_peers=least_own_ns)
+
+
+def step_ns(statistics: JobStatistics, ranks: Sequence[int], since_ns: int) -> int | None:
+    """How long a step takes: the median of those of `ranks`."""
+    steps = (step for rank in ranks for step in statistics.steps.get(rank, ()))
+    every = [step.took_ns for step in steps if step.end_ns > since_ns]
+    return round(median(every)) if len(every) >= MIN_STEPS else None
+
+
+def own_parts(statistics: JobStatistics, peers: Sequence[int], most: int) -> list[Part[int]]:
+    """The last `most` steps that all of `peers` have, each with how much more each did of its own.
+
+    Unlike ops, steps are not sampled one by one: they show what happens once in many ops.
+    """
+    # Twice as many, as the answers of some ranks may be older than those of others.
+    newest = (statistics.steps.get(rank, ())[-2 * most :] for rank in peers)
+    steps = [{one.number: one for one in those} for those in newest]
+    common = set.intersection(*(set(those) for those in steps)) if steps else set[int]()
+    parts = []
+    for number in sorted(common)[-most:]:
+        own = {rank: own_ns(those[number]) for rank, those in zip(peers, steps, strict=True)}
+        least, first = min(own.values()), steps[0][number]
+        delays = {rank: time_ns - least for rank, time_ns in own.items()}
+        parts.append(Part(first.end_ns - first.took_ns, first.end_ns, delays))
+    return parts
+
+
+def any_wait_was_seen(statistics: JobStatistics, peers: Sequence[int]) -> bool:
+    """Whether steps show that communication kept any of `peers`: who has less of it did more."""
+    return any(step.blocked_ns for rank in peers for step in statistics.steps.get(rank, ()))
+
+
+def waits_are_known(statistics: JobStatistics, peers: Sequence[int], since_ns: int) -> bool:
+    """Whether it was seen of most ops that somebody waited: else own time is no news."""
+    each = max(MIN_STEPS, MOST_LOOKED_AT // max(1, len(peers)))
+    blocked_ns = pending_ns = 0
+    for rank in peers:
+        for step in statistics.steps.get(rank, ())[-each:]:
+            if step.end_ns > since_ns:
+                blocked_ns += step.blocked_ns
+                pending_ns += step.pending_ns
+    return 0 < blocked_ns >= pending_ns / 2
+
+
+def _by_number(
+    statistics: JobStatistics,
+    ranks: Sequence[int],
+    since_ns: int,
+    of: Callable[[StepSplit], int | None],
+) -> dict[int, list[int]]:
+    """By the step's number what is known of `ranks`."""
+    found: dict[int, list[int]] = {}
+    for rank in ranks:
+        for step in statistics.steps.get(rank, ()):
+            value = of(step) if step.end_ns > since_ns else None
+            if value is not None:
+                found.setdefault(step.number, []).append(value)
+    return found

@@ -23,29 +23,21 @@ from frtop_tui.job.statistics import JobStatistics, SampledGroup, SampledOp
 
 
 class SlowLink(NamedTuple):
-    """Ops of some groups that take longer than those of groups that are alike.
+    """Ops of some groups that take longer than those of groups that are alike."""
 
-    Attributes:
-        groups: whose ops are slow, of `alike` groups with such ops.
-        ranks: that all of these have in common, and none of the others; the members, if nobody is.
-        host: if all of `ranks` are on it, and hosts differ.
-        transfer_ns: from the last arrival to the end, the median; `usual_ns` that of the others.
-        skew_ns: from the first to the last arrival, the median: small beside the transfer.
-        share: of the time, that their members lose by it.
-    """
-
-    groups: tuple[GroupKey, ...]
+    groups: tuple[GroupKey, ...]  # whose ops are slow, of `alike` groups with such ops
     alike: int
+    # that all of these have in common, and none of the others; the members, if nobody is
     ranks: tuple[int, ...]
     common: bool
-    host: str
+    host: str  # if all of `ranks` are on it, and hosts differ
     since_ns: int
     until_ns: int
     at_least: bool
-    transfer_ns: int
+    transfer_ns: int  # from the last arrival to the end, the median; `usual_ns` that of the others
     usual_ns: int
-    skew_ns: int
-    share: float
+    skew_ns: int  # from the first to the last arrival, the median: small beside the transfer
+    share: float  # of the time, that their members lose by it
     sure: bool
     members: tuple[int, ...]
     sampled: int

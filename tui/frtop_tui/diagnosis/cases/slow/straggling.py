@@ -45,33 +45,21 @@ SUSPECTED: Final = Level(SUSPECT_CHANCE, MIN_SUSPECT_PARTS, SUSPECT_LASTS_NS)
 
 
 class Straggling(NamedTuple, Generic[One]):
-    """Who is late, and in which parts.
+    """Who is late, and in which parts."""
 
-    Attributes:
-        who: ranks or groups, as few as explain the delays.
-        since_ns: where the first part starts from which on they are late.
-        late: in how many parts they are late, of the `parts` since then.
-        parts: how many parts there are since then.
-        share: the share of the time that all others lose by them: the median over the parts.
-        sure: whether that is beyond doubt; else they are suspected.
-        at_least: whether they are late since the first part of all, so perhaps for longer.
-    """
-
-    who: tuple[One, ...]
-    since_ns: int
-    late: int
-    parts: int
-    share: float
-    sure: bool
-    at_least: bool
+    who: tuple[One, ...]  # ranks or groups, as few as explain the delays
+    since_ns: int  # where the first part starts from which on they are late
+    late: int  # in how many parts they are late, of the `parts` since then
+    parts: int  # how many parts there are since then
+    share: float  # the share of the time that all others lose by them: the median over the parts
+    sure: bool  # whether that is beyond doubt; else they are suspected
+    at_least: bool  # whether they are late since the first part of all, so perhaps for longer
 
 
 def straggling(parts: Sequence[Part[One]], tests: int = 1) -> Straggling[One] | None:
     """Finds who is late in most of the last parts; None if that may be chance, or costs little.
 
-    Args:
-        parts: oldest first.
-        tests: how many such tests are made at this time. With more tests each one has to be surer.
+    `parts` are the oldest first. The more `tests` are made at this time, the surer each has to be.
     """
     if len(parts) < MIN_SUSPECT_PARTS:
         return None

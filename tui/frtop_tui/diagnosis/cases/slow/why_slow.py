@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import reduce
-from operator import or_
+from operator import attrgetter, or_
 from statistics import median
 from typing import Final, NamedTuple
 
@@ -15,8 +15,7 @@ from msgspec.structs import replace
 from frtop_probe import wire
 from frtop_tui.diagnosis.cases.slow.host_evidence import HostEvidence, host_evidence
 from frtop_tui.diagnosis.cases.slow.late_ranks import LateRanks
-from frtop_tui.diagnosis.cases.slow.looks import looked
-from frtop_tui.diagnosis.cases.slow.step_times import data_ns, device_ns, excess_ns, step_ns
+from frtop_tui.diagnosis.cases.slow.parts import device_ns, excess_ns, step_ns
 from frtop_tui.diagnosis.causes import SlowWord
 from frtop_tui.diagnosis.evidence.absence_cause import LOADS_ITSELF
 from frtop_tui.diagnosis.evidence.host_facts import HostFact
@@ -25,6 +24,63 @@ from frtop_tui.diagnosis.evidence.stack_location import StackLocation
 from frtop_tui.diagnosis.thresholds import EXPLAINED_SHARE, GAUGED_NS, THROTTLED_CLOCK
 from frtop_tui.job.model import BaseFrame, Rank
 from frtop_tui.job.statistics import JobStatistics
+
+
+def looked(views: Sequence[Rank], others: Sequence[Rank]) -> dict[str, float | None]:
+    """What two looks at each show of processors."""
+    apart = [seconds for view in views if (seconds := _apart_ns(view) / 1e9)]
+    return {
+        "cpu": _median_of(_cores, views),
+        "cpu_others": _median_of(_cores, others),
+        "ready": _median_of(ready_share, views),
+        "ready_others": _median_of(ready_share, others),
+        "seconds": min(apart, default=0.0),
+    }
+
+
+def _median_of(figure: Callable[[Rank], float | None], views: Sequence[Rank]) -> float | None:
+    known = [value for value in map(figure, views) if value is not None]
+    return median(known) if known else None
+
+
+def _apart_ns(view: Rank) -> int:
+    new, old = view.snapshot, view.prior_snapshot
+    return new.at_ns - old.at_ns if new is not None and old is not None else 0
+
+
+def _cores(view: Rank) -> float | None:
+    """Cores that a rank's own process used between two looks."""
+    new, old = (_process(one, view.identity.pid) for one in (view.snapshot, view.prior_snapshot))
+    apart_ns = _apart_ns(view)
+    if new is None or old is None or apart_ns <= 0:
+        return None
+    return max(0, new.cpu_ns - old.cpu_ns) / apart_ns
+
+
+def ready_share(view: Rank) -> float | None:
+    """Share of the time between two looks in which the main thread could run, and did not."""
+    new, old = (
+        _main_thread(one, view.identity.pid) for one in (view.snapshot, view.prior_snapshot)
+    )
+    apart_ns = _apart_ns(view)
+    if new is None or old is None or apart_ns <= 0 or min(new.ready_ns, old.ready_ns) < 0:
+        return None
+    # Up to its last turn: of a thread that waits for one now, the wait is not counted yet.
+    ready_ns = new.ready_ns - old.ready_ns
+    return min(1.0, max(0, ready_ns - (new.cpu_ns - old.cpu_ns)) / apart_ns)
+
+
+def _process(snapshot: wire.Snapshot | None, pid: int) -> wire.Process | None:
+    return _with_pid(snapshot.processes, pid) if snapshot is not None else None
+
+
+def _main_thread(snapshot: wire.Snapshot | None, pid: int) -> wire.Process | None:
+    return _with_pid(snapshot.threads, pid) if snapshot is not None else None
+
+
+def _with_pid(processes: Iterable[wire.Process], pid: int) -> wire.Process | None:
+    return next((one for one in processes if one.pid == pid), None)
+
 
 _OF_TURNS: Final = frozenset({"cpu pressure", "held back"})
 """Facts for which threads wait for their turn: the kernel counts that for each thread."""
@@ -35,43 +91,34 @@ MOST_COMPARED: Final = 64
 class SlowCause(Struct, frozen=True):
     """Why ranks are slow, and what is known of it.
 
-    Attributes:
-        data_ns: of each step, by how much its fetches take longer than those of the others.
-        loads_itself: whether the rank loads its batches itself; None where nothing tells.
-        device_ns: the same of forward, backward and optimizer; None where processor time shows
-            the cause, and they do not.
-        cpu: cores that the rank uses, `cpu_others` those of the ranks that it is compared with.
-        ready: share of the time in which its main thread could run and had no processor;
-            `ready_others` that of the others.
-        gpu: the one that is slow, or shared.
-        mhz, mhz_others: its clock, and that of the others.
-        throttle: NVML's bits of why.
-        strangers: processes on the GPU that are not the job's.
-        location: where its working thread was in the last look.
-        fact: about its host, which shows the cause or says more of it.
-        context: facts that hold for others as well.
-        seconds: between the two looks.
-        step_ns: how long a step takes; None where steps are not recorded.
+    `mhz, mhz_others`: its clock, and that of the others.
     """
 
     cause: SlowWord = "unknown"
+    # of each step, by how much its fetches take longer than those of the others
     data_ns: int | None = None
+    # whether the rank loads its batches itself; None where nothing tells
     loads_itself: bool | None = None
+    # the same of forward, backward and optimizer; None where processor time shows the cause, and
+    # they do not
     device_ns: int | None = None
+    # cores that the rank uses, `cpu_others` those of the ranks that it is compared with
     cpu: float | None = None
     cpu_others: float | None = None
+    # share of the time in which its main thread could run and had no processor; `ready_others` that
+    # of the others
     ready: float | None = None
     ready_others: float | None = None
-    gpu: wire.Gpu | None = None
+    gpu: wire.Gpu | None = None  # the one that is slow, or shared
     mhz: int = 0
     mhz_others: int = 0
-    throttle: int = 0
-    strangers: int = 0
-    location: StackLocation | None = None
-    seconds: float = 0.0
-    step_ns: int | None = None
-    fact: HostFact | None = None
-    context: tuple[HostFact, ...] = ()
+    throttle: int = 0  # NVML's bits of why
+    strangers: int = 0  # processes on the GPU that are not the job's
+    location: StackLocation | None = None  # where its working thread was in the last look
+    seconds: float = 0.0  # between the two looks
+    step_ns: int | None = None  # how long a step takes; None where steps are not recorded
+    fact: HostFact | None = None  # about its host, which shows the cause or says more of it
+    context: tuple[HostFact, ...] = ()  # facts that hold for others as well
 
 
 def cause_of(statistics: JobStatistics, found: LateRanks, frame: BaseFrame) -> SlowCause:
@@ -88,7 +135,7 @@ def cause_of(statistics: JobStatistics, found: LateRanks, frame: BaseFrame) -> S
     if took:
         of_steps = {
             name: excess_ns(statistics, found.ranks, found.members, found.since_ns, of)
-            for name, of in (("data_ns", data_ns), ("device_ns", device_ns))
+            for name, of in (("data_ns", attrgetter("data_ns")), ("device_ns", device_ns))
         }
         seen = replace(seen, loads_itself=_loads_itself(views), **of_steps)
     late = _Lateness(seen, gauges, wanted, _gpus(views, others, ranks, now_ns))

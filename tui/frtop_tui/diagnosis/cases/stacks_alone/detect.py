@@ -22,9 +22,8 @@ from frtop_tui.diagnosis.evidence.c10d_call import (
     paths_differ,
     program_order,
 )
-from frtop_tui.diagnosis.evidence.rank_activity import last_issued_ns
+from frtop_tui.diagnosis.evidence.rank_activity import is_stale, last_issued_ns
 from frtop_tui.diagnosis.evidence.stack_state import StackState, has_device, stack_state
-from frtop_tui.diagnosis.evidence.staleness import is_stale
 from frtop_tui.diagnosis.evidence.working_thread import working_stack
 from frtop_tui.diagnosis.finding import Detail, Finding
 from frtop_tui.diagnosis.graph.wait_node import WaitNode
@@ -308,12 +307,12 @@ def _deadlock(states: Mapping[int, StackState], nodes: Sequence[WaitNode]) -> Fi
     members = tuple(states[node.waits[0].rank] for node in nodes)
     still = all(state.progress == "none" for state in members)
     return Finding(
-        kind="cycle" if still else "undecided",
+        kind="deadlock" if still else "undecided",
         detail=CallDeadlock(members),
         key=("call deadlock", frozenset(state.rank for state in members)),
         victims=frozenset(state.rank for state in members),
         parties=tuple((state.rank,) for state in members),
-        cause="cycle" if still else "unknown",
+        cause="deadlock" if still else "unknown",
         progress="none" if still else "unknown",
         nodes=tuple(nodes),
         op=OpName(nodes[0].kind),

@@ -16,9 +16,13 @@ from frtop_tui.diagnosis.cases.stacks_alone.detect import (
     is_later,
     leaves,
 )
-from frtop_tui.diagnosis.cases.stuck.rendezvous import is_connecting
 from frtop_tui.diagnosis.causes import CAUSES
-from frtop_tui.diagnosis.evidence.c10d_call import DEFAULT_GROUP, ProgramOrder, program_order
+from frtop_tui.diagnosis.evidence.c10d_call import (
+    DEFAULT_GROUP,
+    ProgramOrder,
+    is_connecting,
+    program_order,
+)
 from frtop_tui.diagnosis.evidence.rank_activity import working_location
 from frtop_tui.diagnosis.evidence.stack_location import compiles
 from frtop_tui.diagnosis.evidence.stack_state import StackState, stack_state
@@ -109,7 +113,7 @@ def same_call(_finding: Finding, detail: SameCall, frame: BaseFrame, _tense: Ten
     elif site.call.kind == "init_rpc":
         reason = "they connect to RPC's store, or wait there for ranks without stacks"
         step = OF_RPC
-    elif any(is_connecting(state.view) for state in site.states):
+    elif any(is_connecting(working_stack(state.view)) for state in site.states):
         reason = "they connect to the job's store, or wait there for ranks without stacks"
         step = "are there more ranks than these? print MASTER_ADDR and MASTER_PORT of all of them"
     elif site.call.role == "rendezvous":

@@ -3,21 +3,223 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Final, Literal
 
+from msgspec import Struct
+
+from frtop_probe import wire
+from frtop_tui.diagnosis.blocked.group_frontier import last_issued_number, local_group_id
 from frtop_tui.diagnosis.cases.context import Context
 from frtop_tui.diagnosis.cases.mismatch.detect import unaligned
-from frtop_tui.diagnosis.cases.stuck.dead_links import DeadLinks, dead_links
-from frtop_tui.diagnosis.cases.stuck.devices import DeviceCalls, DeviceLag, device_calls, device_lag
-from frtop_tui.diagnosis.cases.stuck.rendezvous import Rendezvous, rendezvous
 from frtop_tui.diagnosis.causes import Cause
 from frtop_tui.diagnosis.evidence.absence_cause import absence_cause
+from frtop_tui.diagnosis.evidence.c10d_call import is_connecting
 from frtop_tui.diagnosis.evidence.progress import progress_of
 from frtop_tui.diagnosis.evidence.rank_activity import working_location
+from frtop_tui.diagnosis.evidence.working_thread import working_stack
 from frtop_tui.diagnosis.finding import Detail, Finding, facts_of
 from frtop_tui.diagnosis.graph.wait_node import WaitNode
 from frtop_tui.diagnosis.model import OpName
 from frtop_tui.job.model import Rank
+
+
+class DeadLinks(Struct, frozen=True):
+    """Dead links between hosts, or between ranks where all are on one host."""
+
+    pairs: tuple[tuple[str, str], ...]  # both ends of each dead link
+    seen: tuple[tuple[int, wire.DeadConnection], ...]  # each rank that sees one, and the link
+    end: str = ""  # the end that all links share, "" if there is none
+    # members at that end; empty where nobody has seen its host from inside
+    ranks: tuple[int, ...] = ()
+
+
+def dead_links(views: Mapping[int, Rank], node: WaitNode) -> DeadLinks | None:
+    """The dead links among the members of a collective; None if there are none."""
+    if node.op.p2p or node.op.pseudo:
+        return None  # which links it needs is not known
+    members = {rank: views[rank] for rank in node.members if rank in views}
+    if not any(map(_dead, members.values())):
+        return None
+    ends = _Ends(members, apart=len({view.host for view in views.values()}) > 1)
+    since = {wait.rank: wait.op.issued_ns for wait in node.waits}
+    found = {
+        (view.rank, link): (ends.of(view), ends.beyond(link))
+        for view in members.values()
+        for link in _dead(view, since.get(view.rank, 0))
+    }
+    # A rank's links to the world outside of the job keep no op of the job waiting.
+    inside = {pair for pair in found.values() if ends.known.issuperset(pair)}
+    links = {frozenset(pair) for pair in inside or found.values() if len(set(pair)) == 2}
+    if not links:
+        return None
+    pairs = tuple((a, b) for a, b in sorted(map(sorted, links)))
+    seen = tuple(one for one in found if frozenset(found[one]) in links)
+    common = frozenset[str].intersection(*links)
+    if len(links) == 1 or len(common) != 1:
+        return DeadLinks(pairs, seen)
+    (end,) = common
+    ranks = tuple(sorted(rank for rank, view in members.items() if ends.of(view) == end))
+    return DeadLinks(pairs, seen, end, ranks)
+
+
+class _Ends:
+    """Names the ends of links: hosts, or ranks where all are on one host."""
+
+    def __init__(self, members: Mapping[int, Rank], *, apart: bool) -> None:
+        self._apart = apart
+        self.known = frozenset(self.of(view) for view in members.values())
+        self._owners = {
+            (link.local, link.remote): view for view in members.values() for link in _dead(view)
+        }
+        self._homes = {
+            address: view.host
+            for view in members.values()
+            if view.snapshot is not None
+            for address in view.snapshot.addresses
+        }
+
+    def of(self, view: Rank) -> str:
+        return view.host if self._apart else f"rank {view.rank}"
+
+    def beyond(self, link: wire.DeadConnection) -> str:
+        """The other end: the rank that has the same dead link, else its host."""
+        owner = self._owners.get((link.remote, link.local))
+        if owner is not None:
+            return self.of(owner)
+        address = link.remote.rpartition(":")[0].strip("[]")
+        return self._homes.get(address, address) if self._apart else link.remote
+
+
+def _dead(view: Rank, since_ns: int = 0) -> tuple[wire.DeadConnection, ...]:
+    """Dead links in the last snapshot of a living rank, if it was taken during this wait."""
+    look = view.snapshot if view.exit_info is None else None
+    return look.dead_connections if look is not None and look.at_ns > since_ns else ()
+
+
+class DeviceCalls(Struct, frozen=True):
+    """Where the members of a node are, which all have issued its op."""
+
+    inside: tuple[int, ...]  # hosts whose call has not returned
+    returned: tuple[int, ...]  # hosts whose call has
+    first: bool = False  # whether it is the group's first op, which makes its communicator
+
+    @property
+    def odd(self) -> tuple[int, ...]:
+        """The few that are elsewhere than most; none if there is no majority."""
+        few, most = sorted((self.inside, self.returned), key=len)
+        return few if 2 * len(few) < len(few) + len(most) else ()
+
+
+def device_calls(views: Mapping[int, Rank], node: WaitNode) -> DeviceCalls | None:
+    """Who is inside the call of `node`; None for an op that runs on no device."""
+    if not node.op.on_device or node.op.p2p:
+        return None
+    inside = tuple(wait.rank for wait in node.waits if not wait.op.enqueued)
+    returned = tuple(rank for rank in node.members if rank not in inside and rank in views)
+    return DeviceCalls(inside, returned, node.number == 1)
+
+
+_TOGETHER: Final = ("all_reduce", "all_gather", "reduce_scatter", "barrier", "all_to_all")
+"""Ops that no device completes before all members have entered."""
+_ON_HOSTS: Final = ("gloo", "mpi", "fake")
+"""Backends without devices: their ops run in threads, and are noted as done later."""
+
+
+class DeviceLag(Struct, frozen=True):
+    """Devices of `ranks` are still at op `number`, or before it where they have not `begun` it.
+
+    Those of the others have completed it, or at least begun.
+    """
+
+    ranks: tuple[int, ...]
+    number: int
+    begun: bool = True
+
+
+def device_lag(views: Mapping[int, Rank], node: WaitNode) -> DeviceLag | None:
+    """Members whose devices are at an op that those of the others have passed.
+
+    Only where evidence has completion, all have issued the op of `node`, and its backend is known
+    to have devices; else nobody.
+    """
+    group = node.group
+    backend = group.backend if group is not None else ""
+    on_hosts = not backend or any(name in backend for name in _ON_HOSTS)
+    on_hosts &= not node.op.on_device
+    if group is None or node.number is None or on_hosts:
+        return None
+    oldest: dict[int, wire.Op | None] = {}
+    for rank in node.members:
+        view = views.get(rank)
+        if view is None or last_issued_number(view, group) < node.number:
+            return None
+        mine = local_group_id(view, group)
+        if not (view.evidence.has_completion or _is_watched(view, mine)):
+            return None
+        unfinished = (op for op in view.pending if op.group == mine and not op.p2p)
+        oldest[rank] = min(unfinished, key=lambda op: op.number, default=None)
+    first = min((op.number for op in oldest.values() if op is not None), default=0)
+    last = {rank: op for rank, op in oldest.items() if op is not None and op.number == first}
+    if len(last) < len(oldest):
+        return DeviceLag(tuple(last), first) if _are_few(last, len(oldest)) else None
+    waiting = tuple(rank for rank, op in last.items() if not op.started_ns)
+    if len(waiting) == len(last) or 2 * len(waiting) > len(last):
+        return None
+    known = all(_tells_starts(views[rank]) for rank in waiting)
+    return DeviceLag(waiting, first, begun=False) if waiting and known else None
+
+
+def _is_watched(view: Rank, group: int | None) -> bool:
+    """Whether its recorder sees how far the device is, and no op waits in its call."""
+    progress = view.group_progress.get(group) if group is not None else None
+    if progress is None or not progress.watched:
+        return False
+    return all(op.enqueued for op in view.pending if op.group == group and op.on_device)
+
+
+def _are_few(last: Mapping[int, wire.Op], members: int) -> bool:
+    """Whether these lag, and it is not the others that are ahead."""
+    together = all(
+        op.signature is not None and op.signature.kind.startswith(_TOGETHER) for op in last.values()
+    )
+    return 2 * len(last) < members or (together and 2 * len(last) == members)
+
+
+def _tells_starts(view: Rank) -> bool:
+    """Whether its recorder notes starts: it does not if completed ops have none."""
+    ops = view.snapshot.ops if view.snapshot is not None else ()
+    return any(op.started_ns for op in ops) or not any(op.done_ns for op in ops)
+
+
+class Rendezvous(Detail, frozen=True):
+    """Where the ranks of a first `init_process_group` are."""
+
+    # "store" while some connect to it, "peers" when none does any more, else "unknown"
+    at: Literal["store", "peers", "unknown"]
+    job: wire.Job
+    ranks: tuple[int, ...]  # those whose stacks show it; of "unknown" the first that waits
+    several_hosts: bool  # whether ranks run on more than one host
+
+    @property
+    def cause(self) -> Cause:
+        return "transport" if self.at == "peers" else "rendezvous"
+
+
+def rendezvous(views: Mapping[int, Rank], node: WaitNode) -> Rendezvous | None:
+    """Where the rendezvous is; None if `node` is none."""
+    if not node.op.pseudo or node.kind != "init_process_group":
+        return None
+    waiting = [views[rank] for rank in sorted(node.waiting)]
+    job = waiting[0].identity.job
+    several = len({view.host for view in views.values()}) > 1
+    seen = [view for view in waiting if working_location(view) is not None]
+    connecting = tuple(view.rank for view in seen if is_connecting(working_stack(view)))
+    if connecting:
+        return Rendezvous("store", job, connecting, several)
+    if seen:
+        return Rendezvous("peers", job, tuple(view.rank for view in seen), several)
+    return Rendezvous("unknown", job, (waiting[0].rank,), several)
+
 
 Reason = Literal[
     "message",  # the peer has issued the other half, or who has to, or whether it has is not known
@@ -58,6 +260,30 @@ class LaggingDevices(Detail, frozen=True):
 
     node: WaitNode
     lag: DeviceLag
+
+
+class Unobserved(Detail, frozen=True):
+    """Every absent member of `node` is unobserved: it may be any of them, or none."""
+
+    node: WaitNode
+    links: DeadLinks | None
+
+
+def find_unobserved(context: Context, node: WaitNode) -> Finding:
+    """The finding on a node whose absent members never reported, or wait past c10d."""
+    views = context.ranks
+    unseen = any(
+        rank not in views or views[rank].state == "unreachable" for rank in node.unobserved
+    )
+    return Finding(
+        kind="undecided",
+        detail=Unobserved(node, dead_links(views, node)),
+        key=("unobserved", node.id),
+        victims=frozenset(node.waiting),
+        cause="unreachable" if unseen else "unobserved",
+        progress="unknown",
+        **facts_of([node], context.now_ns),
+    )
 
 
 def find(context: Context, node: WaitNode) -> Finding:

@@ -7,11 +7,16 @@ from typing import Final
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.cases.stacks_alone.words import stack_texts
-from frtop_tui.diagnosis.cases.stuck.dead_links import DeadLinks
-from frtop_tui.diagnosis.cases.stuck.detect import Doubt, InDoubt, LaggingDevices, Stuck
-from frtop_tui.diagnosis.cases.stuck.devices import DeviceCalls
-from frtop_tui.diagnosis.cases.stuck.rendezvous import LOOPBACK, Rendezvous
-from frtop_tui.diagnosis.cases.unobserved.detect import Unobserved
+from frtop_tui.diagnosis.cases.stuck.detect import (
+    DeadLinks,
+    DeviceCalls,
+    Doubt,
+    InDoubt,
+    LaggingDevices,
+    Rendezvous,
+    Stuck,
+    Unobserved,
+)
 from frtop_tui.diagnosis.cases.unobserved.words import (
     missing_members,
     next_step,
@@ -35,6 +40,7 @@ from frtop_tui.diagnosis.words.absence import (
 from frtop_tui.diagnosis.words.phrases import (
     OF_RPC,
     Tense,
+    by_text,
     chain_evidence,
     label_of,
     message_doubt,
@@ -42,6 +48,7 @@ from frtop_tui.diagnosis.words.phrases import (
     wait_evidence,
     who,
 )
+from frtop_tui.job.jobs import LOOPBACK
 from frtop_tui.job.model import BaseFrame, Rank
 from frtop_tui.job.naming import folded, listed, typed
 
@@ -130,13 +137,16 @@ def _errors(node: WaitNode, frame: BaseFrame) -> tuple[str, ...]:
     """What the backends of the members report."""
     if node.group is None:
         return ()
-    found: dict[str, list[int]] = {}
-    for rank in node.members:
-        view = frame.ranks.get(rank)
-        for group in view.groups.values() if view is not None else ():
-            if group.error and (group.name, group.ranks) == (node.group.name, node.group.ranks):
-                found.setdefault(group.error, []).append(rank)
-    return tuple(f"{folded(ranks)}: the backend reports {error}" for error, ranks in found.items())
+    mine = (node.group.name, node.group.ranks)
+    return tuple(
+        by_text(
+            (rank, f"the backend reports {group.error}")
+            for rank in node.members
+            if rank in frame.ranks
+            for group in frame.ranks[rank].groups.values()
+            if group.error and (group.name, group.ranks) == mine
+        )
+    )
 
 
 def in_doubt(

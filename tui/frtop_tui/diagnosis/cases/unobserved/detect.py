@@ -1,78 +1,180 @@
-"""Waits for members that nobody observes.
+"""Ranks that stay in waits that nobody observes, while no wait in c10d explains anything.
 
-They never reported, no longer report, or wait in a transport past c10d.
+Beside a transport past c10d nothing tells who has come: all of them may be hung, or replay a
+graph. A replayed graph freezes every counter of a healthy job, so a counter at rest proves
+nothing, and CPU time neither, because such waits spin. What is left is the stack: whoever is found
+at the same lines in every look, for as long as a wait of unknown length may take, is not called
+healthy, and nobody is named.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, TypeVar
 
 from frtop_tui.diagnosis.cases.context import Context
-from frtop_tui.diagnosis.cases.stuck.dead_links import DeadLinks, dead_links
-from frtop_tui.diagnosis.cases.stuck.rendezvous import LOOPBACK
-from frtop_tui.diagnosis.finding import Detail, Finding, facts_of
+from frtop_tui.diagnosis.evidence.absence_cause import absence_cause
+from frtop_tui.diagnosis.evidence.c10d_call import StackPath, path_of, paths_differ
+from frtop_tui.diagnosis.evidence.rank_activity import last_activity_ns, working_location
+from frtop_tui.diagnosis.evidence.unobserved_wait import unobserved_wait
+from frtop_tui.diagnosis.evidence.working_thread import working_stack
+from frtop_tui.diagnosis.finding import Detail, Finding
 from frtop_tui.diagnosis.graph.wait_node import WaitNode
-from frtop_tui.job.model import Rank
+from frtop_tui.diagnosis.thresholds import (
+    LEAD_NS,
+    MOST_ABSENT_EXPLAINED,
+    PATIENCE_WITHOUT_HISTORY_NS,
+)
+from frtop_tui.job.model import Rank, RankState
+
+QUIET_NS: Final = LEAD_NS
+"""A rank is looked at once it has done nothing that c10d shows for so long."""
+AGAIN_NS: Final = 5_000_000_000
+STALE_NS: Final = 4 * AGAIN_NS
+"""Looks that are further apart do not show that it stayed where it was."""
+MOST_LOOKED_AT: Final = 8
+"""Of very many ranks some from everywhere: each look runs py-spy."""
+Item = TypeVar("Item")
+_OVER: Final[frozenset[RankState]] = frozenset({"dead", "done", "unreachable"})
 
 
-class NeverJoined(Detail, frozen=True):
-    """Ranks of the world that never appeared while others start."""
+class Stay(NamedTuple):
+    """Where a rank was found in every look since `since_ns`; times are of the operator's clock."""
 
-    node: WaitNode
-    members_unknown: bool
-    on_reporting_hosts: bool
-
-
-class Unobserved(Detail, frozen=True):
-    """Every absent member of a node is unobserved: it may be any of them, or none."""
-
-    node: WaitNode
-    links: DeadLinks | None
+    path: StackPath
+    active_ns: int
+    since_ns: int
+    looked_ns: int
 
 
-def _is_unseen(context: Context, node: WaitNode) -> bool:
-    """Whether any of them is not seen at all; else all live, beside unobserved transports."""
-    views = context.ranks
-    return any(rank not in views or views[rank].state == "unreachable" for rank in node.unobserved)
+@dataclass(slots=True)
+class StandingState:
+    """The stay of each rank that is looked at."""
+
+    stays: dict[int, Stay] = field(default_factory=dict)
 
 
-def find(context: Context, node: WaitNode) -> Finding:
-    """The finding on a node whose absent members are all unobserved."""
-    never = tuple(rank for rank in node.unobserved if rank not in context.ranks)
-    if not (node.op.pseudo and never):
-        return Finding(
-            kind="undecided",
-            detail=Unobserved(node, dead_links(context.ranks, node)),
-            key=("unobserved", node.id),
-            victims=frozenset(node.waiting),
-            cause="unreachable" if _is_unseen(context, node) else "unobserved",
-            progress="unknown",
-            **facts_of([node], context.now_ns),
-        )
-    return Finding(
-        kind="not_entered",
-        detail=NeverJoined(
-            node, not node.members_known, _belong_to_reporting_hosts(context.ranks, never)
-        ),
-        key=("never joined", node.id, never),
-        culprits=never,
-        victims=frozenset(node.waiting).difference(never),
-        cause="never_joined",
+class StandingWaits(Detail, frozen=True):
+    """`ranks` stay in such waits; `looked_at` more were looked at and do not."""
+
+    ranks: tuple[int, ...]
+    others: int
+
+
+class StandingFound(NamedTuple):
+    """The finding, if there is one; ranks that only wait for work; and whom to look at."""
+
+    findings: tuple[Finding, ...] = ()
+    idle: tuple[int, ...] = ()
+    look_at: tuple[int, ...] = ()
+
+
+def standing_waits(context: Context, state: StandingState) -> StandingFound:
+    """Nothing, if every transport of every rank is observed, or no rank stays that long."""
+    index, now_ns = context.index, context.now_ns
+    if not index.beside:
+        state.stays.clear()
+        return StandingFound()
+    asked = _asked(context)
+    stays = {one.rank: stay for one in asked if (stay := _stay(one, state)) is not None}
+    state.stays = stays
+    due = tuple(one.rank for one in asked if now_ns - _looked_ns(one) > AGAIN_NS)
+    old = [rank for rank, stay in stays.items() if _lasts(stay, now_ns)]
+    if not old:
+        return StandingFound(look_at=due)
+    idle = _idle(context)
+    if idle:  # an engine without work: the others wait for what it will send them
+        return StandingFound(idle=idle, look_at=due)
+    since_ns = min(stays[rank].since_ns for rank in old)
+    ranks = tuple(sorted(old))
+    finding = Finding(
+        kind="undecided",
+        detail=StandingWaits(ranks, len(asked) - len(ranks)),
+        key=("standing waits",),
+        victims=frozenset(ranks),
+        cause="unobserved",
         progress="unknown",
-        **facts_of([node], context.now_ns),
+        since_ns=since_ns,
+    )
+    return StandingFound((finding,), look_at=due)
+
+
+def is_unobserved(context: Context, node: WaitNode) -> bool:
+    """Whether a wait for devices, in an op that all have issued, may be for transports instead.
+
+    The op may be over for hours: nobody notes that, and a replayed graph issues no other.
+    """
+    index = context.index
+    if not index.beside or node.op.tracked or node.op.p2p:
+        return False
+    context.graph.look_into(node, context.now_ns)
+    return node.entered_by_all and all(
+        rank in index.beside and _is_at_device(context.ranks[rank]) for rank in node.waiting
     )
 
 
-def _belong_to_reporting_hosts(views: Mapping[int, Rank], never: Sequence[int]) -> bool:
-    """Whether ranks that never appeared would run on reporting hosts, by the ranks around them.
+def _is_at_device(view: Rank) -> bool:
+    place = working_location(view)
+    return place is not None and place.kind == "device"
 
-    Other ranks may run where no agent is connected: their silence means little.
-    """
-    if all(view.identity.job.master_addr in LOOPBACK for view in views.values()):
-        return True
-    spans: dict[str, tuple[int, int]] = {}
-    for rank, view in views.items():
-        first, last = spans.get(view.host, (rank, rank))
-        begin = rank - max(0, view.identity.local_rank)
-        spans[view.host] = (min(first, begin), max(last, rank))
-    return all(any(first <= rank <= last for first, last in spans.values()) for rank in never)
+
+def _asked(context: Context) -> Sequence[Rank]:
+    """Ranks beside such transports that c10d shows nothing of for a while."""
+    index = context.index
+    # Of an op of a device nobody knows whether it is over: its rank may wait for something else.
+    known = {rank for rank, wait in index.waits.items() if wait.op.tracked}
+    free = sorted(index.beside - known)
+    some = (context.ranks[rank] for rank in _spread(free, MOST_ABSENT_EXPLAINED))
+    return _spread([view for view in some if _is_quiet(view, context.now_ns)], MOST_LOOKED_AT)
+
+
+def _spread(every: Sequence[Item], most: int) -> Sequence[Item]:
+    """At most so many, from everywhere."""
+    return every[:: -(-len(every) // most) or 1]
+
+
+def _is_quiet(view: Rank, now_ns: int) -> bool:
+    active_ns = last_activity_ns(view) + view.clock_ns
+    return view.state not in _OVER and now_ns - active_ns > QUIET_NS
+
+
+def _looked_ns(view: Rank) -> int:
+    return view.stacks_taken_ns + view.clock_ns if view.stacks_taken_ns else 0
+
+
+def _stay(view: Rank, state: StandingState) -> Stay | None:
+    """Where the rank stays; None where its last look shows no such wait."""
+    working = working_stack(view)
+    if working is None or working.frames == () or view.stacks_taken_ns < last_activity_ns(view):
+        return None
+    if unobserved_wait(view) is None:
+        return None
+    path, active_ns, looked_ns = path_of(working.frames), last_activity_ns(view), _looked_ns(view)
+    known = state.stays.get(view.rank)
+    if known is not None and known.looked_ns == looked_ns:
+        return known
+    same = (
+        known is not None
+        and known.active_ns == active_ns
+        and looked_ns - known.looked_ns <= STALE_NS
+        and not paths_differ(known.path, path)
+    )
+    since_ns = known.since_ns if same and known is not None else looked_ns
+    return Stay(path, active_ns, since_ns, looked_ns)
+
+
+def _lasts(stay: Stay, now_ns: int) -> bool:
+    seen_ns = stay.looked_ns - stay.since_ns
+    return seen_ns >= PATIENCE_WITHOUT_HISTORY_NS and now_ns - stay.looked_ns <= STALE_NS
+
+
+def _idle(context: Context) -> tuple[int, ...]:
+    """Ranks that wait for work from outside of the job, of those that no op keeps."""
+    free = [rank for rank in context.ranks if rank not in context.index.waits]
+    living = (context.ranks[rank] for rank in _spread(free, MOST_ABSENT_EXPLAINED))
+    return tuple(
+        view.rank
+        for view in living
+        if view.state not in _OVER and absence_cause(view).cause == "idle"
+    )

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from frtop_tui.diagnosis.cases.unobserved.standing_waits import StandingWaits
-from frtop_tui.diagnosis.evidence.unobserved_wait import unobserved_wait
+from frtop_tui.diagnosis.cases.unobserved.detect import StandingWaits
+from frtop_tui.diagnosis.evidence.unobserved_wait import UnobservedWait, unobserved_wait
 from frtop_tui.diagnosis.finding import Finding
 from frtop_tui.diagnosis.graph.wait_node import WaitNode
 from frtop_tui.diagnosis.model import Sentences, Why
 from frtop_tui.diagnosis.words.absence import stacks_step
-from frtop_tui.diagnosis.words.phrases import Tense
+from frtop_tui.diagnosis.words.phrases import Tense, by_text
 from frtop_tui.job.model import BaseFrame, Rank
 from frtop_tui.job.naming import folded
 from frtop_tui.job.transports import transport_names
@@ -81,16 +81,15 @@ def peers_text(views: Mapping[int, Rank], ranks: Sequence[int]) -> str:
 
 def place_lines(views: Mapping[int, Rank], ranks: Sequence[int]) -> tuple[str, ...]:
     """Where each of them stands, equal places once, and the signs of its transports."""
-    places: dict[str, list[int]] = {}
-    for rank in ranks:
-        wait = unobserved_wait(views[rank])
-        if wait is not None:
-            where, thread = wait.location.line, f", {wait.thread}" if wait.thread else ""
-            text = f"{_KINDS.get(wait.location.kind, _IN_C)}, {where}{thread}" if where else _UNSEEN
-            places.setdefault(text, []).append(rank)
-    shown = [f"{folded(those)}: {text}" for text, those in list(places.items())[:_MOST_SHOWN]]
+    waits = ((rank, unobserved_wait(views[rank])) for rank in ranks)
+    shown = by_text((rank, _place(wait)) for rank, wait in waits if wait is not None)[:_MOST_SHOWN]
     signs = {f"{one.name}: {one.sign}": None for rank in ranks for one in views[rank].transports}
     return (*shown, *list(signs)[:_MOST_SHOWN])
+
+
+def _place(wait: UnobservedWait) -> str:
+    where, thread = wait.location.line, f", {wait.thread}" if wait.thread else ""
+    return f"{_KINDS.get(wait.location.kind, _IN_C)}, {where}{thread}" if where else _UNSEEN
 
 
 _UNSEEN = "neither a stack nor the kernel shows where"

@@ -1,0 +1,79 @@
+"""What a feature does in a rank: `attach(recorder, torch)` in its `in_rank` returns this."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from frtop_probe.recorder.requests.requests import Handler
+
+
+class Setting(NamedTuple):
+    """Something that an operator can change in a rank while it runs, see `ChangeRecording`."""
+
+    change: Callable[[Any], str]
+    """Takes an unchecked value; returns why that cannot be done, "" if it was."""
+    state: Callable[[], Any]
+
+
+def switch_of(switch: Callable[[bool], str]) -> Callable[[Any], str]:
+    """The `change` of a setting that is on or off: any other value changes nothing."""
+    return lambda value: switch(value) if isinstance(value, bool) else ""
+
+
+class OpWatch:
+    """What may look at the tensors of ops and optimizer steps. This one looks at nothing.
+
+    The kernels bind all of it when they are made, so that an op only asks whether `watching` is
+    empty, and a wait whether `unfinished` is. No function raises.
+    """
+
+    def __init__(self) -> None:
+        self.watching: list[Any] = []
+        self.unfinished: dict[int, Any] = {}
+        """Ops whose result is wanted, by `id` of their handles."""
+        self.begin: Callable[..., Any] = _nothing
+        """Called before an op is passed on; returns the op if its result is wanted."""
+        self.handed: Callable[[Any, Any], object] = _nothing
+        """Takes such an op, and the handle that its call returned."""
+        self.ended: Callable[[Any, str], object] = _nothing
+        """Takes such an op once it is over, and how that was seen."""
+        self.step_begins: Callable[[Any], object] = _nothing
+        """Takes the optimizer."""
+        self.step_ended: Callable[[Any], object] = _nothing
+
+
+def _nothing(*_: Any) -> None:
+    return
+
+
+class RankFeature:
+    """Everything that the recorder calls; a feature overrides what it needs."""
+
+    handlers: Mapping[str, Handler] = MappingProxyType({})
+    """What can be asked for."""
+    settings: Mapping[str, Setting] = MappingProxyType({})
+    """What can be changed."""
+    op_watch: OpWatch | None = None
+
+    def attached(self) -> None:
+        """Ops are recorded from now on, and all features are there."""
+
+    def beat(self) -> None:
+        """Called at each beat, on the recorder's thread."""
+
+    def at_op(self) -> None:
+        """Called before an op while ops are expected, on the program's thread. Never raises."""
+
+    def modules_recorded(self, issuers: Any) -> None:
+        """Modules are recorded from now on."""
+
+    def stop(self) -> None:
+        """The recorder stops: its thread still runs."""
+
+    def joined(self) -> None:
+        """Its thread has ended; the interpreter may end now."""
+
+    def abandon_in_child(self) -> None:
+        """In a forked child: what was inherited does nothing any more."""

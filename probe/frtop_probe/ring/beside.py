@@ -1,0 +1,65 @@
+"""What lies beside a ring: the socket on which the rank answers requests, and files of features.
+
+Recorder and agent both bind and connect through `address`, because the path of a Unix socket
+may have at most 107 bytes.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+SUFFIX: Final = ".sock"
+MAX_ADDRESS: Final = 107
+FILES: Final = re.compile(r"(?P<ring>\d{1,10}-\d{1,20}(?:-\d{1,20})?)\.[a-z]+\.json(?:\.tmp)?")
+"""Names of the files of features: that of the ring, what they hold, `.json`. A file that torch was
+still writing when its rank was killed ends in `.tmp`."""
+
+
+def socket_of(ring: Path) -> Path:
+    """Returns the path of the socket that belongs to a ring."""
+    return ring.with_suffix(SUFFIX)
+
+
+@contextmanager
+def address(path: Path) -> Iterator[bytes]:
+    """Yields an address for `bind` and `connect`, for a path of any length.
+
+    Raises:
+        OSError: the path is too long, and its folder cannot be opened.
+    """
+    name = os.fsencode(path)
+    if len(name) <= MAX_ADDRESS:
+        yield name
+        return
+    descriptor = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield b"/proc/self/fd/%d/%s" % (descriptor, os.fsencode(path.name))
+    finally:
+        os.close(descriptor)
+
+
+def create_file(path: Path) -> None:
+    """Creates a file that torch then writes: it would follow links, and use the program's umask.
+
+    Raises:
+        OSError: it is there already, or cannot be made.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    os.close(os.open(path, flags, 0o600))
+
+
+def remove_ring(ring: Path) -> None:
+    """Removes a ring and all that lies beside it, ignoring errors."""
+    with suppress(OSError):
+        for path in list(ring.parent.iterdir()):
+            found = FILES.fullmatch(path.name)
+            if found is not None and found["ring"] == ring.stem:
+                path.unlink()
+    for path in (ring, socket_of(ring)):
+        with suppress(OSError):
+            path.unlink()

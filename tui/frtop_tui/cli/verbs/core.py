@@ -1,0 +1,271 @@
+"""The verbs of the core: their options. What they do is imported when they run."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Final
+
+from frtop_tui.cli.file_options import add_files, add_wait
+from frtop_tui.cli.host_options import add_connection, add_hosts, add_theme
+from frtop_tui.cli.option_values import rank
+from frtop_tui.cli.verbs.parts import Parser, Verb, Verbs, command
+from frtop_tui.demo.faults import FAULTS, SLOW
+from frtop_tui.files.format_names import FORMAT_NAMES
+from frtop_tui.registry import contributions
+
+SCREEN: Final = "screen"
+STATUSES: Final = """exit status of diagnose:
+  0  healthy, and all ranks reported
+  3  hung, dead, or a collective mismatch
+  5  held up or slow
+  4  undecided: it is not known yet whether a wait is unusual, a straggler
+     is only suspected, or too few ranks reported
+  2  invalid command line
+  1  any other error
+"""
+
+
+def _screen(verbs: Verbs[Parser]) -> None:
+    screen = verbs.add_parser(SCREEN, help="the live screen (the default command)")
+    add_connection(screen)
+    add_theme(screen)
+    screen.set_defaults(run=command("cli.screen"))
+
+
+def _diagnose(verbs: Verbs[Parser]) -> None:
+    diagnose = verbs.add_parser(
+        "diagnose",
+        help="print the verdict",
+        epilog=STATUSES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_connection(diagnose)
+    add_files(
+        diagnose,
+        "*",
+        "diagnose captures, black boxes, dumps, stacks or answers of ncclras instead of a live job",
+    )
+    diagnose.add_argument("--json", action="store_true", help="print a JSON document")
+    diagnose.add_argument(
+        "--explain",
+        action="store_true",
+        help="also print how the verdict was found: who is blocked and how that is known, who"
+        " waits for whom, who is left out, and why it is confirmed or not",
+    )
+    add_wait(diagnose, "a verdict")
+    diagnose.set_defaults(run=command("cli.diagnose"))
+
+
+def _open(verbs: Verbs[Parser]) -> None:
+    opened = verbs.add_parser(
+        "open",
+        help="show a recorded job: a capture, or a folder of black boxes or dumps",
+        description="Shows a recorded job on the same screens. Needs no network and no torch.",
+    )
+    add_files(
+        opened,
+        "+",
+        "captures, black boxes, Flight Recorder dumps, py-spy stacks, saved answers of ncclras, or"
+        " folders of them",
+    )
+    opened.add_argument("--job", metavar="NAME",
+                        help="name, run id or address:port (default: the one recorded last)"
+                        )  # fmt: skip
+    add_theme(opened)
+    opened.set_defaults(run=command("cli.screen", "run_open"))
+
+
+def _jobs(verbs: Verbs[Parser]) -> None:
+    jobs = verbs.add_parser(
+        "jobs",
+        help="list all jobs, with or without the recorder",
+        description="Lists the jobs on the hosts, what to type for each, and what is in the way of"
+        " seeing it. Exit status 0 with jobs, 1 without.",
+    )
+    add_hosts(jobs)
+    jobs.add_argument("--json", action="store_true", help="print a JSON document")
+    add_wait(jobs, "the hosts")
+    jobs.set_defaults(run=command("cli.jobs"), job=None, read_only=True)
+
+
+def _capture(verbs: Verbs[Parser]) -> None:
+    capture = verbs.add_parser(
+        "capture",
+        help="write everything known about a job to one file, for `frtop open`",
+        description="Collects everything known, waits up to 10 s for a verdict, and writes a file. "
+        "After one ^C it writes what it has by then. The exit status is 0 when the file is "
+        "written, whatever the state of the job; `frtop diagnose FILE` reports that.",
+    )
+    add_connection(capture)
+    capture.add_argument("-o", "--output", metavar="FILE",
+                         help="the file to write or replace (default: a new frtop-JOB-TIME.cap "
+                         "in the current folder)")  # fmt: skip
+    _add_redact(capture)
+    capture.set_defaults(run=command("cli.capture"))
+
+
+def _export(verbs: Verbs[Parser]) -> None:
+    export = verbs.add_parser(
+        "export",
+        help="write a report, a trace, stacks or a table for people and other programs",
+        description="Writes what is known of a live job, or what captures, black boxes, dumps and"
+        " stacks hold, in a format for people or other programs. The exit status is 0 when it is"
+        " written, whatever the state of the job.",
+        epilog="formats:\n" + "".join(f"  {n:15} {s}\n" for n, s in FORMAT_NAMES.items()),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_connection(export)
+    add_files(export, "*", "export these files instead of a live job")
+    export.add_argument("--as", dest="form", choices=FORMAT_NAMES, required=True, metavar="FORMAT",
+                        help=f"one of {', '.join(FORMAT_NAMES)}")  # fmt: skip
+    export.add_argument("-o", "--output", metavar="PATH",
+                        help="the file or folder to write; - is standard output (default: a new "
+                        "frtop-JOB-TIME in the current folder)")  # fmt: skip
+    export.add_argument("--force", action="store_true", help="replace an existing file")
+    _add_redact(export)
+    export.set_defaults(run=command("cli.export"))
+
+
+def _add_redact(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("--redact", action="store_true",
+                      help="replace names of hosts, users and paths, values of variables and"
+                      " arguments, and data (docs/formats.md lists what stays)"
+                      )  # fmt: skip
+
+
+def _stacks(verbs: Verbs[Parser]) -> None:
+    stacks = verbs.add_parser(
+        "stacks",
+        help="print the stacks of ranks, with --native also frames of C and C++",
+        description="Prints the Python stacks of all ranks as one tree, or all threads of named "
+        "ranks. No rank stops for that. With --native each named rank stands still, one after the "
+        "other, for about 0.7 s and at most 5 s.",
+    )
+    add_connection(stacks)
+    stacks.add_argument("--rank", type=rank, nargs="+", metavar="N",
+                        help="global ranks (default: all, merged)")  # fmt: skip
+    stacks.add_argument("--native", action="store_true",
+                        help="also frames of C and C++; the named ranks stand still meanwhile"
+                        )  # fmt: skip
+    stacks.add_argument("--yes", action="store_true",
+                        help="accept that a rank stands still, and do not ask")  # fmt: skip
+    stacks.add_argument("--json", action="store_true", help="print a JSON document")
+    stacks.set_defaults(run=command("cli.stacks"))
+
+
+def _run(verbs: Verbs[Parser]) -> None:
+    run = verbs.add_parser(
+        "run",
+        help="start a job with the recorder: frtop run -- torchrun ...",
+        description="Runs the command with the recorder. The job's code need not change, and "
+        "its environment need not contain frtop.",
+    )
+    run.add_argument("--record", metavar="DIR",
+                     help="write a black box for `frtop open` to DIR when a rank dies"
+                     )  # fmt: skip
+    run.add_argument("--device-tensors", action="store_true",
+                     help="allow tensors on NVIDIA GPUs to be read: at its first op there, each "
+                     "rank makes a stream and 4 MiB of pinned memory, for which the driver may "
+                     "wait for the device"
+                     )  # fmt: skip
+    run.add_argument("--phases", action="store_true",
+                     help="record when forwards and backwards of DDP and FSDP2 begin and end on "
+                     "the host: some microseconds a step"
+                     )  # fmt: skip
+    run.add_argument("--modules", action="store_true",
+                     help="record which module and phase issued each op: 1 to 2 µs a call of a "
+                     "module, some 3 µs an op"
+                     )  # fmt: skip
+    for beside in contributions("verbs", "BESIDE_RUN"):
+        beside.add(run)
+    run.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND ...")
+    run.set_defaults(run=command("cli.run"))
+
+
+def _agent(verbs: Verbs[Parser]) -> None:
+    agent = verbs.add_parser("agent", help="run this host's agent in the foreground")
+    agent.add_argument("--bind", metavar="ADDRESS", help="address to listen on (default: all)")
+    agent.add_argument("--read-only", action="store_true",
+                       help="refuse all requests to the ranks, whatever key asks"
+                       )  # fmt: skip
+    agent.set_defaults(run=command("cli.run", "run_agent"))
+
+
+def _demo(verbs: Verbs[Parser]) -> None:
+    demo = verbs.add_parser(
+        "demo",
+        help="start a real job that hangs, and show it",
+        epilog="faults:\n"
+        + "".join(f"  {f.name:10} {f.summary}\n" for f in FAULTS.values())
+        + "".join(f"  {name:10} with --ranks: {summary}\n" for name, summary in SLOW.items()),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    demo.add_argument("--ranks", type=int, metavar="N",
+                      help="N scripted ranks instead, up to 16,384: real messages of real agents, "
+                      "without torch; most faults hit one of them")  # fmt: skip
+    demo.add_argument("--fault", choices=(*FAULTS, *SLOW), default="stall", metavar="NAME",
+                      help="what goes wrong (default: stall)")  # fmt: skip
+    demo.add_argument("--unprepared", action="store_true",
+                      help="start the job without the recorder, as a job that nobody prepared"
+                      )  # fmt: skip
+    demo.add_argument("--headless", action="store_true",
+                      help="print progress and the verdict instead of the screen; "
+                      "exit status 0 if the verdict is right")  # fmt: skip
+    demo.set_defaults(run=command("cli.demo"))
+
+
+def _key(verbs: Verbs[Parser]) -> None:
+    key = verbs.add_parser(
+        "key",
+        help="show and change who may look at this user's jobs",
+        description="Without an action, shows our public key, whom we admit and whom we trust.",
+    )
+    key.set_defaults(run=command("cli.key"), act="show")
+    acts = key.add_subparsers(metavar="ACTION", parser_class=Parser)
+    show = acts.add_parser("show", help="show our public key, whom we admit and whom we trust")
+    show.set_defaults(act="show")
+    make = acts.add_parser("make", help="make our key now (otherwise the agent of rank 0 does)")
+    make.set_defaults(act="make")
+    admit = acts.add_parser("admit", help="let another user look at our jobs, by their public key")
+    admit.add_argument("public", metavar="PUBLIC", help="their key, from `frtop key`")
+    admit.add_argument("--read", action="store_true",
+                       help="they may look, but not ask for tensors or native stacks")  # fmt: skip
+    admit.add_argument("--name", default="", help="a name for this key, for people to read")
+    admit.set_defaults(act="admit")
+    trust = acts.add_parser("trust", help="look at the jobs of another user, who has admitted us")
+    trust.add_argument("public", metavar="PUBLIC", help="their key, from `frtop key`")
+    trust.add_argument("--name", default="", help="a name for this key, for people to read")
+    trust.set_defaults(act="trust")
+    remove = acts.add_parser("remove", help="no longer admit or trust this key")
+    remove.add_argument("public", metavar="PUBLIC_OR_NAME")
+    remove.set_defaults(act="remove")
+
+
+def _config(verbs: Verbs[Parser]) -> None:
+    config = verbs.add_parser(
+        "config",
+        help="show the settings in use, and where each comes from",
+        description="Prints every setting with its value and its source: the command line, the"
+        " environment, the configuration file, or frtop's default. Options that follow count as"
+        " they would for the screen. docs/configuration.md describes the file.",
+    )
+    add_connection(config, pid=False)
+    add_theme(config)
+    config.add_argument("--json", action="store_true", help="print a JSON document")
+    config.set_defaults(run=command("cli.settings"))
+
+
+VERBS: Final = (
+    Verb(10, _screen),
+    Verb(11, _diagnose),
+    Verb(12, _open),
+    Verb(13, _jobs),
+    Verb(14, _capture),
+    Verb(15, _export),
+    Verb(33, _stacks),
+    Verb(41, _key),
+    Verb(42, _config),
+    Verb(50, _run),
+    Verb(51, _agent),
+    Verb(52, _demo),
+)

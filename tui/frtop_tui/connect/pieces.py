@@ -1,0 +1,165 @@
+"""Fetches what is too large for one answer, piece by piece.
+
+The next piece is requested when one is on disk: neither our memory nor the rank's host ever holds
+more than a few.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final, Protocol
+
+from frtop_probe import wire
+from frtop_tui.connect.file_worker import FileWorker
+from frtop_tui.connect.request_tracker import RequestTracker
+from frtop_tui.job.model import Problem
+
+SMALLEST_PIECE: Final = 64 * 1024
+FIRST_PIECE: Final = 256 * 1024
+LARGEST_PIECE: Final = 4 * 1024 * 1024
+QUICK_NS: Final = 500_000_000
+"""A piece that came within this time is followed by larger ones; a slow link gets small
+pieces, and stays free for other messages."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A file or a tensor, or what is left of it from `offset` on."""
+
+    size: int
+    request: Callable[[int, int], wire.PieceRequest]
+    """Asks for bytes from an offset on: so many."""
+    write: Callable[[bytes, int], object]
+    """Writes bytes that are from that offset; runs in the file worker."""
+    offset: int = 0
+
+    def first(self, size: int) -> Part:
+        return replace(self, size=min(size, self.size))
+
+    def after(self, size: int) -> Part:
+        return replace(self, size=self.size - size, offset=self.offset + size)
+
+
+class PieceOwner(Protocol):
+    """Who wants the parts."""
+
+    def piece_written(self, size: int, now: int) -> None:
+        """Takes note of progress."""
+
+    def pieces_complete(self, now: int) -> None:
+        """Goes on: all parts are on disk."""
+
+    def pieces_refused(self, text: str, now: int) -> None:
+        """Gives up: the rank does not give them."""
+
+    def pieces_unwritten(self, problem: Problem, now: int) -> None:
+        """Gives up: they cannot be kept here."""
+
+
+class Pieces:
+    """One download. Belongs to the source's thread; what comes after its end changes nothing."""
+
+    def __init__(
+        self,
+        owner: PieceOwner,
+        tracker: RequestTracker,
+        files: FileWorker,
+        parts: Iterable[Part],
+        *,
+        host: str,
+        agent: int,
+        window: int,
+    ) -> None:
+        """`window`: how many are under way or not written yet; with 1 they come in order."""
+        self._owner = owner
+        self._tracker = tracker
+        self._files = files
+        self._host, self._agent, self._window = host, agent, window
+        self._todo = deque(part for part in parts if part.size)
+        self._under_way: set[int] = set()
+        self._unwritten = 0
+        self._size = FIRST_PIECE
+        self.over = False
+
+    def go_on(self, now: int) -> None:
+        """Requests the next pieces, or says that all are here."""
+        while self._todo and len(self._under_way) + self._unwritten < self._window:
+            rest = self._todo.popleft()
+            piece = rest.first(self._size)
+            if piece.size < rest.size:
+                self._todo.appendleft(rest.after(piece.size))
+            received = partial(self._received, piece, now)
+            request = piece.request(piece.offset, piece.size)
+            self._under_way.add(
+                self._tracker.request(self._host, request, received, now, agent=self._agent)
+            )
+        if not (self._todo or self._under_way or self._unwritten or self.over):
+            self.over = True
+            self._owner.pieces_complete(now)
+
+    def stop(self) -> None:
+        """Forgets what is under way."""
+        self.over = True
+        self._todo.clear()
+        for number in self._under_way:
+            self._tracker.drop(number)
+        self._under_way.clear()
+
+    def _received(self, piece: Part, sent_ns: int, response: wire.Response, now: int) -> None:
+        self._under_way.discard(response.id)
+        if self.over:
+            return
+        if not isinstance(response, wire.Piece) or response.error:
+            self.stop()
+            self._owner.pieces_refused(_why(response), now)
+            return
+        data = _unpacked(response, piece)
+        if not data:
+            self.stop()
+            self._owner.pieces_refused("the response does not match the request", now)
+            return
+        if now - sent_ns < QUICK_NS:
+            self._size = min(2 * self._size, LARGEST_PIECE)
+        else:
+            self._size = max(self._size // 2, SMALLEST_PIECE)
+        if len(data) < piece.size:
+            self._todo.appendleft(piece.after(len(data)))
+        self._unwritten += 1
+        write = partial(piece.write, data, piece.offset)
+        self._files.submit(write, partial(self._written, len(data)), self._failed)
+
+    def _written(self, size: int, _: object, now: int) -> None:
+        if not self.over:
+            self._unwritten -= 1
+            self._owner.piece_written(size, now)
+            self.go_on(now)
+
+    def _failed(self, problem: Problem, now: int) -> None:
+        if not self.over:
+            self.stop()
+            self._owner.pieces_unwritten(problem, now)
+
+
+def _unpacked(response: wire.Piece, piece: Part) -> bytes:
+    """The bytes of a piece; none if it is not what was asked for."""
+    if response.offset != piece.offset or not 0 < response.size <= piece.size:
+        return b""
+    data = response.data
+    if response.packed:
+        try:
+            data = zlib.decompressobj().decompress(data, piece.size + 1)
+        except zlib.error:
+            return b""
+    return data if len(data) == response.size else b""
+
+
+def _why(response: wire.Response) -> str:
+    if isinstance(response, wire.Error):
+        return response.text
+    if isinstance(response, wire.Piece):
+        return response.help or response.error
+    return "the agent sent a response of another kind"

@@ -1,0 +1,59 @@
+"""What is shown, as lines of spans: screens draw them, terminals and files have their text.
+
+A span is text and the name of its tone; `tones.tcss` defines the style of every tone. Lines
+are hashable: they are cached by content and compared between frames.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+Span = tuple[str, str]
+Line = tuple[Span, ...]
+
+TONES: Final = (
+    "alarm",  # white on red: seen from across the room
+    "bad",
+    "blocked",
+    "cursor",
+    "dead",
+    "dim",
+    "done",
+    "good",
+    "key",
+    "late",
+    "line",  # background of the cursor's line
+    "mark",
+    "moving",
+    "silent",
+    "starting",
+    "stopped",
+    "strong",
+    "unreachable",
+    "unknown",
+    "warn",
+    "yours",
+)
+
+
+def plain(text: str, tone: str = "") -> Line:
+    """A line with one tone."""
+    return ((text, tone),)
+
+
+def text_of(line: Line) -> str:
+    """The line's text without tones."""
+    return "".join(text for text, _ in line)
+
+
+def join(parts: Iterable[Line], between: str = " · ", tone: str = "dim") -> Line:
+    """The parts in one line with a separator; empty parts are left out."""
+    spans: list[Span] = []
+    for part in parts:
+        if not text_of(part):
+            continue
+        if spans:
+            spans.append((between, tone))
+        spans.extend(part)
+    return tuple(spans)
