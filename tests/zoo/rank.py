@@ -80,7 +80,7 @@ class Job:
             tensor = self._gradient
         self.call(dist.all_reduce, tensor, group=group)
 
-    def call(self, op: Callable[..., Any], *arguments: Any, **options: Any) -> None:
+    def call(self, op: Callable[..., Any], /, *arguments: Any, **options: Any) -> None:
         """Calls an op of torch, and waits for it as the mode says."""
         self.keep(op(*arguments, **options, async_op=self.late))
         self.wait()
