@@ -15,7 +15,7 @@ from frtop_tui.job.statistics import CallRow, JobStatistics, SampledGroup, Sampl
 from frtop_tui.statistics import by_group
 from frtop_tui.statistics.by_group import LOOKED_AT, SampledByGroup
 from frtop_tui.statistics.comparison import Measured, compare, measured
-from frtop_tui.statistics.last_to_come import last_to_come
+from frtop_tui.statistics.last_to_arrive import last_to_arrive
 from frtop_tui.statistics.merger import StatisticsMerger
 from frtop_tui.statistics.orders import ORDERS, ordered, selected, share_of_step
 from frtop_tui.statistics.wanted import MOST_TIMES, StatisticsWanted, joint_wanted, samples_for
@@ -312,7 +312,7 @@ def test_ops_whose_sizes_vary_are_one_row_of_a_table() -> None:
     (row,) = found.rows
     assert (row.count, row.sampled, row.sizes) == (160, 40, (4, 4 * 4**5))
     assert (row.skew_ns, row.max_ns) == (20 * MS, 25 * MS)
-    assert last_to_come([row]).words == "rank 3: 100 %"
+    assert last_to_arrive([row]).words == "rank 3: 100 %"
     assert SampledByGroup(found).groups_of(row)[0].row.sampled == 40
 
 
@@ -326,8 +326,8 @@ def test_an_op_to_which_ranks_give_different_sizes_is_one_row() -> None:
     found = with_sizes(*(lambda _: 4096,) * 3, lambda _: 16, site=lambda _: LINE)
     (row,) = found.rows
     assert (row.count, row.sampled, row.ranks) == (160, 40, (0, 1, 2, 3))
-    assert last_to_come([row]).words == "rank 3: 100 %"
-    assert [last_to_come([one]).rank for one in found.calls] == [3, 3]
+    assert last_to_arrive([row]).words == "rank 3: 100 %"
+    assert [last_to_arrive([one]).rank for one in found.calls] == [3, 3]
 
 
 def test_who_comes_last_from_another_line_is_named() -> None:
@@ -335,4 +335,4 @@ def test_who_comes_last_from_another_line_is_named() -> None:
     lines = [replace(LINE, line=50 if rank == 0 else 60) for rank in range(4)]
     found = with_sizes(*(lambda _: 64,) * 4, site=lambda rank: lines[rank])
     assert sorted(row.ranks for row in found.rows) == [(0,), (1, 2, 3)]
-    assert {last_to_come([row]).words for row in found.rows} == {"rank 3: 100 %"}
+    assert {last_to_arrive([row]).words for row in found.rows} == {"rank 3: 100 %"}

@@ -41,7 +41,7 @@ async def test_it_says_what_it_is_of_at_every_size(size: tuple[int, int]) -> Non
             await app.sees("67.1 MB")
 
 
-async def test_the_line_that_waits_longest_comes_first_and_enter_opens_the_last_to_come() -> None:
+async def test_the_line_that_waits_longest_comes_first_and_enter_opens_the_last_to_arrive() -> None:
     async with driven(straggling()) as app:
         await app.press("5")
         assert rows_of(app.text())[:3] == ["train.py:231", "parallel.py:88", "train.py:260"]

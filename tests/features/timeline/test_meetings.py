@@ -19,7 +19,7 @@ def meeting(lanes: list[Lane], position: int = 0) -> Meeting:
     return found
 
 
-def test_the_last_to_come_is_found_across_clocks() -> None:
+def test_the_last_to_arrive_is_found_across_clocks() -> None:
     rows: list[Row] = [(1, 7, 1000, 500)]
     lanes = [lane(rank, rows, clock=rank * 10**6) for rank in range(3)]
     late = lane(3, [(1, 7, 1400, 100)], clock=5 * 10**6)

@@ -1,4 +1,4 @@
-"""Not slow: two pipelines of uneven stages; the first stage is the last to come to the clipping."""
+"""Not slow: two pipelines of uneven stages; the first stage arrives last at the clipping."""
 
 import time
 

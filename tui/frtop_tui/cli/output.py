@@ -19,7 +19,7 @@ from contextlib import suppress
 from typing import Any, Final, TextIO
 
 NOT_WRITTEN: Final = 1
-"""Exit status: whoever reads the output has less than the status would promise."""
+"""Exit status: the reader got less output than the status would promise."""
 ESCAPING: Final = "frtop-escaping"
 """Name of the handler of letters that an encoding lacks."""
 _LOST: Final = frozenset(

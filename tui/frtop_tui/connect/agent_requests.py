@@ -142,7 +142,7 @@ class AgentRequests:
             self._wanted = {slot: one for slot, one in self._wanted.items() if one.host != host}
 
     def receive(self, host: str, response: wire.Response, now: int) -> None:
-        """Hands a response to whoever asked for it."""
+        """Hands a response to its requester."""
         if isinstance(response, wire.StateResponse) and (number := self._states.get(host)):
             # Late, it may be the response to an earlier request: the state is here all the same.
             self.tracker.finish(number, response, now)

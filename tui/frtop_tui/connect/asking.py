@@ -55,7 +55,7 @@ class Asking:
             self._tracker.request(view.host, asked, answered, now, agent=agent)
 
     def update(self, frame: Frame | None, now: int) -> None:
-        """Asks ranks again whose agent was restarted meanwhile: by their new keys."""
+        """Asks ranks whose agent was restarted again, by their new keys."""
         if frame is not None and self._again:
             again, self._again = self._again, set()
             for request, rank in again:

@@ -61,13 +61,13 @@ class Source(Protocol):
         """Shows this job from now on; None: the newest."""
 
     def want_statistics(self, wanted: StatisticsWanted | None, *, whom: str = "") -> None:
-        """Keeps statistics of what ranks do fresh for `whom`: `Frame.statistics`; None: no more.
+        """Keeps `Frame.statistics` fresh for `whom`; None: they want nothing more.
 
-        Several may want some: they get what serves all of them.
+        If several want some, they get what serves all of them.
         """
 
     def explain(self, *, on: bool) -> None:
-        """Whether frames carry the wait-for graph: `Frame.trace`. It costs, so not always."""
+        """Whether frames carry the wait-for graph, `Frame.trace`: it costs time."""
 
     def close(self) -> None:
         """Ends threads and sockets."""

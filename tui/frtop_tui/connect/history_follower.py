@@ -1,8 +1,8 @@
 """Follows the ops of ranks, out of the histories that agents give on request.
 
 An agent publishes how far ranks are, not every op: at a thousand ops a second nobody would
-look at them. Whoever wants them asks, half-secondly, for as many of the newest ops of a rank
-as it has issued since, and some more: what overlaps shows that nothing was missed. A host has
+look at them. A follower asks every half second for the newest ops of a rank: as many as it has
+issued since, and some more. The overlap shows that nothing was missed. A host has
 one such request at a time, so a slow one is asked less often.
 """
 

@@ -72,8 +72,7 @@ class LiveSource:
             specs: host lists as operators write them; `local` is this host.
             job: name or run id of the job to show, or a pid of its ranks; None is the newest.
             places: hosts that are reached through a shell, without an agent or a key.
-            agents: those of which it is known where they listen; no others of this host are
-                looked for then.
+            agents: agents at known ports; no others are looked for on this host then.
             python: path of the Python to use there, "" to find one.
             user: whose jobs are looked at there, by shells of root; "" for those of the shell.
             read_only: give up the right to ask ranks; the agents enforce it.
@@ -287,7 +286,7 @@ class FileLimit:
 
     @contextmanager
     def room_for(self, hosts: int) -> Iterator[None]:
-        """Makes room for a source that connects to so many hosts, while it does."""
+        """Makes room for a source that connects to this many hosts, while it runs."""
         own = FILES_PER_SOURCE + FILES_PER_HOST * hosts
         with self._lock:
             self._wanted += own

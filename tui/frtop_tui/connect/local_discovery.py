@@ -26,7 +26,7 @@ class DiscoveredAgents:
 
 
 class KnownAgents:
-    """Agents of which somebody knows where they listen, in the place of `LocalDiscovery`."""
+    """Agents at known ports, instead of `LocalDiscovery`."""
 
     problem: Problem | None = None
 

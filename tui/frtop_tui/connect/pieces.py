@@ -27,20 +27,20 @@ pieces, and stays free for other messages."""
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PartWanted:
     """A file or a tensor, or what is left of it from `offset` on."""
 
     size: int
     request: Callable[[int, int], wire.PieceRequest]
-    """Asks for bytes from an offset on: so many."""
+    """Takes an offset and a size; asks for these bytes."""
     write: Callable[[bytes, int], object]
-    """Writes bytes that are from that offset; runs in the file worker."""
+    """Takes bytes and their offset; runs in the file worker."""
     offset: int = 0
 
-    def first(self, size: int) -> Part:
+    def first(self, size: int) -> PartWanted:
         return replace(self, size=min(size, self.size))
 
-    def after(self, size: int) -> Part:
+    def after(self, size: int) -> PartWanted:
         return replace(self, size=self.size - size, offset=self.offset + size)
 
 
@@ -68,7 +68,7 @@ class Pieces:
         owner: PieceOwner,
         tracker: RequestTracker,
         files: FileWorker,
-        parts: Iterable[Part],
+        parts: Iterable[PartWanted],
         *,
         host: str,
         agent: int,
@@ -109,7 +109,7 @@ class Pieces:
             self._tracker.drop(number)
         self._under_way.clear()
 
-    def _received(self, piece: Part, sent_ns: int, response: wire.Response, now: int) -> None:
+    def _received(self, piece: PartWanted, sent_ns: int, response: wire.Response, now: int) -> None:
         self._under_way.discard(response.id)
         if self.over:
             return
@@ -144,7 +144,7 @@ class Pieces:
             self._owner.pieces_unwritten(problem, now)
 
 
-def _unpacked(response: wire.Piece, piece: Part) -> bytes:
+def _unpacked(response: wire.Piece, piece: PartWanted) -> bytes:
     """The bytes of a piece; none if it is not what was asked for."""
     if response.offset != piece.offset or not 0 < response.size <= piece.size:
         return b""

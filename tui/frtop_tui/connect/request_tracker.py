@@ -24,7 +24,7 @@ MAX_RESPONSE_NS: Final = 30_000_000_000
 """The same at a host behind a slow link, where asking more often makes it only slower."""
 BUSY_RETRY_NS: Final = 300_000_000
 MAX_LATE: Final = 256
-"""Requests that nobody waits for any more, whose responses are still news."""
+"""Requests that are remembered though nobody waits for them: their responses are still news."""
 
 OnResponse = Callable[[wire.Response, int], None]
 """Takes the response, or an error of ours, and the time."""
@@ -96,7 +96,7 @@ class RequestTracker:
             on_response: called once; gets a "deadline" error when nothing came in time.
             now: operator's clock.
             timeout_ns: how long its turn lasts; None: as its class says.
-            agent: generation whose keys the request names; None: that of now.
+            agent: generation whose keys the request names; None: the current one.
             once: never send it again, as it may have been carried out; None: as its class says.
 
         Returns:
@@ -161,7 +161,7 @@ class RequestTracker:
         )
 
     def receive(self, host: str, response: wire.Response, now: int) -> None:
-        """Hands a response to whoever asked; ignores one that nobody waits for."""
+        """Hands a response to its requester; ignores one that nobody waits for."""
         number = response.id
         if isinstance(response, wire.Error) and response.reason == "words":
             # The agent could not even read the id: most likely that of the last request.

@@ -42,14 +42,14 @@ LONGEST: Final = 4
 LAG_NS: Final = 1_000_000_000
 """How long ago a slice ends."""
 PIECES: Final = 4
-"""The time before somebody wanted it is asked for in so many slices: they are forgotten one by
-one."""
+"""The time before the first request is asked for in this many slices, so that it can be forgotten
+piece by piece."""
 LATE_NS: Final = 2_000_000_000
 """Figures are shown without those of a host that takes longer; they are added when they come."""
 TIMEOUT_NS: Final = 15_000_000_000
 MOST_WAITING: Final = 8
 """Slices that a host may be late with."""
-TOO_OLD: Final = "agents that are older than this frtop tell no statistics: {}"
+TOO_OLD: Final = "agents older than this frtop send no statistics: {}"
 
 OnStatistics = Callable[[wire.Job, JobStatistics | None, JobStatistics | None], None]
 """Takes a job, its statistics, and those of the window that a screen shows, if that is another."""
@@ -258,7 +258,7 @@ class StatisticsFollower:
     def _choose_window(self, frame: Frame, found: JobStatistics) -> None:
         """A long one for verdicts, where the last minute has few ops; until it has enough again.
 
-        Of so many ranks that even one op a slice is too much, a minute has to do.
+        With so many ranks that even one op per slice costs too much, a minute must do.
         """
         most = most_ops(found, self._until_ns - _nanoseconds(StatisticsWanted()))
         slices = round(LONG_WINDOW_S * 1e9) // INTERVAL_NS
@@ -270,7 +270,7 @@ class StatisticsFollower:
             self._want_jointly()
 
     def _windows(self) -> tuple[int, ...]:
-        """In ns: that of the verdicts, or of whoever wants something; a screen's, if it differs."""
+        """Windows in ns: that of the verdicts or of any other; then a screen's, if it differs."""
         several = sorted(self._each().items(), key=lambda one: (one[0] != VERDICTS, one[1].calls))
         return tuple(dict.fromkeys(_nanoseconds(wanted) for _, wanted in several))[:2]
 

@@ -114,7 +114,7 @@ class _Group:
         self._max_blocks = _MAX_BLOCKS
         self._reporting: dict[int, _Member] = {}
         self._settled: deque[tuple[int, int]] = deque(maxlen=256)
-        """Op ranges with a hint: larger blocks of the same ops are no news."""
+        """Op ranges that already have a hint: larger blocks of the same ops add nothing."""
 
     def add(
         self, rank: int, sums: wire.BlockSums, max_blocks: int

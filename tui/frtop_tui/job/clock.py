@@ -148,7 +148,7 @@ class HostClock:
 class Timers:
     """Times at which something changes without a message, one per key.
 
-    Early or repeated firing is harmless: whoever fires is only looked at again. The cost is
+    Firing early or twice is harmless: the key is only looked at again. The cost is
     that of the timers that fire, not of those that are set.
     """
 

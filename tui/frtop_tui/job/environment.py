@@ -11,7 +11,7 @@ from frtop_tui.job.model import Rank
 from frtop_tui.job.naming import folded, shortened
 
 OWN: Final = frozenset({"CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"})
-"""Settings of which each rank gets its own value from the launcher."""
+"""Settings for which the launcher gives each rank its own value."""
 OWN_PREFIX: Final = "SLURM_"
 UNSET: Final = "not set"
 VERSIONS: Final = frozenset({"torch", "python"})
@@ -22,7 +22,7 @@ VERSIONS: Final = frozenset({"torch", "python"})
 class Environment:
     """By name: the value of all ranks, or folded ranks by value where they differ.
 
-    `members` has these ranks one by one, and `unknown` those of which no settings are read.
+    `members` has these ranks one by one, and `unknown` those whose settings were not read.
     """
 
     common: Mapping[str, str]

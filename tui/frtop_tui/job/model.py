@@ -121,7 +121,7 @@ UNPREPARED_STACKS: Final = Evidence(
 DUMPS: Final = Evidence(
     has_completion=True, has_ages=False, has_process=False, has_stacks=False, has_exceptions=False
 )
-"""Flight Recorder dumps: the ops of a process, of which nothing else is known."""
+"""Flight Recorder dumps: only the ops of a process are known."""
 STACKS: Final = Evidence(
     has_numbers=False,
     has_ages=False,

@@ -215,7 +215,7 @@ class RankRecord:
         """The process by a fresh snapshot, else by the agent's updates.
 
         The agent sends only changes to what it sent before, so the process of a snapshot
-        must not stay for ever.
+        must not stay forever.
         """
         snapshot, pid = rank.snapshot, rank.identity.pid
         if snapshot is not None and self.clock.last_ns - snapshot.at_ns < FRESH_NS:

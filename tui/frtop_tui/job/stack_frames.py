@@ -54,7 +54,7 @@ def is_wrapper(frame: wire.TraceFrame) -> bool:
 
 
 def wraps(file: str, function: str) -> bool:
-    """The same, of a frame of which only these two are known."""
+    """The same for a frame whose function and file alone are known."""
     found = _RECORDER.match(file)
     # Newer Python versions report qualified names.
     return found is not None and (found[1], function.rpartition(".")[2]) in _WRAPPERS

@@ -321,7 +321,7 @@ class JobState:
         if update.groups:
             # Shared values: a group of 1,000 ranks has one list of members, not 1,000.
             if len(self._groups) >= MAX_SHARED_GROUPS:
-                self._groups.clear()  # a job that makes groups for ever; sharing begins anew
+                self._groups.clear()  # a job that keeps making groups; sharing begins anew
             groups = tuple(self._groups.setdefault(group, group) for group in update.groups)
             update = replace(update, groups=groups)
         record.apply(update, now_ns)

@@ -111,11 +111,11 @@ class SampledGroup(Struct, frozen=True):
     group: GroupKey
     members: tuple[int, ...]
     arrivals: tuple[SampledOp, ...]
-    stride: int = 1  # one op of so many was sampled
+    stride: int = 1  # 1 in `stride` ops was sampled
 
 
 class StepSplit(Struct, frozen=True):
-    """One training step of one rank: durations in ns; None where that is not recorded.
+    """One training step of one rank: durations in ns; None where not recorded.
 
     The time that communication took from it is between `blocked_ns` and `pending_ns`.
     """
@@ -136,7 +136,7 @@ class JobStatistics(Struct, frozen=True):
     """All of it, of the ranks that answered.
 
     `from_ns` is since when every op of all of them is counted: rings forget older ones.
-    `missing` are ranks that did not answer, or of whom nothing can be known.
+    `missing` are ranks that did not answer, or that cannot be read.
     """
 
     since_ns: int

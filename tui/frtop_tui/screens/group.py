@@ -1,4 +1,4 @@
-"""One process group: who is ahead, who is late, where it is in the mesh, who comes last."""
+"""One process group: who is ahead, who is late, where it is in the mesh, who arrives last."""
 
 from __future__ import annotations
 

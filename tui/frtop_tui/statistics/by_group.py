@@ -14,7 +14,7 @@ from frtop_tui.job.naming import GroupKey
 from frtop_tui.job.statistics import CallRow, JobStatistics, SampledGroup, SampledOp
 from frtop_tui.statistics.bandwidth import algorithm_bandwidth, bus_factor
 from frtop_tui.statistics.comparison import BUCKET, measured
-from frtop_tui.statistics.last_to_come import last_to_come
+from frtop_tui.statistics.last_to_arrive import last_to_arrive
 
 Place = tuple[GroupKey, str, wire.Site | None, int]
 """Group, kind, line, class of size: what sampled ops of one row and group have in common."""
@@ -120,7 +120,7 @@ def _is_apart(one: CallRow, ops: Sequence[SampledOp], others: Sequence[int]) -> 
     By more than the noise and a bucket, as `frtop diff` compares two windows, and by more than
     clocks may be wrong.
     """
-    if last_to_come([one]).rank is None:
+    if last_to_arrive([one]).rank is None:
         return False
     found = measured(others, [op.skew_ns for op in ops])
     if found.change != "slower" or found.before_ns is None or found.after_ns is None:

@@ -17,7 +17,7 @@ from frtop_tui.job.statistics import CallRow, JobStatistics, SampledOp
 BUCKET: Final = 2 ** (1 / OCTAVE) - 1
 """A quantile is that of a bucket: so far it may be from the truth, as a share."""
 SURE: Final = 3.0
-"""A change counts that is beyond so many standard errors: of a hundred rows without a change, one
+"""A change counts if it exceeds this many standard errors: of a hundred unchanged rows, one
 in four comparisons shows one."""
 _MEDIAN: Final = 1.2533
 """Standard error of a median, as a multiple of that of a mean."""
@@ -151,7 +151,7 @@ def line_of_row(row: CallRow) -> Line:
 
 
 def line_of_op(op: SampledOp, members: int) -> Line:
-    """The same of one op, in a group with so many members."""
+    """The same for one op, in a group of this size."""
     size = 1 << op.bytes.bit_length() if op.bytes else 0
     return (op.kind, op.site, members, size.bit_length())
 

@@ -102,7 +102,7 @@ def _together(
     ops: Mapping[RowKey, OpsByGroup],
     seconds: Mapping[int, float],
 ) -> CallRow:
-    """The row of several classes of size, the smallest of which is the first of `keys`."""
+    """The row of several size classes; `keys` begins with the smallest."""
     total = CallSums()
     joined: defaultdict[int, dict[int, JoinedOp]] = defaultdict(dict)
     for key in keys:
@@ -190,7 +190,7 @@ def varying(
     """The rows that are one row in a table.
 
     Either their classes are many, or the members of one op give it different sizes: then skew, and
-    who comes last, are of no class by itself.
+    who arrives last, are of no class by itself.
     """
     by_place: defaultdict[Place, list[RowKey]] = defaultdict(list)
     for key in keys:

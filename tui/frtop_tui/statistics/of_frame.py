@@ -32,7 +32,7 @@ STEPS: Final = 1024
 MOST_WINDOWS: Final = 60
 """An hour: who has been slow for longer has been so *at least* since then."""
 SLICES: Final = 12
-"""A live job is asked for a minute in so many slices, each with its own samples."""
+"""A live job is asked for a minute in this many slices, each with its own samples."""
 OPS_BEFORE: Final = 256
 """Ops from before a window: they matter for its first step only."""
 AnyFrame = TypeVar("AnyFrame", bound=BaseFrame)
@@ -134,7 +134,7 @@ class _RankOps(NamedTuple):
 
 
 class RecordedOps:
-    """The histories of a job's ranks, of which any window can be told."""
+    """The histories of a job's ranks: gives statistics of any window."""
 
     def __init__(self, frame: BaseFrame, marks: Marks) -> None:
         """Args: marks: of the ranks that have a history."""

@@ -65,11 +65,11 @@ def _check(samples: _Samples, checks: int) -> Check:
     limit, line = samples.limit, samples.line
     if not samples.before or not samples.after:
         sides = (samples.before, "before"), (samples.after, "after")
-        gaps = {when: "not recorded" if one is None else "no step of which all ranks tell"
+        gaps = {when: "not recorded" if one is None else "no step that all ranks reported"
                 for one, when in sides if not one}  # fmt: skip
         why = ", ".join(f"{text} {when}" for when, text in gaps.items())
         if line is None and limit.figure in LINE_FIGURES:
-            why = "no line has ops in both of which all members tell"
+            why = "no line has ops in both runs that all members reported"
         return Check(limit, "undecided", line, why=why)
     medians = round(median(samples.before)), round(median(samples.after))
     counts = len(samples.before), len(samples.after)
@@ -115,9 +115,9 @@ _STEPS: Final[Mapping[str, Callable[[StepSplit], int | None]]] = {
 def _of_steps(
     statistics: JobStatistics, value: Callable[[StepSplit], int | None]
 ) -> list[int] | None:
-    """Of each step of which all ranks tell, the value of the rank where it is largest.
+    """For each step that all ranks reported, the largest value.
 
-    Ranks wait for each other in each step, so their values are not so many samples. None where a
+    Ranks wait for each other in each step, so their values are not independent samples. None if a
     rank does not record it.
     """
     by_number: defaultdict[int, list[int]] = defaultdict(list)

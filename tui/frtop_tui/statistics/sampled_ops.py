@@ -38,7 +38,7 @@ class JoinedOp:
 
     @property
     def is_clear(self) -> bool:
-        """Whether it is known who came last: later than the clocks of its own hosts are wrong."""
+        """Whether it is known who arrived last: by more than the clock error of its hosts."""
         error = self.result.error_ns if self.result is not None else None
         return error is not None and self.skew_ns > error
 

@@ -16,7 +16,7 @@ from frtop_tui.job.naming import printable
 from frtop_tui.text.verdict import VerdictText
 
 WORDS: Final = frozenset(
-    {"line", "kinds", "op", "group", "last to come", "check", "limit", "result", ""}
+    {"line", "kinds", "op", "group", "last to arrive", "check", "limit", "result", ""}
 )
 """Columns of words; those of figures are aligned at their ends."""
 

@@ -9,7 +9,7 @@ from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.naming import job_title, printable
 from frtop_tui.job.statistics import CallRow, JobStatistics
 from frtop_tui.job.units import NOT_KNOWN, byte_rate, percent, percents, timing, timings
-from frtop_tui.statistics.last_to_come import last_to_come
+from frtop_tui.statistics.last_to_arrive import last_to_arrive
 from frtop_tui.statistics.orders import SLOWEST, ordered, share_of_step
 from frtop_tui.statistics.step_table import StepRow, step_rows
 from frtop_tui.text.document import aligned
@@ -26,7 +26,7 @@ from frtop_tui.text.statistics_words import (
 
 MOST_LINES: Final = 40
 HEAD: Final = ("line", "op", "group", "size", "count", "p50", "p95", "max", "bus", "skew",
-               "last to come", "of a step")  # fmt: skip
+               "last to arrive", "of a step")  # fmt: skip
 STEP_HEAD: Final = ("", "data", "forward", "backward", "communication", "optimizer", "own", "step")
 _STEP_FIELDS: Final = {"own": "own_ns", "step": "took_ns"}
 
@@ -86,7 +86,7 @@ def call_cells(
             timing(row.max_ns),
             byte_rate(row.bus_bandwidth),
             timing(row.skew_ns),
-            last_to_come([row]).words,
+            last_to_arrive([row]).words,
             NOT_KNOWN if share is None else percent(share),
         ))  # fmt: skip
     return table

@@ -62,7 +62,7 @@ def alike_words(labels: Iterable[str]) -> str:
 def clock_words(found: JobStatistics) -> str:
     """How far times of different hosts may be wrong; "" for one host."""
     if found.clock_error_ns is None:
-        return "clocks of hosts not measured: who comes last between hosts is not known"
+        return "clocks of hosts not measured: who arrives last between hosts is not known"
     return f"clocks ±{timing(found.clock_error_ns)}" if found.clock_error_ns else ""
 
 

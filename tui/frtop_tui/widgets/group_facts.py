@@ -203,7 +203,7 @@ def _by_value(values: Mapping[str, Sequence[int]]) -> str:
 
 
 def skew_facts(frame: Frame, view: GroupView, arrivals: SkewSummary | None) -> list[Fact]:
-    """Who comes last to its ops, and by how much; or why that is not known."""
+    """Who arrives last at its ops, and by how much; or why that is not known."""
     if arrivals is None:
         if frame.statistics is None:
             why = "no statistics yet"
@@ -223,7 +223,7 @@ def skew_facts(frame: Frame, view: GroupView, arrivals: SkewSummary | None) -> l
     if error is not None and arrivals.skew_ns <= error:
         return [
             *rows,
-            Fact("", "who comes last cannot be told: less than the clocks' error", "dim"),
+            Fact("", "who arrives last cannot be told: less than the clocks' error", "dim"),
         ]
     ones = [
         f"rank {rank} in {count:,} of {arrivals.ops:,}"

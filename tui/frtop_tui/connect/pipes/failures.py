@@ -66,13 +66,13 @@ class Ending:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What to tell, and whether a person has to do something before it can go better."""
+    """What to tell, and whether a person has to act before a retry can succeed."""
 
     error: FrtopError
     needs_person: bool = False
 
     def pause_s(self, failures: int) -> float:
-        """How long to wait before the host is tried again, after so many failures in a row."""
+        """Seconds to wait before the host is tried again, after this many `failures` in a row."""
         first, most = (PERSON_S, MAX_PERSON_S) if self.needs_person else (QUICK_S, MAX_PAUSE_S)
         return min(first * 2.0 ** min(failures - 1, 12), most)
 

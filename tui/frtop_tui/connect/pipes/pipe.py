@@ -22,21 +22,21 @@ from frtop_tui.connect.pipes.conversation import Conversation, Phase
 from frtop_tui.connect.pipes.process import PipeProcess
 
 START_S: Final = 45.0
-"""A start during which nothing moves for so long has failed. Behind a host on the way, where others
-always say something: during which no other start comes any further."""
+"""A start has failed if nothing arrives for this long. Behind a jump host, where others always send
+something, it has failed if no start makes progress for this long."""
 LONGEST_START_S: Final = 300.0
-"""A start that goes on for so long has failed, too: a host that says a byte now and then would keep
+"""A start that takes this long has failed, too: a host that sends a byte now and then would keep
 others from starting. The agent takes 100 s on a line of 10 KB/s."""
 SILENT_S: Final = 15.0
 """An agent sends several updates a second, and answers pings: a silent one is cut off."""
 REFUSED_S: Final = 15.0
-"""srun waits for ever where a step cannot begin: after this time it counts as refused."""
+"""srun waits forever if a step cannot begin: after this time, we treat it as refused."""
 PING_S: Final = 5.0
 LATE_TASK_S: Final = 10.0
-"""Tasks of a step that have not found their Python so long after the first one are given up; and
-for so long py-spy waits for hosts that are still starting."""
+"""After the first task of a step has found its Python, the others have this long to find theirs.
+py-spy waits this long for hosts that are still starting."""
 TOOL_BYTES: Final = 128 * 1024
-"""Of py-spy at once: a request waits for no more than this."""
+"""Size of a piece of py-spy: a request never waits for more than this."""
 HOST: Final = "FRTOP_HOST"
 """Environment of a command: the host that it is for."""
 _LABELLED: Final = re.compile(rb" *(\d{1,6}): ?(.*)", re.DOTALL)

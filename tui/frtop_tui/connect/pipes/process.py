@@ -1,4 +1,4 @@
-"""A running command with pipes on its three ends, none of which ever blocks us.
+"""A running command with three pipes that never block us.
 
 Nothing of it may stay when frtop ends, however frtop ends. It gets SIGTERM with us where `setpriv`
 is there to arrange that (PR_SET_PDEATHSIG). Without that, and for what runs on the other host, the
@@ -45,7 +45,7 @@ def guard() -> tuple[str, ...]:
 
 
 class PipeProcess:
-    """Belongs to one thread, which must live as long as it: it ends with that thread."""
+    """Belongs to one thread: the command ends when that thread ends."""
 
     def __init__(self, command: tuple[str, ...], environment: Mapping[str, str]) -> None:
         """Starts it, in a session of its own: without a terminal on which it could ask.
@@ -149,7 +149,7 @@ class PipeProcess:
         return self._child.poll()
 
     def close_input(self) -> None:
-        """Ends its input, after what can be written now: whoever reads it leaves then."""
+        """Writes what can be written now, and ends its input: a program that reads it ends."""
         self._unsent.clear()  # the number of the file may soon be another's
         self._unsent_bytes = 0
         with suppress(OSError):

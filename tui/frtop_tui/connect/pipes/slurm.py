@@ -115,7 +115,7 @@ def step_command(job: str, nodes: int) -> tuple[str, ...]:
 
 
 def _count(folded: str) -> int:
-    """How many names a folded list has, before it is unfolded: at least so many."""
+    """A lower bound on the number of names in a folded list, before it is unfolded."""
     total = 0
     for name in re.split(r",(?![^\[]*\])", folded):
         one = 1

@@ -18,7 +18,7 @@ from frtop_probe.features.profile.messages import (
     ReadProfile,
 )
 from frtop_tui.connect.file_worker import FileWorker
-from frtop_tui.connect.pieces import Part, Pieces
+from frtop_tui.connect.pieces import PartWanted, Pieces
 from frtop_tui.connect.request_tracker import RequestTracker
 from frtop_tui.diagnosis.model import JudgedRank
 from frtop_tui.features.profile.model import ProfileOptions, RankProfile, RankStage
@@ -127,7 +127,7 @@ class ProfiledRank:
         """Asks for its files."""
         terms, rank = self._terms, self.view.rank
         parts = [
-            Part(
+            PartWanted(
                 file.size,
                 partial(self._piece_request, file.name),
                 partial(terms.fetched.append, rank, file.name),

@@ -174,7 +174,7 @@ class StatisticsView:
         return True
 
     def target(self, row: StatisticsRow) -> int | Collection[int]:
-        """Where `enter` leads: to the rank that is named as the last to come, else to all ranks."""
+        """Where `enter` leads: to the rank named as the last to arrive, else to all ranks."""
         return row.ranks if row.last.rank is None else row.last.rank
 
     def difference_text(self) -> str:

@@ -17,7 +17,7 @@ from frtop_tui.job.stack_frames import site_name
 from frtop_tui.job.statistics import CallRow, JobStatistics
 from frtop_tui.job.units import NOT_KNOWN, byte_sizes
 from frtop_tui.statistics.by_group import GroupCalls, SampledByGroup
-from frtop_tui.statistics.last_to_come import LastToCome, last_to_come
+from frtop_tui.statistics.last_to_arrive import LastToArrive, last_to_arrive
 from frtop_tui.statistics.orders import share_of_step, waited_ns
 from frtop_tui.statistics.step_table import newest_steps
 from frtop_tui.text.statistics_words import alike_words, mean_sizes
@@ -132,7 +132,7 @@ class StatisticsRow(Struct, frozen=True):
     algorithm: Range | None = None
     bus: Range | None = None
     sampled: int = 0
-    last: LastToCome = LastToCome()
+    last: LastToArrive = LastToArrive()
     share: Range | None = None
     kinds: frozenset[str] = frozenset()
     groups: tuple[GroupKey, ...] = ()
@@ -207,7 +207,7 @@ def _row(
         _range(call.algorithm_bandwidth for call in calls),
         _range(call.bus_bandwidth for call in calls),
         sum(call.sampled for call in calls),
-        last_to_come(calls),
+        last_to_arrive(calls),
         _range(share_of_step(call) for call in calls),
         frozenset(call.kind for call in calls),
         groups,

@@ -19,7 +19,7 @@ def _stats(text: str, situation: CommandScope) -> Outcome:
 
 SCREENS: Final = Screens(
     views=(
-        View("stats", StatisticsScreen, "what ops cost, who comes last, where a step goes", "5",
+        View("stats", StatisticsScreen, "what ops cost, who arrives last, where a step goes", "5",
              argument="[10s|60s|all]", run=_stats, values=lambda _: WINDOWS, place=50),
     ),
     styles=("statistics/view.tcss",),

@@ -23,7 +23,7 @@ OPEN: Final = Binding(
     "enter",
     "choose",
     "open",
-    tooltip="the rank that comes last, where one is named; else the ranks of the row",
+    tooltip="the rank that arrives last, where one is named; else the ranks of the row",
     id="statistics.open",
 )
 
@@ -60,7 +60,7 @@ class Difference:
         )
 
     def passes_on(self, row: StatisticsRow) -> bool:
-        """Whether who comes last waits for a straggler, and is late by no less than half of that.
+        """Whether who arrives last waits for a straggler, and is late by no less than half of that.
 
         Whoever is late by less may have reasons of its own, however small.
         """
@@ -197,7 +197,7 @@ def call_columns(grouping: Grouping, at: Difference) -> list[Column[StatisticsRo
         Column("max", 8, cells.longest, lambda r: -(r.max_ns or 0), right=True, needs=144),
         measure("moved", "transfer", 156),
         Column("timed", 5, cells.timed, lambda r: -r.timed, right=True, needs=168),
-        Column("last to come", 0, cells.last, lambda r: -r.last.share, least=LAST_LEAST),
+        Column("last to arrive", 0, cells.last, lambda r: -r.last.share, least=LAST_LEAST),
     ]
 
 
@@ -295,7 +295,7 @@ class CallStatisticsTable(LineTable[StatisticsRow]):
         return 0
 
     def _first_line_of(self, ranks: Sequence[int]) -> int:
-        """The line in which one of these ranks comes last the most often; 0 where none does.
+        """The line in which one of these ranks arrives last the most often; 0 where none does.
 
         The first of `ranks` goes before the others.
         """

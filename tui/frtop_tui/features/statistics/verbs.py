@@ -28,7 +28,7 @@ SORTS = ("time", "waiting", "skew", "p50", "p95", "max", "count", "bytes", "bus"
 def _statistics(verbs: Verbs[Parser]) -> None:
     verb = verbs.add_parser(
         "statistics",
-        help="show where the time goes: by line, by step, and who comes last",
+        help="show where the time goes: by line, by step, and who arrives last",
         description="Counts what ranks did in the last seconds, or in captures and black boxes: ops"
         " by line, group and size, how long they took, bandwidths as nccl-tests defines them, who"
         " came last and by how much, and where a step goes. docs/features/statistics.md defines"

@@ -1,4 +1,4 @@
-"""Statistics: what ops cost by line, op, group and rank, who comes last, where a step goes."""
+"""Statistics: what ops cost by line, op, group and rank, who arrives last, where a step goes."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ class StatisticsScreen(FrameScreen):
         return super().why_unavailable(action)
 
     def action_timeline(self) -> None:
-        """The lane of who comes last to the row's ops, at the last of these."""
+        """The lane of who arrives last at the row's ops, at the last of these."""
         if not self.check_available("timeline"):
             return
         chosen = self.table.chosen

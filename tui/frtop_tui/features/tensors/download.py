@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from frtop_probe import wire
 from frtop_probe.features.tensors.messages import ReadTensor, SummarizeTensors
 from frtop_tui.connect.file_worker import FileWorker
-from frtop_tui.connect.pieces import Part, Pieces
+from frtop_tui.connect.pieces import PartWanted, Pieces
 from frtop_tui.connect.request_tracker import RequestTracker
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.features.tensors.safetensors import Entry, NoSuchDtype, PartialFile, header
@@ -134,7 +134,7 @@ class TensorDownload:
         start, parts = 0, []
         for index, size in enumerate(self._sizes):
             ask = partial(self._piece_request, index)
-            parts.append(Part(size, ask, partial(_put, file, start)))
+            parts.append(PartWanted(size, ask, partial(_put, file, start)))
             start += size
         self._file = file
         self._pieces = Pieces(

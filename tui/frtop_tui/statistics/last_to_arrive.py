@@ -1,6 +1,6 @@
-"""Who comes last to the ops of a line: the one rule, and its words, for screens and for text.
+"""Who arrives last at the ops of a line: the one rule, and its words, for screens and for text.
 
-A rank is named if it comes last far more often than chance would have it, to the ops of its own
+A rank is named if it arrives last far more often than chance would have it, to the ops of its own
 groups: a line's ops may be of many groups that are alike, and a rank takes part in one of them.
 """
 
@@ -16,7 +16,7 @@ from frtop_tui.job.statistics import CallRow
 from frtop_tui.job.units import percent
 
 FEWEST: Final = 8
-"""Of fewer sampled ops of its groups no rank is said to be the last to come."""
+"""Of fewer sampled ops of its groups no rank is said to be the last to arrive."""
 SURE: Final = 4.5
 """Logarithm of how improbable chance is, as of three standard deviations; that of the number of
 ranks is added, because the most conspicuous of all of them is looked at."""
@@ -29,32 +29,32 @@ EVEN: Final = "even"
 
 
 @dataclass(frozen=True, slots=True)
-class LastToCome:
-    """What is known of it; `share` is of the sampled ops of the rank's own groups."""
+class LastToArrive:
+    """Who it is; `share` is of the sampled ops of the rank's own groups."""
 
     words: str = NOT_SAMPLED
     rank: int | None = None
     share: float = 0.0
 
 
-def last_to_come(calls: Sequence[CallRow]) -> LastToCome:
-    """Who comes last to the ops of these rows, taken together."""
+def last_to_arrive(calls: Sequence[CallRow]) -> LastToArrive:
+    """Who arrives last at the ops of these rows, taken together."""
     sampled = sum(call.sampled for call in calls)
     if not sampled:
-        return LastToCome()
+        return LastToArrive()
     times: Counter[int] = Counter()
     for call in calls:
         times.update(dict(call.last))
     if not times:
-        return LastToCome(WITHIN_ERROR)
+        return LastToArrive(WITHIN_ERROR)
     most = sorted(times.items(), key=lambda item: (-item[1], item[0]))[:CANDIDATES]
     found = [
         (count / ops, -rank) for rank, count in most if (ops := _ops_if_sure(rank, count, calls))
     ]
     if found:
         share, rank = min(1.0, max(found)[0]), -max(found)[1]
-        return LastToCome(f"rank {rank}: {percent(share)}", rank, share)
-    return LastToCome(EVEN if sampled >= FEWEST else f"{sampled} sampled")
+        return LastToArrive(f"rank {rank}: {percent(share)}", rank, share)
+    return LastToArrive(EVEN if sampled >= FEWEST else f"{sampled} sampled")
 
 
 def _ops_if_sure(rank: int, times: int, calls: Iterable[CallRow]) -> float:

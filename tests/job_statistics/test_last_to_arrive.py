@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from frtop_tui.job.naming import GroupKey
 from frtop_tui.job.statistics import CallRow
-from frtop_tui.statistics.last_to_come import EVEN, NOT_SAMPLED, WITHIN_ERROR, last_to_come
+from frtop_tui.statistics.last_to_arrive import EVEN, NOT_SAMPLED, WITHIN_ERROR, last_to_arrive
 
 ALIKE = tuple(GroupKey(f"t{n}", f"{8 * n}-{8 * n + 7}") for n in range(8))
 ROW = CallRow("all_reduce", (GroupKey("dp", "0-63"),), None, 8, tuple(range(64)), sampled=100)
@@ -31,16 +31,16 @@ ROW = CallRow("all_reduce", (GroupKey("dp", "0-63"),), None, 8, tuple(range(64))
     ],
 )
 def test_a_rank_is_named_where_chance_would_not_have_it(row: CallRow, words: str) -> None:
-    assert last_to_come([row]).words == words
+    assert last_to_arrive([row]).words == words
 
 
 def test_lines_of_several_groups_are_taken_together() -> None:
     tensor = replace(ROW, groups=ALIKE, last=((45, 12),))
     even = replace(ROW, last=tuple((rank, 2) for rank in range(50)))
-    found = last_to_come([tensor, replace(tensor, last=((45, 12),))])
+    found = last_to_arrive([tensor, replace(tensor, last=((45, 12),))])
     assert (found.rank, found.words) == (45, "rank 45: 96 %")
-    assert last_to_come([even, even]).words == EVEN
-    assert last_to_come([]).words == NOT_SAMPLED
+    assert last_to_arrive([even, even]).words == EVEN
+    assert last_to_arrive([]).words == NOT_SAMPLED
 
 
 @pytest.mark.parametrize("members", [2, 8, 512])
@@ -56,5 +56,5 @@ def test_chance_names_nobody(members: int) -> None:
             sampled=40,
             last=tuple((rank, count) for count, rank in counts),
         )
-        named += last_to_come([row]).rank is not None
+        named += last_to_arrive([row]).rank is not None
     assert named <= 2
