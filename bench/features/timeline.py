@@ -19,10 +19,9 @@ from frtop_probe.history_columns import pack_rows, unpack
 from frtop_tui.app import FrtopApp, collect_rarely
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.features.timeline.alignment import aligned
-from frtop_tui.features.timeline.column_builder import columns_of, extended
 from frtop_tui.features.timeline.histories import Histories
 from frtop_tui.features.timeline.lane import lane_of
-from frtop_tui.features.timeline.op_columns import OpColumns
+from frtop_tui.features.timeline.op_columns import OpColumns, columns_of, extended
 from frtop_tui.features.timeline.view import TimelineScreen
 from frtop_tui.job.model import Coverage
 

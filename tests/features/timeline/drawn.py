@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 from frtop_probe import wire
 from frtop_probe.history_columns import pack_rows
-from frtop_tui.features.timeline.column_builder import columns_of
 from frtop_tui.features.timeline.lane import Lane
-from frtop_tui.features.timeline.op_columns import OpColumns
+from frtop_tui.features.timeline.op_columns import OpColumns, columns_of
 
 REDUCE = wire.Signature("all_reduce", "sum", inputs=(wire.TensorSpec("float32", (8,)),))
 GATHER = wire.Signature("all_gather")

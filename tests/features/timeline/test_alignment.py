@@ -16,8 +16,8 @@ from frtop_tui.features.timeline.alignment import (
     Alignment,
     aligned,
 )
-from frtop_tui.features.timeline.column_builder import columns_of
 from frtop_tui.features.timeline.lane import Lane
+from frtop_tui.features.timeline.op_columns import columns_of
 
 
 def numbers(found: Alignment) -> list[tuple[str, int]]:

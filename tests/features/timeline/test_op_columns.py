@@ -8,8 +8,7 @@ from msgspec.structs import replace
 from features.timeline.drawn import GATHER, REDUCE, SITE, history, ops
 from frtop_probe import wire
 from frtop_probe.ring.layout import Flag
-from frtop_tui.features.timeline.column_builder import columns_of, columns_of_ops, extended
-from frtop_tui.features.timeline.intervals import PENDING_NS
+from frtop_tui.features.timeline.op_columns import PENDING_NS, columns_of, columns_of_ops, extended
 from frtop_tui.files.histories import ops_of
 
 ROWS = [(1, 1, 100, 50), (2, 1, 120, 10), (1, 2, 200, -30), (1, 3, 300, 0)]

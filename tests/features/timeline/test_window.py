@@ -6,9 +6,9 @@ import pytest
 
 from features.timeline.drawn import GROUP, Row, history, lane
 from frtop_probe import wire
-from frtop_tui.features.timeline.column_builder import columns_of
 from frtop_tui.features.timeline.lane import Lane
 from frtop_tui.features.timeline.letters import letter_of
+from frtop_tui.features.timeline.op_columns import columns_of
 from frtop_tui.features.timeline.window import (
     NARROWEST,
     WIDEST,

@@ -16,9 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frtop_tui.errors import UsageError
-from frtop_tui.features.watch.deliveries import Deliveries
+from frtop_tui.features.watch.deliveries import Deliveries, WebHook
 from frtop_tui.features.watch.lines import EventLines
-from frtop_tui.features.watch.web_hook import WebHook
 from waiting import wait_for
 
 EVENT = {"event": "confirmed", "cause": "not_entered/sleeping", "job": None}

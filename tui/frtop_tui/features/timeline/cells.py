@@ -11,9 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from frtop_tui.features.timeline.intervals import Intervals
 from frtop_tui.features.timeline.letters import ENDED_WITHIN, UNKNOWN, WAITS
-from frtop_tui.features.timeline.op_columns import OpColumns
+from frtop_tui.features.timeline.op_columns import Intervals, OpColumns
 
 NOTHING: Final = -1
 SLIVER: Final = 2

@@ -17,10 +17,8 @@ from frtop_tui.connect.followers import Follower, Order
 from frtop_tui.connect.history_follower import MOST, FollowedRank, HistoryFollower
 from frtop_tui.connect.request_tracker import RequestTracker
 from frtop_tui.diagnosis.model import Frame, JudgedRank
-from frtop_tui.features.timeline.column_builder import columns_of, extended
 from frtop_tui.features.timeline.histories import Histories, histories_in
-from frtop_tui.features.timeline.intervals import PENDING_NS
-from frtop_tui.features.timeline.op_columns import OpColumns
+from frtop_tui.features.timeline.op_columns import PENDING_NS, OpColumns, columns_of, extended
 
 FIRST: Final = 256
 """Ops of a rank that are asked for at first: as many as a screen shows at its usual zoom."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from frtop_tui.features.timeline.column_builder import columns_of_ops
-from frtop_tui.features.timeline.op_columns import OpColumns
+from frtop_tui.features.timeline.op_columns import OpColumns, columns_of_ops
 from frtop_tui.job.model import BaseFrame, Rank
 
 

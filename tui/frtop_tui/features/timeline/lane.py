@@ -12,9 +12,8 @@ from typing import Final
 from msgspec import structs
 
 from frtop_probe import wire
-from frtop_tui.features.timeline.intervals import Spans
 from frtop_tui.features.timeline.letters import PHASES
-from frtop_tui.features.timeline.op_columns import OpColumns
+from frtop_tui.features.timeline.op_columns import OpColumns, Spans
 from frtop_tui.job.groups import Identifier, identifier
 from frtop_tui.job.model import BaseFrame, Rank
 from frtop_tui.job.unprepared import without_recorder

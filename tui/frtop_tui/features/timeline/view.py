@@ -12,8 +12,7 @@ from frtop_tui.features.timeline.base import HistoriesScreen
 from frtop_tui.features.timeline.cells import NOTHING
 from frtop_tui.features.timeline.choice import late_in, ranks_in_lanes
 from frtop_tui.features.timeline.lane import Lane
-from frtop_tui.features.timeline.lane_lines import cursor_op, step_columns
-from frtop_tui.features.timeline.lane_rows import LaneRows
+from frtop_tui.features.timeline.lane_rows import LaneRows, cursor_op, step_columns
 from frtop_tui.features.timeline.letters import legend
 from frtop_tui.features.timeline.meetings import Meeting, last_late_op
 from frtop_tui.features.timeline.op_lines import (

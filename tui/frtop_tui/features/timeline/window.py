@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Final
 
-from frtop_tui.features.timeline.intervals import PENDING_NS
 from frtop_tui.features.timeline.lane import Lane
+from frtop_tui.features.timeline.op_columns import PENDING_NS
 
 _STEPS: Final = tuple(
     digits * 10**power for power in range(3, 14) for digits in (1, 2, 5)

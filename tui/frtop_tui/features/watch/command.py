@@ -19,14 +19,13 @@ from frtop_tui.connect.base import Source
 from frtop_tui.errors import FrtopError, UsageError
 from frtop_tui.features.watch.below import Below
 from frtop_tui.features.watch.capture_folder import CaptureFolder
-from frtop_tui.features.watch.deliveries import Deliveries
+from frtop_tui.features.watch.deliveries import Deliveries, WebHook
 from frtop_tui.features.watch.history import FILE, CulpritHistory
 from frtop_tui.features.watch.job_file import JobFile, remove_old
 from frtop_tui.features.watch.job_sources import JobSources
 from frtop_tui.features.watch.job_watch import JobWatch, Plan
 from frtop_tui.features.watch.lines import EventLines
 from frtop_tui.features.watch.watcher import Watcher
-from frtop_tui.features.watch.web_hook import WebHook
 
 STEP_S: Final = 0.25
 CLOSING_S: Final = 25.0

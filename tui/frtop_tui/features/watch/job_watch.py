@@ -13,10 +13,10 @@ from frtop_tui.diagnosis.model import Frame, Verdict
 from frtop_tui.features.watch.capture_folder import CaptureFolder
 from frtop_tui.features.watch.deliveries import Deliveries
 from frtop_tui.features.watch.episodes import Decision, Episodes
-from frtop_tui.features.watch.events import about, event_of, variables_of
 from frtop_tui.features.watch.history import CulpritHistory
 from frtop_tui.features.watch.job_end import local_names, plan_end
 from frtop_tui.features.watch.job_file import JobFile
+from frtop_tui.features.watch.lines import about, event_of, variables_of
 from frtop_tui.features.watch.offenders import DAY_S, DAYS, culprits_now, said_before
 from frtop_tui.job.model import Writing
 from frtop_tui.text.alarm import is_alarm

@@ -14,11 +14,10 @@ from typing import Any, Final
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.features.watch.deliveries import Deliveries
-from frtop_tui.features.watch.events import stamped
 from frtop_tui.features.watch.job_file import JobFile
 from frtop_tui.features.watch.job_sources import GONE_NS, MOST_JOBS, JobSource, JobSources
 from frtop_tui.features.watch.job_watch import JobWatch
-from frtop_tui.features.watch.lines import EventLines
+from frtop_tui.features.watch.lines import EventLines, stamped
 from frtop_tui.job.model import Problem
 from frtop_tui.job.naming import listed
 from frtop_tui.job.units import counted
