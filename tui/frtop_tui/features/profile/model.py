@@ -1,4 +1,4 @@
-"""What is ordered of torch's profiler, how far ranks are with it, and stacks that were sampled."""
+"""What is ordered of torch's profiler, how far ranks are with it, and what it described."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from frtop_tui.job.model import Problem
 from frtop_tui.job.units import counted
 
 MOST_RANKS: Final = 64
-"""Of one order: each rank writes a file, and all of them become one."""
+"""Ranks in one order: each writes a file, and all of them become one."""
 
 CPU: Final = "CPU"
-"""The device whose allocator torch has no totals of."""
+"""The device whose allocator keeps no totals."""
 
 OPTION_COSTS: Final = {
     "shapes": "tensors live until their op is over",
@@ -37,7 +37,7 @@ RankStage = Literal[
 
 
 class ProfileOptions(Struct, frozen=True):
-    """So many `steps`, or so many `seconds` if there are none; `wait_s` to reach the first."""
+    """`steps`, or `seconds` if there are none; `wait_s` is the time to reach the first."""
 
     steps: int = 5
     seconds: float = 0.0

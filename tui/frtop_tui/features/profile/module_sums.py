@@ -127,10 +127,8 @@ def module_ops(
 ) -> OpsAndTimes:
     """Counts the ops of one rank, and adds up their times.
 
-    Args:
-        events: those of its host threads, in any order.
-        composite: names of ops that are only made of others.
-        dtensors: whether the model has any; else no op is taken for one on DTensors.
+    `composite` are names of ops that are only made of others. Without `dtensors` in the model no
+    op is taken for one on DTensors.
     """
     roots = list(_nested(events))
     makers = _makers(roots)

@@ -34,7 +34,7 @@ SILENT_POLL_NS: Final = 5_000_000_000
 BUSY_NS: Final = 20_000_000_000
 """How long a rank may be busy for another operator: one that is gone loses it after 15 s."""
 MOST_OPS: Final = 5000
-"""Of a rank's own ops, that stand beside its profile."""
+"""Ops of a rank that are shown beside its profile."""
 _STAGES: Final[dict[str, RankStage]] = {
     "waiting": "waiting",
     "running": "running",

@@ -220,13 +220,8 @@ class ProfilePane(LineView):
     ) -> None:
         """Shows the question.
 
-        Args:
-            ranks: whom it is about.
-            options: what would be ordered.
-            path: of the file that would be written.
-            unavailable: why nothing can be ordered, "" where it can.
-            standing: which ranks stand still, in words.
-            before: file of the order before.
+        `unavailable` says why nothing can be ordered, `standing` which ranks stand still;
+        `before` is the file of the order before.
         """
         self.ranks, self.options, self.path = ranks, options, path
         self.standing, self.before = standing, before

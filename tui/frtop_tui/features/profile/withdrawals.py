@@ -20,9 +20,9 @@ SILENT_NS: Final = 5_000_000_000
 AWAITED_NS: Final = 5_000_000_000
 """How long the end of an order may wait for that."""
 REPEATED_NS: Final = 15_000_000_000
-"""A rank that receives nothing for so long withdraws the order by itself."""
+"""A rank that receives nothing for this long withdraws the order itself."""
 LATER: Final = frozenset({"silent", "deadline", "stopped", "none", "lost"})
-"""Reasons why a rank does not answer now; it may later."""
+"""Reasons why a rank does not answer now, and may answer later."""
 
 
 @dataclass(slots=True, eq=False)
@@ -48,12 +48,7 @@ class ProfileWithdrawals:
     ) -> None:
         """Withdraws an order in one rank.
 
-        Args:
-            view: the rank.
-            agent: generation of its agent.
-            token: of the order.
-            now: operator's clock.
-            awaited: whether the rank has answered before, so that it is worth waiting for.
+        `awaited`: the rank has answered before, so it is worth waiting for.
         """
         one = _Withdrawal(view, agent, token, now, awaited)
         self._open.append(one)

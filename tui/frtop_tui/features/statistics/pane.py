@@ -190,9 +190,7 @@ class StatisticsView:
     def why_empty(self, widen: str = "", no_answer: str = "") -> str:
         """What is said where there is no row.
 
-        Args:
-            widen: the keys that widen the window.
-            no_answer: why no answer will be shown.
+        `widen` are the keys that widen the window; `no_answer` says why no answer will be shown.
         """
         frame = self._frame
         if frame is None or frame.screen_statistics is None:

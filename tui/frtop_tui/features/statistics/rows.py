@@ -226,12 +226,8 @@ def group_rows(
 ) -> list[StatisticsRow]:
     """What stands below a row of several groups that are alike.
 
-    Args:
-        row: by line.
-        by_group: the sampled ops of the same answer.
-        labels: of groups.
-        blamed: groups that a verdict is about.
-        unfolded: all groups that were sampled; else those only that differ from the others.
+    `blamed` are groups that a verdict is about. `unfolded`: all groups that were sampled; else only
+    those that differ from the others.
     """
     if len(row.groups) < 2:
         return []

@@ -41,12 +41,7 @@ def cells_of(
 ) -> Cells:
     """What is in each cell.
 
-    Args:
-        lane: what there is; times of the same clock as the arguments.
-        begin_ns: when the first column begins.
-        step_ns: how much time a column is.
-        columns: how many there are.
-        until_ns: nothing is drawn from then on: that is up to when anything is known.
+    Times are of the lane's clock. Nothing is drawn from `until_ns` on: it is not known yet.
     """
     issued, end, length, reach = lane.issued, lane.end, lane.length, lane.reach
     positions, taken, begun = [NOTHING] * columns, [0] * columns, [0] * columns
@@ -88,15 +83,8 @@ def lane_text(
 ) -> list[str]:
     """A character for each cell.
 
-    Args:
-        lane: the ops of the cells.
-        cells: as `cells_of` gives them.
-        begin_ns: when the first column begins.
-        step_ns: how much time a column is.
-        waits_until: by position, when the last other rank came to that op.
-        at_most: all ends are upper bounds.
-        first_known: before this nothing is recorded.
-        until_ns: from then on nothing is known.
+    `waits_until` is, by position, when the last other rank came to that op; with `at_most` all ends
+    are upper bounds. Nothing is recorded before `first_known`, or known from `until_ns` on.
     """
     drawn: list[str] = []
     signature, letters, issued = lane.signature, lane.letters, lane.issued

@@ -90,12 +90,7 @@ class Lane:
         return self.ops.find(own, number, near)
 
     def same_op(self, sequence: int, issued_ns: int) -> int | None:
-        """Where an op is that was seen before: positions move as older ops come and go.
-
-        Args:
-            sequence: of the op, on its rank.
-            issued_ns: when it was issued, by its host's clock.
-        """
+        """Where an op is that was seen before: positions move as older ops come and go."""
         issued = self.ops.issued
         for position in range(bisect_left(issued, issued_ns), len(issued)):
             if issued[position] != issued_ns:
@@ -112,11 +107,7 @@ class Lane:
 def lane_of(frame: BaseFrame, rank: int, ops: OpColumns | None, why_none: str = "") -> Lane:
     """The lane of a rank.
 
-    Args:
-        frame: what else is known of it.
-        rank: its number.
-        ops: its ops; None: they are not there (yet).
-        why_none: why not.
+    Without `ops`, `why_none` says why they are not there (yet).
     """
     view = frame.ranks.get(rank)
     if view is None:

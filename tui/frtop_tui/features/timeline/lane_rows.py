@@ -214,11 +214,8 @@ def drawn_lane(
 ) -> DrawnLane:
     """The columns of a lane.
 
-    Args:
-        lane: what is drawn.
-        window: which time.
-        meetings: the other ranks, to tell waiting from moving data.
-        only: positions of the only ops to draw, without phases; None: all.
+    `meetings` tell waiting from moving data. `only` are positions of the only ops to draw, without
+    phases; None: all.
     """
     ops, step = lane.ops, window.step_ns
     begin = window.begin_ns - lane.clock_ns

@@ -226,11 +226,8 @@ def columns_of(
 ) -> OpColumns:
     """The ops of a history.
 
-    Args:
-        history: as an agent sent it.
-        asked: how many of the newest ops were asked for; 0: all.
-        known_until: host's clock: the history has every op that was issued by then.
-        open_ops: sequences of ops that are pending though nobody sees their ends.
+    `asked` is how many of the newest ops were asked for, 0: all. The history has every op that was
+    issued by `known_until` (host's clock). `open_ops` are pending though nobody sees their ends.
 
     Raises:
         ValueError: its columns do not fit together.

@@ -29,12 +29,8 @@ def op_lines(
 ) -> list[Line]:
     """Two lines about an op.
 
-    Args:
-        lane: whose op it is.
-        position: which one.
-        begun: how many ops began in the cursor's column.
-        meeting: the same op on all ranks, where it has a number.
-        wall_ns: added to the operator's clock it gives Unix time.
+    `begun` is how many ops began in the cursor's column; `meeting` the same op on all ranks, where
+    it has a number; `wall_ns`, added to the operator's clock, gives Unix time.
     """
     op = lane.ops.op(position)
     signature = op.signature

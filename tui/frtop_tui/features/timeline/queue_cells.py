@@ -55,12 +55,8 @@ def row_line(
 ) -> Line:
     """One op of all ranks.
 
-    Args:
-        alignment: the queues.
-        row: which line.
-        room: its width.
-        now_ns: by lane, up to when its pending ops are known to last, by its host's clock.
-        first: the row of the first difference, which is marked.
+    `now_ns` is, by lane, up to when pending ops are known to last, by its host's clock; `first` is
+    the row of the first difference, which is marked.
     """
     lanes, ops = alignment.lanes, alignment.ops_at(row)
     width = column_width(room, len(lanes))

@@ -39,7 +39,7 @@ from frtop_tui.screens.messages import OpenRank
 from frtop_tui.widgets.spans import Line, join, plain
 
 MOST_FOLLOWED: Final = 64
-"""Ranks whose ops are fetched: those in view, and more of the list up to so many."""
+"""Ranks whose ops are fetched: those in view, then more of the list up to this many."""
 MARGIN: Final = 8
 """Columns that stay in view beside the op to which the cursor jumps."""
 By = Literal["ranks", "groups", "op"]

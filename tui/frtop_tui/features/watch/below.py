@@ -81,8 +81,7 @@ def start_beside(words: list[str]) -> str:
 def start_watch(text: str) -> str:
     """Starts `frtop watch` on what this process becomes.
 
-    Args:
-        text: options of `frtop watch`, as for a shell.
+    `text` has options of `frtop watch`, as for a shell.
 
     Returns:
         Why no watcher runs, "" if one does. One that does not start keeps no job from it.

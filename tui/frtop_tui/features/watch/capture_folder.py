@@ -18,7 +18,7 @@ from frtop_tui.features.watch.job_file import captures_of_open_episodes
 from frtop_tui.files.output_path import default_name, unused_path
 
 DRAFT_S: Final = 600.0
-"""A draft of which nothing came for so long is of a watcher that was killed."""
+"""A draft this old was left by a watcher that was killed."""
 _OURS: Final = re.compile(r"frtop-.*-\d{8}-\d{6}(-\d+)?\.cap")
 _DRAFT: Final = re.compile(rf"\.{_OURS.pattern}\.[0-9a-f]{{8}}")
 
@@ -47,8 +47,7 @@ class CaptureFolder:
     def make_room(self, keep: Collection[str] = ()) -> Removed:
         """Removes the oldest captures that are too many or too large together.
 
-        Args:
-            keep: paths that are still needed, beside those of open episodes.
+        `keep` are paths that are needed beside those of open episodes.
         """
         removed = []
         try:

@@ -1,4 +1,4 @@
-"""What of a job's verdicts is news: once per episode, and not more often than was asked for.
+"""Which verdicts of a job are news: each once per episode, no more often than was asked for.
 
 Pure: frames go in, decisions come out. The reports outlive the watcher, in its state folder.
 """
@@ -14,9 +14,9 @@ from frtop_tui.job.unprepared import is_least_since
 from frtop_tui.text.alarm import haste, is_alarm
 
 CALM_S: Final = 5.0
-"""An episode is over when for so long no verdict was there. One frame without proves nothing."""
+"""An episode is over after this long without a verdict. One frame without one proves nothing."""
 SLACK_S: Final = 2.0
-"""Wall clocks of two runs of the watcher may differ by that."""
+"""How much the wall clocks of two runs of the watcher may differ."""
 MOST_CAUSES: Final = 32
 """Reports kept of one job; the oldest give way."""
 _CALM: Final = frozenset({"healthy", "starting", "ended"})
@@ -27,11 +27,11 @@ What = Literal["suspect", "slow", "early", "confirmed", "resumed", "limited", "o
 
 
 class Report(Struct):
-    """What was said of one cause in one job.
+    """What was reported of one cause in one job.
 
     Attributes:
-        stage: how far it came; after `delivered` nothing is to be done. `slow` is one for which
-            nothing more than a line is asked for.
+        stage: how far it came; after `delivered` nothing is left to do. `slow` asks for no more
+            than a line.
         at_s: Unix time of the first line of this stage of `suspect`, `slow` or `confirmed`.
         capture: path of the last capture, "" for none.
         early: whether a capture was taken without waiting for the confirmation.
@@ -60,14 +60,9 @@ class Episodes:
     def __init__(
         self, reports: dict[str, Report], *, every_s: float, before_s: float, slow: bool = False
     ) -> None:
-        """Args of the constructor.
+        """`reports` are of earlier runs. With `slow` a slow job is captured and reported, too.
 
-        Args:
-            reports: of earlier runs of the watcher.
-            every_s: between two reports of one cause.
-            before_s: as for `haste`.
-            slow: whether a slow job is captured and reported, too. Else it is news only: it goes
-                on, and nothing is lost with it.
+        Otherwise it is news only: the job goes on, and nothing is lost.
         """
         self.reports = reports
         self._slow = slow
@@ -79,7 +74,7 @@ class Episodes:
         self._calm_since: int | None = None
 
     def judge(self, frame: Frame) -> list[Decision]:
-        """What is to be done now."""
+        """What to do now."""
         verdict = frame.verdicts[0] if frame.verdicts else None
         if verdict is None or frame.job is None:
             return self._without_verdict(frame)
@@ -107,7 +102,7 @@ class Episodes:
         return decisions
 
     def reach(self, cause: str, stage: Stage, capture: str = "") -> None:
-        """Takes in that a report has come to a stage."""
+        """Notes that a report has reached a stage."""
         report = self.reports.get(cause)
         if report is not None:
             report.stage = stage

@@ -34,21 +34,19 @@ class RankProcess(NamedTuple):
 
 
 class JobEnd(NamedTuple):
-    """Who is to be ended, and what of the job is not, "" if all of it is."""
+    """The ranks to end, and why others of the job are not ended; "" if all are."""
 
     ranks: tuple[RankProcess, ...]
     problem: str = ""
 
 
 def plan_end(frame: Frame, local: Collection[str]) -> JobEnd:
-    """Chooses ranks of which our own agents tell.
+    """Chooses the ranks that our own agents report.
 
     Another user's agent, even if we trust it, could name any process of ours, or add to our job a
     rank that has died.
 
-    Args:
-        frame: the job.
-        local: names of this host, as `local_names` gives them.
+    `local` are names of this host, as `local_names` gives them.
     """
     keys = {host.name: host.agent_key for host in frame.hosts}
     if foreign := [one.rank for one in frame.ranks.values() if keys.get(one.host) == "other"]:

@@ -21,7 +21,7 @@ from frtop_tui.features.watch.episodes import Report
 from frtop_tui.job.naming import JobKey
 
 OLDEST_S: Final = 30 * 86400.0
-"""Files of jobs that nobody has watched for so long are removed."""
+"""Files of jobs that nobody has watched for this long are removed."""
 DRAFT_S: Final = 600.0
 SUCCESSOR_S: Final = 600.0
 """A watcher that was killed may be started again within that time, and needs its captures."""

@@ -22,7 +22,7 @@ from frtop_tui.job.model import Writing
 from frtop_tui.text.alarm import is_alarm
 
 CAPTURE_NS: Final = 60_000_000_000
-"""A capture without any outcome for so long has failed: nobody is told later than that."""
+"""A capture without an outcome for this long has failed: nobody is told later than that."""
 
 
 @dataclass(slots=True)
@@ -75,12 +75,12 @@ class JobWatch:
 
     @property
     def busy(self) -> bool:
-        """Whether a capture is under way or to come."""
+        """Whether a capture is under way or due."""
         return bool(self._captures)
 
     @property
     def is_through(self) -> bool:
-        """Whether the job has ended, and all is said and done about it."""
+        """Whether the job has ended, and everything about it is reported."""
         if self.frame is None or self.busy:
             return False
         if any(

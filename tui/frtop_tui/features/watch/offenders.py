@@ -18,7 +18,7 @@ DAY_S: Final = 86400.0
 DAYS: Final = 14
 """How far back a verdict looks."""
 DRAIN: Final = 3
-"""Runs in which a host was the culprit, from which on it is worth draining."""
+"""A host that was the culprit in this many runs is worth draining."""
 _DEVICE: Final = re.compile(r"[a-z]{2,8}:(\d{1,3})")
 _VISIBLE: Final = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 

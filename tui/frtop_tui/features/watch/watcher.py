@@ -23,7 +23,7 @@ from frtop_tui.job.naming import listed
 from frtop_tui.job.units import counted
 
 TROUBLE_S: Final = 5.0
-"""A problem that lasts so long is said: agents come and go."""
+"""A problem is reported once it lasts this long: agents come and go."""
 NONCE_NS: Final = 30_000_000_000
 """How long a job may take to agree on its nonce, by which its successors are told apart."""
 JobFileOf = Callable[[JobSource], JobFile]
@@ -31,7 +31,7 @@ NewWatch = Callable[[JobSource, JobFile, Callable[[dict[str, Any]], None]], JobW
 
 
 class Watcher:
-    """Belongs to one thread. `step` never blocks for long."""
+    """Runs in one thread. `step` never blocks for long."""
 
     def __init__(
         self,
