@@ -138,7 +138,7 @@ def test_an_interrupted_capture_is_written(
     assert capture_command.run(options(output=str(path))) == 0
     assert source.finished == 1
     printed = capsys.readouterr()
-    assert "interrupted, writing what has come" in printed.err
+    assert "interrupted: writing what has arrived" in printed.err
     assert printed.out.startswith(str(path))
     assert capture.read(path).verdicts == hung().verdicts
 

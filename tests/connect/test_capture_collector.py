@@ -193,7 +193,7 @@ def test_a_second_capture_meanwhile_is_rejected(scene: Scene) -> None:
     one = scene.begin(frame_of(*ranks(["a"], 1)))
     one.refuse(Path("y.cap"))
     assert str(one.writing.problem) == (
-        "already capturing: y.cap was not begun; repeat it afterwards"
+        "already capturing: y.cap was not started; try again afterwards"
     )
     assert one.writing.state == "collecting"
 

@@ -149,10 +149,10 @@ def test_a_slurm_job_is_one_step_over_its_hosts_or_ssh_to_each(programs: Path) -
     [
         ("exit 0", "has no hosts: it waits in the queue, or has ended"),
         ("echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1", "Invalid job id"),
-        ("echo '-oProxyCommand=x'", "no list of hosts"),
-        ("echo 'node['", "no list of hosts"),
-        ("echo 'node[0-99999999999]'", "no list of hosts"),
-        ("echo 'a[0-999]b[0-999]c[0-9]'", "no list of hosts"),
+        ("echo '-oProxyCommand=x'", "did not print a list of hosts"),
+        ("echo 'node['", "did not print a list of hosts"),
+        ("echo 'node[0-99999999999]'", "did not print a list of hosts"),
+        ("echo 'a[0-999]b[0-999]c[0-9]'", "did not print a list of hosts"),
     ],
 )
 def test_a_slurm_job_without_hosts_is_said(programs: Path, script: str, text: str) -> None:
@@ -184,7 +184,7 @@ def test_pods_that_run_are_found_each_with_its_container(programs: Path) -> None
     ("script", "text"),
     [
         ("echo '{\"items\": []}'", "no running pod matches app=t"),
-        ("echo nonsense", "no list of pods"),
+        ("echo nonsense", "did not print a list of pods"),
         ("echo 'error: You must be logged in' >&2; exit 1", "You must be logged in"),
     ],
 )

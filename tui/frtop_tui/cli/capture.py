@@ -65,7 +65,7 @@ def capture(
         writing = wait_for_file(source, "capture", path, "ranks")
     except KeyboardInterrupt:
         show_progress("")
-        print("frtop: interrupted, writing what has come; again to give up", file=sys.stderr)
+        print("frtop: interrupted: writing what has arrived; ^C again gives up", file=sys.stderr)
         source.finish_capture()
         writing = wait_for_file(source, "capture", path, "ranks")
     show_progress("")

@@ -129,7 +129,7 @@ class CaptureCollector:
     def refuse(self, path: Path) -> None:
         """Rejects another capture while this one is under way."""
         doing = "capturing" if self.writing.kind == "capture" else "exporting"
-        problem = Problem(f"already {doing}: {path} was not begun", "repeat it afterwards")
+        problem = Problem(f"already {doing}: {path} was not started", "try again afterwards")
         self.writing = replace(self.writing, problem=problem)
 
     def update(self, frame: Frame, now: int) -> None:
@@ -139,7 +139,7 @@ class CaptureCollector:
         if not same_job(frame.job, self._job):
             self._give_up("another job is shown")
             self._fail(
-                Problem("another job is shown now", "choose the first one again, repeat"), now
+                Problem("another job is shown now", "choose the first one again, and retry"), now
             )
             return
         settled = self._settling.is_over(frame, now)

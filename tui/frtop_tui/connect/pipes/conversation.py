@@ -112,7 +112,7 @@ class Conversation:
             events = (self._end(incompatible(self.host)),)
         if self._spend(time.thread_time() - begin) > DECODING_S and not self._is_over:
             text = f"{self.host} sends more than can be read beside the other hosts"
-            events = (self._end(RemoteTrouble(text, "frtop tries again; or look at it alone")),)
+            events = (self._end(RemoteTrouble(text, "frtop tries again; or name this host alone")),)
         yield from events
 
     @property

@@ -153,5 +153,5 @@ def read_pods(said: str) -> tuple[_Pod, ...]:
         return msgspec.json.decode(said, type=_Pods).items
     except (msgspec.DecodeError, RecursionError) as error:
         raise Unreachable(
-            f"kubectl printed what is no list of pods: {error}", "kubectl version"
+            f"kubectl did not print a list of pods: {error}", "kubectl version"
         ) from error

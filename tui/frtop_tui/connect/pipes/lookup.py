@@ -18,7 +18,7 @@ def output_of(command: tuple[str, ...], without: str) -> str:
 
     Raises:
         Missing: it is not installed.
-        Unreachable: it failed, or said nothing in time.
+        Unreachable: it failed, or did not answer in time.
     """
     try:
         done = subprocess.run(
@@ -29,7 +29,7 @@ def output_of(command: tuple[str, ...], without: str) -> str:
         raise Missing(f"{command[0]} is not installed here", without) from error
     except subprocess.TimeoutExpired as error:
         raise Unreachable(
-            f"{command[0]} said nothing in {LOOKUP_S:.0f} s", f"see what `{command[0]}` says"
+            f"{command[0]} did not answer in {LOOKUP_S:.0f} s", f"see what `{command[0]}` says"
         ) from error
     except OSError as error:
         raise Unreachable(f"{command[0]}: {error}", without) from error

@@ -137,4 +137,4 @@ def _by_ssh(node: str) -> PipeEndpoint | None:
 
 
 def _nonsense(folded: str) -> FrtopError:
-    return Unreachable(f"squeue printed what is no list of hosts: {folded[:80]!r}", _ELSEWHERE)
+    return Unreachable(f"squeue did not print a list of hosts: {folded[:80]!r}", _ELSEWHERE)

@@ -76,7 +76,7 @@ class TensorDownload:
 
     def refuse(self, path: Path) -> None:
         """Rejects another file while this one is under way."""
-        problem = Problem(f"already saving: {path} was not begun", "repeat it afterwards")
+        problem = Problem(f"already saving: {path} was not started", "try again afterwards")
         self.writing = replace(self.writing, problem=problem)
 
     def give_up(self, problem: Problem, now: int) -> None:
