@@ -28,8 +28,8 @@ class Scene:
         self.responses.append(response)
 
     def request(self, agent: int | None = None, *, once: bool = False) -> int:
-        request = wire.HistoryRequest(0, 7)
-        return self.tracker.request("n", request, self.record, S, agent=agent, once=once)
+        request = wire.NativeStacksRequest(0, 7) if once else wire.HistoryRequest(0, 7)
+        return self.tracker.request("n", request, self.record, S, agent=agent)
 
     def request_now(self, now: int = S) -> int:
         return self.tracker.request_now("n", wire.StateRequest(0), self.record, now)

@@ -86,6 +86,7 @@ class ChangeRecording(RankRequest, frozen=True, array_like=True, tag=True):
     """
 
     answer = RecordingResponse
+    once = True  # a note that is sent again would be there twice
     in_rank = True
     nothing = "process {pid} has no process group yet, so there is nothing to sample: later"
 

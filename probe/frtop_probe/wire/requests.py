@@ -181,6 +181,8 @@ class StatisticsRequest(RanksRequest, frozen=True, array_like=True, tag="statist
 
     answer = StatisticsResponse
     acts = False
+    once = True  # with a lost connection a slice of time is lost, and the figures say so
+    timeout_s = 15.0
 
     since_ns: Int = 0
     until_ns: Int = 0

@@ -85,7 +85,6 @@ class RequestTracker:
         *,
         timeout_ns: int | None = None,
         agent: int | None = None,
-        once: bool | None = None,
     ) -> int:
         """Sends a request when it is its turn, and again when the agent was busy or away.
 
@@ -97,14 +96,13 @@ class RequestTracker:
             now: operator's clock.
             timeout_ns: how long its turn lasts; None: as its class says.
             agent: generation whose keys the request names; None: the current one.
-            once: never send it again, as it may have been carried out; None: as its class says.
 
         Returns:
             The id of the request, for `drop`.
         """
         timeout_ns = timeout_ns or round(request.timeout_s * 1e9)
         number, pending = self._new(host, request, on_response, timeout_ns, type(request))
-        pending.resend = not (request.once if once is None else once)
+        pending.resend = not request.once
         pending.commanded = True
         pending.stale = agent is not None and agent != self._agents[host]
         self._begin(pending.lane, now)

@@ -46,7 +46,6 @@ PIECES: Final = 4
 piece by piece."""
 LATE_NS: Final = 2_000_000_000
 """Figures are shown without those of a host that takes longer; they are added when they come."""
-TIMEOUT_NS: Final = 15_000_000_000
 MOST_WAITING: Final = 8
 """Slices that a host may be late with."""
 TOO_OLD: Final = "agents older than this frtop send no statistics: {}"
@@ -215,10 +214,7 @@ class StatisticsFollower:
         received = partial(self._received, host, one)
         host.waiting.popleft()
         host.asked_ns = now
-        # Once: with a lost connection the slice is lost, and the figures say since when they are.
-        host.under_way = self._tracker.request(
-            name, request, received, now, timeout_ns=TIMEOUT_NS, agent=one.agent, once=True
-        )
+        host.under_way = self._tracker.request(name, request, received, now, agent=one.agent)
 
     def _received(self, host: _Host, one: _Question, response: wire.Response, _now: int) -> None:
         host.under_way = 0

@@ -210,8 +210,7 @@ class NumberFollower(Follower):
             order.modules, order.longer,
         )  # fmt: skip
         self._ordering.add(rank)
-        # Once: a note that is sent again would be there twice.
-        self._tracker.request(view.host, request, partial(self._controlled, one), now, once=True)
+        self._tracker.request(view.host, request, partial(self._controlled, one), now)
 
     def _controlled(self, one: _Outgoing, response: wire.Response, now: int) -> None:
         self._changed = True
