@@ -66,7 +66,7 @@ def test_a_rank_is_asked_again_by_its_new_key_when_its_agent_was_restarted() -> 
     applied, connections = Applied(), FakeConnections()
     tracker = RequestTracker(connections.send)
     asking = Asking(tracker, applied)
-    asking.do(frame_of(rank_view(0, "a")), wire.ChangeRecording(), (0,), 1)
+    asking.do(frame_of(rank_view(0, "a")), wire.HistoryRequest(), (0,), 1)
     connections.sent.clear()
     tracker.disconnected("a", 2)
     tracker.identified("a", same=False)
