@@ -7,7 +7,7 @@ lines out of sight are never built.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from rich.segment import Segment
@@ -27,6 +27,19 @@ NO_LINE: Line = ()
 TONE_CLASSES = {f"tone--{tone}" for tone in TONES}
 """Of the application, once: as those of each widget, Textual computes them again with its every
 change of style."""
+
+
+class LazyLines(Sequence[Line]):
+    """Lines of which each is built when it becomes visible."""
+
+    def __init__(self, count: Callable[[], int], line: Callable[[int], Line]) -> None:
+        self._count, self._line = count, line
+
+    def __len__(self) -> int:
+        return self._count()
+
+    def __getitem__(self, y: int) -> Line:  # type: ignore[override]  # only lines, no slices
+        return self._line(y)
 
 
 class LineView(ScrollView, can_focus=True):

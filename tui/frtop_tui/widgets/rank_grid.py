@@ -12,7 +12,7 @@ from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.text.rank_states import LETTERS, URGENCY
 from frtop_tui.widgets.grid_layout import lay_out, ranks_by_host
 from frtop_tui.widgets.lenses import EMPTY, EVERY_FRAME, LENSES, UNKNOWN, next_lens
-from frtop_tui.widgets.lines import LineView
+from frtop_tui.widgets.lines import LazyLines, LineView
 from frtop_tui.widgets.spans import Line, Span, fit, join, plain
 
 
@@ -29,19 +29,6 @@ def legend(frame: Frame) -> Line:
         ],
         between="   ",
     )
-
-
-class _Rows(Sequence[Line]):
-    """Builds a row's line when it becomes visible."""
-
-    def __init__(self, grid: RankGrid) -> None:
-        self._grid = grid
-
-    def __len__(self) -> int:
-        return len(self._grid.grid_layout.rows)
-
-    def __getitem__(self, y: int) -> Line:  # type: ignore[override]  # only lines, no slices
-        return self._grid.row_line(y)
 
 
 class RankGrid(LineView):
@@ -122,7 +109,7 @@ class RankGrid(LineView):
         if self.chosen not in self.grid_layout.positions:
             self.chosen = self.grid_layout.order[0]
             self.post_message(self.Moved(self))
-        return _Rows(self)
+        return LazyLines(lambda: len(self.grid_layout.rows), self.row_line)
 
     def row_line(self, y: int) -> Line:
         spans: list[Span] = []

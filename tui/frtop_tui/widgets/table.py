@@ -8,7 +8,7 @@ from typing import Any, Final, Generic, Literal, TypeVar
 
 from textual.strip import Strip
 
-from frtop_tui.widgets.lines import LineView
+from frtop_tui.widgets.lines import LazyLines, LineView
 from frtop_tui.widgets.spans import Line, Span, fit, fit_middle, plain
 
 RowT = TypeVar("RowT")
@@ -37,20 +37,6 @@ class Column(Generic[RowT]):
     """Of the column that takes the rest: others are left out before it gets fewer cells."""
     cut: Literal["end", "middle"] = "end"
     """Where a text is cut that is too long."""
-
-
-class _Rows(Sequence[Line], Generic[RowT]):
-    """Builds a row's line when it becomes visible."""
-
-    def __init__(self, table: LineTable[RowT], width: int) -> None:
-        self._table = table
-        self._columns = table.visible_columns(width)
-
-    def __len__(self) -> int:
-        return len(self._table.rows) + 1
-
-    def __getitem__(self, y: int) -> Line:  # type: ignore[override]  # only lines, no slices
-        return self._table.row_line(y, self._columns)
 
 
 class LineTable(LineView, Generic[RowT]):
@@ -106,7 +92,8 @@ class LineTable(LineView, Generic[RowT]):
 
     def content(self, width: int) -> Sequence[Line]:
         self.cursor = max(1, self.cursor)
-        return _Rows(self, width)
+        columns = self.visible_columns(width)
+        return LazyLines(lambda: len(self.rows) + 1, lambda y: self.row_line(y, columns))
 
     def row_line(self, y: int, columns: Sequence[tuple[Column[RowT], int]]) -> Line:
         if not 0 < y <= len(self.rows):

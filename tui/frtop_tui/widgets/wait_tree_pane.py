@@ -20,7 +20,7 @@ from frtop_tui.text.wait_boxes import Box, BoxKind, WaitBoxes, wait_boxes
 from frtop_tui.text.wait_tree import Key, TreeRow, tree_rows
 from frtop_tui.widgets.activity import blame_reasons, describe_activity_and_line
 from frtop_tui.widgets.formats import shorten_ranks
-from frtop_tui.widgets.lines import LineView
+from frtop_tui.widgets.lines import LazyLines, LineView
 from frtop_tui.widgets.spans import Line, clip, join, plain, reflow, width_of, wrap
 
 NOBODY: Final = "nobody waits for anybody"
@@ -274,7 +274,8 @@ class WaitTreePane(LineView):
             return [line for _, line in self._instead]
         if not self.rows:
             return (plain(self.empty, "dim"),)
-        return _Lines(self.rows, self._reasons, width)
+        rows, reasons = self.rows, self._reasons
+        return LazyLines(rows.__len__, lambda y: row_line(rows[y], reasons, width))
 
     def action_fold(self, fold: bool) -> None:
         row = self.chosen
@@ -286,16 +287,3 @@ class WaitTreePane(LineView):
         if row is not None and row.folded is not None:
             self._toggled ^= {row.key}
             self._grow()
-
-
-class _Lines(Sequence[Line]):
-    """Builds a line when it becomes visible."""
-
-    def __init__(self, rows: Sequence[TreeRow], reasons: Mapping[int, Why], width: int) -> None:
-        self._rows, self._reasons, self._width = rows, reasons, width
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def __getitem__(self, y: int) -> Line:  # type: ignore[override]  # only lines, no slices
-        return row_line(self._rows[y], self._reasons, self._width)

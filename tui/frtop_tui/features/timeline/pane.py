@@ -9,24 +9,11 @@ from textual.binding import Binding, BindingType
 
 from frtop_tui.features.timeline.window import TimeWindow
 from frtop_tui.job.units import exact_clock
-from frtop_tui.widgets.lines import LineView
+from frtop_tui.widgets.lines import LazyLines, LineView
 from frtop_tui.widgets.spans import Line, clip, fit, plain, reflow
 
 _TICK: Final = 20
 """Columns between two times on the ruler."""
-
-
-class _Rows(Sequence[Line]):
-    """Builds a lane's line when it becomes visible."""
-
-    def __init__(self, pane: LanePane) -> None:
-        self._pane = pane
-
-    def __len__(self) -> int:
-        return self._pane.count
-
-    def __getitem__(self, y: int) -> Line:  # type: ignore[override]  # only lines, no slices
-        return self._pane.draw_lane(y)
 
 
 class LanePane(LineView):
@@ -63,7 +50,9 @@ class LanePane(LineView):
         self.empty = "no ranks yet"
 
     def content(self, width: int) -> Sequence[Line]:  # noqa: ARG002
-        return _Rows(self) if self.count else (plain(self.empty, "dim"),)
+        if not self.count:
+            return (plain(self.empty, "dim"),)
+        return LazyLines(lambda: self.count, self.draw_lane)
 
     @property
     def in_view(self) -> range:

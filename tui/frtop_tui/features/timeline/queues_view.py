@@ -20,7 +20,7 @@ from frtop_tui.features.timeline.queue_cells import difference_lines, row_line, 
 from frtop_tui.job.units import counted
 from frtop_tui.screens.base import BACK
 from frtop_tui.screens.messages import OpenRank, OpenTimeline, OpenWaits
-from frtop_tui.widgets.lines import LineView
+from frtop_tui.widgets.lines import LazyLines, LineView
 from frtop_tui.widgets.spans import Line, clip, plain
 
 MOST: Final = 8
@@ -168,18 +168,6 @@ def _same(one: tuple[object, ...], other: tuple[object, ...]) -> bool:
     return all(a is b for a, b in zip(one[:-1], other[:-1], strict=True))
 
 
-class _Rows(Sequence[Line]):
-    def __init__(self, table: QueueTable) -> None:
-        self._table = table
-
-    def __len__(self) -> int:
-        return len(self._table.alignment)
-
-    def __getitem__(self, y: int) -> Line:  # type: ignore[override]  # only lines, no slices
-        table = self._table
-        return row_line(table.alignment, y, table.room, table.now_ns, table.first)
-
-
 class QueueTitle(LineView, can_focus=False):
     """The ranks above their columns."""
 
@@ -213,7 +201,12 @@ class QueueTable(LineView):
         """It scrolls there once it is drawn: a second time might undo what the mouse did since."""
 
     def content(self, width: int) -> Sequence[Line]:  # noqa: ARG002
-        return _Rows(self) if len(self.alignment) else (plain(self.empty, "dim"),)
+        if not len(self.alignment):
+            return (plain(self.empty, "dim"),)
+        return LazyLines(lambda: len(self.alignment), self._row_line)
+
+    def _row_line(self, y: int) -> Line:
+        return row_line(self.alignment, y, self.room, self.now_ns, self.first)
 
     @property
     def key(self) -> RowKey | None:
