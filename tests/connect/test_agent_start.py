@@ -7,6 +7,7 @@ import signal
 import stat
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -34,10 +35,15 @@ def clean(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(agent_start, "_attempts", {})
     monkeypatch.setattr(agent_start, "_awaited", {})
     yield
-    for card in announcement.find_agents(folder):
-        os.kill(card.pid, signal.SIGTERM)
     files = AgentFiles.here(folder)
-    wait_for(lambda: not files.lives, "the agent leaves")
+
+    def is_gone() -> bool:
+        for card in announcement.find_agents(folder):  # one may announce itself only now
+            with suppress(ProcessLookupError):
+                os.kill(card.pid, signal.SIGTERM)
+        return not files.lives
+
+    wait_for(is_gone, "the agent leaves")
 
 
 def announced(folder: Path) -> announcement.Announcement:
