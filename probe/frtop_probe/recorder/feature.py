@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from frtop_probe.recorder.requests.requests import Handler
 
 
-class Setting(NamedTuple):
+class RankSetting(NamedTuple):
     """Something that an operator can change in a rank while it runs, see `ChangeRecording`."""
 
     change: Callable[[Any], str]
@@ -53,7 +53,7 @@ class RankFeature:
 
     handlers: Mapping[str, Handler] = MappingProxyType({})
     """What can be asked for."""
-    settings: Mapping[str, Setting] = MappingProxyType({})
+    settings: Mapping[str, RankSetting] = MappingProxyType({})
     """What can be changed."""
     op_watch: OpWatch | None = None
 

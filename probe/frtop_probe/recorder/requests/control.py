@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from frtop_probe.recorder.feature import Setting, switch_of
+from frtop_probe.recorder.feature import RankSetting, switch_of
 from frtop_probe.recorder.requests.requests import GoOn, Handler, Request, Response
 
 if TYPE_CHECKING:
@@ -24,8 +24,10 @@ class ControlRequests:
         self._recorder = recorder
         self._settings = {
             **{name: one for each in recorder.features for name, one in each.settings.items()},
-            "phases": Setting(switch_of(recorder.switch_phases), lambda: recorder.records_phases),
-            "sites": Setting(switch_of(self._switch_sites), lambda: recorder.sites.on),
+            "phases": RankSetting(
+                switch_of(recorder.switch_phases), lambda: recorder.records_phases
+            ),
+            "sites": RankSetting(switch_of(self._switch_sites), lambda: recorder.sites.on),
         }
         self.handlers: dict[str, Handler] = {"ChangeRecording": self._asked_to_change}
 

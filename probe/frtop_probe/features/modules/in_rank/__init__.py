@@ -13,7 +13,7 @@ from frtop_probe.features.modules.in_rank.issuers import (
     Issuers,
     install,
 )
-from frtop_probe.recorder.feature import RankFeature, Setting, switch_of
+from frtop_probe.recorder.feature import RankFeature, RankSetting, switch_of
 
 if TYPE_CHECKING:
     from frtop_probe.recorder.recorder import Recorder
@@ -27,7 +27,7 @@ class ModuleRecording(RankFeature):
         self._torch = torch
         self.issuers: Issuers | None = None
         """From the first time that modules are recorded."""
-        self.settings = {"modules": Setting(switch_of(self.switch), lambda: self.records)}
+        self.settings = {"modules": RankSetting(switch_of(self.switch), lambda: self.records)}
 
     @property
     def records(self) -> bool:

@@ -11,7 +11,7 @@ from frtop_probe.features.tensor_checks.in_rank.hooks import CURRENT, install
 from frtop_probe.features.tensor_checks.in_rank.stats import Sample
 from frtop_probe.features.tensor_checks.in_rank.watch import NumberWatch
 from frtop_probe.features.tensor_checks.in_rank.watch_plan import WatchPlan
-from frtop_probe.recorder.feature import RankFeature, Setting
+from frtop_probe.recorder.feature import RankFeature, RankSetting
 from frtop_probe.recorder.requests.requests import INVALID, GoOn, Request, Response, numbers_of
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class NumberRequests(RankFeature):
         )
         watch.install = lambda: install(torch, watch, recorder.alive)
         self.handlers = {"ReadSamples": self._asked_for_samples}
-        self.settings = {"numbers": Setting(self._asked_to_watch, self.state)}
+        self.settings = {"numbers": RankSetting(self._asked_to_watch, self.state)}
 
     def modules_recorded(self, issuers: Any) -> None:
         self._watch.names = issuers
