@@ -17,7 +17,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from frtop_probe.features.profile import files as profile_files
 from frtop_probe.recorder.ops.pending import PendingOps
 from frtop_probe.recorder.ops.writer import RingWriter, create
 from frtop_probe.ring import bulk_read, layout
@@ -304,5 +303,3 @@ def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(tmp_path: Path) -> None
     os.mkfifo(tmp_path / "1-1.ring")
     with pytest.raises(RingError):
         Ring(tmp_path / "1-1.ring")
-    with pytest.raises(OSError, match="not the rank's own file"):
-        profile_files.read_piece(tmp_path / "1-1.ring", 0, 10)

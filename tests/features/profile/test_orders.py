@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from connect.fakes import FakeConnections, S, frame_of, rank_view
 from frtop_probe import wire
+from frtop_probe.features.profile.files import read_piece
 from frtop_probe.features.profile.messages import (
     ProfileFile,
     ProfileRank,
@@ -384,3 +385,10 @@ time.sleep(60)
         assert one.stdout.readline() == b"has some\n"
         one.send_signal(signal.SIGKILL)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(tmp_path: Path) -> None:
+    """Whoever owns the folder may put one there between the listing and the reading."""
+    os.mkfifo(tmp_path / "1-1.trace.json")
+    with pytest.raises(OSError, match="not the rank's own file"):
+        read_piece(tmp_path / "1-1.trace.json", 0, 10)
