@@ -57,20 +57,20 @@ def posted_early(source: str) -> Scene:
     return scene
 
 
-def test_who_waits_at_a_queue_in_c_is_in_no_circle_for_a_receive_posted_early() -> None:
+def test_who_waits_at_a_queue_in_c_is_in_no_deadlock_for_a_receive_posted_early() -> None:
     verdict = only(posted_early("batch = ready.get()").settle())
     assert (verdict.kind, verdict.culprits, verdict.why.cause) == ("not_entered", (1,), "lock")
     assert verdict.confidence == "confirmed"
 
 
-def test_a_circle_that_rests_on_a_receive_nobody_is_seen_in_is_no_more_than_suspected() -> None:
+def test_a_deadlock_that_rests_on_a_receive_nobody_is_seen_in_is_no_more_than_suspected() -> None:
     verdict = only(posted_early("engine.run(batch)").settle(10))
     assert (verdict.kind, verdict.culprits) == ("deadlock", ())
     assert verdict.confidence == "suspect"
     assert "rank 1 may wait in something else: no stack shows where" in verdict.missing
 
 
-def test_a_circle_of_receives_that_are_sat_in_is_confirmed() -> None:
+def test_a_deadlock_of_receives_that_are_sat_in_is_confirmed() -> None:
     assert only(posted_early("posted.wait()").settle()).confidence == "confirmed"
 
 
@@ -100,7 +100,7 @@ def test_a_send_and_a_receive_of_different_tags_never_meet() -> None:
     assert verdict.next == "give a send and its receive the same tag"
 
 
-def test_tags_are_told_of_receives_in_a_circle_whose_sends_are_pending() -> None:
+def test_tags_are_told_of_receives_in_a_deadlock_whose_sends_are_pending() -> None:
     scene = Scene(2)
     scene.waits([0, 1], "send", for_s=11, p2p=True, sync=False, peer=1, tag=7)
     scene.actors[1].pending.clear()

@@ -113,7 +113,7 @@ def test_a_rank_without_a_stack_is_not_said_to_be_on_its_way() -> None:
     ]
 
 
-def test_a_deadlock_explains_the_waits_of_its_ring() -> None:
+def test_a_deadlock_explains_the_waits_in_it() -> None:
     scene = Scene(4)
     scene.group("a", [0, 1])
     scene.group("b", [0, 1])

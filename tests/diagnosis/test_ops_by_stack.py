@@ -171,7 +171,7 @@ def test_a_collective_is_not_in_progress_by_one_stack() -> None:
     assert with_op(scene.rank(0)).pending == ()
 
 
-def test_receives_in_a_circle_are_a_deadlock() -> None:
+def test_receives_from_each_other_are_a_deadlock() -> None:
     scene = Unprepared(2)
     receives(scene, 0, 1)
     receives(scene, 1, 0)

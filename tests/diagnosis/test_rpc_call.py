@@ -80,7 +80,7 @@ def test_the_handler_that_does_not_answer_is_the_root_with_its_line(kind: type[S
 
 @pytest.mark.parametrize("kind", SCENES)
 def test_a_handler_counts_whatever_the_callee_waits_for_beside_it(kind: type[Scene]) -> None:
-    """It is no cycle: rank 2 waits in the op, and its handler works for rank 0."""
+    """It is no deadlock: rank 2 waits in the op, and its handler works for rank 0."""
     scene = kind(3)
     scene.waits([1, 2], "all_reduce", for_s=40)
     for rank in (1, 2):

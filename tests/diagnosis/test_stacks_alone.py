@@ -485,14 +485,14 @@ def receive(source: int, line: str = "train.py:40") -> tuple[wire.TraceFrame, ..
     return inside("recv", line, tensor="<Tensor>", src=str(source), group="None")
 
 
-def test_receives_that_wait_for_each_other_are_a_circle_if_nothing_moves() -> None:
+def test_receives_that_wait_for_each_other_are_a_deadlock_if_nothing_moves() -> None:
     ranks: dict[int, Stacks] = {0: receive(1), 1: receive(0)}
     assert verdict_of(judged(ranks)).kind == "undecided"
     verdict = verdict_of(judged(ranks, ranks))
     assert (verdict.kind, verdict.parties, verdict.progress) == ("deadlock", ((0,), (1,)), "none")
 
 
-def test_a_send_and_its_receive_are_no_circle() -> None:
+def test_a_send_and_its_receive_are_no_deadlock() -> None:
     send = inside("send", dst="1", group="None")
     ranks: dict[int, Stacks] = {0: send, 1: receive(0)}
     assert verdict_of(judged(ranks, ranks)).kind == "undecided"

@@ -219,7 +219,7 @@ def test_all_ranks_in_the_same_call_are_undecided(jobs: Jobs) -> None:
 
 
 @pytest.mark.torch
-def test_receives_from_known_peers_are_a_cycle(jobs: Jobs) -> None:
+def test_receives_from_known_peers_are_a_deadlock(jobs: Jobs) -> None:
     assert {v.kind for v in jobs.judged_with_variables("crossing").verdicts} == {"undecided"}
     found = jobs.judged_twice("crossing")
     assert [(v.kind, v.parties) for v in found.verdicts] == [

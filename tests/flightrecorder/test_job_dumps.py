@@ -245,7 +245,7 @@ def test_group_ranks_of_sends_become_global_ranks(tmp_path: Path) -> None:
     assert "rank 5 has not sent; rank 3 waits in recv" in verdict.headline
 
 
-def test_ranks_that_receive_from_each_other_are_a_cycle(tmp_path: Path) -> None:
+def test_ranks_that_receive_from_each_other_are_a_deadlock(tmp_path: Path) -> None:
     ranks = make_recorders(2)
     ranks[0].p2p("0", "recv", 1)
     ranks[1].p2p("0", "recv", 0)

@@ -97,7 +97,8 @@ def _judged(view: Rank, wait: Wait | None, late: Mapping[int, int], now_ns: int)
     if since_late is not None and view.state in _REPLACED:
         return as_rank(JudgedRank, view, "late", since_late or view.state_since_ns, None)
     if wait is None or wait.background or not wait.has_lasted(SETTLED_NS, now_ns):
-        if view.state == "moving" and not view.evidence.has_ages and not _moves(view, now_ns):
+        moves = view.evidence.has_ages or progress_of(view, now_ns).progress == "active"
+        if view.state == "moving" and not moves:
             return as_rank(JudgedRank, view, "unknown", view.state_since_ns, view.blocked_on)
         return as_rank(JudgedRank, view)
     # A rank in its first `init_process_group` is still starting, and says so.
@@ -107,11 +108,6 @@ def _judged(view: Rank, wait: Wait | None, late: Mapping[int, int], now_ns: int)
     dated = state in ("blocked", "starting") and not wait.undated
     since = wait.since_ns if dated else view.state_since_ns
     return as_rank(JudgedRank, view, state, since, wait.op)
-
-
-def _moves(view: Rank, now_ns: int) -> bool:
-    """Whether two dumps show that it moves."""
-    return progress_of(view, now_ns).progress == "active"
 
 
 def _judged_group(group: GroupView, inside: Mapping[Identifier, set[int]]) -> GroupView:

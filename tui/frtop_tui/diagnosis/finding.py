@@ -47,7 +47,7 @@ class Finding(Struct, frozen=True):
 
     @property
     def hung(self) -> bool:
-        """Whether it says of culprits that they will not come."""
+        """Whether it says of culprits that they will not arrive."""
         return self.confidence == "confirmed" and self.progress == "none"
 
 

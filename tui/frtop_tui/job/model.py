@@ -166,6 +166,11 @@ class Rank(Struct, frozen=True):
     gauges: wire.Gauges | None = None  # of the devices it uses, as far as they are known
     messages: tuple[wire.Messages, ...] = ()  # of groups in which it has sent nothing since
 
+    @property
+    def last_ops(self) -> tuple[wire.Op, ...]:
+        """The last op of each group, as far as it is known."""
+        return tuple(one.last for one in self.group_progress.values() if one.last is not None)
+
     def age_s(self, host_ns: int, now_ns: int) -> float:
         """Seconds between a time of this rank's host and the operator's `now_ns`."""
         return max(0.0, (now_ns - self.clock_ns - host_ns) / 1e9)

@@ -140,7 +140,7 @@ def _members(ranks: str) -> frozenset[int]:
 
 
 def _with_closing(count: int, arrows: Sequence[Arrow]) -> list[Arrow]:
-    """The same arrows, with those marked that close a circle."""
+    """The same arrows, with those marked that close a deadlock."""
     out: dict[int, list[int]] = {}
     for index, arrow in enumerate(arrows):
         out.setdefault(arrow.source, []).append(index)

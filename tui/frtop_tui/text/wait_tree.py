@@ -108,7 +108,7 @@ class _Tree:
         return found - {without}
 
     def _roots(self) -> Iterator[int]:
-        """Boxes that wait for nobody, those with the most below them first; then circles."""
+        """Boxes that wait for nobody, those with the most below them first; then deadlocks."""
         ends = [n for n in range(len(self._boxes)) if not self._waits_for.get(n)]
         below: set[int] = set()
         reach: dict[int, int] = {}

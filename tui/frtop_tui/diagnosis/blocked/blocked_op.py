@@ -156,8 +156,7 @@ def _has_moved_on(view: Rank, op: wire.Op) -> bool:
     """Whether the op's thread has issued a later op, and so is not inside this one."""
     if op.pseudo:
         return False  # the ops that it issues are part of it
-    lasts = (p.last for p in view.group_progress.values() if p.last is not None)
-    issued = chain((other for other in view.pending if not other.pseudo), lasts)
+    issued = chain((other for other in view.pending if not other.pseudo), view.last_ops)
     return any(other.sequence > op.sequence and other.thread == op.thread for other in issued)
 
 
@@ -228,8 +227,7 @@ def _awaited_op(view: Rank) -> wire.Op | None:
 
 def _untracked_wait(view: Rank) -> Wait | None:
     """The last op of a device, whose completion is unknown, if the stack shows a wait."""
-    lasts = (p.last for p in view.group_progress.values() if p.last is not None)
-    untracked = [op for op in (*view.pending, *lasts) if not op.tracked and not op.p2p]
+    untracked = [op for op in (*view.pending, *view.last_ops) if not op.tracked and not op.p2p]
     if not untracked:
         return None
     location = working_location(view)

@@ -206,8 +206,7 @@ def _is_of_another(view: ObservedRank, call: C10dCall) -> bool:
 
 def _is_for_last(view: ObservedRank, call: C10dCall) -> bool:
     """Whether it waits for a device that may still be at the rank's last op (`blocked_op`)."""
-    lasts = (front.last for front in view.group_progress.values() if front.last is not None)
-    return call.kind == DEVICE_WAIT and any(not op.tracked for op in lasts)
+    return call.kind == DEVICE_WAIT and any(not op.tracked for op in view.last_ops)
 
 
 def _is_known(view: ObservedRank, call: C10dCall) -> bool:

@@ -78,6 +78,4 @@ class Context:
         """Whether an op was seen to be issued: where not every op is told, one look shows none."""
         if not self.index.partial:
             return True
-        ranks = self.ranks.values()
-        fronts = (front.last for rank in ranks for front in rank.group_progress.values())
-        return any(last is not None and last.dated for last in fronts)
+        return any(last.dated for rank in self.ranks.values() for last in rank.last_ops)

@@ -1,4 +1,4 @@
-"""A deadlock: ranks that wait for each other, in a cycle of the wait-for graph."""
+"""A deadlock: ranks that wait for each other, directly or through others."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def detect(context: Context) -> list[Finding]:
     return [
         _finding(context, nodes)
         for nodes in found
-        # Too early: who makes a group before the others come takes time.
+        # Too early: who makes a group before the others arrive takes time.
         if not any(
             node.begins_ns("overdue", context.now_ns) >= context.now_ns
             for node in nodes

@@ -43,7 +43,7 @@ _GROUP_MAKERS: Final = frozenset({
     "new_subgroups_by_enumeration",
 })  # fmt: skip
 TEARDOWN: Final = frozenset({"destroy_process_group", "abort_process_group"})
-"""Calls that leave groups: nobody else has to come."""
+"""Calls that leave groups: nobody else has to arrive."""
 _NO_CALLS: Final = re.compile(r"^(get_|is_|supports_|set_|register_|record_comm$|__|wrapper$)")
 """Public functions of torch.distributed that issue no op. All others are taken to issue one."""
 _PRIVATE_CALLS: Final = {

@@ -70,21 +70,19 @@ def program_end(view: Rank, *, others_left: bool = False) -> ProgramEnd | None:
     chain = thread_chain(view)
     known = chain is not None and chain.end is not None
     threads = () if known or locate(main, view.process).kind != "lock" else _others(view)
-    if any(_joins_threads(frame) for frame in main.frames):
+    if any(
+        function_name(frame) == "_shutdown" and frame.file.endswith("/threading.py")
+        for frame in main.frames
+    ):
         return ProgramEnd("threads", threads=threads)
-    sure = any(map(_is_exit, main.frames))
+    sure = any(
+        function_name(frame) in _EXIT_FUNCTIONS and _EXITS.search(frame.file)
+        for frame in main.frames
+    )
     others_left = others_left or others_have_ended(view)
     if sure or (others_left and main.frames[-1].function != _PROGRAM):
         return ProgramEnd("exit", sure, threads)
     return None
-
-
-def _joins_threads(frame: wire.TraceFrame) -> bool:
-    return function_name(frame) == "_shutdown" and frame.file.endswith("/threading.py")
-
-
-def _is_exit(frame: wire.TraceFrame) -> bool:
-    return function_name(frame) in _EXIT_FUNCTIONS and bool(_EXITS.search(frame.file))
 
 
 def _others(view: Rank) -> tuple[AwaitedThread, ...]:

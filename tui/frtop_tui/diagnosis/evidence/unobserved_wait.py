@@ -1,6 +1,6 @@
 """Whether a rank may be in a wait that nobody observes: a transport past c10d, or a full queue.
 
-What a rank issues in such a transport is not known, nor when its peers come. A wait for a device,
+What a rank issues in such a transport is not known, nor when its peers arrive. A wait for a device,
 or a C call of which nothing more is known, may be for them. So such a rank is neither at fault nor
 healthy. Only what cannot be a transport's wait is a cause of its own: a process that is stopped, a
 sleep, a lock, a file, a child.
@@ -83,8 +83,8 @@ def _at_full_queue(view: Rank) -> UnobservedWait | None:
 
     Behind a full queue a host stops in C at whatever it launches next, a line like any other.
     """
-    lasts = (front.last for front in view.group_progress.values() if front.last is not None)
-    if not any(not op.tracked and _is_on_device(view, op) for op in (*view.pending, *lasts)):
+    issued = (*view.pending, *view.last_ops)
+    if not any(not op.tracked and _is_on_device(view, op) for op in issued):
         return None
     location = working_location(view)
     if location is None or location.kind != "computing" or not runs_in_c(view):

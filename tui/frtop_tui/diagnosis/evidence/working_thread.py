@@ -179,8 +179,7 @@ def _issuing_ident(view: Rank, main: int) -> int:
     if view.snapshot is None or not view.snapshot.ops:
         return 0
     newest_ns, found = -1, 0
-    lasts = (front.last for front in view.group_progress.values() if front.last is not None)
-    for op in chain(view.pending, lasts, view.snapshot.ops):
+    for op in chain(view.pending, view.last_ops, view.snapshot.ops):
         if op.pseudo or not op.thread:
             continue
         if op.thread == main:
@@ -188,7 +187,7 @@ def _issuing_ident(view: Rank, main: int) -> int:
         if op.issued_ns > newest_ns:
             newest_ns, found = op.issued_ns, op.thread
     # Of a group that moves quickly the last op is not told, nor who issued it.
-    return 0 if any(front.last is None for front in view.group_progress.values()) else found
+    return found if len(view.last_ops) == len(view.group_progress) else 0
 
 
 def _trains(stack: wire.ThreadStack, view: Rank) -> bool:

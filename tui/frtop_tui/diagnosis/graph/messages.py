@@ -40,7 +40,7 @@ def other_half(view: Rank, node: WaitNode, waiting: Rank) -> Half:
     receiver = _messages_of(waiting, group) if receives else theirs
     from_any = None if receiver is None else _count(receiver, send=False, peer=None, tag=tag)
     most = issued if receives else issued + (from_any or 0)
-    if _is_before(most, op.message):
+    if (most - op.message) % MESSAGES > MESSAGES // 2:  # it is before
         return "missing" if receives or from_any is not None else "open"
     return "issued" if from_any == 0 else "open"
 
@@ -79,7 +79,3 @@ def _count(known: wire.Messages, *, send: bool, peer: int | None, tag: int | Non
         one.number for one in known.counts if (one.send, one.peer, one.tag) == (send, peer, tag)
     )
     return next(found, 0 if known.complete else None)
-
-
-def _is_before(number: int, other: int) -> bool:
-    return (number - other) % MESSAGES > MESSAGES // 2

@@ -1,8 +1,8 @@
 """The wait-for graph: in which ops ranks wait, and which members have not entered them.
 
 An edge leads from a node to the nodes in which its absent members are themselves blocked. Paths
-end at members that are free, ended or unobserved, at nodes that every member has entered, or in
-a cycle.
+end at members that are free, ended or unobserved, at nodes that every member has entered, or
+in a deadlock.
 
 Nodes are kept from frame to frame. The absent members of a node are sorted again only when a
 rank enters or leaves it, its group moves on, or a fact about an absent member changes.

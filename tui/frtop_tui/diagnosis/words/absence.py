@@ -387,13 +387,9 @@ def _location_step(view: Rank, location: StackLocation, process: wire.Process | 
         line=line,
         rank=view.rank,
         stacks=stacks,
-        top=_top_step(stacks, pid),
+        top=f"py-spy top --pid {pid}" if stacks.startswith("py-spy") else f"top -H -p {pid}",
         file=typed(process.file) if process is not None else "",
     )
-
-
-def _top_step(stacks: str, pid: int) -> str:
-    return f"py-spy top --pid {pid}" if stacks.startswith("py-spy") else f"top -H -p {pid}"
 
 
 def _file_step(process: wire.Process | None) -> str:

@@ -58,8 +58,9 @@ class Tense(Enum):
         return f"ranks {shortened(waiting.folded)} {self.of('wait', 'waited')}"
 
 
-def label_of(group: wire.Group) -> str:
-    return group_label(group.name, group.description)
+def label_of(group: wire.Group | None) -> str:
+    """`default_pg`."""
+    return group_label(group.name, group.description) if group is not None else "its group"
 
 
 def named_op(op: wire.Op, group: wire.Group | None, peer: int | None = None) -> str:
@@ -161,8 +162,7 @@ def last_op_evidence(views: Mapping[int, Rank], culprits: Sequence[int]) -> list
     """The last known op of each culprit."""
     lines = []
     for view in filter(None, map(views.get, culprits[:3])):
-        fronts = (front.last for front in view.group_progress.values())
-        known = [last for last in fronts if last is not None and (last.signature or last.number)]
+        known = [last for last in view.last_ops if last.signature or last.number]
         if not known:
             continue
         last = max(known, key=lambda op: op.sequence)

@@ -213,7 +213,8 @@ def find_at_rest(context: Context, rest: RestState) -> RestFound:
     due = tuple(one.rank for one in by_age if _is_due(one, found, rest, now_ns))
     if all(rank in stays and _is_well(rank, found, rest) for rank in found.causes):
         return RestFound(note=note, look_at=due)
-    unusual_ns = max(UNUSUAL_NS, LASTING_USUAL_WAITS * max(rest.longest_ns, _paused_ns(found)))
+    paused_ns = min(map(longest_pause_ns, found.asked))  # before, by the ops that are still known
+    unusual_ns = max(UNUSUAL_NS, LASTING_USUAL_WAITS * max(rest.longest_ns, paused_ns))
     # Those that work may be whom the others wait for: how long that may take is not known.
     works = any(stay.is_moving or stay.last.runs for stay in stays.values())
     seen = all(rank in stays and stays[rank].is_still for rank in found.causes)
@@ -321,11 +322,6 @@ def _is_unobserved(context: Context, found: _AtRest) -> bool:
     """Whether ranks may wait for each other where nobody sees it: `standing_waits` judges that."""
     some = (view for view in found.asked if view.rank in context.index.beside)
     return not found.serves and any(unobserved_wait(view) is not None for view in some)
-
-
-def _paused_ns(found: _AtRest) -> int:
-    """The longest pause of the job before, by the ops that its ranks still know."""
-    return min(map(longest_pause_ns, found.asked))
 
 
 def _held(found: _AtRest, stays: Mapping[int, Unmoved]) -> tuple[Finding, ...]:

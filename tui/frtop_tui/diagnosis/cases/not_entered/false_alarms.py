@@ -1,4 +1,4 @@
-"""False alarms: a rank was called hung, and came after all.
+"""False alarms: a rank was called hung, and arrived after all.
 
 The usual wait of a call site is one number for all its peers and groups. A worker that is slow in
 every round is overdue there each time. After a false alarm such a wait counts as hung only after
@@ -48,7 +48,7 @@ class FalseAlarms:
                 self.sites[key] = None
 
     def record(self, findings: Iterable[Finding], nodes: Iterable[WaitNode]) -> None:
-        """Notes which `nodes` wait for absent ranks that are called hung and may still come."""
+        """Notes which `nodes` wait for absent ranks that are called hung and may still arrive."""
         hung = {
             rank
             for finding in findings
@@ -89,6 +89,5 @@ def _goes_on(ranks: Mapping[int, Rank], hung: _HungWait) -> bool:
     if view.state == "unreachable" or view.pending_more > 0:
         return True
     # Nobody notes the end of an op on a device: it counts until the next one is issued.
-    lasts = [front.last for front in view.group_progress.values() if front.last is not None]
-    untracked = [op for op in lasts if not op.tracked]
+    untracked = [op for op in view.last_ops if not op.tracked]
     return any(op.sequence == hung.sequence for op in (*view.pending, *untracked))

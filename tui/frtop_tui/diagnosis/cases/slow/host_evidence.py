@@ -57,10 +57,11 @@ def lasting_facts(gauges: HostGauges, since_ns: int, until_ns: int) -> tuple[Las
     for facts in readings:
         for fact in facts:
             if fact.cause and fact.kind not in EVENTS:
-                seen.setdefault(_about(fact), []).append(fact)
+                seen.setdefault((fact.kind, fact.subject, fact.text), []).append(fact)
     found = [
-        LastingFact(_median(those), len(those) / len(readings), len(readings))
+        LastingFact(by_value[len(by_value) // 2], len(by_value) / len(readings), len(readings))
         for those in seen.values()
+        if (by_value := sorted(those, key=lambda fact: fact.value))
     ]
     last_ns = until_ns + READ_AGAIN_NS
     events = (
@@ -69,14 +70,6 @@ def lasting_facts(gauges: HostGauges, since_ns: int, until_ns: int) -> tuple[Las
         if fact.kind in EVENTS and since_ns <= (fact.since_ns or gauges.at_ns) <= last_ns
     )
     return (*found, *events)
-
-
-def _about(fact: HostFact) -> _About:
-    return fact.kind, fact.subject, fact.text
-
-
-def _median(facts: list[HostFact]) -> HostFact:
-    return sorted(facts, key=lambda fact: fact.value)[len(facts) // 2]
 
 
 def _readings(gauges: HostGauges, since_ns: int, until_ns: int) -> Iterable[HostGauges]:

@@ -79,7 +79,7 @@ class LateRanks(NamedTuple):
 
 
 class Arrivals(NamedTuple):
-    """When the same ranks came to the sampled ops of a group, in parts of the window."""
+    """When the same ranks arrived at the sampled ops of a group, in parts of the window."""
 
     ops: Sequence[SampledOp]
     parts: Sequence[Part[int]]
@@ -164,7 +164,7 @@ def late_ranks(
 
 
 def usable_ops(group: SampledGroup, peers: Sequence[int], *, on_device: bool) -> list[SampledOp]:
-    """Ops that need all, of which it is known when each of `peers` came, on clocks that compare.
+    """Ops that need all, of which it is known when each of `peers` arrived, on clocks that compare.
 
     The host of a device issues ahead of it. That it issues late costs nothing, unless the op was
     over soon after: then the device had nothing else to do.
@@ -260,7 +260,7 @@ def _most_lost(
 def _lateness(
     ops: Sequence[SampledOp], peers: Sequence[int], who: Sequence[int]
 ) -> list[tuple[int, SampledOp]]:
-    """Of each op in which one of `who` is the last, by how much they come after the others."""
+    """Of each op in which one of `who` is the last, by how much they arrive after the others."""
     others = [rank for rank in peers if rank not in who]
     found = []
     for op in ops:
@@ -305,7 +305,7 @@ def to_blame(
 ) -> list[LateRanks]:
     """Of all that are late those of whom nothing else explains it, the costliest first.
 
-    `known` are the places of ranks that send and receive. Whoever comes late out of the long ops of
+    `known` are the places of ranks that send and receive. Whoever leaves late the long ops of
     `links` arrives late at the next.
     """
     order = sorted(found, key=lambda one: one.share, reverse=True)

@@ -25,7 +25,7 @@ One = TypeVar("One", int, str)
 class Part(NamedTuple, Generic[One]):
     """One part of the window, on the operator's clock.
 
-    `delays` says by how many ns each rank, or each group, comes after the earliest. Clocks may be
+    `delays` says by how many ns each rank, or each group, arrives after the earliest. Clocks may be
     the reason of a difference of up to `error_ns`.
     """
 
@@ -53,7 +53,7 @@ class Episode(NamedTuple):
         return max(op.error_ns or 0 for op in self.ops)
 
     def delays(self, ranks: Iterable[int]) -> dict[int, int]:
-        """How long after the first rank each one comes: to the op to which it is latest."""
+        """How long after the first rank each one arrives: to the op to which it is latest."""
         if len(self.ops) == 1:
             arrivals, first_ns = self.ops[0].arrivals, self.ops[0].first_ns
             return {rank: arrivals[rank] - first_ns for rank in ranks}

@@ -25,7 +25,7 @@ NEED_ALL: Final = frozenset({
     "reduce_scatter_tensor", "reduce_scatter_tensor_coalesced", "all_to_all", "all_to_all_single",
     "barrier", "monitored_barrier",
 })  # fmt: skip
-"""Kinds that no rank can finish before all have come. The root of a broadcast waits for nobody."""
+"""Kinds that no rank can finish before all are there. The root of a broadcast waits for nobody."""
 _ON_HOSTS: Final = frozenset({"", "gloo", "mpi"})
 """Backends whose ops are of no device; the first is not known, and no device was seen."""
 

@@ -89,9 +89,9 @@ def straggling(parts: Sequence[Part[One]], tests: int = 1) -> Straggling[One] | 
 
 
 def least_found(parts: Sequence[Part[One]], tests: int = 1) -> float | None:
-    """Which share of the time one has to cost the others to be suspected, wherever it comes late.
+    """Which share of the time one has to cost the others to be suspected, wherever it arrives late.
 
-    Whoever comes later than all others by more than these are apart is late in a part. None where
+    Whoever arrives later than all others by more than these are apart is late in a part. None where
     there are too few parts for anybody to be found.
     """
     if len(parts) < SUSPECTED.parts:

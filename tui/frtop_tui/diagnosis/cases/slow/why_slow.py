@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from operator import attrgetter, or_
 from statistics import median
@@ -50,7 +50,7 @@ def _apart_ns(view: Rank) -> int:
 
 def _cores(view: Rank) -> float | None:
     """Cores that a rank's own process used between two looks."""
-    new, old = (_process(one, view.identity.pid) for one in (view.snapshot, view.prior_snapshot))
+    new, old = _in_both(view, lambda look: look.processes)
     apart_ns = _apart_ns(view)
     if new is None or old is None or apart_ns <= 0:
         return None
@@ -59,9 +59,7 @@ def _cores(view: Rank) -> float | None:
 
 def ready_share(view: Rank) -> float | None:
     """Share of the time between two looks in which the main thread could run, and did not."""
-    new, old = (
-        _main_thread(one, view.identity.pid) for one in (view.snapshot, view.prior_snapshot)
-    )
+    new, old = _in_both(view, lambda look: look.threads)
     apart_ns = _apart_ns(view)
     if new is None or old is None or apart_ns <= 0 or min(new.ready_ns, old.ready_ns) < 0:
         return None
@@ -70,16 +68,13 @@ def ready_share(view: Rank) -> float | None:
     return min(1.0, max(0, ready_ns - (new.cpu_ns - old.cpu_ns)) / apart_ns)
 
 
-def _process(snapshot: wire.Snapshot | None, pid: int) -> wire.Process | None:
-    return _with_pid(snapshot.processes, pid) if snapshot is not None else None
-
-
-def _main_thread(snapshot: wire.Snapshot | None, pid: int) -> wire.Process | None:
-    return _with_pid(snapshot.threads, pid) if snapshot is not None else None
-
-
-def _with_pid(processes: Iterable[wire.Process], pid: int) -> wire.Process | None:
-    return next((one for one in processes if one.pid == pid), None)
+def _in_both(
+    view: Rank, of: Callable[[wire.Snapshot], Iterable[wire.Process]]
+) -> Iterator[wire.Process | None]:
+    """The rank's process, or its main thread, in the last look and the one before."""
+    for look in (view.snapshot, view.prior_snapshot):
+        listed = of(look) if look is not None else ()
+        yield next((one for one in listed if one.pid == view.identity.pid), None)
 
 
 _OF_TURNS: Final = frozenset({"cpu pressure", "held back"})
@@ -129,7 +124,8 @@ def cause_of(statistics: JobStatistics, found: LateRanks, frame: BaseFrame) -> S
     others = others[:MOST_COMPARED]
     took = step_ns(statistics, found.members, found.since_ns)
     gauges = host_evidence(views, others, frame.hosts, found.since_ns, found.until_ns)
-    seen = SlowCause(location=_location(views), step_ns=took, context=gauges.context)
+    location = next(filter(None, map(working_location, views)), None)
+    seen = SlowCause(location=location, step_ns=took, context=gauges.context)
     seen = replace(seen, **looked(views, others))
     wanted = EXPLAINED_SHARE * max(found.share, found.most_share)
     if took:
@@ -210,10 +206,6 @@ def _by_network(late: _Lateness) -> SlowCause | None:
 
 _RULES: Final = (_starved, _by_gpu, _by_steps, _by_disk, _by_processor_time, _by_network)
 """In order: what lies deepest first, what is only probable last."""
-
-
-def _location(views: Sequence[Rank]) -> StackLocation | None:
-    return next((place for view in views if (place := working_location(view))), None)
 
 
 def _loads_itself(views: Sequence[Rank]) -> bool | None:

@@ -64,13 +64,13 @@ WhyOpen = Literal[
     "later",  # some are further on than the call, by their lines
     "many",  # so many are outside
     "unclear",  # their stacks do not show what they wait for
-    "running",  # they run, and may come any moment
+    "running",  # they run, and may arrive any moment
 ]
 """Why nobody is blamed for being outside of the call."""
 
 
 class MaybeComing(CallDetail, frozen=True):
-    """Ranks are `outside` while others wait, and stacks do not tell whether they will come."""
+    """Ranks are `outside` while others wait, and stacks do not tell whether they will arrive."""
 
     sites: tuple[SharedCall, ...]
     outside: tuple[StackState, ...]
@@ -247,12 +247,8 @@ def _is_one_wait(sites: Sequence[SharedCall]) -> bool:
     """Whether all others are surely at the same lines, asleep: behind a full queue hosts spin."""
     steps = sites[0].call.steps
     known = len(sites) == 1 and paths_differ(steps, steps) is False
-    return known and all(_sleeps(state) for state in sites[0].states)
-
-
-def _sleeps(state: StackState) -> bool:
-    stack = working_stack(state.view)
-    return stack is not None and not stack.active
+    stacks = (working_stack(state.view) for state in sites[0].states)
+    return known and all(stack is not None and not stack.active for stack in stacks)
 
 
 def _runs_python(state: StackState) -> bool:

@@ -228,11 +228,11 @@ def _standing(states: Iterable[StackState]) -> list[str]:
     for state in states:
         found.setdefault(_doing_text(state), []).append(state.rank)
     ordered = sorted(found.items(), key=lambda item: len(item[1]))
-    return [f"{folded(r)}{f' {text}' if len(r) == 1 else _plural(text)}" for text, r in ordered]
-
-
-def _plural(text: str) -> str:
-    return f" are {text[3:]}" if text.startswith("is ") else f": each {text}"
+    texts = []
+    for text, ranks in ordered:
+        several = f" are {text[3:]}" if text.startswith("is ") else f": each {text}"
+        texts.append(f"{folded(ranks)}{f' {text}' if len(ranks) == 1 else several}")
+    return texts
 
 
 def _standing_text(states: Sequence[StackState]) -> str:
@@ -295,10 +295,6 @@ def _absent_text(frame: BaseFrame, site: SharedCall, finding: Finding) -> str:
     return f"{named} {has} not entered {call.text}; {waits}{more}"
 
 
-def _site_text(site: SharedCall) -> str:
-    return f"{folded(site.ranks)} in {site.call.text}"
-
-
 def _inside_texts(sites: Sequence[SharedCall]) -> list[str]:
     """What the headline leaves out: further call sites, and which thread it is."""
     lines = []
@@ -306,7 +302,7 @@ def _inside_texts(sites: Sequence[SharedCall]) -> list[str]:
         thread = next((state.thread for state in site.states if state.thread), "")
         where = f", in thread {thread}, for which the main one waits" if thread else ""
         if where or len(sites) > 1:
-            lines.append(f"{_site_text(site)}{where}")
+            lines.append(f"{folded(site.ranks)} in {site.call.text}{where}")
     return lines
 
 

@@ -117,7 +117,7 @@ def _inside_call(calls: DeviceCalls, node: WaitNode, entered: str) -> tuple[str,
 
 def _on_devices(node: WaitNode, frame: BaseFrame) -> tuple[str, Absence]:
     """All hosts have handed the op over, and no device completes it."""
-    label = label_of(node.group) if node.group is not None else "its group"
+    label = label_of(node.group)
     head = (
         f"{op_text(node)} is stuck on the devices: all hosts have handed it over, no device has"
         " completed it"
@@ -200,8 +200,7 @@ def lagging_devices(
 ) -> Sentences:
     """Whose devices lag, and at which op they are."""
     node, lag = detail.node, detail.lag
-    label = label_of(node.group) if node.group is not None else "its group"
-    named = folded(lag.ranks)
+    label, named = label_of(node.group), folded(lag.ranks)
     if lag.begun:
         head = f"the device of {named} is behind: others have completed #{lag.number} of {label}"
         text = f"all have issued {op_text(node)}; this device has not finished #{lag.number}"

@@ -1,6 +1,6 @@
 """Ranks that stay in waits that nobody observes, while no wait in c10d explains anything.
 
-Beside a transport past c10d nothing tells who has come: all of them may be hung, or replay a
+Beside a transport past c10d nothing tells who has arrived: all of them may be hung, or replay a
 graph. A replayed graph freezes every counter of a healthy job, so a counter at rest proves
 nothing, and CPU time neither, because such waits spin. What is left is the stack: whoever is found
 at the same lines in every look, for as long as a wait of unknown length may take, is not called
@@ -109,14 +109,10 @@ def is_unobserved(context: Context, node: WaitNode) -> bool:
     if not index.beside or node.op.tracked or node.op.p2p:
         return False
     context.graph.look_into(node, context.now_ns)
-    return node.entered_by_all and all(
-        rank in index.beside and _is_at_device(context.ranks[rank]) for rank in node.waiting
-    )
-
-
-def _is_at_device(view: Rank) -> bool:
-    place = working_location(view)
-    return place is not None and place.kind == "device"
+    if not node.entered_by_all or not index.beside.issuperset(node.waiting):
+        return False
+    places = (working_location(context.ranks[rank]) for rank in node.waiting)
+    return all(place is not None and place.kind == "device" for place in places)
 
 
 def _asked(context: Context) -> Sequence[Rank]:
