@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -494,3 +495,8 @@ def only(found: Frame) -> Verdict:
     """The verdict, which must be the only one."""
     assert len(found.verdicts) == 1, [verdict.headline for verdict in found.verdicts]
     return found.verdicts[0]
+
+
+def told(found: Frame, *fields: str) -> object:
+    """Those fields of the only verdict."""
+    return attrgetter(*fields)(only(found))

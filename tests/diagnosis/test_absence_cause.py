@@ -23,7 +23,7 @@ from diagnosis.absences import (
     stopped,
     stuck_worker,
 )
-from diagnosis.scenes import BACKWARD, Scene, frame, only
+from diagnosis.scenes import BACKWARD, Scene, frame, only, told
 from frtop_probe import wire
 from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.model import OpName
@@ -150,8 +150,7 @@ def test_without_snapshots_an_absence_stays_a_suspicion() -> None:
 def test_a_stopped_rank_is_confirmed_without_snapshots() -> None:
     scene = absent(stopped)
     scene.look = lambda judgement: None  # type: ignore[method-assign]
-    verdict = only(scene.settle(3))
-    assert (verdict.confidence, verdict.progress) == ("confirmed", "none")
+    assert told(scene.settle(3), "confidence", "progress") == ("confirmed", "none")
 
 
 def test_independent_causes_are_separate_verdicts() -> None:

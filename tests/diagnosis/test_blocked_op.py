@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from diagnosis.scenes import BACKWARD, COLLECTIVE, LOCK, Scene, frame, only, three_wait
+from diagnosis.scenes import BACKWARD, COLLECTIVE, LOCK, Scene, frame, only, three_wait, told
 from frtop_probe import wire
 from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.blocked.blocked_op import wait_of
@@ -75,8 +75,7 @@ def test_a_rank_in_a_fetch_with_pending_ops_is_blamed() -> None:
     scene.waits([2], "all_gather", for_s=12, group="1", sync=False)
     scene.fetches(2, worker=0, pid=77)
     scene.worker(2, 77, "D", "read", "/data/shard-1")
-    verdict = only(scene.settle())
-    assert (verdict.culprits, verdict.why.cause) == ((2,), "dataloader")
+    assert told(scene.settle(), "culprits", "why.cause") == ((2,), "dataloader")
 
 
 def test_a_rank_at_a_lock_with_pending_ops_is_blamed() -> None:
@@ -85,8 +84,7 @@ def test_a_rank_at_a_lock_with_pending_ops_is_blamed() -> None:
     scene.does([0, 1, 3], "all_reduce", ago=20)
     scene.waits([0, 1, 3], "all_reduce", for_s=10)
     scene.at(2, *LOCK)
-    verdict = only(scene.settle())
-    assert (verdict.culprits, verdict.why.cause) == ((2,), "lock")
+    assert told(scene.settle(), "culprits", "why.cause") == ((2,), "lock")
 
 
 def test_ranks_of_a_silent_host_do_not_count_as_waiting() -> None:

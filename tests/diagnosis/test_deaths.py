@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from diagnosis.scenes import Scene, frame, only
+from diagnosis.scenes import Scene, frame, only, told
 from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.text.exit_status import exit_status
 
@@ -50,8 +50,7 @@ def test_an_exception_is_told_before_its_process_has_ended() -> None:
     scene.raises(2, "ValueError", "loss is nan")
     scene.actors[2].exit_info = None
     scene.waits([0, 1, 3], "all_reduce", for_s=0.3)
-    verdict = only(scene.judge().frame)
-    assert (verdict.kind, verdict.culprits) == ("dead", (2,))
+    assert told(scene.judge().frame, "kind", "culprits") == ("dead", (2,))
 
 
 def test_who_is_about_to_end_is_waited_for_by_nobodys_fault() -> None:
@@ -169,8 +168,7 @@ def test_who_was_gone_before_the_launcher_ended_the_others_is_the_cause() -> Non
     scene.ends(0, ago=0.9)
     for rank in (1, 2):
         scene.ends(rank, signal=15, ago=0.85)
-    verdict = only(scene.settle())
-    assert (verdict.culprits, verdict.why.cause) == ((0,), "unknown")
+    assert told(scene.settle(), "culprits", "why.cause") == ((0,), "unknown")
 
 
 def test_whose_connection_broke_while_others_are_not_seen_is_not_blamed() -> None:
@@ -202,8 +200,7 @@ def test_the_launchers_last_kill_is_no_cause() -> None:
     scene.does([0, 1, 3], "all_reduce", ago=42)
     breaks(scene, [0, 1], ago=40)
     scene.ends(3, signal=9, ago=9)
-    verdict = only(scene.settle())
-    assert (verdict.culprits, verdict.why.cause) == ((2,), "exited")
+    assert told(scene.settle(), "culprits", "why.cause") == ((2,), "exited")
 
 
 def test_ended_from_outside_altogether_blames_nobody() -> None:
@@ -334,8 +331,7 @@ def test_a_rank_that_is_not_reported_is_not_blamed_for_an_old_number(text: str) 
     scene.does([0, 1], "all_reduce", ago=1.3)
     for rank in (0, 1):
         scene.raises(rank, "RuntimeError", text)
-    verdict = only(scene.settle())
-    assert (verdict.kind, verdict.culprits) == ("undecided", ())
+    assert told(scene.settle(), "kind", "culprits") == ("undecided", ())
 
 
 def test_the_job_was_ended_by_its_own_timeout() -> None:
@@ -376,16 +372,14 @@ def test_what_follows_from_a_death_is_no_verdict_of_its_own() -> None:
     scene.ends(2, signal=9, ago=20)
     scene.waits([0, 1, 3], "all_reduce", for_s=19, group="1")
     scene.waits([4, 5, 6, 7], "all_reduce", for_s=15)
-    verdict = only(scene.settle())
-    assert (verdict.kind, verdict.culprits) == ("dead", (2,))
+    assert told(scene.settle(), "kind", "culprits") == ("dead", (2,))
 
 
 def test_nobody_is_named_before_a_death_that_explains_it_may_be_told() -> None:
     scene = Scene(4)
     scene.does([0, 1, 3], "all_reduce", ago=0.4)
     breaks(scene, [0, 1], ago=0.3)
-    verdict = only(scene.judge().frame)
-    assert (verdict.kind, verdict.culprits) == ("undecided", ())
+    assert told(scene.judge().frame, "kind", "culprits") == ("undecided", ())
     scene.ends(2, signal=6, ago=0.3)
     assert only(scene.settle()).culprits == (2,)
 
@@ -439,8 +433,7 @@ def test_unreachable_ranks_do_not_hide_who_left_with_a_message_not_taken() -> No
     scene.waits([1], "send", for_s=2.4, p2p=True, peer=2)
     scene.actors[1].pending.clear()  # what raises is over as well
     breaks(scene, [1], ago=2.1)
-    verdict = only(scene.settle())
-    assert (verdict.kind, verdict.culprits, verdict.why.cause) == ("dead", (2,), "exited")
+    assert told(scene.settle(), "kind", "culprits", "why.cause") == ("dead", (2,), "exited")
 
 
 def test_a_receive_left_behind_is_no_wait_for_somebody_who_left() -> None:
@@ -464,8 +457,7 @@ def test_after_a_timeout_those_who_waited_themselves_pass_the_blame_on(ended: bo
     if ended:
         for rank in (1, 2, 3):
             scene.ends(rank, signal=15, ago=1.0)
-    verdict = only(scene.settle())
-    assert (verdict.kind, verdict.culprits) == ("not_entered", (3,))
+    assert told(scene.settle(), "kind", "culprits") == ("not_entered", (3,))
 
 
 def test_who_left_the_group_is_named_once_though_some_still_wait_for_it() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from diagnosis.scenes import only
+from diagnosis.scenes import told
 from diagnosis.unprepared import Unprepared
 
 
@@ -21,8 +21,7 @@ def test_who_ended_of_itself(first: dict[str, int], kind: str, culprits: tuple[i
     scene.ends(0, ago=5, signal=first.get("signal"), exit_code=first.get("exit_code"))
     for rank in (1, 3):
         scene.ends(rank, ago=3, exit_code=1)
-    verdict = only(scene.settle(6))
-    assert (verdict.kind, verdict.culprits) == (kind, culprits)
+    assert told(scene.settle(6), "kind", "culprits") == (kind, culprits)
 
 
 def test_who_ended_after_one_that_left_is_no_finding_of_its_own() -> None:
@@ -30,5 +29,4 @@ def test_who_ended_after_one_that_left_is_no_finding_of_its_own() -> None:
     scene.ends(1, ago=5, exit_code=0)
     scene.waits([2], "all_reduce", for_s=8)
     scene.ends(0, ago=3, exit_code=1)
-    verdict = only(scene.settle(4))
-    assert (verdict.why.cause, verdict.culprits) == ("exited", (1,))
+    assert told(scene.settle(4), "why.cause", "culprits") == ("exited", (1,))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from diagnosis.scenes import Scene, one_sleeps, only
+from diagnosis.scenes import Scene, one_sleeps, only, told
 from frtop_probe import wire
 from frtop_tui.job.model import ObservedFrame, Problem
 
@@ -134,8 +134,7 @@ def test_a_hang_that_was_over_is_no_part_of_how_the_job_ended() -> None:
     scene.pass_time(0.5)
     for rank in range(4):
         scene.ends(rank, signal=15, ago=0.2)
-    verdict = only(scene.judge().frame)
-    assert (verdict.kind, verdict.culprits) == ("dead", ())
+    assert told(scene.judge().frame, "kind", "culprits") == ("dead", ())
 
 
 def test_a_wait_that_goes_on_after_a_death_is_told_as_it_is() -> None:

@@ -15,7 +15,7 @@ from diagnosis.absences import (
     server_unseen,
     thread_server,
 )
-from diagnosis.scenes import LOCK, MAIN, WORLD, Actor, Scene, frame, only
+from diagnosis.scenes import LOCK, MAIN, WORLD, Actor, Scene, frame, only, told
 from diagnosis.unprepared import Unprepared
 from frtop_probe import wire
 from frtop_tui.text.exit_status import exit_status
@@ -96,8 +96,7 @@ def test_a_rank_at_a_queue_is_idle_if_a_thread_serves_and_none_works(
     scene.at(0, *main)
     scene.kernel(0, syscall="futex", wchan="futex_do_wait")
     found = scene.settle()
-    verdict = only(found)
-    assert (verdict.culprits, verdict.why.cause) == ((0,), cause)
+    assert told(found, "culprits", "why.cause") == ((0,), cause)
     assert found.health == ("held up" if cause == "idle" else "hung")
 
 

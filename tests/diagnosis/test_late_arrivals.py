@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from diagnosis.scenes import COLLECTIVE, Scene, frame, only, three_wait
+from diagnosis.scenes import COLLECTIVE, Scene, frame, only, three_wait, told
 
 
 def test_an_op_is_not_stuck_because_its_last_rank_took_long_to_come() -> None:
@@ -66,5 +66,4 @@ def test_who_is_seen_on_its_way_into_the_op_is_not_said_to_wait_elsewhere() -> N
         pytest.fail("nobody looks again")
     assert not found.verdicts
     # Whatever it is that it waits in there, it stays.
-    verdict = only(scene.settle(6))
-    assert (verdict.culprits, verdict.why.cause) == ((2,), "other_group")
+    assert told(scene.settle(6), "culprits", "why.cause") == ((2,), "other_group")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from diagnosis.scenes import Scene, only
+from diagnosis.scenes import Scene, only, told
 from frtop_probe import wire
 from frtop_probe.ring.rank_ranges import fold
 
@@ -89,5 +89,4 @@ def test_who_has_not_entered_is_named_whatever_links_are_dead() -> None:
     scene.waits([0, 2, 3], "all_reduce", for_s=10)
     scene.sleeps(1)
     severs(scene, 2, 3)
-    verdict = only(scene.settle())
-    assert (verdict.kind, verdict.culprits) == ("not_entered", (1,))
+    assert told(scene.settle(), "kind", "culprits") == ("not_entered", (1,))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from diagnosis.scenes import FLOATS, SECOND, Scene, frame, only
+from diagnosis.scenes import FLOATS, SECOND, Scene, frame, only, told
 from frtop_probe import wire
 from frtop_probe.consistency.signatures import difference
 from frtop_probe.ring.rank_ranges import fold
@@ -120,8 +120,7 @@ def test_without_a_majority_nobody_is_to_blame(parties: tuple[tuple[int, ...], .
     scene = Scene(sum(map(len, parties)))
     for ranks, kind in zip(parties, ("all_reduce", "barrier", "all_gather"), strict=False):
         scene.waits(ranks, kind, for_s=3)
-    verdict = only(scene.settle())
-    assert (verdict.culprits, verdict.parties) == ((), parties)
+    assert told(scene.settle(), "culprits", "parties") == ((), parties)
 
 
 def test_wrong_data_without_a_hang_is_told_from_the_stream() -> None:
@@ -295,8 +294,7 @@ def test_one_pair_of_splits_that_does_not_fit_blames_neither() -> None:
     scene = Scene(4)
     scene.does([0, 1, 3], "all_to_all_single", ago=0.2, in_splits=(2,) * 4, out_splits=(2,) * 4)
     scene.does([2], "all_to_all_single", ago=0.2, in_splits=(2,) * 4, out_splits=(2, 1, 2, 2))
-    verdict = only(scene.settle(0))
-    assert (verdict.culprits, verdict.parties) == ((), ((1,), (2,)))
+    assert told(scene.settle(0), "culprits", "parties") == ((), ((1,), (2,)))
 
 
 def test_uneven_splits_that_agree_in_pairs_are_legal() -> None:
@@ -313,8 +311,7 @@ def test_what_waits_for_ranks_in_disagreement_follows_from_it() -> None:
     scene.waits([2], "barrier", for_s=20, group="1")
     scene.waits([3], "all_reduce", for_s=20, group="1")
     scene.waits([4, 5, 6, 7], "all_reduce", for_s=19)
-    verdict = only(scene.settle())
-    assert (verdict.kind, verdict.culprits) == ("mismatch", (2,))
+    assert told(scene.settle(), "kind", "culprits") == ("mismatch", (2,))
 
 
 def test_ops_of_looks_tell_where_the_paths_parted() -> None:
@@ -327,8 +324,7 @@ def test_ops_of_looks_tell_where_the_paths_parted() -> None:
         look = wire.Snapshot(look.key, look.at_ns, ops=tuple(actor.recent))
         scene.state.apply_snapshots("node0", wire.SnapshotResponse(rank, "node0", (look,)))
         scene.at(rank, frame("train.py:5"), active=True)
-    verdict = only(scene.engine.judge(scene.frame()).frame)
-    assert (verdict.kind, verdict.culprits) == ("mismatch", (2,))
+    assert told(scene.engine.judge(scene.frame()).frame, "kind", "culprits") == ("mismatch", (2,))
 
 
 def test_the_rings_of_the_dead_tell_what_the_last_update_did_not() -> None:
@@ -340,15 +336,13 @@ def test_the_rings_of_the_dead_tell_what_the_last_update_did_not() -> None:
         scene.raises(rank, "RuntimeError", "Connection closed by peer", ago=0.9)
     scene.hear()
     judgement = scene.engine.judge(scene.frame())
-    open_yet = only(judgement.frame)
-    assert (open_yet.kind, open_yet.culprits) == ("undecided", ())
+    assert told(judgement.frame, "kind", "culprits") == ("undecided", ())
     assert not judgement.frame.notes
     assert {(wanted.key, wanted.stacks) for wanted in judgement.look_requests} == {
         (1, False), (2, False), (3, False), (4, False),
     }  # fmt: skip
     scene.look(judgement)
-    verdict = only(scene.settle())
-    assert (verdict.kind, verdict.culprits) == ("mismatch", (2,))
+    assert told(scene.settle(), "kind", "culprits") == ("mismatch", (2,))
 
 
 @pytest.mark.parametrize("ring", [True, False])
@@ -358,8 +352,7 @@ def test_an_abort_without_a_disagreement_is_confirmed_in_the_end(*, ring: bool) 
     for actor in scene.actors.values():
         actor.recent = actor.recent if ring else []
     assert only(scene.judge().frame).culprits == ()
-    verdict = only(scene.settle())
-    assert (verdict.kind, verdict.culprits, verdict.confidence) == ("dead", (1,), "confirmed")
+    assert told(scene.settle(), "kind", "culprits", "confidence") == ("dead", (1,), "confirmed")
 
 
 def test_a_death_long_after_a_disagreement_does_not_follow_from_it() -> None:
@@ -418,8 +411,7 @@ def test_members_on_a_silent_host_may_be_the_majority() -> None:
     scene.waits([2], "all_reduce", for_s=1)
     scene.deafen(1)
     scene.pass_time(9)
-    verdict = only(scene.settle())
-    assert (verdict.kind, verdict.culprits, verdict.parties) == ("mismatch", (), ((0, 1), (2,)))
+    assert told(scene.settle(), "kind", "culprits", "parties") == ("mismatch", (), ((0, 1), (2,)))
 
 
 def test_a_mismatch_says_which_module_issued_the_ops() -> None:

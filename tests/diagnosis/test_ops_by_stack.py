@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from diagnosis.scenes import SECOND, frame, only
+from diagnosis.scenes import SECOND, frame, only, told
 from diagnosis.unprepared import Unprepared
 from frtop_probe import wire
 from frtop_tui.diagnosis.blocked.ops_by_stack import OpsByStack, with_op
@@ -160,8 +160,7 @@ def test_an_all_reduce_by_gloos_name_is_no_mismatch_with_the_call_that_a_stack_s
         scene.waits([3], "reduce_scatter_tensor", for_s=40)
     scene.in_call(0, "reduce_scatter_tensor")
     scene.sleeps(2)
-    verdict = only(scene.settle(40))
-    assert (verdict.kind, verdict.culprits) == ("not_entered", (2,))
+    assert told(scene.settle(40), "kind", "culprits") == ("not_entered", (2,))
 
 
 def test_a_collective_is_not_in_progress_by_one_stack() -> None:
@@ -358,8 +357,7 @@ def test_roots_are_read_from_the_calls() -> None:
     scene.waits(range(3), "broadcast", for_s=40, sync=False, reduce=None)
     for rank in range(3):
         scene.in_call(rank, "broadcast", (("src", "2" if rank == 1 else "0"),))
-    verdict = only(scene.settle(6))
-    assert (verdict.kind, verdict.culprits) == ("mismatch", (1,))
+    assert told(scene.settle(6), "kind", "culprits") == ("mismatch", (1,))
 
 
 def recorded(scene: Unprepared, rank: int, kind: str, number: int, size: int = 4) -> None:
@@ -440,8 +438,7 @@ def test_a_rank_whose_c10d_state_are_not_readable_is_no_culprit() -> None:
     scene.unreadable.add(1)
     for rank in (0, 2):
         scene.in_call(rank, "all_reduce")
-    verdict = only(scene.settle(8))
-    assert (verdict.kind, verdict.culprits) == ("undecided", ())
+    assert told(scene.settle(8), "kind", "culprits") == ("undecided", ())
 
 
 @pytest.mark.parametrize(("started_s", "named"), [(20, False), (600, True)])

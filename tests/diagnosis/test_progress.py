@@ -17,7 +17,7 @@ from diagnosis.absences import (
     stuck_worker,
     waits_for_lock,
 )
-from diagnosis.scenes import SECOND, Scene, frame, only, three_wait
+from diagnosis.scenes import SECOND, Scene, frame, only, three_wait, told
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame, unjudged
 from frtop_tui.text.exit_status import exit_status
@@ -126,8 +126,7 @@ def test_a_rank_that_uses_cpu_time_makes_progress() -> None:
         assert actor.process is not None
         actor.process = type(actor.process)(actor.pid, "R", "python", cpu_ns=step * 500_000_000)
         found = scene.judge().frame
-    verdict = only(found)
-    assert (verdict.confidence, verdict.progress) == ("confirmed", "active")
+    assert told(found, "confidence", "progress") == ("confirmed", "active")
     assert found.health == "held up"
     assert exit_status(found) == 5
 
@@ -173,8 +172,7 @@ def test_a_changing_stack_is_progress() -> None:
 
 def test_before_two_snapshots_nothing_is_confirmed_and_progress_is_unknown() -> None:
     found = absent(sleeps).judge().frame
-    verdict = only(found)
-    assert (verdict.confidence, verdict.progress) == ("suspect", "unknown")
+    assert told(found, "confidence", "progress") == ("suspect", "unknown")
     assert found.health == "held up"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from diagnosis.scenes import COLLECTIVE, MAIN, Scene, frame, only
+from diagnosis.scenes import COLLECTIVE, MAIN, Scene, frame, only, told
 from diagnosis.unprepared import Unprepared
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame
@@ -167,8 +167,7 @@ def test_tensorpipes_thread_that_polls_is_no_progress(kind: type[Scene]) -> None
         actor.process = wire.Process(actor.pid, "S", "python", cpu_ns=int(scene.now * 1e9))
         found = scene.settle(1)
     assert found is not None
-    verdict = only(found)
-    assert (verdict.culprits, verdict.progress, verdict.confidence) == ((2,), "none", "confirmed")
+    assert told(found, "culprits", "progress", "confidence") == ((2,), "none", "confirmed")
 
 
 def test_a_job_of_remote_calls_alone_is_undecided_with_who_is_where() -> None:

@@ -208,38 +208,25 @@ def test_the_outermost_line_that_differs_decides(
 # Twice
 
 
-def test_who_stands_still_in_two_dumps_gets_nowhere() -> None:
-    ranks: dict[int, Stacks] = {0: REDUCE, 1: REDUCE, 2: SLEEP, 3: REDUCE}
-    found = judged(ranks, ranks)
-    assert verdict_of(found).progress == "none"
-    assert exit_status(found) == 3
+COMPILES = (frame(f"{TORCH}/_inductor/graph.py:7", "GraphLowering.run"), *ASLEEP)
+COMPUTES = thread(ASLEEP, active=True)
+RUNS_ON = thread(ASLEEP, active=True, gil=True)
 
 
-def test_who_compiles_at_the_same_line_may_get_on_in_other_processes() -> None:
-    compiles = (frame(f"{TORCH}/_inductor/graph.py:7", "GraphLowering.run"), *ASLEEP)
-    ranks: dict[int, Stacks] = {0: REDUCE, 1: REDUCE, 2: compiles, 3: REDUCE}
-    found = judged(ranks, ranks)
-    assert (verdict_of(found).culprits, verdict_of(found).progress) == ((2,), "unknown")
-    assert exit_status(found) == 5
-
-
-def test_dumps_that_are_too_near_prove_nothing() -> None:
-    ranks: dict[int, Stacks] = {0: REDUCE, 1: REDUCE, 2: SLEEP, 3: REDUCE}
-    assert verdict_of(judged(ranks, ranks, apart_s=0.5)).progress == "unknown"
-
-
-def test_who_computes_on_holds_the_others_up() -> None:
-    now: dict[int, Stacks] = {0: REDUCE, 1: REDUCE, 2: thread(ASLEEP, active=True), 3: REDUCE}
-    before = {**now, 2: thread((frame("train.py:31"), MAIN), active=True)}
-    verdict = verdict_of(judged(now, before))
-    assert (verdict.culprits, verdict.progress) == ((2,), "active")
-
-
-def test_who_runs_at_the_same_lines_may_compute_or_wait_busily() -> None:
-    runs = thread(ASLEEP, active=True, gil=True)
-    ranks: dict[int, Stacks] = {0: REDUCE, 1: REDUCE, 2: runs, 3: REDUCE}
-    verdict = verdict_of(judged(ranks, ranks))
-    assert (verdict.culprits, verdict.progress) == ((2,), "unknown")
+@pytest.mark.parametrize(("before", "now", "apart_s", "progress", "status"), [
+    (SLEEP, SLEEP, 5.0, "none", 3),
+    (SLEEP, SLEEP, 0.5, "unknown", 5),  # dumps that are too near prove nothing
+    (COMPILES, COMPILES, 5.0, "unknown", 5),  # it may get on in other processes
+    (RUNS_ON, RUNS_ON, 5.0, "unknown", 5),  # it computes, or waits busily
+    (thread((frame("train.py:31"), MAIN), active=True), COMPUTES, 5.0, "active", 5),
+])  # fmt: skip
+def test_whether_an_absent_rank_gets_on_is_told_by_two_dumps(
+    before: Stacks, now: Stacks, apart_s: float, progress: str, status: int
+) -> None:
+    ranks: dict[int, Stacks] = {0: REDUCE, 1: REDUCE, 2: now, 3: REDUCE}
+    found = judged(ranks, {**ranks, 2: before}, apart_s)
+    assert (verdict_of(found).culprits, verdict_of(found).progress) == ((2,), progress)
+    assert exit_status(found) == status
 
 
 def test_who_waits_busily_does_not_move() -> None:

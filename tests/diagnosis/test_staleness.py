@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from diagnosis.scenes import only
+from diagnosis.scenes import only, told
 from diagnosis.unprepared import Unprepared
 from frtop_tui.diagnosis.model import Frame
 
@@ -56,6 +56,5 @@ def test_where_only_stacks_are_known_nobody_is_named_by_one_look() -> None:
     for rank in (0, 1, 3):
         scene.in_call(rank, "all_reduce", (("group", '"default_pg"'),))
     scene.sleeps(2)
-    early = only(scene.settle(1))
-    assert (early.kind, early.culprits) == ("undecided", ())
+    assert told(scene.settle(1), "kind", "culprits") == ("undecided", ())
     assert only(scene.settle(20)).culprits == (2,)

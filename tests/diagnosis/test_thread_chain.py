@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
-from diagnosis.scenes import BACKWARD, COLLECTIVE, LOCK, MAIN, Scene, frame, only, three_wait
+from diagnosis.scenes import BACKWARD, COLLECTIVE, LOCK, MAIN, Scene, frame, only, three_wait, told
 from diagnosis.unprepared import Unprepared
 from frtop_probe import wire
 
@@ -164,8 +164,7 @@ def test_a_thread_in_an_op_that_nobody_waits_for_is_no_excuse() -> None:
     scene.actors[0].wait = waits("future", 1)
     beside(scene, 0, 1, OPENS, name="saver_0", syscall="openat", file=FILE)
     beside(scene, 0, 2, COLLECTIVE, name="other")
-    verdict = only(scene.settle())
-    assert (verdict.culprits, verdict.why.cause) == ((0,), "file_io")
+    assert told(scene.settle(), "culprits", "why.cause") == ((0,), "file_io")
 
 
 def test_a_thread_that_moves_is_progress_of_its_rank() -> None:

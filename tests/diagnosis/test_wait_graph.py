@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from diagnosis.scenes import SECOND, Scene, frame, only
+from diagnosis.scenes import SECOND, Scene, frame, only, told
 from frtop_probe import wire
 from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.text.exit_status import exit_status
@@ -58,8 +58,7 @@ def test_a_rank_that_just_entered_another_op_makes_progress() -> None:
     scene.waits([0, 1], "all_reduce", for_s=5)
     scene.waits([3], "all_reduce", for_s=5)
     scene.waits([2], "all_gather", for_s=0.3, group="1")
-    verdict = only(scene.settle(0))
-    assert (verdict.culprits, verdict.progress) == ((2,), "active")
+    assert told(scene.settle(0), "culprits", "progress") == ((2,), "active")
     assert exit_status(scene.settle(0)) == 5
 
 
@@ -108,8 +107,7 @@ def test_a_rank_that_waits_for_a_deadlock_is_no_party_of_it() -> None:
     scene.waits([0], "recv", for_s=10, p2p=True, peer=1)
     scene.waits([1], "recv", for_s=10, p2p=True, peer=0)
     scene.waits([2, 3], "all_reduce", for_s=9)
-    verdict = only(scene.settle())
-    assert (verdict.kind, verdict.parties) == ("deadlock", ((0,), (1,)))
+    assert told(scene.settle(), "kind", "parties") == ("deadlock", ((0,), (1,)))
 
 
 def test_a_pipeline_names_the_stage_that_does_not_send() -> None:
@@ -144,8 +142,7 @@ def test_an_op_that_all_have_entered_is_stuck() -> None:
     scene = Scene(4)
     scene.waits(range(4), "all_reduce", for_s=10)
     found = scene.settle()
-    verdict = only(found)
-    assert (verdict.kind, verdict.culprits, verdict.why.cause) == ("stuck", (), "transport")
+    assert told(found, "kind", "culprits", "why.cause") == ("stuck", (), "transport")
     assert found.health == "hung"
 
 
@@ -271,8 +268,7 @@ def test_a_stopped_rank_is_named_before_the_wait_is_overdue() -> None:
     scene.at(3, frame("train.py:3"), active=True)
     scene.kernel(2, "T")
     scene.silent(2, 3)
-    verdict = only(scene.judge().frame)
-    assert (verdict.culprits, verdict.why.cause) == ((2,), "stopped")
+    assert told(scene.judge().frame, "culprits", "why.cause") == ((2,), "stopped")
 
 
 def test_a_peer_with_unknown_pending_ops_is_not_blamed() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from diagnosis.scenes import BACKWARD, COLLECTIVE, LOCK, MAIN, Scene, frame, only
+from diagnosis.scenes import BACKWARD, COLLECTIVE, LOCK, MAIN, Scene, frame, only, told
 from diagnosis.unprepared import Unprepared
 from frtop_probe import wire
 from frtop_tui.diagnosis.evidence.working_thread import working_thread
@@ -86,8 +86,7 @@ def test_a_synchronous_op_of_the_training_thread_keeps_its_rank() -> None:
         beside_a_loop(scene, rank, *COLLECTIVE)
     beside_a_loop(scene, 2, *SOCKET, syscall="recvfrom", file="socket:[7]")
     issues_in(scene, TRAINER)
-    verdict = only(scene.settle())
-    assert (verdict.culprits, verdict.why.cause) == ((2,), "socket")
+    assert told(scene.settle(), "culprits", "why.cause") == ((2,), "socket")
     assert {scene.frame().ranks[rank].state for rank in (0, 1)} == {"moving"}  # before judgement
     judged = scene.settle(0)
     assert {judged.ranks[rank].state for rank in (0, 1)} == {"blocked"}
