@@ -97,8 +97,8 @@ def _judged(view: Rank, wait: Wait | None, late: Mapping[int, int], now_ns: int)
     if since_late is not None and view.state in _REPLACED:
         return as_rank(JudgedRank, view, "late", since_late or view.state_since_ns, None)
     if wait is None or wait.background or not wait.has_lasted(SETTLED_NS, now_ns):
-        moves = view.evidence.has_ages or progress_of(view, now_ns).progress == "active"
-        if view.state == "moving" and not moves:
+        sure = view.state != "moving" or view.evidence.has_ages
+        if not sure and progress_of(view, now_ns).progress != "active":
             return as_rank(JudgedRank, view, "unknown", view.state_since_ns, view.blocked_on)
         return as_rank(JudgedRank, view)
     # A rank in its first `init_process_group` is still starting, and says so.

@@ -64,9 +64,9 @@ def unfinished_ops(views: Mapping[int, OneRank], written: Mapping[int, int]) -> 
 def outdated(views: Mapping[int, Rank], completed: Mapping[int, int]) -> list[int]:
     """Ranks that must have gone on since they were dumped.
 
-    Others have completed an op (the last one of each group) that they had not come to yet:
-    what they waited for then is over. Where they had come to it, and it is unfinished, their
-    devices are behind (`diagnosis.devices`).
+    Others have completed an op (the last one of each group) that they had not arrived at yet:
+    what they waited for then is over. Where they had arrived at it, and it is unfinished, their
+    devices are behind (`cases.stuck` of the diagnosis).
     """
     found = []
     for rank, view in views.items():

@@ -1,6 +1,6 @@
 """Ranks that arrive late at the collectives of one group, and by how much.
 
-Late in a group is not slow yet: a rank may have waited elsewhere. `blame` tells that apart.
+Late in a group is not slow yet: a rank may have waited elsewhere. `to_blame` tells that apart.
 """
 
 from __future__ import annotations
