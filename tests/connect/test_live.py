@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import os
+import resource
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from connect.conftest import Start, frame_with
 from frtop_probe import keys
-from frtop_tui.connect.live import LiveSource
+from frtop_tui.connect.live import (
+    FILES_PER_HOST,
+    FILES_PER_SOURCE,
+    SPARE_FILES,
+    FileLimit,
+    LiveSource,
+)
 from frtop_tui.connect.pipes.places import places
 from frtop_tui.diagnosis.engine import Engine, Judgement
 from frtop_tui.diagnosis.model import Frame
@@ -137,3 +145,22 @@ def test_hosts_behind_a_shell_need_neither_key_nor_agent(folder: Path) -> None:
         source.close()
     assert not key.exists()
     assert not list(folder.iterdir())
+
+
+def test_many_sources_count_together_and_the_hard_limit_holds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [1024, 4096]
+    monkeypatch.setattr(resource, "getrlimit", lambda _: tuple(now))
+    monkeypatch.setattr(resource, "setrlimit", lambda _, limits: now.__setitem__(0, limits[0]))
+    limit = FileLimit()
+    with limit.room_for(16):
+        assert now[0] == 1024
+        with ExitStack() as stack:
+            for _ in range(31):
+                stack.enter_context(limit.room_for(16))
+            assert now[0] == SPARE_FILES + 32 * (FILES_PER_SOURCE + 16 * FILES_PER_HOST)
+            with limit.room_for(10_000):
+                assert now[0] == 4096
+    with limit.room_for(1):
+        assert limit._wanted == SPARE_FILES + FILES_PER_SOURCE + FILES_PER_HOST
