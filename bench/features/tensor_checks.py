@@ -54,7 +54,7 @@ def measure() -> dict[str, dict[str, float]]:
     from torch._C._distributed_c10d import HashStore  # noqa: PLC0415
 
     import frtop_probe  # noqa: PLC0415
-    from frtop_probe.features.tensor_checks.in_rank.watch_plan import WatchPlan  # noqa: PLC0415
+    from frtop_probe.features.tensor_checks.in_rank.watch import WatchPlan  # noqa: PLC0415
     from frtop_probe.recorder.process.lifecycle import lifecycle  # noqa: PLC0415
 
     frtop_probe.start()

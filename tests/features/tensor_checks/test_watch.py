@@ -242,7 +242,7 @@ def test_a_watch_ends_by_itself(ranks: Ranks) -> None:
 def test_what_is_copied_after_a_watch_gives_its_memory_back(ranks: Ranks) -> None:
     """A step that has begun goes on copying; later watches have the whole buffer."""
     ranks[0].run("""
-from frtop_probe.features.tensor_checks.in_rank.watch_plan import WatchPlan
+from frtop_probe.features.tensor_checks.in_rank.watch import WatchPlan
 from frtop_probe.features.tensor_checks.in_rank.watched_ops import Subject
 numbers = lifecycle.recorder.watch
 def begin():

@@ -1,18 +1,22 @@
-"""What of NCCL's ops on their devices is hidden by settings of torch and NCCL. Pure."""
+"""Devices: which of NCCL's ops there are hidden by settings, and whether GPUs have gauges. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from shlex import quote
 from typing import Final
 
 from frtop_probe.device_settings import DeviceSetting, settings_in_the_way, uses_nccl
 from frtop_probe.features.doctor.facts import HostFacts, RankFacts, SearchFacts, TorchFiles
 from frtop_probe.features.doctor.history import NCCL, as_obstacle
-from frtop_probe.features.doctor.tier import Tier, folded, judged
-from frtop_probe.proc.ptrace_refusal import Obstacle
+from frtop_probe.features.doctor.tier import Tier, counted, folded, judged
+from frtop_probe.proc.ptrace_refusal import Change, Obstacle
 
 _CPU_BUILD: Final = "+cpu"
+_HANGS: Final = "a call of NVML does not return: the driver hangs"
+_DRIVER: Final = "nvidia-smi; sudo dmesg | grep -i -e nvrm -e xid"
+_PIP: Final = "{python} -m pip install 'nvidia-ml-py>=12.535'"
 
 
 def devices(host: HostFacts, search: SearchFacts) -> Tier:
@@ -78,3 +82,31 @@ def _basis(host: HostFacts, search: SearchFacts, *, asked: bool) -> str:
         return "no torch was found" if host.job_torch is None else "a torch without NCCL"
     unread = any(rank.settings_unread for rank in search.ranks)
     return "settings not readable" if unread else "no group of NCCL"
+
+
+def gauges(host: HostFacts) -> Tier | None:
+    """Whether utilization and power of GPUs can be read; None on a host without the driver."""
+    trial = host.nvml
+    if trial is None:
+        return None
+    obstacles = []
+    if trial.result == "missing":
+        install = Change("type", _PIP.format(python=quote(host.program)))
+        where = "through a shell nothing but Python is used there" if host.by_shell else (
+            "there is no nvidia-ml-py beside frtop"
+        )  # fmt: skip
+        obstacles.append(Obstacle("no nvidia-ml-py", where, () if host.by_shell else (install,)))
+    elif trial.result == "killed":
+        obstacles.append(Obstacle("NVML hangs", _HANGS, (Change("type", _DRIVER),)))
+    elif trial.result != "ok":
+        obstacles.append(Obstacle("NVML fails", trial.detail, (Change("type", _DRIVER),)))
+    count = int(trial.detail) if trial.result == "ok" else 0
+    return judged(
+        "gauges",
+        "GPU gauges",
+        tells="utilization, power, memory and clocks of each rank's GPU; a kernel that spins",
+        lost="a line beside *stuck*: whether a GPU is busy at idle power",
+        obstacles=obstacles,
+        basis=f"NVML tells of {counted(count, 'GPU')}",
+        is_evidence=False,
+    )

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from frtop_probe.features.doctor.devices import devices
+from frtop_probe.features.doctor.devices import devices, gauges
 from frtop_probe.features.doctor.facts import HostFacts, SearchFacts, ServiceFacts
-from frtop_probe.features.doctor.gpu_gauges import gauges
 from frtop_probe.features.doctor.history import dumps, history
 from frtop_probe.features.doctor.reading import c10d, processes
 from frtop_probe.features.doctor.service import agent, archive, key, ports, recorder

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from frtop_probe.features.tensor_checks.in_rank.hooks import CURRENT, install
 from frtop_probe.features.tensor_checks.in_rank.stats import Sample
-from frtop_probe.features.tensor_checks.in_rank.watch import NumberWatch
-from frtop_probe.features.tensor_checks.in_rank.watch_plan import WatchPlan
+from frtop_probe.features.tensor_checks.in_rank.watch import NumberWatch, WatchPlan
 from frtop_probe.recorder.feature import RankFeature, RankSetting
 from frtop_probe.recorder.requests.requests import INVALID, GoOn, Request, Response, numbers_of
 

@@ -15,22 +15,20 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
-from frtop_probe.features.tensor_checks.in_rank.buffer import CopyBuffer
 from frtop_probe.features.tensor_checks.in_rank.copies import (
+    CopyBuffer,
     TensorCopies,
     aligned,
     copy_tensors,
     tensors_of,
 )
 from frtop_probe.features.tensor_checks.in_rank.loss_scales import LossScales
-from frtop_probe.features.tensor_checks.in_rank.optimizer_tensors import step_tensors
 from frtop_probe.features.tensor_checks.in_rank.stats import Sample, SampleStats
-from frtop_probe.features.tensor_checks.in_rank.watch_plan import WatchPlan
 from frtop_probe.features.tensor_checks.in_rank.watched_ops import (
     Subject,
     WatchedOp,
@@ -55,6 +53,36 @@ MOST_THINNED: Final = 243
 HEARTBEAT_S: Final = 0.2
 JOIN_S: Final = 5.0
 NICENESS: Final = 10
+MAX_STEP: Final = 32 * 1024 * 1024
+"""Bytes of parameters that are read in one step, and of gradients: of larger models each step has
+the next ones. Which ones depends on the step's number alone, so that all ranks read the same."""
+MOST_PARAMETERS: Final = 256
+"""In one step."""
+
+
+@dataclass(slots=True)
+class WatchPlan:
+    """What was asked for, and how much of it is left."""
+
+    every: int
+    ops: int
+    until_ns: int
+    inputs: bool = True
+    groups: frozenset[int] = frozenset()
+    """Ids of groups; none: all."""
+    steps: int = 0
+    """Optimizers' steps of which parameters and gradients are sampled."""
+    asked: tuple[int, int, int] = (0, 0, 0)
+    """Ops, seconds and steps as they were asked for."""
+    from_step: int = 0
+    begin_by_ns: int = 0
+    """When it begins at the latest, whatever the step."""
+    by: str = ""
+    """The operator who asked."""
+
+    def has_begun(self, step: int) -> bool:
+        """Whether what happens in this step is sampled: all ranks begin in the same one."""
+        return step >= self.from_step or time.monotonic_ns() >= self.begin_by_ns
 
 
 class ParameterNames(Protocol):
@@ -391,3 +419,31 @@ class NumberWatch(OpWatch):
             what = f"the {one.role} of {one.kind}" + (f" #{one.number}" if one.group else "")
             what += f", from {parameter} on" if parameter and one.group else ""
             self._note(f"numbers: {nans:,} NaN in {what}, step {one.step}: the first one sampled")
+
+
+def step_tensors(optimizer: Any, step: int) -> Iterator[tuple[int, str, Any]]:
+    """Yields place, name ("" where it has none) and parameter of those whose turn it is."""
+    found: list[tuple[int, str, Any]] = []
+    for group in optimizer.param_groups:
+        names = group.get("param_names") or ()
+        for index, parameter in enumerate(group["params"]):
+            name = str(names[index]) if index < len(names) else ""
+            found.append((len(found), name, parameter))
+    turns = _turns([int(one.numel()) * int(one.dtype.itemsize) for _, _, one in found])
+    if turns:
+        first, last = turns[step % len(turns)]
+        yield from found[first:last]
+
+
+def _turns(sizes: list[int]) -> list[tuple[int, int]]:
+    """First and last place of each step's parameters."""
+    found: list[tuple[int, int]] = []
+    first = total = 0
+    for place, size in enumerate(sizes):
+        if place > first and (total + size > MAX_STEP or place - first >= MOST_PARAMETERS):
+            found.append((first, place))
+            first, total = place, 0
+        total += size
+    if sizes:
+        found.append((first, len(sizes)))
+    return found
