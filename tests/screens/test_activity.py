@@ -9,7 +9,7 @@ from frtop_probe import wire
 from frtop_tui.diagnosis.causes import Cause
 from frtop_tui.diagnosis.model import Frame, JudgedRank, Why
 from frtop_tui.job.model import RankState
-from frtop_tui.widgets.activity import (
+from frtop_tui.text.activity import (
     blame_reasons,
     cpu_share,
     describe_activity,

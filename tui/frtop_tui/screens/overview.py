@@ -20,7 +20,7 @@ from frtop_tui.screens.messages import (
     OpenStacks,
     OpenWaits,
 )
-from frtop_tui.widgets.activity import blame_reasons, describe_activity_and_line
+from frtop_tui.text.activity import blame_reasons, describe_activity_and_line
 from frtop_tui.widgets.groups import GroupPanel
 from frtop_tui.widgets.lenses import LensView
 from frtop_tui.widgets.lines import LineView

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from frtop_tui.diagnosis.model import BlockedRanks, FindingTrace, NodeTrace, Trace
-from frtop_tui.job.naming import shortened
+from frtop_tui.job.naming import rank_words
 from frtop_tui.job.unprepared import age_words
+from frtop_tui.text.wait_boxes import WORDS
 
-_FREE = "root cause: it waits for no rank"
 _FREE_BY_ELIMINATION = "the only rank in no op; whom the others wait for is not known"
 
 
@@ -36,9 +36,9 @@ def _node_lines(node: NodeTrace) -> list[str]:
     age = "overdue" if node.overdue else "not overdue"
     lines = [f"     {node.op}: {_ranks(node.waiting)} in it ({age})"]
     for ranks, text in (
-        (node.free, _FREE_BY_ELIMINATION if node.by_elimination else _FREE),
-        (node.ended, "not entered, and ended"),
-        (node.unobserved, "not observed: may or may not have entered"),
+        (node.free, _FREE_BY_ELIMINATION if node.by_elimination else WORDS["free"]),
+        (node.ended, WORDS["ended"]),
+        (node.unobserved, WORDS["unobserved"]),
     ):
         if ranks:
             lines.append(f"       {_ranks(ranks)}: {text}")
@@ -59,8 +59,7 @@ def _finding_lines(finding: FindingTrace) -> list[str]:
 
 
 def _ranks(ranks: str) -> str:
-    plural = "-" in ranks or "," in ranks
-    return f"rank{'s' if plural else ''} {shortened(ranks)}"
+    return rank_words(ranks, 60)
 
 
 def _more(count: int) -> list[str]:

@@ -8,15 +8,16 @@ from typing import Final
 
 from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.evidence.working_thread import working_stack
-from frtop_tui.diagnosis.model import Frame, JudgedRank, Trace
+from frtop_tui.diagnosis.model import Frame, JudgedRank, Trace, Why
 from frtop_tui.job.environment import differing, environment
 from frtop_tui.job.job_activity import REPORTED, rank_notes
 from frtop_tui.job.model import RankState
 from frtop_tui.job.naming import group_label, job_address, job_title, printable
-from frtop_tui.job.stack_frames import user_frame
+from frtop_tui.job.stack_frames import basename, user_frame
 from frtop_tui.job.units import counted, duration, signed_timing, timing
 from frtop_tui.job.unprepared import is_least_since
 from frtop_tui.statistics.step_table import step_rows
+from frtop_tui.text.activity import blame_reasons, describe_activity_and_line
 from frtop_tui.text.document import (
     Block,
     Document,
@@ -39,7 +40,6 @@ from frtop_tui.text.plain import (
     unreachable_hosts,
 )
 from frtop_tui.text.rank_states import URGENCY
-from frtop_tui.text.rank_words import format_exit, op_name
 from frtop_tui.text.statistics_table import HEAD, STEP_HEAD, call_cells, step_cells
 from frtop_tui.text.statistics_words import clock_words, coverage_words, window_words
 from frtop_tui.text.verdict import verdict_text
@@ -114,7 +114,7 @@ def _no_verdict(frame: Frame) -> str:
 
 def _ranks(frame: Frame) -> Ranks:
     """By state, the most urgent first, and one by one."""
-    blamed = {rank for verdict in frame.verdicts for rank in verdict.culprits}
+    reasons = blame_reasons(frame)
     by_state: dict[RankState, list[int]] = {}
     rows: list[RankRow] = []
     for rank, view in sorted(frame.ranks.items()):
@@ -130,31 +130,26 @@ def _ranks(frame: Frame) -> Ranks:
                 str(view.identity.pid or ""),
                 str(view.status.step or "") if view.status is not None else "",
                 "" if since_s is None else f"{least}{duration(since_s)}",
-                printable(_doing(view)),
-                rank in blamed,
+                printable(_doing(view, frame.now_ns, reasons)),
+                rank in reasons,
             )
         )
     for rank in frame.coverage.unreachable:
         if rank not in frame.ranks:
             by_state.setdefault("unreachable", []).append(rank)
-            gone = rank in blamed
+            gone = rank in reasons
             rows.append(RankRow(rank, "unreachable", "", "", "", "", "never reported", gone))
     ordered = sorted(by_state, key=URGENCY.__getitem__)
     return Ranks(tuple((one, fold(by_state[one])) for one in ordered), tuple(rows[:MOST_RANKS]))
 
 
-def _doing(view: JudgedRank) -> str:
-    if view.exit_info is not None:
-        error = view.exception
-        raised = f"; {error.kind}: {error.text}" if error is not None and error.main else ""
-        return format_exit(view.exit_info) + raised
-    if view.blocked_on is not None:
-        return f"in {op_name(view, view.blocked_on)}"
-    stack = working_stack(view)
-    if stack is None or not stack.frames:
-        return ""
-    frame = user_frame(stack.frames)
-    return f"at {frame.file.rpartition('/')[2]}:{frame.line} ({frame.function})"
+def _doing(view: JudgedRank, now_ns: int, reasons: Mapping[int, Why]) -> str:
+    """As on the screens; beside that what it raised, and where else its thread is."""
+    doing = describe_activity_and_line(view, now_ns, reasons)
+    if view.exit_info is not None and view.exception is not None and view.exception.main:
+        return f"{doing}; {view.exception.kind}: {view.exception.text}"
+    stack = None if doing else working_stack(view)
+    return f"at {basename(user_frame(stack.frames))}" if stack and stack.frames else doing
 
 
 def _groups(frame: Frame) -> Iterable[tuple[str, ...]]:

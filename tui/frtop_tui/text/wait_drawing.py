@@ -11,7 +11,7 @@ from html import escape
 from typing import Final
 
 from frtop_tui.diagnosis.model import Trace
-from frtop_tui.job.naming import shortened
+from frtop_tui.job.naming import rank_words
 from frtop_tui.text.wait_boxes import Arrow, Box, wait_boxes
 
 LETTERS_PER_LINE: Final = 42
@@ -38,15 +38,9 @@ def drawing_svg(graph: WaitDrawing) -> str:
     return "\n".join(parts)
 
 
-def ranks_words(ranks: str) -> str:
-    """`rank 2`, `ranks 0-1,3`."""
-    plural = "-" in ranks or "," in ranks
-    return f"rank{'s' if plural else ''} {shortened(ranks, _RANKS_LENGTH)}"
-
-
 def _box(box: Box) -> Iterable[str]:
     waits = box.kind == "waits"
-    who = ranks_words(box.ranks)
+    who = rank_words(box.ranks, _RANKS_LENGTH)
     lines = (box.title, f"{who} in it") if waits else (who, box.title)
     state = box.kind if not waits or box.overdue else "waits young"
     yield f'<g class="box {state}"><title>{escape(box.title)}: {escape(box.ranks)}</title>'
@@ -70,7 +64,7 @@ def _arrow(graph: WaitDrawing, arrow: Arrow, *, labelled: bool) -> str:
         path = f"M{x1},{y1} C{side},{y1} {side},{y1} {side},{(y1 + y2) // 2} S{side},{y2} {x2},{y2}"
     else:
         path = f"M{x1},{y1} C{x1},{y1 + GAP_Y // 2} {x2},{y2 - GAP_Y // 2} {x2},{y2}"
-    who = escape(ranks_words(arrow.ranks))
+    who = escape(rank_words(arrow.ranks, _RANKS_LENGTH))
     drawn = f'<path class="arrow {kind}" d="{path}" marker-end="url(#tip)"/>'
     if labelled and not (arrow.closes or passes_by):
         at_x, at_y = (x1 + x2) // 2 + 6, (y1 + y2) // 2 + 4

@@ -9,7 +9,7 @@ from typing import Final
 
 from frtop_tui.job.gpus import power_text, throttle_text
 from frtop_tui.job.host_gauges import GaugedSubject, HostGauges
-from frtop_tui.job.naming import printable
+from frtop_tui.job.naming import printable, rank_words
 from frtop_tui.job.units import byte_rate, byte_size, cores, counted, percent
 from frtop_tui.widgets.gauge_cells import FULL, disk_used, memory_used
 from frtop_tui.widgets.gauge_cells import graph as padded_graph
@@ -121,7 +121,7 @@ def _gpu(
         f"gpu{gpu.name}",
         (
             plain(printable(gpu.problem), "warn"),
-            plain(f"rank{'s' * ('-' in ranks or ',' in ranks)} {ranks}" if ranks else "", "dim"),
+            plain(rank_words(ranks) if ranks else "", "dim"),
             plain(
                 "busy: not known"
                 if "use" not in values
@@ -185,7 +185,7 @@ def _disk(
             plain(f"reads {byte_rate(values['read'])}" if "read" in values else ""),
             plain(written),
             plain(f"busy {percent(values['busy'] / 1000)}" if "busy" in values else ""),
-            plain(f"ranks {ranks}" if ranks else "", "dim"),
+            plain(rank_words(ranks) if ranks else "", "dim"),
             plain(printable(disk.detail), "dim"),
         ),
     )
@@ -198,7 +198,7 @@ def _cgroup(
     limit, used = values.get("cpu_limit"), values.get("cpu")
     kills = values.get("oom_kills")
     yield "cgroup", (
-        plain(f"ranks {ranks}" if ranks else ""),
+        plain(rank_words(ranks) if ranks else ""),
         plain(printable(group.problem), "warn"),
         plain("" if used is None else cores(used) + (f" of {limit / 1000:.3g}" if limit else "")
               + " cores"),

@@ -12,8 +12,8 @@ from frtop_tui.job.arrivals import SkewSummary
 from frtop_tui.job.group_members import Member
 from frtop_tui.job.model import GroupView
 from frtop_tui.job.units import live_duration, timing
+from frtop_tui.text.activity import blame_reasons, describe_activity_and_line
 from frtop_tui.text.rank_states import LETTERS
-from frtop_tui.widgets.activity import blame_reasons, describe_activity_and_line
 from frtop_tui.widgets.formats import shorten_ranks
 from frtop_tui.widgets.grid_layout import natural_key
 from frtop_tui.widgets.group_facts import Fact

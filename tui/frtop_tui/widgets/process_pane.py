@@ -19,7 +19,7 @@ from frtop_tui.job.model import HostView
 from frtop_tui.job.naming import printable
 from frtop_tui.job.transports import of_rank
 from frtop_tui.job.units import byte_size, cores, duration, percent
-from frtop_tui.widgets.activity import cpu_share
+from frtop_tui.text.activity import cpu_share
 from frtop_tui.widgets.gauge_cells import disk_cell, memory_cell, net_cell
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, clip, fit, join, plain, reflow, tail, wrap

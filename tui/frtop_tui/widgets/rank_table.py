@@ -13,8 +13,7 @@ from textual.binding import Binding, BindingType
 from frtop_tui.diagnosis.model import Frame, JudgedRank, Why
 from frtop_tui.job.units import live_duration, percent, timing
 from frtop_tui.job.unprepared import is_least
-from frtop_tui.text.rank_states import LETTERS, URGENCY
-from frtop_tui.widgets.activity import (
+from frtop_tui.text.activity import (
     blame_reasons,
     cpu_share,
     describe_activity,
@@ -22,6 +21,7 @@ from frtop_tui.widgets.activity import (
     source_line,
     verdict_order,
 )
+from frtop_tui.text.rank_states import LETTERS, URGENCY
 from frtop_tui.widgets.grid_layout import host_names, natural_key, short_hosts
 from frtop_tui.widgets.spans import Line, Span
 from frtop_tui.widgets.table import Column, LineTable

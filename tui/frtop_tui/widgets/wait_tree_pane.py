@@ -11,14 +11,14 @@ from textual.binding import Binding, BindingType
 
 from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.model import Frame, JudgedRank, Trace, Why
-from frtop_tui.job.naming import printable, shortened
+from frtop_tui.job.naming import printable, rank_words
 from frtop_tui.job.stack_frames import basename, user_frame
 from frtop_tui.job.units import counted, duration
+from frtop_tui.text.activity import blame_reasons, describe_activity_and_line
 from frtop_tui.text.rank_words import format_exit
 from frtop_tui.text.verdict import verdict_text
 from frtop_tui.text.wait_boxes import Box, BoxKind, WaitBoxes, wait_boxes
 from frtop_tui.text.wait_tree import Key, TreeRow, tree_rows
-from frtop_tui.widgets.activity import blame_reasons, describe_activity_and_line
 from frtop_tui.widgets.formats import shorten_ranks
 from frtop_tui.widgets.lines import LazyLines, LineView
 from frtop_tui.widgets.spans import Line, clip, join, plain, reflow, width_of, wrap
@@ -92,7 +92,7 @@ def _words(view: JudgedRank) -> str:
 
 
 def _lines(one: _Ending, first_ns: int, now_ns: int, width: int) -> Sequence[Line]:
-    who = f"rank{'s' * (len(one.ranks) > 1)} {shorten_ranks(fold(sorted(one.ranks)), 30)}"
+    who = rank_words(fold(one.ranks), 30)
     if one.first_ns == first_ns:
         when = f"first, {duration(max(0, now_ns - first_ns) / 1e9)} ago"
     else:
@@ -126,12 +126,6 @@ _TONES: Final[dict[BoxKind, str]] = {
     "ended": "dead",
     "unobserved": "unreachable",
 }
-_WORDS: Final[dict[BoxKind, str]] = {
-    "waits": "",
-    "free": "not entered, not blocked",
-    "ended": "its process ended",
-    "unobserved": "not observed: may have entered",
-}
 
 
 def row_line(row: TreeRow, reasons: Mapping[int, Why], width: int) -> Line:
@@ -151,9 +145,9 @@ def row_line(row: TreeRow, reasons: Mapping[int, Why], width: int) -> Line:
         if box.seconds is not None:
             head = (*head, (f" {duration(box.seconds)}", "warn" if box.overdue else "dim"))
     else:
-        words = f"rank{'s' * (row.count != 1)} {shortened(box.ranks, 30)}"
-        head = ((row.lead, "dim"), (mark, "key"), (words, _TONES[box.kind]))
-        head = (*head, (f"  {cause_of(box, reasons) or _WORDS[box.kind]}", ""))
+        who = (rank_words(box.ranks, 30), _TONES[box.kind])
+        why = cause_of(box, reasons) or box.title
+        head = ((row.lead, "dim"), (mark, "key"), who, (f"  {why}", ""))
     if row.kind == "closes":
         return clip((*head, ("  the same again: ", "bad"), ("a deadlock", "bad")), width)
     if row.kind == "again":
@@ -181,7 +175,7 @@ def note_of(frame: Frame, width: int) -> list[Line]:
     if not found:
         return []
     ranks = sorted({rank for one in found for rank in chain(one.culprits, *one.parties)})
-    who = f"rank{'s' * (len(ranks) != 1)} {shorten_ranks(fold(ranks), 30)}"
+    who = rank_words(fold(ranks), 30)
     text = (
         "The waits below are of this moment, in a job that goes on: who is on top of them now need"
         " not be who comes late step after step."
