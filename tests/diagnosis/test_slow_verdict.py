@@ -228,7 +228,7 @@ def test_a_share_that_is_not_known_is_said_from_to_and_small_causes_do_not_expla
     assert verdict.slow is not None
     assert verdict.slow.share == pytest.approx(40 / 240.5 / 2, rel=0.2)
     assert verdict.slow.most_share == pytest.approx(40 / 240.5, rel=0.2)
-    assert "wait: 8 to 17 % of the time" in "\n".join(text(frame))
+    assert "wait: 8.4 to 17 % of the time" in "\n".join(text(frame))
     assert verdict.why.cause == "unknown"
 
 
