@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, Final
 
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.job.arrivals import SkewSummary
@@ -19,7 +19,7 @@ from frtop_tui.widgets.grid_layout import natural_key
 from frtop_tui.widgets.group_facts import Fact
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, Span, plain, width_of, wrap
-from frtop_tui.widgets.table import Column, LineTable
+from frtop_tui.widgets.table import RANK_KEYS, Column, LineTable
 
 LABEL: Final = 11
 
@@ -59,18 +59,7 @@ class GroupFactsPane(LineView):
 class MemberTable(LineTable[Member[JudgedRank]]):
     """The members, those that are behind first. The cursor stays on its rank."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding(
-            "enter",
-            "choose",
-            "open",
-            tooltip="show the rank's op queue, stacks and process",
-            id="member.open",
-        ),
-        Binding(
-            "space", "mark", "mark", tooltip="mark the rank for merged stacks", id="member.mark"
-        ),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [*RANK_KEYS]
 
     def __init__(self, marked: set[int]) -> None:
         super().__init__(

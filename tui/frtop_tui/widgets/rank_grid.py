@@ -14,6 +14,7 @@ from frtop_tui.widgets.grid_layout import lay_out, ranks_by_host
 from frtop_tui.widgets.lenses import EMPTY, EVERY_FRAME, LENSES, UNKNOWN, next_lens
 from frtop_tui.widgets.lines import LazyLines, LineView
 from frtop_tui.widgets.spans import Line, Span, fit, join, plain
+from frtop_tui.widgets.table import RANK_KEYS
 
 
 def legend(frame: Frame) -> Line:
@@ -35,14 +36,7 @@ class RankGrid(LineView):
     """The grid, with a cursor that moves from rank to rank."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding(
-            "enter",
-            "choose",
-            "open",
-            tooltip="show the rank's op queue, stacks and process",
-            id="grid.open",
-        ),
-        Binding("space", "mark", "mark", tooltip="mark the rank for merged stacks", id="grid.mark"),
+        *RANK_KEYS,
         Binding(
             "L",
             "lens",

@@ -8,7 +8,7 @@ from functools import partial
 from itertools import chain, compress, islice
 from typing import ClassVar, Final
 
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 
 from frtop_tui.diagnosis.model import Frame, JudgedRank, Why
 from frtop_tui.job.units import live_duration, percent, timing
@@ -24,7 +24,7 @@ from frtop_tui.text.activity import (
 from frtop_tui.text.rank_states import LETTERS, URGENCY
 from frtop_tui.widgets.grid_layout import host_names, natural_key, short_hosts
 from frtop_tui.widgets.spans import Line, Span
-from frtop_tui.widgets.table import Column, LineTable
+from frtop_tui.widgets.table import RANK_KEYS, Column, LineTable
 
 LINE: Final = "line"
 """The column of the line of code. Where there is no room for it, the activity names the line."""
@@ -170,16 +170,7 @@ def most_relevant(frame: Frame, limit: int) -> list[JudgedRank]:
 class RankTable(LineTable[JudgedRank]):
     """Rows of ranks; a star marks a rank. The cursor stays on its rank."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding(
-            "enter",
-            "choose",
-            "open",
-            tooltip="show the rank's op queue, stacks and process",
-            id="rank.open",
-        ),
-        Binding("space", "mark", "mark", tooltip="mark the rank for merged stacks", id="rank.mark"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [*RANK_KEYS]
 
     def __init__(self, marked: set[int], **keywords: str | None) -> None:
         self.context = RowContext()

@@ -6,12 +6,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Literal, TypeVar
 
+from textual.binding import Binding
 from textual.strip import Strip
 
 from frtop_tui.widgets.lines import LazyLines, LineView
 from frtop_tui.widgets.spans import Line, Span, fit, fit_middle, plain
 
 RowT = TypeVar("RowT")
+RANK_KEYS: Final = (
+    Binding("enter", "choose", "open", tooltip="show the rank's op queue, stacks and process",
+            id="rank.open"),
+    Binding("space", "mark", "mark", tooltip="mark the rank for merged stacks", id="rank.mark"),
+)  # fmt: skip
+"""Of whatever has a cursor on ranks."""
 WIDE: Final = 110
 """Table width, in cells, from which columns take their `wide` width."""
 WIDEST: Final = 56
