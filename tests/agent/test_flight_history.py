@@ -19,8 +19,7 @@ from frtop_probe.agent.unprepared.flight_history import MAX_OPS, FlightHistory, 
 from frtop_probe.consistency.signatures import RULE_OF_SIZES, difference
 from frtop_probe.unprepared.flight_ring import NO_RING
 from frtop_probe.unprepared.flight_settings import OFF, SWITCH_ON
-from frtop_probe.unprepared.model import Backend, FlightRing, RingEntry
-from frtop_probe.unprepared.ring_table import ring_from, table_of
+from frtop_probe.unprepared.model import Backend, FlightRing, RingEntry, ring_from, ring_json
 from frtop_probe.unprepared.worker import DID_NOT_RETURN, Look
 from frtop_tui.files.histories import ops_of as decoded
 from frtop_tui.job.checksums import JobChecksums
@@ -156,7 +155,7 @@ def test_many_ops_that_are_alike_take_little_memory() -> None:
     """A host with 64 ranks has a quarter of a million of them."""
     site = ("/srv/a/long/path/to/a/program/train.py", 40, "train")
     found = look([entry(n, site=site) for n in range(1, MAX_OPS)], MAX_OPS - 1)
-    sent = json.loads(json.dumps(table_of(found.rings[0])))
+    sent = json.loads(json.dumps(ring_json(found.rings[0])))
     assert ring_from(sent) == found.rings[0]
     assert len(json.dumps(sent)) < 150 * MAX_OPS
     tracemalloc.start()

@@ -26,16 +26,11 @@ from frtop_probe.agent.unprepared import watch as unprepared_watch
 from frtop_probe.agent.unprepared.unprepared_rank import UnpreparedRank
 from frtop_probe.agent.unprepared.watch import MAX_CHILDREN, UnpreparedPool, UnpreparedWatch
 from frtop_probe.proc import exit_status
+from frtop_probe.proc.line_child import CHILD_ENDED, NO_CHILD
 from frtop_probe.ring import layout
 from frtop_probe.unprepared.cpython import FREE_THREADED
 from frtop_probe.unprepared.discovery.facts import SCAN_FAILED, Candidate, Discovery, LeftAlone
-from frtop_probe.unprepared.worker import (
-    CHILD_ENDED,
-    DID_NOT_RETURN,
-    NO_CHILD,
-    SCAN_DID_NOT_RETURN,
-    Look,
-)
+from frtop_probe.unprepared.worker import DID_NOT_RETURN, SCAN_DID_NOT_RETURN, Look
 from waiting import DEADLINE_S, wait_for_async
 
 Sleepers = Callable[[int], list[int]]

@@ -10,9 +10,10 @@ from typing import Any
 
 from frtop_probe.agent.unprepared.unprepared_rank import UnpreparedRank
 from frtop_probe.proc import processes
+from frtop_probe.proc.line_child import CLOSED
 from frtop_probe.unprepared.discovery.facts import Candidate, Discovery, FoundJob
 from frtop_probe.unprepared.model import Backend, C10dState, FlightRing, GroupState, RingEntry, Work
-from frtop_probe.unprepared.worker import CLOSED, Look, UnpreparedWorker
+from frtop_probe.unprepared.worker import Look, UnpreparedWorker
 
 SECOND = 1_000_000_000
 EPOCH_NS = 1_700_000_000 * SECOND

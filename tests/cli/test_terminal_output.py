@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from frtop_tui.cli import main, output
 from frtop_tui.cli.output import escaped
 from frtop_tui.files import capture
-from frtop_tui.files.format_names import FORMAT_NAMES, is_one_file
+from frtop_tui.files.formats.table import FORMATS
 from screens import scenes
 
 NAME = "prüfe_日本\U0001f600"
@@ -33,7 +33,7 @@ VERBS = (
     ("config", "--json"),
 )  # fmt: skip
 EXPORTS = tuple(
-    ("export", FILE, "-o", "-", "--as", one) for one in FORMAT_NAMES if is_one_file(one)
+    ("export", FILE, "-o", "-", "--as", one) for one in FORMATS if not FORMATS[one].is_folder
 )
 
 

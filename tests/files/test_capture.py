@@ -24,7 +24,6 @@ from frtop_tui.errors import Unreadable
 from frtop_tui.files import capture
 from frtop_tui.files.histories import ops_of
 from frtop_tui.files.loader import open_paths
-from frtop_tui.text.json_document import document
 from frtop_tui.text.plain import text
 from screens.native_scenes import taken, with_native
 from screens.rare_scenes import SCENES as ODD
@@ -56,20 +55,6 @@ def test_a_frame_survives_the_round_trip(scene: Callable[[], Frame], tmp_path: P
     path = tmp_path / "x.cap"
     assert capture.write(path, frame, {}, ()) == path.stat().st_size
     assert plain(capture.read(path)) == replace(plain(frame), writings=())
-
-
-def test_a_captured_frame_gives_the_same_report(tmp_path: Path) -> None:
-    scene = Scene(4)
-    scene.waits([0, 1, 3], "all_reduce", for_s=10)
-    scene.sleeps(2)
-    frame = scene.settle()
-    capture.write(tmp_path / "x.cap", frame, {}, ())
-    found = capture.read(tmp_path / "x.cap")
-    assert plain(found) == plain(frame)
-    report = document(found)
-    assert report.pop("recorded") is not None
-    assert report == {k: v for k, v in document(frame).items() if k != "recorded"}
-    assert [line for line in text(found) if line not in text(frame)] == [text(found)[1]]
 
 
 def test_a_capture_says_who_took_it_when_and_what_is_missing(tmp_path: Path) -> None:

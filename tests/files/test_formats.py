@@ -71,11 +71,6 @@ def test_a_history_in_columns_is_read_with_msgpack_alone(tmp_path: Path) -> None
     ]
 
 
-def test_a_capture_without_histories_is_read_with_msgpack_alone(tmp_path: Path) -> None:
-    capture.write(tmp_path / "x.cap", hung(), {}, ())
-    assert run_example("file", tmp_path / "x.cap")[0] == "capture: hung"
-
-
 def test_a_black_box_is_read_with_msgpack_alone(tmp_path: Path) -> None:
     scene = Scene(4)
     scene.waits([0, 1, 3], "all_reduce", for_s=10)

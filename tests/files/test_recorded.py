@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from diagnosis.scenes import Scene
-from files.boxes import BoxRecorder, write_boxes
 from frtop_probe import wire
 from frtop_tui.connect.base import Source
 from frtop_tui.connect.recorded import RecordedSource
@@ -50,17 +48,3 @@ def test_a_capture_is_copied_only_on_request_and_never_over_a_file(
     (writing,) = source.frame().writings
     assert writing.state == "failed"
     assert "cannot be written" in str(writing.problem)
-
-
-def test_black_boxes_can_be_saved_as_one_capture(tmp_path: Path) -> None:
-    scene = Scene(4, hosts=2)
-    recorder = BoxRecorder(scene)
-    recorder.record_state_before_death()
-    scene.pass_time(1)
-    scene.raises(2, "ValueError", "loss is nan", ago=0.8)
-    write_boxes(tmp_path, recorder.boxes())
-    source = RecordedSource(open_paths([tmp_path]))
-    source.capture(tmp_path / "all.cap")
-    found = open_paths([tmp_path / "all.cap"])
-    assert found.verdicts == source.frame().verdicts
-    assert sorted(found.ranks) == [0, 1, 2, 3]

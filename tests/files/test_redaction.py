@@ -22,7 +22,7 @@ from frtop_tui.diagnosis.engine import Engine
 from frtop_tui.diagnosis.model import Frame, Verdict
 from frtop_tui.errors import NotWritten
 from frtop_tui.files import capture, redaction
-from frtop_tui.files.format_names import FORMAT_NAMES, SUFFIXES
+from frtop_tui.files.formats.table import FORMATS
 from frtop_tui.files.formats.writing import encoded, write_export
 from frtop_tui.files.loader import open_paths
 from frtop_tui.files.pseudonyms import MAX_TEXT, Pseudonyms
@@ -212,7 +212,7 @@ def bytes_of(content: bytes | Mapping[str, bytes]) -> str:
     return html.unescape("\n".join(texts)).replace("\\", "")
 
 
-@pytest.mark.parametrize("form", FORMAT_NAMES)
+@pytest.mark.parametrize("form", FORMATS)
 def test_no_name_is_left_in_any_format(
     form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -221,7 +221,7 @@ def test_no_name_is_left_in_any_format(
     assert "alice" in bytes_of(encoded(frame, form)) or form == "collapsed"  # no folders there
     found = bytes_of(encoded(frame, form, redact=True))
     assert [secret for secret in SECRETS if secret in found] == []
-    path = tmp_path / f"x{SUFFIXES[form]}"
+    path = tmp_path / f"x{FORMATS[form].suffix}"
     write_export(path, frame, form, over=False, redact=True)
     files = [path] if path.is_file() else list(path.iterdir())
     assert bytes_of({one.name: one.read_bytes() for one in files}).count("alice") == 0
@@ -229,7 +229,7 @@ def test_no_name_is_left_in_any_format(
         assert redaction.REDACTED in found
 
 
-@pytest.mark.parametrize("form", FORMAT_NAMES)
+@pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("path", [SLEEPING, MISMATCH, BOXES[0]])
 def test_no_name_of_a_real_job_is_left_in_any_format(form: str, path: Path) -> None:
     frame = open_paths([path])

@@ -103,13 +103,6 @@ def test_json_of_one_rank_takes_the_rank_from_the_file_name(tmp_path: Path) -> N
     assert blamed(open_paths([tmp_path])) == {2}
 
 
-def test_a_list_of_entries_is_one_dump(tmp_path: Path) -> None:
-    for one in one_missing():
-        path = tmp_path / f"nccl_trace_rank_{one.rank}.json"
-        path.write_text(json.dumps(values(one)["entries"]))
-    assert blamed(open_paths([tmp_path])) == {2}
-
-
 @pytest.mark.parametrize("text", ["<html></html>", "<h2>Rank 0: x</h2><pre>{", '{"0": {"a": 1}}'])
 def test_pages_without_dumps_are_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "fr_trace_1.json").write_text(text)

@@ -38,44 +38,28 @@ def test_profiling_names_are_parsed(name: str, parsed: ProfilingName) -> None:
     assert profiling_name({"profiling_name": name}) == parsed
 
 
-VERSIONS: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
-    # fields that a version lacks, and fields with another name
-    "1.5": (
-        ("process_group", "p2p_seq_id", "op_id", "is_p2p", "timeout_ms", "thread_id",
-         "thread_name", "input_dtypes", "output_dtypes", "retired"),
-        {"collective_seq_id": "seq_id"},
-    ),
-    "2.0": (("process_group", "thread_id", "thread_name", "timeout_ms"), {}),
-    "2.1": (("thread_id", "thread_name", "timeout_ms"), {}),
-    "2.4": (("thread_id", "thread_name"), {}),
-    "2.5": (("thread_id", "thread_name"), {}),
-    "2.7": ((), {}),
-    "2.9": ((), {}),
-    "2.10": ((), {}),
-    "9.1": ((), {}),
-}  # fmt: skip
+VERSIONS: dict[str, tuple[str, ...]] = {
+    # fields that a version lacks
+    "2.4": ("thread_id", "thread_name"),
+    "2.7": (),
+    "2.10": (),
+    "9.1": (),
+}
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("library", ["comm_lib_version", "nccl_version", "hccl_comm_state", ""])
 def test_every_version_and_library_is_read(tmp_path: Path, version: str, library: str) -> None:
-    lacks, renamed = VERSIONS[version]
     for one in one_missing():
         values = one.values()
         values["version"] = version
         del values["comm_lib_version"]
         if library:
             values[library] = "2.21.5" if library.endswith("version") else {}
-        if version in ("1.5", "2.0"):
-            del values["pg_status"]
         values["entries"] = [
-            {renamed.get(key, key): value for key, value in entry.items() if key not in lacks}
+            {key: value for key, value in entry.items() if key not in VERSIONS[version]}
             for entry in values["entries"]
         ]
-        if version == "1.5":
-            del values["pg_config"]
-            for entry in values["entries"]:
-                entry["pg_name"] = "0"
         (tmp_path / f"nccl_trace_rank_{one.rank}").write_bytes(pickle_like_torch(values))
     assert blamed(open_paths([tmp_path])) == {2}
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import io
-import json
 import os
 import pickle  # noqa: TID251 - to write what the restricted reader has to refuse
 import struct
@@ -187,32 +186,6 @@ def test_dumps_with_changed_bytes_are_read_or_refused(tmp_path: Path, data: st.D
         broken[data.draw(st.integers(0, len(broken) - 1))] = data.draw(st.integers(0, 255))
     opened(tmp_path, bytes(broken[: data.draw(st.integers(0, len(broken)))]))
     opened(tmp_path, bytes(broken))
-
-
-ODD = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers(-(2**70), 2**70)
-    | st.floats()
-    | st.text(max_size=8)
-    | st.sampled_from(["[0, 1]", "nccl:send 0->1", "nccl:recv 99<-7", "default_pg", "0"]),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner),
-    max_leaves=5,
-)
-
-
-@ORDINARY
-@given(st.data())
-def test_any_value_in_any_field_is_tolerated(tmp_path: Path, data: st.DataObject) -> None:
-    values = json.loads(SAMPLE[0].json())
-    for entry in values["entries"]:
-        for name in data.draw(st.lists(st.sampled_from(sorted(entry)), max_size=4)):
-            entry[name] = data.draw(ODD)
-    for name in data.draw(st.lists(st.sampled_from(sorted(values)), max_size=2)):
-        values[name] = data.draw(ODD)
-    if data.draw(st.booleans()):
-        values["pg_config"] = {"0": data.draw(ODD), data.draw(st.text(max_size=3)): data.draw(ODD)}
-    opened(tmp_path, json.dumps(values).encode())
 
 
 def opened(folder: Path, data: bytes) -> None:

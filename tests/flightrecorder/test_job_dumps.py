@@ -54,15 +54,6 @@ def test_a_single_dump_gives_a_suspicion_only(tmp_path: Path) -> None:
     assert exit_status(frame) == 5
 
 
-@pytest.mark.parametrize("backend", ["gloo", "xccl", "hccl", "ncclx", "mccl", "torchcomms-9", ""])
-def test_any_backend_name_is_accepted(tmp_path: Path, backend: str) -> None:
-    ranks = one_missing()
-    for one in ranks:
-        for entry in one.entries:
-            entry["profiling_name"] = f"{backend}:all_reduce"
-    assert blamed(opened(write_dumps(tmp_path, ranks))) == {2}
-
-
 @pytest.mark.parametrize(("backend", "named"), [("nccl", {1, 3}), ("gloo", set())])
 def test_several_absent_gloo_ranks_are_not_named(
     backend: str, named: set[int], tmp_path: Path
@@ -111,19 +102,9 @@ def test_a_majority_is_not_blamed_without_a_known_cause(
         assert "rank 3 may just as well be ahead" in verdict.why.text
 
 
-def test_json_dumps_name_the_culprit(tmp_path: Path) -> None:
-    for one in one_missing():
-        (tmp_path / f"comm_lib_trace_rank_{one.rank}.json").write_bytes(one.json())
-    assert blamed(opened(tmp_path)) == {2}
-
-
 def test_pickles_and_json_of_several_versions_are_read_together(tmp_path: Path) -> None:
-    old, plain, listed, new = one_missing()
-    for entry in old.entries:  # before p2p ops had their own counter
-        entry["seq_id"] = entry.pop("collective_seq_id")
-        entry["time_created_us"] = entry.pop("time_created_ns") // 1000
-        del entry["p2p_seq_id"], entry["is_p2p"]
-    (tmp_path / "nccl_trace_rank_0").write_bytes(old.pickle())
+    first, plain, listed, new = one_missing()
+    (tmp_path / "nccl_trace_rank_0").write_bytes(first.pickle())
     (tmp_path / "nccl_trace_rank_1").write_bytes(plain.pickle())
     (tmp_path / "nccl_trace_rank_2.json").write_bytes(listed.json())
     new.version = "3.0"

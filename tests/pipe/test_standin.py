@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from frtop_probe import wire
 from frtop_probe.pipe import msgspec_standin
-from frtop_probe.stacks import stacks
+from frtop_probe.stacks import pyspy_output
 from pipe.twin import twin
 from wire.messages import MESSAGES
 
@@ -140,7 +140,7 @@ def looks(module: Any) -> Any:
 
 
 DECODERS = {
-    "threads": (stacks._threads, twin(stacks.__name__)._threads),
+    "threads": (pyspy_output._threads, twin(pyspy_output.__name__)._threads),
     "looks": (looks(msgspec), looks(msgspec_standin)),
 }
 

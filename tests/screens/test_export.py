@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from textual.widgets import Input
 
-from frtop_tui.files.format_names import FORMAT_NAMES
+from frtop_tui.files.formats.table import FORMATS
 from screens.driving import driven
 from screens.scenes import hung
 
@@ -20,7 +20,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_two_enters_write_a_report_beside_us() -> None:
     async with driven(hung()) as app:
         await app.press("E")
-        await app.sees("export as html", *FORMAT_NAMES)
+        await app.sees("export as html", *FORMATS)
         await app.press("enter", "enter")
         await app.wait_for(lambda: len(app.source.exported) == 1)
         ((path, name, over),) = app.source.exported
@@ -33,7 +33,7 @@ async def test_two_enters_write_a_report_beside_us() -> None:
 async def test_at_80_columns_all_formats_are_described_whole() -> None:
     async with driven(hung()) as app:
         await app.press("E")
-        await app.sees(*FORMAT_NAMES.values())
+        await app.sees(*(one.summary for one in FORMATS.values()))
 
 
 async def test_another_format_has_another_path_until_one_is_typed() -> None:

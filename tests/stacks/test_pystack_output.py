@@ -29,8 +29,7 @@ Traceback for thread 12967 [] (most recent call last):
 
 
 def test_threads_with_and_without_python_are_read() -> None:
-    (main, gloo, loader), merged = parse(RANK)
-    assert not merged
+    main, gloo, loader = parse(RANK)
     assert (main.tid, main.name, main.owns_gil) == (12809, "python", True)
     assert [(f.function, f.file, f.line, f.native) for f in main.frames] == [
         ("c10d::Work::wait", "/opt/libtorch_cpu.so", 0, True),
@@ -47,13 +46,13 @@ def test_threads_with_and_without_python_are_read() -> None:
 def test_threads_and_frames_are_bounded() -> None:
     frame = '    (Python) File "a.py", line 1, in f\n'
     head = "Traceback for thread 7 (x) [] (most recent call last):\n"
-    threads, _ = parse((head + frame * 1000) + head * 1000)
+    threads = parse((head + frame * 1000) + head * 1000)
     assert len(threads) == pystack_output.MAX_THREADS
     assert len(threads[0].frames) == pystack_output.MAX_FRAMES
 
 
 def test_text_without_threads_is_refused() -> None:
-    assert parse("\n") == ((), True)
+    assert parse("\n") == ()
     with pytest.raises(NotPystackError, match="what"):
         parse("what is that")
 

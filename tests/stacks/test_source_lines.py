@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from frtop_probe.proc.process_root import ProcessRoot, SourceFile, read_source
 from frtop_probe.stacks import source_lines
 from frtop_probe.stacks.source_lines import SourceLines
 from waiting import DEADLINE_S, wait_for_async
@@ -21,7 +22,7 @@ async def read(reader: SourceLines, file: str, number: int) -> str:
 
 async def test_missing_lines_are_empty(tmp_path: Path) -> None:
     file = tmp_path / "a.py"
-    file.write_text("one\n  two\n" + "x" * 500)
+    file.write_text("one\n\f  two\n" + "x" * 500)  # Python counts no line at a form feed
     reader = SourceLines()
     assert await read(reader, str(file), 2) == "two"
     assert await read(reader, str(file), 0) == await read(reader, str(file), 4) == ""
@@ -63,15 +64,12 @@ async def test_a_file_that_hangs_delays_only_those_after_it(
     last.write_text("last")
     over = threading.Event()
 
-    def read_or_hang(
-        place: source_lines._Place, known: source_lines._File | None
-    ) -> source_lines._File:
-        if place[1] == "/hangs":
+    def read_or_hang(root: ProcessRoot, file: str, known: SourceFile | None) -> SourceFile:
+        if file == "/hangs":
             over.wait(DEADLINE_S)
-        return original(place, known)
+        return read_source(root, file, known)
 
-    original = source_lines._read
-    monkeypatch.setattr(source_lines, "_read", read_or_hang)
+    monkeypatch.setattr(source_lines, "read_source", read_or_hang)
     reader = SourceLines()
     await reader.read([str(first), "/hangs"], 0.01)
     await wait_for_async(lambda: reader.line(str(first), 1), "the first file is read")

@@ -214,7 +214,7 @@ async def test_a_hung_file_system_delays_no_dump(
         loop.call_soon_threadsafe(stuck.set)
         time.sleep(600)
 
-    monkeypatch.setattr("frtop_probe.stacks.source_lines._read", hang)
+    monkeypatch.setattr("frtop_probe.stacks.source_lines.read_source", hang)
     begin = time.monotonic()
     dump = await stacks.dump(sleeper.pid, 2 * DEADLINE_S, reader)
     assert stuck.is_set()

@@ -64,7 +64,7 @@ async def test_no_memory_ends_the_reader_or_a_tick(
     monkeypatch.setattr(HostileMemory, "mutator", None)
     monkeypatch.setattr(unprepared_reader, "_TRIES", 1)
     readers = Readers()
-    request = {"pid": pid, "c10d": True, "rings": 64, "transports": True,
+    request = {"pid": pid, "rings": 64, "transports": True,
                "environment": ["SET_LATER"]}  # fmt: skip
     lengths, failed = [], 0
     for _ in range(2):

@@ -16,12 +16,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frtop_probe.proc import memory, process
+from frtop_probe.proc import memory
 from frtop_probe.proc.memory import NotReadable, ProcessMemory
-from frtop_probe.unprepared import cpython, cxx, elf, flight_ring, machine_code, static_symbols
+from frtop_probe.unprepared import cpython, cxx, elf, flight_ring, static_symbols, torch_layout
 from frtop_probe.unprepared.recorded_lines import line_at
-from frtop_probe.unprepared.ring_entry import LAYOUTS, MAX_ID, EntryLayout, EntryReader
-from frtop_probe.unprepared.tensors import tensor_at, tensor_of_impl
+from frtop_probe.unprepared.tensors import tensor_of_impl
 
 BASE = 0x10000
 
@@ -30,12 +29,13 @@ class FakeMemory(ProcessMemory):
     """Bytes at `BASE`, in a file instead of /proc."""
 
     def __init__(self, data: bytes, tmp_path: Path) -> None:
-        folder = tmp_path / "1"
-        folder.mkdir(exist_ok=True)
-        with (folder / "mem").open("wb") as file:
+        super().__init__(os.getpid())
+        self.close()
+        path = tmp_path / "mem"
+        with path.open("wb") as file:
             file.seek(BASE)
             file.write(data)
-        super().__init__(1, proc=tmp_path)
+        self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def own() -> Iterator[ProcessMemory]:
-    memory_ = memory.ProcessMemory(os.getpid())
+    memory_ = ProcessMemory(os.getpid())
     yield memory_
     memory_.close()
 
@@ -60,10 +60,12 @@ def test_an_address_that_leads_nowhere(own: ProcessMemory, address: int) -> None
         own.read(address, 8)
 
 
-def test_budgets_are_per_look() -> None:
+def test_budgets_are_per_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "MAX_READS", 2)
+    monkeypatch.setattr(memory, "MAX_BYTES", 100)
     data = bytes(range(64))
     address = id(data) + 32
-    own = ProcessMemory(os.getpid(), max_reads=2, max_bytes=100)
+    own = ProcessMemory(os.getpid())
     try:
         assert own.read(address, 64) == data
         with pytest.raises(NotReadable) as refused:
@@ -120,7 +122,6 @@ def test_random_bytes_raise_one_kind_of_error(folder: Path, data: bytes) -> None
         lambda: cxx.vector(memory.to_words(data[:24]), 8, 100),
         lambda: cxx.deque_of_pointers(fake, memory.to_words(data[:80])),
         lambda: cxx.hash_map_nodes(fake, BASE, memory.to_words(data[:56]), 8),
-        lambda: tensor_at(fake, BASE),
         lambda: tensor_of_impl(fake, BASE),
         lambda: python.text(BASE),
         lambda: python.integer(BASE),
@@ -129,7 +130,7 @@ def test_random_bytes_raise_one_kind_of_error(folder: Path, data: bytes) -> None
         lambda: python.entries(BASE),
         lambda: cpython.Python(fake, layout).entries(BASE),
         lambda: elf.parse_header(data),
-        lambda: elf.Image(fake, process.Mapping("/lib", BASE, BASE + 512)),
+        lambda: elf.Image(fake, memory.Mapping("/lib", BASE, BASE + 512)),
         lambda: cpython.debug_layout(data[:128], (3, 13)),
     )
     for look in looks:
@@ -143,8 +144,8 @@ def test_random_bytes_raise_one_kind_of_error(folder: Path, data: bytes) -> None
 @given(st.binary(min_size=16, max_size=16), st.sampled_from([62, 183]), st.sampled_from([1, 8]))
 def test_random_code_has_no_offset_or_a_small_one(code: bytes, machine: int, width: int) -> None:
     for offset in (
-        machine_code.member_offset(code, machine, width),
-        machine_code.compared_offset(code, machine),
+        torch_layout.member_offset(code, machine, width),
+        torch_layout.compared_offset(code, machine),
     ):
         assert offset is None or 8 <= offset < 1 << 16
 
@@ -168,7 +169,7 @@ def test_random_code_has_no_offset_or_a_small_one(code: bytes, machine: int, wid
 )
 def test_offsets_in_machine_code(code: str, machine: int, width: int, offset: int | None) -> None:
     raw = bytes.fromhex(code).ljust(16, b"\x90")
-    assert machine_code.member_offset(raw, machine, width) == offset
+    assert torch_layout.member_offset(raw, machine, width) == offset
 
 
 @pytest.mark.parametrize(
@@ -183,7 +184,7 @@ def test_offsets_in_machine_code(code: str, machine: int, width: int, offset: in
 )
 def test_a_member_compared_with_minus_one(code: str, machine: int, offset: int | None) -> None:
     raw = bytes.fromhex(code).ljust(16, b"\x90")
-    assert machine_code.compared_offset(raw, machine) == offset
+    assert torch_layout.compared_offset(raw, machine) == offset
 
 
 def debug_offsets(version: int, free_threaded: int = 0) -> bytes:
@@ -215,7 +216,7 @@ def test_refused_builds_of_python(raw: bytes, reason: str) -> None:
 
 def test_objects_of_this_very_process(own: ProcessMemory) -> None:
     python = cpython.open_python(
-        own, process.mapped_files(os.getpid()), process.executable(os.getpid())
+        own, memory.mapped_files(os.getpid()), memory.executable(os.getpid())
     )
     values = ["ascii", "grün", "日本", "😀", ""]
     assert [python.text(id(value)) for value in values] == values
@@ -234,7 +235,7 @@ def test_objects_of_this_very_process(own: ProcessMemory) -> None:
 
 
 def test_symbols_of_this_very_process(own: ProcessMemory) -> None:
-    files = process.mapped_files(os.getpid())
+    files = memory.mapped_files(os.getpid())
     libc = next(path for path in files if "libc.so" in path or "libc-" in path)
     image = elf.Image(own, files[libc])
     address = image.address_of("malloc")
@@ -245,7 +246,7 @@ def test_symbols_of_this_very_process(own: ProcessMemory) -> None:
 
 @given(st.text())
 def test_maps_of_any_text(text: str) -> None:
-    process.parse_maps(text)
+    memory.parse_maps(text)
 
 
 def test_files_of_a_process_in_a_chroot_are_named_as_it_names_them() -> None:
@@ -253,7 +254,7 @@ def test_files_of_a_process_in_a_chroot_are_named_as_it_names_them() -> None:
         f"{place:x}000-{place:x}fff r--p 00000000 fe:00 7 {path}\n"
         for place, path in enumerate(("/srv/root/lib/a.so", "/srv/root2/b.so", "/c.so"), 16)
     )
-    assert set(process.parse_maps(text, "/srv/root")) == {"/lib/a.so", "/srv/root2/b.so", "/c.so"}
+    assert set(memory.parse_maps(text, "/srv/root")) == {"/lib/a.so", "/srv/root2/b.so", "/c.so"}
 
 
 def test_maps() -> None:
@@ -263,17 +264,15 @@ def test_maps() -> None:
         "7f30-7f40 r-xp 00000010 08:01 12 /lib/no_start.so\n"
         "7f40-7f50 rw-p 00000000 00:00 0 [heap]\n"
     )
-    assert process.parse_maps(text) == {
-        "/lib/a b.so": process.Mapping("/lib/a b.so", 0x7F00, 0x7F20)
-    }
+    assert memory.parse_maps(text) == {"/lib/a b.so": memory.Mapping("/lib/a b.so", 0x7F00, 0x7F20)}
 
 
 def test_a_thread_that_waits_for_the_memory_lock_is_left_alone() -> None:
-    stuck = process.ProcessIdentity(1, 1, "D", "rwsem_down_write_slowpath")
+    stuck = memory.ProcessIdentity(1, 1, "D", "rwsem_down_write_slowpath")
     with pytest.raises(NotReadable) as refused:
-        process.refuse_if_locked(stuck)
+        memory.refuse_if_locked(stuck)
     assert refused.value.reason == memory.WAITS_FOR_MEMORY
-    process.refuse_if_locked(process.ProcessIdentity(1, 1, "D", "io_schedule"))
+    memory.refuse_if_locked(memory.ProcessIdentity(1, 1, "D", "io_schedule"))
 
 
 @given(st.binary(max_size=2000))
@@ -315,7 +314,7 @@ def test_newest_slots_of_a_ring() -> None:
 def test_the_counter_of_collectives_is_found_in_the_code_that_increments_it(
     code: str, offset: int | None
 ) -> None:
-    assert machine_code.counter_offset(bytes.fromhex(code).ljust(48, b"\x90"), 62) == offset
+    assert torch_layout.counter_offset(bytes.fromhex(code).ljust(48, b"\x90"), 62) == offset
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="code objects have another table")
@@ -336,14 +335,15 @@ def test_a_table_that_is_none_has_no_line(table: bytes) -> None:
     assert line_at(table, 7, 400) is None
 
 
-@pytest.mark.parametrize("number", [MAX_ID + 1, (1 << 64) - 1])
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("number", [flight_ring._MAX_ID + 1, (1 << 64) - 1])
+@pytest.mark.parametrize("shift", flight_ring._SHIFTS)
 def test_an_entry_of_the_flight_recorder_with_an_impossible_id_is_not_readable(
-    layout: EntryLayout, number: int
+    own: ProcessMemory, shift: int, number: int
 ) -> None:
-    raw = bytearray(layout.end)
+    raw = bytearray(flight_ring._ENTRY_END + shift)
     struct.pack_into("<Q", raw, 0, number)
-    struct.pack_into("<q", raw, layout.times, 1_700_000_000 * 10**9)
-    reader = EntryReader(ProcessMemory(os.getpid()), None)
+    struct.pack_into("<q", raw, flight_ring._CREATED + shift, 1_700_000_000 * 10**9)
+    layout = torch_layout.TorchLayout({}, frozenset(), frozenset(), {}, None, 0, 40)
+    reader = flight_ring.RingReader(own, layout, static_symbols.StaticSymbols(), None)
     with pytest.raises(NotReadable, match="numbers"):
-        reader.read(bytes(raw), 0, layout)
+        reader._entry(bytes(raw), 0, shift)

@@ -10,8 +10,7 @@ import pytest
 
 from frtop_probe.proc.memory import GONE, NotReadable
 from frtop_probe.transports import MODULES, SIGNS, VARIABLES, by_files
-from frtop_probe.unprepared.reader import UnpreparedReader
-from frtop_probe.unprepared.transports import TransportSearch
+from frtop_probe.unprepared.reader import UnpreparedReader, _TransportSearch
 from frtop_probe.unprepared.worker import UnpreparedWorker
 from unprepared.ranks import program
 
@@ -100,7 +99,7 @@ def test_without_a_right_to_its_memory_what_is_mapped_still_tells(tmp_path: Path
     with path.open("w+b") as file:
         file.truncate(4096)
         with mmap.mmap(file.fileno(), 4096):
-            (found,) = TransportSearch().read(None, lambda: [str(path)])
+            (found,) = _TransportSearch().read(None, lambda: [str(path)])
     assert (found.name, found.sign) == ("MSCCL++", "libmscclpp.so.0 is mapped")
 
 

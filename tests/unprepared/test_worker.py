@@ -12,11 +12,13 @@ from pathlib import Path
 import psutil
 import pytest
 
+from frtop_probe.proc import line_child
 from frtop_probe.proc.memory import GONE
 from frtop_probe.unprepared import torch_layout, worker
 from frtop_probe.unprepared.__main__ import Readers
-from frtop_probe.unprepared.discovery.facts import SCAN_FAILED, discovery_from
+from frtop_probe.unprepared.discovery.facts import SCAN_FAILED, Discovery
 from frtop_probe.unprepared.discovery.scanner import Scanner
+from frtop_probe.unprepared.model import from_json
 from frtop_probe.unprepared.worker import UnpreparedWorker
 from unprepared.ranks import default_group, job, only_backend, pending_kinds, program
 from waiting import wait_for_async
@@ -99,22 +101,23 @@ async def test_a_process_that_is_gone(child: UnpreparedWorker) -> None:
 
 
 @pytest.mark.torch
-async def test_books_ring_and_objects_pass_through_the_child(
+async def test_state_and_ring_pass_through_the_child(
     child: UnpreparedWorker, tmp_path: Path
 ) -> None:
     with job("queued", tmp_path) as pids:
-        addresses = Path(f"{tmp_path / 'store'}.0.addresses")
-        await wait_for_async(
-            lambda: addresses.exists() and len(addresses.read_text().split()) == 3, "addresses"
-        )
-        tensor, work, group = map(int, addresses.read_text().split())
-        look = await child.look(pids[0], rings=10, tensors=[tensor, group], works=[work, tensor])
+        looks = [await child.look(pids[1], rings=10)]
+
+        async def look_again() -> bool:
+            looks[0] = await child.look(pids[1], rings=10)
+            return looks[0].c10d is not None and len(pending_kinds(looks[0].c10d)) == 6
+
+        while not await look_again():
+            await asyncio.sleep(0.05)
+    (look,) = looks
     assert not look.reason
     assert look.c10d is not None
-    assert only_backend(default_group(look.c10d)).number == 12
+    assert only_backend(default_group(look.c10d)).number == 11
     assert pending_kinds(look.c10d) == ["allreduce"] * 6
-    assert {address: info.shape for address, info in look.tensors.items()} == {tensor: (7, 3, 2)}
-    assert {address: found.op for address, found in look.works.items()} == {work: "recv"}
     assert [ring.kind for ring in look.rings] == ["gloo"]
     if look.rings[0].capacity:
         assert look.rings[0].entries[-1].inputs is not None
@@ -165,7 +168,7 @@ async def test_children_that_hang_are_bounded(fake: Fake, monkeypatch: pytest.Mo
     reader = fake("time.sleep(600)", quarantine_s=0.0)
     monkeypatch.setattr(reader._lines, "_reap", lambda: None)  # as if a kill did not end them
     reasons = [(await reader.look(os.getpid())).reason for _ in range(3)]
-    assert reasons == [worker.DID_NOT_RETURN, worker.DID_NOT_RETURN, worker.TOO_MANY_LEFT]
+    assert reasons == [worker.DID_NOT_RETURN, worker.DID_NOT_RETURN, line_child.TOO_MANY_LEFT]
     monkeypatch.undo()
 
 
@@ -214,7 +217,7 @@ def test_a_search_that_fails_keeps_the_addresses_of_the_ranks(
     with program(IDLE) as process:
         readers.answer({"pid": process.pid})
         known = readers._readers[process.pid]
-        reasons = discovery_from(readers.answer({"scan": []})).reasons
+        reasons = from_json(Discovery, readers.answer({"scan": []})).reasons
         assert reasons == (f"{SCAN_FAILED}: KeyError('odd')",)
         assert readers._reader(process.pid) is known
     readers.answer({"scan": []})
@@ -229,13 +232,13 @@ def test_a_search_that_fails_keeps_the_addresses_of_the_ranks(
 async def test_a_child_that_ends_or_babbles_is_replaced(fake: Fake, body: str) -> None:
     reader = fake(body)
     for _ in range(2):
-        assert (await reader.look(os.getpid())).reason == worker.CHILD_ENDED
+        assert (await reader.look(os.getpid())).reason == line_child.CHILD_ENDED
 
 
 async def test_a_child_that_cannot_start() -> None:
     for command in (["/nonexistent/program"], [sys.executable, "-c", "raise SystemExit(3)"]):
         reader = UnpreparedWorker(command=command)
-        assert (await reader.look(os.getpid())).reason == worker.NO_CHILD
+        assert (await reader.look(os.getpid())).reason == line_child.NO_CHILD
         await reader.close()
 
 
@@ -249,7 +252,7 @@ async def test_a_cancelled_look_does_not_answer_the_next(fake: Fake) -> None:
 
 async def test_a_closed_reader_starts_nothing(child: UnpreparedWorker) -> None:
     await child.close()
-    assert (await child.look(os.getpid())).reason == worker.CLOSED
+    assert (await child.look(os.getpid())).reason == line_child.CLOSED
 
 
 async def test_the_child_ends_with_its_parent() -> None:

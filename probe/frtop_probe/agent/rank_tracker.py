@@ -19,7 +19,7 @@ from frtop_probe.agent.ring_rank import RingRank, UnreadableRank
 from frtop_probe.agent.tracked_rank import TrackedRank
 from frtop_probe.agent.unprepared.unprepared_rank import UnpreparedRank
 from frtop_probe.proc import exit_status, processes
-from frtop_probe.proc.kernel_files import printable
+from frtop_probe.proc.kernel_files import named_numbers, printable, read_text
 from frtop_probe.ring.folder import agent_lives
 from frtop_probe.ring.header import OtherVersion, RingError
 from frtop_probe.ring.layout import SUFFIX
@@ -460,7 +460,7 @@ class RankTracker:
         return max(0, self._oom_count(file) - self._oom[file][0]) if file in self._oom else 0
 
     def _oom_count(self, file: str) -> int:
-        return exit_status.parse_oom_kills(processes.read_file(file) or "")
+        return named_numbers(read_text(file)).get("oom_kill", 0)
 
 
 class ShownRanks:

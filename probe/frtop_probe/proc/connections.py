@@ -11,10 +11,11 @@ import os
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 from frtop_probe import wire
-from frtop_probe.proc.processes import PROC
+from frtop_probe.proc.kernel_files import read_text
 
 MAX_CONNECTIONS: Final = 32
 MAX_ADDRESSES: Final = 16
@@ -42,15 +43,14 @@ class TcpConnection:
 class ConnectionTables:
     """The TCP tables of network namespaces, each read once; for snapshots taken together."""
 
-    def __init__(self, proc: object = PROC) -> None:
-        self._proc = str(proc)
+    def __init__(self) -> None:
         self._tables: dict[str, tuple[tuple[str, ...], tuple[TcpConnection, ...]]] = {}
 
     def find_dead(self, pid: int) -> tuple[tuple[wire.DeadConnection, ...], tuple[str, ...]]:
         """The dead connections of a process, and the addresses its host has connections from."""
         addresses, dead = self._table(pid)
         if dead:
-            own = socket_inodes(pid, self._proc)
+            own = _socket_inodes(pid)
             dead = tuple(row for row in dead if row.inode in own)
         found = tuple(
             wire.DeadConnection(
@@ -64,13 +64,14 @@ class ConnectionTables:
         return found, addresses
 
     def _table(self, pid: int) -> tuple[tuple[str, ...], tuple[TcpConnection, ...]]:
-        folder = f"{self._proc}/{pid}"
+        folder = f"/proc/{pid}"
         try:
             namespace = os.readlink(f"{folder}/ns/net")  # noqa: PTH115 - a name, not a file
         except OSError:
             return (), ()
         if namespace not in self._tables:
-            tables = [parse(_read(f"{folder}/net/{name}").splitlines()) for name in ("tcp", "tcp6")]
+            texts = (read_text(f"{folder}/net/{name}", _MAX_TABLE) for name in ("tcp", "tcp6"))
+            tables = [parse(text.splitlines()) for text in texts]
             addresses = sorted(
                 {address for local, _ in tables for address in local if not _is_loopback(address)}
             )
@@ -79,12 +80,12 @@ class ConnectionTables:
         return self._tables[namespace]
 
 
-def socket_inodes(pid: int, proc: object = PROC) -> frozenset[int]:
-    """Inodes of the sockets of a process; none where it has ended, or may not be read."""
+def _socket_inodes(pid: int) -> frozenset[int]:
+    """Inodes of the sockets of a process; none if it has ended, or its files are not readable."""
     found = []
     try:
-        with os.scandir(f"{proc}/{pid}/fd") as entries:
-            for entry, _ in zip(entries, range(_MAX_FILES), strict=False):
+        with os.scandir(f"/proc/{pid}/fd") as entries:
+            for entry in islice(entries, _MAX_FILES):
                 found += _socket_inode(entry.path)
     except OSError:
         pass
@@ -156,16 +157,3 @@ def _socket_inode(path: str) -> list[int]:
         return []
     number = link.removeprefix("socket:[").removesuffix("]")
     return [int(number)] if link.startswith("socket:[") and number.isdecimal() else []
-
-
-def _read(path: str) -> str:
-    """Reads a whole table; the kernel returns a page at a time."""
-    try:
-        with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - as `processes.read_file`
-            parts, size = [], 0
-            while size < _MAX_TABLE and (part := file.read(65536)):
-                parts.append(part)
-                size += len(part)
-    except OSError:
-        return ""
-    return b"".join(parts).decode("ascii", "replace")

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from frtop_probe.proc import processes
+from frtop_probe.proc.kernel_files import read_text
 
 _INFO: Final = struct.Struct("=QQ11Ii")
 """First version of the kernel's `struct pidfd_info`: mask, cgroup, 11 ids, exit status."""
@@ -27,7 +28,7 @@ _EXIT: Final = 1 << 3
 
 @dataclass(frozen=True, slots=True)
 class ExitStatus:
-    """What waitpid(2) gives a parent. Both are None when unknown."""
+    """The exit status as waitpid(2) has it. Both are None if unknown."""
 
     code: int | None = None
     signal: int | None = None
@@ -52,7 +53,7 @@ def open_pidfd(pid: int) -> int | None:
 
 
 def is_alive(pid: int, start_ticks: int) -> bool:
-    """Whether the process that started at `start_ticks` still runs and is no zombie.
+    """Whether the process that started at `start_ticks` still runs and is not a zombie.
 
     When we have no file descriptor left to read /proc, any process of ours with this pid counts
     as alive: a rank is never reported dead without evidence.
@@ -60,7 +61,7 @@ def is_alive(pid: int, start_ticks: int) -> bool:
     found = processes.read_stat(pid)
     if found is None:
         return _can_signal(pid)
-    return found.start_ticks == start_ticks and found.state not in "ZX"
+    return found.start_ticks == start_ticks and not found.has_ended
 
 
 def _can_signal(pid: int) -> bool:
@@ -88,7 +89,7 @@ def read_exit_status(pidfd: int | None, pid: int, start_ticks: int) -> ExitStatu
 def read_zombie(pid: int, start_ticks: int) -> ExitStatus | None:
     """The exit status of a zombie; None when the process runs, or has been reaped."""
     found = processes.read_stat(pid)
-    if found is None or found.start_ticks != start_ticks or found.state not in "ZX":
+    if found is None or found.start_ticks != start_ticks or not found.has_ended:
         return None
     return parse_status(found.exit_status)
 
@@ -107,8 +108,7 @@ def _from_pidfd(pidfd: int | None) -> int | None:
 
 def oom_counter_file(pid: int, root: Path = Path("/")) -> Path | None:
     """The file in which a process's memory cgroup counts its out-of-memory kills."""
-    text = processes.read_file(f"{root / 'proc'}/{pid}/cgroup") or ""
-    for line in text.splitlines():
+    for line in read_text(root / "proc" / str(pid) / "cgroup").splitlines():
         number, _, rest = line.partition(":")
         controllers, _, group = rest.partition(":")
         if number == "0" and not controllers:
@@ -120,12 +120,3 @@ def oom_counter_file(pid: int, root: Path = Path("/")) -> Path | None:
         if os.access(candidate, os.R_OK):
             return candidate
     return None
-
-
-def parse_oom_kills(text: str) -> int:
-    """Parses out-of-memory kills from `memory.events` (v2) or `memory.oom_control` (v1), else 0."""
-    for line in text.splitlines():
-        name, _, value = line.partition(" ")
-        if name == "oom_kill" and value.strip().isdecimal():
-            return int(value)
-    return 0

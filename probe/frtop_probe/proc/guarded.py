@@ -1,7 +1,7 @@
-"""Calls what may hang or be ended by the kernel, in a child that may be left to itself.
+"""Makes calls that may hang, or that the kernel may punish, in children that may be left behind.
 
-A read of a process that is stuck in a driver never returns, and a seccomp filter may end whoever
-makes a call. Several calls run at a time; each answers with JSON through a pipe.
+A read of a process that is stuck in a driver never returns, and a seccomp filter may kill the
+caller. Several calls run at a time; each answers with JSON through a pipe.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Key = TypeVar("Key")
 
 @dataclass(frozen=True, slots=True)
 class GuardedCall:
-    """What came of a call.
+    """The outcome of a call.
 
     Attributes:
         value: what it returned; None if it did not.

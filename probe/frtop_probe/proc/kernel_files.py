@@ -11,16 +11,17 @@ _DIGITS: Final = 20
 
 
 def read_text(path: Path | str, most: int = LONGEST) -> str:
-    """The first bytes of a file as text; "" where there is no file, or it is not readable."""
+    """The first bytes of a file as text; "" if it is not readable."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except (OSError, ValueError):
         return ""
     try:
-        data = b""
-        while len(data) < most and (chunk := os.read(descriptor, most - len(data))):
-            data += chunk
-        return data.decode("utf-8", "replace")
+        parts, left = [], most
+        while left and (part := os.read(descriptor, min(left, LONGEST))):
+            parts.append(part)
+            left -= len(part)
+        return b"".join(parts).decode("utf-8", "replace")
     except OSError:
         return ""
     finally:
@@ -53,9 +54,15 @@ def printable(text: str, most: int = 200) -> str:
     return "".join(c if c.isprintable() else " " for c in text[:most])
 
 
-def names_in(folder: Path | str, most: int = 256) -> list[str]:
-    """Names of a folder's entries in order; [] where there is none."""
+def read_fields(path: Path | str) -> dict[str, str]:
+    """The values of a file with lines such as `TracerPid: 0`, by name; {} if it is not readable."""
+    parts = (line.partition(":") for line in read_text(path).splitlines())
+    return {name: value.strip() for name, colon, value in parts if colon}
+
+
+def names_in(folder: Path | str) -> list[str]:
+    """The first 256 names of a folder's entries in order; [] if there is none."""
     try:
-        return sorted(os.listdir(folder))[:most]  # noqa: PTH208 - names only
+        return sorted(os.listdir(folder))[:256]  # noqa: PTH208 - names only
     except OSError:
         return []

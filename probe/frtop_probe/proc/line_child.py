@@ -1,7 +1,7 @@
-"""The parent's side of a child that may be left behind: JSON lines over a socket, for asyncio.
+"""The parent's side of a child that may hang: JSON lines over a socket, for asyncio.
 
-What the child calls may never return: a read of a stuck process, a driver. So it is killed when it
-does not answer in time, and left to the kernel; and there are never more than a few of these.
+A call of the child may never return: a read of a stuck process, a driver. The parent then kills the
+child after a deadline and leaves it to the kernel; it leaves only a few behind at a time.
 """
 
 from __future__ import annotations
@@ -14,12 +14,10 @@ import subprocess
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
-from frtop_probe.proc import child_process
-from frtop_probe.proc.memory import PROC, NotReadable
-from frtop_probe.proc.process import identify
+from frtop_probe.proc import child_process, pid_stat
+from frtop_probe.proc.memory import NotReadable, identify
 
 NO_CHILD: Final = "not readable: the program that reads did not start"
 CHILD_ENDED: Final = "not readable: the program that reads ended"
@@ -52,19 +50,18 @@ class _Child:
 class LineChild:
     """One child at a time, which answers each line with a line; started with the first request."""
 
-    def __init__(self, command: Sequence[str], *, max_left: int, proc: Path = PROC) -> None:
-        """`command` says that it is ready with a first line of its own.
+    def __init__(self, command: Sequence[str], *, max_left: int) -> None:
+        """Takes a command that writes a line when it is ready.
 
-        While `max_left` children were killed and have not ended, no more are started.
+        While `max_left` killed children have not ended, no other one starts.
         """
         self._command = command
         self._max_left = max_left
-        self._proc = proc
         self._child: _Child | None = None
         self._left: list[subprocess.Popen[bytes]] = []
         self._closed = False
         self.left_at = ""
-        """What the last child that was left behind had named itself: what it was at."""
+        """The name that the last child left behind had given itself: what it was reading."""
 
     @property
     def runs(self) -> bool:
@@ -72,15 +69,15 @@ class LineChild:
         return self._child is not None
 
     def refuse_requests(self) -> None:
-        """From now on no child is started."""
+        """Starts no child from now on."""
         self._closed = True
 
     async def exchange(self, request: dict[str, Any], deadline_s: float) -> dict[str, Any]:
-        """Sends a request to the child, which is abandoned unless it answers.
+        """Sends a request to the child and abandons a child that does not answer.
 
         Raises:
-            TimeoutError: it did not answer in time.
-            NotReadable: it could not be started, or ended.
+            TimeoutError: It did not answer in time.
+            NotReadable: It did not start, or it ended.
         """
         self._reap()
         child = await self._running_child()
@@ -110,7 +107,7 @@ class LineChild:
         return answer
 
     async def close(self) -> None:
-        """Ends the child; then waits at most 0.5 s for all that were left."""
+        """Ends the child; waits at most 0.5 s for the children left behind."""
         self.abandon()
         end = time.monotonic() + _CLOSE_S
         while self._left and time.monotonic() < end:
@@ -118,10 +115,10 @@ class LineChild:
             await asyncio.sleep(_CLOSE_STEP_S)
 
     async def _line(self, child: _Child, deadline_s: float) -> bytes:
-        """Waits for an answer; a child that merely lacks CPU time is given more of it.
+        """Waits for an answer, and longer if the child merely lacks CPU time.
 
         Raises:
-            TimeoutError: there was none.
+            TimeoutError: There was none.
         """
         answer = asyncio.ensure_future(child.reader.readline())
         try:
@@ -143,15 +140,15 @@ class LineChild:
 
     def _cpu_ticks(self, child: _Child) -> int:
         try:
-            return identify(child.process.pid, self._proc).cpu_ticks
+            return identify(child.process.pid).cpu_ticks
         except NotReadable:  # it has ended
             return 0
 
     async def _waits_in_kernel(self, child: _Child) -> bool:
-        """Tells whether the child stays in an uninterruptible wait; one for a disk is short."""
+        """Returns whether the child stays in an uninterruptible wait; one for a disk is short."""
         for _ in range(_SAMPLES):
             try:
-                if identify(child.process.pid, self._proc).state != "D":
+                if identify(child.process.pid).state != "D":
                     return False
             except NotReadable:  # it has ended
                 return True
@@ -211,7 +208,7 @@ class LineChild:
         """Kills the child without waiting: one that is stuck in a read dies when it can."""
         child, self._child = self._child, None
         if child is not None:
-            self.left_at = _name(child.process.pid, self._proc)
+            self.left_at = _name(child.process.pid)
             self._leave(child)
 
     def _leave(self, child: _Child) -> None:
@@ -223,9 +220,7 @@ class LineChild:
         self._left = [process for process in self._left if process.poll() is None]
 
 
-def _name(pid: int, proc: Path) -> str:
-    """The name of a process, which it may change; "" if it has ended. Never blocks."""
-    try:
-        return (proc / str(pid) / "comm").read_text(errors="replace").strip()
-    except OSError:
-        return ""
+def _name(pid: int) -> str:
+    """Returns the name of a process, which it may change; "" if it has ended. Never blocks."""
+    found = pid_stat.read(f"/proc/{pid}")
+    return "" if found is None else found.name

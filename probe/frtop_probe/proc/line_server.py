@@ -1,7 +1,7 @@
 """The child's side of `line_child`: requests as JSON lines on standard input, an answer to each.
 
-Such a child may be left behind at any moment, when a call in it does not return. It ends with its
-input, and with its parent where it was given the parent's pid as its argument.
+Its parent may leave such a child behind at any moment, when a call does not return. The child ends
+with its input, and with its parent if it has the parent's pid as an argument.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Bounded reads of another process's memory through /proc/PID/mem.
+"""Another process before and while its memory is read: who it is, what it has mapped, its bytes.
 
-A read may block while the target holds its memory lock in a driver. So this runs in a child that
-may be left behind: see `worker`.
+A read may block while the target holds its memory lock in a driver. So only a child that its
+parent can leave behind reads: see `unprepared.worker`.
 """
 
 from __future__ import annotations
@@ -9,16 +9,20 @@ from __future__ import annotations
 import errno
 import os
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-PROC: Final = Path("/proc")
+from frtop_probe.proc import pid_stat
+
 MAX_READS: Final = 60_000
 """Reads per look. A first look at a torch job takes about 4,000."""
 MAX_BYTES: Final = 64 << 20
 """Bytes per look. A full Flight Recorder ring of 20,000 entries is 10 MiB."""
 MAX_READ: Final = 16 << 20
-"""Bytes in one read: a size field that asks for more was not one."""
+"""Bytes in one read: what asks for more is no size."""
 LOWEST_ADDRESS: Final = 0x1000
 HIGHEST_ADDRESS: Final = 1 << 56
 """User addresses of x86-64 and aarch64, with five-level tables, lie below."""
@@ -29,6 +33,16 @@ REPLACED: Final = "another process has this number now"
 WAITS_FOR_MEMORY: Final = "it waits in the kernel for its own memory lock"
 TOO_LARGE: Final = "memory not readable: a look would take too many reads"
 BAD_ADDRESS: Final = "memory not readable: an address led nowhere"
+
+_MAX_MAPS: Final = 32 << 20
+"""Bytes of /proc/PID/maps. A CUDA job with many threads has 2 MiB."""
+_CHUNK: Final = 1 << 20
+_PROC: Final = Path("/proc")
+_MEMORY_LOCK_WAITS: Final = ("rwsem_down", "down_read", "down_write", "mmap_read", "mmap_write")
+"""Beginnings of wchan while a thread waits for an address space's lock (kernel/locking/rwsem.c)."""
+
+AT: Final = "at "
+"""While a process reads that of another in a search, this and the other's pid is its name."""
 
 
 class NotReadable(Exception):
@@ -48,13 +62,11 @@ class NotReadable(Exception):
 class ProcessMemory:
     """The memory of one process. `start_look` resets the budgets.
 
-    The descriptor belongs to the address space that was there when it was opened: after an exec or
-    an end every read fails, also when the pid has been given to another process.
+    The descriptor belongs to the address space that it was opened on. After an exec or an end every
+    read fails, even if another process has the pid.
     """
 
-    def __init__(
-        self, pid: int, *, max_reads: int = MAX_READS, max_bytes: int = MAX_BYTES, proc: Path = PROC
-    ) -> None:
+    def __init__(self, pid: int) -> None:
         """Opens the memory.
 
         Raises:
@@ -63,10 +75,8 @@ class ProcessMemory:
         self.pid = pid
         self.reads = 0
         self.bytes = 0
-        self._max_reads = max_reads
-        self._max_bytes = max_bytes
         try:
-            self._descriptor = os.open(proc / str(pid) / "mem", os.O_RDONLY | os.O_CLOEXEC)
+            self._descriptor = os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
             raise NotReadable(_reason_of(error), str(error)) from error
 
@@ -77,7 +87,7 @@ class ProcessMemory:
             self._descriptor = -1
 
     def start_look(self) -> None:
-        """Resets what has been spent."""
+        """Resets the budgets."""
         self.reads = 0
         self.bytes = 0
 
@@ -113,7 +123,7 @@ class ProcessMemory:
     def _spend(self, size: int) -> None:
         self.reads += 1
         self.bytes += size
-        if self.reads > self._max_reads or self.bytes > self._max_bytes:
+        if self.reads > MAX_READS or self.bytes > MAX_BYTES:
             raise NotReadable(TOO_LARGE)
 
 
@@ -128,3 +138,148 @@ def _reason_of(error: OSError) -> str:
     if error.errno in (errno.EACCES, errno.EPERM):
         return NO_RIGHT
     return BAD_ADDRESS
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessIdentity:
+    """One process, as the kernel shows it without blocking.
+
+    Attributes:
+        start_ticks: Start time in clock ticks after boot: with the pid it names one process.
+        state: Letter of the main thread's state, as in proc(5).
+        wchan: Kernel function in which the main thread waits; "" if it runs or this is hidden.
+        cpu_ticks: CPU time of all threads in clock ticks.
+    """
+
+    pid: int
+    start_ticks: int
+    state: str
+    wchan: str
+    cpu_ticks: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Mapping:
+    """A mapped file: the address of its first byte, and the end of its last mapping."""
+
+    path: str
+    start: int
+    end: int
+
+
+def identify(pid: int) -> ProcessIdentity:
+    """Reads stat and wchan, which never block.
+
+    Raises:
+        NotReadable: the process has ended, or is a zombie.
+    """
+    folder = _PROC / str(pid)
+    found = pid_stat.read(folder)
+    if found is None or found.has_ended:
+        raise NotReadable(GONE, "no line in stat" if found is None else f"state {found.state}")
+    try:
+        wchan = (folder / "wchan").read_bytes().decode("ascii", "replace").strip()
+    except OSError:  # hidden on some kernels
+        wchan = ""
+    wchan = "" if wchan == "0" else wchan
+    return ProcessIdentity(pid, found.start_ticks, found.state, wchan, found.cpu_ticks)
+
+
+def refuse_if_locked(identity: ProcessIdentity) -> None:
+    """Raises when reading this process's memory would wait with it.
+
+    Raises:
+        NotReadable: its main thread waits for the lock of its address space.
+    """
+    if identity.state == "D" and identity.wchan.startswith(_MEMORY_LOCK_WAITS):
+        raise NotReadable(WAITS_FOR_MEMORY, identity.wchan)
+
+
+def mapped_files(pid: int) -> dict[str, Mapping]:
+    """Reads /proc/PID/maps. May block: see `memory`.
+
+    Returns:
+        Files whose first byte is mapped, by path as the process sees it.
+
+    Raises:
+        NotReadable: the process is gone, or its maps are not ours to read.
+    """
+    parts = []
+    size = 0
+    try:
+        with (_PROC / str(pid) / "maps").open("rb", buffering=0) as file:
+            while (part := file.read(_CHUNK)) and size < _MAX_MAPS:
+                parts.append(part)
+                size += len(part)
+    except PermissionError as error:
+        raise NotReadable(NO_RIGHT, str(error)) from error
+    except OSError as error:
+        raise NotReadable(GONE, str(error)) from error
+    return parse_maps(b"".join(parts).decode("utf-8", "replace"), _root(pid))
+
+
+def parse_maps(text: str, root: str = "") -> dict[str, Mapping]:
+    """Parses the text of /proc/PID/maps; skips malformed lines and mappings without a file.
+
+    `root` is the root folder of the process, if it is another one than ours.
+    """
+    found: dict[str, Mapping] = {}
+    for line in text.splitlines():
+        fields = line.split(None, 5)
+        if len(fields) < 6 or not fields[5].startswith("/"):
+            continue
+        start, _, end = fields[0].partition("-")
+        try:
+            first, last, offset = int(start, 16), int(end, 16), int(fields[2], 16)
+        except ValueError:
+            continue
+        path = _inside(fields[5].removesuffix(" (deleted)"), root)
+        known = found.get(path)
+        if known is not None:
+            found[path] = Mapping(path, known.start, max(known.end, last))
+        elif offset == 0:
+            found[path] = Mapping(path, first, last)
+    return found
+
+
+def executable(pid: int) -> str:
+    """Returns the path of the program, as the process sees it; "" when it is hidden."""
+    try:
+        path = str((_PROC / str(pid) / "exe").readlink()).removesuffix(" (deleted)")
+    except OSError:
+        return ""
+    return _inside(path, _root(pid))
+
+
+def _inside(path: str, root: str) -> str:
+    return path[len(root) :] if path.startswith(f"{root}/") else path
+
+
+def _root(pid: int) -> str:
+    """Returns the root folder of a process in a chroot; "" for ours, and for containers.
+
+    The kernel names files as the reader sees them, but those of a container as the container does.
+    """
+    try:
+        return str((_PROC / str(pid) / "root").readlink()).removesuffix("/")
+    except OSError:
+        return ""
+
+
+@contextmanager
+def named_after(pid: int) -> Iterator[None]:
+    """Names this process after the one that it reads: if the read hangs, others see which it is."""
+    before = _rename(f"{AT}{pid}".encode())
+    try:
+        yield
+    finally:
+        _rename(before)
+
+
+def _rename(name: bytes) -> bytes:
+    """Renames this process and returns the name before; does nothing without /proc."""
+    before = name
+    with suppress(OSError), (_PROC / "self" / "comm").open("r+b", buffering=0) as comm:
+        before = comm.read(64).strip()
+        comm.write(name)
+    return before

@@ -25,8 +25,8 @@ class PausingChild:
 
     Attributes:
         module: The child that is asked by default.
-        hangs: What is said of a child that did not answer.
-        fails: What is said of one that ended, or could not be started.
+        hangs: The problem if a child does not answer.
+        fails: The problem if a child ends or does not start.
     """
 
     module = ""

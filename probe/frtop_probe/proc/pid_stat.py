@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 from typing import Final, NamedTuple
 
+from frtop_probe.proc.kernel_files import read_fields
+
 _NS_PER_TICK: Final = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 _MAX_LINE: Final = 4096
@@ -83,3 +85,9 @@ def read(folder: str | os.PathLike[str]) -> Stat | None:
         return None
     finally:
         os.close(descriptor)
+
+
+def own_pid(folder: str) -> int:
+    """The number of a process or thread in its own pid namespace; 0 if it is not readable."""
+    numbers = read_fields(f"{folder}/status").get("NSpid", "").split()
+    return int(numbers[-1]) if numbers else 0

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from frtop_probe.proc.kernel_files import read_text
+from frtop_probe.proc.kernel_files import read_fields, read_text
 
 YAMA: Final = "proc/sys/kernel/yama/ptrace_scope"
 NAMESPACES: Final = ("pid", "mnt", "net", "user", "ipc")
@@ -46,7 +46,7 @@ class ProcessRights:
 def read_rights(pid: int | str, root: Path = Path("/")) -> ProcessRights:
     """Reads one process; "self" is us. Of one that is gone nothing is known."""
     folder = root / "proc" / str(pid)
-    fields = _fields(read_text(folder / "status"))
+    fields = read_fields(folder / "status")
     return ProcessRights(
         pid=_number(fields.get("Pid", "")) or (pid if isinstance(pid, int) else 0),
         uid=_number(fields.get("Uid", "")),
@@ -65,11 +65,6 @@ def read_rights(pid: int | str, root: Path = Path("/")) -> ProcessRights:
 def read_yama(root: Path = Path("/")) -> str:
     """Reads kernel.yama.ptrace_scope; "" where the kernel has no Yama."""
     return read_text(root / YAMA).strip()
-
-
-def _fields(text: str) -> dict[str, str]:
-    parts = (line.partition(":") for line in text.splitlines())
-    return {name: value.strip() for name, colon, value in parts if colon}
 
 
 def _number(text: str) -> int | None:

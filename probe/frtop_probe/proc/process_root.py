@@ -9,10 +9,13 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+MAX_FILE: Final = 4 * 1024 * 1024
+"""Bytes of a source file; a longer one is not read."""
 _MAX_LINKS: Final = 40
 _MAX_PARTS: Final = 512
 _STEP: Final = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -38,7 +41,7 @@ class ProcessRoot:
 
     @staticmethod
     def of(pid: int) -> ProcessRoot:
-        """Of a process; ours where it has ended, or may not be looked at. Touches no file of it."""
+        """The root of a process; ours if it has ended or is not readable. Touches no file of it."""
         try:
             view, ours = _view(str(pid)), _view("self")
         except OSError:
@@ -62,6 +65,37 @@ class ProcessRoot:
             return os.open(f"/proc/self/fd/{found}", os.O_RDONLY | os.O_CLOEXEC)
         finally:
             os.close(found)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """The lines of a file; none if it is not readable. `checked` is by the monotonic clock."""
+
+    changed_ns: int
+    size: int
+    checked: float
+    lines: tuple[str, ...]
+
+
+def read_source(root: ProcessRoot, file: str, known: SourceFile | None = None) -> SourceFile:
+    """Reads a file, or returns the lines of `known` if it has not changed since."""
+    nothing = SourceFile(0, 0, time.monotonic(), ())
+    try:
+        descriptor = root.open(file)
+        with open(descriptor, encoding="utf-8", errors="replace") as opened:  # noqa: PTH123
+            found = os.fstat(descriptor)
+            if found.st_size > MAX_FILE:
+                return nothing
+            if known is not None and (known.changed_ns, known.size) == (
+                found.st_mtime_ns, found.st_size,
+            ):  # fmt: skip
+                lines = known.lines
+            else:
+                # As Python counts them: a form feed ends no line.
+                lines = tuple(opened.read(MAX_FILE).split("\n"))
+    except (OSError, ValueError):
+        return nothing
+    return SourceFile(found.st_mtime_ns, found.st_size, time.monotonic(), lines)
 
 
 def _view(process: str) -> str:

@@ -1,4 +1,4 @@
-"""Reads /proc: a process, its threads and its descendants.
+"""Reads a process, its threads and its descendants from /proc, for the wire.
 
 Only files that answer while the process hangs are read. `cmdline` and `environ` wait for the
 target's memory lock, which a page fault on a dead file system may hold for ever.
@@ -13,11 +13,11 @@ from typing import Final
 
 from frtop_probe import wire
 from frtop_probe.proc import pid_stat, syscalls
+from frtop_probe.proc.kernel_files import named_numbers, read_fields, read_text
 
-PROC: Final = Path("/proc")
+_PROC: Final = Path("/proc")
 MAX_CHILDREN: Final = 64
 MAX_THREADS: Final = 256
-_READ: Final = 64 * 1024
 
 
 def parse_syscall(text: str) -> tuple[int, tuple[int, ...]] | None:
@@ -33,14 +33,9 @@ def parse_syscall(text: str) -> tuple[int, tuple[int, ...]] | None:
 
 def parse_io(text: str) -> int:
     """Parses /proc/PID/io into bytes read and written by system calls; -1 if unreadable."""
-    total = 0
-    seen = 0
-    for line in text.splitlines():
-        name, _, value = line.partition(":")
-        if name in ("rchar", "wchar") and value.strip().isdecimal():
-            total += int(value)
-            seen += 1
-    return total if seen == 2 else -1
+    numbers = named_numbers(text)
+    both = numbers.get("rchar"), numbers.get("wchar")
+    return -1 if None in both else sum(filter(None, both))
 
 
 def parse_schedstat(text: str) -> int:
@@ -64,81 +59,63 @@ def parse_wchan(text: str) -> str:
     return "" if name == "0" else name
 
 
-def read_file(path: str) -> str | None:
-    """Reads a small file of /proc; None when it is gone or not readable."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        return os.read(descriptor, _READ).decode("utf-8", "replace")
-    except OSError:
-        return None
-    finally:
-        os.close(descriptor)
-
-
-def read_stat(pid: int, proc: Path = PROC) -> pid_stat.Stat | None:
+def read_stat(pid: int, proc: Path = _PROC) -> pid_stat.Stat | None:
     return pid_stat.read(f"{proc}/{pid}")
 
 
-def read_process(pid: int, proc: Path = PROC) -> wire.Process | None:
+def read_process(pid: int, proc: Path = _PROC) -> wire.Process | None:
     """Reads a process's current state; None when it is gone."""
     return read_with_children(pid, proc)[0]
 
 
-def read_with_children(pid: int, proc: Path = PROC) -> tuple[wire.Process | None, tuple[int, ...]]:
+def read_with_children(pid: int, proc: Path = _PROC) -> tuple[wire.Process | None, tuple[int, ...]]:
     """As `read_process`, and the pids of the children of its main thread."""
     found = read_stat(pid, proc)
     if found is None:
         return None, ()
     folder = f"{proc}/{pid}"
-    words = (read_file(f"{folder}/task/{pid}/children") or "").split()
-    io_bytes = parse_io(read_file(f"{folder}/io") or "")
+    words = read_text(f"{folder}/task/{pid}/children").split()
+    io_bytes = parse_io(read_text(f"{folder}/io"))
     children = tuple(int(word) for word in words if word.isdecimal())
     return _process(folder, found, io_bytes, len(words)), children
 
 
-def read_threads(pid: int, proc: Path = PROC) -> tuple[wire.Process, ...]:
+def read_threads(pid: int) -> tuple[wire.Process, ...]:
     """Reads the threads of a process, at most `MAX_THREADS`, ordered by native id."""
     found = []
-    for tid in thread_ids(pid, proc)[:MAX_THREADS]:
-        folder = f"{proc}/{pid}/task/{tid}"
+    for tid in thread_ids(pid)[:MAX_THREADS]:
+        folder = f"/proc/{pid}/task/{tid}"
         if (state := pid_stat.read(folder)) is not None:
             found.append(_process(folder, state, -1, 0))
     return tuple(found)
 
 
-def is_own(pid: int, proc: Path = PROC) -> bool:
-    """Whether a process lives and is of this user alone.
-
-    One that gained rights has ids of others, too.
-    """
+def is_own(pid: int, proc: Path = _PROC) -> bool:
+    """Whether a process lives and has ids of this user alone: it has not gained rights."""
     return _ids(pid, proc) == {str(os.getuid())}
 
 
-def is_others(pid: int, proc: Path = PROC) -> bool:
+def is_others(pid: int) -> bool:
     """Whether a process lives and has ids of another user."""
-    ids = _ids(pid, proc)
+    ids = _ids(pid, _PROC)
     return bool(ids) and ids != {str(os.getuid())}
 
 
 def _ids(pid: int, proc: Path) -> set[str]:
-    lines = (read_file(f"{proc}/{pid}/status") or "").splitlines()
-    return next((set(line.split()[1:]) for line in lines if line.startswith("Uid:")), set())
+    return set(read_fields(f"{proc}/{pid}/status").get("Uid", "").split())
 
 
-def descendants(pid: int, proc: Path = PROC) -> tuple[int, ...]:
+def descendants(pid: int, proc: Path = _PROC) -> tuple[int, ...]:
     """Pids of the descendants of a process, breadth first, at most `MAX_CHILDREN`.
 
-    One that has become another user's is left alone, and so is what it has started.
+    Processes that have become another user's are left out, with their children.
     """
     found: list[int] = []
     queue = [pid]
     while queue and len(found) < MAX_CHILDREN:
         parent = queue.pop(0)
         for tid in thread_ids(parent, proc):
-            text = read_file(f"{proc}/{parent}/task/{tid}/children") or ""
+            text = read_text(f"{proc}/{parent}/task/{tid}/children")
             named = (int(word) for word in text.split()[:MAX_CHILDREN] if word.isdecimal())
             fresh = [child for child in named if is_own(child, proc)]
             found += fresh
@@ -146,7 +123,7 @@ def descendants(pid: int, proc: Path = PROC) -> tuple[int, ...]:
     return tuple(found[:MAX_CHILDREN])
 
 
-def thread_ids(pid: int, proc: Path = PROC) -> list[int]:
+def thread_ids(pid: int, proc: Path = _PROC) -> list[int]:
     """Native thread ids of a process, ascending; empty if it is gone."""
     try:
         return sorted(int(name) for name in os.listdir(f"{proc}/{pid}/task"))  # noqa: PTH208 - hot
@@ -154,35 +131,26 @@ def thread_ids(pid: int, proc: Path = PROC) -> list[int]:
         return []
 
 
-def own_thread_ids(pid: int, proc: Path = PROC) -> dict[int, int]:
-    """Native thread ids by those that the process itself knows; {} where both are the same.
+def own_thread_ids(pid: int) -> dict[int, int]:
+    """Native thread ids by those that the process itself knows; {} if both are the same.
 
     A process in another pid namespace, as in a container, has numbers of its own.
     """
-    main = _own_id(read_file(f"{proc}/{pid}/status") or "")
-    if main in (0, pid):
+    if pid_stat.own_pid(f"/proc/{pid}") in (0, pid):
         return {}
-    found = {_own_id(read_file(f"{proc}/{pid}/task/{tid}/status") or ""): tid
-             for tid in thread_ids(pid, proc)}  # fmt: skip
+    found = {pid_stat.own_pid(f"/proc/{pid}/task/{tid}"): tid for tid in thread_ids(pid)}
     found.pop(0, None)
     return found
 
 
-def _own_id(text: str) -> int:
-    """The innermost number in /proc/PID/status, which is the process's own; 0 if unreadable."""
-    line = next((line for line in text.splitlines() if line.startswith("NSpid:")), "")
-    numbers = line.split()[1:]
-    return int(numbers[-1]) if numbers and numbers[-1].isdecimal() else 0
-
-
 def _process(folder: str, found: pid_stat.Stat, io_bytes: int, child_count: int) -> wire.Process:
-    call = parse_syscall(read_file(f"{folder}/syscall") or "")
+    call = parse_syscall(read_text(f"{folder}/syscall"))
     name = syscalls.name(call[0]) if call else ""
     return wire.Process(
         pid=found.pid,
         state=found.state,
         name=found.name,
-        wchan=parse_wchan(read_file(f"{folder}/wchan") or ""),
+        wchan=parse_wchan(read_text(f"{folder}/wchan")),
         syscall=name,
         file=_file(folder, name, call[1]) if call else "",
         cpu_ns=found.cpu_ns,
@@ -191,7 +159,7 @@ def _process(folder: str, found: pid_stat.Stat, io_bytes: int, child_count: int)
         threads=found.threads,
         children=child_count,
         parent=found.parent,
-        ready_ns=parse_schedstat(read_file(f"{folder}/schedstat") or ""),
+        ready_ns=parse_schedstat(read_text(f"{folder}/schedstat")),
         exit_status=found.exit_status if found.has_ended else -1,
     )
 

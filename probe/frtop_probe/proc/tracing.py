@@ -1,4 +1,4 @@
-"""Who holds a process: a tracer, a stop signal, or nobody; and letting one go that a tool held.
+"""Who holds a process, a tracer or a stop signal; and ends a stop that a killed tool left.
 
 A tool that takes native stacks is the process's tracer meanwhile. When it is killed, the kernel
 lets its threads run on. But one that was attaching with PTRACE_ATTACH has sent a SIGSTOP, which
@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from frtop_probe.proc import processes
+from frtop_probe.proc.kernel_files import read_fields
 
 _STOPS: Final = (signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
 _PF_EXITING: Final = 0x4
@@ -41,37 +40,31 @@ class Task:
         return self.state not in "Tt" and not self.tracer
 
 
-def parse_status(text: str) -> Task | None:
-    """Parses /proc/PID/status or /proc/PID/task/TID/status; None if it is something else."""
-    fields = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
+def _read_task(folder: str) -> Task | None:
+    """A process's main thread, or another thread; None if it has ended."""
+    fields = read_fields(f"{folder}/status")
     try:
-        return Task(
+        found = Task(
             tid=int(fields["Pid"]),
-            state=fields["State"].strip()[:1],
+            state=fields["State"][:1],
             tracer=int(fields["TracerPid"]),
             own_stop=bool(int(fields["SigPnd"], 16) & _STOP_MASK),
             common_stop=bool(int(fields["ShdPnd"], 16) & _STOP_MASK),
         )
     except (KeyError, ValueError):
         return None
+    return found if found.state not in "ZX" else None
 
 
-def read_main(pid: int, proc: Path = processes.PROC) -> Task | None:
-    """The main thread; None when the process is gone or has ended."""
-    found = parse_status(processes.read_file(f"{proc}/{pid}/status") or "")
-    return found if found is not None and found.state not in "ZX" else None
+def read_main(pid: int) -> Task | None:
+    """The main thread; None if the process has ended."""
+    return _read_task(f"/proc/{pid}")
 
 
-def read_tasks(pid: int, proc: Path = processes.PROC) -> tuple[Task, ...]:
-    """All threads of a process; empty when it is gone or has ended."""
-
-    def found() -> Iterator[Task]:
-        for tid in processes.thread_ids(pid, proc):
-            task = parse_status(processes.read_file(f"{proc}/{pid}/task/{tid}/status") or "")
-            if task is not None and task.state not in "ZX":
-                yield task
-
-    return tuple(found())
+def read_tasks(pid: int) -> tuple[Task, ...]:
+    """All threads of a process; empty if it has ended."""
+    tasks = (_read_task(f"/proc/{pid}/task/{tid}") for tid in processes.thread_ids(pid))
+    return tuple(task for task in tasks if task is not None)
 
 
 def stopped_by_others(tasks: tuple[Task, ...]) -> bool:
@@ -82,14 +75,14 @@ def stopped_by_others(tasks: tuple[Task, ...]) -> bool:
     return any(task.state == "T" or task.common_stop for task in tasks)
 
 
-def is_ending(pid: int, proc: Path = processes.PROC) -> bool:
+def is_ending(pid: int) -> bool:
     """Whether a process is dying or dead. One that dies lets go of what it traced before its end.
 
     A death by signal begins with a SIGKILL to each of its threads, any other with a flag.
     """
-    found = processes.read_stat(pid, proc)
-    status = processes.read_file(f"{proc}/{pid}/status") or ""
-    pending = [line.partition(":")[2] for line in status.splitlines() if line[3:7] == "Pnd:"]
+    found = processes.read_stat(pid)
+    fields = read_fields(f"/proc/{pid}/status")
+    pending = (fields[name] for name in ("SigPnd", "ShdPnd") if name in fields)
     return (
         found is None
         or found.has_ended

@@ -125,9 +125,9 @@ def first_since(ring: Ring, first: int, last: int, at_ns: int) -> int:
 
 
 def waited(slots: Slots) -> list[int]:
-    """Returns for how long before the end of each op the thread that issued it waited, in ns.
+    """Returns how long the issuing thread waited for the end of each op, in ns.
 
-    0 where that was not seen, or is not over. Of an op that ended late it is an upper bound.
+    It is 0 if nobody saw that, or it lasts; an upper bound if the op was found over late.
     """
     return [
         done - wait if done > wait >= issued > 0 and not later & _ELSEWHERE else 0
@@ -179,5 +179,5 @@ def is_collective_half(what: int) -> bool:
 
 
 def reduce_of(number: int) -> str | None:
-    """Returns the name of the reduce op; None where it is unknown or the op has none."""
+    """Returns the name of the reduce op; None if unknown, or if the op has none."""
     return layout.REDUCE_OPS[number] if number < len(layout.REDUCE_OPS) else "other"

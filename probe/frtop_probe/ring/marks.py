@@ -46,7 +46,7 @@ class MarkRow(NamedTuple):
 def read_marks(ring: Ring, since_ns: int = 0) -> list[MarkRow]:
     """Returns the marks that end at `since_ns` or later, or last, ordered by their start.
 
-    Marks that nobody saw end are left out, and so are those that are being written.
+    It leaves out marks whose end nobody saw, and those that the rank is writing.
     """
     found: list[MarkRow] = []
     for rows in _chunks(ring):
@@ -61,7 +61,7 @@ def read_marks(ring: Ring, since_ns: int = 0) -> list[MarkRow]:
 
 
 def _lasting(rows: list[MarkRow]) -> list[MarkRow]:
-    """Those that do last: of any but the last of its kind in a thread an exception was the end."""
+    """Those that really last: an exception ended all but the last of each kind and thread."""
     open_ended = [row for row in rows if not row.end_ns]
     last: dict[tuple[int, MarkKind], int] = {}
     for row in rows if open_ended else ():

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 
 class Places(NamedTuple):
-    """Of a ring with `slots`, and `more` from event `longer_from` on (0: not).
+    """The slots of a ring: `slots`, and `more` from event `longer_from` on (0: none).
 
-    Whatever these are in a damaged ring, all places are below `slots + more`.
+    Even in a damaged ring, all places are below `slots + more`.
     """
 
     slots: int

@@ -244,7 +244,7 @@ class Ring:
             self.transports = tuple((str(name), str(sign)) for name, sign in payload)
 
     def group_rows(self) -> Iterator[GroupRow]:
-        """Yields the rows of groups with ops, as far as they hold numbers that can be."""
+        """Yields the rows of groups with ops; skips rows with impossible numbers."""
         width, words = layout.GROUP_ROW.size // 8, self._group_words()
         for group, sequence in enumerate(words[::width].tolist()):
             if not sequence:

@@ -37,7 +37,7 @@ Run = tuple[str, tuple[int, ...], int, str]
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """What the integers of an op say; None where its form has no such thing.
+    """What the integers of an op mean; None for what its form does not have.
 
     Empty splits are even ones.
     """

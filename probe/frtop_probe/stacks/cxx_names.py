@@ -1,4 +1,4 @@
-"""Names of C++ functions made short: their templates fill screens, and say little."""
+"""Shortens names of C++ functions: their templates fill screens and say little."""
 
 from __future__ import annotations
 

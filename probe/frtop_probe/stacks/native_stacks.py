@@ -1,8 +1,8 @@
-"""Stacks with frames of C and C++. The process stands still while they are taken.
+"""Stacks with frames of C and C++. The process stands still while a tool takes them.
 
-py-spy shows the threads that Python knows. pystack, where it is installed, is quicker and shows
-all threads, so also the one in which an op runs; docs/unprepared.md has the figures. Both are
-debuggers: this is done only when a person has asked for it.
+py-spy shows the threads that Python knows. pystack, if installed, is quicker and shows all threads,
+so also the one in which an op runs; docs/unprepared.md has the figures. Both are debuggers: frtop
+uses them only when a person asks for it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from frtop_probe.stacks import pystack_output, stacks
 from frtop_probe.stacks.cxx_names import short_name
 
 MAX_STOP_S: Final = 5.0
-"""How long the process may stand still: then the tool is killed, and the process runs on."""
+"""The process may stand still for this long; then frtop kills the tool."""
 DEADLINE_S: Final = 10.0
 """The same for the tool as a whole: it also reads symbols before it attaches."""
 _POLL_S: Final = 0.005
@@ -37,7 +37,7 @@ _IN_A_CONTAINER: Final = (
     " threads from here, so it was not stopped; ask within it: `--ssh NAME --via 'docker exec -i"
     " {{host}} sh'`"
 )
-"""They look for threads under the ids that Python has for them, which are those in there."""
+"""They look for threads by the ids that Python has, which are those inside the container."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +257,7 @@ def _result(
         return stacks.failure(pid, text.replace("💀", ""), tool.name)
     try:
         if tool.name == "pystack":
-            threads, _ = pystack_output.parse(output.decode("utf-8", "replace"))
+            threads = pystack_output.parse(output.decode("utf-8", "replace"))
         else:
             threads = tuple(map(_with_libraries, stacks.parse_dump(output, pid)))
     except (msgspec.DecodeError, pystack_output.NotPystackError) as error:

@@ -23,7 +23,6 @@ _PYTHON: Final = re.compile(
 _NATIVE: Final = re.compile(
     r' {4}\(C\) File "[^"]*", line \d{1,9}, in (?P<name>.+) \((?P<library>[^()]*)\)$'
 )
-_UNMERGED: Final = "* - Unable to merge native stack"
 _INLINED: Final = " (inlined)"
 _HOLDS_GIL: Final = "Has the GIL"
 
@@ -32,18 +31,17 @@ class NotPystackError(ValueError):
     """The text is not what pystack prints."""
 
 
-def parse(text: str) -> tuple[tuple[wire.ThreadStack, ...], bool]:
-    """Threads with their frames, innermost first; whether all native stacks could be merged.
+def parse(text: str) -> tuple[wire.ThreadStack, ...]:
+    """Parses threads with their frames, innermost first; skips lines of source code.
 
-    Names of threads are the kernel's. A thread whose native stack cannot be merged with its
-    Python frames has those only. Lines of source code are skipped.
+    Names of threads are the kernel's. If pystack could not merge a native stack with its Python
+    frames, the thread has only the latter.
 
     Raises:
-        NotPystackError: no thread was found, and the text is not empty.
+        NotPystackError: The text has no thread, and is not empty.
     """
     heads: list[re.Match[str]] = []
     stacks: list[deque[wire.TraceFrame]] = []
-    merged = True
     for line in _lines(text):
         if head := _THREAD.match(line):
             if len(heads) == MAX_THREADS:
@@ -52,11 +50,9 @@ def parse(text: str) -> tuple[tuple[wire.ThreadStack, ...], bool]:
             stacks.append(deque(maxlen=MAX_FRAMES))
         elif stacks and (frame := _frame(line)) is not None:
             stacks[-1].append(frame)
-        elif line.startswith(_UNMERGED):
-            merged = False
     if not heads and text.strip():
         raise NotPystackError(next(_lines(text), "")[:200])
-    return tuple(map(_thread, heads, stacks)), merged
+    return tuple(map(_thread, heads, stacks))
 
 
 def _lines(text: str) -> Iterator[str]:

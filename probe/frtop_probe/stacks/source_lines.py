@@ -1,26 +1,23 @@
 """The text of source lines, read in a daemon thread that a hung file system may block.
 
-Training scripts often lie on the very file system that hangs. A caller waits only briefly;
-lines that come later are used in the next snapshot. A file is the one that the process sees.
+Training scripts often lie on the very file system that hangs. So a caller waits only briefly, and
+the next snapshot has the lines that came late. A path names the file that the process sees.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import threading
 import time
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
 from frtop_probe.proc import daemon_thread
-from frtop_probe.proc.process_root import ProcessRoot
+from frtop_probe.proc.process_root import ProcessRoot, SourceFile, read_source
 
-MAX_FILE: Final = 4 * 1024 * 1024
 MAX_FILES: Final = 256
 MAX_LINE: Final = 200
 _FUNCTIONS: Final = ("def ", "async def ", "class ")
@@ -35,18 +32,11 @@ _OURS: Final = ProcessRoot()
 _Place = tuple[ProcessRoot, str]
 
 
-@dataclass(frozen=True, slots=True)
-class _File:
-    stamp: tuple[int, int]
-    checked: float
-    lines: tuple[str, ...]
-
-
 class SourceLines:
     """Reads and caches the lines of files, in one thread at a time. Belongs to an event loop."""
 
     def __init__(self) -> None:
-        self._files: dict[_Place, _File] = {}
+        self._files: dict[_Place, SourceFile] = {}
         self._lock = threading.Lock()
         self._reading: asyncio.Future[None] | None = None
 
@@ -84,10 +74,10 @@ class SourceLines:
         return known.lines[number - 1].strip()[:MAX_LINE]
 
     def blocks(self, file: str, number: int, root: ProcessRoot = _OURS) -> tuple[str, ...]:
-        """A line and the headers of the blocks around it up to its function, the innermost first.
+        """A line and the headers of the blocks around it up to its function, innermost first.
 
-        Among them stand the lines that take a lock, `lock.acquire()`, if every way to the line goes
-        through them and none through a release. By indentation alone; () while the line is unknown.
+        They include each line that takes a lock, `lock.acquire()`, if every way to the line passes
+        it and none passes a release. It goes by indentation alone; () while the line is unknown.
         """
         with self._lock:
             known = self._files.get((root, file))
@@ -122,7 +112,7 @@ class SourceLines:
         for file in files:
             with self._lock:
                 known = self._files.get(file)
-            text = _read(file, known)
+            text = read_source(*file, known)
             with self._lock:
                 self._files.pop(file, None)
                 self._files[file] = text
@@ -142,21 +132,3 @@ def _released_in(lines: tuple[str, ...], header: int) -> set[str]:
             break
         found.update(_RELEASED.findall(text))
     return found
-
-
-def _read(place: _Place, known: _File | None) -> _File:
-    root, path = place
-    nothing = _File((0, 0), time.monotonic(), ())
-    try:
-        descriptor = root.open(path)
-        with open(descriptor, encoding="utf-8", errors="replace") as opened:  # noqa: PTH123
-            found = os.fstat(descriptor)
-            stamp = (found.st_mtime_ns, found.st_size)
-            if known is not None and known.stamp == stamp:
-                return _File(stamp, time.monotonic(), known.lines)
-            if found.st_size > MAX_FILE:
-                return nothing
-            lines = opened.read(MAX_FILE).splitlines()
-    except (OSError, ValueError):
-        return nothing
-    return _File(stamp, time.monotonic(), tuple(lines))

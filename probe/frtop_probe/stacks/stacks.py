@@ -17,7 +17,7 @@ import msgspec
 from frtop_probe import wire
 from frtop_probe.proc import child_process, processes, ptrace_refusal, tool_process
 from frtop_probe.proc.process_root import ProcessRoot
-from frtop_probe.stacks import thread_waits
+from frtop_probe.stacks import pyspy_output, thread_waits
 from frtop_probe.stacks.source_lines import SourceLines
 
 MAX_THREADS: Final = 512
@@ -34,33 +34,8 @@ _GONE: Final = ("no such process", "os error 3)", "process not found")
 _SOURCE_WAIT: Final = 0.2
 
 
-class _Variable(msgspec.Struct):
-    name: str
-    repr: str | None = None
-
-
-class _Frame(msgspec.Struct):
-    name: str
-    filename: str = ""
-    line: int = 0
-    module: str | None = None
-    variables: list[_Variable] | None = msgspec.field(default=None, name="locals")
-
-
-class _Thread(msgspec.Struct):
-    thread_id: int
-    active: bool
-    owns_gil: bool
-    frames: list[_Frame]
-    thread_name: str | None = None
-    os_thread_id: int | None = None
-
-
-_threads = msgspec.json.Decoder(list[_Thread])
-
-
 def find_py_spy() -> str | None:
-    """The path of py-spy: the one beside this Python, else the one on PATH; None if missing."""
+    """The path of py-spy; None if it is missing."""
     return tool_process.find("py-spy")
 
 
@@ -69,19 +44,19 @@ def parse_dump(
 ) -> tuple[wire.ThreadStack, ...]:
     """Parses the output of `py-spy dump --json`, the main thread first.
 
-    Of the local variables, if there are any, only those in torch.distributed's own frames are
-    kept: they tell roots, peers and groups, and no data of the user's; in those of RPC the names of
-    workers. `groups` are the names of process groups by the address of their Python objects.
+    It keeps only local variables that hold no data of the user: in frames of torch.distributed the
+    roots, peers and groups, in frames of RPC the names of workers. `groups` are the names of
+    process groups by the address of their Python objects.
 
-    Before Python 3.11, threads do not store their native ids, so a non-blocking dump has none
-    (and marks all threads active); the main thread's is `pid`. The main thread is moved to the
-    front before the list is cut, because py-spy lists the newest thread first.
+    Before Python 3.11, threads do not store their native ids, so a non-blocking dump has none (and
+    marks all threads active); the main thread's is `pid`. py-spy lists the newest thread first, so
+    the main thread moves to the front before the list is cut.
 
     Raises:
         msgspec.DecodeError: `data` is no such output.
     """
     found = sorted(
-        _threads.decode(data),
+        pyspy_output.decode(data),
         key=lambda thread: (thread.os_thread_id != pid, thread.thread_name != "MainThread"),
     )
     return tuple(
@@ -106,7 +81,9 @@ def parse_dump(
     )
 
 
-def _variables(frame: _Frame, groups: Mapping[int, str] | None) -> tuple[tuple[str, str], ...]:
+def _variables(
+    frame: pyspy_output.Frame, groups: Mapping[int, str] | None
+) -> tuple[tuple[str, str], ...]:
     if not frame.variables:
         return ()
     if _OF_RPC.search(frame.filename):
@@ -132,7 +109,7 @@ def _named(found: re.Match[str], groups: Mapping[int, str]) -> str:
 def drop_missing_threads(
     threads: tuple[wire.ThreadStack, ...], tasks: Collection[int]
 ) -> tuple[wire.ThreadStack, ...]:
-    """Drops threads that the kernel does not know; `tasks` are the process's native thread ids.
+    """Drops threads that are not among `tasks`, the native thread ids that the kernel lists.
 
     A child inside `fork()` still lists its parent's threads with their stacks.
     """
@@ -167,10 +144,10 @@ async def dump(
     source: SourceLines | None = None,
     groups: Mapping[int, str] | None = None,
 ) -> wire.StackDump:
-    """Dumps the stacks of one process; the result says why when there are none.
+    """Dumps the stacks of one process; the result says why there are none.
 
-    With `groups` (see `parse_dump`) also the local variables of torch's own frames. Which threads
-    wait for which is told, too (`thread_waits`).
+    With `groups` (see `parse_dump`) it has local variables of torch's own frames, with `source` the
+    text of lines and which threads wait for which (`thread_waits`).
     """
     if processes.read_stat(pid) is None:
         return gone(pid)
@@ -234,7 +211,7 @@ def _with_waits(
             ])
             for frame in thread.frames[:MAX_FRAMES]
         ]
-        for thread in _threads.decode(output)
+        for thread in pyspy_output.decode(output)
         if thread.thread_id in known
     }  # fmt: skip
     waits = thread_waits.waits_of(steps, lambda file, line: source.blocks(file, line, root))

@@ -1,8 +1,8 @@
-"""Which threads of a process wait for which others of it, as far as a dump shows.
+"""Finds which threads of a process wait for which others, from a dump of their stacks.
 
 Python does not note who holds a lock, nor who works on a future. But the object that a thread waits
-for is a local variable of the library's frames, and other threads have the same object at hand: its
-address tells who is meant. Only that leaves this module, and no variable of the program.
+for is a local variable of the library's frames, and other threads have the same object in theirs:
+its address identifies them. Only the result leaves this module, no variable of the program.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LIBRARY: Final = re.compile(
     r"/(?:threading|queue|concurrent/futures/(?:_base|thread|process)"
     r"|multiprocessing/(?:queues|pool|connection|synchronize|process|popen_\w+))\.py$"
 )
-"""Where threads wait for others. What waits in C code has no frame there: a lock, `SimpleQueue`."""
+"""Where threads wait for others. A wait in C code has no frame there: a lock, `SimpleQueue`."""
 _KINDS: Final = (
     # By the file and the function, the outermost one first that belongs to the wait.
     (r"/multiprocessing/pool\.py$", r"get|wait|next|join|map|starmap|apply", "pool"),
@@ -45,7 +45,7 @@ _TAKEN: Final = re.compile(r"^(?:(?:el)?if )?([A-Za-z_][\w.]*)\.acquire\(")
 _ACQUIRE: Final = re.compile(r"\b([A-Za-z_][\w.]*)\.acquire\(")
 _CONDITION: Final = re.compile(r"\b([A-Za-z_][\w.]*)\.wait(?:_for)?\(")
 _MOST: Final = 8
-"""Threads that a wait names."""
+"""Most threads that a wait names."""
 Blocks = Callable[[str, int], Sequence[str]]
 """The text of a line of a file, and of the headers of the blocks around it, the innermost first."""
 
@@ -86,11 +86,11 @@ class _Waiting:
 def waits_of(
     threads: Mapping[int, Sequence[AtFrame]], blocks: Blocks
 ) -> dict[int, wire.ThreadWait]:
-    """What each thread that waits for others waits for.
+    """Returns what each waiting thread waits for.
 
     Args:
         threads: stacks by the pthread handle of their threads, innermost frames first.
-        blocks: reads source lines; nothing where they are not known.
+        blocks: returns source lines; empty if unknown.
     """
     waiting = {ident: at for ident, steps in threads.items() if (at := _wait(steps, blocks))}
     return {ident: _resolved(ident, at, threads, waiting, blocks) for ident, at in waiting.items()}

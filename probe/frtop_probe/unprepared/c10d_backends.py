@@ -1,6 +1,6 @@
 """One backend of a process group, in C++: its number, its ops in progress, its timeout.
 
-What a class has where is validated each time: an object may be freed, and another be in its place.
+Each look validates each object: the program may have freed it and put another in its place.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Final
 
 from frtop_probe.proc.memory import LOWEST_ADDRESS, NotReadable, ProcessMemory, to_words
 from frtop_probe.unprepared import cxx
-from frtop_probe.unprepared.model import Backend, Fronts, GroupState, Work
+from frtop_probe.unprepared.model import Backend, Fronts, GroupState, TensorInfo, Work
+from frtop_probe.unprepared.tensors import tensor_of_impl
 from frtop_probe.unprepared.torch_layout import BackendClass, TorchLayout
-from frtop_probe.unprepared.work import MAX_NUMBER, WorkReader, seconds_of
 
 UNKNOWN_BACKEND: Final = "number not readable: an unknown backend"
 NO_NUMBER: Final = "number not readable: its offset could not be validated"
@@ -43,6 +43,25 @@ _CONDITION: Final = 48  # sizeof(std::condition_variable)
 _MAX_THREADS: Final = 256
 _MAX_REPORTED: Final = 64
 
+NO_WORK: Final = "op not readable: it could not be validated"
+
+_OPS: Final = (
+    "broadcast", "allreduce", "allreduce_coalesced", "reduce", "allgather", "allgather_base",
+    "allgather_coalesced", "gather", "scatter", "reduce_scatter", "alltoall_base", "alltoall",
+    "send", "recv", "recv_anysource", "barrier", "reduce_scatter_base", "coalesced",
+    "allreduce_sparse", "reduce_scatter_tensor_coalesced",
+)  # fmt: skip
+"""c10d::OpType of Work.hpp, in order; 100 is UNKNOWN."""
+_UNKNOWN_OP: Final = 100
+_MAX_NUMBER: Final = 1 << 48
+
+_VTABLE_WORDS: Final = 24
+"""Virtual functions of Work that are searched; it has 17 in 2.8 and 20 in 2.15."""
+_MAX_TENSORS: Final = 16
+"""Output tensors that are described. An all_gather has one per member."""
+_MAX_LISTS: Final = 4096
+_NO_TIMEOUT_S: Final = 10 * 365 * 86_400
+
 
 @dataclass(frozen=True, slots=True)
 class BackendPlace:
@@ -58,10 +77,10 @@ class BackendPlace:
 class BackendReader:
     """Reads backends of one process; remembers where a class keeps its options."""
 
-    def __init__(self, memory: ProcessMemory, layout: TorchLayout, works: WorkReader) -> None:
+    def __init__(self, memory: ProcessMemory, layout: TorchLayout) -> None:
         self._memory = memory
         self._layout = layout
-        self._works = works
+        self._works = _WorkReader(memory, layout)
         self._options: dict[int, int] = {}
 
     def is_vtable(self, address: int) -> bool:
@@ -117,7 +136,7 @@ class BackendReader:
             if not is_gloo or self._is_steady(raw, place, kind, group):
                 break
         (number,) = struct.unpack_from("<Q", raw, kind.number)
-        if number > MAX_NUMBER:
+        if number > _MAX_NUMBER:
             raise NotReadable(NO_NUMBER, f"{number}")
         checks, check_number = self._checks(place.helper)
         return Backend(
@@ -167,7 +186,7 @@ class BackendReader:
             return (), None
         raw = self._block(helper, vtable, kind, None)
         (number,) = struct.unpack_from("<Q", raw, kind.number)
-        return self._pending(raw, kind)[0], number if number <= MAX_NUMBER else None
+        return self._pending(raw, kind)[0], number if number <= _MAX_NUMBER else None
 
     def _pending(self, raw: bytes, kind: BackendClass) -> tuple[tuple[Work, ...], str]:
         """Reads gloo's ops in progress, then those in its queue; with a reason if it cannot.
@@ -217,7 +236,7 @@ class BackendReader:
             except NotReadable:
                 continue
             self._options[vtable] = offset
-            return seconds_of(struct.unpack_from("<q", options, _OPTIONS_TIMEOUT)[0])
+            return _seconds_of(struct.unpack_from("<q", options, _OPTIONS_TIMEOUT)[0])
         return None
 
     def _fronts(self, raw: bytes, number_at: int) -> Fronts | None:
@@ -238,7 +257,7 @@ class BackendReader:
         """Reads a ProcessGroupStatus (logger.hpp): three numbers, then three names."""
         raw = self._memory.read(address, _STATUS_BYTES)
         numbers = struct.unpack_from("<3q", raw)
-        if any(not -1 <= number < MAX_NUMBER for number in numbers):
+        if any(not -1 <= number < _MAX_NUMBER for number in numbers):
             raise NotReadable(cxx.UNKNOWN_LAYOUT, "status")
         for at in range(24, _STATUS_BYTES, cxx.STRING):
             cxx.string(self._memory, address + at, raw[at : at + cxx.STRING])
@@ -263,4 +282,79 @@ def _p2p_number(raw: bytes, number_at: int) -> int | None:
     """Reads NCCL's `seqP2P_`, which follows `seqCollective_`; `op_id_` after it counts both."""
     number, p2p, op_id = struct.unpack_from("<3Q", raw, number_at)
     # A coalesced group has more ops than numbers, never fewer.
-    return p2p if p2p <= op_id < MAX_NUMBER and number <= MAX_NUMBER else None
+    return p2p if p2p <= op_id < _MAX_NUMBER and number <= _MAX_NUMBER else None
+
+
+class _WorkReader:
+    """Reads gloo's ops, objects of `c10d::Work`; remembers the vtables that it has validated.
+
+    The program may free an op while it is read. So every field is checked, and the class by the
+    function that its vtable has for `getSequencenumber`.
+    """
+
+    def __init__(self, memory: ProcessMemory, layout: TorchLayout) -> None:
+        self._memory = memory
+        self._layout = layout
+        self._number_offsets: dict[int, tuple[int, bool]] = {}
+
+    def read(self, address: int, *, running: bool) -> Work:
+        """Reads the op at an address.
+
+        Raises:
+            NotReadable: It is not gloo's, or the program has freed it.
+        """
+        layout = self._layout.work
+        if layout is None or not cxx.is_pointer(address):
+            raise NotReadable(NO_WORK, f"{address:#x}")
+        number_at, is_async = self._class_of(self._memory.word(address))
+        ends = [number_at + 8, layout.op + 1]
+        if is_async and layout.timeout is not None:
+            ends.append(layout.timeout + 8 + cxx.VECTOR)
+        raw = self._memory.read(address, max(ends))
+        op, completed = raw[layout.op], raw[layout.completed]
+        (number,) = struct.unpack_from("<Q", raw, number_at)
+        name = _OPS[op] if op < len(_OPS) else "unknown"
+        if completed > 1 or number > _MAX_NUMBER or (name == "unknown" and op != _UNKNOWN_OP):
+            raise NotReadable(NO_WORK, f"{op} {completed} {number}")
+        timeout, outputs = None, None
+        if is_async and layout.timeout is not None:
+            timeout = _seconds_of(struct.unpack_from("<q", raw, layout.timeout)[0])
+            outputs = self._outputs(to_words(raw[layout.timeout + 8 :][: cxx.VECTOR]))
+        return Work(name, number, bool(completed), timeout, outputs, running)
+
+    def _class_of(self, vtable: int) -> tuple[int, bool]:
+        """Returns the offset of the number, and whether this is an AsyncWork."""
+        known = self._number_offsets.get(vtable)
+        if known is not None:
+            return known
+        if not any(image.contains(vtable) for image in self._layout.libraries.values()):
+            raise NotReadable(NO_WORK, "vtable")
+        assert self._layout.work is not None
+        numbers = self._layout.work.numbers
+        for function in self._memory.words(vtable, _VTABLE_WORDS):
+            if function in numbers:
+                found = numbers[function], function == self._layout.async_number
+                self._number_offsets[vtable] = found
+                return found
+        raise NotReadable(NO_WORK, "class")
+
+    def _outputs(self, words: tuple[int, ...]) -> tuple[TensorInfo, ...] | None:
+        """Reads a std::vector<std::vector<at::Tensor>>; None when one cannot be validated."""
+        found: list[TensorInfo] = []
+        try:
+            begin, count = cxx.vector(words, cxx.VECTOR, _MAX_LISTS)
+            for place in range(min(count, _MAX_TENSORS)):
+                inner = self._memory.words(begin + place * cxx.VECTOR, 3)
+                first, tensors = cxx.vector(inner, 8, _MAX_LISTS)
+                for impl in self._memory.words(first, tensors) if tensors else ():
+                    if len(found) < _MAX_TENSORS:
+                        found.append(tensor_of_impl(self._memory, impl))
+        except NotReadable:
+            return None
+        return tuple(found)
+
+
+def _seconds_of(milliseconds: int) -> float | None:
+    """Returns a timeout in seconds; None for a value that means "none"."""
+    seconds = milliseconds / 1000
+    return seconds if 0 < seconds < _NO_TIMEOUT_S else None

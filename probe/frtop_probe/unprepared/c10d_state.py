@@ -1,8 +1,8 @@
 """c10d's state: the process groups of a rank, their members, numbers and ops in progress.
 
-From Python: `_pg_names`, `_pg_map` and `_pg_group_ranks` of torch.distributed.distributed_c10d.
-From C++: the `ProcessGroup` of each, and the backends in its maps. Both must tell the same rank and
-size. On later looks only what changes is read: about nine small reads a group.
+Python has `_pg_names`, `_pg_map` and `_pg_group_ranks` in torch.distributed.distributed_c10d, C++
+the `ProcessGroup` of each with its backends. Both must agree on rank and size. Later looks read
+only what changes: about nine small reads a group.
 """
 
 from __future__ import annotations
@@ -21,10 +21,9 @@ from frtop_probe.unprepared.c10d_backends import (
     BackendReader,
 )
 from frtop_probe.unprepared.cpython import DictEntry, Python
-from frtop_probe.unprepared.model import Backend, GroupState, TensorInfo, Work
-from frtop_probe.unprepared.tensors import device_name, tensor_at
+from frtop_probe.unprepared.model import Backend, GroupState
+from frtop_probe.unprepared.tensors import device_name
 from frtop_probe.unprepared.torch_layout import TorchLayout
-from frtop_probe.unprepared.work import NO_WORK, WorkReader
 
 NO_GROUPS: Final = "no process group yet"
 NO_MODULE: Final = "torch.distributed has not been imported"
@@ -53,7 +52,7 @@ _MAX_BACKENDS: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class _KnownGroup:
-    """What of a group never changes, with what must be unchanged for that to hold."""
+    """What never changes in a group, and what shows that it is still the same group."""
 
     name_address: int
     cxx_address: int
@@ -74,9 +73,8 @@ class C10dReader:
         self._memory = memory
         self._python = python
         self._layout = layout
-        self._works = WorkReader(memory, layout)
         self._known: dict[int, _KnownGroup] = {}
-        self._backends = BackendReader(memory, layout, self._works)
+        self._backends = BackendReader(memory, layout)
         module = python.find(python.modules, (_MODULE,)).get(_MODULE)
         if module is None:
             raise NotReadable(NO_MODULE)
@@ -105,24 +103,6 @@ class C10dReader:
             self._group(entry, config_of.get(entry.key, 0), ranks_of.get(entry.key, 0))
             for entry in names
         )
-
-    def tensor_at(self, address: int) -> TensorInfo:
-        """Describes the tensor of a Python object, as in `<Tensor at 0x...>`.
-
-        Raises:
-            NotReadable: it could not be validated.
-        """
-        return tensor_at(self._memory, address)
-
-    def work_at(self, address: int) -> Work:
-        """Reads the op of a Python object, as in `<Work at 0x...>`; gloo's only.
-
-        Raises:
-            NotReadable: it could not be validated.
-        """
-        if not self._python.type_name(address).endswith("Work"):
-            raise NotReadable(NO_WORK, "type")
-        return self._works.read(self._memory.word(address + _CXX_OBJECT))
 
     def _table_addresses(self) -> list[int]:
         """Reads the values of the module's variables, which a program may bind anew."""
@@ -210,7 +190,7 @@ class C10dReader:
         return tuple(pairs[place] for place in sorted(pairs))
 
     def _config(self, address: int) -> str:
-        """Reads the first of `(backends, store)`; "" when there is no such tuple yet."""
+        """Reads the first of `(backends, store)`; "" if there is no such tuple yet."""
         if not address:
             return ""
         items = self._python.items(address)

@@ -13,8 +13,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from frtop_probe.proc.memory import NotReadable, ProcessMemory, to_words
-from frtop_probe.proc.process import Mapping
+from frtop_probe.proc.memory import Mapping, NotReadable, ProcessMemory, to_words
 from frtop_probe.unprepared.elf import Image
 
 NO_PYTHON: Final = "no Python interpreter found in this process"
@@ -42,7 +41,7 @@ _KIND_GENERAL: Final = 0
 _KIND_SPLIT: Final = 2
 _COOKIE: Final = b"xdebugpy"
 _INTERPRETER_WORDS: Final = 2048
-"""How much of PyInterpreterState is searched when `modules` is not where it was expected."""
+"""Words of PyInterpreterState to search if `modules` is not where it should be."""
 _LIBRARY: Final = re.compile(r"/libpython3\.\d+t?\.so[.\d]*$")
 
 
@@ -136,7 +135,7 @@ class Python:
         return name
 
     def expect(self, address: int, name: str) -> None:
-        """Raises `NotReadable` when an object is of another type."""
+        """Raises `NotReadable` if an object has another type."""
         if (found := self.type_name(address)) != name:
             raise NotReadable(UNEXPECTED, f"{found} instead of {name}")
 
@@ -181,7 +180,7 @@ class Python:
         """Returns where a dict's entries are.
 
         Raises:
-            NotReadable: this is no dict, a split one, or one of more than 200,000 entries.
+            NotReadable: It is not a dict, a split one, or has more than 200,000 entries.
         """
         self.expect(address, "dict")
         used, _, keys, values = self.memory.words(address + _SIZE, 4)
@@ -285,12 +284,12 @@ def open_python(memory: ProcessMemory, files: dict[str, Mapping], executable: st
     """Finds the interpreter and sys.modules.
 
     Args:
-        memory: ProcessMemory of the process.
-        files: What it has mapped, by path.
+        memory: The memory of the process.
+        files: Its mapped files by path.
         executable: Path of its program.
 
     Raises:
-        NotReadable: there is no Python, or none whose layout could be validated.
+        NotReadable: There is no Python, or no known layout fits it.
     """
     image, runtime = _find_runtime(memory, files, executable)
     layouts = _layouts(memory, image, runtime)

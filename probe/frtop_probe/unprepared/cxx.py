@@ -1,7 +1,7 @@
 """Standard containers of libstdc++ with the C++11 string, as every torch wheel from 2.7 on has.
 
 Layouts: bits/basic_string.h, bits/stl_vector.h, bits/stl_deque.h, bits/hashtable.h. Each has an
-invariant that a random word does not meet; without it the container is not readable.
+invariant that random words do not meet. Without it the container counts as not readable.
 """
 
 from __future__ import annotations
@@ -32,20 +32,17 @@ _SINGLE_BUCKET: Final = 48  # _Hashtable._M_single_bucket, used while there is o
 
 
 def is_pointer(value: int) -> bool:
-    """Tells whether a word may be the address of an object: in user space, aligned to 8 bytes."""
+    """Returns whether a word may be the address of an object: in user space, 8-aligned."""
     return LOWEST_ADDRESS <= value < HIGHEST_ADDRESS and not value & 7
 
 
 def string(memory: ProcessMemory, address: int, raw: bytes | None = None) -> str:
     """Reads a std::string of at most 4,096 bytes.
 
-    Args:
-        memory: ProcessMemory of the process.
-        address: Of the string object.
-        raw: Its 32 bytes, when they have been read already.
+    `raw` are its 32 bytes if the caller has read them.
 
     Raises:
-        NotReadable: this is no string, or not in UTF-8.
+        NotReadable: It is not a string, or not in UTF-8.
     """
     raw = memory.read(address, STRING) if raw is None else raw
     pointer, size, capacity, _ = to_words(raw)

@@ -1,6 +1,6 @@
-"""Exported symbols of a library, read from where it lies in the process's memory.
+"""Exported symbols of a library, read from the process's memory.
 
-Only DT_GNU_HASH's buckets and chains are read: about six small reads a symbol, no file at all. So
+A look-up reads DT_GNU_HASH's buckets and chains only: about six small reads, and no file. So
 containers, deleted files and dead file systems make no difference. Layouts: elf(5), and "GNU Hash
 ELF Sections" of binutils.
 """
@@ -11,8 +11,7 @@ import struct
 from dataclasses import dataclass
 from typing import Final
 
-from frtop_probe.proc.memory import NotReadable, ProcessMemory, to_words
-from frtop_probe.proc.process import Mapping
+from frtop_probe.proc.memory import Mapping, NotReadable, ProcessMemory, to_words
 
 X86_64: Final = 62
 AARCH64: Final = 183
@@ -36,7 +35,7 @@ _DT_GNU_HASH: Final = 0x6FFFFEF5
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What a library's first page says: machine, segments, and the raw bytes to compare with."""
+    """A library's ELF and program headers: machine, segments, and the raw bytes to compare."""
 
     machine: int
     first_address: int
@@ -62,7 +61,7 @@ class Image:
         """Reads header and dynamic section.
 
         Raises:
-            NotReadable: this is no 64-bit little-endian ELF of a known machine with DT_GNU_HASH.
+            NotReadable: It is not a 64-bit little-endian ELF of a known machine with DT_GNU_HASH.
         """
         self.memory = memory
         self.mapping = mapping
@@ -76,11 +75,11 @@ class Image:
         return self.header.machine
 
     def contains(self, address: int) -> bool:
-        """Tells whether an address lies between the library's first and last mapped byte."""
+        """Returns whether an address lies between the library's first and last mapped byte."""
         return self.mapping.start <= address < self.mapping.end
 
     def address_of(self, name: str) -> int | None:
-        """Returns the run-time address of an exported symbol; None when there is none.
+        """Returns the run-time address of an exported symbol; None if there is none.
 
         Raises:
             NotReadable: the tables cannot be read.

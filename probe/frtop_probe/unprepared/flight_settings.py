@@ -21,20 +21,20 @@ SWITCH_ON: Final = (
 )
 OLDEST_READ: Final = (2, 8)
 NEWEST_READ: Final = (2, 15)
-"""Releases of torch that were read from outside."""
+"""Releases of torch that frtop has read from outside."""
 _NEW_NAME_SINCE: Final = (2, 9)
 _ON_SINCE: Final = (2, 11)
 _VERSION: Final = re.compile(r"(\d{1,4})\.(\d{1,4})")
 
 
 def release(version: str) -> tuple[int, int] | None:
-    """`2.13.0+cpu` as (2, 13); None for what is no version."""
+    """`2.13.0+cpu` as (2, 13); None if it is not a version."""
     match = _VERSION.match(version)
     return (int(match[1]), int(match[2])) if match else None
 
 
 def size_names(version: str) -> tuple[str, ...]:
-    """The variables that a release reads, the one that counts first; both where it is unknown."""
+    """The variables that a release reads, the decisive one first; both for an unknown release."""
     known = release(version)
     return SIZE_NAMES[1:] if known is not None and known < _NEW_NAME_SINCE else SIZE_NAMES
 

@@ -1,9 +1,14 @@
-"""What is read: plain values, and back from their form as JSON."""
+"""What is read of a process: plain values, as JSON between the child that reads and its parent."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from functools import cache, partial
+from operator import attrgetter
+from typing import Any, Final, TypeVar, get_args, get_origin, get_type_hints
+
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +41,9 @@ class Work:
     Attributes:
         op: Kind, as in c10d's OpType, in lower case: "allreduce", "barrier", "recv".
         number: Sequence number within its group.
-        completed: What the object says. A send or recv says so only after its wait returned.
-        timeout_s: Seconds until it fails by itself; None where there is no such limit.
-        outputs: Output tensors; None when they could not be validated.
+        completed: As the object says; a send or recv says so only after its wait has returned.
+        timeout_s: Seconds after which it fails; None without such a limit.
+        outputs: Output tensors; None if they could not be validated.
         running: False for an op that still waits for one of gloo's threads.
     """
 
@@ -52,7 +57,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Fronts:
-    """Of `c10d::ProcessGroupStatus`: last numbers per stage; -1 when there was none.
+    """The last numbers per stage in a `c10d::ProcessGroupStatus`; -1 for none yet.
 
     NCCL's watchdog writes them; gloo writes `enqueued` only, and only while it records.
     """
@@ -69,21 +74,20 @@ class Backend:
     Attributes:
         kind: "gloo", "nccl", "nccl2", or "" for a class that is not known here.
         devices: Device types that it serves: "cpu", "cuda", "device N".
-        number: Sequence number of the last op that was issued; None when it is not readable.
-        counts_p2p: Whether sends and receives, and gloo's monitored barrier, count as well: then
-            members may legally differ once one was seen.
-        collectives: Number of collectives issued, counted alike by all members, where sends and
-            receives are counted in `number`, too; None when it is not readable. A monitored
-            barrier counts twice.
-        p2p_number: Number of sends and receives issued, where they are counted apart.
+        number: Sequence number of the last op issued; None if it is not readable.
+        counts_p2p: `number` also counts sends, receives and gloo's monitored barrier. Members may
+            then differ legally once one of these was seen.
+        collectives: Number of collectives issued, where `number` counts more; None if it is not
+            readable. All members count alike; a monitored barrier counts twice.
+        p2p_number: Number of sends and receives issued, where the backend counts them apart.
         timeout_s: Seconds after which an op of this group fails.
         pending: Ops in progress or queued on the host; gloo only.
-        checks: Ops of the helper group that TORCH_DISTRIBUTED_DEBUG=DETAIL adds, in progress.
-        check_number: Sequence number of that helper: it checks an op before the op is issued, so a
-            rank that waits in such a check is ahead in this number only.
-        checked: Whether the backend stands behind such a wrapper.
-        proven: Whether this kind was ever compared with a live job. NCCL was not.
-        reason: Why something of it is missing; "" if nothing is.
+        checks: Ops in progress of the helper group that TORCH_DISTRIBUTED_DEBUG=DETAIL adds.
+        check_number: Sequence number of that helper. It checks an op before the op is issued, so a
+            rank that waits in a check is ahead in this number only.
+        checked: The backend stands behind the wrapper that makes these checks.
+        proven: This kind was compared with a live job; NCCL was not.
+        reason: Why something is missing; "" if nothing is.
     """
 
     kind: str
@@ -107,11 +111,11 @@ class GroupState:
     """One process group of this rank.
 
     Attributes:
-        address: Of the Python object, as in `<ProcessGroup at 0x...>`.
-        ranks: Global ranks of its members in the order of their group ranks; None if not known.
+        address: Address of the Python object, as in `<ProcessGroup at 0x...>`.
+        ranks: Global ranks of its members in the order of their group ranks; None if unknown.
         rank: Rank of this process within the group.
         config: torch's own text for its backends, such as "cpu:gloo,cuda:nccl".
-        reason: Why something of it is missing; "" if nothing is.
+        reason: Why something is missing; "" if nothing is.
     """
 
     address: int
@@ -147,7 +151,7 @@ class C10dState:
 
 @dataclass(frozen=True, slots=True)
 class FoundTransport:
-    """A transport past c10d that a process has at hand, and the sign that tells so."""
+    """A transport past c10d that a process has loaded, and the sign that shows it."""
 
     name: str
     sign: str
@@ -158,16 +162,15 @@ class RingEntry:
     """One entry of the Flight Recorder.
 
     Attributes:
-        number: `collective_seq_id`, counted for collectives only; `p2p_number` the others.
-        op_id: Logical op within the group: one for each op of a coalesced group.
+        number: `collective_seq_id`, which counts collectives; `p2p_number` counts the others.
+        op_id: Logical op within the group; each op of a coalesced group has its own.
         op: Profiling name, such as "gloo:all_reduce".
-        input_types: Dtypes of all inputs; None when they are not readable.
+        input_types: Dtypes of all inputs; None if they are not readable.
         site: File, line and function that issued it, the innermost outside torch; None if unknown.
-        created_ns: Wall clock in nanoseconds after 1970; started and completed are when the
-            watchdog saw it, 0 if it did not.
-        timeout_ms: Of the op.
-        retired: No longer in work: completed, or given up.
-        thread_ident: pthread handle of the thread that issued it; `thread` its name.
+        created_ns: Unix time. `started_ns` and `completed_ns` are when torch's watchdog saw it
+            start and complete; 0 if it did not.
+        retired: torch no longer works on it: it completed, or torch gave it up.
+        thread: Name of the thread that issued it; `thread_ident` is its pthread handle.
     """
 
     id: int
@@ -198,9 +201,9 @@ class FlightRing:
 
     Attributes:
         kind: "gloo" or "nccl".
-        capacity: Entries that it can hold; 0 means off.
-        recorded: Entries that were ever recorded.
-        torn: Entries left out because they were written during each of several reads.
+        capacity: Number of entries that it can hold; 0 if it is off.
+        recorded: Number of entries ever recorded.
+        torn: Number of entries left out: the rank wrote them during each of several reads.
     """
 
     kind: str
@@ -211,42 +214,81 @@ class FlightRing:
     reason: str = ""
 
 
-def c10d_state_from(data: dict[str, Any]) -> C10dState:
-    """Reads what `dataclasses.asdict` made of `C10dState`.
+def from_json(kind: type[Value], data: Mapping[str, Any]) -> Value:
+    """Builds a dataclass from what `dataclasses.asdict` and JSON made of it.
 
     Raises:
-        TypeError: a field is missing, or unknown.
-        KeyError: as above.
+        TypeError: A field is missing or unknown, or has another form.
     """
-    groups = tuple(_group_from(group) for group in data["groups"])
-    return C10dState(**{**data, "groups": groups, "cost": Cost(**data["cost"])})
-
-
-def tensor_from(data: dict[str, Any]) -> TensorInfo:
-    """Reads what `dataclasses.asdict` made of a `TensorInfo`; raises as `c10d_state_from`."""
-    return TensorInfo(**{**data, "shape": tuple(data["shape"])})
-
-
-def work_from(data: dict[str, Any]) -> Work:
-    """Reads what `dataclasses.asdict` made of a `Work`; raises as `c10d_state_from`."""
-    outputs = data["outputs"]
-    tensors = None if outputs is None else tuple(tensor_from(tensor) for tensor in outputs)
-    return Work(**{**data, "outputs": tensors})
-
-
-def _group_from(data: dict[str, Any]) -> GroupState:
-    ranks = None if data["ranks"] is None else tuple(data["ranks"])
-    backends = tuple(_backend_from(backend) for backend in data["backends"])
-    return GroupState(**{**data, "ranks": ranks, "backends": backends})
-
-
-def _backend_from(data: dict[str, Any]) -> Backend:
-    return Backend(
+    readers = _readers(kind)  # type: ignore[arg-type]
+    return kind(
         **{
-            **data,
-            "devices": tuple(data["devices"]),
-            "pending": tuple(work_from(work) for work in data["pending"]),
-            "checks": tuple(work_from(work) for work in data["checks"]),
-            "fronts": None if data["fronts"] is None else Fronts(**data["fronts"]),
+            name: readers[name](value) if name in readers else value
+            for name, value in {**data}.items()
         }
     )
+
+
+@cache
+def _readers(kind: type) -> dict[str, Callable[[Any], Any]]:
+    """By name, how to read the fields that JSON holds in another form."""
+    hints = get_type_hints(kind)
+    found = ((field.name, _reader(hints[field.name])) for field in fields(kind))
+    return {name: reader for name, reader in found if reader is not None}
+
+
+def _reader(hint: Any) -> Callable[[Any], Any] | None:
+    if is_dataclass(hint):
+        return partial(from_json, hint)  # type: ignore[arg-type]
+    inner = next(filter(None, map(_reader, get_args(hint))), None)
+    if get_origin(hint) is tuple:
+        return tuple if inner is None else lambda values: tuple(map(inner, values))
+    return inner and (lambda value: None if value is None else inner(value))
+
+
+_SHARED: Final = (
+    "group", "description", "op", "inputs", "outputs", "input_types", "output_types", "thread",
+    "site", "thread_ident",
+)  # fmt: skip
+_OWN: Final = (
+    "id", "number", "p2p_number", "op_id", "is_p2p", "created_ns", "started_ns", "completed_ns",
+    "timeout_ms", "retired",
+)  # fmt: skip
+_shared_of: Final = attrgetter(*_SHARED)
+_own_of: Final = attrgetter(*_OWN)
+
+
+def ring_json(ring: FlightRing) -> dict[str, Any]:
+    """Returns a ring as a table: thousands of entries share groups, shapes and lines.
+
+    Each of these stands in it once, so the answer is small, and so is what its reader keeps.
+    """
+    places: dict[tuple[Any, ...], int] = {}
+    rows = []
+    for entry in ring.entries:
+        place = places.setdefault(_shared_of(entry), len(places))
+        rows.append((place, *_own_of(entry)))
+    head = {field.name: getattr(ring, field.name) for field in fields(ring)}
+    return {**head, "entries": rows, "shared": list(places)}
+
+
+def ring_from(data: Mapping[str, Any]) -> FlightRing:
+    """Reads what JSON made of `ring_json`.
+
+    Raises:
+        TypeError: A value is missing or unknown.
+        LookupError: A column is missing, or a row refers to nothing.
+        ValueError: A row is too short.
+    """
+    head = {**data}
+    shared = [dict(zip(_SHARED, map(_frozen, one), strict=True)) for one in head.pop("shared")]
+    entries = tuple(
+        RingEntry(**shared[place], **dict(zip(_OWN, own, strict=True)))
+        for place, *own in head.pop("entries")
+    )
+    return FlightRing(**head, entries=entries)
+
+
+def _frozen(value: Any) -> Any:
+    """Returns the value with tuples in place of lists."""
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value

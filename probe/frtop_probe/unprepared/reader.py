@@ -1,4 +1,4 @@
-"""All that can be read of one process from outside, with addresses remembered between looks."""
+"""Reads one process from outside: c10d's state, rings, environment, transports."""
 
 from __future__ import annotations
 
@@ -6,20 +6,31 @@ import contextlib
 import os
 import struct
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import TracebackType
 from typing import Final, TypeVar
 
-from frtop_probe.proc.memory import GONE, PROC, REPLACED, TOO_LARGE, NotReadable, ProcessMemory
-from frtop_probe.proc.process import (
+from frtop_probe.proc.memory import (
+    GONE,
+    REPLACED,
+    TOO_LARGE,
     Mapping,
+    NotReadable,
     ProcessIdentity,
+    ProcessMemory,
     executable,
     identify,
     mapped_files,
     refuse_if_locked,
+)
+from frtop_probe.transports import (
+    MODULES,
+    VARIABLES,
+    by_files,
+    first_of_each,
+    module_sign,
+    variable_sign,
 )
 from frtop_probe.unprepared.c10d_state import NO_GROUPS, NO_MODULE, C10dReader
 from frtop_probe.unprepared.cpython import (
@@ -32,54 +43,45 @@ from frtop_probe.unprepared.cpython import (
 )
 from frtop_probe.unprepared.elf import UNKNOWN_LIBRARY
 from frtop_probe.unprepared.flight_ring import RingReader
-from frtop_probe.unprepared.model import (
-    C10dState,
-    Cost,
-    FlightRing,
-    FoundTransport,
-    TensorInfo,
-    Work,
-)
+from frtop_probe.unprepared.model import C10dState, Cost, FlightRing, FoundTransport
 from frtop_probe.unprepared.recorded_lines import RecordedLines
 from frtop_probe.unprepared.static_symbols import StaticSymbols
 from frtop_probe.unprepared.torch_layout import NO_TORCH, STRIPPED, TorchLayout, find_torch
-from frtop_probe.unprepared.transports import TransportSearch
 
 _TRIES: Final = 3
-"""c10d's state may change while it is read: in about one look of a thousand at a running job."""
+"""A running job changes c10d's state during about one look in a thousand."""
 UNCHANGING: Final = frozenset((FREE_THREADED, NO_PYTHON, STRIPPED, UNKNOWN_LIBRARY, UNKNOWN_PYTHON))
-"""Reasons that only another program in the same process changes."""
+"""Reasons that stay until the process runs another program."""
 _FINAL: Final = (UNCHANGING - {UNKNOWN_PYTHON}) | {
     NO_GROUPS, NO_MODULE, NO_TORCH, TOO_LARGE, REPLACED,
 }  # fmt: skip
-"""Reasons that another try at once does not change. An import may hide `sys.modules` for a moment,
+"""Reasons that stay if one tries again at once. An import may hide `sys.modules` for a moment, just
 as an unknown build does."""
+TRANSPORTS_AGAIN_S: Final = 20.0
+"""Seconds between two full searches for transports: C++ loads libraries without a module."""
+_TRANSPORT_MODULES: Final = frozenset((*MODULES, *(module for module, _ in VARIABLES)))
+_Table = tuple[int, int, int, int]
+_Signs = list[tuple[str, str]]
 Result = TypeVar("Result")
 
 
 class UnpreparedReader:
-    """Reads one process. Keeps one descriptor open until `close`.
+    """Reads one process and remembers addresses. Keeps one descriptor open until `close`.
 
-    Every look first checks that the pid is still the same process, so that remembered addresses
-    are never used on another one.
+    Each look first checks that the pid is still the same process: addresses of one process are
+    never used on another.
     """
 
-    def __init__(
-        self, pid: int, *, symbols: StaticSymbols | None = None, proc: Path = PROC
-    ) -> None:
-        """Reads nothing but the start time.
+    def __init__(self, pid: int, *, symbols: StaticSymbols | None = None) -> None:
+        """Reads the start time only.
 
-        Args:
-            pid: Of the process.
-            symbols: Shared by the readers of several processes, as a look-up takes 0.1 s.
-            proc: Where /proc is.
+        `symbols` may be shared by the readers of several processes: a look-up takes 0.1 s.
 
         Raises:
-            NotReadable: the process has ended.
+            NotReadable: The process has ended.
         """
         self.pid = pid
-        self._proc = proc
-        self._start_ticks = identify(pid, proc).start_ticks
+        self._start_ticks = identify(pid).start_ticks
         self._symbols = symbols or StaticSymbols()
         self._memory: ProcessMemory | None = None
         self._python: Python | None = None
@@ -87,7 +89,7 @@ class UnpreparedReader:
         self._layout: TorchLayout | None = None
         self._c10d: C10dReader | None = None
         self._rings: RingReader | None = None
-        self._transports = TransportSearch()
+        self._transports = _TransportSearch()
 
     def __enter__(self) -> UnpreparedReader:  # noqa: PYI034 - Self came with Python 3.11
         return self
@@ -108,13 +110,10 @@ class UnpreparedReader:
         self._rings = None
 
     def read(self) -> C10dState:
-        """Reads c10d's state.
-
-        Returns:
-            The state, with groups or with the reason why there are none.
+        """Reads c10d's state: its groups, or the reason why there are none.
 
         Raises:
-            NotReadable: the process has ended, another one has its pid, or reading would block.
+            NotReadable: The process has ended, another one has its pid, or reading would block.
         """
         started = time.monotonic()
         identity = self._start()
@@ -136,16 +135,16 @@ class UnpreparedReader:
     def rings(
         self, limit: int | None = None, since: dict[str, int] | None = None
     ) -> tuple[FlightRing, ...]:
-        """Reads the newest entries of each Flight Recorder ring that this process has.
+        """Reads the newest entries of the Flight Recorder rings of this process.
 
-        A ring is read only if a group has such a backend; all are if there is no group any more.
+        It reads the rings of the backends that groups have, and all rings if no group is left.
 
         Args:
-            limit: Entries per ring at most; None for all.
-            since: By kind of ring, the id of the first entry that is wanted.
+            limit: Most entries per ring; None for all.
+            since: By kind of ring, the id of the first entry to read.
 
         Raises:
-            NotReadable: as for `read`; there is no torch; or its symbols are not to be found.
+            NotReadable: As for `read`; there is no torch; or it has no symbols.
         """
         self._start()
         rings = self._with_retries(lambda: self._read_rings(limit, since or {}))
@@ -156,7 +155,7 @@ class UnpreparedReader:
         """Returns these variables as `os.environ` has them now.
 
         Raises:
-            NotReadable: as for `read`; or there is no Python.
+            NotReadable: As for `read`; or there is no Python.
         """
         self._start()
         values = self._with_retries(lambda: read_environment(self._open_python(), names))
@@ -164,65 +163,41 @@ class UnpreparedReader:
         return values
 
     def transports(self) -> tuple[FoundTransport, ...] | None:
-        """Finds the transports past c10d that the process has at hand.
+        """Finds the transports past c10d that the process has loaded; None if it cannot look.
 
-        By what it has mapped, and by Python's modules where its memory may be read. That is
-        searched again when modules came or went, and now and then.
-
-        Returns:
-            None when neither can be read.
+        It searches the mapped files, and Python's modules if it may read the memory.
 
         Raises:
-            NotReadable: the process has ended, or another one has its pid.
+            NotReadable: The process has ended, or another one has its pid.
         """
         refuse_if_locked(self._check_identity())
         python = None
         with contextlib.suppress(NotReadable), _one_kind_of_error():
-            self._start()  # what is mapped needs less of a right
+            self._start()  # needs more rights than the list of mapped files
             python = self._open_python()
         try:
             with _one_kind_of_error():
-                return self._transports.read(python, lambda: mapped_files(self.pid, self._proc))
+                return self._transports.read(python, lambda: mapped_files(self.pid))
         except NotReadable:
             return None
-
-    def tensor_at(self, address: int) -> TensorInfo:
-        """Describes the tensor of a Python object, as in `<Tensor at 0x...>` of a stack's locals.
-
-        Raises:
-            NotReadable: as for `read`; or it could not be validated.
-        """
-        self._start()
-        with _one_kind_of_error():
-            return self._open_c10d().tensor_at(address)
-
-    def work_at(self, address: int) -> Work:
-        """Reads the op of a Python object, as in `<Work at 0x...>` of a stack's locals.
-
-        Raises:
-            NotReadable: as for `read`; or it could not be validated.
-        """
-        self._start()
-        with _one_kind_of_error():
-            return self._open_c10d().work_at(address)
 
     def _start(self) -> ProcessIdentity:
         identity = self._check_identity()
         refuse_if_locked(identity)
         if self._memory is None:
-            self._memory = ProcessMemory(self.pid, proc=self._proc)
+            self._memory = ProcessMemory(self.pid)
         self._memory.start_look()
         return identity
 
     def _check_identity(self) -> ProcessIdentity:
-        identity = identify(self.pid, self._proc)
+        identity = identify(self.pid)
         if identity.start_ticks != self._start_ticks:
             self.close()
             raise NotReadable(REPLACED)
         return identity
 
     def _with_retries(self, look: Callable[[], Result]) -> Result:
-        """Calls `look`, which forgets all addresses after a failure and tries again."""
+        """Calls `look` up to three times; forgets all addresses before it tries again."""
         for attempt in range(_TRIES):
             try:
                 with _one_kind_of_error():
@@ -234,21 +209,21 @@ class UnpreparedReader:
         raise AssertionError("unreachable")
 
     def _forget(self, *, exec_done: bool) -> None:
-        """Forgets addresses; after an exec also the memory, which is no longer the process's."""
+        """Forgets addresses; after an exec also the memory: the process has another one now."""
         self._python = self._layout = self._c10d = None
         self._rings = None
-        self._transports = TransportSearch()
+        self._transports = _TransportSearch()
         if exec_done and self._memory is not None:
             self._knows_build = False
             self._memory.close()
-            self._memory = ProcessMemory(self.pid, proc=self._proc)
+            self._memory = ProcessMemory(self.pid)
 
     def _open_python(self, files: dict[str, Mapping] | None = None) -> Python:
         assert self._memory is not None
         if self._python is None:
-            files = files or mapped_files(self.pid, self._proc)
+            files = files or mapped_files(self.pid)
             try:
-                self._python = open_python(self._memory, files, executable(self.pid, self._proc))
+                self._python = open_python(self._memory, files, executable(self.pid))
             except NotReadable as error:
                 if self._knows_build and error.reason == UNKNOWN_PYTHON:
                     raise NotReadable(UNEXPECTED, error.detail) from error
@@ -259,14 +234,14 @@ class UnpreparedReader:
     def _open_layout(self, files: dict[str, Mapping] | None = None) -> TorchLayout:
         assert self._memory is not None
         if self._layout is None:
-            files = files or mapped_files(self.pid, self._proc)
+            files = files or mapped_files(self.pid)
             self._layout = find_torch(self._memory, files)
         return self._layout
 
     def _open_c10d(self) -> C10dReader:
         assert self._memory is not None
         if self._c10d is None:
-            files = mapped_files(self.pid, self._proc)
+            files = mapped_files(self.pid)
             layout = self._open_layout(files)
             self._c10d = C10dReader(self._memory, self._open_python(files), layout)
         return self._c10d
@@ -276,7 +251,7 @@ class UnpreparedReader:
         if self._rings is None:
             layout = self._open_layout()
             sites = self._call_sites(layout)
-            self._rings = RingReader(self._memory, layout, self._symbols, self._proc, sites)
+            self._rings = RingReader(self._memory, layout, self._symbols, sites)
         return self._rings.read(limit, self._ring_kinds(), since)
 
     def _call_sites(self, layout: TorchLayout) -> RecordedLines | None:
@@ -289,9 +264,9 @@ class UnpreparedReader:
         return RecordedLines(self._memory, python, library.rpartition("/lib/")[0])
 
     def _ring_kinds(self) -> frozenset[str]:
-        """Returns the kinds of backend that the groups have; empty when there are no groups.
+        """Returns the kinds of backend that the groups have; empty if there are no groups.
 
-        The symbols of a library that is not used are not searched: 0.2 s, 2 s from a cold disk.
+        A search of an unused library's symbols would take 0.2 s, or 2 s from a cold disk.
         """
         try:
             groups = self._open_c10d().read()
@@ -316,13 +291,13 @@ def _one_kind_of_error() -> Iterator[None]:
 
 
 def read_environment(python: Python, names: Collection[str]) -> dict[str, str]:
-    """Returns the variables that were asked for as Python has them now; copies no other value.
+    """Returns these variables as Python has them now; copies no other value.
 
-    `os.environ` keeps its values in the dict `posix.environ`. /proc/PID/environ does not show
-    what the program changed there.
+    `os.environ` keeps its values in the dict `posix.environ`. /proc/PID/environ does not show what
+    the program has changed.
 
     Raises:
-        NotReadable: the dict cannot be read.
+        NotReadable: The dict cannot be read.
     """
     wanted = {os.fsencode(name): name for name in names}
     found = {}
@@ -341,3 +316,73 @@ def _environ(python: Python) -> int:
     if entry is None:
         raise NotReadable(UNEXPECTED, "no posix.environ")
     return entry.value
+
+
+class _TransportSearch:
+    """Searches `sys.modules` and the mapped files of one process; remembers the result.
+
+    A search reads the key of every module: about 2,000 small reads, 10 ms. Three reads show whether
+    modules came or went.
+    """
+
+    def __init__(self) -> None:
+        self._seen: _Table | None = None
+        self._searched = 0.0
+        self._known: tuple[FoundTransport, ...] | None = None
+
+    def read(
+        self, python: Python | None, files: Callable[[], Iterable[str]]
+    ) -> tuple[FoundTransport, ...]:
+        """Returns the transports now loaded.
+
+        Args:
+            python: The interpreter; None if the memory may not be read.
+            files: Returns the paths of the mapped files.
+
+        Raises:
+            NotReadable: Neither can be read.
+        """
+        table = _table_of(python)
+        now = time.monotonic()
+        if self._known is None or table != self._seen or now - self._searched > TRANSPORTS_AGAIN_S:
+            signs = [*_imported(python), *by_files(files())]
+            self._known = tuple(FoundTransport(*one) for one in first_of_each(signs))
+            self._seen, self._searched = table, now
+        return self._known
+
+
+def _table_of(python: Python | None) -> _Table | None:
+    """Returns what changes with each import and removal; None if it cannot be read."""
+    if python is None:
+        return None
+    try:
+        table = python.table(python.modules)
+    except NotReadable:
+        return None
+    return python.modules, table.keys, table.used, table.count
+
+
+def _imported(python: Python | None) -> _Signs:
+    """Returns name and sign of each transport that the modules show; [] if unreadable."""
+    if python is None:
+        return []
+    try:
+        found = python.find(python.modules, _TRANSPORT_MODULES)
+    except NotReadable:  # they changed while they were read
+        return []
+    signs = [(MODULES[name], module_sign(name)) for name in found if name in MODULES]
+    for (module, variable), name in VARIABLES.items():
+        if module in found and _has_entries(python, found[module].value, variable):
+            signs.append((name, variable_sign(module, variable)))
+    return signs
+
+
+def _has_entries(python: Python, module: int, variable: str) -> bool:
+    """Returns whether a variable of a module is a dict with entries, as far as it is readable."""
+    try:
+        entry = python.find(python.module_dict(module), (variable,)).get(variable)
+        if entry is None or python.type_name(entry.value) != "dict":
+            return False
+        return python.table(entry.value).used > 0
+    except NotReadable:
+        return False

@@ -1,8 +1,8 @@
 """The line of the program that issued an op, from the Python frames that torch has recorded.
 
-An entry has a `torch::CapturedTraceback`: pairs of a code object and the offset of the instruction,
-innermost first. Lines are in the code object's table (Objects/locations.md of CPython), the same
-from 3.11 to 3.13; of other releases no line is read.
+An entry has a `torch::CapturedTraceback`: pairs of a code object and the offset of an instruction,
+innermost first. The code object's table has the lines (Objects/locations.md of CPython). Its form
+is the same from 3.11 to 3.13; frtop reads no lines from other releases.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Site = tuple[str, int, str]
 _FRAME: Final = 16  # PyCodeObject*, int lasti
 _MAX_FRAMES: Final = 256
 _MAX_DEPTH: Final = 32
-"""Innermost frames that are looked at: torch's own are few."""
+"""Number of innermost frames to read: few of them are torch's own."""
 _CODE_NAMES: Final = 112  # co_filename, co_name, co_qualname, co_linetable
 _FIRST_LINE: Final = {False: 72, True: 68}
 """Offset of co_firstlineno: 3.12, which also changed int, dropped `co_warmup` before it."""
@@ -33,7 +33,7 @@ _ONE_LINE: Final = range(10, 13)
 
 
 class RecordedLines:
-    """Reads lines of one process. Remembers code objects during one look: they may be freed."""
+    """Reads lines of one process. Remembers code objects for one look: they may be freed."""
 
     def __init__(self, memory: ProcessMemory, python: Python, torch: str) -> None:
         """`torch` is the folder of the package, as the process sees it."""
@@ -47,7 +47,7 @@ class RecordedLines:
         self._known.clear()
 
     def of(self, traceback: int) -> Site | None:
-        """Returns the innermost line outside torch; None when it cannot be validated."""
+        """Returns the innermost line outside torch; None if it cannot be validated."""
         layout = self._python.layout
         if not traceback or not layout.typed_keys or layout.state_shift != _STATE_SHIFT:
             return None
@@ -83,12 +83,12 @@ class RecordedLines:
 
 
 def line_at(table: bytes, first_line: int, offset: int) -> int | None:
-    """Finds the line of an instruction in a code object's table.
+    """Finds the line of the instruction at a byte offset.
 
     Args:
         table: `co_linetable`, perhaps cut.
         first_line: `co_firstlineno`.
-        offset: of the instruction, in bytes.
+        offset: Offset of the instruction in bytes.
     """
     line, at, begin = first_line, 0, 0
     while at < len(table):

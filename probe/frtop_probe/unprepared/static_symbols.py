@@ -1,6 +1,6 @@
-"""Local symbols of a library: .symtab, which is not loaded and must come from the file.
+"""Local symbols of a library: .symtab, which is in the file only, never in memory.
 
-Read with pread only: a file that is truncated meanwhile would end a reader of mapped memory.
+This reads with pread: if the file shrank, a mapping of it would end the reader (SIGBUS).
 """
 
 from __future__ import annotations
@@ -8,10 +8,9 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Final
 
-from frtop_probe.proc.memory import PROC, NotReadable
+from frtop_probe.proc.memory import NotReadable
 from frtop_probe.unprepared.elf import Image
 
 STRIPPED: Final = "ring not readable: stripped libtorch"
@@ -26,7 +25,7 @@ _SECTION: Final = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL: Final = struct.Struct("<IBBHQQ")
 SYMBOLS: Final = 2
 EXPORTED: Final = 11
-"""Kinds of section: .symtab, which `strip` removes, and .dynsym, which it leaves."""
+"""Kinds of section: .symtab, which `strip` removes, and .dynsym, which it keeps."""
 _Key = tuple[int, int, int, int, str]
 
 
@@ -34,16 +33,15 @@ class StaticSymbols:
     """Looks up local symbols, once per file: 30 to 170 ms for libtorch."""
 
     def __init__(self) -> None:
-        """Starts with an empty cache."""
         self._values: dict[_Key, int | None] = {}
 
-    def address_of(self, pid: int, image: Image, name: str, proc: Path = PROC) -> int:
+    def address_of(self, pid: int, image: Image, name: str) -> int:
         """Returns the run-time address of a local symbol.
 
         Raises:
             NotReadable: `STRIPPED`, `CHANGED` or `NO_FILE`.
         """
-        path = f"{proc / str(pid)}/root{image.mapping.path}"
+        path = f"/proc/{pid}/root{image.mapping.path}"
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
@@ -71,15 +69,12 @@ class StaticSymbols:
 
 
 def find_symbol(descriptor: int, name: str, kind: int = SYMBOLS) -> int | None:
-    """Searches a symbol table of an ELF file for a name.
+    """Returns the value of a symbol in an ELF file; None if it is not in the table.
 
     Args:
-        descriptor: Of the file.
-        name: As the linker has it.
-        kind: `SYMBOLS` or `EXPORTED`.
-
-    Returns:
-        The symbol's value; None when the file has no such table or not this name.
+        descriptor: The file.
+        name: The mangled name.
+        kind: Which table: `SYMBOLS` or `EXPORTED`.
     """
     header = os.pread(descriptor, 64, 0)
     (table,) = struct.unpack_from("<Q", header, 40)
@@ -113,7 +108,7 @@ def _value_named(descriptor: int, start: int, size: int, name_offset: int) -> in
 
 
 def _places(descriptor: int, start: int, size: int, wanted: bytes, step: int) -> Iterator[int]:
-    """Yields where `wanted` stands in a part of a file, at multiples of `step`, from `start`."""
+    """Yields the offsets of `wanted` in a part of a file that are multiples of `step`."""
     done = 0
     while done < size:
         data = os.pread(descriptor, min(_CHUNK + len(wanted), size - done), start + done)

@@ -22,8 +22,6 @@ _IMPL_WORDS: Final = 26
 _PYOBJ_PLACES: Final = range(5, 10)
 """Words of TensorImpl at which pyobj_ may stand: storage_, autograd_meta_, extra_meta_ and the
 version counter come before, and an interpreter's pointer in some releases."""
-_HANDLES: Final = (16, 24)
-"""Where THPVariable has its at::Tensor: at once, or inside a MaybeOwned."""
 _SIZES: Final = 2  # words after pyobj_
 _NUMEL: Final = 13
 _DTYPE: Final = 14
@@ -54,41 +52,19 @@ def dtype_name(number: int) -> str:
     return DTYPES.get(number, f"dtype {number}")
 
 
-def tensor_at(memory: ProcessMemory, address: int) -> TensorInfo:
-    """Reads the tensor of a Python object: anchored on the pointer from the tensor back to it.
-
-    Raises:
-        NotReadable: there is none, or the product of its sizes is not its number of elements.
-    """
-    for handle in _HANDLES:
-        try:
-            impl = memory.word(address + handle)
-            words = _impl_words(memory, impl)
-        except NotReadable:
-            continue
-        for place in _PYOBJ_PLACES:
-            if words[place] & ~1 == address:  # the lowest bit says who owns whom
-                return _describe(memory, words, place)
-    raise NotReadable(NO_TENSOR, f"{address:#x}")
-
-
 def tensor_of_impl(memory: ProcessMemory, impl: int) -> TensorInfo:
-    """Reads a tensor that may have no Python object: exactly one place must fit.
+    """Reads a tensor: of the places where its fields may begin, exactly one must fit.
 
     Raises:
-        NotReadable: none fits, or more than one.
+        NotReadable: None fits, or more than one.
     """
-    words = _impl_words(memory, impl)
+    if not is_pointer(impl):
+        raise NotReadable(NO_TENSOR, "no address")
+    words = to_words(memory.read(impl, 8 * _IMPL_WORDS))
     fits = set(_fitting(memory, words))
     if len(fits) != 1:
         raise NotReadable(NO_TENSOR, f"{len(fits)} layouts fit")
     return fits.pop()
-
-
-def _impl_words(memory: ProcessMemory, impl: int) -> tuple[int, ...]:
-    if not is_pointer(impl):
-        raise NotReadable(NO_TENSOR, "no address")
-    return to_words(memory.read(impl, 8 * _IMPL_WORDS))
 
 
 def _fitting(memory: ProcessMemory, words: Sequence[int]) -> Iterable[TensorInfo]:

@@ -1,26 +1,20 @@
-"""How this build of torch lays out c10d's classes: found in the build itself, not in a table.
+"""How this build of torch lays out c10d's classes: read from the build itself, not from a table.
 
-Classes are recognised by their exported vtables, members by the machine code of getters that
-return them (`machine_code`). What has neither is found next to such a member and validated by the
-invariants of its type. Headers: torch/csrc/distributed/c10d/ProcessGroupGloo.hpp,
+Exported vtables identify classes, and the machine code of getters tells where their members are.
+A member without a getter lies next to one that has it, and must meet the invariants of its type.
+Headers: torch/csrc/distributed/c10d/ProcessGroupGloo.hpp,
 ProcessGroupNCCL.hpp, Work.hpp of 2.8 to 2.15.
 """
 
 from __future__ import annotations
 
+import re
+import struct
 from dataclasses import dataclass
 from typing import Final
 
-from frtop_probe.proc.memory import NotReadable, ProcessMemory
-from frtop_probe.proc.process import Mapping
-from frtop_probe.unprepared.elf import X86_64, Image
-from frtop_probe.unprepared.machine_code import (
-    CODE_SIZE,
-    FUNCTION_SIZE,
-    compared_offset,
-    counter_offset,
-    member_offset,
-)
+from frtop_probe.proc.memory import Mapping, NotReadable, ProcessMemory
+from frtop_probe.unprepared.elf import AARCH64, X86_64, Image
 
 NO_TORCH: Final = "no torch in this process"
 STRIPPED: Final = "c10d state not readable: c10d's symbols are missing"
@@ -35,6 +29,35 @@ _NCCL2: Final = ("N4c10d5nccl216ProcessGroupNCCL", "N4c10d5nccl220ProcessGroupNC
 _ASYNC_WORK: Final = f"{_GLOO}9AsyncWork"
 _GLOO_WORKS: Final = (_ASYNC_WORK, f"{_GLOO}8SendWork", f"{_GLOO}8RecvWork")
 
+_CODE_SIZE: Final = 16
+"""Bytes of a getter that are read."""
+_FUNCTION_SIZE: Final = 48
+"""Bytes of a function that does a little more."""
+_MAX_OFFSET: Final = 1 << 16
+_X86_MARK: Final = b"\xf3\x0f\x1e\xfa"  # endbr64, with -fcf-protection
+_ARM_MARKS: Final = (0xD503245F, 0xD503233F)  # bti c, paciasp
+_ARM_RETURN: Final = 0xD65F03C0
+# ldr x0, [x0, #imm] and ldrb w0, [x0, #imm]: bits 10 to 21 are the offset, in units of the width.
+_ARM_LOADS: Final = {8: 0xF9400000, 1: 0x39400000}
+_ARM_LOAD_MASK: Final = 0xFFC003FF
+# mov off(%rdi),%rax and movzbl off(%rdi),%eax; the ModRM byte that follows tells the width of off.
+_X86_LOADS: Final = {8: b"\x48\x8b", 1: b"\x0f\xb6"}
+_X86_RETURN: Final = 0xC3
+_X86_COMPARE_8: Final = b"\x48\x83\x7f"  # cmpq $imm8,off(%rdi)
+_X86_COMPARE_32: Final = b"\x48\x83\xbf"
+_MINUS_ONE: Final = 0xFF
+_X86_COUNTER: Final = re.compile(
+    rb"\x8b([\x80-\x87])(..\x00\x00)\x8d\x50\x01\x89[\x90-\x97]\2", re.DOTALL
+)
+"""mov off(%this),%eax; lea 1(%rax),%edx; mov %edx,off(%this). 2.15 checks something before."""
+_ARM_LOAD_32: Final = 0xB9400000  # ldr wN, [x0, #imm]
+_ARM_PLUS_ONE: Final = 0x11000400  # add wM, wN, #1
+_ARM_PLUS_ONE_MASK: Final = 0xFFFFFFE0
+_ARM_ANY_MASK: Final = 0xFFC003E0  # as above, into any register
+_ARM_COMPARE: Final = 0xB100041F  # cmn xN, #1
+_MODRM_8: Final = 0x47
+_MODRM_32: Final = 0x87
+
 
 @dataclass(frozen=True, slots=True)
 class BackendClass:
@@ -42,9 +65,9 @@ class BackendClass:
 
     Attributes:
         kind: "gloo", "nccl" or "nccl2".
-        number: Offset of the sequence number; None when its getter is not a plain load.
-        collectives: Offset of gloo's counter of collectives alone (32 bits); None if not known.
-        options: Run-time vtable of its Options; None when it is not exported.
+        number: Offset of the sequence number; None if its getter is not a plain load.
+        collectives: Offset of gloo's 32-bit counter of collectives alone; None if unknown.
+        options: Run-time vtable of its Options; None if not exported.
     """
 
     kind: str
@@ -72,7 +95,7 @@ class WorkLayout:
 
 @dataclass(frozen=True, slots=True)
 class TorchLayout:
-    """All that was found in one process's torch; addresses are of that process.
+    """What one process's torch looks like; addresses are those of that process.
 
     Attributes:
         libraries: By file name.
@@ -142,7 +165,7 @@ class _Symbols:
         return None if code is None else member_offset(code, self._machine, width)
 
     def counter(self, function: str) -> int | None:
-        code = self._code(function, FUNCTION_SIZE)
+        code = self._code(function, _FUNCTION_SIZE)
         return None if code is None else counter_offset(code, self._machine)
 
     def timeout(self, getter: str) -> int | None:
@@ -152,7 +175,7 @@ class _Symbols:
         compared = compared_offset(code, self._machine)
         return member_offset(code, self._machine, 8) if compared is None else compared
 
-    def _code(self, function: str, size: int = CODE_SIZE) -> bytes | None:
+    def _code(self, function: str, size: int = _CODE_SIZE) -> bytes | None:
         address = self.address(function)
         return None if address is None else self._memory.read(address, size)
 
@@ -197,3 +220,83 @@ def _work(symbols: _Symbols) -> WorkLayout | None:
         timeout=symbols.timeout(f"_ZNK{_ASYNC_WORK[1:]}10getTimeoutEv"),
         numbers=numbers,
     )
+
+
+def member_offset(code: bytes, machine: int, width: int) -> int | None:
+    """Returns the offset of the member that a getter returns; None if it does anything else.
+
+    A getter such as `uint64_t getSequenceNumberForGroup() { return seq_; }` is one load and a
+    return. The operand of the load is the member's offset in this very build.
+
+    Args:
+        code: The beginning of the getter.
+        machine: e_machine of its library.
+        width: Bytes of the member: 8, or 1 for an enumeration of one byte.
+    """
+    offset: int | None = None
+    if machine == X86_64:
+        offset = _x86(code.removeprefix(_X86_MARK), _X86_LOADS[width])
+    elif machine == AARCH64:
+        offset = _arm(code, width)
+    return offset if offset is not None and 8 <= offset < _MAX_OFFSET else None
+
+
+def counter_offset(code: bytes, machine: int) -> int | None:
+    """Returns the offset of a 32-bit counter that a function returns and increments, or None.
+
+    As in `uint32_t nextTag() { return collectiveCounter_++; }`.
+    """
+    offset: int | None = None
+    if machine == X86_64:
+        found = _X86_COUNTER.search(code)
+        offset = int.from_bytes(found[2], "little") if found is not None else None
+    elif machine == AARCH64:
+        words = _arm_words(code)
+        register = words[0] & 0x1F
+        is_load = words[0] & _ARM_ANY_MASK == _ARM_LOAD_32
+        adds_one = words[1] & _ARM_PLUS_ONE_MASK == _ARM_PLUS_ONE | register << 5
+        offset = (words[0] >> 10 & 0xFFF) * 4 if is_load and adds_one else None
+    return offset if offset is not None and 8 <= offset < _MAX_OFFSET else None
+
+
+def compared_offset(code: bytes, machine: int) -> int | None:
+    """Returns the offset of a member that a getter first compares with -1, or None.
+
+    As in `return timeout_ == kUnsetTimeout ? kBackendDefaultTimeout : timeout_`.
+    """
+    offset: int | None = None
+    if machine == X86_64:
+        code = code.removeprefix(_X86_MARK)
+        if code.startswith(_X86_COMPARE_32) and code[7] == _MINUS_ONE:
+            (offset,) = struct.unpack_from("<i", code, 3)
+        elif code.startswith(_X86_COMPARE_8) and code[4] == _MINUS_ONE:
+            (offset,) = struct.unpack_from("<b", code, 3)
+    elif machine == AARCH64:
+        words = _arm_words(code)
+        register = words[0] & 0x1F
+        if words[0] & _ARM_ANY_MASK == _ARM_LOADS[8] and words[1] == _ARM_COMPARE | register << 5:
+            offset = (words[0] >> 10 & 0xFFF) * 8
+    return offset if offset is not None and 8 <= offset < _MAX_OFFSET else None
+
+
+def _x86(code: bytes, load: bytes) -> int | None:
+    if len(code) < 8 or not code.startswith(load):
+        return None
+    rest = code[len(load) :]
+    if rest[0] == _MODRM_8 and rest[2] == _X86_RETURN:
+        return int(struct.unpack_from("<b", rest, 1)[0])
+    if rest[0] == _MODRM_32 and rest[5] == _X86_RETURN:
+        return int(struct.unpack_from("<i", rest, 1)[0])
+    return None
+
+
+def _arm(code: bytes, width: int) -> int | None:
+    words = _arm_words(code)
+    if words[0] & _ARM_LOAD_MASK != _ARM_LOADS[width]:
+        return None
+    return (words[0] >> 10 & 0xFFF) * width if words[1] == _ARM_RETURN else None
+
+
+def _arm_words(code: bytes) -> tuple[int, ...]:
+    words = struct.unpack(f"<{_CODE_SIZE // 4}I", code[:_CODE_SIZE].ljust(_CODE_SIZE, b"\0"))
+    return words[1:] if words[0] in _ARM_MARKS else words

@@ -9,30 +9,22 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Final, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
 
 from frtop_probe.proc import child_process
-from frtop_probe.proc.line_child import CHILD_ENDED, CLOSED, NO_CHILD, TOO_MANY_LEFT, LineChild
-from frtop_probe.proc.memory import PROC, NotReadable
-from frtop_probe.proc.process import AT, identify
-from frtop_probe.unprepared.discovery.facts import SCAN_FAILED, Discovery, discovery_from
+from frtop_probe.proc.line_child import CHILD_ENDED, LineChild
+from frtop_probe.proc.memory import AT, NotReadable, identify
+from frtop_probe.unprepared.discovery.facts import SCAN_FAILED, Discovery
 from frtop_probe.unprepared.model import (
     C10dState,
     FlightRing,
     FoundTransport,
-    TensorInfo,
-    Work,
-    c10d_state_from,
-    tensor_from,
-    work_from,
+    from_json,
+    ring_from,
 )
-from frtop_probe.unprepared.ring_table import ring_from
-
-__all__ = ["CHILD_ENDED", "CLOSED", "NO_CHILD", "TOO_MANY_LEFT", "Look", "UnpreparedWorker"]
 
 DID_NOT_RETURN: Final = "not readable: a read of its memory did not return"
 SCAN_DID_NOT_RETURN: Final = "no search for jobs: a read of /proc did not return"
@@ -40,13 +32,13 @@ SCAN_DID_NOT_RETURN: Final = "no search for jobs: a read of /proc did not return
 DEADLINE_S: Final = 2.0
 """For a look without rings. A first look takes 0.02 to 0.1 s."""
 QUARANTINE_S: Final = 60.0
-"""A driver call that hangs does not end within seconds, and each try costs a child."""
+"""Pause before the next try at a process: a hung driver call lasts longer than seconds, and each
+try costs a child."""
 _RING_FACTOR: Final = 5
-"""How many times as long a look with a ring may take: the first searches a gigabyte of symbols."""
+"""A look with rings may take five times as long: the first searches a gigabyte of symbols."""
 MAX_LEFT: Final = 8
-"""Children that may hang in a read at a time, per worker; some 25 MB each."""
+"""Children per worker that may hang in a read at a time; about 25 MB each."""
 _MODULE: Final = "frtop_probe.unprepared"
-Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +46,9 @@ class Look:
     """What one request brought.
 
     Attributes:
-        c10d: None when the process could not be read at all; then `reason` says why.
-        tensors: By the address that was asked for; those not readable are missing. So `works`.
-        environment: Variables that were asked for and are set.
-        transports: Those past c10d that it has at hand; None when nobody asked, or it is not known.
+        c10d: None if the process could not be read at all; `reason` says why.
+        environment: The requested variables that are set.
+        transports: Transports past c10d that it has loaded; None if not requested or unknown.
         after: c10d's state once more, read after the rings.
     """
 
@@ -65,8 +56,6 @@ class Look:
     c10d: C10dState | None = None
     rings: tuple[FlightRing, ...] = ()
     environment: dict[str, str] = field(default_factory=dict)
-    tensors: dict[int, TensorInfo] = field(default_factory=dict)
-    works: dict[int, Work] = field(default_factory=dict)
     reason: str = ""
     transports: tuple[FoundTransport, ...] | None = None
     after: C10dState | None = None
@@ -81,75 +70,62 @@ class UnpreparedWorker:
         deadline_s: float = DEADLINE_S,
         quarantine_s: float = QUARANTINE_S,
         command: Sequence[str] | None = None,
-        proc: Path = PROC,
     ) -> None:
-        """The child starts with the first look.
+        """Starts no child before the first look.
 
         Args:
-            deadline_s: Seconds for a look of a child that is ready; five times that with rings.
-            quarantine_s: Seconds for which a process is not asked again.
+            deadline_s: Seconds for a look by a running child; five times as many with rings.
+            quarantine_s: Seconds before a process that did not answer is read again.
             command: Program that speaks the protocol of `__main__`; by default that itself.
-            proc: Where /proc is.
         """
         self._deadline_s = deadline_s
         self._quarantine_s = quarantine_s
-        self._proc = proc
         self._lock = asyncio.Lock()
         program = command or child_process.python_command(_MODULE)
-        self._lines = LineChild(program, max_left=MAX_LEFT, proc=proc)
+        self._lines = LineChild(program, max_left=MAX_LEFT)
         self._quarantine: dict[tuple[int, int], float] = {}
 
     async def look(
         self,
         pid: int,
         *,
-        c10d: bool = True,
         rings: int | None = None,
         since: Mapping[str, int] | None = None,
         environment: Collection[str] = (),
-        tensors: Collection[int] = (),
-        works: Collection[int] = (),
         transports: bool = False,
     ) -> Look:
-        """Reads one process; never raises for what is wrong with it.
+        """Reads c10d's state of one process, and more if asked; never raises for its faults.
 
         Args:
-            pid: Of the process.
-            c10d: Whether to read c10d's state.
-            rings: Newest entries to read of each Flight Recorder ring; None for no ring.
-            since: By kind of ring, the id of the first entry that is wanted.
+            pid: The process.
+            rings: Number of newest entries to read of each Flight Recorder ring; None for no ring.
+            since: By kind of ring, the id of the first entry to read.
             environment: Names of variables.
-            tensors: Addresses of Python objects, as in `<Tensor at 0x...>` of a stack's locals.
-            works: The same for `<Work at 0x...>`.
             transports: Whether to search for transports past c10d.
         """
         request = {
             "pid": pid,
-            "c10d": c10d,
             "rings": rings,
             "since": dict(since or {}),
             "environment": sorted(environment),
-            "tensors": sorted(tensors),
-            "works": sorted(works),
             "transports": transports,
         }
         async with self._lock:
             try:
-                answer = await self._ask(pid, request)
-                return look_from(answer)
+                return look_from(await self._ask(pid, request))
             except NotReadable as error:
                 return Look(pid, reason=error.reason)
 
     async def scan(self, recorded: Collection[tuple[int, int]] = ()) -> Discovery:
-        """Finds the jobs of this user on this host; never raises for what is in the way.
+        """Finds this user's jobs on this host; `reasons` say what it could not read.
 
         Args:
-            recorded: pid and start ticks of the processes that have a recorder.
+            recorded: pid and start ticks of each process that has a recorder.
         """
         async with self._lock:
             request = {"scan": sorted(recorded), "stuck": [pid for pid, _ in self._quarantined()]}
             try:
-                return discovery_from(await self._exchange(request))
+                return from_json(Discovery, await self._exchange(request))
             except TimeoutError:
                 self._avoid(self._lines.left_at)
                 return Discovery(reasons=(SCAN_DID_NOT_RETURN,))
@@ -159,13 +135,13 @@ class UnpreparedWorker:
                 return Discovery(reasons=(f"{SCAN_FAILED}: {error!r}",))
 
     async def close(self) -> None:
-        """Ends the child once its look is over; then waits at most 0.5 s for all that were left."""
+        """Ends the child after its look; waits at most 0.5 s for the children left behind."""
         self._lines.refuse_requests()
         async with self._lock:
             await self._lines.close()
 
     async def _ask(self, pid: int, request: dict[str, Any]) -> dict[str, Any]:
-        identity = identify(pid, self._proc)  # stat never blocks
+        identity = identify(pid)  # stat never blocks
         key = identity.pid, identity.start_ticks
         self._refuse_in_quarantine(key)
         try:
@@ -188,11 +164,11 @@ class UnpreparedWorker:
         return self._quarantine
 
     def _avoid(self, left_at: str) -> None:
-        """Keeps the next searches from the process at which one has hung: it hides all others."""
+        """Keeps the next searches away from the process that hung one: it hides all others."""
         name, _, pid = left_at.rpartition(AT)
         if not name and pid.isdecimal():
             with suppress(NotReadable):  # it has ended
-                found = identify(int(pid), self._proc)
+                found = identify(int(pid))
                 key = found.pid, found.start_ticks
                 self._quarantine[key] = time.monotonic() + self._quarantine_s
 
@@ -201,28 +177,11 @@ def look_from(answer: dict[str, Any]) -> Look:
     """Reads an answer.
 
     Raises:
-        NotReadable: it is not in the form of this version.
+        NotReadable: It is not in the form of this version.
     """
+    data = {**answer}
     try:
-        c10d, transports = answer.get("c10d"), answer.get("transports")
-        return Look(
-            pid=answer["pid"],
-            c10d=None if c10d is None else c10d_state_from(c10d),
-            rings=tuple(ring_from(ring) for ring in answer.get("rings", ())),
-            environment=answer.get("environment", {}),
-            tensors=_by_address(answer.get("tensors", {}), tensor_from),
-            works=_by_address(answer.get("works", {}), work_from),
-            reason=answer["reason"],
-            transports=None
-            if transports is None
-            else tuple(FoundTransport(**one) for one in transports),
-            after=None if answer.get("after") is None else c10d_state_from(answer["after"]),
-        )
+        rings = tuple(map(ring_from, data.pop("rings", ())))
+        return replace(from_json(Look, data), rings=rings)
     except (LookupError, TypeError, ValueError) as error:
         raise NotReadable(CHILD_ENDED, repr(error)) from error
-
-
-def _by_address(
-    data: dict[str, dict[str, Any]], read: Callable[[dict[str, Any]], Result]
-) -> dict[int, Result]:
-    return {int(address): read(value) for address, value in data.items()}

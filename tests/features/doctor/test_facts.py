@@ -16,7 +16,7 @@ import pytest
 import frtop_probe
 from features.doctor.surroundings import environment
 from frtop_probe.features.doctor.examination import examine
-from frtop_probe.features.doctor.facts_json import document
+from frtop_probe.features.doctor.facts import document
 from frtop_probe.features.doctor.host_reader import find_tool, read_host
 from frtop_probe.features.doctor.search import find_ranks
 from frtop_probe.features.doctor.trials import read_memory, run_tool, target

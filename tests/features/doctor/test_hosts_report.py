@@ -10,8 +10,14 @@ import pytest
 
 from features.doctor.sample_facts import HOST, RANK, SHM, SPY, THEIRS, TORCH
 from frtop_probe.features.doctor.examination import examine
-from frtop_probe.features.doctor.facts import HostFacts, RankFacts, SearchFacts, TorchFiles, Trial
-from frtop_probe.features.doctor.facts_json import document
+from frtop_probe.features.doctor.facts import (
+    HostFacts,
+    RankFacts,
+    SearchFacts,
+    TorchFiles,
+    Trial,
+    document,
+)
 from frtop_probe.proc.memory import NO_RIGHT
 from frtop_probe.proc.ptrace_refusal import Change
 from frtop_probe.ring import layout

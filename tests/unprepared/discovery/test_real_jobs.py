@@ -60,11 +60,6 @@ def test_mp_spawn(programs: Programs) -> None:
     )  # fmt: skip
     assert [candidate.rank for candidate in found.ranks] == [None, None]
     assert roles(found) == {"launcher": 1, "resource_tracker": 1}
-    for number, candidate in enumerate(found.ranks):  # as the c10d state of the groups say it
-        programs.scanner.learn(candidate, number, 2, "127.0.0.1:5")
-    (filled,) = programs.jobs()
-    assert [(c.rank, c.world_size) for c in filled.ranks] == [(0, 2), (1, 2)]
-    assert filled.identity == f"{found.identity} 127.0.0.1:5"
 
 
 @pytest.mark.job

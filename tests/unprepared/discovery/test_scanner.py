@@ -214,23 +214,6 @@ def test_a_task_that_was_first_seen_as_root_is_found(proc: FakeProc) -> None:
     assert len(scanner.scan(now=1).jobs) == 1
 
 
-def test_c10d_state_splits_worlds_that_one_process_started(
-    proc: FakeProc,
-) -> None:
-    proc.add(9, parent=1)
-    proc.answers[9] = Blocking((PYTHON, "many.py"), {}, True)
-    for pid in range(10, 50, 10):
-        proc.rank(pid, parent=9)
-        proc.answers[pid] = Blocking((PYTHON, "many.py"), {}, None)
-    (job,) = proc.scanner.scan(now=0).jobs
-    assert len(job.ranks) == 4
-    for index, candidate in enumerate(job.ranks):
-        proc.scanner.learn(candidate, index % 2, 2, f"store {index // 2}")
-    found = proc.scanner.scan(now=0).jobs
-    assert [one.identity for one in found] == [f"{job.identity} store {n}" for n in (0, 1)]
-    assert [[c.rank for c in one.ranks] for one in found] == [[0, 1], [0, 1]]
-
-
 @pytest.mark.parametrize(("as_root", "through_shell", "says"), [
     (False, False, "ann can admit you: `frtop key admit`"),
     (False, True, "root can look: `frtop --user ann`"),

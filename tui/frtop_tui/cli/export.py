@@ -16,7 +16,7 @@ from frtop_tui.cli.settings import folder_of
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import FrtopError, UsageError
 from frtop_tui.files.flightrecorder.file_names import pattern_of
-from frtop_tui.files.format_names import SUFFIXES, is_one_file
+from frtop_tui.files.formats.table import FORMATS
 from frtop_tui.files.formats.writing import encoded, write_export
 from frtop_tui.files.loader import open_paths
 from frtop_tui.files.output_path import default_path
@@ -43,17 +43,22 @@ def _path(options: argparse.Namespace, name: str) -> Path | None:
     if options.output is None:
         return None
     if options.output == STDOUT:
-        if not is_one_file(name):
+        if FORMATS[name].is_folder:
             raise UsageError(f"{name} is a folder of files", "name it: -o FOLDER")
         return None
     path = Path(options.output)
-    if not is_one_file(name):
+    if FORMATS[name].is_folder:
         _require_new_folder(path)
         return path
     require_writable(path)
     if path.exists() and not options.force:
         raise UsageError(f"{path} already exists", "name another file, or replace it: --force")
     return path
+
+
+def _unnamed_path(frame: Frame, name: str, options: argparse.Namespace) -> Path:
+    suffix, folder = FORMATS[name].suffix, folder_of(options)
+    return default_path(frame, time.time_ns(), suffix, redact=options.redact, folder=folder)
 
 
 def _require_new_folder(path: Path) -> None:
@@ -78,9 +83,7 @@ def _export_recorded(options: argparse.Namespace, name: str, path: Path | None) 
         content = encoded(frame, name, redact=options.redact)
         assert isinstance(content, bytes)
         return _print_bytes(content, frame)
-    path = path or default_path(
-        frame, time.time_ns(), SUFFIXES[name], redact=options.redact, folder=folder_of(options)
-    )
+    path = path or _unnamed_path(frame, name, options)
     try:
         size = write_export(path, frame, name, over=options.force, redact=options.redact)
     except FileExistsError as error:
@@ -99,14 +102,12 @@ def _export_live(options: argparse.Namespace, name: str, path: Path | None) -> i
             raise FrtopError(problem.text, problem.next or "`frtop diagnose` shows why")
         if options.output == STDOUT:
             with tempfile.TemporaryDirectory(prefix="frtop-") as folder:
-                path = Path(folder) / f"export{SUFFIXES[name]}"
+                path = Path(folder) / f"export{FORMATS[name].suffix}"
                 source.export(path, name, redact=options.redact)
                 wait_for_file(source, "export", path, "ranks")
                 show_progress("")
                 return _print_bytes(path.read_bytes(), source.frame())
-        path = path or default_path(
-            frame, time.time_ns(), SUFFIXES[name], redact=options.redact, folder=folder_of(options)
-        )
+        path = path or _unnamed_path(frame, name, options)
         source.export(path, name, over=options.force, redact=options.redact)
         writing = wait_for_file(source, "export", path, "ranks")
         show_progress("")

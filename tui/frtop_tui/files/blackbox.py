@@ -15,13 +15,12 @@ from frtop_probe.ring.rank_ranges import MAX_RANKS
 from frtop_tui.diagnosis.histories import with_histories
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.files.capture import content_of, damaged
-from frtop_tui.files.histories import with_history
+from frtop_tui.files.histories import with_recorded_ops
 from frtop_tui.files.replay import replay, wall_offset
 from frtop_tui.job.model import Coverage, CoverageNote, Recorded
 from frtop_tui.job.naming import JobKey, folded, job_key, job_names
 from frtop_tui.job.units import local_clock
 from frtop_tui.job.unprepared import NOT_PREPARED
-from frtop_tui.statistics.of_frame import statistics_of
 
 KIND: Final = "blackbox"
 SUFFIX: Final = ".box"
@@ -82,14 +81,15 @@ def frame_of(files: Sequence[BoxFile]) -> Frame:
     job = next((one.box.job for one in files if one.box.job.nonce), files[0].box.job)
     boxes = {name: _with_job(box, job) for name, box in _by_host(files).items()}
     frame = replay(boxes)
-    histories = {
+    tables = {
         (name, response.key): response.history
         for name, box in boxes.items()
         for response in box.histories
     }
-    ranks = {
-        rank: with_history(view, histories.get((view.host, view.key)), frame.now_ns)
+    histories = {
+        rank: tables[view.host, view.key]
         for rank, view in frame.ranks.items()
+        if (view.host, view.key) in tables
     }
     newest = max(boxes.values(), key=lambda box: box.wall_ns)
     notes = (*_notes(boxes), *_older(files, boxes))
@@ -97,15 +97,8 @@ def frame_of(files: Sequence[BoxFile]) -> Frame:
     if frame.wall_ns < 0:
         raise damaged(path, "its times are impossible")
     coverage = _coverage(frame.coverage, frame)
-    frame = replace(
-        frame, ranks=ranks, coverage=coverage, recorded=recorded, read_only=READ_ONLY_REASON
-    )
-    marks = {
-        rank: history.marks
-        for rank, view in ranks.items()
-        if (history := histories.get((view.host, view.key))) is not None
-    }
-    return with_histories(replace(frame, statistics=statistics_of(frame, marks)))
+    frame = replace(frame, coverage=coverage, recorded=recorded, read_only=READ_ONLY_REASON)
+    return with_histories(with_recorded_ops(frame, histories))
 
 
 def _by_host(files: Sequence[BoxFile]) -> Mapping[str, wire.BlackBox]:

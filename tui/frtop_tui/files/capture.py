@@ -2,7 +2,7 @@
 
 It holds the judged frame and the history of every rank (docs/formats.md). A newer frtop may
 add fields with defaults, which an older one ignores. A change that an older one would misread
-increments `FORMAT`.
+increments `FORMAT`, which `_content` checks.
 """
 
 from __future__ import annotations
@@ -26,11 +26,10 @@ from frtop_probe import archive, wire
 from frtop_tui.diagnosis.histories import with_histories
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import Unreadable
-from frtop_tui.files.histories import with_history
+from frtop_tui.files.histories import with_recorded_ops
 from frtop_tui.files.redaction import REDACTED, Redaction
 from frtop_tui.job.model import CoverageNote, Recorded
 from frtop_tui.job.naming import printable
-from frtop_tui.statistics.of_frame import statistics_of
 
 KIND: Final = "capture"
 FORMAT: Final = 1
@@ -87,7 +86,7 @@ def write(
         histories: by rank, of the ranks that answered.
         missing: what could not be collected, in sentences.
         over: whether to replace an existing file.
-        redact: whether to replace names and data in it (`export.redaction`).
+        redact: whether to replace names and data in it (`files.redaction`).
 
     Returns:
         The size of the file in bytes.
@@ -141,24 +140,11 @@ def _verb() -> tuple[str, ...]:
 def collected(
     frame: Frame, histories: Mapping[int, wire.HistoryResponse], missing: Sequence[str]
 ) -> Frame:
-    """The frame that a capture of this would open as, without its being a file.
-
-    Args:
-        frame: the judged moment.
-        histories: by rank, of the ranks that answered.
-        missing: what could not be collected, in sentences.
-    """
-    ranks = {
-        rank: with_history(
-            view, histories[rank].history if rank in histories else None, frame.now_ns
-        )
-        for rank, view in frame.ranks.items()
-    }
+    """The frame that a capture of this would open as; arguments as for `write`."""
     notes = (*frame.coverage.notes, *map(CoverageNote, missing))
-    coverage = replace(frame.coverage, notes=notes)
-    frame = replace(frame, ranks=ranks, coverage=coverage, writings=())
-    marks = {rank: response.history.marks for rank, response in histories.items()}
-    return with_histories(replace(frame, statistics=statistics_of(frame, marks)))
+    frame = replace(frame, coverage=replace(frame.coverage, notes=notes), writings=())
+    tables = {rank: response.history for rank, response in histories.items()}
+    return with_histories(with_recorded_ops(frame, tables))
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,18 +179,13 @@ def read(path: Path) -> Frame:
     try:
         frame = _frames.decode(content.frame)
         histories = {r: _histories.decode(raw) for r, raw in content.histories.items()}
-        ranks = {
-            rank: with_history(view, histories.get(rank), frame.now_ns)
-            for rank, view in frame.ranks.items()
-        }
-        marks = {rank: history.marks for rank, history in histories.items()}
-        found = statistics_of(replace(frame, ranks=ranks), marks)
+        frame = with_recorded_ops(frame, histories)
     except _DECODE_ERRORS as error:
         raise _not_decoded(path, content.version, error) from error
     finally:
         if collecting:
             gc.enable()
-    if any(rank != view.rank for rank, view in ranks.items()) or frame.wall_ns < 0:
+    if any(rank != view.rank for rank, view in frame.ranks.items()) or frame.wall_ns < 0:
         raise damaged(path, "its values are impossible")
     recorded = Recorded(
         "capture",
@@ -214,15 +195,7 @@ def read(path: Path) -> Frame:
         content.version,
         (*content.missing, REDACTED) if content.redacted else content.missing,
     )
-    return with_histories(
-        replace(
-            frame,
-            ranks=ranks,
-            recorded=recorded,
-            read_only=READ_ONLY_REASON,
-            statistics=found or frame.statistics,
-        )
-    )
+    return with_histories(replace(frame, recorded=recorded, read_only=READ_ONLY_REASON))
 
 
 def _content(path: Path) -> CaptureContent:

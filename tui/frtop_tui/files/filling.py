@@ -1,9 +1,8 @@
-"""What a capture or black boxes lack, from dumps and stacks that lie beside them.
+"""Fills what a capture or black boxes lack from dumps and stacks beside them.
 
-Ranks that were unreachable become known by their dumps; where the recorder does not know what
-devices have completed, the Flight Recorder does. Only of the same job and moment: the groups
-are the same, no rank that both tell of is elsewhere in one of them, and no rank had come
-to less than what others have completed with it.
+Dumps make unreachable ranks known, and say what devices have completed if the recorder does not
+know it. They must be of the same job and moment: they have the same groups, no rank in both is at
+another op, and no rank has issued less than others have completed with it.
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ from frtop_tui.job.model import Coverage, Health, ObservedFrame, ObservedRank, a
 from frtop_tui.job.naming import folded
 
 _AS_BEFORE: Final = frozenset({"dead", "ended", "unreachable", "starting", "connecting", "empty"})
-"""Healths that do not come from comparing ranks."""
+"""Healths that a comparison of ranks does not decide."""
 
 
 def filled(frame: Frame, other: Frame, troubles: list[str]) -> Frame:
-    """`frame` with what `other`, made of dumps and stacks, knows besides.
+    """`frame` with what `other`, made of dumps and stacks, knows in addition.
 
-    A verdict of its own that names somebody stays. Why nothing is taken is said in `troubles`.
+    A verdict that names a rank stays. `troubles` gets the reason if `other` is not used.
     """
     reason = _misfit(frame, other)
     if reason:
@@ -101,7 +100,7 @@ def _groups(views: Mapping[int, JudgedRank]) -> dict[Identifier, wire.Group]:
 
 
 def _completed(views: Mapping[int, JudgedRank]) -> dict[Identifier, int]:
-    """By group, the last op that is done and that nobody can be done with alone."""
+    """By group, the last completed op that no rank can complete alone."""
     found: dict[Identifier, int] = {}
     for view in views.values():
         looked = view.snapshot.ops if view.snapshot is not None else ()
@@ -177,7 +176,7 @@ def _judged(frame: Frame, views: dict[int, JudgedRank], fresh: list[int]) -> Fra
     )
     if any(verdict.culprits or verdict.parties for verdict in frame.verdicts):
         return known
-    # Of ranks that files tell of nobody knows whether they go on.
+    # Files do not tell whether their ranks go on.
     open_health: Health = "undecided" if fresh else "healthy"
     health = frame.health if frame.health in _AS_BEFORE else open_health
     observed = ObservedFrame(**{name: getattr(known, name) for name in BASE_FIELDS})

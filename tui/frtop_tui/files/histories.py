@@ -1,8 +1,8 @@
-"""Decodes histories into ops."""
+"""Decodes histories into ops, and puts them into frames."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, TypeVar
 
 from msgspec import structs
@@ -11,7 +11,8 @@ from msgspec.structs import replace
 from frtop_probe import wire
 from frtop_probe.history_columns import unpack
 from frtop_probe.ring.layout import Flag
-from frtop_tui.diagnosis.model import JudgedRank
+from frtop_tui.diagnosis.model import Frame, JudgedRank
+from frtop_tui.statistics.of_frame import statistics_of
 
 Value = TypeVar("Value")
 _Flags = tuple[bool, bool, bool, bool, bool, bool, bool]
@@ -117,3 +118,14 @@ def _with_usual(op: wire.Op, known: wire.Op | None) -> wire.Op:
     if known is None:
         return op
     return structs.replace(op, usual_ns=known.usual_ns, usual_count=known.usual_count)
+
+
+def with_recorded_ops(frame: Frame, histories: Mapping[int, wire.History]) -> Frame:
+    """The frame with the histories of its ranks, and with the statistics that they give."""
+    ranks = {
+        rank: with_history(view, histories.get(rank), frame.now_ns)
+        for rank, view in frame.ranks.items()
+    }
+    frame = replace(frame, ranks=ranks)
+    found = statistics_of(frame, {rank: history.marks for rank, history in histories.items()})
+    return replace(frame, statistics=found) if found is not None or histories else frame

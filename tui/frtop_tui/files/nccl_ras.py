@@ -1,9 +1,9 @@
 """Answers of NCCL's RAS that somebody saved: `ncclras -f json > ncclras.json`, or its text.
 
-They say how many ops of which kind each rank has launched, and which ranks RAS does not reach. That
-is said beside the verdict, and no verdict uses it: one answer is one look at a job that may run,
-launches are no completions, and sends, receives and replays of CUDA graphs are not counted.
-frtop asks nobody for one: asking has ended jobs (docs/nccl.md).
+They say how many ops of each kind each rank has launched, and which ranks RAS does not reach. frtop
+shows that beside the verdict, and no verdict uses it: one answer is one look at a job that may run,
+a launched op may not be complete, and RAS counts no sends, receives and replays of CUDA graphs.
+frtop never asks RAS itself: asking has ended jobs (docs/nccl.md).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ OVER: Final = "these are answers that were written to files: there is nobody to 
 MAX_SIZE: Final = 32 * 1024 * 1024
 MAX_LINES: Final = 20_000
 MAX_SAID: Final = 8
-"""Communicators, or problems of a text, of which something is said; the others are counted."""
+"""Communicators, or problems of a text, to report on; frtop counts the others."""
 _NAME: Final = re.compile(r"ncclras|\.ras\.(json|txt)$")
 _HEAD: Final = 4096
 _JSON: Final = re.compile(rb'\s*\{[^\x00]*"nccl_version"')
@@ -55,7 +55,7 @@ _Place = tuple[str, int]
 
 
 class _Status(Struct, frozen=True):
-    """Of a rank that RAS has data of, or misses. `init_state`, `async_error`: ncclResult_t."""
+    """The status of a rank. `init_state` and `async_error` are ncclResult_t."""
 
     init_state: _Small = 0
     async_error: _Small = 0
@@ -182,7 +182,7 @@ def _problems(lines: Sequence[str]) -> Iterator[str]:
 
 
 def said_of(answer: Answer, frame: BaseFrame) -> list[str]:
-    """What an answer says, as notes; ranks and groups are named as far as the frame knows them."""
+    """What an answer says, as notes. It names the ranks and groups that the frame knows."""
     ranks = _ranks_by_place(frame, answer.communicators)
     of_each = (_said(one, frame, ranks) for one in answer.communicators)
     said = [*answer.problems, *filter(None, of_each)]

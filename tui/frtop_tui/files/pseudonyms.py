@@ -108,9 +108,9 @@ class Pseudonyms:
         return self.machine(text)
 
     def path(self, path: str) -> str:
-        """A path without where it lies: public code and system files stay, names of sources too.
+        """A path without its folders; keeps public code, system files and names of sources.
 
-        What is no path, as `pipe:[7]` or `<frozen runpy>`, stays.
+        It also keeps what is not a path, such as `pipe:[7]` or `<frozen runpy>`.
         """
         if "/" not in path or path.startswith("<"):
             return path

@@ -1,7 +1,7 @@
-"""Dumps of stacks that others took: `py-spy dump --json`, one file per rank, and nothing else.
+"""Stacks that others took: `py-spy dump --json`, one file per rank, and nothing else.
 
-What a rank does is all that they tell. Ops have no numbers there, groups no names; when it
-was, the file's time tells. With `--locals` they also tell peers and sizes.
+They tell only what a rank does: ops have no numbers, groups no names. The file's time says when.
+With `--locals` they also tell peers and sizes.
 """
 
 from __future__ import annotations
@@ -9,17 +9,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Final
 
 import msgspec
 
 from frtop_probe import wire
+from frtop_probe.proc import daemon_thread
+from frtop_probe.proc.process_root import ProcessRoot, SourceFile, read_source
 from frtop_probe.ring.rank_ranges import MAX_RANKS
+from frtop_probe.stacks import pyspy_output
 from frtop_tui.diagnosis.engine import Engine
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import Unreadable
 from frtop_tui.files.bounded_read import read_bounded, read_head
-from frtop_tui.files.source_lines import texts_of, with_text
 from frtop_tui.job.model import (
     STACKS,
     Coverage,
@@ -37,10 +39,14 @@ MAX_SIZE: Final = 16 * 1024 * 1024
 MAX_THREADS: Final = 512
 MAX_FRAMES: Final = 256
 NATIVE_FOR_ONE: Final = 8
-"""So many times the frames, where those of C are among them."""
+"""A stack with frames of C may have eight times as many."""
 MAX_VARIABLES: Final = 64
 MAX_TEXT: Final = 400
 MAX_DIGITS: Final = 8
+MAX_SOURCES: Final = 64
+MAX_LINE: Final = 200
+SOURCES_S: Final = 1.0
+"""Seconds to read all source files; frtop ignores those that answer later."""
 MAIN: Final = "MainThread"
 _LIBRARY: Final = re.compile(r"\.so(\.[\d.]+)?$")
 _HEAD: Final = 4096
@@ -48,33 +54,6 @@ _NEXT: Final = "take it again: py-spy dump --json --nonblocking --pid PID > rank
 
 Taken = tuple[str, tuple[wire.ThreadStack, ...], int]
 """Host, threads, and when the file was written (ns, wall clock)."""
-_Number = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
-
-
-class _Variable(msgspec.Struct):
-    name: str
-    repr: str | None = None
-
-
-class _Frame(msgspec.Struct):
-    name: str
-    filename: str = ""
-    line: _Number = 0
-    module: str | None = None
-    variables: list[_Variable] | None = msgspec.field(default=None, name="locals")
-
-
-class _Thread(msgspec.Struct):
-    thread_id: int
-    active: bool
-    owns_gil: bool
-    frames: list[_Frame]
-    pid: _Number = 0
-    thread_name: str | None = None
-    os_thread_id: _Number | None = None
-
-
-_threads = msgspec.json.Decoder(list[_Thread])
 
 
 def is_pyspy(path: Path) -> bool:
@@ -91,26 +70,26 @@ def is_pyspy(path: Path) -> bool:
 
 
 def stacks_of(path: Path) -> tuple[wire.ThreadStack, ...]:
-    """The threads of a process, as its file tells them; with `--native`, frames of C, too.
+    """The threads of a process in a file; with `--native` they have frames of C, too.
 
     Raises:
-        Unreadable: it cannot be read, is too large, damaged, or something else.
+        Unreadable: The file cannot be read, is too large, damaged, or something else.
     """
     try:
-        threads = _threads.decode(_bytes(path))
+        threads = pyspy_output.decode(_bytes(path))
     except (msgspec.DecodeError, RecursionError) as error:
         text = f"{path} is damaged, or no dump of py-spy ({str(error)[:120]})"
         raise Unreadable(text, _NEXT) from error
     if not any(thread.frames for thread in threads):
         raise Unreadable(f"{path} tells of no thread that runs Python", _NEXT)
-    # Before Python 3.11 threads do not know their native ids, if they are not stopped for it,
-    # and all are called active: then only who has the GIL surely runs.
+    # Before Python 3.11 a dump that did not stop the process has no native ids and calls all
+    # threads active: then only the one with the GIL surely runs.
     blind = all(thread.os_thread_id is None for thread in threads)
     return tuple(_stack(thread, blind=blind) for thread in threads[:MAX_THREADS])
 
 
-def _stack(thread: _Thread, *, blind: bool) -> wire.ThreadStack:
-    # A name is lost when the dict of threads changes under the eyes of who looks; ids are not.
+def _stack(thread: pyspy_output.Thread, *, blind: bool) -> wire.ThreadStack:
+    # py-spy loses names if the dict of threads changes while it reads; it never loses ids.
     is_main = thread.thread_name == MAIN or thread.os_thread_id == thread.pid != 0
     name = MAIN if is_main else (thread.thread_name or "")[:MAX_TEXT]
     tid = thread.os_thread_id or (thread.pid if is_main else 0)
@@ -120,19 +99,19 @@ def _stack(thread: _Thread, *, blind: bool) -> wire.ThreadStack:
     return wire.ThreadStack(ident, tid, name, active, thread.owns_gil, frames)
 
 
-def _is_native(frame: _Frame) -> bool:
+def _is_native(frame: pyspy_output.Frame) -> bool:
     """Whether it is a frame of C or C++: only these have a module, which is their library."""
     return bool(frame.module) or _LIBRARY.search(frame.filename) is not None
 
 
-def _within_limits(frames: Sequence[_Frame]) -> Sequence[_Frame]:
+def _within_limits(frames: Sequence[pyspy_output.Frame]) -> Sequence[pyspy_output.Frame]:
     """The innermost frames; frames of C do not push those of Python out."""
     if not any(map(_is_native, frames)):
         return frames[:MAX_FRAMES]
     return frames[: NATIVE_FOR_ONE * MAX_FRAMES]
 
 
-def _frame(frame: _Frame) -> wire.TraceFrame:
+def _frame(frame: pyspy_output.Frame) -> wire.TraceFrame:
     if _is_native(frame):
         library = frame.module or frame.filename
         return wire.TraceFrame(frame.name[:MAX_TEXT], library[:MAX_TEXT], 0, native=True)
@@ -160,7 +139,7 @@ def frame_of(
     notes: Sequence[str] = (),
     earlier: Mapping[int, Taken] | None = None,
 ) -> Frame:
-    """The job that these stacks tell of, judged; `earlier` ones of the same ranks compared.
+    """The job of these stacks, judged; compares them with `earlier` ones of the same ranks.
 
     Ranks without a file are unreachable, and may be the ones to blame.
     """
@@ -188,7 +167,7 @@ def frame_of(
 
 
 def split(found: Iterable[tuple[int, Taken]]) -> tuple[dict[int, Taken], dict[int, Taken]]:
-    """The newest stacks of each rank, and of those that were taken more than once the oldest.
+    """The newest stacks of each rank, and the oldest of each rank that has several.
 
     For `frame_of`: `ranks, earlier = split(...)`.
     """
@@ -203,16 +182,45 @@ def split(found: Iterable[tuple[int, Taken]]) -> tuple[dict[int, Taken], dict[in
 
 
 def _with_texts(ranks: Mapping[int, Taken]) -> dict[int, Taken]:
-    """With the text of the innermost lines, as far as it can be had here."""
-    texts = texts_of(thread for _, threads, _ in ranks.values() for thread in threads)
+    """The stacks with the text of their innermost lines, if this machine has the program, too.
+
+    A C call has no frame: only its line tells whether `train.py:33` sleeps, reads or waits for an
+    op. A thread reads the files, and is given 1 s: the file system may be the one that hangs.
+    """
+    stacks = (thread for _, threads, _ in ranks.values() for thread in threads)
+    names = dict.fromkeys(stack.frames[0].file for stack in stacks if stack.frames)
+    wanted = [name for name in names if name.startswith("/") and name.endswith(".py")]
+    read: dict[str, SourceFile] = {}
+
+    def read_all() -> None:
+        for name in wanted[:MAX_SOURCES]:
+            read[name] = read_source(ProcessRoot(), name)
+
+    daemon_thread.start(read_all, "frtop source lines").join(SOURCES_S)
+    files = dict(read)
     return {
-        rank: (host, tuple(with_text(thread, texts, written) for thread in threads), written)
+        rank: (host, tuple(_with_text(thread, files, written) for thread in threads), written)
         for rank, (host, threads, written) in ranks.items()
     }
 
 
+def _with_text(
+    stack: wire.ThreadStack, files: Mapping[str, SourceFile], taken_ns: int
+) -> wire.ThreadStack:
+    """The stack with the text of its innermost line, if the file is older than the stack."""
+    leaf = stack.frames[0] if stack.frames else None
+    file = files.get(leaf.file) if leaf is not None else None
+    if leaf is None or file is None or file.changed_ns > taken_ns:
+        return stack
+    if not 0 < leaf.line <= len(file.lines):
+        return stack
+    source = file.lines[leaf.line - 1].strip()[:MAX_LINE]
+    leaf = msgspec.structs.replace(leaf, source=source)
+    return msgspec.structs.replace(stack, frames=(leaf, *stack.frames[1:]))
+
+
 def _of_python(taken: Taken) -> Taken:
-    """Without frames of C: with them a stack shows the same call, at other frames."""
+    """The stacks without frames of C: with them the same call shows at other frames."""
     host, threads, written = taken
     return host, tuple(map(_python_frames, threads)), written
 
@@ -225,7 +233,7 @@ def _python_frames(thread: wire.ThreadStack) -> wire.ThreadStack:
 
 
 def _with_native(view: ObservedRank, taken: Taken) -> ObservedRank:
-    """The rank with its frames of C, if its file has any, where native stacks are shown."""
+    """The rank with its frames of C, if its file has any, as native stacks."""
     host, threads, written = taken
     if not any(frame.native for thread in threads for frame in thread.frames):
         return view
@@ -235,7 +243,7 @@ def _with_native(view: ObservedRank, taken: Taken) -> ObservedRank:
 
 
 def _world_size(taken: Taken) -> int:
-    """How many ranks there are, by what functions of torch were given; 0 if unknown."""
+    """The number of ranks, by arguments of torch's functions; 0 if unknown."""
     frames = [frame for thread in taken[1] for frame in thread.frames]
     sizes = [
         int(value)

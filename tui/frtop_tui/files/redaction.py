@@ -1,4 +1,4 @@
-"""What of a capture may leave the house: names and data are replaced, the facts stay.
+"""Replaces names and data in a capture that leaves the house; the facts stay.
 
 Pure. Every field with a text has a rule (`redaction_rules`). Pseudonyms are stable within one
 capture, so whoever reads it, and the diagnosis itself, still tells which rank is on which host and
@@ -27,7 +27,7 @@ _PLAIN_VALUE: Final = re.compile(
     r"|true|false|on|off|yes|no|none|null|detail|info|warn|warning|error|debug|trace|version|",
     re.IGNORECASE,
 )
-"""Values of the environment that can name nobody."""
+"""Values of the environment that cannot contain a name."""
 _NUMBER: Final = re.compile(r"-?\d{1,9}|None|True|False")
 _GROUP_NAME: Final = re.compile(r"'[\w:.-]{1,64}'|\"[\w:.-]{1,64}\"")
 _WORK: Final = re.compile(r"^\[?<[\w.]*\bWork\b")
@@ -55,7 +55,7 @@ class Redaction:
         self._note_names(frame, author)
 
     def frame(self, frame: Frame) -> Frame:
-        """The frame, of which verdicts, ranks and numbers are as before; without a trace."""
+        """The frame with the same verdicts, ranks and numbers; without a trace."""
         made: Frame = self._of(structs.replace(frame, trace=None, writings=()), "text")
         return made
 
@@ -74,8 +74,8 @@ class Redaction:
 
     def _of(self, value: Any, rule: str) -> Any:
         if isinstance(value, str):
-            change: Callable[[str], str] = getattr(self, f"_{rule}")
-            return change(value)
+            change: Callable[[str], str] | None = getattr(self, f"_{rule}", None)
+            return (change or getattr(self._names, rule))(value)
         if isinstance(value, Struct):
             return self._struct(value)
         if isinstance(value, tuple):
@@ -139,31 +139,10 @@ class Redaction:
                 if " " in process.file:
                     names.note(process.file, pseudonym)
 
-    # One method for each rule.
-
-    def _keep(self, text: str) -> str:
-        return text
+    # One method for each rule that `Pseudonyms` does not have.
 
     def _drop_of(self, _: object) -> tuple[()]:
         return ()
-
-    def _text(self, text: str) -> str:
-        return self._names.text(text)
-
-    def _message(self, text: str) -> str:
-        return self._names.message(text)
-
-    def _source(self, text: str) -> str:
-        return self._names.source(text)
-
-    def _endpoint(self, text: str) -> str:
-        return self._names.endpoint(text)
-
-    def _path(self, text: str) -> str:
-        return self._names.path(text)
-
-    def _folder(self, text: str) -> str:
-        return self._names.folder(text)
 
     def _author(self, text: str) -> str:
         return self.author(text)
@@ -175,7 +154,7 @@ class Redaction:
         return self._names.name("gpu", text)
 
     def _device(self, text: str) -> str:
-        """The kind of a file system stays; where it lies may be the name of a filer."""
+        """Keeps the kind of a file system; its source may be the name of a filer."""
         kind, blank, source = text.partition(" ")
         named = "/" in source or ":" in source
         return f"{kind}{blank}{self._names.name('device', source) if named else source}"
@@ -216,7 +195,7 @@ _OF_FIELDS: Final = ("argv", "settings", "variables", "drop")
 
 
 def _harmless(name: str, value: str) -> str:
-    """What the diagnosis reads of a variable of torch's functions, if it names nobody; else ""."""
+    """What the diagnosis reads of a variable of torch's functions, without names; else ""."""
     if _WORK.match(value):
         return "<Work>"
     if name == "kwargs":
@@ -229,7 +208,7 @@ def _harmless(name: str, value: str) -> str:
 
 
 def _with_group_only(text: str) -> str:
-    """Of the arguments by name, whether a group is among them."""
+    """The arguments by name, reduced to whether a group is among them."""
     if not text or text.endswith("...}"):
         return text and "{...}"
     given = '"group": None' if '"group": None' in text else '"group": …'
@@ -237,7 +216,7 @@ def _with_group_only(text: str) -> str:
 
 
 def _counted(text: str) -> str:
-    """Of the arguments without names, how many there are; "" where that is not clear."""
+    """The arguments without names, reduced to their number; "" if that is not clear."""
     depth = count = 0
     if not (text.startswith("(") and text.endswith(")")) or "..." in text or set(text) & {*"'\""}:
         return ""

@@ -25,11 +25,11 @@ from frtop_tui.job.state import JobState
 MAX_JUDGEMENTS: Final = 16
 SECOND_NS: Final = 1_000_000_000
 AGREE_NS: Final = 2_500_000_000
-"""Between two judgements of which the second confirms the first."""
+"""Time between two judgements so that the second confirms the first."""
 FAILS_NS: Final = 1_000_000_000
-"""Between the failure of an op and the exception, or the agent's notice of it."""
+"""Most time from the failure of an op to the exception, or to the agent's notice of it."""
 JUDGED_OPS: Final = 64
-"""The newest ops of a rank that died; a mismatch that killed it is among them."""
+"""Number of newest ops to judge of a rank that died: they include the mismatch that killed it."""
 
 
 def replay(boxes: Mapping[str, wire.BlackBox]) -> Frame:

@@ -1,7 +1,7 @@
-"""Stacks that py-spy took, beside what else is known of the same ranks.
+"""Stacks that py-spy took, beside the dumps of the same ranks.
 
-Ops say what a rank has issued, a stack whether it waits, and what it does instead. A rank of
-which there is only a stack, as who holds the GIL may write no dump, is known by that.
+Ops say what a rank has issued, a stack whether it waits, and what it does instead. Some ranks have
+a stack only: one that holds the GIL may write no dump.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SKEW_NS: Final = 1_000_000_000
 
 @dataclass(slots=True)
 class Stacks:
-    """By rank the last stacks, and those before them; `notes` say what became of them."""
+    """By rank the last stacks, and those before them; `notes` say which were used."""
 
     last: dict[int, pyspy.Taken] = field(default_factory=dict)
     before: dict[int, pyspy.Taken] = field(default_factory=dict)
@@ -38,9 +38,9 @@ class Stacks:
     _joined: dict[int, ObservedRank] = field(default_factory=dict)
 
     def join(self, views: dict[int, ObservedRank], job: wire.Job) -> None:
-        """Puts stacks to the ranks in `views`, and adds those of which there is nothing else.
+        """Adds stacks to the ranks in `views`, and adds the ranks that have a stack only.
 
-        A stack that is older than what its rank has issued since tells nothing any more.
+        It leaves out a stack that is older than the last op of its rank.
         """
         stale, alone, inside = [], [], []
         known = pyspy.frame_of(Path(), self.last, (), self.before).ranks if self.last else {}
@@ -68,10 +68,9 @@ class Stacks:
             self.notes.append(text)
 
     def tell(self, views: dict[int, ObservedRank]) -> None:
-        """Lets stacks alone say who waits in `views`, of which no op does.
+        """Judges by stacks alone who waits in `views`, because no op is unfinished.
 
-        That all ops are over says nothing of what ranks do now; of those without stacks nothing
-        is known then.
+        That all ops are over does not say what ranks do now; ranks without stacks are unknown.
         """
         for rank, view in views.items():
             seen = self._joined.get(rank)
@@ -93,7 +92,7 @@ def _of_job(seen: ObservedRank, job: wire.Job) -> ObservedRank:
 
 
 def _alone(seen: ObservedRank, *, on_device: bool) -> ObservedRank:
-    """A rank of which there is only a stack. Who waits may wait in anything: unreachable."""
+    """A rank that has a stack only. If it waits, nobody knows in which op: unreachable."""
     waits = may_wait(seen, on_device=on_device)
     return as_rank(ObservedRank, seen, "unreachable" if waits else "moving", seen.reported_ns, None)
 
@@ -124,7 +123,7 @@ def _joined(view: ObservedRank, seen: ObservedRank) -> ObservedRank:
 
 
 def read(paths: Sequence[Path], troubles: list[str], pattern: RankPattern | None = None) -> Stacks:
-    """The stacks in these files; what cannot be read is added to `troubles`."""
+    """The stacks in these files; adds a sentence to `troubles` for each unreadable file."""
     claims: list[Claim] = []
     taken: list[pyspy.Taken] = []
     for path in paths:

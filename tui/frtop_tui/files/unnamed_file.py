@@ -1,6 +1,6 @@
 """Files that have no name until they are complete.
 
-Of a program that is killed they leave nothing: the kernel takes them back.
+If the program is killed nothing is left: the kernel removes them.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Final
 
-from frtop_tui.files.format_names import FORMAT_NAMES, SUFFIXES
+from frtop_tui.files.formats.table import FORMATS
 from frtop_tui.files.output_path import default_path
 from frtop_tui.job.naming import is_called, job_call
 from frtop_tui.screens.availability import why_unavailable
@@ -123,11 +123,11 @@ def _capture(text: str, situation: CommandScope) -> Outcome:
 
 def _export(text: str, situation: CommandScope) -> Outcome:
     name, _, path = text.partition(" ")
-    if name not in FORMAT_NAMES:
-        raise CommandError(f"no format {name}{nearest(name, tuple(FORMAT_NAMES))}")
+    if name not in FORMATS:
+        raise CommandError(f"no format {name}{nearest(name, tuple(FORMATS))}")
     if path.strip():
         return ExportJob(_path(path.strip()), name)
-    return ExportJob(unnamed_path(situation, SUFFIXES[name]), name)
+    return ExportJob(unnamed_path(situation, FORMATS[name].suffix), name)
 
 
 def unnamed_path(situation: CommandScope, suffix: str) -> Path:
@@ -175,7 +175,7 @@ COMMANDS: Final[tuple[TypedCommand, ...]] = (
     TypedCommand("capture", "write everything known to a file", _capture, "[PATH]", key="e",
             needs="capture"),
     TypedCommand("export", "write a report, a trace, stacks, ...", _export, "FORMAT [PATH]",
-            lambda _: FORMAT_NAMES, key="E", needs="export"),
+            lambda _: FORMATS, key="E", needs="export"),
     TypedCommand("copy", "copy the verdict", lambda *_: Action("copy"), key="y"),
     TypedCommand("pause", "freeze the screen, or resume", lambda *_: Action("pause"), key="Z"),
     TypedCommand("live", "from frames of the past to now", lambda *_: Action("live")),

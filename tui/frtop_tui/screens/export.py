@@ -11,7 +11,7 @@ from textual.binding import Binding, BindingType
 from textual.widgets import Input, Static
 
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.files.format_names import FORMAT_NAMES, SUFFIXES, is_one_file
+from frtop_tui.files.formats.table import FORMATS
 from frtop_tui.files.output_path import default_path
 from frtop_tui.screens.base import FrameScreen
 from frtop_tui.screens.messages import ExportJob
@@ -20,7 +20,7 @@ from frtop_tui.widgets.formats import short_path
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, clip
 
-_NAMES: Final = tuple(FORMAT_NAMES)
+_NAMES: Final = tuple(FORMATS)
 _WIDTH: Final = max(map(len, _NAMES)) + 2
 
 
@@ -41,13 +41,13 @@ class FormatList(LineView):
 
     def content(self, width: int) -> Sequence[Line]:
         return [
-            clip(((f" {name:<{_WIDTH}}", "strong"), (summary, "")), width)
-            for name, summary in FORMAT_NAMES.items()
+            clip(((f" {name:<{_WIDTH}}", "strong"), (one.summary, "")), width)
+            for name, one in FORMATS.items()
         ]
 
     def title(self) -> str:
         """What the border says of the chosen format."""
-        return f"export as {self.chosen}{'' if is_one_file(self.chosen) else ': a folder'}"
+        return f"export as {self.chosen}{': a folder' if FORMATS[self.chosen].is_folder else ''}"
 
 
 HINT = "Names, paths and stacks of the job are in it. enter writes it; an existing file stays."
@@ -86,7 +86,7 @@ class ExportScreen(FrameScreen):
         try:
             folder = self.preferences.folder
             path = short_path(
-                str(default_path(frame, frame.wall_ns, SUFFIXES[name], folder=folder))
+                str(default_path(frame, frame.wall_ns, FORMATS[name].suffix, folder=folder))
             )
         except OSError:  # the current folder was deleted
             path = ""

@@ -20,15 +20,13 @@ from frtop_probe.agent.rank_tracker import RankTracker, ShownRanks
 from frtop_probe.agent.unprepared.flight_history import MAX_OPS, FlightHistory
 from frtop_probe.agent.unprepared.unprepared_rank import UnpreparedRank
 from frtop_probe.proc import processes
+from frtop_probe.proc.line_child import CHILD_ENDED, NO_CHILD, TOO_MANY_LEFT
 from frtop_probe.unprepared.discovery.facts import SCAN_FAILED, Candidate, Discovery
 from frtop_probe.unprepared.flight_settings import SIZE_NAMES
 from frtop_probe.unprepared.reader import UNCHANGING
 from frtop_probe.unprepared.worker import (
-    CHILD_ENDED,
     DID_NOT_RETURN,
-    NO_CHILD,
     SCAN_DID_NOT_RETURN,
-    TOO_MANY_LEFT,
     Look,
     UnpreparedWorker,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 
-from frtop_probe.features.doctor.facts_json import document
+from frtop_probe.features.doctor.facts import document
 from frtop_probe.features.doctor.host_reader import read_host
 from frtop_probe.features.doctor.search import find_ranks
 

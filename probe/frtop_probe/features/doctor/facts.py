@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Final, Literal
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final, Literal
 
 from frtop_probe import device_settings
 from frtop_probe.proc.process_rights import ProcessRights
@@ -266,3 +266,8 @@ class ServiceFacts:
     port: int = 0
     free_port: int = 0
     packet_filters: tuple[str, ...] = ()
+
+
+def document(host: HostFacts, search: SearchFacts) -> dict[str, Any]:
+    """Returns what a host sends: values that JSON can hold."""
+    return {"host": asdict(host), "search": asdict(search)}

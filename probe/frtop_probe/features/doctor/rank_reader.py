@@ -15,8 +15,7 @@ from typing import Any, Final
 
 from frtop_probe.features.doctor.facts import SETTINGS, RankFacts, RingFacts, TorchFiles
 from frtop_probe.features.doctor.torch_files import LIBRARY, read_torch
-from frtop_probe.proc.memory import NO_RIGHT, NotReadable
-from frtop_probe.proc.process import executable, mapped_files
+from frtop_probe.proc.memory import NO_RIGHT, NotReadable, executable, mapped_files
 from frtop_probe.proc.process_rights import ProcessRights, read_rights
 from frtop_probe.proc.ptrace_refusal import ProgramFlaw
 from frtop_probe.unprepared.discovery.proc_reader import MAX_ENVIRON, parse_environ, read_blocking

@@ -7,12 +7,12 @@ from functools import partial
 from typing import Any, Final
 
 from frtop_probe.features.doctor.facts import OtherRanks, RankFacts, SearchFacts
-from frtop_probe.features.doctor.facts_json import rank_from
 from frtop_probe.features.doctor.rank_reader import read_rank
 from frtop_probe.proc.guarded import call, call_all
 from frtop_probe.proc.process_rights import read_rights
-from frtop_probe.unprepared.discovery.facts import Candidate, Discovery, discovery_from
+from frtop_probe.unprepared.discovery.facts import Candidate, Discovery
 from frtop_probe.unprepared.discovery.scanner import Scanner
+from frtop_probe.unprepared.model import from_json
 
 SEARCH_S: Final = 10.0
 RANK_S: Final = 8.0
@@ -26,7 +26,7 @@ NO_PROCESS: Final = "there is no process {pid} here"
 def find_ranks(pid: int | None = None) -> SearchFacts:
     """Searches for ranks; with `pid` only that process is read, be it a rank or not."""
     done = call(lambda: asdict(Scanner().scan()), SEARCH_S)
-    found = discovery_from(done.value) if isinstance(done.value, dict) else Discovery()
+    found = from_json(Discovery, done.value) if isinstance(done.value, dict) else Discovery()
     problem = "" if isinstance(done.value, dict) else NO_SEARCH
     others = tuple(OtherRanks(one.user, one.uid, one.ranks) for one in found.left_alone)
     if pid is not None:
@@ -71,5 +71,5 @@ def _read_one(pid: int, rank: int | None, *, prepared: bool) -> dict[str, Any]:
 
 def _facts(data: object, pid: int, rank: int | None) -> RankFacts:
     if isinstance(data, dict):
-        return rank_from(data)
+        return from_json(RankFacts, data)
     return RankFacts(pid, rank, rights=read_rights(pid), no_return=True)

@@ -16,7 +16,7 @@ from types import FrameType
 from typing import Any, Final, NoReturn
 
 from frtop_probe.agent.resources import limit_resources
-from frtop_probe.features.doctor.facts_json import document
+from frtop_probe.features.doctor.facts import document
 from frtop_probe.features.doctor.host_reader import read_host
 from frtop_probe.features.doctor.search import find_ranks
 from frtop_probe.pipe import program_file

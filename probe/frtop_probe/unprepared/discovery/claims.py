@@ -1,4 +1,4 @@
-"""Which rank of which job a launcher's environment says a process is."""
+"""Reads from an environment, as launchers set it, which rank of which job a process is."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NAMES: Final = frozenset((
     "OMPI_MCA_ess_base_jobid", "PMIX_NAMESPACE", "PMIX_RANK", "PMI_RANK", "PMI_SIZE",
     "PMI_LOCAL_RANK", "MPI_LOCALRANKID", "PYTHONPATH", "FRTOP_OFF", "FRTOP_DIR",
 ))  # fmt: skip
-"""All that is kept of an environment. It holds no secrets."""
+"""The variables that frtop keeps of an environment. They hold no secrets."""
 _SLURM_BATCH_STEPS: Final = ("4294967291", "4294967294", "batch", "extern", "interactive")
 _LOOPBACK: Final = ("localhost", "::1", "[::1]", "0.0.0.0")  # noqa: S104 - compared, not bound
 
@@ -31,10 +31,10 @@ class RankClaim:
 
     Attributes:
         source: "torch" (RANK, as env:// reads it), "lightning", "mpi", "pmi" or "slurm".
-        rank: None where only the local rank is known.
-        world: words that all ranks of the world share; empty where the environment has none.
+        rank: None if only the local rank is known.
+        world: words that all ranks of the world share; empty if the environment has none.
         elastic: torchrun's agent set it.
-        local_world_size: ranks that its launcher started on this host; None where unknown.
+        local_world_size: number of ranks that its launcher started on this host; None if unknown.
     """
 
     source: str
@@ -47,7 +47,7 @@ class RankClaim:
 
 
 def read_claim(facts: ProcessFacts) -> RankClaim | None:
-    """Returns what the environment claims; None where it says nothing of a rank."""
+    """Returns what the environment claims; None if it does not claim to be a rank's."""
     variables = facts.variables
     claim = (
         _torch(variables, facts)

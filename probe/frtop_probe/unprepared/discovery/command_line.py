@@ -88,7 +88,7 @@ def program_name(argv: Sequence[str]) -> str:
 
 
 def launcher_kind(argv: Sequence[str]) -> str:
-    """Returns "torchrun", "accelerate", "deepspeed", ...; "" if it is no known launcher."""
+    """Returns "torchrun", "accelerate", "deepspeed", ...; "" for anything else."""
     kind, value = _program(argv)
     if kind == "module":
         return _MODULE_LAUNCHERS.get(value, "")

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from frtop_probe.proc.child_process import AS_USER
 
@@ -34,14 +34,14 @@ class ProcessFacts:
     Attributes:
         start_ticks: start time since boot in clock ticks; with `pid` it names a process.
         comm: kernel name of the main thread, at most 15 characters.
-        program: file name of the executable; "" where it is not readable.
+        program: file name of the executable; "" if it is not readable.
         thread_names: kernel names of its threads.
         argv: the command line, bounded; a process title is its first and only word.
         environ: the variables of `claims.NAMES` as they were when the program started.
-        run_time_environ: the same variables as they are now, if somebody read the memory.
-        torch: libtorch is mapped; None where nobody looked or it is not readable.
-        inner_pid: its pid in its own pid namespace; `pid` where it is ours.
-        pid_namespace, net_namespace: inodes of the namespaces; 0 where not readable.
+        run_time_environ: the same variables as the memory has them now, if somebody read it.
+        torch: libtorch is mapped; None if nobody looked, or it is not readable.
+        inner_pid: pid in its own pid namespace; `pid` if that is ours.
+        pid_namespace, net_namespace: inodes of the namespaces; 0 if not readable.
         unread: what could not be read, and why.
     """
 
@@ -95,13 +95,13 @@ class Candidate:
     """A process of a job.
 
     Attributes:
-        rank, world_size, local_rank: None where neither launcher nor title says it;
-            the c10d state does.
-        job: identity of the world, equal for all its ranks on all hosts where that can be told.
+        rank, world_size, local_rank: None if neither launcher nor title says it; then the c10d
+            state does.
+        job: identity of the world; where possible, all its ranks on all hosts have the same one.
         prepared: frtop's recorder is in it, or its environment starts the recorder.
-        ring_folder: FRTOP_DIR of its environment, "" where that is not set.
-        ended: how many ranks of the world are missing on this host, where its launcher lives and
-            has started all of them here; 0 where that is not known.
+        ring_folder: FRTOP_DIR of its environment; "" if not set.
+        ended: number of ranks of the world that have ended on this host; 0 unless its launcher
+            lives and has started all of them here.
         reasons: what could not be read.
     """
 
@@ -127,10 +127,10 @@ class FoundJob:
 
     Attributes:
         identity: as in `Candidate.job`.
-        name: file name of the script, or name of the module, or of the inference engine.
-        launcher: what started it: "torchrun", "mp.spawn", "srun", ...; "" if nothing is known.
+        name: file name of the script, or name of the module or of the inference engine.
+        launcher: what started it: "torchrun", "mp.spawn", "srun", ...; "" if unknown.
         launcher_pid: pid of that process, if it runs on this host.
-        prepared: all its ranks are.
+        prepared: all its ranks are prepared.
         ranks: ordered by rank, then pid.
         helpers: data workers and other helpers of its ranks.
     """
@@ -147,7 +147,7 @@ class FoundJob:
 
 @dataclass(frozen=True, slots=True)
 class LeftAlone:
-    """Processes of another user, which are counted by their public names and not looked at."""
+    """Processes of another user: counted by their public names, not looked at."""
 
     uid: int
     user: str
@@ -185,30 +185,3 @@ class Discovery:
     jobs: tuple[FoundJob, ...] = ()
     left_alone: tuple[LeftAlone, ...] = ()
     reasons: tuple[str, ...] = ()
-
-
-def discovery_from(data: Mapping[str, Any]) -> Discovery:
-    """Reads what `dataclasses.asdict` and JSON made of a `Discovery`.
-
-    Raises:
-        KeyError: a field is missing.
-        TypeError: a field is missing, or unknown.
-    """
-    return Discovery(
-        jobs=tuple(
-            FoundJob(
-                **{
-                    **job,
-                    "ranks": tuple(map(_candidate_from, job["ranks"])),
-                    "helpers": tuple(map(_candidate_from, job["helpers"])),
-                }
-            )
-            for job in data["jobs"]
-        ),
-        left_alone=tuple(LeftAlone(**one) for one in data["left_alone"]),
-        reasons=tuple(data["reasons"]),
-    )
-
-
-def _candidate_from(data: Mapping[str, Any]) -> Candidate:
-    return Candidate(**{**data, "reasons": tuple(data["reasons"])})

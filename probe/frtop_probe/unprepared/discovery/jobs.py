@@ -1,4 +1,4 @@
-"""From the standing of every process to the jobs of this host."""
+"""Decides which processes are one job (`identity_of`), from the role of each process."""
 
 from __future__ import annotations
 
@@ -76,9 +76,9 @@ def _starter(standing: Standing, standings: Standings) -> ProcessFacts | None:
 
 
 def _without_doubles(ranks: list[Standing]) -> tuple[list[Standing], list[Standing]]:
-    """Takes out processes that merely look like a rank that another process certainly is.
+    """Separates processes that claim the rank of a process that looks more like one.
 
-    They are children that outlived their rank's fork, and have its environment.
+    They are forked children that have their rank's environment and have lost their parent.
     """
     best: dict[int, int] = {}
     for rank in ranks:
@@ -97,7 +97,7 @@ def _without_doubles(ranks: list[Standing]) -> tuple[list[Standing], list[Standi
 def _split(identity: str, ranks: list[Standing], standings: Standings) -> dict[str, list[Standing]]:
     """Splits a world in which a rank occurs twice: by replica, else by launcher.
 
-    Left over from an earlier run at the same address, or replicas of an engine.
+    It is an earlier run at the same address that has not ended, or replicas of an engine.
     """
     numbers = Counter(n for rank in ranks if (n := _number(rank)) is not None)
     if all(count == 1 for count in numbers.values()):
@@ -145,7 +145,7 @@ def _job(
 
 
 def _ended(ranks: list[Standing]) -> int:
-    """How many ranks of a world have ended; 0 unless all were started here by one that lives.
+    """Returns how many ranks of a world have ended; 0 unless one living launcher started all here.
 
     A launcher starts its ranks in one go, and waits for all of them.
     """
@@ -183,7 +183,7 @@ def _launcher(rank: Standing, standings: Standings) -> tuple[str, int | None]:
 
 
 def _name_of_program(rank: Standing, standings: Standings) -> str:
-    """As `_program`, but a worker's title: that changes while it lives."""
+    """As `_program`, but prefers the title of a worker, which changes while it lives."""
     work = rank.title.work if rank.title is not None else ""
     return work or _program(rank, standings)
 

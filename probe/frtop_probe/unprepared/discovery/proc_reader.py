@@ -1,8 +1,8 @@
 """Reads the facts of one process from /proc, in an order that a stuck process cannot block.
 
-`stat`, `wchan`, `comm`, `status` and the links never wait. `cmdline`, `environ` and `maps` take
-the target's memory lock, which a thread in a device driver may hold for ever: they are read by
-`read_blocking`, which the caller may run in a process that it can leave behind.
+`stat`, `wchan`, `comm`, `status` and the links never wait. `cmdline`, `environ` and `maps` take the
+target's memory lock, which a thread in a device driver may hold for ever. Only `read_blocking`
+reads these; the caller may run it in a process that it can leave behind.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from frtop_probe.proc import pid_stat
+from frtop_probe.proc.kernel_files import read_fields, read_text
 from frtop_probe.proc.pid_stat import Stat
 from frtop_probe.unprepared.discovery.claims import NAMES
 from frtop_probe.unprepared.discovery.facts import DATA_WORKER, GROUP_THREADS, ProcessFacts
@@ -22,7 +23,7 @@ from frtop_probe.unprepared.discovery.facts import DATA_WORKER, GROUP_THREADS, P
 PROC: Final = "/proc"
 MAX_THREADS: Final = 512
 MAX_ARGV: Final = 16 << 10
-"""Bytes of a command line that are read; enough for the launcher's words and the script."""
+"""Bytes of a command line: enough for the launcher's words and the script."""
 MAX_ARGUMENTS: Final = 64
 MAX_ENVIRON: Final = 1 << 20
 MAX_MAPS: Final = 16 << 20
@@ -39,7 +40,7 @@ _WHY: Final = {errno.EACCES: "no rights", errno.EPERM: "no rights"}
 
 @dataclass(frozen=True, slots=True)
 class Blocking:
-    """What `read_blocking` has read; None for what was not asked for or not readable."""
+    """What `read_blocking` has read; None for what it was not asked for or could not read."""
 
     argv: tuple[str, ...] | None = None
     environ: Mapping[str, str] | None = None
@@ -83,7 +84,7 @@ def read_facts(
         return replace(facts, unread=tuple(unread))
     facts = replace(
         facts,
-        inner_pid=_inner_pid(folder) or pid,
+        inner_pid=pid_stat.own_pid(folder) or pid,
         pid_namespace=_namespace(f"{folder}/ns/pid", unread),
         net_namespace=_namespace(f"{folder}/ns/net", unread),
     )
@@ -97,14 +98,14 @@ def read_facts(
 
 
 def is_rank_of_other(pid: int, stat: Stat, proc: str = PROC) -> bool:
-    """Tells from the names of its threads, which are public, whether a process has a backend."""
+    """Returns whether a process has a backend, by the names of its threads, which are public."""
     if stat.threads == 1:
         return False
     return any(GROUP_THREADS.match(name) for name in _threads(f"{proc}/{pid}", stat)[0])
 
 
 def read_blocking(pid: int, names: tuple[str, ...], proc: str = PROC) -> Blocking:
-    """Reads those of cmdline, environ and maps that `names` has. May wait for ever."""
+    """Reads the named ones of cmdline, environ and maps. May wait for ever."""
     found, unread = Blocking(), []
     for name in names:
         path = f"{proc}/{pid}/{name}"
@@ -129,7 +130,7 @@ def parse_cmdline(data: bytes) -> tuple[str, ...]:
 
 
 def parse_environ(data: bytes, names: Collection[str] = NAMES) -> dict[str, str]:
-    """Returns the variables of `names`; of a name that occurs twice the first counts."""
+    """Returns the variables in `names`; if a name occurs twice, the first counts."""
     found: dict[str, str] = {}
     for entry in data.split(b"\0"):
         name, equals, value = entry.partition(b"=")
@@ -176,8 +177,8 @@ def _why(error: OSError) -> str:
 def _threads(folder: str, stat: Stat) -> tuple[frozenset[str], str]:
     """Returns the names of all threads, and the wait that makes reading memory unsafe.
 
-    Of a process with more than `MAX_THREADS` threads the first and last count: those of
-    process groups are made after the pools that are that large.
+    If there are more than `MAX_THREADS`, it reads the first and the last: torch starts those of
+    process groups after the pools that are so large.
     """
     states = [(folder, stat)]
     if stat.threads > 1:
@@ -195,35 +196,19 @@ def _threads(folder: str, stat: Stat) -> tuple[frozenset[str], str]:
 
 def _wait(folder: str) -> str:
     """Returns the kernel function of a wait that may hold the memory lock; "" for others."""
-    try:
-        name = _read(f"{folder}/wchan", 256).decode("utf-8", "replace").strip()
-    except OSError:
-        name = ""
+    name = read_text(f"{folder}/wchan", 256).strip()
     if name in _HIDDEN:
         return "wchan hidden"
     return f"wchan {name}" if _DRIVER_WAITS.match(name) else ""
 
 
-def _inner_pid(folder: str) -> int:
-    """Returns the pid in the process's own namespace, which is the last of NSpid."""
-    try:
-        text = _read(f"{folder}/status", 4096)
-    except OSError:
-        return 0
-    match = re.search(rb"^NSpid:.*?(\d+)$", text, re.MULTILINE)
-    return int(match[1]) if match else 0
-
-
 def only_uid(folder: str) -> int | None:
-    """Reads the user id; None of a process that has ids of several users.
+    """Returns the user id; None for a process that has ended or has ids of several users.
 
-    A process that may not be dumped has files that root owns.
+    A process that may not be dumped has files that root owns, so these do not tell its user.
     """
-    try:
-        match = re.search(rb"^Uid:\s+(\d+)\s+(.*)$", _read(f"{folder}/status", 4096), re.MULTILINE)
-    except OSError:
-        return None
-    return int(match[1]) if match and set(match[2].split()) == {match[1]} else None
+    ids = set(read_fields(f"{folder}/status").get("Uid", "").split())
+    return int(ids.pop()) if len(ids) == 1 else None
 
 
 def _namespace(path: str, unread: list[str]) -> int:

@@ -1,4 +1,4 @@
-"""From the table of facts to the role of every process."""
+"""Decides which processes are ranks, launchers or helpers, from the facts of all."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class Standing:
     """A process's role and what it rests on.
 
     Attributes:
-        sure: False for a rank that counts only if a rank of the same world is sure.
-        claim: what its environment says, if that is its own and not its parent's.
+        sure: False for a rank that counts only if another rank of its world is sure.
+        claim: what its environment says, unless it inherited that from its parent.
         rank_above: pid of the nearest ancestor that is a rank.
         launcher_above: pid of the nearest ancestor that is a launcher.
     """
@@ -136,7 +136,7 @@ def _wrappers(table: Table, claims: Mapping[int, RankClaim]) -> set[int]:
 
 
 def starter_of(facts: ProcessFacts, table: Table) -> ProcessFacts | None:
-    """Returns the process that has started it, through a fork server."""
+    """Returns the process that has started it, perhaps through a fork server."""
     parent = table.get(facts.parent)
     if parent is not None and is_fork_server(parent, table.get(parent.parent)):
         parent = table.get(parent.parent)
@@ -160,10 +160,10 @@ def is_multiprocessing(facts: ProcessFacts, starter: ProcessFacts) -> bool:
 
 
 def _spawners(table: Table, claims: Mapping[int, RankClaim]) -> set[int]:
-    """Programs that start ranks by multiprocessing and are none themselves.
+    """Finds programs that start ranks by multiprocessing and are no ranks themselves.
 
     What torchrun has started is a rank in any case; its children have a world of their own. A
-    child that claims a rank which its starter does not is a rank before it has any thread.
+    child that claims a rank which its starter does not claim is a rank before it has any thread.
     """
     found = set()
     for facts in table.values():
@@ -276,7 +276,7 @@ def _claim_of(standing: Standing) -> RankClaim | None:
 
 
 def _same_place(one: RankClaim | None, other: RankClaim | None) -> bool:
-    """Returns whether two claims are of one rank of one world; so a child has inherited it."""
+    """Returns whether two claims name the same rank of one world: a child has inherited its own."""
     return (
         one is not None
         and other is not None

@@ -21,7 +21,6 @@ from frtop_probe.unprepared.discovery.claims import NAMES
 from frtop_probe.unprepared.discovery.command_line import read_title
 from frtop_probe.unprepared.discovery.facts import (
     DATA_WORKER,
-    Candidate,
     Discovery,
     FoundJob,
     LeftAlone,
@@ -31,13 +30,12 @@ from frtop_probe.unprepared.discovery.jobs import ProcessName, find_jobs
 from frtop_probe.unprepared.discovery.proc_reader import BlockingReader
 
 RunTimeEnvironReader = Callable[[int], Mapping[str, str] | None]
-"""Reads a process's environment as it is now from its memory; None where it cannot."""
+"""Reads a process's environment as it is now from its memory; None if it cannot."""
 FIRST_AGAIN_S: Final = 1.0
 LAST_AGAIN_S: Final = 60.0
-"""A process that may become a rank is read again after 1 s, 2 s, 4 s, ..., at most 60 s."""
+"""The scanner reads a process that may become a rank again after 1 s, 2 s, 4 s, ..., 60 s."""
 SETTLED_AGAIN: Final = 200
-"""Number of unwatched processes that are checked per scan: a shell may have become a
-rank by exec."""
+"""Unwatched processes that each scan checks: a shell may have become a rank by exec."""
 _MAX_REASONS: Final = 8
 
 
@@ -46,15 +44,13 @@ class _Entry:
     """A process that was read.
 
     Attributes:
-        inode: of its folder in /proc: another process with the same pid has another one.
-        stat: as it was read last.
-        facts: what is known of it.
-        own: whether it is the user's. Of a kernel thread it is false.
-        is_kernel_thread: whether the kernel runs it.
-        is_rank_of_other: whether it looks like a rank of another user.
-        is_watched: whether every scan checks it: Python, and what else may be a part of a job.
-        wait_s: how long after the next reading it is read again.
-        again_at: when it is to be read again, by the monotonic clock.
+        inode: inode of its folder in /proc: another process with the same pid has another one.
+        stat: its last stat.
+        own: it is the user's, and no kernel thread.
+        is_rank_of_other: it looks like a rank of another user.
+        is_watched: every scan checks it: Python, and what else may be a part of a job.
+        wait_s: the pause after its next reading.
+        again_at: when to read it again, by the monotonic clock.
     """
 
     inode: int
@@ -69,7 +65,7 @@ class _Entry:
 
     @property
     def is_final(self) -> bool:
-        """Whether another reading could tell nothing more."""
+        """Whether another reading would show nothing new."""
         facts = self.facts
         if facts.unread or not self.is_watched:
             return not facts.unread
@@ -83,7 +79,7 @@ class Scanner:
         uid: the user; by default the one that runs this.
         blocking: reads cmdline, environ and maps; by default in this thread.
         run_time_environ: reads the environment from memory, for ranks whose launcher or script
-            has set it at run time; by default it is not read.
+            sets it at run time; by default nobody reads it.
         proc: where /proc is.
     """
 
@@ -102,7 +98,6 @@ class Scanner:
         self._run_time_environ = run_time_environ
         self._entries: dict[int, _Entry] = {}
         self._settled_from = 0
-        self._learned: dict[ProcessName, tuple[int | None, int | None, str]] = {}
         self._found: tuple[Collection[ProcessName], tuple[FoundJob, ...]] | None = None
 
     def scan(
@@ -126,30 +121,13 @@ class Scanner:
         for pid, inode in self._due(inodes):
             changed |= self._update(pid, inode, now)
         if changed or self._found is None or self._found[0] != recorded:
-            self._found = (recorded, self._jobs(recorded))
+            self._found = (recorded, find_jobs(self._table(), recorded))
         return Discovery(self._found[1], self._left_alone(), self._reasons())
 
-    def learn(
-        self, candidate: Candidate, rank: int | None, world_size: int | None, world: str = ""
-    ) -> None:
-        """Notes who a process is by its c10d state; this counts where /proc does not say it.
-
-        Args:
-            candidate: the process.
-            rank: its rank; None where c10d's state does not say it.
-            world_size: of its job; None where c10d's state does not say it.
-            world: a word that only the ranks of one world share, such as the address of their
-                store. Ranks with different words are in different jobs.
-        """
-        name = (candidate.pid, candidate.start_ticks)
-        if self._learned.get(name) != (rank, world_size, world):
-            self._learned[name] = (rank, world_size, world)
-            self._found = None
-
     def _due(self, inodes: Mapping[int, int]) -> list[tuple[int, int]]:
-        """Returns the pids and inodes of processes whose stat is to be read.
+        """Returns the pids and inodes of the processes whose stat this scan reads.
 
-        A new process with an old pid has another inode, and the listing of /proc shows it anyway.
+        The listing of /proc shows if an old pid has a new process: the inode differs.
         """
         due, settled = [], []
         for pid, inode in inodes.items():
@@ -189,10 +167,10 @@ class Scanner:
         return before.parent != stat.parent
 
     def _update_other(self, entry: _Entry, now: float, *, same_program: bool) -> bool:
-        """Reads a process of another user again, if it may be the user's, or a rank, by now.
+        """Reads a process of another user again if it may be the user's, or a rank, by now.
 
-        A launcher starts as root, becomes the user, and then becomes the program. Threads show that
-        a process is a rank, and they get their names some time after they have started.
+        A launcher starts as root, becomes the user, and then becomes the program. And the threads
+        that mark a rank get their names some time after they start.
         """
         settled = entry.is_kernel_thread or entry.is_rank_of_other or now < entry.again_at
         if same_program and settled:
@@ -265,15 +243,6 @@ class Scanner:
         # has ids of several users is nobody's alone.
         return uid if uid not in (0, self._uid) else proc_reader.only_uid(folder)
 
-    def _jobs(self, recorded: Collection[ProcessName]) -> tuple[FoundJob, ...]:
-        table = self._table()
-        names = {(facts.pid, facts.start_ticks) for facts in table.values()}
-        self._learned = {name: said for name, said in self._learned.items() if name in names}
-        found = find_jobs(table, recorded)
-        if not self._learned:
-            return found
-        return tuple(part for job in found for part in self._filled(job))
-
     def _table(self) -> dict[int, ProcessFacts]:
         """Returns all processes that may be a part of a job, and their ancestors."""
         table: dict[int, ProcessFacts] = {}
@@ -283,38 +252,6 @@ class Scanner:
                 table[entry.facts.pid] = entry.facts
                 entry = self._entries.get(entry.facts.parent)
         return table
-
-    def _filled(self, job: FoundJob) -> list[FoundJob]:
-        """Adds what was learned, and splits the job by world."""
-        worlds: dict[str, list[Candidate]] = {}
-        for candidate in job.ranks:
-            rank, size, world = self._learned.get(
-                (candidate.pid, candidate.start_ticks), (None, None, "")
-            )
-            identity = f"{job.identity} {world}".rstrip()
-            filled = replace(
-                candidate,
-                rank=candidate.rank if rank is None else rank,
-                world_size=candidate.world_size if size is None else size,
-                job=identity,
-            )
-            worlds.setdefault(identity, []).append(filled)
-        return [self._part(job, identity, ranks) for identity, ranks in worlds.items()]
-
-    def _part(self, job: FoundJob, identity: str, ranks: list[Candidate]) -> FoundJob:
-        """Returns one world of a job, without the helpers of ranks in other worlds."""
-        elsewhere = {rank.pid for rank in job.ranks} - {rank.pid for rank in ranks}
-        return replace(
-            job,
-            identity=identity,
-            ranks=tuple(sorted(ranks, key=lambda c: (c.rank is None, c.rank or 0, c.pid))),
-            prepared=all(rank.prepared for rank in ranks),
-            helpers=tuple(
-                replace(helper, job=identity)
-                for helper in job.helpers
-                if helper.parent not in elsewhere
-            ),
-        )
 
     def _left_alone(self) -> tuple[LeftAlone, ...]:
         others = [e for e in self._entries.values() if not e.own and not e.is_kernel_thread]

@@ -10,7 +10,7 @@ from frtop_tui.cli.host_options import add_connection, add_hosts, add_theme
 from frtop_tui.cli.option_values import rank
 from frtop_tui.cli.verbs.parts import Parser, Verb, Verbs, command
 from frtop_tui.demo.faults import FAULTS, SLOW
-from frtop_tui.files.format_names import FORMAT_NAMES
+from frtop_tui.files.formats.table import FORMATS
 from frtop_tui.registry import contributions
 
 SCREEN: Final = "screen"
@@ -111,13 +111,13 @@ def _export(verbs: Verbs[Parser]) -> None:
         description="Writes what is known of a live job, or what captures, black boxes, dumps and"
         " stacks hold, in a format for people or other programs. The exit status is 0 when it is"
         " written, whatever the state of the job.",
-        epilog="formats:\n" + "".join(f"  {n:15} {s}\n" for n, s in FORMAT_NAMES.items()),
+        epilog="formats:\n" + "".join(f"  {n:15} {one.summary}\n" for n, one in FORMATS.items()),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_connection(export)
     add_files(export, "*", "export these files instead of a live job")
-    export.add_argument("--as", dest="form", choices=FORMAT_NAMES, required=True, metavar="FORMAT",
-                        help=f"one of {', '.join(FORMAT_NAMES)}")  # fmt: skip
+    export.add_argument("--as", dest="form", choices=FORMATS, required=True, metavar="FORMAT",
+                        help=f"one of {', '.join(FORMATS)}")  # fmt: skip
     export.add_argument("-o", "--output", metavar="PATH",
                         help="the file or folder to write; - is standard output (default: a new "
                         "frtop-JOB-TIME in the current folder)")  # fmt: skip

@@ -18,12 +18,12 @@ from frtop_tui.demo.scripted.script import GROUP_NAMES, JITTER_NS, Position
 MOST_SAMPLES: Final = 1024
 MOST_STEPS: Final = 1024
 SAMPLES: Final = 16
-"""Of each step of each rank."""
+"""Samples in each step of each rank."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Window:
-    """Steps of which all ops are over, and that ended within the window."""
+    """Steps that ended within the window, with all their ops."""
 
     first: int
     last: int
@@ -60,7 +60,7 @@ def history(host: HostRanks, rank: int, now_ns: int, request: wire.HistoryReques
 
 
 def _marks(host: HostRanks, rank: int, step: int, at: Position, now_ns: int) -> Iterator[wire.Mark]:
-    """Phases of a step as far as they began, and the step when it is over."""
+    """The phases of a step that have begun, and the step if it is over."""
     script = host.script
     until = now_ns if step < at.step else host.came_to_ns(rank, at, now_ns)
     for kind, begin, end in script.phases(host.levels[rank], step):
@@ -191,7 +191,7 @@ class Counts:
         )  # fmt: skip
 
     def _samples(self, rank: int, window: _Window, most: int) -> tuple[wire.SampledOps, ...]:
-        """Of each group the ops that ranks choose by their number: so many at most."""
+        """At most `most` ops of each group, chosen by their number as ranks do."""
         script, host = self._host.script, self._host
         lines = {(one.group, one.site): n for n, one in enumerate(self._calls[window], 1)}
         of_line = {op.line: n + 1 for n, op in reversed(list(enumerate(script.program)))}

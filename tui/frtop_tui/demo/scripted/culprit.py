@@ -64,7 +64,7 @@ class RankLook:
     heartbeats: bool = True
     loads: bool = False
     worker: tuple[str, str, str] = ("S", "futex", "")
-    """Of the DataLoader worker that it may wait for: state, system call and file."""
+    """State, system call and file of the DataLoader worker that it may wait for."""
 
 
 WAITING: Final = RankLook(

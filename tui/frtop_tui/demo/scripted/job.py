@@ -28,7 +28,7 @@ class ScriptedJob:
     """A context manager around the processes."""
 
     def __init__(self, ranks: int, fault: str) -> None:
-        """Raises `UsageError` where there is no mesh of so many ranks."""
+        """Raises `UsageError` if there is no mesh with this number of ranks."""
         self.script = Script(ScriptedMesh.of(ranks), fault, time.monotonic_ns())
         self._folder = Path(tempfile.mkdtemp(prefix="frtop-demo-"))
         self.processes: list[subprocess.Popen[bytes]] = []

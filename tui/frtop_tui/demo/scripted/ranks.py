@@ -28,9 +28,9 @@ from frtop_tui.demo.scripted.script import (
 
 RUN: Final = "demo"
 QUICK_NS: Final = 400 * MS
-"""Of a group that moved since, the last op is not told: it would be outdated at once."""
+"""Updates omit the last op of a group that moved since: it would be outdated at once."""
 PROCESS_TICKS: Final = 8
-"""The process and the GPU of a rank are sent once in so many ticks, each rank at another one."""
+"""Every eighth tick sends the process and the GPU of a rank; ranks take turns."""
 HISTORY_OPS: Final = 4096
 HEARTBEAT_NS: Final = 250 * MS
 GPU: Final = wire.Gpu(0, "GPU-scripted", "scripted GPU", 700_000, 80 << 30, 90_000, 1)

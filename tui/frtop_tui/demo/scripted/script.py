@@ -23,7 +23,7 @@ MOST_HOSTS: Final = 128
 LEAST: Final = 16
 MOST: Final = 16_384
 PERIOD_NS: Final = SECOND
-"""Of a step without a fault."""
+"""Duration of a step without a fault."""
 DELAY_NS: Final = 150 * MS
 """How much longer the straggler needs in each step. Throttled, it is a part of that late to each op
 of its tp group, which come first in the program; with slow data, all of it to the first one."""
@@ -98,7 +98,7 @@ class ScriptedMesh:
 
     @classmethod
     def of(cls, ranks: int) -> ScriptedMesh:
-        """The mesh of so many ranks.
+        """The mesh of a number of ranks.
 
         Raises:
             UsageError: there is none.
@@ -158,7 +158,7 @@ class ScriptedPhase(NamedTuple):
 
 
 class Position(NamedTuple):
-    """Where a rank is: in `step`, `issued` ops of which are issued, the last perhaps `pending`."""
+    """Where a rank is: it has issued `issued` ops of `step`; the last may be `pending`."""
 
     step: int
     issued: int
@@ -255,7 +255,7 @@ class Script:
         return self.step_ns(step) + planned.begin_ns + planned.took_ns + late
 
     def _late_ns(self, level: int, step: int, ops: int) -> int:
-        """How late the straggler has made a rank that is through with so many ops of a step."""
+        """How late the straggler has made a rank after `ops` ops of a step."""
         if not self.slow or step < self.fault_step:
             return 0
         if level < 2:

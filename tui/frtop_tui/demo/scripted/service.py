@@ -28,7 +28,7 @@ from frtop_tui.demo.scripted.script import Script
 ADDRESS: Final = "127.0.0.1"
 SOCKETS_PER_HOST: Final = 2
 FILES_PER_HOST: Final = 8
-"""Of each socket an eventfd, a listener and connections."""
+"""Each socket needs an eventfd, a listener and connections."""
 VERSION: Final = own_version() or "scripted"  # reading it takes a millisecond
 NOT_HERE: Final = "a scripted rank has no process: this is what `frtop demo --ranks` cannot show"
 
@@ -153,7 +153,7 @@ class Service:
         self._poller.register(file, zmq.POLLIN)
 
     def run(self) -> None:
-        """Ticks and answers until it is told to stop. Hosts tick one after the other."""
+        """Ticks and answers until `stop_with` has news. Hosts tick one after the other."""
         due = self._ticks()
         next_tick, agent = next(due)
         while True:

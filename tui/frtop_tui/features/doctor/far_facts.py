@@ -30,7 +30,7 @@ class FarFacts(Struct, frozen=True):
 
 
 def read_facts(text: bytes) -> FarFacts:
-    """Decodes what `frtop_probe.features.doctor.facts_json` wrote.
+    """Decodes what `frtop_probe.features.doctor.facts` wrote.
 
     Raises:
         PipeError: it is something else, or too large.

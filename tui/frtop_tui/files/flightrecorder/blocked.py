@@ -1,9 +1,8 @@
-"""Which of its unfinished ops keeps a rank: dumps themselves do not tell.
+"""Finds which of its unfinished ops blocks a rank: dumps themselves do not say it.
 
-Devices work through what was issued in order, in each group for itself. So of a group's
-unfinished ops the oldest counts, and of those the first that somebody has not come to;
-only if all have come to all of them, simply the oldest. A rank whose stack is surely in
-something else is blocked in none, whatever is unfinished.
+A device runs the ops of a group in the order of their issue. So the oldest unfinished op of each
+group counts, and among these the first that some rank has not issued yet; if all ranks have issued
+all of them, the oldest. A rank whose stack is surely elsewhere is blocked in none of them.
 """
 
 from __future__ import annotations
@@ -23,16 +22,16 @@ from frtop_tui.files.flightrecorder.ops import Ops
 from frtop_tui.job.model import OneRank, Rank
 
 _SKEW_NS: Final = 60_000_000_000
-"""A file that is older than what it tells by more than a clock may be wrong says nothing."""
+"""Most error of a clock: a file that is older than its content by more has a wrong time."""
 
 
 def blocked_ops(
     views: Mapping[int, Rank], ops: Ops, written: Mapping[int, int]
 ) -> dict[int, wire.Op]:
-    """By rank; without those that have nothing unfinished, or only since a moment.
+    """The blocking op by rank; omits ranks with nothing unfinished, or only since a moment.
 
-    `written` is when each file was last changed: never before it was dumped, but copying
-    may have made it any time later.
+    `written` is when each file last changed: after the dump, or any time later if somebody copied
+    it.
     """
     fronts = _Fronts(views)
     found: dict[int, wire.Op] = {}
@@ -48,9 +47,9 @@ def blocked_ops(
 
 
 def unfinished_ops(views: Mapping[int, OneRank], written: Mapping[int, int]) -> dict[int, OneRank]:
-    """Ranks whose dumps tell of unfinished ops, and not only since a moment: as `pending`.
+    """Ranks whose dumps have ops that were unfinished for a while, with these as `pending`.
 
-    Whatever else is known: of ranks that are elsewhere, or that went on since, too.
+    They include ranks that are elsewhere by their stack, and ranks that went on since.
     """
     found = {}
     for rank, view in views.items():
@@ -64,9 +63,9 @@ def unfinished_ops(views: Mapping[int, OneRank], written: Mapping[int, int]) -> 
 def outdated(views: Mapping[int, Rank], completed: Mapping[int, int]) -> list[int]:
     """Ranks that must have gone on since they were dumped.
 
-    Others have completed an op (the last one of each group) that they had not arrived at yet:
-    what they waited for then is over. Where they had arrived at it, and it is unfinished, their
-    devices are behind (`cases.stuck` of the diagnosis).
+    Other ranks have completed an op (the last one of each group) that these had not issued in their
+    dumps. If they had issued it and it is unfinished, their devices are behind
+    (`cases.stuck` of the diagnosis).
     """
     found = []
     for rank, view in views.items():
@@ -78,9 +77,9 @@ def outdated(views: Mapping[int, Rank], completed: Mapping[int, int]) -> list[in
 
 
 def _is_elsewhere(view: Rank) -> bool:
-    """Whether its stack is surely in no wait for an op or a device.
+    """Whether its stack surely waits for no op and no device.
 
-    A line that runs may be one at which a host waits for the full queue of its device.
+    A line that runs may wait for the full queue of the device.
     """
     if working_location(view) is None:
         return False
@@ -111,24 +110,24 @@ def _heads(view: Rank) -> list[wire.Op]:
 
 
 def _young(op: wire.Op, written_ns: int) -> bool:
-    """Issued just before it was written down: so may any op of a job that runs."""
+    """Whether an op was issued just before the dump: a running job always has such ops."""
     return is_recent(op.issued_ns, written_ns)
 
 
 def is_recent(at_ns: int, written_ns: int) -> bool:
-    """Whether something was done just before a file was written."""
+    """Whether something happened just before a file was written."""
     return bool(at_ns) and -_SKEW_NS < written_ns - at_ns < MIN_PATIENCE_NS
 
 
 class _Fronts:
-    """How far everybody is in every group."""
+    """How far all ranks are in every group."""
 
     def __init__(self, views: Mapping[int, Rank]) -> None:
         self._views = views
         self._least: dict[int, int] = {}
 
     def is_awaited(self, view: Rank, op: wire.Op, ops: Ops) -> bool:
-        """Whether somebody has not come to `op` of `view`."""
+        """Whether some rank has not issued `op` of `view`."""
         group = view.groups[op.group]
         if not op.p2p:
             return self._last(group, ops) < op.number
@@ -146,7 +145,7 @@ class _Fronts:
         )
 
     def _last(self, group: wire.Group, ops: Ops) -> int:
-        """How far the last of its members is; those without a dump have not come at all."""
+        """The last op that all members have issued; members without a dump have issued none."""
         least = self._least.get(group.id)
         if least is None:
             members = ops.members(group.id)

@@ -82,7 +82,7 @@ def _dump(key: object, inner: Any) -> RawDump | None:
 
 
 def _is_dump(values: Any) -> bool:
-    """Whether it is a dump, and no entry: dumps of torch up to 2.2 are lists of entries."""
+    """Whether it is a dump, and no entry."""
     return isinstance(values, Mapping) and not KEYS.isdisjoint(values)
 
 

@@ -1,13 +1,13 @@
-"""One dump in our own terms, whatever version and backend wrote it.
+"""One dump in our own terms, whatever version, backend and recorder wrote it.
 
-The keys of a dump tell what it holds, its version does not. Of thousands of entries only
-three kinds are read closely: the newest, the unfinished, and the last of each group.
+The keys of a dump tell what it holds; its version does not. It reads three kinds of its thousands
+of entries closely: the newest, the unfinished, and the last of each group.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -15,7 +15,6 @@ from typing import Any, Final
 from frtop_probe.ring.rank_ranges import MAX_RANKS
 from frtop_tui.errors import Unreadable
 from frtop_tui.files.flightrecorder.bundle import KEYS
-from frtop_tui.files.flightrecorder.dialects import mark_p2p, renumber, shares_one_counter
 from frtop_tui.files.flightrecorder.fields import (
     Entry,
     as_count,
@@ -28,8 +27,9 @@ MAX_ENTRIES: Final = 400_000
 MAX_UNFINISHED: Final = 4096
 _MAX_RANKS_TEXT: Final = 1 << 20
 _MAX_MEMBERS: Final = 4 * MAX_RANKS
-"""In all groups of a dump together: a small file may repeat one long list thousands of times."""
+"""In all groups of a dump: a small file may repeat one long list thousands of times."""
 _MAX_CACHED_TEXTS: Final = 4096
+_P2P_NAME: Final = re.compile(r"(?:[^:\s]*:)?(?:i?send|i?recv)(?:\s|$)", re.ASCII)
 _NUMBERS: Final = re.compile(r"\d{1,7}", re.ASCII)
 _NEXT: Final = "copy the file again from where it was written, or leave it out"
 
@@ -81,16 +81,14 @@ def parse_dump(path: Path, values: Any, keep: int) -> Dump:
     Raises:
         Unreadable: the values are no dump.
     """
-    if isinstance(values, list):  # torch up to 2.2 wrote the entries alone
-        values = {"entries": values}
     if not isinstance(values, dict) or KEYS.isdisjoint(values):
         raise Unreadable(f"{path} is no Flight Recorder dump", _NEXT)
     entries = values.get("entries") or []
     if not isinstance(entries, list) or len(entries) > MAX_ENTRIES:
         raise Unreadable(f"{path} is damaged: its `entries` are no list of entries", _NEXT)
-    entries, exact = mark_p2p(entries, keep), True
-    if lists_group_ranks := shares_one_counter(values, entries):
-        entries, exact = renumber(entries)
+    entries, exact = _mark_p2p(entries, keep), True
+    if lists_group_ranks := _shares_one_counter(values, entries):
+        entries, exact = _renumber(entries)
     try:
         pending, lasts = _sort(entries)
     except (TypeError, AttributeError):
@@ -117,6 +115,55 @@ def parse_dump(path: Path, values: Any, keep: int) -> Dump:
         dump.possible_ranks = _possible_ranks(dump, last_p2p)
     _infer_group_names(dump)
     return dump
+
+
+def _shares_one_counter(values: Mapping[str, Any], entries: Sequence[Any]) -> bool:
+    """Whether all groups share one counter, as in torchcomms: it alone writes an empty status.
+
+    Its groups list group ranks, too.
+    """
+    return bool(entries) and values.get("pg_status") == {} and bool(values.get("pg_config"))
+
+
+def _mark_p2p(entries: list[Any], newest: int) -> list[Any]:
+    """Marks sends and receives in all entries if one of the `newest` lacks its mark.
+
+    Recorders besides c10d's, of torchcomms and the profiler, do not mark them.
+    """
+    if not any(_is_unmarked(entry) for entry in entries[-newest:]):
+        return entries
+    return [{**one, "is_p2p": True} if _is_unmarked(one) else one for one in entries]
+
+
+def _renumber(entries: list[Any]) -> tuple[list[Any], bool]:
+    """Numbers the ops of each group from 1, where one counter from 0 numbers all ops of the rank.
+
+    Returns:
+        The entries, and whether their numbers begin with the group. They do if no entry is
+        missing. Otherwise the shared counter stays, which is right if there is one group.
+    """
+    known = [entry for entry in entries if isinstance(entry, dict)]
+    is_complete = bool(known) and known[0].get("record_id") == 0
+    is_complete = is_complete and known[-1].get("record_id") == len(known) - 1
+    counts: dict[Any, int] = {}
+    made = []
+    for entry in known:
+        number = entry.get("collective_seq_id")
+        group = entry.get("pg_id")
+        if is_complete and type(group) is int:
+            counts[group] = number = counts.get(group, 0) + (entry.get("is_p2p") is not True)
+        elif type(number) is int:
+            number += 1
+        made.append({**entry, "collective_seq_id": number})
+    groups = {group if type(group := entry.get("pg_id")) is int else None for entry in known}
+    return made, is_complete or len(groups) == 1
+
+
+def _is_unmarked(entry: Any) -> bool:
+    if not isinstance(entry, dict) or entry.get("is_p2p") is True:
+        return False
+    name = entry.get("profiling_name")
+    return isinstance(name, str) and _P2P_NAME.match(name) is not None
 
 
 def _sort(entries: Sequence[Entry]) -> tuple[list[Entry], dict[tuple[int, bool], Entry]]:

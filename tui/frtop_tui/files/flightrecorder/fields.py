@@ -37,19 +37,19 @@ def group_name(entry: Entry) -> tuple[str, str]:
     pair = entry.get("process_group")
     if isinstance(pair, (list, tuple)) and pair:
         return as_text(pair[0]), as_text(pair[1]) if len(pair) > 1 else ""
-    return as_text(entry.get("pg_name")) or str(as_count(entry.get("pg_id"))), ""
+    return str(as_count(entry.get("pg_id"))), ""
 
 
 def sequence_number(entry: Entry) -> int:
     """The number among the collectives of the group, or among its sends and receives."""
     if is_p2p(entry):
         return as_count(entry.get("p2p_seq_id"))
-    return as_count(entry.get("collective_seq_id", entry.get("seq_id")))
+    return as_count(entry.get("collective_seq_id"))
 
 
 def record_id(entry: Entry) -> int:
     """The number in the order of recording, across all groups of the process."""
-    return as_count(entry.get("record_id", entry.get("id")))
+    return as_count(entry.get("record_id"))
 
 
 def is_p2p(entry: Entry) -> bool:
@@ -58,5 +58,4 @@ def is_p2p(entry: Entry) -> bool:
 
 def time_ns(entry: Entry, name: str) -> int:
     """One of an entry's times, in ns of the wall clock; 0 for unknown."""
-    found = as_count(entry.get(f"time_{name}_ns"))
-    return found or 1000 * as_count(entry.get(f"time_{name}_us")) % LARGEST
+    return as_count(entry.get(f"time_{name}_ns"))

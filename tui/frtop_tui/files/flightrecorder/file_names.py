@@ -33,7 +33,7 @@ _TIME: Final = re.compile(
 )
 _EPOCH: Final = re.compile(r"[._@-](\d{10,19})$", re.ASCII)
 _UNITS: Final = (10**9, 10**6, 10**3, 1)
-"""Of a time in a name, in ns."""
+"""Possible units of a time in a name, in ns."""
 _FIRST: Final = 1_400_000_000_000_000_000
 """Times in names are of 2014 to 2058; other numbers mean something else."""
 _COMMON_WORDS: Final = re.compile(

@@ -269,7 +269,7 @@ def _coalesced(entries: Iterable[Entry]) -> frozenset[tuple[int, int]]:
 
 
 def _shapes(sizes: object) -> tuple[Any, ...] | None:
-    """Shapes of tensors, as far as they are lists; their items are not checked."""
+    """Shapes of tensors; None for what is not a list. It does not check their items."""
     if not isinstance(sizes, list):
         return None
     return tuple([tuple(s[:_MAX_AXES]) if type(s) is list else None for s in sizes[:_MAX_TENSORS]])

@@ -7,7 +7,8 @@ on the operator's clock; how wrong they may be is in `otherData`.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from importlib import metadata
 from typing import Any, Final
 
@@ -16,7 +17,6 @@ import msgspec
 from frtop_probe import wire
 from frtop_probe.statistics.op_bytes import op_bytes
 from frtop_tui.diagnosis.model import Frame, JudgedRank
-from frtop_tui.files.formats.lanes import Slice, slices_of
 from frtop_tui.files.formats.op_table import tensors_text
 from frtop_tui.files.formats.rank_ops import RankOp, rank_ops, unix_offset_ns
 from frtop_tui.job.groups import Identifier, identifier, members_of
@@ -39,6 +39,7 @@ _MOST_LANES: Final = 8
 _VERDICT_PROCESS: Final = 1
 _FIRST_RANK: Final = 10
 """Process ids of ranks begin here: viewers take 0 for the idle process."""
+_OUTSIDE: Final = "outside of groups"
 _END_WORDS: Final = {
     "exact": "exact",
     "at most": "at most: it was found over then, and may have ended before",
@@ -48,11 +49,22 @@ _END_WORDS: Final = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class _Slice:
+    """An op in its lane, from `begin_ns` on; `took_ns` is what is drawn, known or not."""
+
+    one: RankOp
+    lane: int
+    begin_ns: int
+    took_ns: int
+
+
 def chrome_trace(frame: Frame) -> bytes:
     """The whole file."""
     end_ns = frame.wall_ns
     placed = {
-        rank: slices_of(rank_ops(frame, view), end_ns) for rank, view in sorted(frame.ranks.items())
+        rank: _slices_of(rank_ops(frame, view), end_ns)
+        for rank, view in sorted(frame.ranks.items())
     }
     begins = [one.begin_ns for slices, _ in placed.values() for one in slices]
     begins += [
@@ -103,7 +115,7 @@ def _lanes(rank: int, lanes: Iterable[str]) -> Iterator[Event]:
         yield _named("thread_sort_index", _process(rank), lane, lane)
 
 
-def _slice(rank: int, one: Slice, base: int) -> Event:
+def _slice(rank: int, one: _Slice, base: int) -> Event:
     op, kind = one.one.op, printable(one.one.kind)
     number = f" #{op.number}" if op.number and not op.pseudo else ""
     pending = "PENDING " if one.one.end == "pending" else ""
@@ -266,12 +278,12 @@ def _verdicts(frame: Frame, base: int) -> Iterator[Event]:
         yield _instant(printable(f"{frame.health}: seen by frtop"), _VERDICT_PROCESS, at, "g")
 
 
-def _arrows(placed: Mapping[int, tuple[list[Slice], object]], base: int) -> Iterator[Event]:
+def _arrows(placed: Mapping[int, tuple[list[_Slice], object]], base: int) -> Iterator[Event]:
     """Arrows through all ranks of one collective, in the order in which they entered it.
 
     Only where numbers can be compared: of groups that were counted from their creation.
     """
-    entered: dict[tuple[Identifier, int], list[tuple[int, Slice]]] = defaultdict(list)
+    entered: dict[tuple[Identifier, int], list[tuple[int, _Slice]]] = defaultdict(list)
     for rank, (slices, _) in placed.items():
         for one in slices:
             group, op = one.one.group, one.one.op
@@ -314,3 +326,45 @@ def _about(frame: Frame, base: int) -> Event:
         "clocks": clocks,
         "not_seen": [printable(note.text) for note in frame.coverage.notes],
     }
+
+
+def _lane_name(one: RankOp) -> str:
+    """The group's name, or what else the op belongs to."""
+    if one.group is None:
+        return _OUTSIDE
+    label = group_label(one.group.name, one.group.description)
+    return printable(f"{label} ({one.group.backend})" if one.group.backend else label)
+
+
+def _slices_of(ops: Iterable[RankOp], end_ns: int) -> tuple[list[_Slice], Sequence[str]]:
+    """The slices of one rank, and the names of its lanes: in a lane slices may not overlap.
+
+    Args:
+        ops: in the order of their issue.
+        end_ns: where slices of pending ops end.
+    """
+    lanes: list[str] = []
+    free_at: list[int] = []  # by lane, when its last slice ends
+    by_group: dict[object, list[int]] = {}
+    slices = []
+    for one in ops:
+        took = _drawn_ns(one, end_ns)
+        key = one.group.id if one.group is not None else None
+        mine = by_group.setdefault(key, [])
+        lane = next((lane for lane in mine if free_at[lane] <= one.begin_ns), None)
+        if lane is None:
+            lane = len(lanes)
+            more = f" +{len(mine)}" if mine else ""
+            lanes.append(f"{_lane_name(one)}{more}")
+            free_at.append(0)
+            mine.append(lane)
+        free_at[lane] = one.begin_ns + took
+        slices.append(_Slice(one, lane, one.begin_ns, took))
+    return slices, lanes
+
+
+def _drawn_ns(one: RankOp, end_ns: int) -> int:
+    """How long the slice is; of an op whose end nobody saw, it shows the beginning only."""
+    if one.end == "pending":
+        return max(1000, end_ns - one.begin_ns)
+    return max(1000, one.end_ns - one.begin_ns) if one.end_ns else 1000

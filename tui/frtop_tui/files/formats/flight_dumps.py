@@ -1,8 +1,8 @@
 """Flight Recorder dumps of a frame, one per rank, which torch's own analyzer reads.
 
-The analyzer takes an op that a dump lacks for one that the rank has not entered. So of each group
-ops are written only from where no rank's record has a gap, and none whose kind is not known.
-Sends and receives are left out: it compares them with all members of their group.
+The analyzer concludes from a missing op that the rank has not entered it. So this writes the ops of
+each group from the last gap in any rank's record on, and no op of an unknown kind. It leaves out
+sends and receives: the analyzer compares them with all members of their group.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def _issued(
 
 
 def _with_sizes(ops: Mapping[int, list[RankOp]]) -> set[_Place]:
-    """Ops of which every rank knows the sizes: only those may be compared by them."""
+    """Ops whose sizes every rank knows: the analyzer may compare only these by size."""
     known: set[_Place] = set()
     unknown: set[_Place] = set()
     for mine in ops.values():
@@ -203,7 +203,7 @@ def _state(one: RankOp) -> str:
     """As torch calls it. What is not known to be complete is scheduled, as on gloo."""
     if one.end == "pending":
         return "started" if one.op.started_ns else "scheduled"
-    # Of an end that nobody saw a dump said at least that it is over.
+    # If nobody saw the end, a dump at least says that the op is over.
     over = one.end != "unknown" or one.op.done_ns or is_dumped(one.view)
     return "completed" if over else "scheduled"
 

@@ -17,7 +17,7 @@ OpEnd = Literal[
     "at most",  # found over at that time: it may have ended before
     "failed",
     "pending",
-    "unknown",  # it is over, or nobody sees when it is
+    "unknown",  # it is over, or frtop cannot see when
 ]
 _Key = tuple[int, int, bool, int]
 

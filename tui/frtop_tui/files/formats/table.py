@@ -1,54 +1,83 @@
-"""The writers of the formats, by name."""
+"""The formats in which a job can be exported: a new one is a line here and its writer.
+
+Writers are loaded when they write: the command line and the screens need the names only.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from importlib import metadata
-from typing import Final
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
 
-from frtop_tui.diagnosis.histories import with_trace
-from frtop_tui.diagnosis.model import Frame
-from frtop_tui.files.formats.call_table import call_table
-from frtop_tui.files.formats.chrome_trace import chrome_trace
-from frtop_tui.files.formats.flight_dumps import flight_dumps
-from frtop_tui.files.formats.frame_json import frame_json
-from frtop_tui.files.formats.op_table import op_table
-from frtop_tui.files.formats.stack_files import collapsed, pyspy_dumps, speedscope
-from frtop_tui.text.document import Document
-from frtop_tui.text.html_page import html_page
-from frtop_tui.text.incident import incident_of
-from frtop_tui.text.markdown import markdown
+if TYPE_CHECKING:
+    from frtop_tui.diagnosis.model import Frame
 
 Content = bytes | Mapping[str, bytes]
-"""Of a file, or by name those of a folder's files."""
+"""A file, or the files of a folder by name."""
 
 
-def _incident(frame: Frame) -> Document:
-    return incident_of(with_trace(frame), metadata.version("frtop"))
+@dataclass(frozen=True, slots=True)
+class Format:
+    """One format.
+
+    Attributes:
+        summary: what it is for.
+        suffix: end of default names.
+        writer: module beside this one, and the function in it that takes a frame.
+        is_folder: each rank gets a file of its own; otherwise standard output can take it.
+    """
+
+    summary: str
+    suffix: str
+    writer: tuple[str, str]
+    is_folder: bool = False
+
+    def encode(self, frame: Frame) -> Content:
+        """Returns the whole content.
+
+        Raises:
+            NotWritten: The frame lacks what this format shows, such as stacks.
+        """
+        module, function = self.writer
+        content: Content = getattr(import_module(f"{__package__}.{module}"), function)(frame)
+        return content
 
 
-def _html(frame: Frame) -> bytes:
-    return html_page(_incident(frame)).encode("utf-8", "replace")
-
-
-def _markdown(frame: Frame) -> bytes:
-    return markdown(_incident(frame)).encode("utf-8", "replace")
-
-
-def _json(frame: Frame) -> bytes:
-    return frame_json(with_trace(frame))
-
-
-WRITERS: Final[Mapping[str, Callable[[Frame], Content]]] = {
-    "html": _html,
-    "markdown": _markdown,
-    "json": _json,
-    "csv": op_table,
-    "calls": call_table,
-    "chrome": chrome_trace,
-    "flightrecorder": flight_dumps,
-    "speedscope": speedscope,
-    "collapsed": collapsed,
-    "pyspy": pyspy_dumps,
+FORMATS: Final[Mapping[str, Format]] = {
+    "html": Format("a report for people: one page, complete", ".html", ("reports", "html")),
+    "markdown": Format(
+        "the same report, to paste into an incident", ".md", ("reports", "markdown")
+    ),
+    "json": Format("the complete judged frame, for programs", ".json", ("reports", "json")),
+    "csv": Format("one row per rank and op, for tables", ".csv", ("op_table", "op_table")),
+    "calls": Format(
+        "one row per line, group and size: what its ops cost",
+        ".calls.csv",
+        ("call_table", "call_table"),
+    ),
+    "chrome": Format(
+        "a trace of all ranks, for ui.perfetto.dev",
+        ".trace.json",
+        ("chrome_trace", "chrome_trace"),
+    ),
+    "flightrecorder": Format(
+        "a folder with a dump per rank, for torchfrtrace",
+        "-dumps",
+        ("flight_dumps", "flight_dumps"),
+        is_folder=True,
+    ),
+    "speedscope": Format(
+        "stacks, for speedscope.app", ".speedscope.json", ("stack_files", "speedscope")
+    ),
+    "collapsed": Format(
+        "stacks, one line each, for flamegraph.pl", ".collapsed.txt", ("stack_files", "collapsed")
+    ),
+    "pyspy": Format(
+        "a folder with the stacks of each rank, as py-spy writes them",
+        "-stacks",
+        ("stack_files", "pyspy_dumps"),
+        is_folder=True,
+    ),
 }
-"""For each of `format_names`."""
+"""By name, in the order in which they are offered."""

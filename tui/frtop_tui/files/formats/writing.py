@@ -14,7 +14,7 @@ from frtop_probe import atomic_file, wire
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import NotWritten
 from frtop_tui.files import capture
-from frtop_tui.files.formats.table import WRITERS, Content
+from frtop_tui.files.formats.table import FORMATS, Content
 from frtop_tui.files.redaction import for_others
 
 _FULL: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
@@ -75,7 +75,7 @@ def encoded(frame: Frame, name: str, *, redact: bool = False) -> Content:
         NotWritten: the frame cannot be written so: it has no stacks, or impossible times.
     """
     try:
-        return WRITERS[name](for_others(frame, capture.author()) if redact else frame)
+        return FORMATS[name].encode(for_others(frame, capture.author()) if redact else frame)
     except (OverflowError, ValueError) as error:  # a damaged file may have times of any size
         text = f"the recorded times make no sense ({str(error)[:100]})"
         raise NotWritten(text, "copy the files again from where they were written") from error
