@@ -13,7 +13,7 @@ from frtop_probe import wire
 from frtop_tui.diagnosis.engine import Engine
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.statistics import JobStatistics, StepSplit
-from frtop_tui.text.own_times import MOST_STEPS, own_times
+from frtop_tui.widgets.lenses import MOST_STEPS, own_times
 
 MS = 1_000_000
 

@@ -22,8 +22,7 @@ from frtop_tui.screens.availability import action_name
 from frtop_tui.screens.base import BACK, FrameScreen
 from frtop_tui.screens.messages import OpenRank, OpenRanks, OpenWaits
 from frtop_tui.widgets.formats import group_name
-from frtop_tui.widgets.group_facts import group_facts
-from frtop_tui.widgets.group_pane import GroupFactsPane, MemberTable
+from frtop_tui.widgets.group_pane import GroupFactsPane, MemberTable, group_facts
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, join, plain
 

@@ -2,24 +2,246 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from textual.binding import BindingType
 
+from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.job.arrivals import SkewSummary
-from frtop_tui.job.group_members import Member
+from frtop_tui.job.group_members import Member, by_number
+from frtop_tui.job.groups import identifier
+from frtop_tui.job.issuer_words import issuer_text
+from frtop_tui.job.mesh import Mesh, NoMesh
 from frtop_tui.job.model import GroupView
-from frtop_tui.job.units import live_duration, timing
+from frtop_tui.job.naming import folded_hosts, group_label, listed
+from frtop_tui.job.stack_frames import site_name
+from frtop_tui.job.units import counted, duration, how_often, live_duration, timing
 from frtop_tui.text.activity import blame_reasons, describe_activity_and_line
 from frtop_tui.text.rank_states import LETTERS
+from frtop_tui.text.rank_words import op_kind
 from frtop_tui.widgets.formats import shorten_ranks
 from frtop_tui.widgets.grid_layout import natural_key
-from frtop_tui.widgets.group_facts import Fact
 from frtop_tui.widgets.lines import LineView
 from frtop_tui.widgets.spans import Line, Span, plain, width_of, wrap
 from frtop_tui.widgets.table import RANK_KEYS, Column, LineTable
+
+MOST_NUMBERS: Final = 6
+"""Lines of members by number: the furthest, and those that are most behind."""
+MOST_HOSTS: Final = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """A line: `tone` is late, blocked, warn, dim or ""."""
+
+    label: str
+    text: str
+    tone: str = ""
+    ranks: str = ""
+    """Folded ranks at the end of the line, which may be cut."""
+
+
+def group_facts(
+    frame: Frame,
+    view: GroupView,
+    members: Sequence[Member[JudgedRank]],
+    mesh: Mesh | NoMesh,
+    arrivals: SkewSummary | None,
+) -> list[Fact]:
+    """What there is to know of a group, the fronts first."""
+    return [
+        *front_facts(view, members),
+        *_host_facts(view, members),
+        *_about(frame, view, members, mesh),
+        *skew_facts(frame, view, arrivals),
+    ]
+
+
+def front_facts(view: GroupView, members: Sequence[Member[JudgedRank]]) -> list[Fact]:
+    """Members by the number that they issued, and by what is over; who is late stands apart."""
+    rows: list[Fact] = []
+    fronts = by_number([(member.number, member.issued) for member in members])
+    furthest = max((number for number, _ in fronts if number is not None), default=0)
+    for number, ranks in _some(fronts):
+        if number is None:
+            rows.append(Fact("not known", f"{len(ranks):,}", "warn", fold(ranks)))
+            continue
+        lag = furthest - number
+        late = lag > 0 and view.exact
+        words = f"{_number(view, number):<10} {len(ranks):>6,}"
+        label = "issued" if not lag else f"{lag:,} behind" if view.exact else ""
+        rows.append(Fact(label, words, "late" if late else "", fold(ranks)))
+    completed = by_number([(member.number, member.completed) for member in members])
+    if [number for number, _ in completed] == [None]:
+        return [*rows, Fact("completed", "not recorded", "dim")]
+    for index, (number, ranks) in enumerate(_some(completed)):
+        words = _number(view, number) if number is not None else "not known"
+        label = "completed" if not index else ""
+        rows.append(Fact(label, f"{words:<10} {len(ranks):>6,}", "dim", fold(ranks)))
+    return rows
+
+
+def _some(
+    fronts: Sequence[tuple[int | None, tuple[int, ...]]],
+) -> list[tuple[int | None, tuple[int, ...]]]:
+    """The furthest, and those that are most behind; what is between them is joined."""
+    if len(fronts) <= MOST_NUMBERS:
+        return list(fronts)
+    middle = fronts[1 : len(fronts) - MOST_NUMBERS + 2]
+    between = tuple(sorted(rank for _, ranks in middle for rank in ranks))
+    return [fronts[0], (middle[0][0], between), *fronts[len(fronts) - MOST_NUMBERS + 2 :]]
+
+
+def _number(view: GroupView, number: int) -> str:
+    if not number:
+        return "no op yet"
+    return f"{'' if view.exact else '~'}#{number}"
+
+
+def _host_facts(view: GroupView, members: Iterable[Member[JudgedRank]]) -> list[Fact]:
+    """How far each host is; hosts that are equally far share a line, those behind come first."""
+    numbers: dict[str, list[int]] = defaultdict(list)
+    for member in members:
+        if member.rank is not None and member.issued is not None:
+            numbers[member.rank.host].append(member.issued)
+    if len(numbers) < 2:
+        return []
+    alike: dict[tuple[int, int], list[str]] = defaultdict(list)
+    for host, ones in numbers.items():
+        alike[min(ones), max(ones)].append(host)
+    furthest = max(last for _, last in alike)
+    rows: list[Fact] = []
+    ordered = sorted(alike)
+    for low, high in ordered[:MOST_HOSTS]:
+        label = "" if rows else "hosts"
+        span = _number(view, low) if low == high else f"{_number(view, low)} to #{high}"
+        where = folded_hosts(tuple(sorted(alike[low, high])))
+        tone = "late" if low < furthest and view.exact else ""
+        rows.append(Fact(label, f"{span:<17} {where}", tone))
+    if len(ordered) > MOST_HOSTS:
+        rows.append(Fact("", f"and {len(ordered) - MOST_HOSTS} more kinds of hosts", "dim"))
+    return rows
+
+
+def _about(
+    frame: Frame,
+    view: GroupView,
+    members: Sequence[Member[JudgedRank]],
+    mesh: Mesh | NoMesh,
+) -> list[Fact]:
+    rows: list[Fact] = []
+    if view.last is not None:
+        rows += _last_op(view, frame.now_ns)
+    if isinstance(mesh, NoMesh):
+        rows.append(Fact("mesh", f"no mesh: {mesh.reason}", "dim"))
+    else:
+        rows.append(Fact("mesh", mesh_words(view, mesh)))
+        if mesh.others:
+            words = listed([f"{name} is {what}" for name, what in mesh.others], 4)
+            rows.append(Fact("", f"beside it {words}", "dim"))
+    return [*rows, *_settings(view, members)]
+
+
+def mesh_words(view: GroupView, mesh: Mesh) -> str:
+    """`dp 8 x tp 4 x pp 2; this is tp at dp 3, pp 0`."""
+    axis = mesh.axes.get(identifier(view.key))
+    if axis is None:
+        return f"{mesh.shape}; this group is no part of it"
+    place = mesh.place(view.members)
+    return f"{mesh.shape}; this is {axis}" + (f" at {place}" if place else "")
+
+
+def _last_op(view: GroupView, now_ns: int) -> list[Fact]:
+    op = view.last
+    assert op is not None
+    parts = [f"{op_kind(op)} {_number(view, view.number)}"]
+    if op.site is not None:
+        parts.append(site_name(op.site))
+    parts += filter(None, [issuer_text(op.issuer)])
+    if view.issued_ns:
+        parts.append(f"issued {duration(view.idle_s(now_ns))} ago")
+    if op.usual_count:
+        parts.append(f"usually takes {timing(op.usual_ns)}")
+    return [Fact("last op", ", ".join(parts))]
+
+
+def _settings(view: GroupView, members: Iterable[Member[JudgedRank]]) -> list[Fact]:
+    """Backend, timeout and what its recorder says; values that differ with their ranks."""
+    alike: dict[tuple[float, str, str, str], list[int]] = defaultdict(list)
+    hosts: set[str] = set()
+    for member in members:
+        if (group := member.group) is not None and member.rank is not None:
+            alike[group.timeout_s, group.backend, group.blind, group.error].append(member.number)
+            hosts.add(member.rank.host)
+    timeouts: dict[float, list[int]] = defaultdict(list)
+    blind: dict[str, list[int]] = defaultdict(list)
+    errors: dict[str, list[int]] = defaultdict(list)
+    backends: dict[str, list[int]] = defaultdict(list)
+    for (timeout_s, backend, why_blind, error), numbers in alike.items():
+        timeouts[timeout_s] += numbers
+        backends[backend] += numbers
+        if why_blind:
+            blind[why_blind] += numbers
+        if error:
+            errors[error] += numbers
+    about = f"{_by_value(backends) if alike else view.backend}, "
+    texts = {duration(at) if at else "not known": ranks for at, ranks in timeouts.items()}
+    about += f"timeout {_by_value(texts)}" if texts else "timeout not known"
+    about += f", {counted(len(view.members), 'member')} on {counted(len(hosts), 'host')}, called "
+    about += f"{group_label(view.key.name, view.description)} ({view.key.name})"
+    about += f", made {how_often(view.key.epoch + 1)}" if view.key.epoch else ""
+    rows = [Fact("group", about, "warn" if len(texts) > 1 or len(backends) > 1 else "")]
+    if not view.exact:
+        text = "members do not count from its creation: numbers (~#) cannot be compared"
+        rows.append(Fact("", text, "warn"))
+    for what, tone in ((blind, "dim"), (errors, "bad")):
+        head = "its device is not followed" if what is blind else "error"
+        rows += [Fact("", f"{head}: {text}", tone, fold(ranks)) for text, ranks in what.items()]
+    return rows
+
+
+def _by_value(values: Mapping[str, Sequence[int]]) -> str:
+    """The value of all, or each value with its ranks."""
+    if len(values) == 1:
+        return next(iter(values))
+    return listed([f"{value} on {fold(ranks)}" for value, ranks in values.items()], 3)
+
+
+def skew_facts(frame: Frame, view: GroupView, arrivals: SkewSummary | None) -> list[Fact]:
+    """Who arrives last at its ops, and by how much; or why that is not known."""
+    if arrivals is None:
+        if frame.statistics is None:
+            why = "no statistics yet"
+        elif len(view.members) < 2:
+            return []
+        else:
+            why = "no op of it was sampled at all members"
+        return [Fact("arrivals", why, "dim")]
+    error = arrivals.error_ns
+    clocks = "clocks not measured" if error is None else f"clocks ±{timing(error)}"
+    which = f"one of {arrivals.stride} ops, " if arrivals.stride > 1 else ""
+    text = (
+        f"{which}{arrivals.ops:,} sampled: from first to last {timing(arrivals.skew_ns)}"
+        f" (median), {timing(arrivals.longest_ns)} at most; {clocks}"
+    )
+    rows = [Fact("arrivals", text)]
+    if error is not None and arrivals.skew_ns <= error:
+        return [
+            *rows,
+            Fact("", "who arrives last cannot be told: less than the clocks' error", "dim"),
+        ]
+    ones = [
+        f"rank {rank} in {count:,} of {arrivals.ops:,}"
+        f" ({timing(arrivals.delays[rank])} after the first)"
+        for rank, count in arrivals.last
+    ]
+    often = arrivals.last[0][1] * 2 > arrivals.ops
+    return [*rows, Fact("last", listed(ones, 3), "late" if often else "")]
+
 
 LABEL: Final = 11
 
