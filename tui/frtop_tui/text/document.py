@@ -77,7 +77,7 @@ class StackBranch:
 
 
 @dataclass(frozen=True, slots=True)
-class Stacks:
+class StackBranches:
     """Merged stacks as a tree; `age` is that of the oldest."""
 
     age: str
@@ -95,7 +95,7 @@ class Waits:
     lines: tuple[str, ...]
 
 
-Block = Items | Table | Ranks | Stacks | Waits
+Block = Items | Table | Ranks | StackBranches | Waits
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from frtop_tui.text.document import (
     RankRow,
     Ranks,
     StackBranch,
-    Stacks,
+    StackBranches,
     Table,
     Waits,
 )
@@ -132,7 +132,7 @@ def _block(block: Block) -> Iterable[str]:
             return _waits(block)
         case Ranks():
             return _ranks(block)
-        case Stacks():
+        case StackBranches():
             return _stacks(block)
 
 
@@ -222,7 +222,7 @@ def _cell(row: RankRow) -> str:
     )
 
 
-def _stacks(stacks: Stacks) -> Iterable[str]:
+def _stacks(stacks: StackBranches) -> Iterable[str]:
     yield (
         f'<p class="dim">Main threads, outermost frame first, at most {stacks.age} old.'
         " Bold: your own code.</p>"

@@ -24,7 +24,7 @@ from frtop_tui.text.document import (
     RankRow,
     Ranks,
     StackBranch,
-    Stacks,
+    StackBranches,
     Waits,
     items,
     section,
@@ -173,7 +173,7 @@ def _time(frame: Frame) -> Iterable[Block]:
         yield table(STEP_HEAD, step_cells(step_rows(found)))
 
 
-def _stacks(merged: MergedStacks, now_ns: int) -> Stacks:
+def _stacks(merged: MergedStacks, now_ns: int) -> StackBranches:
     """The tree of stacks; chains without branches are one branch."""
     done: dict[int, list[StackBranch]] = {}
     order = list(branches(merged.roots))
@@ -182,7 +182,7 @@ def _stacks(merged: MergedStacks, now_ns: int) -> Stacks:
         frames = tuple((printable(text), mine) for text, mine in branch.frames)
         made = StackBranch(fold(branch.ranks), frames, children)
         done.setdefault(branch.parent, []).append(made)
-    return Stacks(duration(merged.age_s(now_ns)), tuple(reversed(done.get(-1, []))))
+    return StackBranches(duration(merged.age_s(now_ns)), tuple(reversed(done.get(-1, []))))
 
 
 def _no_stacks(merged: MergedStacks) -> Iterable[str]:

@@ -8,7 +8,7 @@ from typing import Final
 
 from frtop_tui.job.naming import rank_words
 from frtop_tui.job.units import counted
-from frtop_tui.text.document import Block, Document, Items, Ranks, Stacks, Table, Waits
+from frtop_tui.text.document import Block, Document, Items, Ranks, StackBranches, Table, Waits
 from frtop_tui.text.rank_states import LETTERS
 from frtop_tui.text.verdict import VerdictText
 
@@ -43,7 +43,7 @@ def _block(block: Block) -> Sequence[str]:
             return _fenced(block.lines)
         case Ranks():
             return _ranks(block)
-        case Stacks():
+        case StackBranches():
             return _stacks(block)
 
 
@@ -102,7 +102,7 @@ def _ranks(ranks: Ranks) -> list[str]:
     ]
 
 
-def _stacks(stacks: Stacks) -> list[str]:
+def _stacks(stacks: StackBranches) -> list[str]:
     lines: list[str] = []
     waiting = [(one, "") for one in reversed(stacks.roots)]
     while waiting:
