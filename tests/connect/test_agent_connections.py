@@ -221,7 +221,7 @@ def test_a_stopped_agent_elsewhere_is_not_taken_for_one_with_another_key(
     monkeypatch.setenv("FRTOP_DIR", str(tmp_path / "elsewhere"))  # as on another host: no card
     error = failure_of_stopped_agent(endpoint, card.pid)
     assert not isinstance(error, WrongKey)
-    assert "accepts and does not answer: it hangs or is stopped" in error.text
+    assert "accepts connections but does not answer: it hangs or is stopped" in error.text
     assert "on that host" in error.next_step
 
 

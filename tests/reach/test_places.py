@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from frtop_tui.connect.endpoints import LAUNCHERS, expand
 from frtop_tui.connect.pipes.kubernetes import Pods
-from frtop_tui.connect.pipes.places import places
+from frtop_tui.connect.pipes.places import _PARSERS, places
 from frtop_tui.connect.pipes.slurm import SlurmJob
 from frtop_tui.errors import FrtopError, UsageError
 
@@ -215,3 +216,10 @@ def test_a_host_on_the_way_is_no_option_of_ssh() -> None:
 def test_on_the_way_to_hosts_only(specs: list[str], via: str) -> None:
     with pytest.raises(UsageError, match="--through"):
         places(specs, via, through="bastion")
+
+
+def test_every_launcher_can_be_read_and_is_no_host_list() -> None:
+    assert LAUNCHERS.keys() == _PARSERS.keys()
+    for prefix in LAUNCHERS:
+        with pytest.raises(UsageError, match="reached through a shell"):
+            expand([f"{prefix}1"])

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Sequence
 
 from frtop_tui.appearance import THEMES
+from frtop_tui.connect.endpoints import LAUNCHERS
 from frtop_tui.errors import UsageError
 
 
@@ -33,7 +34,7 @@ def add_shells(
         default=None,
         metavar="SPEC",
         help="hosts to reach by ssh; they need no agent, key or port: 'node[0-7]', "
-        "user@node3:22, slurm:JOBID, k8s:[NAMESPACE/]SELECTOR[:CONTAINER]",
+        f"user@node3:22, {', '.join(LAUNCHERS.values())}",
     )
     verb.add_argument("--via", metavar="COMMAND",
                       help="run this instead of ssh to get a shell on a host: "

@@ -366,14 +366,14 @@ def unanswered(endpoint: Endpoint) -> FrtopError:
     card = _card(endpoint)
     if card is None:
         return Unreachable(
-            f"the agent on {endpoint.host} accepts and does not answer: it hangs or is stopped",
+            f"the agent on {endpoint.host} accepts connections but does not answer: it hangs or is stopped",
             f"`frtop diagnose` on that host tells which, and what to type; who listens there:"
             f" `ss -ltnp 'sport = :{endpoint.ask}'`",
         )
     return Unreachable(
         f"the agent on {endpoint.host} (pid {card.pid}, state {_state(card) or 'unknown'}) accepts"
-        " and does not answer: it hangs, or gets no CPU time",
-        f"wait, or end it: kill -9 {card.pid}; the ranks run on, and another one is started",
+        " connections but does not answer: it hangs, or gets no CPU time",
+        f"wait, or end it: kill -9 {card.pid}; the ranks keep running, and a new agent starts",
     )
 
 

@@ -8,7 +8,7 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
@@ -57,6 +57,11 @@ class Endpoint(Struct, frozen=True):
         return f"[{self.address}]" if ":" in self.address else self.address
 
 
+LAUNCHERS: Final[Mapping[str, str]] = {
+    "slurm:": "slurm:JOBID",
+    "k8s:": "k8s:[NAMESPACE/]SELECTOR[:CONTAINER]",
+}
+"""Prefixes of `--ssh` that ask a launcher for the hosts, and how each is written. Their parsers: `pipes.places`."""
 VIA: Final = "via "
 """How `shown` of a pipe begins whose command is the operator's own."""
 
@@ -98,7 +103,7 @@ def expand(specs: Sequence[str]) -> tuple[str, ...]:
     """
     names: dict[str, None] = {}
     for spec in specs:
-        if spec.startswith(("slurm:", "k8s:")):
+        if spec.startswith(tuple(LAUNCHERS)):
             raise UsageError(f"{spec} is reached through a shell", f"--ssh {typed(spec)}")
         hosts, port = _split(spec)
         _port(port)

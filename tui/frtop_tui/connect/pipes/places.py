@@ -6,16 +6,20 @@ import re
 import shlex
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from frtop_tui.connect.endpoints import VIA, PipeEndpoint, expand
+from frtop_tui.connect.endpoints import LAUNCHERS, VIA, PipeEndpoint, expand
 from frtop_tui.connect.pipes import kubernetes, slurm
 from frtop_tui.connect.pipes.ssh_command import jump_command, onward_command, program, ssh_endpoint
 from frtop_tui.errors import UsageError
 
 HOST: Final = "{host}"
+_PARSERS: Final[Mapping[str, Callable[[str], Place]]] = {
+    slurm.PREFIX: slurm.parse,
+    kubernetes.PREFIX: kubernetes.parse,
+}
 _NAME: Final = re.compile(r"(?!-)[^\s\x00-\x1f\x7f-\x9f]{1,255}")
 
 
@@ -103,7 +107,7 @@ def places(
         UsageError: one of them is malformed, or they do not go together.
     """
     found: dict[str, Place] = {}
-    hosts = [spec for spec in specs if not spec.startswith((slurm.PREFIX, kubernetes.PREFIX))]
+    hosts = [spec for spec in specs if not spec.startswith(tuple(LAUNCHERS))]
     others = [spec for spec in specs if spec not in hosts]
     if user and not (specs or via):
         return (UserHere(user),)
@@ -116,7 +120,7 @@ def places(
             )
         return _via(expand(hosts) if hosts else (), via)
     for spec in others:
-        place = (slurm if spec.startswith(slurm.PREFIX) else kubernetes).parse(spec)
+        place = _PARSERS[spec[: spec.index(":") + 1]](spec)
         found[place.name] = place
     program()
     names = expand(hosts) if hosts else ()

@@ -15,7 +15,8 @@ def _doctor(verbs: Verbs[Parser]) -> None:
         description="Tries, tier by tier, what can be seen of a job on this host, before a job or"
         " beside the ranks that run. Ranks are only read; everything else is tried on a process of"
         " frtop's own. --ssh does the same on other hosts, with nothing installed there. Exit"
-        " status 1 if something that costs evidence is closed, or a host is not reached; else 0.",
+        " status 1 if a setting or permission hides evidence, or a host is unreachable;"
+        " otherwise 0.",
     )
     add_shells(doctor, python_help="examine for a job that will start with this Python, whatever"
                " runs here; with --ssh: the Python to run there")  # fmt: skip

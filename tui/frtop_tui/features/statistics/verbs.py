@@ -47,12 +47,12 @@ def _statistics(verbs: Verbs[Parser]) -> None:
     verb.add_argument("--by", choices=("line", "module", "memory"),
                       help="line: a row per line; module: a tree by the module and phase that"
                       " issued ops, if modules are recorded; memory: torch's allocator by rank"
-                      " and device, of a profile with --memory (default: line, of a profile"
-                      " module)")  # fmt: skip
+                      " and device, of a profile with --memory (default: line; module for"
+                      " a profile)")  # fmt: skip
     verb.add_argument("--level", type=int, choices=range(4), metavar="0-3",
                       help="with --by module, the levels of CommDebugMode: 0 collectives, 1 also"
                       " parameters and ops on DTensors, 2 also ops that are not trivial, 3 all"
-                      " ops; 1 to 3 need a file of `frtop profile` (default: 0, of a profile 1)"
+                      " ops; 1 to 3 need a file of `frtop profile` (default: 0; 1 for a profile)"
                       )  # fmt: skip
     verb.add_argument("--sort", choices=SORTS, default="time",
                       help="sort by this figure, largest first, or by line (default: time)"
