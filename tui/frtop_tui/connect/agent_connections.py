@@ -366,7 +366,8 @@ def unanswered(endpoint: Endpoint) -> FrtopError:
     card = _card(endpoint)
     if card is None:
         return Unreachable(
-            f"the agent on {endpoint.host} accepts connections but does not answer: it hangs or is stopped",
+            f"the agent on {endpoint.host} accepts connections but does not answer: it hangs or is"
+            " stopped",
             f"`frtop diagnose` on that host tells which, and what to type; who listens there:"
             f" `ss -ltnp 'sport = :{endpoint.ask}'`",
         )

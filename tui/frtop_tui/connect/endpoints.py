@@ -61,7 +61,9 @@ LAUNCHERS: Final[Mapping[str, str]] = {
     "slurm:": "slurm:JOBID",
     "k8s:": "k8s:[NAMESPACE/]SELECTOR[:CONTAINER]",
 }
-"""Prefixes of `--ssh` that ask a launcher for the hosts, and how each is written. Their parsers: `pipes.places`."""
+"""Prefixes of `--ssh` that ask a launcher for the hosts, and how each is written.
+
+Their parsers: `pipes.places`."""
 VIA: Final = "via "
 """How `shown` of a pipe begins whose command is the operator's own."""
 
