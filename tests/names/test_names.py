@@ -19,8 +19,11 @@ SOURCES: Final = sorted(path for room in ("probe", "tui") for path in (ROOT / ro
 FEWEST_LINES: Final = 30
 MANY: Final = 2
 """Importers: what only one module imports belongs into it."""
-ASKED_FOR: Final = frozenset({"verbs", "settings", "notes", "screens", "follow"})
-"""Modules of features that the registry asks for by these names."""
+ASKED_FOR: Final = {
+    "features": frozenset({"verbs", "settings", "notes", "screens", "follow"}),
+    "cases": frozenset({"case", "words"}),
+}
+"""Modules of each feature and each case, which the registries ask for by these names."""
 EXEMPT: Final = frozenset({*keyword.kwlist, *keyword.softkwlist, "is_floating_point"})
 """Python's own words, and torch's."""
 RETIRED: Final = frozenset({
@@ -74,7 +77,7 @@ def test_modules_are_not_splinters() -> None:
         relative(path): lines
         for path, text in texts.items()
         if not path.name.startswith("__")
-        and not (path.stem in ASKED_FOR and path.parents[1].name == "features")
+        and path.stem not in ASKED_FOR.get(path.parents[1].name, ())
         and (lines := len(text.splitlines())) < FEWEST_LINES
         and sum(f".{path.stem} import" in other for other in texts.values()) < MANY
     }

@@ -16,7 +16,7 @@ class Variable(msgspec.Struct):
     repr: str | None = None
 
 
-class Frame(msgspec.Struct):
+class CallFrame(msgspec.Struct):
     """A frame. With `--native` those of C have their library as `module`."""
 
     name: str
@@ -32,7 +32,7 @@ class Thread(msgspec.Struct):
     thread_id: int
     active: bool
     owns_gil: bool
-    frames: list[Frame]
+    frames: list[CallFrame]
     pid: _Number = 0
     thread_name: str | None = None
     os_thread_id: _Number | None = None

@@ -82,7 +82,7 @@ def parse_dump(
 
 
 def _variables(
-    frame: pyspy_output.Frame, groups: Mapping[int, str] | None
+    frame: pyspy_output.CallFrame, groups: Mapping[int, str] | None
 ) -> tuple[tuple[str, str], ...]:
     if not frame.variables:
         return ()

@@ -99,19 +99,19 @@ def _stack(thread: pyspy_output.Thread, *, blind: bool) -> wire.ThreadStack:
     return wire.ThreadStack(ident, tid, name, active, thread.owns_gil, frames)
 
 
-def _is_native(frame: pyspy_output.Frame) -> bool:
+def _is_native(frame: pyspy_output.CallFrame) -> bool:
     """Whether it is a frame of C or C++: only these have a module, which is their library."""
     return bool(frame.module) or _LIBRARY.search(frame.filename) is not None
 
 
-def _within_limits(frames: Sequence[pyspy_output.Frame]) -> Sequence[pyspy_output.Frame]:
+def _within_limits(frames: Sequence[pyspy_output.CallFrame]) -> Sequence[pyspy_output.CallFrame]:
     """The innermost frames; frames of C do not push those of Python out."""
     if not any(map(_is_native, frames)):
         return frames[:MAX_FRAMES]
     return frames[: NATIVE_FOR_ONE * MAX_FRAMES]
 
 
-def _frame(frame: pyspy_output.Frame) -> wire.TraceFrame:
+def _frame(frame: pyspy_output.CallFrame) -> wire.TraceFrame:
     if _is_native(frame):
         library = frame.module or frame.filename
         return wire.TraceFrame(frame.name[:MAX_TEXT], library[:MAX_TEXT], 0, native=True)

@@ -115,10 +115,10 @@ def who(views: Mapping[int, Rank], ranks: Sequence[int]) -> str:
     return folded(ranks)
 
 
-def by_text(told: Iterable[tuple[int, str]]) -> list[str]:
-    """`ranks 0-2: sleeps at train.py:9`: ranks of which the same is told together, in order."""
+def by_text(texts: Iterable[tuple[int, str]]) -> list[str]:
+    """`ranks 0-2: sleeps at train.py:9`: ranks with the same text together, in order."""
     found: dict[str, list[int]] = {}
-    for rank, text in told:
+    for rank, text in texts:
         found.setdefault(text, []).append(rank)
     return [f"{folded(ranks)}: {text}" for text, ranks in found.items()]
 
