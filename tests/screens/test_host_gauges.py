@@ -40,7 +40,7 @@ async def test_what_is_out_of_the_ordinary_comes_first_and_in_words() -> None:
         assert shown.host.name == "node4"  # the culprit's
         await app.press("g")
         await app.sees("hosts 8: 8 reporting", "out of the ordinary", BRAKE, "power brake", "61 %")
-        await app.sees("node6   heard")  # as wide as the names
+        await app.sees("node6   reporting")  # as wide as the names
         table = app.screen.query_one(HostTable)
         assert [row.host.name for row in table.rows][:2] == ["node6", "node0"]
         await app.sees("! gpu4: 1,110 of 1,980 MHz since", "gpu7", "mlx5_0:1", "in 3.10 GB/s")
@@ -52,7 +52,7 @@ async def test_a_host_unfolds_at_every_size(size: tuple[int, int]) -> None:
         await app.press("3", "g", "space")
         await app.sees("! gpu4", "node6", "gpu0", "98 % busy")
         await app.press("tab", "G")
-        await app.sees("reporting its agent answers")
+        await app.sees("reporting   its agent answers")
         await app.press("space")
         await app.sees("node7")
 
