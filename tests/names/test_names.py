@@ -22,8 +22,9 @@ MANY: Final = 2
 ASKED_FOR: Final = {
     "features": frozenset({"verbs", "settings", "notes", "screens", "follow"}),
     "cases": frozenset({"case", "words"}),
+    "files": frozenset({"reports"}),
 }
-"""Modules of each feature and each case, which the registries ask for by these names."""
+"""Modules of features, cases and formats that a registry or a table asks for by these names."""
 EXEMPT: Final = frozenset({*keyword.kwlist, *keyword.softkwlist, "is_floating_point"})
 """Python's own words, and torch's."""
 RETIRED: Final = frozenset({
