@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from frtop_tui.connect.endpoints import LAUNCHERS, expand
+from frtop_tui.connect.endpoints import expand
+from frtop_tui.connect.pipes import LAUNCHERS
 from frtop_tui.connect.pipes.kubernetes import Pods
 from frtop_tui.connect.pipes.places import _PARSERS, places
 from frtop_tui.connect.pipes.slurm import SlurmJob

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Sequence
 
 from frtop_tui.appearance import THEMES
-from frtop_tui.connect.endpoints import LAUNCHERS
+from frtop_tui.connect.pipes import LAUNCHERS
 from frtop_tui.errors import UsageError
 
 

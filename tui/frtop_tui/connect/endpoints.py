@@ -8,7 +8,7 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from frtop_probe.agent.options import DEFAULT_PORT
 from frtop_probe.proc import daemon_thread
+from frtop_tui.connect.pipes import LAUNCHERS
 from frtop_tui.errors import FrtopError, UnknownHost, UsageError
 from frtop_tui.job.naming import typed
 
@@ -57,13 +58,6 @@ class Endpoint(Struct, frozen=True):
         return f"[{self.address}]" if ":" in self.address else self.address
 
 
-LAUNCHERS: Final[Mapping[str, str]] = {
-    "slurm:": "slurm:JOBID",
-    "k8s:": "k8s:[NAMESPACE/]SELECTOR[:CONTAINER]",
-}
-"""Prefixes of `--ssh` that ask a launcher for the hosts, and how each is written.
-
-Their parsers: `pipes.places`."""
 VIA: Final = "via "
 """How `shown` of a pipe begins whose command is the operator's own."""
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from frtop_tui.connect.endpoints import LAUNCHERS, VIA, PipeEndpoint, expand
-from frtop_tui.connect.pipes import kubernetes, slurm
+from frtop_tui.connect.endpoints import VIA, PipeEndpoint, expand
+from frtop_tui.connect.pipes import LAUNCHERS, kubernetes, slurm
 from frtop_tui.connect.pipes.ssh_command import jump_command, onward_command, program, ssh_endpoint
 from frtop_tui.errors import UsageError
 
