@@ -42,11 +42,14 @@ def copy(to: Path) -> None:
 
 
 def delete(feature: str, tree: Path) -> None:
-    """Deletes the feature's folders, tests, page and bench, and its lines in pyproject.toml."""
+    """Deletes its folders, tests, page, bench, links to the page, lines in pyproject.toml."""
     for side in SIDES:
         shutil.rmtree(tree / side / feature, ignore_errors=True)
     (tree / "docs" / "features" / f"{feature}.md").unlink(missing_ok=True)
     (tree / "bench" / "features" / f"{feature}.py").unlink(missing_ok=True)
+    link = re.compile(rf"\[([^\]\n]*)\]\([^)\s]*\b{feature}\.md[^)]*\)")
+    for page in (tree / "README.md", *(tree / "docs").rglob("*.md")):
+        page.write_text(link.sub(r"\1", page.read_text()))
     project = tree / "pyproject.toml"
     text = project.read_text()
     named = rf"frtop_(?:probe|tui)\.features\.{feature}\b"
