@@ -123,7 +123,7 @@ def test_other_errors_are_not_taken_for_it(recorded: Path, monkeypatch: pytest.M
     def fail(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device", "/some/file")
 
-    monkeypatch.setattr("frtop_tui.cli.diagnose.open_paths", fail)
+    monkeypatch.setattr("frtop_tui.cli.diagnose.open_files", fail)
     with pytest.raises(OSError, match="/some/file"):
         main(["diagnose", str(recorded)])
 

@@ -7,13 +7,10 @@ from __future__ import annotations
 
 import argparse
 import json
-from pathlib import Path
 
+from frtop_tui.cli.file_options import open_files
 from frtop_tui.cli.live import connect, show_progress, wait_for_report
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.errors import UsageError
-from frtop_tui.files.flightrecorder.file_names import pattern_of
-from frtop_tui.files.loader import open_paths
 from frtop_tui.job.naming import printable
 from frtop_tui.registry import contributions
 from frtop_tui.statistics.wanted import StatisticsWanted
@@ -23,7 +20,7 @@ from frtop_tui.text.plain import text
 
 
 def run(options: argparse.Namespace) -> int:
-    frame = _recorded(options) if options.paths else _live(options)
+    frame = open_files(options, explain=options.explain) if options.paths else _live(options)
     before = _before(frame)
     if options.json:
         print(json.dumps({**document(frame), "before": before}, indent=1))
@@ -38,16 +35,6 @@ def _before(frame: Frame) -> list[str]:
     if frame.recorded is not None or not frame.verdicts:
         return []
     return [line for notes in contributions("notes", "NOTES") for line in notes(frame)]
-
-
-def _recorded(options: argparse.Namespace) -> Frame:
-    if options.connect != ["local"]:
-        raise UsageError(
-            "diagnose takes either files or hosts",
-            "leave out --connect and --ssh to read files, or the files to diagnose a live job",
-        )
-    paths = [Path(path) for path in options.paths]
-    return open_paths(paths, options.job, pattern_of(options.ranks_from), explain=options.explain)
 
 
 def _live(options: argparse.Namespace) -> Frame:

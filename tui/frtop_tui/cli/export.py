@@ -10,15 +10,14 @@ from pathlib import Path
 from typing import Final
 
 from frtop_tui.cli.capture import VERDICT_S
+from frtop_tui.cli.file_options import open_files
 from frtop_tui.cli.files import require_writable, wait_for_file
 from frtop_tui.cli.live import connect, show_progress, wait_for_report
 from frtop_tui.cli.settings import folder_of
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import FrtopError, UsageError
-from frtop_tui.files.flightrecorder.file_names import pattern_of
 from frtop_tui.files.formats.table import FORMATS
 from frtop_tui.files.formats.writing import encoded, write_export
-from frtop_tui.files.loader import open_paths
 from frtop_tui.files.output_path import default_path
 from frtop_tui.job.coverage import coverage_text
 from frtop_tui.job.model import Problem
@@ -72,13 +71,7 @@ def _require_new_folder(path: Path) -> None:
 
 
 def _export_recorded(options: argparse.Namespace, name: str, path: Path | None) -> int:
-    if options.connect != ["local"]:
-        raise UsageError(
-            "export takes either files or hosts",
-            "leave out --connect and --ssh to read files, or the files to export a live job",
-        )
-    paths = [Path(one) for one in options.paths]
-    frame = open_paths(paths, options.job, pattern_of(options.ranks_from))
+    frame = open_files(options)
     if options.output == STDOUT:
         content = encoded(frame, name, redact=options.redact)
         assert isinstance(content, bytes)

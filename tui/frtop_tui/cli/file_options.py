@@ -1,12 +1,18 @@
-"""Options of the verbs that take files instead of a live job."""
+"""Verbs that take files instead of a live job: their options, and the job in the files."""
 
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from frtop_tui.cli.host_options import add_connection
 from frtop_tui.cli.option_values import seconds
 from frtop_tui.cli.verbs.parts import Parser, Verbs, command
+from frtop_tui.errors import UsageError
+
+if TYPE_CHECKING:
+    from frtop_tui.diagnosis.model import Frame
 
 
 def add_files(verb: argparse.ArgumentParser, count: str, help_text: str) -> None:
@@ -15,6 +21,25 @@ def add_files(verb: argparse.ArgumentParser, count: str, help_text: str) -> None
     verb.add_argument("--ranks-from", metavar="PATTERN",
                       help="where file names contain the rank, if frtop cannot find it: "
                       "'host*_gpu{rank}', 'rank{rank}/trace.json'")  # fmt: skip
+
+
+def open_files(options: argparse.Namespace, *, explain: bool = False) -> Frame:
+    """The job in the files that `add_files` took; with `explain` how it was judged, too.
+
+    Raises:
+        UsageError: hosts are named as well.
+        Unreadable: no file can be read, or none holds that job.
+    """
+    from frtop_tui.files.flightrecorder.file_names import pattern_of  # noqa: PLC0415 - slow
+    from frtop_tui.files.loader import open_paths  # noqa: PLC0415
+
+    if getattr(options, "connect", ["local"]) != ["local"]:
+        raise UsageError(
+            "name either files or hosts, not both",
+            "leave out --connect and --ssh to read files, or the files for a live job",
+        )
+    paths = [Path(path) for path in options.paths]
+    return open_paths(paths, options.job, pattern_of(options.ranks_from), explain=explain)
 
 
 def add_consumer(

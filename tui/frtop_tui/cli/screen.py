@@ -10,9 +10,9 @@ import io
 import os
 import shlex
 import sys
-from pathlib import Path
 from typing import Any
 
+from frtop_tui.cli.file_options import open_files
 from frtop_tui.cli.live import connect
 from frtop_tui.cli.settings import folder_of
 from frtop_tui.errors import UsageError
@@ -52,11 +52,8 @@ def run_open(options: argparse.Namespace) -> int:
     """`frtop open`: needs no network and no torch."""
     require_terminal(f"frtop diagnose {shlex.join(options.paths)}")
     from frtop_tui.connect.recorded import RecordedSource  # noqa: PLC0415
-    from frtop_tui.files.flightrecorder.file_names import pattern_of  # noqa: PLC0415 - slow to import
-    from frtop_tui.files.loader import open_paths  # noqa: PLC0415
 
-    paths = [Path(path) for path in options.paths]
-    source = RecordedSource(open_paths(paths, options.job, pattern_of(options.ranks_from)))
+    source = RecordedSource(open_files(options))
     from frtop_tui.app import run_app  # noqa: PLC0415 - Textual only when drawing
 
     return run_app(source, **_look(options))

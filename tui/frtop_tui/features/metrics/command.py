@@ -10,11 +10,11 @@ import sys
 import threading
 import time
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from frtop_probe.proc import daemon_thread
+from frtop_tui.cli.file_options import open_files
 from frtop_tui.cli.live import AppearanceTimer, connect, require_job, show_progress
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import FrtopError, Missing, UsageError
@@ -74,13 +74,9 @@ def _collector(options: argparse.Namespace) -> JobCollector:
 
 
 def _recorded(options: argparse.Namespace, collector: JobCollector) -> int:
-    from frtop_tui.files.flightrecorder.file_names import pattern_of  # noqa: PLC0415 - slow
-    from frtop_tui.files.loader import open_paths  # noqa: PLC0415
-
     if not options.once or options.connect != ["local"]:
         raise UsageError("metrics of files are written once", "frtop metrics --once FILE")
-    paths = [Path(path) for path in options.paths]
-    collector.update(open_paths(paths, options.job, pattern_of(options.ranks_from)), [], 0)
+    collector.update(open_files(options), [], 0)
     _print(collector)
     return 0
 

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from frtop_tui.cli.file_options import open_files
 from frtop_tui.cli.live import connect, show_progress, wait_for_ranks
 from frtop_tui.connect.base import Source
 from frtop_tui.connect.recorded import RecordedSource
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import FrtopError, UsageError
-from frtop_tui.files.flightrecorder.file_names import pattern_of
 from frtop_tui.files.loader import open_paths
 from frtop_tui.job.naming import GroupKey, group_label, listed
 from frtop_tui.registry import contributions
@@ -68,13 +68,7 @@ def _source(options: argparse.Namespace) -> Source:
         if file := next((name for name in options.group or () if Path(name).is_file()), None):
             raise UsageError(f"{file} is a file, and stands behind --group", "put files first")
         return connect(options)
-    if options.connect != ["local"]:
-        raise UsageError(
-            "statistics takes either files or hosts",
-            "leave out --connect and --ssh to read files, or the files for a live job",
-        )
-    paths = [Path(path) for path in options.paths]
-    return RecordedSource(open_paths(paths, options.job, pattern_of(options.ranks_from)))
+    return RecordedSource(open_files(options))
 
 
 def _wanted(options: argparse.Namespace, frame: Frame) -> StatisticsWanted:

@@ -6,9 +6,9 @@ import argparse
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from frtop_tui.cli.file_options import open_files
 from frtop_tui.cli.live import AppearanceTimer, connect, require_job, show_progress
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import FrtopError, UsageError
@@ -32,22 +32,13 @@ PAUSE_S: Final = 0.05
 
 def run(options: argparse.Namespace) -> int:
     """Returns 0 at the end of a recorded job. A live one goes on until somebody ends it."""
-    if options.paths and options.connect != ["local"]:
-        raise UsageError(
-            "stream takes either files or hosts",
-            "leave out --connect and --ssh to read files, or the files for a live job",
-        )
     timeline = Timeline()
     events = FrameEvents(timeline, options.only, options.ranks)
     return (_recorded if options.paths else _live)(options, timeline, events)
 
 
 def _recorded(options: argparse.Namespace, timeline: Timeline, events: FrameEvents) -> int:
-    from frtop_tui.files.flightrecorder.file_names import pattern_of  # noqa: PLC0415 - slow
-    from frtop_tui.files.loader import open_paths  # noqa: PLC0415
-
-    frame = open_paths([Path(path) for path in options.paths], options.job,
-                       pattern_of(options.ranks_from))  # fmt: skip
+    frame = open_files(options)
     timeline.begin(frame)
     output = _output(options)
     for event in _events_of_file(frame, options, timeline, events):
