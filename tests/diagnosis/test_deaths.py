@@ -171,6 +171,19 @@ def test_who_was_gone_before_the_launcher_ended_the_others_is_the_cause() -> Non
     assert told(scene.settle(), "culprits", "why.cause") == ((0,), "unknown")
 
 
+@pytest.mark.parametrize(("ago", "culprits"), [(0.5, ()), (2.5, (1, 2))])
+def test_who_is_gone_for_a_moment_is_not_blamed_before_the_last_ops_are_read(
+    ago: float, culprits: tuple[int, ...]
+) -> None:
+    """gloo aborts the victims of an op that does not fit; on a full host nobody sees the signal."""
+    scene = Scene(4)
+    scene.does(range(4), "broadcast", ago=ago + 1)
+    for rank in (1, 2):
+        scene.ends(rank, ago=ago)
+    breaks(scene, [0, 3], ago=ago - 0.1)
+    assert only(scene.settle(0)).culprits == culprits
+
+
 def test_whose_connection_broke_while_others_are_not_seen_is_not_blamed() -> None:
     scene = Scene(4)
     scene.gone(3)

@@ -257,17 +257,16 @@ def _aborted(
 
 
 def _may_be_victims(context: Context, deaths: Sequence[Death]) -> bool:
-    """Whether all were aborted just now, and their last ops are not read yet.
+    """Whether all were aborted just now, as far as is known, and their last ops are not read yet.
 
     Without a recorder nobody will know: gloo aborts the victims of an op that does not fit
     theirs, and an exception ends a program with status 1, whoever closed its connection.
     """
     unseen = not any(context.ranks[death.rank].evidence.has_exceptions for death in deaths)
-    if unseen and all(death.nature in ("abort", "unknown") for death in deaths):
-        return True
+    if not all(death.nature in ("abort", "unknown") for death in deaths):
+        return False
     fresh = context.now_ns - min(death.at_ns for death in deaths) < RINGS_READ_NS
-    aborted = all(death.nature == "abort" for death in deaths)
-    return fresh and aborted and bool(unread_rings(context))
+    return unseen or (fresh and bool(unread_rings(context)))
 
 
 def _without_root(context: Context, followers: Sequence[Death]) -> list[Finding]:
