@@ -34,7 +34,7 @@ async def count(*arguments):
     return found
 snapshots.SnapshotTaker.take = count
 from frtop_probe.agent.__main__ import main
-sys.exit(main([]))
+sys.exit(main())
 """
 """An agent that takes a job for stalled after 1.5 s, and tells how often it has looked."""
 

@@ -185,7 +185,7 @@ def _of_room(host: HostFacts, ranks: int) -> Iterable[Obstacle]:
     elif place.free < need:
         room = "no ring" if place.free < SMALL.size else f"{place.free // _MEGABYTE} MB"
         text = (
-            f"{place.path} ({-(-place.size // _MEGABYTE)} MB) has room for {room}; the rings of"
+            f"{place.path} ({round(place.size / _MEGABYTE)} MB) has room for {room}; the rings of"
             f" {ranks} ranks need {-(-need // _MEGABYTE)} MB"
         )
         yield Obstacle("shm full", text, changes)
