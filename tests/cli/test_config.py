@@ -75,15 +75,14 @@ def test_the_environment_comes_before_the_file_and_the_command_line_first(
         (["--ssh", "node7"], [], ["node7"]),
         (["diagnose", "--pid", "12"], ["local"], []),
         (["diagnose", "hang.cap"], ["local"], []),
-        (["doctor"], None, []),
     ],
 )
 def test_hosts_of_the_file_are_not_meant_where_others_are_named(
-    words: list[str], connect: list[str] | None, ssh: list[str], tmp_path: Path
+    words: list[str], connect: list[str], ssh: list[str], tmp_path: Path
 ) -> None:
     write(tmp_path, FILE)
     options = parse(words)
-    assert (getattr(options, "connect", None), options.ssh) == (connect, ssh)
+    assert (options.connect, options.ssh) == (connect, ssh)
 
 
 def test_ways_to_hosts_are_used_only_where_hosts_need_them(tmp_path: Path) -> None:

@@ -58,8 +58,6 @@ def test_this_host_is_not_meant_where_others_are_reached_by_a_shell(
         (["--through", "b", "--connect", "n[0-7]"], "--ssh 'n[0-7]' --through b needs no agent"),
         (["--through", "b", "--connect", "n1", "--ssh", "n2"], "--ssh n1 --through b needs no"),
         (["diagnose", "--pid", "12", "--ssh", "node0"], "frtop jobs --ssh"),
-        (["record", "--note", " "], "write what is to be noted"),
-        (["record", "--note", "x" * 300], "up to 200 characters; this one has 300"),
         (["demo", "--fault", "gremlin"], "invalid choice: 'gremlin'"),
         (["diagnose", "--wait", "-3"], "more than 0"),
         (["diagnose", "--wait", "soon"], "'soon': seconds"),
@@ -68,7 +66,7 @@ def test_this_host_is_not_meant_where_others_are_reached_by_a_shell(
         (["--pid", "12", "--job", "train.py"], "both name a job"),
         (["diagnose", "--pid", "12", "--connect", "node0"], "frtop jobs --connect"),
         (["diagnose", "--pid", "12", "hang.cap"], "files were given"),
-        (["tensors", "--rank", "0", "--pid", "12"], "unrecognized arguments: --pid"),
+        (["config", "--pid", "12"], "unrecognized arguments: --pid"),
     ],
 )
 def test_an_invalid_command_line_gets_a_next_step(words: list[str], says: str) -> None:
@@ -90,11 +88,6 @@ def test_a_file_in_place_of_a_command_can_be_opened(tmp_path: Path) -> None:
 def test_a_job_can_be_named_by_a_pid(command: list[str]) -> None:
     assert parse([*command, "--pid", "4711"]).pid == 4711
     assert parse(command).pid is None
-
-
-def test_who_notes_nothing_may_leave_the_note_out() -> None:
-    assert parse(["record", "--phases", "on"]).note is None
-    assert parse(["record", "--note", " loss jumped "]).note == "loss jumped"
 
 
 def test_a_usage_error_has_its_own_exit_status(capsys: pytest.CaptureFixture[str]) -> None:

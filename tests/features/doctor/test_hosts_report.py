@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -21,6 +22,7 @@ from frtop_probe.features.doctor.facts import (
 from frtop_probe.proc.memory import NO_RIGHT
 from frtop_probe.proc.ptrace_refusal import Change
 from frtop_probe.ring import layout
+from frtop_tui.cli.parser import parse
 from frtop_tui.connect.pipes.framing import PipeError
 from frtop_tui.features.doctor.far_facts import MAX_BYTES, MAX_ITEMS, MAX_TEXT, read_facts
 from frtop_tui.features.doctor.group_words import ExaminedHost, grouped, typed_from_afar
@@ -189,3 +191,16 @@ def test_no_text_of_another_host_gets_out_of_its_quotes(bad: str) -> None:
 def test_what_is_no_facts_is_refused(said: bytes) -> None:
     with pytest.raises(PipeError):
         read_facts(said)
+
+
+def test_hosts_of_the_configuration_file_are_not_meant(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text('connect = ["node[0-7]"]\n')
+    file.chmod(0o600)
+    monkeypatch.setenv("FRTOP_CONFIG", str(file))
+    monkeypatch.delenv("FRTOP_SSH", raising=False)
+    options = parse(["doctor"])
+    assert not hasattr(options, "connect")
+    assert options.ssh == []

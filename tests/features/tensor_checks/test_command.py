@@ -79,6 +79,20 @@ def test_a_rank_that_is_gone_ends_it(
     assert source.chosen[-1] is not None  # another job cannot take its place
 
 
+@pytest.mark.parametrize(
+    ("note", "says"),
+    [
+        (" ", "write what is to be noted"),
+        ("x" * 300, "up to 200 characters; this one has 300"),
+    ],
+)
+def test_a_note_has_a_text_and_an_end(note: str, says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        parse(["record", "--note", note])
+    assert parse(["record", "--phases", "on"]).note is None
+    assert parse(["record", "--note", " loss jumped "]).note == "loss jumped"
+
+
 def test_nobody_is_asked_to_agree_where_nobody_can_sample(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
