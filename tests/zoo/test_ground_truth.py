@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 from dataclasses import replace as changed_run
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -14,7 +16,7 @@ from frtop_tui.diagnosis.model import Frame, Verdict, Why
 from zoo import table
 from zoo.ground_truth import Case, fault, truth
 from zoo.outcomes import of_control, of_fault, why_not_right, wrong_claim
-from zoo.runner import case_of, description_of, names
+from zoo.runner import PROGRAMS, case_of, description_of, names
 from zoo.wording import blame_text, truth_text, verdict_text
 from zoo.worker import Run
 
@@ -165,6 +167,14 @@ def test_truth_verdict_and_blame_have_the_same_wording() -> None:
     assert verdict_text([]) == blame_text([], FAULT) == "nothing"
     assert blame_text([1], FAULT) == blame_text([1], TIE) == "blames 1"
     assert blame_text([0, 2, 3], FAULT) == "blames 0,2-3 (3 innocent)"
+
+
+@pytest.mark.parametrize("name", names())
+def test_what_a_program_takes_from_the_zoo_exists(name: str) -> None:
+    for node in ast.walk(ast.parse((PROGRAMS / f"{name}.py").read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("zoo."):
+            there = vars(import_module(cast("str", node.module)))
+            assert [alias.name for alias in node.names if alias.name not in there] == []
 
 
 def test_the_tables_have_both_modes_of_a_program_and_each_other_verdicts(tmp_path: Path) -> None:

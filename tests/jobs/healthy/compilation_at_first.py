@@ -5,7 +5,8 @@ They compile equal graphs one by one, under a lock file of the compiler.
 
 import torch
 
-from zoo.rank import Case, Truth, join
+from zoo.ground_truth import Truth
+from zoo.rank import Case, join
 from zoo.work import compute
 
 CASE = Case(
