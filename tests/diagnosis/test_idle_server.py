@@ -62,13 +62,14 @@ class Engine(Scene):
     """Rank 0 has other threads, too."""
 
     others: tuple[tuple[wire.TraceFrame, ...], ...] = ()
+    awake = False
 
     def look_of(self, actor: Actor, *args: object, **kwargs: object) -> wire.Snapshot:
         snapshot = super().look_of(actor, *args, **kwargs)  # type: ignore[arg-type]
         if actor.rank != 0 or not snapshot.dumps:
             return snapshot
         threads = tuple(
-            wire.ThreadStack(MAIN + n, 2000 + n, f"Thread-{n}", False, False, frames)
+            wire.ThreadStack(MAIN + n, 2000 + n, f"Thread-{n}", self.awake, False, frames)
             for n, frames in enumerate(self.others, 1)
         )
         own = structs.replace(snapshot.dumps[0], threads=(*snapshot.dumps[0].threads, *threads))
@@ -98,6 +99,15 @@ def test_a_rank_at_a_queue_is_idle_if_a_thread_serves_and_none_works(
     found = scene.settle()
     assert told(found, "culprits", "why.cause") == ((0,), cause)
     assert found.health == ("held up" if cause == "idle" else "hung")
+
+
+def test_a_server_that_looks_for_clients_at_this_moment_serves_as_well() -> None:
+    scene = Engine()
+    scene.others, scene.awake = (SERVER,), True
+    scene.waits([1, 2, 3], "broadcast", for_s=10)
+    scene.at(0, *LOCK)
+    scene.kernel(0, syscall="futex", wchan="futex_do_wait")
+    assert told(scene.settle(), "culprits", "why.cause") == ((0,), "idle")
 
 
 Play = Callable[[Scene], None]

@@ -186,8 +186,8 @@ def locate(stack: wire.ThreadStack | None, process: wire.Process | None = None) 
     shown = shown_frames(frames)[0]
     if _waits_for_file_lock(process) and kind != "dataloader" and kind not in OP_WAITS:
         return StackLocation("file_lock", line, shown)
-    serves = _serves(frames) or serves_rpc(frames)
-    if (serves and not stack.active) or _awaits_engine(frames):
+    waits = serves(frames) or serves_rpc(frames)
+    if (waits and not stack.active) or _awaits_engine(frames):
         return StackLocation("idle", line, shown)
     if kind is not None:
         return StackLocation(_corrected(kind, leaf, process), line, shown)
@@ -197,6 +197,15 @@ def locate(stack: wire.ThreadStack | None, process: wire.Process | None = None) 
     by_line = queued and process is None  # in a file of stacks the line is all that tells
     at = "lock" if by_line else _kernel_kind(process)
     return StackLocation(at, line, shown, sure=by_line or (queued and is_asleep_on_lock(process)))
+
+
+def serves(frames: Sequence[wire.TraceFrame]) -> bool:
+    """Whether the innermost frames wait for any event or client, not for one connection."""
+    leaf = frames[0]
+    if leaf.file.endswith("/selectors.py"):
+        return any(_SERVERS.search(frame.file) for frame in frames[1:3])
+    accepts = leaf.file.endswith("/socket.py") and function_name(leaf) == "accept"
+    return accepts or bool(_SERVERS.search(leaf.file))
 
 
 def serves_rpc(frames: Sequence[wire.TraceFrame]) -> bool:
@@ -267,15 +276,6 @@ def _innermost(
 def _is_rendezvous(frames: tuple[wire.TraceFrame, ...]) -> bool:
     names = {function_name(frame) for frame in frames}
     return bool(names & {"init_process_group", "_store_based_barrier", "_new_process_group_helper"})
-
-
-def _serves(frames: tuple[wire.TraceFrame, ...]) -> bool:
-    """Whether the innermost frames wait for any event or client, not for one connection."""
-    leaf = frames[0]
-    if leaf.file.endswith("/selectors.py"):
-        return any(_SERVERS.search(frame.file) for frame in frames[1:3])
-    accepts = leaf.file.endswith("/socket.py") and function_name(leaf) == "accept"
-    return accepts or bool(_SERVERS.search(leaf.file))
 
 
 def _awaits_engine(frames: tuple[wire.TraceFrame, ...]) -> bool:
