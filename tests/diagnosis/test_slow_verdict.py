@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from diagnosis.scenes import SECOND, Scene, only
+from diagnosis.scenes import SECOND, Scene, frame, only
 from diagnosis.slow_jobs import Meeting, SteppingJob, data_parallel
 from frtop_probe import wire
 from frtop_tui.diagnosis.engine import Engine
@@ -272,6 +272,16 @@ def test_unknown_says_what_was_not_seen() -> None:
     assert any("frtop_probe.step()" in line for line in verdict.missing)
     assert verdict.slow is not None
     assert verdict.slow.step_ns is None
+
+
+def test_who_is_late_and_was_seen_to_wait_for_a_remote_call_is_no_straggler() -> None:
+    """The callee may be slow: c10d does not show how long a caller waits for it."""
+    scene = SlowScene(slow_job(), slow_job().statistics(steps=False))
+    library = "/lib/python3.11/site-packages/torch/distributed/rpc/api.py:842"
+    scene.at(2, frame(library, "rpc_sync", "return fut.wait()"), frame("train.py:28", "main"))
+    found = scene.looks_of({2: 0.2})
+    assert not found.verdicts
+    assert "late again and again: rank 2, and whether" in "\n".join(text(found))
 
 
 def test_a_slow_link_names_the_host_at_its_end() -> None:

@@ -174,6 +174,8 @@ def _findings(
     for late in state.late[:MOST_SLOW]:
         waiting = connected(statistics, late.members) - set(late.ranks)
         why = cause_of(statistics, late, frame)
+        if why.awaits_remote_call:
+            continue
         slowness = Slowness(
             late.late, late.sampled, late.late_ns, late.error_ns, late.share, len(waiting), 0,
             why.step_ns, on_gpus, late.at_least, late.most_share if late.is_open else 0.0,

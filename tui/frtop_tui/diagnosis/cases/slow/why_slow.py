@@ -115,6 +115,12 @@ class SlowCause(Struct, frozen=True):
     fact: HostFact | None = None  # about its host, which shows the cause or says more of it
     context: tuple[HostFact, ...] = ()  # facts that hold for others as well
 
+    @property
+    def awaits_remote_call(self) -> bool:
+        """Whether all that is known is that it waits for its callee, which may be who is slow."""
+        at = self.location
+        return self.cause == "unknown" and at is not None and at.kind == "rpc"
+
 
 def cause_of(statistics: JobStatistics, found: LateRanks, frame: BaseFrame) -> SlowCause:
     """What takes the time of ranks that are late: what lies deepest, if it explains most of it."""
