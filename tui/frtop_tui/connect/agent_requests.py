@@ -48,14 +48,16 @@ class AgentRequests:
         self.tracker = RequestTracker(send)
         self.clocks = ClockRequests(self.tracker, state.measure_clock)
         self._states: dict[str, int] = {}
-        """Id of the state request under way, by host."""
+        """State requests under way, by host."""
         self._states_due: dict[str, int] = {}
         """When to ask a host again whose response could not be used."""
         self._watched: frozenset[int] = frozenset()
         self._watched_at = self._stacks_at = 0
         self._wanted: dict[tuple[str, int, bool], LookRequest] = {}
-        self._stacks: set[tuple[str, int]] = set()
-        """Ranks, by host and key, whose stacks the operator wants and that have not come."""
+        self._stacks: dict[tuple[str, tuple[int, ...]], int] = {}
+        """Requests for stacks that the operator wants, by host and keys of ranks."""
+        self._snapshots: dict[tuple[str, str, bool], int] = {}
+        """Other requests for snapshots, by purpose, host, and whether with stacks."""
 
     def watch(self, ranks: frozenset[int]) -> None:
         """Keeps snapshots of these ranks fresh; of no others any more."""
@@ -77,26 +79,28 @@ class AgentRequests:
     def take_stacks(self, frame: Frame | None, ranks: Iterable[int], now: int) -> None:
         """Takes the stacks of these ranks once, some of a host at a time."""
         hosts: dict[str, list[int]] = defaultdict(list)
+        asked = {(host, key) for host, keys in self._stacks for key in keys}
         for one in _wanted(frame, ranks, stacks=True) if frame is not None else ():
-            if (one.host, one.key) not in self._stacks:
+            if (one.host, one.key) not in asked:
                 hosts[one.host].append(one.key)
         for host, keys in hosts.items():
             self._take_stacks(host, keys, now)
 
     def _take_stacks(self, host: str, keys: list[int], now: int, *, again: bool = True) -> None:
-        self._stacks |= {(host, key) for key in keys}
         agent = self.tracker.agent(host)
         for start in range(0, len(keys), STACKS_CHUNK):
             chunk = tuple(keys[start : start + STACKS_CHUNK])
             request = wire.SnapshotRequest(0, keys=chunk, stacks=True, ops=JUDGED_OPS)
-            received = partial(self._stacks_received, host, chunk, again=again)
-            self.tracker.request(host, request, received, now, agent=agent)
+            received = partial(self._stacks_received, host, again=again)
+            self.tracker.request(
+                host, request, received, now,
+                agent=agent, under_way=self._stacks, about=(host, chunk),
+            )  # fmt: skip
 
     def _stacks_received(
-        self, host: str, keys: tuple[int, ...], response: wire.Response, now: int, *, again: bool
+        self, host: str, response: wire.Response, now: int, *, again: bool
     ) -> None:
         """Asks once more for those that the agent did not reach in its time."""
-        self._stacks.difference_update((host, key) for key in keys)
         if again and isinstance(response, wire.SnapshotResponse):
             late = [
                 snapshot.key
@@ -114,9 +118,9 @@ class AgentRequests:
         self._states_due.pop(host, None)
         request = wire.StateRequest(0, self._read_only)
         received = partial(self._state_ended, host)
-        if number := self.tracker.request_now(host, request, received, now):
-            self._states[host] = number
-        else:
+        if not self.tracker.request_now(
+            host, request, received, now, under_way=self._states, about=host
+        ):
             self._states_due[host] = now + BUSY_RETRY_NS
 
     def retry_state(self, host: str, now: int) -> None:
@@ -186,13 +190,13 @@ class AgentRequests:
                 pids=tuple(pid for one in some for pid in one.pids),
             )
             sent = self.tracker.request_now(
-                host, request, in_state_already, now, purpose=(purpose, stacks)
-            )
+                host, request, in_state_already, now,
+                under_way=self._snapshots, about=(purpose, host, stacks),
+            )  # fmt: skip
             unsent += rest if sent else ones
         return unsent
 
     def _state_ended(self, host: str, response: wire.Response, now: int) -> None:
-        self._states.pop(host, None)
         if not isinstance(response, wire.Error) or response.reason == "lost":
             return
         if response.reason == "deadline":
@@ -203,7 +207,7 @@ class AgentRequests:
         self.tracker.extend_timeout(host)
 
     def _forget_state(self, host: str) -> None:
-        self.tracker.drop(self._states.pop(host, 0))
+        self.tracker.drop(self._states.get(host, 0))
         self._states_due.pop(host, None)
 
     def _ops_received(self, one: OpsRequest, response: wire.Response, _now: int) -> None:
@@ -250,7 +254,6 @@ OnTime = Callable[[str, int, int, wire.TimeResponse], None]
 @dataclass(slots=True)
 class _Clock:
     burst: int = FIRST  # requests that still follow at once
-    under_way: int = 0  # id of the request, 0 for none
     sent_ns: int = 0
     due_ns: int = 0
 
@@ -262,6 +265,7 @@ class ClockRequests:
         self._tracker = tracker
         self._on_time = on_time
         self._clocks: dict[str, _Clock] = {}
+        self._under_way: dict[str, int] = {}
         self._shown: Mapping[str, tuple[int, ...]] = NOTHING
 
     def begin(self, host: str, now: int) -> None:
@@ -271,8 +275,8 @@ class ClockRequests:
 
     def forget(self, host: str) -> None:
         """Stops to measure a host."""
-        if (clock := self._clocks.pop(host, None)) is not None:
-            self._tracker.drop(clock.under_way)
+        self._clocks.pop(host, None)
+        self._tracker.drop(self._under_way.get(host, 0))
 
     def hasten(self, host: str, now: int) -> None:
         """Asks soon: the host's clock is doubted."""
@@ -291,19 +295,20 @@ class ClockRequests:
     def update(self, now: int) -> None:
         """Asks every host whose turn it is."""
         for host, clock in self._clocks.items():
-            if now >= clock.due_ns and not clock.under_way:
+            if now >= clock.due_ns:
                 self._ask(host, clock, now)
 
     def _ask(self, host: str, clock: _Clock, now: int) -> None:
         received = partial(self._received, host, clock)
         request = wire.TimeRequest(0, self._shown.get(host, ()))
-        number = self._tracker.request_now(host, request, received, now, timeout_ns=LOST_NS)
-        if number:
-            clock.under_way, clock.sent_ns, clock.due_ns = number, now, now + INTERVAL_NS
+        if self._tracker.request_now(
+            host, request, received, now,
+            timeout_ns=LOST_NS, under_way=self._under_way, about=host,
+        ):  # fmt: skip
+            clock.sent_ns, clock.due_ns = now, now + INTERVAL_NS
             clock.burst = max(0, clock.burst - 1)
 
     def _received(self, host: str, clock: _Clock, response: wire.Response, now: int) -> None:
-        clock.under_way = 0
         if not isinstance(response, wire.TimeResponse):
             return
         self._on_time(host, clock.sent_ns, now, response)

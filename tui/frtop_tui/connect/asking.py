@@ -27,8 +27,8 @@ class Asking:
     def __init__(self, tracker: RequestTracker, answered: OnAnswer) -> None:
         self._tracker = tracker
         self._on_answer = answered
-        self._open: set[tuple[Kind, str, int]] = set()
-        """What was asked and not answered: class, host and key."""
+        self._open: dict[tuple[Kind, str, int], int] = {}
+        """What was asked and not answered: by class, host and key."""
         self._again: set[tuple[wire.RankRequest, int]] = set()
         """Ranks whose agent was restarted before they answered."""
 
@@ -49,10 +49,11 @@ class Asking:
             if reason:
                 self._end(view, asked, wire.Error(0, text, reason), now)
                 continue
-            self._open.add(slot)
             answered = partial(self._answered, view, asked)
             agent = self._tracker.agent(view.host)
-            self._tracker.request(view.host, asked, answered, now, agent=agent)
+            self._tracker.request(
+                view.host, asked, answered, now, agent=agent, under_way=self._open, about=slot
+            )
 
     def update(self, frame: Frame | None, now: int) -> None:
         """Asks ranks whose agent was restarted again, by their new keys."""
@@ -64,7 +65,6 @@ class Asking:
     def _answered(
         self, view: JudgedRank, request: wire.RankRequest, response: wire.Response, now: int
     ) -> None:
-        self._open.discard((type(request), view.host, view.key))
         gone = isinstance(response, wire.Error) and response.reason == "gone"
         if gone and not request.once:
             self._again.add((request, view.rank))  # the former key may be another rank's

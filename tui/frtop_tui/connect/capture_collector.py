@@ -80,8 +80,7 @@ class CaptureCollector:
         self._steps: dict[str, deque[Step]] = {}  # by host
         self._agents: dict[str, int] = {}  # by host
         self._left = dict.fromkeys(frame.ranks, 0)  # rank -> its steps that are still to come
-        self._under_way: dict[str, dict[int, tuple[int, Step]]] = {}
-        """By host, the number of the request and the step, by the step's identity."""
+        self._under_way: dict[tuple[str, Step], int] = {}
         self._limit = 0  # ops per history
         self._complete_ns = 0  # when all was there; a frame from then on contains it
         self._wants_frame = False
@@ -165,23 +164,23 @@ class CaptureCollector:
 
     def _send(self, now: int) -> None:
         for host, steps in list(self._steps.items()):
-            if host not in self._under_way and len(self._under_way) >= HOSTS_AT_ONCE:
+            asked = {name for name, _ in self._under_way}
+            if host not in asked and len(asked) >= HOSTS_AT_ONCE:
                 continue
             while (step := self._next(host, steps)) is not None:
                 steps.remove(step)
-                received = partial(self._received, host, step)
+                received = partial(self._received, step)
                 timeout_ns = max(1, self._until - now)
-                number = self._tracker.request(
+                self._tracker.request(
                     host, step.request, received, now, timeout_ns=timeout_ns,
-                    agent=self._agents[host],
+                    agent=self._agents[host], under_way=self._under_way, about=(host, step),
                 )  # fmt: skip
-                self._under_way.setdefault(host, {})[id(step)] = number, step
             if not steps:
                 del self._steps[host]
 
     def _next(self, host: str, steps: deque[Step]) -> Step | None:
         """The step to take beside those under way: while stacks are taken, the agent is idle."""
-        kinds = [step.kind for _, step in self._under_way.get(host, {}).values()]
+        kinds = [step.kind for name, step in self._under_way if name == host]
         if not kinds or not steps:
             return steps[0] if steps else None
         if steps[0].kind == "stacks" and "stacks" not in kinds:
@@ -191,12 +190,8 @@ class CaptureCollector:
             return None
         return next((step for step in steps if step.kind == "history"), None)
 
-    def _received(self, host: str, step: Step, response: wire.Response, _now: int) -> None:
+    def _received(self, step: Step, response: wire.Response, _now: int) -> None:
         """Keeps a history; snapshots, gauges and tensors are in the job's state already."""
-        under_way = self._under_way.get(host, {})
-        under_way.pop(id(step), None)
-        if not under_way:
-            self._under_way.pop(host, None)
         if isinstance(response, wire.HistoryResponse):
             self._keep_history(step.ranks[0], response)
         elif isinstance(response, wire.SnapshotResponse):
@@ -242,13 +237,10 @@ class CaptureCollector:
 
     def _give_up(self, why: str) -> None:
         """Names what is still missing, and goes on without it."""
-        for number, step in (one for each in self._under_way.values() for one in each.values()):
-            self._tracker.drop(number)
+        asked = (step for _, step in self._under_way)
+        for step in chain(asked, *self._steps.values()):
             self._missing[step.kind, why].update(step.ranks)
-        for steps in self._steps.values():
-            for step in steps:
-                self._missing[step.kind, why].update(step.ranks)
-        self._under_way.clear()
+        self._tracker.drop(*self._under_way.values())
         self._steps.clear()
 
     def _finish(self, frame: Frame, now: int) -> None:

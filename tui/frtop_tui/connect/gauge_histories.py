@@ -36,6 +36,7 @@ class GaugeHistories:
         self._shown: tuple[str, ...] = ()
         self._asked: dict[tuple[str, bool], int] = {}
         """When each host was asked last, for all of its gauges or for some."""
+        self._under_way: dict[str, int] = {}
 
     def show(self, hosts: Iterable[str]) -> None:
         """Keeps the histories of these hosts fresh, of those in trouble, and of no others.
@@ -65,6 +66,8 @@ class GaugeHistories:
         if asked is not None and now - asked < again_ns:
             return
         request = wire.GaugeHistoryRequest(0, () if in_full else ROW_GAUGES, POINTS)
-        if self._tracker.request_now(host, request, in_state_already, now, purpose="gauges"):
+        if self._tracker.request_now(
+            host, request, in_state_already, now, under_way=self._under_way, about=host
+        ):
             self._asked[host, in_full] = now
             self._asked.pop((host, not in_full), None)

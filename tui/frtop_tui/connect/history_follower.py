@@ -42,13 +42,13 @@ Known = TypeVar("Known", bound=FollowedRank)
 class HistoryFollower(Generic[Known]):
     """Those who follow differ in what they keep of a rank, and how far back they ask."""
 
-    purpose: ClassVar[str]
     columns: ClassVar[bool] = False
 
     def __init__(self, tracker: RequestTracker) -> None:
         self._tracker = tracker
         self._ranks: dict[tuple[str, int, int], Known] = {}
         """By host, key, and generation of the agent that gave the key."""
+        self._under_way: dict[str, int] = {}
 
     def key(self, view: JudgedRank) -> tuple[str, int, int]:
         """What a rank is known by."""
@@ -111,7 +111,9 @@ class HistoryFollower(Generic[Known]):
         limit = min(MOST, max(known.limit, 2 * new + OVERLAP, back + new + OVERLAP))
         request = wire.HistoryRequest(0, view.key, limit, columns=self.columns)
         received = partial(self._received, view, known, limit, now)
-        if self._tracker.request_now(view.host, request, received, now, purpose=self.purpose):
+        if self._tracker.request_now(
+            view.host, request, received, now, under_way=self._under_way, about=view.host
+        ):
             known.asked_ns = now
             known.issued = issued
 

@@ -73,8 +73,6 @@ class _RankOps(FollowedRank):
 class OpFollower(HistoryFollower[_RankOps]):
     """Belongs to the source's thread. `follow` switches it on."""
 
-    purpose = "ops"
-
     def __init__(self, tracker: RequestTracker, outlet: OpOutlet) -> None:
         super().__init__(tracker)
         self._outlet = outlet

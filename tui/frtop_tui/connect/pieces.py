@@ -80,7 +80,7 @@ class Pieces:
         self._files = files
         self._host, self._agent, self._window = host, agent, window
         self._todo = deque(part for part in parts if part.size)
-        self._under_way: set[int] = set()
+        self._under_way: dict[PartWanted, int] = {}
         self._unwritten = 0
         self._size = FIRST_PIECE
         self.over = False
@@ -93,10 +93,10 @@ class Pieces:
             if piece.size < rest.size:
                 self._todo.appendleft(rest.after(piece.size))
             received = partial(self._received, piece, now)
-            request = piece.request(piece.offset, piece.size)
-            self._under_way.add(
-                self._tracker.request(self._host, request, received, now, agent=self._agent)
-            )
+            self._tracker.request(
+                self._host, piece.request(piece.offset, piece.size), received, now,
+                agent=self._agent, under_way=self._under_way, about=piece,
+            )  # fmt: skip
         if not (self._todo or self._under_way or self._unwritten or self.over):
             self.over = True
             self._owner.pieces_complete(now)
@@ -105,12 +105,9 @@ class Pieces:
         """Forgets what is under way."""
         self.over = True
         self._todo.clear()
-        for number in self._under_way:
-            self._tracker.drop(number)
-        self._under_way.clear()
+        self._tracker.drop(*self._under_way.values())
 
     def _received(self, piece: PartWanted, sent_ns: int, response: wire.Response, now: int) -> None:
-        self._under_way.discard(response.id)
         if self.over:
             return
         if not isinstance(response, wire.Piece) or response.error:

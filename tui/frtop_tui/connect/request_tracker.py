@@ -1,8 +1,9 @@
 """Matches responses of agents to requests: turns, ids, timeouts, retries, lost connections.
 
 Every request ends exactly once, unless its owner drops it: with the agent's response, or
-with a `wire.Error` of our own. Who asks keeps no count of what is under way: requests of a class
-wait here until it is their turn at the host. Pure: `now` is the operator's monotonic clock in ns.
+with a `wire.Error` of our own. Requests of a class wait here until it is their turn at the host.
+An owner that must know what it has under way gives a dict, in which the tracker keeps the numbers.
+Pure: `now` is the operator's monotonic clock in ns.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from itertools import islice
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from msgspec import structs
 
@@ -28,6 +29,8 @@ MAX_LATE: Final = 256
 
 OnResponse = Callable[[wire.Response, int], None]
 """Takes the response, or an error of ours, and the time."""
+About = TypeVar("About", bound=Hashable)
+_Lane = tuple[str, type[wire.Request]]
 
 
 @dataclass(slots=True)
@@ -36,14 +39,19 @@ class _Pending:
     request: wire.Request
     on_response: OnResponse
     timeout_ns: int
-    lane: tuple[str, Hashable]
+    under_way: dict[Any, int]  # of its owner
+    about: Hashable
     expires_ns: int = 0  # 0: it waits for its turn
+    takes_turns: bool = False
     adaptive: bool = False
     resend: bool = False
-    commanded: bool = False  # by the operator, who waits for the response
     retry_ns: int = 0
     sent_ns: int | None = None
     stale: bool = False  # its keys are those of an agent that is gone
+
+    @property
+    def lane(self) -> _Lane:
+        return self.host, type(self.request)
 
 
 class RequestTracker:
@@ -65,8 +73,8 @@ class RequestTracker:
         self._timeouts: dict[str, int] = {}
         """By host, where it is longer than `RESPONSE_NS`."""
         self._late: dict[int, _Pending] = {}
-        self._lanes: defaultdict[tuple[str, Hashable], dict[int, _Pending]] = defaultdict(dict)
-        """What takes turns, in order: by host, and by class or purpose."""
+        self._lanes: defaultdict[_Lane, dict[int, _Pending]] = defaultdict(dict)
+        """What takes turns, in order."""
 
     def agent(self, host: str) -> int:
         """Generation of the host's agent, to be given to `request` with the keys it gave."""
@@ -85,6 +93,8 @@ class RequestTracker:
         *,
         timeout_ns: int | None = None,
         agent: int | None = None,
+        under_way: dict[About, int] | None = None,
+        about: About | None = None,
     ) -> int:
         """Sends a request when it is its turn, and again when the agent was busy or away.
 
@@ -96,15 +106,18 @@ class RequestTracker:
             now: operator's clock.
             timeout_ns: how long its turn lasts; None: as its class says.
             agent: generation whose keys the request names; None: the current one.
+            under_way: has its id by `about` until it ends.
+            about: what distinguishes the owner's requests.
 
         Returns:
             The id of the request, for `drop`.
         """
         timeout_ns = timeout_ns or round(request.timeout_s * 1e9)
-        number, pending = self._new(host, request, on_response, timeout_ns, type(request))
+        number, pending = self._new(host, request, on_response, timeout_ns, under_way, about)
         pending.resend = not request.once
-        pending.commanded = True
+        pending.takes_turns = True
         pending.stale = agent is not None and agent != self._agents[host]
+        self._lanes[pending.lane][number] = pending
         self._begin(pending.lane, now)
         return number
 
@@ -116,20 +129,21 @@ class RequestTracker:
         now: int,
         *,
         timeout_ns: int | None = None,
-        purpose: Hashable = None,
+        under_way: dict[About, int] | None = None,
+        about: About | None = None,
     ) -> int:
         """Sends a request once, now or not at all; a lost connection ends it.
 
-        Without `timeout_ns` the timeout adapts to the host: it doubles when nothing came. With a
-        `purpose` one such request is under way at a host.
+        Without `timeout_ns` the timeout adapts to the host: it doubles when nothing came.
 
         Returns:
-            The id of the request, 0 when it could not be sent.
+            The id of the request, 0 when it could not be sent, or one `about` the same is under
+            way.
         """
-        if purpose is not None and (host, purpose) in self._lanes:
+        if under_way is not None and about in under_way:
             return 0
         number, pending = self._new(
-            host, request, on_response, timeout_ns or self.timeout_ns(host), purpose
+            host, request, on_response, timeout_ns or self.timeout_ns(host), under_way, about
         )
         pending.adaptive = timeout_ns is None
         pending.expires_ns = now + pending.timeout_ns
@@ -138,10 +152,11 @@ class RequestTracker:
         self._remove(number)
         return 0
 
-    def drop(self, number: int) -> None:
-        """Forgets a request whose response nobody needs any more."""
-        if pending := self._remove(number):
-            self._keep_late(number, pending)
+    def drop(self, *numbers: int) -> None:
+        """Forgets requests whose responses nobody needs any more."""
+        for number in numbers:
+            if pending := self._remove(number):
+                self._keep_late(number, pending)
 
     def asked(self, host: str, response: wire.Response) -> bool:
         """Whether we have asked this host for that, and its agent is still the same.
@@ -166,7 +181,7 @@ class RequestTracker:
             sent = (
                 number
                 for number, one in self._pending.items()
-                if one.host == host and one.commanded and one.sent_ns is not None
+                if one.host == host and one.takes_turns and one.sent_ns is not None
             )
             number = max(sent, default=0)
         pending = self._pending.get(number)
@@ -236,25 +251,30 @@ class RequestTracker:
         request: wire.Request,
         on_response: OnResponse,
         timeout_ns: int,
-        purpose: Hashable,
+        under_way: dict[About, int] | None,
+        about: About | None,
     ) -> tuple[int, _Pending]:
         number = next(self._ids)
         request = structs.replace(request, id=number)
-        pending = _Pending(host, request, on_response, timeout_ns, (host, purpose))
-        self._pending[number] = pending
-        if purpose is not None:
-            self._lanes[pending.lane][number] = pending
+        kept: dict[Any, int] = under_way if under_way is not None else {}
+        pending = _Pending(host, request, on_response, timeout_ns, kept, about)
+        self._pending[number], kept[about] = pending, number
         return number, pending
 
     def _remove(self, number: int) -> _Pending | None:
         pending = self._pending.pop(number, None)
-        if pending is not None and (lane := self._lanes.get(pending.lane)) is not None:
+        if pending is None:
+            return None
+        if pending.under_way.get(pending.about) == number:
+            del pending.under_way[pending.about]
+        if pending.takes_turns:
+            lane = self._lanes[pending.lane]
             lane.pop(number, None)
             if not lane:
                 del self._lanes[pending.lane]
         return pending
 
-    def _begin(self, lane: tuple[str, Hashable], now: int) -> None:
+    def _begin(self, lane: _Lane, now: int) -> None:
         """Sends those of a lane whose turn it is."""
         waiting = self._lanes.get(lane)
         if waiting is None:

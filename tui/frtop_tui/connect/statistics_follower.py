@@ -78,16 +78,9 @@ class _Host:
     """What one host still has to answer."""
 
     waiting: deque[_Question] = field(default_factory=lambda: deque(maxlen=MOST_WAITING))
-    under_way: int = 0  # id of the request, 0 for none
     asked_ns: int = 0
     covered: bool = False  # was asked before
     too_old: bool = False
-
-    def holds_up(self, now: int) -> bool:
-        """Whether to wait for it before figures are shown."""
-        if self.under_way:
-            return now - self.asked_ns < LATE_NS
-        return bool(self.waiting)
 
 
 class StatisticsFollower:
@@ -101,6 +94,7 @@ class StatisticsFollower:
         self._job: wire.Job | None = None
         self._merger = StatisticsMerger()
         self._hosts: defaultdict[str, _Host] = defaultdict(_Host)
+        self._under_way: dict[str, int] = {}
         self._number = 0
         self._asked_ns = self._until_ns = 0
         self._fresh = False
@@ -146,13 +140,18 @@ class StatisticsFollower:
             self._begin_slice(frame, self._wanted, now)
         for name, host in self._hosts.items():
             self._ask(name, host, now)
-        if self._fresh and not any(host.holds_up(now) for host in self._hosts.values()):
+        if self._fresh and not any(self._holds_up(*one, now) for one in self._hosts.items()):
             self._build(frame, self._wanted)
+
+    def _holds_up(self, name: str, host: _Host, now: int) -> bool:
+        """Whether to wait for it before figures are shown."""
+        if name in self._under_way:
+            return now - host.asked_ns < LATE_NS
+        return bool(host.waiting)
 
     def _begin_anew(self) -> None:
         """Forgets everything: another job, or other figures of it."""
-        for host in self._hosts.values():
-            self._tracker.drop(host.under_way)
+        self._tracker.drop(*self._under_way.values())
         self._hosts.clear()
         if self._job is not None and self._wanted is None:
             self._on_statistics(self._job, None, None)
@@ -198,7 +197,7 @@ class StatisticsFollower:
 
     def _ask(self, name: str, host: _Host, now: int) -> None:
         """Asks a host for the oldest slice that waits for it."""
-        if host.under_way or not host.waiting or self._wanted is None:
+        if name in self._under_way or not host.waiting or self._wanted is None:
             return
         one = host.waiting[0]
         clock = next((view.clock_ns for view in one.views.values()), 0)
@@ -214,10 +213,11 @@ class StatisticsFollower:
         received = partial(self._received, host, one)
         host.waiting.popleft()
         host.asked_ns = now
-        host.under_way = self._tracker.request(name, request, received, now, agent=one.agent)
+        self._tracker.request(
+            name, request, received, now, agent=one.agent, under_way=self._under_way, about=name
+        )
 
     def _received(self, host: _Host, one: _Question, response: wire.Response, _now: int) -> None:
-        host.under_way = 0
         if isinstance(response, wire.Error) and response.reason == "words":
             host.too_old, self._fresh = True, True
             host.waiting.clear()

@@ -77,8 +77,8 @@ class ProfiledRank:
         self._left = False
         self._ask_ns = 0
         """When it is to be asked again."""
-        self._asked = 0
-        """Number of the request for the order; 0: none is under way."""
+        self._under_way: dict[str, int] = {}
+        """Requests by action."""
         self._pieces: Pieces | None = None
         self._clocks: tuple[tuple[int, int], ...] = ()
         self._files: list[ProfileFile] = []
@@ -106,7 +106,7 @@ class ProfiledRank:
 
     def update(self, now: int) -> None:
         """Asks for the order, or how far it is, where that is due."""
-        if not self.over and not self._asked and now >= self._ask_ns:
+        if not self.over and not self._under_way and now >= self._ask_ns:
             # One that was not answered may never have been read: the rank takes it only once.
             self._ask("begin" if self.progress.stage == "ordered" else "status", now)
 
@@ -150,8 +150,7 @@ class ProfiledRank:
         )  # fmt: skip
 
     def _drop_requests(self) -> None:
-        self._terms.tracker.drop(self._asked)
-        self._asked = 0
+        self._terms.tracker.drop(*self._under_way.values())
         if self._pieces is not None:
             self._pieces.stop()
 
@@ -171,12 +170,12 @@ class ProfiledRank:
             execution=options.execution,
         )
         self._ask_ns = now + POLL_NS
-        self._asked = self._terms.tracker.request(
-            self.view.host, request, self._answered, now, agent=self._agent
-        )
+        self._terms.tracker.request(
+            self.view.host, request, self._answered, now,
+            agent=self._agent, under_way=self._under_way, about=action,
+        )  # fmt: skip
 
     def _answered(self, response: wire.Response, now: int) -> None:
-        self._asked = 0
         if self.over or self._left:
             return
         if not isinstance(response, ProfileResponse):

@@ -33,7 +33,6 @@ class _Withdrawal:
     since: int
     awaited: bool
     next_ns: int = 0
-    under_way: int = 0
 
 
 class ProfileWithdrawals:
@@ -42,6 +41,7 @@ class ProfileWithdrawals:
     def __init__(self, tracker: RequestTracker) -> None:
         self._tracker = tracker
         self._open: list[_Withdrawal] = []
+        self._under_way: dict[_Withdrawal, int] = {}
 
     def withdraw(
         self, view: JudgedRank, agent: int, token: str, now: int, *, awaited: bool
@@ -62,21 +62,21 @@ class ProfileWithdrawals:
         """Asks again where that is due."""
         for one in list(self._open):
             if now - one.since >= REPEATED_NS:
-                self._tracker.drop(one.under_way)
+                self._tracker.drop(self._under_way.get(one, 0))
                 self._open.remove(one)
-            elif not one.under_way and now >= one.next_ns:
+            elif one not in self._under_way and now >= one.next_ns:
                 self._ask(one, now)
 
     def _ask(self, one: _Withdrawal, now: int) -> None:
         one.next_ns = now + REPEAT_NS
         request = ProfileRank(0, one.view.key, "withdraw", one.token)
         received = partial(self._answered, one)
-        one.under_way = self._tracker.request(
-            one.view.host, request, received, now, agent=one.agent
-        )
+        self._tracker.request(
+            one.view.host, request, received, now,
+            agent=one.agent, under_way=self._under_way, about=one,
+        )  # fmt: skip
 
     def _answered(self, one: _Withdrawal, response: wire.Response, now: int) -> None:
-        one.under_way = 0
         reason = response.reason if isinstance(response, wire.Error) else ""
         if isinstance(response, ProfileResponse) and response.stage != "over":
             reason = response.error

@@ -50,7 +50,6 @@ class LaneFollower(Follower, HistoryFollower[_Followed]):
 
     name = "timeline"
     orders = (FollowHistories,)
-    purpose = "timeline"
     columns = True
     nothing = Histories()
 
