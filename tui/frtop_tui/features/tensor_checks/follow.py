@@ -79,13 +79,13 @@ class NumberFollower(Follower):
         self.numbers = NO_NUMBERS
         self._orders: list[RecordOrder] = []
         self._outgoing: list[_Outgoing] = []
-        self._ordering: set[int] = set()
-        """Ranks with an order under way."""
+        self._ordering: dict[tuple[str, int], int] = {}
+        """Orders under way, by host and rank."""
         self._controls: dict[int, RankControl] = {}
         self._ranks: dict[int, SampledRank] = {}
-        self._views: dict[int, JudgedRank] = {}
         self._asked_ns: dict[int, int] = {}
-        self._under_way: set[int] = set()
+        self._reading: dict[int, int] = {}
+        """Requests for samples, by rank."""
         self._changed = self._fresh = False
         self._next_comparison = 0
         self._pace = StepPace()
@@ -123,7 +123,7 @@ class NumberFollower(Follower):
         for rank, known in self._ranks.items():
             view = frame.ranks.get(rank)
             due = now - self._asked_ns.get(rank, 0) >= POLL_NS
-            if view is not None and due and rank not in self._under_way and _has_more(known):
+            if view is not None and due and rank not in self._reading and _has_more(known):
                 self._ask(view, known, now)
         if self._changed or (self._fresh and now >= self._next_comparison):
             self._publish(frame, now)
@@ -163,30 +163,30 @@ class NumberFollower(Follower):
 
     def _send_orders(self, frame: Frame, now: int) -> None:
         """Sends what an agent has time for, one order after the other to each rank."""
-        busy = Counter(self._views[rank].host for rank in self._ordering)
+        busy = Counter(host for host, _ in self._ordering)
         waiting, self._outgoing = self._outgoing, []
-        held: set[int] = set()
+        held = {rank for _, rank in self._ordering}
         for one in waiting:
             view = frame.ranks.get(one.rank)
             full = view is not None and busy[view.host] >= ChangeRecording.at_once
-            if full or now < one.from_ns or one.rank in held or one.rank in self._ordering:
+            if full or now < one.from_ns or one.rank in held:
                 self._outgoing.append(one)
                 held.add(one.rank)
-                continue
-            self._send(frame, one, now)
-            if view is not None:
-                busy[view.host] += one.rank in self._ordering
+            elif self._send(frame, one, now) and view is not None:
+                busy[view.host] += 1
+                held.add(one.rank)
 
-    def _send(self, frame: Frame, one: _Outgoing, now: int) -> None:
+    def _send(self, frame: Frame, one: _Outgoing, now: int) -> bool:
+        """Returns whether the rank is asked."""
         self._changed = True
         rank, order = one.rank, one.order
         view = frame.ranks.get(rank)
         if order.own and not self._is_ours(rank):
             self._controls[rank] = RankControl(self._recorded(rank))
-            return
+            return False
         if view is None:
             self._controls[rank] = RankControl(problem="it is unreachable")
-            return
+            return False
         reason, text = why_not_ask(frame, view)
         if not reason and view.exit_info is not None:
             reason, text = "gone", format_exit(view.exit_info)
@@ -201,21 +201,22 @@ class NumberFollower(Follower):
             wanted = replace_fields(wanted, groups=ids)
         if reason:
             self._controls[rank] = RankControl(problem=text)
-            return
+            return False
         if order.samples:  # from now on, so that old samples say nothing
             self._ranks[rank] = SampledRank(self._by, view.identity.pid)
-        self._views[rank] = view
         request = ChangeRecording(
             0, view.key, wanted, order.phases, order.note, order.sites,
             order.modules, order.longer,
         )  # fmt: skip
-        self._ordering.add(rank)
-        self._tracker.request(view.host, request, partial(self._controlled, one), now)
+        self._tracker.request(
+            view.host, request, partial(self._controlled, one), now,
+            under_way=self._ordering, about=(view.host, rank),
+        )  # fmt: skip
+        return True
 
     def _controlled(self, one: _Outgoing, response: wire.Response, now: int) -> None:
         self._changed = True
         rank, order = one.rank, one.order
-        self._ordering.discard(rank)
         is_busy = isinstance(response, wire.Error) and response.reason == "busy"
         if is_busy and self._leaving and order.samples:
             return
@@ -245,14 +246,15 @@ class NumberFollower(Follower):
 
     def _ask(self, view: JudgedRank, known: SampledRank, now: int) -> None:
         self._asked_ns[view.rank] = now
-        self._under_way.add(view.rank)
         request = ReadSamples(0, view.key, known.last)
-        self._tracker.request(view.host, request, partial(self._received, view, known), now)
+        self._tracker.request(
+            view.host, request, partial(self._received, view, known), now,
+            under_way=self._reading, about=view.rank,
+        )  # fmt: skip
 
     def _received(
         self, view: JudgedRank, known: SampledRank, response: wire.Response, _now: int
     ) -> None:
-        self._under_way.discard(view.rank)
         if isinstance(response, SamplesResponse):
             before = known.state, known.problem
             if known.gone:
