@@ -107,14 +107,13 @@ def _history(rank: int) -> wire.History:
     random_ = random.Random(rank)
     signatures = tuple(map(wire.Signature, ("all_reduce", "all_gather", "reduce_scatter")))
     site = wire.Site("/src/train.py", 9, "train")
-    fields: tuple[list[int], ...] = tuple([] for _ in wire.HistoryRow.__struct_fields__)
+    rows = []
     for n in range(OPS):
         issued = NOW - (OPS - n) * 5_000_000 + random_.randrange(2_000_000)
         took = random_.randrange(100_000, 2_900_000)
-        row = wire.HistoryRow(100 + n, 1 + n % 2, 1 + n // 2, 1 + n % 3, 1, issued, took, 7, 1)
-        for column, value in zip(fields, structs.astuple(row), strict=True):
-            column.append(value)
-    return wire.History(signatures, (site,), columns=pack_rows(fields))
+        ids = 100 + n, 1 + n % 2, 1 + n // 2, 1 + n % 3, 1
+        rows.append((*ids, issued, took, 7, 1, 0, 0, 0, 0))
+    return wire.History(signatures, (site,), pack_rows(tuple(zip(*rows, strict=True))))
 
 
 def _newest(history: wire.History) -> wire.History:

@@ -1,6 +1,6 @@
-"""Packs the rows of a history by field: a third of the bytes, and a tenth of the time.
+"""Packs the ops of a history by field: a third of the bytes of rows, and a tenth of the time.
 
-Rows that follow each other differ little, so each column holds the differences, in the narrowest
+Ops that follow each other differ little, so each column holds the differences, in the narrowest
 width that fits them. What is unpacked may come from anybody: it is never longer than its bytes.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from itertools import accumulate
 from operator import sub
@@ -16,8 +16,7 @@ from typing import Final
 
 from frtop_probe import wire
 
-FIELDS: Final = wire.HistoryRow.__struct_fields__
-"""The columns, in the order of the rows' fields."""
+FIELDS: Final = wire.HistoryColumns.__struct_fields__
 _CODES: Final = {1: "b", 2: "h", 4: "i", 8: "q"}
 _WIDEST: Final = 2**63
 MOST_ROWS: Final = 2**20
@@ -88,12 +87,6 @@ def unpack_column(column: wire.HistoryColumn, rows: int) -> list[int]:
     if column.width not in (0, *_CODES) or not long_enough:
         raise ValueError(f"a column that is not of {rows} rows")
     return _unpacked(column, rows)
-
-
-def rows_of(columns: Columns) -> Iterator[wire.HistoryRow]:
-    """The same as rows."""
-    *others, pseudo, timeout, issuer, waited = columns
-    return map(wire.HistoryRow, *others, map(bool, pseudo), timeout, issuer, waited)
 
 
 def _narrowest(values: list[int]) -> tuple[int, array[int]]:

@@ -26,6 +26,7 @@ from frtop_probe.agent.black_boxes import (
     StallDetector,
 )
 from frtop_probe.ring.recording import BOX_KIND, lock_file, under_way, wait_for_boxes
+from history_rows import rows_of
 from waiting import DEADLINE_S, wait_for
 
 S = 1_000_000_000
@@ -130,7 +131,7 @@ def test_the_first_bad_death_is_written_at_once(host: Host, record: Path) -> Non
     assert (exit_info.signal, exit_info.clean) == (signal.SIGKILL, False)
     assert after[0].exit_info is None
     sent = {history.key: history.history for history in found.histories}
-    assert [(row.number, row.took_ns > 0) for row in sent[after[1].key].rows] == [
+    assert [(row.number, row.took_ns > 0) for row in rows_of(sent[after[1].key])] == [
         (1, True),
         (2, False),
     ]

@@ -32,6 +32,7 @@ from frtop_probe.consistency.checksums import (
 from frtop_probe.ring import layout
 from frtop_probe.ring.layout import Flag, Shape, Side
 from frtop_probe.ring.reader import Ring
+from history_rows import rows_of
 
 SUM, MAX = 1, 5
 SumsByBlock = dict[tuple[int, int], int]
@@ -337,11 +338,11 @@ def test_an_excerpt_has_the_ops_with_the_given_numbers(rank_ring: RankRing) -> N
     rank_ring.issue(5, group=2)
     rank_ring.issue(layout.SMALL.slots - 20)
     found = asyncio.run(excerpt(RingView(rank_ring.ring), 2, 2, 4))
-    assert [row.number for row in found.rows] == [2, 3, 4]
+    assert [row.number for row in rows_of(found)] == [2, 3, 4]
     assert found.signatures[0].kind == "all_reduce"
     rank_ring.issue(18)
     found = asyncio.run(excerpt(RingView(rank_ring.ring), 2, 2, 4))
-    assert [row.number for row in found.rows] == [4]
+    assert [row.number for row in rows_of(found)] == [4]
 
 
 WRITER = """

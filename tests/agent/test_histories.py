@@ -1,4 +1,4 @@
-"""What a ring still has: the same by field, in rows, and as it is read event by event."""
+"""What a ring still has: the same by field as it is read event by event."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from frtop_probe.ring import bulk_read, layout
 from frtop_probe.ring.layout import Event, Flag, MarkKind, Side, StatusCell
 from frtop_probe.ring.reader import Ring
 from frtop_tui.files.histories import ops_of
+from history_rows import rows_of
 
 
 @pytest.fixture
@@ -36,15 +37,7 @@ def ring_rank(builder: RingBuilder) -> Any:
 
 
 def read(builder: RingBuilder, limit: int = 0) -> wire.History:
-    """The rows, after a look that the columns say the same."""
-    rank = ring_rank(builder)
-    found = asyncio.run(history(rank, limit))
-    columns = asyncio.run(history(rank, limit, columns=True))
-    assert (columns.rows, found.columns) == ((), None)
-    assert (columns.signatures, columns.sites) == (found.signatures, found.sites)
-    assert (ops_of(columns), columns.lost) == (ops_of(found), found.lost)
-    assert columns.marks == found.marks
-    return found
+    return asyncio.run(history(ring_rank(builder), limit))
 
 
 def facts(op: wire.Op) -> wire.Op:
@@ -65,7 +58,7 @@ def test_a_history_is_what_is_read_event_by_event(builder: RingBuilder, count: i
     for limit in (slots, 5):
         expected, _ = ring_rank(builder).view.ops(limit)
         assert ops_of(read(builder, limit)) == tuple(map(facts, expected))
-    assert (len(found.rows), found.lost) == (min(builder.sequence, slots), 0)
+    assert (len(rows_of(found)), found.lost) == (min(builder.sequence, slots), 0)
     assert len(found.signatures) <= 3
     assert len(found.sites) <= 2
 
@@ -79,7 +72,7 @@ def test_failed_pending_and_outdated_ends(builder: RingBuilder) -> None:
              "at once": 500}  # fmt: skip
     for number, done in enumerate(times.values(), 1):
         builder.write_slot(number, 500, number, 1, 1, 1, 1, 0, 0, Event.OP, 0, 0, 0, done_ns=done)
-    assert [row.took_ns for row in read(builder).rows] == [400, -400, 0, 0, 0, 1]
+    assert [row.took_ns for row in rows_of(read(builder))] == [400, -400, 0, 0, 0, 1]
 
 
 @pytest.mark.parametrize(("done", "wait", "later", "waited"), [
@@ -99,7 +92,7 @@ def test_how_long_the_thread_of_an_op_waited_is_kept(
         1, 500, 1, 1, 1, 1, 1, 0, 0, Event.OP, 0, 0, 0, done_ns=done, wait_ns=wait, later=later
     )
     found = read(builder)
-    assert [row.waited_ns for row in found.rows] == [waited]
+    assert [row.waited_ns for row in rows_of(found)] == [waited]
     (op,) = ops_of(found)
     assert op.wait_ns == (op.done_ns - waited if waited else 0)
 
@@ -111,7 +104,7 @@ def test_what_is_being_written_is_lost(builder: RingBuilder) -> None:
     builder.map[builder._slot(5) + 8] ^= 0xFF
     builder.cells[StatusCell.HEAD] = builder.sequence
     found = read(builder)
-    assert ([row.sequence for row in found.rows], found.lost) == ([1, 2, 3, 6], 2)
+    assert ([row.sequence for row in rows_of(found)], found.lost) == ([1, 2, 3, 6], 2)
 
 
 @pytest.mark.parametrize("limit", [0, 5, 5000])
@@ -121,7 +114,7 @@ def test_what_was_overwritten_is_not_lost(builder: RingBuilder, limit: int) -> N
     slots = builder.shape.slots
     builder.map[builder._slot(600 - slots + 1)] ^= 0xFF  # a newer op is written there
     found = read(builder, limit)
-    assert (len(found.rows), found.lost) == (min(limit or slots, slots - 1), 0)
+    assert (len(rows_of(found)), found.lost) == (min(limit or slots, slots - 1), 0)
     assert ring_rank(builder).view.ops(limit or slots)[1] == 0
 
 
@@ -160,12 +153,12 @@ def test_values_that_are_impossible_are_left_out(builder: RingBuilder) -> None:
         builder.write_slot(number, issued, counted, thread, 1, 1, 1, 0, 0, Event.OP, 0, 0, 0,
                            done_ns=2**62 - 1)  # fmt: skip
     builder.write_slot(8, 5, 1, 1, 1, 1, 1, 0, 0, Event.OP, 0, 0, 0, done_ns=2**63 - 1)
-    assert {1, 7} <= {row.sequence for row in read(builder).rows} <= {1, 4, 7}
+    assert {1, 7} <= {row.sequence for row in rows_of(read(builder))} <= {1, 4, 7}
 
 
 def test_a_slot_of_an_unknown_kind_is_no_op(builder: RingBuilder) -> None:
     builder.write_slot(1, 5, 1, 0, 0, 0, 0, 0, 0, 77, 0, 0, 0)
-    assert read(builder).rows == ()
+    assert read(builder).columns is None
     assert layout.SLOT_SIZE % 8 == 0  # slots are read as words
 
 

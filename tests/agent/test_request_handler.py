@@ -28,6 +28,7 @@ from frtop_probe.keys import AuthorizedKey, KeyPair, editing
 from frtop_probe.unprepared.model import FlightRing
 from frtop_probe.unprepared.worker import Look
 from frtop_probe.wire.recording import ChangeRecording
+from history_rows import rows_of
 from waiting import wait_for
 
 
@@ -356,7 +357,7 @@ def test_a_rank_without_a_recorder_has_torchs_history_and_cannot_be_asked(tmp_pa
     rank.read_ring = read
     found = asyncio.run(handler._respond(wire.HistoryRequest(6, rank.key, 3)))
     assert isinstance(found, wire.HistoryResponse)
-    assert [row.number for row in found.history.rows] == [2, 3, 4]
+    assert [row.number for row in rows_of(found.history)] == [2, 3, 4]
     told = asyncio.run(handler._respond(wire.StatisticsRequest(6, (rank.key,), samples=8)))
     assert isinstance(told, wire.StatisticsResponse)
     (seen,) = told.ranks
@@ -365,7 +366,7 @@ def test_a_rank_without_a_recorder_has_torchs_history_and_cannot_be_asked(tmp_pa
     assert "when ops ended is not known" in seen.note
     some = asyncio.run(handler._respond(wire.HistoryRequest(7, rank.key, 0, 1, 2, 3)))
     assert isinstance(some, wire.HistoryResponse)
-    assert [row.number for row in some.history.rows] == [2, 3]
+    assert [row.number for row in rows_of(some.history)] == [2, 3]
     taken = asyncio.run(handler._respond(looking))
     assert isinstance(taken, wire.SnapshotResponse)
     ((snapshot,)) = taken.snapshots

@@ -24,6 +24,7 @@ from frtop_probe.ring.recording import BOX_KIND, RecordingLock, lock_file
 from frtop_probe.unprepared.model import FlightRing
 from frtop_probe.unprepared.worker import Look
 from frtop_tui.files import blackbox
+from history_rows import rows_of
 from waiting import wait_for_async
 
 
@@ -114,7 +115,7 @@ async def test_a_watched_job_that_is_killed_leaves_what_was_seen_last(agent: Age
     assert [rank.exit_info and rank.exit_info.signal for rank in box.after.ranks] == [15] * 3
     assert box.before is not None
     assert [len(rank.pending or ()) for rank in box.before.ranks] == [1, 0, 1]
-    assert [len(one.history.rows) for one in box.histories] == [4] * 3
+    assert [len(rows_of(one.history)) for one in box.histories] == [4] * 3
     assert agent.boxes.stat().st_mode & 0o777 == 0o700
     (note,) = agent.tracker.notes
     assert note.startswith(f"black box of train.py: frtop open {agent.boxes}/train.py-")

@@ -14,6 +14,7 @@ from frtop_tui.diagnosis.cases.mismatch.checksums import OpsRequest
 from frtop_tui.diagnosis.look_requests import LookRequest
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.job.state import JobState
+from history_rows import HistoryRow, packed
 
 WANTED_OPS = OpsRequest("node0", 3, 2, 1, 9, 16, 5)
 SIGNATURE = wire.Signature("all_reduce", "sum")
@@ -364,13 +365,15 @@ def test_a_refused_state_is_reported_and_requested_later(
 # ops to compare
 
 
-def row(number: int, group: int = 1, flags: int = 0) -> wire.HistoryRow:
-    return wire.HistoryRow(number, group, number, 1, 0, S, 5, 7, flags)
+def row(number: int, group: int = 1, flags: int = 0) -> HistoryRow:
+    return HistoryRow(number, group, number, 1, 0, S, 5, 7, flags)
 
 
-def ops_response(connections: FakeConnections, *rows: wire.HistoryRow) -> wire.HistoryResponse:
+def ops_response(connections: FakeConnections, *rows: HistoryRow) -> wire.HistoryResponse:
     ((_, request),) = connections.sent
-    return wire.HistoryResponse(request.id, "node0", 3, wire.History((SIGNATURE,), (), rows))
+    return wire.HistoryResponse(
+        request.id, "node0", 3, wire.History((SIGNATURE,), (), packed(rows))
+    )
 
 
 def test_a_rank_is_asked_for_some_ops_of_a_group(

@@ -26,6 +26,7 @@ from frtop_tui.diagnosis.model import Frame, JudgedRank, Verdict, Why
 from frtop_tui.diagnosis.thresholds import COMPARED_NS, HEALTHY_NS, SLOW_CAUSE_NS
 from frtop_tui.files import capture
 from frtop_tui.job.statistics import JobStatistics
+from history_rows import HistoryRow, packed
 from waiting import wait_for
 
 OP = wire.Op(9, 1, 8812, wire.Signature("all_reduce"), None, 5)
@@ -247,7 +248,7 @@ def test_a_response_longer_than_the_request_allows_is_dropped(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(capture_collector, "MAX_ROWS", 1)
-    endless = wire.History(rows=(wire.HistoryRow(1, 1, 1, 0, 0, 1, 1, 1),) * 100)
+    endless = wire.History(columns=packed((HistoryRow(1, 1, 1, 0, 0, 1, 1, 1),) * 100))
 
     def generous(host: str, request: wire.Request) -> wire.Response | None:
         response = respond(host, request)

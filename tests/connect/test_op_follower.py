@@ -13,6 +13,7 @@ from frtop_tui.connect.history_follower import INTERVAL_NS
 from frtop_tui.connect.op_follower import FollowedOps, OpFollower, OpOutlet
 from frtop_tui.connect.request_tracker import RequestTracker
 from frtop_tui.diagnosis.model import JudgedRank
+from history_rows import HistoryRow, packed
 
 GROUP = wire.Group(1, "0", "default_pg", "gloo", "0-1")
 
@@ -30,11 +31,11 @@ class Ring:
 
     def history(self, limit: int) -> wire.History:
         rows = [
-            wire.HistoryRow(self.first - 1 + n, 1, n, 1, 0, 1000 * n, took, 7)
+            HistoryRow(self.first - 1 + n, 1, n, 1, 0, 1000 * n, took, 7)
             for n, took in enumerate(self.took, 1)
             if n > len(self.took) - min(limit or self.slots, self.slots)
         ]
-        return wire.History((wire.Signature("all_reduce", "sum"),), (), tuple(rows))
+        return wire.History((wire.Signature("all_reduce", "sum"),), (), packed(rows))
 
 
 class Following:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from diagnosis.scenes import SECOND, Actor, Scene
 from frtop_probe import archive, wire
+from history_rows import HistoryRow, packed
 
 WALL = 1_790_000_000
 
@@ -80,8 +81,8 @@ def _history(host: str, actor: Actor) -> wire.HistoryResponse:
     ops = actor.recent
     signatures = list(dict.fromkeys(op.signature for op in ops if op.signature is not None))
     sites = list(dict.fromkeys(op.site for op in ops if op.site is not None))
-    rows = tuple(
-        wire.HistoryRow(
+    rows = (
+        HistoryRow(
             op.sequence,
             op.group,
             op.number,
@@ -96,7 +97,7 @@ def _history(host: str, actor: Actor) -> wire.HistoryResponse:
         )
         for op in ops
     )
-    history = wire.History(tuple(signatures), tuple(sites), rows)
+    history = wire.History(tuple(signatures), tuple(sites), packed(rows))
     return wire.HistoryResponse(1, host, actor.rank + 1, history)
 
 

@@ -25,6 +25,7 @@ from frtop_tui.files import capture
 from frtop_tui.files.histories import ops_of
 from frtop_tui.files.loader import open_paths
 from frtop_tui.text.plain import text
+from history_rows import HistoryRow, packed
 from screens.native_scenes import taken, with_native
 from screens.rare_scenes import SCENES as ODD
 from screens.scenes import SCENES, SITE, hung
@@ -32,11 +33,11 @@ from screens.scenes import SCENES, SITE, hung
 
 def rows(count: int, begin: int = 1) -> wire.HistoryResponse:
     signature = wire.Signature("all_reduce", reduce="sum")
-    made = tuple(
-        wire.HistoryRow(begin + n, 1, begin + n, 1, 1, 1000 * n, 0 if n == count - 1 else 500, 7, 1)
+    made = (
+        HistoryRow(begin + n, 1, begin + n, 1, 1, 1000 * n, 0 if n == count - 1 else 500, 7, 1)
         for n in range(count)
     )
-    return wire.HistoryResponse(1, "node0", 1, wire.History((signature,), (SITE,), made, 3))
+    return wire.HistoryResponse(1, "node0", 1, wire.History((signature,), (SITE,), packed(made), 3))
 
 
 def plain(frame: Frame) -> Frame:
@@ -94,8 +95,8 @@ def test_histories_share_values_and_keep_usual_durations(
 
 
 def test_an_index_outside_its_table_is_unknown() -> None:
-    odd = (wire.HistoryRow(1, 1, 1, 9, -3, 0, -4, 0), wire.HistoryRow(2, 1, 2, -1, 77, 0, 0, 0, 7))
-    first, second = ops_of(wire.History((), (), odd))
+    odd = (HistoryRow(1, 1, 1, 9, -3, 0, -4, 0), HistoryRow(2, 1, 2, -1, 77, 0, 0, 0, 7))
+    first, second = ops_of(wire.History((), (), packed(odd)))
     assert (first.signature, first.site, first.done_ns) == (None, None, -4)
     assert (second.sync, second.p2p, second.tracked) == (True, True, False)
 

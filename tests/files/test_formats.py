@@ -9,14 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from msgspec import structs
 
 from agent.agent_host import Host
 from diagnosis.scenes import Scene
 from files.boxes import BoxRecorder, write_boxes
 from files.test_capture import rows
 from frtop_probe import keys
-from frtop_probe.history_columns import pack_rows
 from frtop_probe.ring.folder import AgentFiles
 from frtop_tui.files import capture
 from screens.scenes import hung
@@ -50,21 +48,10 @@ def run_example(
 
 def test_a_capture_is_read_with_msgpack_alone(tmp_path: Path) -> None:
     frame = hung()
-    capture.write(tmp_path / "x.cap", frame, {3: rows(2)}, ())
+    capture.write(tmp_path / "x.cap", frame, {3: rows(3, begin=7)}, ())
     assert run_example("file", tmp_path / "x.cap") == [
         "capture: hung",
         *(f"{verdict.confidence} {verdict.headline}" for verdict in frame.verdicts),
-        "3: all_reduce #1: 500 ns",
-        "3: all_reduce #2: pending",
-    ]
-
-
-def test_a_history_in_columns_is_read_with_msgpack_alone(tmp_path: Path) -> None:
-    response = rows(3, begin=7)
-    packed = pack_rows(tuple(zip(*map(structs.astuple, response.history.rows), strict=True)))
-    history = structs.replace(response.history, rows=(), columns=packed)
-    capture.write(tmp_path / "x.cap", hung(), {3: structs.replace(response, history=history)}, ())
-    assert run_example("file", tmp_path / "x.cap")[-3:] == [
         "3: all_reduce #7: 500 ns",
         "3: all_reduce #8: 500 ns",
         "3: all_reduce #9: pending",

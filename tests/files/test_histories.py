@@ -14,6 +14,7 @@ from frtop_tui.diagnosis.model import Frame
 from frtop_tui.files import capture
 from frtop_tui.files.histories import ops_of
 from frtop_tui.text.exit_status import exit_status
+from history_rows import HistoryRow, packed
 
 SPECS = (wire.TensorSpec("float32", (1024,)),)
 SUM = wire.Signature("all_reduce", "sum", inputs=SPECS)
@@ -24,11 +25,10 @@ WORLD, OPS, ODD = 4, 8000, 3333
 def history(odd: wire.Signature | None = None, begin: int = 1) -> wire.History:
     """Ops from `begin` on; op `ODD` may have another signature."""
     table = (SUM, odd or SUM)
-    rows = tuple(
-        wire.HistoryRow(n, 1, n, 1 + (n == ODD), 0, n * 1000, 500, 7)
-        for n in range(begin, begin + OPS)
+    rows = (
+        HistoryRow(n, 1, n, 1 + (n == ODD), 0, n * 1000, 500, 7) for n in range(begin, begin + OPS)
     )
-    return wire.History(table, (), rows)
+    return wire.History(table, (), packed(rows))
 
 
 def opened(path: Path, histories: dict[int, wire.History], frame: Frame | None = None) -> Frame:

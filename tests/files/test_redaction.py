@@ -31,6 +31,7 @@ from frtop_tui.files.redaction_rules import OF_ANY, RULES
 from frtop_tui.job.model import ObservedFrame
 from frtop_tui.job.statistics import CallRow, JobStatistics, SampledGroup, SampledOp
 from frtop_tui.text.json_document import document
+from history_rows import HistoryRow, packed
 from screens.native_scenes import taken, with_native
 from screens.rare_scenes import SCENES as RARE
 from screens.scenes import SCENES, hung
@@ -154,7 +155,9 @@ def secret_frame() -> Frame:
 def test_no_name_and_no_data_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(capture, "author", lambda: "alice@gpu-a.example")
     site = wire.Site("/home/alice/acme/train.py", 7, "load")
-    history = wire.History((), (site,), (wire.HistoryRow(1, 1, 1, 0, 1, 5, 5, 1),), note="by alice")
+    history = wire.History(
+        (), (site,), packed([HistoryRow(1, 1, 1, 0, 1, 5, 5, 1)]), note="by alice"
+    )
     path = tmp_path / "x.cap"
     missing = ("no tensors of rank 3: alice@acme.example said no",)
     frame = secret_frame()

@@ -21,6 +21,7 @@ from frtop_tui.text.exit_status import exit_status
 from frtop_tui.text.html_page import html_page
 from frtop_tui.text.incident import incident_of
 from frtop_tui.text.plain import text
+from history_rows import HistoryRow, packed
 from job_statistics.ranks import ALL_REDUCE, LINE, MS, S, group
 
 GROUP = group(1, "0-3")
@@ -48,12 +49,12 @@ def job(
     ends = [max(those) + MS for those in arrivals]
     histories = {}
     for rank in range(4):
-        rows = tuple(
-            wire.HistoryRow(n, 1, n, 1, 1, those[rank], end - those[rank], 1, 1)
+        rows = (
+            HistoryRow(n, 1, n, 1, 1, those[rank], end - those[rank], 1, 1)
             for n, (those, end) in enumerate(zip(arrivals, ends, strict=True), 1)
         )
         marks = tuple(wire.Mark("step", end + MS, end + MS, n) for n, end in enumerate(ends))
-        history = wire.History((ALL_REDUCE,), (LINE,), rows, marks=marks)
+        history = wire.History((ALL_REDUCE,), (LINE,), packed(rows), marks=marks)
         histories[rank] = wire.HistoryResponse(1, "node0", rank + 1, history)
     return frame, histories
 

@@ -23,6 +23,7 @@ from frtop_tui.files.formats.chrome_trace import chrome_trace
 from frtop_tui.files.formats.flight_dumps import NOTES, PREFIX, flight_dumps
 from frtop_tui.files.formats.writing import write_export
 from frtop_tui.files.loader import open_paths
+from history_rows import HistoryRow, packed
 from screens.rare_scenes import SCENES as ODD
 from screens.scenes import SCENES, hung
 
@@ -222,7 +223,7 @@ def test_what_a_record_has_lost_is_not_taken_for_not_entered(tmp_path: Path) -> 
     made = {
         rank: wire.History(
             (wire.Signature("all_reduce"),), (),
-            tuple(wire.HistoryRow(n, group, n, 1, 0, n, 5, 1) for n in range(first, 9)),
+            packed(HistoryRow(n, group, n, 1, 0, n, 5, 1) for n in range(first, 9)),
         )
         for rank, first in ((0, 1), (1, 5), (3, 1))
     }  # fmt: skip

@@ -11,6 +11,7 @@ from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.files import capture
 from frtop_tui.job.groups import group_views
+from history_rows import HistoryRow, packed
 from job_statistics.ranks import ALL_REDUCE, LINE, MS, S, group
 
 GROUP = group(1, "0-3")
@@ -29,8 +30,8 @@ def write(path: Path, *, late_ms: int = 20, torch: str = "2.13.0") -> Frame:
     histories = {}
     for rank in range(4):
         late = late_ms * MS if rank == 2 else 0
-        rows = tuple(
-            wire.HistoryRow(
+        rows = (
+            HistoryRow(
                 n, 1, n, 1, 1, 90 * S + n * 100 * MS + late, late_ms * MS - late + MS, 1, 1
             )
             for n in range(1, 81)
@@ -40,7 +41,7 @@ def write(path: Path, *, late_ms: int = 20, torch: str = "2.13.0") -> Frame:
             for n in range(80)
             for at in (90 * S + n * 100 * MS + 50 * MS,)
         )
-        history = wire.History((ALL_REDUCE,), (LINE,), rows, marks=marks)
+        history = wire.History((ALL_REDUCE,), (LINE,), packed(rows), marks=marks)
         histories[rank] = wire.HistoryResponse(1, "node0", rank + 1, history)
     capture.write(path, frame, histories, ())
     return capture.read(path)

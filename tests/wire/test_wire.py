@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from frtop_probe import wire
 from frtop_probe.wire import codec
 from frtop_probe.wire.values import LARGEST
+from history_rows import HistoryRow, packed
 from wire.messages import ANSWERS, FILE, MESSAGES, UPDATE, lines
 
 
@@ -150,10 +151,10 @@ def test_a_message_that_takes_far_more_memory_than_bytes_is_not_decoded(one: byt
 
 def test_what_agents_send_is_never_too_dense() -> None:
     """The fullest answers: every op of a long ring as a row, a piece of a tensor of any bytes."""
-    row = wire.HistoryRow(
+    row = HistoryRow(
         2**40, 2**30, 2**30, 9, 9, 2**62 - 1, 2**62 - 1, 2**40, 2**40, True, 9, 9, 2**60
     )
-    rows = wire.HistoryResponse(1, "n", 1, wire.History(rows=(row,) * 65_536))
+    rows = wire.HistoryResponse(1, "n", 1, wire.History(columns=packed((row,) * 65_536)))
     assert wire.decode_response(wire.encode(rows)) == rows
     noise = random.Random(1).randbytes(16 << 20)
     data = wire.Piece(1, 1, 0, len(noise), len(noise), noise)

@@ -17,7 +17,7 @@ from frtop_probe.agent.ring_rank import RingRank
 from frtop_probe.agent.ring_view import RingView
 from frtop_probe.agent.tracked_rank import TrackedRank
 from frtop_probe.agent.unprepared.unprepared_rank import UnpreparedRank
-from frtop_probe.history_columns import FIELDS, pack_rows, rows_of
+from frtop_probe.history_columns import FIELDS, pack_rows
 from frtop_probe.ring import bulk_read
 from frtop_probe.ring.layout import LONGEST, Event, StatusCell
 from frtop_probe.ring.reader import OpKey
@@ -39,7 +39,7 @@ async def history_response(
         if request.group:
             found = await excerpt(rank.view, request.group, request.first, request.last)
         else:
-            found = await history(rank, request.limit, columns=request.columns)
+            found = await history(rank, request.limit)
         return wire.HistoryResponse(request.id, host, request.key, found)
     if not isinstance(rank, UnpreparedRank):
         return no_recorder(request, rank)
@@ -50,7 +50,7 @@ async def history_response(
     else:
         await rank.read_first(request.limit)
         found = flight.history(request.limit)
-    if not found.rows and not request.group:
+    if found.columns is None and not request.group:
         why = flight.note or "the Flight Recorder was not read yet"
         return wire.Error(request.id, why, "unprepared")
     return wire.HistoryResponse(request.id, host, request.key, found)
@@ -62,7 +62,7 @@ def no_recorder(request: wire.Request, rank: TrackedRank) -> wire.Error:
     return wire.Error(request.id, rank.recorder_note or text, "unprepared")
 
 
-async def history(rank: RingRank, limit: int = 0, *, columns: bool = False) -> wire.History:
+async def history(rank: RingRank, limit: int = 0) -> wire.History:
     """The newest `limit` ops of a rank (0: all), also of one that has ended.
 
     The marks are those since the first of these ops; the ring bounds their number. Ops before them
@@ -80,7 +80,7 @@ async def history(rank: RingRank, limit: int = 0, *, columns: bool = False) -> w
         oldest = min(oldest, next(iter(slots.sequence), oldest))
         await asyncio.sleep(0)  # the tick and other requests get their turn
     marks = rank.view.marks(builder.since_ns)
-    return builder.build(max(0, head - oldest + 1 - read), marks=marks, columns=columns)
+    return builder.build(max(0, head - oldest + 1 - read), marks)
 
 
 async def excerpt(view: RingView, group: int, first: int, last: int) -> wire.History:
@@ -148,15 +148,11 @@ class HistoryBuilder:
         issued = self._columns[_ISSUED]
         return max(0, issued[0]) if issued else 0
 
-    def build(
-        self, lost: int, *, marks: tuple[wire.Mark, ...] = (), columns: bool = False
-    ) -> wire.History:
+    def build(self, lost: int, marks: tuple[wire.Mark, ...] = ()) -> wire.History:
         """The history; `lost` ops in between could not be read."""
-        rows = () if columns else tuple(rows_of(self._columns))
-        packed = pack_rows(self._columns) if columns else None
         return wire.History(
-            tuple(self._signatures), tuple(self._sites), rows, lost,
-            columns=packed, marks=marks, issuers=tuple(self._issuers),
+            tuple(self._signatures), tuple(self._sites), pack_rows(self._columns), lost,
+            marks=marks, issuers=tuple(self._issuers),
         )  # fmt: skip
 
     def _look_up(self, kind: _Kind) -> _Known | None:

@@ -51,7 +51,6 @@ from frtop_probe.wire.histories import (
     History,
     HistoryColumn,
     HistoryColumns,
-    HistoryRow,
     Mark,
 )
 from frtop_probe.wire.ops import (

@@ -13,31 +13,6 @@ UNTIMED: Final = 256
 """Flag of a row: `took_ns` says that the op is over, and not how long it took."""
 
 
-class HistoryRow(Struct, frozen=True, array_like=True):
-    """An `Op` in a `History`.
-
-    `signature`, `site` and `issuer` are indices into its tables from 1, 0 is none.
-
-    `took_ns` is 0 while pending, and negative when the op failed after that time. `flags` are
-    those of a ring slot (`ring.layout.Flag`), and `UNTIMED`. For `waited_ns` before its end the
-    thread that issued it waited for it; 0: it did not, or nobody saw it.
-    """
-
-    sequence: Int
-    group: Int
-    number: Int
-    signature: Int
-    site: Int
-    issued_ns: Int
-    took_ns: Int
-    thread: Int
-    flags: Int = 0
-    pseudo: bool = False
-    timeout_ms: Int = 0
-    issuer: Int = 0
-    waited_ns: Int = 0
-
-
 class HistoryColumn(Struct, frozen=True, array_like=True):
     """One field of consecutive rows: the `first` value, then differences from row to row.
 
@@ -50,7 +25,14 @@ class HistoryColumn(Struct, frozen=True, array_like=True):
 
 
 class HistoryColumns(Struct, frozen=True, array_like=True):
-    """Rows of a `History` by field. `sequence` has one difference less than there are rows."""
+    """The ops of a `History` by field. `sequence` has one difference less than there are ops.
+
+    `signature`, `site` and `issuer` are indices into the history's tables from 1, 0 is none.
+
+    `took_ns` is 0 while pending, and negative when the op failed after that time. `flags` are
+    those of a ring slot (`ring.layout.Flag`), and `UNTIMED`. For `waited_ns` before its end the
+    thread that issued it waited for it; 0: it did not, or nobody saw it.
+    """
 
     sequence: HistoryColumn
     group: HistoryColumn
@@ -84,18 +66,15 @@ class Mark(Struct, frozen=True, array_like=True):
 
 
 class History(Struct, frozen=True, array_like=True):
-    """All ops that a rank's ring still has, oldest first.
+    """All ops that a rank's ring still has, oldest first: by field in `columns`, None of none.
 
     Signatures, sites and issuers are sent once.
-
-    The ops are in `rows`, or by field in `columns`.
     """
 
     signatures: tuple[Signature, ...] = ()
     sites: tuple[Site, ...] = ()
-    rows: tuple[HistoryRow, ...] = ()
+    columns: HistoryColumns | None = None
     lost: Int = 0  # ops in between that cannot be read
     note: str = ""  # where the ops come from, and what is not known of them; "": a recorder's ring
-    columns: HistoryColumns | None = None
     marks: tuple[Mark, ...] = ()  # of the same time as the ops, oldest first
     issuers: tuple[Issuer, ...] = ()

@@ -141,7 +141,7 @@ class HistoryRequest(RankRequest, frozen=True, array_like=True, tag="history"):
     """Requests the ops that a rank's ring still has, the newest `limit` (0: all).
 
     With a `group` (the rank's own id of it), only that group's collectives with the numbers
-    `first` to `last`. With `columns`, a history that is long may come as columns.
+    `first` to `last`.
     """
 
     answer = HistoryResponse
@@ -151,7 +151,6 @@ class HistoryRequest(RankRequest, frozen=True, array_like=True, tag="history"):
     group: Int = 0
     first: Int = 0
     last: Int = 0
-    columns: bool = False
 
 
 class NativeStacksRequest(RankRequest, frozen=True, array_like=True, tag="native"):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from frtop_probe import wire
-from frtop_probe.history_columns import pack_rows
 from frtop_tui.features.timeline.lane import Lane
 from frtop_tui.features.timeline.op_columns import OpColumns, columns_of
+from history_rows import HistoryRow, packed
 
 REDUCE = wire.Signature("all_reduce", "sum", inputs=(wire.TensorSpec("float32", (8,)),))
 GATHER = wire.Signature("all_gather")
@@ -25,19 +25,13 @@ def history(
     *,
     flags: int = 0,
     signature: int = 1,
-    columns: bool = False,
     marks: tuple[wire.Mark, ...] = (),
 ) -> wire.History:
-    found = tuple(
-        wire.HistoryRow(first + n, group, number, signature, 1, issued, took, 7, flags)
+    found = (
+        HistoryRow(first + n, group, number, signature, 1, issued, took, 7, flags)
         for n, (group, number, issued, took) in enumerate(rows)
     )
-    tables = ((REDUCE, GATHER), (SITE,))
-    if not columns:
-        return wire.History(*tables, found, marks=marks)
-    fields = wire.HistoryRow.__struct_fields__
-    packed = pack_rows(tuple([getattr(row, name) for row in found] for name in fields))
-    return wire.History(*tables, columns=packed, marks=marks)
+    return wire.History((REDUCE, GATHER), (SITE,), packed(found), marks=marks)
 
 
 def ops(rows: Sequence[Row], first: int = 1, *, until: int = 10**11, flags: int = 0) -> OpColumns:

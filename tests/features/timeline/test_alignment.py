@@ -18,6 +18,7 @@ from frtop_tui.features.timeline.alignment import (
 )
 from frtop_tui.features.timeline.lane import Lane
 from frtop_tui.features.timeline.op_columns import columns_of
+from history_rows import HistoryRow, packed
 
 
 def numbers(found: Alignment) -> list[tuple[str, int]]:
@@ -117,7 +118,7 @@ def test_another_order_is_a_difference() -> None:
 def test_what_differs_is_named(
     signature: wire.Signature, site: wire.Site, field: str, legal: bool
 ) -> None:
-    sent = wire.History((signature,), (site,), (wire.HistoryRow(1, 1, 1, 1, 1, 100, 5, 7),))
+    sent = wire.History((signature,), (site,), packed([HistoryRow(1, 1, 1, 1, 1, 100, 5, 7)]))
     other = Lane(1, "n1", columns_of(sent, known_until=10**9), 0, 0, {1: GROUP}, {1: 1})
     found = aligned([lane(0, [(1, 1, 100, 5)]), other], 100)
     differing = found.differing(0)

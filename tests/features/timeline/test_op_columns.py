@@ -10,13 +10,13 @@ from frtop_probe import wire
 from frtop_probe.ring.layout import Flag
 from frtop_tui.features.timeline.op_columns import PENDING_NS, columns_of, columns_of_ops, extended
 from frtop_tui.files.histories import ops_of
+from history_rows import HistoryRow, packed, rows_of
 
 ROWS = [(1, 1, 100, 50), (2, 1, 120, 10), (1, 2, 200, -30), (1, 3, 300, 0)]
 
 
-@pytest.mark.parametrize("columns", [False, True])
-def test_a_history_and_its_ops_make_the_same_columns(columns: bool) -> None:
-    sent = history(ROWS, columns=columns)
+def test_a_history_and_its_ops_make_the_same_columns() -> None:
+    sent = history(ROWS)
     found = columns_of(sent)
     assert found.end == [150, 130, 230, PENDING_NS]
     assert found.reach == [150, 150, 230, PENDING_NS]
@@ -47,7 +47,7 @@ def test_indices_outside_of_the_tables_are_unknown() -> None:
 
 
 def test_columns_that_do_not_fit_together_are_refused() -> None:
-    packed = history(ROWS, columns=True).columns
+    packed = history(ROWS).columns
     assert packed is not None
     broken = wire.History(columns=replace(packed, group=wire.HistoryColumn(1, 8, b"x")))
     with pytest.raises(ValueError, match="rows"):
@@ -78,7 +78,7 @@ def test_new_ops_are_added_and_pending_ones_end() -> None:
 
 
 def test_tables_of_responses_may_differ() -> None:
-    new = wire.History((GATHER,), (), (wire.HistoryRow(2, 1, 2, 1, 0, 200, 5, 7),))
+    new = wire.History((GATHER,), (), packed([HistoryRow(2, 1, 2, 1, 0, 200, 5, 7)]))
     joined = extended(ops([(1, 1, 100, 50)]), columns_of(new), 100)
     assert joined is not None
     assert [joined.op(n).signature for n in (0, 1)] == [REDUCE, GATHER]
@@ -87,7 +87,8 @@ def test_tables_of_responses_may_differ() -> None:
 
 def test_an_agent_may_send_the_same_signature_and_line_twice() -> None:
     sent = replace(history(ROWS), signatures=(GATHER, GATHER, REDUCE), sites=(SITE, SITE))
-    old = columns_of(replace(sent, rows=tuple(replace(r, signature=3, site=2) for r in sent.rows)))
+    rows = (row._replace(signature=3, site=2) for row in rows_of(sent))
+    old = columns_of(replace(sent, columns=packed(rows)))
     joined = extended(old, ops([(1, 4, 400, 10)], first=5), 100)
     assert joined is not None
     assert [joined.op(n).signature for n in range(5)] == [REDUCE] * 5

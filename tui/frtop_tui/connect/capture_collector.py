@@ -213,7 +213,7 @@ class CaptureCollector:
     def _keep_history(self, rank: int, response: wire.HistoryResponse) -> None:
         history = response.history
         try:
-            rows = length(history.columns) if history.columns is not None else len(history.rows)
+            rows = length(history.columns) if history.columns is not None else 0
         except ValueError as error:
             self._missing["history", f"the response is malformed ({error})"].add(rank)
             return
@@ -353,8 +353,7 @@ def _snapshots(views: list[JudgedRank]) -> list[Step]:
 
 def _histories(views: Iterable[JudgedRank], limit: int) -> list[Step]:
     return [
-        Step("history", (view.rank,), wire.HistoryRequest(0, view.key, limit, columns=True))
-        for view in views
+        Step("history", (view.rank,), wire.HistoryRequest(0, view.key, limit)) for view in views
     ]
 
 

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar, Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from frtop_probe import wire
 from frtop_tui.connect.request_tracker import RequestTracker
@@ -41,8 +41,6 @@ Known = TypeVar("Known", bound=FollowedRank)
 
 class HistoryFollower(Generic[Known]):
     """Those who follow differ in what they keep of a rank, and how far back they ask."""
-
-    columns: ClassVar[bool] = False
 
     def __init__(self, tracker: RequestTracker) -> None:
         self._tracker = tracker
@@ -109,7 +107,7 @@ class HistoryFollower(Generic[Known]):
         new = max(0, issued - known.issued) if known.begun else 0
         # Twice as many as there were: more come until the agent answers, and steps lie between.
         limit = min(MOST, max(known.limit, 2 * new + OVERLAP, back + new + OVERLAP))
-        request = wire.HistoryRequest(0, view.key, limit, columns=self.columns)
+        request = wire.HistoryRequest(0, view.key, limit)
         received = partial(self._received, view, known, limit, now)
         if self._tracker.request_now(
             view.host, request, received, now, under_way=self._under_way, about=view.host

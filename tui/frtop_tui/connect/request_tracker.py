@@ -113,7 +113,9 @@ class RequestTracker:
             The id of the request, for `drop`.
         """
         timeout_ns = timeout_ns or round(request.timeout_s * 1e9)
-        number, pending = self._new(host, request, on_response, timeout_ns, under_way, about)
+        number, pending = self._new(
+            host, request, on_response, timeout_ns=timeout_ns, under_way=under_way, about=about
+        )
         pending.resend = not request.once
         pending.takes_turns = True
         pending.stale = agent is not None and agent != self._agents[host]
@@ -143,8 +145,9 @@ class RequestTracker:
         if under_way is not None and about in under_way:
             return 0
         number, pending = self._new(
-            host, request, on_response, timeout_ns or self.timeout_ns(host), under_way, about
-        )
+            host, request, on_response,
+            timeout_ns=timeout_ns or self.timeout_ns(host), under_way=under_way, about=about,
+        )  # fmt: skip
         pending.adaptive = timeout_ns is None
         pending.expires_ns = now + pending.timeout_ns
         if self._transmit(pending, now):
@@ -250,6 +253,7 @@ class RequestTracker:
         host: str,
         request: wire.Request,
         on_response: OnResponse,
+        *,
         timeout_ns: int,
         under_way: dict[About, int] | None,
         about: About | None,

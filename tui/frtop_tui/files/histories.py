@@ -24,8 +24,8 @@ _DEVICE: Final = int(Flag.DEVICE)
 _ENQUEUED: Final = int(Flag.ENQUEUED)
 
 
-def ops_of(history: wire.History) -> tuple[wire.Op, ...]:
-    """The ops of a history. Equal signatures and call sites are shared objects.
+def ops_of(history: wire.History, newest: int = 0) -> tuple[wire.Op, ...]:
+    """The `newest` ops of a history (0: all). Equal signatures and call sites are shared objects.
 
     An index outside its table counts as unknown: the rest of the row may be right.
 
@@ -65,7 +65,7 @@ def ops_of(history: wire.History) -> tuple[wire.Op, ...]:
             for (
                 sequence, group, number, signature, site, issued_ns, took_ns, thread, flags,
                 pseudo, timeout_ms, issuer, waited_ns,
-            ) in _rows(history)
+            ) in _rows(history, newest)
             for sync, p2p, tracked, timed, late, on_device, enqueued in (
                 flags_of.get(flags) or _flags(flags, flags_of),
             )
@@ -87,11 +87,11 @@ def _flags(flags: int, known: dict[int, _Flags]) -> _Flags:
     return found
 
 
-def _rows(history: wire.History) -> Iterable[tuple[int, ...]]:
-    """The fields of the rows, in the order of `history_columns.FIELDS`."""
-    if history.columns is not None:
-        return zip(*unpack(history.columns), strict=True)
-    return map(structs.astuple, history.rows)
+def _rows(history: wire.History, newest: int) -> Iterable[tuple[int, ...]]:
+    """The fields of each op, in the order of `history_columns.FIELDS`."""
+    if history.columns is None:
+        return ()
+    return zip(*(column[-newest:] for column in unpack(history.columns)), strict=True)
 
 
 def _table(values: Sequence[Value]) -> dict[int, Value]:
@@ -100,7 +100,7 @@ def _table(values: Sequence[Value]) -> dict[int, Value]:
 
 def with_history(view: JudgedRank, history: wire.History | None, now_ns: int) -> JudgedRank:
     """The rank with its full history in its snapshot, in place of the last few ops."""
-    if history is None or not (history.rows or history.columns or history.marks):
+    if history is None or not (history.columns or history.marks):
         return view
     snapshot = view.snapshot or wire.Snapshot(view.key, now_ns - view.clock_ns)
     usual = {op.sequence: op for op in snapshot.ops if op.usual_count}

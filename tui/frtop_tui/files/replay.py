@@ -101,7 +101,7 @@ class _Replay:
         for name, box in self._boxes.items():
             snapshots = tuple(
                 wire.Snapshot(
-                    response.key, box.after.monotonic_ns, ops=ops_of(newest(response.history))
+                    response.key, box.after.monotonic_ns, ops=ops_of(response.history, JUDGED_OPS)
                 )
                 for response in box.histories
                 if (name, response.key) not in seen
@@ -153,18 +153,13 @@ def _pending(
     """The ops that were pending at `time_ns`, as far as the history shows."""
     lasts = [progress.last for progress in rank.group_progress]
     known = {last.sequence: last for last in lasts if last is not None}
-    ops = {op.sequence: op for op in (ops_of(newest(history)) if history is not None else ())}
+    ops = {op.sequence: op for op in (ops_of(history, JUDGED_OPS) if history is not None else ())}
     pending = {op.sequence: op for op in rank.pending or ()}
     for op in {**ops, **known}.values():
         failed_then = op.done_ns < 0 and -op.done_ns > time_ns - FAILS_NS
         if op.issued_ns <= time_ns and (op.done_ns > time_ns or failed_then):
             pending[op.sequence] = structs.replace(op, done_ns=0)
     return tuple(pending[sequence] for sequence in sorted(pending))
-
-
-def newest(history: wire.History) -> wire.History:
-    """The part of a history that is judged."""
-    return structs.replace(history, rows=history.rows[-JUDGED_OPS:])
 
 
 def _as_of(update: wire.Update, time_ns: int) -> wire.Update:

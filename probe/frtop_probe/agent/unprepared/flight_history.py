@@ -21,6 +21,7 @@ from frtop_probe.agent.unprepared.groups import GLOO, counted, number_of
 from frtop_probe.consistency.checksums import signature_digest, weight
 from frtop_probe.consistency.profiling_names import parse
 from frtop_probe.consistency.signatures import RULE_OF_SIZES
+from frtop_probe.history_columns import pack_rows
 from frtop_probe.ring.layout import Flag
 from frtop_probe.unprepared.flight_ring import NO_RING
 from frtop_probe.unprepared.flight_settings import OFF, SIZE_NAMES, SWITCH_ON
@@ -414,22 +415,24 @@ class OpTable:
             ]  # fmt: skip
         signatures: _Values[wire.Signature] = _Values()
         sites: _Values[wire.Site] = _Values()
-        rows = tuple(
-            wire.HistoryRow(
-                self._sequence[place],
-                self._group[place],
-                self._number[place],
-                signatures.place_of(self._signatures.at(self._signature[place])),
-                sites.place_of(self._sites.at(self._site[place])),
-                self._issued[place],
-                _took_ns(self._issued[place], self._done[place]),
-                0,
-                self._flags[place],
-                timeout_ms=self._timeout[place],
-            )
-            for place in places
-        )
-        return wire.History(tuple(signatures), tuple(sites), rows, lost, note)
+        places = list(places)
+        nothing = [0] * len(places)
+        columns = pack_rows((
+            [self._sequence[place] for place in places],
+            [self._group[place] for place in places],
+            [self._number[place] for place in places],
+            [signatures.place_of(self._signatures.at(self._signature[place])) for place in places],
+            [sites.place_of(self._sites.at(self._site[place])) for place in places],
+            [self._issued[place] for place in places],
+            [_took_ns(self._issued[place], self._done[place]) for place in places],
+            nothing,
+            [self._flags[place] for place in places],
+            nothing,
+            [self._timeout[place] for place in places],
+            nothing,
+            nothing,
+        ))  # fmt: skip
+        return wire.History(tuple(signatures), tuple(sites), columns, lost, note)
 
     @property
     def _columns(self) -> tuple[array[int], ...]:

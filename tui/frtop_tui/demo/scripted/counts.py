@@ -9,7 +9,7 @@ from math import log2
 from typing import Final
 
 from frtop_probe import wire
-from frtop_probe.history_columns import pack
+from frtop_probe.history_columns import pack, pack_rows
 from frtop_probe.ring.layout import Flag
 from frtop_probe.statistics.samples import is_chosen
 from frtop_tui.demo.scripted.ranks import HISTORY_OPS, HostRanks
@@ -48,15 +48,14 @@ def history(host: HostRanks, rank: int, now_ns: int, request: wire.HistoryReques
             assert op.signature is not None
             signatures.append(op.signature)
         number = signatures.index(op.signature) if op.signature != signatures[place] else place
-        rows.append(
-            wire.HistoryRow(
-                op.sequence, op.group, op.number, number + 1, place + 1, op.issued_ns,
-                op.done_ns - op.issued_ns if op.done_ns else 0, op.thread, int(Flag.SYNC),
-            )
-        )  # fmt: skip
+        rows.append((
+            op.sequence, op.group, op.number, number + 1, place + 1, op.issued_ns,
+            op.done_ns - op.issued_ns if op.done_ns else 0, op.thread, int(Flag.SYNC), 0, 0, 0, 0,
+        ))  # fmt: skip
     steps = sorted({(op.sequence - 1) // len(sites) for op in ops} | {at.step})
     marks = tuple(mark for step in steps for mark in _marks(host, rank, step, at, now_ns))
-    return wire.History(tuple(signatures), sites, tuple(rows), marks=marks)
+    columns = pack_rows(tuple(zip(*rows, strict=True))) if rows else None
+    return wire.History(tuple(signatures), sites, columns, marks=marks)
 
 
 def _marks(host: HostRanks, rank: int, step: int, at: Position, now_ns: int) -> Iterator[wire.Mark]:

@@ -239,7 +239,7 @@ class ProfiledRank:
         if self.over or self._left:
             return
         self._withdraw(now)  # the rank may remove its files
-        request = wire.HistoryRequest(0, self.view.key, MOST_OPS, columns=True)
+        request = wire.HistoryRequest(0, self.view.key, MOST_OPS)
         self._terms.tracker.request(self.view.host, request, self._finish, now, agent=self._agent)
 
     def _finish(self, response: wire.Response, _now: int) -> None:

@@ -50,7 +50,6 @@ class LaneFollower(Follower, HistoryFollower[_Followed]):
 
     name = "timeline"
     orders = (FollowHistories,)
-    columns = True
     nothing = Histories()
 
     def __init__(self, tracker: RequestTracker) -> None:

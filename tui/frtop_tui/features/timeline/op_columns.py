@@ -10,11 +10,9 @@ from bisect import bisect_left
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import accumulate, chain, compress, repeat
+from itertools import accumulate, chain, compress
 from operator import add, attrgetter, le, sub
 from typing import Final, Generic, TypeVar
-
-from msgspec.structs import astuple
 
 from frtop_probe import wire
 from frtop_probe.history_columns import FIELDS, unpack
@@ -232,15 +230,8 @@ def columns_of(
     Raises:
         ValueError: its columns do not fit together.
     """
-    if history.columns is not None:
-        rows: Iterable[Sequence[int]] = unpack(history.columns)
-    else:
-        rows = (
-            zip(*map(astuple, history.rows), strict=True)
-            if history.rows
-            else repeat((), len(FIELDS))
-        )
-    sequence, group, number, signature, site, issued, took, _, flags, pseudo, _, issuer, _ = rows
+    columns = unpack(history.columns) if history.columns is not None else ((),) * len(FIELDS)
+    sequence, group, number, signature, site, issued, took, _, flags, pseudo, _, issuer, _ = columns
     signature = _within(signature, len(history.signatures))
     site = _within(site, len(history.sites))
     issuer = _within(issuer, len(history.issuers))
