@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from frtop_probe import wire
-from frtop_tui.connect.base import Asked
+from frtop_tui.connect.base import Asked, Source
 from frtop_tui.connect.followers import follower_kinds
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.job.naming import JobKey
 from frtop_tui.statistics.wanted import StatisticsWanted
 
 
-class ScriptedSource:
+class ScriptedSource(Source):
     """In the place of a live job, for tests, pictures and benchmarks."""
 
     def __init__(self, frames: Sequence[Frame]) -> None:

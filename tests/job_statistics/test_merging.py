@@ -17,7 +17,7 @@ from frtop_tui.statistics.by_group import LOOKED_AT, SampledByGroup
 from frtop_tui.statistics.comparison import Measured, compare, measured
 from frtop_tui.statistics.last_to_arrive import last_to_arrive
 from frtop_tui.statistics.merger import StatisticsMerger
-from frtop_tui.statistics.orders import ORDERS, ordered, selected, share_of_step
+from frtop_tui.statistics.orders import ORDERS, ordered, share_of_step
 from frtop_tui.statistics.wanted import MOST_TIMES, StatisticsWanted, joint_wanted, samples_for
 from job_statistics.ranks import LINE, MS, S, answer, group, op
 
@@ -124,9 +124,6 @@ def test_groups_that_are_alike_are_one_row() -> None:
     (row,) = found.calls
     assert [key.ranks for key in row.groups] == ["0-1", "2-3"]
     assert len(found.groups) == 2
-    only = selected(found, ranks=[3])
-    assert [one.members for one in only.groups] == [(2, 3)]
-    assert selected(found, groups=[GroupKey("nobody", "0")]).calls == ()
 
 
 def test_only_wanted_ranks_are_counted_and_all_arrive() -> None:

@@ -20,9 +20,9 @@ from frtop_tui.errors import NotWritten
 from frtop_tui.features.profile.merged import beside, write_profiles
 from frtop_tui.features.profile.reader import read_profile
 from frtop_tui.features.profile.torch_lanes import STEPS_LANE, RankTrace
+from frtop_tui.features.profile.unnamed_file import UnnamedFile
 from frtop_tui.files.formats.chrome_trace import chrome_trace
 from frtop_tui.files.formats.rank_ops import rank_ops, unix_offset_ns
-from frtop_tui.files.unnamed_file import UnnamedFile
 from screens.scenes import hung
 
 BASE = 1_700_000_000_000_000_000

@@ -94,4 +94,4 @@ def test_an_agent_that_is_only_trusted_has_no_rank_ended(host: str) -> None:
     """It could name any pid, or add to our job a rank that has died."""
     plan = plan_end(told("own", host), {"node0"})
     assert not plan.ranks
-    assert plan.problem.startswith("another user's agent tells of ranks ")
+    assert plan.problem.startswith("another user's agent reports ranks ")

@@ -1,13 +1,12 @@
-"""The sockets to all agents: two of them, however many hosts there are, where all have one key.
+"""The sockets to all agents: two, however many hosts there are, if all agents have the same key.
 
 A SUB socket for each key receives updates, so that no owner can send those of another's agent. A
 ROUTER sends requests and addresses each agent by an id of
 ours (`ZMQ_CONNECT_ROUTING_ID`). Its monitor distinguishes agents that are absent, that
 refuse our key, and services that are no agent.
 
-An agent proves itself with the key of its owner: ours, or that of a user we trust. Which
-one shows only by trying. libzmq takes the key at `connect`, so the next key needs a new
-connection.
+An agent proves itself with the key of its owner: ours, or that of a user we trust. We find out
+which by trying. libzmq takes the key at `connect`, so each key needs a new connection.
 
 What follows when an agent is lost: `session` fails its requests, `job/host` says when a
 host is no longer reporting, `handshake` words the error.
@@ -56,9 +55,9 @@ from frtop_tui.job.model import AgentKey
 NEXT_KEY_S: Final = 0.1
 """Between two keys: late events of the old connection must not be taken for new ones."""
 HANDSHAKE_MS: Final = 3_000
-"""Who accepts and stays silent for so long is given up."""
+"""How long a service that accepts the connection may stay silent."""
 RECONNECT_S: Final = 2.0
-"""After no key was right: somebody may add one meanwhile."""
+"""After no key fitted: somebody may add one meanwhile."""
 DRAIN_S: Final = 0.2
 """Longest time to take in messages before commands and the frame get their turn."""
 _FAILED_HANDSHAKES: Final = (
@@ -149,7 +148,6 @@ class AgentConnections:
         return self._subs[key][0]
 
     def connect(self, endpoint: AnyEndpoint) -> None:
-        """Begins to connect; what comes of it is among the events."""
         assert isinstance(endpoint, Endpoint)
         link = self._links[endpoint.host] = _Link(endpoint, self._keys.candidates(endpoint))
         self._open(link)
@@ -171,7 +169,6 @@ class AgentConnections:
         sub.connect(endpoint.update_url)
 
     def disconnect(self, endpoint: AnyEndpoint) -> None:
-        """Gives an endpoint up."""
         link = self._links.pop(endpoint.host)
         if link in self._disconnected:
             self._disconnected.remove(link)
@@ -208,12 +205,10 @@ class AgentConnections:
             self._open(link)
 
     def is_up(self, host: str) -> bool:
-        """Whether the agent of the host takes requests."""
         link = self._links.get(host)
         return link is not None and link.phase is _Phase.UP
 
     def send(self, host: str, request: wire.Request) -> bool:
-        """Sends a request; False when it cannot leave now."""
         link = self._links.get(host)
         if link is None or link.phase is not _Phase.UP:
             return False
@@ -224,7 +219,6 @@ class AgentConnections:
         return True
 
     def wait(self, milliseconds: int) -> Iterator[ConnectionEvent]:
-        """Gives what has happened; waits up to `milliseconds` for the first event."""
         ready = dict(self._poller.poll(milliseconds))
         self._reconnect_due()
         if self._monitor in ready:
@@ -368,7 +362,7 @@ def unanswered(endpoint: Endpoint) -> FrtopError:
         return Unreachable(
             f"the agent on {endpoint.host} accepts connections but does not answer: it hangs or is"
             " stopped",
-            f"`frtop diagnose` on that host tells which, and what to type; who listens there:"
+            f"`frtop diagnose` on that host shows which, and what to type; who listens there:"
             f" `ss -ltnp 'sport = :{endpoint.ask}'`",
         )
     return Unreachable(

@@ -1,8 +1,7 @@
 """What the live source asks of agents by itself: states, snapshots, ops, clocks.
 
-At most one snapshot request of a kind is under way at a host, for a bounded number of
-ranks: an agent takes stacks for 2 s, and what it did not reach by then is lost. The rest
-follows when the response is there.
+A host has at most one snapshot request of a kind at a time, for a bounded number of ranks: an agent
+takes stacks for 2 s, and skips what it did not reach by then. The rest follows after the response.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ class AgentRequests:
         """Other requests for snapshots, by purpose, host, and whether with stacks."""
 
     def watch(self, ranks: frozenset[int]) -> None:
-        """Keeps snapshots of these ranks fresh; of no others any more."""
+        """Keeps snapshots of these ranks fresh from now on, and of no others."""
         self._watched = ranks
         self._watched_at = self._stacks_at = 0
 
@@ -100,7 +99,7 @@ class AgentRequests:
     def _stacks_received(
         self, host: str, response: wire.Response, now: int, *, again: bool
     ) -> None:
-        """Asks once more for those that the agent did not reach in its time."""
+        """Asks once more for the ranks that the agent did not reach in time."""
         if again and isinstance(response, wire.SnapshotResponse):
             late = [
                 snapshot.key
@@ -146,7 +145,6 @@ class AgentRequests:
             self._wanted = {slot: one for slot, one in self._wanted.items() if one.host != host}
 
     def receive(self, host: str, response: wire.Response, now: int) -> None:
-        """Hands a response to its requester."""
         if isinstance(response, wire.StateResponse) and (number := self._states.get(host)):
             # Late, it may be the response to an earlier request: the state is here all the same.
             self.tracker.finish(number, response, now)
@@ -154,7 +152,6 @@ class AgentRequests:
             self.tracker.receive(host, response, now)
 
     def update(self, frame: Frame | None, now: int) -> None:
-        """Sends what is wanted or overdue."""
         self.tracker.update(now)
         for host in list(self._states_due):
             self.request_state(host, now)
@@ -285,7 +282,7 @@ class ClockRequests:
             clock.due_ns = min(clock.due_ns, max(now, clock.sent_ns + DOUBTED_INTERVAL_NS))
 
     def show(self, shown: Mapping[str, tuple[int, ...]], now: int) -> None:
-        """Takes the keys of the ranks that are shown now, by host; tells who is concerned."""
+        """Takes the keys of the ranks that are shown now, by host, for the agents to hear of."""
         before, self._shown = self._shown, shown
         for host in before.keys() | shown.keys():
             clock = self._clocks.get(host)

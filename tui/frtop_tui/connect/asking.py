@@ -35,7 +35,6 @@ class Asking:
     def do(
         self, frame: Frame | None, request: wire.RankRequest, ranks: Iterable[int], now: int
     ) -> None:
-        """Asks these ranks, unless they are being asked that already."""
         kind = type(request)
         views = [frame.ranks[rank] for rank in ranks if rank in frame.ranks] if frame else []
         for view in views:

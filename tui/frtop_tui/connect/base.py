@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from frtop_probe import wire
 from frtop_tui.connect.followers import Order
@@ -16,8 +16,8 @@ Asked = wire.RankRequest | wire.SnapshotRequest | Order
 """What a person, a verb or a watcher can ask of ranks."""
 
 
-class Source(Protocol):
-    """Gives the newest frame and takes commands. Never blocks its caller.
+class Source:
+    """Gives the newest frame and takes commands, which here do nothing. Never blocks its caller.
 
     Later frames show what becomes of a command, also when it cannot be carried out (there
     is no live job, our key has no right): nothing is raised.
@@ -25,6 +25,7 @@ class Source(Protocol):
 
     def frame(self) -> Frame:
         """The newest frame; the same object as before when nothing changed."""
+        raise NotImplementedError
 
     def watch(self, ranks: Iterable[int]) -> None:
         """Keeps the ops, process and stacks of these ranks fresh, of no others."""
@@ -41,6 +42,7 @@ class Source(Protocol):
 
     def news(self) -> Mapping[str, Any]:
         """What came of orders, by feature; the same object as before when nothing changed."""
+        raise NotImplementedError
 
     def capture(
         self, path: Path, *, automatic: bool = False, settle_s: float = 0.0, redact: bool = False

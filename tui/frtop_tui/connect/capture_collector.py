@@ -392,13 +392,11 @@ class FilesWanted:
         return tuple(one.writing for one in self._collectors.values())
 
     def capture(self, path: Path, *, automatic: bool, settle_s: float, redact: bool) -> None:
-        """Collects everything that can be known now, and writes it to a file."""
         settle_ns = round(settle_s * 1e9)
         make = partial(CaptureCollector, automatic=automatic, settle_ns=settle_ns, redact=redact)
         self._collect("capture", path, make)
 
     def export(self, path: Path, name: str, *, over: bool, redact: bool) -> None:
-        """Collects the same, and writes it in another format."""
         write = partial(write_collected, name=name)
         make = partial(
             CaptureCollector, kind="export", write=write, may_replace=over, redact=redact
@@ -414,7 +412,6 @@ class FilesWanted:
         self._collectors[kind] = make(self._tracker, self._files, self._frame, path=path, now=now)
 
     def finish_capture(self) -> None:
-        """Writes what a capture has collected by now."""
         for collector in self._collectors.values():
             collector.finish(time.monotonic_ns())
 

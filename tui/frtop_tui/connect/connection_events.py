@@ -34,8 +34,6 @@ class Connected:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionFailed:
-    """The agent of a host cannot be used; the error says why."""
-
     host: str
     error: FrtopError
 
@@ -69,8 +67,6 @@ class UpdateReceived:
 
 @dataclass(frozen=True, slots=True)
 class ResponseReceived:
-    """A response of the agent of a host."""
-
     host: str
     response: wire.Response
 
@@ -95,7 +91,7 @@ ConnectionEvent = (
 
 
 class Connections(Protocol):
-    """Connections to agents. Owned by one thread; none of this blocks but `wait`, as told."""
+    """Connections to agents. Owned by one thread; only `wait` blocks, for the time it is given."""
 
     def connect(self, endpoint: AnyEndpoint) -> None:
         """Begins to connect; what comes of it is among the events."""
@@ -125,22 +121,18 @@ class JoinedConnections:
         self._ways: dict[str, Connections] = {}  # by host
 
     def connect(self, endpoint: AnyEndpoint) -> None:
-        """Begins to connect."""
         way = self._pipes if isinstance(endpoint, PipeEndpoint) else self._sockets
         self._ways[endpoint.host] = way
         way.connect(endpoint)
 
     def disconnect(self, endpoint: AnyEndpoint) -> None:
-        """Gives an endpoint up."""
         self._ways.pop(endpoint.host).disconnect(endpoint)
 
     def is_up(self, host: str) -> bool:
-        """Whether the agent of the host takes requests."""
         way = self._ways.get(host)
         return way is not None and way.is_up(host)
 
     def send(self, host: str, request: wire.Request) -> bool:
-        """Sends a request; False when it cannot leave now."""
         way = self._ways.get(host)
         return way is not None and way.send(host, request)
 
@@ -150,6 +142,5 @@ class JoinedConnections:
         yield from self._pipes.wait(milliseconds // 2)
 
     def close(self) -> None:
-        """Ends all connections."""
         self._sockets.close()
         self._pipes.close()

@@ -1,7 +1,7 @@
 """Asks hosts for the last ten minutes of their gauges: those on the screen, and those in trouble.
 
-The newest figures come with updates. A history costs some kilobytes, so it is asked for where
-somebody looks, and where a fact would not say since when it is so.
+The newest figures come with updates. A history costs some kilobytes, so it is only fetched where
+somebody looks, or where a fact needs it to say since when it holds.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ POINTS: Final = 60
 AGAIN_NS: Final = 10_000_000_000
 """Between two requests to a host that is on the screen."""
 TROUBLED_AGAIN_NS: Final = 30_000_000_000
-"""The same to a host with facts that nobody looks at."""
+"""The same for a host in trouble that is not on the screen."""
 ROW_GAUGES: Final = ("cpu", *FACT_GAUGES)
-"""Of hosts that are a row of a table. Of the first one that is shown all are asked for."""
+"""For hosts that are a row of a table. The first host shown has all gauges."""
 MOST_SHOWN: Final = 64
 MOST_TROUBLED: Final = 16
-"""Hosts whose histories are kept up to date: of more, a screen shows no more than the facts."""
+"""Hosts in trouble whose histories are kept fresh; of the others, screens show the facts alone."""
 
 
 class GaugeHistories:
@@ -39,10 +39,7 @@ class GaugeHistories:
         self._under_way: dict[str, int] = {}
 
     def show(self, hosts: Iterable[str]) -> None:
-        """Keeps the histories of these hosts fresh, of those in trouble, and of no others.
-
-        All gauges of the first one; of the others what a row shows.
-        """
+        """Keeps these hosts' histories fresh: all gauges of the first, a row's of the others."""
         self._shown = tuple(hosts)[:MOST_SHOWN]
 
     def update(self, frame: Frame | None, now: int) -> None:

@@ -45,7 +45,6 @@ class AgentKeys:
         return list(dict.fromkeys([last, *known] if last in known else known))
 
     def confirm(self, endpoint: Endpoint, key: bytes) -> None:
-        """Remembers the key that the agent proved to have."""
         self._confirmed[endpoint.host] = key
 
     def _read(self) -> None:
@@ -89,7 +88,6 @@ def no_key_fits(endpoint: Endpoint, agent_keys: AgentKeys) -> FrtopError:
 
 
 def not_an_agent(endpoint: Endpoint) -> FrtopError:
-    """Something answers that does not speak our protocol."""
     return Unreachable(
         f"the service at {endpoint.address}:{endpoint.ask} ({endpoint.host}) is not a frtop agent",
         "name the agent's port, `frtop agent` prints it on that host: --connect HOST:PORT",
@@ -97,7 +95,6 @@ def not_an_agent(endpoint: Endpoint) -> FrtopError:
 
 
 def incompatible(host: str) -> FrtopError:
-    """The agent responded with a message that this version cannot read."""
     return Unreachable(
         f"the agent on {host} sent a message that this frtop cannot read",
         "install the same version on both sides; `frtop --version` prints it",
@@ -105,7 +102,6 @@ def incompatible(host: str) -> FrtopError:
 
 
 def disconnected(endpoint: Endpoint) -> FrtopError:
-    """The connection was there, and was lost."""
     return Unreachable(
         f"the agent on {endpoint.host} went away",
         "frtop shows the last known state and reconnects when the agent is back",
@@ -113,7 +109,6 @@ def disconnected(endpoint: Endpoint) -> FrtopError:
 
 
 def absent(endpoint: Endpoint) -> FrtopError:
-    """Nobody accepts the connection."""
     return Unreachable(
         f"nobody answers on {endpoint.host}"
         f" ({endpoint.address}, ports {endpoint.pub} and {endpoint.ask})",

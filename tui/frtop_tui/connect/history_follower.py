@@ -1,9 +1,9 @@
 """Follows the ops of ranks, out of the histories that agents give on request.
 
-An agent publishes how far ranks are, not every op: at a thousand ops a second nobody would
-look at them. A follower asks every half second for the newest ops of a rank: as many as it has
-issued since, and some more. The overlap shows that nothing was missed. A host has
-one such request at a time, so a slow one is asked less often.
+An agent publishes how far ranks are, not every op: nobody reads a thousand ops a second. A follower
+asks every half second for a rank's newest ops: as many as it has issued since, and a few more, so
+that the overlap proves that none was missed. A host has one such request at a time, so a slow host
+is asked less often.
 """
 
 from __future__ import annotations
@@ -27,8 +27,6 @@ MOST: Final = 8192
 
 @dataclass(slots=True)
 class FollowedRank:
-    """How far a rank has been followed."""
-
     asked_ns: int = 0
     issued: int = 0  # by its counters, when it was last asked
     limit: int = OVERLAP
@@ -40,7 +38,7 @@ Known = TypeVar("Known", bound=FollowedRank)
 
 
 class HistoryFollower(Generic[Known]):
-    """Those who follow differ in what they keep of a rank, and how far back they ask."""
+    """Followers differ in what they keep of a rank, and in how far back they ask."""
 
     def __init__(self, tracker: RequestTracker) -> None:
         self._tracker = tracker
@@ -49,7 +47,6 @@ class HistoryFollower(Generic[Known]):
         self._under_way: dict[str, int] = {}
 
     def key(self, view: JudgedRank) -> tuple[str, int, int]:
-        """What a rank is known by."""
         return view.host, view.key, self._tracker.agent(view.host)
 
     def begin(self, view: JudgedRank) -> Known:
@@ -64,7 +61,7 @@ class HistoryFollower(Generic[Known]):
         raise NotImplementedError
 
     def nothing_new(self, view: JudgedRank, known: Known, now: int) -> None:
-        """Takes note that a rank has nothing to tell."""
+        """Takes note that a rank has no new ops."""
 
     def take_history(
         self, view: JudgedRank, known: Known, history: wire.History, limit: int, asked_ns: int

@@ -23,7 +23,7 @@ from frtop_probe import keys
 from frtop_probe.pipe.start_script import start_script
 from frtop_probe.proc import daemon_thread
 from frtop_tui.connect.agent_connections import AgentConnections
-from frtop_tui.connect.base import Asked
+from frtop_tui.connect.base import Asked, Source
 from frtop_tui.connect.connection_events import Connections, JoinedConnections
 from frtop_tui.connect.endpoints import LOCAL, Endpoint, expand
 from frtop_tui.connect.followers import follower_kinds
@@ -51,7 +51,7 @@ LEAVE_S: Final = 1.0
 Command = Callable[[Session], None]
 
 
-class LiveSource:
+class LiveSource(Source):
     """Frames of a running job, from the agents of its hosts."""
 
     def __init__(

@@ -102,7 +102,6 @@ class Pieces:
             self._owner.pieces_complete(now)
 
     def stop(self) -> None:
-        """Forgets what is under way."""
         self.over = True
         self._todo.clear()
         self._tracker.drop(*self._under_way.values())

@@ -1,8 +1,8 @@
-"""A recorded job: one frame. Commands for a live job get their refusal in it."""
+"""A recorded job: one frame."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -10,7 +10,7 @@ from typing import Any, Literal
 from msgspec.structs import replace
 
 from frtop_probe import archive
-from frtop_tui.connect.base import Asked
+from frtop_tui.connect.base import Source
 from frtop_tui.connect.followers import follower_kinds
 from frtop_tui.diagnosis.histories import with_trace
 from frtop_tui.diagnosis.model import Frame
@@ -19,13 +19,15 @@ from frtop_tui.files import capture
 from frtop_tui.files.formats.writing import write_export
 from frtop_tui.files.output_path import write_unused
 from frtop_tui.job.model import Problem, Writing
-from frtop_tui.job.naming import JobKey
 from frtop_tui.statistics.of_frame import again
 from frtop_tui.statistics.wanted import StatisticsWanted, joint_wanted
 
 
-class RecordedSource:
-    """Shows a frame of what was opened: a capture, black boxes, dumps, stacks."""
+class RecordedSource(Source):
+    """Shows a frame of what was opened: a capture, black boxes, dumps, stacks.
+
+    Nothing changes in it: commands for a live job do nothing.
+    """
 
     def __init__(self, frame: Frame) -> None:
         self._frame = frame
@@ -36,17 +38,8 @@ class RecordedSource:
     def frame(self) -> Frame:
         return self._frame
 
-    def watch(self, ranks: Iterable[int]) -> None:
-        """Does nothing: nothing changes."""
-
-    def show_hosts(self, hosts: Iterable[str]) -> None:
-        """Does nothing: the frame has the gauges that were recorded."""
-
     def news(self) -> Mapping[str, Any]:
         return self._news
-
-    def do(self, request: Asked, ranks: Iterable[int] = ()) -> None:
-        """Does nothing: the frame has what ranks answered when it was recorded."""
 
     def capture(
         self,
@@ -89,11 +82,7 @@ class RecordedSource:
             return
         self._set_writing("capture", path, size=size)
 
-    def finish_capture(self) -> None:
-        """Does nothing: a capture is written at once."""
-
     def export(self, path: Path, name: str, *, over: bool = False, redact: bool = False) -> None:
-        """Writes the frame in another format."""
         write = partial(write_export, frame=self._frame, name=name, over=over, redact=redact)
         try:
             path, size = (path, write(path)) if over else write_unused(path, write)
@@ -104,9 +93,6 @@ class RecordedSource:
             self._set_writing("export", path, problem=problem)
         else:
             self._set_writing("export", path, size=size)
-
-    def choose(self, job: JobKey | None) -> None:
-        """Does nothing: there is one job."""
 
     def want_statistics(self, wanted: StatisticsWanted | None, *, whom: str = "") -> None:
         """Counts the ops of the frame again; without `calls` it has them since it was opened."""
@@ -124,9 +110,6 @@ class RecordedSource:
         """Judges the frame once more, with its wait-for graph."""
         if on:
             self._frame = with_trace(self._frame)
-
-    def close(self) -> None:
-        """Does nothing: there is no thread and no socket."""
 
     def _set_writing(
         self,

@@ -22,10 +22,10 @@ from frtop_probe import wire
 RESPONSE_NS: Final = 3_000_000_000
 """Timeout of a request without one of its own, at a host that responds quickly."""
 MAX_RESPONSE_NS: Final = 30_000_000_000
-"""The same at a host behind a slow link, where asking more often makes it only slower."""
+"""The same at a host behind a slow link, which more requests would only make slower."""
 BUSY_RETRY_NS: Final = 300_000_000
 MAX_LATE: Final = 256
-"""Requests that are remembered though nobody waits for them: their responses are still news."""
+"""How many requests are remembered though nobody waits for them: a late response is still news."""
 
 OnResponse = Callable[[wire.Response, int], None]
 """Takes the response, or an error of ours, and the time."""
@@ -99,7 +99,7 @@ class RequestTracker:
         """Sends a request when it is its turn, and again when the agent was busy or away.
 
         Args:
-            host: whom to ask.
+            host: the host to ask.
             request: what to ask; its id is set here. Of its class `at_once` are under way at a
                 host, the others wait.
             on_response: called once; gets a "deadline" error when nothing came in time.

@@ -103,7 +103,6 @@ class Session:
             self._state.set_host(name, "connecting")
 
     def choose(self, job: JobKey | None) -> None:
-        """Shows this job from now on; None: the newest."""
         self._job = job
         self._next_frame = 0
 
@@ -134,7 +133,6 @@ class Session:
                 follower.answered(view, response, now)
 
     def news(self) -> Mapping[str, Any]:
-        """What came of orders, by feature; the same object as before when nothing changed."""
         newest = {follower.name: follower.news for follower in self._followers}
         if any(one is not self._news.get(name, self) for name, one in newest.items()):
             self._news = newest
@@ -233,7 +231,6 @@ class Session:
         self._state.forget_host(name)
 
     def handle(self, event: ConnectionEvent, now: int) -> None:
-        """Takes in one event of the sockets."""
         match event:
             case Connected():
                 self._accept(event, now)

@@ -1,8 +1,8 @@
 """Asks agents what the ranks of the shown job did, slice by slice, while somebody wants to know.
 
-Each slice of time is asked for once, so a look costs an agent the ops that are new. It ends some
-time ago: what is issued until then is over by now, as a rule. A host has one such request at a
-time; one that is slow gets its slices later, and loses the oldest ones in the end.
+Each slice of time is asked for once, so a request costs an agent only the new ops. A slice ends a
+second ago: what was issued in it is usually over by now. A host has one such request at a time; a
+slow host gets its slices later, and eventually misses the oldest ones.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ from frtop_tui.statistics.wanted import (
 
 INTERVAL_NS: Final = 5_000_000_000
 MANY: Final = 1024
-"""Of twice as many ranks, and more, rows of calls come less often: up to `LONGEST` times."""
+"""From twice this many ranks on, rows of calls come less often: by a factor of up to `LONGEST`."""
 LONGEST: Final = 4
 LAG_NS: Final = 1_000_000_000
 """How long ago a slice ends."""
 PIECES: Final = 4
-"""The time before the first request is asked for in this many slices, so that it can be forgotten
+"""The window before the first request is fetched in this many slices, so that it can be dropped
 piece by piece."""
 LATE_NS: Final = 2_000_000_000
-"""Figures are shown without those of a host that takes longer; they are added when they come."""
+"""Figures do not wait longer than this for a host; it is added when it answers."""
 MOST_WAITING: Final = 8
 """Slices that a host may be late with."""
 TOO_OLD: Final = "agents older than this frtop send no statistics: {}"
@@ -57,7 +57,7 @@ VERDICTS: Final = "verdicts"
 
 
 def interval_ns(wanted: StatisticsWanted, ranks: int) -> int:
-    """How long a slice is. Rows of calls cost as much for a long one, here some 10 us a row."""
+    """How long a slice is. Rows of calls cost the same for a long slice: some 10 µs a row here."""
     return INTERVAL_NS * (max(1, min(LONGEST, ranks // MANY)) if wanted.calls else 1)
 
 
@@ -103,7 +103,7 @@ class StatisticsFollower:
         """Whether verdicts are made of the long window."""
 
     def want(self, wanted: StatisticsWanted | None, whom: str = "") -> None:
-        """Asks from now on for what `whom` wants, and others; None: they want nothing more."""
+        """Asks for what `whom` and others want from now on; None: `whom` wants nothing more."""
         if wanted is None:
             self._by_whom.pop(whom, None)
         else:
@@ -128,7 +128,7 @@ class StatisticsFollower:
         return {**self._by_whom, VERDICTS: structs.replace(wanted, window_s=LONG_WINDOW_S)}
 
     def update(self, frame: Frame | None, now: int) -> None:
-        """Asks for the next slice when it is time, and tells what came."""
+        """Asks for the next slice when it is due, and publishes what has come."""
         if frame is None or frame.job is None or self._wanted is None:
             return
         if not same_job(self._job, frame.job):
@@ -254,7 +254,7 @@ class StatisticsFollower:
     def _choose_window(self, frame: Frame, found: JobStatistics) -> None:
         """A long one for verdicts, where the last minute has few ops; until it has enough again.
 
-        With so many ranks that even one op per slice costs too much, a minute must do.
+        Where there are too many ranks to sample even one op per slice, a minute must do.
         """
         most = most_ops(found, self._until_ns - _nanoseconds(StatisticsWanted()))
         slices = round(LONG_WINDOW_S * 1e9) // INTERVAL_NS

@@ -54,7 +54,6 @@ def load(path: Path) -> BoxFile:
 
 
 def names_of(files: Sequence[BoxFile]) -> set[str]:
-    """All names of the jobs of these boxes."""
     return {name for one in files for name in job_names(one.box.job)}
 
 
@@ -177,7 +176,7 @@ def _coverage(coverage: Coverage, frame: Frame) -> Coverage:
     if not missing:
         return coverage
     notes = [note for note in coverage.notes if note.kind != "never reported"]
-    text = f"no black box tells of {folded(missing)}: fetch those of their hosts, too"
+    text = f"no black box has {folded(missing)}: fetch those of their hosts, too"
     return replace(
         coverage,
         notes=(CoverageNote(text, "never reported"), *notes),

@@ -130,7 +130,7 @@ def _knows_less(view: JudgedRank) -> bool:
 
 
 def _with_completion(view: JudgedRank, dump: JudgedRank, frame: Frame) -> JudgedRank:
-    """The rank with the ops that its devices have not completed, as its dump tells."""
+    """The rank with the ops that its devices have not completed, according to its dump."""
     shift = frame.now_ns - frame.wall_ns - view.clock_ns  # from the wall to the rank's host
     looked = view.snapshot.ops if view.snapshot is not None else ()
     lasts = [front.last for front in view.group_progress.values() if front.last is not None]

@@ -131,7 +131,7 @@ def is_answer(path: Path) -> bool:
 
 
 def read(path: Path) -> Answer:
-    """An answer, as its file tells it.
+    """An answer that was saved to a file.
 
     Raises:
         Unreadable: it cannot be read, is too large, damaged, or cut off.

@@ -1,4 +1,4 @@
-"""Finds the files that a user names, in folders too, and tells their kind by their content."""
+"""Finds the files that a user names, in folders too, and recognises their kind by their content."""
 
 from __future__ import annotations
 

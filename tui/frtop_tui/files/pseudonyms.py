@@ -25,7 +25,7 @@ _CODE: Final = re.compile(
     r"|torch/(?:_|\w+\.py$|(?:nn|distributed|autograd|utils|optim|cuda|xpu|mps|cpu|accelerator"
     r"|backends|jit|fx|func|library|multiprocessing|testing|amp|compiler|export|profiler)/))"
 )
-"""From here on a path names public code: the diagnosis tells by it what a thread does."""
+"""From here on a path names public code: the diagnosis uses it to see what a thread does."""
 _COMPILED: Final = re.compile(r"torchinductor_[^/]+(?=/)")
 """Named after the user."""
 _SOURCES: Final = re.compile(r"\.(?:py|pyx|pyi|c|cc|cpp|cu|cuh|h|hpp|rs|so(?:\.[\d.]+)?)$")

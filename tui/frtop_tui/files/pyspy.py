@@ -81,7 +81,7 @@ def stacks_of(path: Path) -> tuple[wire.ThreadStack, ...]:
         text = f"{path} is damaged, or no dump of py-spy ({str(error)[:120]})"
         raise Unreadable(text, _NEXT) from error
     if not any(thread.frames for thread in threads):
-        raise Unreadable(f"{path} tells of no thread that runs Python", _NEXT)
+        raise Unreadable(f"{path} has no thread that runs Python", _NEXT)
     # Before Python 3.11 a dump that did not stop the process has no native ids and calls all
     # threads active: then only the one with the GIL surely runs.
     blind = all(thread.os_thread_id is None for thread in threads)
@@ -184,7 +184,7 @@ def split(found: Iterable[tuple[int, Taken]]) -> tuple[dict[int, Taken], dict[in
 def _with_texts(ranks: Mapping[int, Taken]) -> dict[int, Taken]:
     """The stacks with the text of their innermost lines, if this machine has the program, too.
 
-    A C call has no frame: only its line tells whether `train.py:33` sleeps, reads or waits for an
+    A C call has no frame: only its line shows whether `train.py:33` sleeps, reads or waits for an
     op. A thread reads the files, and is given 1 s: the file system may be the one that hangs.
     """
     stacks = (thread for _, threads, _ in ranks.values() for thread in threads)

@@ -1,7 +1,7 @@
 """Replaces names and data in a capture that leaves the house; the facts stay.
 
 Pure. Every field with a text has a rule (`redaction_rules`). Pseudonyms are stable within one
-capture, so whoever reads it, and the diagnosis itself, still tells which rank is on which host and
+capture, so a reader, and the diagnosis itself, still sees which rank is on which host and
 who is in the same file.
 """
 

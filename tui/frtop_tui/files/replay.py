@@ -118,7 +118,6 @@ def wall_offset(box: wire.BlackBox) -> int:
 
 
 def wall_time(box: wire.BlackBox, message: wire.Update | wire.SnapshotResponse) -> int:
-    """The wall-clock time of a message in the box, in ns."""
     when = message.monotonic_ns
     if not when and isinstance(message, wire.SnapshotResponse):
         when = max((snapshot.at_ns for snapshot in message.snapshots), default=0)

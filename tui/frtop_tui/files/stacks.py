@@ -138,7 +138,7 @@ def read(paths: Sequence[Path], troubles: list[str], pattern: RankPattern | None
             continue
         name = named(path, pattern)
         if name.number is None and path.name.endswith(pyspy.SUFFIX):
-            name = named(path)  # a pattern tells how dumps are named
+            name = named(path)  # a pattern says how dumps are named
         claims.append(
             Claim(path, name, None, frozenset((thread.ident, thread.tid) for thread in threads))
         )

@@ -61,7 +61,6 @@ def summary_of(group: SampledGroup) -> SkewSummary | None:
 
 
 def sampled_group(statistics: JobStatistics | None, key: GroupKey) -> SampledGroup | None:
-    """The sampled ops of one group, if there are any."""
     wanted = identifier(key)
     groups = statistics.groups if statistics is not None else ()
     return next((one for one in groups if identifier(one.group) == wanted), None)

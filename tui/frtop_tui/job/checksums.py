@@ -187,7 +187,6 @@ class ChecksumComparisons:
         self._jobs = {key: self._jobs.get(key) or JobChecksums(self._ids) for key in first}
 
     def add(self, record: RankRecord, sums: Iterable[wire.BlockSums], now_ns: int) -> None:
-        """Takes in checksums of one rank."""
         rank = record.identity.rank
         if rank < 0:
             return
@@ -242,7 +241,6 @@ class JobChecksums:
                 self._hint(known, first, first + size - 1, block, now_ns)
 
     def add_ops(self, hint: int, rank: int, ops: tuple[wire.Op, ...]) -> None:
-        """Takes in the ops that a rank was asked for."""
         for _, divergence in self._open:
             if divergence.id == hint:
                 divergence.ops[rank] = ops

@@ -34,7 +34,6 @@ class RankCounts:
         self._signatures_lost: dict[int, int] = {}
 
     def put(self, old: ObservedRank | None, new: ObservedRank | None) -> None:
-        """Replaces `old`, the last view of a rank, by `new`."""
         if old is not None and new is not None and _counted(old) == _counted(new):
             return
         if old is not None:
@@ -55,7 +54,7 @@ class RankCounts:
                 " is not connected, or not searched for (FRTOP_UNPREPARED=0)"
             )
             if self._others_ended:
-                text = f"{folded(never)} never reported: ended, as the launcher of the others tells"
+                text = f"{folded(never)} never reported: ended, says the launcher of the others"
             notes.append(CoverageNote(text, "never reported"))
         if self.unreachable:
             text = f"{folded(self.unreachable)}: host silent, last known state shown"

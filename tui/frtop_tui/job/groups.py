@@ -48,7 +48,6 @@ class Groups:
         self._views: list[GroupView] = []
 
     def put(self, old: Rank | None, new: Rank | None) -> None:
-        """Replaces `old`, the last view of a rank, by `new`."""
         same = old is not None and new is not None and old.groups is new.groups
         if old is not None and not same:
             here = set(map(identifier, _shown(new).values())) if new is not None else set()

@@ -68,7 +68,6 @@ class HostRecord:
         return [self.records[key] for key in due if key in self.records]
 
     def set_timer(self, record: RankRecord) -> None:
-        """Sets the timer of a record that was just viewed."""
         if at_ns := record.changes_ns():
             self.timers.set(record.key, at_ns)
 

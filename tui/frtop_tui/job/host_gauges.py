@@ -5,7 +5,7 @@ docs/features/gauges.md has the units. Values of a history stay packed: most are
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
@@ -37,10 +37,6 @@ class GaugedSubject(Struct, frozen=True):
     problem: str = ""
     values: Mapping[str, int] = struct_field(default_factory=dict)
     history: Mapping[str, wire.HistoryColumn] = struct_field(default_factory=dict)
-
-    def is_of(self, keys: Iterable[int]) -> bool:
-        """Whether it serves one of these ranks, or nobody knows whom it serves."""
-        return not self.keys or bool(set(self.keys) & set(keys))
 
 
 class HostGauges(Struct, frozen=True):

@@ -124,7 +124,6 @@ def activity_text(activity: JobActivity | None) -> str:
 
 
 def activity_in(frame: BaseFrame, job: wire.Job) -> JobActivity | None:
-    """The activity of one of the frame's jobs."""
     key = job_key(job)
     return next((activity for activity in frame.activities if job_key(activity.job) == key), None)
 

@@ -36,8 +36,6 @@ LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 
 @dataclass(slots=True)
 class JobRanks:
-    """All records of one job."""
-
     key: JobKey
     records: list[RankRecord]
     job: wire.Job = field(init=False)

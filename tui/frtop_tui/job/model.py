@@ -81,7 +81,7 @@ class Evidence(Struct, frozen=True, omit_defaults=True):
     | `has_completion`     | tell how far devices are              | only `tracked` ops complete |
     | `has_ages`           | measure waits up to now; ask again    | waits have no age           |
     | `has_process`        | tell causes and progress from `/proc` | both take stacks            |
-    | `has_stacks`         | tell where threads are                | only `/proc` tells that     |
+    | `has_stacks`         | show where threads are                | only `/proc` shows that     |
     | `has_every_op`       | take what is not pending for over     | stacks show messages, looks |
     |                      |                                       | show whether a rank moves   |
     | `has_signatures`     | trust ops that all have entered       | they may differ: undecided  |
@@ -176,11 +176,11 @@ class Rank(Struct, frozen=True):
         return max(0.0, (now_ns - self.clock_ns - host_ns) / 1e9)
 
     def state_age_s(self, now_ns: int) -> float | None:
-        """How long it has been in its state; None where nothing tells."""
+        """How long it has been in its state; None where that is not known."""
         return max(0.0, (now_ns - self.state_since_ns) / 1e9) if self.state_since_ns else None
 
     def heartbeat_age_s(self, now_ns: int) -> float | None:
-        """Age of the recorder's last heartbeat; None where nothing tells of one."""
+        """Age of the recorder's last heartbeat; None where none is known."""
         heartbeat_ns = self.status.heartbeat_ns if self.status is not None else 0
         return self.age_s(heartbeat_ns, now_ns) if heartbeat_ns else None
 
@@ -214,7 +214,7 @@ class Rank(Struct, frozen=True):
 
 
 class ObservedRank(Rank, frozen=True):
-    """A rank as its evidence tells it, without the other ranks: what the diagnosis reads."""
+    """A rank by its own evidence, without the other ranks: what the diagnosis reads."""
 
 
 _STATE: Final = Rank.__struct_fields__.index("state")
@@ -307,7 +307,7 @@ class Recorded(Struct, frozen=True):
     version: str = ""
     notes: tuple[str, ...] = ()  # files that could not be read, what is missing
     filled: bool = False  # dumps or stacks beside it added to it
-    # By rank, as its dump tells of it; `pending` without ops issued just before the dump.
+    # By rank, from its dump; `pending` lacks ops issued just before the dump.
     unfinished: Mapping[int, Rank] = field(default_factory=dict)
 
 
@@ -400,11 +400,10 @@ class BaseFrame(Struct, frozen=True):
 
     @property
     def screen_statistics(self) -> JobStatistics | None:
-        """Those that the screen of statistics shows."""
         return self.shown_statistics or self.statistics
 
 
 class ObservedFrame(BaseFrame, frozen=True):
-    """What the evidence tells of one moment: what the diagnosis reads."""
+    """The evidence of one moment: what the diagnosis reads."""
 
     ranks: Mapping[int, ObservedRank] = field(default_factory=dict)

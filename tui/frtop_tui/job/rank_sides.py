@@ -25,7 +25,7 @@ def sides_of(values: Iterable[tuple[int, str]]) -> tuple[RankSide, ...]:
 
 
 def odd_ranks(sides: Sequence[RankSide]) -> tuple[int, ...]:
-    """Ranks that differ from what more than half of all say; empty where no value has so many.
+    """Ranks that differ from the value of more than half of them; empty if there is none.
 
     Of two parties of equal size nobody can say which one is wrong, nor where all differ.
     """

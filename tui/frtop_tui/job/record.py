@@ -60,7 +60,6 @@ class RankRecord:
 
     @property
     def ended(self) -> bool:
-        """Whether the process has ended."""
         return "exit_info" in self._changes or self._latest.exit_info is not None
 
     def apply(self, update: wire.RankUpdate, now_ns: int) -> None:
@@ -137,7 +136,6 @@ class RankRecord:
         self._changes["tensors"] = response
 
     def apply_native(self, response: wire.NativeStacksResponse) -> None:
-        """Takes in native stacks, or why there are none."""
         self._changes["native"] = response
 
     def apply_snapshot(self, snapshot: wire.Snapshot) -> None:
@@ -160,7 +158,6 @@ class RankRecord:
         changes["prior_snapshot"] = comparable[-1] if comparable else None
 
     def view(self, now_ns: int) -> ObservedRank:
-        """The rank as of `now_ns`."""
         latest, offset = self.latest, self.clock.offset
         process = self._process_now(latest)
         state, since_ns = self._state(latest, process)

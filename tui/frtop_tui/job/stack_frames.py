@@ -81,12 +81,11 @@ def shown_frames(frames: Sequence[wire.TraceFrame]) -> Sequence[wire.TraceFrame]
 
 
 def user_frame_index(frames: Sequence[wire.TraceFrame]) -> int | None:
-    """Index of the innermost frame of user code, None when there is none."""
     return next((index for index, frame in enumerate(frames) if is_user_code(frame)), None)
 
 
 def user_frame(frames: Sequence[wire.TraceFrame]) -> wire.TraceFrame:
-    """The innermost frame of user code, else the innermost that tells where in a program it is.
+    """The innermost frame of user code, else the innermost that shows where in a program it is.
 
     That is one of a package beside torch, else one of torch outside of what handles devices, which
     all code comes by. `frames` is not empty.

@@ -39,7 +39,6 @@ class AlikeGroups:
         self._apart: set[tuple[str, int]] = set()
 
     def of_rank(self, groups: Mapping[int, wire.Group]) -> dict[int, GroupAcross]:
-        """The groups of a rank, by its own ids of them."""
         found = {local: self._across(group) for local, group in groups.items()}
         labels: dict[tuple[str, int], str] = {}
         for one in found.values():

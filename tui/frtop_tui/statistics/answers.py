@@ -12,7 +12,7 @@ from frtop_tui.job.statistics import StepSplit
 
 
 class RankAnswer(NamedTuple):
-    """What an agent told of one rank; `clock_ns` added to its times gives the operator's."""
+    """An agent's answer about one rank; `clock_ns` added to its times gives the operator's."""
 
     rank: int
     host: str

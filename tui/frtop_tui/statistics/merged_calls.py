@@ -81,7 +81,6 @@ def rows_of(
     ops: Mapping[RowKey, OpsByGroup],
     seconds: Mapping[int, float],
 ) -> Rows:
-    """The rows."""
     calls = {key: _row(key, one, ops.get(key, {}), seconds) for key, one in
              sums.items() if one.count}  # fmt: skip
     together = []

@@ -139,7 +139,6 @@ class StatisticsMerger:
     def build(
         self, errors: Mapping[str, int | None], expected: Collection[int], since_ns: int = 0
     ) -> JobStatistics | None:
-        """The statistics of all slices; None while there is none."""
         numbers = sorted(n for n, one in self._slices.items() if one.until_ns > since_ns)
         if not numbers:
             return None
@@ -174,7 +173,6 @@ class StatisticsMerger:
 
 
 def _all_sums(slices: list[_Slice]) -> dict[RowKey, CallSums]:
-    """The sums of all slices together."""
     total: dict[RowKey, CallSums] = {}
     for one in slices:
         for key, sums in one.sums.items():

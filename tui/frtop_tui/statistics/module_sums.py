@@ -16,8 +16,6 @@ ModuleKey = tuple[wire.Issuer, str]
 
 
 class ModuleSums:
-    """The sums of one issuer and kind."""
-
     __slots__ = ("bytes", "count", "ranks")
 
     def __init__(self) -> None:
@@ -25,14 +23,13 @@ class ModuleSums:
         self.ranks: set[int] = set()
 
     def add(self, count: int, size: int, ranks: Iterable[int]) -> None:
-        """Adds ops of some ranks."""
         self.count += count
         self.bytes += size
         self.ranks.update(ranks)
 
 
 def add_modules(sums: dict[ModuleKey, ModuleSums], answer: RankAnswer) -> None:
-    """Adds what one rank told; what it has no issuer for is left out."""
+    """Adds one rank's answer, without ops that have no issuer."""
     issuers = answer.issuers
     for row in answer.statistics.modules:
         if not 0 < row.issuer <= len(issuers):
@@ -47,7 +44,6 @@ def add_modules(sums: dict[ModuleKey, ModuleSums], answer: RankAnswer) -> None:
 
 
 def module_rows(slices: Iterable[Mapping[ModuleKey, ModuleSums]]) -> tuple[ModuleRow, ...]:
-    """The rows of all slices together."""
     total: dict[ModuleKey, ModuleSums] = {}
     for sums in slices:
         for key, one in sums.items():

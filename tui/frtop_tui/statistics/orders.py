@@ -1,14 +1,11 @@
-"""Orders and filters of the rows of statistics, and how much of a step a row takes."""
+"""Orders of the rows of statistics, and how much of a step a row takes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
-from msgspec.structs import replace
-
-from frtop_tui.job.naming import GroupKey
-from frtop_tui.job.statistics import CallRow, JobStatistics
+from frtop_tui.job.statistics import CallRow
 
 
 def waited_ns(row: CallRow) -> int:
@@ -62,33 +59,3 @@ def share_of_step(row: CallRow) -> float | None:
     if not row.timed or not row.ranks:
         return None
     return row.rate * (row.total_ns / row.timed) / 1e9 / len(row.ranks)
-
-
-def selected(
-    statistics: JobStatistics,
-    ranks: Collection[int] | None = None,
-    groups: Collection[GroupKey] | None = None,
-) -> JobStatistics:
-    """What concerns these ranks and groups.
-
-    Rows are of all ranks that were asked, so a row in which one of them takes part stays as it is:
-    who wants the figures of one rank alone asks for that (`StatisticsWanted.ranks`).
-    """
-    calls, varying = statistics.calls, statistics.varying
-    sampled, steps = statistics.groups, statistics.steps
-    if groups is not None:
-        of_groups = frozenset(groups)
-        calls, varying = (
-            tuple(row for row in rows if of_groups.intersection(row.groups))
-            for rows in (calls, varying)
-        )
-        sampled = tuple(one for one in sampled if one.group in of_groups)
-    if ranks is not None:
-        of_ranks = frozenset(ranks)
-        calls, varying = (
-            tuple(row for row in rows if of_ranks.intersection(row.ranks))
-            for rows in (calls, varying)
-        )
-        sampled = tuple(one for one in sampled if of_ranks.intersection(one.members))
-        steps = {rank: found for rank, found in steps.items() if rank in of_ranks}
-    return replace(statistics, calls=calls, varying=varying, groups=sampled, steps=steps)

@@ -1,4 +1,4 @@
-"""Joins what the ranks of a group tell of the same ops: who came when, and when it was over."""
+"""Joins what the ranks of a group report of the same ops: who arrived when, and when each ended."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from frtop_tui.statistics.alike_groups import GroupAcross
 from frtop_tui.statistics.answers import RankAnswer, clock_error
 
 MOST_OPS: Final = 65_536
-"""Ops of one group, whatever agents say."""
+"""Ops of one group, whatever agents send."""
 RowKey = tuple[str, tuple[str, int], wire.Site | None, int, bool, bool]
 """Kind, groups that are alike, line, class of size, p2p, on a device."""
 
 
 class JoinedOp:
-    """One op as far as its ranks have told of it."""
+    """One op, as far as its ranks have reported it."""
 
     __slots__ = ("bytes", "complete", "ended_ns", "exact", "issued", "last_ns", "last_rank",
                  "number", "result", "rows", "skew_ns", "slice")  # fmt: skip
@@ -64,7 +64,6 @@ class JoinedGroup:
     def add(
         self, answer: RankAnswer, sampled: wire.SampledOps, rows: list[RowKey | None], number: int
     ) -> None:
-        """Adds the ops of one rank."""
         names = ("number", "issued_ns", "took_ns", "bytes", "call")
         try:
             columns = [unpack_column(getattr(sampled, name), sampled.count) for name in names]
@@ -107,7 +106,7 @@ class JoinedGroup:
         for number in sorted(self.ops):
             op = self.ops[number]
             if op.slice < first or not is_chosen(number, strides[op.slice]):
-                continue  # before the window, or not all ranks tell of it
+                continue  # before the window, or not reported by all ranks
             if op.result is None or op.result.error_ns != error:
                 _finish(op, len(self.members), error)
             found.append(op)

@@ -87,20 +87,16 @@ class PipeConnections:
         daemon_thread.start(lambda: self._loaded.put(_loaded(load_agent)), "frtop payload")
 
     def connect(self, endpoint: AnyEndpoint) -> None:
-        """Begins to connect; what comes of it is among the events."""
         assert isinstance(endpoint, PipeEndpoint)
         self._links[endpoint.host] = _Link(endpoint)
 
     def disconnect(self, endpoint: AnyEndpoint) -> None:
-        """Gives an endpoint up."""
         self._detach(self._links.pop(endpoint.host))
 
     def is_up(self, host: str) -> bool:
-        """Whether the agent of the host takes requests."""
         return self._up(host) is not None
 
     def send(self, host: str, request: wire.Request) -> bool:
-        """Sends a request; False when it cannot leave now."""
         link = self._up(host)
         if link is None or link.pipe is None or link.conversation is None:
             return False
@@ -112,7 +108,6 @@ class PipeConnections:
         return link if conversation is not None and conversation.phase is Phase.UP else None
 
     def wait(self, milliseconds: int) -> Iterator[ConnectionEvent]:
-        """Gives what has happened; waits up to `milliseconds` for the first event."""
         yield from self._start_due(time.monotonic())
         self._select_writable()
         ready = self._selector.select(milliseconds / 1000) if self._selector.get_map() else []
@@ -155,7 +150,7 @@ class PipeConnections:
     def _may_share(self, link: _Link) -> bool:
         """False while the step that the link belongs to runs on without it: a way of its own.
 
-        A host on the way can be told to try a host again.
+        A host on the way can try a host again.
         """
         running = any(pipe.command == link.command for pipe in self._pipes)
         if not running or link.endpoint.task is None or link.way or link.endpoint.onward:

@@ -78,7 +78,6 @@ class Failure:
 
 
 def describe(ending: Ending) -> Failure:
-    """The failure that an ending means."""
     said = "\n".join((*ending.noise, *ending.errors))
     if ending.through and _ON_THE_WAY in said and _AT_ITS_END not in said:
         failure = describe(replace(ending, host=ending.through, through=""))

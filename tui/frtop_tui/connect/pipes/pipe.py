@@ -103,11 +103,9 @@ class Pipe:
         return any(one.hello is not None for one in self.conversations.values())
 
     def of(self, host: str) -> Conversation | None:
-        """The conversation with a host."""
         return next((one for one in self.conversations.values() if one.host == host), None)
 
     def send(self, conversation: Conversation, request: wire.Request) -> bool:
-        """Sends a request; False when it cannot leave now."""
         return self._tell(conversation, encoded(b"req", wire.to_frame(request)))
 
     def _tell(self, conversation: Conversation, line: bytes) -> bool:

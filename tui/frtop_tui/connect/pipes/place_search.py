@@ -18,8 +18,8 @@ from frtop_tui.errors import FrtopError
 
 WORKERS: Final = 16
 AGAIN_NS: Final = 10_000_000_000
-"""A place is looked at again after this time: one that failed, and one with many hosts of which
-some are not reached. Pods and nodes are replaced."""
+"""After this time we look again at a place that failed, or that has hosts we do not reach: pods and
+nodes are replaced."""
 
 
 @dataclass(frozen=True, slots=True)

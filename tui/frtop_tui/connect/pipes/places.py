@@ -50,7 +50,6 @@ class SshHost:
         return "asking ssh for its settings"
 
     def find(self) -> list[PipeEndpoint]:
-        """One host."""
         return [ssh_endpoint(self.name)]
 
 
@@ -67,7 +66,6 @@ class ViaHost:
         return "starting"
 
     def find(self) -> list[PipeEndpoint]:
-        """One host."""
         return [PipeEndpoint(self.name, (self.command,), f"{VIA}{self.command[0]}")]
 
 

@@ -1,7 +1,7 @@
 """Thousands of scripted ranks: real agents' messages over real sockets, about ranks that are not.
 
 script    what happens when: steps, ops, faults, as functions of the time
-ranks     the same as an agent tells it: updates, snapshots, histories
+ranks     the same as an agent reports it: updates, snapshots, histories
 counts    the same as statistics
 gauges    the figures of their hosts
 service   the agents' sockets, many in one process (`__main__`)

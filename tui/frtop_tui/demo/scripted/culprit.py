@@ -104,5 +104,4 @@ def exception(at_ns: int) -> wire.UncaughtException:
 
 
 def waiting_in(kind: str, site: wire.Site) -> RankLook:
-    """A rank that waits in an op."""
     return replace(WAITING, frames=in_op(kind, site))

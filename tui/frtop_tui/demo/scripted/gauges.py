@@ -21,7 +21,7 @@ _THROUGH_LINK: Final = 31 * 10**8
 
 
 class ScriptedFigures:
-    """What a host's agent tells of its gauges; each reading is a function of the time alone."""
+    """What a host's agent reports of its gauges; each reading is a function of the time alone."""
 
     def __init__(self, host: HostRanks) -> None:
         self._host = host

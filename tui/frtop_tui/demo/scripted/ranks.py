@@ -1,4 +1,4 @@
-"""The ranks of one scripted host, as its agent tells of them. Pure: the time is an argument."""
+"""The ranks of one scripted host, as its agent reports them. Pure: the time is an argument."""
 
 from __future__ import annotations
 
@@ -65,13 +65,11 @@ class HostRanks:
     # what an agent publishes
 
     def changes(self, now_ns: int) -> tuple[wire.RankUpdate, ...]:
-        """What is new of all ranks."""
         self._ticks += 1
         found = (self._update(rank, now_ns, full=False) for rank in self.ranks)
         return tuple(one for one in found if one is not None)
 
     def state(self, now_ns: int) -> tuple[wire.RankUpdate, ...]:
-        """Everything of all ranks."""
         found = (self._update(rank, now_ns, full=True) for rank in self.ranks)
         return tuple(one for one in found if one is not None)
 
@@ -185,7 +183,6 @@ class HostRanks:
         return (self.op(rank, at.step, at.issued - 1, pending=True),) if at.pending else ()
 
     def op(self, rank: int, step: int, op: int, *, pending: bool) -> wire.Op:
-        """One op of the rank."""
         script, level = self.script, self.levels[rank]
         planned, signature = script.program[op], self.signatures[op]
         if level == 0 and script.fault == "mismatch" and step == script.fault_step:
@@ -307,5 +304,4 @@ class HostRanks:
 
 
 def known_ranks(host: HostRanks, keys: Iterable[int]) -> list[int]:
-    """The ranks of a host that keys name."""
     return [key - 1 for key in keys if key - 1 in host.ranks]

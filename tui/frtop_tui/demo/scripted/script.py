@@ -132,7 +132,6 @@ class ScriptedMesh:
         return pp, dp, tp
 
     def members(self, group: int, rank: int) -> str:
-        """The folded members of one of a rank's groups."""
         pp, dp, tp = self.place(rank)
         if group == TP:
             return f"{rank - tp}-{rank - tp + self.tp - 1}"
@@ -196,7 +195,6 @@ class Script:
 
     @property
     def fault_step(self) -> int:
-        """The first step with the fault."""
         return STEPS_BEFORE + FAULT_AFTER
 
     @property
@@ -227,7 +225,6 @@ class Script:
         return (0, 0, groups.index(DP), last)
 
     def step_ns(self, step: int) -> int:
-        """When a step begins."""
         at = self.begin_ns + (step - STEPS_BEFORE) * PERIOD_NS
         slow = step - self.fault_step if self.slow else 0
         return at + max(0, slow) * DELAY_NS
@@ -291,7 +288,6 @@ class Script:
         )
 
     def position(self, rank: int, level: int, now_ns: int) -> Position:
-        """Where a rank is at a time."""
         step = self.step_at(now_ns)
         if self.hangs and step == self.fault_step:
             most = self.struck[level] + 1 if level or self.fault == "mismatch" else 0
@@ -306,6 +302,5 @@ class Script:
         return Position(step, issued, hung or now_ns < self.end_ns(level, step, issued - 1))
 
     def number(self, step: int, op: int) -> int:
-        """The op's number in its group."""
         count, index = self.numbers[op]
         return step * count + index + 1

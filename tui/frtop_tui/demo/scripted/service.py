@@ -80,7 +80,6 @@ class ScriptedAgent:
                 self.requests.send_multipart([sender, answer], zmq.NOBLOCK)
 
     def answer(self, request: wire.Request, now: int) -> wire.Response:
-        """The answer to a request, as of now; the state as of the last tick."""
         host = self.host
         match request:
             case wire.StateRequest():
@@ -118,7 +117,6 @@ def rank_answer(
     request: wire.SnapshotRequest | wire.RankRequest,
     now: int,
 ) -> wire.Response:
-    """The answer to a request about some ranks of a host."""
     if isinstance(request, wire.SnapshotRequest):
         taken = tuple(
             host.snapshot(rank, now, stacks=request.stacks, ops=request.ops)
@@ -176,7 +174,6 @@ class Service:
                 yield at, agent
 
     def close(self) -> None:
-        """Closes all sockets."""
         self._authenticator.stop()
         self._context.destroy(linger=0)
 

@@ -118,7 +118,7 @@ def _print(collector: JobCollector) -> None:
 
 
 def _registry(collector: JobCollector) -> Any:
-    """A registry of our own: the usual one tells of this process, not of the job."""
+    """A registry of our own: the default one is about this process, not the job."""
     from prometheus_client import CollectorRegistry  # noqa: PLC0415
 
     registry = CollectorRegistry()

@@ -303,7 +303,6 @@ def _word(cause: str) -> str:
 
 
 def _heartbeat_age_s(view: JudgedRank, frame: Frame) -> float | None:
-    """Age of the last heartbeat; None where there is none, or no more."""
     return None if view.state in _OVER else view.heartbeat_age_s(frame.now_ns)
 
 

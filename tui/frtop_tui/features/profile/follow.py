@@ -231,7 +231,7 @@ class ProfileOrders(Follower):
 
 
 def _problem_of(ranks: int, folder: Path) -> Problem | None:
-    """Why an order for so many ranks, with its file in this folder, cannot be given."""
+    """Why an order for this many ranks, with its file in this folder, cannot be given."""
     if ranks > MOST_RANKS:
         return Problem(f"{ranks} ranks are too many", "mark at most 64")
     if not os.access(folder, os.W_OK | os.X_OK):

@@ -21,11 +21,11 @@ from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import NotWritten
 from frtop_tui.features.profile.model import RankAllocations
 from frtop_tui.features.profile.torch_lanes import PER_RANK, UNREADABLE, RankTrace, rank_events
+from frtop_tui.features.profile.unnamed_file import UnnamedFile
 from frtop_tui.files import capture
 from frtop_tui.files.formats.chrome_trace import chrome_trace
 from frtop_tui.files.formats.rank_ops import unix_offset_ns
 from frtop_tui.files.output_path import write_unused
-from frtop_tui.files.unnamed_file import UnnamedFile
 from frtop_tui.job.naming import printable
 
 BEGAN_BEFORE: Final = "began before, by ms"

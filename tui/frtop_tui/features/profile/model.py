@@ -65,7 +65,6 @@ class RankProfile(Struct, frozen=True):
 
     @property
     def complete(self) -> bool:
-        """Whether it has written its profile."""
         return self.stage in ("fetching", "done")
 
 

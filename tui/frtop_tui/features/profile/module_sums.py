@@ -1,6 +1,6 @@
 """Ops of torch and times by module and phase, out of a profile with labels of modules' calls.
 
-What is counted are the ops that a dispatch mode would see, as far as a profile tells: an op that is
+What is counted are the ops that a dispatch mode would see, as far as a profile shows: an op that is
 only made of others is replaced by these, and what an op calls inside of its kernel is left out. Of
 an op on DTensors, what it calls on the local parts is counted as well.
 

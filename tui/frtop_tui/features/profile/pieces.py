@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from frtop_tui.files.unnamed_file import UnnamedFile
+from frtop_tui.features.profile.unnamed_file import UnnamedFile
 
 MOST_BYTES: Final = 1 << 30
 """Of one file."""
@@ -32,7 +32,6 @@ class FetchedFiles:
         files[name].write(data)
 
     def of_rank(self, rank: int) -> Mapping[str, UnnamedFile]:
-        """Its files by name."""
         return self._files.get(rank, {})
 
     def close(self) -> None:

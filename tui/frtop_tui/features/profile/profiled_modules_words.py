@@ -57,7 +57,6 @@ class CollectiveTime:
     exact: bool = True
 
     def add(self, ns: int, *, is_exact: bool) -> None:
-        """Adds an op."""
         self.ns += ns
         self.exact = self.exact and is_exact
 

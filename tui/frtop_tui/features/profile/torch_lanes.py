@@ -19,8 +19,8 @@ import msgspec
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.features.profile.allocations import ALLOCATIONS, Allocations
 from frtop_tui.features.profile.model import ModelDescription
+from frtop_tui.features.profile.unnamed_file import UnnamedFile
 from frtop_tui.files.formats.rank_ops import RankOp, rank_ops, unix_offset_ns
-from frtop_tui.files.unnamed_file import UnnamedFile
 from frtop_tui.job.naming import group_label, printable
 
 FIRST_PROCESS: Final = 100_000

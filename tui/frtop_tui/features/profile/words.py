@@ -91,7 +91,6 @@ def progress_text(progress: ProfileProgress) -> str:
 
 
 def rank_text(rank: RankProfile) -> str:
-    """What is known of one rank's profile."""
     parts = [STAGES[rank.stage]]
     if rank.last >= rank.first > 0:
         parts.append(

@@ -100,7 +100,7 @@ GROUPINGS: Final[tuple[Grouping, ...]] = ("line", "op", "group", "rank")
 Range = tuple[float, float]
 """The least and the largest of the parts of a row."""
 MOST_APART: Final = 3
-"""Groups later than their like: so many stand below their row by themselves."""
+"""How many groups that are later than their like get a line of their own below their row."""
 NAMED: Final = 256
 """A filter finds groups by their own names where a row has no more of them."""
 
@@ -155,7 +155,6 @@ class StatisticsRow(Struct, frozen=True):
 def call_rows(
     statistics: JobStatistics, grouping: Grouping, labels: dict[GroupKey, str]
 ) -> list[StatisticsRow]:
-    """The rows of one grouping, in no order."""
     buckets: dict[tuple[object, ...], list[CallRow]] = {}
     key_of = _KEYS[grouping]
     for call in statistics.rows:

@@ -29,7 +29,7 @@ OPEN: Final = Binding(
 
 
 class Difference:
-    """What cells need besides their row: whom a verdict names, and the rows at the mark."""
+    """What cells need besides their row: ranks that a verdict names, and the rows at the mark."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -41,9 +41,9 @@ class Difference:
         self.of_interest: Sequence[int] = ()
         """Ranks on whose row the cursor starts, the first one before the others."""
         self.waiting: frozenset[int] = frozenset()
-        """Ranks that wait for one whom a verdict *slow* names: they come late as well."""
+        """Ranks that wait for a straggler that a verdict names: they arrive late as well."""
         self.late_ns = 0
-        """By how much the least late of those whom a verdict *slow* names is late."""
+        """How late the least late of the stragglers that a verdict names is."""
         self.places: tuple[tuple[GroupKey, str], ...] = ()
         """Groups that verdicts *slow* are about, and the kind of the ops."""
 
@@ -152,7 +152,6 @@ LAST_LEAST: Final = len("rank 85: 100 %")
 
 
 def call_columns(grouping: Grouping, at: Difference) -> list[Column[StatisticsRow]]:
-    """The columns of calls, the essential ones first."""
     cells = _Cells(at)
     line: Column[StatisticsRow] = Column(
         "line",
@@ -207,8 +206,6 @@ def _by_waiting(row: StatisticsRow) -> tuple[int, int]:
 
 
 def rank_columns(at: Difference) -> list[Column[RankFigures]]:
-    """The columns of ranks."""
-
     def value(row: RankFigures, name: str) -> Span:
         now = getattr(row, name)
         if at.before_ranks is None:
@@ -253,7 +250,6 @@ class CallStatisticsTable(LineTable[StatisticsRow]):
         self.grouping: Grouping = "line"
 
     def show_rows(self, rows: Sequence[StatisticsRow], grouping: Grouping) -> None:
-        """Shows these rows in this order."""
         selected = self.chosen if self.cursor > 1 else None
         begins = not self.rows
         if grouping != self.grouping:
@@ -347,7 +343,6 @@ class RankStatisticsTable(LineTable[RankFigures]):
         self.at = at
 
     def show_rows(self, rows: Sequence[RankFigures]) -> None:
-        """Shows these rows in this order."""
         selected = self.chosen if self.cursor > 1 else None
         begins = not self.rows
         self.rows = rows

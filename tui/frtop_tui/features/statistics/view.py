@@ -149,7 +149,6 @@ class StatisticsScreen(FrameScreen):
 
     @property
     def table(self) -> CallStatisticsTable | RankStatisticsTable:
-        """The table on the screen."""
         by_rank = self.view.grouping == "rank"
         return (
             self.query_one(RankStatisticsTable) if by_rank else self.query_one(CallStatisticsTable)

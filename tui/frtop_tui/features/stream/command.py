@@ -52,7 +52,7 @@ def _recorded(options: argparse.Namespace, timeline: Timeline, events: FrameEven
 def _events_of_file(
     frame: Frame, options: argparse.Namespace, timeline: Timeline, events: FrameEvents
 ) -> Iterator[StreamEvent]:
-    """All that a file tells: ops first, as they led to what is true at its end."""
+    """Everything in a file: ops first, as they led to what is true at its end."""
     yield _head(frame, options, timeline)
     if "ops" in options.only:
         ops = OpEvents(frame, timeline)

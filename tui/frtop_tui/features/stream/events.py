@@ -15,8 +15,6 @@ SCHEMA: Final = 1
 
 
 class StreamEvent(Struct, frozen=True, tag_field="event", kw_only=True):
-    """What all events have."""
-
     at_s: float  # when frtop saw it
 
 
@@ -28,7 +26,7 @@ class StreamHead(StreamEvent, frozen=True, tag="stream"):
     source: str  # "live", "capture", "black box", "flight recorder", ...
     job: dict[str, Any] | None
     only: tuple[str, ...]
-    ranks: str  # whose states and ops are told, folded; "" means all
+    ranks: str  # whose states and ops are reported, folded; "" means all
 
 
 class JobShown(StreamEvent, frozen=True, tag="job"):

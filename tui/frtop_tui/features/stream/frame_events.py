@@ -44,7 +44,7 @@ class FrameEvents:
         only: Collection[str],
         ranks: frozenset[int] | None = None,
     ) -> None:
-        """Args: ranks: those whose states are told; None: all."""
+        """`ranks` are those whose states are reported; None: all."""
         self._timeline = timeline
         self._only = frozenset(only)
         self._ranks = ranks

@@ -18,7 +18,7 @@ MAX_SHAPES = 16
 
 
 class OpEvents:
-    """Tells of ops what is known with one frame."""
+    """Makes events of ops with what one frame knows."""
 
     def __init__(self, frame: Frame, timeline: Timeline) -> None:
         self._frame = frame
@@ -49,7 +49,6 @@ class OpEvents:
             yield from (self.ended(op, view) for op in one.ended)
 
     def issued(self, op: wire.Op, view: Rank) -> OpIssued:
-        """That the rank issued an op."""
         group, signature = view.groups.get(op.group), op.signature
         specs: tuple[wire.TensorSpec, ...] = ()
         if signature is not None:
@@ -88,7 +87,6 @@ class OpEvents:
         )
 
     def _about(self, op: wire.Op, view: Rank) -> dict[str, Any]:
-        """What both events have."""
         group = view.groups.get(op.group)
         return {
             "at_s": self._at_s,

@@ -1,6 +1,6 @@
 """Writes events to a file descriptor in a thread of its own: a slow reader blocks nobody.
 
-What waits to be written is bounded. What does not fit is counted, and the reader is told.
+What waits to be written is bounded. What does not fit is counted, and an event says so.
 """
 
 from __future__ import annotations

@@ -61,7 +61,6 @@ class Alignment:
         return len(self.keys)
 
     def ops_at(self, row: int) -> dict[int, wire.Op]:
-        """The ops of one row, by index of the lane."""
         found = ((index, column[row]) for index, column in enumerate(self.cells))
         return {i: self.lanes[i].ops.op(position) for i, position in found if position >= 0}
 

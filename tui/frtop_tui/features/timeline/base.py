@@ -11,8 +11,6 @@ from frtop_tui.screens.base import FrameScreen
 
 
 class HistoriesScreen(FrameScreen):
-    """A screen for which the source fetches histories."""
-
     def __init__(self, marked: set[int]) -> None:
         super().__init__(marked)
         self.histories = Histories()

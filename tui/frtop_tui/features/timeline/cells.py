@@ -16,7 +16,7 @@ from frtop_tui.features.timeline.op_columns import Intervals, OpColumns
 
 NOTHING: Final = -1
 SLIVER: Final = 2
-"""A cell of which ops take less than one part of so many is drawn dim."""
+"""A cell is drawn dim if ops take less than one part in this many of it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,7 +78,7 @@ def _concerned(verdicts: Sequence[Verdict]) -> list[int]:
 
 
 def _ahead(first: Collection[int], ranks: Collection[int]) -> list[int]:
-    """`ranks`, of which those in `first` come first."""
+    """`ranks`, with those in `first` at the top."""
     here = set(ranks)
     ordered = dict.fromkeys(rank for rank in first if rank in here)
     return [*ordered, *(rank for rank in ranks if rank not in ordered)]

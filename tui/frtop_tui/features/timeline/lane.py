@@ -70,7 +70,7 @@ class Lane:
         """The last number that the rank issued in a group, by its own id; None: not known."""
         if group not in self.fronts and group not in self.ops.bounds:
             return None
-        # A history may be newer than the frame that tells of the progress.
+        # A history may be newer than the frame with the progress.
         return max(self.fronts.get(group, 0), self.ops.bounds.get(group, (0, 0))[1])
 
     @property
@@ -145,7 +145,7 @@ def _why_none(frame: BaseFrame, view: Rank, ops: OpColumns | None) -> str:
 
 
 def _fronts(view: Rank) -> dict[int, int]:
-    """By group, the last number that was issued. A recorder tells of groups that have ops."""
+    """By group, the last number that was issued. A recorder only reports groups that have ops."""
     fronts = dict.fromkeys(view.groups, 0) if view.identity.prepared and view.status else {}
     return fronts | {key: one.number for key, one in view.group_progress.items()}
 

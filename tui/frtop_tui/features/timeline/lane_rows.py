@@ -202,7 +202,7 @@ class LaneRows:
 
 @dataclass(frozen=True, slots=True)
 class DrawnLane:
-    """What stands in each column, with its tone; `cells` tells which op that is."""
+    """The character in each column, with its tone; `cells` says which op it is of."""
 
     letters: list[str]
     tones: list[str]
@@ -280,7 +280,7 @@ def step_columns(lane: Lane, window: TimeWindow) -> list[tuple[int, int]]:
 def _waits(lane: Lane, cells: Cells, step: int, meetings: Meetings) -> dict[int, int]:
     """By position of an op that takes more than a column: when the last other rank came.
 
-    Only of ops of which the times of all members are known.
+    Only of ops for which the times of all members are known.
     """
     found: dict[int, int] = {}
     for position in set(cells.positions):

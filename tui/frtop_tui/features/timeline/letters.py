@@ -63,7 +63,6 @@ PHASES: Final = {"fetch": "d", "forward": "f", "backward": "b", "optimizer": "o"
 
 @lru_cache(maxsize=512)
 def letter_of(kind: str) -> str:
-    """The letter of a kind of op; `?` where it is not known."""
     if not kind:
         return "?"
     return next((letter for word, letter in _KINDS if word in kind), "X")

@@ -66,7 +66,7 @@ class Meetings:
         self._known: dict[tuple[Identifier, int], Meeting | None] = {}
 
     def of(self, lane: Lane, position: int) -> Meeting | None:
-        """The collective of which this op is a part; None where ranks do not share its number."""
+        """The collective that this op is part of; None where ranks do not share its number."""
         group = lane.groups.get(lane.ops.group[position])
         number = lane.ops.number[position]
         if group is None or not group.exact or not lane.ops.is_numbered(position):

@@ -1,4 +1,4 @@
-"""The op under the cursor of a timeline in words: what, when, for whom it waited, how fast."""
+"""The op under the cursor of a timeline in words: what, when, who it waited for, how fast."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def _took(lane: Lane, position: int) -> str:
 
 
 def _waited(lane: Lane, op: wire.Op, meeting: Meeting | None) -> list[str]:
-    """For whom the rank waited, and how fast the data moved once all were there."""
+    """Which rank this one waited for, and how fast the data moved once all had arrived."""
     if meeting is None:
         return [] if op.group == 0 or op.p2p or op.pseudo else ["numbers cannot be compared"]
     known, members = len(meeting.issued_ns), len(meeting.members)

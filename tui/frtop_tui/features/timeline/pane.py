@@ -56,7 +56,6 @@ class LanePane(LineView):
 
     @property
     def in_view(self) -> range:
-        """The lanes on the screen."""
         top = self.scroll_offset.y
         height = self.scrollable_content_region.height
         return range(min(top, self.count), min(top + max(1, height), self.count))

@@ -23,7 +23,7 @@ _STALE_NS: Final = 10_000_000_000
 """A lane without a report for longer does not hold up the others."""
 _NEWEST_STEPS: Final = 2
 _BEFORE: Final = 4
-"""Of a wait, what was before it is in view for one part of so many."""
+"""One part in this many of the window shows what came before a wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +39,10 @@ class TimeWindow:
         return self.begin_ns + self.step_ns * self.columns
 
     def column(self, at_ns: int) -> int:
-        """The column of a time; outside of the window less than 0, or `columns` and more."""
+        """Outside of the window it is less than 0, or `columns` and more."""
         return (at_ns - self.begin_ns) // self.step_ns
 
     def time(self, column: int) -> int:
-        """When a column begins."""
         return self.begin_ns + column * self.step_ns
 
     def zoomed(self, by: int, column: int) -> TimeWindow:

@@ -1,1 +1,1 @@
-"""Watches jobs unattended: captures a hang before its timeout, and tells whom it concerns."""
+"""Watches jobs unattended: captures a hang before its timeout, and notifies people."""

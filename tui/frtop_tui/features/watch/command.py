@@ -36,7 +36,7 @@ NO_CAPTURES: Final = "none"
 
 
 def run(options: argparse.Namespace) -> int:
-    """Returns 0 once it was told to end."""
+    """Returns 0 when a signal ends it."""
     command = _command(options)
     hook = WebHook(options.post) if options.post else None
     state = _folder(options.state, "--state")

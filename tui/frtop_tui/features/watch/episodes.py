@@ -102,7 +102,6 @@ class Episodes:
         return decisions
 
     def reach(self, cause: str, stage: Stage, capture: str = "") -> None:
-        """Notes that a report has reached a stage."""
         report = self.reports.get(cause)
         if report is not None:
             report.stage = stage

@@ -50,7 +50,7 @@ def plan_end(frame: Frame, local: Collection[str]) -> JobEnd:
     """
     keys = {host.name: host.agent_key for host in frame.hosts}
     if foreign := [one.rank for one in frame.ranks.values() if keys.get(one.host) == "other"]:
-        return JobEnd((), f"another user's agent tells of {folded(foreign)}: no rank is ended")
+        return JobEnd((), f"another user's agent reports {folded(foreign)}: no rank is ended")
     here, elsewhere, unproven = [], [], []
     for view in frame.ranks.values():
         if view.exit_info is not None:

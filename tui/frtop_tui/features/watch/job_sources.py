@@ -132,7 +132,6 @@ class JobSources:
         )
 
     def leave(self, one: JobSource, now_ns: int) -> None:
-        """Closes the source of a job."""
         self._watched.remove(one)
         self._left.add(one.job, now_ns)
         one.source.close()

@@ -1,4 +1,4 @@
-"""One job under watch: suspect, confirmed, capture, and whom to tell. One step per frame."""
+"""One job under watch: suspected, confirmed, captured, reported. One step per frame."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from frtop_tui.job.model import Writing
 from frtop_tui.text.alarm import is_alarm
 
 CAPTURE_NS: Final = 60_000_000_000
-"""A capture without an outcome for this long has failed: nobody is told later than that."""
+"""A capture without an outcome for this long has failed: the report does not wait longer."""
 
 
 @dataclass(slots=True)
@@ -121,7 +121,7 @@ class JobWatch:
         if decision.what != "resumed":
             self._say(event)
         else:
-            event["event"] = "confirmed"  # whoever is told does not know of it
+            event["event"] = "confirmed"  # those who are notified have not heard of it
         if decision.what in ("early", "confirmed", "resumed"):
             self._captures.append(_Capture(decision, event))
 
@@ -188,7 +188,7 @@ class JobWatch:
         return known
 
     def _captured(self, frame: Frame, one: _Capture, path: str) -> None:
-        """The capture is there, or there is none: tells whom it concerns."""
+        """Sends the report, with the capture if there is one."""
         self._captures.popleft()
         cause = one.decision.cause
         if one.decision.what == "early":

@@ -89,7 +89,6 @@ class EventLines:
 
 
 def stamped(event: dict[str, Any], wall_ns: int) -> dict[str, Any]:
-    """The event with its time."""
     return {"at": utc_time(wall_ns, "milliseconds"), **event}
 
 

@@ -1,4 +1,4 @@
-"""All jobs under watch: takes steps until it is told to stop.
+"""All jobs under watch: takes steps until it is stopped.
 
 Nothing that fails in one job, in a command or on a disk ends it.
 """
@@ -25,7 +25,7 @@ from frtop_tui.job.units import counted
 TROUBLE_S: Final = 5.0
 """A problem is reported once it lasts this long: agents come and go."""
 NONCE_NS: Final = 30_000_000_000
-"""How long a job may take to agree on its nonce, by which its successors are told apart."""
+"""How long a job may take to agree on its nonce, which distinguishes it from its successors."""
 JobFileOf = Callable[[JobSource], JobFile]
 NewWatch = Callable[[JobSource, JobFile, Callable[[dict[str, Any]], None]], JobWatch]
 

@@ -127,7 +127,6 @@ class _Fronts:
         self._least: dict[int, int] = {}
 
     def is_awaited(self, view: Rank, op: wire.Op, ops: Ops) -> bool:
-        """Whether some rank has not issued `op` of `view`."""
         group = view.groups[op.group]
         if not op.p2p:
             return self._last(group, ops) < op.number

@@ -82,7 +82,6 @@ def _dump(key: object, inner: Any) -> RawDump | None:
 
 
 def _is_dump(values: Any) -> bool:
-    """Whether it is a dump, and no entry."""
     return isinstance(values, Mapping) and not KEYS.isdisjoint(values)
 
 

@@ -33,7 +33,6 @@ def profiling_name(entry: Entry) -> ProfilingName:
 
 
 def group_name(entry: Entry) -> tuple[str, str]:
-    """Name and description of an entry's group."""
     pair = entry.get("process_group")
     if isinstance(pair, (list, tuple)) and pair:
         return as_text(pair[0]), as_text(pair[1]) if len(pair) > 1 else ""

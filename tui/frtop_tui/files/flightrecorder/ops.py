@@ -30,8 +30,6 @@ _Key = tuple[str, str, str]  # name, folded members, backend
 
 @dataclass(frozen=True, slots=True)
 class DumpOps:
-    """Groups and ops of one dump."""
-
     groups: tuple[wire.Group, ...]
     fronts: tuple[wire.GroupProgress, ...]
     pending: tuple[wire.Op, ...]
@@ -59,7 +57,6 @@ class Ops:
         self._sites: dict[tuple[str, int, str], wire.Site] = {}
 
     def of(self, dump: Dump) -> DumpOps:
-        """Groups, progress and ops of one dump."""
         groups = {name: self._group(dump, name) for name in self._names(dump)}
         mine = {n: groups[name] for n, name in dump.group_names.items() if name in groups}
         several = _coalesced(dump.recent)

@@ -77,7 +77,7 @@ def _key(view: JudgedRank, op: wire.Op) -> _Key:
 
 
 def _known(view: JudgedRank) -> dict[_Key, wire.Op]:
-    """Every op that is known from anywhere, as the source tells of it that knows most."""
+    """Every op that any source knows, from the source that knows most about it."""
     known: dict[_Key, wire.Op] = {}
     lasts = [one.last for one in view.group_progress.values() if one.last is not None]
     looked = view.snapshot.ops if view.snapshot is not None else ()

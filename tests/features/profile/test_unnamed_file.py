@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from frtop_tui.files.unnamed_file import UnnamedFile
+from frtop_tui.features.profile.unnamed_file import UnnamedFile
 
 
 @pytest.fixture(params=[0, errno.EOPNOTSUPP, errno.EISDIR])
@@ -71,7 +71,7 @@ def refuses(path, flags, *more, **named):
         raise OSError(errno.EOPNOTSUPP, "not supported", str(path))
     return really(path, flags, *more, **named)
 os.open = refuses
-from frtop_tui.files.unnamed_file import UnnamedFile
+from frtop_tui.features.profile.unnamed_file import UnnamedFile
 file = UnnamedFile(Path(sys.argv[1]))
 file.write(bytes(1 << 20))
 print("has some", flush=True)
