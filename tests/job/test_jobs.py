@@ -262,7 +262,7 @@ def test_the_reason_why_ranks_must_not_be_asked(rights: list[bool], read_only: s
         identity = wire.Identity(1, 1, rank, rank, FIRST, started_ns=NOW)
         update = wire.Update(host, host, 1, NOW, 0, (wire.RankUpdate(1, identity),), full=True)
         state.apply(host, update, NOW)
-        state.set_may_act(host, may_act=may_act)
+        state.set_on_host(host, may_act=may_act)
     frame = state.frame(NOW, 0)
     assert frame.read_only == read_only
     assert [host.may_act for host in frame.hosts] == rights
@@ -352,8 +352,8 @@ def test_a_measured_clock_is_shown_with_its_error() -> None:
 def test_tensors_stay_with_their_rank() -> None:
     state = reported(FIRST)
     answer = wire.TensorsResponse(1, "h", 1, 5, error="silent", help="it holds the GIL")
-    state.apply_tensors("h", answer)
-    state.apply_tensors("h", structs.replace(answer, key=99))
+    state.apply_answer("h", answer)
+    state.apply_answer("h", structs.replace(answer, key=99))
     assert state.frame(NOW, 0).ranks[0].tensors == answer
     full = wire.Update("h", "i", 2, NOW, 0, (wire.RankUpdate(1, identity_of(FIRST)),), full=True)
     state.apply("h", full, NOW)

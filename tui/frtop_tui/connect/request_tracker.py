@@ -62,7 +62,7 @@ class RequestTracker:
     """
 
     def __init__(self, send: Callable[[str, wire.Request], bool]) -> None:
-        """Args: send: sends a request to a host; False when it cannot leave now."""
+        """`send` returns False when a request cannot leave now."""
         self._send = send
         self._ids = itertools.count(1)
         self._pending: dict[int, _Pending] = {}

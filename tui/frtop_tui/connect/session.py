@@ -191,9 +191,9 @@ class Session:
                 endpoint.host
             ):
                 self._connect(endpoint)
-                self._state.set_progress(endpoint.host, "waiting to start")
+                self._state.set_on_host(endpoint.host, progress="waiting to start")
         for name, text in found.under_way:
-            self._state.set_progress(name, text)
+            self._state.set_on_host(name, progress=text)
         for name, error in found.failed:
             if name not in self._endpoints:
                 self._state.set_host(name, "failed", _problem(error))
@@ -213,7 +213,7 @@ class Session:
         self._endpoints[host] = endpoint
         self._urls[endpoint.request_url] = host
         self._state.set_host(host, "connecting")
-        self._state.set_address(host, endpoint.address_and_port)
+        self._state.set_on_host(host, address=endpoint.address_and_port)
         self._connections.connect(endpoint)
 
     def _disconnect(self, endpoint: AnyEndpoint) -> None:
@@ -241,7 +241,7 @@ class Session:
                 if self._connections.is_up(host):  # it sent a message that we cannot read
                     self.requests.retry_state(host, now)
             case Progressed(host, text):
-                self._state.set_progress(host, text)
+                self._state.set_on_host(host, progress=text)
             case SamePlace(host, other):
                 if (endpoint := self._endpoints.get(host)) is not None:
                     self._spare[host] = endpoint
@@ -259,7 +259,7 @@ class Session:
         self._connected.add(host)
         self._keys[host] = event.key, whose
         if whose != "own":  # that is said when its ranks have replaced another's
-            self._state.set_agent_key(host, whose)
+            self._state.set_on_host(host, agent_key=whose)
         self._state.set_limits(host, event.limits)
         self.requests.connected(host, now)
 
@@ -275,10 +275,8 @@ class Session:
                 self._apply_state(host, update, may_act, now)
             case wire.SnapshotResponse():
                 self._state.apply_snapshots(host, response)
-            case wire.TensorsResponse():
-                self._state.apply_tensors(host, response)
-            case wire.NativeStacksResponse():
-                self._state.apply_native(host, response)
+            case wire.TensorsResponse() | wire.NativeStacksResponse():
+                self._state.apply_answer(host, response)
             case wire.GaugeHistoryResponse():
                 self._state.apply_gauge_history(host, response.history)
 
@@ -302,8 +300,7 @@ class Session:
         if not same:
             self._next_frame = 0  # commands name ranks by the frame's keys: a former agent's
         self._state.set_host(host, "reporting")
-        self._state.set_may_act(host, may_act=may_act)
-        self._state.set_agent_key(host, whose)
+        self._state.set_on_host(host, may_act=may_act, agent_key=whose)
         self._state.apply(host, update, now)
 
     def frame(self) -> Frame | None:

@@ -44,9 +44,7 @@ class DemoJob:
     def __init__(self, fault: Fault, *, prepared: bool = True) -> None:
         """Creates the folders; `start` starts the job.
 
-        Args:
-            fault: what goes wrong in it.
-            prepared: with the recorder; without it nothing in the job knows of frtop.
+        Unless it is `prepared`, it has no recorder: nothing in it knows of frtop.
 
         Raises:
             Missing: torch or psutil is not installed.

@@ -28,13 +28,9 @@ def read_head(path: Path, size: int = _HEAD) -> bytes:
 
 
 def read_bounded(path: Path, limit: Callable[[bytes], int], kind: str, next_step: str) -> bytes:
-    """The content of a file.
+    """The content of a file, of which `limit` tells from its first bytes how large it may be.
 
-    Args:
-        path: the file.
-        limit: from the file's first bytes to the most bytes that it may have.
-        kind: what the file should be, for the error: "a dump".
-        next_step: what to do instead, for the error.
+    `kind` ("a dump") and `next_step` are for the error.
 
     Raises:
         Unreadable: it cannot be read, is no regular file, or larger than allowed.

@@ -78,18 +78,10 @@ def write(
     over: bool = True,
     redact: bool = False,
 ) -> int:
-    """Writes a capture atomically.
+    """Writes a capture atomically; returns its size in bytes.
 
-    Args:
-        path: the file to write.
-        frame: the judged moment.
-        histories: by rank, of the ranks that answered.
-        missing: what could not be collected, in sentences.
-        over: whether to replace an existing file.
-        redact: whether to replace names and data in it (`files.redaction`).
-
-    Returns:
-        The size of the file in bytes.
+    `missing` says in sentences what could not be collected. With `over` an existing file is
+    replaced, with `redact` names and data in it are (`files.redaction`).
 
     Raises:
         FileExistsError: the file exists, and `over` is false.

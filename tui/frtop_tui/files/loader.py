@@ -50,13 +50,8 @@ def open_paths(
 ) -> Frame:
     """Loads the job recorded last, or the one named `job`, as a frame.
 
-    Files that cannot be read are named in the frame, as long as one can.
-
-    Args:
-        paths: files and folders.
-        job: the name of the job.
-        pattern: how dumps and stacks are named for their ranks.
-        explain: whether the frame has a trace of how it was judged.
+    If some files cannot be read, the frame names them. `pattern` says how names of dumps and stacks
+    give their ranks; with `explain` the frame has a trace of how it was judged.
 
     Raises:
         Unreadable: no file can be read, or none holds that job.

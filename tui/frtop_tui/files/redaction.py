@@ -44,12 +44,7 @@ class Redaction:
     """Redacts what belongs together: the same name in all of it gets the same pseudonym."""
 
     def __init__(self, frame: Frame, author: str = "") -> None:
-        """Notes the names that sentences may repeat.
-
-        Args:
-            frame: what will be redacted.
-            author: `user@host` of whoever captures.
-        """
+        """Notes the names that sentences may repeat; `author` is `user@host` of who captures."""
         self._names = Pseudonyms()
         self._shared: dict[int, tuple[Struct, Struct]] = {}
         self._note_names(frame, author)

@@ -91,10 +91,7 @@ def rank_delays(groups: Iterable[SampledGroup]) -> dict[int, int | None]:
 class LateIn:
     """Which ops to search for one to which a rank came last.
 
-    Attributes:
-        group: of the ops.
-        kind: of the ops; "" for any.
-        site: the call site of the ops; None for any.
+    Without `kind` or `site` any will do.
     """
 
     group: Identifier

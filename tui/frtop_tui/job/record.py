@@ -131,12 +131,10 @@ class RankRecord:
         )
         self._snapshots = other._snapshots
 
-    def apply_tensors(self, response: wire.TensorsResponse) -> None:
-        """Takes in what the rank itself responded, or why it did not."""
-        self._changes["tensors"] = response
-
-    def apply_native(self, response: wire.NativeStacksResponse) -> None:
-        self._changes["native"] = response
+    def apply_answer(self, response: wire.TensorsResponse | wire.NativeStacksResponse) -> None:
+        """Takes in its tensors or native stacks, or why there are none."""
+        name = "tensors" if isinstance(response, wire.TensorsResponse) else "native"
+        self._changes[name] = response
 
     def apply_snapshot(self, snapshot: wire.Snapshot) -> None:
         """Takes in a snapshot; keeps the last stacks, and an older snapshot to compare."""

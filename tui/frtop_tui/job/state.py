@@ -6,7 +6,7 @@ Pure: `now_ns` is the operator's monotonic clock and always an argument.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
 from msgspec.structs import replace
 
@@ -18,7 +18,6 @@ from frtop_tui.job.host import HostRecord
 from frtop_tui.job.job_activity import JobActivities
 from frtop_tui.job.jobs import JobPicker, JobRanks, by_job, newest_first, nothing_to_show
 from frtop_tui.job.model import (
-    AgentKey,
     Coverage,
     CoverageNote,
     HostState,
@@ -73,29 +72,14 @@ class JobState:
             host.losses.add(now_ns, problem)
         host.view = replace(host.view, state=state, problem=problem, progress="")
 
-    def set_progress(self, name: str, text: str) -> None:
-        """Sets how far the connection to a host has come; adds the host if it is new."""
+    def set_on_host(self, name: str, **fields: Any) -> None:
+        """Sets fields of a host's view that its connection knows; adds the host if it is new."""
         host = self._host(name)
-        host.view = replace(host.view, progress=text)
+        host.view = replace(host.view, **fields)
 
     def set_limits(self, name: str, limits: tuple[str, ...]) -> None:
         """Sets what the agent of a host cannot do there, in sentences."""
         self._host(name).limits = limits
-
-    def set_address(self, name: str, address: str) -> None:
-        """Sets the address of the host's agent."""
-        host = self._host(name)
-        host.view = replace(host.view, address=address)
-
-    def set_may_act(self, name: str, *, may_act: bool) -> None:
-        """Sets whether our key may ask the ranks of the host."""
-        host = self._host(name)
-        host.view = replace(host.view, may_act=may_act)
-
-    def set_agent_key(self, name: str, key: AgentKey) -> None:
-        """Sets whose key the agent of the host has proved to have."""
-        host = self._host(name)
-        host.view = replace(host.view, agent_key=key)
 
     def set_refused(self, name: str, text: str) -> None:
         """Takes in that the agent refused its state; its updates may still come for a while."""
@@ -175,18 +159,13 @@ class JobState:
         """Hosts whose clocks may have jumped: to be asked now."""
         return [name for name, host in self._hosts.items() if host.clock.doubted]
 
-    def apply_tensors(self, host: str, response: wire.TensorsResponse) -> None:
-        """Takes in what a rank itself responded, or why it did not."""
+    def apply_answer(
+        self, host: str, response: wire.TensorsResponse | wire.NativeStacksResponse
+    ) -> None:
+        """Takes in a rank's tensors or native stacks, or why there are none."""
         record = self._host(host).records.get(response.key)
         if record is not None:
-            record.apply_tensors(response)
-            self._changed.add(record)
-
-    def apply_native(self, host: str, response: wire.NativeStacksResponse) -> None:
-        """Takes in a rank's native stacks, or why there are none."""
-        record = self._host(host).records.get(response.key)
-        if record is not None:
-            record.apply_native(response)
+            record.apply_answer(response)
             self._changed.add(record)
 
     def apply_ops(self, host: str, key: int, hint: int, ops: tuple[wire.Op, ...]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from frtop_probe import wire
@@ -75,7 +75,7 @@ def answers_of(
     ]
 
 
-def clock_error(hosts: Sequence[int | None]) -> int | None:
+def clock_error(hosts: Collection[int | None]) -> int | None:
     """The largest error between times of two of these hosts, by the error of each; None: unknown.
 
     Of one host it is 0: its ranks read one clock.

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from frtop_probe import wire
+from frtop_tui.job.host_gauges import natural
 from frtop_tui.job.issuer_words import PHASES
 from frtop_tui.job.statistics import ModuleRow
 
@@ -70,7 +71,7 @@ class ModuleNode:
 
     def sorted_children(self) -> list[ModuleNode]:
         """Modules before their parts; `layers.2` before `layers.10`."""
-        return sorted(self.children.values(), key=lambda one: (one.is_part, _natural(one.name)))
+        return sorted(self.children.values(), key=lambda one: (one.is_part, natural(one.name)))
 
 
 def module_roots(
@@ -114,7 +115,3 @@ def phases_of(roots: Iterable[ModuleNode]) -> list[str]:
     """The phases in which anything was issued, in the order of a step."""
     found = {phase for root in roots for phase, _ in root.total}
     return [*(one for one in PHASES if one in found), *sorted(found - PHASES.keys())]
-
-
-def _natural(name: str) -> tuple[int, int, str]:
-    return (0, int(name), "") if name.isdecimal() and len(name) < 10 else (1, 0, name)

@@ -100,8 +100,7 @@ def minutes_of(frame: BaseFrame) -> Iterator[JobStatistics]:
 
     Where the newest one has few ops, ten minutes stand for one.
 
-    Args:
-        frame: of a file, whose statistics are of all that its ranks' histories have.
+    `frame` is that of a file: its statistics cover all of its ranks' histories.
     """
     if frame.statistics is None:
         return
@@ -152,13 +151,9 @@ class RecordedOps:
     def between(
         self, since: int, until: int, wanted: StatisticsWanted, slices: int
     ) -> JobStatistics | None:
-        """What happened within a time.
+        """What happened between two times of the operator's clock, whatever window is `wanted`.
 
-        Args:
-            since: where it starts, in ns of the operator's clock.
-            until: where it ends.
-            wanted: what of it; its window does not count.
-            slices: how many times as many ops are sampled as in one slice.
+        As many ops are sampled as in `slices` slices of a live job.
         """
         self._ranks = self._ranks or [
             _of_rank(view, self._marks.get(view.rank, ())) for view in self._views

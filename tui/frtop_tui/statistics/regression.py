@@ -190,10 +190,7 @@ def blocks(values: Sequence[int]) -> list[float]:
 def growth(before: Sequence[float], after: Sequence[float], checks: int = 1) -> Interval | None:
     """By what share values have grown, at least and at most; None of too few.
 
-    Args:
-        before: values that do not depend on each other, from 0 on.
-        after: likewise, of the other run.
-        checks: how many such intervals are judged together.
+    Values are independent of each other and not negative; `checks` intervals are judged together.
     """
     return _interval(before, after, checks, _ratio)
 

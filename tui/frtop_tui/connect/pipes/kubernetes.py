@@ -77,10 +77,7 @@ class Pods:
             + (f":{self.container}" if self.container else "")
         )
 
-    @property
-    def doing(self) -> str:
-        """What `find` does."""
-        return "asking kubectl for its pods"
+    doing = "asking kubectl for its pods"
 
     def find(self) -> list[PipeEndpoint]:
         """Asks kubectl; blocks.

@@ -44,10 +44,7 @@ class SshHost:
 
     name: str
 
-    @property
-    def doing(self) -> str:
-        """What `find` does."""
-        return "asking ssh for its settings"
+    doing = "asking ssh for its settings"
 
     def find(self) -> list[PipeEndpoint]:
         return [ssh_endpoint(self.name)]
@@ -60,10 +57,7 @@ class ViaHost:
     name: str
     command: tuple[str, ...]
 
-    @property
-    def doing(self) -> str:
-        """What `find` does."""
-        return "starting"
+    doing = "starting"
 
     def find(self) -> list[PipeEndpoint]:
         return [PipeEndpoint(self.name, (self.command,), f"{VIA}{self.command[0]}")]
@@ -77,16 +71,11 @@ class UserHere:
 
     @property
     def name(self) -> str:
-        """Of this host."""
         return socket.gethostname()
 
-    @property
-    def doing(self) -> str:
-        """What `find` does."""
-        return "starting"
+    doing = "starting"
 
     def find(self) -> list[PipeEndpoint]:
-        """One host."""
         return [PipeEndpoint(self.name, (("/bin/sh",),), f"as user {self.user}")]
 
 
@@ -173,16 +162,11 @@ class ThroughHost:
 
     @property
     def name(self) -> str:
-        """As the operator wrote it."""
         return self.way
 
-    @property
-    def doing(self) -> str:
-        """What `find` does."""
-        return "asking ssh for its settings"
+    doing = "asking ssh for its settings"
 
     def find(self) -> list[PipeEndpoint]:
-        """The hosts behind it."""
         (command,) = ssh_endpoint(self.way).commands
         return [
             PipeEndpoint(

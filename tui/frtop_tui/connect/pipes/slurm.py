@@ -51,10 +51,7 @@ class SlurmJob:
         """As the operator wrote it."""
         return PREFIX + self.job
 
-    @property
-    def doing(self) -> str:
-        """What `find` does."""
-        return "asking squeue for its hosts"
+    doing = "asking squeue for its hosts"
 
     def find(self) -> list[PipeEndpoint]:
         """Asks squeue; blocks.

@@ -17,6 +17,7 @@ from frtop_tui.features.timeline.op_columns import OpColumns, Spans
 from frtop_tui.job.groups import Identifier, identifier
 from frtop_tui.job.model import BaseFrame, Rank
 from frtop_tui.job.unprepared import without_recorder
+from frtop_tui.statistics.answers import clock_error
 
 NO_OPS: Final = OpColumns()
 
@@ -151,12 +152,5 @@ def _fronts(view: Rank) -> dict[int, int]:
 
 
 def clock_error_ns(lanes: Sequence[Lane]) -> int | None:
-    """By how much times of two of the lanes may be off to each other; None: not measured.
-
-    Ranks of one host have one clock.
-    """
-    by_host = {lane.host: lane.error_ns for lane in lanes if lane.host}
-    if len(by_host) < 2:
-        return 0
-    errors = sorted(error for error in by_host.values() if error is not None)
-    return None if len(errors) < len(by_host) else sum(errors[-2:])
+    """By how much times of two of the lanes may be off to each other; None: not measured."""
+    return clock_error({lane.host: lane.error_ns for lane in lanes if lane.host}.values())

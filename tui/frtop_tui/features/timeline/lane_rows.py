@@ -12,7 +12,7 @@ from frtop_probe.ring.layout import Flag
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.features.timeline.cells import NOTHING, SLIVER, Cells, cells_of, lane_text
 from frtop_tui.features.timeline.histories import Histories
-from frtop_tui.features.timeline.lane import Lane, clock_error_ns, lane_of
+from frtop_tui.features.timeline.lane import Lane, lane_of
 from frtop_tui.features.timeline.letters import ENDED_WITHIN, NOTE, PHASES, STEP, UNKNOWN, WAITS
 from frtop_tui.features.timeline.meetings import Meeting, Meetings
 from frtop_tui.features.timeline.window import TimeWindow
@@ -132,9 +132,6 @@ class LaneRows:
             why = self._histories.why_none.get(rank, "")
             self._lanes[key] = lane_of(self._frame, rank, ops, why)
         return self._lanes[key]
-
-    def error_ns(self, lanes: Sequence[Lane]) -> int | None:
-        return clock_error_ns(lanes)
 
     @property
     def label_width(self) -> int:

@@ -11,7 +11,7 @@ from frtop_tui.diagnosis.model import Frame
 from frtop_tui.features.timeline.base import HistoriesScreen
 from frtop_tui.features.timeline.cells import NOTHING
 from frtop_tui.features.timeline.choice import late_in, ranks_in_lanes
-from frtop_tui.features.timeline.lane import Lane
+from frtop_tui.features.timeline.lane import Lane, clock_error_ns
 from frtop_tui.features.timeline.lane_rows import LaneRows, cursor_op, step_columns
 from frtop_tui.features.timeline.letters import legend
 from frtop_tui.features.timeline.meetings import Meeting, last_late_op
@@ -208,7 +208,7 @@ class TimelineScreen(HistoriesScreen):
             ruler.entitle_before(
                 ("timeline of ", about),
                 f" · {timing(window.step_ns * window.columns)} · a column is"
-                f" {timing(window.step_ns)} · {error_text(self.rows.error_ns(lanes))}",
+                f" {timing(window.step_ns)} · {error_text(clock_error_ns(lanes))}",
             )
         ruler.window, ruler.wall_ns = window, frame.wall_ns - frame.now_ns
         ruler.label_width, ruler.cursor_column = self.rows.label_width, self.column

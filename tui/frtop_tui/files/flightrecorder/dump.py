@@ -71,12 +71,7 @@ class Dump:
 
 
 def parse_dump(path: Path, values: Any, keep: int) -> Dump:
-    """Reads the values of a file as a dump.
-
-    Args:
-        path: the file, for error messages.
-        values: what the file holds, as plain values.
-        keep: how many of the newest entries to read closely.
+    """Reads the plain values of a file as a dump; `keep` of the newest entries closely.
 
     Raises:
         Unreadable: the values are no dump.

@@ -83,13 +83,10 @@ def load_job(
     stacks: Stacks | None = None,
     pattern: RankPattern | None = None,
 ) -> Frame:
-    """The job whose dumps these files hold, judged.
+    """The job whose dumps these files hold, judged, with py-spy's stacks of the same ranks.
 
-    Args:
-        paths: dump files of one job.
-        problems: gets a sentence for each file that cannot be read.
-        stacks: py-spy's stacks of the same ranks.
-        pattern: how the files are named for their ranks.
+    `problems` gets a sentence for each file that cannot be read; `pattern` says how the names of
+    files give their ranks.
 
     Raises:
         Unreadable: no file can be read, or no rank is known.

@@ -339,9 +339,7 @@ def _lane_name(one: RankOp) -> str:
 def _slices_of(ops: Iterable[RankOp], end_ns: int) -> tuple[list[_Slice], Sequence[str]]:
     """The slices of one rank, and the names of its lanes: in a lane slices may not overlap.
 
-    Args:
-        ops: in the order of their issue.
-        end_ns: where slices of pending ops end.
+    Slices of pending ops end at `end_ns`.
     """
     lanes: list[str] = []
     free_at: list[int] = []  # by lane, when its last slice ends

@@ -43,12 +43,7 @@ def write_collected(
 def write_export(path: Path, frame: Frame, name: str, *, over: bool, redact: bool = False) -> int:
     """Writes a frame in the format `name`, and returns the size in bytes.
 
-    Args:
-        path: the file, or for some formats the folder, which must not exist or be empty.
-        frame: with everything that is known.
-        name: of the format.
-        over: whether to replace an existing file.
-        redact: whether to replace names and data in it.
+    Some formats make `path` a folder, which must not exist or be empty.
 
     Raises:
         FileExistsError: it exists, and `over` is false; or it is a folder with files in it.
