@@ -61,7 +61,7 @@ class AgentKeys:
 
 
 def not_admitted(endpoint: Endpoint, pair: KeyPair) -> FrtopError:
-    """The agent has a key that we know, and does not know ours."""
+    """We know the agent's key, and it does not know ours."""
     return WrongKey(
         f"the agent on {endpoint.host} does not admit our key",
         f"ask its owner to run `frtop key admit {pair.shown} --read`, or name the owner's key file:"

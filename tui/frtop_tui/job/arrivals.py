@@ -1,4 +1,4 @@
-"""Who comes when: the sampled ops of groups, summed up for a group and for each rank."""
+"""Who arrives when: the sampled ops of groups, summed up for a group and for each rank."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from frtop_tui.job.naming import GroupKey
 from frtop_tui.job.statistics import JobStatistics, SampledGroup
 
 LITTLE_NS: Final = 1_000_000
-"""Clocks that are wrong by less tell all that anybody wants to know."""
+"""A clock error below this hides nothing of interest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class SkewSummary:
 
 
 def summary_of(group: SampledGroup) -> SkewSummary | None:
-    """None where no sampled op is complete: who came last of some is not known."""
+    """None where no sampled op is complete: then nobody knows which rank came last."""
     complete = [op for op in group.arrivals if op.complete and op.arrivals]
     if not complete:
         return None

@@ -21,7 +21,7 @@ from frtop_tui.job.naming import JobKey, job_key
 from frtop_tui.job.record import RankRecord
 
 HINT_NS: Final = 30_000_000_000
-"""How long a hint is given: by then its ops have been requested and judged."""
+"""How long a hint lasts: by then its ops have been requested and judged."""
 MAX_HINTS: Final = 32
 MAX_HINTS_PER_GROUP: Final = 4
 """After a rank got out of step all blocks differ: the first ones show where it began."""
@@ -30,7 +30,7 @@ MAX_GROUPS: Final = 16_384
 MAX_BLOCKS_PER_MESSAGE: Final = 4096
 _MAX_BLOCKS: Final = 1024
 _MIN_BLOCKS: Final = 64
-"""Per group: what a rank sends of it at once always finds room."""
+"""Per group: room for everything that a rank sends of it at once."""
 _WORDS: Final = 2**22
 """Memory for the blocks of a job, in words, while some members have not reported: the more
 groups and members there are, the fewer blocks are held for each."""

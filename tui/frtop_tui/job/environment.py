@@ -15,7 +15,7 @@ OWN: Final = frozenset({"CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VIS
 OWN_PREFIX: Final = "SLURM_"
 UNSET: Final = "not set"
 VERSIONS: Final = frozenset({"torch", "python"})
-"""Every rank has these: a missing value is not reported yet, and no difference."""
+"""Every rank has these: a missing value has not been reported yet, and is no difference."""
 
 
 @dataclass(frozen=True, slots=True)

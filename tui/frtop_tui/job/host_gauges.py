@@ -77,7 +77,7 @@ def _unpacked(column: wire.HistoryColumn, points: int) -> tuple[int, ...]:
 
 @dataclass(slots=True)
 class GaugeRecord:
-    """What a host's agent has said of its gauges; `view` is made anew when that changes."""
+    """What a host's agent has reported of its gauges; `view` is rebuilt when that changes."""
 
     _at_ns: int = -1  # none yet
     _notes: tuple[str, ...] = ()
@@ -116,7 +116,7 @@ class GaugeRecord:
             self._view = None
 
     def forget(self) -> None:
-        """Another agent numbers otherwise."""
+        """Another agent has other numbers."""
         self._history = wire.GaugeHistory()
         self._subjects, self._series, self._values, self._notes = {}, {}, {}, ()
         self._at_ns, self._view = -1, None

@@ -1,6 +1,6 @@
 """When anything last moved in the jobs that are not shown, without a diagnosis.
 
-Who looks at one job must not take silence about the others for health.
+Someone who looks at one job must not take silence about the others for health.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which groups are alike, so that their ops are in one row: those of `tp:0` to `tp:31`."""
+"""Which groups are alike, so that their ops share a row: `tp:0` to `tp:31`, say."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ _STEP_FIELDS = ("number", "end_ns", "took_ns", "data_ns", "blocked_ns", "pending
 def answers_of(
     views: Mapping[int, Rank], response: wire.StatisticsResponse
 ) -> list[tuple[Rank, RankAnswer]]:
-    """The answers of one host, of ranks that are known."""
+    """The answers of one host about ranks that we know."""
     return [
         (
             view,
@@ -87,5 +87,5 @@ def clock_error(hosts: Collection[int | None]) -> int | None:
 
 
 def errors_of(hosts: Sequence[HostView]) -> dict[str, int | None]:
-    """By name of a host, the error of its clock against ours."""
+    """By host, the error of its clock against ours."""
     return {host.name: host.clock_error_ns for host in hosts}

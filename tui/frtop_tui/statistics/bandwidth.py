@@ -20,7 +20,7 @@ _UNSCALED: Final = ("broadcast", "reduce", "send", "recv")
 
 
 CLEAR: Final = 10
-"""A transfer gives a bandwidth if it is this many times as long as clocks may be wrong."""
+"""A transfer must take this many times the clock error to give a bandwidth."""
 
 
 def algorithm_bandwidth(ops: Iterable[SampledOp]) -> float | None:

@@ -15,7 +15,7 @@ from frtop_tui.job.groups import members_of
 from frtop_tui.job.statistics import CallRow, JobStatistics, SampledOp
 
 BUCKET: Final = 2 ** (1 / OCTAVE) - 1
-"""A quantile is that of a bucket: so far it may be from the truth, as a share."""
+"""A quantile is that of a bucket: this is its largest error, as a share."""
 SURE: Final = 3.0
 """A change counts if it exceeds this many standard errors: of a hundred unchanged rows, one
 in four comparisons shows one."""
@@ -25,7 +25,7 @@ _P95: Final = 1.645
 _DEVIATION: Final = 1.4826
 """Standard deviation, as a multiple of the median deviation."""
 FEWEST: Final = 8
-"""Of fewer values the noise is not known, so nothing is said of them."""
+"""With fewer values the noise is unknown, so they are not compared."""
 
 Change = Literal["new", "gone", "slower", "faster", "same", "unknown"]
 Line = tuple[str, wire.Site | None, int, int]

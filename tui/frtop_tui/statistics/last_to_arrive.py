@@ -16,12 +16,12 @@ from frtop_tui.job.statistics import CallRow
 from frtop_tui.job.units import percent
 
 FEWEST: Final = 8
-"""Of fewer sampled ops of its groups no rank is said to be the last to arrive."""
+"""With fewer sampled ops of its groups, no rank is named as the last to arrive."""
 SURE: Final = 4.5
 """Logarithm of how improbable chance is, as of three standard deviations; that of the number of
 ranks is added, because the most conspicuous of all of them is looked at."""
 CANDIDATES: Final = 8
-"""Ranks that are looked at, those first that come last the most often."""
+"""How many ranks are considered, starting with those that come last most often."""
 NOT_SAMPLED: Final = "not sampled"
 WITHIN_ERROR: Final = "clock error"
 """Ranks arrive within what the clocks may be wrong by, or nobody compared the clocks."""
@@ -30,7 +30,7 @@ EVEN: Final = "even"
 
 @dataclass(frozen=True, slots=True)
 class LastToArrive:
-    """Who it is; `share` is of the sampled ops of the rank's own groups."""
+    """The rank; `share` is of the sampled ops of its own groups."""
 
     words: str = NOT_SAMPLED
     rank: int | None = None
@@ -58,7 +58,7 @@ def last_to_arrive(calls: Sequence[CallRow]) -> LastToArrive:
 
 
 def _ops_if_sure(rank: int, times: int, calls: Iterable[CallRow]) -> float:
-    """To how many sampled ops a rank came at all; 0 where it may be last to `times` by chance."""
+    """How many sampled ops a rank took part in; 0 where it may be last to `times` by chance."""
     ops = expected = 0.0
     ranks = 1
     for call in calls:

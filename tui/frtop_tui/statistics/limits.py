@@ -12,7 +12,7 @@ LINE_FIGURES: Final = ("skew", "transfer")
 """Of the sampled ops of each line: one check a line."""
 FIGURES: Final = (*STEP_FIGURES, *LINE_FIGURES)
 MOST_SHARE: Final = 100.0
-"""A hundredfold is no limit, but a slip of the pen."""
+"""A limit of a hundredfold is a typing error."""
 MOST_NS: Final = 3_600_000_000_000
 _UNITS: Final = {"us": 1e3, "ms": 1e6, "s": 1e9}
 _LIMIT: Final = re.compile(

@@ -1,4 +1,4 @@
-"""Merges what hosts tell of slices of time into the statistics of a job.
+"""Merges what hosts report of slices of time into the statistics of a job.
 
 A window is made of slices, each asked for once: so what a look costs an agent does not grow with
 the window, and the window may be longer than rings reach back.

@@ -30,11 +30,11 @@ ALL: Final = StatisticsWanted(window_s=0.0, calls=True)
 """Everything that the histories have."""
 STEPS: Final = 1024
 MOST_WINDOWS: Final = 60
-"""An hour: who has been slow for longer has been so *at least* since then."""
+"""An hour: a rank that has been slow for longer has been so *at least* since then."""
 SLICES: Final = 12
 """A live job is asked for a minute in this many slices, each with its own samples."""
 OPS_BEFORE: Final = 256
-"""Ops from before a window: they matter for its first step only."""
+"""Ops before a window, which only matter for its first step."""
 AnyFrame = TypeVar("AnyFrame", bound=BaseFrame)
 Marks = Mapping[int, tuple[wire.Mark, ...]]
 """By rank, of its history: ranks that are not there have none."""

@@ -9,7 +9,7 @@ from frtop_tui.job.statistics import CallRow
 
 
 def waited_ns(row: CallRow) -> int:
-    """Time that ranks waited for the last one to come, in sum, as far as the samples tell.
+    """Time that ranks waited for the last one to arrive, in sum, as far as the samples show.
 
     The median skew is lost by all but the last rank, in every op of a group.
     """
@@ -36,9 +36,9 @@ ORDERS: Final[dict[str, Callable[[CallRow], float]]] = {
     "bytes": lambda row: row.bytes,
     "bus": lambda row: row.bus_bandwidth or -1,
 }
-"""By name, what is largest in the row that comes first."""
+"""By name, the figure by which rows are sorted, the largest first."""
 SLOWEST: Final = "time"
-"""The order in which rows come by themselves."""
+"""The default order."""
 
 
 def ordered(rows: Iterable[CallRow], order: str = SLOWEST) -> list[CallRow]:

@@ -1,4 +1,4 @@
-"""Whether a run is slower than another one by more than limits allow, or nobody can tell."""
+"""Whether a run is slower than another one by more than limits allow, or nobody can say."""
 
 from __future__ import annotations
 
@@ -166,13 +166,13 @@ def _by_time(statistics: JobStatistics) -> list[Line]:
 
 
 ERROR: Final = 0.01
-"""All checks of a comparison together accuse a run without a change at most this often."""
+"""False alarm rate of all checks of a comparison together."""
 BLOCKS: Final = 32
-"""More blocks are more precise than a run is by itself, and cost their square."""
+"""More blocks would be more precise than the run itself, and cost their square."""
 SHORTEST: Final = 2
 """Values of a block: a slow step is often followed by a fast one."""
 FEWEST_BLOCKS: Final = 8
-"""With fewer, no interval is as sure as it says."""
+"""With fewer, an interval is less sure than it claims."""
 FEWEST: Final = SHORTEST * FEWEST_BLOCKS
 
 Interval = tuple[float, float]

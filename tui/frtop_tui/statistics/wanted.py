@@ -13,7 +13,7 @@ from frtop_tui.job.statistics import JobStatistics
 MOST_TIMES: Final = 250_000
 """Issue times of sampled ops of all ranks in a window: some 100 bytes each."""
 FEW_TIMES: Final = 50_000
-"""So many are searched for late ranks as often as they come."""
+"""Up to this many are searched for late ranks each time they come."""
 ENOUGH_SAMPLES: Final = 32
 """Ops of one group in one slice: enough for who is late how often, and for a median."""
 MOST_SAMPLES: Final = 256
@@ -21,9 +21,9 @@ MOST_SAMPLES: Final = 256
 MOST_STEPS: Final = 16
 """Steps of one rank in one slice. Splitting them costs the agent up to a microsecond an op."""
 LONG_WINDOW_S: Final = 600.0
-"""Of verdicts on steps so long that a minute has few of them."""
+"""Window of verdicts where steps are so long that a minute has few of them."""
 FEW_OPS: Final = 32
-"""Of no group there are more in a minute: of few ranks these do not tell who is slow."""
+"""With no more ops a minute in any group, a minute does not show which of few ranks is slow."""
 ENOUGH_OPS: Final = 64
 """Of one group in a minute: with these the long window is left again."""
 

@@ -37,10 +37,10 @@ from frtop_tui.errors import FrtopError
 STARTING: Final = 24
 """Commands that may be starting at once."""
 CROWDED: Final = 8
-"""The same where all go through one host: its sshd turns away every third beyond 10
+"""The same where all go through one host: beyond 10 its sshd turns away every third one
 (`MaxStartups 10:30:100`)."""
 STEADY_S: Final = 10.0
-"""A connection that has lasted so long was a good one."""
+"""A connection that lasted this long was a good one."""
 STATUS_S: Final = 1.0
 """How long a command whose output has ended is given to end."""
 
@@ -148,9 +148,9 @@ class PipeConnections:
                 yield from self._start(link, now)
 
     def _may_share(self, link: _Link) -> bool:
-        """False while the step that the link belongs to runs on without it: a way of its own.
+        """False while the link's step runs on without it: then the link gets its own way.
 
-        A host on the way can try a host again.
+        A host on the way can try one of its hosts again.
         """
         running = any(pipe.command == link.command for pipe in self._pipes)
         if not running or link.endpoint.task is None or link.way or link.endpoint.onward:
@@ -192,7 +192,7 @@ class PipeConnections:
             yield Progressed(link.endpoint.host, f"starting {first.command[0].rpartition('/')[2]}")
 
     def _select_writable(self) -> None:
-        """A pipe is watched for room in it only while something waits for that."""
+        """Watches a pipe for room only while something waits to be written."""
         registered = self._selector.get_map()
         for pipe in self._pipes:
             process = pipe.process
@@ -283,7 +283,7 @@ class PipeConnections:
         return ConnectionFailed(link.endpoint.host, failure.error)
 
     def _detach(self, link: _Link) -> None:
-        """Takes a link off its pipe; one that no link needs any more is ended."""
+        """Takes a link off its pipe; ends a pipe that no link needs any more."""
         pipe, link.pipe = link.pipe, None
         if pipe is None:
             return

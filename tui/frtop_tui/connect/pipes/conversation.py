@@ -32,10 +32,10 @@ from frtop_tui.job.naming import printable
 
 DECODING_S: Final = 4.0
 WINDOW_S: Final = 10.0
-"""So much time of a processor the messages of one host may take in such a while. An honest host
-takes some hundredths of it; and one of 1,000 hosts must not keep us from the others."""
+"""Decoding the messages of one host may take `DECODING_S` of CPU time in this time. An honest host
+needs a few per cent of that, and one of 1,000 hosts must not keep us from the others."""
 MAX_LIMITS: Final = 8
-"""Sentences of an agent on what it cannot do."""
+"""Sentences from an agent on what it cannot do."""
 
 
 class Phase(enum.Enum):
@@ -67,12 +67,12 @@ class Conversation:
         self.pong = 0
         """The last ping that was answered."""
         self.ordered = False
-        """The doctor there was told to begin."""
+        """Whether the doctor there has begun."""
         self.needs_person = True
-        """Whether, once it is over, somebody has to do something before it can go better."""
+        """Whether, once it is over, a person has to act before a retry can succeed."""
         self._reader = MessageReader()
         self._since = self._spent_s = 0.0
-        """The while that is counted now, and what decoding has taken in it."""
+        """Start of the current window, and CPU time spent on decoding in it."""
 
     @property
     def _sender(self) -> bytes:
@@ -81,12 +81,12 @@ class Conversation:
 
     @property
     def noise(self) -> tuple[str, ...]:
-        """The last lines that were none of ours."""
+        """The last lines that were not ours."""
         return tuple(self._reader.noise)
 
     @property
     def awaits_order(self) -> bool:
-        """Whether a doctor waits to be told to begin."""
+        """Whether a doctor waits for the order to begin."""
         return self._has_doctor and not self.ordered
 
     @property
@@ -178,7 +178,7 @@ class Conversation:
 
 
 def _words(text: bytes) -> Words:
-    """What a shell put together by hand, and srun may have cut."""
+    """Words that a shell put together by hand, and that srun may have cut."""
     try:
         return decoded(text, Words)
     except PipeError:

@@ -17,8 +17,7 @@ from frtop_tui.errors import FrtopError, Missing, RemoteTrouble, UnknownHost, Un
 QUICK_S: Final = 1.0
 """The first pause before a host is tried again; it doubles."""
 PERSON_S: Final = 15.0
-"""The same where a person has to do something first: a log-in that is refused too often may lock
-the account."""
+"""The same where a person has to act first: too many refused log-ins may lock the account."""
 MAX_PAUSE_S: Final = 60.0
 MAX_PERSON_S: Final = 300.0
 
@@ -32,7 +31,7 @@ class Ending:
         command: that was run.
         status: its exit status, negative for a signal; None: we ended it.
         errors: its last lines on stderr.
-        noise: its last lines on stdout that were none of ours.
+        noise: its last lines on stdout that were not ours.
         why: why we ended it, "" if it ended by itself.
         started: whether an agent ran there already.
         through: the host on the way, "" without or where its name is not known.
@@ -66,7 +65,7 @@ class Ending:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What to tell, and whether a person has to act before a retry can succeed."""
+    """The error to show, and whether a person has to act before a retry can succeed."""
 
     error: FrtopError
     needs_person: bool = False

@@ -228,12 +228,12 @@ class Pipe:
         return booted - self._given
 
     def is_refused(self, now: float) -> bool:
-        """Whether this is a step that has not begun, and will not."""
+        """Whether this is a step of srun that has not begun, and will not."""
         begins = self.is_starting and (self._awaits_way or not self.fans_out)
         return self.shared and begins and now - self.process.moved_at > REFUSED_S
 
     def overdue(self, now: float) -> Iterator[tuple[Conversation, str]]:
-        """Conversations in which too long nothing was said, and the words for it."""
+        """Conversations that have been silent for too long, and the words for it."""
         moved_at = self._advanced_at if self.fans_out else self.process.moved_at
         moved_s = now - moved_at
         # Behind a host on the way they start one after the other, and are watched there.

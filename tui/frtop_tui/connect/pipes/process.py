@@ -27,12 +27,12 @@ MAX_UNSENT: Final = 8 * 1024 * 1024
 WRITE_BYTES: Final = 256 * 1024
 
 NO_QUESTIONS: Final = {"SSH_ASKPASS_REQUIRE": "never", "SSH_ASKPASS": "false"}
-"""For the ssh of a jump host, to which `BatchMode` is not passed on: no window that asks."""
+"""For the ssh of a jump host, which does not inherit `BatchMode`: it must not open a window."""
 
 
 @functools.cache
 def guard() -> tuple[str, ...]:
-    """What goes before a command so that it ends with us; nothing where that cannot be had."""
+    """Prefix of a command that makes it end with us; empty where this is impossible."""
     setpriv = shutil.which("setpriv")
     if setpriv is None:
         return ()
@@ -182,7 +182,7 @@ class PipeProcess:
 
 
 def _read(fd: int) -> bytes | None:
-    """What is there, b"" at the end, None when nothing is there now."""
+    """The bytes that are there, b"" at the end, None when nothing has arrived."""
     try:
         return os.read(fd, READ_BYTES)
     except BlockingIOError:
@@ -204,7 +204,7 @@ class _Leaving:
 
 
 class LeavingProcesses:
-    """Their input has ended. Who does not leave by that gets SIGTERM, and then SIGKILL."""
+    """Processes whose input has ended. One that does not exit gets SIGTERM, then SIGKILL."""
 
     def __init__(self) -> None:
         self._leaving: list[_Leaving] = []

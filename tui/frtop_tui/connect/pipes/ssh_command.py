@@ -119,7 +119,7 @@ def _missing(ssh: str) -> FrtopError:
 
 
 def _added(settings: Mapping[str, str]) -> tuple[str, ...]:
-    """What the user has not set: on the command line it would override the user's choice."""
+    """Options that the user has not set: on the command line they would override the user's own."""
     added: list[str] = []
     if settings.get("connecttimeout", "none") == "none":
         added += ("-o", f"ConnectTimeout={CONNECT_S}")

@@ -37,9 +37,9 @@ from frtop_tui.job.unprepared import recorder_note
 
 AT_ONCE: Final = 4
 ANSWER_NS: Final = 10_000_000_000
-"""After the time to wait: a rank says by itself that it reached no step, if it can."""
+"""After the wait: a rank that can will say by itself that it reached no step."""
 GRACE_NS: Final = 150_000_000_000
-"""After that: the longest profile by steps, and writing it."""
+"""After that: time for the longest profile by steps, and for writing it."""
 
 
 class ProfileOrders(Follower):
@@ -203,7 +203,7 @@ class ProfileOrders(Follower):
         self._end("written", problem, now)
 
     def _give_up(self, problem: Problem, now: int) -> None:
-        """There is no room here: no rank's file can be kept."""
+        """There is no room here for any rank's file."""
         self._end("failed", problem, now)
 
     def _end(self, state: str, problem: Problem | None, now: int) -> None:
@@ -218,7 +218,7 @@ class ProfileOrders(Follower):
         self._say_end(now)
 
     def _say_end(self, now: int) -> None:
-        """Says how it ended; a program that ends then would leave ranks with an order."""
+        """Publishes how it ended once ranks know: a program that exits earlier would leave orders."""
         ended = self._ended
         if ended is None or (ended.state != "withdrawn" and self._withdrawals.are_awaited(now)):
             return

@@ -30,7 +30,7 @@ from frtop_tui.job.units import byte_size
 
 POLL_NS: Final = 1_000_000_000
 SILENT_POLL_NS: Final = 5_000_000_000
-"""Of a rank that did not answer: its agent waits nearly two seconds for it, and for few at once."""
+"""For a rank that did not answer: its agent waits nearly two seconds for it, for few at a time."""
 BUSY_NS: Final = 20_000_000_000
 """How long a rank may be busy for another operator: one that is gone loses it after 15 s."""
 MOST_OPS: Final = 5000
@@ -54,7 +54,7 @@ class OrderTerms:
     withdrawals: ProfileWithdrawals
     fetched: FetchedFiles
     give_up: Callable[[Problem, int], None]
-    """Called where a file cannot be kept here: then no rank's can."""
+    """Called when a file cannot be kept here: then no rank's can."""
 
     @property
     def busy_until(self) -> int:
@@ -117,7 +117,7 @@ class ProfiledRank:
         self.progress = replace(self.progress, stage="failed", text=text)
 
     def leave(self, now: int) -> None:
-        """Ends the order in this rank without a word on it: it has come to its end in all ranks."""
+        """Ends the order in this rank silently: it is over in all ranks."""
         if not self.over and not self._left:
             self._drop_requests()
             self._withdraw(now)
@@ -202,7 +202,7 @@ class ProfiledRank:
             self.progress = replace(self.progress, stage=_STAGES[response.stage])
 
     def _pause_ns(self, response: ProfileResponse, now: int) -> int:
-        """After which time to ask again after an error; 0: it is final."""
+        """How long to wait after an error before asking again; 0: it is final."""
         if response.error == "busy" and now < self._terms.busy_until:
             return POLL_NS
         return SILENT_POLL_NS if response.error in LATER and response.stage != "over" else 0

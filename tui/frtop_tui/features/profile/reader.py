@@ -34,11 +34,11 @@ FIRST_RANK: Final = 10
 """Process ids of frtop's own lanes begin here."""
 _PIECE: Final = 1 << 22
 _BEGIN: Final = 1 << 16
-"""So early a trace says that events follow."""
+"""A trace says within this many bytes that events follow."""
 ANNOTATION: Final = "user_annotation"
 _OF_HOST: Final = frozenset({"cpu_op", ANNOTATION})
 EXACT: Final = "exact"
-"""What a lane of frtop's own says of an op's end; else it may have ended before."""
+"""How frtop's own lanes mark an exact end; any other end is an upper bound."""
 _SPAN: Final = "Trace"
 """Of the event that lasts from the start to the end of torch's profiler."""
 _OF_FRTOP: Final = frozenset({"collective", "message", "pending,collective", "pending,message"})

@@ -16,9 +16,9 @@ from frtop_tui.diagnosis.model import JudgedRank
 
 REPEAT_NS: Final = 1_000_000_000
 SILENT_NS: Final = 5_000_000_000
-"""The same where the rank runs nothing: its agent waits nearly two seconds for each."""
+"""The same for a rank that does not run: its agent waits nearly two seconds for each request."""
 AWAITED_NS: Final = 5_000_000_000
-"""How long the end of an order may wait for that."""
+"""How long the end of an order may wait for the withdrawals."""
 REPEATED_NS: Final = 15_000_000_000
 """A rank that receives nothing for this long withdraws the order itself."""
 LATER: Final = frozenset({"silent", "deadline", "stopped", "none", "lost"})

@@ -1,4 +1,4 @@
-"""What may become of a profile, and what does, in words."""
+"""The possible outcomes of a profile, and the actual one, in words."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def rank_text(rank: RankProfile) -> str:
 
 
 def result_lines(progress: ProfileProgress) -> Iterator[str]:
-    """What was written, and what not: ranks that are alike in one line."""
+    """What was written and what was not; ranks with the same outcome share a line."""
     if progress.state == "written":
         done = [rank for rank in progress.ranks if rank.stage == "done"]
         longest = timing(max((rank.stood_still_ns for rank in done), default=0))
