@@ -224,3 +224,32 @@ def test_the_timeout_follows_what_responses_take(scene: Scene) -> None:
     number = scene.request_now(3 * S)
     scene.tracker.finish(number, wire.StateResponse(1, wire.Update("n", "i", 1, 0, 0)), 4 * S)
     assert scene.tracker.timeout_ns("n") == RESPONSE_NS
+
+
+@pytest.mark.parametrize("end", ["response", "deadline", "lost", "drop"])
+def test_an_owner_sees_what_it_has_under_way_until_that_ends(scene: Scene, end: str) -> None:
+    under_way: dict[str, int] = {}
+
+    def ended(response: wire.Response, _now: int) -> None:
+        assert not under_way  # so whoever is answered may ask again
+        scene.responses.append(response)
+
+    def ask() -> int:
+        return scene.tracker.request_now(
+            "n", wire.StateRequest(0), ended, S, under_way=under_way, about="state"
+        )
+
+    number = ask()
+    assert under_way == {"state": number}
+    assert ask() == 0  # one about the same is under way
+    if end == "response":
+        state = wire.StateResponse(number, wire.Update("n", "i", 1, 0, 0))
+        scene.tracker.receive("n", state, 2 * S)
+    elif end == "deadline":
+        scene.tracker.update(99 * S)
+    elif end == "lost":
+        scene.tracker.disconnected("n", 2 * S)
+    else:
+        scene.tracker.drop(*under_way.values())
+    assert (under_way, len(scene.responses)) == ({}, end != "drop")
+    assert ask()

@@ -28,7 +28,7 @@ def read_head(path: Path, size: int = _HEAD) -> bytes:
 
 
 def read_bounded(path: Path, limit: Callable[[bytes], int], kind: str, next_step: str) -> bytes:
-    """The content of a file, of which `limit` tells from its first bytes how large it may be.
+    """The content of a file; `limit` takes its first bytes and gives its largest size.
 
     `kind` ("a dump") and `next_step` are for the error.
 

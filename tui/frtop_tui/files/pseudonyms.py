@@ -12,10 +12,10 @@ from collections.abc import Iterable
 from typing import Final
 
 MAX_TEXT: Final = 8192
-"""Letters of a sentence; the rest is cut: the time to look for names grows with their square."""
+"""Longest sentence; the rest is cut, as the search for names takes quadratic time."""
 _OWN: Final = ("", "localhost", "none", "unknown", "root")
 _COMMON: Final = frozenset({"root", "user", "rank", "host", "node", "job", "train", "test"})
-"""Words of sentences: where they are also names, only whole fields are replaced."""
+"""Common words: where they are also names, only whole fields are replaced."""
 _SYSTEM: Final = re.compile(r"/(?:dev|proc|sys|bin|lib|lib64|usr/lib|usr/lib64|usr/bin)/")
 """Where every machine has the same: kept, but for `/dev/shm`."""
 _SHARED_MEMORY: Final = "/dev/shm/"  # noqa: S108 - only compared

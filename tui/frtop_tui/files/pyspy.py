@@ -1,6 +1,6 @@
 """Stacks that others took: `py-spy dump --json`, one file per rank, and nothing else.
 
-They tell only what a rank does: ops have no numbers, groups no names. The file's time says when.
+They only show what a rank does: ops have no numbers, groups no names. The file's time says when.
 With `--locals` they also tell peers and sizes.
 """
 

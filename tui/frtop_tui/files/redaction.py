@@ -34,10 +34,10 @@ _WORK: Final = re.compile(r"^\[?<[\w.]*\bWork\b")
 _ARGUMENTS: Final = frozenset(
     {"src", "dst", "group_src", "group_dst", "tag", "use_local_synchronization", "group"}
 )
-"""Of torch's own functions: what the diagnosis reads of a call that only a stack shows."""
+"""Variables of torch's own functions that the diagnosis reads of a call that only a stack shows."""
 _DATA: Final = ("minimum", "maximum", "mean", "norm")
 _MIN_NOTED: Final = 4
-"""Letters of a word that is also replaced in sentences; shorter ones are in many words."""
+"""Shortest word that is also replaced in sentences: shorter ones are parts of many words."""
 
 
 class Redaction:

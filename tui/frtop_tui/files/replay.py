@@ -27,7 +27,7 @@ SECOND_NS: Final = 1_000_000_000
 AGREE_NS: Final = 2_500_000_000
 """Time between two judgements so that the second confirms the first."""
 FAILS_NS: Final = 1_000_000_000
-"""Most time from the failure of an op to the exception, or to the agent's notice of it."""
+"""Longest time from the failure of an op until the exception, or until the agent notices."""
 JUDGED_OPS: Final = 64
 """Number of newest ops to judge of a rank that died: they include the mismatch that killed it."""
 

@@ -1,4 +1,4 @@
-"""Statistics and histories of scripted ranks, of the same ops as their updates tell of."""
+"""Statistics and histories of scripted ranks, about the same ops as their updates."""
 
 from __future__ import annotations
 

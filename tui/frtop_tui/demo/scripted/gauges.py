@@ -39,7 +39,7 @@ class ScriptedFigures:
         return self._newest.full()
 
     def history(self, request: wire.GaugeHistoryRequest, now_ns: int) -> wire.GaugeHistory:
-        """Ten minutes: made when somebody asks, in some 30 ms."""
+        """Ten minutes: computed on request, in some 30 ms."""
         last = now_ns // PERIOD_NS
         table = GaugeTable()
         for number in range(last - REMEMBERED + 1, last + 1):

@@ -19,7 +19,7 @@ MS: Final = 1_000_000
 SECOND: Final = 1_000 * MS
 TP_SIZE: Final = 8
 MOST_HOSTS: Final = 128
-"""Each is two connections with a handshake: more take long on a small machine."""
+"""Each is two connections with a handshake: more would take long on a small machine."""
 LEAST: Final = 16
 MOST: Final = 16_384
 PERIOD_NS: Final = SECOND

@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 PAUSE_S: Final = 0.1
 ONCE_S: Final = 1.0
-"""How long `--once` looks at a job after it has appeared: a step, a health."""
+"""How long `--once` watches a job after it has appeared: long enough for its health."""
 MOST_CLIENTS: Final = 8
 CLIENT_S: Final = 5.0
-"""How long a client may take in all, from its connection to its last byte."""
+"""How long a client may take altogether, from its connection to its last byte."""
 ROOM_S: Final = 0.5
-"""How long the thread of a client that was cut off is waited for."""
+"""How long to wait for the thread of a client that was cut off."""
 
 
 def run(options: argparse.Namespace) -> int:
@@ -149,7 +149,7 @@ class _Server(socketserver.ThreadingMixIn, WSGIServer):
         super().__init__(address, _Handler)
 
     def server_bind(self) -> None:
-        """Binds without a look at the name service, which may hang."""
+        """Binds without asking the name service, which may hang."""
         socketserver.TCPServer.server_bind(self)
         self.server_name, self.server_port = self.server_address[:2]  # type: ignore[assignment]
         self.setup_environ()

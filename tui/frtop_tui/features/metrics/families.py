@@ -26,9 +26,9 @@ from frtop_tui.statistics.step_table import step_rows
 from frtop_tui.text.statistics_words import group_words, labels_of
 
 FEW_RANKS: Final = 64
-"""Up to as many ranks have series of their own, unless somebody chooses."""
+"""Up to this many ranks have their own series, unless an option says otherwise."""
 FEW_HOSTS: Final = 64
-"""Up to as many hosts have series of their own; the facts are counted over all."""
+"""Up to this many hosts have their own series; facts are counted over all hosts."""
 MOST_LINKS: Final = 8
 MOST_GPUS: Final = 16
 MOST_ROWS: Final = 32
@@ -211,7 +211,7 @@ class JobCollector:
                       counts.counted_from_s)  # fmt: skip
 
     def _of_hosts(self, frame: Frame) -> Iterator[Any]:
-        """Of those that report: a host that is unreachable has no gauges of now."""
+        """Gauges of hosts that report: an unreachable one has no current figures."""
         hosts = [one for one in frame.hosts if one.gauges is not None and one.state == "reporting"]
         found: Counter[Any] = Counter()
         for host in hosts:

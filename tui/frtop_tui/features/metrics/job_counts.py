@@ -18,7 +18,7 @@ from frtop_tui.job.model import Rank
 from frtop_tui.job.naming import group_label, printable, same_job, shortened
 
 GROUPS: Final = 32
-"""Process groups with a label of their own, those that were seen first; the rest are `other`."""
+"""Process groups with their own label: those seen first; the rest are `other`."""
 MAX_LABEL: Final = 80
 MOST_KNOWN: Final = 256
 """Groups of a rank that are remembered when it has destroyed them."""

@@ -218,7 +218,7 @@ class ProfileOrders(Follower):
         self._say_end(now)
 
     def _say_end(self, now: int) -> None:
-        """Publishes how it ended once ranks know: a program that exits earlier would leave orders."""
+        """Publishes how it ended once ranks know: exiting earlier would leave orders there."""
         ended = self._ended
         if ended is None or (ended.state != "withdrawn" and self._withdrawals.are_awaited(now)):
             return

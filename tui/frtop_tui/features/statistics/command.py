@@ -30,7 +30,7 @@ from frtop_tui.text.statistics_table import statistics_document, statistics_line
 ANSWER_S: Final = 20.0
 """How long to wait for the agents: a full ring takes 20 ms, and a host may have dozens."""
 RECORDED_S: Final = 0.0
-"""Of files all that they have, unless a window is asked for."""
+"""From files: everything, unless a window is asked for."""
 
 
 def run(options: argparse.Namespace) -> int:

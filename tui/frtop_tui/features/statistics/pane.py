@@ -40,7 +40,7 @@ class StatisticsView:
         self.baseline: tuple[JobStatistics, int] | None = None
         """What columns show the difference to, and its time on the operator's wall clock."""
         self.unfolded: frozenset[tuple[object, ...]] = frozenset()
-        """Keys of the rows by line below which all their groups stand."""
+        """Keys of the rows by line that are unfolded: all their groups are listed below."""
         self.count = 0
         """How many rows match the filter; their groups are not counted."""
         self._frame: Frame | None = None
@@ -100,7 +100,7 @@ class StatisticsView:
         self.unfolded ^= {row.of_row or row.key}
 
     def why_not_unfolded(self, row: StatisticsRow | RankFigures | None) -> str:
-        """Why `unfold` can do nothing with a row; "" where it can."""
+        """Why a row cannot be unfolded; "" where it can."""
         if not isinstance(row, StatisticsRow) or self.grouping != "line":
             return "Groups stand below the rows by line: v."
         if row.of_row is None and len(row.groups) < 2:
@@ -188,7 +188,7 @@ class StatisticsView:
         )
 
     def why_empty(self, widen: str = "", no_answer: str = "") -> str:
-        """What is said where there is no row.
+        """The text that replaces an empty table.
 
         `widen` are the keys that widen the window; `no_answer` says why no answer will be shown.
         """

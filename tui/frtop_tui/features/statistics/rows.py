@@ -23,7 +23,7 @@ from frtop_tui.statistics.step_table import newest_steps
 from frtop_tui.text.statistics_words import alike_words, mean_sizes
 
 MOST_OPS: Final = 64
-"""Newest sampled ops of a group that are looked at: 64 of a group of 10,000 take 0.3 s."""
+"""How many of a group's newest sampled ops count: 64 of a group of 10,000 take 0.3 s."""
 
 
 class RankFigures(Struct, frozen=True):
@@ -102,7 +102,7 @@ Range = tuple[float, float]
 MOST_APART: Final = 3
 """How many groups that are later than their like get a line of their own below their row."""
 NAMED: Final = 256
-"""A filter finds groups by their own names where a row has no more of them."""
+"""Up to this many groups of a row can be found by their own names with a filter."""
 
 
 class StatisticsRow(Struct, frozen=True):
@@ -223,7 +223,7 @@ def group_rows(
     *,
     unfolded: bool,
 ) -> list[StatisticsRow]:
-    """What stands below a row of several groups that are alike.
+    """The lines below a row of several groups that are alike.
 
     `blamed` are groups that a verdict is about. `unfolded`: all groups that were sampled; else only
     those that differ from the others.

@@ -17,7 +17,7 @@ from frtop_tui.widgets.spans import Line, Span, join, plain
 from frtop_tui.widgets.table import Column, LineTable
 
 RESOLUTION: Final = 0.09
-"""Two medians differ by less than their buckets are wide, twice 4.5 %: nothing has changed."""
+"""Two medians whose difference is within the width of their buckets, twice 4.5 %, are equal."""
 
 OPEN: Final = Binding(
     "enter",
@@ -201,7 +201,7 @@ def call_columns(grouping: Grouping, at: Difference) -> list[Column[StatisticsRo
 
 
 def _by_waiting(row: StatisticsRow) -> tuple[int, int]:
-    """Where waiting was seen nowhere, by the time that ops took."""
+    """Sorts by the time that ops took where no waiting was seen."""
     return (-row.waited_ns, -row.total_ns)
 
 

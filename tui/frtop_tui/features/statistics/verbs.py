@@ -1,4 +1,4 @@
-"""The verbs that tell where the time goes: `statistics` and `diff`."""
+"""The verbs that show where the time goes: `statistics` and `diff`."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from frtop_tui.connect.op_follower import FollowedOps
 
 MOST_RANKS: Final = 16
-"""Ops of more ranks have to be asked for by `--ranks`."""
+"""For the ops of more ranks, `--ranks` must name them."""
 LAST_S: Final = 1.0
 """How long the last events may take to be written when we are interrupted."""
 PAUSE_S: Final = 0.05

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 from msgspec import Struct
 
 SCHEMA: Final = 1
-"""Rises when a field or an event goes or changes its meaning, not when one is added."""
+"""Rises when a field or an event is removed or changes its meaning, not when one is added."""
 
 
 class StreamEvent(Struct, frozen=True, tag_field="event", kw_only=True):
@@ -30,7 +30,7 @@ class StreamHead(StreamEvent, frozen=True, tag="stream"):
 
 
 class JobShown(StreamEvent, frozen=True, tag="job"):
-    """Another job is followed from here on: what was said before is of the former."""
+    """Another job is followed from here on: earlier events are about the former one."""
 
     job: dict[str, Any] | None
 

@@ -55,7 +55,7 @@ class FrameEvents:
         self.forget()
 
     def forget(self) -> None:
-        """Says all that is true again with the next frame, as events were lost."""
+        """Repeats everything that is true with the next frame, as events were lost."""
         self._hosts: dict[str, tuple[str, str]] = {}
         self._states: dict[int, tuple[str, tuple[str, int, int]]] = {}
         self._last_ranks: object = None

@@ -24,7 +24,7 @@ from frtop_tui.features.stream.events import StreamEvent
 MOST_BYTES: Final = 8 * 1024 * 1024
 CHUNK: Final = 64 * 1024
 LOOK_S: Final = 0.5
-"""How often to look whether the reader is still there while there is nothing to write."""
+"""How often to check that the reader is still there while there is nothing to write."""
 
 Encode = Callable[[StreamEvent], bytes]
 
@@ -96,7 +96,7 @@ class EventOutput:
             self._changed.notify_all()
 
     def take_lost(self) -> dict[str, int]:
-        """What was lost by event, once there is room again; until then nothing."""
+        """How many events of each kind were lost, once there is room again; empty until then."""
         with self._changed:
             if not self._lost or self._size > self._most // 2:
                 return {}

@@ -18,7 +18,7 @@ from frtop_tui.job.groups import Identifier, members_of
 NOT_THERE: Final = -1
 NO_MEMBER: Final = -2
 OLDER: Final = -3
-"""The rank's history does not reach so far back, or there is none."""
+"""The rank's history does not reach back that far, or there is none."""
 UNREAD: Final = -4
 """It was issued elsewhere after the rank's history was read."""
 RowKey = tuple[Identifier | None, int]
@@ -55,7 +55,7 @@ class Alignment:
     keys: Sequence[RowKey]
     cells: tuple[Sequence[int], ...]
     out_of_order: frozenset[int] = frozenset()
-    """Rows of ops that come in another order on some rank."""
+    """Rows of ops that some rank issued in another order."""
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -93,7 +93,7 @@ class Alignment:
         return None
 
     def missing_s(self, row: int) -> float:
-        """For how long a rank is known not to have issued what another has; 0.0 for none."""
+        """Seconds since a rank surely lacks an op that another issued; 0.0 if none lacks it."""
         cells = [(lane, column[row]) for lane, column in zip(self.lanes, self.cells, strict=True)]
         issued = min(lane.ops.issued[at] + lane.clock_ns for lane, at in cells if at >= 0)
         ages = [lane.known_until_ns - issued for lane, at in cells if at == NOT_THERE]

@@ -49,7 +49,7 @@ def blamed(frame: Frame) -> tuple[int, ...]:
 
 
 def to_compare(frame: Frame, marked: Collection[int], rank: int | None) -> list[int]:
-    """The ranks whose queues stand side by side, the most telling ones first.
+    """The ranks whose queues stand side by side, the most informative ones first.
 
     Those that are marked; else `rank` (or a culprit), the other sides of its verdict, members of
     the verdict's group, and others that wait for it; then members of its groups.

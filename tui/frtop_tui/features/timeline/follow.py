@@ -1,7 +1,7 @@
 """Fetches the histories of the ranks that a screen shows as lanes, and what is new in them.
 
-What is asked for is what it costs: nothing of ranks that are not in view, of the others the newest
-ops, more of them only when older ones come into view. Each host is asked for one rank at a time.
+Only ranks in view cost anything: their newest ops are fetched first, older ones when they come into
+view. Each host is asked for one rank at a time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from frtop_tui.features.timeline.histories import Histories, histories_in
 from frtop_tui.features.timeline.op_columns import PENDING_NS, OpColumns, columns_of, extended
 
 FIRST: Final = 256
-"""Ops of a rank that are asked for at first: as many as a screen shows at its usual zoom."""
+"""Ops of a rank in the first request: as many as a screen shows at its usual zoom."""
 
 
 @dataclass(slots=True)
@@ -102,7 +102,7 @@ class LaneFollower(Follower, HistoryFollower[_Followed]):
             self._publish()
 
     def _wants_older(self, view: JudgedRank, known: _Followed) -> bool:
-        """Whether ops that are in view were not fetched yet, and may be had."""
+        """Whether ops in view have not been fetched yet, and may still exist."""
         ops = known.ops
         if self._since_ns is None or known.all_there or ops is None or not len(ops):
             return False

@@ -11,7 +11,7 @@ from frtop_tui.job.model import BaseFrame, Rank
 
 @dataclass(frozen=True, slots=True)
 class Histories:
-    """By rank; `why_none` says why those of others are not there."""
+    """By rank; `why_none` says why others have none."""
 
     ops: Mapping[int, OpColumns] = field(default_factory=dict)
     why_none: Mapping[int, str] = field(default_factory=dict)

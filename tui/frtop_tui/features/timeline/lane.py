@@ -91,7 +91,7 @@ class Lane:
         return self.ops.find(own, number, near)
 
     def same_op(self, sequence: int, issued_ns: int) -> int | None:
-        """Where an op is that was seen before: positions move as older ops come and go."""
+        """The position of an op that was seen before: positions move as older ops come and go."""
         issued = self.ops.issued
         for position in range(bisect_left(issued, issued_ns), len(issued)):
             if issued[position] != issued_ns:

@@ -1,4 +1,4 @@
-"""One collective across ranks: who came when, who came last, and when it was over."""
+"""One collective across ranks: who arrived when, who arrived last, and when it was over."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from frtop_tui.job.arrivals import LateIn
 from frtop_tui.job.groups import Identifier, identifier, members_of
 
 _LOOKED_AT: Final = 64
-"""Ops of a group that are searched for one: each is looked up in the lanes of all members."""
+"""How many ops of a group are searched; each is looked up in the lanes of all members."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ def last_late_op(lane: Lane, meetings: Meetings, late: LateIn, most_members: int
 
 
 def _not_yet(lane: Lane, key: tuple[Identifier, int]) -> bool:
-    """Whether a rank is known not to have come so far in a group."""
+    """Whether a rank has certainly not got that far in a group."""
     own = lane.group_ids.get(key[0])
     front = lane.front(own) if own is not None else None
     return front is not None and front < key[1]

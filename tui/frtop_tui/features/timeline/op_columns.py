@@ -27,11 +27,11 @@ CALL: Final = 1 << 16
 NO_END: Final = UNTRACKED | wire.UNTIMED
 _ALONE: Final = P2P | CALL
 _CHUNK: Final = 256
-"""Ops that are put into an index together, once one of them is looked for."""
+"""Ops that are indexed together, as soon as one of them is looked for."""
 _NUMBERS: Final = 1 << 48
 """More than there are ops in a group."""
 PENDING_NS: Final = 2**62
-"""The end of what has none yet."""
+"""The end of something that has not ended yet."""
 _FIELDS: Final = ("sequence", "group", "number", "signature", "site", "issued", "took", "flags",
            "issuer")  # fmt: skip
 
@@ -166,7 +166,7 @@ class OpColumns:
         return self.number[position] > 0 and not self.flags[position] & _ALONE
 
     def letter(self, position: int) -> str:
-        """What stands for an op in its lane."""
+        """The letter of an op in its lane."""
         return self.letters[self.signature[position]]
 
     def pending(self, position: int) -> bool:
@@ -210,7 +210,7 @@ class OpColumns:
         return self.issuers[issuer - 1] if issuer else None
 
     def at(self, positions: Sequence[int]) -> Intervals:
-        """Some of the ops, to be drawn in a lane of their own."""
+        """Some of the ops, to draw in their own lane."""
         issued = [self.issued[position] for position in positions]
         return Intervals(issued, [self.end[position] for position in positions])
 

@@ -24,7 +24,7 @@ _OP: Final = 48
 _LEAST: Final = 30
 """Cells in which its name fits."""
 _ROOMY: Final = 16
-"""Cells of a rank's column that suffice for what mostly stands in it."""
+"""Cells of a rank's column that usually suffice."""
 _WORDS: Final = 13
 """Cells from which a rank's column has room for words."""
 _FRACTION: Final = re.compile(r"\.\d+| ")

@@ -22,7 +22,7 @@ from frtop_tui.files.flightrecorder.ops import Ops
 from frtop_tui.job.model import OneRank, Rank
 
 _SKEW_NS: Final = 60_000_000_000
-"""Most error of a clock: a file that is older than its content by more has a wrong time."""
+"""Largest clock error: a file that is older than its content by more than this has a wrong time."""
 
 
 def blocked_ops(

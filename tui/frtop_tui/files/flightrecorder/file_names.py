@@ -35,7 +35,7 @@ _EPOCH: Final = re.compile(r"[._@-](\d{10,19})$", re.ASCII)
 _UNITS: Final = (10**9, 10**6, 10**3, 1)
 """Possible units of a time in a name, in ns."""
 _FIRST: Final = 1_400_000_000_000_000_000
-"""Times in names are of 2014 to 2058; other numbers mean something else."""
+"""Times in names lie between 2014 and 2058; other numbers mean something else."""
 _COMMON_WORDS: Final = re.compile(
     r"(?<![a-z0-9])(?:nccl|nccl2|comm_lib|gloo|fr|flight_recorder|trace|dump|rank|json|pyspy)"
     r"(?![a-z0-9])",
