@@ -358,7 +358,7 @@ def test_empty_dumps_are_undecided(tmp_path: Path, values: dict[str, object]) ->
     }
     assert frame.recorded is not None
     assert frame.recorded.wall_ns == WALL + 1
-    assert "tell of no op" in frame.recorded.notes[0]
+    assert "have no op" in frame.recorded.notes[0]
 
 
 def test_the_line_of_the_users_program_is_shown(tmp_path: Path) -> None:

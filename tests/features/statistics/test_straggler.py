@@ -72,7 +72,7 @@ async def test_keys_alone_lead_from_the_verdict_to_lane_statistics_host_and_gaug
             await app.sees("slow · confirmed", f"rank {straggler} ({host}", "power brake")
 
             await app.press("T")  # its lane is the first, those of its group follow
-            await app.sees("came last, 6.", "stands still")
+            await app.sees("arrived last, 6.", "stands still")
             timeline: Any = app.screen
             assert timeline.crumb == "timeline"
             assert timeline.subject == straggler
@@ -80,7 +80,7 @@ async def test_keys_alone_lead_from_the_verdict_to_lane_statistics_host_and_gaug
             assert {one // 8 for one in timeline.rows.ranks[:8]} == {straggler // 8}
 
             await app.press("o")  # who came when to that op: the straggler is the last of eight
-            await app.sees("one op, by who came first")
+            await app.sees("one op, by order of arrival")
             assert timeline.rows.ranks[-1] == straggler
             await app.press("escape", "5")
             await app.sees(f"rank {straggler}: 100 %", "where a step goes")
@@ -110,7 +110,7 @@ async def test_statistics_and_timeline_of_a_mesh_lead_to_the_straggler(
             assert _row_under_the_cursor(app).group == "tp:10"
             assert app.screen.subject == straggler
             await app.press("T")
-            await app.sees("timeline of ranks of tp:10", "· tp:10 ·", "came last, 6.")
+            await app.sees("timeline of ranks of tp:10", "· tp:10 ·", "arrived last, 6.")
             assert app.screen.subject == straggler
 
 
@@ -182,7 +182,7 @@ async def test_a_row_that_nobody_comes_last_to_says_why_it_has_no_timeline() -> 
     async with driven(straggling()) as app:
         await app.press("5", "j", "T")
         assert isinstance(app.screen, StatisticsScreen)
-        await app.sees("No rank is known to come last to these ops (even)")
+        await app.sees("No rank is known to arrive last at these ops (even)")
 
 
 @with_timeline

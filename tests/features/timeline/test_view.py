@@ -34,9 +34,9 @@ async def test_from_the_ranks_to_the_straggler_and_back() -> None:
         await app.sees("waited 60.0 ms ±400 µs for rank 5", "then 42.0 ms until all were done")
         await app.press(*["j"] * lane_scenes.STRAGGLER)
         await app.press("n", "p")
-        await app.sees("came last, 60.0 ms ±400 µs after the first", "rank 5 (node1)")
+        await app.sees("arrived last, 60.0 ms ±400 µs after the first", "rank 5 (node1)")
         await app.press("o")
-        await app.sees("one op, by who came first", "+60.0 ms")
+        await app.sees("one op, by order of arrival", "+60.0 ms")
         app.screen.query_one(LanePane).action_last()
         await app.drawn()
         await app.press("enter")
@@ -134,7 +134,7 @@ async def test_marks_are_drawn_and_jumped_to() -> None:
 async def test_a_recorded_job_has_nothing_to_follow() -> None:
     async with driven(lane_scenes.trains(recorded=True), size=(120, 30)) as app:
         await app.press("T", "f")
-        await app.sees("Nothing new comes: this was recorded.")
+        await app.sees("Nothing new will come: this was recorded.")
         await app.sees("timeline of all ranks")
 
 
@@ -194,7 +194,7 @@ async def test_at_80_columns_the_title_is_whole() -> None:
         await app.press("T")
         await app.sees("job > timeline · follows", "clocks ±400 µs")
         await app.press("p", "o")
-        await app.sees("job > timeline · stands still", "one op, by who came first", "±400 µs")
+        await app.sees("job > timeline · stands still", "one op, by order of arrival", "±400 µs")
         assert "…" not in app.text()
 
 

@@ -79,10 +79,10 @@ def _noted(frame: Frame, notes: list[str]) -> Frame:
 def _misfit(frame: Frame, other: Frame) -> str:
     """Why the two are not of one job and moment; "" if they may be."""
     if frame.job is not None and 0 < frame.job.world_size <= max(other.ranks, default=0):
-        return "tell of ranks that this job does not have"
+        return "name ranks that this job does not have"
     here, there = _groups(frame.ranks), _groups(other.ranks)
     if here and there and not here.keys() & there.keys():
-        return "tell of other groups"
+        return "name other groups"
     for rank, view in other.ranks.items():
         mine = frame.ranks.get(rank)
         if mine is None or mine.state == "unreachable":
@@ -91,7 +91,7 @@ def _misfit(frame: Frame, other: Frame) -> str:
             number = local_group_id(mine, group)
             same = number is not None and mine.groups[number].exact and group.exact
             if same and last_issued_number(mine, group) != last_issued_number(view, group):
-                return f"tell of another moment (rank {rank} had come to another op)"
+                return f"are of another moment (rank {rank} was at another op)"
     return ""
 
 

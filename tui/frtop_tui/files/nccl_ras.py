@@ -29,7 +29,7 @@ from frtop_tui.job.naming import group_label, listed, printable
 from frtop_tui.job.units import counted, local_time
 
 KIND: Final = "answers of NCCL's RAS"
-OVER: Final = "these are answers that were written to files: there is nobody to ask"
+OVER: Final = "these are answers from files: there is no job to ask"
 MAX_SIZE: Final = 32 * 1024 * 1024
 MAX_LINES: Final = 20_000
 MAX_SAID: Final = 8

@@ -34,7 +34,7 @@ from frtop_tui.job.naming import folded, printable
 
 SUFFIX: Final = ".pyspy.json"
 KIND: Final = "stacks taken by py-spy"
-OVER: Final = "these are stacks that were written to files: there is nobody to ask"
+OVER: Final = "these are stacks from files: there is no job to ask"
 MAX_SIZE: Final = 16 * 1024 * 1024
 MAX_THREADS: Final = 512
 MAX_FRAMES: Final = 256

@@ -219,13 +219,13 @@ _KNOWN: Final = (
     _Known(
         r"administratively prohibited",
         WrongKey,
-        "{through} lets nobody through to {host}",
+        "{through} does not forward connections to {host}",
         "its sshd forbids it (AllowTcpForwarding, PermitOpen): run frtop there, or ask for it",
     ),
     _Known(
         r"Connection refused",
         Unreachable,
-        "{host}: nobody accepts ssh connections there (connection refused)",
+        "{host} accepts no ssh connections (connection refused)",
         "is sshd running there, and is the port right (Port in ~/.ssh/config)?",
         needs_person=False,
     ),

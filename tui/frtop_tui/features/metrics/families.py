@@ -287,7 +287,7 @@ def _of_statistics(frame: Frame, found: JobStatistics) -> Iterator[Any]:
                    for name, value in (
                        ("0.5", row.p50_ns), ("0.95", row.p95_ns), ("1", row.max_ns)))
                   )  # fmt: skip
-    yield _gauges("op_skew_seconds", "Median time from the first to the last rank to come.", _CALL,
+    yield _gauges("op_skew_seconds", "Median time from the first to the last arrival.", _CALL,
                   ((key, _seconds(row.skew_ns)) for key, row in calls.items()))  # fmt: skip
     yield _gauges("op_bus_bytes_per_second", "Bus bandwidth, as nccl-tests has it.", _CALL,
                   ((key, row.bus_bandwidth) for key, row in calls.items()))  # fmt: skip

@@ -149,7 +149,7 @@ class ProfileOrders(Follower):
             if one.over:
                 continue
             if now > (self._until if one.progress.first else self._begin_until):
-                text = one.progress.text or "it did not come to an end in time"
+                text = one.progress.text or "it did not end in time"
                 one.fail(f"{text}: the order is withdrawn", now)
                 continue
             one.update(now)

@@ -113,7 +113,7 @@ class StatisticsView:
             return "There is no row here."
         if isinstance(row, StatisticsRow) and row.last.rank is None:
             return (
-                f"No rank is known to come last to these ops ({row.last.words}): 8 has all lanes."
+                f"No rank is known to arrive last at these ops ({row.last.words}): 8 has all lanes."
             )
         return ""
 

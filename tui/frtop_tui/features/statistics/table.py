@@ -223,7 +223,7 @@ def rank_columns(at: Difference) -> list[Column[RankFigures]]:
     return [
         Column("rank", 6, lambda r: (str(r.rank), "strong"), lambda r: r.rank, right=True),
         Column("host", 8, lambda r: (r.host, ""), lambda r: r.host, wide=20),
-        Column("came last", 13, _came_last, lambda r: -r.last, right=True),
+        Column("arrives last", 13, _arrives_last, lambda r: -r.last, right=True),
         measure("after first", "after_ns", 11),
         measure("others waited", "others_ns", 15),
         measure("step", "step_ns", 9),
@@ -233,7 +233,7 @@ def rank_columns(at: Difference) -> list[Column[RankFigures]]:
     ]  # fmt: skip
 
 
-def _came_last(row: RankFigures) -> Span:
+def _arrives_last(row: RankFigures) -> Span:
     if not row.ops:
         return ("not sampled", "dim")
     return (f"{row.last:,} of {row.ops:,}", "" if row.last else "dim")

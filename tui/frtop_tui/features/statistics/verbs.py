@@ -31,7 +31,7 @@ def _statistics(verbs: Verbs[Parser]) -> None:
         help="show where the time goes: by line, by step, and who arrives last",
         description="Counts what ranks did in the last seconds, or in captures and black boxes: ops"
         " by line, group and size, how long they took, bandwidths as nccl-tests defines them, who"
-        " came last and by how much, and where a step goes. docs/features/statistics.md defines"
+        " arrives last and by how much, and where a step goes. docs/features/statistics.md defines"
         " each figure. Exit status 0 with figures, 1 without.",
     )
     add_connection(verb)

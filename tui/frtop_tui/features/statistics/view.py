@@ -96,7 +96,7 @@ class StatisticsScreen(FrameScreen):
         Binding("space", "unfold", "groups",
                 tooltip="the groups of the row, or only those that differ", id="row.unfold"),
         Binding("T", "timeline", "timeline",
-                tooltip="the last op of the row to which its last rank came last", id="when"),
+                tooltip="the newest op of the row at which its last rank arrived last", id="when"),
         Binding("w", "window", "window", tooltip="60 s, 10 s, or as far as rings reach",
                 id="view.window"),
         Binding("m", "baseline", "compare", tooltip="columns show what changes from now on",

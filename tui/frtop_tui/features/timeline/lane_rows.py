@@ -98,9 +98,9 @@ class LaneRows:
         near = frozenset(in_view)
         self.meetings = Meetings(lambda rank: self._of_rank(rank) if rank in near else None)
         if self._op is not None:
-            self._sort_by_coming()
+            self._sort_by_arrival()
 
-    def _sort_by_coming(self) -> None:
+    def _sort_by_arrival(self) -> None:
         meeting = self._meeting()
         if meeting is None:
             return
@@ -190,7 +190,7 @@ class LaneRows:
             if meeting is not None and came is not None:
                 after = f"+{timing(came - meeting.first_ns)}"
             elif meeting is not None:
-                after = "not come" if row.rank in meeting.absent else "not known"
+                after = "absent" if row.rank in meeting.absent else "not known"
             after = f"{after:>10}"
         view = self._frame.ranks.get(row.rank) if self._frame is not None else None
         state = view.state if view is not None else "unreachable"

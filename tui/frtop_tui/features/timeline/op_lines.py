@@ -128,7 +128,7 @@ def _waited(lane: Lane, op: wire.Op, meeting: Meeting | None) -> list[str]:
                      " issued it")  # fmt: skip
     if not meeting.complete:
         if meeting.unknown:
-            parts.append(f"when {known} of {counted(members, 'rank')} came is known")
+            parts.append(f"arrivals known: {known} of {counted(members, 'rank')}")
         return parts
     own = meeting.issued_ns[lane.rank]
     error = meeting.error_ns
@@ -136,7 +136,7 @@ def _waited(lane: Lane, op: wire.Op, meeting: Meeting | None) -> list[str]:
     waited = meeting.last_ns - own
     if meeting.last_rank == lane.rank:
         after = _length(meeting.last_ns - meeting.first_ns)
-        parts.append(f"came last, {after}{doubt} after the first")
+        parts.append(f"arrived last, {after}{doubt} after the first")
     else:
         parts.append(f"waited {_length(waited)}{doubt} for rank {meeting.last_rank}")
     if meeting.ended_ns is not None:

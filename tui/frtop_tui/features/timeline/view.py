@@ -64,7 +64,9 @@ class TimelineScreen(HistoriesScreen):
         Binding(
             "S", "step(-1)", "previous step", show=False, tooltip="one back", id="step.previous"
         ),
-        Binding("o", "one_op", "one op", tooltip="who came when to this op, sorted", id="lanes.op"),
+        Binding(
+            "o", "one_op", "one op", tooltip="who arrived when at this op, sorted", id="lanes.op"
+        ),
         Binding("v", "lanes", "lanes", tooltip="lanes are ranks, or groups of one", id="lanes.by"),
         Binding("f", "follow", "follow", tooltip="keep to the newest, or stand still", id="live"),
         Binding("space", "mark", "mark", tooltip="mark the rank", id="lane.mark"),
@@ -203,7 +205,7 @@ class TimelineScreen(HistoriesScreen):
             about = {
                 "ranks": self._words,
                 "groups": f"the groups of rank {self.rows.ranks[0]}" if self.rows.ranks else "",
-                "op": "one op, by who came first",
+                "op": "one op, by order of arrival",
             }[self.by]
             ruler.entitle_before(
                 ("timeline of ", about),
@@ -412,5 +414,5 @@ class TimelineScreen(HistoriesScreen):
 
     def why_unavailable(self, action: str) -> str:
         if action == "follow" and self.frame is not None and self.frame.recorded is not None:
-            return "Nothing new comes: this was recorded."
+            return "Nothing new will come: this was recorded."
         return super().why_unavailable(action)

@@ -59,7 +59,7 @@ from frtop_tui.job.record import COMPARABLE_NS
 from frtop_tui.job.units import duration
 
 KIND: Final = "Flight Recorder dumps"
-OVER: Final = "these are dumps that torch wrote: there is nobody to ask"
+OVER: Final = "these are dumps that torch wrote: there is no job to ask"
 MAX_ENTRIES_READ: Final = 16_384
 """Entries to read closely: in all files together, or in each dump of a page."""
 MIN_PER_DUMP: Final = 48
@@ -225,7 +225,7 @@ def _frame_of(
 
 def _what_they_lack(views: Mapping[int, ObservedRank]) -> list[str]:
     if not any(view.group_progress for view in views.values()):
-        return ["these dumps tell of no op, so not whether the job is well"]
+        return ["these dumps have no op, so they do not show whether the job is well"]
     if any(view.pending for view in views.values()):
         return []
     return ["all ops in these dumps are completed; what ranks did after them they do not tell"]

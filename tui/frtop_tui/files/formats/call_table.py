@@ -34,14 +34,14 @@ COLUMNS: Final = {
     "p95_ns": "likewise",
     "max_ns": "exact",
     "total_ns": "sum of the durations of timed ops",
-    "waited_ns": "what ranks waited for the last one to come, in sum",
+    "waited_ns": "what ranks waited for the last one to arrive, in sum",
     "share_of_step": "how much of its ranks' time the ops were pending, at most",
     "sampled": "collectives whose issue is known of all members",
     "skew_ns": "median time from their first to their last issue",
     "transfer_ns": "median time from their last issue to their last end",
     "algorithm_bandwidth": "bytes a second, as nccl-tests defines it",
     "bus_bandwidth": "likewise",
-    "last_rank": "who came last most often; empty: not known",
+    "last_rank": "who arrived last most often; empty: not known",
     "last_times": "to how many of the sampled ops",
 }
 """The columns in their order, and what they mean."""
