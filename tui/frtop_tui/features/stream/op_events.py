@@ -10,6 +10,7 @@ from frtop_probe.statistics.op_bytes import tensor_bytes
 from frtop_tui.connect.op_follower import FollowedOps
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.features.stream.events import EventsLost, OpEnded, OpIssued, StreamEvent
+from frtop_tui.files.formats.rank_ops import known_ops
 from frtop_tui.job.issuer_words import full_path
 from frtop_tui.job.model import Rank
 from frtop_tui.job.unix_times import Timeline, clock_errors
@@ -28,10 +29,7 @@ class OpEvents:
 
     def recorded(self, view: Rank) -> Iterator[StreamEvent]:
         """What a file has of a rank: its history, and what was pending, in the order of issue."""
-        known = {op.sequence: op for op in view.pending}
-        if view.snapshot is not None:
-            known |= {op.sequence: op for op in view.snapshot.ops}
-        for op in sorted(known.values(), key=lambda op: op.issued_ns):
+        for op in known_ops(view):
             yield self.issued(op, view)
             if not op.pending:
                 yield self.ended(op, view)

@@ -11,6 +11,7 @@ from typing import Literal
 
 from frtop_probe import wire
 from frtop_tui.diagnosis.model import Frame, JudgedRank
+from frtop_tui.job.model import Rank
 
 OpEnd = Literal[
     "exact",
@@ -52,8 +53,8 @@ def rank_ops(frame: Frame, view: JudgedRank) -> Iterator[RankOp]:
     waits = {_key(view, op) for op in view.pending}
     if view.blocked_on is not None:
         waits.add(_key(view, view.blocked_on))
-    for key, op in sorted(_known(view).items(), key=lambda one: _issued(one[1])):
-        end = _end(view, op, in_question=key in waits)
+    for op in known_ops(view):
+        end = _end(view, op, in_question=_key(view, op) in waits)
         has_end = end in ("exact", "at most", "failed")
         yield RankOp(
             view,
@@ -65,19 +66,15 @@ def rank_ops(frame: Frame, view: JudgedRank) -> Iterator[RankOp]:
         )
 
 
-def _issued(op: wire.Op) -> tuple[int, int]:
-    return (op.issued_ns, op.sequence)
-
-
-def _key(view: JudgedRank, op: wire.Op) -> _Key:
+def _key(view: Rank, op: wire.Op) -> _Key:
     """What is the same for one op. Sources that are read from outside count by themselves."""
     numbered = op.number > 0 and not (op.p2p or op.pseudo)
     sequence = 0 if numbered and not view.evidence.has_one_naming else op.sequence
     return (op.group, op.number, op.p2p, sequence)
 
 
-def _known(view: JudgedRank) -> dict[_Key, wire.Op]:
-    """Every op that any source knows, from the source that knows most about it."""
+def known_ops(view: Rank) -> list[wire.Op]:
+    """Every op that any source knows, from the source that knows most about it, by its time."""
     known: dict[_Key, wire.Op] = {}
     lasts = [one.last for one in view.group_progress.values() if one.last is not None]
     looked = view.snapshot.ops if view.snapshot is not None else ()
@@ -87,7 +84,7 @@ def _known(view: JudgedRank) -> dict[_Key, wire.Op]:
         before = known.get(key)
         if before is None or _tells_more(op, before):
             known[key] = op
-    return known
+    return sorted(known.values(), key=lambda op: (op.issued_ns, op.sequence))
 
 
 def _tells_more(op: wire.Op, before: wire.Op) -> bool:
