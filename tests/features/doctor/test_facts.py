@@ -22,8 +22,7 @@ from frtop_probe.features.doctor.search import find_ranks
 from frtop_probe.features.doctor.trials import read_memory, run_tool, target
 from frtop_probe.pipe.packing import archive
 from frtop_probe.proc import guarded
-from frtop_tui.features.doctor.examinations import DOCTOR
-from frtop_tui.features.doctor.far_facts import read_facts
+from frtop_tui.features.doctor.examinations import DOCTOR, read_facts
 from waiting import wait_for
 
 __all__ = ["environment"]

@@ -24,9 +24,15 @@ from frtop_probe.proc.ptrace_refusal import Change
 from frtop_probe.ring import layout
 from frtop_tui.cli.parser import parse
 from frtop_tui.connect.pipes.framing import PipeError
-from frtop_tui.features.doctor.far_facts import MAX_BYTES, MAX_ITEMS, MAX_TEXT, read_facts
-from frtop_tui.features.doctor.group_words import ExaminedHost, grouped, typed_from_afar
-from frtop_tui.features.doctor.host_words import DoctorRound, round_document, round_lines
+from frtop_tui.features.doctor.examinations import MAX_BYTES, MAX_ITEMS, MAX_TEXT, read_facts
+from frtop_tui.features.doctor.host_words import (
+    DoctorRound,
+    ExaminedHost,
+    grouped,
+    round_document,
+    round_lines,
+    typed_from_afar,
+)
 from frtop_tui.features.doctor.words import WIDTH
 from frtop_tui.job.model import Problem
 

@@ -303,7 +303,7 @@ def test_a_job_that_is_yet_to_start_is_judged_whatever_runs_here() -> None:
     found = examine(HOST, SearchFacts(searched=False), SERVICE)
     head = " ".join(" ".join(doctor_lines(found)[:2]).split())
     assert "no rank runs here" not in head
-    assert "for a job that is yet to start (torch 2.13.0" in head
+    assert "for a job that has not started (torch 2.13.0" in head
 
 
 def test_gloo_writes_no_dumps() -> None:

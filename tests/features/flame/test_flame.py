@@ -10,9 +10,10 @@ from frtop_probe import wire
 from frtop_probe.features.flame.at_host import parse
 from frtop_probe.features.flame.messages import SampleStacks
 from frtop_tui.features.flame.follow import frames_of
-from frtop_tui.features.flame.model import RankSamples, SampledStacks
 from frtop_tui.features.flame.words import (
     RECORDER,
+    RankSamples,
+    SampledStacks,
     flame_rows,
     flame_tree,
     folded_stacks,
@@ -138,7 +139,7 @@ async def test_sampled_stacks_are_a_tree_that_folds() -> None:
         app.app.marked.update((0, 1))
         await app.press("r")
         assert app.source.orders["flame"] == [(0, 1)]
-        await app.sees("nothing stops for it")
+        await app.sees("nothing stops: py-spy reads")
         stacks = ((("MainThread", "main (/srv/train.py:3)", "load (/srv/data.py:9)"), 990),)
         app.source.given["flame"] = SampledStacks(
             (RankSamples(0, stacks, 10.0, 100), RankSamples(1, text="py-spy: refused"))

@@ -125,4 +125,4 @@ def test_a_stop_says_that_there_was_nothing_to_stop(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert numbers(Answering(small()), "--stop", monkeypatch=monkeypatch) == 0
-    assert capsys.readouterr().out == "no rank samples: there is nothing to stop\n"
+    assert capsys.readouterr().out == "no rank samples: nothing to stop\n"

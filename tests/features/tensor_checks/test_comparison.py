@@ -9,8 +9,12 @@ import msgspec
 from frtop_probe import wire
 from frtop_probe.features.tensor_checks.messages import NumberSample, SamplesResponse
 from frtop_tui.features.tensor_checks.comparison import Findings, findings
-from frtop_tui.features.tensor_checks.figure_words import figure_words
-from frtop_tui.features.tensor_checks.finding_words import brief_finding, finding_words, next_step
+from frtop_tui.features.tensor_checks.finding_words import (
+    brief_finding,
+    figure_words,
+    finding_words,
+    next_step,
+)
 from frtop_tui.features.tensor_checks.samples import GroupNames, RankSample, SampledRank
 from frtop_tui.job.stack_frames import site_line
 
@@ -67,7 +71,7 @@ def test_of_two_halves_nobody_is_named() -> None:
     found = findings([op(rank, 1, "ab"[rank % 2]) for rank in range(4)], 4)
     assert found.ops[0].odd == ()
     assert "no side is the majority" in said(found)
-    assert "it may have differed before" in said(found)
+    assert "it may have begun before" in said(found)
 
 
 def test_ops_whose_results_differ_by_nature_are_not_compared() -> None:
@@ -227,7 +231,7 @@ def test_equal_gradients_are_not_called_equal_replicas_where_parameters_differ()
     samples += [one for r in range(4) for one in step(r, 2, "ax" if r == 3 else "ab")]
     text = said(findings(samples, 4))
     assert "gradients equal bit by bit at 2 steps\n" in text
-    assert "parameters equal bit by bit at 1 step, before they differ" in text
+    assert "parameters equal bit by bit at 1 step, until they differed" in text
     assert "replicas equal" not in text
 
 

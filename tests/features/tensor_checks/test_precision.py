@@ -6,8 +6,7 @@ from typing import Any
 
 from frtop_probe.features.tensor_checks.messages import NumberSample
 from frtop_tui.features.tensor_checks.comparison import Findings, findings
-from frtop_tui.features.tensor_checks.figure_words import figure_words
-from frtop_tui.features.tensor_checks.finding_words import finding_words
+from frtop_tui.features.tensor_checks.finding_words import figure_words, finding_words
 from frtop_tui.features.tensor_checks.samples import GroupNames, RankSample
 from frtop_tui.job.stack_frames import site_line
 
@@ -57,7 +56,7 @@ def test_a_loss_scale_is_followed_and_its_back_offs_name_ranks() -> None:
     assert not found.any_fault
     text = said(found)
     assert "loss scale 1,024 at step 1, 256 at step 2; 4 updates, 2 after an Inf or NaN" in text
-    assert "step 2: Inf or NaN in the gradients of ranks 0-1, left out; from 1,024 to 512" in text
+    assert "step 2: Inf or NaN in the gradients of ranks 0-1, skipped; from 1,024 to 512" in text
 
 
 def test_a_rank_with_another_loss_scale_is_named() -> None:
@@ -98,7 +97,7 @@ def test_an_inf_that_the_loss_scaler_left_out_is_no_fault_but_one_after_it_is() 
     found = findings(caught, 3)
     assert not found.any_fault
     assert "Inf rank 1: 1 Inf in its input of all_reduce #2 dp:0" in said(found)
-    assert "the loss scaler left that step out" in said(found)
+    assert "the loss scaler skipped that step" in said(found)
     found = findings([*caught, *inputs(3)], 3)
     assert found.any_fault
     assert [(one.rank, one.sample.sample.step) for one in found.bad] == [(1, 3)]

@@ -8,7 +8,7 @@ from frtop_probe.features.tensor_checks.messages import NumberSample
 from frtop_probe.ring import layout
 from frtop_probe.wire.recording import NumberState, RecordedNow
 from frtop_tui.features.tensor_checks.comparison import BadNumbers, Findings
-from frtop_tui.features.tensor_checks.costs import LONGER
+from frtop_tui.features.tensor_checks.consent import LONGER
 from frtop_tui.features.tensor_checks.orders import NOTHING, JobNumbers, RankControl, RecordOrder
 from frtop_tui.features.tensor_checks.samples import RankSample
 from frtop_tui.features.tensor_checks.view import READ_NS, SAMPLED
@@ -96,7 +96,7 @@ async def test_a_small_terminal_shows_keys_findings_and_the_cost_that_matters() 
         await app.sees("numbers: ", "o modules  ", " s sample  x stop  p phases  c call sites  o m")
         assert app.text().index("numbers: ") < app.text().index("recorded now")
         await app.press("s")
-        await app.sees("s again: sample now", "waits for a copy", "a thread of low priority")
+        await app.sees("s again: sample now", "waits for a copy", "a low-priority thread")
 
 
 async def test_phases_are_switched_on_where_they_are_off() -> None:
@@ -108,6 +108,7 @@ async def test_phases_are_switched_on_where_they_are_off() -> None:
         )
         await app.sees("on: 4 us each on the host (rank 0)")
         await app.press("p")
+        await app.sees("p again: switch phases on; any other key: cancel")
         await app.give(replace(frame, now_ns=frame.now_ns + READ_NS))
         await app.press("p")
         assert app.source.orders["tensor_checks"][-1] == RecordOrder(ALL, phases=True)

@@ -17,7 +17,7 @@ from frtop_probe.features.tensors.messages import ReadTensor, SummarizeTensors
 from frtop_tui.connect.file_worker import FileWorker
 from frtop_tui.connect.request_tracker import RequestTracker
 from frtop_tui.diagnosis.model import Frame, JudgedRank
-from frtop_tui.features.tensors.download import TensorDownload
+from frtop_tui.features.tensors.follow import TensorDownload
 from frtop_tui.job.model import Problem
 from waiting import wait_for
 

@@ -93,6 +93,13 @@ def test_members_that_are_not_there_are_listed() -> None:
     assert members_to_ask(frame, views[1], 101) == (1, 0, 2, 3)
 
 
+def test_an_op_of_another_number_is_not_compared() -> None:
+    views = [member(n, summary("a")) for n in range(3)]
+    earlier = replace(views[1].pending[0], number=40)
+    frame = with_group(views[0], replace(views[1], pending=(earlier,)), views[2])
+    assert "2 of 4 answered; not pending on rank 1; not asked: rank 3" in said(frame)
+
+
 def test_a_send_has_no_members() -> None:
     view = member(0, summary("a"))
     view = replace(view, pending=(replace(view.pending[0], p2p=True),))

@@ -17,7 +17,7 @@ from frtop_tui.features.doctor.words import doctor_document, doctor_lines
 
 
 def run(options: argparse.Namespace) -> int:
-    """Returns 0, or 1 where something is closed that costs evidence."""
+    """Returns 0; 1 if a closed tier hides evidence."""
     if options.ssh or options.via or options.user:
         from frtop_tui.features.doctor.hosts import run_there  # noqa: PLC0415 - only where needed
 
@@ -25,7 +25,7 @@ def run(options: argparse.Namespace) -> int:
     search = SearchFacts(searched=False)
     if options.python and options.pid is not None:
         raise UsageError(
-            "--python is for a job that is yet to start, and --pid names a process", "leave out one"
+            "--python is for a job that has not started, and --pid names a process", "leave out one"
         )
     try:
         show_progress("looking at this host")

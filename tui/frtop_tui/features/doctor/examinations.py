@@ -1,4 +1,8 @@
-"""Has the doctor examine many hosts through their shells, once, and gathers the answers."""
+"""Examines many hosts through their shells, each once, and collects the answers.
+
+Another machine wrote an answer, and people read it: it is checked against its types, texts are cut,
+and control sequences are removed.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,10 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
 
 from frtop_probe.features.doctor.facts import HostFacts, SearchFacts
 from frtop_probe.pipe.start_script import start_script
@@ -26,25 +33,65 @@ from frtop_tui.connect.pipes.payload import agent_lines
 from frtop_tui.connect.pipes.place_search import PlaceSearch
 from frtop_tui.connect.pipes.places import Place, last_python
 from frtop_tui.errors import FrtopError, RemoteTrouble
-from frtop_tui.features.doctor.far_facts import read_facts
+from frtop_tui.job.naming import printable
 from frtop_tui.job.units import counted
 
+MAX_BYTES: Final = 1 << 20
+"""The facts of one host. 16 ranks take 20 KB."""
+MAX_TEXT: Final = 400
+MAX_ITEMS: Final = 64
+_MAX_DEPTH: Final = 8
+_MAX_NUMBER: Final = 2**64
+
+
+class FarFacts(Struct, frozen=True):
+    """Of one host."""
+
+    host: HostFacts
+    search: SearchFacts
+
+
+def read_facts(text: bytes) -> FarFacts:
+    """Decodes what `frtop_probe.features.doctor.facts` wrote.
+
+    Raises:
+        PipeError: it is something else, or too large.
+    """
+    if len(text) > MAX_BYTES:
+        raise PipeError("the facts of a host are too large")
+    try:
+        return msgspec.convert(_bounded(msgspec.json.decode(text)), FarFacts)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise PipeError(f"no facts of a host: {error}") from error
+
+
+def _bounded(value: Any, depth: int = 0) -> Any:
+    if depth > _MAX_DEPTH:
+        raise PipeError("the facts of a host are nested too deeply")
+    if isinstance(value, str):
+        return printable(value)[:MAX_TEXT]
+    if isinstance(value, int):
+        return max(-_MAX_NUMBER, min(value, _MAX_NUMBER)) if not isinstance(value, bool) else value
+    if isinstance(value, list):
+        return [_bounded(one, depth + 1) for one in value[:MAX_ITEMS]]
+    if isinstance(value, dict):
+        items = list(value.items())[:MAX_ITEMS]
+        return {printable(name)[:MAX_TEXT]: _bounded(one, depth + 1) for name, one in items}
+    return value
+
+
 DOCTOR: Final = "features.doctor.through_pipe"
-"""What is run there."""
+"""The module that runs there."""
 AGAIN_S: Final = 3.0
-"""Once nobody else is waited for, those that failed get so long for another try."""
+"""Once only failed hosts are left, they get this long for another try."""
 ANSWER_S: Final = 100.0
-"""From the doctor's first word to its answer: longer than it gives itself."""
+"""From the first sign of life to the answer: longer than the doctor's own limit."""
 _STEP_MS: Final = 50
 
 
 @dataclass(slots=True)
 class HostAnswer:
-    """Of one host: its facts, or why there are none.
-
-    Attributes:
-        same_as: another name of this place, whose answer counts.
-    """
+    """The facts of one host, or why there are none; `same_as` is another name with its answer."""
 
     host: str
     facts: HostFacts | None = None
@@ -54,7 +101,7 @@ class HostAnswer:
 
 
 class Examinations:
-    """Belongs to one thread. `close` ends all that was started."""
+    """Belongs to one thread. `close` ends everything it started."""
 
     def __init__(self, places: Sequence[Place], python: str = "", user: str = "") -> None:
         self._search = PlaceSearch(places)
@@ -65,14 +112,10 @@ class Examinations:
         self._up: dict[str, float] = {}  # hosts whose doctor works, and since when
         self._doing: dict[str, str] = {}
         self._idle_since = 0.0
-        """Since when nobody but those that failed was waited for; 0.0 while others are."""
+        """Since when only failed hosts are left; 0.0 while others are still awaited."""
 
     def run(self, report: Callable[[str], None]) -> list[HostAnswer]:
-        """Waits until each host has answered, or has failed and was tried again.
-
-        Args:
-            report: called with a line of progress.
-        """
+        """Waits until each host has answered or failed twice; `report` gets lines of progress."""
         while not self._is_over(time.monotonic()):
             self._look_for_hosts()
             for event in self._connections.wait(_STEP_MS):
@@ -100,7 +143,7 @@ class Examinations:
         found = self._search.search(time.monotonic_ns(), self._endpoints)
         for name, error in found.failed:
             self._answers[name].error = error
-        for name in found.over:  # it is no host, but leads to some
+        for name in found.over:  # not a host itself: it led to some
             self._answers.pop(name, None)
         for endpoint in found.endpoints:
             if isinstance(endpoint, PipeEndpoint) and endpoint.host not in self._endpoints:
@@ -119,7 +162,7 @@ class Examinations:
                 self._answers[host].same_as = other
                 self._drop(host)
             case Examined(host, text):
-                # It stays connected: another name of this place is known by that.
+                # It stays connected, so that another name of this place is recognised.
                 self._up.pop(host, None)
                 try:
                     found = read_facts(text)
@@ -139,7 +182,7 @@ class Examinations:
     def _give_up_late(self, now: float) -> None:
         for host, since in list(self._up.items()):
             if now - since > ANSWER_S:
-                text = f"{host}: the examination has not come to an end in {ANSWER_S:.0f} s"
+                text = f"{host}: the examination did not finish within {ANSWER_S:.0f} s"
                 self._answers[host].error = RemoteTrouble(text, "run `frtop doctor` on that host")
                 self._drop(host)
 

@@ -13,13 +13,18 @@ from frtop_tui.connect.pipes import kubernetes
 from frtop_tui.connect.pipes.places import places
 from frtop_tui.errors import FrtopError, Unreachable, UsageError
 from frtop_tui.features.doctor.examinations import Examinations, HostAnswer
-from frtop_tui.features.doctor.group_words import SSH, ExaminedHost
-from frtop_tui.features.doctor.host_words import DoctorRound, round_document, round_lines
+from frtop_tui.features.doctor.host_words import (
+    SSH,
+    DoctorRound,
+    ExaminedHost,
+    round_document,
+    round_lines,
+)
 from frtop_tui.job.model import Problem
 
 
 def run_there(options: argparse.Namespace) -> int:
-    """Returns 0, or 1 where something is closed that costs evidence, or a host is not reached."""
+    """Returns 0; 1 if a closed tier or an unreachable host hides evidence."""
     if options.pid is not None:
         given = "--ssh names others" if options.ssh or options.via else "--user names a user"
         raise UsageError(

@@ -1,4 +1,4 @@
-"""What of frtop's own runs or is missing on this host: the key, the agent, its ports."""
+"""frtop's own parts on this host: the key, the agent, its ports."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def read_service() -> ServiceFacts:
 
 
 def _key() -> tuple[bool, str, str, str]:
-    """Whether the key is missing, else what is wrong with it; what to type; where it is."""
+    """Whether the key is missing; else what is wrong with it, what to type, and where it is."""
     try:
         return False, "", "", str(keys.load(create=False).path)
     except keys.NoKey as missing:
@@ -63,7 +63,7 @@ def _key() -> tuple[bool, str, str, str]:
 
 
 def _free_port(options: Options) -> int:
-    """The first of a pair of ports that can be listened on; 0 for none."""
+    """The first port of a free pair; 0 if there is none."""
     return next((port for port in options.pairs if _is_free(options.bind, port)), 0)
 
 

@@ -21,7 +21,7 @@ HEADS: Final = ("tier", "mark", "by")
 
 
 def doctor_lines(found: Examination) -> list[str]:
-    """A table of tiers with a mark each, then what is closed, what that costs, what opens it."""
+    """A table of tiers with marks, then what is closed, what that costs, and what opens it."""
     lines = [*wrapped(_head(found), "", "  "), "", row(*HEADS)]
     lines += [row(tier.title, tier.mark, tier.basis) for tier in found.tiers]
     lines += obstacle_lines(found.tiers)
@@ -31,7 +31,7 @@ def doctor_lines(found: Examination) -> list[str]:
 
 
 def obstacle_lines(tiers: Iterable[Tier]) -> list[str]:
-    """What is closed, what that costs, and what opens it; tiers with the same obstacles at once."""
+    """What is closed, what that costs, what opens it; tiers with the same obstacles together."""
     found = _alike([tier for tier in tiers if tier.obstacles])
     return [line for group in found for line in ("", *_closed_lines(group))]
 
@@ -60,7 +60,7 @@ def _head(found: Examination) -> str:
         torch = host.job_torch.version if host.job_torch is not None else ""
         what = f"torch {torch} of {host.job_python}" if torch else "no torch found"
         none = "no rank runs here: " if search.searched else ""
-        return f"{who}; {none}for a job that is yet to start ({what})"
+        return f"{who}; {none}for a job that has not started ({what})"
     count = len(search.ranks) + search.left_out
     pids = listed([str(rank.pid) for rank in search.ranks], 4)
     versions = {rank.torch.version for rank in search.ranks if rank.torch is not None}
@@ -101,7 +101,7 @@ def _closed_lines(group: tuple[list[Tier], tuple[Obstacle, ...]]) -> list[str]:
 
 
 def _change_lines(changes: Sequence[Change]) -> Iterable[str]:
-    """The lines as they are to be copied: never wrapped."""
+    """Lines to copy: never wrapped."""
     for number, change in enumerate(changes):
         yield f"  {'open' if not number else 'or':<4}  {change.where:<{_WHERE}}  {change.line}"
 
@@ -119,7 +119,7 @@ def _conclusion(found: Examination) -> str:
 
 
 def wrapped(text: str, first: str, more: str) -> list[str]:
-    """Lines of at most `WIDTH` columns, `first` before the first one and `more` before others."""
+    """Lines of at most `WIDTH` columns; `first` precedes the first one, `more` the others."""
     return textwrap.wrap(
         text, WIDTH, initial_indent=first, subsequent_indent=more, break_long_words=False,
         break_on_hyphens=False,

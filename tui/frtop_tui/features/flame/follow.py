@@ -1,4 +1,4 @@
-"""Has the stacks of ranks sampled, from outside, and keeps what came of it."""
+"""Asks for samples of ranks' stacks, taken from outside, and keeps them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from frtop_probe.features.flame.messages import SampleResponse, SampleStacks
 from frtop_tui.connect.followers import Follower
 from frtop_tui.connect.request_tracker import RequestTracker
 from frtop_tui.diagnosis.model import JudgedRank
-from frtop_tui.features.flame.model import RankSamples, SampledStacks
+from frtop_tui.features.flame.words import RankSamples, SampledStacks
 
 _THREAD: Final = re.compile(r"^thread \((?:0x)?[0-9A-Fa-f]+\)(?:: (.*))?$")
 
@@ -30,7 +30,7 @@ class StackSampling(Follower):
         return self.samples
 
     def asked(self, ranks: tuple[int, ...], now: int) -> None:
-        """Forgets the samples of before."""
+        """Forgets earlier samples."""
         self.samples = SampledStacks((), ranks, now)
 
     def answered(self, view: JudgedRank, response: SampleResponse, now: int) -> None:  # noqa: ARG002
@@ -51,7 +51,7 @@ class StackSampling(Follower):
 
 
 def frames_of(text: str) -> tuple[str, ...]:
-    """The frames of a stack as py-spy writes it, the name of its thread first."""
+    """The frames of a stack in py-spy's format, the thread's name first."""
     thread, _, rest = text.partition(";")
     known = _THREAD.match(thread)
     if known is None:

@@ -1,4 +1,4 @@
-"""Sampled stacks of ranks as a tree that folds: share, function, file and line."""
+"""Sampled stacks as a tree that folds: share, function, file and line."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import ClassVar
 
 from textual.binding import Binding, BindingType
 
-from frtop_tui.features.flame.model import SampledStacks
 from frtop_tui.features.flame.words import (
     RECORDER,
     FlameNode,
     FlameRow,
+    SampledStacks,
     flame_rows,
     flame_tree,
     frame_parts,
@@ -27,7 +27,7 @@ _BAR = 8
 
 
 class FlamePane(LineView):
-    """Threads are the roots. What differs between ranks is said beside its frame."""
+    """Threads are the roots. Differences between ranks stand beside their frame."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter,space", "fold_or_unfold", "unfold", tooltip="show or hide what is below",
@@ -49,7 +49,7 @@ class FlamePane(LineView):
         self._toggled: set[tuple[str, ...]] = set()
 
     def show(self, samples: SampledStacks, progress: str) -> None:
-        """Builds the tree anew only when stacks came."""
+        """Rebuilds the tree only when stacks have arrived."""
         if samples is not self.samples:
             self.samples = samples
             self._roots, self._totals = flame_tree(samples.ranks)
@@ -76,7 +76,7 @@ class FlamePane(LineView):
             rows += wrap(text, width, "warn", (f"{folded(ranks)}: ", "strong"))
         if self._recorder:
             took = percent(self._recorder)
-            text = f"{RECORDER} took {took} of this time, where it stands in the tree"
+            text = f"{RECORDER} took {took} of this time, as shown in the tree"
             rows += wrap(text, width, "dim")
         if self.progress:
             rows += wrap(self.progress, width, "dim")

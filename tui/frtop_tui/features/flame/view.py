@@ -9,14 +9,14 @@ from textual.binding import Binding, BindingType
 
 from frtop_probe.features.flame.messages import SampleStacks
 from frtop_tui.diagnosis.model import Frame
-from frtop_tui.features.flame.model import SampledStacks
 from frtop_tui.features.flame.pane import FlamePane
+from frtop_tui.features.flame.words import SampledStacks
 from frtop_tui.job.naming import folded
 from frtop_tui.job.units import counted
 from frtop_tui.screens.base import BACK, FrameScreen
 from frtop_tui.screens.messages import Do, FeatureMessage
 
-COST: Final = "nothing stops for it: py-spy reads the memory of the process, 100 times a second"
+COST: Final = "nothing stops: py-spy reads the memory of the process, 100 times a second"
 
 
 class SaveSamples(FeatureMessage):
@@ -33,7 +33,7 @@ class FlameScreen(FrameScreen):
     AUTO_FOCUS = "#flame"
     BINDINGS: ClassVar[list[BindingType]] = [
         BACK,
-        Binding("r", "sample_again", "again", tooltip="samples ten seconds more, anew",
+        Binding("r", "sample_again", "again", tooltip="sample for ten seconds again",
                 id="flame.again"),
         Binding("s", "save", "save", tooltip="as folded stacks, and for speedscope",
                 id="flame.save"),
@@ -69,7 +69,7 @@ class FlameScreen(FrameScreen):
         doing = ""
         if samples.waiting:
             left = max(0.0, 10.0 - (frame.now_ns - samples.since_ns) / 1e9)
-            doing = f"sampling {folded(samples.waiting)}, some {left:.0f} s more; {COST}"
+            doing = f"sampling {folded(samples.waiting)}, about {left:.0f} s left; {COST}"
         elif not samples.ranks:
             doing = self.why_unavailable("take") or f"sampling; {COST}"
         missed = sum(one.missed for one in samples.ranks)

@@ -9,31 +9,51 @@ from statistics import median
 from typing import Any, Final, Literal
 
 import msgspec
+from msgspec import Struct
 
-from frtop_tui.features.flame.model import RankSamples
 from frtop_tui.job.naming import folded
 from frtop_tui.job.stack_frames import is_own, is_standard_library, wraps
 from frtop_tui.job.units import percent
 
+
+class RankSamples(Struct, frozen=True):
+    """Sampled stacks of one rank, outermost frame first, or why there are none."""
+
+    rank: int
+    stacks: tuple[tuple[tuple[str, ...], int], ...] = ()
+    seconds: float = 0.0
+    rate: int = 0
+    missed: int = 0
+    text: str = ""
+
+
+class SampledStacks(Struct, frozen=True):
+    """Samples of all ranks that were asked; `waiting` have not answered yet."""
+
+    ranks: tuple[RankSamples, ...] = ()
+    waiting: tuple[int, ...] = ()
+    since_ns: int = 0  # operator's clock: when they were asked
+
+
 SURE: Final = 4.0
-"""Standard errors of the sampling by which a rank must be off to be called different: with less,
-ranks that do the same would be named by chance where there are many frames."""
+"""A rank is called different only if it is off by this many standard errors of the sampling. With
+fewer, and many frames, ranks that do the same would be named by chance."""
 MAIN: Final = "MainThread"
 OURS: Final = "frtop"
-"""The recorder's own thread comes last, and is folded."""
+"""The recorder's own thread: it comes last, and is folded."""
 RECORDER: Final = "frtop's recorder"
-"""Stands above frames of frtop that the program has led to."""
+"""Stands above frames of frtop in the program's own threads."""
 LEAST: Final = 0.02
-"""And this much of all samples: a difference that nobody could gain from."""
+"""And by this share of all samples: a smaller difference helps nobody."""
 
 
 FrameKind = Literal["program", "library", "wrapper", "own"]
-"""Whose a frame is: `own` are those of frtop that are no wrappers, `library` Python's."""
+"""Whose frame it is: `own` are frtop's except wrappers, `library` is Python's."""
 
 
 @dataclass(slots=True)
 class FlameNode:
-    """A frame below the same callers. `counts` are samples by rank, with those of its callees."""
+    """A frame below its callers. `counts` are samples by rank, including those of its callees."""
 
     name: str
     path: tuple[str, ...]
@@ -41,17 +61,17 @@ class FlameNode:
     children: dict[str, FlameNode] = field(default_factory=dict)
 
     def share(self, totals: dict[int, int]) -> float:
-        """Of the time that was sampled, of all ranks together."""
+        """Its share of the sampled time of all ranks together."""
         return sum(self.counts.values()) / max(1, sum(totals.values()))
 
     def totals(self, totals: dict[int, int]) -> dict[int, int]:
-        """What shares below this root are of: threads of one name may be several."""
+        """Totals for shares below this root: several threads may have one name."""
         return {rank: max(total, self.counts.get(rank, 0)) for rank, total in totals.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class FlameRow:
-    """A line of the tree. `differs` names ranks that are in this frame for another share."""
+    """A line of the tree. `differs` names ranks with another share of this frame."""
 
     node: FlameNode
     depth: int
@@ -63,8 +83,8 @@ class FlameRow:
 def flame_tree(ranks: Sequence[RankSamples]) -> tuple[list[FlameNode], dict[int, int]]:
     """The roots, which are threads, and how often each rank was sampled.
 
-    Each time a sample of every thread was taken: so the main thread's tell how often. Of a rank
-    without one the thread with most of them does. Frames of frtop are as `shown_frames` has them.
+    Every thread is sampled each time, so the main thread's samples count; without a main thread,
+    the most that a thread has. Frames are those of `shown_frames`.
     """
     roots: dict[str, FlameNode] = {}
     totals: dict[int, int] = {}
@@ -91,12 +111,8 @@ def flame_tree(ranks: Sequence[RankSamples]) -> tuple[list[FlameNode], dict[int,
 def shown_frames(frames: tuple[str, ...], kinds: dict[str, FrameKind]) -> Sequence[str]:
     """A stack as it would be without frtop, and below `RECORDER` what frtop does in it.
 
-    A wrapper is left out, also where it is innermost: what it calls has mostly no frame of Python,
-    and the time is that of the call.
-
-    Args:
-        frames: outermost first, the thread's name before them.
-        kinds: of frames that were seen before; new ones are added.
+    Wrappers are left out, even innermost: what they call mostly has no Python frame, and the time
+    is the call's. `frames` begin with the thread's name; `kinds` caches kinds of frames.
     """
     for text in frames:
         if text not in kinds:
@@ -121,7 +137,7 @@ def _kind(text: str) -> FrameKind:
 
 
 def recorder_share(roots: Sequence[FlameNode], totals: dict[int, int]) -> float:
-    """How much of the time threads of the program were in the recorder, wrappers apart."""
+    """The share of time that the program's threads spent in the recorder, without wrappers."""
     waiting, samples = list(roots), 0
     while waiting:
         node = waiting.pop()
@@ -147,13 +163,7 @@ def _sorted(nodes: dict[str, FlameNode], totals: dict[int, int]) -> list[FlameNo
 def flame_rows(
     roots: Sequence[FlameNode], totals: dict[int, int], toggled: set[tuple[str, ...]]
 ) -> list[FlameRow]:
-    """The lines to show. A frame is open while it leads to most of what is below its callers.
-
-    Args:
-        roots: of the tree.
-        totals: samples by rank.
-        toggled: paths that the user has opened or closed, against that.
-    """
+    """The lines to show: frames with 5 % of the time are open, unless the user `toggled` them."""
     rows: list[FlameRow] = []
     waiting = [(node, 0, node.totals(totals)) for node in reversed(roots)]
     while waiting:
@@ -165,14 +175,14 @@ def flame_rows(
         rows.append(FlameRow(node, depth, share, None if not node.children else not open_, differs))
         if open_:
             below = _sorted(node.children, of)
-            # A chain of calls stays in one column: deep stacks would leave no room for names.
+            # A chain of calls stays in one column, to leave room for names.
             deeper = depth + (len(below) > 1 or not depth)
             waiting += [(child, deeper, of) for child in reversed(below)]
     return rows
 
 
 def different(node: FlameNode, totals: dict[int, int]) -> str:
-    """Ranks whose share of this frame is surely another than the median of all ranks."""
+    """Ranks whose share of this frame surely differs from the median of all ranks."""
     shares = {rank: node.counts.get(rank, 0) / total for rank, total in totals.items() if total}
     if len(shares) < 2:
         return ""
@@ -198,7 +208,7 @@ def _variance(share: float) -> float:
 
 
 def folded_stacks(ranks: Sequence[RankSamples]) -> Iterator[str]:
-    """Lines for flamegraph.pl and the like: the rank is the outermost frame."""
+    """Lines for flamegraph.pl and similar tools: the rank is the outermost frame."""
     for rank in ranks:
         for frames, count in rank.stacks:
             names = (one.replace(";", ":") for one in frames)
@@ -206,7 +216,7 @@ def folded_stacks(ranks: Sequence[RankSamples]) -> Iterator[str]:
 
 
 def speedscope(ranks: Sequence[RankSamples], name: str) -> bytes:
-    """A file of speedscope.app: a profile per rank and thread, weighted in seconds."""
+    """A file for speedscope.app: a profile per rank and thread, weighted in seconds."""
     places: dict[str, int] = {}
     profiles: list[dict[str, Any]] = []
     for rank in ranks:
@@ -248,7 +258,7 @@ def _frame(text: str) -> dict[str, Any]:
 
 
 def frame_parts(text: str) -> tuple[str, str, int]:
-    """Function, file and line of a frame as py-spy writes it: `step (/srv/train.py:7)`."""
+    """Function, file and line of a frame in py-spy's format: `step (/srv/train.py:7)`."""
     function, found, place = text.rstrip(")").rpartition(" (")
     if not found:
         return text, "", 0

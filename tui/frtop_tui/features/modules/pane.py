@@ -1,4 +1,4 @@
-"""The tree of modules with the ops that each issued, by phase; nodes fold and unfold."""
+"""The tree of modules with the ops that each issued, by phase; nodes fold."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SHORT: Final = {"recompute": "recomputed", "outside": "outside"}
 
 
 class ModuleTreePane(LineTable[ModuleNode]):
-    """Made once for each answer; `enter` folds and unfolds a node."""
+    """Rebuilt once per answer; `enter` folds and unfolds a node."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "choose", "fold", tooltip="fold or unfold what is below",
@@ -71,7 +71,7 @@ class ModuleTreePane(LineTable[ModuleNode]):
 
     @property
     def deepest(self) -> int:
-        """Of the nodes that have others below them, the largest depth; -1 without any."""
+        """The largest depth of a node with children; -1 if there is none."""
         every = (node for root in self._roots for node in root.walk() if node.children)
         return max((node.depth for node in every), default=-1)
 
@@ -103,7 +103,7 @@ class ModuleTreePane(LineTable[ModuleNode]):
 
 
 class NodeInFull(LineView, can_focus=False):
-    """Below the tree, which cuts long names."""
+    """The chosen node in full, below the tree, which cuts long names."""
 
     def __init__(self) -> None:
         super().__init__(id="node-in-full")

@@ -1,4 +1,4 @@
-"""Modules: which of them issued how many ops, in which phase, as a tree."""
+"""How many ops each module issued, in which phase, as a tree."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from frtop_tui.text.statistics_words import (
 
 
 class ModulesScreen(FrameScreen):
-    """Wants statistics while it is open."""
+    """Asks for statistics while it is open."""
 
     AUTO_FOCUS = "#modules"
     crumb = "modules"
     BINDINGS: ClassVar[list[BindingType]] = [
         BACK,
-        Binding("w", "window", "window", tooltip="60 s, 10 s, or as far as rings reach",
+        Binding("w", "window", "window", tooltip="60 s, 10 s, or as far back as rings reach",
                 id="view.window"),
         Binding("plus", "unfold(1)", "unfold", tooltip="all modules one step deeper",
                 id="fold.deeper"),

@@ -1,1 +1,5 @@
-"""What ranks say of the values in their tensors, compared across ranks. Pure."""
+"""Values in tensors, compared across ranks, and what ranks record.
+
+`frtop numbers` and `frtop record` are one feature: both send a rank the same order
+(`ChangeRecording`), through one follower, and share the screen `:record`.
+"""

@@ -19,13 +19,12 @@ from frtop_tui.diagnosis.model import Frame
 from frtop_tui.errors import FrtopError, UsageError
 from frtop_tui.features.tensor_checks.consent import (
     asked_words,
+    number_costs,
     other_watches,
     warnings,
     watch_words,
 )
-from frtop_tui.features.tensor_checks.costs import number_costs
-from frtop_tui.features.tensor_checks.figure_words import figure_words
-from frtop_tui.features.tensor_checks.finding_words import finding_words
+from frtop_tui.features.tensor_checks.finding_words import figure_words, finding_words
 from frtop_tui.features.tensor_checks.orders import (
     NO_NUMBERS,
     NOTHING,
@@ -41,24 +40,24 @@ from frtop_tui.job.stack_frames import site_line
 
 APPEAR_S: Final = 8.0
 REST_S: Final = 3.0
-"""After the watch has ended, for the last samples."""
+"""For the last samples, after the watch has ended."""
 COMPARISON_S: Final = 0.6
 END_S: Final = 5.0
-"""How long ranks may take to answer that they have ended the watch."""
+"""How long ranks may take to confirm that they have stopped."""
 OVERDUE_S: Final = 10.0
-"""How long ranks are waited for beyond their time."""
+"""How long to wait for ranks beyond their time."""
 DIFFERENT: Final = 3
 MOST_PROBLEMS: Final = 8
 FIRST: Final = "the first finding"
-GONE: Final = "a rank sampled no more"
+GONE: Final = "a rank stopped sampling"
 INTERRUPTED: Final = "Ctrl-C"
 NO_ANSWER: Final = RankControl(due=True)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Returns 3 if something differs or has NaN, 0 if not, 1 if that cannot be said.
+    """Returns 3 if something differs or has NaN, 0 if not, 1 if that is not known.
 
-    It cannot where no sample has figures, or a rank could not be asked to the end.
+    It is not known if no sample has figures, or a rank could not be asked until the end.
     """
     source = connect(options)
     try:
@@ -120,7 +119,7 @@ def _group(name: str, frame: Frame) -> GroupView:
 
 
 def _able(ranks: Sequence[int], before: JobNumbers) -> tuple[int, ...]:
-    """The ranks that can be asked; says of the others why not.
+    """The ranks that can be asked; prints why the others cannot.
 
     Raises:
         FrtopError: none can.
@@ -145,7 +144,7 @@ def _able(ranks: Sequence[int], before: JobNumbers) -> tuple[int, ...]:
 def _stop(
     orders: RankOrders, running: Mapping[int, NumberState], options: argparse.Namespace
 ) -> int:
-    """Ends what ranks sample, for whomever; returns 1 if one of them could not be asked."""
+    """Stops all sampling, whoever started it; returns 1 if a rank could not be asked."""
     after = orders.send(RecordOrder(tuple(running), NOTHING), END_S) if running else NO_NUMBERS
     show_progress("")
     failed = {rank: text for rank in running if (text := _not_ended(after, rank))}
@@ -160,12 +159,12 @@ def _stop(
         said = [
             f"{who}: stopped what was sampled {words}" for who, words in watch_words(stopped)
         ] + problem_lines(failed)
-        print("\n".join(map(printable, said or ["no rank samples: there is nothing to stop"])))
+        print("\n".join(map(printable, said or ["no rank samples: nothing to stop"])))
     return 1 if failed else 0
 
 
 def _not_ended(after: JobNumbers, rank: int) -> str:
-    """Why it is not known that a rank has ended its watch, "" where it has."""
+    """Why it is not known whether a rank has stopped; "" if it has."""
     control = after.controls.get(rank, NO_ANSWER)
     if control.problem:
         return control.problem
@@ -186,10 +185,10 @@ def _agree(
         return
     if not can_ask():
         raise UsageError(
-            "ranks sample only when a person says so, and this is no terminal",
+            "ranks sample only if a person agrees, and this is not a terminal",
             "read the cost above, then add --yes",
         )
-    replaces = "End that and sample now?" if other_watches(before, order.ranks) else "Sample now?"
+    replaces = "Replace it and sample now?" if other_watches(before, order.ranks) else "Sample now?"
     if not agrees(replaces):
         raise FrtopError("nothing was asked", "answer y, or add --yes")
 
@@ -197,14 +196,14 @@ def _agree(
 def _sample(
     source: Source, orders: RankOrders, order: RecordOrder, options: argparse.Namespace
 ) -> tuple[JobNumbers, str]:
-    """The samples, and what ended the watch early, "" where it has ended by itself."""
+    """The samples, and what ended the watch early; "" if nothing did."""
     try:
         orders.send(order)
         until = _await_end(source, order, options)
     except KeyboardInterrupt:
         until = INTERRUPTED
-        show_progress("ending it on all ranks; Ctrl-C again does not wait for them")
-        orders.wait(END_S)  # or an end could overtake the order to begin
+        show_progress("stopping all ranks; Ctrl-C again quits without waiting for them")
+        orders.wait(END_S)  # else the order to stop could overtake the order to start
     if _numbers(source).runs:
         after = orders.send(RecordOrder(order.ranks, NOTHING, own=True), END_S)
         failed = {
@@ -223,7 +222,7 @@ def _sample(
 
 
 def _await_end(source: Source, order: RecordOrder, options: argparse.Namespace) -> str:
-    """What ended the watch early: a rank that is gone, or with `--first` a finding."""
+    """What ended the watch early: a rank that stopped, or with `--first` a finding."""
     end = time.monotonic() + options.seconds + OVERDUE_S
     while (found := _numbers(source)).runs and time.monotonic() < end:
         if options.first and found.found.decided_fault:
@@ -232,20 +231,20 @@ def _await_end(source: Source, order: RecordOrder, options: argparse.Namespace) 
             return GONE
         left = max((one.seconds_left for one in found.states.values()), default=0)
         ranks = f"{found.samples:,} samples of {len(order.ranks):,} ranks"
-        silent = f"; no answer of {folded(found.problems)}" if found.problems else ""
+        silent = f"; no answer from {folded(found.problems)}" if found.problems else ""
         show_progress(f"{ranks}, {left} s left at most; Ctrl-C ends it{silent}")
         time.sleep(0.1)
     return GONE if found.gone else ""
 
 
 def _problems(found: JobNumbers) -> dict[int, str]:
-    """Why ranks could not be asked to the end."""
+    """Why ranks could not be asked until the end."""
     controls = {rank: one.problem for rank, one in found.controls.items() if one.problem}
     return {**found.problems, **controls, **found.gone}
 
 
 def lines(found: JobNumbers, *, until: str = "", by_group: bool = False) -> list[str]:
-    """What was found, and what could not be seen; on request the figures of each group."""
+    """Findings, and what could not be seen; with `by_group` also the figures of each group."""
     said = [*finding_words(found.found, found.names, site_line, found.places)]
     if by_group:
         said += figure_words(found.found, found.names)
@@ -258,21 +257,21 @@ def _head(found: JobNumbers, until: str) -> Iterator[str]:
     ranks = len(found.states)
     yield f"{found.samples:,} samples of {ranks:,} rank{'s' * (ranks != 1)}{early}"
     if not found.samples and not found.gone:
-        yield "nothing came that is sampled: no collective op, no step of an optimizer"
+        yield "nothing to sample was issued: no collective op, no optimizer step"
     if found.lost:
-        yield f"{found.lost:,} samples were overwritten before they were asked for: sample fewer"
+        yield f"{found.lost:,} samples were overwritten before they were fetched: sample fewer"
     if unseen := sum(one.unseen for one in found.states.values()):
-        yield f"{unseen:,} results were not read: nobody was seen to wait for the ops"
+        yield f"{unseen:,} results were not read: no wait for these ops was seen"
     if thinned := sum(one.thinned for one in found.states.values()):
-        yield f"{thinned:,} ops were not sampled, as ranks had no time to count them: --every"
+        yield f"{thinned:,} ops were skipped because ranks had no time to count them: --every"
     if skipped := sum(one.skipped for one in found.states.values()):
         reasons: Counter[str] = sum((one.unread for one in found.found.figures), Counter())
         why = "; ".join(text for text, _ in reasons.most_common(2))
-        yield f"{skipped:,} samples have no figures: {why or 'the reason is lost'}"
+        yield f"{skipped:,} samples have no figures: {why or 'reason unknown'}"
     yield from problem_lines(_problems(found))[:MOST_PROBLEMS]
     failures = {one.failure for one in found.states.values() if one.failure}
     for text in sorted(failures)[:2]:
-        yield f"a watch ended by an error of its own, please report it: {text}"
+        yield f"frtop's sampling failed in a rank; please report this: {text}"
 
 
 def _document(found: JobNumbers, until: str) -> str:

@@ -1,8 +1,8 @@
 """Compares samples between the members of groups: whose bytes differ, and where a NaN came from.
 
-After an op of `EQUAL_AFTER` all members have the same result, bit by bit. Of replicas the same
-holds for gradients before an optimizer's step and for parameters after it; that ranks are
-replicas is told by more than half of them having the same bytes in all that was read.
+After an op of `EQUAL_AFTER` all members have the same result, bit by bit. Replicas also have equal
+gradients before an optimizer's step and equal parameters after it; ranks count as replicas if more
+than half of them have the same bytes in everything that was read.
 """
 
 from __future__ import annotations
@@ -13,11 +13,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from frtop_probe import wire
-from frtop_tui.features.tensor_checks.by_group import GroupFigures, figures_by_group
 from frtop_tui.features.tensor_checks.dtypes import DtypeDifference, op_dtypes, step_dtypes
 from frtop_tui.features.tensor_checks.loss_scales import ScaleHistory, scale_histories
 from frtop_tui.features.tensor_checks.precision import CastEvidence, cast_evidence
-from frtop_tui.features.tensor_checks.samples import RankSample, members
+from frtop_tui.features.tensor_checks.samples import (
+    GroupFigures,
+    RankSample,
+    figures_by_group,
+    members,
+)
 from frtop_tui.job.groups import Identifier
 from frtop_tui.job.rank_sides import RankSide, odd_ranks, sides_of
 
@@ -32,9 +36,9 @@ EQUAL_AFTER: Final = frozenset({
 class OpDifference:
     """The first op of a group whose results differ between members.
 
-    `odd` differ from what more than half have; empty: no value has so many. `equal_before` is the
-    last number before it that was sampled and equal on all members, 0 for none. `changed`: the
-    bytes were read at an optimizer's step, so the program may have changed them since the op.
+    `odd` differ from the majority; it is empty if there is none. `equal_before` is the last earlier
+    number that was sampled and equal on all members, 0 if none was. `changed`: the bytes were read
+    at an optimizer's step, so the program may have changed them since the op.
     """
 
     group: Identifier
@@ -62,14 +66,14 @@ class StepDifference:
     odd: tuple[int, ...]
     sides: tuple[RankSide, ...]  # of the first tensor that differs
     names: tuple[str, ...]  # of all that differ in this step
-    read: int  # so many were read
+    read: int  # how many were read
     equal_before: int  # the last step before it that was equal; -1 for none
     optimizer: str
 
 
 @dataclass(frozen=True, slots=True)
 class NotCompared:
-    """Gradients or parameters of an optimizer of which no step could be compared."""
+    """An optimizer's gradients or parameters that could not be compared at any step."""
 
     optimizer: str
     role: str
@@ -84,15 +88,15 @@ class BadNumbers:
     sample: RankSample
     what: str  # "NaN" or "Inf"
     others_clean: tuple[int, ...]  # members whose sample of the same op has none
-    left_out: bool = False  # a loss scaler found it, and left that step out
+    left_out: bool = False  # a loss scaler found it and skipped that step
     undecided: bool = False  # it has not said so yet
-    earliest: bool = False  # nothing of its group was sampled before
+    earliest: bool = False  # its group had no earlier sample
     cast: CastEvidence | None = None  # of an Inf
 
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What the samples of all ranks say together."""
+    """What the samples of all ranks show."""
 
     ops: tuple[OpDifference, ...] = ()
     steps: tuple[StepDifference, ...] = ()
@@ -101,7 +105,7 @@ class Findings:
         default_factory=dict
     )  # compared and equal, by group
     equal_steps: Mapping[str, int] = field(default_factory=dict)  # compared and equal, by role
-    incomplete: int = 0  # ops of which only some members have a sample
+    incomplete: int = 0  # ops that only some members have sampled
     unclear: int = 0  # ops that differ every time, and may have been changed by the program since
     unlike: tuple[str, ...] = ()  # roles in which no majority of replicas was seen
     not_compared: tuple[NotCompared, ...] = ()
@@ -124,12 +128,12 @@ class Findings:
 
     @property
     def any_fault(self) -> bool:
-        """Whether ranks differ, or one has NaN or Inf that no loss scaler has taken care of."""
+        """Whether ranks differ, or one has a NaN or Inf that no loss scaler has handled."""
         return self.decided_fault or any(one.undecided for one in self.bad)
 
     @property
     def decided_fault(self) -> bool:
-        """The same, without what a loss scaler may still take care of."""
+        """The same, without what a loss scaler may still handle."""
         return bool(
             self.ops
             or self.steps
@@ -140,19 +144,14 @@ class Findings:
 
 
 class _Table(defaultdict[Any, defaultdict[int, list[RankSample]]]):
-    """Samples by what they are of, and by number or step."""
+    """Samples by subject, and by number or step."""
 
     def __init__(self) -> None:
         super().__init__(lambda: defaultdict(list))
 
 
 def findings(samples: Iterable[RankSample], asked: int) -> Findings:
-    """Compares all samples.
-
-    Args:
-        samples: of all ranks.
-        asked: how many ranks sample: steps that only some have said something of are not compared.
-    """
+    """Compares the samples of all ranks; `asked` ranks sample, and a step needs all of them."""
     outputs, inputs, steps = _Table(), _Table(), _Table()
     samples, updates = list(samples), []
     for one in samples:
@@ -228,10 +227,10 @@ class _Ops:
     unclear: int = 0
     before: tuple[int, int] = (0, 0)
     steady: set[tuple[object, ...]] = field(default_factory=set)
-    """Ops of which an earlier one was equal on all, by what they are and where."""
+    """Ops, by kind and line, with an earlier one that was equal on all members."""
 
     def add(self, number: int, ones: Sequence[RankSample]) -> None:
-        """Compares one op of all who have sampled it."""
+        """Compares one op between the ranks that have sampled it."""
         everybody = len(members(self.group))
         if len(ones) < 2 or len({_read(one) for one in ones}) > 1:
             self.partly += 1
@@ -247,7 +246,7 @@ class _Ops:
                     self.before = number, one.sample.step
             return
         changed = any(each.sample.taken != "wait" for each in ones)
-        # What a program changes by itself differs every time; that is no fault.
+        # What a program changes itself differs every time, and that is no fault.
         if changed and alike not in self.steady:
             self.unclear += 1
             return
@@ -273,7 +272,7 @@ def _compare_ops(group: Identifier, by_number: Mapping[int, Sequence[RankSample]
 
 
 def _read(one: RankSample) -> tuple[object, ...]:
-    """What must agree for checksums to be comparable."""
+    """What must be equal for checksums to be comparable."""
     return one.sample.kind, one.sample.dtype, one.sample.elements, one.sample.seen
 
 
@@ -287,17 +286,17 @@ def _compare_steps(
         for one in by_step[step]:
             if one.sample.checksum and not one.sample.error:
                 by_rank[one.rank][one.sample.number] = one
-        # All, or in a mesh a majority may be of those that hold one shard, and come first.
+        # All of them: in a mesh, the holders of one shard may answer first and be a majority.
         if len(by_rank) < max(2, asked):
             continue
         layouts = sides_of((rank, str(_layout(of_rank))) for rank, of_rank in by_rank.items())
         if len(layouts) > 1:
-            continue  # other parameters: stages of a pipeline, say
+            continue  # other parameters, as in stages of a pipeline
         joint = sides_of((rank, _sums(of_rank)) for rank, of_rank in by_rank.items())
         if len(joint) == 1:
             equal, before, alike = equal + 1, step, True
             continue
-        # Replicas must be seen: zeros alone are equal on ranks that are none.
+        # Zeros are equal on ranks that are no replicas, too.
         odd = odd_ranks(joint)
         model = by_rank[joint[0].ranks[0]]
         has_values = any(one.sample.zeros < one.sample.elements for one in model.values())
@@ -310,7 +309,7 @@ def _compare_steps(
 def _not_compared(
     optimizer: str, role: str, by_step: Mapping[int, Sequence[RankSample]]
 ) -> NotCompared | None:
-    """Why no step could be compared; None if all ranks have figures and none has shards only."""
+    """Why no step could be compared; None if all ranks have figures and not just shards."""
     samples = [one for ones in by_step.values() for one in ones]
     readable = {one.rank for one in samples if one.sample.checksum and not one.sample.error}
     if not readable and all(one.sample.shard for one in samples):
@@ -319,7 +318,7 @@ def _not_compared(
     return NotCompared(optimizer, role, tuple(unread)) if unread else None
 
 
-def _step_difference(  # noqa: PLR0917 - it is where the loop has found one
+def _step_difference(  # noqa: PLR0917 - the locals of the loop above
     optimizer: str,
     role: str,
     step: int,
@@ -352,7 +351,7 @@ def _bad_numbers(
     steps: Mapping[tuple[str, str], Mapping[int, Sequence[RankSample]]],
     scales: Sequence[ScaleHistory],
 ) -> tuple[BadNumbers, ...]:
-    """By group the ranks whose input was the first with NaN or Inf; without ops, gradients.
+    """By group, the ranks whose input was the first with NaN or Inf; gradients if no op had any.
 
     The group that had it first comes first.
     """
@@ -367,7 +366,7 @@ def _bad_numbers(
 def _first_bad(
     by_number: Mapping[int, Sequence[RankSample]], scales: Sequence[ScaleHistory]
 ) -> Sequence[BadNumbers]:
-    """The first ones, or rather those of a step that no loss scaler has left out."""
+    """The first ones in a step that no loss scaler has skipped; else the very first."""
     first: Sequence[BadNumbers] = ()
     begin = min(by_number, default=0)
     for number in sorted(by_number):

@@ -1,11 +1,14 @@
-"""What a person reads before ranks sample: whom it asks, what it replaces, what it cannot show."""
+"""What a person reads before ranks record more: what it costs, replaces and cannot show.
+
+The figures are those of `python -m bench tensor_checks` and `mark_cost`, rounded up.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from frtop_probe.wire.recording import NumberState
+from frtop_probe.wire.recording import NumbersOrder, NumberState
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.features.tensor_checks.orders import JobNumbers
 from frtop_tui.job.job_activity import moved_ns
@@ -13,8 +16,48 @@ from frtop_tui.job.naming import folded, job_title
 from frtop_tui.job.rank_sides import sides_of
 from frtop_tui.job.units import duration
 
+COPY_MS: Final = 1.0
+"""Per MiB, in the training thread: the copy. The buffer's pages are allocated at first use."""
+COUNT_MS: Final = 1.5
+"""Per MiB, in a thread of its own with low priority: sums, counts and the checksum."""
+BUFFER_MIB: Final = 64
+PHASE_US: Final = 4
+SITE_US: Final = 0.9
+"""Per op, on the host."""
+MODULES: Final = "1 us a call of a module and 3 us an op, on the host"
+
+LONGER: Final = (
+    "the last 65,536 ops instead of 8,192, for 5.8 MB of shared memory more (a small ring: 8,192"
+    " instead of 512, 0.7 MB), until the rank ends; a look at statistics then costs the agent up to"
+    " 0.1 s of a core"
+)
+"""As in `ring.layout`; no op takes longer."""
+
+
+def number_costs(order: NumbersOrder) -> Iterator[str]:
+    """What sampling costs each rank."""
+    if order.ops:
+        sides = "inputs and results" if order.inputs else "results"
+        every = "every op" if order.every == 1 else f"every {order.every}th op"
+        yield f"{every}, {sides}: up to {order.ops:,} ops, for at most {order.seconds} s"
+    if order.steps:
+        yield (
+            f"gradients and parameters at {order.steps:,} steps of optimizers, 32 MiB of each at a"
+            " step"
+        )
+    yield (
+        f"the training thread waits for a copy: about {COPY_MS:.0f} ms a MiB and 0.3 ms a sample,"
+        f" more for the first {BUFFER_MIB} MiB"
+    )
+    yield (
+        f"a low-priority thread counts: about {COUNT_MS:.1f} ms of a core a MiB, some of it"
+        f" with the GIL; {BUFFER_MIB} MiB of memory"
+    )
+    yield "tensors of sampled ops are kept until a wait for them ends; it never waits for a device"
+
+
 QUIET_S: Final = 10.0
-"""Without an op of anybody for so long, there may be nothing to sample."""
+"""If no rank has issued an op for this long, there may be nothing to sample."""
 NOTHING_NEW: Final = (
     ": while no op is issued, there is nothing to sample; `frtop tensors --rank N --members`"
     " compares what is pending"
@@ -27,7 +70,7 @@ def asked_words(frame: Frame, ranks: Sequence[int]) -> str:
 
 
 def other_watches(found: JobNumbers, ranks: Sequence[int]) -> Mapping[int, NumberState]:
-    """What of these ranks samples now, as far as they have said."""
+    """Which of these ranks sample now, as far as they have answered."""
     said = {rank: one.recorded for rank, one in found.controls.items()}
     known = {rank: one.numbers for rank in ranks if (one := said.get(rank)) is not None}
     return {rank: state for rank, state in known.items() if state.every}
@@ -46,16 +89,10 @@ def watch_words(states: Mapping[int, NumberState]) -> Iterator[tuple[str, str]]:
 
 
 def warnings(frame: Frame, found: JobNumbers, ranks: Sequence[int]) -> Iterator[str]:
-    """What speaks against sampling these ranks now.
-
-    Args:
-        frame: the job.
-        found: what ranks record, as they have just said.
-        ranks: who would sample.
-    """
+    """What speaks against sampling these ranks now; `found` is what they record."""
     for who, words in watch_words(other_watches(found, ranks)):
         verb = "samples" if who.startswith("rank ") else "sample"
-        yield f"{who} {verb} already, {words}: that would end, and who began it sees why"
+        yield f"{who} {verb} already, {words}: that would end, and whoever started it sees why"
     quiet_s = _quiet_s(frame, ranks)
     if frame.health == "hung":
         yield f"the job hangs{NOTHING_NEW}"
@@ -66,7 +103,7 @@ def warnings(frame: Frame, found: JobNumbers, ranks: Sequence[int]) -> Iterator[
 
 
 def _quiet_s(frame: Frame, ranks: Sequence[int]) -> float:
-    """How long ago the last op or step of these ranks was; 0.0 where that is not known."""
+    """Seconds since the last op or step of these ranks; 0.0 if not known."""
     views = [frame.ranks[rank] for rank in ranks if rank in frame.ranks]
     last = max((moved_ns(view, view.clock_ns) for view in views), default=0)
     return (frame.now_ns - last) / 1e9 if last else 0.0

@@ -13,7 +13,7 @@ from frtop_tui.job.rank_sides import RankSide, odd_ranks, sides_of
 
 @dataclass(frozen=True, slots=True)
 class DtypeDifference:
-    """The first op, or the first step, at which dtypes differ. `sides` have dtypes for values."""
+    """The first op or step at which dtypes differ. The values of `sides` are dtypes."""
 
     role: str
     step: int
@@ -50,8 +50,7 @@ def step_dtypes(
 ) -> DtypeDifference | None:
     """The first step at which the same parameters have different dtypes.
 
-    They are the same if all ranks have as many, of these names and sizes: stages of a pipeline have
-    other ones, and are not compared.
+    Stages of a pipeline have other parameters, by name and size, and are not compared.
     """
     for step in sorted(by_step):
         by_rank: dict[int, dict[int, RankSample]] = {}
@@ -78,7 +77,7 @@ def step_dtypes(
 
 
 def _layout(ones: Iterable[RankSample]) -> list[tuple[int, str, int]]:
-    """Sizes of shards may differ by a row."""
+    """Without the sizes of shards, which may differ by a row."""
     found = ((one.sample.number, one.sample.kind, _elements(one)) for one in ones)
     return sorted(found)
 

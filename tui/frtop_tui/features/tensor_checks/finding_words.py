@@ -1,4 +1,4 @@
-"""What samples of numbers say, in sentences: for screens and the command line."""
+"""What samples say, in sentences: findings, loss scales, figures by group."""
 
 from __future__ import annotations
 
@@ -15,19 +15,97 @@ from frtop_tui.features.tensor_checks.comparison import (
     StepDifference,
 )
 from frtop_tui.features.tensor_checks.dtypes import DtypeDifference
-from frtop_tui.features.tensor_checks.figure_words import scale_words
+from frtop_tui.features.tensor_checks.loss_scales import BackOff, ScaleHistory
 from frtop_tui.features.tensor_checks.precision import REACHES, largest
-from frtop_tui.features.tensor_checks.samples import GroupNames
+from frtop_tui.features.tensor_checks.samples import GroupFigures, GroupNames
 from frtop_tui.job.issuer_words import brief_issuer
 from frtop_tui.job.naming import folded, listed
 from frtop_tui.job.rank_sides import RankSide
+from frtop_tui.job.units import percent
 from frtop_tui.text.plain import WordLine
+
+MOST_BACK_OFFS: Final = 3
+MOST_FIGURES: Final = 48
+
+
+def scale_words(one: ScaleHistory) -> Iterator[WordLine]:
+    """The loss scale of one scaler, where it backed off, and which ranks have another one."""
+    if one.difference is not None:
+        found = one.difference
+        who = (
+            f"{folded(found.odd)}: another loss scale than the rest"
+            if found.odd
+            else "ranks have different loss scales, no side is the majority,"
+        )
+        sides = "; ".join(f"{side.value} on {folded(side.ranks)}" for side in found.sides[:4])
+        before = f"; equal at step {found.equal_before}" if found.equal_before >= 0 else ""
+        yield WordLine("differs", f"{who} after step {found.step}: {sides}{before}", "bad")
+    if one.first is None or one.last is None:
+        if one.unread:
+            yield WordLine("loss scale", f"not read: {one.unread}", "dim")
+        return
+    (first, begun), (last, now) = one.first, one.last
+    name = "" if one.scaler == "scaler 0" else f"{one.scaler}: "
+    text = f"{name}{begun:,.6g} at step {first}, {now:,.6g} at step {last}; {one.updates:,} updates"
+    offs = one.back_offs
+    yield WordLine("loss scale", f"{text}, {len(offs):,} after an Inf or NaN", "strong")
+    for off in offs[-MOST_BACK_OFFS:]:
+        yield WordLine("", _back_off(off), "dim")
+    if len(offs) > MOST_BACK_OFFS:
+        yield WordLine("", f"and {len(offs) - MOST_BACK_OFFS:,} before", "dim")
+
+
+def _back_off(one: BackOff) -> str:
+    before = f"from {one.before:,.6g} " if one.before is not None else ""
+    after = f"{before}to {one.after:,.6g}" if one.after is not None else "the scale was not read"
+    return f"step {one.step}: Inf or NaN in the gradients of {folded(one.ranks)}, skipped; {after}"
+
+
+def figure_words(found: Findings, names: GroupNames) -> Iterator[WordLine]:
+    """Figures by group: one line for each kind of op, or for an optimizer's tensors, and dtype."""
+    for one in found.figures[:MOST_FIGURES]:
+        owner = names.label(one.group) if one.group is not None else one.owner
+        yield WordLine(owner, _figures(one), "bad" if one.nans or one.infinities else "")
+    if len(found.figures) > MOST_FIGURES:
+        more = len(found.figures) - MOST_FIGURES
+        yield WordLine("", f"and {more:,} more: --json has all", "dim")
+
+
+def _figures(one: GroupFigures) -> str:
+    of_op = one.role in ("input", "output")
+    what = f"{one.owner} {one.role}" if of_op else f"{one.role}s"
+    what += f"{' shards' if one.shard else ''}, {one.dtype or 'unknown dtype'}"
+    parts = [f"{what}, {folded(one.ranks)}: {one.samples:,} samples, {one.values:,} values"]
+    parts += [f"{count:,} not read: {why}" for why, count in one.unread.most_common(2)]
+    # What is NaN or Inf is in no mean and no norm.
+    of_finite = f" of {one.finite:,} finite values" if one.nans or one.infinities else ""
+    if one.mean is not None:
+        parts.append(f"mean magnitude{of_finite} {one.mean:.3g}")
+    if one.finite and one.norms is not None and one.last is not None:
+        least, most = one.norms
+        newest = f"{one.last[1]:.3g} at step {one.last[0]}"
+        parts.append(f"norm{' of these' if of_finite else ''} {least:.3g} to {most:.3g}, {newest}")
+    counts = [
+        (one.nans, "NaN"), (one.infinities, "Inf"), (one.zeros, "zero"),
+        (one.subnormals, _below(one.dtype)),
+    ]  # fmt: skip
+    parts += [f"{count:,} {name} ({_share(count, one.values)})" for count, name in counts if count]
+    return "; ".join(parts)
+
+
+def _below(dtype: str) -> str:
+    reach = REACHES.get(dtype)
+    return f"below {reach.smallest:.3g}, the smallest normal" if reach else "below normal"
+
+
+def _share(count: int, values: int) -> str:
+    return percent(count / values if values else 0.0)
+
 
 MOST_BAD: Final = 8
 MOST_PLACES: Final = 4
 NO_MODULES: Final = (
-    "which module issued an op is not recorded; from now on by `frtop record --modules on`, or `o`"
-    " on the screen `:record`"
+    "`frtop record --modules on`, or `o` on the screen `:record`: then the module of an op is known"
 )
 
 
@@ -37,13 +115,9 @@ def finding_words(
     site: Callable[[wire.Site | None], str],
     places: Mapping[int, str] = MappingProxyType({}),
 ) -> Iterator[WordLine]:
-    """What differs first, then where a NaN was, then what was compared and is equal.
+    """Differences, then NaN and Inf, then what is equal.
 
-    Args:
-        found: of all samples.
-        names: of groups.
-        site: writes a line of the program.
-        places: PID and host of ranks that are named.
+    `site` writes a line of the program; `places` has PID and host of named ranks.
     """
     for op in found.ops:
         yield from _op(op, names, site)
@@ -71,17 +145,17 @@ def finding_words(
 def _rest(found: Findings, names: GroupNames) -> Iterator[WordLine]:
     """What was compared and is equal, and what was not compared."""
     for group, count in found.equal_ops.items():
-        text = f"the results of {count:,} ops were equal bit by bit on all who were compared"
+        text = f"the results of {count:,} ops were equal bit by bit on all compared ranks"
         yield WordLine(names.label(group), text, "good" if not found.ops else "dim")
     for role, count in found.equal_steps.items():
         text = f"equal bit by bit at {_steps(count)}"
         if any(one.role == role for one in found.steps):
-            text += ", before they differ"
+            text += ", until they differed"
         yield WordLine(f"{role}s", text, "good" if not found.steps else "dim")
     for one in found.not_compared:
         why = (
             f"no figures of {folded(one.unread)}" if one.unread
-            else "each rank has a shard of its own"
+            else "each rank has its own shard"
         )  # fmt: skip
         yield WordLine("", f"{one.role}s of {one.optimizer} were not compared: {why}", "dim")
     if found.asked == 1:
@@ -92,14 +166,14 @@ def _rest(found: Findings, names: GroupNames) -> Iterator[WordLine]:
     for role in found.unlike:
         if not any(one.role == role for one in found.steps):
             text = (
-                f"{role}s differ on all ranks, or are of different layouts: no replicas, so "
-                "nothing is concluded"
+                f"{role}s differ on all ranks, or have different layouts: no replicas, so nothing"
+                " is concluded"
             )
             yield WordLine("", text, "dim")
     if found.unclear:
         text = (
-            f"{found.unclear:,} results differ that the program may have changed since: nothing is"
-            " concluded"
+            f"{found.unclear:,} results differ, but the program may have changed them since:"
+            " nothing is concluded"
         )
         yield WordLine("", text, "dim")
     if found.incomplete:
@@ -122,13 +196,13 @@ def _op(
     if one.equal_before:
         before = f"equal on all at #{one.equal_before} (step {one.equal_before_step})"
     else:
-        before = "no earlier op was sampled on all members: it may have differed before"
+        before = "no earlier op was sampled on all members: it may have begun before"
     yield WordLine(
         "", f"{before}; {one.differing:,} of {one.compared:,} compared ops differ", "dim"
     )
     if one.changed:
         text = (
-            "read when the backward or the wait had ended, or a step began: the op did that, or the"
+            "read after the backward or the wait, or at the next step: the op caused it, or the"
             " program since then"
         )
         yield WordLine("", text, "warn")
@@ -150,13 +224,13 @@ def _step(one: StepDifference) -> Iterator[WordLine]:
     known = (
         f"equal on all at step {one.equal_before}"
         if one.equal_before >= 0
-        else ("the first step that was sampled: it may have been so before")
+        else "this is the first sampled step: it may have begun before"
     )
     yield WordLine("", known, "dim")
 
 
 def brief_finding(found: Findings, names: GroupNames) -> str:
-    """The first finding in a few words, "" where there is none."""
+    """The first finding in a few words; "" if there is none."""
     if not found.any_fault:
         return ""
     words = finding_words(found, names, lambda _site: "")
@@ -164,21 +238,21 @@ def brief_finding(found: Findings, names: GroupNames) -> str:
 
 
 def next_step(found: Findings) -> str:
-    """What to run next where something was found, "" where nothing was."""
+    """What to run next; "" if nothing was found."""
     if not found.any_fault:
         return ""
     if (found.ops or found.bad) and not found.modules:
         return NO_MODULES
     if not any(one.role in ("gradient", "parameter") for one in found.figures):
-        return "`frtop numbers --steps 20`: whether gradients or parameters differ or have NaN, too"
+        return "`frtop numbers --steps 20`: do gradients or parameters differ or have NaN, too?"
     if any(one.earliest for one in found.bad):
-        return "`frtop numbers --first` right after the job's next start: who has it first"
+        return "`frtop numbers --first` right after the job's next start: which rank has it first?"
     if found.steps:
         return (
-            "`frtop numbers --steps 20` once more: whether it lasts. Where gradients are equal and"
-            " parameters are not, it is the optimizer, the program, or the memory of that host"
+            "`frtop numbers --steps 20` once more: does it last? If gradients are equal and"
+            " parameters are not, suspect the optimizer, the program, or that host's memory"
         )
-    return "`frtop capture`: a file with what ranks have recorded, and their notes of it"
+    return "`frtop capture`: a file with what ranks have recorded, and their notes about it"
 
 
 def _steps(count: int) -> str:
@@ -186,7 +260,7 @@ def _steps(count: int) -> str:
 
 
 def _alike(one: BadNumbers) -> tuple[object, ...]:
-    """What is one line where several ranks have it."""
+    """Equal for ranks that share a line."""
     sample = one.sample.sample
     return (
         *(one.sample.group, one.sample.site, one.sample.issuer, one.sample.name, sample.number),
@@ -213,9 +287,9 @@ def _bad(
     whose = f"its {sample.role}" if len(ones) == 1 else f"their {sample.role}s"
     text = f"{who}: {_counts(ones)} in {whose} of {what} {line}".rstrip() + first
     if one.earliest:
-        clean += "; nothing was sampled before: it may have been so earlier"
+        clean += "; nothing was sampled before: it may have begun earlier"
     if one.left_out:
-        return WordLine(one.what, f"{text}{clean}; the loss scaler left that step out", "dim")
+        return WordLine(one.what, f"{text}{clean}; the loss scaler skipped that step", "dim")
     return WordLine(one.what, f"{text}{clean}", "bad")
 
 
@@ -230,7 +304,7 @@ def _counts(ones: Sequence[BadNumbers]) -> str:
 
 
 def _overflow(one: BadNumbers) -> Iterator[WordLine]:
-    """How far the dtype of an Inf reaches, and what tells that a cast has overflowed."""
+    """The largest value of an Inf's dtype, and what shows that a cast has overflowed."""
     sample = one.sample.sample
     reach = REACHES.get(sample.dtype)
     if one.what != "Inf" or reach is None:

@@ -1,6 +1,6 @@
-"""Orders of the operator to ranks on what they record, and the numbers that they sample then.
+"""Sends the operator's orders on what ranks record, and fetches the values that they sample.
 
-A rank is asked for its samples once a second while it samples, some at a time on each host.
+A rank that samples is asked for its samples once a second.
 """
 
 from __future__ import annotations
@@ -38,24 +38,24 @@ from frtop_tui.text.rank_words import format_exit
 
 POLL_NS: Final = 1_000_000_000
 HOLD_NS: Final = 1_500_000_000
-"""After the first frame, an order waits so long until it is known how long a step takes."""
+"""After the first frame, an order waits up to this long for the duration of a step."""
 ORDER_NS: Final = 9_000_000_000
-"""An order that the agent has no time for is sent again for so long."""
+"""How long an order is sent again while the agent is busy."""
 NO_RECORDER: Final = "no recorder: start the job with `frtop run` next time"
 UNREACHABLE_NS: Final = 5_000_000_000
-"""A rank that is unreachable for so long is not waited for."""
+"""A rank that is unreachable for this long is given up."""
 PAUSE: Final = 10
-"""A comparison that took long is followed by a pause of this many times its duration."""
+"""After a comparison, the next one waits for this many times its duration."""
 
 
 def operator_name() -> str:
-    """Who samples, for others who look at the same ranks."""
+    """Who samples, for other operators of the same ranks."""
     return f"{author()} PID {os.getpid()}"
 
 
 @dataclass(frozen=True, slots=True)
 class _Outgoing:
-    """An order to one rank that was not sent yet, or that the agent had no time for."""
+    """An order to one rank that was not sent yet, or whose agent was busy."""
 
     rank: int
     order: RecordOrder
@@ -65,7 +65,7 @@ class _Outgoing:
 
 
 class NumberFollower(Follower):
-    """Sends orders, fetches what ranks have sampled, and compares it."""
+    """Sends orders, fetches samples, and compares them."""
 
     name = "tensor_checks"
     orders = (RecordOrder,)
@@ -75,7 +75,7 @@ class NumberFollower(Follower):
         super().__init__(tracker)
         self._by = operator_name()
         self._sent = 0
-        """Orders that were sent."""
+        """How many orders were sent."""
         self.numbers = NO_NUMBERS
         self._orders: list[RecordOrder] = []
         self._outgoing: list[_Outgoing] = []
@@ -104,7 +104,7 @@ class NumberFollower(Follower):
         self._orders.append(order)
 
     def update(self, frame: Frame | None, now: int) -> None:
-        """Sends what is ordered, asks for what was sampled, and compares it."""
+        """Sends orders that are due, fetches new samples, and compares them."""
         if frame is None:
             return
         self._pace.update(frame)
@@ -129,7 +129,7 @@ class NumberFollower(Follower):
             self._publish(frame, now)
 
     def end(self) -> None:
-        """Ends what ranks sample for this operator, and for nobody else; see `is_ordering`."""
+        """Stops what ranks sample for this operator, not for others; see `is_ordering`."""
         self._leaving = True
         self._orders = [one for one in self._orders if not one.samples]
         self._outgoing = [one for one in self._outgoing if not one.order.samples]
@@ -137,7 +137,7 @@ class NumberFollower(Follower):
             self._orders.append(RecordOrder(ranks, NOTHING, own=True))
 
     def _may_end(self, rank: int) -> bool:
-        """Whether a rank samples for us; without its number, an end would end any watch."""
+        """Whether a rank samples for us; without our watch's number, we would stop anybody's."""
         known = self._ranks.get(rank)
         return known is not None and bool(known.watch) and known.state.on and not known.gone
 
@@ -155,14 +155,14 @@ class NumberFollower(Follower):
         return known is not None and not known.gone
 
     def _give_up(self, frame: Frame, now: int) -> None:
-        """Asks no rank any more that has ended, or is unreachable."""
+        """Stops asking ranks that have ended or are unreachable."""
         for rank, known in self._ranks.items():
             if _has_more(known) and (why := _why_gone(known, frame.ranks.get(rank), now)):
                 known.give_up(why)
                 self._changed = True
 
     def _send_orders(self, frame: Frame, now: int) -> None:
-        """Sends what an agent has time for, one order after the other to each rank."""
+        """Sends as much as agents can take, one order at a time to each rank."""
         busy = Counter(host for host, _ in self._ordering)
         waiting, self._outgoing = self._outgoing, []
         held = {rank for _, rank in self._ordering}
@@ -202,7 +202,7 @@ class NumberFollower(Follower):
         if reason:
             self._controls[rank] = RankControl(problem=text)
             return False
-        if order.samples:  # from now on, so that old samples say nothing
+        if order.samples:  # from now on: old samples do not count
             self._ranks[rank] = SampledRank(self._by, view.identity.pid)
         request = ChangeRecording(
             0, view.key, wanted, order.phases, order.note, order.sites,
@@ -220,14 +220,14 @@ class NumberFollower(Follower):
         is_busy = isinstance(response, wire.Error) and response.reason == "busy"
         if is_busy and self._leaving and order.samples:
             return
-        if is_busy and now < one.until_ns:  # so it was not carried out
+        if is_busy and now < one.until_ns:  # it was not carried out
             self._outgoing.insert(0, replace(one, from_ns=now + BUSY_RETRY_NS))
             return
         if not isinstance(response, RecordingResponse):
             text = response.text if isinstance(response, wire.Error) else "no answer"
             if isinstance(response, wire.Error) and response.reason == "unprepared":
                 own_reason = text.startswith(wire.OF_RECORDER)
-                text = text if own_reason else NO_RECORDER  # the same of all, without their PIDs
+                text = text if own_reason else NO_RECORDER  # one text for all, without their PIDs
             self._controls[rank] = RankControl(problem=text)
             if order.samples:
                 self._ranks.pop(rank, None)
@@ -299,11 +299,11 @@ def _has_more(known: SampledRank) -> bool:
 
 
 def _why_gone(known: SampledRank, view: JudgedRank | None, now: int) -> str:
-    """Why a rank will answer no more, "" if it may."""
+    """Why a rank will not answer any more; "" if it may."""
     if view is None:
         return "no longer reporting"
     if known.pid != view.identity.pid:
-        return "another process is this rank now: it was started anew"
+        return "another process is this rank now: it was restarted"
     if view.exit_info is not None:
         return format_exit(view.exit_info)
     if view.exception is not None and view.exception.main:
@@ -328,37 +328,36 @@ FOLLOWERS: Final = (NumberFollower,)
 
 
 LEAD_NS: Final = 2_000_000_000
-"""An order needs at most so long until it is with all ranks."""
+"""An order reaches all ranks within this time."""
 MOST_SEEN: Final = 16
 
 
 class StepPace:
-    """Measures how long a step takes, on the first rank of each frame."""
+    """Measures the duration of a step, on the first rank of each frame."""
 
     def __init__(self) -> None:
         self._seen: deque[tuple[int, int]] = deque(maxlen=MOST_SEEN)
         """Numbers of steps, and when each ended on the clock of that rank's host."""
 
     def update(self, frame: Frame) -> None:
-        """Notes the step that a frame shows, if it is a new one."""
+        """Notes the step of a frame, if it is a new one."""
         status = next((view.status for view in frame.ranks.values()), None)
         if status is None or not status.step:
             return
         if self._seen and status.step < self._seen[-1][0]:
-            self._seen.clear()  # another job, or the same one was started again
+            self._seen.clear()  # another job, or the same one restarted
         if not self._seen or status.step > self._seen[-1][0]:
             self._seen.append((status.step, status.step_ns))
 
     @property
     def is_unknown(self) -> bool:
-        """Whether only one step was seen: two are needed to know how long one takes."""
+        """Whether only one step was seen: two are needed for a duration."""
         return len(self._seen) == 1
 
     def step_ahead(self, frame: Frame, ranks: Iterable[int]) -> int:
         """The number of a step that no rank reaches within `LEAD_NS`.
 
-        Returns 0 where nobody can say: the time of a step is not known, steps take long, or the
-        ranks count their steps so differently that no step is the same for all.
+        0 if the duration of a step is not known, steps are long, or ranks are too many steps apart.
         """
         views = (frame.ranks.get(rank) for rank in ranks)
         steps = [view.status.step for view in views if view is not None and view.status is not None]

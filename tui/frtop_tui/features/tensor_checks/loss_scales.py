@@ -10,14 +10,14 @@ from frtop_tui.features.tensor_checks.samples import RankSample
 from frtop_tui.job.rank_sides import RankSide, odd_ranks, sides_of
 
 Update = tuple[int, int]
-"""A step, and how many updates there were in it: steps that are left out have no number."""
+"""A step, and the number of the update in it: skipped steps do not count."""
 
 
 @dataclass(frozen=True, slots=True)
 class BackOff:
-    """An update after an Inf or NaN in the gradients of `ranks`: they left the step out.
+    """An update after an Inf or NaN in the gradients of `ranks`, which skipped the step.
 
-    `before` and `after` are the scale of the lowest of them, None where that is not known.
+    `before` and `after` are the scale of the lowest of them, None if not known.
     """
 
     step: int
@@ -42,7 +42,7 @@ class ScaleHistory:
 
     scaler: str
     ranks: tuple[int, ...]
-    updates: int  # of the rank that has most
+    updates: int  # of the rank with the most
     first: tuple[int, float] | None
     last: tuple[int, float] | None
     back_offs: tuple[BackOff, ...] = ()
@@ -60,16 +60,12 @@ class _Scaler:
     unread: str = ""
 
     def is_complete(self, update: Update) -> bool:
-        """Whether all ranks have said whether they found an Inf or NaN, as far as they will."""
+        """Whether every rank has said whether it found an Inf or NaN."""
         return all(update <= newest for newest in self.newest.values())
 
 
 def scale_histories(samples: Iterable[RankSample]) -> tuple[ScaleHistory, ...]:
-    """What the samples of updates say, by scaler.
-
-    Args:
-        samples: those of roles "loss_scale" and "found_inf", each rank's in order.
-    """
+    """One history per scaler; `samples` are updates, each rank's in order."""
     scalers: defaultdict[str, _Scaler] = defaultdict(
         lambda: _Scaler(defaultdict(dict), defaultdict(set))
     )
@@ -122,7 +118,7 @@ def _back_off(
 
 
 def _difference(scales: Mapping[int, Mapping[Update, float]]) -> ScaleDifference | None:
-    """The first difference. In its first step a rank may have begun to count late."""
+    """The first difference, after the first step: a rank may have begun to count late there."""
     if len(scales) < 2:
         return None
     begun = max(next(iter(of_rank))[0] for of_rank in scales.values())

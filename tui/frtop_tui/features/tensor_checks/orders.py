@@ -1,4 +1,4 @@
-"""What an operator wants ranks to record, and what became of it."""
+"""What an operator wants ranks to record, and the outcome."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from frtop_tui.job.groups import Identifier
 NO_FINDINGS: Final = Findings()
 NO_NAMES: Final = GroupNames({})
 NOTHING: Final = NumbersOrder(1, 0, 0, inputs=False)
-"""Asks ranks to sample no more."""
+"""Asks ranks to stop sampling."""
 MOST_NOTE: Final = 200
-"""Characters of a note: a rank cuts the rest."""
+"""Characters of a note; a rank cuts off the rest."""
 
 
 def note_problem(text: str) -> str:
-    """What is wrong with a note, "" if nothing is."""
+    """What is wrong with a note; "" if nothing is."""
     if not text:
-        return "write what is to be noted"
+        return "write the text of the note"
     if len(text) > MOST_NOTE:
         return f"a note has up to {MOST_NOTE} characters; this one has {len(text):,}"
     return ""
@@ -31,7 +31,7 @@ def note_problem(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RecordOrder(Order):
-    """What an operator wants of ranks. `group` None: the ops of all groups."""
+    """What ranks should record. `group` None: the ops of all groups."""
 
     ranks: tuple[int, ...]
     numbers: NumbersOrder | None = None
@@ -41,17 +41,17 @@ class RecordOrder(Order):
     sites: bool | None = None
     modules: bool | None = None
     longer: bool = False  # a longer history, until the rank ends
-    own: bool = False  # an end: only of what this operator has begun
+    own: bool = False  # to stop only what this operator has started
 
     @property
     def samples(self) -> bool:
-        """Whether ranks are to begin to sample."""
+        """Whether ranks should start sampling."""
         return self.numbers is not None and bool(self.numbers.ops or self.numbers.steps)
 
 
 @dataclass(frozen=True, slots=True)
 class RankControl:
-    """What became of the last order to a rank."""
+    """The outcome of the last order to a rank."""
 
     recorded: RecordedNow | None = None
     problem: str = ""
@@ -70,11 +70,11 @@ class JobNumbers:
     found: Findings = NO_FINDINGS
     names: GroupNames = NO_NAMES
     gone: Mapping[int, str] = field(default_factory=dict)
-    """Ranks that sample no more for this operator before the watch has ended, and why."""
+    """Ranks that stopped sampling for this operator before the watch ended, and why."""
     places: Mapping[int, str] = field(default_factory=dict)
     """PID and host of ranks that the findings name."""
     unfetched: int = 0
-    """Samples that ranks have, and that were not asked for yet."""
+    """Samples that ranks have and that were not asked for yet."""
     orders: int = 0
     """Orders that were sent to ranks."""
 

@@ -1,13 +1,18 @@
-"""The pane of what ranks record, what changing it costs, and what sampled numbers say."""
+"""The pane of what ranks record, what changing it costs, and what samples show."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
 from frtop_probe.wire.recording import NumbersOrder
-from frtop_tui.features.tensor_checks.costs import LONGER, MODULES, PHASE_US, SITE_US, number_costs
-from frtop_tui.features.tensor_checks.figure_words import figure_words
-from frtop_tui.features.tensor_checks.finding_words import finding_words
+from frtop_tui.features.tensor_checks.consent import (
+    LONGER,
+    MODULES,
+    PHASE_US,
+    SITE_US,
+    number_costs,
+)
+from frtop_tui.features.tensor_checks.finding_words import figure_words, finding_words
 from frtop_tui.features.tensor_checks.orders import JobNumbers
 from frtop_tui.features.tensor_checks.record_words import record_words
 from frtop_tui.job.stack_frames import site_line
@@ -28,14 +33,14 @@ _KEYS = {
 
 
 def cost_words(order: NumbersOrder, pressed: str = "") -> Iterator[WordLine]:
-    """What each key costs each rank; of one that was `pressed` only that, and all of it."""
+    """What each key costs each rank; all details of one that was `pressed`."""
     costs = {
         "s": list(number_costs(order)),
         "p": [f"{PHASE_US} us for each forward and backward"],
         "c": [f"up to {SITE_US} us an op; without, ops name no line"],
         "o": [MODULES],
         "l": [LONGER],
-        "a": ["one line in the ring, at the time of now"],
+        "a": ["one line in the ring, with the current time"],
     }
     if not pressed:
         costs["s"] = [f"{costs['s'][0]}; s shows the cost"]
@@ -53,16 +58,15 @@ def record_lines(
     *,
     pressed: str = "",
 ) -> Iterator[Line]:
-    """All of the pane.
+    """The whole pane.
 
     Args:
-        asked: whom an order goes to.
-        found: what ranks record, and have sampled.
+        asked: the ranks that an order goes to.
+        found: what ranks record and have sampled.
         order: what `s` would ask of them.
-        confirm: what the next press of a key does, and what speaks against it; nothing where none
-            was pressed.
+        confirm: what a second press of a key does, and what speaks against it.
         width: of the pane.
-        pressed: that key, whose cost comes first; else findings do.
+        pressed: that key; its cost comes first, otherwise findings do.
     """
     yield from wrap(f"orders go to {asked}", width, "dim")
     for text in confirm:
@@ -75,7 +79,7 @@ def record_lines(
         words = finding_words(found.found, found.names, site_line, found.places)
         yield from _lines(words, width)
         if unseen := sum(one.unseen for one in found.states.values()):
-            text = f"{unseen:,} results were not read: nobody was seen to wait for the ops"
+            text = f"{unseen:,} results were not read: no wait for these ops was seen"
             yield from wrap(text, width, "dim")
     yield from _section("recorded now", record_words(found), width)
     if not pressed:

@@ -1,4 +1,4 @@
-"""Floating-point dtypes: how far they reach, and whether a cast to one has given an Inf."""
+"""Floating-point dtypes: their range, and whether a cast to one has made an Inf."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from frtop_tui.features.tensor_checks.by_group import OF_TENSORS
-from frtop_tui.features.tensor_checks.samples import RankSample
+from frtop_tui.features.tensor_checks.samples import OF_TENSORS, RankSample
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +29,7 @@ REACHES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class CastEvidence:
-    """What tells that an Inf came from a cast: larger finite values, in a dtype that holds them."""
+    """What shows that an Inf came from a cast: larger finite values, in a wider dtype."""
 
     dtype: str
     role: str
@@ -48,11 +47,9 @@ def largest(one: RankSample) -> float | None:
 
 
 def cast_evidence(bad: RankSample, of_rank: Iterable[RankSample]) -> CastEvidence | None:
-    """Finite values of the same step or the one before that the dtype of an Inf does not hold.
+    """The largest finite value that the dtype of `bad` cannot hold, if that may have made its Inf.
 
-    Args:
-        bad: has an Inf.
-        of_rank: all samples of that rank.
+    It is in a sample of the same rank (`of_rank`), in the same step or the one before.
     """
     reach = REACHES.get(bad.sample.dtype)
     if reach is None:

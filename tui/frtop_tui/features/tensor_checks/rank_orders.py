@@ -1,4 +1,4 @@
-"""Tells ranks what to record, and waits for their answers."""
+"""Orders ranks to change what they record, and waits for their answers."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ ANSWER_S: Final = 10.0
 
 
 class RankOrders:
-    """Sends orders through one source, one after the other."""
+    """Sends one order after the other through one source."""
 
     def __init__(self, source: Source, frame: Frame) -> None:
-        """For the job of `frame` only: a newer one may be found between a question and its yes."""
+        """For the job of `frame` only: a newer one may appear before the user says yes."""
         self._source = source
         self._sent = 0
         if frame.job is not None:
             source.choose(job_key(frame.job))
 
     def send(self, order: RecordOrder, wait_s: float = ANSWER_S) -> JobNumbers:
-        """What ranks record once all have answered, or once the time is up."""
+        """What ranks record, once all have answered or the time is up."""
         self._sent += 1
         self._source.do(order)
         return self.wait(wait_s)
 
     def wait(self, wait_s: float = ANSWER_S) -> JobNumbers:
-        """The same for orders that were sent before."""
+        """The same for orders already sent."""
         end = time.monotonic() + wait_s
         while True:
             found: JobNumbers = self._source.news()["tensor_checks"]

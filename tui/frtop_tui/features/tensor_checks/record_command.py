@@ -19,7 +19,7 @@ APPEAR_S: Final = 8.0
 
 
 def run(options: argparse.Namespace) -> int:
-    """Returns 0 if all ranks did what was asked, 1 if not."""
+    """Returns 0 if all ranks obeyed, 1 if not."""
     source = connect(options)
     try:
         frame = wait_for_ranks(source, APPEAR_S, show_progress)

@@ -1,11 +1,11 @@
-"""What ranks record now, and what it costs to change that, in lines."""
+"""What ranks record now, and what changing it costs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from frtop_probe.wire.recording import NumberState, RecordedNow
-from frtop_tui.features.tensor_checks.costs import MODULES, PHASE_US, SITE_US
+from frtop_tui.features.tensor_checks.consent import MODULES, PHASE_US, SITE_US
 from frtop_tui.features.tensor_checks.orders import JobNumbers
 from frtop_tui.job.naming import folded
 from frtop_tui.job.rank_sides import sides_of
@@ -14,7 +14,7 @@ from frtop_tui.text.plain import WordLine
 
 
 def record_words(found: JobNumbers) -> Iterator[WordLine]:
-    """What is on, with the ranks that have it so; then who could not be asked."""
+    """What is on, and in which ranks; then which ranks could not be asked."""
     known = {rank: one.recorded for rank, one in found.controls.items() if one.recorded is not None}
     newest = {rank: one.numbers for rank, one in known.items()} | dict(found.states)
     numbers = {rank: _numbers(one) for rank, one in newest.items()} | dict(found.gone)
@@ -25,7 +25,7 @@ def record_words(found: JobNumbers) -> Iterator[WordLine]:
         {rank: f"on: {cost}" if one.phases else "off" for rank, one in known.items()},
     )
     lines = f"on: up to {SITE_US} us an op"
-    no_lines = "off: ops name no line, and how long a wait usually takes there is not known"
+    no_lines = "off: ops name no line, and usual waits are not known"
     yield from _sides(
         "call sites", {rank: lines if one.sites else no_lines for rank, one in known.items()}
     )

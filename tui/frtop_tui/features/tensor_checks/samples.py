@@ -1,7 +1,8 @@
-"""Samples of all ranks, as far as they came; what the comparison reads."""
+"""Samples of all ranks as far as they arrived, and their figures by group."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -14,30 +15,30 @@ from frtop_tui.job.groups import Identifier, identifier, members_of
 from frtop_tui.job.naming import group_label
 
 MOST_SAMPLES = 20_000
-"""Of one rank: the oldest are forgotten."""
+"""Per rank; the oldest are dropped."""
 NOTHING = NumberState()
 
 
 @dataclass(frozen=True, slots=True)
 class RankSample:
-    """One sample of a rank, with the group and the line that its ids stand for."""
+    """One sample of a rank, with its group and its line instead of their ids."""
 
     rank: int
     sample: NumberSample
-    group: Identifier | None  # None: of a parameter or gradient, or the group is not known
+    group: Identifier | None  # None: a parameter or gradient, or the group is not known
     site: wire.Site | None = None
     issuer: wire.Issuer | None = None
     at_ns: int = 0  # operator's clock, so that times of several hosts can be ordered
 
     @property
     def name(self) -> str:
-        """Of a parameter or gradient: as in a state dict, else as its optimizer has it."""
+        """A parameter's name as in a state dict, else the optimizer's own name for it."""
         return self.sample.parameter or self.sample.kind
 
 
 @dataclass(slots=True)
 class SampledRank:
-    """What one rank has said so far."""
+    """The samples of one rank so far."""
 
     by: str = ""
     """Our own name as an operator."""
@@ -48,22 +49,22 @@ class SampledRank:
     state: NumberState = NOTHING
     problem: str = ""
     watch: int = 0
-    """The number of the watch that was asked for; 0: not known yet."""
+    """The number of our watch; 0 while it is not known yet."""
     gone: str = ""
-    """Why it samples no more for us, "" while it does or where the watch has ended by itself."""
+    """Why it no longer samples for us; "" while it does, or if the watch ended by itself."""
 
     @property
     def unfetched(self) -> int:
-        """Samples that it has, and that will be asked for."""
+        """Samples that it has and that we will still ask for."""
         return 0 if self.gone else max(0, self.state.samples - self.last)
 
     def give_up(self, why: str) -> None:
-        """Asks for no more samples."""
+        """Stops asking for samples."""
         self.gone = why
         self.state = replace(self.state, on=False, every=0, ops_left=0, steps_left=0, by="")
 
     def take_state(self, state: NumberState) -> bool:
-        """Takes what the rank says of its watch; returns whether it is still ours."""
+        """Takes the state of the rank's watch; returns whether it is still our watch."""
         if self.watch and state.watch not in (0, self.watch):
             self.give_up(f"its sampling was replaced by one for {state.by or 'somebody else'}")
             return False
@@ -79,13 +80,9 @@ class SampledRank:
         groups: Mapping[int, wire.Group],
         clock_ns: int = 0,
     ) -> int:
-        """Adds what is new in an answer; returns how many samples that were.
+        """Adds the new samples of an answer, and returns how many there were.
 
-        Args:
-            rank: which one has answered.
-            response: its answer.
-            groups: of that rank, by its ids.
-            clock_ns: added to its host's times it gives the operator's.
+        `groups` are the rank's, by its ids; its host's times plus `clock_ns` are the operator's.
         """
         self.problem = response.help if response.error else ""
         if not response.error and not self.take_state(response.state):
@@ -127,3 +124,85 @@ class GroupNames:
 def members(group: Identifier) -> tuple[int, ...]:
     """The ranks of a group."""
     return members_of(group[1])
+
+
+OF_TENSORS = ("input", "output", "gradient", "parameter")
+
+
+@dataclass(slots=True)
+class GroupFigures:
+    """Sums over all samples of one kind of op in a group, or over an optimizer's tensors.
+
+    `values` counts those that were read; `magnitude` sums the magnitudes of the finite ones.
+    """
+
+    group: Identifier | None  # None: an optimizer's, or the group is not known
+    owner: str  # the kind of the op, or the optimizer
+    role: str
+    dtype: str
+    shard: bool
+    ranks: set[int] = field(default_factory=set)
+    samples: int = 0
+    unread: Counter[str] = field(default_factory=Counter)  # samples without figures, by reason
+    values: int = 0
+    finite: int = 0
+    nans: int = 0
+    infinities: int = 0
+    zeros: int = 0
+    subnormals: int = 0
+    magnitude: float = 0.0
+    norms: tuple[float, float] | None = None  # the least and the most, of one sample
+    last: tuple[int, float] | None = None  # the newest step with a norm, and the most in it
+
+    @property
+    def mean(self) -> float | None:
+        """The mean magnitude."""
+        return self.magnitude / self.finite if self.finite else None
+
+    def add(self, one: RankSample) -> None:
+        """Adds a sample."""
+        sample = one.sample
+        self.ranks.add(one.rank)
+        self.samples += 1
+        if sample.error:
+            self.unread[sample.error] += 1
+            return
+        share = sample.seen / sample.size if sample.size else 0
+        values = round(sample.elements * share)
+        self.values += values
+        self.nans += sample.nans
+        self.infinities += sample.infinities
+        self.zeros += sample.zeros
+        self.subnormals += sample.subnormals
+        finite = values - sample.nans - sample.infinities
+        if sample.magnitude is not None and finite > 0:
+            self.finite += finite
+            self.magnitude += sample.magnitude * finite
+        if (norm := sample.norm) is not None:
+            least, most = self.norms or (norm, norm)
+            self.norms = min(least, norm), max(most, norm)
+            step, value = self.last or (-1, 0.0)
+            if sample.step > step:
+                self.last = sample.step, norm
+            elif sample.step == step:
+                self.last = step, max(value, norm)
+
+
+def figures_by_group(samples: Iterable[RankSample]) -> tuple[GroupFigures, ...]:
+    """All figures, those of groups first."""
+    found: dict[tuple[object, ...], GroupFigures] = {}
+    for one in samples:
+        sample = one.sample
+        if sample.role not in OF_TENSORS:
+            continue
+        of_op = sample.role in ("input", "output")
+        owner = sample.kind if of_op else sample.taken
+        key = one.group, owner, sample.role, sample.dtype, sample.shard
+        figures = found.get(key)
+        if figures is None:
+            group = one.group if of_op else None
+            figures = found[key] = GroupFigures(
+                group, owner, sample.role, sample.dtype, sample.shard
+            )
+        figures.add(one)
+    return tuple(sorted(found.values(), key=lambda one: (one.group is None, str(one.group))))

@@ -1,4 +1,4 @@
-"""The view of what ranks record, the command of notes, and what is said below a verdict."""
+"""The view `:record`, the command `:note`, and the line below a verdict."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from frtop_tui.screens.messages import FeatureMessage
 
 
 class WriteNote(FeatureMessage):
-    """Note something in the rings of ranks."""
+    """Write a note into the rings of ranks."""
 
     def __init__(self, order: RecordOrder) -> None:
         super().__init__()
@@ -41,10 +41,10 @@ def _remark(news: Mapping[str, Any]) -> str:
     return brief_finding(numbers.found, numbers.names)
 
 
-NOTED: Final = "note something in the rings of the marked ranks, or of all"
+NOTED: Final = "write a note into the rings of the marked ranks, or of all"
 SCREENS: Final = Screens(
     views=(
-        View("record", RecordScreen, "what ranks record, changed while they run; sampled numbers",
+        View("record", RecordScreen, "what ranks record, changed while they run; sampled values",
              place=110),
     ),
     commands=(

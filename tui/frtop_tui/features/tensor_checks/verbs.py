@@ -16,7 +16,7 @@ def _numbers(verbs: Verbs[Parser]) -> None:
         help="find the rank with the first NaN, or whose values differ, in a running job",
         description="Ranks sample the inputs and results of their ops while the job runs, and frtop"
         " compares them: after an all_reduce, a broadcast or an all_gather, all members have"
-        " equal bytes. It shows the cost first, and asks nothing of the ranks without a yes. Exit"
+        " equal bytes. It shows the cost first, and asks for a yes before it asks the ranks. Exit"
         " status 3 if something differs or has NaN, 0 if not, 1 if that is not known.",
     )
     add_connection(numbers)
@@ -78,7 +78,7 @@ def _record(verbs: Verbs[Parser]) -> None:
 
 
 def _note(text: str) -> str:
-    """One for the rings of ranks."""
+    """A note for the rings of ranks."""
     from frtop_tui.features.tensor_checks.orders import note_problem  # noqa: PLC0415 - the parser stays quick
 
     text = text.strip()
@@ -88,23 +88,23 @@ def _note(text: str) -> str:
 
 
 def _every(text: str) -> int:
-    """Of how many one is taken, from 1 on."""
+    """The K of every Kth op, from 1."""
     if not text.isdecimal() or not 1 <= int(text) < 2**31:
-        raise argparse.ArgumentTypeError(f"{text!r}: 1 is every one, 2 every second one, ...")
+        raise argparse.ArgumentTypeError(f"{text!r}: 1 is every op, 2 every second one, ...")
     return int(text)
 
 
 def _seconds(text: str) -> int:
-    """Of a rank that samples numbers, from 1 to 3,600: it ends also if nobody ends it."""
+    """How long a rank samples if nobody stops it, from 1 to 3,600 s."""
     if not text.isdecimal() or not 1 <= int(text) <= 3600:
         raise argparse.ArgumentTypeError(f"{text!r}: seconds are from 1 to 3600")
     return int(text)
 
 
 def _count(text: str) -> int:
-    """How many, 0 for none."""
+    """A count; 0 for none."""
     if not text.isdecimal() or int(text) >= 2**31:
-        raise argparse.ArgumentTypeError(f"{text!r} is no count: 0, 1, 2 ...")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a count: 0, 1, 2 ...")
     return int(text)
 
 

@@ -1,4 +1,4 @@
-"""What ranks record, and changes of it while they run; sampled numbers, and what they say."""
+"""The screen `:record`: what ranks record, changed while they run; sampled values."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from frtop_tui.screens.base import BACK, FrameScreen
 from frtop_tui.screens.messages import Do
 
 READ_NS: Final = 1_000_000_000
-"""How long a cost must be on the screen: a key that is held down must not ask."""
+"""How long a cost must be on the screen: holding a key down must not confirm it."""
 CONFIRM_NS: Final = 15_000_000_000
 SAMPLED: Final = NumbersOrder(every=1, ops=200, seconds=60, steps=20)
 """What `s` asks for; `frtop numbers` has options."""
 
 
 def target_ranks(frame: Frame, marked: set[int]) -> tuple[int, ...]:
-    """Whom an order goes to: the marked ranks, or all."""
+    """The ranks that an order goes to: the marked ones, or all."""
     return tuple(sorted(marked & frame.ranks.keys() or frame.ranks.keys()))
 
 
@@ -38,15 +38,15 @@ class RecordScreen(FrameScreen):
         Binding("s", "order('sample')", "sample",
                 tooltip="inputs, results, gradients and parameters, and compare them",
                 id="record.sample"),
-        Binding("x", "order('stop')", "stop", tooltip="sample no more", id="record.stop"),
+        Binding("x", "order('stop')", "stop", tooltip="stop sampling", id="record.stop"),
         Binding("p", "order('phases')", "phases",
-                tooltip="record forwards and backwards from now on, or no more",
+                tooltip="switch the recording of forwards and backwards on or off",
                 id="record.phases"),
         Binding("c", "order('sites')", "call sites",
-                tooltip="record the line of each op from now on, or none any more",
+                tooltip="switch the recording of each op's line on or off",
                 id="record.sites"),
         Binding("o", "order('modules')", "modules",
-                tooltip="record module and phase of each op from now on, or none any more",
+                tooltip="switch the recording of each op's module and phase on or off",
                 id="record.modules"),
         Binding("l", "order('longer')", "longer ring",
                 tooltip="keep more ops in the ring, until the rank ends", id="record.longer"),
@@ -78,14 +78,14 @@ class RecordScreen(FrameScreen):
             self._pressed = None
         ranks, confirm, key = target_ranks(frame, self.marked), [], ""
         if self._pressed is not None:
-            key, what = _CONFIRM[self._pressed[0]]
-            confirm = [f"{key} again: {what}. The cost is below; another key, and nothing is done."]
+            key, does = self._confirmed(self._pressed[0])
+            confirm = [f"{key} again: {does}; any other key: cancel. The cost is below."]
             if self._pressed[0] == "sample":
                 confirm += warnings(frame, self.numbers, ranks)
         pane.show(asked_words(frame, ranks), self.numbers, SAMPLED, confirm, pressed=key)
 
     def action_order(self, what: str) -> None:
-        """Shows the cost at the first press, and asks at the second; a stop at the first."""
+        """Shows the cost at the first press, asks the ranks at the second; `x` stops at once."""
         frame = self.frame
         if frame is None or not self.check_available("order"):
             return
@@ -97,28 +97,35 @@ class RecordScreen(FrameScreen):
             self.post_message(Do(self._order(frame, what)))
         else:
             self._pressed = pressed if confirmed else (what, frame.now_ns)
-            if what == "sample" and not confirmed:  # others may have begun since this was opened
+            if what == "sample" and not confirmed:  # somebody may have started meanwhile
                 self.post_message(Do(RecordOrder(target_ranks(frame, self.marked))))
         self.draw_all()
 
     def _order(self, frame: Frame, what: str) -> RecordOrder:
         ranks = target_ranks(frame, self.marked)
-        known = [one.recorded for one in self.numbers.controls.values() if one.recorded]
-        if what == "phases":
-            return RecordOrder(ranks, phases=not all(one.phases for one in known))
-        if what == "sites":
-            return RecordOrder(ranks, sites=not all(one.sites for one in known))
-        if what == "modules":
-            return RecordOrder(ranks, modules=not all(one.modules for one in known))
+        if what in _SWITCHES:
+            return RecordOrder(ranks, **{what: self._turns_on(what)})
         if what == "longer":
             return RecordOrder(ranks, longer=True)
         return RecordOrder(ranks, SAMPLED if what == "sample" else NOTHING)
 
+    def _confirmed(self, what: str) -> tuple[str, str]:
+        """The key that confirms an order, and what it does."""
+        if what in _SWITCHES:
+            key, name = _SWITCHES[what]
+            return key, f"switch {name} {'on' if self._turns_on(what) else 'off'}"
+        if what == "longer":
+            return "l", "keep more ops from now on, until the rank ends"
+        return "s", "sample now, for at most 60 s"
 
-_CONFIRM: Final = {
-    "sample": ("s", "sample now, for at most 60 s"),
-    "phases": ("p", "switch phases on where they are off, else off"),
-    "sites": ("c", "switch call sites on where they are off, else off"),
-    "modules": ("o", "switch modules on where they are off, else off"),
-    "longer": ("l", "keep more ops from now on, until the rank ends"),
+    def _turns_on(self, what: str) -> bool:
+        """Off only if it is on in all ranks."""
+        known = (one.recorded for one in self.numbers.controls.values() if one.recorded)
+        return not all(getattr(one, what) for one in known)
+
+
+_SWITCHES: Final = {
+    "phases": ("p", "phases"),
+    "sites": ("c", "call sites"),
+    "modules": ("o", "modules"),
 }

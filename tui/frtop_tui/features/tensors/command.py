@@ -1,4 +1,4 @@
-"""`frtop tensors`: asks a rank for statistics of the tensors of its pending ops."""
+"""`frtop tensors`: statistics of the tensors of pending ops; of one op, on all its members."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 from msgspec import structs
 
 from frtop_probe import wire
@@ -20,12 +21,18 @@ from frtop_tui.cli.output import say
 from frtop_tui.connect.base import Source
 from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.errors import FrtopError, UsageError
+from frtop_tui.features.tensors.comparison import (
+    MembersComparison,
+    compare_members,
+    members_to_ask,
+    op_identity,
+)
+from frtop_tui.features.tensors.comparison_words import member_words
 from frtop_tui.features.tensors.follow import SaveOrder
-from frtop_tui.features.tensors.members import compared
-from frtop_tui.features.tensors.op_members import op_identity
 from frtop_tui.features.tensors.target import tensor_target
 from frtop_tui.job.groups import identifier
 from frtop_tui.job.naming import listed, printable
+from frtop_tui.job.units import counted
 
 ANSWER_S: Final = 10.0
 """How long to wait for the answer, in seconds. The agent answers within two; the rest is for
@@ -205,9 +212,9 @@ def _each_name(view: JudgedRank, ops: Sequence[wire.OpTensors]) -> list[str]:
 def blocking(
     frame: Frame, view: JudgedRank, ops: Sequence[wire.OpTensors]
 ) -> tuple[wire.OpTensors, str]:
-    """Which of several ops holds the rank up: that of a verdict, its blocked one, the oldest.
+    """The op that holds the rank up, and why it is that one, in words.
 
-    And why that one, in words.
+    It is the one that a verdict is about, else the one that the rank waits in, else the oldest.
     """
     by_sequence = sorted(ops, key=lambda one: one.sequence)
     about = {
@@ -230,7 +237,7 @@ def _compared_one(
     ops: Sequence[wire.OpTensors],
     pending: Sequence[wire.OpTensors],
 ) -> wire.OpTensors:
-    """The op that `--members` compares; says which where there are several."""
+    """The op that `--members` compares. If there are several, it prints which one."""
     with_tensors = [one for one in ops if one.tensors]
     if not with_tensors:
         return only_one(view, pending, "--members compares one op")
@@ -243,11 +250,7 @@ def _compared_one(
 
 
 def only_one(view: JudgedRank, ops: Sequence[wire.OpTensors], why: str) -> wire.OpTensors:
-    """The only op with tensors.
-
-    Raises:
-        UsageError: there are several, or none; `why` is what one is needed for.
-    """
+    """The only op with tensors; `why` one is needed is the error if there are several, or none."""
     with_tensors = [one for one in ops if one.tensors]
     if len(with_tensors) != 1:
         there = _names(view, with_tensors) or "none with tensors"
@@ -287,3 +290,52 @@ def _json(view: JudgedRank, ops: Sequence[wire.OpTensors]) -> str:
 def _error(text: str) -> FrtopError:
     message, _, step = text.partition("; ")
     return FrtopError(message, step or "`frtop diagnose` shows what is known without asking it")
+
+
+ANSWERS_S: Final = 15.0
+"""How long to wait for all members, in seconds: an agent asks four of its ranks at a time."""
+
+
+def compared(source: Source, view: JudgedRank, sequence: int, *, as_json: bool) -> str:
+    """The tensors of this op on all its members, compared; `view` has answered already.
+
+    Raises:
+        FrtopError: the op has no number by which it is found on other ranks.
+    """
+    frame = source.frame()
+    others = members_to_ask(frame, frame.ranks.get(view.rank, view), sequence)[1:]
+    before = {rank: frame.ranks[rank].tensors for rank in others}
+    source.do(SummarizeTensors(devices=True), others)
+    begin = time.monotonic()
+    while True:
+        frame = source.frame()
+        due = [rank for rank in others if _tensors(frame, rank) is before[rank]]
+        if not due or time.monotonic() - begin > ANSWERS_S:
+            break
+        show_progress(
+            f"{len(others) - len(due) + 1:,} of {counted(len(others) + 1, 'member')} answered"
+        )
+        time.sleep(0.05)
+    show_progress("")
+    found = compare_members(frame, frame.ranks.get(view.rank, view), sequence)
+    if found is None:
+        raise FrtopError(
+            f"op {sequence} of rank {view.rank} cannot be found on other ranks by its number",
+            "a send or receive has two sides: ask each rank by itself; an op that has ended since"
+            " has no tensors",
+        )
+    if as_json:
+        return msgspec.json.format(msgspec.json.encode(found), indent=1).decode()
+    return "\n".join(member_lines(found))
+
+
+def _tensors(frame: Frame, rank: int) -> object:
+    view = frame.ranks.get(rank)
+    return view.tensors if view is not None else None
+
+
+def member_lines(found: MembersComparison) -> list[str]:
+    """The comparison as text."""
+    rows = [f"{found.kind} #{found.number} of {found.group}"]
+    rows += [f"  {one.subject:<12}  {one.text}" for one in member_words(found)]
+    return [printable(row) for row in rows]

@@ -1,32 +1,77 @@
 """Compares the tensors of one pending op between the members of its group.
 
-Shapes and dtypes must agree where the op wants that, so who differs in them is at fault. Bytes
-must not: what goes in differs by nature, and what comes out may be written in part while the op
-is pending. So sides of equal bytes are shown, and nobody is blamed for them.
+Shapes and dtypes must agree where the op needs that, so a rank that differs in them is at fault.
+Bytes need not agree: inputs differ by nature, and outputs may be written in part while the op is
+pending. So sides of equal bytes are shown, and nobody is blamed for them.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from frtop_probe import wire
 from frtop_probe.consistency.signatures import difference
 from frtop_tui.diagnosis.model import Frame, JudgedRank
-from frtop_tui.features.tensors.op_members import (
-    MemberAnswer,
-    OpIdentity,
-    find_op,
-    member_answer,
-    members_of_op,
-    op_identity,
-)
+from frtop_tui.job.groups import identifier
 from frtop_tui.job.naming import group_label
 from frtop_tui.job.rank_sides import RankSide, odd_ranks, sides_of
 
+OpIdentity = tuple[object, ...]
+"""Group name, ranks and epoch, and the op's number: equal on all ranks that issued the op."""
+
+
+def find_op(rank: JudgedRank, sequence: int) -> wire.Op | None:
+    """The op with this sequence number, if frtop still knows it."""
+    for op in rank.pending:
+        if op.sequence == sequence:
+            return op
+    if rank.blocked_on is not None and rank.blocked_on.sequence == sequence:
+        return rank.blocked_on
+    ops = rank.snapshot.ops if rank.snapshot is not None else ()
+    return next((op for op in ops if op.sequence == sequence), None)
+
+
+def op_identity(rank: JudgedRank, sequence: int) -> OpIdentity | None:
+    """None for p2p ops and for groups without exact op numbers."""
+    op = find_op(rank, sequence)
+    group = rank.groups.get(op.group) if op is not None else None
+    if op is None or group is None or op.p2p or not group.exact:
+        return None
+    return (*identifier(group), op.number)
+
+
+def members_of_op(frame: Frame, identity: OpIdentity) -> tuple[int, ...]:
+    """The ranks of the op's group."""
+    for group in frame.groups:
+        if identifier(group.key) == identity[:3]:
+            return group.members
+    return ()
+
+
+@dataclass(frozen=True, slots=True)
+class MemberAnswer:
+    """What a member says of an op: its tensors, or why there are none (`state`)."""
+
+    rank: int
+    state: str  # "" it answered; else "not asked", "not pending", "no answer"
+    op: wire.Op | None = None
+    tensors: wire.OpTensors | None = None
+
+
+def member_answer(rank: int, view: JudgedRank | None, identity: OpIdentity) -> MemberAnswer:
+    """What one member says of this op."""
+    if view is None or view.tensors is None:
+        return MemberAnswer(rank, "not asked")
+    for found in view.tensors.ops:
+        if op_identity(view, found.sequence) == identity:
+            return MemberAnswer(rank, "", find_op(view, found.sequence), found)
+    return MemberAnswer(rank, "not pending" if view.tensors.error in ("", "none") else "no answer")
+
+
 MOST_ASKED = 1024
-"""Members that are asked at once: each works for up to 1.2 s, and answers some kilobytes."""
+"""Members that are asked at once: each works for up to 1.2 s, and sends some kilobytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +166,8 @@ def _sides(answers: Sequence[MemberAnswer], index: int, backend: str) -> TensorS
     common = layouts[0].value
     alike = {rank: one for rank, one in known.items() if _layout(one) == common}
     read = {rank: one for rank, one in alike.items() if one.checksum}
-    seen = max((one.seen for one in read.values()), default=0)
+    counts = Counter(one.seen for one in read.values())
+    seen = max(counts, key=lambda length: (counts[length], length), default=0)
     comparable = [(rank, one.checksum) for rank, one in read.items() if one.seen == seen]
     norms = [one.norm for one in read.values() if one.norm is not None]
     what = _differ_in(answers, layouts, backend)

@@ -1,4 +1,4 @@
-"""Which rank to ask for tensors: a late rank often has none, the ranks waiting for it do."""
+"""Which rank to ask for tensors: a late rank often has none, but the ranks that wait for it do."""
 
 from __future__ import annotations
 

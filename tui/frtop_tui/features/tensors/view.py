@@ -14,8 +14,7 @@ from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.features.tensors.comparison import MOST_ASKED, members_to_ask
 from frtop_tui.features.tensors.follow import SaveOrder
 from frtop_tui.features.tensors.pane import TensorsPane
-from frtop_tui.features.tensors.question import Question
-from frtop_tui.features.tensors.saving import readable_bytes, save_question, tensor_path
+from frtop_tui.features.tensors.saving import Question, readable_bytes, save_question, tensor_path
 from frtop_tui.job.units import counted
 from frtop_tui.screens.availability import why_unavailable
 from frtop_tui.screens.base import BACK, OneRankScreen

@@ -1,4 +1,4 @@
-"""The tensors of pending ops as lines: statistics, NaN first, and matching checksums."""
+"""The tensors of pending ops as lines: statistics, NaN first, and what other members have."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ from collections.abc import Iterator
 from typing import Final
 
 from frtop_probe import wire
-from frtop_probe.ring.rank_ranges import fold
 from frtop_tui.diagnosis.model import Frame, JudgedRank
-from frtop_tui.features.tensors.comparison import compare_members
+from frtop_tui.features.tensors.comparison import (
+    compare_members,
+    find_op,
+)
 from frtop_tui.features.tensors.comparison_words import member_words
-from frtop_tui.features.tensors.op_members import ChecksumMatch, find_op, match_checksums
 from frtop_tui.job.issuer_words import issuer_text
 from frtop_tui.job.stack_frames import site_name
-from frtop_tui.job.units import byte_size, counted
+from frtop_tui.job.units import byte_size
 from frtop_tui.job.unprepared import age_text
 from frtop_tui.text.rank_words import op_name
-from frtop_tui.widgets.formats import format_tensors, shorten_ranks
+from frtop_tui.widgets.formats import format_tensors
 from frtop_tui.widgets.spans import Line, flow, plain, wrap
 
 HELP: Final = {
@@ -65,14 +66,7 @@ def _count(word: str, count: int) -> Line:
     return plain(f"{word} {count:,}", "bad" if count else "")
 
 
-def summary_lines(
-    summary: wire.TensorSummary,
-    label: str,
-    match: ChecksumMatch,
-    width: int,
-    *,
-    reduced: bool = False,
-) -> list[Line]:
+def summary_lines(summary: wire.TensorSummary, label: str, width: int) -> list[Line]:
     """One tensor; NaN and Inf come first."""
     spec = format_tensors((wire.TensorSpec(summary.dtype, summary.shape),))
     parts = [
@@ -100,12 +94,7 @@ def summary_lines(
         first = " ".join(summary.first) + more
         rows += wrap(first, width, "dim", (f"{INDENT}first values ", "dim"))
     if summary.checksum:
-        rows += wrap(
-            _compared(match, reduced=reduced),
-            width,
-            "",
-            (f"{INDENT}checksum {summary.checksum}  ", ""),
-        )
+        rows += wrap(f"checksum {summary.checksum}", width, "", (INDENT, ""))
     return rows
 
 
@@ -115,34 +104,12 @@ def reduces(op: wire.Op | None) -> bool:
     return signature is not None and (bool(signature.reduce) or "reduce" in signature.kind)
 
 
-def _compared(match: ChecksumMatch, *, reduced: bool) -> str:
-    """Which ranks have the same checksum. Inputs of a reduction usually differ: no alarm."""
-    groups = (
-        ("same on", match.same),
-        ("differs, as usual for a reduction, on" if reduced else "differs on", match.differ),
-        ("cannot be compared on", match.incomparable),
-    )
-    words = [
-        f"{word} {'rank' if len(ranks) == 1 else 'ranks'} {shorten_ranks(fold(ranks), 40)}"
-        for word, ranks in groups
-        if ranks
-    ]
-    if match.not_asked:
-        words.append(f"{counted(len(match.not_asked), 'rank')} of its group not asked")
-    if match.not_pending:
-        words.append(f"not pending on {len(match.not_pending):,}")
-    if match.unanswered:
-        words.append(f"no answer from {len(match.unanswered):,}")
-    return "; ".join(words)
-
-
 def op_lines(frame: Frame, rank: JudgedRank, op: wire.OpTensors, width: int) -> Iterator[Line]:
     """A pending op with all its tensors."""
     yield from op_head(rank, op.sequence, frame.now_ns, width)
     if op.error:
         yield from wrap(op.error, width, "warn", ("  ", ""))
-    reduced = reduces(find_op(rank, op.sequence))
-    if reduced and op.tensors:
+    if op.tensors and reduces(find_op(rank, op.sequence)):
         words = "may be partly reduced already: values can differ between ranks"
         yield from wrap(words, width, "dim", ("  ", ""))
     yield from compared_lines(frame, rank, op.sequence, width)
@@ -151,8 +118,7 @@ def op_lines(frame: Frame, rank: JudgedRank, op: wire.OpTensors, width: int) -> 
         role, count = summary.role, roles.count(summary.role)
         position = roles[: index + 1].count(role)
         label = role if count == 1 else f"{role} {position} of {count}"
-        match = match_checksums(frame, rank, op.sequence, index)
-        yield from summary_lines(summary, label, match, width, reduced=reduced)
+        yield from summary_lines(summary, label, width)
 
 
 def compared_lines(frame: Frame, rank: JudgedRank, sequence: int, width: int) -> Iterator[Line]:
