@@ -17,7 +17,7 @@ from unittest.mock import patch
 from frtop_probe.ring.rank_ranges import fold
 from frtop_probe.statistics.samples import is_chosen
 from frtop_tui.diagnosis.cases.slow import straggling
-from frtop_tui.diagnosis.cases.slow.late_ranks import late_ranks
+from frtop_tui.diagnosis.cases.slow.late_ranks import arrivals_of, late_ranks
 from frtop_tui.job.naming import GroupKey
 from frtop_tui.job.statistics import JobStatistics, SampledGroup, SampledOp
 from frtop_tui.statistics.wanted import FEW_OPS, LONG_WINDOW_S, samples_for
@@ -105,7 +105,7 @@ def accused(job: Simulated) -> Mapping[bool, int]:
     found = {True: 0, False: 0}
     for statistics in looks(job, LOOKS):
         group = statistics.groups[0]
-        late = late_ranks(statistics, group, group.members)
+        late = late_ranks(statistics, arrivals_of(statistics, group, group.members))
         if late is not None:
             found[late.sure] += 1
     return found
@@ -116,7 +116,7 @@ def found_after_s(job: Simulated) -> tuple[float, float]:
     times = {False: -1.0, True: -1.0}
     for look, statistics in enumerate(looks(job, round(LONGEST_S / LOOK_S)), 1):
         group = statistics.groups[0]
-        late = late_ranks(statistics, group, group.members)
+        late = late_ranks(statistics, arrivals_of(statistics, group, group.members))
         if late is not None and late.ranks == (0,):
             if times[False] < 0:
                 times[False] = look * LOOK_S

@@ -88,6 +88,24 @@ def test_the_minority_is_named_against_the_majority() -> None:
     assert exit_status(found) == 3
 
 
+@pytest.mark.parametrize(("for_s", "says"), [
+    (9, "; the job hangs: ranks 0-3 wait"),
+    (0.6, "; ranks 0-3 wait"),  # it may end yet
+])  # fmt: skip
+def test_the_headline_says_that_the_job_hangs(for_s: float, says: str) -> None:
+    scene = Scene(4)
+    scene.waits([0, 1, 3], "all_reduce", for_s=for_s)
+    scene.waits([2], "barrier", for_s=for_s)
+    assert only(scene.judge().frame).headline.endswith(says)
+
+
+def test_a_job_in_which_a_rank_goes_on_is_not_said_to_hang() -> None:
+    scene = Scene(4)
+    scene.waits([0, 1], "all_reduce", for_s=9)
+    scene.waits([2], "barrier", for_s=9)
+    assert only(scene.judge().frame).headline.endswith("; ranks 0-2 wait")
+
+
 @pytest.mark.parametrize(("site", "step"), [
     ("train.py:20", "see what sets the reduce op at train.py:20 on ranks 2 and 0"),
     ("train.py:99", "compare the calls of rank 2 up to #8 of default_pg with those of rank 0"),
@@ -131,6 +149,7 @@ def test_wrong_data_without_a_hang_is_told_from_the_stream() -> None:
     verdict = only(found)
     assert (verdict.kind, verdict.culprits) == ("mismatch", (2,))
     assert (verdict.progress, fold(verdict.victims)) == ("active", "")
+    assert "wait" not in verdict.headline
     assert "reduce op differs; data may be wrong without any error" in verdict.why.text
     assert exit_status(found) == 3
 

@@ -82,7 +82,7 @@ def test_a_rank_that_is_gone_ends_it(
 @pytest.mark.parametrize(
     ("note", "says"),
     [
-        (" ", "write what is to be noted"),
+        (" ", "write the text of the note"),
         ("x" * 300, "up to 200 characters; this one has 300"),
     ],
 )

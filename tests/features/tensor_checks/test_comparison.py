@@ -95,7 +95,7 @@ def test_what_was_read_later_is_named_once_it_was_equal_before() -> None:
     samples += [op(r, 3, "b" if r == 1 else "a", taken="step") for r in range(4)]
     found = findings(samples, 4)
     assert found.ops[0].odd == (1,)
-    assert "the op did that, or the program since then" in said(found)
+    assert "the op caused it, or the program since then" in said(found)
 
 
 def test_results_of_other_sizes_or_without_figures_are_not_compared() -> None:
@@ -121,7 +121,7 @@ def test_the_module_stands_beside_the_op_or_it_is_said_how_to_know_it() -> None:
         op(r, n, f"{r}" if n == 3 else "a", nans=n > 1 and r == 1, role=role)
         for r in range(4) for n in (1, 3) for role in ("input", "output")
     ]  # fmt: skip
-    assert "which module issued an op is not recorded" in said(findings(samples, 4))
+    assert "then the module of an op is known" in said(findings(samples, 4))
     issuer = wire.Issuer("backward", "layers.3.mlp", "Net")
     text = said(findings([replace(one, issuer=issuer) for one in samples], 4))
     assert text.count("all_reduce #3 dp:0 (backward of layers.3.mlp), step 1 train.py:231") == 2
@@ -155,7 +155,7 @@ def test_shards_and_samples_without_figures_are_not_called_replicas_or_none() ->
         for r in range(4) for one in step(r, 1, "ab")
     ]  # fmt: skip
     text = said(findings(shards, 4))
-    assert "parameters of optimizer 0 were not compared: each rank has a shard of its own" in text
+    assert "parameters of optimizer 0 were not compared: each rank has its own shard" in text
     unread = [
         replace(one, sample=msgspec.structs.replace(one.sample, error="full", checksum=""))
         if r == 2 else one
@@ -207,9 +207,9 @@ def test_ranks_with_a_nan_in_one_op_are_one_line() -> None:
     text = said(findings(samples, 4))
     assert text.count(" of all_reduce") == 1
     assert "ranks 0-3: 3 to 6 NaN each in their inputs of all_reduce #4 dp:0, step 2" in text
-    assert "nothing was sampled before: it may have been so earlier" in text
+    assert "nothing was sampled before: it may have begun earlier" in text
     clean = [op(r, 3, f"{r}", role="input") for r in range(4)]
-    assert "may have been so" not in said(findings([*clean, *samples], 4))
+    assert "may have begun" not in said(findings([*clean, *samples], 4))
 
 
 def test_a_finding_has_host_and_pid_and_what_to_run_next() -> None:

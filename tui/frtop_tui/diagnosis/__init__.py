@@ -1,1 +1,1 @@
-"""Who is waited for, why, and whether it is hung. Pure: frames in, verdicts out."""
+"""Which rank is waited for, why, and whether it hangs. Pure: frames in, verdicts out."""

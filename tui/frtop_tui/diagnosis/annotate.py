@@ -1,4 +1,4 @@
-"""Ranks and groups as the comparison shows them: who is blocked, who is late."""
+"""The states of ranks and groups that follow from other ranks: blocked, late, waiting."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from frtop_tui.job.groups import Identifier, identifier
 from frtop_tui.job.model import GroupView, ObservedFrame, Rank, RankState, as_rank
 
 _REPLACED = frozenset({"moving", "starting", "unknown"})
-"""States that give way. A rank that is dead, silent or unreachable stays so."""
+"""States that "blocked" or "late" replaces. A dead, silent or unreachable rank stays so."""
 
 
 class Annotator:
-    """Annotates ranks and groups; only what changed is annotated again.
+    """Judges ranks and groups, and those again only whose inputs have changed.
 
-    A judged rank depends on the rank, its wait, whether that has settled, and who is late. A
-    judged group depends on the group and on who sits in it.
+    A judged rank depends on the rank, its wait, whether that has settled, and on which ranks are
+    late. A judged group depends on the group and on the ranks that wait in it.
     """
 
     def __init__(self, index: RankIndex) -> None:
@@ -42,7 +42,7 @@ class Annotator:
         self._positions: dict[Identifier, int] = {}
 
     def ranks(self, frame: ObservedFrame, late: Mapping[int, int]) -> Mapping[int, JudgedRank]:
-        """The frame's ranks; `late` says since when others wait for one."""
+        """The frame's ranks; `late` has the time since which others wait for a rank."""
         index, now_ns = self._index, frame.now_ns
         differently = {rank for rank, _ in late.items() ^ self._late.items()}
         self._late = late
@@ -60,7 +60,7 @@ class Annotator:
         return judged
 
     def groups(self, frame: ObservedFrame) -> tuple[GroupView, ...]:
-        """The frame's groups, with who waits in them; after its ranks."""
+        """The frame's groups, with the ranks that wait in them; call `ranks` first."""
         observed, before = frame.groups, self._observed
         positions = [*compress(count(), map(is_not, observed, before))]
         if len(observed) != len(before) or any(observed[n].key != before[n].key for n in positions):
@@ -73,7 +73,7 @@ class Annotator:
         return tuple(self._groups)
 
     def _note_group(self, rank: int, wait: Wait | None, now_ns: int) -> None:
-        """Notes in which group a rank sits, once its wait has settled."""
+        """Notes in which group a rank waits, once its wait has settled."""
         group = identifier(wait.group) if wait is not None and wait.group is not None else None
         if wait is not None and not wait.has_lasted(SETTLED_NS, now_ns):
             self._alarms.set(rank, wait.since_ns + SETTLED_NS)
@@ -92,7 +92,6 @@ class Annotator:
 
 
 def _judged(view: Rank, wait: Wait | None, late: Mapping[int, int], now_ns: int) -> JudgedRank:
-    """`late` says since when others wait for a rank."""
     since_late = late.get(view.rank)
     if since_late is not None and view.state in _REPLACED:
         return as_rank(JudgedRank, view, "late", since_late or view.state_since_ns, None)
@@ -104,14 +103,14 @@ def _judged(view: Rank, wait: Wait | None, late: Mapping[int, int], now_ns: int)
     # A rank in its first `init_process_group` is still starting, and says so.
     gives_way = view.state in _REPLACED and not (wait.op.pseudo and not view.groups)
     state: RankState = "blocked" if gives_way else view.state
-    # "moving" and "starting" are as old as our looking; the wait knows better.
+    # "moving" and "starting" begin when frtop starts to look; the wait knows better.
     dated = state in ("blocked", "starting") and not wait.undated
     since = wait.since_ns if dated else view.state_since_ns
     return as_rank(JudgedRank, view, state, since, wait.op)
 
 
 def _judged_group(group: GroupView, inside: Mapping[Identifier, set[int]]) -> GroupView:
-    """Nobody is late where nobody waits."""
+    """The group; no rank is late if none waits."""
     waiting = inside.get(identifier(group.key))
     if not waiting:
         return replace(group, late=()) if group.late else group

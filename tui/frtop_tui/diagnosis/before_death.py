@@ -1,8 +1,8 @@
-"""What was found before the first bad death, and what of it still counts after.
+"""What was found before the first bad death, and how much of it still counts afterwards.
 
-What ends a job is mostly not what was wrong with it. It hung, and its launcher, its scheduler,
-a person or torch's own timeout ended it: then what was found before is the verdict, and the
-deaths follow from it.
+What ends a job is mostly not what was wrong with it. It hung, and then its launcher, its scheduler,
+a person or torch's own timeout ended it: the earlier finding is the verdict, and the deaths follow
+from it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from frtop_tui.job.units import duration
 
 MOST_ENDINGS: Final = 3
 REMEMBERED_NS: Final = 3_000_000_000
-"""Ops that fail are over a moment before it is reported that their ranks raised."""
+"""A failed op ends a moment before its ranks are reported to have raised."""
 
 
 class PastFinding(NamedTuple):
@@ -37,7 +37,7 @@ class PastFinding(NamedTuple):
 
 
 class BeforeDeath(NamedTuple):
-    """The last that was found in a job while nobody had died."""
+    """What was last found in a job while no rank had died."""
 
     at_ns: int
     findings: tuple[PastFinding, ...]
@@ -45,9 +45,9 @@ class BeforeDeath(NamedTuple):
 
 
 class Retrospect(NamedTuple):
-    """What was found before the deaths and still counts, and how its ranks ended.
+    """Earlier findings that still count, and how the ranks ended.
 
-    `first`: it is the cause of the end, and comes before what the deaths show.
+    `first`: they caused the end, so they come before what the deaths show.
     """
 
     past: tuple[PastFinding, ...]
@@ -59,12 +59,13 @@ class Retrospect(NamedTuple):
 def remember(
     known: BeforeDeath | None,
     frame: ObservedFrame,
-    findings: tuple[PastFinding, ...],
+    findings: Sequence[Finding],
     waits: tuple[str, ...],
 ) -> BeforeDeath | None:
-    """What to remember after a frame in which nobody has died, on top of `known`."""
+    """What to remember after a frame without deaths, on top of `known`."""
     if findings or waits:
-        return BeforeDeath(frame.now_ns, findings, waits)
+        past = (PastFinding(f.without_nodes, sentences(f, frame, Tense.PAST)) for f in findings)
+        return BeforeDeath(frame.now_ns, tuple(past), waits)
     if known is None or frame.now_ns - known.at_ns > REMEMBERED_NS:
         return None
     blamed = {rank for past in known.findings for rank in past.finding.culprits}
@@ -74,7 +75,7 @@ def remember(
 
 
 def retrospect(before: BeforeDeath, after: Sequence[Finding], deaths: Deaths) -> Retrospect | None:
-    """What of `before` the deaths do not explain better; None if nothing."""
+    """Findings of `before` that the deaths do not explain better; None if there are none."""
     past = tuple(one for one in before.findings if not _is_repeated(one.finding, after))
     if not past:
         return None
@@ -89,7 +90,7 @@ def retrospect(before: BeforeDeath, after: Sequence[Finding], deaths: Deaths) ->
 
 
 def _endings(deaths: Deaths, explained: set[int]) -> tuple[tuple[Death, ...], ...]:
-    """The ends of ranks that nothing else explains, alike ones together, first by time."""
+    """The ends of ranks that nothing else explains, by time; equal ones together."""
     groups: dict[tuple[str, str], list[Death]] = {}
     for death in sorted(deaths.every, key=lambda death: death.at_ns):
         if death.rank not in explained:
@@ -98,14 +99,14 @@ def _endings(deaths: Deaths, explained: set[int]) -> tuple[tuple[Death, ...], ..
 
 
 def _of_itself(group: Sequence[Death], deaths: Deaths) -> bool:
-    """Whether these ranks failed by themselves; if all were killed, they did not."""
+    """Whether these ranks failed by themselves, and were not all killed."""
     if all(death.killed for death in group):
         return len(deaths.every) > len(group)
     return any(death.nature == "own" for death in group)
 
 
 def _is_repeated(finding: Finding, others: Sequence[Finding]) -> bool:
-    """Whether the end shows the same and more, or it still holds."""
+    """Whether the end shows the same and more, or the finding still holds."""
     alike = [other for other in others if other.kind == finding.kind]
     if finding.kind in ("dead", "mismatch"):
         return any(_involved(finding) & _involved(other) for other in alike)
@@ -126,15 +127,8 @@ _LIVE_STEP: Final = re.compile(r"/proc/\d|\bkill\b|\bpy-spy\b|\bgdb\b|--pid")
 """A next step that needs a living process."""
 
 
-def past_findings(findings: Sequence[Finding], frame: BaseFrame) -> tuple[PastFinding, ...]:
-    """`findings` with their sentences in the past tense, for when the job has ended."""
-    return tuple(
-        PastFinding(one.without_nodes, sentences(one, frame, Tense.PAST)) for one in findings
-    )
-
-
 def word_retrospect(found: Retrospect, frame: BaseFrame, seen_ns: int) -> tuple[Verdict, ...]:
-    """The verdicts on an ended job; `seen_ns` is when the past findings were last seen."""
+    """The verdicts on an ended job; past findings were last seen at `seen_ns`."""
     past = tuple(_word_past(one, found.ends, seen_ns) for one in found.past)
     causes = tuple(word(finding, frame) for finding in found.causes)
     return (*past, *causes) if found.first else (*causes, *past)
@@ -162,7 +156,7 @@ def _word_past(past: PastFinding, ends: Sequence[Sequence[Death]], seen_ns: int)
 
 
 def _headline(said: Sentences, texts: Sequence[str]) -> str:
-    """Those who waited and gave up are named once."""
+    """The headline; ranks that waited and gave up are named once."""
     waited = said.waiting.removesuffix(" waited")
     if waited != said.waiting and texts[0].startswith(f"{waited} gave up"):
         return f"{said.head} in time; {', then '.join(texts)}"
@@ -187,5 +181,5 @@ def _ending(deaths: Sequence[Death]) -> str:
 
 
 def _raised(group: Sequence[Death]) -> str:
-    """What they raised themselves, which a headline has no place for."""
+    """What they raised themselves, for which a headline has no room."""
     return f": {group[0].text}" if group[0].nature in ("timeout", "network") else ""

@@ -1,7 +1,7 @@
 """Why a rank is absent, slow or dead, and where its thread is: each word declared once.
 
-A new cause, or a new place, is a word of its `Literal` and a line of its table. What shows a rank's
-cause: `evidence.absence_cause`; where its thread is: `evidence.stack_location`.
+A new cause or place is a word in its `Literal` and a line in its table. `evidence.absence_cause`
+finds a rank's cause, `evidence.stack_location` finds where its thread is.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ Cause = (
 )  # fmt: skip
 """Causes of verdicts: stable words, in `--json` as well."""
 CERTAIN: Final = frozenset[Cause]({"stopped", "gil"})
-"""Causes that updates alone prove: no snapshot has to confirm them, and none is slowness."""
+"""Causes that updates alone prove: they need no snapshot, and are never mere slowness."""
 
 
 class CauseWords(NamedTuple):
     """What a cause means, for people."""
 
-    layer: Layer  # where it lies, unless a verdict knows better
+    layer: Layer  # unless a verdict knows better
     cell: str  # for a cell of a table
-    sentence: str  # about a rank; a verdict says more, where more was seen
-    step: str  # what to do, where a verdict has nothing better
+    sentence: str  # about a rank, if a verdict has nothing more precise
+    step: str  # what to do, if a verdict has nothing better
 
 
 _OUTPUT: Final = "read the end of its output"
@@ -99,7 +99,7 @@ CAUSES: Final[Mapping[Cause, CauseWords]] = {
     ),
     "idle": CauseWords(
         "software", "waits for work",
-        "it is a server at rest: in an event loop, at a listening socket or at an empty queue",
+        "it is an idle server: in an event loop, at a listening socket or at an empty queue",
         "send it work, or let the other ranks wait outside collectives",
     ),
     "other_group": CauseWords(
@@ -215,11 +215,11 @@ LocationKind = Literal[
 
 
 class LocationWords(NamedTuple):
-    """What it means that a rank's thread is at such a place."""
+    """What a place of a rank's thread means."""
 
     cause: Cause  # of the rank's absence
-    text: str  # what the thread does there; a colon or comma at its end leads to what was seen
-    step: str = "{stacks}"  # what to do; its fields are those that `words.absence` fills in
+    text: str  # what the thread does there; a colon or comma at its end introduces details
+    step: str = "{stacks}"  # what to do; `words.absence` fills in the fields
 
 
 LOCATIONS: Final[Mapping[LocationKind, LocationWords]] = {

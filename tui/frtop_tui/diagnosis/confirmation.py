@@ -1,4 +1,4 @@
-"""When findings are confirmed: a finding is a suspicion until a rule of its kind says otherwise."""
+"""Confirms findings: a finding is a suspicion until a rule of its kind applies."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ class Confirmations:
     """Remembers since when each finding has been made."""
 
     _first: dict[Hashable, tuple[int, int]] = field(default_factory=dict)
-    """By key: the stamp of the first time, and the frame of the last."""
+    """By key: when it was first found, and the time of the last frame with it."""
 
     def apply(self, findings: Sequence[Finding], context: Context) -> list[Finding]:
-        """The findings, confirmed where their rules say so."""
+        """The findings, those confirmed whose rules apply."""
         return [
             replace(one, confidence="confirmed") if self._is_confirmed(one, context) else one
             for one in findings
         ]
 
     def reason(self, finding: Finding, context: Context) -> str:
-        """Why a finding is confirmed or not, for people."""
+        """Why a finding is confirmed or not, in words."""
         rule = rule_of(finding)
         veto = _first((*rule.unless, *rule.vetoes), finding, context)
         if veto:
@@ -49,7 +49,7 @@ class Confirmations:
         return confirmed if finding.confidence == "confirmed" else waits_for
 
     def forget(self, now_ns: int) -> None:
-        """Drops suspicions that were not repeated for some seconds."""
+        """Drops suspicions that have not been repeated for some seconds."""
         stale = [k for k, (_, last) in self._first.items() if now_ns - last > FORGET_SUSPICION_NS]
         for key in stale:
             del self._first[key]
@@ -71,7 +71,7 @@ class Confirmations:
         if rule.clock == "snapshots":
             culprits = context.culprits(finding)
             stamp = _oldest_snapshot_ns(culprits)
-            # The kernel shows a wait in C++ or for a compiler as it shows any other.
+            # To the kernel, a wait in C++ or for a compiler looks like any other.
             wanted_ns = STACKS_DUE_NS if any(map(stacks_due, culprits)) else CONFIRM_NS
         if stamp is None:
             return False
@@ -81,23 +81,23 @@ class Confirmations:
 
 
 _CLOCKS: Final[dict[Clock, tuple[str, str]]] = {
-    "at once": ("confirmed: it proves itself", ""),
-    "window": ("confirmed: by chance it is seen once in 100 million looks", ""),
-    "frames": ("confirmed: seen twice, 2 s apart", "not confirmed: not seen for 2 s yet"),
+    "at once": ("confirmed: it is its own proof", ""),
+    "window": ("confirmed: chance would show this once in 100 million looks", ""),
+    "frames": ("confirmed: seen twice, 2 s apart", "not confirmed: seen for less than 2 s"),
     "snapshots": (
         "confirmed: two snapshots of its culprits, 2 s apart, agree",
         "not confirmed: no two snapshots of its culprits, 2 s apart, yet",
     ),
     "never": ("", "not confirmed: nothing can confirm it"),
 }
-"""What `--explain` prints of a finding that is confirmed, and of one that is not."""
+"""What `--explain` prints for a confirmed finding, and for one that is not."""
 
 
 class Settling:
-    """Whether watching for longer is unlikely to change the verdict, or that there is none.
+    """Whether watching for longer is unlikely to change the result.
 
-    One look in which nobody waits is no ground for health: it is as old as the agent's last tick,
-    and a wait that is young by now may last. Two looks may tell why somebody is slow.
+    One look without waits does not show health: it is as old as the agent's last tick, and a young
+    wait may last. Two looks may show why a rank is slow.
     """
 
     def __init__(self, now_ns: int) -> None:
@@ -105,7 +105,7 @@ class Settling:
         self._healthy_since: int | None = None
 
     def is_over(self, frame: Frame, now_ns: int) -> bool:
-        """Takes in the newest frame."""
+        """Whether the newest frame settles it."""
         healthy = frame.health == "healthy" and not frame.verdicts
         since = self._healthy_since if self._healthy_since is not None else now_ns
         self._healthy_since = since if healthy else None
@@ -118,7 +118,7 @@ class Settling:
 
 
 def confirmed_at_once(finding: Finding) -> Finding:
-    """A finding out of a file, where nothing more will be seen."""
+    """A finding from a file, which will show nothing more."""
     at_once = rule_of(finding).clock == "at once"
     return replace(finding, confidence="confirmed") if at_once else finding
 
@@ -129,11 +129,11 @@ def rule_of(finding: Finding) -> Rule:
 
 
 def _first(vetoes: Vetoes, finding: Finding, context: Context) -> str:
-    """The reason of the first that applies, "" if none does."""
+    """The reason of the first veto that applies; "" if none does."""
     return next((text for text, applies in vetoes if applies(finding, context)), "")
 
 
 def _oldest_snapshot_ns(ranks: Sequence[Rank]) -> int | None:
-    """Operator's time of the oldest last snapshot; None while one is missing."""
+    """Operator's time of the oldest of the last snapshots; None if a rank has none."""
     stamps = [one.snapshot.at_ns + one.clock_ns for one in ranks if one.snapshot is not None]
     return min(stamps) if stamps and len(stamps) == len(ranks) else None

@@ -1,7 +1,7 @@
-"""The engine: from an observed frame to who is waited for, why, and whether the job is hung.
+"""The engine: from an observed frame to the verdicts and the health of the job.
 
-It is pure apart from what has to be remembered between frames (`Memory`). What else is kept from
-frame to frame only saves work: a new engine with the same memory comes to the same judgement.
+It is pure, apart from what it must remember between frames (`Memory`). All else that it keeps only
+saves work: a new engine with the same memory comes to the same judgement.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from msgspec.structs import replace
 from frtop_tui.diagnosis.annotate import Annotator
 from frtop_tui.diagnosis.before_death import (
     BeforeDeath,
-    past_findings,
     remember,
     retrospect,
     word_retrospect,
@@ -73,7 +72,7 @@ from frtop_tui.job.naming import JobKey, job_key
 
 @dataclass(slots=True)
 class Memory:
-    """What earlier frames contribute to the judgement of this one."""
+    """What earlier frames contribute to the next judgement."""
 
     job: JobKey | None = None
     confirmations: Confirmations = field(default_factory=Confirmations)
@@ -117,12 +116,12 @@ class _Found(NamedTuple):
 
 
 class Engine:
-    """Judges the frames of one job in order; another job begins anew."""
+    """Judges the frames of one job in order; it starts over with another job."""
 
     def __init__(self, memory: Memory | None = None, *, explain: bool = False) -> None:
-        """Args: explain: whether each judged frame carries a trace of its stages."""
+        """With `explain`, each judged frame has a trace of its stages."""
         self.explained_nodes = MOST_LISTED if explain else 0
-        """How many nodes of the wait-for graph that trace has at most; 0: there is none."""
+        """The most nodes of the wait-for graph in that trace; 0: no trace."""
         self.memory = memory if memory is not None else Memory()
         self._begin()
 
@@ -152,7 +151,7 @@ class Engine:
         return Judgement(judged, self._request_looks(context, found), hints.wanted)
 
     def _start(self, frame: ObservedFrame) -> None:
-        """Another job, or a clock that went back, begins anew."""
+        """Starts over for another job, or if the clock went back."""
         job = job_key(frame.job) if frame.job is not None else None
         if job != self.memory.job:
             self.memory = Memory(job)
@@ -162,7 +161,7 @@ class Engine:
         self._now_ns = frame.now_ns
 
     def _observe(self, frame: ObservedFrame) -> tuple[Context, HintOutcome]:
-        """Brings index and graph to `frame`: who is blocked in what, and who waits for whom."""
+        """Updates index and graph to `frame`: which ranks are blocked, and which wait for which."""
         memory = self.memory
         memory.false_alarms.learn(frame.ranks)
         self._index.update(frame.ranks)
@@ -188,7 +187,7 @@ class Engine:
         standing = StandingFound()
         if context.frame.recorded is None:
             standing = standing_waits(context, self.memory.standing)
-        if not (findings or at_rest.findings):  # else they follow from these, most likely
+        if not (findings or at_rest.findings):  # else they most likely follow from these
             findings = [*standing.findings]
         waits = [] if findings or at_rest.findings else _long_waits(context)
         findings = findings or unfinished_ops.detect(context)
@@ -203,7 +202,7 @@ class Engine:
         return not findings and _before(context) == "healthy"
 
     def _confirm(self, context: Context, found: _Found) -> _Found:
-        """Decides which findings are more than suspicions."""
+        """Confirms findings."""
         memory = self.memory
         findings = memory.confirmations.apply(found.findings, context)
         memory.confirmations.forget(context.now_ns)
@@ -213,7 +212,7 @@ class Engine:
         return found._replace(findings=findings, slow=late)
 
     def _word(self, context: Context, found: _Found) -> tuple[tuple[Verdict, ...], tuple[str, ...]]:
-        """Verdicts and notes: the only place where sentences are made."""
+        """Verdicts and notes: sentences are made only here."""
         frame = context.corrected_frame
         waits = long_wait_texts(found.long_waits, context.now_ns)
         notes = [*waits, *death_notes(context.deaths, found.findings)]
@@ -241,7 +240,7 @@ class Engine:
         *,
         is_compared: bool,
     ) -> Frame:
-        """Ranks and groups in the light of the others: who is blocked, who is late."""
+        """The judged frame: states of ranks and groups, and the health of the job."""
         frame = context.frame
         late = {
             rank: finding.since_ns
@@ -276,22 +275,22 @@ class Engine:
         )
 
     def _remember(self, context: Context, found: _Found, judged: Frame) -> None:
-        """Keeps what was found while nobody has died."""
+        """Keeps the findings while no rank has died."""
         if not context.deaths.some:
             waits = judged.notes if judged.health == "waiting" else ()
-            past = past_findings(found.findings, context.corrected_frame)
-            known = self.memory.before_death
-            self.memory.before_death = remember(known, context.frame, past, waits)
+            self.memory.before_death = remember(
+                self.memory.before_death, context.corrected_frame, found.findings, waits
+            )
 
     def _request_looks(self, context: Context, found: _Found) -> tuple[LookRequest, ...]:
-        """Which ranks to look at to know more."""
+        """Which ranks to look at next."""
         requests, frame = self.memory.look_requests, context.frame
         nodes = [*context.overdue, *early_suspects(context)]
         at_rest = ranks_at_rest(frame.ranks, context.index.partial, frame.now_ns)
         slow_ones = to_look_at(self.memory.slow, frame.ranks, frame.now_ns) if found.slow else ()
         rest = (*found.at_rest.look_at, *found.standing.look_at, *at_rest, *slow_ones)
         others = (*ranks_needing_stacks(frame), *rest)
-        # Of those that rest their detector knows who is to be looked at, and how often.
+        # For ranks at rest, their detector knows which to look at, and how often.
         named = [one for one in found.findings if not isinstance(one.detail, RestDetail)]
         order = in_question(named, nodes, others)
         looks = requests.wanted(frame.ranks, order, found.findings, frame.now_ns)
@@ -299,7 +298,7 @@ class Engine:
 
 
 def _long_waits(context: Context) -> list[WaitNode]:
-    """Waits that last, and are for nothing that nobody observes."""
+    """Waits that last, except those for unobserved transports."""
     waits = context.graph.long_waits(context.now_ns)
     return [node for node in waits if not is_unobserved(context, node)]
 
@@ -307,8 +306,8 @@ def _long_waits(context: Context) -> list[WaitNode]:
 def _before(context: Context) -> Health:
     """The health before the diagnosis, as far as the evidence shows it.
 
-    Stacks alone never prove a job healthy, nor that it only starts; nor do numbers prove it
-    healthy that nobody saw move. That it has ended, or does not report, needs neither.
+    Stacks alone never prove that a job is healthy or starting, nor do numbers that were not seen to
+    move. That a job has ended or does not report needs neither.
     """
     health = context.frame.health
     unproven = (health == "healthy" and not context.has_moved) or (
@@ -318,7 +317,7 @@ def _before(context: Context) -> Health:
 
 
 def _quiet_hosts(frame: ObservedFrame) -> dict[str, int]:
-    """Hosts that have not reported for a moment, and when they were last."""
+    """Hosts that have not reported for a moment, and when they last did."""
     return {
         host.name: host.reported_ns
         for host in frame.hosts

@@ -23,7 +23,7 @@ from frtop_tui.diagnosis.model import (
 from frtop_tui.diagnosis.words.phrases import message_doubt, op_text
 
 MOST_LISTED: Final = 64
-"""Lines of each list: the most important come first."""
+"""Lines of each list, the most important first."""
 
 _WHO_ENTERS: Final = "no stack shows which ranks have to enter it"
 _SIGNS: Final[tuple[tuple[Callable[[Wait], bool], str], ...]] = (
@@ -32,27 +32,27 @@ _SIGNS: Final[tuple[tuple[Callable[[Wait], bool], str], ...]] = (
     (lambda wait: wait.undated and not wait.op.sync, "its dump lists the op as unfinished"),
     (lambda wait: is_by_stack(wait.op), "its stack is inside the call"),
     (lambda wait: wait.op.pseudo, "it is inside the call"),
-    (lambda wait: wait.indirect, "its main thread waits for a thread that sits in the op"),
-    (lambda wait: wait.by_device, "its device is in it; whether its host waits is not seen"),
+    (lambda wait: wait.indirect, "its main thread waits for a thread that is in the op"),
+    (lambda wait: wait.by_device, "its device is in the op; whether its host waits is not known"),
     (
         lambda wait: wait.background,
-        "another thread than the main one sits in the op: the rank itself is free",
+        "a thread other than the main one waits in the op: the rank itself is free",
     ),
-    (lambda wait: not wait.op.tracked, "its stack waits for a device; the last op counts"),
+    (lambda wait: not wait.op.tracked, "its stack waits for a device: taken as in its last op"),
     (
         lambda wait: wait.op.sync,
         "issued synchronously, and its thread has issued nothing since",
     ),
     (
         lambda wait: wait.sure,
-        "its main thread's stack is in a wait; the oldest pending op counts",
+        "its main thread's stack is in a wait: taken as in the oldest pending op",
     ),
     (
         lambda _: True,
         "the kernel alone: its main thread is asleep in a futex, with ops pending",
     ),
 )
-"""The first that applies counts."""
+"""The first sign that applies counts."""
 
 
 def trace_of(
@@ -61,8 +61,8 @@ def trace_of(
     reason: Callable[[Finding], str],
     most_nodes: int = MOST_LISTED,
 ) -> Trace:
-    """What each stage found; `reason` tells why a finding is confirmed or not."""
-    followed = dict.fromkeys(context.overdue)  # and where they lead: these come first
+    """What each stage found; `reason` says why a finding is confirmed or not."""
+    followed = dict.fromkeys(context.overdue)  # overdue nodes and those they lead to come first
     others = (node for node in context.graph.all.values() if node not in followed)
     nodes = [*followed, *sorted(others, key=lambda node: node.since_ns)]
     blocked = [line for node in nodes[:MOST_LISTED] for line in _blocked(node, context.now_ns)]
@@ -116,7 +116,7 @@ def _node(node: WaitNode, context: Context, places: Mapping[WaitNode, int]) -> N
 
 
 def _who_enters(node: WaitNode) -> str:
-    """Of a node that all members have entered, what is not known of those who have to enter."""
+    """For a node that all members have entered: what is not known about its members."""
     if node.call is not None and node.peer is None:
         return _WHO_ENTERS
     return message_doubt(node) if node.op.p2p else ""
@@ -143,9 +143,9 @@ def _left_out(finding: Finding) -> tuple[LeftOut, ...]:
     rules = (
         (absentees.moving, "absent too, but it makes progress"),
         (absentees.held_back, "absent too, but a file lock or a store key holds it back"),
-        (absentees.entering, "absent too, but its stack shows it on its way into the op"),
-        (absentees.without_stack, "absent too, but no stack shows yet what it does"),
-        (absentees.unknown, "absent too, but whether it makes progress is not known"),
+        (absentees.entering, "absent too, but its stack shows that it is entering the op"),
+        (absentees.without_stack, "absent too, but no stack shows yet what it is doing"),
+        (absentees.unknown, "absent too, but its progress is not known"),
         ([rank for one in others for rank in one.ranks], "absent for another cause"),
     )
     return tuple(LeftOut(fold(ranks), rule) for ranks, rule in rules if ranks)

@@ -1,4 +1,4 @@
-"""What cases find: facts without a sentence. Their words make verdicts of these."""
+"""What cases find: facts without sentences. `words` of each case turn them into verdicts."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from frtop_tui.job.naming import GroupKey
 
 
 class Detail(Struct, frozen=True):
-    """What one kind of finding knows beyond `Finding`: its wording and confirmation read it."""
+    """What one kind of finding knows beyond `Finding`, for its words and its confirmation."""
 
 
 class Finding(Struct, frozen=True):
-    """One root cause, or one wait whose cause is open."""
+    """One root cause, or one wait without a known cause."""
 
     kind: VerdictKind  # of the verdict it becomes
     detail: Detail  # what only this kind of finding knows
-    key: Hashable  # equal for the same finding in later frames; confirmation compares it
+    key: Hashable  # equal for the same finding in later frames, for confirmation
     culprits: tuple[int, ...] = ()  # ranks to blame, as few as can be justified
     victims: frozenset[int] = frozenset()  # ranks that wait for them, or ended because of them
     parties: tuple[tuple[int, ...], ...] = ()  # sides that disagree, where nobody is to blame
@@ -33,21 +33,19 @@ class Finding(Struct, frozen=True):
     confidence: Confidence = "suspect"
     group: GroupKey | None = None
     op: OpName | None = None
-    nodes: tuple[WaitNode, ...] = ()  # waits that it explains: they need no finding of their own
-    since_ns: int = 0  # operator's clock; 0 where nothing tells
-    # seconds until torch's own timeout ends the first of `nodes`; None where it is not known
-    left_s: float | None = None
-    # of the op: the module and the phase, where these are recorded
-    issuer: wire.Issuer | None = None
+    nodes: tuple[WaitNode, ...] = ()  # waits that it explains
+    since_ns: int = 0  # operator's clock; 0 if not known
+    left_s: float | None = None  # until torch's own timeout ends the first of `nodes`, if known
+    issuer: wire.Issuer | None = None  # the op's module and phase, if recorded
 
     @property
     def without_nodes(self) -> Finding:
-        """The facts alone, which outlive the frame: nodes change with the graph."""
+        """The facts that outlive the frame: nodes change with the graph."""
         return replace(self, detail=Detail(), nodes=())
 
     @property
     def hung(self) -> bool:
-        """Whether it says of culprits that they will not arrive."""
+        """Whether it says that the culprits will not arrive."""
         return self.confidence == "confirmed" and self.progress == "none"
 
 
@@ -57,7 +55,7 @@ def group_key(group: wire.Group | None) -> GroupKey | None:
 
 
 class NodeFacts(TypedDict):
-    """What a finding says of the waits that it explains."""
+    """What a finding says about the waits that it explains."""
 
     group: GroupKey | None
     op: OpName

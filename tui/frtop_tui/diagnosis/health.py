@@ -1,4 +1,4 @@
-"""The health of a job, and since when it has been so."""
+"""The health of a job, and since when."""
 
 from __future__ import annotations
 
@@ -19,26 +19,24 @@ _OF_KIND: Final[dict[VerdictKind, Health]] = {
 
 
 def health_of(before: Health, verdicts: Sequence[Verdict], *, waiting: bool) -> Health:
-    """The job's health by its first verdict, else as it was `before` anybody judged."""
+    """The job's health by its first verdict; without one, the health `before` the diagnosis."""
     if not verdicts and waiting and before in ("healthy", "starting"):
         return "waiting"
     if not verdicts:
         return "ended" if before == "dead" else before
     first = verdicts[0]
     if first.kind in _OF_KIND:
-        # A wait that lasts may be the hang that a slow job has run into.
+        # A lasting wait in a slow job may be a hang.
         return "waiting" if first.kind == "slow" and waiting else _OF_KIND[first.kind]
     hung = first.confidence == "confirmed" and first.progress == "none"
     return "hung" if hung else "held up"
 
 
 def as_far_as_seen(frame: BaseFrame, health: Health, *, compared: bool = True) -> Health:
-    """A job is well only if all of it was seen, or what was seen shows that it goes on.
+    """The health, or "undecided" for a healthy job of which too little was seen.
 
-    Nor is it well while ops whose checksums differ could not be `compared`.
-
-    Ranks that issue ops go on with those that do not report, as long as no wait lasts. A file has
-    no such moment.
+    All of it was seen, or the ranks that report issue ops, without a lasting wait: then the others
+    go on, too. A file cannot show that. And ops whose checksums differ must have been `compared`.
     """
     if health == "healthy" and not compared:
         return "undecided"
@@ -56,15 +54,15 @@ def as_far_as_seen(frame: BaseFrame, health: Health, *, compared: bool = True) -
 def since_of(
     frame: BaseFrame, health: Health, verdicts: Sequence[Verdict], waiting_ns: int, seen_ns: int
 ) -> int:
-    """Since when a job has had `health`, on the operator's clock; 0 where nothing tells.
+    """Since when a job has had `health`, on the operator's clock; 0 if not known.
 
-    `frame` is not judged yet. `seen_ns`: when this health was first seen.
+    `frame` is not judged yet; this health was first seen at `seen_ns`.
     """
     if verdicts and verdicts[0].since_ns and health != "waiting":
         return verdicts[0].since_ns
     if health == "undecided" or not any(rank.evidence.has_ages for rank in frame.ranks.values()):
-        return 0  # when a file was read says nothing
+        return 0  # the time at which a file was read says nothing
     if health == "waiting":
         return waiting_ns
-    # Of these the ranks themselves tell: they need not be first seen here.
+    # The ranks themselves know this: it may have begun before frtop saw it.
     return frame.since_ns if health in ("ended", "unreachable") else seen_ns

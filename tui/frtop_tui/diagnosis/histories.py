@@ -1,4 +1,4 @@
-"""Judges a recorded frame by its whole histories: mismatches that caused no hang, who was slow."""
+"""Judges a recorded frame by its whole histories: mismatches without a hang, and stragglers."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from frtop_tui.job.statistics import JobStatistics
 from frtop_tui.statistics.of_frame import minutes_of
 
 MAY_BE_SLOW: Final[frozenset[Health]] = frozenset({"healthy", "ended"})
-"""Nothing worse is wrong with such a job. One that has ended was slow."""
+"""Nothing worse is wrong with such a job; one that has ended *was* slow."""
 
 
 def with_slow(frame: Frame, minutes: Iterable[JobStatistics]) -> Frame:
-    """`frame` with verdicts on who was slow at its end; beside a death only as notes.
+    """`frame` with verdicts on what was slow at its end; beside a death they are notes.
 
-    Of `minutes`, the newest first, as many are taken as show the same.
+    `minutes`, the newest first, are read as long as they show the same.
     """
     died = bool(frame.verdicts) and all(one.kind == "dead" for one in frame.verdicts)
-    # Of a job that was seen in part that is all that keeps it from being called well.
+    # Only that not all of the job was seen keeps it from being called healthy.
     in_part = frame.health == "undecided" and frame.coverage.reporting < frame.coverage.expected
     if not died and (frame.verdicts or not (in_part or frame.health in MAY_BE_SLOW)):
         return frame
@@ -52,7 +52,7 @@ def with_slow(frame: Frame, minutes: Iterable[JobStatistics]) -> Frame:
 
 
 def findings_in(frame: ObservedFrame, minutes: Iterable[JobStatistics]) -> Sequence[Finding]:
-    """Who is slow in the newest of `minutes`, since the first that shows it."""
+    """What is slow in the newest of `minutes`, since the first that shows it."""
     ends = ((minute, min(frame.now_ns, minute.until_ns)) for minute in minutes)
     found = (
         slow(replace(frame, statistics=minute, now_ns=now_ns), SlowState())
@@ -78,7 +78,7 @@ _AS_RECORDED: Final = "confirmed when this was recorded"
 
 
 def with_histories(frame: Frame) -> Frame:
-    """`frame` with what the ops in its ranks' snapshots show: mismatches; else who is slow."""
+    """`frame` with what the ops in its ranks' snapshots show: mismatches, else stragglers."""
     found = _with_mismatches(frame)
     return with_slow(found, minutes_of(found))
 
@@ -106,16 +106,16 @@ def _with_mismatches(frame: Frame) -> Frame:
 
 
 def with_trace(frame: Frame) -> Frame:
-    """`frame`, out of a capture, with the trace of judging it again: captures keep no trace."""
+    """`frame`, from a capture, with the trace of judging it again: captures keep no trace."""
     if frame.trace is not None or not frame.ranks:
         return frame
     again = replace(observed(frame), statistics=next(minutes_of(frame), None))
     if any(verdict.kind == "slow" for verdict in frame.verdicts):
-        again = replace(again, health="healthy")  # as it was before anybody judged
+        again = replace(again, health="healthy")  # as before the diagnosis
     trace = Engine(explain=True).judge(again).frame.trace
     if trace is None:
         return frame
-    # One frame confirms little: what was confirmed while the job lived stays confirmed.
+    # One frame confirms little: what was confirmed in the live job stays confirmed.
     confirmed = {(v.kind, fold(v.culprits)) for v in frame.verdicts if v.confidence == "confirmed"}
     findings = tuple(
         replace(one, confirmation=_AS_RECORDED) if (one.kind, one.culprits) in confirmed else one

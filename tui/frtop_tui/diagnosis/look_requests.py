@@ -1,4 +1,4 @@
-"""Which ranks to look at now: suspects and a few that wait, never all."""
+"""Which ranks to look at now: suspects and a few waiting ranks, never all."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from frtop_tui.job.model import ObservedFrame, Rank
 
 AGAIN_NS: Final = 1_000_000_000
 SETTLED_AGAIN_NS: Final = 5_000_000_000
-"""A confirmed culprit is looked at less often: it is known already."""
+"""A confirmed culprit is known already, so it is looked at less often."""
 AT_REST_AGAIN_NS: Final = 30_000_000_000
 MOST: Final = 16
 MOST_EARLY: Final = 4
@@ -29,7 +29,7 @@ AUTOPSY_AGAIN_NS: Final = 10_000_000_000
 WAITERS_PER_NODE: Final = 2
 MOST_REMEMBERED: Final = 4096
 MOST_IN_QUESTION: Final = 512
-"""More would not be looked at before the first of them is due again."""
+"""With more, the first would be due again before the last is looked at."""
 
 
 class LookRequest(NamedTuple):
@@ -68,7 +68,7 @@ class LookRequests:
             if view is None or view.exit_info is not None or view.state == "unreachable":
                 continue
             again = SETTLED_AGAIN_NS if rank in settled else AGAIN_NS
-            # Without ages it is out of a file.
+            # Without ages it is from a file.
             if not view.evidence.has_ages or not _is_due(self._asked, rank, again, now_ns):
                 continue
             found.append(LookRequest(view.host, view.key, children_in_question(view), stacks=True))
@@ -88,7 +88,7 @@ class LookRequests:
 
 
 def _is_due(asked: dict[int, int], rank: int, again_ns: int, now_ns: int) -> bool:
-    """Whether the last request is `again_ns` old; if so, notes this one."""
+    """Whether the last request is `again_ns` old; if so, notes a new one."""
     if rank in asked and now_ns - asked[rank] < again_ns:
         return False
     asked[rank] = now_ns
@@ -96,7 +96,7 @@ def _is_due(asked: dict[int, int], rank: int, again_ns: int, now_ns: int) -> boo
 
 
 def early_suspects(context: Context) -> list[WaitNode]:
-    """A few nodes that become overdue soon: then there is a snapshot to compare with."""
+    """A few nodes that will soon be overdue, so that there is a snapshot to compare with."""
     overdue, graph = set(context.overdue), context.graph
     early = [node for node in graph.nodes_where("early", context.now_ns) if node not in overdue]
     early = oldest_first(early)[:MOST_EARLY]
@@ -106,9 +106,9 @@ def early_suspects(context: Context) -> list[WaitNode]:
 
 
 def ranks_needing_stacks(frame: ObservedFrame) -> list[int]:
-    """Ranks of groups whose members stopped at different ops, completion unknown.
+    """Ranks of groups whose members stopped at different ops of unknown completion.
 
-    Ops of devices are such, and ops that a program polls: only stacks show who waits.
+    These are ops on devices, and ops that a program polls: only stacks show which ranks wait.
     """
     found: list[int] = []
     for group in frame.groups:
@@ -124,10 +124,10 @@ def ranks_needing_stacks(frame: ObservedFrame) -> list[int]:
 
 
 def ranks_at_rest(ranks: Mapping[int, Rank], partial: Iterable[int], now_ns: int) -> list[int]:
-    """Ranks that issue nothing, of which not every op is known (`partial`), and none is pending.
+    """Ranks that issue nothing, with none pending, though not every op is known (`partial`).
 
-    Only their stacks show whether they are inside a message or a rendezvous: two are taken, and
-    others now and then.
+    Only their stacks show whether they are in a message or a rendezvous: two are taken soon, and
+    one now and then.
     """
     found: list[int] = []
     for rank in sorted(partial):
@@ -170,7 +170,7 @@ def in_question(
 
 
 def _to_compare(finding: Finding) -> tuple[int, ...]:
-    """Ranks whose ops before those that differ have to be known."""
+    """Ranks whose earlier ops have to be compared, too."""
     detail = finding.detail
     if not isinstance(detail, OpsDiffer) or finding.confidence == "confirmed":
         return ()

@@ -1,4 +1,4 @@
-"""What the diagnosis says: verdicts, and ranks in the light of the others."""
+"""What the diagnosis says: verdicts, and ranks judged beside the others."""
 
 from __future__ import annotations
 
@@ -21,15 +21,14 @@ class BlockedRanks(Struct, frozen=True):
     ranks: str
     op: str
     sign: str
-    seconds: float | None = None  # the longest wait; None where nothing tells
+    seconds: float | None = None  # the longest wait; None if not known
     dated: bool = True  # False: it was there at the first look, so `seconds` is a lower bound
 
 
 class Edge(Struct, frozen=True):
     """Absent ranks of a node that are themselves blocked, and in which op.
 
-    `node` is its place in the graph, -1 where it was cut off: ops of groups with one name are
-    called alike.
+    `node` is that op's place in the graph, as its name may not be unique; -1 if it was cut off.
     """
 
     ranks: str
@@ -42,29 +41,27 @@ class NodeTrace(Struct, frozen=True):
 
     op: str
     waiting: str
-    overdue: bool  # whether the wait is longer than it may take
+    overdue: bool  # whether the wait is unusually long
     free: str = ""  # absent members that nothing blocks: the blame ends there
     ended: str = ""  # absent members whose process ended
     unobserved: str = ""  # absent members that nobody observes
-    # absent members that are blocked elsewhere: the blame goes on there
-    edges: tuple[Edge, ...] = ()
-    seconds: float | None = None  # the longest wait; None where nothing tells
-    # where all members have entered, what is known of the other half of a send or receive, and that
-    # a stack does not tell who has to enter its call
+    edges: tuple[Edge, ...] = ()  # absent members that are blocked elsewhere
+    seconds: float | None = None  # the longest wait; None if not known
+    # if all members have entered: what is not known about a message's other half, or about the
+    # ranks that have to make a call
     open: str = ""
-    # `free` is the only rank that is in no op: nothing else shows who is absent
-    by_elimination: bool = False
+    by_elimination: bool = False  # nothing but this shows it: `free` is the only rank in no op
 
 
 class LeftOut(Struct, frozen=True):
-    """Absent ranks that are not blamed, and the rule that leaves them out."""
+    """Absent ranks that are not blamed, and why."""
 
     ranks: str
     rule: str
 
 
 class FindingTrace(Struct, frozen=True):
-    """One finding, what it explains, whom it leaves out, and why it is confirmed or not."""
+    """One finding: what it explains, which ranks it leaves out, why it is confirmed or not."""
 
     kind: str
     cause: str
@@ -100,61 +97,61 @@ class Why(Struct, frozen=True):
 
     @classmethod
     def of(cls, cause: Cause, text: str = "", layer: Layer | None = None) -> Why:
-        """With the usual sentence and layer of `cause`, where no other is given."""
+        """With the usual sentence and layer of `cause`, unless others are given."""
         usual = CAUSES[cause]
         return cls(cause, layer or usual.layer, text or usual.sentence)
 
 
 class OpName(Struct, frozen=True):
-    """The op a verdict is about; `number` None when it cannot be compared."""
+    """The op of a verdict; `number` is None if it cannot be compared."""
 
     kind: str
     number: int | None = None
 
 
 class Slowness(Struct, frozen=True):
-    """How slow somebody is, and what that costs the others.
+    """How slow a rank or link is, and what that costs the others.
 
-    Times are in ns. With `at_least` it may have begun before anything of it was seen.
+    `at_least`: it may have begun before frtop saw it.
     """
 
-    late: int  # sampled ops that were late, or long
-    sampled: int  # of so many
-    late_ns: int  # by how much: the median of these
-    error_ns: int  # by how much clocks of hosts may make that wrong
-    share: Real  # of the time of all who wait, that they lose
-    waiting: int  # how many wait
-    lost_ns: int  # the time that all who wait have lost together since then
-    step_ns: int | None = None  # how long a step takes; None where steps are not recorded
-    on_gpus: bool = False  # whether those who wait keep a GPU each
+    late: int  # how many of the `sampled` ops were late or long
+    sampled: int
+    late_ns: int  # by how much: the median
+    error_ns: int  # how wrong the hosts' clocks may make that
+    share: Real  # of their time, which the waiting ranks lose
+    waiting: int  # how many ranks wait
+    lost_ns: int  # the time that all of them have lost together
+    step_ns: int | None = None  # how long a step takes; None if steps are not recorded
+    on_gpus: bool = False  # whether each waiting rank occupies a GPU
     at_least: bool = False
-    most_share: Real = 0.0  # where `share` is a lower bound, as few ops were sampled; else 0
+    most_share: Real = 0.0  # the upper bound, if `share` is a lower bound; else 0
 
 
 class Verdict(Struct, frozen=True):
-    """Who is waited for, why, and whether it is hung. Blames as few as can be justified."""
+    """Which ranks are to blame, as few as can be justified, why, and whether the job hangs."""
 
     kind: VerdictKind
     confidence: Confidence
     progress: Progress
     culprits: tuple[int, ...]
-    headline: str  # one line: who and what
+    headline: str  # one line: which ranks, and what
     why: Why
-    next: str  # what to do, fitting the cause
+    next: str  # what to do
     victims: frozenset[int] = frozenset()
     parties: tuple[tuple[int, ...], ...] = ()
     group: GroupKey | None = None
     op: OpName | None = None
-    since_ns: int = 0  # operator's clock: since when it has been so
+    since_ns: int = 0  # operator's clock; 0 if not known
     left_s: Real | None = None  # until the op's own timeout
     evidence: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()  # what could not be seen
-    slow: Slowness | None = None  # of a verdict of the kind "slow"
-    issuer: wire.Issuer | None = None  # of the op, where modules are recorded
+    slow: Slowness | None = None  # if the kind is "slow"
+    issuer: wire.Issuer | None = None  # of the op, if modules are recorded
 
 
 class Sentences(Struct, frozen=True):
-    """`head` says who and what, `waiting` ends the headline with who waits, if that fits."""
+    """The headline is `head`, and `waiting`: which ranks wait."""
 
     head: str
     why: Why
@@ -169,15 +166,15 @@ class Sentences(Struct, frozen=True):
 
 
 class JudgedRank(Rank, frozen=True):
-    """A rank in the light of the others: what the screens and the exports read.
+    """A rank judged beside the others: what screens and exports read.
 
-    Its state may be "blocked" or "late"; `blocked_on` is what it is blocked in.
+    Its state may be "blocked" or "late"; `blocked_on` is the op that it is blocked in.
     """
 
 
 BASE_FIELDS: Final = tuple(name for name in BaseFrame.__struct_fields__ if name != "ranks")
 _SINCE_THE_END: Final = frozenset({"dead", "ended", "unreachable"})
-"""Healths of which the age is that of the end itself."""
+"""Healths whose age is the age of the end itself."""
 
 
 class Frame(BaseFrame, frozen=True):
@@ -186,16 +183,16 @@ class Frame(BaseFrame, frozen=True):
     ranks: Mapping[int, JudgedRank] = field(default_factory=dict)
     verdicts: tuple[Verdict, ...] = ()
     writings: tuple[Writing, ...] = ()  # the last of each kind
-    trace: Trace | None = None  # where it was asked for
+    trace: Trace | None = None  # on request
 
     @property
     def awaits_cause(self) -> bool:
-        """Whether looks that were asked for may tell why somebody is slow."""
+        """Whether pending looks may show why a rank is slow."""
         return any(one.kind == "slow" and one.why.cause == "unknown" for one in self.verdicts)
 
     @property
     def is_compared(self) -> bool:
-        """Whether ranks were searched for a late one, and some seconds more tell no more of it."""
+        """Whether ranks were searched for stragglers, for long enough to find one."""
         found = self.statistics
         if found is None:
             return False
@@ -204,7 +201,7 @@ class Frame(BaseFrame, frozen=True):
 
     @property
     def until_ns(self) -> int:
-        """Up to when what is said has lasted: now, for a wait not beyond its ranks' end."""
+        """Until when the health has lasted: now, or until the last rank ended."""
         if self.health in _SINCE_THE_END or not self.ranks:
             return self.now_ns
         endpoints = 0
@@ -216,18 +213,18 @@ class Frame(BaseFrame, frozen=True):
 
 
 def unjudged(frame: ObservedFrame) -> Frame:
-    """The same moment, of which there is nothing to say."""
+    """The same moment, without a judgement."""
     return judged_frame(frame, {n: as_rank(JudgedRank, rank) for n, rank in frame.ranks.items()})
 
 
 def judged_frame(frame: ObservedFrame, ranks: Mapping[int, JudgedRank], **changes: object) -> Frame:
-    """The same moment, with what the diagnosis `changes` in it."""
+    """The same moment, with the `changes` of the diagnosis."""
     known = {name: getattr(frame, name) for name in BASE_FIELDS}
     return Frame(ranks=ranks, **{**known, **changes})
 
 
 def observed(frame: Frame) -> ObservedFrame:
-    """The same moment without what the diagnosis said of it."""
+    """The same moment without its judgement."""
     known = {name: getattr(frame, name) for name in BASE_FIELDS}
     ranks = {number: as_rank(ObservedRank, rank) for number, rank in frame.ranks.items()}
     return ObservedFrame(**{**known, "ranks": ranks, "notes": ()})

@@ -1,4 +1,4 @@
-"""Findings put into words, once, at the end: the verdicts."""
+"""Puts findings into words, once, at the end: the verdicts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from frtop_tui.job.unprepared import age_words
 
 
 def gpu_evidence(views: Mapping[int, Rank], ranks: Iterable[int], now_ns: int) -> tuple[str, ...]:
-    """One line on the GPUs of `ranks` that are busy at little more than idle power, if any are."""
+    """One line about the GPUs of `ranks` that are busy at little more than idle power."""
     found: dict[tuple[str, str], tuple[SpinningGpu, list[int]]] = {}
     for rank in sorted(ranks):
         view = views.get(rank)
@@ -62,15 +62,15 @@ def _span(values: Iterable[int]) -> str:
 
 
 _WAITS: Final = frozenset({"stuck", "not_entered"})
-"""Kinds of findings in which ranks wait in an op, maybe with a kernel of it on their devices."""
+"""Kinds of findings in which ranks wait in an op, perhaps with its kernel on their devices."""
 
 
 def sentences(finding: Finding, frame: BaseFrame, tense: Tense = Tense.PRESENT) -> Sentences:
-    """What there is to say about a finding; `frame` is the one that it was found in."""
+    """The sentences about a finding in `frame`."""
     said = kind_of(finding).words(finding, finding.detail, frame, tense)
     if finding.kind in _WAITS or isinstance(finding.detail, InDoubt):
         about = finding.victims
-        if finding.progress != "active":  # else a culprit's kernels are small, and do not wait
+        if finding.progress != "active":  # else a culprit's kernels are small, but do not wait
             about = about.union(finding.culprits)
         if lines := gpu_evidence(frame.ranks, about, frame.now_ns):
             return replace(said, evidence=(*said.evidence, *lines))
@@ -124,7 +124,7 @@ def _long_wait_text(node: WaitNode, now_ns: int) -> str:
     age = age_words((now_ns - oldest.since_ns) / 1e9, least=not oldest.op.dated)
     usual = "its usual duration is not known yet"
     if has_history(oldest.op):
-        # Without a line it is the longest pause of the group, or a bound on it: nothing usual.
+        # Without a line it is the group's longest pause, or a bound on it: not a usual one.
         usual = "that is longer than usual in this group"
         if oldest.op.site is not None:
             usual = f"usually {timing(oldest.op.usual_ns)} there"
@@ -133,7 +133,7 @@ def _long_wait_text(node: WaitNode, now_ns: int) -> str:
 
 
 def dropped_notes(dropped: Sequence[Finding], findings: Sequence[Finding]) -> tuple[str, ...]:
-    """Who waits in ops of which no finding is reported, as these follow from `findings`."""
+    """Ranks that wait in ops without a verdict, because these follow from `findings`."""
     waiting = (finding for finding in dropped if not isinstance(finding.detail, Aborted))
     ranks = {rank for finding in waiting for rank in finding.victims}
     ranks.difference_update(*(absent(finding) for finding in findings))
@@ -142,7 +142,7 @@ def dropped_notes(dropped: Sequence[Finding], findings: Sequence[Finding]) -> tu
 
 
 def death_notes(deaths: Deaths, findings: Sequence[Finding]) -> tuple[str, ...]:
-    """Deaths that no finding is about."""
+    """Deaths that are in no finding."""
     if any(f.kind in ("dead", "mismatch") or isinstance(f.detail, Aborted) for f in findings):
         return ()
     blamed = {rank for finding in findings for rank in finding.culprits}

@@ -1,4 +1,4 @@
-"""Why a rank has not entered an op, by the most reliable sign that there is."""
+"""Why a rank has not entered an op, by the most reliable sign."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ LOADS_ITSELF: Final = -2
 
 
 class BatchWait(Struct, frozen=True):
-    """What a rank waits for in its DataLoader, as far as that is known."""
+    """What a rank waits for in its DataLoader, as far as known."""
 
     fetch: wire.DataLoaderFetch | None = None  # None if only the stack shows the wait
     worker: wire.Process | None = None
@@ -59,8 +59,7 @@ class AbsenceCause(Struct, frozen=True):
 
     cause: Cause
     layer: Layer
-    # Of the working thread, or of the one at the end of `chain`; None if nothing shows it.
-    location: StackLocation | None = None
+    location: StackLocation | None = None  # of the working thread, or of the end of `chain`
     gil_holder: wire.ThreadStack | None = None  # only with the cause "gil"
     batch: BatchWait | None = None  # only with the cause "dataloader"
     chain: ThreadChain | None = None  # of threads that wait for each other
@@ -70,7 +69,7 @@ UNKNOWN: Final = AbsenceCause("unknown", "unknown")
 
 
 def absence_cause(view: Rank) -> AbsenceCause:
-    """Why a rank is absent that is alive and not blocked in an op."""
+    """Why a living rank is absent that is not blocked in an op."""
     if is_unseen_dump(view):
         return UNKNOWN
     if wire.LEFT_GROUPS in view.notes or _leaves_groups(view):
@@ -79,12 +78,12 @@ def absence_cause(view: Rank) -> AbsenceCause:
 
 
 def doing(view: Rank) -> AbsenceCause:
-    """What a rank that is alive does, wherever the others are."""
+    """What a living rank does, wherever the others are."""
     return _stopped(view) or _gil_held(view) or _loading(view) or _located(view) or UNKNOWN
 
 
 def is_unseen_dump(view: Rank) -> bool:
-    """Whether only a Flight Recorder dump is known: it shows ops, and nothing else of a rank."""
+    """Whether only a Flight Recorder dump is known, which shows nothing but ops."""
     return not (view.evidence.has_process or view.evidence.has_stacks)
 
 
@@ -100,7 +99,7 @@ def _stopped(view: Rank) -> AbsenceCause | None:
 
 def _gil_held(view: Rank) -> AbsenceCause | None:
     holder = gil_holder(view)
-    # Without a heartbeat only a sleeping holder shows it: running Python code holds the GIL, too.
+    # Without a heartbeat, only a sleeping holder shows it: running Python code holds the GIL, too.
     asleep = view.status is None and holder is not None and not holder.active
     if view.state != "silent" and not asleep:
         return None
@@ -121,7 +120,7 @@ def _loading(view: Rank) -> AbsenceCause | None:
 
 
 def _located(view: Rank) -> AbsenceCause | None:
-    """By the working thread's stack, else by what the kernel shows."""
+    """By the working thread's stack, else by the kernel."""
     seen = working_location(view)
     location, chain = seen or locate(None, working_process(view)), None
     if location.kind == "lock" and _awaits_work(view):
@@ -134,7 +133,7 @@ def _located(view: Rank) -> AbsenceCause | None:
 
 
 def ending_cause(view: Rank) -> AbsenceCause:
-    """Why the process of a rank whose program is over does not end: what its thread waits for."""
+    """Why a rank's process does not end after its program: what its thread waits for."""
     end = program_end(view)
     threads = end.threads if end is not None else ()
     awaited = _cause_at(threads[0].location) if len(threads) == 1 else None
@@ -149,20 +148,20 @@ def _cause_at(location: StackLocation, chain: ThreadChain | None = None) -> Abse
 
 
 _FOR_THREADS: Final = frozenset({"lock", "pipe", "unknown"})
-"""Places where a thread may wait for another one, or for a child."""
+"""Places where a thread may wait for another one or for a child."""
 
 
 _QUEUES: Final = re.compile(r"/(queue|multiprocessing/queues|asyncio/queues)\.py$")
 _QUEUE_FRAMES: Final = 3
-"""`get` of a queue is at most two calls (a condition's `wait`) further out than the leaf."""
+"""A queue's `get` is at most two calls (a condition's `wait`) outside the innermost frame."""
 _WORKING: Final = frozenset(
     ["backward", "collective", "compiling", "dataloader", "device", "file_io", "file_lock"]
 )
-"""The working thread may wait for one at such a place: the rank then is not known to be idle."""
+"""If another thread is at such a place, the working one may wait for it: it may not be idle."""
 
 
 def _awaits_work(view: Rank) -> bool:
-    """Whether a server is idle: its thread waits at a queue, another one serves, and none works."""
+    """Whether a server is idle: its thread is at a queue, another one serves, and none works."""
     working = working_stack(view)
     if working is None or is_handler(working) or not _is_at_queue(working):
         return False

@@ -1,8 +1,8 @@
 """Which call of torch.distributed a thread is in, by its stack alone.
 
-torch's own functions name it: `all_reduce` in `distributed_c10d.py` is the call, and the
-first frame outside torch is the line that made it. A wait for a `Work` has no Python frame, so
-some waits are recognised by their line only, and the op's kind stays unknown.
+torch's own functions name it: `all_reduce` in `distributed_c10d.py` is the call, and the first
+frame outside torch made it. A wait for a `Work` has no Python frame, so some waits are recognised
+by their line only, and the kind of op stays unknown.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from frtop_tui.job.stack_frames import is_user_code, user_frame
 C10dRole = Literal[
     "collective",
     "p2p",
-    "rendezvous",  # processes meet, before there is a group or to make one
-    "implicit",  # a wait for an op of a kind that the stack does not show
+    "rendezvous",  # processes meet to make a group
+    "implicit",  # a wait for an op whose kind the stack does not show
 ]
 ProgramOrder = Literal["same", "later", "earlier", "unknown"]
 StackStep = tuple[str, str, int]
@@ -43,9 +43,9 @@ _GROUP_MAKERS: Final = frozenset({
     "new_subgroups_by_enumeration",
 })  # fmt: skip
 TEARDOWN: Final = frozenset({"destroy_process_group", "abort_process_group"})
-"""Calls that leave groups: nobody else has to arrive."""
+"""Calls that leave groups: no other rank has to arrive."""
 _NO_CALLS: Final = re.compile(r"^(get_|is_|supports_|set_|register_|record_comm$|__|wrapper$)")
-"""Public functions of torch.distributed that issue no op. All others are taken to issue one."""
+"""Public functions of torch.distributed that issue no op; all others count as ops."""
 _PRIVATE_CALLS: Final = {
     "_all_gather_base": "all_gather_into_tensor",
     "_reduce_scatter_base": "reduce_scatter_tensor",
@@ -80,20 +80,20 @@ _INTEGER: Final = re.compile(r"-?\d{1,9}\Z")
 class C10dCall:
     """The call of torch.distributed that a thread is in."""
 
-    kind: str  # the function; "a wait for an op" and the like where `role` is "implicit"
+    kind: str  # the function; "a wait for an op" or similar if `role` is "implicit"
     role: C10dRole
-    frame: wire.TraceFrame  # that made the call
+    frame: wire.TraceFrame  # made the call
     path: StackPath  # the whole stack
-    depth: int  # how many steps of `path` lead to the call, the call included
+    depth: int  # how many steps of `path` lead to the call, including it
     group: str = ""  # "" if the stack does not show it
-    peer: int | None = None  # the other rank of a send or receive, None if not known
-    is_teardown: bool = False  # it destroys groups, and so waits for nobody
+    peer: int | None = None  # the other rank of a send or receive, if known
+    is_teardown: bool = False  # it destroys groups, and so waits for no rank
 
     @property
     def steps(self) -> StackPath:
-        """The steps that lead to the call: what torch does inside does not change which one it is.
+        """The steps that lead to the call, without torch's own inside it.
 
-        Of a wait of unknown kind torch's own lines are all that tells.
+        In a wait of unknown kind, torch's lines are all that identifies it.
         """
         if self.role == "implicit" and self.kind != DEVICE_WAIT:
             return self.path
@@ -128,12 +128,12 @@ def call_of(stack: wire.ThreadStack) -> C10dCall | None:
 
 
 def wait_in_c(frames: tuple[wire.TraceFrame, ...]) -> C10dCall:
-    """The wait of a thread of which frames of C show that it is in an op."""
+    """The wait of a thread whose C frames show that it is in an op."""
     return _call("a wait for an op", "implicit", frames, 0)
 
 
 def is_connecting(stack: wire.ThreadStack | None) -> bool:
-    """Whether a thread connects to the store, which waits for all ranks."""
+    """Whether a thread is connecting to the store, which waits for all ranks."""
     return stack is not None and any(
         frame.file.endswith("torch/distributed/rendezvous.py")
         or frame.function == "_create_c10d_store"
@@ -146,7 +146,7 @@ def path_of(frames: Sequence[wire.TraceFrame]) -> StackPath:
 
 
 def paths_differ(one: Sequence[StackStep], other: Sequence[StackStep]) -> bool | None:
-    """Whether two stacks are at different lines; None if a line that decides it is unknown."""
+    """Whether two stacks are at different lines; None if a deciding line is unknown."""
     if not (one and other):
         return None
     unknown = False
@@ -162,7 +162,7 @@ def paths_differ(one: Sequence[StackStep], other: Sequence[StackStep]) -> bool |
 def program_order(one: Sequence[StackStep], other: Sequence[StackStep]) -> tuple[ProgramOrder, str]:
     """Whether `one` is later in the program than `other`, and the lines that show it.
 
-    This is a hint and no proof: a loop may lead back.
+    A hint, not proof: a loop may lead back.
     """
     for mine, theirs in zip(one, other, strict=False):
         if mine == theirs and mine[2]:
@@ -177,7 +177,7 @@ def program_order(one: Sequence[StackStep], other: Sequence[StackStep]) -> tuple
 
 
 def _named(frames: tuple[wire.TraceFrame, ...], depth: int) -> C10dCall | None:
-    """The call whose function this frame is, None if it is none."""
+    """The call that this frame is, None if it is none."""
     frame = frames[depth]
     name = function_name(frame)
     if _RENDEZVOUS.search(frame.file):
@@ -200,7 +200,7 @@ def _named(frames: tuple[wire.TraceFrame, ...], depth: int) -> C10dCall | None:
 
 
 def _is_init_rpc(frame: wire.TraceFrame) -> bool:
-    """Whether a frame is the start of RPC, which has a store, and an address, of its own."""
+    """Whether a frame starts RPC, which has its own store and address."""
     return function_name(frame) == "init_rpc" and "torch/distributed/rpc/" in frame.file
 
 
@@ -214,7 +214,7 @@ def _call(
     peer: int | None = None,
     is_teardown: bool = False,
 ) -> C10dCall:
-    # The user's code may run inside the call, too: a class that is pickled there, say.
+    # User code may also run inside the call, as when an object is pickled.
     caller = user_frame(frames[depth:])
     return C10dCall(
         kind, role, caller, path_of(frames), len(frames) - depth, group, peer, is_teardown
@@ -222,7 +222,7 @@ def _call(
 
 
 def _unnamed(stack: wire.ThreadStack) -> str:
-    """What a sleeping thread waits for if no function of an op is on its stack, "" if unknown."""
+    """What a sleeping thread without an op's function on its stack waits for; "" if unknown."""
     leaf = stack.frames[0]
     name = function_name(leaf)
     for file, function, kind in _IN_NATIVE_CODE:
@@ -237,7 +237,7 @@ def _unnamed(stack: wire.ThreadStack) -> str:
         return "a wait for an op"
     if _COMPILED.search(leaf.file):
         return "compiled code"
-    # Without the line's text its variables decide: a C call with a Work at hand waits for it.
+    # Without the line's text, its variables decide: a C call with a Work at hand waits for it.
     holds_work = any(_WORK.match(value) for _, value in leaf.variables)
     return "a wait for an op" if holds_work and not leaf.source and is_user_code(leaf) else ""
 
@@ -252,7 +252,7 @@ def _group(frames: tuple[wire.TraceFrame, ...], depth: int) -> str:
         return asked.strip("\"'")
     if not asked or depth + 1 >= len(frames) or not frames[depth + 1].file.endswith(_LOGGER):
         return ""
-    # The function has filled in the default group; its wrapper still has the arguments.
+    # The function has filled in the default group, but its wrapper has the original arguments.
     given = dict(frames[depth + 1].variables)
     by_name = given.get("kwargs", "")
     if not by_name or by_name.endswith("...}"):
@@ -265,7 +265,7 @@ def _group(frames: tuple[wire.TraceFrame, ...], depth: int) -> str:
 
 
 def _elements(text: str) -> int | None:
-    """How many values a tuple has by its text; None if the text is cut or ambiguous."""
+    """How many values a tuple has, by its text; None if that is cut or ambiguous."""
     if not text.startswith("(") or not text.endswith(")"):
         return None
     depth, count, some = 0, 0, False

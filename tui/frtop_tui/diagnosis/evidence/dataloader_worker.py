@@ -1,4 +1,4 @@
-"""The DataLoader worker that a rank waits for, and what that worker does."""
+"""The DataLoader worker that a rank waits for, and what it is doing."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ _FORK: Final = re.compile(r"(?:^|/)multiprocessing/popen_fork\.py$")
 
 
 class WorkerStack(Struct, frozen=True):
-    """What the main thread of a worker does, by its stack."""
+    """What a worker's main thread is doing, by its stack."""
 
-    is_forking: bool = False  # still inside the `os.fork()` that made it, or in a hook there
+    is_forking: bool = False  # still inside the `os.fork()` that created it, or in a hook there
     awaits_index: bool = False  # waits for its rank
     location: StackLocation | None = None  # None while it is in `os.fork()` itself
 
 
 def children_in_question(view: Rank) -> tuple[int, ...]:
-    """Pid of the worker that a fetch waits for, else of two children in a file or stopped."""
+    """The pid of the worker that a fetch waits for; else of two children in a file or stopped."""
     fetch = current_fetch(view)
     if fetch is not None and fetch.worker_pid:
         return (fetch.worker_pid,)
@@ -53,7 +53,7 @@ def _children(view: Rank) -> tuple[wire.Process, ...]:
 
 
 def worker_stack(view: Rank, worker: wire.Process) -> WorkerStack | None:
-    """What the last snapshot shows of a worker, None if it has no stack of it."""
+    """What the last snapshot shows of a worker; None if there is no stack."""
     stack = _main_stack(view, worker)
     if stack is None:
         return None
@@ -62,7 +62,7 @@ def worker_stack(view: Rank, worker: wire.Process) -> WorkerStack | None:
     if not own:
         return WorkerStack(is_forking)
     loader = next((i for i, frame in enumerate(own) if _LOADER.search(frame.file)), 0)
-    # All workers share the frames from the loader outward.
+    # All workers share the frames outside the loader.
     inner = own[:loader] or own
     gets = loader and function_name(inner[-1]) == "get"
     if gets and _LOOP.search(own[loader].file) and all(_QUEUE.search(f.file) for f in inner):
@@ -72,7 +72,7 @@ def worker_stack(view: Rank, worker: wire.Process) -> WorkerStack | None:
 
 
 def _main_stack(view: Rank, worker: wire.Process) -> wire.ThreadStack | None:
-    """The stack of the thread that loads. The worker's other thread feeds its queue."""
+    """The stack of the loading thread; the worker's other thread feeds its queue."""
     dumps = view.snapshot.dumps if view.snapshot is not None else ()
     threads = next((dump.threads for dump in dumps if dump.pid == worker.pid), ())
     main = next((t for t in threads if t.tid == worker.pid), threads[0] if threads else None)
@@ -87,7 +87,7 @@ def _is_forking(frames: Sequence[wire.TraceFrame], own: Sequence[wire.TraceFrame
 
 
 def _own_frames(frames: Sequence[wire.TraceFrame]) -> Sequence[wire.TraceFrame]:
-    """The frames of a forked worker, without those that it inherited from its parent."""
+    """A forked worker's frames, without those inherited from its parent."""
     forks = (
         i for i, frame in enumerate(frames)
         if _FORK.search(frame.file) and function_name(frame) == "_launch"

@@ -29,7 +29,7 @@ _NETWORK_TEXT: Final = re.compile(
 _TIMEOUT_TEXT: Final = re.compile(r"timed? ?out|timeout", re.IGNORECASE)
 _WAITED_TEXT: Final = re.compile(r"(?:waiting |after )(\d{1,12}) ?ms\b")
 _SOURCE: Final = re.compile(r"^\[[^\]\s]*\.(?:cc|cpp|cu|h|hpp):\d+\]\s*")
-"""Where in torch's own C++ it was raised: nobody who runs a job looks there first."""
+"""Where torch's C++ raised it: not where a user looks first."""
 INTERRUPTED: Final[Cause] = "interrupted"
 _SIGNALS: Final = {int(known): known.name for known in signals.Signals}
 _CRASHES: Final = frozenset({
@@ -52,18 +52,18 @@ class Death:
     cause: Cause
     text: str
     killed: bool = False  # by SIGKILL
-    crashed: bool = False  # by a signal that the process brings on itself
-    out_ns: int = 0  # when its process had ended, 0 while it has not
-    waited_s: float = 0.0  # how long it had waited when it gave up, 0.0 if it does not say
+    crashed: bool = False  # by a signal that the process causes itself
+    out_ns: int = 0  # when its process ended, 0 while it has not
+    waited_s: float = 0.0  # how long it had waited when it gave up, 0.0 if not known
 
     @property
     def failed(self) -> bool:
-        """Whether the program itself says that it failed, however late that was."""
+        """Whether the program itself reports a failure, however late."""
         return self.nature == "own" and self.cause in ("exception", "exit_status")
 
     @property
     def likeness(self) -> tuple[str, str]:
-        """Deaths with the same one have the same cause: `ValueError` on three ranks."""
+        """Equal for deaths of the same cause: `ValueError` on three ranks."""
         return (self.cause, self.text.split(":")[0])
 
 
@@ -80,7 +80,7 @@ def death_of(view: Rank) -> Death | None:
     if number := ending.signal or by_shell:
         return _by_signal(view.rank, at_ns, number, ending.oom_kills)
     if code is not None:
-        # Without a recorder nobody knows the exception: it may be that of a closed connection.
+        # Without a recorder the exception is unknown: it may be a closed connection.
         raised_unseen = code == 1 and not view.evidence.has_exceptions
         nature: Nature = "unknown" if raised_unseen else "own"
         out_ns = at_ns if raised_unseen else 0
@@ -128,5 +128,5 @@ def _by_signal(rank: int, at_ns: int, number: int, oom_kills: int) -> Death:
 
 
 def ended_ns(rank: Rank) -> int:
-    """Operator's time at which the rank's process ended, 0 while it has not."""
+    """When the rank's process ended, on the operator's clock; 0 while it has not."""
     return rank.exit_info.at_ns + rank.clock_ns if rank.exit_info is not None else 0

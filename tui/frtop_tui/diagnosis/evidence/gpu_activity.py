@@ -1,7 +1,7 @@
-"""Whether a GPU is busy with a kernel that does no work: one that waits, as NCCL's do.
+"""Whether a GPU is busy with a kernel that only waits, as NCCL's do.
 
-A kernel of NCCL that waits for other ranks polls memory: NVML shows 100 % utilization at little
-more than idle power. That is never a verdict by itself, and says nothing of which kernel it is.
+An NCCL kernel that waits for other ranks polls memory: NVML shows 100 % utilization at little more
+than idle power. That is never a verdict by itself, and does not show which kernel it is.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class SpinningGpu(Struct, frozen=True):
 
 
 def spinning_gpus(view: Rank, now_ns: int) -> tuple[SpinningGpu, ...]:
-    """Those of a rank that lives and is reporting, by samples of now."""
+    """Those of a living, reporting rank, by recent samples."""
     if view.gauges is None or view.exit_info is not None or not view.evidence.has_ages:
         return ()
     host_now_ns = now_ns - view.clock_ns
@@ -42,14 +42,14 @@ def spinning_gpus(view: Rank, now_ns: int) -> tuple[SpinningGpu, ...]:
 
 
 def is_fresh(gpu: wire.Gpu, host_now_ns: int) -> bool:
-    """Whether its last sample is of now."""
+    """Whether its last sample is recent."""
     return bool(gpu.samples) and host_now_ns - gpu.samples[-1].at_ns <= GPU_STALE_NS
 
 
 def spinning(gpu: wire.Gpu) -> SpinningGpu | None:
-    """The GPU, if all its last samples show it busy at little power; None where one does not.
+    """The GPU, if all its last samples show it busy at little power; else None.
 
-    Of a divided GPU (MIG) nothing is concluded: power is that of all parts.
+    Nothing is concluded for a partitioned GPU (MIG), whose power is that of all partitions.
     """
     samples = gpu.samples[-SPIN_SAMPLES:]
     limit_mw = gpu.power_limit_mw
@@ -67,7 +67,7 @@ def spinning(gpu: wire.Gpu) -> SpinningGpu | None:
 
 
 def _highest_mw(idle_mw: int | None, limit_mw: int) -> float:
-    """Up to which power a busy GPU does no work, by what it takes idle if that was seen."""
+    """The highest power at which a busy GPU does no work, from its idle power if known."""
     if idle_mw is not None and idle_mw <= MAX_IDLE_SHARE * limit_mw:
         return idle_mw + SPIN_RISE * (limit_mw - idle_mw)
     return SPIN_LIMIT_SHARE * limit_mw

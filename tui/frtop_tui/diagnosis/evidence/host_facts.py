@@ -31,21 +31,21 @@ from frtop_tui.job.host_gauges import UNKNOWN, GaugedSubject, HostGauges
 from frtop_tui.job.model import HostView
 
 FactKind = Literal[
-    "cpu pressure",  # tasks wait for a processor, which are all busy
-    "cpu stolen",  # the machine below this virtual one gives its processors to others
+    "cpu pressure",  # all processors are busy, and tasks wait for one
+    "cpu stolen",  # the hypervisor gives this machine's processors to others
     "memory pressure",
     "io pressure",
-    "memory grows",  # that of a rank, without a pause
-    "held back",  # a cgroup has used its share of processors in some of its periods
-    "out of memory",  # the kernel has killed for lack of memory
+    "memory grows",  # a rank's, without a pause
+    "held back",  # a cgroup has used up its processor time in some periods
+    "out of memory",  # the kernel has killed a process for lack of memory
     "disk full",
     "disk silent",  # a file system does not answer
     "nic saturated",
-    "retransmits",  # of what is sent over TCP much is lost
+    "retransmits",  # much of what TCP sends is lost
     "link errors",
     "link down",
     "gpu slow",  # its clocks are held down
-    "gpu shared",  # somebody else computes on it
+    "gpu shared",  # another process computes on it
     "gpu error",  # an XID, or it cannot be read
 ]
 CAUSES: Final[dict[FactKind, SlowWord]] = {
@@ -62,7 +62,7 @@ CAUSES: Final[dict[FactKind, SlowWord]] = {
     "gpu slow": "throttled",
     "gpu shared": "neighbour",
 }
-"""The cause of *slow* that a fact would be evidence of; some are of none."""
+"""The cause of slowness for which a fact is evidence; some are evidence for none."""
 SHARES: Final[frozenset[FactKind]] = frozenset({
     "cpu pressure", "cpu stolen", "held back", "memory pressure", "io pressure",
 })  # fmt: skip
@@ -72,9 +72,9 @@ SHARES: Final[frozenset[FactKind]] = frozenset({
 class HostFact(Struct, frozen=True):
     """What is out of the ordinary about one subject.
 
-    `keys` are those of the ranks it concerns, none for all of the host. `since_ns` is by the host's
-    clock, 0 where no history is known; with `at_least` it was so already when that begins.
-    `value` is compared with `limit`; their unit goes with the kind. `bits` are NVML's reasons.
+    `keys` are those of the ranks it concerns, empty for the whole host. `since_ns` is on the host's
+    clock, 0 if not known; `at_least`: it was so before the history begins. `value` is compared with
+    `limit`, in the unit of the kind. `bits` are NVML's reasons.
     """
 
     kind: FactKind
@@ -85,25 +85,25 @@ class HostFact(Struct, frozen=True):
     since_ns: int = 0
     at_least: bool = False
     bits: int = 0
-    text: str = ""  # what the subject says of it, in its own words
+    text: str = ""  # the subject's own words
 
     @property
     def most(self) -> float:
-        """At most which share of the time it can cost; 1 where its value says nothing of that."""
+        """The largest share of time that it can cost; 1 if its value does not bound that."""
         return self.value / 1000 if self.kind in SHARES else 1.0
 
     @property
     def cause(self) -> str:
-        """The cause of *slow* that it is evidence of, "" for none."""
+        """The cause of slowness for which it is evidence; "" for none."""
         return CAUSES.get(self.kind, "")
 
 
 def since(
     gauges: HostGauges, subject: GaugedSubject, gauge: str, holds: Callable[[int], bool]
 ) -> tuple[int, bool]:
-    """Since when a gauge has been so, and whether it was already when the history begins.
+    """Since when a gauge `holds`, and whether it did when the history begins.
 
-    A gap in the history, in which it was not known, ends what is known to have been so.
+    What was before a gap in the history does not count.
     """
     values, times = gauges.past(subject, gauge), gauges.past_times()
     if len(values) != len(times):
@@ -136,9 +136,9 @@ def risen(gauges: HostGauges, subject: GaugedSubject, gauge: str) -> tuple[int, 
 
 
 FORCED: Final = 0x8 | 0x20 | 0x40 | 0x80
-"""NVML's reasons that no setting asks for: slowdown by hardware, heat, a power brake."""
+"""NVML's reasons that no setting causes: hardware slowdown, heat, a power brake."""
 POWER_CAP: Final = 0x4
-"""The power limit, at which a GPU that works hard usually is."""
+"""The power limit, which a hard-working GPU usually reaches."""
 
 
 def _gpu(gauges: HostGauges, gpu: GaugedSubject) -> Iterator[HostFact]:
@@ -161,10 +161,10 @@ def _gpu(gauges: HostGauges, gpu: GaugedSubject) -> Iterator[HostFact]:
 
 
 def _slow_bits(gpu: GaugedSubject) -> int:
-    """The reasons for which its clocks are out of the ordinary now, 0 for none.
+    """The reasons for unusually low clocks now, 0 for none.
 
-    At its power limit a GPU is slower than it could be, and well. Only far below its highest clock,
-    while it works, that is said.
+    At its power limit a GPU is slower than it could be, which is normal. It counts only far below
+    the highest clock, while the GPU works.
     """
     throttle = gpu.values.get("throttle", 0)
     bits = throttle & FORCED
@@ -176,7 +176,7 @@ def _slow_bits(gpu: GaugedSubject) -> int:
 
 
 def _pressure(gauges: HostGauges, host: GaugedSubject) -> Iterator[HostFact]:
-    """Waiting for a processor is out of the ordinary only where none is free."""
+    """Pressure; for processors only if none is free."""
     rules: tuple[tuple[FactKind, str, int], ...] = (
         ("cpu pressure", "psi_cpu", PRESSURE_CPU),
         ("cpu stolen", "steal", STOLEN_CPU),
@@ -202,7 +202,7 @@ def _held_back(gauges: HostGauges, cgroup: GaugedSubject) -> Iterator[HostFact]:
 
 
 def _kills(gauges: HostGauges, subject: GaugedSubject) -> Iterator[HostFact]:
-    """Kills since the history begins: older ones concern nobody who runs now."""
+    """Kills since the history begins: older ones do not concern present processes."""
     by, last_ns = risen(gauges, subject, "oom_kills")
     if by:
         yield HostFact("out of memory", subject.name, subject.keys, by, 0, last_ns)
@@ -212,7 +212,7 @@ MINUTE_NS = 60_000_000_000
 
 
 def _growth(gauges: HostGauges) -> Iterator[HostFact]:
-    """One for each rank that grows, if together they would use up the host or their cgroup."""
+    """One for each growing rank, if together they would use up the host or their cgroup."""
     times = gauges.past_times()
     growing = [
         (rank, pace)
@@ -228,7 +228,7 @@ def _growth(gauges: HostGauges) -> Iterator[HostFact]:
 
 
 def _pace_of(times: Sequence[int], values: Sequence[int]) -> int:
-    """Bytes a minute by which the least of each part of the time grew; 0 if it did not in each."""
+    """Bytes per minute by which the minimum of each part grew; 0 unless it grew in every part."""
     known = [(at, value) for at, value in zip(times, values, strict=False) if value != UNKNOWN]
     if len(known) < 2 * GROWTH_BLOCKS or known[-1][0] - known[0][0] < GROWTH_NS:
         return 0
@@ -246,7 +246,7 @@ def _pace_of(times: Sequence[int], values: Sequence[int]) -> int:
 
 
 def _room(gauges: HostGauges, rank: GaugedSubject) -> int | None:
-    """The memory that is left to a rank: of its host or its cgroup, what is less."""
+    """The memory that a rank has left: in its host or its cgroup, whichever is less."""
     free = gauges.host.get("mem_available")
     rooms = [free] if free is not None else []
     group = _cgroup(gauges, rank)
@@ -256,7 +256,7 @@ def _room(gauges: HostGauges, rank: GaugedSubject) -> int | None:
 
 
 def _shares(gauges: HostGauges, rank: GaugedSubject, other: GaugedSubject) -> bool:
-    """Whether both take from the same memory: the host's, or that of one cgroup with a limit."""
+    """Whether both use the same memory: the host's, or that of one limited cgroup."""
     group = _cgroup(gauges, rank)
     if group is None or not group.values.get("mem_limit"):
         return True
@@ -270,12 +270,12 @@ def _cgroup(gauges: HostGauges, rank: GaugedSubject) -> GaugedSubject | None:
 
 
 _ACTIVE: Final = 4
-"""State of an InfiniBand port that carries data."""
+"""The state of an InfiniBand port that carries data."""
 _WAYS: Final = ("received", "sent")
 
 
 def _lost(gauges: HostGauges, host: GaugedSubject) -> Iterator[HostFact]:
-    """What TCP sends again: losses that no interface of this host counts."""
+    """TCP retransmissions: losses that no interface of this host counts."""
     value = host.values.get("retransmits", 0)
     if value >= RETRANSMITS:
         begin, at_least = since(gauges, host, "retransmits", RETRANSMITS.__le__)
@@ -283,9 +283,9 @@ def _lost(gauges: HostGauges, host: GaugedSubject) -> Iterator[HostFact]:
 
 
 def _link(gauges: HostGauges, link: GaugedSubject) -> Iterator[HostFact]:
-    """Of any interface or port: nobody knows which of them a rank uses."""
+    """Trouble of an interface or port; which one a rank uses is not known."""
     state = link.values.get("state")
-    # A port that was down all along is one without a cable: most hosts have some.
+    # A port that was always down has no cable: most hosts have some.
     if state is not None and state != _ACTIVE and _ACTIVE in gauges.past(link, "state"):
         begin, at_least = since(gauges, link, "state", lambda value: value != _ACTIVE)
         yield HostFact("link down", link.name, (), state, _ACTIVE, begin, at_least,
@@ -312,7 +312,7 @@ def _disk(gauges: HostGauges, disk: GaugedSubject) -> Iterator[HostFact]:
     if size and free is not None and free <= most:
         begin, at_least = since(gauges, disk, "free", lambda value: value <= most)
         yield HostFact("disk full", disk.name, disk.keys, free, size, begin, at_least)
-    # It may have room, and no place for one more file.
+    # There may be room, but no free inode.
     left = disk.values.get("inodes_free")
     if left is not None and left <= FULL_INODES:
         begin, at_least = since(gauges, disk, "inodes_free", FULL_INODES.__ge__)
@@ -324,11 +324,11 @@ FACT_GAUGES: Final = (
     "psi_io_full", "psi_memory_full", "received", "retransmits", "sent", "state", "steal",
     "throttle", "throttled", "xids",
 )  # fmt: skip
-"""Whose histories say since when a fact is so; most of them seldom change, and cost little."""
+"""Gauges whose histories date facts; most seldom change, and cost little."""
 
 
 def facts_of(gauges: HostGauges | None) -> tuple[HostFact, ...]:
-    """Of one host; none where nothing is known."""
+    """The facts of one host."""
     if gauges is None:
         return ()
 
@@ -350,10 +350,7 @@ def facts_of(gauges: HostGauges | None) -> tuple[HostFact, ...]:
 
 
 def facts_for(host: HostView, keys: Iterable[int]) -> tuple[HostFact, ...]:
-    """Those that may concern ranks with these keys, of a host that is reporting now.
-
-    What was so when a host last reported may not be so any more.
-    """
+    """The facts of a reporting host that may concern ranks with these keys."""
     if host.state != "reporting":
         return ()
     wanted = frozenset(keys)
@@ -361,7 +358,7 @@ def facts_for(host: HostView, keys: Iterable[int]) -> tuple[HostFact, ...]:
 
 
 class FactTable:
-    """Facts of many hosts: computed again only for gauges that are not the same object."""
+    """Facts of many hosts, computed again only for new gauges."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[HostGauges, tuple[HostFact, ...]]] = {}

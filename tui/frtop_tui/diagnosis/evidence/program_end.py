@@ -1,7 +1,7 @@
 """Whether a rank's program is over, and which threads its process still waits for.
 
-When a program has ended, Python joins the threads that are no daemons, then calls what was
-registered for the exit. All of it runs in the main thread, so its stack tells.
+After a program has ended, Python joins non-daemon threads and calls the exit handlers. Both run in
+the main thread, so its stack shows them.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from frtop_tui.job.model import Rank
 
 EndStage = Literal[
     "groups",  # in `destroy_process_group`
-    "threads",  # joins threads that are no daemons
-    "exit",  # in a function that was registered for the exit
+    "threads",  # joins non-daemon threads
+    "exit",  # in an exit handler
 ]
 _EXITS: Final = re.compile(r"/(multiprocessing/util|concurrent/futures/(thread|process))\.py$")
 _EXIT_FUNCTIONS: Final = frozenset({"_exit_function", "_python_exit"})
@@ -43,23 +43,23 @@ class AwaitedThread(Struct, frozen=True):
 
 
 class ProgramEnd(Struct, frozen=True):
-    """How far a program has ended; `threads`: one of which it may wait for, where none is known."""
+    """How far a program has ended; its exit may wait for any of `threads`."""
 
     stage: EndStage
-    sure: bool = True  # not only by what is missing in its stack
+    sure: bool = True  # False: only a missing frame shows it
     threads: tuple[AwaitedThread, ...] = ()
 
 
 def others_have_ended(view: Rank) -> bool:
-    """Whether its launcher tells that other ranks have ended, which may never have been seen."""
+    """Whether its launcher shows that other ranks, perhaps never seen, have ended."""
     return wire.OTHERS_ENDED in view.notes
 
 
 def program_end(view: Rank, *, others_left: bool = False) -> ProgramEnd | None:
-    """How far the program has ended; None if it is not seen to have.
+    """How far the program has ended; None if nothing shows that it has.
 
-    A function that was registered for the exit has nothing of the program outside of it; but so
-    has one that was called from C. It counts only where the other ranks have left.
+    An exit handler has no frame of the program outside of it, but neither has a callback from C:
+    that counts only if the other ranks have left.
     """
     main = view.main_stack
     if main is None or not main.frames or view.stacks_taken_ns < last_activity_ns(view):
@@ -86,7 +86,7 @@ def program_end(view: Rank, *, others_left: bool = False) -> ProgramEnd | None:
 
 
 def _others(view: Rank) -> tuple[AwaitedThread, ...]:
-    """Its other threads in the program. Which of them are daemons their stacks do not tell."""
+    """Its other threads in the program; stacks do not show which of them are daemons."""
     others = program_threads(view)[:_MOST_THREADS]
     return tuple(
         AwaitedThread(name_of(view, one), locate(one, kernel_view(view, one))) for one in others

@@ -1,4 +1,4 @@
-"""Whether a rank makes progress between two snapshots, its children included, or is only slow."""
+"""Whether a rank, with its children, makes progress between two snapshots, or is only slow."""
 
 from __future__ import annotations
 
@@ -39,11 +39,9 @@ from frtop_tui.job.record import COMPARABLE_NS
 from frtop_tui.job.stack_frames import user_frame_index
 
 _POLLS: Final = "TP_SHM_reactor"
-"""Threads that poll all the time, by their names: TensorPipe's, where a job uses RPC."""
+"""Begins the names of threads that always poll: TensorPipe's, in jobs with RPC."""
 WORKS_ELSEWHERE: Final = frozenset({"compiling", "child"})
-"""Places where a rank waits for processes that it started: these may do its work.
-
-A file of stacks shows nothing of them."""
+"""Places where a rank waits for processes that it started, which a file of stacks does not show."""
 
 ProgressSign = Literal[
     # By updates alone.
@@ -61,7 +59,7 @@ ProgressSign = Literal[
     # Between two stack dumps, where there is nothing else (`stack_state`).
     "stacks_once", "stack_lines_unknown", "stack_moved", "stacks_too_close", "stack_runs",
     "stack_same", "stack_same_child",
-    # A rank that waits for something outside the job looks the same for ever.
+    # A rank that waits for something outside the job always looks the same.
     "nothing_to_do", "input_open",
     "spins",  # at a device, where a wait uses a core [share of it]
 ]  # fmt: skip
@@ -70,7 +68,7 @@ ProgressSign = Literal[
 class ProgressSeen(Struct, frozen=True):
     """Whether a rank makes progress, and what shows it or is missing.
 
-    `seconds` lie between the two observations; `amount` is in the unit of the sign.
+    `seconds` is the time between the observations; `amount` is in the unit of the sign.
     """
 
     progress: Progress
@@ -98,7 +96,7 @@ def progress_of(view: Rank, now_ns: int) -> ProgressSeen:
 
 def may_be_slow_step(view: Rank, now_ns: int) -> bool:
     """Whether a rank without progress may still be in a slow step, by the ops of its snapshot."""
-    # Nobody knows when a dump was written, and so how long ago its last op was.
+    # The age of a dump is unknown, and so is the age of its last op.
     if not view.evidence.has_ages or view.snapshot is None or len(view.snapshot.ops) < MIN_PACE_OPS:
         return False
     # The second longest pause: the longest one may have been a checkpoint, or the start.
@@ -110,7 +108,7 @@ def may_be_slow_step(view: Rank, now_ns: int) -> bool:
 
 
 def longest_pause_ns(view: Rank) -> int:
-    """The longest pause between two ops that its last snapshot still shows."""
+    """The longest pause between two ops in its last snapshot."""
     ops = view.snapshot.ops if view.snapshot is not None else ()
     return max(_pauses_ns(ops), default=0)
 
@@ -124,9 +122,9 @@ def _pauses_ns(ops: Iterable[wire.Op]) -> list[int]:
 
 
 def _left_ns(op: wire.Op, next_ns: int) -> int:
-    """When the rank went on after `op`: what others kept it in a call is no pause of its own.
+    """When the rank went on after `op`. Time spent waiting for others is not its own pause.
 
-    `next_ns` is when it issued the next one. Of an op that it did not wait in, it went on at once.
+    It issued the next op at `next_ns`. If it did not wait in `op`, it went on at once.
     """
     waited = op.sync and not op.on_device and op.timed and not op.late
     return op.done_ns if waited and op.issued_ns < op.done_ns <= next_ns else op.issued_ns
@@ -161,7 +159,7 @@ def _between(view: Rank, old: wire.Snapshot, new: wire.Snapshot) -> ProgressSeen
 
 
 def _has_moved(view: Rank) -> bool:
-    """Whether the working thread moved, or the one at whose end its waits are."""
+    """Whether the working thread moved, or the thread that it waits for in the end."""
     before = {one.ident: path_of(one.frames) for one in view.prior_threads}
     stacks = (working_stack(view), acting_stack(view))
     return any(
@@ -178,14 +176,14 @@ def _advanced(old: wire.RankStatus, new: wire.RankStatus) -> bool:
 
 
 def _resources_used(view: Rank, old: wire.Snapshot, new: wire.Snapshot) -> ProgressSeen | None:
-    """CPU time, I/O or memory that the rank and its children used, None if too little."""
+    """CPU time, I/O or memory that the rank and its children used; None if too little."""
     before = {process.pid: process for process in old.processes}
     window_ns = max(1, new.at_ns - old.at_ns)
     cpu = io = memory = 0
     for process in new.processes:
         earlier = before.get(process.pid)
         if earlier is None:
-            # Started since: compiling runs one short-lived child after another.
+            # Started since: compilation runs one short-lived child after another.
             cpu += min(process.cpu_ns, window_ns)
             continue
         polled = polled_ns(new) - polled_ns(old) if process.pid == view.identity.pid else 0
@@ -196,7 +194,7 @@ def _resources_used(view: Rank, old: wire.Snapshot, new: wire.Snapshot) -> Progr
     seconds = window_ns / 1e9
     if cpu > CPU_SHARE * window_ns:
         return ProgressSeen("active", "cpu", seconds, cpu / window_ns)
-    # The host, or the limit of a container, may give a thread that could run hardly any time.
+    # A full host or a container's limit may give a ready thread hardly any time.
     if ready := _ready_cpu_ns(view, old, new):
         return ProgressSeen("active", "ready_cpu", seconds, ready / window_ns)
     if io >= IO_BYTES:
@@ -207,15 +205,14 @@ def _resources_used(view: Rank, old: wire.Snapshot, new: wire.Snapshot) -> Progr
 
 
 def polled_ns(snapshot: wire.Snapshot) -> int:
-    """CPU time, in ns, of the rank's threads that poll all the time, work or none."""
+    """CPU time, in ns, of the rank's threads that always poll."""
     return sum(task.cpu_ns for task in snapshot.threads if task.name.startswith(_POLLS))
 
 
 def _ready_cpu_ns(view: Rank, old: wire.Snapshot, new: wire.Snapshot) -> int | None:
-    """CPU time, in ns, of the threads that could run all the time; None if there are none.
+    """CPU time, in ns, of the threads that were always ready; None if there are none.
 
-    Of its children count the worker that it fetches from, and all while it waits for such as
-    compile for it.
+    Its children count if the rank fetches from them, or waits for them, as for a compiler.
     """
     fetch, place = current_fetch(view), working_location(view)
     pids = {view.identity.pid, fetch.worker_pid if fetch is not None else 0}
@@ -230,17 +227,17 @@ def _ready_cpu_ns(view: Rank, old: wire.Snapshot, new: wire.Snapshot) -> int | N
 
 def _tasks(snapshot: wire.Snapshot, pids: set[int]) -> dict[int, wire.Process]:
     tasks = [process for process in snapshot.processes if process.pid in pids]
-    # A process has its main thread's state and all threads' time: its threads' values replace it.
+    # A process has its main thread's state and the time of all threads: its threads replace it.
     found = {task.pid: task for task in (*tasks, *snapshot.threads)}
     return {pid: task for pid, task in found.items() if not task.name.startswith(_POLLS)}
 
 
 def _could_run(old: wire.Process, new: wire.Process, window_ns: int) -> bool:
-    """Whether a thread could run all the time, and not only when the snapshots were taken."""
+    """Whether a thread was always ready, not only when the snapshots were taken."""
     if old.state != "R" or new.state != "R":
         return False
     ready_ns = new.ready_ns - old.ready_ns
-    # The kernel counts a wait for a processor when it is over: an unchanged value is one long wait.
+    # The kernel counts a wait for a processor when it ends: an unchanged value is one long wait.
     unchanged = min(old.ready_ns, new.ready_ns) < 0 or ready_ns == 0
     return unchanged or ready_ns >= READY_SHARE * window_ns
 
@@ -248,24 +245,24 @@ def _could_run(old: wire.Process, new: wire.Process, window_ns: int) -> bool:
 IO_PER_S: Final = 4096
 MEMORY_PER_S: Final = 2 << 20
 MEMORY_LEAST: Final = 16 << 20
-"""A long read shows in nothing else; the kernel's own housekeeping makes a process grow less."""
+"""A long read shows in nothing else; the kernel's housekeeping makes a process grow less."""
 
 
 class Sighting(NamedTuple):
-    """One look at a rank; `at_ns` is of the operator's clock."""
+    """One look at a rank; `at_ns` is on the operator's clock."""
 
     at_ns: int
-    process: wire.Process | None  # the rank's, or the worker's that it fetches from
-    cpu_ns: int  # of all its processes, but for threads that poll all the time
+    process: wire.Process | None  # the rank's, or that of the worker it fetches from
+    cpu_ns: int  # of all its processes, without threads that always poll
     runs: bool  # its acting thread runs
-    path: StackPath  # of its acting thread as far as its own code goes, () if it was not seen
-    beside: tuple[StackPath, ...] = ()  # the same of the program's other threads, of a server
+    path: StackPath  # its acting thread, down to its own code; () if not seen
+    beside: tuple[StackPath, ...] = ()  # the same for a server's other threads
 
 
 def look_of(view: Rank, cause: str) -> Sighting | None:
     """The last look at a rank; None if the rank has done anything since, or there is none.
 
-    A rank that is stopped needs none: its agent's updates tell.
+    A stopped rank needs none: updates show that.
     """
     if view.state == "stopped" and view.process is not None:
         return Sighting(view.reported_ns, view.process, view.process.cpu_ns, runs=False, path=())
@@ -278,7 +275,7 @@ def look_of(view: Rank, cause: str) -> Sighting | None:
         process = by_acting_thread(view, own)
     stack = acting_stack(view) if view.stacks_taken_ns > active_ns else None
     path = _own_path(stack) if stack is not None else ()
-    # One of these may be the one that works, where nothing tells that.
+    # One of these may be the one that works.
     threads = program_threads(view) if path and cause == "idle" else ()
     beside = tuple(sorted(map(_own_path, threads)))
     cpu_ns = sum(one.cpu_ns for one in snapshot.processes) - polled_ns(snapshot)
@@ -288,7 +285,7 @@ def look_of(view: Rank, cause: str) -> Sighting | None:
 
 
 def _own_path(stack: wire.ThreadStack) -> StackPath:
-    """Libraries poll: only a line of the program's own tells that it went on."""
+    """The path down to the program's own code: libraries poll below it."""
     return path_of(stack.frames[user_frame_index(stack.frames) or 0 :])
 
 

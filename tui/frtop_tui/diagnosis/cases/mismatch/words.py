@@ -12,6 +12,7 @@ from frtop_tui.diagnosis.cases.mismatch.detect import OpsDiffer
 from frtop_tui.diagnosis.finding import Finding
 from frtop_tui.diagnosis.graph.wait_node import kind_of
 from frtop_tui.diagnosis.model import Sentences, Why
+from frtop_tui.diagnosis.thresholds import MIN_PATIENCE_NS
 from frtop_tui.diagnosis.words.phrases import (
     Tense,
     at_line,
@@ -27,18 +28,18 @@ MOST_PAIRS: Final = 6
 """Pairs of splits that are listed as evidence."""
 
 
-def ops_differ(finding: Finding, detail: OpsDiffer, frame: BaseFrame, _tense: Tense) -> Sentences:
-    """Who called what, where the others called something else."""
-    found = detail.mismatch
+def ops_differ(finding: Finding, detail: OpsDiffer, frame: BaseFrame, tense: Tense) -> Sentences:
+    """Which ranks called what, what the others called, and whether the job hangs."""
+    found, waiting = detail.mismatch, _waiting(finding, detail, frame, tense)
     if found.unpaired:
-        return _splits_differ(finding, detail, frame)
+        return _splits_differ(finding, detail, frame, waiting)
     main, other = found.parties[0], found.parties[1]
     number, at, on, upto = f"#{found.number} of {label_of(found.group)}", "as", "on", "up to"
-    if not found.number:  # some of them count from another op on
+    if not found.number:  # some members count from a later op
         number, at, on, upto = label_of(found.group), "in", "in", "in"
     place = number
     mine, theirs = _call_text(other.op), _call_text(main.op)
-    if main.op.issuer == other.op.issuer:  # it is said once
+    if main.op.issuer == other.op.issuer:  # said once
         mine, theirs = _without_module(other.op), _without_module(main.op)
         place += in_module(main.op)
     named, rest = folded(other.ranks), folded(main.ranks)
@@ -68,11 +69,29 @@ def ops_differ(finding: Finding, detail: OpsDiffer, frame: BaseFrame, _tense: Te
         step,
         tuple(f"{folded(one.ranks)}: {_call_text(one.op)}" for one in found.parties[:6]),
         (unaligned,) if detail.unaligned else (),
+        waiting,
     )
 
 
-def _splits_differ(finding: Finding, detail: OpsDiffer, frame: BaseFrame) -> Sentences:
-    """Which pair of an all_to_all disagrees: each rank has splits of its own."""
+def _waiting(finding: Finding, detail: OpsDiffer, frame: BaseFrame, tense: Tense) -> str:
+    """`the job hangs: ranks 0-3 wait`; "" if the job goes on, or has ended.
+
+    It hangs if all living ranks have waited for longer than any usual wait.
+    """
+    if not finding.nodes or detail.fatal or tense is Tense.PAST:
+        return ""
+    waits = [wait for node in finding.nodes for wait in node.waits]
+    text = tense.waits(wait.rank for wait in waits)
+    lasting = {wait.rank for wait in waits if wait.has_lasted(MIN_PATIENCE_NS, frame.now_ns)}
+    living = {n for n, rank in frame.ranks.items() if rank.state not in ("dead", "done")}
+    hangs = living <= lasting and not detail.from_dumps
+    return f"the job hangs: {text}" if hangs else text
+
+
+def _splits_differ(
+    finding: Finding, detail: OpsDiffer, frame: BaseFrame, waiting: str
+) -> Sentences:
+    """Which pair in an all_to_all disagrees: each rank has its own splits."""
     found = detail.mismatch
     pair, more = found.unpaired[0], len(found.unpaired) - 1
     if pair.receiver in finding.culprits:
@@ -88,7 +107,7 @@ def _splits_differ(finding: Finding, detail: OpsDiffer, frame: BaseFrame) -> Sen
         f" expects {one.expected:,}"
         for one in found.unpaired[:MOST_PAIRS]
     ]
-    # The op of a party of several is that of its first rank.
+    # A party's op is that of its first rank.
     calls = [f"{folded(party.ranks[:1])}: {_call_text(party.op)}" for party in found.parties]
     also = f", and {more:,} more pair{'s' * (more > 1)} differ{'s' * (more == 1)}" if more else ""
     return Sentences(
@@ -97,6 +116,7 @@ def _splits_differ(finding: Finding, detail: OpsDiffer, frame: BaseFrame) -> Sen
         f"see what sets the splits{at_line(found.parties[1].op)} on ranks {one} and {other}, and"
         " whether either skipped a call before",
         (*pairs, *calls),
+        waiting=waiting,
     )
 
 
@@ -125,7 +145,7 @@ def _why(differs: str, detail: OpsDiffer) -> Why:
 def checksums_differ(
     finding: Finding, detail: ChecksumsDiffer, frame: BaseFrame, _tense: Tense
 ) -> Sentences:
-    """Who differs from whom, and between which ops."""
+    """Which ranks differ from which, and between which ops."""
     hint = detail.hint
     between = _between(hint)
     main, *others = hint.sides
@@ -149,10 +169,10 @@ def checksums_differ(
 
 
 def unanswered_notes(hints: Iterable[DivergenceHint]) -> tuple[str, ...]:
-    """One line for each difference of sums of which nobody has told the ops."""
+    """One line for each difference of checksums whose ops were not sent."""
     return tuple(
-        f"{_sums(hint)} {_between(hint)}, and these ops did not arrive in time: whether they"
-        " may differ is not known"
+        f"{_sums(hint)} {_between(hint)}, but these ops did not arrive in time: whether they may"
+        " differ is not known"
         for hint in hints
     )
 
@@ -180,6 +200,6 @@ def _without_module(op: wire.Op) -> str:
 
 
 def _is_same_call(one: wire.Op, other: wire.Op) -> bool:
-    """Whether one line of one program called the same op with other arguments."""
+    """Whether one line called the same op with other arguments."""
     known = one.site is not None and bool(one.site.line)
     return known and one.site == other.site and kind_of(one) == kind_of(other)

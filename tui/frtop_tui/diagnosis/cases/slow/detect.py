@@ -1,17 +1,23 @@
-"""Who is slow: the last to be asked, once no rank hangs, died or differs."""
+"""Which ranks or links are slow; asked last, when no rank hangs, has died or differs."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
 from frtop_tui.diagnosis.cases.slow.host_evidence import host_evidence
-from frtop_tui.diagnosis.cases.slow.late_ranks import LateRanks, arrivals_of, late_ranks, to_blame
+from frtop_tui.diagnosis.cases.slow.late_ranks import (
+    Arrivals,
+    LateRanks,
+    arrivals_of,
+    late_ranks,
+    to_blame,
+)
 from frtop_tui.diagnosis.cases.slow.parts import step_ns
-from frtop_tui.diagnosis.cases.slow.roles import on_devices, op_rates, peers_of, places
+from frtop_tui.diagnosis.cases.slow.roles import Place, on_devices, op_rates, peers_of, places
 from frtop_tui.diagnosis.cases.slow.slow_links import SlowLink, slow_links
 from frtop_tui.diagnosis.cases.slow.straggling import least_found, straggling
 from frtop_tui.diagnosis.cases.slow.why_slow import MOST_COMPARED, SlowCause, cause_of, ready_share
@@ -30,13 +36,13 @@ MOST_SLOW: Final = 4
 """Verdicts on who is slow: the costliest first, and the next step is about that one."""
 MOST_PEERS_LOOKED_AT: Final = 2
 LOOK_AGAIN_NS: Final = 30_000_000_000
-"""Looks so far apart show how much processor time a rank gets on average."""
+"""Looks this far apart show how much processor time a rank gets on average."""
 
 
 class SlowDetail(Detail, frozen=True):
-    """What is common to all that is slow. `until_ns` is the end of the window that shows it.
+    """Common to stragglers and slow links. `until_ns` is the end of the window that shows it.
 
-    `sure`: it is beyond doubt; else it is a suspicion.
+    `sure`: beyond doubt; else it is a suspicion.
     """
 
     why: SlowCause
@@ -59,21 +65,21 @@ class LinkDetail(SlowDetail, frozen=True):
 
 @dataclass(slots=True)
 class SlowState:
-    """What was found in the last statistics: they come every few seconds, frames more often."""
+    """What the last statistics showed: they arrive every few seconds, frames more often."""
 
     statistics: JobStatistics | None = None
     late: list[LateRanks] = field(default_factory=list)
     links: list[SlowLink] = field(default_factory=list)
     findings: tuple[Finding, ...] = ()
     judged_ns: int = 0
-    next_ns: int = 0  # the next statistics to be searched are not older
+    next_ns: int = 0  # statistics before this time are not searched
 
 
 def slow(frame: ObservedFrame, state: SlowState) -> tuple[Finding, ...]:
-    """Findings by the newest statistics; none where they are missing, or too old."""
+    """Findings from the newest statistics; none if they are missing or too old."""
     statistics = frame.statistics
     if statistics is not None and frame.now_ns < state.next_ns:
-        statistics = state.statistics  # of very many ranks not all that come are searched
+        statistics = state.statistics  # with very many ranks, not all statistics are searched
     if statistics is None or frame.now_ns - statistics.until_ns > STATISTICS_STALE_NS:
         state.statistics, state.findings = statistics, ()
         return ()
@@ -83,14 +89,14 @@ def slow(frame: ObservedFrame, state: SlowState) -> tuple[Finding, ...]:
         state.late, state.links = search(statistics, frame)
         arrivals = sum(len(group.members) * len(group.arrivals) for group in statistics.groups)
         state.next_ns = frame.now_ns + arrivals * 1_000_000_000 // ARRIVALS_PER_S
-    if fresh or frame.now_ns - state.judged_ns > CONFIRM_NS:  # a look may tell the cause
+    if fresh or frame.now_ns - state.judged_ns > CONFIRM_NS:  # a look may show the cause
         state.judged_ns = frame.now_ns
         state.findings = tuple(_findings(frame, statistics, state))
     return state.findings
 
 
 def to_look_at(state: SlowState, ranks: Mapping[int, Rank], now_ns: int) -> list[int]:
-    """Late ranks, and a few of the others to compare with, unless two looks of each are there."""
+    """Late ranks, and a few others to compare with, unless both looks at them are recent."""
     found = []
     for late in state.late[:MOST_SLOW]:
         others = [rank for rank in late.members if rank not in late.ranks]
@@ -110,55 +116,55 @@ def _is_looked_at(view: Rank, now_ns: int) -> bool:
 
 
 def search(statistics: JobStatistics, frame: BaseFrame) -> tuple[list[LateRanks], list[SlowLink]]:
-    """Who is late beyond what others explain, and whose ops take long; `frame` has their groups."""
-    known, devices = places(frame.ranks), on_devices(frame)
-    rates = op_rates(statistics)
-    found = []
-    tests = len(statistics.groups)
-    for group in statistics.groups:
-        for peers in peers_of(group.members, known, rates):
-            on_device = group.group in devices
-            one = late_ranks(statistics, group, peers, tests, on_device=on_device)
-            if one is not None:
-                found.append(one)
+    """Late ranks that nothing else explains, and slow links; `frame` has the ranks and groups."""
+    known = places(frame.ranks)
+    every = (late_ranks(statistics, seen) for seen in _arrivals(statistics, frame, known))
     links = slow_links(statistics, frame)
+    found = [one for one in every if one is not None]
     return to_blame(statistics, found, known, links), links
 
 
-class Compared(NamedTuple):
-    """How far it was seen that nobody is slow."""
+def _arrivals(
+    statistics: JobStatistics, frame: BaseFrame, known: Mapping[int, Place]
+) -> Iterator[Arrivals]:
+    """The arrivals in each group, of ranks with the same work."""
+    devices, rates, tests = on_devices(frame), op_rates(statistics), len(statistics.groups)
+    for group in statistics.groups:
+        on_device = group.group in devices
+        for peers in peers_of(group.members, known, rates):
+            yield arrivals_of(statistics, group, peers, tests, on_device=on_device)
 
-    ns: int = 0  # for how long ranks of the same work were compared; 0: so that nobody would show
-    share: float = 1.0  # of the time: who costs the others that much would be suspected at least
-    stride: int = 1  # one op of so many was compared
-    left_out: tuple[int, ...] = ()  # ranks of whom it is not known
-    # ranks that arrive late again and again. Without a verdict on them nothing shows that they are
-    # slow themselves, and did not wait for others before.
+
+class Compared(NamedTuple):
+    """How surely nobody is slow."""
+
+    ns: int = 0  # how long ranks of the same work were compared; 0: too short to find anybody
+    share: float = 1.0  # of the time: a rank that costs the others this much would be suspected
+    stride: int = 1  # one op in `stride` was compared
+    left_out: tuple[int, ...] = ()  # ranks that could not be compared
+    # ranks that arrive late again and again: without a verdict on them, nothing shows whether they
+    # are slow themselves or waited for others before
     late: tuple[int, ...] = ()
 
 
 def compared(frame: BaseFrame) -> Compared:
-    """Of each rank by the group in which it shows best, and of all by the rank that shows worst."""
+    """Each rank by the group that shows most about it; all ranks by the worst of these."""
     statistics = frame.statistics
     if statistics is None:
         return Compared()
-    known, devices, rates = places(frame.ranks), on_devices(frame), op_rates(statistics)
     best: dict[int, Compared] = {}
     late: set[int] = set()
-    tests = len(statistics.groups)
-    for group in statistics.groups:
-        for peers in peers_of(group.members, known, rates):
-            on_device = group.group in devices
-            seen = arrivals_of(statistics, group, peers, tests, on_device=on_device)
-            if (found := straggling(seen.parts, tests)) is not None:
-                late.update(found.who)
-            share = least_found(seen.parts, tests)
-            if share is None:
-                continue
-            one = Compared(seen.ops[-1].last_ns - seen.ops[0].first_ns, share, group.stride)
-            for rank in peers:
-                if rank not in best or share < best[rank].share:
-                    best[rank] = one
+    for seen in _arrivals(statistics, frame, places(frame.ranks)):
+        if (found := straggling(seen.parts, seen.tests)) is not None:
+            late.update(found.who)
+        share = least_found(seen.parts, seen.tests)
+        if share is None:
+            continue
+        length_ns = seen.ops[-1].last_ns - seen.ops[0].first_ns
+        one = Compared(length_ns, share, seen.group.stride)
+        for rank in seen.peers:
+            if rank not in best or share < best[rank].share:
+                best[rank] = one
     if not best:
         return Compared()
     left_out = tuple(sorted(frame.ranks.keys() - best.keys()))
@@ -194,7 +200,7 @@ def _findings(
             since_ns=late.since_ns,
         )
     links = [link for link in state.links if named.isdisjoint(link.ranks)]
-    for link in links[:1]:  # more calls over one link say the same
+    for link in links[:1]:  # further calls over one link show the same
         yield _of_link(frame, statistics, link, on_gpus=on_gpus)
 
 
@@ -230,7 +236,7 @@ def _of_link(
 
 
 def _why_of_link(link: SlowLink, frame: ObservedFrame) -> SlowCause:
-    """The network, where hosts differ and the ranks had their processors."""
+    """The network, if hosts differ and the ranks had their processors."""
     ranks = frame.ranks
     views = [ranks[rank] for rank in link.ranks if rank in ranks]
     waits = [share for view in views if (share := ready_share(view)) is not None]
@@ -246,7 +252,7 @@ def _why_of_link(link: SlowLink, frame: ObservedFrame) -> SlowCause:
 
 
 def connected(statistics: JobStatistics, members: Iterable[int]) -> set[int]:
-    """All ranks that meet these in a group, or others that do: sooner or later all of them wait."""
+    """All ranks that share a group with these, directly or through others: all of them wait."""
     found, left = set(members), list(statistics.groups)
     grown = True
     while grown:
@@ -260,14 +266,14 @@ def connected(statistics: JobStatistics, members: Iterable[int]) -> set[int]:
 
 
 MOST: Final = 64
-"""Episodes that are remembered: more at a time is no straggler any more."""
+"""Episodes that are remembered: with more at a time, these are no stragglers."""
 
 
 @dataclass(slots=True)
 class SlowEpisode:
-    """One cause of slowness. Times are of the operator's clock.
+    """One cause of slowness. Times are on the operator's clock.
 
-    `lost_ns` is what all who wait lost up to `until_ns`, together.
+    `lost_ns` is the time that all waiting ranks together lost until `until_ns`.
     """
 
     since_ns: int
@@ -283,7 +289,7 @@ class SlowEpisodes:
     _known: dict[Hashable, SlowEpisode] = field(default_factory=dict)
 
     def apply(self, findings: Sequence[Finding]) -> tuple[Finding, ...]:
-        """The findings with what was seen of the same causes in earlier windows."""
+        """The findings, extended by what earlier windows showed of the same causes."""
         return tuple(map(self._extended, findings))
 
     def _extended(self, finding: Finding) -> Finding:
@@ -296,19 +302,19 @@ class SlowEpisodes:
         if known is None:
             lost_ns = rate * max(0, until_ns - finding.since_ns)
             known = SlowEpisode(finding.since_ns, until_ns, lost_ns, seen.at_least)
-            if detail.sure and len(self._known) < MOST:  # a suspicion begins anew each time
+            if detail.sure and len(self._known) < MOST:  # a suspicion starts over each time
                 self._known[finding.key] = known
         elif until_ns > known.until_ns:
             known.lost_ns += rate * (until_ns - known.until_ns)
             known.until_ns = until_ns
         since = replace(seen, lost_ns=round(known.lost_ns), at_least=known.at_least)
-        # Who was slow for sure before, and still seems to be, is.
+        # Whoever was surely slow and still seems to be, is.
         sure = detail.sure or finding.key in self._known
         detail = replace(detail, slowness=since, sure=sure)
         return replace(finding, since_ns=known.since_ns, detail=detail)
 
     def forget(self, now_ns: int) -> None:
-        """Ends episodes that no window has shown for long."""
+        """Ends episodes that have not shown for a while."""
         ended = [
             key for key, one in self._known.items() if now_ns - one.until_ns > SLOW_FORGOTTEN_NS
         ]

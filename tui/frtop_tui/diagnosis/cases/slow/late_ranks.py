@@ -1,6 +1,6 @@
 """Ranks that arrive late at the collectives of one group, and by how much.
 
-Late in a group is not slow yet: a rank may have waited elsewhere. `to_blame` tells that apart.
+A rank that is late in a group need not be slow: it may have waited elsewhere. `to_blame` decides.
 """
 
 from __future__ import annotations
@@ -47,40 +47,41 @@ class LateRanks(NamedTuple):
 
     group: GroupKey
     ranks: tuple[int, ...]  # as few as explain it
-    members: tuple[int, ...]  # those that were compared, they among them
+    members: tuple[int, ...]  # all that were compared, including `ranks`
     since_ns: int  # operator's clock; with `at_least` it may be longer
     until_ns: int  # of the last op
     at_least: bool
-    late: int  # sampled ops since then that they were late in, of `sampled`
+    late: int  # in how many of the `sampled` ops since then they were late
     sampled: int
     late_ns: int  # by how much: the median, weighted by the time that it cost
-    error_ns: int  # by how much clocks may make that wrong
-    # of all time, that the others lose by it; at least that, where `most_share` is more
-    share: float
-    sure: bool  # whether that is beyond doubt; else they are suspected
+    error_ns: int  # how wrong the clocks may make that
+    share: float  # of all time that the others lose; a lower bound if `most_share` is larger
+    sure: bool  # beyond doubt; else only suspected
     kind: str = ""
-    site: wire.Site | None = None  # the line of the ops in which that is most
-    stride: int = 1  # one op of so many was sampled
-    most_share: float = 0.0  # the same at most
-    # where the steps show it, and not the sampled ops: steps in which they did more of their own,
-    # of `steps`; else 0
+    site: wire.Site | None = None  # the line at which they are late most
+    stride: int = 1  # one op in `stride` was sampled
+    most_share: float = 0.0  # the upper bound of `share`
+    # if steps show it and sampled ops do not: in how many of `steps` they had more own work
     late_steps: int = 0
     steps: int = 0
 
     @property
     def is_open(self) -> bool:
-        """Whether nobody knows what ops cost that were not sampled."""
+        """Whether the cost of ops that were not sampled is unknown."""
         return self.most_share > self.share
 
     @property
     def late_ops(self) -> int:
-        """In about how many ops they were late, those included that were not sampled."""
+        """In about how many ops they were late, sampled or not."""
         return self.late * self.stride
 
 
 class Arrivals(NamedTuple):
-    """When the same ranks arrived at the sampled ops of a group, in parts of the window."""
+    """When ranks with the same work arrived at a group's sampled ops, by parts of the window."""
 
+    group: SampledGroup
+    peers: Sequence[int]
+    tests: int  # how many groups are searched
     ops: Sequence[SampledOp]
     parts: Sequence[Part[int]]
     content: Sequence[Sequence[Episode]]  # of each part
@@ -94,36 +95,25 @@ def arrivals_of(
     *,
     on_device: bool = False,
 ) -> Arrivals:
-    """Those that tell who of `peers` is late; arguments as for `late_ranks`."""
-    # Of a large group a few ops show as much, and each arrival costs time.
+    """The arrivals of `peers`; `on_device` if the group's ops may run on devices."""
+    # In a large group a few ops show as much, and each arrival costs time.
     most = max(64, MOST_ARRIVALS // max(1, tests * len(group.members)))
     ops = usable_ops(group, peers, on_device=on_device)[-most:]
     if not ops:
-        return Arrivals((), (), ())
+        return Arrivals(group, peers, tests, (), (), ())
     bounds = boundaries(statistics, peers, ops[0].first_ns, ops[-1].last_ns, group.stride)
     parts, content = in_parts(bounds, episodes_of(ops), peers)
     scales = _scales(statistics, group, peers, parts, content)
     scaled = [_scaled(part, scale) for part, scale in zip(parts, scales, strict=True)]
-    return Arrivals(ops, scaled, content)
+    return Arrivals(group, peers, tests, ops, scaled, content)
 
 
-def late_ranks(
-    statistics: JobStatistics,
-    group: SampledGroup,
-    peers: Sequence[int],
-    tests: int = 1,
-    *,
-    on_device: bool = False,
-) -> LateRanks | None:
-    """Those of `peers` that arrive late at the ops of `group`; None if nobody does.
-
-    `peers` are members with the same work, `tests` counts the groups that are looked at, and with
-    `on_device` its ops may be of devices.
-    """
-    ops, parts, content = arrivals_of(statistics, group, peers, tests, on_device=on_device)
+def late_ranks(statistics: JobStatistics, seen: Arrivals) -> LateRanks | None:
+    """The ranks that arrive late; None if nobody does."""
+    group, peers, tests, ops, parts, content = seen
     found, by_steps = straggling(parts, tests), None
     if group.stride > 1 and (found is None or not found.sure):
-        by_steps = _shown_by_steps(statistics, peers, parts, tests)
+        by_steps = _shown_by_steps(statistics, seen)
         found = by_steps or found
     if found is None:
         return None
@@ -138,7 +128,7 @@ def late_ranks(
     if not sizes:
         return None
     late_ns = _weighted_median([size for size, _ in sizes])
-    # A rank that is a little last by chance is not late: half as much as usual counts.
+    # Ranks are last by a little by chance: only half of the usual lateness counts.
     late = [(size, op) for size, op in sizes if 2 * size >= late_ns]
     kind, site = _call_of(late)
     return LateRanks(
@@ -164,10 +154,10 @@ def late_ranks(
 
 
 def usable_ops(group: SampledGroup, peers: Sequence[int], *, on_device: bool) -> list[SampledOp]:
-    """Ops that need all, of which it is known when each of `peers` arrived, on clocks that compare.
+    """Ops that need all members, with the arrival of each of `peers` on comparable clocks.
 
-    The host of a device issues ahead of it. That it issues late costs nothing, unless the op was
-    over soon after: then the device had nothing else to do.
+    A host issues ahead of its device. Issuing late costs nothing, unless the op ended soon after:
+    then the device had nothing else to do.
     """
     found = []
     for op in group.arrivals:
@@ -175,20 +165,19 @@ def usable_ops(group: SampledGroup, peers: Sequence[int], *, on_device: bool) ->
             continue
         if on_device and (op.ended_ns is None or op.ended_ns - op.last_ns > op.skew_ns):
             continue
-        # More of them are sampled where there were fewer for a while.
+        # After a quiet time more ops are sampled.
         if is_chosen(op.number, group.stride) and all(rank in op.arrivals for rank in peers):
             found.append(op)
     return found
 
 
-def _shown_by_steps(
-    statistics: JobStatistics, peers: Sequence[int], parts: Sequence[Part[int]], tests: int
-) -> Straggling[int] | None:
-    """Those who do more of their own in step after step, if the sampled ops say the same.
+def _shown_by_steps(statistics: JobStatistics, seen: Arrivals) -> Straggling[int] | None:
+    """Ranks with more own work in step after step, if the sampled ops agree.
 
-    A rank may be late to one op of each step, and that one is rarely sampled. What is not recorded
-    may pass for a rank's own work: so it has to arrive later than the others, too.
+    A rank may be late to one op of each step, which is rarely sampled. Own work may also be a wait
+    that was not recorded, so the rank has to arrive later than the others, too.
     """
+    peers, tests = seen.peers, seen.tests
     if not any_wait_was_seen(statistics, peers):
         return None
     most = max(PARTS_WITHOUT_STEPS // 2, MOST_ARRIVALS // max(1, tests * len(peers)))
@@ -196,7 +185,7 @@ def _shown_by_steps(
     if found is None:
         return None
     late = {
-        rank: sum(part.delays[rank] for part in parts if part.to_ns > found.since_ns)
+        rank: sum(part.delays[rank] for part in seen.parts if part.to_ns > found.since_ns)
         for rank in peers
     }
     others = max(late[rank] for rank in peers if rank not in found.who)
@@ -210,11 +199,11 @@ def _scales(
     parts: Sequence[Part[int]],
     content: Sequence[Sequence[Episode]],
 ) -> list[float]:
-    """By part, how much time the sampled ops are an example of.
+    """By part, the factor from sampled ops to all ops.
 
-    Where ops are waited for one by one, each stands for those that were not sampled. Else one
-    lateness may show in many ops of a step: then each step with a sampled op stands for those
-    without. Where no steps are known either, they stand for all: what that costs at most.
+    If every op is waited for, a sampled one stands for `stride` ops. Otherwise one lateness may
+    show in many ops of a step, so a step with a sampled op stands for the steps without. If steps
+    are unknown, too, the factor is `stride`: an upper bound.
     """
     is_open = _is_cost_open(statistics, group, peers)
     if group.stride == 1 or is_open or waits_are_known(statistics, peers, 0):
@@ -229,7 +218,7 @@ def _scales(
 
 
 def _is_cost_open(statistics: JobStatistics, group: SampledGroup, peers: Sequence[int]) -> bool:
-    """Whether nothing tells if ops that were not sampled cost as much as those that were."""
+    """Whether ops that were not sampled may cost less than those that were."""
     known = waits_are_known(statistics, peers, 0) or known_steps(statistics, peers)
     return group.stride > 1 and not known
 
@@ -247,7 +236,7 @@ def _most_lost(
     peers: Sequence[int],
     found: Straggling[int],
 ) -> float:
-    """At most which share of the time the others can lose in this group, where few are sampled."""
+    """An upper bound of the share of time that the others lose, if few ops are sampled."""
     if group.stride == 1:
         return 1.0
     took = step_ns(statistics, peers, found.since_ns)
@@ -260,7 +249,7 @@ def _most_lost(
 def _lateness(
     ops: Sequence[SampledOp], peers: Sequence[int], who: Sequence[int]
 ) -> list[tuple[int, SampledOp]]:
-    """Of each op in which one of `who` is the last, by how much they arrive after the others."""
+    """For each op in which one of `who` is last: how long after the others they arrive."""
     others = [rank for rank in peers if rank not in who]
     found = []
     for op in ops:
@@ -274,10 +263,9 @@ def _lateness(
 
 
 def _call_of(late: Sequence[tuple[int, SampledOp]]) -> tuple[str, wire.Site | None]:
-    """The kind of op, and its line, to which ranks arrive late for the longest in sum.
+    """The kind and line of the ops with the most lateness in sum.
 
-    Of several that cost about as much it is always the same one: what is said must not change from
-    look to look.
+    If several cost about as much, it is always the same one: the text must not change each time.
     """
     sums: defaultdict[tuple[str, wire.Site | None], int] = defaultdict(int)
     for size, op in late:
@@ -288,7 +276,7 @@ def _call_of(late: Sequence[tuple[int, SampledOp]]) -> tuple[str, wire.Site | No
 
 
 def _weighted_median(sizes: Sequence[int]) -> int:
-    """The size up to which half of the sum comes: many small ones do not hide a large one."""
+    """The size at which half of the sum is reached: many small ones do not hide a large one."""
     left = sum(sizes) / 2
     for size in sorted(sizes):
         left -= size
@@ -303,10 +291,10 @@ def to_blame(
     known: Mapping[int, Place],
     links: Sequence[SlowLink],
 ) -> list[LateRanks]:
-    """Of all that are late those of whom nothing else explains it, the costliest first.
+    """The late ranks whose lateness nothing else explains, the costliest first.
 
-    `known` are the places of ranks that send and receive. Whoever leaves late the long ops of
-    `links` arrives late at the next.
+    `known` are the places of ranks that send and receive. A rank that leaves the long ops of
+    `links` late arrives late at the next op.
     """
     order = sorted(found, key=lambda one: one.share, reverse=True)
     roots = [one for one in order if not _waited_elsewhere(one, order)]
@@ -317,16 +305,16 @@ def to_blame(
     for one in roots:  # once for all groups
         if named.isdisjoint(one.ranks):
             nearest = _nearest(one, roots)
-            costs_enough = nearest.share >= MIN_SLOW_SHARE  # else only perhaps
+            costs_enough = nearest.share >= MIN_SLOW_SHARE  # else it is a suspicion
             first.append(nearest._replace(sure=nearest.sure and costs_enough))
         named.update(one.ranks)
     return first
 
 
 def _nearest(one: LateRanks, roots: Sequence[LateRanks]) -> LateRanks:
-    """Of groups in which the same ranks are late for as long, the one with the most late ops.
+    """Of the groups in which the same ranks are as late, the one with the most late ops.
 
-    Lateness to many ops adds up in the next op of another group: it says less of where it begins.
+    Lateness at many ops adds up in the next op of another group, which is farther from the cause.
     """
     same = [
         other
@@ -338,7 +326,7 @@ def _nearest(one: LateRanks, roots: Sequence[LateRanks]) -> LateRanks:
 
 
 def _waited_elsewhere(one: LateRanks, found: Sequence[LateRanks]) -> bool:
-    """Whether others keep these ranks in another group for most of the time that they are late."""
+    """Whether others hold these ranks up in another group for most of their lateness."""
     ranks = set(one.ranks)
     return any(
         other.group != one.group
@@ -351,7 +339,7 @@ def _waited_elsewhere(one: LateRanks, found: Sequence[LateRanks]) -> bool:
 
 
 def _holds_up(other: LateRanks, one: LateRanks) -> bool:
-    """Whether `one` keeps `other` just as well: then neither explains the other."""
+    """Whether `one` holds up `other`, too: then neither explains the other."""
     return not set(other.ranks).isdisjoint(one.members) and one.share > other.share
 
 
@@ -369,11 +357,11 @@ def _by_link(one: LateRanks, links: Sequence[SlowLink]) -> bool:
 
 
 def _only_waited(statistics: JobStatistics, one: LateRanks, known: Mapping[int, Place]) -> bool:
-    """Whether these ranks waited elsewhere for most of the time that they are late.
+    """Whether these ranks waited elsewhere for most of their lateness.
 
-    It is so where they were seen to wait for longer than the others, and not where they did more
-    of their own. In between waits were not seen: ranks that receive may only have waited for a
-    message; others have, if they did too little of their own even where no wait was seen.
+    They did if their recorded waits are longer than the others', and did not if they had more own
+    work. In between, not all waits are recorded: ranks that receive may have waited for a message;
+    others waited if even the upper bound of their own work is too small.
     """
     took = step_ns(statistics, one.members, one.since_ns)
     own = excess_ns(statistics, one.ranks, one.members, one.since_ns)
