@@ -266,7 +266,7 @@ def test_what_nobody_could_compare_is_not_well() -> None:
     assert (frame.verdicts, frame.health, exit_status(frame)) == ((), "undecided", 4)
     (note,) = frame.notes
     assert note == (
-        "checksums of ops of rank 2 and ranks 0-1,3 differ between #9 and #16 of default_pg, and"
+        "checksums of ops of rank 2 and ranks 0-1,3 differ between #9 and #16 of default_pg, but"
         " these ops did not arrive in time: whether they may differ is not known"
     )
     assert waits_for_answers(scene, 10).divergence_hints == ()

@@ -109,7 +109,7 @@ def test_a_rank_without_a_stack_is_not_said_to_be_on_its_way() -> None:
     scene.actors[3].dump_error = "deadline"
     (finding,) = explained(scene, 8).findings
     assert [(one.ranks, one.rule) for one in finding.left_out] == [
-        ("3", "absent too, but no stack shows yet what it does")
+        ("3", "absent too, but no stack shows yet what it is doing")
     ]
 
 

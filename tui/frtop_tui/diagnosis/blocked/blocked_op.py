@@ -1,8 +1,7 @@
-"""Which op a rank is blocked in: only from such a rank do edges of the wait-for graph leave.
+"""Which op a rank is blocked in: edges of the wait-for graph leave only such ranks.
 
-A pending op alone does not block a rank. A pipeline stage posts its `irecv` early, and
-asynchronous ops may be far ahead of the rank that computes. A rank is blocked when one of its
-threads is inside the wait.
+A pending op alone does not block a rank: a pipeline stage posts its `irecv` early, and asynchronous
+ops may be far ahead of the computation. A rank is blocked when one of its threads is in the wait.
 """
 
 from __future__ import annotations
@@ -34,14 +33,14 @@ from frtop_tui.job.model import Rank
 from frtop_tui.job.unprepared import last_issue_is_least
 
 _AT_A_FULL_QUEUE: Final = OP_WAITS | {"computing", "unknown"}
-"""Where a host may stand that cannot hand over more: the queue of its device is full. That is a
-line like any other to a stack."""
+"""Where a host may be that cannot hand over more because its device queue is full: to a stack, that
+is a line like any other."""
 _NEVER_BLOCKED: Final = frozenset({"dead", "done", "stopped", "unreachable"})
-"""States in which a pending op blocks nobody, or may be over by now."""
+"""States in which a pending op does not block the rank, or may be over by now."""
 
 
 def wait_of(view: Rank) -> Wait | None:
-    """The op that the rank's working thread, or else another thread, is blocked in."""
+    """The op that the rank's working thread, else another thread, is blocked in."""
     if view.state in _NEVER_BLOCKED:
         return None
     return _remote_wait(view) or _wait_in_op(view)
@@ -57,7 +56,7 @@ def _wait_in_op(view: Rank) -> Wait | None:
         return wait
     location = working_location(view)
     if wait is not None and location is not None and location.kind == "lock" and location.sure:
-        # The working thread waits for another one, such as a checkpoint's, that is in the op.
+        # The working thread waits for another thread, such as a checkpoint's, that is in the op.
         chain = thread_chain(view)
         end = chain.end if chain is not None else None
         if end is None or end.ident == wait.op.thread:
@@ -71,7 +70,7 @@ def _wait_in_op(view: Rank) -> Wait | None:
 
 
 def _wait_by_stack(view: Rank) -> Wait | None:
-    """The wait of a rank that is inside a call; None if two stacks show that it moves."""
+    """The wait of a rank in a call; None if two stacks show that it moves."""
     state = stack_state(view)
     if state is None or state.activity != "inside" or state.progress == "active":
         return None
@@ -92,7 +91,7 @@ def _wait_by_stack(view: Rank) -> Wait | None:
 
 
 def _remote_wait(view: Rank) -> Wait | None:
-    """The wait for an answer; a job that has only remote calls does not show how old it is."""
+    """The wait for the answer to a remote call; its age is a lower bound without other ops."""
     location, stack = working_location(view), working_stack(view)
     by_stack_alone = not (view.evidence.has_numbers and view.evidence.has_process)
     if location is None or stack is None or by_stack_alone or not view.groups:
@@ -119,7 +118,7 @@ def _remote_wait(view: Rank) -> Wait | None:
 
 
 def _dumped_wait(view: Rank) -> Wait | None:
-    """The wait that a dump shows; it is known to be long only if something came after it."""
+    """The wait in a dump; it is known to be long only if something was issued after it."""
     op = view.blocked_on
     if op is None:
         return None
@@ -141,7 +140,7 @@ def _synchronous_wait(view: Rank) -> Wait | None:
         background = not runs_training(view, op.thread)
         group, since = view.groups.get(op.group), op.issued_ns + view.clock_ns
         wait = Wait(view.rank, op, since, background=background, group=group)
-        # A call such as `new_group` issues ops of its own: of both the inner one counts.
+        # A call such as `new_group` issues ops of its own: the inner one counts.
         inner = found is not None and found.background == background and found.op.pseudo
         if found is None or inner or (found.background and not background):
             found = wait
@@ -153,7 +152,7 @@ def _leaves(op: wire.Op) -> bool:
 
 
 def _has_moved_on(view: Rank, op: wire.Op) -> bool:
-    """Whether the op's thread has issued a later op, and so is not inside this one."""
+    """Whether the op's thread has issued a later op, and so is not in this one."""
     if op.pseudo:
         return False  # the ops that it issues are part of it
     issued = chain((other for other in view.pending if not other.pseudo), view.last_ops)
@@ -169,27 +168,27 @@ def _asynchronous_wait(view: Rank, location: StackLocation | None) -> Wait | Non
     group = view.groups.get(op.group)
     if location is not None:
         if location.kind == "device" and not view.evidence.has_transports:
-            return None  # it may wait for a transport that nobody observes
+            return None  # it may wait for an unobserved transport
         working = working_stack(view)
         asleep = working is not None and not working.active
         if location.kind in OP_WAITS and (asleep or location.kind != "backward"):
             return Wait(view.rank, op, since, group=group)
         if location.sure or location.kind != "lock":
             return None
-    # Without a stack that shows it: asleep in a futex, as in gloo's wait, and idle since.
+    # Without a stack: asleep in a futex, as in gloo's wait, and idle since.
     if is_asleep_on_lock(working_process(view)):
         return Wait(view.rank, op, since, sure=False, group=group)
     return None
 
 
 def _device_wait(view: Rank, location: StackLocation | None) -> Wait | None:
-    """The op that its device is in, where nothing shows that the host waits for it, too."""
+    """The op that its device is in, if nothing shows that the host waits for it, too."""
     op = next((op for op in view.pending if op.enqueued and op.tracked and not op.p2p), None)
     if op is None:
         return None
     progress = view.group_progress.get(op.group)
     began = max(op.issued_ns, progress.advanced_ns if progress is not None else 0)
-    # It has issued nothing for as long, so it may stand behind its device.
+    # It has issued nothing since, so it may wait for its device.
     held = last_activity_ns(view) < began + MIN_PATIENCE_NS and current_fetch(view) is None
     held &= location is None or location.kind in _AT_A_FULL_QUEUE
     return Wait(
@@ -199,7 +198,7 @@ def _device_wait(view: Rank, location: StackLocation | None) -> Wait | None:
 
 
 def _seen_wait(view: Rank, location: StackLocation | None) -> Wait | None:
-    """The wait that the recorder has seen begin, unless the stack shows another thread's."""
+    """The wait that the recorder saw begin, unless the stack is elsewhere."""
     waits = [op for op in view.pending if op.wait_ns > 0 and not op.sync]
     if not waits or (location is not None and location.sure and location.kind not in OP_WAITS):
         return None
@@ -211,8 +210,8 @@ def _seen_wait(view: Rank, location: StackLocation | None) -> Wait | None:
 def _awaited_op(view: Rank) -> wire.Op | None:
     """The op that a waiting thread most likely waits for.
 
-    Collectives complete in order, so the oldest one. Without collectives the newest send or
-    receive: an older one is often posted once and never awaited.
+    The oldest collective, since they complete in order; else the newest send or receive, as older
+    ones are often posted and never awaited.
     """
     mine = [
         op

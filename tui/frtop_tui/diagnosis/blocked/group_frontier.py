@@ -1,4 +1,4 @@
-"""How far ranks are in a group: which collectives each member has issued and completed."""
+"""How far the members of a group are: which collectives each has issued and completed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from frtop_tui.job.model import Rank
 
 
 def local_group_id(view: Rank, group: wire.Group) -> int | None:
-    """The rank's own id of a group that another rank knows as `group`, None if it has none."""
+    """The rank's own id of a group that another rank knows as `group`; None if it has none."""
     same = view.groups.get(group.id)
     if same is group:
         return group.id
@@ -26,7 +26,7 @@ def last_issued_number(view: Rank, group: wire.Group) -> int:
     group_id = local_group_id(view, group)
     progress = view.group_progress.get(group_id) if group_id is not None else None
     newest = progress.number if progress is not None else 0
-    # The agent reads both without a lock, so a pending op may be newer.
+    # The agent reads both without a lock: a pending op may be newer.
     for op in view.pending:
         if op.group == group_id and not op.p2p and op.number > newest:
             newest = op.number
@@ -34,13 +34,13 @@ def last_issued_number(view: Rank, group: wire.Group) -> int:
 
 
 class GroupFrontier:
-    """The last collective that each member of a group has issued, and which are pending."""
+    """The last collective that each member of a group has issued, and pending ones."""
 
     def __init__(self, group: wire.Group, ranks: Mapping[int, Rank]) -> None:
         self.members = members_of(group.ranks)
         self.never_observed = [rank for rank in self.members if rank not in ranks]
         self.version = 0  # grows with every change
-        self.issued: dict[int, int] = {}  # by observed member, the number of its last collective
+        self.issued: dict[int, int] = {}  # the last number of each observed member
         self._group = group
         self._ranks_at: dict[int, set[int]] = {}  # by number of the last collective
         self._pending: _PendingCollectives | None = None
@@ -49,11 +49,11 @@ class GroupFrontier:
                 number = self.issued[rank] = last_issued_number(ranks[rank], group)
                 self._ranks_at.setdefault(number, set()).add(rank)
         if not group.exact:
-            # Numbers cannot be compared, so what is pending shows who is absent.
+            # Numbers cannot be compared, so pending ops show which members are absent.
             self._pending = _PendingCollectives(group, [ranks[rank] for rank in self.issued])
 
     def update(self, view: Rank) -> None:
-        """Takes in the new view of a rank, which need not be a member."""
+        """Takes the new view of a rank, which need not be a member."""
         rank = view.rank
         if rank not in self.issued:
             return
@@ -72,7 +72,7 @@ class GroupFrontier:
         return list(chain.from_iterable(ranks))
 
     def not_completed(self, number: int, ranks: Mapping[int, Rank]) -> set[int]:
-        """Observed members that may not have completed op `number`, as `ranks` are now."""
+        """Observed members that may not have completed op `number`, by the present `ranks`."""
         if self._pending is None:
             views = [ranks[rank] for rank in self.issued]
             self._pending = _PendingCollectives(self._group, views)
@@ -92,7 +92,7 @@ class _PendingCollectives:
             self.update(view)
 
     def update(self, view: Rank) -> bool:
-        """Takes in the new view of a rank; returns whether anything changed."""
+        """Takes the new view of a rank; returns whether anything changed."""
         rank, truncated = view.rank, view.pending_more > 0
         numbers = pending_numbers(view, self._group)
         before = self._numbers.get(rank, ())

@@ -1,8 +1,8 @@
-"""Ops that only a stack shows: messages, and calls to meet.
+"""Ops that only a stack shows: messages, and calls in which ranks meet.
 
-c10d's state lists collectives in progress. That a rank is inside a `recv`, or inside
-`init_process_group`, shows in its stack, twice. It becomes a pending op, as a recorder would
-have noted it, so that no later stage needs to know the difference.
+c10d's state lists collectives in progress. A `recv` or `init_process_group` shows only in the
+stack, in two looks. It becomes a pending op, as a recorder would have recorded it, so that later
+stages need not know the difference.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from frtop_tui.job.naming import group_label
 from frtop_tui.job.unprepared import last_issue_is_least
 
 _NEWEST: Final = 1 << 40
-"""Sequence of an op by its stack: the rank is in it, so it issued it last."""
+"""The sequence of an op from a stack: the rank is in it, so it issued it last."""
 _DIGITS: Final = 10
 _MESSAGES: Final = frozenset({"send", "recv"})
 _GLOO: Final = "gloo"
@@ -44,13 +44,13 @@ _SINGLE_OPS: Final = frozenset({
 _REDUCES: Final = "all_reduce"
 _SCATTERS: Final = "reduce_scatter_tensor"
 _LISTED_AS: Final = {"all_to_all_single": "all_to_all", _SCATTERS: _REDUCES}
-"""gloo's names of ops, where they are not those of their calls."""
+"""gloo's names of ops that differ from their calls."""
 EITHER: Final = f"{_REDUCES} or {_SCATTERS}"
-"""What gloo's own name of both may mean."""
+"""The meaning of gloo's name for both."""
 
 
 class OpsByStack:
-    """Adds such ops to frames; a rank that is the same object stays the same object."""
+    """Adds such ops to frames; an unchanged rank stays the same object."""
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[ObservedRank, ObservedRank]] = {}
@@ -69,7 +69,7 @@ class OpsByStack:
 
 
 def with_op(view: ObservedRank) -> ObservedRank:
-    """The rank with the op that its working thread is inside of, if only the stack shows it."""
+    """The rank with the op that its working thread is in, if only the stack shows it."""
     readable = view.evidence.has_numbers and not view.evidence.has_every_op
     added = any(map(is_by_stack, view.pending))  # as captures keep it
     if not readable or added or working_location(view) is None:
@@ -89,20 +89,20 @@ def with_op(view: ObservedRank) -> ObservedRank:
     elif call.kind in _MESSAGES and call.peer is not None and (group := _group_id(view, call)):
         pending = (*pending, _op(view, call, group))
     elif not pending and view.groups and _is_known(view, call) and not _is_of_another(view, call):
-        # It waits for a message or a device: it is no root.
+        # It waits for a message or a device: the blame does not end here.
         pending = (_unknown(view, call),)
     return view if pending is view.pending else replace(view, pending=pending)
 
 
 def is_by_stack(op: wire.Op) -> bool:
-    """Whether the stack shows that the rank is inside of this op."""
+    """Whether the op is from a stack: the rank is in it."""
     return op.sequence == _NEWEST
 
 
 def is_either(op: wire.Op, group: wire.Group | None) -> bool:
-    """Whether only gloo's name of an op is known, which is that of two kinds.
+    """Whether only gloo's name of an op is known, which two kinds share.
 
-    Its c10d state tells no line and no thread; every other source tells one of them.
+    c10d's state has no line and no thread; every other source has one of them.
     """
     by_c10d = op.site is None and not op.thread and not is_by_stack(op)
     named = op.signature is not None and op.signature.kind == _REDUCES
@@ -110,7 +110,7 @@ def is_either(op: wire.Op, group: wire.Group | None) -> bool:
 
 
 def may_be_same(one: wire.Op, other: wire.Op, group: wire.Group) -> bool:
-    """Whether two ops differ in nothing but gloo's name of one of them."""
+    """Whether two ops differ only in gloo's name for one of them."""
     kinds = {op.signature.kind for op in (one, other) if op.signature is not None}
     if kinds != {_REDUCES, _SCATTERS}:
         return False
@@ -118,7 +118,7 @@ def may_be_same(one: wire.Op, other: wire.Op, group: wire.Group) -> bool:
 
 
 def _entered(pending: tuple[wire.Op, ...], kind: str, root: int | None) -> tuple[wire.Op, ...]:
-    """The newest pending op of that kind is the one that the rank is inside of."""
+    """The rank is in the newest pending op of that kind."""
     for at in reversed(range(len(pending))):
         signature = pending[at].signature
         if signature is not None and signature.kind in (kind, _LISTED_AS.get(kind)):
@@ -130,9 +130,9 @@ def _entered(pending: tuple[wire.Op, ...], kind: str, root: int | None) -> tuple
 
 
 def _with_unlisted(view: ObservedRank, call: C10dCall) -> ObservedRank:
-    """The rank with a collective that gloo does not list among those in progress.
+    """The rank with a collective that gloo does not list as in progress.
 
-    With TORCH_DISTRIBUTED_DEBUG=DETAIL an op is checked with all members before it is issued and
+    With TORCH_DISTRIBUTED_DEBUG=DETAIL, an op is checked with all members before it is issued and
     counted. A monitored barrier is counted, and waits in the calling thread.
     """
     group = _group_id(view, call)
@@ -140,7 +140,7 @@ def _with_unlisted(view: ObservedRank, call: C10dCall) -> ObservedRank:
     if front is None or view.groups[group].backend != _GLOO:
         return view
     if any(op.group == group for op in view.pending):
-        return view  # one of those, of a call that is made of several
+        return view  # one of those, in a call that consists of several
     if call.kind not in _SINGLE_OPS or _is_older_than_call(view, group):
         return replace(view, pending=(*view.pending, _unknown(view, call)))
     number = front.number + (call.kind != _COUNTED)
@@ -155,16 +155,13 @@ def _with_unlisted(view: ObservedRank, call: C10dCall) -> ObservedRank:
 
 
 def _is_older_than_call(view: ObservedRank, group: int) -> bool:
-    """Whether the group's number was read before the stacks that show the call.
-
-    The rank may have issued many ops since.
-    """
+    """Whether the group's number is older than the stacks: many ops may have been issued since."""
     first = view.prior_snapshot or view.snapshot
     return first is not None and known_until_ns(view, group) < first.at_ns + view.clock_ns
 
 
 def _group_id(view: ObservedRank, call: C10dCall) -> int:
-    """The rank's own id of the group; 0 where the stack leaves open which one it is."""
+    """The rank's own id of the group; 0 if the stack does not show which one it is."""
     named = [
         number
         for number, group in view.groups.items()
@@ -190,7 +187,7 @@ def _root(view: ObservedRank, kind: str) -> int | None:
 
 
 def _callers(view: ObservedRank, call: C10dCall) -> str | None:
-    """The ranks that have to make the call, folded; None where the stack does not tell."""
+    """The ranks that have to make the call, folded; None if the stack does not show them."""
     local = _variables(view, call.kind).get("use_local_synchronization")
     if call.role != "rendezvous" or local != "False":
         return None
@@ -198,7 +195,7 @@ def _callers(view: ObservedRank, call: C10dCall) -> str | None:
 
 
 def _is_of_another(view: ObservedRank, call: C10dCall) -> bool:
-    """Whether it may be no op at all, or one that another stage finds."""
+    """Whether it may be no op, or one that another stage finds."""
     stack = working_stack(view)
     is_remote = stack is not None and future_of(view, stack) is not None
     return is_remote or _is_for_last(view, call)
@@ -210,19 +207,19 @@ def _is_for_last(view: ObservedRank, call: C10dCall) -> bool:
 
 
 def _is_known(view: ObservedRank, call: C10dCall) -> bool:
-    """Whether c10d shows what it waits for; else it may be a transport that nobody observes."""
+    """Whether c10d shows what it waits for; else it may be an unobserved transport."""
     return call.role != "implicit" or view.evidence.has_transports
 
 
 def _unknown(view: ObservedRank, call: C10dCall) -> wire.Op:
-    """An op of which nothing is known but that the rank waits for it: a message to nobody."""
+    """An unknown op that the rank waits for: a message without a peer."""
     newest = max(view.group_progress.values(), key=lambda one: one.issued_ns, default=None)
     group = newest.group if newest is not None else min(view.groups)
     return replace(_op(view, call, group), signature=None, p2p=True)
 
 
 def _op(view: ObservedRank, call: C10dCall, group: int) -> wire.Op:
-    """The op, begun when the rank was last seen to do anything, else when it was first seen."""
+    """The op, begun when the rank last did anything, else when it was first seen."""
     assert view.snapshot is not None
     first = view.prior_snapshot or view.snapshot
     begun_ns = last_activity_ns(view)
@@ -237,6 +234,6 @@ def _op(view: ObservedRank, call: C10dCall, group: int) -> wire.Op:
         sync=True,
         p2p=call.role == "p2p",
         pseudo=call.role == "rendezvous",
-        # A process that has just started may be early in its first call: no haste.
+        # A process that has just started may be early in its first call.
         dated=(bool(begun_ns) and not last_issue_is_least(view)) or is_young,
     )

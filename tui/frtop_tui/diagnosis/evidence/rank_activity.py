@@ -1,4 +1,4 @@
-"""What one rank did last, and where its working thread is."""
+"""What a rank did last, and where its working thread is."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _NATIVE_KINDS: Final[tuple[tuple[re.Pattern[str], LocationKind], ...]] = (
     (re.compile(r"^(c10d|gloo)::|^ncclx?::|Work::wait"), "collective"),
     (re.compile(r"SimpleQueue_get|^lock_PyThread_acquire|PyThread_acquire_lock"), "lock"),
 )
-"""What C shows of a call that has no Python frame, the innermost frame first."""
+"""What C frames show of a call without a Python frame, the innermost frame first."""
 _EVERY_OP: Final = attrgetter("evidence.has_every_op")
 
 
 def current_fetch(view: Rank) -> wire.DataLoaderFetch | None:
-    """The DataLoader fetch that the rank is inside of, None if it is in none."""
+    """The DataLoader fetch that the rank is in, None if it is in none."""
     fetch = view.status.fetch if view.status is not None else None
     return fetch if fetch is not None and fetch.begin_ns > fetch.end_ns else None
 
@@ -39,7 +39,7 @@ def last_issued_ns(view: Rank) -> int:
 
 
 def last_activity_ns(view: Rank) -> int:
-    """Host time, in ns, of the last op, step or fetch that the rank is known to have done."""
+    """Host time, in ns, of the rank's last known op, step or fetch."""
     newest = last_issued_ns(view)
     if view.pending:
         newest = max(newest, view.pending[-1].issued_ns)
@@ -52,7 +52,7 @@ def last_activity_ns(view: Rank) -> int:
 
 
 def every_op_is_known(ranks: Mapping[int, Rank]) -> bool:
-    """Whether all ops of a job's ranks are known as they are issued."""
+    """Whether every op of all ranks is known as it is issued."""
     return all(map(_EVERY_OP, ranks.values()))
 
 
@@ -67,7 +67,7 @@ def has_newer_op(view: Rank, now_ns: int) -> bool:
 
 
 def working_location(view: Rank) -> StackLocation | None:
-    """Where the last stack dump shows the working thread; None if the rank did anything since."""
+    """Where the working thread is, by the last stacks; None if the rank did anything since."""
     if view.snapshot is None or last_activity_ns(view) > view.stacks_taken_ns:
         return None
     working = working_thread(view)
@@ -75,7 +75,7 @@ def working_location(view: Rank) -> StackLocation | None:
 
 
 def located(view: Rank, working: WorkingThread) -> StackLocation:
-    """Where its working thread is; of a C call no line of which tells it, by its frames of C."""
+    """Where a working thread is; in a C call that its line does not show, by its C frames."""
     location = locate(working.stack, working.process)
     if location.kind == "unknown":
         for frame in native_leaf(view, working.stack):
@@ -86,13 +86,13 @@ def located(view: Rank, working: WorkingThread) -> StackLocation:
 
 
 def native_leaf(view: Rank, stack: wire.ThreadStack) -> list[wire.TraceFrame]:
-    """The frames of C that the innermost line of a thread has called."""
+    """The C frames that a thread's innermost line has called."""
     thread = next((one for one in native_threads(view) if one.ident == stack.ident), None)
     return [*takewhile(_NATIVE, thread.frames)] if thread is not None else []
 
 
 def native_threads(view: Rank) -> tuple[wire.ThreadStack, ...]:
-    """Threads with their frames of C, if they were taken with the last stacks."""
+    """Threads with their C frames, if taken with the last stacks."""
     native, look = view.native, view.snapshot
     if native is None or look is None or native.at_ns != look.at_ns:
         return ()
@@ -100,14 +100,14 @@ def native_threads(view: Rank) -> tuple[wire.ThreadStack, ...]:
 
 
 def gil_holder(view: Rank) -> wire.ThreadStack | None:
-    """The thread that holds the GIL in the last stack dump; None if none shows it."""
+    """The thread that holds the GIL in the last stack dump, if any does."""
     return next((thread for thread in view.threads if thread.owns_gil), None)
 
 
 def stacks_due(view: Rank) -> bool:
-    """Whether stacks that show what it does now are still to come: py-spy was too slow so far.
+    """Whether current stacks are still due, because py-spy was too slow so far.
 
-    False where they cannot be had, and for a process in state D, of which the kernel tells all.
+    Not if they cannot be had, nor for a process in state D, of which the kernel shows enough.
     """
     process, snapshot = view.process, view.snapshot
     if snapshot is None or process is None or process.state == "D":
@@ -119,18 +119,18 @@ def stacks_due(view: Rank) -> bool:
 
 
 NOW: Final = 1 << 62
-"""What is known is of now: later than any time."""
+"""Later than any time: what is known is current."""
 
 
 def is_stale(view: Rank) -> bool:
-    """Whether what is known of any of its groups is not of now."""
+    """Whether what is known about any of its groups is not current."""
     return any(one.as_of_ns for one in view.group_progress.values())
 
 
 def known_until_ns(view: Rank, group: int | None = None) -> int:
-    """Until when it is known how far a rank is, in ns of the operator's clock; else `NOW`.
+    """Until when a rank's position in a group is known, on the operator's clock; else `NOW`.
 
-    Ops that no group counts (None) are known as long as anything of the rank is.
+    Ops that no group counts (None) are known as long as anything about the rank is.
     """
     counted = view.group_progress.get(group) if group is not None else None
     if counted is not None:

@@ -1,7 +1,7 @@
-"""Remote calls of torch's RPC: who waits for an answer, and which thread of the callee works on it.
+"""Remote calls of torch's RPC: which rank waits, and which thread of the callee works.
 
-A caller's stack has the name of its callee, not the rank; a callee that leaves tells its own
-name. Else a rank is the callee only if a handler runs there, and nothing contradicts that.
+A caller's stack has the name of its callee, not its rank. A callee that is leaving shows its own
+name; otherwise a rank is the callee only if a handler runs there and nothing contradicts that.
 """
 
 from __future__ import annotations
@@ -27,15 +27,14 @@ _NUMBERED: Final = re.compile(r"(.*?)(\d{1,9})\Z")
 
 
 class RpcCall(Struct, frozen=True):
-    """A call that a thread waits for.
+    """A call that a thread waits for; if not `sure`, it may be an op instead.
 
-    `to` is the callee's name or number as the stack has it, "" where it does not tell. Where it is
-    not `sure`, it may as well be an op.
+    `to` is the callee's name or number on the stack, "" if not known.
     """
 
     kind: str
     to: str
-    frame: wire.TraceFrame  # that made the call
+    frame: wire.TraceFrame  # made the call
     sure: bool = True
 
     @property
@@ -45,7 +44,7 @@ class RpcCall(Struct, frozen=True):
 
 
 def rpc_call_of(stack: wire.ThreadStack) -> RpcCall | None:
-    """The remote call that a thread waits for, None if it waits for none."""
+    """The remote call that a thread waits for, if any."""
     frames = stack.frames
     if not frames or locate(stack).kind != "rpc":
         return None
@@ -74,7 +73,7 @@ def future_of(view: Rank, stack: wire.ThreadStack) -> RpcCall | None:
 
 
 def handler_of(view: Rank) -> wire.ThreadStack | None:
-    """The thread that works on a remote call; of several at the same lines the first one."""
+    """The thread that works on a remote call; the first of several at the same lines."""
     found = [one for one in view.threads if is_handler(one)]
     alike = len({path_of(one.frames) for one in found}) == 1
     return found[0] if alike else None
@@ -89,7 +88,7 @@ def is_handler(stack: wire.ThreadStack) -> bool:
 
 
 def callee(call: RpcCall, caller: int, views: Mapping[int, Rank]) -> int | None:
-    """The rank that works on a call; None where it is not known."""
+    """The rank that works on a call; None if not known."""
     if not call.sure:
         return None
     named, number = _names(views), _NUMBERED.fullmatch(call.to)
@@ -98,7 +97,7 @@ def callee(call: RpcCall, caller: int, views: Mapping[int, Rank]) -> int | None:
     if call.to in named.values():
         found = [rank for rank, name in named.items() if name == call.to]
     elif number is not None and number[1] and not all(map(_is_numbered, named, named.values())):
-        found = []  # the numbers of names are not those of ranks
+        found = []  # numbers in names are not rank numbers
     elif number is not None:
         found = [rank for rank in working if rank == int(number[2])]
     else:
@@ -113,7 +112,7 @@ def is_held_by_itself(view: Rank) -> bool:
 
 
 def by_handler(view: Rank) -> Rank:
-    """The rank as its handler has it: its other threads' ops do not count."""
+    """The rank as seen from its handler: the ops of its other threads do not count."""
     handler, look = handler_of(view), view.snapshot
     if handler is None or look is None:
         return view
@@ -129,7 +128,7 @@ def by_handler(view: Rank) -> Rank:
 
 
 def _names(views: Mapping[int, Rank]) -> dict[int, str]:
-    """The names of ranks that wait until all calls are done: torch's own frames have them."""
+    """The names of ranks in `rpc.shutdown`, from torch's own frames."""
     found = {}
     for rank, view in views.items():
         main = view.main_stack

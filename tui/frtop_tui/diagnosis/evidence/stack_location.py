@@ -1,7 +1,7 @@
-"""What a thread is doing, by its stack and by what /proc shows of its process.
+"""What a thread is doing, by its stack and by /proc.
 
-py-spy shows Python frames only: of a C call (`time.sleep`, `lock.acquire`, `read`) it shows
-the line that makes it. So the text of that line and the kernel's view complement each other.
+py-spy shows Python frames only: for a C call (`time.sleep`, `lock.acquire`, `read`) it shows the
+line that makes it. So the text of that line and the kernel's view complement each other.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from frtop_tui.job.stack_frames import (
 )
 
 OP_WAITS: Final = frozenset({"collective", "backward", "device", "store"})
-"""Where a sleeping thread may be blocked in an op."""
+"""Places where a sleeping thread may be blocked in an op."""
 FILE_KINDS: Final = frozenset({"file_io", "file_lock"})
-"""At a file, which the kernel often names."""
+"""Places at a file, which the kernel often names."""
 
 
 class StackLocation(Struct, frozen=True):
     """What a thread is doing, and the line of the user's program that led there.
 
-    `leaf` is the innermost frame that is shown. `sure` is False where only the kernel shows it: a
-    wait inside C++ looks the same.
+    `leaf` is the innermost shown frame. `sure` is False if only the kernel shows it: a wait inside
+    C++ looks the same.
     """
 
     kind: LocationKind
@@ -45,13 +45,13 @@ _PATH_CALLS: Final = frozenset({
     "openat", "open", "stat", "newfstatat", "statx", "getdents64", "unlink", "rename", "fsync",
     "fdatasync",
 })  # fmt: skip
-"""System calls at a file, whatever their descriptor is."""
+"""System calls on files, whatever their descriptor is."""
 _FILE_CALLS: Final = _PATH_CALLS | frozenset(
     ["read", "pread64", "readv", "preadv", "write", "pwrite64", "writev", "mmap", "msync"]
 )
 _SOCKET_CALLS: Final = frozenset(["connect", "recvfrom", "recvmsg", "sendto", "sendmsg"])
 _SERVER_CALLS: Final = frozenset({"accept", "accept4", "epoll_wait", "epoll_pwait", "epoll_pwait2"})
-"""Where the main threads of servers sleep. Ops sleep in a futex, or poll a store."""
+"""Where main threads of servers sleep. Ops sleep in a futex or poll a store."""
 _LOCK_CALLS: Final = frozenset({"flock", "fcntl"})
 """`fcntl` blocks with F_SETLKW only."""
 _LOCK_WAITS: Final = re.compile(r"locks_lock_inode_wait|flock_lock|posix_lock|setlk|lock_file_wait")
@@ -64,7 +64,7 @@ _SLEEP_CALLS: Final = frozenset({"nanosleep", "clock_nanosleep"})
 
 
 class _FramePattern(NamedTuple):
-    """What a frame means. It counts only if fewer than `max_depth` frames are further in."""
+    """What a frame means, if fewer than `max_depth` frames are inside it."""
 
     file: re.Pattern[str]
     function: re.Pattern[str]
@@ -91,34 +91,34 @@ _DEVICE_CODE: Final = re.compile(rf"{_DEVICES}|/triton/")
 _BACKWARD: Final = "_engine_run_backward"
 _RPC: Final = r"torch/distributed/rpc/api\.py$"
 _FRAMES: Final[tuple[_FramePattern, ...]] = (
-    # Retries until it has the lock. Whoever compiles for all ranks of a host uses it.
+    # Retries until it has the lock, as when one rank of a host compiles for all.
     _frame(r"/filelock/|torch/utils/_filelock", "file_lock", max_depth=4),
-    # Polls a file that the process which builds an extension removes, unless it was killed.
+    # Polls a file that the builder of an extension removes, unless it was killed.
     _frame(r"torch/utils/file_baton\.py$", "build_lock", function="^wait$", max_depth=2),
     _frame(r"torch/utils/data", "dataloader", max_depth=12),
     _frame(
         r"torch/distributed/(distributed_c10d|c10d_logger|_functional_collectives|nn/functional)",
         "collective",
     ),
-    # Our own wrapper of a handle's wait.
+    # Our own wrapper around a handle's wait.
     _frame(r"frtop_probe/recorder/ops/waits\.py$", "collective", max_depth=2),
     _frame(_RPC, "rpc", function="^rpc_sync$", max_depth=1),
     # Not all of elastic: it is outermost in every program that it starts.
     _frame(r"torch/distributed/(rendezvous\.py$|elastic/(rendezvous|utils)/)", "store"),
     _frame("", "backward", function=_BACKWARD),
     _DEVICE_WAIT,
-    # Without what only runs compiled code.
+    # Without files that only run compiled code.
     _frame(r"torch/_inductor/(?!output_code|utils|cudagraph_trees|runtime/)", "compiling"),
     _frame(r"torch/_dynamo/(convert_frame|output_graph|symbolic_convert)\.py$", "compiling"),
     _frame(r"torch/_dynamo", "compiling", max_depth=3),
     _frame(r"^<frozen importlib", "importing", max_depth=3),
 )
-"""Frames of libraries. The innermost frame that matches one decides."""
+"""Library frames; the innermost frame that matches decides."""
 _OUTER_FRAMES: Final[tuple[_FramePattern, ...]] = (
     _frame(r"/(subprocess|multiprocessing/popen_\w+)\.py$", "child", max_depth=4),
     _frame(r"/python3[^/]*/(pdb|bdb|cmd|code)\.py$|/(IPython|ipdb|pdbpp)/", "input", max_depth=8),
 )
-"""Tried after `_FRAMES`, because compilers start processes, too."""
+"""Tried after `_FRAMES`: compilers start processes, too."""
 _LEAVES: Final[tuple[_FramePattern, ...]] = (
     _frame(
         r"/(pathlib(/_local|/__init__)?|shutil|gzip|bz2|lzma|zipfile|tarfile|tempfile)\.py$",
@@ -131,12 +131,12 @@ _LEAVES: Final[tuple[_FramePattern, ...]] = (
 """Tried last, and against the innermost frame only."""
 
 QUEUE_GET: Final = re.compile(r"\.get\(")
-"""A thread asleep in a futex at such a line waits at a queue in C, which has no frame."""
+"""A thread asleep in a futex at such a line waits at a queue in C, without a frame."""
 _MESSAGE_QUEUE: Final = re.compile(r"/device_communicators/shm_broadcast\.py$")
 _DEVICE_WAIT_FRAMES: Final = 3
 """`synchronize` enters a context of its device."""
 _MESSAGE_QUEUE_FRAMES: Final = 6
-"""From the loop of a worker to the innermost frame of its message queue."""
+"""From a worker's loop to the innermost frame of its message queue."""
 _SERVERS: Final = re.compile(r"/(asyncio/(base_events|runners|unix_events)|socketserver)\.py$")
 
 _LINES: Final[tuple[tuple[re.Pattern[str], LocationKind], ...]] = (
@@ -148,9 +148,9 @@ _LINES: Final[tuple[tuple[re.Pattern[str], LocationKind], ...]] = (
     (re.compile(r"\b(flock|lockf)\("), "file_lock"),
     (re.compile(r"\.accept\("), "idle"),
     (re.compile(r"\.to_here\(|\brpc_async\(.*\.wait\("), "rpc"),
-    # Events and conditions have Python frames of their own. A `wait` in C++ is a Work's.
+    # Events and conditions have their own Python frames. A `wait` in C++ is a Work's.
     (re.compile(r"\.wait\("), "collective"),
-    # An event is asked in a loop.
+    # An event is queried in a loop.
     (re.compile(r"synchronize\(\)|\.(item|cpu|tolist|query)\(\)"), "device"),
     (re.compile(r"\.(read(line|lines|into)?|write|flush|fsync)\(|\bopen\("), "file_io"),
     (re.compile(r"np\.load|torch\.(load|save)"), "file_io"),
@@ -159,7 +159,7 @@ _LINES: Final[tuple[tuple[re.Pattern[str], LocationKind], ...]] = (
 
 
 def system_call(process: wire.Process | None) -> str:
-    """Name of the system call that the main thread is in, "" if not known."""
+    """The system call that the main thread is in, "" if not known."""
     return process.syscall.partition(" ")[0] if process is not None else ""
 
 
@@ -176,7 +176,7 @@ def is_asleep_on_lock(process: wire.Process | None) -> bool:
 
 
 def locate(stack: wire.ThreadStack | None, process: wire.Process | None = None) -> StackLocation:
-    """Where a thread is, by its stack; without one what the kernel shows of it decides."""
+    """Where a thread is, by its stack; without one, by the kernel."""
     if stack is None or not stack.frames:
         return StackLocation(_kernel_kind(process), sure=False)
     frames = in_backward(stack.frames)
@@ -194,7 +194,7 @@ def locate(stack: wire.ThreadStack | None, process: wire.Process | None = None) 
     if stack.active or stack.owns_gil:
         return StackLocation("computing", line, shown)
     queued = bool(QUEUE_GET.search(leaf.source))
-    by_line = queued and process is None  # in a file of stacks the line is all that tells
+    by_line = queued and process is None  # a file of stacks has only the line
     at = "lock" if by_line else _kernel_kind(process)
     return StackLocation(at, line, shown, sure=by_line or (queued and is_asleep_on_lock(process)))
 
@@ -209,7 +209,7 @@ def serves(frames: Sequence[wire.TraceFrame]) -> bool:
 
 
 def serves_rpc(frames: Sequence[wire.TraceFrame]) -> bool:
-    """Whether a thread has ended its part, and only waits until no rank has calls any more."""
+    """Whether a thread has finished, and only waits until no rank has calls left."""
     return any(
         function_name(frame) == "shutdown" and re.search(_RPC, frame.file) for frame in frames
     )
@@ -221,19 +221,19 @@ def waits_for_device(frames: Sequence[wire.TraceFrame]) -> bool:
 
 
 def compiles(frames: Sequence[wire.TraceFrame]) -> bool:
-    """Whether a compiler is on the stack; it may measure on the device there."""
+    """Whether a compiler is on the stack, which may measure on the device."""
     return any(p.kind == "compiling" and p.matches(3, f) for f in frames for p in _FRAMES)
 
 
 def shows_device(frames: Sequence[wire.TraceFrame]) -> bool:
-    """Whether code of a device is on the stack, so that the job has one."""
+    """Whether device code is on the stack: then the job has a device."""
     return any(_DEVICE_CODE.search(frame.file) for frame in frames)
 
 
 def in_backward(frames: tuple[wire.TraceFrame, ...]) -> tuple[wire.TraceFrame, ...]:
-    """The frames of the program's code that a backward pass runs: a hook, a custom `Function`.
+    """The frames of program code that a backward pass runs: a hook, a custom `Function`.
 
-    All frames where it runs none: then the thread is in the pass itself.
+    All frames, if it runs none: then the thread is in the pass itself.
     """
     for depth, frame in enumerate(frames):
         if function_name(frame) == _BACKWARD and not is_wrapper(frame):
@@ -253,7 +253,7 @@ def function_name(frame: wire.TraceFrame) -> str:
 
 
 def _library_kind(frames: tuple[wire.TraceFrame, ...]) -> LocationKind | None:
-    """What the innermost frame of a known library means, None if there is none."""
+    """What the innermost frame of a known library means, if there is one."""
     if (found := _innermost(_FRAMES, frames)) is not None:
         depth, kind = found
         rendezvous = kind == "collective" and _is_rendezvous(frames[: depth + 3])
@@ -265,7 +265,7 @@ def _library_kind(frames: tuple[wire.TraceFrame, ...]) -> LocationKind | None:
 def _innermost(
     patterns: Sequence[_FramePattern], frames: Sequence[wire.TraceFrame]
 ) -> tuple[int, LocationKind] | None:
-    """Depth and meaning of the innermost frame that matches a pattern."""
+    """Depth and meaning of the innermost matching frame."""
     for depth, frame in enumerate(frames):
         for pattern in patterns:
             if pattern.matches(depth, frame):
@@ -279,7 +279,7 @@ def _is_rendezvous(frames: tuple[wire.TraceFrame, ...]) -> bool:
 
 
 def _awaits_engine(frames: tuple[wire.TraceFrame, ...]) -> bool:
-    """Whether a worker of vLLM waits at its message queue for what its engine sends next."""
+    """Whether a vLLM worker waits at its message queue for its engine."""
     innermost = frames[:_MESSAGE_QUEUE_FRAMES]
     return any(function_name(frame) == "worker_busy_loop" for frame in innermost) and any(
         _MESSAGE_QUEUE.search(frame.file) for frame in innermost
@@ -298,7 +298,7 @@ def _corrected(
 
 
 def _other_end(process: wire.Process | None) -> LocationKind | None:
-    """What outside the process its main thread waits for, as far as the kernel shows it."""
+    """What the main thread waits for outside the process, as far as the kernel shows it."""
     call = system_call(process)
     if process is None or process.state == "R":
         return None
@@ -318,7 +318,7 @@ def _waits_for_file_lock(process: wire.Process | None) -> bool:
 
 
 def _line_kind(leaf: wire.TraceFrame) -> LocationKind | None:
-    """What the text of the innermost line means: a C call made there has no frame."""
+    """What the text of the innermost line means: a C call there has no frame."""
     return next((kind for text, kind in _LINES if text.search(leaf.source)), None)
 
 

@@ -1,4 +1,4 @@
-"""What one rank does, by its stacks alone: in a call of torch.distributed or elsewhere."""
+"""What a rank is doing, by its stacks alone: in a call of torch.distributed or elsewhere."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ from frtop_tui.job.record import COMPARABLE_NS
 
 Activity = Literal[
     "inside",  # a call of torch.distributed, or a wait for an op
-    "away",  # in none, and where a rank may stay long
-    "running",  # in none, and it runs Python or C code
-    "unclear",  # asleep in a C call, and the stack does not show what it waits for
+    "away",  # in none, at a place where a rank may stay long
+    "running",  # in none, running Python or C code
+    "unclear",  # asleep in a C call, the stack does not show for what
 ]
 _ON_HOST: Final = re.compile(r"gloo|mpi|ucc|fake|undefined", re.IGNORECASE)
-"""Backends whose ops are on hosts; of MPI and UCC mostly."""
+"""Backends whose ops run on hosts; with MPI and UCC, mostly."""
 _DEVICE_LIBRARIES: Final = re.compile(
     r"(^|/)lib(cuda|cudart|nccl|amdhip64|hsa-runtime64|rccl|ze_loader|ascendcl|hccl)\b[^/]*\.so"
 )
@@ -58,11 +58,11 @@ class StackState(Struct, frozen=True):
 
     view: Rank
     activity: Activity
-    call: C10dCall | None  # also one that destroys groups; with it the rank counts as "away"
+    call: C10dCall | None  # with one that destroys groups, the rank counts as "away"
     location: StackLocation  # of the working thread
-    path: StackPath  # of the thread that is in the call, else of the working one
+    path: StackPath  # of the thread in the call, else of the working one
     progress_seen: ProgressSeen  # between two dumps
-    has_left_call: bool = False  # an earlier dump still had it in a call
+    has_left_call: bool = False  # it was in a call in an earlier dump
     thread: str = ""  # the one in the call, "" for the working one
     at_device: bool = False  # it waits for its device, or for a thread that does
 
@@ -76,7 +76,7 @@ class StackState(Struct, frozen=True):
 
 
 def stack_state(view: Rank) -> StackState | None:
-    """What the rank does; None if its working thread was not seen in Python."""
+    """What the rank is doing; None if its working thread was not seen in Python."""
     working = working_thread(view)
     if working is None or not working.stack.frames:
         return None
@@ -98,10 +98,7 @@ def stack_state(view: Rank) -> StackState | None:
 
 
 def has_device(view: Rank) -> bool:
-    """Whether anything shows that the rank computes on a device.
-
-    Where nothing does it may all the same: few stacks show it.
-    """
+    """Whether anything shows that the rank uses a device; it may without: few stacks show it."""
     if view.gauges is not None and view.gauges.gpus:
         return True
     if any(is_of_device(group.backend) for group in view.groups.values()):
@@ -121,7 +118,7 @@ def is_of_device(backend: str) -> bool:
 
 
 def _is_at_device(view: Rank, working: wire.ThreadStack, location: StackLocation) -> bool:
-    """Whether the working thread waits for its device, by its lines or by what C shows of it."""
+    """Whether the working thread waits for its device, by its lines or its C frames."""
     if location.kind == "device" or waits_for_device(working.frames):
         return True
     if any(_DEVICE_LIBRARIES.search(frame.file) for frame in native_leaf(view, working)):
@@ -147,7 +144,7 @@ def _activity(view: Rank, location: StackLocation, *, is_teardown: bool) -> Acti
 def _call(
     view: Rank, working: wire.ThreadStack, location: StackLocation
 ) -> tuple[C10dCall | None, str]:
-    """The working thread's call, or that of a thread it waits for, such as a checkpoint's."""
+    """The call of the working thread, or of a thread it waits for, such as a checkpoint's."""
     call = call_of(working)
     if call is None and location.kind == "collective" and not working.active:
         call = wait_in_c(working.frames)
@@ -179,7 +176,7 @@ def _progress(view: Rank, working: wire.ThreadStack) -> tuple[ProgressSeen, bool
 
 
 def _kind(working: wire.ThreadStack) -> str:
-    """The kind of its call by torch's own functions; variables and texts are not in each dump."""
+    """The kind of its call, by torch's own functions: not every dump has variables and texts."""
     call = call_of(working)
     named = call is not None and (call.role != "implicit" or waits_for_device(working.frames))
     return call.kind if call is not None and named else ""

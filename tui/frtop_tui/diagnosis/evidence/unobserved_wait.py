@@ -1,9 +1,9 @@
-"""Whether a rank may be in a wait that nobody observes: a transport past c10d, or a full queue.
+"""Whether a rank may be in an unobserved wait: in a transport past c10d, or behind a full queue.
 
 What a rank issues in such a transport is not known, nor when its peers arrive. A wait for a device,
-or a C call of which nothing more is known, may be for them. So such a rank is neither at fault nor
-healthy. Only what cannot be a transport's wait is a cause of its own: a process that is stopped, a
-sleep, a lock, a file, a child.
+or an unknown C call, may be for them, so such a rank is neither to blame nor healthy. Only a place
+that cannot be a transport's wait is a cause of its own: a stopped process, a sleep, a lock, a file,
+a child.
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ _OWN_FILES: Final = re.compile(
     r"|/torch/distributed/_symmetric_memory/|/aiter/dist/"
     r"|/transformer_engine/pytorch/(module|cpp_extensions)/"
 )
-"""Code of transports: whatever a frame further in waits for belongs to them."""
+"""Code of transports: whatever a frame inside it waits for belongs to the transport."""
 _INNERMOST: Final = 4
-"""Frames in which such a file counts: further out it called something else."""
+"""Innermost frames in which such a file counts: further out, it called something else."""
 _DEVICES: Final = "/dev/"
 _SHARED_MEMORY: Final = "/dev/shm/"  # noqa: S108 - read, never made
 _STATES: Final = frozenset({"stopped", "dead", "done", "unreachable"})
 _OPEN: Final = frozenset({"device", "backward", "unknown"})
-"""Places, sure by their stack, where a rank may wait for a transport."""
+"""Places, known from stacks, where a rank may wait for a transport."""
 _OWN_LOOPS: Final = frozenset({"sleeping", "lock", "socket", "computing", "collective"})
-"""Ways in which a transport's own Python code waits for its peers."""
+"""How a transport's own Python code waits for its peers."""
 _BY_KERNEL: Final = frozenset({"lock", "unknown", "sleeping", "socket", "computing", "idle"})
-"""What only the kernel shows of a C call, and what may be inside of a transport."""
+"""C calls that only the kernel shows, and that may be in a transport."""
 
 
 class UnobservedWait(Struct, frozen=True):
-    """Where a rank waits that may wait for an unobserved transport.
+    """Where a rank waits, perhaps for an unobserved transport.
 
-    `thread` is the one that stands there while the working thread waits for it, "" for that one.
+    `thread` is the thread there, if the working thread waits for another one; else "".
     """
 
     location: StackLocation
@@ -61,9 +61,9 @@ class UnobservedWait(Struct, frozen=True):
 
 
 def unobserved_wait(view: Rank) -> UnobservedWait | None:
-    """The wait; None if there is no such transport, or the rank has a definite cause to be away.
+    """The wait; None if there is no such transport, or the rank is away for a definite cause.
 
-    Of a rank that is blocked in an op of c10d, what blocks it is known: ask that first.
+    Not for ranks that are blocked in an op of c10d: what blocks those is known.
     """
     if _has_cause(view):
         return None
@@ -79,9 +79,9 @@ def unobserved_wait(view: Rank) -> UnobservedWait | None:
 
 
 def _at_full_queue(view: Rank) -> UnobservedWait | None:
-    """The place of a rank that may hand nothing more to its device, of which nothing is known.
+    """The place of a rank whose device queue may be full, if its ops there are not known.
 
-    Behind a full queue a host stops in C at whatever it launches next, a line like any other.
+    Behind a full queue, a host stops in C at whatever it launches next, at any line.
     """
     issued = (*view.pending, *view.last_ops)
     if not any(not op.tracked and _is_on_device(view, op) for op in issued):
@@ -109,7 +109,7 @@ def _has_cause(view: Rank) -> bool:
 
 
 def _may_be(view: Rank, location: StackLocation) -> bool:
-    """Whether a place of the working thread, sure by its stack, may be inside of a transport."""
+    """Whether a place of the working thread, known from its stack, may be in a transport."""
     if location.kind in _OPEN or (location.kind in _OWN_LOOPS and _is_own(working_stack(view))):
         return True
     if location.kind == "computing":
@@ -118,7 +118,7 @@ def _may_be(view: Rank, location: StackLocation) -> bool:
 
 
 def _is_at_path(process: wire.Process | None) -> bool:
-    """Whether the kernel names a file; a driver waits in state D at a device, or at nothing."""
+    """Whether the kernel names a file; in a driver, state D is at a device or at nothing."""
     return process is not None and process.file.startswith("/") and not _is_device(process.file)
 
 
@@ -133,19 +133,19 @@ def _is_own(stack: wire.ThreadStack | None) -> bool:
 
 
 def runs_in_c(view: Rank) -> bool:
-    """Whether the working thread ran without the GIL in both dumps, so in C code."""
+    """Whether the working thread ran without the GIL, so in C code, in both dumps."""
     stacks = (working_stack(view), prior_working_stack(view))
     return not any(stack is not None and stack.owns_gil for stack in stacks)
 
 
 def _is_unnamed(stack: wire.ThreadStack | None) -> bool:
-    """Whether only the text of a line says that it waits for an op."""
+    """Whether only the text of a line shows that it waits for an op."""
     call = call_of(stack) if stack is not None else None
     return call is None or call.role == "implicit"
 
 
 def _of_another_thread(view: Rank) -> UnobservedWait | None:
-    """A wait of another thread, which the working one may wait for."""
+    """The wait of another thread that the working one may wait for."""
     for thread in awaited_threads(view):
         location = locate(thread)
         spins = location.kind == "computing" and thread.active and not thread.owns_gil

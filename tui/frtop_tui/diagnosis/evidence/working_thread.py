@@ -1,8 +1,8 @@
 """Which thread of a rank runs its training.
 
-Most often that is MainThread. Where a framework keeps an event loop there, as Ray does, another
-thread trains: it is the one that issues the ops. All that is said of where a rank is, is read from
-the working thread, by these functions alone.
+Mostly that is MainThread. If a framework keeps an event loop there, as Ray does, another thread
+trains: the one that issues the ops. Where a rank is, is always read from the working thread, and
+only by these functions.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from frtop_tui.job.model import Rank
 from frtop_tui.job.stack_frames import is_user_code
 
 Sign = Literal[
-    "main",  # nothing shows another one
+    "main",  # no sign of another one
     "ops",  # it issues the rank's ops
-    "code",  # MainThread is in an event loop, and it alone is in torch's training code
-    "handler",  # MainThread waits for remote calls, and it alone works on one
-    "autograd",  # it runs code of the program for a backward pass that the other one waits in
+    "code",  # MainThread is in an event loop, and only this one is in torch's training code
+    "handler",  # MainThread waits for remote calls, and only this one works on one
+    "autograd",  # it runs program code for a backward pass that the other one waits for
 ]
 MAIN_NAME: Final = "MainThread"
 _TRAINING: Final = re.compile(
@@ -34,11 +34,11 @@ _TRAINING: Final = re.compile(
     r"|distributed/(?:distributed_c10d|_functional_collectives|fsdp/|_composable/|pipelining/"
     r"|tensor/))"
 )
-"""Code that only what trains, or uses a model, calls."""
+"""Code that is called only for training, or by a model."""
 
 
 class WorkingThread(Struct, frozen=True):
-    """The thread in the last dump, as the kernel shows it (None: unknown), and what tells it."""
+    """The thread in the last dump, the kernel's view of it (None: unknown), and its sign."""
 
     stack: wire.ThreadStack
     process: wire.Process | None
@@ -81,7 +81,7 @@ def in_handler(view: Rank) -> bool:
 
 
 def prior_working_stack(view: Rank) -> wire.ThreadStack | None:
-    """The same thread in the look before."""
+    """The same thread in the previous look."""
     working = working_thread(view)
     if working is None or working.sign == "main":
         return view.prior_stack
@@ -89,9 +89,9 @@ def prior_working_stack(view: Rank) -> wire.ThreadStack | None:
 
 
 def working_process(view: Rank) -> wire.Process | None:
-    """What the kernel shows of it; None if that is not known.
+    """The kernel's view of it; None if not known.
 
-    Without a dump nobody knows the kernel's number of another thread than the main one.
+    Without a dump, the kernel's number is known for the main thread only.
     """
     working = working_thread(view)
     if working is not None:
@@ -101,10 +101,10 @@ def working_process(view: Rank) -> wire.Process | None:
 
 
 def runs_training(view: Rank, ident: int) -> bool:
-    """Whether a thread, by its pthread handle, is the working one; 0 is any thread."""
+    """Whether a thread, by its pthread handle, is the working one; 0 always is."""
     main = view.identity.main_ident
     if not (ident and main) or ident == main:
-        return True  # the usual case, which asks no stacks
+        return True  # the usual case, which needs no stacks
     working = working_thread(view)
     if working is None:
         return _issuing_ident(view, main) == ident
@@ -112,7 +112,7 @@ def runs_training(view: Rank, ident: int) -> bool:
 
 
 def kernel_view(view: Rank, stack: wire.ThreadStack) -> wire.Process | None:
-    """What the kernel shows of one of the rank's threads; None if that is not known."""
+    """The kernel's view of one of the rank's threads; None if not known."""
     if stack is view.main_stack and not is_handler(stack):
         return view.process
     tasks = view.snapshot.threads if view.snapshot is not None else ()
@@ -138,14 +138,14 @@ def thread_name(stack: wire.ThreadStack) -> str:
 def _other(
     view: Rank, main: wire.ThreadStack, others: list[wire.ThreadStack]
 ) -> tuple[wire.ThreadStack, Sign] | None:
-    """Another thread than the main one that works, and what tells it."""
+    """A working thread other than the main one, and its sign."""
     ident = _issuing_ident(view, main.ident)
     if ident and (found := next((one for one in others if one.ident == ident), None)) is not None:
         return found, "ops"
     if locate(main, view.process).kind != "idle":
         return None
     if (ident := _issuing_ident(view, 0)) and ident != main.ident:
-        # What main issued came before: it set up the job, say.
+        # What the main thread issued came earlier, as when it set up the job.
         found = next((one for one in others if one.ident == ident), None)
         return (found, "ops") if found is not None else None
     if serves_rpc(main.frames) and (handler := handler_of(view)) is not None:
@@ -155,9 +155,9 @@ def _other(
 
 
 def _autograds(stack: wire.ThreadStack, others: list[wire.ThreadStack]) -> wire.ThreadStack | None:
-    """The one thread of autograd that runs the program's code while `stack` waits for the pass.
+    """The only autograd thread that runs program code while `stack` waits for the pass.
 
-    A thread that Python has started begins in `threading`; autograd's are C++'s.
+    Threads that Python has started begin in `threading`; autograd's are started by C++.
     """
     if not stack.frames or function_name(stack.frames[0]) != "_engine_run_backward":
         return None
@@ -172,9 +172,9 @@ def _autograds(stack: wire.ThreadStack, others: list[wire.ThreadStack]) -> wire.
 
 
 def _issuing_ident(view: Rank, main: int) -> int:
-    """The thread that issued the newest known op; 0 if nothing tells it, or `main` issued any.
+    """The thread that issued the newest known op; 0 if not known, or if `main` issued any.
 
-    Updates tell only the last ops, which a thread beside may have issued: a look tells more.
+    Updates have only the last ops, perhaps those of another thread: a look has more.
     """
     if view.snapshot is None or not view.snapshot.ops:
         return 0
@@ -186,12 +186,12 @@ def _issuing_ident(view: Rank, main: int) -> int:
             return 0
         if op.issued_ns > newest_ns:
             newest_ns, found = op.issued_ns, op.thread
-    # Of a group that moves quickly the last op is not told, nor who issued it.
+    # In a fast group the last op is not reported, nor its thread.
     return found if len(view.last_ops) == len(view.group_progress) else 0
 
 
 def _trains(stack: wire.ThreadStack, view: Rank) -> bool:
-    """Whether it is in training code, or waits for an op, which has no frame of torch's."""
+    """Whether it is in training code, or waits for an op, which has no torch frame."""
     if stack.tid == view.identity.recorder_tid:
         return False
     seen = any(_TRAINING.search(frame.file) for frame in stack.frames)
@@ -199,10 +199,10 @@ def _trains(stack: wire.ThreadStack, view: Rank) -> bool:
 
 
 class ThreadChain(Struct, frozen=True):
-    """Threads of which each waits for the next one, the working one first.
+    """Threads each of which waits for the next one, the working one first.
 
-    `end` waits for no other thread; None where that is not known. In a cycle it is the one in
-    `links` that the last of them waits for: it waits for itself.
+    `end` waits for no other thread; None if not known. In a deadlock it is the one in `links` that
+    the last of them waits for.
     """
 
     links: tuple[wire.ThreadStack, ...]
@@ -216,7 +216,7 @@ class ThreadChain(Struct, frozen=True):
 
 
 def thread_chain(view: Rank) -> ThreadChain | None:
-    """The chain from the working thread on; None if it waits for no other thread."""
+    """The chain from the working thread; None if it waits for no other thread."""
     working = working_thread(view)
     if working is None or working.stack.wait is None:
         return None
@@ -234,7 +234,7 @@ def thread_chain(view: Rank) -> ThreadChain | None:
 
 
 def awaited_threads(view: Rank) -> tuple[wire.ThreadStack, ...]:
-    """The threads that the working one may wait for: one, if that is known."""
+    """The threads that the working one may wait for: a single one if that is known."""
     chain, working = thread_chain(view), working_thread(view)
     if chain is not None and chain.end is not None:
         return () if chain.is_deadlock else (chain.end,)
@@ -244,7 +244,7 @@ def awaited_threads(view: Rank) -> tuple[wire.ThreadStack, ...]:
 
 
 def acting_stack(view: Rank) -> wire.ThreadStack | None:
-    """The stack of the thread at the end of the chain; without one, of the working thread."""
+    """The stack of the thread at the end of the chain; without a chain, of the working thread."""
     chain = thread_chain(view)
     if chain is not None and chain.end is not None and not chain.is_deadlock:
         return chain.end
@@ -253,7 +253,7 @@ def acting_stack(view: Rank) -> wire.ThreadStack | None:
 
 
 def acting_process(view: Rank) -> wire.Process | None:
-    """What the kernel shows of that thread; None if that is not known."""
+    """The kernel's view of that thread; None if not known."""
     stack = acting_stack(view)
     working = working_thread(view)
     if stack is None or (working is not None and stack is working.stack):
@@ -262,7 +262,7 @@ def acting_process(view: Rank) -> wire.Process | None:
 
 
 def by_acting_thread(view: Rank, process: wire.Process) -> wire.Process:
-    """The rank's process, in the state and the call of that thread."""
+    """The rank's process, with the state and system call of that thread."""
     task = acting_process(view)
     if task is None or task is view.process:
         return process
@@ -272,5 +272,5 @@ def by_acting_thread(view: Rank, process: wire.Process) -> wire.Process:
 
 
 def program_threads(view: Rank) -> tuple[wire.ThreadStack, ...]:
-    """The other threads that are in the program's code."""
+    """The other threads in program code."""
     return tuple(one for one in awaited_threads(view) if any(map(is_user_code, one.frames)))
