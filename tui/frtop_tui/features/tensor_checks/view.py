@@ -104,7 +104,10 @@ class RecordScreen(FrameScreen):
     def _order(self, frame: Frame, what: str) -> RecordOrder:
         ranks = target_ranks(frame, self.marked)
         if what in _SWITCHES:
-            return RecordOrder(ranks, **{what: self._turns_on(what)})
+            phases, sites, modules = (
+                self._turns_on(what) if what == one else None for one in _SWITCHES
+            )
+            return RecordOrder(ranks, phases=phases, sites=sites, modules=modules)
         if what == "longer":
             return RecordOrder(ranks, longer=True)
         return RecordOrder(ranks, SAMPLED if what == "sample" else NOTHING)
