@@ -42,7 +42,7 @@ def test_who_has_not_called_new_group_is_suspected_in_time() -> None:
     verdict = only(scene.settle(22))
     assert (verdict.kind, verdict.culprits, verdict.confidence) == ("deadlock", (3,), "suspect")
     assert any(
-        "which ranks have to call new_group is not known" in text for text in verdict.missing
+        "it is not known which ranks have to call new_group" in text for text in verdict.missing
     )
 
 
@@ -81,7 +81,7 @@ def test_a_thread_in_an_op_of_its_own_need_not_be_what_the_main_thread_waits_for
     scene.at(1, *LOCK)
     verdict = only(scene.settle(10))
     assert (verdict.kind, verdict.culprits, verdict.confidence) == ("deadlock", (1,), "suspect")
-    assert "rank 1 may wait for another thread than the one in the op" in verdict.missing
+    assert "rank 1 may wait for a thread other than the one in the op" in verdict.missing
 
 
 def different_tags(backend: str) -> tuple[Verdict, ...]:

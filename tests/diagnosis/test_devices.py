@@ -116,7 +116,7 @@ def test_a_host_that_may_stand_behind_a_full_queue_is_not_blamed() -> None:
     scene.waits([2], "all_reduce", group="7", number=2, for_s=8.0)
     verdict = only(scene.settle(8.0))
     assert (verdict.kind, verdict.confidence, verdict.culprits) == ("deadlock", "suspect", ())
-    assert verdict.missing == ("the host of rank 0 may be at work, and not wait for its device",)
+    assert verdict.missing == ("the host of rank 0 may be working, not waiting for its device",)
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ def test_a_rank_that_gets_little_cpu_time_makes_progress() -> None:
     verdict = only(found)
     assert (verdict.confidence, verdict.progress) == ("confirmed", "active")
     assert found.health == "held up"
-    assert "it could run in both snapshots, and got 1.5 % of a core" in verdict.evidence
+    assert "it was ready to run in both snapshots, and got 1.5 % of a core" in verdict.evidence
 
 
 def test_another_thread_that_gets_little_cpu_time_is_progress() -> None:

@@ -42,7 +42,7 @@ class SlowScene(Scene):
     def looks_of(self, cores: dict[int, float], ready: dict[int, float] | None = None) -> Frame:
         """Two looks at each rank, 30 s apart, between which it used so many cores.
 
-        Its main thread could run, and had no processor, a share of `ready` of the time.
+        Its main thread was ready, but had no processor, for a share of `ready` of the time.
         """
         for at in (0.0, 30.0):
             for rank, actor in self.actors.items():
@@ -268,7 +268,7 @@ def test_unknown_says_what_was_not_seen() -> None:
     statistics = slow_job().statistics(steps=False)
     verdict = only(SlowScene(slow_job(), statistics).judge().frame)
     assert verdict.why.cause == "unknown"
-    assert verdict.next.startswith("r on rank 2: a tree of its stacks of ten seconds")
+    assert verdict.next.startswith("r on rank 2: ten seconds of its stacks as a tree")
     assert any("frtop_probe.step()" in line for line in verdict.missing)
     assert verdict.slow is not None
     assert verdict.slow.step_ns is None

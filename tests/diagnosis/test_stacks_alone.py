@@ -174,7 +174,7 @@ def test_a_rank_without_stacks_may_be_the_one_that_is_missing() -> None:
 def test_nobody_inside_is_no_verdict_and_no_health() -> None:
     found = judged(dict.fromkeys(range(4), SLEEP))
     assert (found.verdicts, found.health, exit_status(found)) == ((), "undecided", 4)
-    assert "nobody is inside a collective" in found.notes[0]
+    assert "no rank is inside a collective" in found.notes[0]
 
 
 def test_who_has_left_the_function_that_the_others_are_in_is_further_on() -> None:

@@ -145,7 +145,7 @@ def test_who_may_wait_beside_a_transport_is_no_root(play: Play) -> None:
         "ranks 0-1,3 wait in all_reduce #8 of default_pg;"
         " rank 2 is in a wait that frtop does not observe, beside DeepEP"
     )
-    assert "its peers may be in the same" in verdict.why.text
+    assert "its peers may wait for it" in verdict.why.text
     assert (found.health, exit_status(found)) == ("undecided", 4)
     assert "DeepEP: module deepep is imported" in verdict.evidence
     assert "--native --pid 1002" in verdict.next

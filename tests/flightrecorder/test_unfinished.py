@@ -372,7 +372,7 @@ def test_who_waits_alone_by_its_stack_may_wait_for_one_that_is_not_seen(tmp_path
     stack(tmp_path, 0, *GATHERS)
     frame = open_paths([tmp_path])
     assert is_undecided(frame)
-    assert "rank 1 may be the one that is missing" in frame.verdicts[0].why.text
+    assert "rank 1 may be missing" in frame.verdicts[0].why.text
 
 
 def test_who_is_inside_a_call_by_its_stack_is_not_blamed_for_an_older_dump(tmp_path: Path) -> None:

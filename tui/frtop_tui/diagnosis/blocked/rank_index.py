@@ -1,7 +1,7 @@
-"""All ranks of a job, indexed: who is blocked in what, who died, how far each group is.
+"""All ranks of a job, indexed: which are blocked in what, which died, how far each group is.
 
 The index is kept from frame to frame. A rank that is the same object has the same facts, so an
-update visits only ranks that differ. A new index of the same ranks has the same content
+update visits only changed ranks. A new index of the same ranks has the same content
 (`tests/diagnosis/test_incremental.py`).
 """
 
@@ -40,19 +40,19 @@ class RankIndex:
         self.waits: dict[int, Wait] = {}  # which op each blocked rank is blocked in
         self.states: defaultdict[RankState, set[int]] = defaultdict(set)
         self.dead: dict[int, Death] = {}
-        self.beside: set[int] = set()  # ranks that may wait for transports nobody observes
-        self.partial: set[int] = set()  # ranks of which not every op is known
+        self.beside: set[int] = set()  # ranks that may wait for unobserved transports
+        self.partial: set[int] = set()  # ranks whose ops are not all known
         self.stale: set[int] = set()  # ranks that could not be read for a while
         self.deaths_version = 0  # grows whenever the order of deaths may differ
         # What differs from the update before:
         self.seen: list[int] = []  # ranks that are another object
         self.replaced: list[tuple[Rank | None, Rank | None]] = []  # whose facts differ: old, new
-        self.moved: set[int] = set()  # ranks of which a fact differs, whichever rank told it
+        self.moved: set[int] = set()  # ranks with a changed fact, whichever rank it came from
         self.rewaited: list[int] = []  # ranks that are blocked in another op
         self.recorrected = False  # other pending ops are over
         self.renumbered = True  # ranks came or went
         self._frontiers: dict[Identifier, GroupFrontier] = {}
-        self._doubtful: dict[int, Wait] = {}  # waits as their ranks tell them
+        self._doubtful: dict[int, Wait] = {}  # waits as their ranks report them
         self._corrections: dict[int, Rank] = {}
 
     def update(self, ranks: Mapping[int, Rank]) -> None:
@@ -91,7 +91,7 @@ class RankIndex:
         return known
 
     def _put(self, old: Rank | None, new: Rank | None) -> Wait | None:
-        """Takes a new view in the place of the old one; gives the wait that it tells of."""
+        """Replaces the old view of a rank by the new one; returns the rank's wait."""
         died = bool(self.dead)
         if old is not None:
             self.states[old.state].discard(old.rank)
@@ -116,7 +116,7 @@ class RankIndex:
             if (death := death_of(new)) is not None:
                 self.dead[new.rank] = death
             self._advance(old, new)
-        # As long as somebody has died, what the living did counts as well.
+        # Once a rank has died, what the living did counts as well.
         self.deaths_version += bool(self.dead) or died
         return wait
 
@@ -129,7 +129,7 @@ class RankIndex:
                 self._frontiers[key].update(new)
 
     def _settle(self, waits: Mapping[int, Wait | None]) -> None:
-        """Updates `waits`; doubtful ones are first checked against the peer's wait."""
+        """Updates `self.waits`; doubtful waits are first checked against the peer's wait."""
         for rank, found in waits.items():
             wait = found
             if wait is not None and wait.peer is not None and rank in self._doubtful:
@@ -145,7 +145,7 @@ class RankIndex:
         self.moved.update(self.rewaited)
 
     def _settle_doubts(self) -> dict[int, Wait | None]:
-        """The waits of those in doubt; what is over is taken out of their pending ops."""
+        """The doubtful waits, after removing ops that are over from their ranks."""
         before, self._corrections = self._corrections, {}
         waits: dict[int, Wait | None] = {}
         others = CompletionByMembers(self.ranks, self.frontier)
@@ -167,12 +167,12 @@ class RankIndex:
 _COUNTERS: Final = frozenset({
     "reported_ns", "heartbeat_ns", "ops", "cpu_ns", "io_bytes", "rss", "threads", "children",
 })  # fmt: skip
-"""These change in every update of every rank, so nothing kept between frames may depend on
-them. A heartbeat that stops changes the rank's state."""
+"""These change in every update of every rank, so nothing kept between frames may depend on them. A
+heartbeat that stops changes the rank's state."""
 
 
 def _only_counters_differ(one: Rank, other: Rank) -> bool:
-    """Whether at most counters differ; may be False where that is so."""
+    """Whether only counters differ; may be False even so."""
     return (
         all(map(is_, _rank_facts(one), _rank_facts(other)))
         and _equal(one.status, other.status, _status_facts)
@@ -197,7 +197,7 @@ _process_facts: Final = _facts_of(wire.Process)
 
 
 _VAGUE: Final = frozenset({"lock", "unknown"})
-"""Locations that a wait in C++ may look like."""
+"""Places that a wait in C++ may look like."""
 _OUTDATED_STATES: Final = frozenset({"silent", "stopped", "dead", "done", "unreachable"})
 """States of ranks whose pending ops may be over."""
 
@@ -213,7 +213,7 @@ def is_wait_doubtful(view: Rank, wait: Wait) -> bool:
 
 
 class CompletionByMembers:
-    """Which ops the members of groups have completed, as of one frame; answers are cached."""
+    """Which ops the members of groups have completed, in one frame; answers are cached."""
 
     def __init__(
         self, ranks: Mapping[int, Rank], frontier_of: Callable[[wire.Group], GroupFrontier]
@@ -223,7 +223,7 @@ class CompletionByMembers:
         self._known: dict[tuple[GroupFrontier, int], tuple[bool, list[int]]] = {}
 
     def others_completed(self, rank: int, group: wire.Group, number: int) -> bool:
-        """Whether a member has completed an op, and no other than `rank` still has it pending."""
+        """Whether a member has completed an op, and at most `rank` still has it pending."""
         frontier = self._frontier_of(group)
         known = self._known.get((frontier, number))
         if known is None:
@@ -232,7 +232,7 @@ class CompletionByMembers:
         return any_completed and all(other == rank for other in pending)
 
     def _ask(self, frontier: GroupFrontier, number: int) -> tuple[bool, list[int]]:
-        """Whether any member has completed an op, and at most two members that have not."""
+        """Whether any member has completed an op, and up to two members that have not."""
         not_completed = frontier.not_completed(number, self._ranks)
         pending = (rank for rank in not_completed if _is_up_to_date(self._ranks[rank]))
         any_completed = any(
@@ -243,14 +243,14 @@ class CompletionByMembers:
 
 
 def still_pending(view: Rank, completion: CompletionByMembers) -> tuple[wire.Op, ...]:
-    """The pending ops of a rank in doubt that are not known to be over."""
+    """The pending ops of a doubtful rank that are not known to be over."""
     return tuple(op for op in view.pending if not _is_over(view, op, completion))
 
 
 def is_message_over(wait: Wait, ranks: Mapping[int, Rank], peer_wait: Wait | None) -> bool:
     """Whether a silent rank's send or receive is over: its peer waits for it in a collective.
 
-    If it were not, the rank that holds the GIL would still be the one to look at.
+    Even if not, the rank that holds the GIL would be the one to look at.
     """
     if not wait.op.p2p or ranks[wait.rank].state != "silent":
         return False
@@ -275,7 +275,7 @@ def _is_up_to_date(view: Rank) -> bool:
 
 
 def _holds_gil_elsewhere(view: Rank, op: wire.Op) -> bool:
-    """Whether the op's thread holds the GIL, which a wait releases, at another place."""
+    """Whether the op's thread holds the GIL, which waits release, at another place."""
     if view.state != "silent" or view.stacks_taken_ns < op.issued_ns or not op.sync:
         return False
     holder = gil_holder(view)
@@ -292,7 +292,7 @@ class Releases:
     _at_ns: dict[int, int] = field(default_factory=dict)
 
     def follow(self, index: RankIndex, now_ns: int) -> Mapping[int, int]:
-        """By rank, when it was first seen out of its last wait that was longer than usual."""
+        """By rank, when it was first seen after its last unusually long wait."""
         ranks = self._waits.keys() | index.waits.keys() if index.renumbered else index.rewaited
         for rank in ranks:
             before, wait = self._waits.pop(rank, None), index.waits.get(rank)
@@ -307,14 +307,14 @@ class Releases:
 
 
 def _is_out_of(wait: Wait, view: Rank) -> bool:
-    """Whether its op is complete; else a newer stack shows that the rank is elsewhere."""
+    """Whether its op is complete, and not just a newer stack elsewhere."""
     if wait.background or wait.undated:
         return False
     return not any(map(partial(_is_same, wait.op), view.pending))
 
 
 def _is_same(op: wire.Op, other: wire.Op) -> bool:
-    # A stack that shows the rank inside of an op gives it another sequence.
+    # An op from a stack has another sequence.
     return (op.group, op.number, op.p2p) == (other.group, other.number, other.p2p)
 
 

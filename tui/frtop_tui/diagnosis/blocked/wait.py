@@ -1,7 +1,7 @@
-"""A rank that is blocked in an op, and when that becomes too long: *patience*, and deadlines.
+"""A rank that is blocked in an op, and when that becomes too long: *patience* and deadlines.
 
 Deadlines are computed in advance, so a wait is judged again only when a rank joins or leaves it, or
-when one has passed.
+when a deadline has passed.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ class Wait(Struct, frozen=True):
     """One rank that is blocked in one op."""
 
     rank: int
-    op: wire.Op  # of several candidates the most likely one
+    op: wire.Op  # the most likely one
     since_ns: int  # operator's clock
-    sure: bool = True  # a synchronous op or a stack shows the wait; else it is guessed
-    background: bool = False  # another thread than the working one waits: the rank goes on
-    indirect: bool = False  # the working thread waits for the one that is in the op, most likely
-    by_device: bool = False  # its device is in the op; whether the host waits is not seen
-    undated: bool = False  # its age is not known, as of a dump of unknown age
+    sure: bool = True  # a synchronous op or a stack shows the wait; else it is a guess
+    background: bool = False  # a thread other than the working one waits: the rank goes on
+    indirect: bool = False  # the working thread most likely waits for the thread in the op
+    by_device: bool = False  # its device is in the op; whether the host waits is not known
+    undated: bool = False  # its age is not known, as in a dump of unknown age
     group: wire.Group | None = None  # as the rank knows it
-    call: C10dCall | None = None  # what its stack is in, where ops have no numbers
+    call: C10dCall | None = None  # the call on its stack, if ops have no numbers
     rpc: RpcCall | None = None  # the remote call that it waits for; `op` stands for it
 
     @property
@@ -61,8 +61,8 @@ def has_history(op: wire.Op) -> bool:
 def patience_ns(op: wire.Op, group: wire.Group | None) -> int:
     """How long, in ns, a wait for an op may last before it is unusual.
 
-    Nobody knows how long a wait had lasted that the first look from outside showed: that it goes
-    on is enough for a suspicion.
+    A wait that was there at the first look from outside may be old: if it goes on, that is enough
+    for a suspicion.
     """
     if not op.dated:
         return EARLY_NS
@@ -72,12 +72,12 @@ def patience_ns(op: wire.Op, group: wire.Group | None) -> int:
 
 
 def patience_without_history_ns(op: wire.Op, group: wire.Group | None) -> int:
-    """The same, if it is not known how long such a wait usually takes."""
+    """The same, if the usual duration of such a wait is not known."""
     return _within_timeout(PATIENCE_WITHOUT_HISTORY_NS, op, group)
 
 
 def timeout_ns(op: wire.Op, group: wire.Group | None) -> int:
-    """After how many ns torch aborts the op, 0 if not known."""
+    """After how many ns torch aborts the op; 0 if not known."""
     if op.timeout_ms:
         return op.timeout_ms * 1_000_000
     # The value comes from a rank or a file and may be NaN.
@@ -94,17 +94,17 @@ NEVER: Final = 1 << 62
 LONG_AGO: Final = -NEVER
 
 WaitStage = Literal[
-    "early",  # old enough for a snapshot, and not unusual yet
+    "early",  # old enough for a snapshot, not unusual yet
     "settled",  # a few seconds old, and sure: enough to report a deadlock
-    "lasting",  # longer than usual: the job is said to wait, and nobody is blamed
-    "overdue",  # unusual: a verdict says who is waited for
+    "lasting",  # longer than usual: the job *waits*, and no rank is blamed
+    "overdue",  # unusual: a verdict says which rank is waited for
 ]
 
 
 class WaitDeadlines(NamedTuple):
-    """When a wait began and when each stage begins, in ns of the operator's clock.
+    """When a wait began and when each stage begins, on the operator's clock.
 
-    A stage holds after its deadline, not at it. `timeout` is when torch aborts the op.
+    A stage begins after its deadline, not at it. `timeout` is when torch aborts the op.
     """
 
     since: int = NEVER
@@ -131,7 +131,7 @@ def deadlines_of(wait: Wait) -> WaitDeadlines:
         since + patience,
         since + MIN_PATIENCE_NS if wait.sure else NEVER,
         early,
-        # A message without a sure wait may be posted early, or never be awaited.
+        # A message without a sure wait may have been posted early, or never be awaited.
         NEVER if op.p2p and not wait.sure else lasting,
         since + timeout if timeout else NEVER,
     )

@@ -1,4 +1,4 @@
-"""What every case reads: one frame, its index and graph, and what was found before it."""
+"""What every case reads: one frame, its index and graph, and what earlier frames showed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from frtop_tui.job.model import ObservedFrame, Rank
 
 @dataclass(slots=True)
 class Context:
-    """One frame. Cases run in order of causes and add to `explained`."""
+    """One frame. Cases run in the order of causes and add to `explained`."""
 
     frame: ObservedFrame
     index: RankIndex
@@ -52,30 +52,30 @@ class Context:
 
     @property
     def has_ages(self) -> bool:
-        """Whether any rank is known as of now; else waits have no age, and nobody is asked."""
+        """Whether any rank is known as of now; else waits have no age, and no rank is asked."""
         return any(rank.evidence.has_ages for rank in self.ranks.values())
 
     @property
     def has_numbers(self) -> bool:
-        """Whether the ops of any rank are counted; else calls are known by their lines alone."""
+        """Whether any rank's ops are counted; else calls are known by their lines alone."""
         return any(rank.evidence.has_numbers for rank in self.ranks.values())
 
     def culprits(self, finding: Finding) -> list[Rank]:
-        """The first of its culprits: more show the same."""
+        """The first few of its culprits: more show the same."""
         return [self.ranks[rank] for rank in finding.culprits[:SUSPECTS_PER_NODE]]
 
     def awaiting(self, ranks: Iterable[int]) -> list[WaitNode]:
-        """Nodes at which one of `ranks` keeps others waiting, however short."""
+        """Nodes at which others wait for one of `ranks`, however briefly."""
         return self.graph.at(ranks, self.now_ns)
 
     def accept(self, findings: Iterable[Finding]) -> None:
-        """Takes the nodes that `findings` explain out of what is left to explain."""
+        """Marks the nodes of `findings` as explained."""
         for finding in findings:
             self.explained.update(finding.nodes)
 
     @property
     def has_moved(self) -> bool:
-        """Whether an op was seen to be issued: where not every op is told, one look shows none."""
+        """Whether an op was seen to be issued; without every op, one look shows none."""
         if not self.index.partial:
             return True
         return any(last.dated for rank in self.ranks.values() for last in rank.last_ops)

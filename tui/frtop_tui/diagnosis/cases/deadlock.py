@@ -24,7 +24,7 @@ from frtop_tui.job.naming import folded
 
 
 class TagsDiffer(Detail, frozen=True):
-    """A send and a receive that would meet but for their tags."""
+    """A send and a receive that do not meet because of their tags."""
 
     sender: int
     sent: int
@@ -35,13 +35,12 @@ class TagsDiffer(Detail, frozen=True):
 class Deadlock(Detail, frozen=True):
     """Ranks that wait for each other, and what is uncertain about it."""
 
-    # ranks and the node where they wait, by rank
-    sides: tuple[tuple[tuple[int, ...], WaitNode], ...]
+    sides: tuple[tuple[tuple[int, ...], WaitNode], ...]  # ranks and where they wait, by rank
     nodes: tuple[WaitNode, ...]  # the same nodes, each waiting for the next
-    odd: tuple[int, ...] = ()  # those that went elsewhere, where each op needs everybody
+    odd: tuple[int, ...] = ()  # ranks that went elsewhere, if each op needs all of them
     tags: TagsDiffer | None = None  # why a message between them is not delivered
-    uncertain: WaitNode | None = None  # a node where a rank may not sit at all
-    members_unknown: WaitNode | None = None  # a node of which nobody knows who has to enter
+    uncertain: WaitNode | None = None  # a node where a rank may not be blocked
+    members_unknown: WaitNode | None = None  # it is not known which ranks have to enter it
 
 
 def detect(context: Context) -> list[Finding]:
@@ -53,7 +52,7 @@ def detect(context: Context) -> list[Finding]:
     return [
         _finding(context, nodes)
         for nodes in found
-        # Too early: who makes a group before the others arrive takes time.
+        # Too early: ranks may create a group long before the others arrive.
         if not any(
             node.begins_ns("overdue", context.now_ns) >= context.now_ns
             for node in nodes
@@ -91,10 +90,10 @@ def _finding(context: Context, nodes: Sequence[WaitNode]) -> Finding:
 
 
 def _uncertain(nodes: Sequence[WaitNode]) -> WaitNode | None:
-    """A node where a rank may not sit at all.
+    """A node where a rank may not be blocked.
 
-    A message may be posted early. The main thread, which waits for some other thread, need not
-    wait for the one that sits in the op. And a host need not stand behind its device.
+    A message may be posted early. A main thread that waits for some other thread need not wait for
+    the one in the op. And a host need not wait for its device.
     """
     awaited: dict[WaitNode, set[int]] = {}
     for node in nodes:
@@ -109,7 +108,7 @@ def _uncertain(nodes: Sequence[WaitNode]) -> WaitNode | None:
 
 
 def _odd_side(nodes: Sequence[WaitNode]) -> tuple[int, ...]:
-    """Who is elsewhere while most are at one node, where each node needs all of them."""
+    """The ranks elsewhere while most are at one node, if each node needs all of them."""
     sides = sorted((frozenset(node.waiting) for node in nodes), key=len)
     most, rest = sides[-1], frozenset[int]().union(*sides[:-1])
     everybody = most | rest
@@ -134,7 +133,7 @@ def _tags(context: Context, nodes: Sequence[WaitNode]) -> TagsDiffer | None:
 
 
 def deadlock(finding: Finding, detail: Deadlock, frame: BaseFrame, tense: Tense) -> Sentences:
-    """Who waits in what, and why that never ends."""
+    """Which ranks wait in what, and why that never ends."""
     waits = [f"{folded(ranks)} in {op_text(node)}" for ranks, node in detail.sides]
     odd, tags = finding.culprits, detail.tags
     why = "each needs the other first: groups are used in different orders"
@@ -158,16 +157,16 @@ def deadlock(finding: Finding, detail: Deadlock, frame: BaseFrame, tense: Tense)
             " call, an extra one, or another order"
         )
     if odd:
-        why += f"; of those that both need, only {folded(odd)} went elsewhere"
+        why += f"; of the ranks that both ops need, only {folded(odd)} went elsewhere"
     missing = []
     if detail.uncertain is not None:
         ranks = folded(detail.uncertain.waiting)
         text = f"{ranks} may wait in something else: no stack shows where"
         hosts = [wait.rank for wait in detail.uncertain.waits if wait.by_device]
         if hosts:
-            text = f"the host of {folded(hosts)} may be at work, and not wait for its device"
+            text = f"the host of {folded(hosts)} may be working, not waiting for its device"
         elif not detail.uncertain.op.p2p:
-            text = f"{ranks} may wait for another thread than the one in the op"
+            text = f"{ranks} may wait for a thread other than the one in the op"
         missing.append(text)
     if detail.members_unknown is not None:
         missing.append(callers_unknown(detail.members_unknown))

@@ -1,4 +1,4 @@
-"""How a case is declared: who finds it, what confirms it, and its sentences."""
+"""How a case is declared: its detector, its rules of confirmation, its words."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from frtop_tui.diagnosis.words.phrases import Tense
 from frtop_tui.job.model import BaseFrame
 
 Clock = Literal[
-    "at once",  # it proves itself
-    "window",  # the window that shows it does so beyond doubt
+    "at once",  # it is its own proof
+    "window",  # the window that shows it is proof
     "frames",  # two frames, `CONFIRM_NS` apart
     "snapshots",  # two snapshots of each culprit, `CONFIRM_NS` apart
     "never",
 ]
 Detector = Callable[[Context], list[Finding]]
 Words = Callable[[Finding, Any, BaseFrame, Tense], Sentences]
-"""Takes a finding and its detail; the frame is the one that it was found in."""
+"""Takes a finding, its detail, and the frame in which it was found."""
 Vetoes = tuple[tuple[str, Callable[[Finding, Context], bool]], ...]
-"""What keeps a finding a suspicion, each with the reason that `--explain` prints."""
+"""What keeps a finding a suspicion, with the reason that `--explain` prints."""
 
 
 class Rule(NamedTuple):
     """What confirms a finding.
 
-    `unless` keeps it a suspicion, and the clock does not start; `vetoes` keep it one although the
-    clock runs. `when` says of which findings the rule is.
+    While `unless` holds, the clock does not start; with `vetoes` it runs, but does not confirm.
+    `when` selects the findings of the rule.
     """
 
     clock: Clock
@@ -47,7 +47,7 @@ class Kind(NamedTuple):
 
 
 class Case(NamedTuple):
-    """One way to go wrong. Without `detect` another case finds it, or the engine asks for it."""
+    """One way to go wrong. Without `detect`, another case or the engine finds it."""
 
     kinds: tuple[Kind, ...]
     detect: Detector | None = None

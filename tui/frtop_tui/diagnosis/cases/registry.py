@@ -1,7 +1,7 @@
 """All cases, in the order of causes.
 
 A mismatch explains the deaths and waits that follow from it, a death the waits for the dead, a
-deadlock those of its ranks. What is left is followed to its end (`wait_ends`).
+deadlock the waits of its ranks. The remaining waits are followed to their ends (`wait_ends`).
 """
 
 from __future__ import annotations
@@ -63,12 +63,11 @@ def detect(context: Context) -> list[Finding]:
 def prioritize(
     context: Context, findings: Sequence[Finding]
 ) -> tuple[list[Finding], list[Finding]]:
-    """The findings to report, and those that follow from one of them most likely.
+    """The findings to report, and those that most likely follow from one of them.
 
-    Beside one that names ranks no finding of their own are: where waits have no age, an op that
-    all have issued, which may wait for what came before it; ranks without a recorder that ended,
-    nobody knows why; and a wait for a message that one of the named ranks, or of their victims, may
-    have to send or take.
+    If a finding names ranks, these follow: without ages, an op that all have issued, which may wait
+    for an earlier one; ranks without a recorder that ended for an unknown reason; and a wait for a
+    message that a named rank, or one of its victims, may have to send or take.
     """
     named = any(one.culprits or one.parties or isinstance(one.detail, Withheld) for one in findings)
     if not named:
@@ -93,7 +92,7 @@ def _follows(context: Context, finding: Finding) -> bool:
 
 
 def _may_wait_for(held: frozenset[int], finding: Finding) -> bool:
-    """Whether it doubts a message of which a rank that is held up may owe the other half."""
+    """Whether it is about a message whose other half a held-up rank may owe."""
     if not isinstance(finding.detail, InDoubt) or finding.detail.doubt.reason != "message":
         return False
     node = finding.detail.node

@@ -1,7 +1,7 @@
-"""Ops that files say are unfinished, where nothing else is wrong: then nobody knows.
+"""Ops that are unfinished by files, with nothing else wrong: undecided.
 
-That nobody is seen to wait proves little. C++ that waits shows no Python frame, and other ranks
-may have dumps in which nothing is unfinished. In a live job ops are pending all the time.
+That no rank is seen to wait proves little: a wait in C++ has no Python frame, and other ranks'
+dumps may have nothing unfinished. In a live job ops are always pending.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from frtop_tui.job.model import BaseFrame, Health, Rank
 from frtop_tui.job.naming import folded
 
 _MOST_OPS: Final = 8
-_NATIVE: Final = "py-spy dump --native --pid PID on their hosts: a wait in C++ is seen there"
+_NATIVE: Final = "py-spy dump --native --pid PID on their hosts: it shows waits in C++"
 _OPEN: Final = frozenset[Health]({"healthy", "undecided", "starting", "dead", "ended"})
-"""Healths of frames that are not judged yet, to which such ops add something."""
+"""Healths before the diagnosis to which such ops add something."""
 
 
 class UnfinishedOps(Detail, frozen=True):
-    """`ranks` as their files tell of them, with the ops that are unfinished as `pending`."""
+    """`ranks` as in their files, with unfinished ops as `pending`."""
 
     ranks: tuple[Rank, ...]
 
 
 def detect(context: Context) -> list[Finding]:
-    """One finding if any op is unfinished; for frames of which no other detector says anything."""
+    """One finding if any op is unfinished; for frames without any other finding."""
     recorded = context.frame.recorded
     if recorded is None or not recorded.unfinished or context.frame.health not in _OPEN:
         return []
@@ -52,7 +52,7 @@ def detect(context: Context) -> list[Finding]:
 def unfinished_ops(
     _finding: Finding, detail: UnfinishedOps, frame: BaseFrame, _tense: Tense
 ) -> Sentences:
-    """Who has not issued which op, which are unfinished, and why that proves nothing."""
+    """Which ranks have not issued which op, which ops are unfinished, why that proves nothing."""
     ranks = detail.ranks
     seen = [rank.rank for rank in ranks if rank.threads]
     reason = "dumps do not show whether that lasts, and no rank is seen waiting for it"
@@ -75,7 +75,7 @@ def unfinished_ops(
 
 
 def _not_issued_texts(ranks: Sequence[Rank], views: Mapping[int, Rank]) -> list[str]:
-    """`rank 2 has not issued all_reduce #6 of default_pg`, of the oldest op of each group."""
+    """`rank 2 has not issued all_reduce #6 of default_pg`, for the oldest op of each group."""
     found: dict[str, list[int]] = {}
     for rank in ranks:
         heads: dict[int, wire.Op] = {}

@@ -1,7 +1,7 @@
 """Where waits end: each overdue wait that nothing else explains is followed to its end.
 
-It ends at ranks that are free to go on, at an op that every member has entered, or at members
-that nobody observes.
+It ends at ranks that are free to go on, at an op that all members have entered, or at unobserved
+members.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from frtop_tui.diagnosis.thresholds import HOST_SKEW_NS, MOST_ROOTS
 from frtop_tui.job.model import Rank
 
 _SHARED: Final = frozenset[Cause]({"store", "rendezvous", "idle", "socket", "other_group"})
-"""Causes of absence for which the ranks that wait may be to blame themselves."""
+"""Causes of absence for which the waiting ranks may be to blame themselves."""
 
 
 def detect(context: Context) -> list[Finding]:
@@ -60,7 +60,7 @@ def detect(context: Context) -> list[Finding]:
 
 
 def _had_time(context: Context, node: WaitNode, rank: int) -> bool:
-    """Whether a rank is absent for unusually long since it came out of a wait of its own."""
+    """Whether a rank is absent for unusually long since its own last wait ended."""
     released_ns = context.released.get(rank)
     if released_ns is None or context.ranks[rank].state == "stopped":
         return True
@@ -68,7 +68,7 @@ def _had_time(context: Context, node: WaitNode, rank: int) -> bool:
 
 
 def _is_held(context: Context, ranks: Sequence[int]) -> bool:
-    """Whether ranks that all others wait for surely get nowhere, and by nothing of the others."""
+    """Whether ranks that all others wait for surely make no progress, not because of the others."""
     views = [context.ranks[rank] for rank in ranks]
     return all(
         progress_of(view, context.now_ns).progress == "none"
@@ -78,7 +78,7 @@ def _is_held(context: Context, ranks: Sequence[int]) -> bool:
 
 
 def _without_absentees(context: Context, node: WaitNode) -> Finding | None:
-    """The finding on a node of which no observed member is free to enter it."""
+    """The finding on a node that no observed member is free to enter."""
     if node.entered_by_all:
         if is_unobserved(context, node):
             return None
@@ -89,14 +89,14 @@ def _without_absentees(context: Context, node: WaitNode) -> Finding | None:
 
 
 def _stuck_for_long(context: Context, node: WaitNode) -> Finding | None:
-    """The finding on an op that all have entered: earlier waiting does not count."""
+    """The finding on an op that all have entered; waiting before that does not count."""
     waited_ns = context.now_ns - _last_entry_ns(context.ranks, node)
     is_long = node.undated or waited_ns > patience_ns(node.op, node.group)
     return stuck.find(context, node) if is_long else None
 
 
 def _last_entry_ns(views: Mapping[int, Rank], node: WaitNode) -> int:
-    """Operator's time at which a member last entered `node`, or issued more in its group."""
+    """When a member last entered `node` or issued more in its group, on the operator's clock."""
     last = max(wait.since_ns for wait in node.waits)
     group = node.group
     if group is None or node.op.pseudo:
@@ -107,7 +107,7 @@ def _last_entry_ns(views: Mapping[int, Rank], node: WaitNode) -> int:
         # The peer's half, if that is still pending.
         halves = [op for op in peer.pending if answers(op, node)] if peer else []
         last = max([last, *(op.issued_ns + peer.clock_ns for op in halves if peer)])
-        # Fronts are told before pending ops and counts: who has issued more is not blocked there.
+        # Fronts are reported before pending ops and counts: who has issued more is not blocked.
         members = [node.waits[0].rank]
         if node.peer is not None and node.op.message and not node.answered:
             members.append(node.peer)
@@ -120,7 +120,7 @@ def _last_entry_ns(views: Mapping[int, Rank], node: WaitNode) -> int:
 
 
 def _waiting_for_stopped(context: Context) -> list[WaitNode]:
-    """Nodes that wait for a stopped process: no patience is needed to say so."""
+    """Nodes that wait for a stopped process, which needs no patience."""
     stopped = [
         rank
         for rank in context.index.states["stopped"]

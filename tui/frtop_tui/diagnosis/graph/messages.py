@@ -1,8 +1,8 @@
 """Sends and receives: whether the other half of one was issued.
 
-The n-th receive of a rank from another one in a group, with a tag, is for the n-th send. Recorders
-count both, so a count tells. Where it does not, as after a late start, a pending op of the peer may
-be the other half, or left over: gloo notes the end of a message only where somebody waits for it.
+The n-th receive of a rank from another one, in a group and with a tag, is for the n-th send.
+Recorders count both. Without counts, as after a late start, a pending op of the peer may be the
+other half or a leftover: gloo notes the end of a message only if a thread waits for it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from frtop_tui.job.model import Rank
 Half = Literal[
     "issued",
     "missing",
-    "open",  # as many were issued, and a receive from any source may have taken one
+    "open",  # enough were issued, but a receive from any source may have taken one
     "unknown",
 ]
 
@@ -26,7 +26,7 @@ Half = Literal[
 def other_half(view: Rank, node: WaitNode, waiting: Rank) -> Half:
     """Whether the peer has issued the other half of a send or receive, by counts alone.
 
-    `view` is the peer, as last reported, and `waiting` the rank that waits in it.
+    `view` is the peer, `waiting` the rank that waits.
     """
     group, op, rank = node.group, node.op, node.waits[0].rank
     theirs = _messages_of(view, group) if group is not None and group.exact else None
@@ -40,7 +40,7 @@ def other_half(view: Rank, node: WaitNode, waiting: Rank) -> Half:
     receiver = _messages_of(waiting, group) if receives else theirs
     from_any = None if receiver is None else _count(receiver, send=False, peer=None, tag=tag)
     most = issued if receives else issued + (from_any or 0)
-    if (most - op.message) % MESSAGES > MESSAGES // 2:  # it is before
+    if (most - op.message) % MESSAGES > MESSAGES // 2:  # too few
         return "missing" if receives or from_any is not None else "open"
     return "issued" if from_any == 0 else "open"
 
@@ -63,7 +63,7 @@ def tags_differ(node: WaitNode, other: wire.Op) -> bool:
 
 
 def _messages_of(view: Rank, group: wire.Group) -> wire.Messages | None:
-    """All messages of a rank in a group; none if it has issued no send or receive there."""
+    """The counts of a rank's messages in a group; None if not known."""
     own = local_group_id(view, group)
     progress = view.group_progress.get(own) if own is not None else None
     if own is None or not view.groups[own].exact or not view.evidence.has_every_op:
@@ -74,7 +74,7 @@ def _messages_of(view: Rank, group: wire.Group) -> wire.Messages | None:
 
 
 def _count(known: wire.Messages, *, send: bool, peer: int | None, tag: int | None) -> int | None:
-    """Number of the last message of a channel; None if not known."""
+    """The number of a channel's last message; None if not known."""
     found = (
         one.number for one in known.counts if (one.send, one.peer, one.tag) == (send, peer, tag)
     )

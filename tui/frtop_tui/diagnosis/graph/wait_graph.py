@@ -1,11 +1,11 @@
 """The wait-for graph: in which ops ranks wait, and which members have not entered them.
 
-An edge leads from a node to the nodes in which its absent members are themselves blocked. Paths
-end at members that are free, ended or unobserved, at nodes that every member has entered, or
-in a deadlock.
+An edge leads from a node to the nodes in which its absent members are themselves blocked. Paths end
+at members that are free, ended or unobserved, at nodes that every member has entered, or in a
+deadlock.
 
-Nodes are kept from frame to frame. The absent members of a node are sorted again only when a
-rank enters or leaves it, its group moves on, or a fact about an absent member changes.
+Nodes are kept from frame to frame. The absent members of a node are sorted again only when a rank
+enters or leaves it, its group moves on, or a fact about an absent member changes.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def deadlocks(nodes: Iterable[WaitNode]) -> list[list[WaitNode]]:
 
 
 def leading_to(endpoints: Iterable[WaitNode], nodes: Iterable[WaitNode]) -> set[WaitNode]:
-    """`endpoints`, and every node from which edges lead to one of them."""
+    """`endpoints`, and every node with a path to one of them."""
     back: dict[WaitNode, list[WaitNode]] = {}
     for node in nodes:
         for blocked_at in node.successors:
@@ -75,19 +75,19 @@ def leading_to(endpoints: Iterable[WaitNode], nodes: Iterable[WaitNode]) -> set[
 
 
 def nodes_awaiting(ranks: Iterable[int], nodes: Sequence[WaitNode]) -> list[WaitNode]:
-    """Those of `nodes` that wait for one of `ranks`, directly or through others."""
+    """The `nodes` that wait for one of `ranks`, directly or through others."""
     wanted = set(ranks)
     reached = leading_to([p for p in nodes if not wanted.isdisjoint(p.free)], nodes)
     return [node for node in nodes if node in reached]
 
 
 SETTLED_NS = 1_000_000_000
-"""A rank that entered its own wait less than this ago is on its way, not blocked."""
+"""A rank that entered its own wait more recently is on its way, not blocked."""
 _Found = TypeVar("_Found")
 
 
 class _Validity:
-    """What the sorted absent members of a node depend on."""
+    """How long the sorted absent members of a node stay valid."""
 
     __slots__ = ("frontier", "until_ns", "version", "watched")
 
@@ -106,7 +106,7 @@ class _Validity:
 
 
 class WaitGraph:
-    """All nodes of a job; absent members are sorted only where somebody asks."""
+    """All nodes of a job; absent members are sorted only on request."""
 
     def __init__(self, index: RankIndex) -> None:
         self.all: dict[NodeId, WaitNode] = {}
@@ -120,14 +120,14 @@ class WaitGraph:
         self._known: dict[Hashable, tuple[Sequence[WaitNode], object]] = {}
         self._known_at = 0
         self._quiet: Mapping[str, int] = {}
-        self._open: set[WaitNode] = set()  # messages of which nobody knows who has to enter
+        self._open: set[WaitNode] = set()  # messages for which it is not known which rank is absent
         self._only_free: int | None = None
         self._looked_for_free = False
 
     def update(self, now_ns: int, quiet: Mapping[str, int] | None = None) -> None:
-        """Follows the index, after its own update.
+        """Follows the index, after the index's own update.
 
-        `quiet` are hosts that have not reported for a moment, and when they were last.
+        `quiet` are hosts that have not reported for a moment, and when they last did.
         """
         self._quiet = quiet or {}
         index = self._index
@@ -149,7 +149,7 @@ class WaitGraph:
         elif index.moved or now_ns >= self._next_ns:
             moved, known = index.moved, self._valid.items()
             for node in [node for node, one in known if not one.is_valid(moved, now_ns)]:
-                # Mostly with the same result: a rank that was looked at goes on waiting.
+                # Mostly with the same result: a rank that was looked at still waits.
                 self._changes += self._sort(node, now_ns)
             self._next_ns = min((one.until_ns for one in self._valid.values()), default=NEVER)
 
@@ -162,7 +162,7 @@ class WaitGraph:
             until_ns = min((at_ns for at_ns in begins.values() if now_ns <= at_ns), default=NEVER)
             self._in_stage[stage] = (self._changes, until_ns, found)
         if self._quiet or self._index.stale:
-            # Nobody knows what happened there since: no wait grows older by silence.
+            # What happened there since is not known: silence makes no wait older.
             found = [node for node in found if node.has_begun(stage, self._known_until_ns)]
         return found
 
@@ -175,32 +175,32 @@ class WaitGraph:
         return min(reported_ns, known_until_ns(view, wait.op.group if counted else None))
 
     def overdue(self, now_ns: int) -> list[WaitNode]:
-        """Nodes with an overdue wait, and those that they lead to; the oldest first."""
+        """Nodes with an overdue wait, and those they lead to, the oldest first."""
         start = self.nodes_where("overdue", now_ns)
         return self._once("overdue", start, lambda: oldest_first(self._follow(start, now_ns)))
 
     def settled(self, now_ns: int) -> list[WaitNode]:
-        """Nodes where ranks surely sit for some seconds, and those that they lead to."""
+        """Nodes where ranks have surely waited for some seconds, and those they lead to."""
         start = self.nodes_where("settled", now_ns)
         return self._once("settled", start, lambda: in_order(self._follow(start, now_ns)))
 
     def long_waits(self, now_ns: int) -> list[WaitNode]:
-        """Nodes where a rank has waited for seconds and longer than usual, the oldest first.
+        """Nodes where a rank has waited unusually long, for seconds, the oldest first.
 
-        No finding yet: a rank that has sat in its first barrier for 25 s may be hung, or early.
+        Not a finding yet: a rank that has been in its first barrier for 25 s may hang or be early.
         """
         return oldest_first(self.nodes_where("lasting", now_ns))
 
     def endpoints(self, nodes: Sequence[WaitNode]) -> list[WaitNode]:
-        """Those of `nodes` where the blame ends for at least one absent member."""
+        """The `nodes` where the blame ends for at least one absent member."""
         return self._once("ends", nodes, lambda: [p for p in nodes if p.free or not p.blocked_at])
 
     def deadlocks(self, nodes: Sequence[WaitNode]) -> list[list[WaitNode]]:
-        """Deadlocks among `nodes`; each has its nodes in the order in which they wait."""
+        """Deadlocks among `nodes`, each with its nodes in the order in which they wait."""
         return self._once("deadlocks", nodes, lambda: deadlocks(nodes))
 
     def nodes_awaiting(self, ranks: Sequence[int], nodes: Sequence[WaitNode]) -> list[WaitNode]:
-        """Those of `nodes` that wait for one of `ranks`, directly or through others."""
+        """The `nodes` that wait for one of `ranks`, directly or through others."""
         what = ("awaiting", *ranks)
         return self._once(what, nodes, lambda: nodes_awaiting(ranks, nodes))
 
@@ -210,11 +210,11 @@ class WaitGraph:
         return self._once(("rank set", nodes[0].id), nodes, lambda: rank_set(waiting))
 
     def at(self, ranks: Iterable[int], now_ns: int) -> list[WaitNode]:
-        """Nodes that one of `ranks` keeps waiting, however short the wait is."""
+        """Nodes that wait for one of `ranks`, however briefly."""
         wanted = set(ranks)
         found = []
         for node in self.all.values():
-            # A message waits for one rank only, however large its group is.
+            # A message waits for one rank only, however large its group.
             if wanted.isdisjoint((node.peer,) if node.op.p2p else node.members):
                 continue
             self.look_into(node, now_ns)
@@ -229,7 +229,7 @@ class WaitGraph:
             self._next_ns = min(self._next_ns, self._valid[node].until_ns)
 
     def _sort(self, node: WaitNode, now_ns: int) -> bool:
-        """Sorts the absent members anew; whether the result differs from before."""
+        """Sorts the absent members again; returns whether the result has changed."""
         before = (node.free, node.ended, node.unobserved, node.blocked_at)
         absent, sorting = self._absent(node)
         self._valid[node] = sorting
@@ -241,9 +241,9 @@ class WaitGraph:
             if view is None or view.state == "unreachable" or self._is_unknown(view, node):
                 unobserved.append(rank)
             elif view.exit_info is not None or rank in index.dead:
-                ended.append(rank)  # or about to end: an exception that nobody caught ends it
+                ended.append(rank)  # or about to end, by an uncaught exception
             elif node.rpc is not None and not (rank == node.callee and in_handler(view)):
-                # Whatever its other threads wait for.
+                # What its other threads wait for does not count.
                 held = rank == node.callee and is_held_by_itself(view)
                 (free if held else unobserved).append(rank)
             else:
@@ -263,7 +263,7 @@ class WaitGraph:
         return True
 
     def _is_unknown(self, view: Rank, node: WaitNode) -> bool:
-        """Whether nobody knows if a living rank has entered the op of a node by now."""
+        """Whether it is not known if a living rank has entered the op of a node by now."""
         if _is_uncounted(view, node):
             return True
         if view.rank not in self._index.stale or view.exit_info is not None:
@@ -275,7 +275,7 @@ class WaitGraph:
     def _once(
         self, what: Hashable, nodes: Sequence[WaitNode], find: Callable[[], _Found]
     ) -> _Found:
-        """The result for `nodes` that is known already, if no node has changed since."""
+        """The known result for `nodes`, if no node has changed since; else a new one."""
         if self._known_at != self._changes:
             self._known, self._known_at = {}, self._changes
         known = self._known.get(what)
@@ -315,7 +315,7 @@ class WaitGraph:
         if node.rpc is not None:
             return self._absent_callee(node, node.rpc)
         if node.call is not None and node.peer is None:
-            # Nobody knows which calls are the same op: who is in no call at all.
+            # Which calls are the same op is not known: absent are ranks in no call at all.
             ranks, waits = self._index.corrected, self._index.waits
             return [rank for rank in ranks if rank not in waits], _Validity(ranks, None)
         if node.call is not None:
@@ -334,7 +334,7 @@ class WaitGraph:
         return sorted(absent), _Validity(absent, frontier)
 
     def _absent_callee(self, node: WaitNode, call: RpcCall) -> tuple[list[int], _Validity]:
-        """Who works on a remote call; any other rank where that is not known."""
+        """The rank that works on a remote call; any other rank if that is not known."""
         views, caller = self._index.corrected, node.waits[0].rank
         node.callee = callee(call, caller, views)
         others = [rank for rank in views if rank != caller]
@@ -368,7 +368,7 @@ class WaitGraph:
         wait, halves = self._index.waits.get(peer), view.pending
         if wait is not None and wait.call is not None and wait.peer is not None:
             halves = (wait.op,)
-        # Its half may be among the pending ops that its agent cut off.
+        # Its half may be among the pending ops that its agent left out.
         there = view.pending_more > 0 or any(
             answers(other, node) and not self._has_left(peer, other) for other in halves
         )
@@ -377,9 +377,9 @@ class WaitGraph:
         return [peer], _Validity((peer, rank), None)
 
     def _absent_from_open(self, node: WaitNode) -> tuple[list[int], _Validity]:
-        """The only rank that waits in no op, if all others do and this wait may lead to it.
+        """The only rank in no op, if all others are in one and this wait may lead to it.
 
-        For a message where nobody knows whether the other half was issued, or by whom.
+        For a message if it is not known whether its other half was issued, or by which rank.
         """
         self._open.add(node)
         free = self._find_only_free()
@@ -388,7 +388,7 @@ class WaitGraph:
         return absent, _Validity(absent, None)
 
     def _find_only_free(self) -> int | None:
-        """The only rank that is in no op; all others surely are."""
+        """The only rank in no op, if all others surely are in one."""
         if not self._looked_for_free:
             self._looked_for_free, self._only_free = True, None
             views, waits = self._index.corrected, self._index.waits
@@ -416,33 +416,33 @@ class WaitGraph:
         return False
 
     def _has_left(self, rank: int, half: wire.Op) -> bool:
-        """Whether a rank waits elsewhere since it issued its half of a message.
+        """Whether a rank has gone on to wait elsewhere since it issued its half of a message.
 
-        Its completion may not be noted yet. With both halves issued the message is delivered,
-        and the rank waits for another one.
+        The end of that half may not be noted yet: with both halves issued, the message is
+        delivered.
         """
         wait = self._index.waits.get(rank)
         if wait is None or half.sync or not wait.sure or wait.background:
             return False
-        # Which of several messages a late wait is for is a guess.
+        # For which of several messages it waits is a guess.
         known = wait.op.sync or not wait.op.p2p
         return known and wait.op.sequence > half.sequence
 
 
 def in_order(nodes: Iterable[WaitNode]) -> list[WaitNode]:
-    """By the first rank that waits there, which no two nodes share."""
+    """By the first waiting rank, which no two nodes share."""
     return sorted(nodes, key=lambda node: node.waits[0].rank)
 
 
 def oldest_first(nodes: Iterable[WaitNode]) -> list[WaitNode]:
-    """Before them undated ones, those with the most waiting ranks first."""
+    """Undated nodes first, by their number of waiting ranks; then by age."""
     return sorted(
         nodes, key=lambda n: (-len(n.waits) if n.undated else 0, n.since_ns, n.waits[0].rank)
     )
 
 
 def _is_uncounted(view: Rank, node: WaitNode) -> bool:
-    """Whether nobody knows how far a living rank is, where only numbers tell who is absent."""
+    """Whether a living rank's number is not known, if only numbers show which are absent."""
     evidence = view.evidence
     unknown = evidence.has_ages and not evidence.has_numbers and view.exit_info is None
     return unknown and node.number is not None

@@ -32,7 +32,7 @@ def node_id(wait: Wait) -> NodeId:
     if op.pseudo or group is None:
         return call_id(op)
     if op.p2p:
-        # Of messages that only a stack shows, the newest always has the same sequence.
+        # Messages from stacks all have the same sequence.
         return ("p2p", wait.rank, op.sequence, kind_of(op), wait.peer)
     return (group.name, group.ranks, group.epoch, op.number if group.exact else None)
 
@@ -44,18 +44,18 @@ def call_id(op: wire.Op) -> NodeId:
 
 
 def kind_of(op: wire.Op) -> str:
-    """`all_reduce`; `an op` where the signature was lost."""
+    """`all_reduce`; `an op` if the signature was lost."""
     return op.signature.kind if op.signature is not None else "an op"
 
 
 def number_of(op: wire.Op, group: wire.Group | None) -> int | None:
-    """The sequence number; None where it cannot be compared between ranks."""
+    """The op's number; None if it cannot be compared between ranks."""
     counted = group is not None and group.exact and not (op.pseudo or op.p2p)
     return op.number if counted else None
 
 
 class RankSet(NamedTuple):
-    """Ranks, and their folded text, which takes long to make for thousands."""
+    """Ranks, and their folded text, which is slow to make for thousands."""
 
     ranks: frozenset[int]
     folded: str
@@ -72,7 +72,7 @@ def rank_set(ranks: Iterable[int]) -> RankSet:
 class WaitNode:
     """One op that ranks wait in; `op`, `group` and `peer` are those of its first waiting rank.
 
-    Args of the constructor: `everybody` are the members where no group says who they are.
+    `everybody` are the members if no group has them.
     """
 
     __slots__ = (
@@ -84,11 +84,11 @@ class WaitNode:
         self.id = identifier
         self.free: Sequence[int] = ()  # not entered, and free to go on
         self.ended: Sequence[int] = ()  # not entered, and never will
-        self.unobserved: Sequence[int] = ()  # nobody knows
+        self.unobserved: Sequence[int] = ()  # not known
         self.blocked_at: Mapping[int, WaitNode] = {}  # not entered: blocked there
-        self.answered = False  # of a message: its other half was surely issued
-        self.by_elimination = False  # nothing shows who is absent: but one, all ranks wait
-        self.callee: int | None = None  # of a remote call: who works on it
+        self.answered = False  # a message: its other half was surely issued
+        self.by_elimination = False  # absent only because all other ranks wait
+        self.callee: int | None = None  # a remote call: the rank that works on it
         self.everybody = everybody
         self._waits: dict[int, Wait] = {}
         self._ordered: list[Wait] | None = None
@@ -98,7 +98,7 @@ class WaitNode:
         self._exact = True
 
     def arrive(self, wait: Wait) -> None:
-        """Adds a rank that waits here, or replaces what is known of its wait."""
+        """Adds a waiting rank, or replaces its wait."""
         if wait.rank in self._waits:
             self._exact = False
         self._waits[wait.rank] = wait
@@ -107,7 +107,7 @@ class WaitNode:
         self._ordered = self._oldest = None
 
     def leave(self, rank: int) -> bool:
-        """Removes a rank; whether it was the last one."""
+        """Removes a rank; returns whether it was the last one."""
         del self._waits[rank], self._deadlines[rank]
         self._ordered, self._oldest, self._exact = None, None, False
         return not self._waits
@@ -135,12 +135,12 @@ class WaitNode:
 
     @property
     def call(self) -> C10dCall | None:
-        """The call that stacks are in, where nothing else tells of the op."""
+        """The call on the stacks, if nothing else shows the op."""
         return self.waits[0].call
 
     @property
     def rpc(self) -> RpcCall | None:
-        """The remote call whose answer a rank waits for here."""
+        """The remote call whose answer the rank waits for."""
         return self.waits[0].rpc
 
     @property
@@ -167,7 +167,7 @@ class WaitNode:
 
     @property
     def callers(self) -> tuple[int, ...] | None:
-        """The ranks that have to make this call; None where the call does not name them."""
+        """The ranks that have to make this call; None if the call does not name them."""
         signature = self.op.signature if self.op.pseudo else None
         named = signature.members if signature is not None else None
         return (members_of(named) or None) if named else None
@@ -176,8 +176,8 @@ class WaitNode:
     def members_known(self) -> bool:
         """Whether it is known which ranks have to enter.
 
-        Every rank of the world has to enter `init_process_group`. Calls such as `new_group` name
-        their ranks; where one does not, mostly every rank has to enter.
+        All ranks of the world have to enter `init_process_group`. Calls such as `new_group` name
+        their ranks; if one does not, mostly all ranks have to enter.
         """
         known = self.kind == "init_process_group" or self.callers is not None
         return not self.op.pseudo or known or self.rpc is not None
@@ -191,12 +191,12 @@ class WaitNode:
         return self._bounds
 
     def has_begun(self, stage: WaitStage, until_ns: Callable[[int], int]) -> bool:
-        """Whether a wait had reached `stage` by `until_ns` of its rank."""
+        """Whether a wait had reached `stage` by the `until_ns` of its rank."""
         return any(getattr(one, stage) < until_ns(rank) for rank, one in self._deadlines.items())
 
     def begins_ns(self, stage: WaitStage, now_ns: int) -> int:
-        """When the first wait reaches `stage`; exact if it has by `now_ns`."""
-        # After a rank left, bounds may be too early, never too late.
+        """When the first wait reaches `stage`; exact if that is before `now_ns`."""
+        # After a rank has left, bounds may be too early, never too late.
         bound: int = getattr(self._bounds, stage)
         return bound if now_ns <= bound else getattr(self.deadlines, stage)
 
@@ -206,12 +206,12 @@ class WaitNode:
 
     @property
     def undated(self) -> bool:
-        """Whether nothing tells how long any rank has waited."""
+        """Whether no rank's waiting time is known."""
         return all(wait.undated for wait in self.waits)
 
     @property
     def known_since_ns(self) -> int:
-        """Since when ranks wait; 0 where nothing tells."""
+        """Since when ranks wait; 0 if not known."""
         return 0 if self.undated else self.since_ns
 
     @property

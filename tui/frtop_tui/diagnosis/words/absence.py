@@ -66,9 +66,9 @@ _WHOSE: Final = {
     "future": "for a future, most likely that of {}",
     "lock": "for a lock that {} holds",
 }
-"""The same, where it is known who is meant; else that one has the object at hand."""
+"""The same, if it is known which thread is meant; else it has the object at hand."""
 _MOST: Final = 4
-"""Threads, or children, that are listed."""
+"""How many threads or children are listed."""
 _FOR_OTHERS: Final = frozenset[Cause]({"lock", "pipe", "dataloader", "subprocess", "unknown"})
 """Causes with which a rank may wait for a child that has ended."""
 
@@ -93,7 +93,7 @@ def _link(view: Rank, stack: wire.ThreadStack, other: wire.ThreadStack | None) -
 
 
 def others_evidence(view: Rank) -> tuple[str, ...]:
-    """Where the other threads of the program are: one of them may be waited for."""
+    """Where the program's other threads are: it may wait for one of them."""
     others = program_threads(view)
     lines = [_where(view, one) for one in others[:_MOST]]
     if len(others) > _MOST:
@@ -108,9 +108,9 @@ def _where(view: Rank, stack: wire.ThreadStack) -> str:
 
 
 def ended_children(view: Rank, cause: Cause, now_ns: int) -> tuple[str, ...]:
-    """Children that have ended: nobody has waited for them, or it was since the rank's last op.
+    """Children that have ended and were not waited for, or that ended since the rank's last op.
 
-    Of the latter nothing tells how they ended; workers also end because their work is done.
+    How the latter ended is not known; workers also end because their work is done.
     """
     if cause not in _FOR_OTHERS or view.snapshot is None:
         return ()
@@ -130,7 +130,7 @@ def ended_children(view: Rank, cause: Cause, now_ns: int) -> tuple[str, ...]:
 
 
 def _how(status: int) -> str:
-    """How a process ended, by what waitpid(2) would tell. Who may not read it gets 0."""
+    """How a process ended, by its waitpid(2) status, which is 0 if we may not read it."""
     if status <= 0:
         return ""
     if number := status & 0x7F:
@@ -146,7 +146,7 @@ _LOCKED_AT_FORK: Final = (
     " started by forkserver or spawn avoid this"
 )
 _MOST_CHILDREN: Final = 3
-"""Children that a sentence lists."""
+"""How many children a sentence lists."""
 
 
 class Absence(Struct, frozen=True):
@@ -159,7 +159,7 @@ class Absence(Struct, frozen=True):
 
 
 def absence_of(view: Rank, now_ns: int, cause: AbsenceCause | None = None) -> Absence:
-    """Why `view` is absent, in words; `now_ns` is the operator's time, 0 to leave out ages."""
+    """Why `view` is absent, in words; with `now_ns` 0, ages are left out."""
     cause = cause or absence_cause(view)
     shown = acting_process(view) if cause.chain is not None else working_process(view)
     evidence = _process_evidence(shown, "pid" if shown is view.process else "thread")
@@ -193,7 +193,7 @@ def absence_of(view: Rank, now_ns: int, cause: AbsenceCause | None = None) -> Ab
 
 
 def stacks_step(view: Rank, pid: int = 0, *, native: bool = False) -> str:
-    """How to see the stacks of `view`, or of its child `pid`; if refused, what to change first."""
+    """How to see the stacks of `view` or its child `pid`; if refused, what to change first."""
     pid = pid or _pid(view)
     if not pid:
         return (
@@ -209,7 +209,7 @@ def stacks_step(view: Rank, pid: int = 0, *, native: bool = False) -> str:
 
 
 def missing_stacks(view: Rank) -> tuple[str, ...]:
-    """Why there are no stacks of a rank; empty if there are."""
+    """Why there are no stacks of a rank; empty if there are some."""
     if view.threads:
         return ()
     own = next((d for d in _dumps(view) if d.pid == view.identity.pid), None)
@@ -274,7 +274,7 @@ def _worker_evidence(batch: BatchWait) -> tuple[str, ...]:
 
 
 def _worker_name(batch: BatchWait) -> str:
-    """`DataLoader worker 2 of 4 (pid 90112)`, as far as that is known."""
+    """`DataLoader worker 2 of 4 (pid 90112)`, as far as known."""
     fetch = batch.fetch
     if fetch is not None and fetch.worker >= 0:
         count = f" of {fetch.workers}" if fetch.workers else ""
@@ -284,7 +284,7 @@ def _worker_name(batch: BatchWait) -> str:
 
 
 def _worker_text(stack: WorkerStack, worker: wire.Process) -> str:
-    """`sleeping at data.py:31 (decode)`: what a worker does, "" if its stack does not show it."""
+    """`sleeping at data.py:31 (decode)`: what a worker does; "" if not known."""
     text, location = "", stack.location
     if stack.awaits_index:
         text = "waits for the next index"
@@ -300,7 +300,7 @@ def _worker_text(stack: WorkerStack, worker: wire.Process) -> str:
 
 
 def place_text(view: Rank, now_ns: int) -> str:
-    """What a rank does and where, without what differs between ranks that do the same."""
+    """What a rank does and where, equal for ranks that do the same."""
     cause = doing(view)
     if cause.location is None or cause.batch is not None or cause.cause == "gil":
         return absence_of(view, now_ns, cause).why.text
@@ -309,7 +309,7 @@ def place_text(view: Rank, now_ns: int) -> str:
     if chain is not None:
         links = links_text(view, chain)
         text = links if chain.is_deadlock or chain.end is None else f"{links}, which {text}"
-    if cause.cause == "idle":  # one of these may be the one that works
+    if cause.cause == "idle":  # one of these threads may be the one that works
         text = ", ".join((text, *others_evidence(view)))
     return f"{working_name(view)} {text}"
 
@@ -320,7 +320,7 @@ def location_text(location: StackLocation) -> str:
 
 
 def _what(view: Rank, location: StackLocation) -> str:
-    """What the acting thread does; of remote calls, by its stack."""
+    """What the acting thread does; for remote calls, by its stack."""
     stack = acting_stack(view)
     if stack is not None and location.kind == "rpc" and (call := rpc_call_of(stack)) is not None:
         return f"waits for the answer to {call.text}"
@@ -393,7 +393,7 @@ def _location_step(view: Rank, location: StackLocation, process: wire.Process | 
 
 
 def _file_step(process: wire.Process | None) -> str:
-    """What to look at if a process hangs in a file, "" if it does not."""
+    """What to look at if a process hangs at a file; "" if it does not."""
     kind = locate(None, process).kind
     if process is None or kind not in FILE_KINDS:
         return ""
@@ -408,7 +408,7 @@ def _file_step(process: wire.Process | None) -> str:
 
 
 def _file_text(process: wire.Process | None) -> str:
-    """` read /data/shard-0412, state D`: the file operation of a process, "" if in none."""
+    """` read /data/shard-0412, state D`: the file operation of a process; "" if in none."""
     if process is None or locate(None, process).kind not in FILE_KINDS:
         return ""
     call = system_call(process) or process.wchan or "in the kernel"
@@ -417,7 +417,7 @@ def _file_text(process: wire.Process | None) -> str:
 
 
 def _pid(view: Rank) -> int:
-    """The rank's process; a dump may not name it, but the main thread of a stack does."""
+    """The rank's pid; a dump may not have it, but the main thread of a stack does."""
     main = view.main_stack
     return view.identity.pid or (main.tid if main is not None else 0)
 

@@ -17,7 +17,7 @@ Clock = Callable[[int], str]
 def fact_text(fact: HostFact, clock: Clock, ranks: Mapping[int, int] | None = None) -> str:
     """One fact: `gpu4: 1,110 of 1,980 MHz since 14:02, power brake`.
 
-    `ranks` are those of the host, by key; None where the fact stands beside its rank.
+    `ranks` are the host's, by key; None if the fact stands beside its rank.
     """
     made = _SENTENCES[fact.kind](fact, _when(fact, clock))
     return f"{_subject(fact, ranks)}{made}"
@@ -34,7 +34,7 @@ def _subject(fact: HostFact, ranks: Mapping[int, int] | None) -> str:
 
 
 def _when(fact: HostFact, clock: Clock) -> str:
-    """` since 14:02`, ` since 13:52 or longer`; "" where that is not known."""
+    """` since 14:02`, ` since 13:52 or longer`; "" if not known."""
     if not fact.since_ns:
         return ""
     return f" since {clock(fact.since_ns)}{' or longer' if fact.at_least else ''}"

@@ -28,11 +28,11 @@ OF_RPC: Final = (
     " one: MASTER_ADDR and MASTER_PORT) and the world_size: the same?"
 )
 _MOST_CHAINED: Final = 8
-"""Nodes of a chain that are listed."""
+"""How many nodes of a chain are listed."""
 
 
 class Tense(Enum):
-    """Whether a headline speaks of now, or of what was so before a job ended."""
+    """The tense of a headline: past, if the job has ended since."""
 
     PRESENT = 0
     PAST = 1
@@ -66,7 +66,7 @@ def label_of(group: wire.Group | None) -> str:
 def named_op(op: wire.Op, group: wire.Group | None, peer: int | None = None) -> str:
     """`all_reduce #8812 of default_pg`, `recv from rank 2 of default_pg`.
 
-    With the module that issued it, where that is recorded: `... (backward of layers.3.mlp)`.
+    With the module that issued it, if recorded: `... (backward of layers.3.mlp)`.
     """
     kind, number = kind_of(op), number_of(op, group)
     if group is None or op.pseudo:
@@ -80,34 +80,34 @@ def named_op(op: wire.Op, group: wire.Group | None, peer: int | None = None) -> 
 
 
 def in_module(op: wire.Op) -> str:
-    """` (backward of layers.3.mlp)`: what issued an op, where that is recorded."""
+    """` (backward of layers.3.mlp)`: the module that issued an op, if recorded."""
     issuer = brief_issuer(op.issuer)
     return f" ({issuer})" if issuer else ""
 
 
 def op_text(node: WaitNode) -> str:
-    """The same of the op that ranks wait in; `rpc_sync to worker2`."""
+    """The same for the op that ranks wait in; `rpc_sync to worker2`."""
     if node.rpc is not None:
         return node.rpc.text
     return named_op(node.op, node.group, node.peer if node.op.p2p else None)
 
 
 def message_doubt(node: WaitNode) -> str:
-    """What is known of the other half of a send or receive: `rank 1 has sent it`."""
+    """What is known about a message's other half: `rank 1 has sent it`."""
     receives = "recv" in node.kind
     if node.peer is None:
         return f"its {'sender' if receives else 'receiver'} is not known"
     issued = f"rank {node.peer} has {'sent' if receives else 'received'} it"
-    return issued if node.answered else f"whether {issued} is not known"
+    return issued if node.answered else f"it is not known whether {issued}"
 
 
 def callers_unknown(node: WaitNode) -> str:
-    """For a call of which nobody knows who has to make it."""
-    return f"which ranks have to call {node.kind} is not known; usually all of them"
+    """For a call if it is not known which ranks have to make it."""
+    return f"it is not known which ranks have to call {node.kind}; usually all of them"
 
 
 def who(views: Mapping[int, Rank], ranks: Sequence[int]) -> str:
-    """`rank 2 (node4 pid 90077)`; several ranks without their places."""
+    """`rank 2 (node4 pid 90077)`; several ranks without host and pid."""
     view = views.get(ranks[0]) if len(ranks) == 1 else None
     if view is not None and view.identity.pid:
         host = "" if view.host in ("", "local") else f"{view.host} "
@@ -124,7 +124,7 @@ def by_text(texts: Iterable[tuple[int, str]]) -> list[str]:
 
 
 def gave_up_text(death: Death) -> str:
-    """`gave up waiting after 30m00s`, as far as it says how long it waited."""
+    """`gave up waiting after 30m00s`, with the time if known."""
     after = f" after {duration(death.waited_s)}" if death.waited_s else ""
     return f"gave up waiting{after}"
 
@@ -150,8 +150,8 @@ def chain_evidence(nodes: Sequence[WaitNode]) -> list[str]:
     lines = []
     for node in nodes[1 : 1 + _MOST_CHAINED]:
         awaited = {*node.free, *node.blocked_at}
-        whom = f" for {folded(awaited)}" if awaited and not node.op.p2p else ""
-        lines.append(f"{Tense.PRESENT.waits(node.waiting)} in {op_text(node)}{whom}")
+        ranks = f" for {folded(awaited)}" if awaited and not node.op.p2p else ""
+        lines.append(f"{Tense.PRESENT.waits(node.waiting)} in {op_text(node)}{ranks}")
     more = len(nodes) - 1 - len(lines)
     if more > 0:
         lines.append(f"and {counted(more, 'more op')} with ranks that wait behind these")
@@ -172,7 +172,7 @@ def last_op_evidence(views: Mapping[int, Rank], culprits: Sequence[int]) -> list
 
 
 def broken_evidence(views: Mapping[int, Rank], ranks: Iterable[int]) -> list[str]:
-    """What the first of the followers raised."""
+    """What the first of these ranks raised."""
     for rank in sorted(ranks):
         view = views.get(rank)
         if view is not None and view.exception is not None:
@@ -219,16 +219,16 @@ _TEXTS: Final[dict[ProgressSign, str]] = {
     "advanced": "its ops or steps advance",
     "stack_changed": "its stack changed",
     "cpu": "it uses {share} of a core",
-    "spins": "it uses {share} of a core, as a wait for a device does: that is no progress",
-    "ready_cpu": "it could run in both snapshots, and got {share} of a core",
+    "spins": "it uses {share} of a core, but so does a wait for a device: that is not progress",
+    "ready_cpu": "it was ready to run in both snapshots, and got {share} of a core",
     "io": "it reads or writes: {size} in {seconds}",
     "memory": "its memory grows: {size} in {seconds}",
-    "no_processor": "it could run, and got no processor in {seconds} between two snapshots",
+    "no_processor": "it was ready to run, but got no processor in {seconds} between two snapshots",
     "unchanged": "no op, step, CPU time or I/O in {seconds} between two snapshots",
     "one_dump": "one dump does not show whether it moves",
     "dump_advanced": "it has issued or completed ops between two dumps",
     "dumps_too_close": "its two dumps may be too close in time to compare",
-    "dump_unchanged": "nothing issued, nothing completed in {seconds} between two dumps",
+    "dump_unchanged": "no op issued or completed in {seconds} between two dumps",
     "stacks_once": "its stacks were taken once: they do not show whether it moves",
     "stack_lines_unknown": "some lines of its stack are unknown {apart}",
     "stack_moved": "its stack differs {apart}",
@@ -242,7 +242,7 @@ _TEXTS: Final[dict[ProgressSign, str]] = {
 
 
 def progress_text(seen: ProgressSeen, ranks: Sequence[int] = ()) -> str:
-    """What shows the progress of one of `ranks`, or what is missing to tell."""
+    """What shows the progress of one of `ranks`, or what is missing."""
     return _TEXTS[seen.sign].format(
         ranks=folded(ranks) if ranks else "it",
         seconds=duration(seen.seconds),

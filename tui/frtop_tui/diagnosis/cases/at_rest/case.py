@@ -1,4 +1,4 @@
-"""No rank is in an op, and none was issued for long: what holds ranks, or who does not end."""
+"""No rank is in an op, and none was issued for long: what holds ranks, or which do not end."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ AT_REST: Final = Case(
         Kind(
             detect.NotEnding,
             words.not_ending,
-            (Rule("at once", (("it was not seen to stay there for 20 s yet", _is_unproven),)),),
+            (Rule("at once", (("it has not yet been seen there for 20 s", _is_unproven),)),),
         ),
         Kind(detect.Resting, words.resting, (Rule("frames"),)),
     )

@@ -1,17 +1,15 @@
 """No rank is in an op, and none was issued for longer than usual: what ranks do instead.
 
-Then no rank is left to wait for another, so each is examined for itself: where it is, and whether
-it stays there from look to look.
+No rank waits for another, so each is examined by itself: where it is, and whether it stays there.
 
-* Something outside of the job may hold all of them for good: storage that is gone stops all
-  loaders in the same step. That is proven only where the kernel shows it, and for all of them:
-  one that is elsewhere may be the one that the others wait for.
-* All may wait for one kind of thing: then that is said, as a suspicion.
-* Ranks that left before may have left one behind that does not end.
-* Else nobody is named, and it is said who is where.
+* Something outside the job may hold all of them for good: lost storage stops all loaders in the
+same step. That is proven only if the kernel shows it for all ranks, as the others may wait for any
+rank that is elsewhere. * All may wait for one kind of thing: a suspicion. * Ranks that left may
+have left one behind that does not end. * Otherwise no rank is named, but the places of all are
+listed.
 
-A server without work waits, too. It counts as one where it was seen to wait at the same place
-before, and went on.
+A server without work waits, too. It is one if it was seen to wait at the same place before, and
+then went on.
 """
 
 from __future__ import annotations
@@ -40,38 +38,39 @@ from frtop_tui.diagnosis.thresholds import (
 from frtop_tui.job.model import Rank, RankState
 
 QUIET_NS: Final = PATIENCE_WITHOUT_HISTORY_NS
-"""No rank is looked at before all have been idle for so long."""
+"""No rank is looked at before all have been idle for this long."""
 UNUSUAL_NS: Final = 2 * PATIENCE_WITHOUT_HISTORY_NS
-"""A pause is unusual after so long, and after two of the longest that the job was seen to make."""
+"""A pause is unusual after this, and after twice the longest pause that the job was seen to
+make."""
 STILL_NS: Final = 20_000_000_000
-"""All ranks have to be seen in the same call for so long before they count as hung."""
+"""All ranks have to be seen in the same call for this long before they count as hung."""
 TWICE_NS: Final = 2_000_000_000
 BEGINS_NS: Final = 15_000_000_000
-"""By then every rank was looked at twice, or never will be."""
+"""By then every rank has been looked at twice, or never will be."""
 AGAIN_NS: Final = 5_000_000_000
 KNOWN_AGAIN_NS: Final = 30_000_000_000
-"""A server may be at rest for days."""
+"""A server may be idle for days."""
 _OVER: Final[tuple[RankState, ...]] = ("dead", "done")
 _READS: Final = frozenset({
     "read", "pread64", "readv", "preadv", "preadv2", "open", "openat", "openat2", "getdents64",
     "stat", "lstat", "newfstatat", "statx", "access", "faccessat", "faccessat2", "readlink",
 })  # fmt: skip
-"""Calls in which a process waits for storage, other than to change it: a checkpoint takes its time
-in silence."""
+"""Calls in which a process waits for storage without changing it: a checkpoint may be slow, and
+shows no progress."""
 _AWAITS: Final = frozenset[Cause](
     ["lock", "socket", "pipe", "subprocess", "store", "file_io", "dataloader", "gil", "stopped"]
 )
-"""Causes that say what a rank waits for. A sleep is over by itself, and who sleeps may poll."""
+"""Causes that show what a rank waits for. A sleep ends by itself, and may be polling."""
 _AT_REST: Final = frozenset[Cause]({"idle", "input"})
 """Causes of ranks that wait for work, or for a person, from outside the job."""
 
 
 class Unmoved(NamedTuple):
-    """How long a rank has been found where it is: the first look and the last."""
+    """How long a rank has been where it is: the first look and the last."""
 
     first: Sighting
     last: Sighting
-    moved_ns: int = 0  # so long before `first` a look found it elsewhere; 0: none did
+    moved_ns: int = 0  # how long before `first` it was seen elsewhere; 0: never
 
     @property
     def places(self) -> frozenset[StackPath]:
@@ -87,25 +86,24 @@ class Unmoved(NamedTuple):
 
     @property
     def is_still(self) -> bool:
-        # Who was seen to move may be slow: a long read shows only after a while.
+        # A rank that was seen to move may be slow: a long read shows only after a while.
         return self.still_ns >= (STILL_NS if self.moved_ns else TWICE_NS)
 
 
 @dataclass(slots=True)
 class RestState:
-    """A time in which no rank is in an op, and what earlier ones have shown of the job."""
+    """A pause in which no rank is in an op, and what earlier pauses have shown."""
 
-    active_ns: int = 0  # when anybody last did anything before it; 0 while there was none
-    since_ns: int = 0  # since when we have seen it
-    paused_ns: int = 0  # for how long no op was issued meanwhile; 0 before the first one
-    # of each rank that was looked at meanwhile
-    stays: dict[int, Unmoved] = field(default_factory=dict)
-    longest_ns: int = 0  # the longest earlier such pause
-    # where a rank was seen to wait in an earlier one, and then went on
+    active_ns: int = 0  # when any rank last did anything before it; 0 if there was no pause
+    since_ns: int = 0  # since when frtop has seen it
+    paused_ns: int = 0  # how long no op has been issued; 0 before the first op
+    stays: dict[int, Unmoved] = field(default_factory=dict)  # by rank that was looked at
+    longest_ns: int = 0  # the longest earlier pause
+    # where a rank waited in an earlier pause before it went on
     gone_on: dict[int, frozenset[StackPath]] = field(default_factory=dict)
 
     def begin(self, living: Iterable[Rank], since_ns: int, now_ns: int) -> None:
-        """The job has gone on since the last one, which was a pause; so have most of its ranks."""
+        """Begins a new pause: the job, and so most of its ranks, went on after the last one."""
         self.longest_ns = max(self.longest_ns, self.paused_ns)
         for view in living:
             stay = self.stays.get(view.rank)
@@ -116,7 +114,7 @@ class RestState:
 
 
 class RestDetail(Detail, frozen=True):
-    """What is found where no rank is in an op; its detector says whom to look at again."""
+    """Found while no rank is in an op; its detector decides which ranks to look at again."""
 
 
 class Held(RestDetail, frozen=True):
@@ -125,9 +123,9 @@ class Held(RestDetail, frozen=True):
     ranks: tuple[int, ...]
     issued_ns: int  # operator's clock: when any rank last issued an op
     held_ns: int
-    at_store_key: tuple[int, ...]  # ranks that wait for a store key meanwhile
+    at_store_key: tuple[int, ...]  # ranks that meanwhile wait for a store key
     others: int  # ranks in no op that were not examined
-    proven: bool = True  # else it may be that they wait for something that comes
+    proven: bool = True  # else what they wait for may still come
 
 
 class NotEnding(RestDetail, frozen=True):
@@ -140,7 +138,7 @@ class NotEnding(RestDetail, frozen=True):
 
 
 class Resting(RestDetail, frozen=True):
-    """Ranks in no op that wait for different things, or for what nothing shows."""
+    """Ranks in no op that wait for different or unknown things."""
 
     issued_ns: int
     ranks: tuple[int, ...]
@@ -150,7 +148,7 @@ class Resting(RestDetail, frozen=True):
 
 
 class RestNote(NamedTuple):
-    """No rank is in an op, and which of them were looked at."""
+    """No rank is in an op; `ranks` were looked at."""
 
     issued_ns: int
     ranks: tuple[int, ...]
@@ -158,10 +156,9 @@ class RestNote(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RestFound:
-    """What is known of a job in which no rank is in an op, and whom to look at.
+    """What is known about a job in which no rank is in an op, and which ranks to look at.
 
-    `open_since_ns` is since when it lasts while it is not known whether it is out of the ordinary;
-    else 0.
+    `open_since_ns` is when it began, while it is not known whether that is unusual; else 0.
     """
 
     findings: tuple[Finding, ...] = ()
@@ -171,7 +168,7 @@ class RestFound:
 
     @property
     def proven(self) -> RestFound:
-        """Without what may as well follow from something else that is wrong."""
+        """Without what may follow from something else that is wrong."""
         sure = (one for one in self.findings if isinstance(one.detail, Held))
         return replace(self, findings=tuple(one for one in sure if one.progress == "none"))
 
@@ -180,7 +177,7 @@ class _AtRest(NamedTuple):
     """A job in which no rank is in an op."""
 
     living: Sequence[Rank]
-    asked: Sequence[Rank]  # of very many some from everywhere
+    asked: Sequence[Rank]  # a sample, if there are very many
     left: tuple[int, ...]
     issued_ns: int
     since_ns: int
@@ -198,11 +195,11 @@ class _AtRest(NamedTuple):
 
 
 def find_at_rest(context: Context, rest: RestState) -> RestFound:
-    """Nothing, if a rank is in an op, or was recently, or is not known."""
+    """Finds nothing if a rank is in an op, or was recently, or is not known."""
     now_ns, found = context.now_ns, _at_rest(context)
     if found is None:
         return RestFound()
-    if found.since_ns > rest.active_ns + TWICE_NS:  # clocks of hosts are not read that wrong
+    if found.since_ns > rest.active_ns + TWICE_NS:  # more than an error of the hosts' clocks
         rest.begin(found.asked, found.since_ns, now_ns)
     quiet_ns = now_ns - found.since_ns
     rest.paused_ns = quiet_ns if any(group.issued_ns for group in context.frame.groups) else 0
@@ -213,9 +210,9 @@ def find_at_rest(context: Context, rest: RestState) -> RestFound:
     due = tuple(one.rank for one in by_age if _is_due(one, found, rest, now_ns))
     if all(rank in stays and _is_well(rank, found, rest) for rank in found.causes):
         return RestFound(note=note, look_at=due)
-    paused_ns = min(map(longest_pause_ns, found.asked))  # before, by the ops that are still known
+    paused_ns = min(map(longest_pause_ns, found.asked))  # before, by ops still known
     unusual_ns = max(UNUSUAL_NS, LASTING_USUAL_WAITS * max(rest.longest_ns, paused_ns))
-    # Those that work may be whom the others wait for: how long that may take is not known.
+    # The others may wait for those that work, for an unknown time.
     works = any(stay.is_moving or stay.last.runs for stay in stays.values())
     seen = all(rank in stays and stays[rank].is_still for rank in found.causes)
     begins = now_ns - rest.since_ns < BEGINS_NS
@@ -232,7 +229,7 @@ def _at_rest(context: Context) -> _AtRest | None:
     """The job, if no rank is in an op and none has done anything for long."""
     now_ns, views = context.now_ns, context.ranks.values()
     issued_ns = max((group.issued_ns for group in context.frame.groups), default=0)
-    # An op that nobody has issued yet is as old as the last process.
+    # Before the first op, it lasts since the last process started.
     issued_ns = issued_ns or max(map(_started_ns, views), default=0)
     if not 0 < issued_ns < now_ns - QUIET_NS or not _nobody_waits(context):
         return None
@@ -250,7 +247,7 @@ def _at_rest(context: Context) -> _AtRest | None:
 
 
 def _nobody_waits(context: Context) -> bool:
-    """Whether the present state of every rank that is seen is known, and none waits for another."""
+    """Whether the present state of every rank is known, and none waits for another."""
     index, views = context.index, context.ranks.values()
     if context.deaths.some or index.states.get("unreachable"):
         return False
@@ -263,19 +260,19 @@ def _nobody_waits(context: Context) -> bool:
 
 
 def _comes_last(view: Rank) -> bool:
-    """Whether it is surely not early, so that whoever is not seen has left, if it ran."""
+    """Whether it is surely one of the last, so that ranks which are not seen have left."""
     end = program_end(view)
     return others_have_ended(view) or (end is not None and end.sure)
 
 
 def _started_ns(view: Rank) -> int:
-    """When its process started, on the operator's clock; 0 where nothing tells."""
+    """When its process started, on the operator's clock; 0 if not known."""
     started_ns = view.identity.started_ns
     return started_ns + view.clock_ns if started_ns else 0
 
 
 def _active_ns(view: Rank) -> int:
-    """Operator's time at which it last did anything, its start included."""
+    """When it last did anything, including its start, on the operator's clock."""
     active_ns = last_activity_ns(view)
     return active_ns + view.clock_ns if active_ns else _started_ns(view)
 
@@ -285,7 +282,7 @@ def _looked_ns(view: Rank) -> int:
 
 
 def _is_due(view: Rank, found: _AtRest, rest: RestState, now_ns: int) -> bool:
-    """Two looks soon; then often while something may hold it for good, else two now and then."""
+    """Two looks soon; then often while something may hold it for good, else now and then."""
     stay = rest.stays.get(view.rank)
     settled = stay is not None and (stay.is_still or 0 < stay.moved_ns < 2 * AGAIN_NS)
     held = stay is not None and stay.is_still and _is_held(view, stay.last, found)
@@ -311,7 +308,7 @@ def _learn_stays(found: _AtRest, rest: RestState) -> None:
 
 
 def _is_well(rank: int, found: _AtRest, rest: RestState) -> bool:
-    """Whether a rank works, or waits for a person, or, beside a server, where it did before."""
+    """Whether a rank works, waits for a person, or, beside a server, waits where it did before."""
     stay, known = rest.stays[rank], rest.gone_on.get(rank, frozenset())
     if stay.is_moving or stay.last.runs or found.causes[rank].cause == "input":
         return True
@@ -319,15 +316,15 @@ def _is_well(rank: int, found: _AtRest, rest: RestState) -> bool:
 
 
 def _is_unobserved(context: Context, found: _AtRest) -> bool:
-    """Whether ranks may wait for each other where nobody sees it: `standing_waits` judges that."""
+    """Whether ranks may wait for each other unobserved, which `standing_waits` judges."""
     some = (view for view in found.asked if view.rank in context.index.beside)
     return not found.serves and any(unobserved_wait(view) is not None for view in some)
 
 
 def _held(found: _AtRest, stays: Mapping[int, Unmoved]) -> tuple[Finding, ...]:
-    """What holds all ranks for good, one finding for each cause; nothing, if one is free.
+    """What holds all ranks for good, one finding per cause; nothing if one rank is free.
 
-    Ranks at a store key are held by those that are elsewhere.
+    Ranks at a store key wait for those that are elsewhere.
     """
     held_ns = min(stay.still_ns for stay in stays.values())
     if held_ns < STILL_NS or found.left or found.unseen:
@@ -359,7 +356,7 @@ def _held_by(found: _AtRest, cause: Cause, ranks: Sequence[int], detail: Held) -
 
 
 def _unproven(found: _AtRest, rest: RestState, *, seen: bool) -> tuple[Finding, ...]:
-    """Who does not end, or what all seem to wait for, or who is where."""
+    """Which ranks do not end, or what all seem to wait for, or where each is."""
     seen = seen and not found.unseen
     ranks = tuple(found.causes)
     causes = {cause.cause for cause in found.causes.values()}
@@ -379,7 +376,7 @@ def _unproven(found: _AtRest, rest: RestState, *, seen: bool) -> tuple[Finding, 
                 since_ns=found.since_ns,
             ),
         )
-    # Of very many, one that was not looked at may be whom the others wait for.
+    # With very many ranks, the others may wait for one that was not looked at.
     if seen and not found.others and len(causes) == 1 and causes <= _AWAITS:
         held = Held(ranks, found.issued_ns, held_ns, (), 0, proven=False)
         return (_held_by(found, causes.pop(), ranks, held),)
@@ -402,8 +399,8 @@ def _leaves(view: Rank) -> bool:
 def _is_held(view: Rank, look: Sighting, found: _AtRest) -> bool:
     """Whether something holds a rank for good.
 
-    A store key counts only if all ranks were examined: any other may have to set it. So does a
-    build of an extension: any other rank may be the one that builds it.
+    A store key, or the build of an extension, counts only if all ranks were examined: any other one
+    may have to set it, or may be building.
     """
     cause, process = found.causes[view.rank], look.process
     if view.state == "stopped":
@@ -420,6 +417,6 @@ def _is_held(view: Rank, look: Sighting, found: _AtRest) -> bool:
 
 
 def _reads(process: wire.Process) -> bool:
-    """Whether the kernel says that a process waits for storage, or is stopped."""
+    """Whether the kernel shows that a process waits for storage, or is stopped."""
     in_file = locate(None, process).kind == "file_io"
     return process.state in "Tt" or (in_file and system_call(process) in _READS)

@@ -99,7 +99,7 @@ def _ending_step(end: ProgramEnd, step: str) -> str:
 
 
 def resting(_finding: Finding, detail: Resting, frame: BaseFrame, tense: Tense) -> Sentences:
-    """Who is where, while nobody is in an op and nobody can be named."""
+    """Where each rank is, if no rank is in an op and none can be named."""
     ranks = detail.ranks
     places = _places(frame, ranks)
     where = places.pop() if len(places) == 1 else f"{folded(ranks)} are at different places"
@@ -113,8 +113,8 @@ def resting(_finding: Finding, detail: Resting, frame: BaseFrame, tense: Tense) 
     if idle:
         are = Tense.PRESENT.are(idle)
         reason = (
-            f"{folded(idle)} {are} where a server waits for work; it was never seen to wait"
-            " there before, and to go on"
+            f"{folded(idle)} {are} where a server waits for work, but was never seen to wait"
+            " there before and go on"
         )
     missing = [f"{folded(detail.unseen)}: could not be looked at"] if detail.unseen else []
     if frame.coverage.unreachable:
@@ -122,7 +122,7 @@ def resting(_finding: Finding, detail: Resting, frame: BaseFrame, tense: Tense) 
     return Sentences(
         f"{_idle_text(detail.issued_ns, frame, tense)}; {where}",
         Why.of("unknown", reason),
-        f"is this pause part of the program? if not, look at the lines above;"
+        f"is this pause part of the program? If not, look at the lines above;"
         f" {stacks_step(frame.ranks[ranks[0]])}",
         tuple(evidence),
         tuple(missing),
@@ -130,7 +130,7 @@ def resting(_finding: Finding, detail: Resting, frame: BaseFrame, tense: Tense) 
 
 
 def rest_note(note: RestNote, frame: BaseFrame) -> str:
-    """For a job at rest: since when no rank has issued an op, and who is where instead."""
+    """For a job at rest: since when no rank has issued an op, and where each is instead."""
     text = _idle_text(note.issued_ns, frame, Tense.PRESENT)
     places = _places(frame, note.ranks)
     more = f"; and at {counted(len(places) - _MOST_PLACES, 'more place')}"

@@ -1,4 +1,4 @@
-"""Ranks that died of themselves, and jobs in which every rank only followed."""
+"""Ranks that died of their own cause, and jobs in which every rank only followed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from frtop_tui.job.model import ObservedFrame, Rank
 
 
 class MissedOp(NamedTuple):
-    """An op that a rank entered too late for the others; `number` is 0 for a message."""
+    """An op that a rank did not enter in time; `number` is 0 for a message."""
 
     group: wire.Group
     kind: str
@@ -27,9 +27,9 @@ class MissedOp(NamedTuple):
 
 
 def laggards(frame: ObservedFrame, victims: set[int]) -> dict[int, MissedOp]:
-    """Reporting ranks that lag the victims in a group they share, and the op that they missed.
+    """Reporting ranks that lag behind the victims in a shared group, and the op that they missed.
 
-    A laggard that sat in an op of another group only waited itself: whoever lags it counts.
+    A laggard in an op of another group only waited itself: those that lag behind it count.
     """
     found, waiting = _lagging(frame, victims), set(victims)
     while waited := {rank for rank in found if _sat_in_op(frame.ranks[rank])}:
@@ -64,7 +64,7 @@ def _lagging(frame: ObservedFrame, victims: set[int]) -> dict[int, MissedOp]:
 
 
 def _not_met(frame: ObservedFrame, victims: set[int]) -> dict[int, MissedOp]:
-    """Who left in good order, and should have been at the other end of a victim's last op."""
+    """Ranks that left cleanly, but should have been at the other end of a victim's last op."""
     views = frame.ranks
     found: dict[int, MissedOp] = {}
     for rank in sorted(victims):
@@ -101,7 +101,7 @@ def detect_exited(context: Context) -> list[Finding]:
     for node in context.awaiting(done):
         gone = tuple(rank for rank in node.ended if context.ranks[rank].state == "done")
         settled = context.now_ns - node.since_ns >= HOST_SKEW_NS
-        # A receive that no thread sits in may never complete, and means nothing.
+        # A receive that no thread waits in may never complete, and proves nothing.
         left_over = node.op.p2p and not any(wait.sure for wait in node.waits)
         if not gone or not settled or left_over or node in context.explained:
             continue
@@ -118,7 +118,7 @@ def exited(
     nodes: Sequence[WaitNode],
     missed: MissedOp | None = None,
 ) -> Finding:
-    """The finding on `ranks` that left: blamed, unless they are more than those who need them."""
+    """The finding on `ranks` that left: blamed, unless they outnumber those that need them."""
     node, op, group = None, None, None
     if nodes:
         node, op, group = nodes[0], op_of(nodes[0]), nodes[0].group
@@ -145,7 +145,7 @@ def exited(
 class Died(Detail, frozen=True):
     """Ranks that died of one cause, the first one first.
 
-    `ended_outside`: somebody told them all to end, so none of them is to blame.
+    `ended_outside`: all were ended from outside, so none of them is to blame.
     """
 
     deaths: tuple[Death, ...]
@@ -156,19 +156,19 @@ class Died(Detail, frozen=True):
 
 
 class Aborted(Detail, frozen=True):
-    """Ranks that were aborted a moment ago; whose op it was is not known yet."""
+    """Ranks that were aborted a moment ago; whose op caused it is not known yet."""
 
     deaths: tuple[Death, ...]
 
 
 class ConnectionsBroke(Detail, frozen=True):
-    """Every connection closed, and nobody is known who closed the first."""
+    """Every connection closed, and it is not known which rank closed the first."""
 
     followers: tuple[Death, ...]
 
 
 class LeftGroup(Detail, frozen=True):
-    """Ranks that live and lag, while the others' connections closed: they left the group."""
+    """Living ranks that lag while the others' connections closed: they left the group."""
 
     deaths: tuple[Death, ...]
     waiting: frozenset[int]
@@ -196,9 +196,9 @@ def detect(context: Context) -> list[Finding]:
     others = {rank.state for number, rank in context.ranks.items() if number not in dead}
     failed = any(death.failed for death in first)
     if others == {"done"} and not (nodes or followers or failed):
-        return []  # nobody needs them: they were done themselves
+        return []  # no rank needs them: they were done themselves
     if _may_be_victims(context, first):
-        left = context.index.states["done"]  # what waits for them, too, is theirs to explain
+        left = context.index.states["done"]  # these explain the nodes that wait for them, too
         return [_aborted(first, followed, [one for one in nodes if left.isdisjoint(one.ended)])]
     return [
         _died(context, roots[0], nodes, followed),
@@ -257,10 +257,10 @@ def _aborted(
 
 
 def _may_be_victims(context: Context, deaths: Sequence[Death]) -> bool:
-    """Whether all were aborted just now, as far as is known, and their last ops are not read yet.
+    """Whether all may be victims: aborted just now, with last ops not read yet.
 
-    Without a recorder nobody will know: gloo aborts the victims of an op that does not fit
-    theirs, and an exception ends a program with status 1, whoever closed its connection.
+    Without a recorder that stays open: gloo also aborts the victims of a mismatch, and an exception
+    ends a program with status 1 even if another rank closed the connection.
     """
     unseen = not any(context.ranks[death.rank].evidence.has_exceptions for death in deaths)
     if not all(death.nature in ("abort", "unknown") for death in deaths):
@@ -270,7 +270,7 @@ def _may_be_victims(context: Context, deaths: Sequence[Death]) -> bool:
 
 
 def _without_root(context: Context, followers: Sequence[Death]) -> list[Finding]:
-    """Every rank followed: somebody left cleanly, or lagged when time ran out."""
+    """Every rank followed: one left cleanly, or lagged when time ran out."""
     broken = [death for death in followers if death.nature in ("network", "timeout")]
     if not broken:
         return []
@@ -279,18 +279,18 @@ def _without_root(context: Context, followers: Sequence[Death]) -> list[Finding]
     late = sorted(missed)
     gone = [rank for rank in late if context.ranks[rank].state == "done"]
     if gone:
-        # Some broke off, some still wait: one departure, one finding.
+        # Some lost the connection, some still wait: one departure is one finding.
         nodes = context.awaiting(gone)
         victims |= {rank for node in nodes for rank in node.waiting}
         return [exited(context, gone, victims, nodes, missed=missed[gone[0]])]
     living = [rank for rank in late if context.ranks[rank].exit_info is None]
-    # Who broke the connections may have died as well, and that be told a moment later.
+    # The rank that broke the connections may have died, too, which may be reported later.
     settled = context.now_ns - broken[0].at_ns >= RANKS_TELL_NS
     if living and settled and all(death.nature == "network" for death in broken):
         return [_left_group(context, living, broken)]
     if missed and any(death.nature == "timeout" for death in broken):
         if any(rank in node.free for node in context.overdue for rank in late):
-            return []  # others still wait for it: `wait_ends` knows more
+            return []  # others still wait for it: `wait_ends` finds more
         return [_gave_up(late, broken, missed[late[0]])]
     return [
         Finding(
@@ -304,7 +304,7 @@ def _without_root(context: Context, followers: Sequence[Death]) -> list[Finding]
 
 def _left_group(context: Context, ranks: Sequence[int], deaths: Sequence[Death]) -> Finding:
     progress = progress_of(context.ranks[ranks[0]], context.now_ns)
-    # Those that still wait for it, and for nobody else, say no more than the dead.
+    # Nodes that still wait for these ranks only say no more than the dead.
     nodes = [node for node in context.awaiting(ranks) if {*node.free} <= {*ranks}]
     waiting = frozenset(rank for node in nodes for rank in node.waiting)
     return Finding(

@@ -1,7 +1,7 @@
-"""Which deaths came first and of themselves, and which only followed.
+"""Which deaths came first with a cause of their own, and which only followed.
 
-A launcher ends the others within half a second of the first failure, and gloo's peers
-raise when a connection closes: neither is a cause.
+A launcher ends the others within half a second of the first failure, and gloo's peers raise when a
+connection closes: neither is a cause.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from frtop_tui.diagnosis.evidence.death import INTERRUPTED, Death
 from frtop_tui.job.model import Rank
 
 TOGETHER_NS: Final = 1_000_000_000
-"""Deaths this close may be seen in either order: a peer notices a closed connection
-before the agent is told of the end of the process."""
+"""Deaths this close may be seen in either order: a peer notices a closed connection before the
+agent notices the end of the process."""
 FOLLOWS_NS: Final = 2_000_000_000
-"""A further own cause later than this is taken for a consequence."""
+"""A further cause later than this counts as a consequence."""
 
 
 @dataclass(frozen=True, slots=True)
 class Deaths:
-    """All deaths of a job: `roots` grouped by cause, first by time, and who followed."""
+    """All deaths of a job: `roots` grouped by cause, by time, and those that followed."""
 
     roots: tuple[tuple[Death, ...], ...] = ()
     followers: tuple[Death, ...] = ()
@@ -34,7 +34,7 @@ class Deaths:
 
     @property
     def first(self) -> list[Death]:
-        """Those of all roots."""
+        """The deaths of all roots."""
         return [death for group in self.roots for death in group]
 
     @property
@@ -48,15 +48,15 @@ def sorted_deaths(every: Iterable[Death], ranks: Mapping[int, Rank]) -> Deaths:
     found = sorted(every, key=lambda death: (death.at_ns, death.rank))
     if not found:
         return Deaths()
-    # torchrun's last word to those that survive its SIGTERM, half a minute later.
+    # torchrun kills survivors of its SIGTERM half a minute later.
     late_kill = found[0].at_ns + 5 * TOGETHER_NS
     own = [d for d in found if d.nature == "own" and not (d.killed and d.at_ns > late_kill)]
     aborts, ended, unknown = (
         [death for death in found if death.nature == nature]
         for nature in ("abort", "ended", "unknown")
     )
-    # A gloo abort counts as own only when nothing better came at about the same time; an
-    # end by SIGTERM, or one nobody knows anything about, only when there is nothing else.
+    # A gloo abort counts as own only if nothing better happened at about the same time; an end by
+    # SIGTERM or of unknown cause only if there is nothing else.
     candidates = (
         own
         or aborts
@@ -81,9 +81,8 @@ def sorted_deaths(every: Iterable[Death], ranks: Mapping[int, Rank]) -> Deaths:
 def _out_before(ended: list[Death], found: list[Death], ranks: Mapping[int, Rank]) -> list[Death]:
     """Those whose processes were gone when the first of the others was ended.
 
-    A launcher ends the others because of them; a rank that SIGTERM itself hit takes longer
-    to raise and to exit. A connection breaks by itself only if nobody else can have
-    closed it.
+    A launcher ends the others because of them; a rank hit by SIGTERM takes longer to raise and
+    exit. A connection breaks by itself only if no other rank can have closed it.
     """
     if not ended or any(death.cause == INTERRUPTED for death in ended):
         return []
@@ -94,9 +93,9 @@ def _out_before(ended: list[Death], found: list[Death], ranks: Mapping[int, Rank
 
 
 def _only_if_all(some: list[Death], found: list[Death]) -> list[Death]:
-    """The first of `some`, unless others broke first: then nobody's own cause is known.
+    """The first of `some`, unless others broke first: then no own cause is known.
 
-    Ctrl+c reaches every rank, some sooner; a launcher's SIGTERM then is its consequence.
+    Ctrl+c reaches some ranks sooner than others; a launcher's SIGTERM then follows from it.
     """
     if not some:
         return []
@@ -114,7 +113,7 @@ def _only_if_all(some: list[Death], found: list[Death]) -> list[Death]:
 
 
 class DeathOrder:
-    """The deaths of a job, sorted again only when an index says that they may differ."""
+    """The deaths of a job, sorted again only when the index says that they may have changed."""
 
     def __init__(self) -> None:
         self._version = 0

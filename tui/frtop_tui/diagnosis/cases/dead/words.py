@@ -1,4 +1,4 @@
-"""Words for ranks that died or left, and for what became of those that needed them."""
+"""Words for ranks that died or left, and for the ranks that needed them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from frtop_tui.job.units import duration
 
 
 def exited(_finding: Finding, detail: Exited, frame: BaseFrame, tense: Tense) -> Sentences:
-    """Who left, before which op, and who needed them."""
+    """Which ranks left before which op, and which ranks needed them."""
     views, ranks, node, missed = frame.ranks, detail.ranks, detail.node, detail.missed
     ages = [max(0.0, (frame.now_ns - ended_ns(views[rank])) / 1e9) for rank in ranks]
     first = views[ranks[0]]
@@ -67,7 +67,7 @@ def exited(_finding: Finding, detail: Exited, frame: BaseFrame, tense: Tense) ->
 
 
 def died(_finding: Finding, detail: Died, frame: BaseFrame, tense: Tense) -> Sentences:
-    """Who died of what, who waits for them, and who ended after them."""
+    """Which ranks died of what, which wait for them, and which ended after them."""
     first, ranks = detail.deaths[0], tuple(sorted(death.rank for death in detail.deaths))
     view = frame.ranks[first.rank]
     evidence = [
@@ -90,7 +90,7 @@ def died(_finding: Finding, detail: Died, frame: BaseFrame, tense: Tense) -> Sen
 
 
 def aborted(_finding: Finding, detail: Aborted, frame: BaseFrame, _tense: Tense) -> Sentences:
-    """Who was aborted; why is not known yet."""
+    """Which ranks were aborted; why is not known yet."""
     first, ranks = detail.deaths[0], sorted(death.rank for death in detail.deaths)
     head = f"{who(frame.ranks, ranks)} died: {cut(first.text)};"
     untold = [rank for rank in ranks if not frame.ranks[rank].evidence.has_exceptions]
@@ -114,11 +114,11 @@ def aborted(_finding: Finding, detail: Aborted, frame: BaseFrame, _tense: Tense)
 def connections_broke(
     _finding: Finding, detail: ConnectionsBroke, frame: BaseFrame, _tense: Tense
 ) -> Sentences:
-    """Every connection closed, and nobody is known who closed the first."""
+    """Every connection closed, and it is not known which rank closed the first."""
     unreachable = frame.coverage.unreachable
     named = folded(death.rank for death in detail.followers)
     return Sentences(
-        f"{named} ended, none for a cause of its own: {cut(detail.followers[0].text)}",
+        f"{named} ended, none by a cause of its own: {cut(detail.followers[0].text)}",
         Why("unknown", "network", "connections broke before any known rank died"),
         "look at the hosts that do not report, and at the launcher's output",
         _texts(detail.followers[:6]),
@@ -127,7 +127,7 @@ def connections_broke(
 
 
 def left_group(finding: Finding, detail: LeftGroup, frame: BaseFrame, tense: Tense) -> Sentences:
-    """Who closed its connections while others still had ops to do."""
+    """Which ranks closed their connections while others still had ops to do."""
     victims = folded(death.rank for death in detail.deaths)
     text = "it destroyed its process group, or is leaving the program"
     return Sentences(
@@ -141,7 +141,7 @@ def left_group(finding: Finding, detail: LeftGroup, frame: BaseFrame, tense: Ten
 
 
 def gave_up(finding: Finding, detail: GaveUp, frame: BaseFrame, tense: Tense) -> Sentences:
-    """Whom the others waited for until torch's own timeout."""
+    """Which ranks the others waited for until torch's own timeout."""
     ranks, first = finding.culprits, detail.deaths[0]
     text = (
         "torch's own timeout (watchdog timeout) ended the job; why the rank was late was not seen"

@@ -23,9 +23,9 @@ def _from_dumps(finding: Finding, _: Context) -> bool:
 
 
 def _ops_before_are_due(finding: Finding, context: Context) -> bool:
-    """Whether the two ranks whose splits do not pair were not looked at since.
+    """Whether the two ranks whose splits do not pair still have to be looked at.
 
-    An all_to_all that brings rows back differs where the one that sent them differed, and passed.
+    An all_to_all that returns rows differs if the one that sent them differed and passed.
     """
     assert isinstance(finding.detail, OpsDiffer)
     one = finding.detail.mismatch
@@ -42,7 +42,10 @@ _ITSELF: Final = Rule(
     "at once",
     (
         ("it is known from dumps only", _from_dumps),
-        ("earlier ops are not compared yet: one of them may be the root", _ops_before_are_due),
+        (
+            "earlier ops are not compared yet: one of them may be the root cause",
+            _ops_before_are_due,
+        ),
     ),
 )
 MISMATCH: Final = Case(

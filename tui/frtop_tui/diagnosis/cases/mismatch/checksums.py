@@ -1,8 +1,8 @@
 """From a hint that ops differ to the ops themselves, or to the proof that they agree.
 
-Members of a group whose checksums differ are asked for their ops, one rank of each side; their
-answers are compared like any ops. Where the ops are overwritten by then, the finding names who
-differs from whom, and between which ops.
+If checksums of a group's members differ, one rank of each side is asked for its ops, and these are
+compared like any others. If they are overwritten by then, the finding names which ranks differ, and
+between which ops.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from frtop_tui.job.model import DivergenceHint, ObservedFrame, Rank
 
 MOST_SIDES: Final = 4
 MOST_PAIRED: Final = 64
-"""Ranks that are asked when splits do not pair: any of them may be wrong."""
+"""Ranks to ask when splits do not pair: any of them may be wrong."""
 MOST_UNSENT: Final = 8
 MOST_UNPROVEN: Final = 8
 UNANSWERED_NS: Final = 20_000_000_000
-"""By then requests have ended, with ops or without; hints last longer than that."""
+"""By then requests have ended, with or without ops; hints last longer."""
 SETTLED_NS: Final = 2_000_000_000
-"""Until then a member may not have told yet, and the minority may still change."""
+"""Until then a member may not have reported yet, and the minority may change."""
 
 
 class OpsRequest(NamedTuple):
-    """Asks for ops `first` to `last` of a rank's group (its own number for it), for a hint."""
+    """Asks for ops `first` to `last` in a rank's `group` (its own id), for a hint."""
 
     host: str
     key: int
@@ -49,7 +49,7 @@ class OpsRequest(NamedTuple):
 
 
 class HintOutcome(NamedTuple):
-    """What the hints led to, and what to ask for to know more."""
+    """What the hints led to, and what to ask for next."""
 
     found: tuple[Mismatch, ...] = ()
     findings: tuple[Finding, ...] = ()
@@ -58,7 +58,7 @@ class HintOutcome(NamedTuple):
 
 
 class ChecksumsDiffer(Detail, frozen=True):
-    """Checksums over ops differ, and which op it was is lost. `over`: all ranks have ended."""
+    """Checksums of ops differ, and the op is lost. `over`: all ranks have ended."""
 
     hint: DivergenceHint
     over: bool
@@ -99,7 +99,7 @@ class ChecksumHints:
         return HintOutcome(tuple(found), tuple(findings), tuple(wanted), unanswered)
 
     def _miss(self, hint: DivergenceHint) -> None:
-        """Notes that nothing tells whether the ops differ legally."""
+        """Notes that it is not known whether the ops differ legally."""
         key = identifier(hint.group)
         if key not in self._found and len(self._unanswered) < MOST_UNPROVEN:
             self._unanswered.setdefault(key, hint)
@@ -162,7 +162,7 @@ class ChecksumHints:
 
 
 def _unsent(hint: DivergenceHint, views: Mapping[int, Rank]) -> list[int]:
-    """Members whose sums are still missing: they may be lost, and the ops may still be there."""
+    """Members whose checksums are missing: these may be lost, but the ops may still be there."""
     if hint.complete or hint.pairs:
         return []
     reported = {rank for side in hint.sides for rank in side}
@@ -173,10 +173,7 @@ def _unsent(hint: DivergenceHint, views: Mapping[int, Rank]) -> list[int]:
 def _first_mismatch(
     hint: DivergenceHint, samples: list[int], views: Mapping[int, Rank]
 ) -> Mismatch | None:
-    """The first op that differs; each side agrees with its rank that was asked.
-
-    A rank that is on no side stands for itself.
-    """
+    """The first op that differs. An asked rank stands for its side, or for itself if on no side."""
     sides = {rank: side for side in hint.sides for rank in samples if rank in side}
     by_number: dict[int, dict[int, wire.Op]] = {}
     for rank in samples:
@@ -216,7 +213,7 @@ def _all_seen(hint: DivergenceHint, samples: list[int]) -> bool:
 
 
 def _finding(hint: DivergenceHint, frame: ObservedFrame) -> Finding:
-    """Who differs from whom, and between which ops; the ops themselves are lost."""
+    """Which ranks differ, and between which ops; the ops themselves are lost."""
     main, *others = hint.sides
     rest = tuple(sorted(rank for side in others for rank in side))
     culprits = rest if not hint.pairs and len(main) > len(rest) else ()

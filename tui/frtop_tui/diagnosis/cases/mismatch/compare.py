@@ -1,6 +1,6 @@
 """Whether ranks issued the same op at the same place: what differs, and what may.
 
-Which fields have to agree is told by `frtop_probe.consistency.signatures`.
+`frtop_probe.consistency.signatures` has the fields that must agree.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from frtop_tui.job.groups import Identifier, identifier, members_of
 from frtop_tui.job.model import Rank
 
 NEAR = 2
-"""A wait this few ops after a mismatch follows from it."""
+"""A wait up to this many ops after a mismatch follows from it."""
 MOST_PAIRED = 256
 """Members of a group whose splits are compared, each with each."""
 MOST_UNPAIRED = 64
@@ -45,10 +45,10 @@ class Unpaired(Struct, frozen=True):
 
 
 class Mismatch(Struct, frozen=True):
-    """Different ops at the same sequence number of one group; the largest party first.
+    """Different ops at the same number of one group; the largest party first.
 
-    Of splits only pairs can disagree: `unpaired` are the first of those that do, and an op stands
-    for its own rank alone, not for its party.
+    Splits disagree only in pairs: `unpaired` are the first of these, and a party's op is then that
+    of one rank only.
     """
 
     group: wire.Group
@@ -70,23 +70,23 @@ class Mismatch(Struct, frozen=True):
 
     @property
     def first_pair(self) -> tuple[int, ...]:
-        """The ranks of the first pair whose splits disagree; none where something else differs."""
+        """The ranks of the first pair whose splits disagree; empty if something else differs."""
         return tuple(rank for one in self.unpaired[:1] for rank in (one.sender, one.receiver))
 
     def explains(self, group: wire.Group | None, number: int | None) -> bool:
-        """Whether a wait for that op is for the op that differs, or follows from it."""
+        """Whether a wait in that op is a wait in the op that differs, or follows from it."""
         if group is None or number is None or identifier(group) != identifier(self.group):
             return False
         return 0 <= number - self.number <= NEAR
 
 
 OpPlace = tuple[str, str, int, int, bool]
-"""Where an op belongs: its group, its sequence number there, and whether it is a past op of a
-source that names those in another way than pending ones."""
+"""Where an op belongs: its group, its number there, and whether it is a past op of a source that
+names past and pending ops differently."""
 
 
 def ops_known(view: Rank) -> dict[OpPlace, wire.Op]:
-    """The last known ops of a rank, by place: others may have issued different ones."""
+    """The last known ops of a rank, by place."""
     ops: dict[OpPlace, wire.Op] = {}
     known = set()
     for front in view.group_progress.values():
@@ -119,7 +119,7 @@ def _note(
 
 
 def first_issued_ns(ops: Mapping[int, wire.Op], views: Mapping[int, Rank]) -> int:
-    """Operator's time at which the first rank issued its op."""
+    """When the first rank issued its op, on the operator's clock."""
     return min(op.issued_ns + views[rank].clock_ns for rank, op in ops.items())
 
 
@@ -137,9 +137,9 @@ def compare_alike(
     ops: Mapping[int, wire.Op],
     alike: Iterable[Iterable[int]],
 ) -> Mismatch | None:
-    """The same where ranks with equal signatures are known: one of each is compared."""
+    """The same if ranks with equal signatures are known: one of each is compared."""
     parties: list[tuple[wire.Op, list[int]]] = []
-    # In order of ranks: which ops count as equal may depend on the order.
+    # By rank: which ops count as equal may depend on the order.
     for rank, ranks in sorted((min(ranks), ranks) for ranks in map(list, alike)):
         op = ops[rank]
         for sample, members in parties:
@@ -165,8 +165,8 @@ def _differ(one: wire.Op, other: wire.Op, group: wire.Group) -> str | None:
 def _split_disagreement(
     group: wire.Group, number: int, ops: Mapping[int, wire.Op]
 ) -> Mismatch | None:
-    """For all_to_all: what one rank sends to another has to be what that one expects."""
-    # By position in the group; members are in group order when their order is ascending.
+    """For all_to_all: what a rank sends to another has to be what that one expects."""
+    # By position in the group: members are in group order if that is ascending.
     members = members_of(group.ranks)
     known = [
         (place, rank, op.signature)
@@ -197,14 +197,14 @@ def _split_disagreement(
     main: tuple[int, ...] = (sender,)
     other: tuple[int, ...] = (receiver,)
     if len(odd) == 1:
-        # All but one agree in pairs among themselves.
+        # All but one agree with each other.
         main, other = tuple(rank for _, rank, _ in known if rank != odd[0]), (odd[0],)
     parties = (Party(main, ops[main[0]]), Party(other, ops[other[0]]))
     return Mismatch(group, number, "splits", parties, unpaired=tuple(apart[:MOST_UNPAIRED]))
 
 
 _Alike = dict[wire.Signature | None, dict[int, wire.Op]]
-"""The ops of one place by rank, those with equal signatures together."""
+"""The ops of one place by signature and rank."""
 
 
 class LiveOps:
@@ -216,7 +216,7 @@ class LiveOps:
         self._found: dict[OpPlace, Mismatch] = {}
 
     def update(self, replaced: Iterable[tuple[Rank | None, Rank | None]]) -> None:
-        """Takes the ops of each rank's new object in place of those of its old one."""
+        """Replaces the ops of each rank's old object by those of its new one."""
         for old, new in replaced:
             before = ops_known(old) if old is not None else {}
             now = ops_known(new) if new is not None else {}
@@ -240,7 +240,7 @@ class LiveOps:
             if one is not None:
                 self._found[place] = one
         self._changed.clear()
-        # The lowest number is where ops began to differ; what follows is shifted.
+        # Ops began to differ at the lowest number; what follows is shifted.
         first: dict[Identifier, Mismatch] = {}
         for place in sorted(self._found):
             since_ns = first_issued_ns(self._ops(place), ranks)
@@ -276,9 +276,9 @@ MOST_COMPARED: Final = 64
 
 @dataclass(slots=True)
 class _Group:
-    """What the first known rank issued at each number, and where others issued something else.
+    """What the first known rank issued at each number, and where others differ.
 
-    `pairs` has how many ranks told their splits at a number, and the sum of what they told.
+    `pairs` has, by number, how many ranks have known splits, and the sum of their digests.
     """
 
     group: wire.Group
@@ -308,7 +308,7 @@ def mismatches(ranks: Mapping[int, Rank]) -> list[Mismatch]:
 
 
 def _take(groups: dict[tuple[Identifier, int], _Group], view: Rank) -> None:
-    """Takes the ops of one rank: tens of thousands, so that checksums are looked up."""
+    """Takes the ops of one rank: tens of thousands, so checksums are cached."""
     rule = _rule_of(view)
     mine: dict[int, _Group | None] = {}
     digests: dict[tuple[int, int], tuple[int | None, int]] = {}
@@ -348,7 +348,7 @@ def _take(groups: dict[tuple[Identifier, int], _Group], view: Rank) -> None:
 
 
 def _rule_of(view: Rank) -> int:
-    """By which rule its past ops are compared, and so with which other ranks'."""
+    """The rule by which its past ops are compared with those of other ranks."""
     return RULE if view.evidence.has_one_naming else RULE_OF_SIZES
 
 
@@ -372,7 +372,7 @@ class KnownMismatches:
         self._known: dict[Identifier, Mismatch] = {}
 
     def keep(self, fresh: Iterable[Mismatch]) -> list[Mismatch]:
-        """All known mismatches, one for each group: where its ops began to differ."""
+        """All known mismatches, one per group: where its ops began to differ."""
         for one in fresh:
             key = identifier(one.group)
             known = self._known.get(key)

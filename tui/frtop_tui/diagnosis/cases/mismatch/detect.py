@@ -17,9 +17,9 @@ from frtop_tui.job.model import BaseFrame
 
 
 class OpsDiffer(Detail, frozen=True):
-    """`blocking`: ranks wait because of it. `fatal`: deaths follow. `over`: all ranks ended.
+    """`blocking`: ranks wait because of it. `fatal`: deaths follow. `over`: all ranks have ended.
 
-    `unaligned` ranks count from a later op on, so that no number can be given.
+    `unaligned` ranks count from a later op, so the op has no number.
     """
 
     mismatch: Mismatch
@@ -36,7 +36,7 @@ def detect(context: Context) -> list[Finding]:
 
 
 def _finding(context: Context, one: Mismatch) -> Finding:
-    # All nodes: a mismatch needs no long wait to explain one.
+    # All nodes: a mismatch explains short waits, too.
     nodes = tuple(
         node for node in context.graph.all.values() if one.explains(node.group, node.number)
     )
@@ -51,10 +51,10 @@ def _finding(context: Context, one: Mismatch) -> Finding:
 
 
 def unaligned(context: Context, node: WaitNode) -> Finding | None:
-    """A mismatch in the group of `node`, where a recorder started after the group was made.
+    """A mismatch in the group of `node`, if a recorder started after the group was created.
 
-    The members' numbers are never compared. But when every member sits in an op of the group,
-    and these ops cannot be the same one, they differ whatever their numbers are.
+    The members' numbers cannot be compared. But if every member is blocked in an op of the group,
+    and these cannot be the same op, they differ whatever their numbers are.
     """
     group = node.group
     if group is None or node.op.pseudo or node.op.p2p:
@@ -93,7 +93,7 @@ def mismatch_finding(
     nodes: tuple[WaitNode, ...] = (),
     unaligned: tuple[int, ...] = (),
 ) -> Finding:
-    """The finding of one mismatch; nobody is blamed while the minority may still change."""
+    """The finding on one mismatch; no rank is blamed while the minority may still change."""
     culprits = () if _minority_is_open(one, frame) else one.culprits
     main = one.parties[0]
     over = all(rank.state in ("dead", "done") for rank in frame.ranks.values())
@@ -116,7 +116,7 @@ def mismatch_finding(
 
 
 def deaths_caused_by(context: Context, one: Mismatch) -> list[Death]:
-    """Deaths that follow from a mismatch: all that have no cause of their own."""
+    """Deaths that follow from a mismatch: all without a cause of their own."""
     members = {rank for party in one.parties for rank in party.ranks}
     deaths = context.deaths.every
     if all(d.rank not in members or _has_passed(context, d.rank, one) for d in deaths):
@@ -125,7 +125,7 @@ def deaths_caused_by(context: Context, one: Mismatch) -> list[Death]:
 
 
 def _has_passed(context: Context, rank: int, one: Mismatch) -> bool:
-    """Whether a rank completed the op in question long before: it died of something else."""
+    """Whether a rank completed the op long before, and so died of something else."""
     view, last = context.ranks[rank], one.number + NEAR
     if not one.parties[0].op.tracked or last_issued_number(view, one.group) <= last:
         return False

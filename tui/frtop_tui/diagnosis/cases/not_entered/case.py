@@ -1,4 +1,4 @@
-"""Ranks that have not entered an op which others wait in. `wait_ends` finds them."""
+"""Ranks that have not entered an op in which others wait. `wait_ends` finds them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _had_time_to_arrive(finding: Finding) -> bool:
 
 
 def _progress_is_due(finding: Finding, context: Context) -> bool:
-    """That it is absent is sure; the next snapshot will show whether it makes progress."""
+    """Whether it surely is absent, and the next snapshot will show its progress."""
     return finding.progress == "unknown" and any(
         rank.snapshot is not None and rank.prior_snapshot is None
         for rank in context.culprits(finding)
@@ -52,12 +52,14 @@ def _was_false_alarm(finding: Finding, context: Context) -> bool:
     return _is_stalled(finding) and alarms.was_false_alarm(finding.nodes[0], context.now_ns)
 
 
-_CALLERS: Final[Vetoes] = (("nobody knows which ranks have to make this call", _members_unknown),)
+_CALLERS: Final[Vetoes] = (
+    ("it is not known which ranks have to make this call", _members_unknown),
+)
 _HOSTS: Final[Vetoes] = (("they may run on hosts that do not report", _on_unreachable_hosts),)
 _ABSENT: Final[Vetoes] = (
-    ("a second snapshot, which shows progress, is due", _progress_is_due),
-    ("its absence is no longer than a slow step of its own", _may_be_slow),
-    ("an equal wait at this line was called hung before, and ended", _was_false_alarm),
+    ("a second snapshot, which will show progress, is due", _progress_is_due),
+    ("it may be in a slow step of its own", _may_be_slow),
+    ("such a wait at this line was called hung before, but ended", _was_false_alarm),
 )
 NOT_ENTERED: Final = Case(
     (

@@ -1,4 +1,4 @@
-"""Ranks that have not entered an op: whom to blame, as few as can be justified."""
+"""Ranks that have not entered an op: which to blame, as few as can be justified."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _NOTHING_TO_SEE: Final[dict[Cause, ProgressSeen]] = {
     "idle": ProgressSeen("unknown", "nothing_to_do"),
     "input": ProgressSeen("unknown", "input_open"),
 }
-"""A server without work looks the same as one that hangs."""
+"""A server without work looks like one that hangs."""
 _LOCKED: Final = ("file_lock", "build_lock")
 _HOLDING: Final = ("key", *_LOCKED)
 """Places where a rank may wait for another absent one."""
@@ -51,17 +51,17 @@ class Absentees(Struct, frozen=True):
 
     culprits: tuple[SameCause, ...]  # those to blame, by cause
     moving: tuple[int, ...] = ()  # not blamed, they make progress
-    unknown: tuple[int, ...] = ()  # not blamed, whether they make progress is not known
+    unknown: tuple[int, ...] = ()  # not blamed, their progress is not known
     held_back: tuple[int, ...] = ()  # not blamed, a file lock or a store key holds them
     entering: tuple[int, ...] = ()  # not blamed, they are on their way into the op
-    without_stack: tuple[int, ...] = ()  # not blamed, what they do is still to be seen
+    without_stack: tuple[int, ...] = ()  # not blamed, their stacks are still due
 
 
 class NotEntered(Detail, frozen=True):
-    """`blamed`, one cause of `absentees`, are awaited by all in `waiting`.
+    """All ranks in `waiting` wait for `blamed`, one cause of `absentees`.
 
-    `busy_ns`: so long after the wait began they still did other things. Only where evidence has
-    no ages; else snapshots tell.
+    `busy_ns`: how long after the wait began these still did other things, if evidence has no ages;
+    otherwise snapshots show that.
     """
 
     waiting: RankSet
@@ -119,13 +119,13 @@ def _busy_ns(context: Context, node: WaitNode, ranks: Sequence[int]) -> int:
 def blame(views: Mapping[int, Rank], absent: Sequence[int], now_ns: int) -> Absentees:
     """Blames ranks without progress, else those of unknown progress, else all.
 
-    A rank that is absent for the same cause as one without progress is blamed with it, unless
-    it is seen to move. Never blamed: (a) a rank at a locked file while another one moves, which
-    may hold the lock; (b) a rank at a store key while another one is elsewhere, which may have
-    to set it; (c) a rank that is on its way into the op, or may be in another one: without a
-    recorder, or with an op pending, until its stack is there. The kernel shows a wait in gloo as it
-    shows any other lock, and one that polls as it shows any other work. Of very many absent ranks
-    the first `MOST_ABSENT_EXPLAINED` are looked into, those that others may hold back last.
+    A rank with the same cause as one without progress is blamed with it, unless it moves. Never
+    blamed: (a) a rank at a locked file while another one moves, which may hold the lock; (b) a rank
+    at a store key while another one is elsewhere, which may have to set it; (c) a rank that is
+    entering the op, or may be in another one: without a recorder, or with an op pending, until its
+    stack arrives, as the kernel shows a wait in gloo like any lock, and polling like any work. Of
+    very many absent ranks, `MOST_ABSENT_EXPLAINED` are examined, those that others may hold back
+    last.
     """
     free_first = sorted(absent, key=lambda rank: _place_of(views[rank]) in _HOLDING)
     first = sorted(free_first[:MOST_ABSENT_EXPLAINED])
@@ -163,7 +163,7 @@ def blame(views: Mapping[int, Rank], absent: Sequence[int], now_ns: int) -> Abse
 
 
 def _place_of(view: Rank) -> str:
-    """The kind of place where the working thread is; "" where that is not known."""
+    """The kind of place where the working thread is; "" if not known."""
     place = working_location(view)
     return place.kind if place is not None else ""
 
@@ -186,10 +186,10 @@ def _progress(view: Rank, cause: Cause, now_ns: int) -> ProgressSeen:
 
 
 def _has_no_stack_yet(view: Rank, progress: ProgressSeen) -> bool:
-    """Whether it may be in an op that only a stack shows, and that is still to come.
+    """Whether it may be in an op that only a stack would show, and that stack is due.
 
-    One with an op pending may poll for it. Where stacks cannot be had, only the second snapshot
-    shows that it runs.
+    With an op pending, it may poll for it. If stacks cannot be had, only the second snapshot shows
+    that it runs.
     """
     evidence = view.evidence
     if not evidence.has_ages or (evidence.has_every_op and not _may_poll(view)):
@@ -205,7 +205,7 @@ def _may_poll(view: Rank) -> bool:
 
 
 def _is_entering(view: Rank, now_ns: int) -> bool:
-    """Whether its stack is in a collective for the first time, or its snapshot shows a newer op."""
+    """Whether its stack is newly in a collective, or its snapshot shows a newer op."""
     if not view.evidence.has_ages:  # a stack is younger than its dump
         found = stack_state(view) if view.evidence.has_stacks else None
         call = found.call if found is not None and found.activity == "inside" else None
@@ -220,18 +220,18 @@ def _is_entering(view: Rank, now_ns: int) -> bool:
 
 _NO_REASON: Final = frozenset[Cause]({"unknown", "computing", "device"})
 _SENDS_UNRECORDED: Final = "gloo"
-"""The backend of which the Flight Recorder knows no sends and receives."""
+"""The backend whose sends and receives the Flight Recorder does not record."""
 
 
 class Withheld(Detail, frozen=True):
-    """`findings` whose culprits are not named. `more_absent`: one, with more of them than wait."""
+    """`findings` whose culprits are not named. `more_absent`: more are absent than wait."""
 
     findings: tuple[Finding, ...]
     more_absent: bool
 
 
 def absent(finding: Finding) -> tuple[int, ...]:
-    """Ranks that a finding says others wait for, named as culprits or not."""
+    """Ranks that others wait for, named as culprits or not."""
     if isinstance(finding.detail, Withheld):
         return tuple(rank for one in finding.detail.findings for rank in one.culprits)
     return finding.culprits
@@ -251,9 +251,9 @@ def withhold(context: Context, findings: Sequence[Finding]) -> list[Finding]:
 
 
 def _is_bare(finding: Finding) -> bool:
-    """Whether all that is known of its culprits is that nothing of theirs is unfinished.
+    """Whether all that is known about its culprits is that none of their ops is unfinished.
 
-    Stacks at lines that run, or at a device, show no more than that.
+    Stacks that run, or at a device, show no more than that.
     """
     return (
         isinstance(finding.detail, NotEntered)
@@ -294,7 +294,7 @@ def _several(findings: Sequence[Finding]) -> Finding:
 
 
 def find_never_joined(context: Context, node: WaitNode) -> Finding | None:
-    """The finding on ranks that a call of the whole world waits for, and that never appeared."""
+    """The finding on ranks that a call of the whole world needs, but that never appeared."""
     never = tuple(rank for rank in node.unobserved if rank not in context.ranks)
     if not (node.op.pseudo and never):
         return None
@@ -313,9 +313,9 @@ def find_never_joined(context: Context, node: WaitNode) -> Finding | None:
 
 
 def _belong_to_reporting_hosts(views: Mapping[int, Rank], never: Sequence[int]) -> bool:
-    """Whether ranks that never appeared would run on reporting hosts, by the ranks around them.
+    """Whether missing ranks would run on reporting hosts, by the ranks around them.
 
-    Other ranks may run where no agent is connected: their silence means little.
+    Others may run on hosts without a connected agent: their silence means little.
     """
     if all(view.identity.job.master_addr in LOOPBACK for view in views.values()):
         return True

@@ -1,8 +1,8 @@
-"""False alarms: a rank was called hung, and arrived after all.
+"""False alarms: a rank was called hung, but arrived after all.
 
-The usual wait of a call site is one number for all its peers and groups. A worker that is slow in
-every round is overdue there each time. After a false alarm such a wait counts as hung only after
-as long as a wait of which nothing is known.
+A call site has one usual wait for all its peers and groups, so a worker that is slow in every round
+is overdue there each time. After a false alarm, such a wait counts as hung only after as long as
+one without history.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from frtop_tui.diagnosis.graph.wait_node import WaitNode
 from frtop_tui.job.model import Rank
 
 MOST: Final = 512
-"""Call sites that are remembered."""
+"""How many call sites are remembered."""
 _GOES_ON: Final = frozenset({"moving", "blocked", "late"})
 
 Key = tuple[object, ...]
 
 
 class _HungWait(NamedTuple):
-    """The wait for which another rank was called hung."""
+    """A wait because of which another rank was called hung."""
 
     rank: int
     sequence: int
@@ -33,7 +33,7 @@ class _HungWait(NamedTuple):
 
 @dataclass(slots=True)
 class FalseAlarms:
-    """Call sites, by group and peer, whose usual wait was no good measure."""
+    """Call sites, by group and peer, whose usual wait was misleading."""
 
     sites: dict[Key, None] = field(default_factory=dict)
     _hung_waits: dict[Key, _HungWait] = field(default_factory=dict)
@@ -48,7 +48,7 @@ class FalseAlarms:
                 self.sites[key] = None
 
     def record(self, findings: Iterable[Finding], nodes: Iterable[WaitNode]) -> None:
-        """Notes which `nodes` wait for absent ranks that are called hung and may still arrive."""
+        """Notes which `nodes` wait for absent ranks that are called hung, but may still arrive."""
         hung = {
             rank
             for finding in findings
@@ -61,10 +61,7 @@ class FalseAlarms:
                 self._hung_waits[key] = _HungWait(node.oldest.rank, node.oldest.op.sequence)
 
     def was_false_alarm(self, node: WaitNode, now_ns: int) -> bool:
-        """Whether an equal wait was called hung and ended.
-
-        Only until the wait is longer than one of which nothing is known may be.
-        """
+        """Whether such a wait was called hung and ended; only until it is as old as one may be."""
         wait = node.oldest
         known = bool(self.sites) and _key(wait) in self.sites
         return known and not wait.has_lasted(
@@ -88,6 +85,6 @@ def _goes_on(ranks: Mapping[int, Rank], hung: _HungWait) -> bool:
         return False
     if view.state == "unreachable" or view.pending_more > 0:
         return True
-    # Nobody notes the end of an op on a device: it counts until the next one is issued.
+    # The end of an untracked op is not noted: it counts until the next one is issued.
     untracked = [op for op in view.last_ops if not op.tracked]
     return any(op.sequence == hung.sequence for op in (*view.pending, *untracked))

@@ -31,7 +31,7 @@ from frtop_tui.job.units import duration
 
 
 def not_entered(finding: Finding, detail: NotEntered, frame: BaseFrame, tense: Tense) -> Sentences:
-    """Why the culprits are not there, who waits for them, and who is not there either."""
+    """Why the culprits are absent, which ranks wait for them, and which others are absent."""
     node, blamed, others = finding.nodes[0], detail.blamed, detail.absentees
     view = frame.ranks[blamed.example]
     absence = absence_of(by_handler(view) if node.rpc is not None else view, frame.now_ns)
@@ -61,7 +61,7 @@ def not_entered(finding: Finding, detail: NotEntered, frame: BaseFrame, tense: T
 
 
 def withheld(finding: Finding, detail: Withheld, frame: BaseFrame, tense: Tense) -> Sentences:
-    """Who is absent, and why none of them is named."""
+    """Which ranks are absent, and why none of them is named."""
     said = []
     for one in detail.findings:
         assert isinstance(one.detail, NotEntered)
@@ -79,8 +79,8 @@ def withheld(finding: Finding, detail: Withheld, frame: BaseFrame, tense: Tense)
         head = f"{named} have not entered what {folded(finding.victims)} wait for"
         evidence = tuple(one.headline for one in said)
         text = (
-            f"any of {named} may be the one to blame: the others may wait in a send or "
-            "receive, which gloo's Flight Recorder does not record"
+            f"any of {named} may be to blame: the others may wait in a send or receive, which"
+            " gloo's Flight Recorder does not record"
         )
         step = f"look at the stacks of {named}: "
     return Sentences(
@@ -95,7 +95,7 @@ def withheld(finding: Finding, detail: Withheld, frame: BaseFrame, tense: Tense)
 def never_joined(
     finding: Finding, detail: NeverJoined, frame: BaseFrame, tense: Tense
 ) -> Sentences:
-    """Which ranks never appeared, and who waits for them."""
+    """Which ranks never appeared, and which wait for them."""
     node, never, named = detail.node, finding.culprits, folded(finding.culprits)
     text = (
         f"{named} never appeared: not started, dead before the first group, without the"
@@ -127,7 +127,7 @@ def _missing(frame: BaseFrame, node: WaitNode, *, members_unknown: bool) -> list
 def _headline(
     frame: BaseFrame, node: WaitNode, culprits: Sequence[int], waiting: RankSet, tense: Tense
 ) -> tuple[str, str]:
-    """The head, and how it ends: who waits."""
+    """The head, and its end: which ranks wait."""
     named = f"{who(frame.ranks, culprits)} {tense.has(culprits)} not"
     others = waiting.ranks.difference(node.waiting)
     more = f"; {tense.waits(others)} behind it" if others else ""

@@ -1,4 +1,4 @@
-"""Stragglers and slow links: all get on, and lose time to one again and again."""
+"""Stragglers and slow links: all ranks go on, but lose time to one again and again."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _may_be_chance(finding: Finding, _: Context) -> bool:
 
 
 _LESS_SURE: Final = (
-    "seen for less than 7.5 s, or by chance more often than once in 100 million looks"
+    "seen for less than 7.5 s, or chance would show it more than once in 100 million looks"
 )
 _WINDOW: Final = (Rule("window", ((_LESS_SURE, _may_be_chance),)),)
 SLOW: Final = Case((Kind(LateDetail, late, _WINDOW), Kind(LinkDetail, slow_link, _WINDOW)))

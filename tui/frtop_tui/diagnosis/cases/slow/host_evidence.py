@@ -1,6 +1,6 @@
-"""What gauges tell of why a rank is late: only what holds for it, and for none who is on time.
+"""What gauges show about why a rank is late: facts that hold for no rank on time.
 
-A fact that holds for others as well, or of which nobody knows whether it does, is context.
+A fact that holds, or may hold, for others as well is context.
 """
 
 from __future__ import annotations
@@ -19,19 +19,16 @@ from frtop_tui.job.host_gauges import UNKNOWN, GaugedSubject, HostGauges
 from frtop_tui.job.model import HostView, Rank
 
 MOST_READINGS: Final = 12
-"""Of a window, spread evenly: each is searched for all facts."""
+"""Per window, spread evenly: each is searched for all facts."""
 READ_AGAIN_NS: Final = 10_000_000_000
-"""The reading after the end of a window is of the window: it may have been the next one."""
+"""A reading this soon after the end of a window still counts: it may have been the next one."""
 EVENTS: Final = frozenset({"link errors", "link down", "disk silent"})
-"""Facts of which only the newest reading tells; with their time, but for a silent disk."""
+"""Facts that only the newest reading shows, with their time except for a silent disk."""
 _About = tuple[FactKind, str, str]
 
 
 class LastingFact(NamedTuple):
-    """A fact with the share of the window's readings that show it, of `readings`.
-
-    Its value is the median of those, or of an event what came of it.
-    """
+    """A fact, and the share of the window's `readings` that show it; its value is their median."""
 
     fact: HostFact
     share: float
@@ -39,7 +36,7 @@ class LastingFact(NamedTuple):
 
     @property
     def lasts(self) -> bool:
-        """Whether it held for most of the window, as far as enough readings tell."""
+        """Whether it held for most of the window, by enough readings."""
         return self.readings >= MIN_FACT_READINGS and 2 * self.share >= 1
 
     def concerns(self, key: int) -> bool:
@@ -48,10 +45,7 @@ class LastingFact(NamedTuple):
 
 
 def lasting_facts(gauges: HostGauges, since_ns: int, until_ns: int) -> tuple[LastingFact, ...]:
-    """The facts that may be a cause of *slow*, of a window on the host's clock.
-
-    Readings up to now count, if the window lasts until then.
-    """
+    """The facts that may cause slowness, in a window on the host's clock."""
     readings = [facts_of(one) for one in _readings(gauges, since_ns, until_ns)]
     seen: dict[_About, list[HostFact]] = {}
     for facts in readings:
@@ -73,7 +67,7 @@ def lasting_facts(gauges: HostGauges, since_ns: int, until_ns: int) -> tuple[Las
 
 
 def _readings(gauges: HostGauges, since_ns: int, until_ns: int) -> Iterable[HostGauges]:
-    """The gauges as they were at times of the window, the newest of all among them."""
+    """The gauges at times within the window, including the newest."""
     times = gauges.past_times()
     first, last = bisect_left(times, since_ns), bisect_right(times, until_ns)
     places = range(first, last)
@@ -93,7 +87,7 @@ def _as_of(gauges: HostGauges, place: int) -> HostGauges:
 
 
 def _values(gauges: HostGauges, subject: GaugedSubject, place: int) -> Mapping[str, int]:
-    """What was known of a subject then; what hardly changes, as a limit, may have no history."""
+    """A subject's values then; what hardly changes, like a limit, may have no history."""
     found = dict(subject.values)
     for gauge in subject.history:
         past = gauges.past(subject, gauge)
@@ -108,12 +102,11 @@ def _values(gauges: HostGauges, subject: GaugedSubject, place: int) -> Mapping[s
 class HostEvidence(Struct, frozen=True):
     """Facts about the hosts of late ranks."""
 
-    # that hold for all who are late and for nobody else, in the order of their subjects
-    own: tuple[HostFact, ...] = ()
+    own: tuple[HostFact, ...] = ()  # hold for all late ranks and no others
     context: tuple[HostFact, ...] = ()  # the others
 
     def of_cause(self, cause: SlowWord, least: float = 0.0) -> HostFact | None:
-        """The first that is evidence of a cause, and may account for a share of the time."""
+        """The first own fact that is evidence for a cause, and may cost `least` of the time."""
         return next((f for f in self.own if f.cause == cause and f.most >= least), None)
 
 
@@ -124,9 +117,9 @@ def host_evidence(
     since_ns: int,
     until_ns: int,
 ) -> HostEvidence:
-    """Facts about the hosts of `late` within a window, compared with those of `others`.
+    """Facts about the hosts of `late`, compared with those of `others`, which are on time.
 
-    `others` are on time. The window is on the operator's clock; its last minute counts.
+    The window is on the operator's clock; its last minute counts.
     """
     wanted = {view.host for view in (*late, *others)}
     gauges = {
@@ -155,7 +148,7 @@ def host_evidence(
 def _held_for_all(
     late: Sequence[Rank], facts: Mapping[str, Sequence[LastingFact]]
 ) -> list[LastingFact]:
-    """What lasts for the first, where the same lasts for all the others."""
+    """Lasting facts of the first, if the same kind lasts for all the others."""
     first, *rest = [
         [one for one in facts[view.host] if one.lasts and one.concerns(view.key)] for view in late
     ]
@@ -164,7 +157,7 @@ def _held_for_all(
 
 
 def _holds(fact: HostFact, view: Rank, theirs: Sequence[LastingFact]) -> bool:
-    """Whether the same shows for another rank, now and then at least."""
+    """Whether the same shows for another rank, at least now and then."""
     return any(
         one.fact.kind == fact.kind and one.concerns(view.key) and one.share > OF_PEERS
         for one in theirs
@@ -174,7 +167,7 @@ def _holds(fact: HostFact, view: Rank, theirs: Sequence[LastingFact]) -> bool:
 def _is_comparable(
     fact: HostFact, view: Rank, gauges: Mapping[str, tuple[HostGauges, int]]
 ) -> bool:
-    """Whether a rank's host tells of what the fact is about, so that it would show there."""
+    """Whether a rank's host has such figures, so that the fact would show there."""
     known, _ = gauges[view.host]
     kinds = _ABOUT.get(fact.kind, frozenset({"host"}))
     return any(one.kind in kinds and one.values for one in known.subjects)
@@ -188,4 +181,4 @@ _ABOUT: Final[Mapping[FactKind, frozenset[str]]] = {
     "link errors": _LINKS,
     "link down": _LINKS,
 }
-"""Kinds of subjects without which a host cannot show a fact; of others the host's own figures."""
+"""The subjects without which a host cannot show a fact; by default the host itself."""

@@ -1,7 +1,7 @@
-"""Splits a window of time into parts, and says how late each rank is in each part.
+"""Splits a window of time into parts, and measures how late each rank is in each part.
 
-A part is one or more training steps where steps are known, else an equal share of the window.
-Delays are summed within a part, so ranks that are late in turn count as equally late.
+A part is one or more training steps if steps are known, else an equal share of the window. Delays
+are summed within a part, so ranks that are late in turn count as equally late.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from frtop_tui.diagnosis.thresholds import (
 from frtop_tui.job.statistics import JobStatistics, SampledOp, StepSplit
 
 One = TypeVar("One", int, str)
-"""What is compared: ranks, or groups by their names."""
+"""What is compared: ranks, or groups by name."""
 
 
 class Part(NamedTuple, Generic[One]):
     """One part of the window, on the operator's clock.
 
-    `delays` says by how many ns each rank, or each group, arrives after the earliest. Clocks may be
-    the reason of a difference of up to `error_ns`.
+    `delays` are the ns by which each rank or group arrives after the earliest; clocks may explain a
+    difference of up to `error_ns`.
     """
 
     from_ns: int
@@ -36,7 +36,7 @@ class Part(NamedTuple, Generic[One]):
 
 
 class Episode(NamedTuple):
-    """Ops of one group that overlap. A rank that is late to several of them is counted once."""
+    """Overlapping ops of one group. A rank that is late to several of them counts once."""
 
     ops: tuple[SampledOp, ...]
 
@@ -53,7 +53,7 @@ class Episode(NamedTuple):
         return max(op.error_ns or 0 for op in self.ops)
 
     def delays(self, ranks: Iterable[int]) -> dict[int, int]:
-        """How long after the first rank each one arrives: to the op to which it is latest."""
+        """How long after the first rank each one arrives, at the op where it is latest."""
         if len(self.ops) == 1:
             arrivals, first_ns = self.ops[0].arrivals, self.ops[0].first_ns
             return {rank: arrivals[rank] - first_ns for rank in ranks}
@@ -62,10 +62,10 @@ class Episode(NamedTuple):
 
 
 def episodes_of(ops: Sequence[SampledOp]) -> list[Episode]:
-    """Puts ops, oldest first, into episodes.
+    """Groups ops, oldest first, into episodes.
 
-    Ops overlap if a rank issues the next before all are in the last. So do buckets of gradients,
-    which are reduced while the backward pass goes on.
+    Ops overlap if a rank issues the next before all have entered the last, as with buckets of
+    gradients that are reduced during the backward pass.
     """
     found: list[list[SampledOp]] = []
     last_ns = 0
@@ -84,16 +84,15 @@ def boundaries(
 ) -> list[int]:
     """The times at which the parts of a window begin and end, in order.
 
-    They are ends of training steps of one of `ranks`, if these are known for most of the window.
-    Else all parts are equally long. Of quick steps an agent sends only some, so that most of the
-    window is in no known step. One op in `stride` is sampled, so it takes as many steps until each
-    op of a step was sampled once.
+    They are ends of training steps of one of `ranks`, if these are known for most of the window;
+    else all parts are equally long. An agent sends only some of very quick steps. With one op in
+    `stride` sampled, it takes that many steps until each op of a step was sampled once.
     """
     steps = [one for one in known_steps(statistics, ranks) if from_ns <= one.end_ns <= to_ns]
     ends = [one.end_ns for one in steps]
     are_most = 2 * sum(one.took_ns for one in steps) >= to_ns - from_ns
     if are_most and len(ends) > PARTS_WITHOUT_STEPS // 2:
-        # A part with `stride` steps has every op; but few known steps must still make enough parts.
+        # A part of `stride` steps has every op, but there must be enough parts.
         for_each_op = min(stride, MOST_STEPS_TOGETHER, len(ends) // (PARTS_WITHOUT_STEPS // 2))
         together = max(-(-len(ends) // MOST_SLOW_PARTS), for_each_op)
         return ends[(len(ends) - 1) % together :: together]
@@ -112,7 +111,7 @@ def in_parts(
     """Puts episodes into parts. Returns the parts that have any, and the episodes of each."""
     content: list[list[Episode]] = [[] for _ in bounds[1:]]
     for episode in episodes:
-        # The last rank to arrive ends the wait, so its time tells which step was held up.
+        # The last arrival ends the wait, so it belongs to the step that was held up.
         index = bisect_right(bounds, episode.last_ns) - 1
         if 0 <= index < len(content):
             content[index].append(episode)
@@ -125,30 +124,30 @@ def in_parts(
                     sums[rank] += delay
             least = min(sums.values())
             delays = {rank: total - least for rank, total in sums.items()}
-            # A wrong clock is wrong by the same time for each episode, so errors add up.
+            # A wrong clock is equally wrong in each episode, so errors add up.
             error_ns = sum(episode.error_ns for episode in those)
             parts.append(Part(bounds[index], bounds[index + 1], delays, error_ns))
     return parts, [those for those in content if those]
 
 
 MIN_STEPS = 5
-"""Fewer steps have no median worth the name."""
+"""Fewer steps have no meaningful median."""
 MOST_LOOKED_AT = 65_536
-"""Of all ranks together, the newest steps of each, to see whether waits are known."""
+"""Steps of all ranks together, the newest of each, to see whether waits are known."""
 
 
 def own_ns(step: StepSplit) -> int:
-    """The time of a step that no communication took for certain."""
+    """The time of a step without what communication surely took."""
     return step.took_ns - step.blocked_ns
 
 
 def least_own_ns(step: StepSplit) -> int:
-    """The time of a step in which no op was pending: waits that nobody saw are not in it."""
+    """The time of a step without pending ops, and so without unseen waits."""
     return step.took_ns - step.pending_ns
 
 
 def device_ns(step: StepSplit) -> int | None:
-    """Forward, backward and optimizer, as far as all are recorded."""
+    """Forward, backward and optimizer, as far as recorded."""
     phases = (step.forward_ns, step.backward_ns, step.optimizer_ns)
     return sum(phase for phase in phases if phase is not None) if any(phases) else None
 
@@ -164,8 +163,8 @@ def excess_ns(
 ) -> int | None:
     """How much more than their peers `ranks` have of something: the median over common steps.
 
-    None where too few steps of both are known. Steps that end after `since_ns` are compared: `of`
-    them for `ranks`, `of_peers` for the others, by default the same.
+    Steps that end after `since_ns` count, by `of`, for peers by `of_peers` if given. None if too
+    few steps are known.
     """
     theirs = _by_number(statistics, ranks, since_ns, of)
     rest = [one for one in peers if one not in ranks]
@@ -179,27 +178,26 @@ def excess_ns(
 def most_excess_ns(
     statistics: JobStatistics, ranks: Sequence[int], peers: Sequence[int], since_ns: int
 ) -> int | None:
-    """How much more than their peers `ranks` do of their own at most; see `excess_ns`.
+    """The most own work that `ranks` may have beyond their peers; see `excess_ns`.
 
-    Peers that wait where nobody sees it, as in the C++ of DDP, seem to do as much as who keeps
-    them waiting.
+    Peers with unseen waits, as in DDP's C++, seem to work as much as the rank that they wait for.
     """
     return excess_ns(statistics, ranks, peers, since_ns, of_peers=least_own_ns)
 
 
 def step_ns(statistics: JobStatistics, ranks: Sequence[int], since_ns: int) -> int | None:
-    """How long a step takes: the median of those of `ranks`."""
+    """How long a step takes: the median over `ranks`."""
     steps = (step for rank in ranks for step in statistics.steps.get(rank, ()))
     every = [step.took_ns for step in steps if step.end_ns > since_ns]
     return round(median(every)) if len(every) >= MIN_STEPS else None
 
 
 def own_parts(statistics: JobStatistics, peers: Sequence[int], most: int) -> list[Part[int]]:
-    """The last `most` steps that all of `peers` have, each with how much more each did of its own.
+    """The last `most` steps that all of `peers` have, with the excess of own work of each.
 
-    Unlike ops, steps are not sampled one by one: they show what happens once in many ops.
+    Unlike ops, steps are not sampled: they show what happens once in many ops.
     """
-    # Twice as many, as the answers of some ranks may be older than those of others.
+    # Twice as many, as some ranks' answers may be older than others'.
     newest = (statistics.steps.get(rank, ())[-2 * most :] for rank in peers)
     steps = [{one.number: one for one in those} for those in newest]
     common = set.intersection(*(set(those) for those in steps)) if steps else set[int]()
@@ -213,12 +211,12 @@ def own_parts(statistics: JobStatistics, peers: Sequence[int], most: int) -> lis
 
 
 def any_wait_was_seen(statistics: JobStatistics, peers: Sequence[int]) -> bool:
-    """Whether steps show that communication kept any of `peers`: who has less of it did more."""
+    """Whether any wait of `peers` was recorded: then a rank with less of it worked more."""
     return any(step.blocked_ns for rank in peers for step in statistics.steps.get(rank, ()))
 
 
 def waits_are_known(statistics: JobStatistics, peers: Sequence[int], since_ns: int) -> bool:
-    """Whether it was seen of most ops that somebody waited: else own time is no news."""
+    """Whether waits were recorded for most ops; otherwise own time proves nothing."""
     each = max(MIN_STEPS, MOST_LOOKED_AT // max(1, len(peers)))
     blocked_ns = pending_ns = 0
     for rank in peers:
@@ -235,7 +233,7 @@ def _by_number(
     since_ns: int,
     of: Callable[[StepSplit], int | None],
 ) -> dict[int, list[int]]:
-    """By the step's number what is known of `ranks`."""
+    """The known values of `ranks`, by the step's number."""
     found: dict[int, list[int]] = {}
     for rank in ranks:
         for step in statistics.steps.get(rank, ()):

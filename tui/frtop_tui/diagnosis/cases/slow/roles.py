@@ -1,9 +1,9 @@
-"""Which ranks, and which groups, can be compared: those that have the same work by design.
+"""Which ranks, and which groups, can be compared: those with the same work by design.
 
-Stages of a pipeline may differ in work, and the first one is the last to arrive at whatever ends a
-step: that is how it was built. So ranks that send to each other are compared only with ranks at the
-same place of groups that are alike. Ranks of which nothing tells the place are compared with none.
-Nor are ranks compared of which one issues far more ops than the other: it has other work.
+Stages of a pipeline may differ in work, and the first one arrives last at the end of a step by
+design. So ranks that send to each other are compared only with ranks at the same place of similar
+groups; ranks whose place is not known are not compared. Nor are ranks if one issues far more ops
+than the other: it has other work.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ NEED_ALL: Final = frozenset({
     "reduce_scatter_tensor", "reduce_scatter_tensor_coalesced", "all_to_all", "all_to_all_single",
     "barrier", "monitored_barrier",
 })  # fmt: skip
-"""Kinds that no rank can finish before all are there. The root of a broadcast waits for nobody."""
+"""Kinds that no rank can finish before all have arrived. A broadcast's root waits for no rank."""
 _ON_HOSTS: Final = frozenset({"", "gloo", "mpi"})
-"""Backends whose ops are of no device; the first is not known, and no device was seen."""
+"""Backends whose ops run on hosts; "" is unknown, without a sign of a device."""
 
 Place = tuple[int, ...]
-"""At which place of each group in which it sends or receives a rank is."""
+"""A rank's place in each group in which it sends or receives."""
 
 
 def places(ranks: Mapping[int, Rank]) -> Mapping[int, Place]:
-    """Of each rank that sends or receives; all others have the place `()`."""
+    """The places of ranks that send or receive; all others have the place `()`."""
     found: defaultdict[int, set[tuple[str, int]]] = defaultdict(set)
     for rank, view in ranks.items():
         for number, progress in view.group_progress.items():
@@ -48,12 +48,12 @@ def places(ranks: Mapping[int, Rank]) -> Mapping[int, Place]:
 def _place_in(ranks: str) -> Mapping[int, int]:
     try:
         return {rank: place for place, rank in enumerate(sorted(unfold(ranks)))}
-    except ValueError:  # out of a file
+    except ValueError:  # from a file
         return {}
 
 
 def op_rates(statistics: JobStatistics) -> Mapping[int, float]:
-    """How many collectives each rank issued per ns, in all its groups together."""
+    """How many collectives per ns each rank issued, in all its groups together."""
     rates: defaultdict[int, float] = defaultdict(float)
     for group in statistics.groups:
         if len(group.arrivals) > 1:
@@ -67,7 +67,7 @@ def op_rates(statistics: JobStatistics) -> Mapping[int, float]:
 def peers_of(
     members: Sequence[int], known: Mapping[int, Place], rates: Mapping[int, float]
 ) -> list[tuple[int, ...]]:
-    """The members with the same work, where there are two or more of it."""
+    """Sets of two or more members with the same work."""
     alike: defaultdict[Place, list[int]] = defaultdict(list)
     for rank in members:
         alike[known.get(rank, ())].append(rank)
@@ -88,12 +88,12 @@ def _of_equal_rate(ranks: Sequence[int], rates: Mapping[int, float]) -> list[lis
 
 
 def on_devices(frame: BaseFrame) -> frozenset[GroupKey]:
-    """Groups whose ops may be of devices: their hosts issue them early, and wait for none."""
+    """Groups whose ops may run on devices: hosts issue them early, and do not wait."""
     return frozenset(group.key for group in frame.groups if group.backend not in _ON_HOSTS)
 
 
 def alike(frame: BaseFrame, groups: Sequence[SampledGroup]) -> list[list[SampledGroup]]:
-    """Groups with the same description and size, where there are two or more of them."""
+    """Sets of two or more groups with the same description and size."""
     descriptions = {group.key: group.description for group in frame.groups}
     found: defaultdict[tuple[str, int], list[SampledGroup]] = defaultdict(list)
     for group in groups:

@@ -1,8 +1,8 @@
 """Groups whose ops take long although all members arrive together, and what they have in common.
 
-Groups that are alike move the same data in the same calls. Where some of them take longer in part
-after part, the rank or host that is in all of these and in none of the others has the slow link;
-where that is nobody, the link between the members of one.
+Similar groups move the same data in the same calls. If some of them take longer in part after part,
+the rank or host that is in all of these and in none of the others has the slow link; if there is
+none, it is a link between the members.
 """
 
 from __future__ import annotations
@@ -23,21 +23,20 @@ from frtop_tui.job.statistics import JobStatistics, SampledGroup, SampledOp
 
 
 class SlowLink(NamedTuple):
-    """Ops of some groups that take longer than those of groups that are alike."""
+    """Ops of some groups that take longer than those of similar groups."""
 
-    groups: tuple[GroupKey, ...]  # whose ops are slow, of `alike` groups with such ops
+    groups: tuple[GroupKey, ...]  # with slow ops, among `alike` similar groups
     alike: int
-    # that all of these have in common, and none of the others; the members, if nobody is
-    ranks: tuple[int, ...]
+    ranks: tuple[int, ...]  # in all of these and no other group; all members if not `common`
     common: bool
-    host: str  # if all of `ranks` are on it, and hosts differ
+    host: str  # of all `ranks`, if hosts differ
     since_ns: int
     until_ns: int
     at_least: bool
-    transfer_ns: int  # from the last arrival to the end, the median; `usual_ns` that of the others
+    transfer_ns: int  # from the last arrival to the end, the median; in the others `usual_ns`
     usual_ns: int
-    skew_ns: int  # from the first to the last arrival, the median: small beside the transfer
-    share: float  # of the time, that their members lose by it
+    skew_ns: int  # from the first to the last arrival, the median
+    share: float  # of the time that their members lose
     sure: bool
     members: tuple[int, ...]
     sampled: int
@@ -55,7 +54,7 @@ class _Call(NamedTuple):
 
 
 class _Compared(NamedTuple):
-    """Groups that are alike, in one call: those that are slow, and the others."""
+    """Similar groups, in one call: the slow ones and the others."""
 
     call: _Call
     ops: Mapping[str, Sequence[SampledOp]]
@@ -87,7 +86,7 @@ def slow_links(statistics: JobStatistics, frame: BaseFrame) -> list[SlowLink]:
 
 
 def _by_call(groups: Sequence[SampledGroup]) -> dict[_Call, dict[str, list[SampledOp]]]:
-    """By call and group the ops of which it is known when they began and ended."""
+    """The ops with known begin and end, by call and group."""
     found: defaultdict[_Call, dict[str, list[SampledOp]]] = defaultdict(dict)
     for group in groups:
         for op in group.arrivals:
@@ -149,7 +148,7 @@ def _transfer_ns(op: SampledOp) -> int:
 def _parts(
     bounds: Sequence[int], ops: Mapping[str, Sequence[SampledOp]], strides: Mapping[str, int]
 ) -> list[Part[str]]:
-    """Sums of transfers by group, of the parts in which each group has ops."""
+    """Sums of transfers by group, for parts in which each group has ops."""
     sums: list[dict[str, int]] = [{} for _ in bounds[1:]]
     for name, those in ops.items():
         index = 0
@@ -169,9 +168,9 @@ def _parts(
 def _in_common(
     slow: Sequence[SampledGroup], others: Sequence[SampledGroup], hosts: Mapping[int, str]
 ) -> tuple[tuple[int, ...], bool]:
-    """Ranks, or ranks of one host, that are in all slow groups and in no other, if there are any.
+    """Ranks, or ranks of one host, in all slow groups and no other, if there are any.
 
-    Of a pair that meets in no other group nobody can say at which end the link is slow.
+    For a pair that shares no other group, it is not known at which end the link is slow.
     """
     members = [set(group.members) for group in slow]
     innocent = _union(group.members for group in others)

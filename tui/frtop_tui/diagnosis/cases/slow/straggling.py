@@ -1,14 +1,14 @@
-"""Tests who is late in part after part: more often than by chance, and by enough to matter.
+"""Tests which ranks are late in part after part: beyond chance, and by enough to matter.
 
-In each part the delays are sorted. Whoever comes after the widest gap between two of them is late;
-that is at most half of all. If nobody were slower than the others, late ranks would be random, and
-the number of parts in which one rank is late would follow the binomial distribution. This is a
-sign test: a checkpoint that takes a minute counts as one late part, as a delay of 1 ms does.
+In each part the delays are sorted. The ranks after the widest gap are late, at most half of them.
+If no rank were slower than the others, late ranks would be random, and the number of parts in which
+one rank is late would follow the binomial distribution. This is a sign test: a checkpoint of a
+minute counts as one late part, just like a delay of 1 ms.
 
-One test over all parts since somebody is late, at two levels: surely slow, or suspected. The
-chance is that of the test times the number of starts, members and tests among which it was chosen.
-Where whoever is late stays so for some parts, as imbalance that moves does, a part is likelier to
-show the same one as the part before: that is measured, and counts as the chance in each part.
+There is one test over all parts since a rank began to be late, at two levels: surely slow, or
+suspected. Its probability is multiplied by the number of starts, members and tests among which it
+was chosen. If late ranks tend to stay late for some parts, as with moving imbalance, that measured
+probability counts as the chance in each part.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from frtop_tui.diagnosis.thresholds import (
 
 
 class Level(NamedTuple):
-    """How much has to be seen: the highest chance, the fewest parts, the shortest time."""
+    """What is required: the highest probability, the fewest parts, the shortest time."""
 
     chance: float
     parts: int
@@ -45,21 +45,21 @@ SUSPECTED: Final = Level(SUSPECT_CHANCE, MIN_SUSPECT_PARTS, SUSPECT_LASTS_NS)
 
 
 class Straggling(NamedTuple, Generic[One]):
-    """Who is late, and in which parts."""
+    """The late ranks or groups."""
 
     who: tuple[One, ...]  # ranks or groups, as few as explain the delays
-    since_ns: int  # where the first part starts from which on they are late
-    late: int  # in how many parts they are late, of the `parts` since then
-    parts: int  # how many parts there are since then
-    share: float  # the share of the time that all others lose by them: the median over the parts
-    sure: bool  # whether that is beyond doubt; else they are suspected
-    at_least: bool  # whether they are late since the first part of all, so perhaps for longer
+    since_ns: int  # the start of the first late part
+    late: int  # in how many of the `parts` since then they are late
+    parts: int
+    share: float  # of the time that all others lose: the median over the parts
+    sure: bool  # beyond doubt; else only suspected
+    at_least: bool  # late since the very first part, so perhaps for longer
 
 
 def straggling(parts: Sequence[Part[One]], tests: int = 1) -> Straggling[One] | None:
     """Finds who is late in most of the last parts; None if that may be chance, or costs little.
 
-    `parts` are the oldest first. The more `tests` are made at this time, the surer each has to be.
+    `parts` begin with the oldest. The more `tests` are made at a time, the surer each has to be.
     """
     if len(parts) < MIN_SUSPECT_PARTS:
         return None
@@ -89,10 +89,10 @@ def straggling(parts: Sequence[Part[One]], tests: int = 1) -> Straggling[One] | 
 
 
 def least_found(parts: Sequence[Part[One]], tests: int = 1) -> float | None:
-    """Which share of the time one has to cost the others to be suspected, wherever it arrives late.
+    """The share of time that a rank has to cost the others to be suspected.
 
-    Whoever arrives later than all others by more than these are apart is late in a part. None where
-    there are too few parts for anybody to be found.
+    None if there are too few parts to find any. A rank that arrives after all others, by more than
+    these are apart, is late in a part.
     """
     if len(parts) < SUSPECTED.parts:
         return None
@@ -109,7 +109,7 @@ def least_found(parts: Sequence[Part[One]], tests: int = 1) -> float | None:
 
 
 def _least_late(part: Part[One]) -> float:
-    """How much of a part's time one has to cost, for certain, to be the late one in it."""
+    """The share of a part's time that a rank has to cost to be surely the late one."""
     length_ns, spread_ns = part.to_ns - part.from_ns, max(part.delays.values())
     gap_ns = max(spread_ns, part.error_ns)
     costs_enough = (spread_ns + MIN_SLOW_SHARE * length_ns) / (1 - MIN_SLOW_SHARE)
@@ -118,7 +118,7 @@ def _least_late(part: Part[One]) -> float:
 
 
 def late_of(part: Part[One]) -> frozenset[One]:
-    """Who is late in a part: all after the widest gap; nobody if wrong clocks may explain it."""
+    """Who is late in a part: all after the widest gap; nobody if clocks may explain it."""
     order = sorted(part.delays.items(), key=lambda item: item[1])
     least = len(order) - len(order) // 2
     widest, cut = part.error_ns, len(order)
@@ -130,7 +130,7 @@ def late_of(part: Part[One]) -> frozenset[One]:
 
 
 def chance(parts: int, late: int, share: float) -> float:
-    """How likely one is late in at least `late` parts, if the chance in each is `share`."""
+    """The probability of being late in at least `late` parts, if it is `share` in each."""
     if share >= 1:
         return 1.0
     terms = (
@@ -159,10 +159,10 @@ class _Seen(NamedTuple):
     late: int
     parts: int
     lasts_ns: int
-    share: float  # the chance in each part
+    share: float  # the probability in each part
 
     def reaches(self, level: Level, chosen_from: int) -> bool:
-        """Whether that is as unlikely, and lasts as long, as `level` wants."""
+        """Whether that is as unlikely, and lasts as long, as `level` requires."""
         return (
             self.parts >= level.parts
             and self.lasts_ns >= level.lasts_ns
@@ -173,7 +173,7 @@ class _Seen(NamedTuple):
 def _often(
     parts: Sequence[Part[One]], late: Sequence[frozenset[One]], start: int
 ) -> dict[One, _Seen]:
-    """Those who are late in more than half of the parts from `start` on."""
+    """Those who are late in more than half of the parts from `start`."""
     since, span_ns = late[start:], parts[-1].to_ns - parts[start].from_ns
     counts = Counter(one for those in since for one in those)
     most = {one: count for one, count in counts.items() if 2 * count > len(since)}
@@ -187,9 +187,9 @@ def _often(
 
 
 def _again(late: Sequence[frozenset[One]], most: Collection[One], share: float) -> float:
-    """How likely whoever is late is late in the next part, too: of those who are not in `most`.
+    """How likely a late one is late in the next part, too, for those not in `most`.
 
-    Of few of them little is known: `share` counts as one more.
+    `share` counts as one more observation, as there may be few.
     """
     before = after = 0
     for those, then in pairwise(late):

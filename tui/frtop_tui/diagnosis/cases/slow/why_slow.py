@@ -27,7 +27,7 @@ from frtop_tui.job.statistics import JobStatistics
 
 
 def looked(views: Sequence[Rank], others: Sequence[Rank]) -> dict[str, float | None]:
-    """What two looks at each show of processors."""
+    """What two looks at each rank show about processors."""
     apart = [seconds for view in views if (seconds := _apart_ns(view) / 1e9)]
     return {
         "cpu": _median_of(_cores, views),
@@ -63,7 +63,7 @@ def ready_share(view: Rank) -> float | None:
     apart_ns = _apart_ns(view)
     if new is None or old is None or apart_ns <= 0 or min(new.ready_ns, old.ready_ns) < 0:
         return None
-    # Up to its last turn: of a thread that waits for one now, the wait is not counted yet.
+    # Up to its last turn: a present wait for a processor is not counted yet.
     ready_ns = new.ready_ns - old.ready_ns
     return min(1.0, max(0, ready_ns - (new.cpu_ns - old.cpu_ns)) / apart_ns)
 
@@ -78,41 +78,34 @@ def _in_both(
 
 
 _OF_TURNS: Final = frozenset({"cpu pressure", "held back"})
-"""Facts for which threads wait for their turn: the kernel counts that for each thread."""
+"""Facts that make threads wait for their turn, which the kernel counts per thread."""
 MOST_COMPARED: Final = 64
-"""Others whose looks and gauges are compared with: more show the same."""
+"""How many others to compare looks and gauges with: more show the same."""
 
 
 class SlowCause(Struct, frozen=True):
-    """Why ranks are slow, and what is known of it.
-
-    `mhz, mhz_others`: its clock, and that of the others.
-    """
+    """Why ranks are slow, and the figures; `*_others` are those of their peers."""
 
     cause: SlowWord = "unknown"
-    # of each step, by how much its fetches take longer than those of the others
-    data_ns: int | None = None
-    # whether the rank loads its batches itself; None where nothing tells
-    loads_itself: bool | None = None
-    # the same of forward, backward and optimizer; None where processor time shows the cause, and
-    # they do not
+    data_ns: int | None = None  # how much longer its fetches take per step
+    loads_itself: bool | None = None  # whether the rank loads its batches itself, if known
+    # how much longer forward, backward and optimizer take per step; None if processor time shows
+    # the cause instead
     device_ns: int | None = None
-    # cores that the rank uses, `cpu_others` those of the ranks that it is compared with
-    cpu: float | None = None
+    cpu: float | None = None  # cores in use
     cpu_others: float | None = None
-    # share of the time in which its main thread could run and had no processor; `ready_others` that
-    # of the others
+    # share of the time in which its main thread was ready, but had no processor
     ready: float | None = None
     ready_others: float | None = None
     gpu: wire.Gpu | None = None  # the one that is slow, or shared
-    mhz: int = 0
+    mhz: int = 0  # its clock
     mhz_others: int = 0
-    throttle: int = 0  # NVML's bits of why
+    throttle: int = 0  # NVML's reasons, as bits
     strangers: int = 0  # processes on the GPU that are not the job's
     location: StackLocation | None = None  # where its working thread was in the last look
     seconds: float = 0.0  # between the two looks
-    step_ns: int | None = None  # how long a step takes; None where steps are not recorded
-    fact: HostFact | None = None  # about its host, which shows the cause or says more of it
+    step_ns: int | None = None  # how long a step takes; None if steps are not recorded
+    fact: HostFact | None = None  # about its host, that shows the cause or details
     context: tuple[HostFact, ...] = ()  # facts that hold for others as well
 
     @property
@@ -123,7 +116,7 @@ class SlowCause(Struct, frozen=True):
 
 
 def cause_of(statistics: JobStatistics, found: LateRanks, frame: BaseFrame) -> SlowCause:
-    """What takes the time of ranks that are late: what lies deepest, if it explains most of it."""
+    """What takes the time of late ranks: the deepest cause that explains most of it."""
     ranks, now_ns = frame.ranks, frame.now_ns
     views = [ranks[rank] for rank in found.ranks if rank in ranks]
     others = [ranks[one] for one in found.members if one not in found.ranks and one in ranks]
@@ -145,7 +138,7 @@ def cause_of(statistics: JobStatistics, found: LateRanks, frame: BaseFrame) -> S
 
 
 class _Lateness(NamedTuple):
-    """What is known of ranks that are late; a cause has to account for `wanted` of the time."""
+    """What is known about late ranks; a cause has to account for `wanted` of the time."""
 
     seen: SlowCause
     gauges: HostEvidence
@@ -153,16 +146,16 @@ class _Lateness(NamedTuple):
     gpus: dict[str, object] | None
 
     def explains(self, excess_ns: int | None) -> bool:
-        """Whether so much more of something in each step is most of the lateness."""
+        """Whether this excess per step is most of the lateness."""
         took = self.seen.step_ns
         return bool(took) and (excess_ns or 0) >= self.wanted * (took or 0)
 
 
 def _starved(late: _Lateness) -> SlowCause | None:
-    """That it lacks processors, by looks at its main thread or by gauges of its host.
+    """It lacks processors, by looks at its main thread or by gauges of its host.
 
-    A main thread that was seen to have its processor is not starved by a limit that others in its
-    container reach; but its loader's workers may be.
+    A main thread that had its processor is not starved by its container's limit, but its loader's
+    workers may be.
     """
     seen, fact = late.seen, late.gauges.of_cause("starved", late.wanted)
     if seen.ready is not None and seen.ready - (seen.ready_others or 0.0) >= late.wanted:
@@ -174,7 +167,7 @@ def _starved(late: _Lateness) -> SlowCause | None:
 
 
 def _by_gpu(late: _Lateness) -> SlowCause | None:
-    """Its GPU is slowed down or shared, by its clock beside others' or by what NVML says."""
+    """Its GPU is slowed down or shared, by its clock beside others' or by NVML."""
     if late.gpus is not None:
         return replace(late.seen, **late.gpus)
     words: tuple[SlowWord, ...] = ("throttled", "neighbour")
@@ -205,13 +198,13 @@ def _by_processor_time(late: _Lateness) -> SlowCause | None:
 
 
 def _by_network(late: _Lateness) -> SlowCause | None:
-    """Its host's links are in trouble, and nothing else is seen."""
+    """Its host's links are in trouble, and nothing else shows."""
     fact = late.gauges.of_cause("network")
     return replace(late.seen, cause="network", fact=fact) if fact is not None else None
 
 
 _RULES: Final = (_starved, _by_gpu, _by_steps, _by_disk, _by_processor_time, _by_network)
-"""In order: what lies deepest first, what is only probable last."""
+"""The deepest cause first, the least certain last."""
 
 
 def _loads_itself(views: Sequence[Rank]) -> bool | None:
@@ -222,7 +215,7 @@ def _loads_itself(views: Sequence[Rank]) -> bool | None:
 def _gpus(
     views: Sequence[Rank], others: Sequence[Rank], ranks: Mapping[int, Rank], now_ns: int
 ) -> dict[str, object] | None:
-    """A GPU of theirs that is slowed down, or that others use, unlike those of the other ranks."""
+    """A GPU of theirs that is slowed down or used by others, unlike those of the other ranks."""
     theirs, compared = _busy(views, now_ns), _busy(others, now_ns)
     if not theirs:
         return None
@@ -241,7 +234,7 @@ def _gpus(
 
 
 def _busy(views: Sequence[Rank], now_ns: int) -> list[tuple[Rank, wire.Gpu, float | None]]:
-    """GPUs with samples of now, and their median clock while kernels ran."""
+    """GPUs with recent samples, and their median clock while kernels ran."""
     found = []
     for view in views:
         for gpu in _gpus_of(view):

@@ -1,4 +1,4 @@
-"""Words for stragglers and slow links: how late, what it costs everybody, and why."""
+"""Words for stragglers and slow links: how late, what it costs all ranks, and why."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from frtop_tui.job.units import byte_size, counted, duration, percent, timing
 
 
 def lost_words(slow: Slowness) -> str:
-    """`13 % of the time`; with each step's part where it is more than one op shows.
+    """`13 % of the time`; with the time per step, if that is more than the lateness at one op.
 
-    A rank that is 6 ms late to each of 25 ops of a step costs 150 ms of it.
+    A rank that is 6 ms late at each of 25 ops costs 150 ms per step.
     """
     words = f"{_share(slow)} of the time"
     lost_ns = _lost_of_step_ns(slow)
@@ -48,28 +48,28 @@ def cost_words(slow: Slowness) -> str:
 
 
 def _share(slow: Slowness) -> str:
-    """`13 %`; `6 to 48 %` where only some ops were sampled and nothing tells of the others."""
+    """`13 %`; `6 to 48 %` if only some ops were sampled and the others are unknown."""
     least, most = percent(slow.share), percent(slow.most_share)
     is_open = slow.most_share and least != most
     return f"{least.removesuffix(' %')} to {most}" if is_open else least
 
 
 def _lost_of_step_ns(slow: Slowness) -> float:
-    """The part of a step that the others wait; 0 where steps are not recorded."""
+    """How long the others wait per step; 0 if steps are not recorded."""
     return slow.share * (slow.step_ns or 0)
 
 
 MOST_CONTEXT: Final = 4
 _STEPS: Final[dict[FactKind, str]] = {
     "held back": "raise the limit of its cgroup (cpu.max, --cpus), or start fewer threads in it",
-    "cpu pressure": "top on its host: what else computes there, and are ranks pinned to cores",
-    "cpu stolen": "ask who runs the hypervisor: it gives this machine's processors to others",
-    "memory pressure": "free -m and vmstat 1 on its host: what else has its memory",
+    "cpu pressure": "top on its host: what else computes there? are ranks pinned to cores?",
+    "cpu stolen": "ask the hypervisor's administrator: it gives this machine's processors to others",
+    "memory pressure": "free -m and vmstat 1 on its host: what else uses its memory?",
 }
 
 
 def late(finding: Finding, detail: LateDetail, frame: BaseFrame, tense: Tense) -> Sentences:
-    """Ranks that arrive late, op after op."""
+    """Which ranks arrive late, op after op."""
     seen, slowness = detail.late, detail.slowness
     ranks = finding.culprits
     one = len(ranks) == 1
@@ -106,7 +106,7 @@ def _of_ops(slowness: Slowness) -> str:
 
 
 def _counted(detail: LateDetail) -> str:
-    """In how many ops or, where few ops were sampled and its steps show it, in how many steps."""
+    """In how many ops; if only its steps show it, in how many steps."""
     seen = detail.late
     if seen.steps:
         return f"{seen.late_steps} of the last {counted(seen.steps, 'step')}"
@@ -114,7 +114,7 @@ def _counted(detail: LateDetail) -> str:
 
 
 def slow_link(finding: Finding, detail: LinkDetail, frame: BaseFrame, tense: Tense) -> Sentences:
-    """Ops that take long although all arrive together."""
+    """Ops that take long although all ranks arrive together."""
     link, slowness = detail.link, detail.slowness
     if link.common:
         where = who(frame.ranks, link.ranks)
@@ -151,13 +151,13 @@ def slow_link(finding: Finding, detail: LinkDetail, frame: BaseFrame, tense: Ten
         text = "all its ranks are on one host, so it is not the network; cause not found"
         step = "compare what these ranks share on the host: memory, PCIe, processors"
     why = Why.of(cause, text)
-    missing = () if link.common else ("at which end: the two meet in no other group",)
+    missing = () if link.common else ("at which end: the two share no other group",)
     waiting = f"{tense.waits(finding.victims)}: {lost_words(slowness)}"
     return Sentences(head, why, step, tuple(evidence), missing, waiting)
 
 
 def _processors(why: SlowCause) -> list[str]:
-    """What two looks show, whatever the cause is."""
+    """What two looks show, whatever the cause."""
     lines = []
     if why.cpu is not None and why.cpu_others is not None:
         lines.append(
@@ -170,7 +170,7 @@ def _processors(why: SlowCause) -> list[str]:
 
 
 def _context(why: SlowCause) -> list[str]:
-    """Facts that hold for ranks that are on time as well, or of which that is not known."""
+    """Facts that hold, or may hold, for ranks on time as well."""
     return [
         f"on its host: {_undated(fact)}; other ranks may be affected as well"
         for fact in why.context[:MOST_CONTEXT]
@@ -182,7 +182,7 @@ def _undated(fact: HostFact) -> str:
 
 
 def _missing(why: SlowCause) -> list[str]:
-    """What would have told the cause."""
+    """What would have shown the cause."""
     missing = []
     if why.cause == "unknown":
         if why.step_ns is None:
@@ -190,16 +190,16 @@ def _missing(why: SlowCause) -> list[str]:
                 "steps, and how much of them is data loading: no optimizer, no frtop_probe.step()"
             )
         elif why.data_ns is None:
-            missing.append("whether data is late: no fetches of a DataLoader are recorded")
+            missing.append("whether data is late: no DataLoader fetches are recorded")
         if why.cpu is None or why.cpu_others is None:
-            missing.append("processor time: no two looks yet at it and at others")
+            missing.append("processor time: it and others have not been looked at twice yet")
     return missing
 
 
 def _data(why: SlowCause, _: Rank | None) -> tuple[str, str]:
     if why.fact is not None and not why.data_ns:
         text = f"it may wait for data: {_undated(why.fact)}, unlike the ranks that are on time"
-        return text, "what reads and writes there: iotop, nfsstat; where its data lies"
+        return text, "what reads and writes there: iotop, nfsstat; where its data is stored"
     where = {True: ", in the rank itself", False: ", by its DataLoader workers", None: ""}
     text = (
         f"its batches take {timing(why.data_ns or 0)} longer in each step than those of the"
@@ -222,7 +222,7 @@ def _compute(why: SlowCause, view: Rank | None) -> tuple[str, str]:
 def _starved(why: SlowCause, _: Rank | None) -> tuple[str, str]:
     fact = why.fact
     turns = (
-        f"its main thread could run, and had no processor, {percent(why.ready)} of the time"
+        f"its main thread was ready, but had no processor, {percent(why.ready)} of the time"
         if why.ready is not None
         else "it lacks processors, unlike the ranks that are on time"
     )
@@ -275,12 +275,12 @@ def _unknown(why: SlowCause, view: Rank | None) -> tuple[str, str]:
 
 
 def _samples(view: Rank | None) -> str:
-    """Of a rank that moves one stack tells little."""
+    """For a rank that moves: a single stack shows little."""
     step = _stacks(view)
     if view is None or not view.identity.pid or not step.startswith("py-spy dump"):
         return step
     return (
-        f"r on rank {view.rank}: a tree of its stacks of ten seconds; without a screen:"
+        f"r on rank {view.rank}: ten seconds of its stacks as a tree; without a screen:"
         f" py-spy record -d 10 -f raw -o stacks.txt --pid {view.identity.pid}"
     )
 

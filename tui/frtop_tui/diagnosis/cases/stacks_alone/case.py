@@ -1,4 +1,4 @@
-"""Ranks of which only stacks are known: no second look at files confirms anything."""
+"""Ranks known by stacks only: no second look at files confirms anything."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Ranks of which only stacks are known: who is inside which call, who is not, who is further on.
+"""Ranks known by stacks only: which are in which call, which are not, which are further on.
 
-Ops have no numbers there and mostly no groups. So nobody is blamed for being alone in a call,
-as it may be ahead. A rank is blamed that is in no call at all, while enough others are. Never one
-that may wait for its device: behind a full queue every host stops at whatever it launches next,
+Stacks show no op numbers and mostly no groups. So a rank is not blamed for being alone in a call:
+it may be ahead. A rank is blamed if it is in no call while enough others are in one, but never if
+it may wait for its device: behind a full queue every host stops at whatever it launches next,
 whichever rank is late.
 """
 
@@ -36,7 +36,7 @@ _PAIR: Final = 2
 
 
 class SharedCall(Struct, frozen=True):
-    """Ranks that are in the same call at the same place."""
+    """Ranks in the same call at the same place."""
 
     call: C10dCall
     states: tuple[StackState, ...]
@@ -59,18 +59,18 @@ class OutsideCall(CallDetail, frozen=True):
 
 
 WhyOpen = Literal[
-    "moves",  # some have come out of a call between two dumps
+    "moves",  # some have left a call between two dumps
     "device",  # some may wait for a device
     "later",  # some are further on than the call, by their lines
-    "many",  # so many are outside
+    "many",  # very many are outside
     "unclear",  # their stacks do not show what they wait for
     "running",  # they run, and may arrive any moment
 ]
-"""Why nobody is blamed for being outside of the call."""
+"""Why no rank is blamed for being outside the call."""
 
 
 class MaybeComing(CallDetail, frozen=True):
-    """Ranks are `outside` while others wait, and stacks do not tell whether they will arrive."""
+    """Ranks are `outside` while others wait; stacks do not show whether they will arrive."""
 
     sites: tuple[SharedCall, ...]
     outside: tuple[StackState, ...]
@@ -78,13 +78,13 @@ class MaybeComing(CallDetail, frozen=True):
 
 
 class SameCall(CallDetail, frozen=True):
-    """Every rank that was seen is in one call at one place."""
+    """All ranks that were seen are in one call at one place."""
 
     site: SharedCall
 
 
 class DifferentCalls(CallDetail, frozen=True):
-    """Every rank is in a call, and not all in the same; the largest site first."""
+    """All ranks are in calls, but not in the same one; the largest site first."""
 
     sites: tuple[SharedCall, ...]
 
@@ -96,7 +96,7 @@ class CallDeadlock(CallDetail, frozen=True):
 
 
 def states_of(context: Context) -> dict[int, StackState]:
-    """What each rank does, by its stack; empty where anything else is known of a rank."""
+    """What each rank is doing, by its stack; empty if anything else is known about a rank."""
     if context.has_numbers:
         return {}
     found = map(stack_state, context.ranks.values())
@@ -109,7 +109,7 @@ def leaves(state: StackState) -> bool:
 
 
 def detect(context: Context) -> list[Finding]:
-    """Findings on frames of stacks alone; none if a rank inside a call was seen to move."""
+    """Findings on frames with stacks only; none if a rank in a call was seen to move."""
     states = states_of(context)
     if not states:
         context.explained.update(_undated(context))
@@ -132,10 +132,10 @@ def detect(context: Context) -> list[Finding]:
 
 
 def _undated(context: Context) -> list[WaitNode]:
-    """Waits that only a stack shows, beside ranks whose ops are counted, and that may be young.
+    """Waits from stacks, beside ranks whose ops are counted, that may be young.
 
-    In a job that moves every look finds some stack in a call. Such a wait lasts once the counted
-    ranks are known to have issued nothing for long, and two looks agree.
+    In a moving job, every look finds some stack in a call. Such a wait counts once the counted
+    ranks have issued nothing for long, and two looks agree.
     """
     if not (context.has_ages and context.index.partial):
         return []
@@ -163,7 +163,7 @@ def _outside(
 ) -> list[Finding]:
     """One finding for each cause that keeps ranks out of all calls.
 
-    Nobody is blamed by one look at ranks that can be looked at again: their waits have no age.
+    One look is not enough for blame if ranks can be looked at again: their waits have no age.
     """
     once = context.has_ages and any(
         state.progress_seen.sign == "stacks_once" for site in sites for state in site.states
@@ -189,7 +189,7 @@ def _outside(
 def _why_open(
     outside: Sequence[StackState], sites: Sequence[SharedCall], seen: int, *, on_device: bool
 ) -> WhyOpen:
-    """Why nobody is blamed, if nobody is; "moves" and "many" allow no blame at all."""
+    """Why no rank is blamed, if none is; "moves" and "many" allow no blame at all."""
     if any(state.has_left_call for state in outside):
         return "moves"  # so will the others
     if 2 * len(outside) >= seen and seen != _PAIR:
@@ -205,12 +205,12 @@ def _why_open(
 def _blamed(
     outside: Sequence[StackState], sites: Sequence[SharedCall], *, on_device: bool
 ) -> list[StackState]:
-    """As few as can be justified: those at a place where a rank stays, else those in Python code.
+    """As few as can be justified: ranks at a place where a rank stays, else in Python code.
 
-    Not who is further on than the call in the only look: it may be through.
+    Not a rank that is further on than the call in the only look: it may have passed the call.
     """
     if all(site.call.kind == DEVICE_WAIT for site in sites):
-        return []  # nobody is seen to wait for a rank
+        return []  # no rank is seen to wait for another one
     open_to = [
         state
         for state in outside
@@ -228,7 +228,7 @@ def _blamed(
 
 
 def _may_be_at_device(state: StackState, *, on_device: bool) -> bool:
-    """Whether it waits for its device, or may: a launch into a full queue has no frame."""
+    """Whether it waits, or may wait, for its device: a launch into a full queue has no frame."""
     if state.at_device:
         return True
     located = state.activity == "away" and not leaves(state)
@@ -244,7 +244,7 @@ def is_later(state: StackState, sites: Sequence[SharedCall]) -> bool:
 
 
 def _is_one_wait(sites: Sequence[SharedCall]) -> bool:
-    """Whether all others are surely at the same lines, asleep: behind a full queue hosts spin."""
+    """Whether all others are surely asleep at the same lines: behind a full queue, hosts spin."""
     steps = sites[0].call.steps
     known = len(sites) == 1 and paths_differ(steps, steps) is False
     stacks = (working_stack(state.view) for state in sites[0].states)
@@ -252,7 +252,7 @@ def _is_one_wait(sites: Sequence[SharedCall]) -> bool:
 
 
 def _runs_python(state: StackState) -> bool:
-    """Whether it runs code of the program: with the GIL, or at other lines than before."""
+    """Whether it runs program code: with the GIL, or at other lines than before."""
     stack = working_stack(state.view)
     if state.activity != "running" or stack is None:
         return False
@@ -334,7 +334,7 @@ def _undecided(
 
 
 def _progress_of_all(states: Iterable[StackState]) -> Progress:
-    """`active` if one moves, `none` if nobody does."""
+    """`active` if one moves, `none` if none does."""
     seen = {state.progress for state in states}
     if "active" in seen:
         return "active"

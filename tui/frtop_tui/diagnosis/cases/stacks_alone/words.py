@@ -1,4 +1,4 @@
-"""Words for ranks of which only stacks are known."""
+"""Words for ranks known by stacks only."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ _MOST_PLACES_IN_HEAD: Final = 3
 _MOST_PLACES: Final = 16
 _AGAIN: Final = "take the stacks of all ranks again some seconds later, and open both"
 _DUMPS: Final = (
-    "put Flight Recorder dumps of all ranks beside these stacks: they tell who has not issued"
-    " which op"
+    "put Flight Recorder dumps of all ranks beside these stacks: they show which rank has not"
+    " issued which op"
 )
 _WHY_OPEN: Final[dict[WhyOpen, str]] = {
     "moves": "some have left a call between two dumps, so the job moves",
@@ -70,7 +70,7 @@ _GONE: Final = Absence(
 def outside_call(
     finding: Finding, detail: OutsideCall, frame: BaseFrame, _tense: Tense
 ) -> Sentences:
-    """Who is in no call and why, who waits in which, and who is in none either."""
+    """Which ranks are in no call and why, which wait where, and which are absent too."""
     sites, first = detail.sites, detail.blamed[0]
     absence = _GONE if leaves(first) else absence_of(first.view, frame.now_ns)
     evidence = [*_inside_texts(sites), *_positions([first], sites[0]), *absence.evidence]
@@ -88,7 +88,7 @@ def outside_call(
 def maybe_coming(
     _finding: Finding, detail: MaybeComing, frame: BaseFrame, _tense: Tense
 ) -> Sentences:
-    """Who is inside, who is not, and why nobody is to blame for it."""
+    """Which ranks are inside, which are not, and why none of them is blamed."""
     sites, outside = detail.sites, detail.outside
     states = [*outside, *_states_in(sites)]
     reason = _WHY_OPEN[detail.why]
@@ -105,10 +105,10 @@ def maybe_coming(
 
 
 def same_call(_finding: Finding, detail: SameCall, frame: BaseFrame, _tense: Tense) -> Sentences:
-    """Where all are, and why the call may not finish."""
+    """Where all ranks are, and why the call may not finish."""
     site, unreachable = detail.site, _unseen(frame)
     if unreachable:
-        reason = f"{folded(unreachable)} may be the one that is missing, or none is"
+        reason = f"{folded(unreachable)} may be missing, or no rank is"
         step = f"take the stacks of {folded(unreachable)}, too; or read its output"
     elif site.call.kind == "init_rpc":
         reason = "they connect to RPC's store, or wait there for ranks without stacks"
@@ -133,7 +133,7 @@ def same_call(_finding: Finding, detail: SameCall, frame: BaseFrame, _tense: Ten
 def different_calls(
     _finding: Finding, detail: DifferentCalls, frame: BaseFrame, _tense: Tense
 ) -> Sentences:
-    """Who is in which call, and who is further on by its lines."""
+    """Which ranks are in which call, and which are further on by their lines."""
     main, other = detail.sites[0], detail.sites[1]
     states = _states_in(detail.sites)
     order, shown = program_order(other.states[0].path, main.states[0].path)
@@ -161,7 +161,7 @@ def different_calls(
 def call_deadlock(
     finding: Finding, detail: CallDeadlock, frame: BaseFrame, _tense: Tense
 ) -> Sentences:
-    """Sends and receives that wait for each other; if nothing moves, they will for ever."""
+    """Sends and receives that wait for each other; if nothing moves, forever."""
     shown = detail.states[:_MOST_SHOWN]
     waits = [f"rank {s.rank} in {s.call.text}" for s in shown if s.call is not None]
     text, step, deadlock = WRONG_ORDER, PAIR_MESSAGES, ": a deadlock"
@@ -178,20 +178,20 @@ def call_deadlock(
 
 
 def stack_notes(states: Mapping[int, StackState], ranks: Iterable[int]) -> list[str]:
-    """What stacks tell where there is no finding: nobody is inside a call, or the job moves."""
+    """What stacks show without a finding: no rank is in a call, or the job moves."""
     inside = [state for state in states.values() if state.activity == "inside"]
     if states and not inside:
         still = _stillness(states.values())
         places = "; ".join(_standing(states.values())[:_MOST_PLACES])
         unseen = [rank for rank in ranks if rank not in states]
         nobody = f"there are no stacks of {folded(unseen)}" if unseen else ""
-        nobody = nobody or "nobody is inside a collective"
+        nobody = nobody or "no rank is inside a collective"
         return [f"{places}; {nobody}", *still]
     return [_moving_text(inside)] if any(s.progress == "active" for s in inside) else []
 
 
 def stack_texts(views: Iterable[Rank]) -> list[str]:
-    """What ranks do by their stacks, as far as these are newer than their ops."""
+    """What ranks are doing, by stacks that are newer than their ops."""
     known = (view for view in views if working_location(view) is not None)
     states = [state for view in known if (state := stack_state(view)) is not None]
     return [f"by stacks: {text}" for text in _standing(states)[:_MOST_PLACES]]
@@ -223,7 +223,7 @@ def _moving_text(inside: Sequence[StackState]) -> str:
 
 
 def _standing(states: Iterable[StackState]) -> list[str]:
-    """Ranks by what they do, the fewest first, as these are the ones that differ."""
+    """Ranks by what they do, the fewest first: these differ."""
     found: dict[str, list[int]] = {}
     for state in states:
         found.setdefault(_doing_text(state), []).append(state.rank)
@@ -236,7 +236,7 @@ def _standing(states: Iterable[StackState]) -> list[str]:
 
 
 def _standing_text(states: Sequence[StackState]) -> str:
-    """The fewest and the most of them; `_undecided` lists all where that leaves some out."""
+    """The fewest and the most; if that leaves some out, `_undecided` lists all."""
     texts = _standing(states)
     if len(texts) <= _MOST_PLACES_IN_HEAD:
         return "; ".join(texts)
@@ -246,7 +246,7 @@ def _standing_text(states: Sequence[StackState]) -> str:
 
 
 def _states_in(sites: Sequence[SharedCall]) -> list[StackState]:
-    """Those of the largest site last."""
+    """All states, those of the largest site last."""
     return [state for site in reversed(sites) for state in site.states]
 
 
@@ -256,7 +256,7 @@ def _stand_still(states: Sequence[StackState]) -> bool:
 
 
 def _stillness(states: Iterable[StackState]) -> list[str]:
-    """That all of them are where they were in an earlier dump."""
+    """A line, if all are where they were in an earlier dump."""
     known = [*states]
     if not known or not _stand_still(known):
         return []
@@ -272,7 +272,7 @@ def _undecided(
     words: tuple[str, str, str],
     more: Sequence[str] = (),
 ) -> Sentences:
-    """`words`: the head, the reason, and what to do; `more` evidence than where ranks are."""
+    """`words` are the head, the reason, and what to do; `more` is evidence beside the places."""
     head, reason, step = words
     places = _standing(states)
     listed = places[:_MOST_PLACES] if len(places) > _MOST_PLACES_IN_HEAD else []
@@ -296,7 +296,7 @@ def _absent_text(frame: BaseFrame, site: SharedCall, finding: Finding) -> str:
 
 
 def _inside_texts(sites: Sequence[SharedCall]) -> list[str]:
-    """What the headline leaves out: further call sites, and which thread it is."""
+    """What the headline leaves out: further call sites, and threads."""
     lines = []
     for site in sites[:_MOST_SHOWN]:
         thread = next((state.thread for state in site.states if state.thread), "")
@@ -307,7 +307,7 @@ def _inside_texts(sites: Sequence[SharedCall]) -> list[str]:
 
 
 def _progress_texts(states: Sequence[StackState]) -> list[str]:
-    """What two dumps of a rank tell; that there is only one is said once."""
+    """What two dumps of each rank show; a single dump is reported once, elsewhere."""
     return [
         f"rank {s.rank}: {progress_text(s.progress_seen)}"
         for s in states
@@ -316,7 +316,7 @@ def _progress_texts(states: Sequence[StackState]) -> list[str]:
 
 
 def _positions(states: Iterable[StackState], site: SharedCall) -> list[str]:
-    """Where in the program ranks are that are not inside, beside those who are."""
+    """Where ranks outside are in the program, relative to those inside."""
     found: dict[tuple[ProgramOrder, str], list[int]] = {}
     for state in states:
         found.setdefault(program_order(state.path, site.states[0].path), []).append(state.rank)
@@ -349,6 +349,6 @@ def _missing(
 
 
 def _unseen(frame: BaseFrame) -> list[int]:
-    """Ranks of which there are no stacks."""
+    """Ranks without stacks."""
     blind = (rank for rank, view in frame.ranks.items() if working_stack(view) is None)
     return sorted({*frame.coverage.unreachable, *blind})

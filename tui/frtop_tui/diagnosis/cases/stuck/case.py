@@ -1,4 +1,4 @@
-"""Ops that every member has entered, or may have, and that do not finish; found by `wait_ends`."""
+"""Ops that all members have, or may have, entered and that do not finish; see `wait_ends`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ops that every member has entered and that do not finish."""
+"""Ops that all members have entered and that do not finish."""
 
 from __future__ import annotations
 
@@ -24,13 +24,12 @@ from frtop_tui.job.model import Rank
 
 
 class DeadLinks(Struct, frozen=True):
-    """Dead links between hosts, or between ranks where all are on one host."""
+    """Dead links between hosts, or between ranks if all are on one host."""
 
     pairs: tuple[tuple[str, str], ...]  # both ends of each dead link
-    seen: tuple[tuple[int, wire.DeadConnection], ...]  # each rank that sees one, and the link
+    seen: tuple[tuple[int, wire.DeadConnection], ...]  # ranks that see one, and the link
     end: str = ""  # the end that all links share, "" if there is none
-    # members at that end; empty where nobody has seen its host from inside
-    ranks: tuple[int, ...] = ()
+    ranks: tuple[int, ...] = ()  # members at that end; empty if its host was not seen
 
 
 def dead_links(views: Mapping[int, Rank], node: WaitNode) -> DeadLinks | None:
@@ -47,7 +46,7 @@ def dead_links(views: Mapping[int, Rank], node: WaitNode) -> DeadLinks | None:
         for view in members.values()
         for link in _dead(view, since.get(view.rank, 0))
     }
-    # A rank's links to the world outside of the job keep no op of the job waiting.
+    # A rank's links to the world outside keep no op of the job waiting.
     inside = {pair for pair in found.values() if ends.known.issuperset(pair)}
     links = {frozenset(pair) for pair in inside or found.values() if len(set(pair)) == 2}
     if not links:
@@ -63,7 +62,7 @@ def dead_links(views: Mapping[int, Rank], node: WaitNode) -> DeadLinks | None:
 
 
 class _Ends:
-    """Names the ends of links: hosts, or ranks where all are on one host."""
+    """Names the ends of links: hosts, or ranks if all are on one host."""
 
     def __init__(self, members: Mapping[int, Rank], *, apart: bool) -> None:
         self._apart = apart
@@ -82,7 +81,7 @@ class _Ends:
         return view.host if self._apart else f"rank {view.rank}"
 
     def beyond(self, link: wire.DeadConnection) -> str:
-        """The other end: the rank that has the same dead link, else its host."""
+        """The other end: the rank with the same dead link, else its host."""
         owner = self._owners.get((link.remote, link.local))
         if owner is not None:
             return self.of(owner)
@@ -91,27 +90,27 @@ class _Ends:
 
 
 def _dead(view: Rank, since_ns: int = 0) -> tuple[wire.DeadConnection, ...]:
-    """Dead links in the last snapshot of a living rank, if it was taken during this wait."""
+    """Dead links in a living rank's last snapshot, if taken during this wait."""
     look = view.snapshot if view.exit_info is None else None
     return look.dead_connections if look is not None and look.at_ns > since_ns else ()
 
 
 class DeviceCalls(Struct, frozen=True):
-    """Where the members of a node are, which all have issued its op."""
+    """Where the members of a node are that have all issued its op."""
 
     inside: tuple[int, ...]  # hosts whose call has not returned
     returned: tuple[int, ...]  # hosts whose call has
-    first: bool = False  # whether it is the group's first op, which makes its communicator
+    first: bool = False  # the group's first op, which creates its communicator
 
     @property
     def odd(self) -> tuple[int, ...]:
-        """The few that are elsewhere than most; none if there is no majority."""
+        """The few that are not where most are; none if there is no majority."""
         few, most = sorted((self.inside, self.returned), key=len)
         return few if 2 * len(few) < len(few) + len(most) else ()
 
 
 def device_calls(views: Mapping[int, Rank], node: WaitNode) -> DeviceCalls | None:
-    """Who is inside the call of `node`; None for an op that runs on no device."""
+    """Which members are inside the call of `node`; None if it does not run on devices."""
     if not node.op.on_device or node.op.p2p:
         return None
     inside = tuple(wait.rank for wait in node.waits if not wait.op.enqueued)
@@ -122,13 +121,13 @@ def device_calls(views: Mapping[int, Rank], node: WaitNode) -> DeviceCalls | Non
 _TOGETHER: Final = ("all_reduce", "all_gather", "reduce_scatter", "barrier", "all_to_all")
 """Ops that no device completes before all members have entered."""
 _ON_HOSTS: Final = ("gloo", "mpi", "fake")
-"""Backends without devices: their ops run in threads, and are noted as done later."""
+"""Backends without devices: their ops run in threads, and their ends are noted late."""
 
 
 class DeviceLag(Struct, frozen=True):
-    """Devices of `ranks` are still at op `number`, or before it where they have not `begun` it.
+    """Devices of `ranks` are still at op `number`, or have not even `begun` it.
 
-    Those of the others have completed it, or at least begun.
+    Those of the others have completed it, or at least begun it.
     """
 
     ranks: tuple[int, ...]
@@ -139,8 +138,7 @@ class DeviceLag(Struct, frozen=True):
 def device_lag(views: Mapping[int, Rank], node: WaitNode) -> DeviceLag | None:
     """Members whose devices are at an op that those of the others have passed.
 
-    Only where evidence has completion, all have issued the op of `node`, and its backend is known
-    to have devices; else nobody.
+    None unless completion is known, all have issued the op of `node`, and its backend has devices.
     """
     group = node.group
     backend = group.backend if group is not None else ""
@@ -170,7 +168,7 @@ def device_lag(views: Mapping[int, Rank], node: WaitNode) -> DeviceLag | None:
 
 
 def _is_watched(view: Rank, group: int | None) -> bool:
-    """Whether its recorder sees how far the device is, and no op waits in its call."""
+    """Whether its recorder sees how far the device is, and no op is still in its call."""
     progress = view.group_progress.get(group) if group is not None else None
     if progress is None or not progress.watched:
         return False
@@ -178,7 +176,7 @@ def _is_watched(view: Rank, group: int | None) -> bool:
 
 
 def _are_few(last: Mapping[int, wire.Op], members: int) -> bool:
-    """Whether these lag, and it is not the others that are ahead."""
+    """Whether these lag, rather than the others being ahead."""
     together = all(
         op.signature is not None and op.signature.kind.startswith(_TOGETHER) for op in last.values()
     )
@@ -186,7 +184,7 @@ def _are_few(last: Mapping[int, wire.Op], members: int) -> bool:
 
 
 def _tells_starts(view: Rank) -> bool:
-    """Whether its recorder notes starts: it does not if completed ops have none."""
+    """Whether its recorder notes starts: not if completed ops have none."""
     ops = view.snapshot.ops if view.snapshot is not None else ()
     return any(op.started_ns for op in ops) or not any(op.done_ns for op in ops)
 
@@ -194,10 +192,10 @@ def _tells_starts(view: Rank) -> bool:
 class Rendezvous(Detail, frozen=True):
     """Where the ranks of a first `init_process_group` are."""
 
-    # "store" while some connect to it, "peers" when none does any more, else "unknown"
+    # "store" while some connect to it, "peers" afterwards
     at: Literal["store", "peers", "unknown"]
     job: wire.Job
-    ranks: tuple[int, ...]  # those whose stacks show it; of "unknown" the first that waits
+    ranks: tuple[int, ...]  # whose stacks show it; if "unknown", the first waiting rank
     several_hosts: bool  # whether ranks run on more than one host
 
     @property
@@ -206,7 +204,7 @@ class Rendezvous(Detail, frozen=True):
 
 
 def rendezvous(views: Mapping[int, Rank], node: WaitNode) -> Rendezvous | None:
-    """Where the rendezvous is; None if `node` is none."""
+    """Where the ranks of a rendezvous are; None if `node` is none."""
     if not node.op.pseudo or node.kind != "init_process_group":
         return None
     waiting = [views[rank] for rank in sorted(node.waiting)]
@@ -222,16 +220,16 @@ def rendezvous(views: Mapping[int, Rank], node: WaitNode) -> Rendezvous | None:
 
 
 Reason = Literal[
-    "message",  # the peer has issued the other half, or who has to, or whether it has is not known
-    "single dump",  # it has no age
+    "message",  # its other half was issued, or it is not known whether or by which rank
+    "single dump",  # without an age
     "unobserved",  # a member that entered it no longer reports
     "device",  # completion is not known, and no stack is in the op itself
-    "unseen",  # what the members sent is not known: another root or size may be the cause
+    "unseen",  # its arguments are not known: another root or size may be the cause
 ]
 
 
 class Stuck(Detail, frozen=True):
-    """All have entered `node`: one of them is stopped, links are dead, or the transport is."""
+    """All have entered `node`: one of them is stopped, or links or the transport are dead."""
 
     node: WaitNode
     stopped: int | None = None
@@ -241,14 +239,14 @@ class Stuck(Detail, frozen=True):
 
 
 class Doubt(Detail, frozen=True):
-    """Why an op may not be stuck, and the ranks that tell so."""
+    """Why an op may not be stuck, and the ranks that show it."""
 
     reason: Reason
     ranks: tuple[int, ...] = ()
 
 
 class InDoubt(Detail, frozen=True):
-    """All have entered `node`, and it may not be stuck at all."""
+    """All have entered `node`, but it may not be stuck."""
 
     node: WaitNode
     doubt: Doubt
@@ -256,14 +254,14 @@ class InDoubt(Detail, frozen=True):
 
 
 class LaggingDevices(Detail, frozen=True):
-    """All have issued `node`, and the devices of a few lag those of the others."""
+    """All have issued `node`, but the devices of a few lag behind."""
 
     node: WaitNode
     lag: DeviceLag
 
 
 class Unobserved(Detail, frozen=True):
-    """Every absent member of `node` is unobserved: it may be any of them, or none."""
+    """All absent members of `node` are unobserved: it may be any of them, or none."""
 
     node: WaitNode
     links: DeadLinks | None

@@ -1,4 +1,4 @@
-"""Words for ops that do not finish, although all have entered them or may have."""
+"""Words for ops that do not finish, although all have, or may have, entered them."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ AGAIN: Final = "dump again some seconds later: what is unfinished in both does n
 
 
 def stuck(finding: Finding, detail: Stuck, frame: BaseFrame, tense: Tense) -> Sentences:
-    """All have entered it, and it does not finish: because of a stopped rank, links, or peers."""
+    """All have entered it, but it does not finish: a stopped rank, dead links, or peers."""
     node = detail.node
     entered = f"all {tense.of('have', 'had')} entered"
     not_finished = f"it {tense.of('does', 'did')} not finish"
@@ -75,10 +75,10 @@ def stuck(finding: Finding, detail: Stuck, frame: BaseFrame, tense: Tense) -> Se
     elif detail.calls is not None:
         head, absence = _on_devices(node, frame)
     else:
-        head = f"{entered} {op_text(node)}, and {not_finished}"
+        head = f"{entered} {op_text(node)}, but {not_finished}"
         text = (
-            "all have entered with what looks like the same op;"
-            " the device or the transport does not finish it"
+            "all have entered what looks like the same op, but the device or the transport does not"
+            " finish it"
         )
         step = CAUSES["transport"].step
         if node.kind == "init_rpc":
@@ -103,7 +103,7 @@ def _inside_call(calls: DeviceCalls, node: WaitNode, entered: str) -> tuple[str,
         if len(calls.inside) > 1:
             head = head.replace(" is inside", " are inside")
     else:
-        head = f"{entered} {op_text(node)}, and none of the calls returns: the hosts are {making}"
+        head = f"{entered} {op_text(node)}, but none of the calls returns: the hosts are {making}"
     text = (
         f"the call of an op hands it to the device and returns; on {inside} it does not return, so"
         f" the host is {making}"
@@ -116,15 +116,15 @@ def _inside_call(calls: DeviceCalls, node: WaitNode, entered: str) -> tuple[str,
 
 
 def _on_devices(node: WaitNode, frame: BaseFrame) -> tuple[str, Absence]:
-    """All hosts have handed the op over, and no device completes it."""
+    """All hosts have handed the op over, but no device completes it."""
     label = label_of(node.group)
     head = (
-        f"{op_text(node)} is stuck on the devices: all hosts have handed it over, no device has"
-        " completed it"
+        f"{op_text(node)} is stuck on the devices: all hosts have handed it over, but no device"
+        " has completed it"
     )
     text = (
         f"the devices of {label} have not completed it; the counts do not show which of them has"
-        " not begun it, or still works on earlier ops"
+        " not begun it, or is still working on earlier ops"
     )
     step = (
         "compare the GPUs: one that draws more power than the waiting ones is still working"
@@ -134,7 +134,7 @@ def _on_devices(node: WaitNode, frame: BaseFrame) -> tuple[str, Absence]:
 
 
 def _errors(node: WaitNode, frame: BaseFrame) -> tuple[str, ...]:
-    """What the backends of the members report."""
+    """Errors that the members' backends report."""
     if node.group is None:
         return ()
     mine = (node.group.name, node.group.ranks)
@@ -152,16 +152,16 @@ def _errors(node: WaitNode, frame: BaseFrame) -> tuple[str, ...]:
 def in_doubt(
     finding: Finding, detail: InDoubt | Unobserved, frame: BaseFrame, tense: Tense
 ) -> Sentences:
-    """Who waits, and why it may not be stuck; or which members nobody observes."""
+    """Which ranks wait, and why it may not be stuck; or which members are unobserved."""
     node, links = detail.node, detail.links
     standing, unseen = split(frame.ranks, node.unobserved)
     if isinstance(detail, InDoubt):
         reason, step = _doubt(detail.doubt, node, frame, tense)
     else:
-        reason = f"{folded(unseen)} cannot be seen, so it may be any of them, or none"
+        reason = f"{folded(unseen)} cannot be seen: it may be any of them, or none"
         step = _reach(frame.ranks)
     if node.rpc is not None:
-        reason = "which rank works on the answer is not known"
+        reason = "it is not known which rank works on the answer"
         step = stacks_step(frame.ranks[node.waits[0].rank])
         standing, unseen = (), ()
     heads, why = [reason], reason
@@ -186,7 +186,7 @@ def in_doubt(
 
 
 def _handler_lines(frame: BaseFrame) -> list[str]:
-    """In which ranks handlers of remote calls run, and where they are."""
+    """Which ranks run handlers of remote calls, and where these are."""
     some = [view for view in frame.ranks.values() if handler_of(view) is not None]
     lines = [
         f"rank {view.rank}: {place_text(by_handler(view), frame.now_ns)}"
@@ -198,7 +198,7 @@ def _handler_lines(frame: BaseFrame) -> list[str]:
 def lagging_devices(
     _finding: Finding, detail: LaggingDevices, frame: BaseFrame, _tense: Tense
 ) -> Sentences:
-    """Whose devices lag, and at which op they are."""
+    """Which devices lag, and at which op they are."""
     node, lag = detail.node, detail.lag
     label, named = label_of(node.group), folded(lag.ranks)
     if lag.begun:
@@ -221,7 +221,7 @@ def _reach(views: Mapping[int, Rank]) -> str:
         return "get the dumps of these ranks too, or read their output"
     silent = list(dict.fromkeys(v.host for v in views.values() if v.state == "unreachable"))
     hosts = listed(silent) if silent else "the hosts that are missing"
-    return f"reach {hosts}: up, and the agent running there?"
+    return f"reach {hosts}: is it up, and does the agent run there?"
 
 
 def _doubt(doubt: Doubt, node: WaitNode, frame: BaseFrame, tense: Tense) -> tuple[str, str]:
@@ -241,26 +241,25 @@ def _doubt(doubt: Doubt, node: WaitNode, frame: BaseFrame, tense: Tense) -> tupl
         reports = "reports" if len(doubt.ranks) == 1 else "report"
         text = f"{folded(doubt.ranks)} had entered it too, and no longer {reports}"
         return text, _reach(frame.ranks)
-    text = "all have issued it; whether devices still work on it, or on later ops, cannot be seen"
+    text = "all have issued it; it cannot be seen whether devices still work on it or on later ops"
     return text, stacks_step(waiter, native=True)
 
 
 def _links(links: DeadLinks, node: WaitNode, entered: str) -> tuple[str, Absence]:
-    """The head, and what is cut off: a host that nobody may see from inside, or some links."""
+    """The head, and what is cut off: a host, or some links."""
     if links.end:
         others = sorted({end for pair in links.pairs for end in pair} - {links.end})
         between = f"{links.end} and {listed(others)}"
         named = folded(links.ranks) if links.ranks else links.end
         name = named if links.end.startswith(named) else f"{named} on {links.end}"
-        head = f"{name} cannot be reached by the others, in {op_text(node)} that {entered}"
+        head = f"the others cannot reach {name}, in {op_text(node)} that {entered}"
         step = (
-            f"on the host of {name}: ip -br link; ip -s link; then its cable and switch,"
-            " its firewall"
+            f"on the host of {name}: ip -br link; ip -s link; then its cable, switch and firewall"
         )
     else:
         between = listed([" and ".join(pair) for pair in links.pairs])
-        head = f"{entered} {op_text(node)}, and the network does not deliver it"
-        step = "the cables and switches between them: `ip -br link`, `ip -s link`; ping one another"
+        head = f"{entered} {op_text(node)}, but the network does not deliver it"
+        step = "check the cables and switches between them: `ip -br link`, `ip -s link`, ping"
     text = f"nothing gets through between {between}: what is sent is never acknowledged"
     return head, Absence(Why.of("cut_off", text), step, _link_texts(links))
 
@@ -277,7 +276,7 @@ def _rendezvous(
     found: Rendezvous, ranks: Mapping[int, Rank], entered: str, not_finished: str
 ) -> tuple[str, Absence]:
     """The head, and why it does not finish."""
-    head, named = f"{entered} init_process_group, and ", folded(found.ranks)
+    head, named = f"{entered} init_process_group, but ", folded(found.ranks)
     if found.at == "store":
         problem, layer, text, step = _at_store(found)
         evidence = (f"{named}: connecting to the store, by their stacks",)
@@ -286,7 +285,7 @@ def _rendezvous(
     if found.at == "peers":
         text = "all have arrived and found the store, but cannot connect to each other"
         step = (
-            "what each offers as its own address: GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME,"
+            "check the address that each one offers: GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME,"
             " hostname -I; do firewalls let these hosts connect to each other on all ports?"
         )
         evidence = (f"{named}: connected to the store, by their stacks",)
@@ -294,7 +293,7 @@ def _rendezvous(
     first, address = ranks[found.ranks[0]], _address(found.job)
     store = f"the job's store at {address}" if address else "the job's store"
     if address and found.job.master_port == 0:
-        store += " (a port that nobody can listen on)"
+        store += " (a port on which nothing can listen)"
     text = (
         f"all have called it; only their stacks show whether {store} does not answer, or they"
         " cannot connect to each other"
@@ -312,7 +311,7 @@ def _at_store(found: Rendezvous) -> tuple[str, Layer, str, str]:
         return "the job's store does not answer", "network", text, step
     problem = f"nobody answers at {address}"
     if job.master_port == 0:
-        text = "MASTER_PORT, the port of the job's store, is 0: nobody can listen there"
+        text = "MASTER_PORT, the port of the job's store, is 0: nothing can listen there"
         step = (
             "give all ranks the same free port: MASTER_PORT, torchrun --master-port,"
             " or the init_method"
@@ -323,18 +322,18 @@ def _at_store(found: Rendezvous) -> tuple[str, Layer, str, str]:
         step = "give all ranks the same MASTER_ADDR: a name of rank 0's host that all can resolve"
         return problem, "software", text, step
     text = (
-        f"they are still connecting to the job's store at {address}: nobody listens there, or not"
+        f"they are still connecting to the job's store at {address}: nothing listens there, or not"
         " all of them can reach it"
     )
     host, port = typed(job.master_addr), job.master_port
-    step = f"on {host}: ss -ltnp 'sport = :{port}': is it rank 0, or torchrun, that listens?"
+    step = f"on {host}: ss -ltnp 'sport = :{port}': does rank 0, or torchrun, listen there?"
     if job.master_addr not in LOOPBACK:
         step += f" from the other hosts: nc -vz {host} {port}: a firewall, or a wrong address?"
     return problem, "network", text, step
 
 
 def _address(job: wire.Job) -> str:
-    """`node0:29500`; "" where the store is a file, or nothing was said."""
+    """`node0:29500`; "" if the store is a file, or not known."""
     if not job.master_addr or "://" in job.master_addr:
         return ""
     bare_ipv6 = ":" in job.master_addr and not job.master_addr.startswith("[")

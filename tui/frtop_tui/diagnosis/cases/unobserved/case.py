@@ -1,4 +1,4 @@
-"""Waits that nobody observes: in transports past c10d, or behind full queues of devices."""
+"""Unobserved waits: in transports past c10d, or behind full device queues."""
 
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
-"""Ranks that stay in waits that nobody observes, while no wait in c10d explains anything.
+"""Ranks that stay in unobserved waits, while no wait in c10d explains anything.
 
-Beside a transport past c10d nothing tells who has arrived: all of them may be hung, or replay a
-graph. A replayed graph freezes every counter of a healthy job, so a counter at rest proves
-nothing, and CPU time neither, because such waits spin. What is left is the stack: whoever is found
-at the same lines in every look, for as long as a wait of unknown length may take, is not called
-healthy, and nobody is named.
+In a transport past c10d, nothing shows which ranks have arrived: all may hang, or replay a graph. A
+replayed graph freezes every counter of a healthy job, so a counter at rest proves nothing, nor does
+CPU time, because such waits spin. The stack remains: a rank at the same lines in every look, for as
+long as a wait without history may take, is not called healthy, and no rank is named.
 """
 
 from __future__ import annotations
@@ -29,18 +28,18 @@ from frtop_tui.diagnosis.thresholds import (
 from frtop_tui.job.model import Rank, RankState
 
 QUIET_NS: Final = LEAD_NS
-"""A rank is looked at once it has done nothing that c10d shows for so long."""
+"""A rank is looked at once c10d has shown nothing of it for this long."""
 AGAIN_NS: Final = 5_000_000_000
 STALE_NS: Final = 4 * AGAIN_NS
-"""Looks that are further apart do not show that it stayed where it was."""
+"""Looks that are further apart do not show that it stayed."""
 MOST_LOOKED_AT: Final = 8
-"""Of very many ranks some from everywhere: each look runs py-spy."""
+"""A sample of very many ranks: each look runs py-spy."""
 Item = TypeVar("Item")
 _OVER: Final[frozenset[RankState]] = frozenset({"dead", "done", "unreachable"})
 
 
 class Stay(NamedTuple):
-    """Where a rank was found in every look since `since_ns`; times are of the operator's clock."""
+    """Where a rank was in every look since `since_ns`; times are on the operator's clock."""
 
     path: StackPath
     active_ns: int
@@ -56,14 +55,14 @@ class StandingState:
 
 
 class StandingWaits(Detail, frozen=True):
-    """`ranks` stay in such waits; `looked_at` more were looked at and do not."""
+    """`ranks` stay in such waits; `others` were looked at and do not."""
 
     ranks: tuple[int, ...]
     others: int
 
 
 class StandingFound(NamedTuple):
-    """The finding, if there is one; ranks that only wait for work; and whom to look at."""
+    """The finding, if any; ranks that only wait for work; and ranks to look at."""
 
     findings: tuple[Finding, ...] = ()
     idle: tuple[int, ...] = ()
@@ -71,7 +70,7 @@ class StandingFound(NamedTuple):
 
 
 def standing_waits(context: Context, state: StandingState) -> StandingFound:
-    """Nothing, if every transport of every rank is observed, or no rank stays that long."""
+    """Finds nothing if every transport is observed, or no rank stays that long."""
     index, now_ns = context.index, context.now_ns
     if not index.beside:
         state.stays.clear()
@@ -103,7 +102,7 @@ def standing_waits(context: Context, state: StandingState) -> StandingFound:
 def is_unobserved(context: Context, node: WaitNode) -> bool:
     """Whether a wait for devices, in an op that all have issued, may be for transports instead.
 
-    The op may be over for hours: nobody notes that, and a replayed graph issues no other.
+    The op may have ended hours ago: that is not noted, and a replayed graph issues no other.
     """
     index = context.index
     if not index.beside or node.op.tracked or node.op.p2p:
@@ -116,9 +115,9 @@ def is_unobserved(context: Context, node: WaitNode) -> bool:
 
 
 def _asked(context: Context) -> Sequence[Rank]:
-    """Ranks beside such transports that c10d shows nothing of for a while."""
+    """Ranks with such transports, of which c10d has shown nothing for a while."""
     index = context.index
-    # Of an op of a device nobody knows whether it is over: its rank may wait for something else.
+    # An untracked op may be over: its rank may wait for something else.
     known = {rank for rank, wait in index.waits.items() if wait.op.tracked}
     free = sorted(index.beside - known)
     some = (context.ranks[rank] for rank in _spread(free, MOST_ABSENT_EXPLAINED))
@@ -126,7 +125,7 @@ def _asked(context: Context) -> Sequence[Rank]:
 
 
 def _spread(every: Sequence[Item], most: int) -> Sequence[Item]:
-    """At most so many, from everywhere."""
+    """At most `most`, spread evenly."""
     return every[:: -(-len(every) // most) or 1]
 
 
@@ -140,7 +139,7 @@ def _looked_ns(view: Rank) -> int:
 
 
 def _stay(view: Rank, state: StandingState) -> Stay | None:
-    """Where the rank stays; None where its last look shows no such wait."""
+    """Where the rank stays; None if its last look shows no such wait."""
     working = working_stack(view)
     if working is None or working.frames == () or view.stacks_taken_ns < last_activity_ns(view):
         return None
@@ -166,7 +165,7 @@ def _lasts(stay: Stay, now_ns: int) -> bool:
 
 
 def _idle(context: Context) -> tuple[int, ...]:
-    """Ranks that wait for work from outside of the job, of those that no op keeps."""
+    """Ranks in no op that wait for work from outside the job."""
     free = [rank for rank in context.ranks if rank not in context.index.waits]
     living = (context.ranks[rank] for rank in _spread(free, MOST_ABSENT_EXPLAINED))
     return tuple(

@@ -1,4 +1,4 @@
-"""Words for transports that nobody observes, and for ranks that may wait in them."""
+"""Words for unobserved transports, and for ranks that may wait in them."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _MOST_SHOWN = 4
 
 
 class Unknown(NamedTuple):
-    """Members of which nobody knows whether they have entered an op.
+    """Members for which it is not known whether they have entered an op.
 
-    `standing` live, and are in waits that nobody observes; `unseen` are not seen at all.
+    `standing` are in unobserved waits; `unseen` are not seen at all.
     """
 
     standing: tuple[int, ...]
@@ -49,7 +49,7 @@ def beside(views: Mapping[int, Rank], ranks: Iterable[int]) -> str:
 
 
 def _have_transports(views: Mapping[int, Rank], ranks: Iterable[int]) -> bool:
-    """Else they may be behind the full queues of their devices."""
+    """Whether they have such transports; else they may be behind full device queues."""
     return any(views[rank].transports for rank in ranks)
 
 
@@ -73,14 +73,14 @@ def peers_text(views: Mapping[int, Rank], ranks: Sequence[int]) -> str:
             "behind a full queue a host stops at whatever it launches next, whichever rank is late"
         )
     if len(ranks) == 1:
-        return "what it issues there is not seen: its peers may be in the same wait, for it or not"
+        return "what it issues there is not seen: its peers may wait for it, or for another rank"
     return (
         "what they issue there is not seen: they may wait for each other, or for a rank elsewhere"
     )
 
 
 def place_lines(views: Mapping[int, Rank], ranks: Sequence[int]) -> tuple[str, ...]:
-    """Where each of them stands, equal places once, and the signs of its transports."""
+    """Where each of them is, equal places once, and the signs of its transports."""
     waits = ((rank, unobserved_wait(views[rank])) for rank in ranks)
     shown = by_text((rank, _place(wait)) for rank, wait in waits if wait is not None)[:_MOST_SHOWN]
     signs = {f"{one.name}: {one.sign}": None for rank in ranks for one in views[rank].transports}
@@ -98,7 +98,7 @@ _KINDS = {"device": "waits for its device", "backward": "in the backward pass, i
 
 
 def missing_members(views: Mapping[int, Rank], node: WaitNode) -> tuple[str, ...]:
-    """What is not seen of the members of which nobody knows whether they have entered."""
+    """What is not seen of members that may not have entered."""
     standing, unseen = split(views, node.unobserved)
     texts = []
     if unseen:
@@ -115,7 +115,7 @@ def _issued_by(ranks: Sequence[int]) -> str:
 
 
 def standing_evidence(views: Mapping[int, Rank], node: WaitNode) -> tuple[str, ...]:
-    """Members that are not blamed, because they may wait for others in such a transport."""
+    """Members that are not blamed because they may wait in such a transport."""
     standing = split(views, node.unobserved).standing
     return (standing_text(views, standing, Tense.PRESENT),) if standing else ()
 
@@ -130,7 +130,7 @@ def next_step(view: Rank) -> str:
 def standing_waits(
     finding: Finding, detail: StandingWaits, frame: BaseFrame, tense: Tense
 ) -> Sentences:
-    """Who stays in such waits, and why it may be a hang or none."""
+    """Which ranks stay in such waits, and why that may or may not be a hang."""
     ranks, views = detail.ranks, frame.ranks
     text = (
         "what they issue there is not seen: they may wait for each other forever, or replay a"
