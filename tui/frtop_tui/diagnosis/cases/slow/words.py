@@ -63,7 +63,7 @@ MOST_CONTEXT: Final = 4
 _STEPS: Final[dict[FactKind, str]] = {
     "held back": "raise the limit of its cgroup (cpu.max, --cpus), or start fewer threads in it",
     "cpu pressure": "top on its host: does something else compute there? are ranks pinned?",
-    "cpu stolen": "ask the hypervisor's administrator: it gives this machine's processors to others",
+    "cpu stolen": "ask who runs the hypervisor: it gives this machine's processors to others",
     "memory pressure": "free -m and vmstat 1 on its host: what else uses its memory?",
 }
 
