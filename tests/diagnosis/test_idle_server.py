@@ -130,7 +130,7 @@ def test_who_was_never_seen_to_serve_may_be_stuck(play: Play) -> None:
     verdict = only(found)
     assert (verdict.kind, verdict.culprits, found.health) == ("undecided", (), "undecided")
     assert verdict.why.text == (
-        "rank 2 is where a server waits for work; but was never seen to wait there before and go on"
+        "rank 2 is where a server waits for work, but was never seen to wait there before and go on"
     )
     assert verdict.evidence[0].startswith("ranks 0-1,3: MainThread waits for a lock or another thr")
     assert exit_status(found) == 4

@@ -351,7 +351,7 @@ def test_a_wait_for_a_device_that_spins_is_no_progress() -> None:
         found = scene.settle(2)
     verdict = only(found)
     assert (verdict.culprits, verdict.why.cause, verdict.progress) == ((2,), "device", "unknown")
-    assert any("as a wait for a device does" in line for line in verdict.evidence)
+    assert any("so does a wait for a device" in line for line in verdict.evidence)
 
 
 @pytest.mark.parametrize("active", [True, False])

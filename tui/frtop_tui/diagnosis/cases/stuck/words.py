@@ -252,7 +252,7 @@ def _links(links: DeadLinks, node: WaitNode, entered: str) -> tuple[str, Absence
         between = f"{links.end} and {listed(others)}"
         named = folded(links.ranks) if links.ranks else links.end
         name = named if links.end.startswith(named) else f"{named} on {links.end}"
-        head = f"the others cannot reach {name}, in {op_text(node)} that {entered}"
+        head = f"{name} cannot be reached by the others, in {op_text(node)} that {entered}"
         step = (
             f"on the host of {name}: ip -br link; ip -s link; then its cable, switch and firewall"
         )
