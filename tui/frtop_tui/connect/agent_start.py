@@ -25,17 +25,17 @@ from frtop_tui.job.model import Problem
 OFF: Final = "FRTOP_AGENT"
 """Set to 0, it keeps frtop from starting agents."""
 MESSAGE_S: Final = 2.0
-"""An agent that has written something, and holds no lock by then, has given up."""
+"""An agent that has written something, and holds no lock after this time, has given up."""
 START_S: Final = 10.0
-"""An agent that is not there by then will not come."""
+"""After this time an agent that is not there will not come."""
 MAX_PAUSE_S: Final = 320.0
 """Attempts that fail are repeated after a pause that doubles up to this."""
 LEAVING_S: Final = 2.0
-"""An agent that was about to leave when it was found is gone by then."""
+"""After this time an agent that was about to leave is gone."""
 RANKS_START_S: Final = 8.0
 """Each prepared rank looks every 5 s whether an agent runs, and starts one if none does."""
 KEY_S: Final = 3.0
-"""An agent that runs for so long without a key waits for one that is made elsewhere."""
+"""An agent that runs this long without a key waits for one that is made elsewhere."""
 
 
 @dataclass(slots=True)
@@ -169,7 +169,7 @@ def _problem(folder: Path, attempt: _Attempt) -> Problem | None:
 
 
 def _not_announced() -> Problem | None:
-    """Of an agent that runs: it has its key before it announces itself."""
+    """Why a running agent has not announced itself: it gets its key first."""
     try:
         keys.load(create=False)
     except keys.NoKey:

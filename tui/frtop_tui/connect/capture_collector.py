@@ -37,7 +37,7 @@ DEADLINE_NS: Final = 20_000_000_000
 HOSTS_AT_ONCE: Final = 32
 """Responses that may come in together: each is decoded between two updates."""
 HISTORIES_AT_ONCE: Final = 2
-"""Of one host, which reads one while the other is on its way; of all else it has one request."""
+"""Per host, which reads one while the other is on its way. Anything else is asked one at a time."""
 MAX_ROWS: Final = 1_000_000
 """Ops in all histories together: whoever opens the file holds them all, at some 300 bytes each."""
 INTERRUPTED: Final = "it was interrupted"
@@ -179,7 +179,7 @@ class CaptureCollector:
                 del self._steps[host]
 
     def _next(self, host: str, steps: deque[Step]) -> Step | None:
-        """The step to take beside those under way: while stacks are taken, the agent is idle."""
+        """The next step that fits beside those under way: an agent idles while stacks are taken."""
         kinds = [step.kind for name, step in self._under_way if name == host]
         if not kinds or not steps:
             return steps[0] if steps else None
@@ -434,7 +434,7 @@ class FilesWanted:
             collector.update(frame, now)
 
     def _forget_files(self) -> None:
-        """Another job is shown: files of the former would seem to be of it."""
+        """Drops finished files when another job is shown: they would seem to be about that job."""
         self._collectors = {kind: one for kind, one in self._collectors.items() if not one.over}
 
     def close(self) -> None:

@@ -94,9 +94,9 @@ class Session:
         self._instances: dict[str, str] = {}  # host -> instance of its last agent
         self._connected: set[str] = set()
         self._aliases: dict[str, str] = {}
-        """Of the operator's names those of agents known by another name, and that name."""
+        """Operator's names of agents that are known by another name, and that name."""
         self._spare: dict[str, AnyEndpoint] = {}
-        """Of these the ways through a shell, for when the other name is lost."""
+        """Their ways through a shell, in case the other name is lost."""
         self._next_frame = 0
         self._frame: Frame | None = None
         for name in names:

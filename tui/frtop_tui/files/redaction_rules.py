@@ -69,4 +69,4 @@ RULES: Final[Mapping[type, Mapping[str, str]]] = {
     OpName: {"kind": "keep"},
 }  # fmt: skip
 OF_ANY: Final = {"host": "endpoint", "state": "keep", "health": "keep"}
-"""Of structs that are not in `RULES`, and those that inherit."""
+"""Rules for structs that are not in `RULES`, and for those that inherit."""

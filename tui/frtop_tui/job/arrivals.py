@@ -19,7 +19,7 @@ LITTLE_NS: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class SkewSummary:
-    """Of the `ops` sampled ones in which all members are known to have arrived.
+    """Summary of the `ops` sampled ops in which all members are known to have arrived.
 
     Times in ns. `last` are ranks and in how many of the ops each came last, the most often first;
     `delays` is by rank the median time after the first member. `error_ns` is how wrong times of

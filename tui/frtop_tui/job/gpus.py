@@ -7,7 +7,7 @@ from typing import Final
 from frtop_probe import wire
 
 SPINS: Final = "a kernel spins, as NCCL's do while they wait"
-"""Of a GPU that is busy at little more than idle power."""
+"""Said of a GPU that is busy at little more than idle power."""
 _THROTTLE: Final = {
     0x4: "power cap",
     0x8: "hardware slowdown",

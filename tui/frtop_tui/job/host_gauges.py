@@ -19,7 +19,7 @@ from frtop_probe.history_columns import unpack_column
 MAX_SUBJECTS: Final = 1024
 MAX_SERIES: Final = 4096
 MAX_POINTS: Final = 4096
-"""Of one host, whatever its agent sends."""
+"""Per host, whatever its agent sends."""
 UNKNOWN: Final = -1
 
 

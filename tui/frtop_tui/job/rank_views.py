@@ -89,5 +89,5 @@ class RankViews:
 
 
 def _precedence(record: RankRecord) -> tuple[bool, int]:
-    """Of two processes with one rank, the living one is shown, else the newer one."""
+    """Of two processes with one rank, the living one wins, else the newer one."""
     return (not record.ended, started_ns(record))

@@ -7,9 +7,9 @@ from difflib import get_close_matches
 from typing import Final, NamedTuple
 
 STEP_FIGURES: Final = ("step", "data", "forward", "backward", "optimizer", "communication", "own")
-"""Of each step, on the rank on which it took longest."""
+"""Measured in each step, on the rank on which it took longest."""
 LINE_FIGURES: Final = ("skew", "transfer")
-"""Of the sampled ops of each line: one check a line."""
+"""Measured on the sampled ops of each line: one check a line."""
 FIGURES: Final = (*STEP_FIGURES, *LINE_FIGURES)
 MOST_SHARE: Final = 100.0
 """A limit of a hundredfold is a typing error."""

@@ -14,9 +14,9 @@ from frtop_tui.job.statistics import JobStatistics, StepSplit
 MOST_NAMED: Final = 4
 """Ranks with a row of their own."""
 MOST_STEPS: Final = 65_536
-"""Of all ranks together, the newest of each: a table of them takes 0.3 s."""
+"""All ranks together, each with its newest ones: a table of them takes 0.3 s."""
 FEWEST_STEPS: Final = 12
-"""Of each rank, however many ranks there are."""
+"""Per rank, however many ranks there are."""
 
 
 class StepRow(Struct, frozen=True):

@@ -25,7 +25,7 @@ LONG_WINDOW_S: Final = 600.0
 FEW_OPS: Final = 32
 """With no more ops a minute in any group, a minute does not show which of few ranks is slow."""
 ENOUGH_OPS: Final = 64
-"""Of one group in a minute: with these the long window is left again."""
+"""With this many ops of a group in a minute, the window is a minute again."""
 
 
 class StatisticsWanted(Struct, frozen=True):

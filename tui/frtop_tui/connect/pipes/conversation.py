@@ -53,7 +53,7 @@ class Conversation:
     def __init__(
         self, host: str, hosts: frozenset[str] = frozenset(), onward: tuple[str, ...] = ()
     ) -> None:
-        """Of one of `hosts`, where only the other end knows which it is.
+        """With one of `hosts`, where only the other end knows which.
 
         `onward` is the command that a host on the way runs for it.
         """

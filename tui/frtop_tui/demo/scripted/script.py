@@ -179,7 +179,7 @@ class Script:
 
     @cached_property
     def numbers(self) -> tuple[tuple[int, int], ...]:
-        """Of each op of the program: how many its group has in a step, and which it is of them."""
+        """For each op of the program: how many its group has in a step, and which one it is."""
         count = {group: [op.group for op in self.program].count(group) for group in GROUP_NAMES}
         seen = dict.fromkeys(GROUP_NAMES, 0)
         found = []

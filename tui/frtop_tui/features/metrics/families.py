@@ -262,7 +262,7 @@ def _fullest(gauges: HostGauges) -> float | None:
 
 
 def _of_statistics(frame: Frame, found: JobStatistics) -> Iterator[Any]:
-    """Of the last minute."""
+    """Families of the last minute."""
     yield _gauge("window_seconds", "Of which time the figures of steps and ops are.", found.seconds)
     if rows := step_rows(found):
         job, *slowest = rows

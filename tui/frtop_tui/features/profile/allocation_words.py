@@ -16,7 +16,7 @@ from frtop_tui.job.units import byte_size, how_often
 ALIKE: Final = 0.05
 """Ranks are alike if each of their figures differs by no more than this share of the peak."""
 MOST_ROWS: Final = 8
-"""Of one kind of device: where no two ranks are alike, the largest are shown."""
+"""Per kind of device: where no two ranks are alike, the largest are shown."""
 _FEW: Final = 1 << 20
 """Nor does a difference below that count, in bytes."""
 _HEAD: Final = ("torch's allocator", "ranks", "at start", "at end", "peak", "reserved", "")

@@ -21,7 +21,7 @@ OUT_OF_MEMORY: Final = b'"[OutOfMemory]"'
 ALLOCATIONS: Final = frozenset((b'"[memory]"', OUT_OF_MEMORY))
 """Names of the events that `Allocations` takes."""
 MOST_DEVICES: Final = 64
-"""Of one rank: torch numbers no more."""
+"""Per rank: torch numbers no more."""
 _CPU: Final = 0
 _KINDS: Final = {1: "cuda", 12: "xpu", 19: "mtia"}
 """Names by the number of `c10::DeviceType`."""

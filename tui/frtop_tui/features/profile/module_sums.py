@@ -92,7 +92,7 @@ class OpsAndTimes:
     op_ns: Counter[ModuleOp] = field(default_factory=Counter)
     """From begin to end, with what an op calls."""
     self_ns: Counter[ModulePlace] = field(default_factory=Counter)
-    """Of what ran there, without calls of other modules. Outside of modules, only that of ops."""
+    """Without calls of other modules. Outside of modules, only the time of ops counts."""
 
     def add(self, other: OpsAndTimes) -> None:
         """Adds another rank."""

@@ -9,7 +9,7 @@ from typing import Final
 from frtop_tui.features.profile.unnamed_file import UnnamedFile
 
 MOST_BYTES: Final = 1 << 30
-"""Of one file."""
+"""Per file."""
 
 
 class FetchedFiles:

@@ -63,7 +63,7 @@ class CollectiveTime:
 
 @dataclass(frozen=True, slots=True)
 class ProfiledModules:
-    """Of some ranks together: collectives, ops of torch, and the models of those that have one."""
+    """Some ranks together: collectives, ops of torch, and the models of those that have one."""
 
     ranks: tuple[int, ...]
     rows: tuple[ModuleRow, ...]

@@ -29,7 +29,7 @@ from frtop_tui.job.naming import folded
 from frtop_tui.statistics.module_sums import ModuleKey, ModuleSums, module_rows
 
 MOST_BYTES: Final = 1 << 30
-"""Of the file without compression: some three million events."""
+"""Largest file without compression: some three million events."""
 FIRST_RANK: Final = 10
 """Process ids of frtop's own lanes begin here."""
 _PIECE: Final = 1 << 22
@@ -40,7 +40,7 @@ _OF_HOST: Final = frozenset({"cpu_op", ANNOTATION})
 EXACT: Final = "exact"
 """How frtop's own lanes mark an exact end; any other end is an upper bound."""
 _SPAN: Final = "Trace"
-"""Of the event that lasts from the start to the end of torch's profiler."""
+"""Category of the event that spans torch's profiler from start to end."""
 _OF_FRTOP: Final = frozenset({"collective", "message", "pending,collective", "pending,message"})
 
 
@@ -95,7 +95,7 @@ class _Issued(NamedTuple):
 
 @dataclass(slots=True)
 class _RankContent:
-    """Of one rank: events of torch, and ops of frtop's own lanes.
+    """One rank: events of torch, and ops of frtop's own lanes.
 
     The lanes are as long as the longest profile of all ranks, which do not start and end together.
     """

@@ -50,7 +50,7 @@ def _profile(verbs: Verbs[Parser]) -> None:
 
 
 def _steps(text: str) -> int:
-    """Of a profile, from 1 to 100."""
+    """Steps of a profile, from 1 to 100."""
     if not text.isdecimal() or not 1 <= int(text) <= 100:
         raise argparse.ArgumentTypeError(f"{text!r}: steps are from 1 to 100")
     return int(text)

@@ -139,11 +139,11 @@ class StatisticsRow(Struct, frozen=True):
     names: str = ""
     calls: tuple[CallRow, ...] = ()
     of_row: tuple[object, ...] | None = None
-    """Of one group out of a row: the key of that row. Only what samples tell is known of it."""
+    """If this is one group of a row: the key of that row. Only its samples are known."""
 
     @property
     def size(self) -> str:
-        """Of one op; `414 B-557 kB` of several."""
+        """Bytes of one op; `414 B-557 kB` where they differ."""
         return NOT_KNOWN if self.sizes is None else byte_sizes(*self.sizes)
 
     @property

@@ -18,7 +18,7 @@ DEADLINE_S: Final = 60.0
 
 MOST_CAPTURES: Final = 100
 MOST_BYTES: Final = 4 << 30
-"""Of all captures together; one of 64 ranks with full rings takes 7 MB."""
+"""All captures together; one of 64 ranks with full rings takes 7 MB."""
 SIZES: Final = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 

@@ -95,7 +95,7 @@ def _kind(one: RankOp) -> str:
 def _comparable(
     frame: Frame, ops: Mapping[int, list[RankOp]]
 ) -> tuple[Mapping[Identifier, int], set[_Place]]:
-    """Of each group the first op from which on no rank's ops have a gap, and ops to leave out."""
+    """By group, the first op after which no rank has a gap; and ops to leave out."""
     first: dict[Identifier, int] = defaultdict(int)
     left_out: set[_Place] = set()
     for rank, mine in ops.items():
