@@ -14,7 +14,7 @@ from frtop_tui.diagnosis.model import Frame, JudgedRank
 from frtop_tui.files.histories import ops_of
 
 FORGET_NS: Final = 2_000_000_000
-"""An op that is no longer in reach and not pending for so long is over."""
+"""An op that is out of reach, and has not been pending for this long, is over."""
 MOST_WAITING: Final = 100_000
 """Ops that wait to be taken, of all ranks: some 300 bytes each."""
 

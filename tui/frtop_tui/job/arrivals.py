@@ -69,7 +69,7 @@ def sampled_group(statistics: JobStatistics | None, key: GroupKey) -> SampledGro
 def rank_delays(groups: Iterable[SampledGroup]) -> dict[int, int | None]:
     """By rank how long after the first member it comes, in ns: the median in its worst group.
 
-    None where that is not more than what the clocks of its hosts may be wrong by.
+    None where that is within the clock error of its hosts.
     """
     found: dict[int, int | None] = {}
     for group in groups:

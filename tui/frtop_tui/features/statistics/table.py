@@ -62,7 +62,7 @@ class Difference:
     def passes_on(self, row: StatisticsRow) -> bool:
         """Whether who arrives last waits for a straggler, and is late by no less than half of that.
 
-        Whoever is late by less may have reasons of its own, however small.
+        A rank that is less late may have its own reasons, however small.
         """
         late = max((call.mean_skew_ns or call.skew_ns or 0 for call in row.calls), default=0)
         return row.last.rank in self.waiting and 2 * late >= self.late_ns

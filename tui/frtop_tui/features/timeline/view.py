@@ -291,7 +291,7 @@ class TimelineScreen(HistoriesScreen):
         self.selected, self._seeks_late_op = None, False
 
     def _move_window(self, window: TimeWindow) -> None:
-        """Whoever looks at a time stays there: the window does not follow any more."""
+        """Keeps the time that is looked at: the window does not follow any more."""
         self.window, self.follow = window, False
 
     def on_line_view_chosen(self) -> None:

@@ -23,9 +23,9 @@ MOST_JOBS: Final = 32
 RECENT_S: Final = 300.0
 """A job that ended so recently is looked at: it may have died while no watcher ran."""
 GONE_NS: Final = 20_000_000_000
-"""A job that was not seen alive for so long is left."""
+"""A job that was not seen alive for this long is no longer watched."""
 LEFT_NS: Final = 60_000_000_000
-"""A job that was left is forgotten when it was not listed for so long."""
+"""A job that is no longer watched is forgotten after this long off the list."""
 PAUSE_NS: Final = 5_000_000_000
 """Before a source is opened again that could not be opened, or failed."""
 NOBODY: Final[JobKey] = ("", -1, -1, "frtop lists jobs", -1, "frtop")
