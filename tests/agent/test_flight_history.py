@@ -20,7 +20,7 @@ from frtop_probe.consistency.signatures import RULE_OF_SIZES, difference
 from frtop_probe.unprepared.flight_ring import NO_RING
 from frtop_probe.unprepared.flight_settings import OFF, SWITCH_ON
 from frtop_probe.unprepared.model import Backend, FlightRing, RingEntry, ring_from, ring_json
-from frtop_probe.unprepared.worker import DID_NOT_RETURN, Look
+from frtop_probe.unprepared.worker import TOOK_TOO_LONG, Look
 from frtop_tui.files.histories import ops_of as decoded
 from frtop_tui.job.checksums import JobChecksums
 from history_rows import rows_of
@@ -212,7 +212,7 @@ def replaced(op: wire.Op, **fields: Any) -> wire.Op:
      f"not recorded: {OFF} (TORCH_FR_BUFFER_SIZE=0); {SWITCH_ON}"),
     (Look(1, rings=(FlightRing("gloo", 0, 0, reason=NO_RING),)),
      f"not recorded: {NO_RING}; {SWITCH_ON}"),
-    (Look(1, reason=DID_NOT_RETURN), f"not recorded: {DID_NOT_RETURN}"),
+    (Look(1, reason=TOOK_TOO_LONG), f"not recorded: {TOOK_TOO_LONG}"),
     (Look(1, rings=(FlightRing("gloo", 2000, 0),)), "Flight Recorder: no op yet"),
 ])  # fmt: skip
 def test_why_there_is_no_history(found: Look, said: str) -> None:
@@ -222,7 +222,7 @@ def test_why_there_is_no_history(found: Look, said: str) -> None:
 
 
 def test_a_read_that_failed_leaves_what_was_read_before() -> None:
-    history = taken(look([entry(1)], 1), Look(1, reason=DID_NOT_RETURN))
+    history = taken(look([entry(1)], 1), Look(1, reason=TOOK_TOO_LONG))
     assert [op.number for op in history.ops] == [1]
 
 

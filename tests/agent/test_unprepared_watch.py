@@ -30,7 +30,7 @@ from frtop_probe.proc.line_child import CHILD_ENDED, NO_CHILD
 from frtop_probe.ring import layout
 from frtop_probe.unprepared.cpython import FREE_THREADED
 from frtop_probe.unprepared.discovery.facts import SCAN_FAILED, Candidate, Discovery, LeftAlone
-from frtop_probe.unprepared.worker import DID_NOT_RETURN, SCAN_DID_NOT_RETURN, Look
+from frtop_probe.unprepared.worker import SCAN_TOOK_TOO_LONG, TOOK_TOO_LONG, Look
 from waiting import DEADLINE_S, wait_for_async
 
 Sleepers = Callable[[int], list[int]]
@@ -181,16 +181,16 @@ async def test_a_read_that_did_not_return_is_not_repeated_soon(
     watch: Watch, sleepers: Sleepers
 ) -> None:
     pids = sleepers(2)
-    watch.reads.reasons[pids[0]] = DID_NOT_RETURN
+    watch.reads.reasons[pids[0]] = TOOK_TOO_LONG
     watch.find(*pids)
     await wait_for_async(lambda: watch.reads.looks.count(pids[1]) > 5, "looks at the other")
     assert watch.reads.looks.count(pids[0]) == 1
     (rank,) = (one for one in watch.tracker.ranks.values() if one.pid == pids[0])
-    assert rank.full().notes == (DID_NOT_RETURN,)
+    assert rank.full().notes == (TOOK_TOO_LONG,)
 
 
 async def test_a_search_that_did_not_return_is_not_repeated_soon(watch: Watch) -> None:
-    watch.reads.discovery = Discovery(reasons=(SCAN_DID_NOT_RETURN,))
+    watch.reads.discovery = Discovery(reasons=(SCAN_TOOK_TOO_LONG,))
     watch.asked = None
     await wait_for_async(lambda: watch.tracker.notes, "a note")
     await asyncio.sleep(0.4)

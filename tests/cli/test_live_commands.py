@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from connect.scripted_source import ScriptedSource
 from frtop_probe import wire
 from frtop_probe.unprepared.discovery.facts import SCAN_FAILED
-from frtop_probe.unprepared.worker import SCAN_DID_NOT_RETURN
+from frtop_probe.unprepared.worker import SCAN_TOOK_TOO_LONG
 from frtop_tui.cli import capture as capture_command
 from frtop_tui.cli import live as live_command
 from frtop_tui.connect.base import Source
@@ -264,8 +264,8 @@ def test_progress_names_a_host_that_is_being_reached() -> None:
     (f"2 ranks of user ann{wire.OF_OTHERS}; ann can admit you",
      "job of this user was found on node0; 2 ranks of user ann: not looked at",
      "ann can admit you"),
-    (SCAN_DID_NOT_RETURN,
-     "on node0, and not all was looked at: no search for jobs: a read of /proc did not return",
+    (SCAN_TOOK_TOO_LONG,
+     "on node0, and not all was looked at: no search for jobs: it took longer than 2 s",
      "try again"),
     (f"{SCAN_FAILED}: KeyError('odd')",
      "on node0, and not all was looked at: no search for jobs: it failed: KeyError('odd')",

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from e2e.conftest import Launch, frtop
-from frtop_probe.wire.recording import NumberState
 from frtop_tui.files.capture import author
 from waiting import wait_for
 
@@ -133,8 +132,7 @@ def sampling() -> subprocess.Popen[str]:
 def states(field: str) -> list[Any]:
     """A field of what each rank says of its watch."""
     found = json.loads(frtop("record", "--json").stdout)
-    place = NumberState.__struct_fields__.index(field)
-    return [found[rank]["recorded"][0][place] for rank in sorted(found)]
+    return [found[rank]["recorded"]["settings"]["numbers"][field] for rank in sorted(found)]
 
 
 def sampled() -> list[int]:

@@ -12,20 +12,20 @@ import pytest
 
 from frtop_probe.recorder.ops import call_sites
 from frtop_probe.recorder.ops.call_sites import CallSites
-from frtop_probe.recorder.ops.writer import RingWriter, create
+from frtop_probe.recorder.own_ring import OwnRing, create
 from frtop_probe.ring.reader import Ring
 
 Find = Callable[[FrameType | None], int]
 
 
 @pytest.fixture
-def writer(tmp_path: Path) -> RingWriter:
+def writer(tmp_path: Path) -> OwnRing:
     tmp_path.chmod(0o700)
     return create([tmp_path])
 
 
 @pytest.fixture
-def sites(writer: RingWriter) -> CallSites:
+def sites(writer: OwnRing) -> CallSites:
     return CallSites(writer, "/opt/torch")
 
 
@@ -40,9 +40,7 @@ def program(text: str, find: Find, file: str = "/home/user/train.py") -> dict[st
     return names
 
 
-def test_a_line_has_one_number_from_all_its_instructions(
-    sites: CallSites, writer: RingWriter
-) -> None:
+def test_a_line_has_one_number_from_all_its_instructions(sites: CallSites, writer: OwnRing) -> None:
     text = "def step():\n return here(), here()\ndef other():\n return here()\n"
     names = program(text, sites.finder())
     first, second = names["step"]()
@@ -53,7 +51,7 @@ def test_a_line_has_one_number_from_all_its_instructions(
     }  # fmt: skip
 
 
-def test_frames_of_torch_are_passed_over(sites: CallSites, writer: RingWriter) -> None:
+def test_frames_of_torch_are_passed_over(sites: CallSites, writer: OwnRing) -> None:
     inner = program("def issue():\n return here()\n", sites.finder(), "/opt/torch/c10d.py")
     outer = program("def step():\n return issue()\n", sites.finder())
     outer["issue"] = inner["issue"]

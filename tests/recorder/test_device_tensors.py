@@ -142,7 +142,7 @@ def test_the_tensors_of_an_op_that_the_device_has_completed_are_not_read(
 ) -> None:
     rank.run(
         ALONE + "from frtop_probe.ring import layout\n"
-        "writer = lifecycle.recorder.writer\n"
+        "writer = lifecycle.recorder.ring\n"
         "at = writer.cells[layout.StatusCell.HEAD] % writer.shape.slots * layout.SLOT_SIZE\n"
         "at += writer.shape.slots_offset + layout.SLOT_FLAGS\n"
         "writer.map[at] &= ~layout.Flag.UNTRACKED"  # as if a device's front had told its end

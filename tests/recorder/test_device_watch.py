@@ -145,7 +145,7 @@ def test_without_the_flight_recorder_ops_are_untracked(tmp_path: Path) -> None:
 def test_nothing_is_read_while_a_groups_first_op_is_in_its_call(tmp_path: Path) -> None:
     program = """
 from frtop_probe.recorder.ops.device_watch import device_words
-seen = lambda: recorder.writer.words[device_words(1) + 3]
+seen = lambda: recorder.ring.words[device_words(1) + 3]
 dist.all_reduce(tensor)
 torch.cuda.synchronize()
 look()

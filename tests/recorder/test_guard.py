@@ -22,7 +22,7 @@ FAKE = """
     def wait_for_heartbeats(count):
         from frtop_probe.recorder.process.lifecycle import lifecycle
         from frtop_probe.ring.layout import StatusCell
-        cells, deadline = lifecycle.recorder.writer.cells, time.monotonic() + 30
+        cells, deadline = lifecycle.recorder.ring.cells, time.monotonic() + 30
         beats = cells[StatusCell.HEARTBEATS]
         while cells[StatusCell.HEARTBEATS] < beats + count:
             assert time.monotonic() < deadline
@@ -120,7 +120,7 @@ def test_descriptors_closed_by_the_program_are_not_used_after_their_numbers_are_
             " for server in saved['servers']]\n"
             "for one in saved['servers']: one.settimeout(5)\n"
             "from frtop_probe.ring.layout import StatusCell\n"
-            "cells = lifecycle.recorder.writer.cells\n"
+            "cells = lifecycle.recorder.ring.cells\n"
             "beats = cells[StatusCell.HEARTBEATS]\n"
             "wait_for(lambda: cells[StatusCell.HEARTBEATS] >= beats + 4)\n"
             "saved['accepted'] = [server.accept()[0] for server in saved['servers']]\n"

@@ -41,9 +41,9 @@ PROGRAM = """
         time.sleep(1.2)
     from frtop_probe.recorder.process.lifecycle import lifecycle
     from frtop_probe.ring.layout import StatusCell
-    beats = lifecycle.recorder.writer.cells[StatusCell.HEARTBEATS]
+    beats = lifecycle.recorder.ring.cells[StatusCell.HEARTBEATS]
     dist.monitored_barrier()
-    print("beats", lifecycle.recorder.writer.cells[StatusCell.HEARTBEATS] - beats)
+    print("beats", lifecycle.recorder.ring.cells[StatusCell.HEARTBEATS] - beats)
     if rank == 0:
         dist.send(t(4), 1, tag=3)
         dist.recv(t(4), None)
@@ -216,7 +216,7 @@ def test_a_torch_that_does_not_say_which_reduce_op_it_is(tmp_path: Path) -> None
         for _ in range(2):
             dist.all_reduce(torch.ones(3))
             while later: pass
-        later.append((lifecycle.recorder.writer.cells[StatusCell.HEAD], object()))
+        later.append((lifecycle.recorder.ring.cells[StatusCell.HEAD], object()))
         while later: pass
         dist.barrier()
         dist.destroy_process_group()

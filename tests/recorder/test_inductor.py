@@ -94,7 +94,7 @@ PROGRAM = """
         counters["recompile_limit"], counters["inductor"]["extern_calls"],
     ]))
     if "FRTOP_OFF" not in os.environ:
-        trace = json.loads(profile_file(recorder.writer.path, "trace").read_bytes())
+        trace = json.loads(profile_file(recorder.ring.path, "trace").read_bytes())
         numbers = recorder.watch
         assert not numbers.failure, numbers.failure
         found = {

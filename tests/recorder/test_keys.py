@@ -19,7 +19,7 @@ from frtop_probe.recorder.ops.signatures import (
     encoder,
     key_function,
 )
-from frtop_probe.recorder.ops.writer import RingWriter, create
+from frtop_probe.recorder.own_ring import OwnRing, create
 from frtop_probe.ring import sizes
 from frtop_probe.ring.reader import Ring
 
@@ -38,7 +38,7 @@ def known_ops() -> dict[str, Operation]:
 
 
 @pytest.fixture
-def writer(tmp_path: Path) -> RingWriter:
+def writer(tmp_path: Path) -> OwnRing:
     tmp_path.chmod(0o700)
     return create([tmp_path])
 
@@ -91,7 +91,7 @@ def test_lists_that_are_divided_otherwise_have_other_keys(known_ops: dict[str, O
 class Exchanges:
     """Issues all_to_alls as the hook does, without torch."""
 
-    def __init__(self, operation: Operation, writer: RingWriter) -> None:
+    def __init__(self, operation: Operation, writer: OwnRing) -> None:
         self.operation = operation
         self.tensor = torch.empty(4)
         varying = Splits()
@@ -114,12 +114,12 @@ class Exchanges:
 
 
 @pytest.fixture
-def exchanges(known_ops: dict[str, Operation], writer: RingWriter) -> Exchanges:
+def exchanges(known_ops: dict[str, Operation], writer: OwnRing) -> Exchanges:
     return Exchanges(known_ops["alltoall_base_"], writer)
 
 
 def test_new_splits_are_written_each_time_and_read_back(
-    exchanges: Exchanges, writer: RingWriter
+    exchanges: Exchanges, writer: OwnRing
 ) -> None:
     table = random.Random(5)
     form, _ = exchanges.issue([0] * 8)
@@ -167,7 +167,7 @@ def test_a_few_splits_in_turn_are_found_by_key(exchanges: Exchanges) -> None:
 
 @pytest.mark.parametrize(("name", "shapes"), [("allreduce_", 3000), ("broadcast_", 3000)])
 def test_keys_are_bounded_and_the_oldest_goes_first(
-    known_ops: dict[str, Operation], writer: RingWriter, name: str, shapes: int
+    known_ops: dict[str, Operation], writer: OwnRing, name: str, shapes: int
 ) -> None:
     operation = known_ops[name]
     table, key = SignatureTable(writer), key_function(operation)

@@ -23,7 +23,7 @@ FAKE = """
         import time
         from frtop_probe.recorder.process.lifecycle import lifecycle
         from frtop_probe.ring.layout import StatusCell
-        cells = lifecycle.recorder.writer.cells
+        cells = lifecycle.recorder.ring.cells
         beats = cells[StatusCell.HEARTBEATS]
         while cells[StatusCell.HEARTBEATS] < beats + 2:
             time.sleep(0.01)
@@ -395,7 +395,7 @@ def test_dataloader_workers_have_no_recorder(tmp_path: Path) -> None:
         init()
         model = torch.nn.Linear(1, 1)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        cells = lifecycle.recorder.writer.cells
+        cells = lifecycle.recorder.ring.cells
         loader = iter(DataLoader(Numbers(), batch_size=2, num_workers=2))
         pids = [w.pid for w in loader._workers]
         seen = []

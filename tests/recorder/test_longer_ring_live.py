@@ -8,7 +8,7 @@ import pytest
 
 from frtop_probe.ring import layout
 from frtop_probe.ring.layout import Flag, StatusCell
-from frtop_probe.wire.recording import NumberState, RecordedNow
+from frtop_probe.wire.recording import RecordedNow
 from recorder.interactive_rank import InteractiveRank, Ranks, interactive_ranks, run
 from waiting import wait_for
 
@@ -26,8 +26,7 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
 def lengthen(rank: InteractiveRank) -> RecordedNow:
     reply, _ = rank.request(ask="ChangeRecording", longer=True)
     assert reply["error"] == "", reply
-    recorded = reply["recorded"]
-    return RecordedNow(**{**recorded, "numbers": NumberState(**recorded["numbers"])})
+    return RecordedNow(**reply["recorded"])
 
 
 def test_what_was_pending_ends_and_what_came_after_is_there(ranks: Ranks) -> None:

@@ -14,7 +14,7 @@ import pytest
 from frtop_probe.recorder.ops import pending as module
 from frtop_probe.recorder.ops import usual_waits
 from frtop_probe.recorder.ops.pending import PendingOps
-from frtop_probe.recorder.ops.writer import RingWriter
+from frtop_probe.recorder.own_ring import OwnRing
 from frtop_probe.ring import layout
 
 MINE, OTHERS = 1, 2
@@ -38,7 +38,7 @@ class PendingScene:
     def __init__(self, folder: Path) -> None:
         descriptor = os.open(folder / "ring", os.O_RDWR | os.O_CREAT)
         os.posix_fallocate(descriptor, 0, layout.SMALL.longest)
-        self.pending = pending = PendingOps(RingWriter(folder / "ring", descriptor, layout.SMALL))
+        self.pending = pending = PendingOps(OwnRing(folder / "ring", descriptor, layout.SMALL))
         os.close(descriptor)
         self.works: list[FakeWork] = []
         for group in (MINE, OTHERS):

@@ -51,7 +51,7 @@ PROGRAM = """
             os._exit(0)
     def after_a_beat():
         # The child would wait for ever for a thread that has or wants the GIL just then.
-        cells = lifecycle.recorder.writer.cells
+        cells = lifecycle.recorder.ring.cells
         beats = cells[StatusCell.HEARTBEATS]
         while cells[StatusCell.HEARTBEATS] == beats:
             time.sleep(0.01)

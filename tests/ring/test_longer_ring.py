@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from frtop_probe.recorder.ops import writer as writer_module
+from frtop_probe.recorder import own_ring
 from frtop_probe.recorder.ops.pending import Overflow
-from frtop_probe.recorder.ops.writer import RingWriter, create
+from frtop_probe.recorder.own_ring import OwnRing, create
 from frtop_probe.ring import bulk_read, layout
 from frtop_probe.ring.layout import Event, Shape, StatusCell
 from frtop_probe.ring.reader import MAX_SIZE, Ring
@@ -32,15 +32,15 @@ TINY = Shape(
 @pytest.fixture(autouse=True)
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layout, "FULL", TINY)
-    monkeypatch.setattr(writer_module, "AHEAD", AHEAD)
+    monkeypatch.setattr(own_ring, "AHEAD", AHEAD)
 
 
 @pytest.fixture
-def writer(tmp_path: Path) -> RingWriter:
+def writer(tmp_path: Path) -> OwnRing:
     return create([tmp_path])
 
 
-def issue(writer: RingWriter, count: int = 1, *, done: bool = True) -> int:
+def issue(writer: OwnRing, count: int = 1, *, done: bool = True) -> int:
     """Issues some ops, at the time of their number; returns the last one."""
     for _ in range(count):
         sequence = writer.next_sequence()
@@ -86,7 +86,7 @@ def test_all_readers_find_the_newest_events(
     os.close(writer._file.number)
 
 
-def test_pending_ops_of_before_and_after_are_found_and_completed(writer: RingWriter) -> None:
+def test_pending_ops_of_before_and_after_are_found_and_completed(writer: OwnRing) -> None:
     ring = Ring(writer.path)
     opened: dict[int, int] = {}
     overflow = Overflow(writer, opened)
@@ -107,7 +107,7 @@ def test_pending_ops_of_before_and_after_are_found_and_completed(writer: RingWri
     ring.close()
 
 
-def test_memory_is_taken_only_when_it_is_asked_for(writer: RingWriter) -> None:
+def test_memory_is_taken_only_when_it_is_asked_for(writer: OwnRing) -> None:
     def blocks() -> int:
         return writer.path.stat().st_blocks * 512
 
@@ -143,9 +143,7 @@ def test_where_there_is_no_room_the_ring_stays_as_it_is(tmpfs: Path) -> None:
     assert (writer.history, Ring(writer.path).oldest(3 * SLOTS)) == (SLOTS, 2 * SLOTS + 1)
 
 
-def test_a_file_that_the_program_has_closed_is_left_alone(
-    writer: RingWriter, tmp_path: Path
-) -> None:
+def test_a_file_that_the_program_has_closed_is_left_alone(writer: OwnRing, tmp_path: Path) -> None:
     """Another file has its number by then."""
     other = os.open(tmp_path / "checkpoint", os.O_RDWR | os.O_CREAT)
     os.write(other, b"weights")
@@ -173,7 +171,7 @@ def test_where_files_may_not_get_so_long_a_ring_is_as_it_always_was(tmp_path: Pa
     ring.close()
 
 
-def test_many_pending_ops_stay_in_a_longer_ring(writer: RingWriter) -> None:
+def test_many_pending_ops_stay_in_a_longer_ring(writer: OwnRing) -> None:
     """The overflow has room for four."""
     ring = Ring(writer.path)
     opened: dict[int, int] = {}
@@ -196,7 +194,7 @@ def test_many_pending_ops_stay_in_a_longer_ring(writer: RingWriter) -> None:
     ring.close()
 
 
-def test_a_head_that_drops_does_not_make_a_reader_read_more(writer: RingWriter) -> None:
+def test_a_head_that_drops_does_not_make_a_reader_read_more(writer: OwnRing) -> None:
     issue(writer, 40)
     ring = Ring(writer.path)
     assert sum(len(one.sequence) for one in bulk_read.slots(ring, 1, 2**62)) == 0
@@ -210,7 +208,7 @@ def test_the_longest_ring_is_one_that_readers_take() -> None:
 def test_threads_that_issue_meanwhile_lose_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writer_module, "AHEAD", 8192)
+    monkeypatch.setattr(own_ring, "AHEAD", 8192)
     monkeypatch.setattr(layout, "FULL", Shape(
         groups=4, sites=8, overflow=4, slots=8192, chunks=32, marks=8, side=80 * 1024, more=65_536
     ))  # fmt: skip
@@ -246,7 +244,7 @@ def test_threads_that_issue_meanwhile_lose_nothing(
     (-1, 40), (-(2**63), 2**63 - 1), (2**63 - 1, 2**63 - 1), (1, 2**63 - 1), (2**40, 3),
 ])  # fmt: skip
 def test_a_damaged_ring_costs_no_more_than_its_size(
-    writer: RingWriter, longer_from: int, head: int
+    writer: OwnRing, longer_from: int, head: int
 ) -> None:
     writer.cells[StatusCell.LONGER_FROM] = longer_from
     writer.cells[StatusCell.HEAD] = head

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from frtop_probe.recorder.marks.marks import MarkWriter
-from frtop_probe.recorder.ops.writer import RingWriter, create
+from frtop_probe.recorder.own_ring import OwnRing, create
 from frtop_probe.ring import layout
 from frtop_probe.ring.layout import MarkKind, Shape, StatusCell
 from frtop_probe.ring.marks import read_marks, watched
@@ -21,7 +21,7 @@ FETCH, STEP, BACKWARD = MarkKind.FETCH, MarkKind.STEP, MarkKind.BACKWARD
 
 
 @pytest.fixture
-def writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RingWriter:
+def writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OwnRing:
     monkeypatch.setattr(layout, "FULL", TINY)
     return create([tmp_path])
 
@@ -46,7 +46,7 @@ def test_the_newest_marks_are_kept(tmp_path: Path, count: int) -> None:
     ring.close()
 
 
-def test_a_mark_has_its_times_and_samples(writer: RingWriter) -> None:
+def test_a_mark_has_its_times_and_samples(writer: OwnRing) -> None:
     before = time.monotonic_ns()
     fetch = writer.marks.begin(FETCH, 3)
     (lasting,) = read_marks(Ring(writer.path))
@@ -60,7 +60,7 @@ def test_a_mark_has_its_times_and_samples(writer: RingWriter) -> None:
     assert (second.kind, second.number, second.samples, first.samples) == (STEP, 7, 64, 0)
 
 
-def test_only_what_ended_since_then_is_read(writer: RingWriter) -> None:
+def test_only_what_ended_since_then_is_read(writer: OwnRing) -> None:
     writer.marks.instant(STEP, 1)
     long = writer.marks.begin(BACKWARD, 2)
     writer.marks.instant(STEP, 3)
@@ -73,7 +73,7 @@ def test_only_what_ended_since_then_is_read(writer: RingWriter) -> None:
     assert numbers(ring, time.monotonic_ns()) == []
 
 
-def test_a_mark_that_nobody_saw_end_is_left_out(writer: RingWriter) -> None:
+def test_a_mark_that_nobody_saw_end_is_left_out(writer: OwnRing) -> None:
     writer.marks.abandon(writer.marks.begin(BACKWARD, 1))
     writer.marks.begin(BACKWARD, 2)  # an exception has passed
     writer.marks.begin(FETCH, 3)  # lasts
@@ -82,7 +82,7 @@ def test_a_mark_that_nobody_saw_end_is_left_out(writer: RingWriter) -> None:
     assert numbers(Ring(writer.path), time.monotonic_ns()) == [3]
 
 
-def test_the_end_of_an_overwritten_mark_is_dropped(writer: RingWriter) -> None:
+def test_the_end_of_an_overwritten_mark_is_dropped(writer: OwnRing) -> None:
     old = writer.marks.begin(FETCH, 1)
     for number in range(2, 10):
         writer.marks.instant(STEP, number)
@@ -97,9 +97,7 @@ def test_the_end_of_an_overwritten_mark_is_dropped(writer: RingWriter) -> None:
 @settings(
     max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-def test_damage_costs_only_the_marks_that_it_hits(
-    writer: RingWriter, noise: bytes, at: int
-) -> None:
+def test_damage_costs_only_the_marks_that_it_hits(writer: OwnRing, noise: bytes, at: int) -> None:
     for number in range(1, 9):
         writer.marks.instant(STEP, number)
     offset = writer.shape.marks_offset
@@ -112,7 +110,7 @@ def test_damage_costs_only_the_marks_that_it_hits(
     writer.cells[StatusCell.MARKS] = 8
 
 
-def test_what_is_watched(writer: RingWriter) -> None:
+def test_what_is_watched(writer: OwnRing) -> None:
     ring = Ring(writer.path)
     assert watched(ring) == frozenset()
     writer.marks.watch(FETCH, BACKWARD)

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from frtop_probe.recorder.ops.pending import PendingOps
-from frtop_probe.recorder.ops.writer import RingWriter, create
+from frtop_probe.recorder.own_ring import OwnRing, create
 from frtop_probe.ring import bulk_read, layout
 from frtop_probe.ring.header import RingError
 from frtop_probe.ring.layout import Event, Flag, MarkKind, Shape, Side, StatusCell
@@ -30,12 +30,12 @@ TINY = Shape(groups=4, sites=8, overflow=4, slots=16, chunks=32, marks=8, side=8
 
 
 @pytest.fixture
-def writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RingWriter:
+def writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OwnRing:
     monkeypatch.setattr(layout, "FULL", TINY)
     return create([tmp_path])
 
 
-def issue(writer: RingWriter, pending: PendingOps | None = None, number: int = 1) -> int:
+def issue(writer: OwnRing, pending: PendingOps | None = None, number: int = 1) -> int:
     sequence = writer.next_sequence()
     if pending is not None:
         pending.open[sequence] = 1
@@ -58,7 +58,7 @@ def test_sections_are_aligned_and_have_the_documented_sizes() -> None:
     assert layout.FULL.size <= 3 * 1024 * 1024
 
 
-def test_the_header_is_read_back(writer: RingWriter) -> None:
+def test_the_header_is_read_back(writer: OwnRing) -> None:
     writer.set_recorder_tid(4711)
     ring = Ring(writer.path)
     assert ring.header.pid == os.getpid()
@@ -82,7 +82,7 @@ def test_the_header_is_read_back(writer: RingWriter) -> None:
         (lambda data: data + bytes(9 * 1024 * 1024), "is not a ring"),
     ],
 )
-def test_a_damaged_file_is_refused(writer: RingWriter, damage: Any, reason: str) -> None:
+def test_a_damaged_file_is_refused(writer: OwnRing, damage: Any, reason: str) -> None:
     broken = writer.path.with_name("1-1.ring")
     broken.write_bytes(damage(writer.path.read_bytes()))
     with pytest.raises(RingError, match=reason):
@@ -139,7 +139,7 @@ def test_events_and_lost_events_add_up(tmp_path: Path, issued: int, since: int, 
     ring.close()
 
 
-def test_the_side_table_reserves_room_for_exceptions_and_notes(writer: RingWriter) -> None:
+def test_the_side_table_reserves_room_for_exceptions_and_notes(writer: OwnRing) -> None:
     ring = Ring(writer.path)
     number = 0
     while writer.write_entry(Side.FORM, number + 1, {"kind": "x" * 200}):
@@ -159,7 +159,7 @@ def test_the_side_table_reserves_room_for_exceptions_and_notes(writer: RingWrite
     max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 def test_a_damaged_side_table_does_not_hide_events_or_raise(
-    writer: RingWriter, noise: bytes, at: int
+    writer: OwnRing, noise: bytes, at: int
 ) -> None:
     writer.map[TINY.side_offset + at : TINY.side_offset + at + len(noise)] = noise
     writer.cells[StatusCell.SIDE_USED] = at + len(noise)
@@ -172,9 +172,7 @@ def test_a_damaged_side_table_does_not_hide_events_or_raise(
 
 @given(st.binary(min_size=layout.SLOT_SIZE, max_size=layout.SLOT_SIZE))
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_noise_in_a_slot_is_dropped_or_read_but_never_raises(
-    writer: RingWriter, noise: bytes
-) -> None:
+def test_noise_in_a_slot_is_dropped_or_read_but_never_raises(writer: OwnRing, noise: bytes) -> None:
     writer.cells[StatusCell.HEAD] = 3
     at = TINY.slots_offset + 3 * layout.SLOT_SIZE
     body = noise[: layout.SLOT_BODY.size]
@@ -186,7 +184,7 @@ def test_noise_in_a_slot_is_dropped_or_read_but_never_raises(
     ring.close()
 
 
-def test_a_deeply_nested_entry_is_skipped(writer: RingWriter) -> None:
+def test_a_deeply_nested_entry_is_skipped(writer: OwnRing) -> None:
     text = b"[" * 10_000
     entry = layout.SIDE_ENTRY.pack(len(text), Side.NOTE, 0, 1, crc32(text)) + text
     at = writer.shape.side_offset
@@ -197,7 +195,7 @@ def test_a_deeply_nested_entry_is_skipped(writer: RingWriter) -> None:
     assert Ring(writer.path).notes == {}
 
 
-def test_untracked_ops_are_pending_only_during_their_call(writer: RingWriter) -> None:
+def test_untracked_ops_are_pending_only_during_their_call(writer: OwnRing) -> None:
     pending, ring = PendingOps(writer), Ring(writer.path)
     sequence = issue(writer, pending)
     assert [row.sequence for row in ring.pending()] == [sequence]
@@ -207,7 +205,7 @@ def test_untracked_ops_are_pending_only_during_their_call(writer: RingWriter) ->
     assert (row.flags, row.done_ns) == (Flag.UNTRACKED, 0)
 
 
-def test_ops_that_do_not_fit_into_the_overflow_are_counted(writer: RingWriter) -> None:
+def test_ops_that_do_not_fit_into_the_overflow_are_counted(writer: OwnRing) -> None:
     pending = PendingOps(writer)
     for _ in range(30):
         issue(writer, pending)
@@ -219,7 +217,7 @@ def test_ops_that_do_not_fit_into_the_overflow_are_counted(writer: RingWriter) -
 WRITERS = """
     import sys, threading
     from pathlib import Path
-    from frtop_probe.recorder.ops.writer import create
+    from frtop_probe.recorder.own_ring import create
     from frtop_probe.ring import layout
     layout.FULL = layout.Shape(
         groups=4, sites=8, overflow=4, slots=16, chunks=32, marks=8, side=80 * 1024
@@ -275,7 +273,7 @@ def test_no_torn_read_while_threads_write(tmp_path: Path) -> None:
     assert not ring.writer_lives()
 
 
-def test_pending_ops_are_found_across_the_end_of_the_slots(writer: RingWriter) -> None:
+def test_pending_ops_are_found_across_the_end_of_the_slots(writer: OwnRing) -> None:
     slots = writer.shape.slots
     unfinished = {slots + 1, slots + 3, 2 * slots - 1, 2 * slots, 2 * slots + 4}
     for number in range(1, 2 * slots + 6):

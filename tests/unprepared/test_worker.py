@@ -131,11 +131,11 @@ async def test_a_child_that_does_not_answer_is_left_behind(fake: Fake) -> None:
     first = (await reader.look(other)).environment["BY"]
 
     look = await reader.look(os.getpid())
-    assert (look.c10d, look.reason) == (None, worker.DID_NOT_RETURN)
+    assert (look.c10d, look.reason) == (None, worker.TOOK_TOO_LONG)
     await wait_for_async(lambda: not is_running(int(first)), "the end of the child")
 
     again = await reader.look(os.getpid())  # at once: nobody asks
-    assert again.reason == worker.DID_NOT_RETURN
+    assert again.reason == worker.TOOK_TOO_LONG
     second = (await reader.look(other)).environment["BY"]
     assert second != first
 
@@ -159,7 +159,7 @@ async def test_after_a_while_a_process_is_asked_again(fake: Fake, tmp_path: Path
         f"    {ANSWER}",
         quarantine_s=0.0,
     )
-    assert (await reader.look(os.getpid())).reason == worker.DID_NOT_RETURN
+    assert (await reader.look(os.getpid())).reason == worker.TOOK_TOO_LONG
     assert (await reader.look(os.getpid())).reason == ""
 
 
@@ -168,7 +168,7 @@ async def test_children_that_hang_are_bounded(fake: Fake, monkeypatch: pytest.Mo
     reader = fake("time.sleep(600)", quarantine_s=0.0)
     monkeypatch.setattr(reader._lines, "_reap", lambda: None)  # as if a kill did not end them
     reasons = [(await reader.look(os.getpid())).reason for _ in range(3)]
-    assert reasons == [worker.DID_NOT_RETURN, worker.DID_NOT_RETURN, line_child.TOO_MANY_LEFT]
+    assert reasons == [worker.TOOK_TOO_LONG, worker.TOOK_TOO_LONG, line_child.TOO_MANY_LEFT]
     monkeypatch.undo()
 
 
@@ -203,7 +203,7 @@ async def test_a_search_leaves_out_the_process_at_which_one_hung() -> None:
                     pass
         finally:
             await reader.close()
-    assert seen[0] == worker.SCAN_DID_NOT_RETURN
+    assert seen[0] == worker.SCAN_TOOK_TOO_LONG
 
 
 def test_a_search_that_fails_keeps_the_addresses_of_the_ranks(

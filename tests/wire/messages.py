@@ -27,6 +27,8 @@ def filled(kind: Any, name: str = "") -> Any:
     arguments = typing.get_args(kind)
     if typing.get_origin(kind) in (typing.Union, types.UnionType):
         return filled(next(one for one in arguments if one is not type(None)), name)
+    if typing.get_origin(kind) is dict:
+        return {name: filled(arguments[1], name)}
     if typing.get_origin(kind) is tuple:
         parts = arguments[:1] if arguments[-1] is Ellipsis else arguments
         return tuple(filled(part, f"{name}.{n}") for n, part in enumerate(parts))

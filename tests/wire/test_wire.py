@@ -30,6 +30,9 @@ def strategy(kind: Any) -> st.SearchStrategy[Any]:
         return st.tuples(*(strategy(argument) for argument in arguments))
     if origin is tuple:
         return st.lists(strategy(arguments[0]), max_size=2).map(tuple)
+    if origin is dict:
+        key, value = map(strategy, arguments)
+        return st.dictionaries(key, value, max_size=3)
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         hints = typing.get_type_hints(kind)
         fields = {name: strategy(hints[name]) for name in kind.__struct_fields__}
@@ -72,6 +75,9 @@ def lengthened(value: Any) -> Any:
     """A message of a newer version: every struct has two more fields."""
     if isinstance(value, msgspec.Struct):
         tag = value.__struct_config__.tag
+        if not value.__struct_config__.array_like:
+            named = {name: lengthened(getattr(value, name)) for name in value.__struct_fields__}
+            return {**named, "of a later version": [1]}
         fields = [lengthened(getattr(value, name)) for name in value.__struct_fields__]
         return [*([tag] if tag else []), *fields, "of a later version", [1]]
     if isinstance(value, tuple):

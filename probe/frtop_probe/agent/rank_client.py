@@ -13,7 +13,7 @@ import socket
 import struct
 import time
 from functools import cache
-from typing import Any, Final, get_args, get_type_hints
+from typing import Any, Final, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import structs
@@ -99,7 +99,12 @@ def _made(kind: Any, value: Any) -> Any:
         each = parts[:1] * len(value) if parts[1:] == (...,) else (*parts, *(Any for _ in value))
         return tuple(_made(part, one) for part, one in zip(each, value, strict=False))
     if isinstance(value, dict):
-        chosen = next((one for one in (kind, *parts) if hasattr(one, "__struct_fields__")), None)
+        kinds = (kind, *parts)
+        table = next((one for one in kinds if get_origin(one) is dict), None)
+        if table is not None:
+            _, inner = get_args(table)
+            return {printable(name, MAX_TEXT): _made(inner, one) for name, one in value.items()}
+        chosen = next((one for one in kinds if hasattr(one, "__struct_fields__")), None)
         if chosen is None:
             raise TypeError("names where there are none")
         types = _types(chosen)

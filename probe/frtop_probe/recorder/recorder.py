@@ -34,7 +34,7 @@ from frtop_probe.recorder.ops.pending import PendingOps
 from frtop_probe.recorder.ops.reduce_ops import ReduceOps
 from frtop_probe.recorder.ops.signatures import SignatureTable
 from frtop_probe.recorder.ops.transports import TransportWatch
-from frtop_probe.recorder.ops.writer import RingWriter
+from frtop_probe.recorder.own_ring import OwnRing
 from frtop_probe.recorder.process import agent_launch, identity, trace_permission
 from frtop_probe.recorder.process.exceptions import ExceptionRecorder
 from frtop_probe.recorder.process.spawn_lock import failure_message, is_first_of_host
@@ -58,8 +58,8 @@ ATTACH: Final = tuple(
 class Recorder:
     """Starts with a ring; `attach` adds torch once it is imported."""
 
-    def __init__(self, writer: RingWriter, folders: list[Path]) -> None:
-        self.writer = writer
+    def __init__(self, ring: OwnRing, folders: list[Path]) -> None:
+        self.ring = ring
         self._folders = folders
         self.home = folders[0]
         """The folder with the files of the agent that serves all these."""
@@ -67,13 +67,13 @@ class Recorder:
         self.enabled = process_flag()
         self.alive = process_flag()
         """As `running`, for what is asked at every step: no system call tells of a fork."""
-        self.reduce_ops = ReduceOps(writer, self._note_once)
-        self.pending = PendingOps(writer)
-        self.signatures = SignatureTable(writer)
-        self.steps = steps.StepCounter(writer, self.pending.test_oldest)
-        self.fetches = fetches.FetchRecorder(writer)
-        self.phases = phases.PhaseRecorder(writer, self.steps, self.pending.test_oldest)
-        self.exceptions = ExceptionRecorder(writer)
+        self.reduce_ops = ReduceOps(ring, self._note_once)
+        self.pending = PendingOps(ring)
+        self.signatures = SignatureTable(ring)
+        self.steps = steps.StepCounter(ring, self.pending.test_oldest)
+        self.fetches = fetches.FetchRecorder(ring)
+        self.phases = phases.PhaseRecorder(ring, self.steps, self.pending.test_oldest)
+        self.exceptions = ExceptionRecorder(ring)
         self.groups: GroupTable
         self.devices: DeviceWatch
         self.sites: CallSites
@@ -98,8 +98,8 @@ class Recorder:
     # -- start and stop
 
     def begin(self) -> None:
-        self.writer.cells[StatusCell.STATE] = State.ON if self.hook else State.STARTING
-        self.writer.cells[StatusCell.HEARTBEAT_NS] = time.monotonic_ns()
+        self.ring.cells[StatusCell.STATE] = State.ON if self.hook else State.STARTING
+        self.ring.cells[StatusCell.HEARTBEAT_NS] = time.monotonic_ns()
         responder = self._responder()
         thread = RecorderThread(self._tick, self.fail, responder)
         try:
@@ -123,11 +123,11 @@ class Recorder:
             parents.hook.remove()
             parents.hook = None
         self.write_identity(replace(self.rank_identity, torch=str(torch.__version__)))
-        self.groups = GroupTable(self.writer, c10d)
-        words, rows = self.writer.words, self.writer.shape.groups
+        self.groups = GroupTable(self.ring, c10d)
+        words, rows = self.ring.words, self.ring.shape.groups
         self.devices = DeviceWatch(words, rows, self.pending, self.groups.note_device, torch)
         self.groups.front_of = self.devices.front_of
-        self.sites = CallSites(self.writer, str(Path(str(torch.__file__)).parent))
+        self.sites = CallSites(self.ring, str(Path(str(torch.__file__)).parent))
         self._site = self.sites.finder()
         features = tuple(attach(self, torch) for attach in ATTACH)
         self.watch = next((one.op_watch for one in features if one.op_watch), self.watch)
@@ -145,7 +145,7 @@ class Recorder:
         self.requests.serve(ControlRequests(self).handlers)
         self.requests.is_complete = True
         self.enabled[0] = ON
-        self.writer.cells[StatusCell.STATE] = State.ON
+        self.ring.cells[StatusCell.STATE] = State.ON
 
     def resume(self) -> None:
         """Restarts after `stop()`: ops were missed, so all numbers become relative."""
@@ -171,13 +171,13 @@ class Recorder:
             self.pending.release()
             self.reduce_ops.decode()
             self.reduce_ops.raw.clear()
-        if self.writer.cells[StatusCell.STATE] != State.OFF:
-            self.writer.cells[StatusCell.STATE] = State.STOPPED
+        if self.ring.cells[StatusCell.STATE] != State.OFF:
+            self.ring.cells[StatusCell.STATE] = State.STOPPED
 
     def abandon_in_child(self) -> None:
         """Disables this recorder in a forked child, where its thread does not run."""
         self.enabled[0] = self.alive[0] = OFF
-        self.exceptions.writer = None
+        self.exceptions.ring = None
         for feature in self.features:
             feature.abandon_in_child()
         thread, self._thread = self._thread, None
@@ -193,7 +193,7 @@ class Recorder:
     def fail(self, error: BaseException) -> None:
         """Switches the recorder off after an exception of its own, and logs it. Never raises."""
         try:
-            self.writer.cells[StatusCell.HOOK_ERRORS] += 1
+            self.ring.cells[StatusCell.HOOK_ERRORS] += 1
             where = error.__traceback__
             while where is not None and where.tb_next is not None:
                 where = where.tb_next
@@ -210,7 +210,7 @@ class Recorder:
 
     def turn_off(self, why: str) -> None:
         self.enabled[0] = OFF
-        self.writer.cells[StatusCell.STATE] = State.OFF
+        self.ring.cells[StatusCell.STATE] = State.OFF
         if self._note_once(why):
             log_line(why)
 
@@ -224,7 +224,7 @@ class Recorder:
         if text in self._logged:
             return False
         self._logged.add(text)
-        self.writer.write_note(text)
+        self.ring.write_note(text)
         return True
 
     # -- ops that somebody waits for
@@ -242,23 +242,23 @@ class Recorder:
 
     def write_identity(self, rank_identity: identity.RankIdentity) -> None:
         self.rank_identity = rank_identity
-        self.writer.write_entry(Side.IDENTITY, 0, rank_identity.payload())
-        self.writer.cells[StatusCell.RANK] = rank_identity.rank
+        self.ring.write_entry(Side.IDENTITY, 0, rank_identity.payload())
+        self.ring.cells[StatusCell.RANK] = rank_identity.rank
 
     def begin_pseudo(self, kind: str, members: str = "") -> int:
         """Writes a slot for a call that is not an op but in which a rank can hang."""
-        writer = self.writer
+        ring = self.ring
         now = time.monotonic_ns()
         number = next(self._pseudo_numbers.setdefault(kind, itertools.count(1)))
         form = self.signatures.pseudo(kind, members)
         site = self._site(sys._getframe().f_back) if self._site else 0  # noqa: SLF001
-        sequence = writer.next_sequence()
+        sequence = ring.next_sequence()
         self.pending.open[sequence] = layout.NO_GROUP
         body = layout.SLOT_BODY.pack(
             *(sequence, now, number, threading.get_ident(), layout.NO_GROUP, form, site, 0, 0),
             *(Event.PSEUDO, Flag.SYNC, 0, 0),
         )
-        writer.write_slot(sequence, body)
+        ring.write_slot(sequence, body)
         return sequence
 
     def end_pseudo(self, sequence: int, failed: bool) -> None:
@@ -292,10 +292,10 @@ class Recorder:
     # -- the thread
 
     def _tick(self) -> None:
-        cells = self.writer.cells
+        cells = self.ring.cells
         cells[StatusCell.HEARTBEAT_NS] = time.monotonic_ns()
         cells[StatusCell.HEARTBEATS] += 1
-        self.writer.set_recorder_tid(threading.get_native_id())
+        self.ring.set_recorder_tid(threading.get_native_id())
         self.reduce_ops.decode()
         self.pending.reap()
         self.pending.overflow.spill()
@@ -306,7 +306,7 @@ class Recorder:
             feature.beat()
         self._check_agent()
         if (transports := self._transports.changed()) is not None:
-            self.writer.write_entry(Side.TRANSPORTS, 0, transports)
+            self.ring.write_entry(Side.TRANSPORTS, 0, transports)
 
     def _check_agent(self) -> None:
         now = time.monotonic()
@@ -334,9 +334,9 @@ class Recorder:
 
     def _responder(self) -> Responder | None:
         try:
-            return Responder(beside.socket_of(self.writer.path), self.requests.respond)
+            return Responder(beside.socket_of(self.ring.path), self.requests.respond)
         except OSError as error:
-            folder = self.writer.path.parent
+            folder = self.ring.path.parent
             self._note_once(
                 f"tensors cannot be inspected: no socket in {folder} ({error.strerror}); "
                 "set FRTOP_DIR to another folder"

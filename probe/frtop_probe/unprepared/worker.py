@@ -26,11 +26,10 @@ from frtop_probe.unprepared.model import (
     ring_from,
 )
 
-DID_NOT_RETURN: Final = "not readable: a read of its memory did not return"
-SCAN_DID_NOT_RETURN: Final = "no search for jobs: a read of /proc did not return"
-
 DEADLINE_S: Final = 2.0
 """For a look without rings. A first look takes 0.02 to 0.1 s."""
+TOOK_TOO_LONG: Final = "not readable: reading its memory took too long, and was given up"
+SCAN_TOOK_TOO_LONG: Final = f"no search for jobs: it took longer than {DEADLINE_S:.0f} s"
 QUARANTINE_S: Final = 60.0
 """Pause before the next try at a process: a hung driver call lasts longer than seconds, and each
 try costs a child."""
@@ -128,7 +127,7 @@ class UnpreparedWorker:
                 return from_json(Discovery, await self._exchange(request))
             except TimeoutError:
                 self._avoid(self._lines.left_at)
-                return Discovery(reasons=(SCAN_DID_NOT_RETURN,))
+                return Discovery(reasons=(SCAN_TOOK_TOO_LONG,))
             except NotReadable as error:
                 return Discovery(reasons=(error.reason,))
             except (KeyError, TypeError) as error:
@@ -148,7 +147,7 @@ class UnpreparedWorker:
             return await self._exchange(request)
         except TimeoutError as error:
             self._quarantine[key] = time.monotonic() + self._quarantine_s
-            raise NotReadable(DID_NOT_RETURN) from error
+            raise NotReadable(TOOK_TOO_LONG) from error
 
     async def _exchange(self, request: dict[str, Any]) -> dict[str, Any]:
         factor = 1 if request.get("rings") is None else _RING_FACTOR
@@ -156,7 +155,7 @@ class UnpreparedWorker:
 
     def _refuse_in_quarantine(self, key: tuple[int, int]) -> None:
         if key in self._quarantined():
-            raise NotReadable(DID_NOT_RETURN, "asked a short while ago")
+            raise NotReadable(TOOK_TOO_LONG, "asked a short while ago")
 
     def _quarantined(self) -> dict[tuple[int, int], float]:
         now = time.monotonic()

@@ -77,8 +77,6 @@ from frtop_probe.wire.ranks import (
 )
 from frtop_probe.wire.recording import (
     ChangeRecording,
-    NumbersOrder,
-    NumberState,
     RecordedNow,
     RecordingResponse,
 )

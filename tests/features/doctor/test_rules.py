@@ -387,7 +387,7 @@ def test_where_no_read_returns_nothing_else_is_claimed() -> None:
     found = beside(RankFacts(78, 1, rights=THEIRS, no_return=True))
     for code in ("c10d", "history"):
         one = tier(found, code)
-        assert (one.mark, one.basis) == ("not tried", "no read of a rank has returned")
+        assert (one.mark, one.basis) == ("not tried", "no rank could be read in time")
 
 
 def test_a_rank_that_waits_for_its_own_memory_is_named() -> None:

@@ -21,7 +21,7 @@ class Block(torch.nn.Module):
         self.linear = torch.nn.Linear(8, 8)
     def forward(self, x):
         if saved:
-            lifecycle.recorder.writer.write_note("inside")
+            lifecycle.recorder.ring.write_note("inside")
             wait_for(lambda: lifecycle.recorder.find_issuer)
         dist.all_reduce(x.detach().sum())
         return self.linear(x)
@@ -67,8 +67,8 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
 
 def switch(ranks: Ranks, *, on: bool) -> None:
     for rank in ranks:
-        reply, _ = rank.request(ask="ChangeRecording", modules=on)
-        assert (reply["error"], reply["recorded"]["modules"]) == ("", on), reply
+        reply, _ = rank.request(ask="ChangeRecording", settings={"modules": on})
+        assert (reply["error"], reply["recorded"]["settings"]["modules"]) == ("", on), reply
 
 
 def newest(rank: InteractiveRank, count: int) -> list[wire.Issuer | None]:

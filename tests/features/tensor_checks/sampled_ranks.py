@@ -5,9 +5,11 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from msgspec import structs
+
 from frtop_probe.agent.ring_view import RingView
-from frtop_probe.features.tensor_checks.messages import NumberSample
-from frtop_probe.wire.recording import NumberState
+from frtop_probe.features.tensor_checks.messages import SETTING, NumberSample, NumberState
+from frtop_probe.wire.recording import RecordedNow
 from frtop_tui.features.tensor_checks.comparison import Findings, findings
 from frtop_tui.features.tensor_checks.samples import RankSample
 from recorder.interactive_rank import InteractiveRank, Ranks, run
@@ -17,8 +19,12 @@ from waiting import wait_for
 def watch(ranks: Ranks, **order: Any) -> None:
     wanted = {"every": 1, "ops": 0, "seconds": 60, "inputs": True, "groups": [], "steps": 0}
     for rank in ranks:
-        reply, _ = rank.request(ask="ChangeRecording", numbers={**wanted, **order})
+        reply, _ = rank.request(ask="ChangeRecording", settings={"numbers": {**wanted, **order}})
         assert reply["error"] == "", reply
+
+
+def recorded_now(numbers: NumberState) -> RecordedNow:
+    return RecordedNow({SETTING: structs.asdict(numbers)})
 
 
 def state(rank: InteractiveRank) -> NumberState:

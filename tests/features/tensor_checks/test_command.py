@@ -10,7 +10,8 @@ import pytest
 from msgspec.structs import replace as replace_fields
 
 from connect.scripted_source import ScriptedSource
-from frtop_probe.wire.recording import NumberState, RecordedNow
+from features.tensor_checks.sampled_ranks import recorded_now
+from frtop_probe.features.tensor_checks.messages import NumberState
 from frtop_tui.cli.parser import parse
 from frtop_tui.connect.base import Asked
 from frtop_tui.diagnosis.model import Frame
@@ -40,7 +41,7 @@ class Answering(ScriptedSource):
         controls = {
             rank: RankControl(None, self._problems[rank])
             if rank in self._problems
-            else RankControl(RecordedNow(ON if order.samples else OFF))
+            else RankControl(recorded_now(ON if order.samples else OFF))
             for rank in order.ranks
         }
         self.given["tensor_checks"] = replace(

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from features.tensor_checks.sampled_ranks import recorded_now
+from frtop_probe.features.tensor_checks.messages import NumberState
 from frtop_probe.recorder.requests import control
-from frtop_probe.wire.recording import NumberState, RecordedNow
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.features.tensor_checks.consent import asked_words, other_watches, warnings
 from frtop_tui.features.tensor_checks.orders import (
@@ -32,7 +33,7 @@ def moving() -> Frame:
 
 
 def recorded(*states: NumberState) -> JobNumbers:
-    controls = {n: RankControl(RecordedNow(one)) for n, one in enumerate(states)}
+    controls = {n: RankControl(recorded_now(one)) for n, one in enumerate(states)}
     return JobNumbers(controls, {}, {})
 
 

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import convert
 from msgspec.structs import replace
 
 from connect.fakes import FakeConnections, frame_of, rank_view
+from features.tensor_checks.sampled_ranks import recorded_now
 from frtop_probe import wire
-from frtop_probe.features.tensor_checks.messages import NumberSample, ReadSamples, SamplesResponse
-from frtop_probe.wire.recording import (
-    ChangeRecording,
+from frtop_probe.features.tensor_checks.messages import (
+    SETTING,
+    NumberSample,
     NumbersOrder,
     NumberState,
-    RecordedNow,
-    RecordingResponse,
+    ReadSamples,
+    SamplesResponse,
 )
+from frtop_probe.wire.recording import ChangeRecording, RecordedNow, RecordingResponse
 from frtop_tui.connect.request_tracker import BUSY_RETRY_NS, RequestTracker
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.features.tensor_checks.follow import (
@@ -38,6 +41,13 @@ FRAME = frame_of(*(replace(rank_view(n, "a"), key=n + 1, groups={1: GROUP}) for 
 def rank_key(request: wire.Request) -> int:
     assert isinstance(request, ChangeRecording | ReadSamples)
     return request.key
+
+
+def numbers_in(request: wire.Request) -> NumbersOrder | None:
+    """What an order asks to sample, if it does."""
+    assert isinstance(request, ChangeRecording)
+    given = request.settings.get(SETTING)
+    return None if given is None else convert(given, NumbersOrder)
 
 
 def following() -> tuple[NumberFollower, RequestTracker, FakeConnections]:
@@ -64,12 +74,11 @@ def test_a_rank_that_differs_is_named_once_its_samples_are_there() -> None:
     follower.update(FRAME, 1)
     orders = requests(connections)
     assert [one.key for one in orders if isinstance(one, ChangeRecording)] == [1, 2, 3, 4]
-    assert all(one.numbers.groups == (1,) for one in orders if isinstance(one, ChangeRecording)
-               and one.numbers is not None)  # fmt: skip
+    assert all(wanted.groups == (1,) for one in orders if (wanted := numbers_in(one)))
     assert follower.numbers.runs
     for one in orders:
         assert isinstance(one, ChangeRecording)
-        tracker.receive("a", RecordingResponse(one.id, "a", one.key, RecordedNow(ON)), 2)
+        tracker.receive("a", RecordingResponse(one.id, "a", one.key, recorded_now(ON)), 2)
     now, asked = 3, 0
     while asked < 4:
         now += POLL_NS
@@ -130,8 +139,7 @@ def test_ranks_begin_to_sample_in_the_same_step() -> None:
     assert requests(connections) == []  # until it is known how long a step takes
     follower.update(at(7), 2)
     found = requests(connections)
-    starts = [one.numbers.from_step for one in found if isinstance(one, ChangeRecording)
-              and one.numbers is not None]  # fmt: skip
+    starts = [wanted.from_step for one in found if (wanted := numbers_in(one))]
     for one in found:
         assert isinstance(one, ChangeRecording)
         tracker.receive("a", RecordingResponse(one.id, "a", one.key), 2)
@@ -139,9 +147,9 @@ def test_ranks_begin_to_sample_in_the_same_step() -> None:
     follower.order(RecordOrder((0, 1, 2), ORDER))
     follower.update(at(9, far=100), 3)  # they count by themselves
     (first, *_) = requests(connections)
-    assert isinstance(first, ChangeRecording)
-    assert first.numbers is not None
-    assert first.numbers.from_step == 0
+    wanted = numbers_in(first)
+    assert wanted is not None
+    assert wanted.from_step == 0
 
 
 def begun(*ranks: int, watch: int = 0) -> tuple[NumberFollower, RequestTracker, FakeConnections]:
@@ -151,7 +159,7 @@ def begun(*ranks: int, watch: int = 0) -> tuple[NumberFollower, RequestTracker, 
     follower.update(FRAME, 1)
     for one in requests(connections):
         assert isinstance(one, ChangeRecording)
-        recorded = RecordedNow(replace(ON, watch=watch))
+        recorded = recorded_now(replace(ON, watch=watch))
         tracker.receive("a", RecordingResponse(one.id, "a", one.key, recorded), 2)
     return follower, tracker, connections
 
@@ -204,7 +212,7 @@ def test_an_operator_whose_watch_was_replaced_takes_none_of_the_others_samples()
     follower.order(RecordOrder((0, 1), NOTHING, own=True))
     follower.update(FRAME, 4 + POLL_NS)
     ends = [one for one in requests(connections) if isinstance(one, ChangeRecording)]
-    assert [(one.key, one.numbers and one.numbers.watch) for one in ends] == [(1, 4)]
+    assert [(one.key, (wanted := numbers_in(one)) and wanted.watch) for one in ends] == [(1, 4)]
 
 
 def test_who_has_ended_a_watch_early_is_named() -> None:
@@ -237,9 +245,9 @@ def test_each_operator_is_named_and_each_order_counted() -> None:
     follower.update(FRAME, 1)
     assert follower.numbers.orders == 2
     _, order = requests(connections)
-    assert isinstance(order, ChangeRecording)
-    assert order.numbers is not None
-    assert order.numbers.by == operator_name()
+    wanted = numbers_in(order)
+    assert wanted is not None
+    assert wanted.by == operator_name()
 
 
 def test_a_host_with_many_ranks_gets_as_many_orders_at_a_time_as_it_takes() -> None:
@@ -288,13 +296,13 @@ def test_an_order_waits_for_the_answer_to_the_one_before() -> None:
     follower.order(RecordOrder((0,), NOTHING, own=True))
     follower.update(FRAME, 1)
     (first,) = requests(connections)
-    recorded = RecordedNow(replace(ON, watch=7))
+    recorded = recorded_now(replace(ON, watch=7))
     tracker.receive("a", RecordingResponse(first.id, "a", rank_key(first), recorded), 2)
     follower.update(FRAME, 3)
     (second,) = requests(connections)
-    assert isinstance(second, ChangeRecording)
-    assert second.numbers is not None
-    assert second.numbers.watch == 7
+    wanted = numbers_in(second)
+    assert wanted is not None
+    assert wanted.watch == 7
 
 
 def test_an_operator_who_leaves_ends_their_own_sampling_only() -> None:
@@ -310,8 +318,8 @@ def test_an_operator_who_leaves_ends_their_own_sampling_only() -> None:
     assert follower.is_ordering
     follower.update(FRAME, 4 + POLL_NS)
     ends = [one for one in requests(connections) if isinstance(one, ChangeRecording)]
-    assert [(one.key, one.numbers and one.numbers.watch) for one in ends] == [(1, 4)]
-    assert all(one.numbers is not None and not one.numbers.ops for one in ends)
+    assert [(one.key, (wanted := numbers_in(one)) and wanted.watch) for one in ends] == [(1, 4)]
+    assert not any(wanted.ops for one in ends if (wanted := numbers_in(one)))
     assert follower.is_ordering
     tracker.receive(
         "a", RecordingResponse(ends[0].id, "a", ends[0].key, RecordedNow()), 5 + POLL_NS
@@ -329,13 +337,12 @@ def test_an_order_under_way_is_ended_once_it_is_answered(busy: bool) -> None:
     if busy:
         tracker.receive("a", wire.Error(order.id, "busy", "busy"), 2)
     else:
-        recorded = RecordedNow(replace(ON, watch=4))
+        recorded = recorded_now(replace(ON, watch=4))
         tracker.receive("a", RecordingResponse(order.id, "a", rank_key(order), recorded), 2)
     follower.update(FRAME, 2 * BUSY_RETRY_NS)
     found = [one for one in requests(connections) if isinstance(one, ChangeRecording)]
-    assert [one.numbers and (one.numbers.ops, one.numbers.watch) for one in found] == (
-        [] if busy else [(0, 4)]
-    )
+    ended = [(wanted.ops, wanted.watch) for one in found if (wanted := numbers_in(one))]
+    assert ended == ([] if busy else [(0, 4)])
     assert follower.is_ordering is not busy
 
 

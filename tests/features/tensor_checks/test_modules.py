@@ -87,7 +87,8 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
     with interactive_ranks(folder, 3) as found:
         run(tuple(found), MODEL + "train(1)")
         for one in found:
-            assert one.request(ask="ChangeRecording", modules=True)[0]["recorded"]["modules"]
+            reply, _ = one.request(ask="ChangeRecording", settings={"modules": True})
+            assert reply["recorded"]["settings"]["modules"]
         run(tuple(found), "train(2)")
         yield tuple(found)
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from frtop_probe.features.tensor_checks.messages import NumberSample
+from features.tensor_checks.sampled_ranks import recorded_now
+from frtop_probe.features.tensor_checks.messages import NumberSample, NumberState
 from frtop_probe.ring import layout
-from frtop_probe.wire.recording import NumberState, RecordedNow
+from frtop_probe.wire.recording import RecordedNow
 from frtop_tui.features.tensor_checks.comparison import BadNumbers, Findings
 from frtop_tui.features.tensor_checks.consent import LONGER
 from frtop_tui.features.tensor_checks.orders import NOTHING, JobNumbers, RankControl, RecordOrder
@@ -52,7 +53,7 @@ async def test_who_samples_already_is_named_before_it_is_replaced() -> None:
         await app.press("colon", *"record", "enter")
         theirs = NumberState(True, 1, 90, 40, watch=3, by="mo@node4 PID 17")
         app.source.given["tensor_checks"] = JobNumbers(
-            {n: RankControl(RecordedNow(theirs)) for n in range(3)}, {}, {}
+            {n: RankControl(recorded_now(theirs)) for n in range(3)}, {}, {}
         )
         await app.press("s")
         await app.sees("s again: sample now", "ranks 0-2 sample already, for mo@node4 PID 17")
@@ -60,7 +61,7 @@ async def test_who_samples_already_is_named_before_it_is_replaced() -> None:
 
 
 async def test_who_was_replaced_or_stopped_reads_by_whom() -> None:
-    recorded = {n: RankControl(RecordedNow(NumberState(True, 1))) for n in range(4)}
+    recorded = {n: RankControl(recorded_now(NumberState(True, 1))) for n in range(4)}
     found = JobNumbers(
         recorded, {n: NumberState() for n in range(4)},
         {3: "its sampling was ended by mo@node4 PID 17"},
@@ -104,14 +105,14 @@ async def test_phases_are_switched_on_where_they_are_off() -> None:
     async with driven(frame, size=(120, 40)) as app:
         await app.press("colon", *"record", "enter")
         app.source.given["tensor_checks"] = JobNumbers(
-            {n: RankControl(RecordedNow(phases=n == 0)) for n in (0, 1)}, {}, {}
+            {n: RankControl(RecordedNow({"phases": n == 0})) for n in (0, 1)}, {}, {}
         )
         await app.sees("on: 4 us each on the host (rank 0)")
         await app.press("p")
         await app.sees("p again: switch phases on; any other key: cancel")
         await app.give(replace(frame, now_ns=frame.now_ns + READ_NS))
         await app.press("p")
-        assert app.source.orders["tensor_checks"][-1] == RecordOrder(ALL, phases=True)
+        assert app.source.orders["tensor_checks"][-1] == RecordOrder(ALL, switches={"phases": True})
 
 
 async def test_a_longer_ring_says_what_it_takes() -> None:

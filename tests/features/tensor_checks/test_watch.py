@@ -243,12 +243,12 @@ def test_what_is_copied_after_a_watch_gives_its_memory_back(ranks: Ranks) -> Non
     """A step that has begun goes on copying; later watches have the whole buffer."""
     ranks[0].run("""
 from frtop_probe.features.tensor_checks.in_rank.watch import WatchPlan
-from frtop_probe.features.tensor_checks.in_rank.watched_ops import Subject
+from frtop_probe.features.tensor_checks.in_rank.stats import Sample
 numbers = lifecycle.recorder.watch
 def begin():
     numbers.start(WatchPlan(1, 1000, time.monotonic_ns() + 60 * 10**9))
 def take():
-    numbers._take(Subject(0, 0, "x", "input", "issue", 0, 0, 0), [torch.zeros(2 << 20)])
+    numbers._take(Sample(0, 0, "x", "input", "issue", 0, 0, 0), [torch.zeros(2 << 20)])
 for _ in range(3):
     begin(); take(); numbers.stop(join=True); take()
 begin()
@@ -280,7 +280,7 @@ def test_operators_are_named_and_no_other_watch_is_ended(ranks: Ranks) -> None:
 
 def test_an_order_that_makes_no_sense_is_refused(ranks: Ranks) -> None:
     for broken in ({"every": -1}, {"ops": "many"}, {"groups": ["x"]}, {"seconds": 1.5}):
-        reply, _ = ranks[0].request(ask="ChangeRecording", numbers=broken)
+        reply, _ = ranks[0].request(ask="ChangeRecording", settings={"numbers": broken})
         assert reply["error"] == "failed", broken
     reply, _ = ranks[0].request(ask="ReadSamples", after=-1)
     assert reply["error"] == "failed"
@@ -301,14 +301,14 @@ def test_phases_are_switched_while_it_runs(ranks: Ranks) -> None:
 
     run(ranks, "train(2)")
     assert backwards() == 0
-    reply, _ = rank.request(ask="ChangeRecording", phases=True)
-    assert reply["recorded"]["phases"] is True
+    reply, _ = rank.request(ask="ChangeRecording", settings={"phases": True})
+    assert reply["recorded"]["settings"]["phases"] is True
     run(ranks, "train(2)")
     assert backwards() == 2
     assert MarkKind.BACKWARD in watched(rank.ring)
-    reply, _ = rank.request(ask="ChangeRecording", phases=False)
+    reply, _ = rank.request(ask="ChangeRecording", settings={"phases": False})
     run(ranks, "train(2)")
-    assert (backwards(), reply["recorded"]["phases"]) == (2, False)
+    assert (backwards(), reply["recorded"]["settings"]["phases"]) == (2, False)
     assert MarkKind.BACKWARD not in watched(rank.ring)
 
 
@@ -448,10 +448,10 @@ def test_call_sites_are_switched_while_it_runs(ranks: Ranks) -> None:
         rows = map(rank.ring.event, range(rank.newest() - 2, rank.newest() + 1))
         return [row.site for row in rows if row is not None]
 
-    reply, _ = rank.request(ask="ChangeRecording", sites=False)
-    assert reply["recorded"]["sites"] is False
+    reply, _ = rank.request(ask="ChangeRecording", settings={"sites": False})
+    assert reply["recorded"]["settings"]["sites"] is False
     run(ranks, "[dist.all_reduce(torch.ones(1)) for _ in range(3)]")
     assert sites() == [0, 0, 0]
-    reply, _ = rank.request(ask="ChangeRecording", sites=True)
+    reply, _ = rank.request(ask="ChangeRecording", settings={"sites": True})
     run(ranks, "[dist.all_reduce(torch.ones(1)) for _ in range(3)]")
     assert all(sites())

@@ -25,8 +25,8 @@ from frtop_probe.unprepared.discovery.facts import SCAN_FAILED, Candidate, Disco
 from frtop_probe.unprepared.flight_settings import SIZE_NAMES
 from frtop_probe.unprepared.reader import UNCHANGING
 from frtop_probe.unprepared.worker import (
-    DID_NOT_RETURN,
-    SCAN_DID_NOT_RETURN,
+    SCAN_TOOK_TOO_LONG,
+    TOOK_TOO_LONG,
     Look,
     UnpreparedWorker,
 )
@@ -65,8 +65,8 @@ _PAUSES: Final = {
     CHILD_ENDED: RESTART_S,
     NO_CHILD: RESTART_S,
     SCAN_FAILED: RESTART_S,
-    SCAN_DID_NOT_RETURN: RESTART_S,  # the next one leaves out the process at which it hung
-    **dict.fromkeys((DID_NOT_RETURN, TOO_MANY_LEFT, *UNCHANGING), RETRY_S),
+    SCAN_TOOK_TOO_LONG: RESTART_S,  # the next one leaves out the process at which it hung
+    **dict.fromkeys((TOOK_TOO_LONG, TOO_MANY_LEFT, *UNCHANGING), RETRY_S),
 }
 """After a look or a search that could not read, by its reason."""
 COMPARE_S: Final = 10.0

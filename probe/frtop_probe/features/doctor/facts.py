@@ -79,7 +79,7 @@ class RankFacts:
         settings_unread: why they are not known; "" if they are.
         shared_memory: device number of its /dev/shm; 0 where unknown.
         prepared: frtop's recorder is in it.
-        no_return: a read of it did not return in time.
+        no_return: reading it took longer than its limit.
         program_flaw: of the file of its program, which keeps it from being dumpable.
     """
 

@@ -29,10 +29,10 @@ NOTHING_YET: Final = frozenset((NO_GROUPS, NO_MODULE, NO_TORCH, NOT_STARTED, GON
 """Reasons that are in nobody's way: there is nothing to read yet, or any more."""
 NO_RETURN: Final = Obstacle(
     "no return",
-    "a read of its memory did not return: it may be stuck in a driver. Nothing opens that but the"
-    " end of the driver's call",
+    "reading it took too long, and was given up: it is stuck in a driver (then only the end of the"
+    " driver's call helps), or this host has no processor to spare",
 )
-UNREAD: Final = "no read of a rank has returned"
+UNREAD: Final = "no rank could be read in time"
 NEWEST_PYTHON: Final = (3, 13)
 _NO_CHANGES: Final[tuple[Change, ...]] = ()
 _OTHER_PLACES: Final = (

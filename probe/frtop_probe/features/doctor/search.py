@@ -19,7 +19,11 @@ RANK_S: Final = 8.0
 """A first look takes 0.1 s, one that searches a gigabyte of symbols from a cold disk 2 s."""
 MAX_RANKS: Final = 16
 """Ranks of one host that are read: what is in the way of more is in the way of these."""
-NO_SEARCH: Final = "no search for ranks: a read of /proc did not return"
+NO_SEARCH: Final = "no search for ranks: "
+TOO_LONG: Final = (
+    f"it took longer than {SEARCH_S:.0f} s: a read of /proc hangs, or this host has no processor to"
+    " spare"
+)
 NO_PROCESS: Final = "there is no process {pid} here"
 
 
@@ -27,7 +31,8 @@ def find_ranks(pid: int | None = None) -> SearchFacts:
     """Searches for ranks; with `pid` only that process is read, be it a rank or not."""
     done = call(lambda: asdict(Scanner().scan()), SEARCH_S)
     found = from_json(Discovery, done.value) if isinstance(done.value, dict) else Discovery()
-    problem = "" if isinstance(done.value, dict) else NO_SEARCH
+    why = TOO_LONG if done.timed_out else "it failed"
+    problem = "" if isinstance(done.value, dict) else NO_SEARCH + why
     others = tuple(OtherRanks(one.user, one.uid, one.ranks) for one in found.left_alone)
     if pid is not None:
         return _only(pid, found, others)

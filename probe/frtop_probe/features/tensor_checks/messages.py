@@ -2,12 +2,73 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
+from typing import Final
+
+from msgspec import MsgspecError, Struct, convert, structs
 
 from frtop_probe.wire.declaration import RankRequest, Response
 from frtop_probe.wire.ops import Issuer, Site
-from frtop_probe.wire.recording import NumberState
+from frtop_probe.wire.recording import RecordedNow, Setting
 from frtop_probe.wire.values import Int, Real
+
+SETTING: Final = "numbers"
+"""The name of the setting that an order changes."""
+
+
+class NumbersOrder(Struct, frozen=True):
+    """Asks a rank to sample every `every`-th op of `groups` (its own ids; none: all).
+
+    It ends after `ops` ops and `steps` steps of optimizers, or after `seconds`. An order without
+    ops and steps ends sampling. It begins in step `from_step`, or some seconds later if that step
+    does not come, so that ranks sample the same ops; 0: at once. `by` names the operator who
+    asks. An order to end may name a `watch`, and then ends no other one.
+    """
+
+    every: Int = 1
+    ops: Int = 0
+    seconds: Int = 60
+    inputs: bool = True
+    groups: tuple[Int, ...] = ()
+    steps: Int = 0
+    from_step: Int = 0
+    by: str = ""
+    watch: Int = 0
+
+    def setting(self) -> dict[str, Setting]:
+        """The change of settings that carries it."""
+        return {SETTING: structs.asdict(self)}
+
+
+class NumberState(Struct, frozen=True):
+    """What a rank samples now, and how much of it is left.
+
+    `unseen` counts ops whose result was not read, because no wait for them was seen, and
+    `skipped` samples without figures. `failure`: the watch ended by an error of its own. `thinned`
+    ops were not sampled, because the rank had no time to count them. `watch` is the number of the
+    last watch: it shows an operator that another one's has replaced theirs. `by` is who asked for
+    what is sampled now, or else who ended it early.
+    """
+
+    on: bool = False
+    every: Int = 0
+    ops_left: Int = 0
+    seconds_left: Int = 0
+    steps_left: Int = 0
+    samples: Int = 0
+    unseen: Int = 0
+    skipped: Int = 0
+    failure: str = ""
+    thinned: Int = 0
+    watch: Int = 0
+    by: str = ""
+
+    @classmethod
+    def of(cls, recorded: RecordedNow) -> NumberState:
+        """The state among the settings of a rank; a rank without the feature samples nothing."""
+        try:
+            return convert(recorded.settings.get(SETTING, {}), cls)
+        except MsgspecError:
+            return cls()
 
 
 class NumberSample(Struct, frozen=True, array_like=True):

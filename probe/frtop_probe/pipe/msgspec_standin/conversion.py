@@ -163,6 +163,17 @@ def _to_tuple(parts: tuple[Any, ...]) -> Converter:
     return make
 
 
+def _to_dict(parts: tuple[Any, ...]) -> Converter:
+    key, inner = map(converter, parts)
+
+    def make(value: Any) -> dict[Any, Any]:
+        if type(value) is not dict:
+            raise _wrong("object", value)
+        return {key(name): inner(part) for name, part in value.items()}
+
+    return make
+
+
 def _to_array_struct(kind: type[Struct]) -> Converter:
     known = fields(kind)
     required = sum(one.required for one in known)
@@ -219,6 +230,7 @@ _OF_PARTS: Final[dict[Any, Callable[[tuple[Any, ...]], Converter]]] = {
     Annotated: _to_bounded,
     Union: _to_union,
     UnionType: _to_union,
+    dict: _to_dict,
     list: _to_list,
     tuple: _to_tuple,
 }

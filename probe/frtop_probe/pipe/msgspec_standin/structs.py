@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any, ClassVar, Final
 
-__all__ = ["Field", "Struct", "field", "fields", "replace"]
+__all__ = ["Field", "Struct", "asdict", "field", "fields", "replace"]
 
 _NAME: Final = "encoded name"
 _EMPTY: Final = (list, dict, set)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from frtop_probe.recorder.ops.writer import RingWriter
+from frtop_probe.recorder.own_ring import OwnRing
 from frtop_probe.ring.layout import MarkKind, StatusCell
 
 UNKNOWN: Final = -1
@@ -22,9 +22,9 @@ class FetchRecorder:
     is part of the outer one.
     """
 
-    def __init__(self, writer: RingWriter) -> None:
-        self._cells = writer.cells
-        self._marks = writer.marks
+    def __init__(self, ring: OwnRing) -> None:
+        self._cells = ring.cells
+        self._marks = ring.marks
         self._inside: set[int] = set()
         """Idents of threads that are in a fetch."""
 

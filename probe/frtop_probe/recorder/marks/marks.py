@@ -26,11 +26,11 @@ MAX_NUMBER: Final = 2**62 - 1
 class MarkWriter:
     """The marks of one ring."""
 
-    def __init__(self, ring: mmap, words: memoryview, shape: Shape) -> None:
+    def __init__(self, data: mmap, words: memoryview, shape: Shape) -> None:
         """Begins with no mark.
 
         Args:
-            ring: the mapped file.
+            data: the mapped file.
             words: the same as 64-bit words.
             shape: of the ring.
         """
@@ -38,7 +38,7 @@ class MarkWriter:
         self._first = shape.marks_offset // 8
         self._count = shape.marks
         self._watched = layout.CELLS_OFFSET // 8 + StatusCell.WATCHED
-        self.begin, self.instant = _writers(ring, words, shape)
+        self.begin, self.instant = _writers(data, words, shape)
         self.end = _finisher(words, shape)
 
     begin: Callable[[int, int], int]
@@ -75,7 +75,7 @@ class MarkWriter:
 
 
 def _writers(
-    ring: mmap, words: memoryview, shape: Shape
+    data: mmap, words: memoryview, shape: Shape
 ) -> tuple[Callable[[int, int], int], Callable[[int, int], int]]:
     first, count, size = shape.marks_offset, shape.marks, layout.MARK_SIZE
     head = layout.CELLS_OFFSET // 8 + StatusCell.MARKS
@@ -86,7 +86,7 @@ def _writers(
     def begin(kind: int, number: int) -> int:
         sequence = next_sequence()
         body = pack_body(sequence, clock(), number, thread_ident(), kind, 0)
-        pack_mark(ring, first + sequence % count * size, body, checksum(body), 0, 0)
+        pack_mark(data, first + sequence % count * size, body, checksum(body), 0, 0)
         if sequence > words[head]:  # noqa: PLR1730 - a call may switch threads
             words[head] = sequence
         return sequence
@@ -94,7 +94,7 @@ def _writers(
     def instant(kind: int, number: int) -> int:
         sequence, now = next_sequence(), clock()
         body = pack_body(sequence, now, number, thread_ident(), kind, 0)
-        pack_mark(ring, first + sequence % count * size, body, checksum(body), now, 0)
+        pack_mark(data, first + sequence % count * size, body, checksum(body), now, 0)
         if sequence > words[head]:  # noqa: PLR1730
             words[head] = sequence
         return sequence

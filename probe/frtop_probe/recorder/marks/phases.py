@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from frtop_probe.recorder.marks.steps import StepCounter
 from frtop_probe.recorder.ops.hook import hide_from_dynamo
-from frtop_probe.recorder.ops.writer import RingWriter
+from frtop_probe.recorder.own_ring import OwnRing
 from frtop_probe.recorder.process.import_hook import when_imported
 from frtop_probe.ring.layout import MarkKind
 
@@ -42,12 +42,10 @@ def wanted() -> bool:
 class PhaseRecorder:
     """The phases of all threads. A phase inside another one is part of that."""
 
-    def __init__(
-        self, writer: RingWriter, steps: StepCounter, test_ops: Callable[[], None]
-    ) -> None:
+    def __init__(self, ring: OwnRing, steps: StepCounter, test_ops: Callable[[], None]) -> None:
         """Args: test_ops: looks which pending ops are over."""
         self._test_ops = test_ops
-        self._marks = writer.marks
+        self._marks = ring.marks
         self._steps = steps
         self.on = True
         """Whether phases begin; those that have begun end in any event."""

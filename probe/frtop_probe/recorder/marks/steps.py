@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Final
 
-from frtop_probe.recorder.ops.writer import RingWriter
+from frtop_probe.recorder.own_ring import OwnRing
 from frtop_probe.ring.layout import MarkKind, StatusCell
 
 MOST_OPTIMIZERS: Final = 16
@@ -28,11 +28,11 @@ class StepCounter:
     The user's own `step()` counts like another optimizer.
     """
 
-    def __init__(self, writer: RingWriter, test_ops: Callable[[], None]) -> None:
+    def __init__(self, ring: OwnRing, test_ops: Callable[[], None]) -> None:
         """Args: test_ops: looks which pending ops are over."""
-        self._writer = writer
+        self._ring = ring
         self._test_ops = test_ops
-        self._marks = writer.marks
+        self._marks = ring.marks
         self._counts: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self._own = 0
         self._last = 0
@@ -81,7 +81,7 @@ class StepCounter:
         if len(self._round) > MOST_OPTIMIZERS:
             self._times_optimizers = False
             self._marks.unwatch(MarkKind.OPTIMIZER)
-            self._writer.write_note(TOO_MANY)
+            self._ring.write_note(TOO_MANY)
             return
         begun.append((id(optimizer), self._marks.begin(MarkKind.OPTIMIZER, self.current)))
 
@@ -118,8 +118,8 @@ class StepCounter:
         if step <= self._last:
             return
         self._last = step
-        self._writer.cells[StatusCell.STEP] = step
-        self._writer.cells[StatusCell.STEP_NS] = time.monotonic_ns()
+        self._ring.cells[StatusCell.STEP] = step
+        self._ring.cells[StatusCell.STEP_NS] = time.monotonic_ns()
         self._last_mark = self._marks.instant(MarkKind.STEP, step)
         self.thread = threading.get_ident()
         if self.reached is not None:

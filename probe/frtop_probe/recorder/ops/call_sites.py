@@ -14,7 +14,7 @@ from types import CodeType, FrameType
 from typing import Final
 
 from frtop_probe.recorder.guard import PACKAGE_FOLDER
-from frtop_probe.recorder.ops.writer import RingWriter
+from frtop_probe.recorder.own_ring import OwnRing
 from frtop_probe.ring.layout import Side, StatusCell
 
 MAX_FILES: Final = 65_536
@@ -39,8 +39,8 @@ SYNCHRONOUS: Final = frozenset({"send", "recv"})
 class CallSites:
     """Finds the user's line for an op, and numbers these lines."""
 
-    def __init__(self, writer: RingWriter, torch_folder: str) -> None:
-        self._writer = writer
+    def __init__(self, ring: OwnRing, torch_folder: str) -> None:
+        self._ring = ring
         self._folders = (*_SKIPPED_FOLDERS, torch_folder.rstrip("/") + "/")
         self._skipped: dict[str, bool] = {}
         self._places: dict[tuple[int, int], tuple[CodeType, int]] = {}
@@ -106,12 +106,12 @@ class CallSites:
     def intern(self, frame: FrameType) -> int:
         """Returns the number of a frame's line; 0 if the side table is full."""
         key = (frame.f_code.co_filename, frame.f_lineno)
-        writer = self._writer
+        ring = self._ring
         number = next(self._count)
         code = frame.f_code
         name: str = getattr(code, "co_qualname", code.co_name)
-        if not writer.write_entry(Side.SITE, number, [*key, name]):
-            writer.cells[StatusCell.SIDE_LOST] += 1
+        if not ring.write_entry(Side.SITE, number, [*key, name]):
+            ring.cells[StatusCell.SIDE_LOST] += 1
             return 0
         # Two threads may number one line twice; a lock would cost more (see `SignatureTable`).
         self._numbers[key] = number

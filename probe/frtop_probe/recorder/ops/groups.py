@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from frtop_probe.recorder.ops.device_front import DeviceFront
-from frtop_probe.recorder.ops.writer import RingWriter
+from frtop_probe.recorder.own_ring import OwnRing
 from frtop_probe.ring import layout
 from frtop_probe.ring.layout import Side
 from frtop_probe.ring.rank_ranges import fold
@@ -67,8 +67,8 @@ class RecordedGroup:
 class GroupTable:
     """Finds the group of an op by the identity of its Python object."""
 
-    def __init__(self, writer: RingWriter, c10d: Any) -> None:
-        self._writer = writer
+    def __init__(self, ring: OwnRing, c10d: Any) -> None:
+        self._ring = ring
         self._c10d = c10d
         self._ids = itertools.count(1)
         self._epochs: Counter[tuple[str, tuple[int, ...]]] = Counter()
@@ -140,7 +140,7 @@ class GroupTable:
                 "timeout_s": _timeout(process_group),
             }
             group.described = True
-            self._writer.write_entry(Side.GROUP, group.id, group.text)
+            self._ring.write_entry(Side.GROUP, group.id, group.text)
             reference = self._references[id(process_group)]
             group.front = self.front_of(group.id, process_group, reference)
 
@@ -156,7 +156,7 @@ class GroupTable:
             for group in list(self.known.values()):
                 if group.id == number:
                     group.text = {**group.text, "blind": blind, "error": error}
-                    self._writer.write_entry(Side.GROUP, group.id, group.text)
+                    self._ring.write_entry(Side.GROUP, group.id, group.text)
 
     def mark_inexact(self) -> None:
         """Marks all groups as not comparable by number, after ops were missed."""
@@ -166,7 +166,7 @@ class GroupTable:
                     group.exact = False
                     group.text = {**group.text, "exact": False}
                     if group.described:
-                        self._writer.write_entry(Side.GROUP, group.id, group.text)
+                        self._ring.write_entry(Side.GROUP, group.id, group.text)
 
     def end(self, process_group: Any | None) -> list[RecordedGroup]:
         """Marks a group (None: all groups) as destroyed, and returns those marked."""
@@ -183,19 +183,19 @@ class GroupTable:
             for group in ended:
                 if group.described:
                     text = {**group.text, "destroyed": True}
-                    self._writer.write_entry(Side.GROUP, group.id, text)
+                    self._ring.write_entry(Side.GROUP, group.id, text)
             return ended
 
     def copy_last_ops(self) -> None:
         """Copies the slot of each group's last op into its row, before the history loses it."""
-        writer, shape = self._writer, self._writer.shape
+        ring, shape = self._ring, self._ring.shape
         for group in list(self.known.values()):
             sequence = group.last
             if sequence == group.copied or group.id >= shape.groups:
                 continue
-            at = writer.slot_at(sequence)
+            at = ring.slot_at(sequence)
             to = layout.GROUPS_OFFSET + group.id * layout.GROUP_ROW.size + layout.GROUP_COPY
-            writer.map[to : to + layout.COPIED] = writer.map[at : at + layout.COPIED]
+            ring.map[to : to + layout.COPIED] = ring.map[at : at + layout.COPIED]
             group.copied = sequence
 
     def adopt_all(self) -> None:

@@ -32,7 +32,7 @@ from frtop_probe.recorder.ops.signatures import (
 )
 from frtop_probe.recorder.ops.tensor_refs import tensor_getter, weak_refs
 from frtop_probe.recorder.ops.waits import WaitHook
-from frtop_probe.recorder.ops.writer import RingWriter
+from frtop_probe.recorder.own_ring import OwnRing
 from frtop_probe.ring import layout
 from frtop_probe.ring.layout import Event, Flag, StatusCell
 
@@ -56,7 +56,7 @@ class TorchTooOldError(Exception):
 class KernelContext(Protocol):
     """What the kernels share. `enabled[0]` is `OFF`, `ON` or `EXPECTING`."""
 
-    writer: RingWriter
+    ring: OwnRing
     groups: GroupTable
     devices: DeviceWatch
     pending: PendingOps
@@ -163,8 +163,8 @@ def _kernel(  # noqa: C901, PLR0915
     # The function that `overload.redispatch` wraps: saves a Python frame, 0.4 µs.
     redispatch = getattr(overload._handle, "redispatch_boxed", overload.redispatch)  # noqa: SLF001
     below, unbox_group, unbox_work = parts.below, parts.unbox_group, parts.unbox_work
-    writer, enabled, fail, at_op, on = core.writer, core.enabled, core.fail, core.at_op, ON
-    shape, ring, words, cells = writer.shape, writer.map, writer.words, writer.cells
+    ring, enabled, fail, at_op, on = core.ring, core.enabled, core.fail, core.at_op, ON
+    shape, data, words, cells = ring.shape, ring.map, ring.words, ring.cells
     varying, p2p = Splits(), operation.p2p
     make_key = key_function(operation, varying)
     at_party = max(operation.root, operation.peer)
@@ -189,13 +189,13 @@ def _kernel(  # noqa: C901, PLR0915
     decode_later = core.reduce_ops.raw.append
     find_issuer = core.find_issuer
     next_sequence, clock, thread_ident = (
-        writer.next_sequence,
+        ring.next_sequence,
         time.monotonic_ns,
         threading.get_ident,
     )
     pack_slot, slot_body, checksum = layout.SLOT.pack_into, layout.SLOT_BODY.pack, zlib.crc32
     slots_at, slots, width = shape.slots_offset, shape.slots, layout.SLOT_SIZE
-    more, longer_from = shape.more, writer.longer_from
+    more, longer_from = shape.more, ring.longer_from
     rows, rows_at, row_width = shape.groups, layout.GROUPS_OFFSET // 8, layout.GROUP_ROW.size // 8
     head, op_event = int(StatusCell.HEAD), int(Event.OP)
     sync_flag, p2p_flag, device_flag = int(Flag.SYNC), int(Flag.P2P), int(Flag.DEVICE)
@@ -284,7 +284,7 @@ def _kernel(  # noqa: C901, PLR0915
             place = sequence % slots
             if sequence >= longer_from[0]:
                 place = slots + sequence % more
-            pack_slot(ring, slots_at + place * width, body, checksum(body), 0, 0, message, 0, 0)
+            pack_slot(data, slots_at + place * width, body, checksum(body), 0, 0, message, 0, 0)
             group.last = sequence
             if group_id < rows:
                 words[rows_at + group_id * row_width] = sequence

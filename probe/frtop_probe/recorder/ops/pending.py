@@ -28,7 +28,7 @@ from typing import Any, Final
 from frtop_probe.recorder.ops.operations import Operation
 from frtop_probe.recorder.ops.tensor_refs import OpTensorRefs, unpack, weak_refs
 from frtop_probe.recorder.ops.usual_waits import MAX_STORED, UsualWaits
-from frtop_probe.recorder.ops.writer import RingWriter
+from frtop_probe.recorder.own_ring import OwnRing
 from frtop_probe.ring import layout
 from frtop_probe.ring.layout import Flag, StatusCell
 
@@ -54,8 +54,8 @@ ToWeaken = tuple[Entry, int, int]
 class PendingOps:
     """Pending ops by sequence number, with a handle once the call has returned."""
 
-    def __init__(self, writer: RingWriter) -> None:
-        self.writer = writer
+    def __init__(self, ring: OwnRing) -> None:
+        self.ring = ring
         self.open: dict[int, int] = {}
         """Group by sequence number, including ops whose call has not returned yet."""
         self.handles: dict[int, Entry] = {}
@@ -73,8 +73,8 @@ class PendingOps:
         """Ops on devices with weak references to their tensors: their completion is unknown."""
         self._only_waited: set[int] = set()
         """Untracked ops that are open because a thread waits for them."""
-        self.overflow = Overflow(writer, self.open)
-        self.usual_waits = UsualWaits(writer)
+        self.overflow = Overflow(ring, self.open)
+        self.usual_waits = UsualWaits(ring)
         self._weak: dict[int, tuple[weakref.ref[Any], Entry]] = {}
         self.finish = self._finisher()
 
@@ -113,11 +113,11 @@ class PendingOps:
                 self.finish(entry, now, late=True)
 
     def _finisher(self) -> Callable[..., None]:
-        writer = self.writer
+        ring = self.ring
         is_open, close, forget = self.open, self.open.pop, self.handles.pop
-        words, data, longer_from = writer.words, writer.map, writer.longer_from
-        slots, more = writer.shape.slots, writer.shape.more
-        first, width = writer.shape.slots_offset // 8, layout.SLOT_SIZE // 8
+        words, data, longer_from = ring.words, ring.map, ring.longer_from
+        slots, more = ring.shape.slots, ring.shape.more
+        first, width = ring.shape.slots_offset // 8, layout.SLOT_SIZE // 8
         done_word, flags_byte, late_flag = layout.SLOT_DONE // 8, layout.SLOT_FLAGS, int(Flag.LATE)
         overflow, retire = self.overflow.places, self.overflow.retire
         measured, newest = self.usual_waits.measured, MAX_STORED - 1
@@ -209,8 +209,8 @@ class PendingOps:
 
     def set_wait(self, sequence: int, value: int) -> None:
         """Writes the time of a wait, as `layout.SLOT` has it."""
-        words, shape = self.writer.words, self.writer.shape
-        at = self.writer.slot_at(sequence)
+        words, shape = self.ring.words, self.ring.shape
+        at = self.ring.slot_at(sequence)
         if words[at // 8] == sequence:
             words[(at + layout.SLOT_WAIT) // 8] = value
         if sequence in self.overflow.places:
@@ -295,18 +295,18 @@ class PendingOps:
 
     def is_complete(self, sequence: int) -> bool:
         """Returns whether an op is known to be complete; false also where that is unknown."""
-        writer = self.writer
-        at = writer.slot_at(sequence)
-        known = writer.words[at // 8] == sequence
-        untracked = writer.map[at + layout.SLOT_FLAGS] & Flag.UNTRACKED
+        ring = self.ring
+        at = ring.slot_at(sequence)
+        known = ring.words[at // 8] == sequence
+        untracked = ring.map[at + layout.SLOT_FLAGS] & Flag.UNTRACKED
         return known and not untracked and sequence not in self.open
 
     def enqueued(self, sequence: int) -> None:
         """Notes that the call of an op on a device has returned."""
-        writer = self.writer
-        at = writer.slot_at(sequence)
-        if writer.words[at // 8] == sequence:
-            writer.map[at + layout.SLOT_FLAGS] |= Flag.ENQUEUED
+        ring = self.ring
+        at = ring.slot_at(sequence)
+        if ring.words[at // 8] == sequence:
+            ring.map[at + layout.SLOT_FLAGS] |= Flag.ENQUEUED
 
     def untrack(self, sequence: int, ended_ns: int = 0) -> None:
         """Marks an op's completion as unknown.
@@ -317,11 +317,11 @@ class PendingOps:
         """
         if sequence not in self.open:
             return
-        writer = self.writer
-        at = writer.slot_at(sequence)
-        if writer.words[at // 8] == sequence:
-            writer.map[at + layout.SLOT_FLAGS] |= Flag.UNTRACKED
-            writer.words[(at + layout.SLOT_DONE) // 8] = ended_ns
+        ring = self.ring
+        at = ring.slot_at(sequence)
+        if ring.words[at // 8] == sequence:
+            ring.map[at + layout.SLOT_FLAGS] |= Flag.UNTRACKED
+            ring.words[(at + layout.SLOT_DONE) // 8] = ended_ns
         self.open.pop(sequence, None)
         if sequence in self.overflow.places:
             self.overflow.retire(sequence)
@@ -370,26 +370,26 @@ class Overflow:
     As in `Pending`, a signal handler may raise between any two steps; repeating one is harmless.
 
     Args:
-        writer: of the ring.
+        ring: of the ring.
         pending: the pending ops, by sequence number; ops for which there is no room go from it.
     """
 
-    def __init__(self, writer: RingWriter, pending: dict[int, int]) -> None:
+    def __init__(self, ring: OwnRing, pending: dict[int, int]) -> None:
         self.places: dict[int, int] = {}
         """Where each op is, by sequence number."""
-        self._writer = writer
+        self._ring = ring
         self._open = pending
-        self._free = list(range(writer.shape.overflow))
+        self._free = list(range(ring.shape.overflow))
         self._spilling = threading.Lock()
 
     def spill(self) -> None:
         """Copies old pending ops, and updates `OLDEST`."""
-        writer = self._writer
+        ring = self._ring
         if self._spilling.locked():
             return  # another thread is at it, or this one was interrupted by a signal handler
         with self._spilling:
-            head = writer.cells[StatusCell.HEAD]
-            horizon = head - writer.shape.slots // 2
+            head = ring.cells[StatusCell.HEAD]
+            horizon = head - ring.shape.slots // 2
             for sequence in list(self.places):
                 if sequence not in self._open:  # `finish` was interrupted before this
                     self.retire(sequence)
@@ -397,36 +397,36 @@ class Overflow:
                 if sequence < horizon and sequence not in self.places:
                     self._spill(sequence)
             young = [sequence for sequence in list(self._open) if sequence not in self.places]
-            writer.cells[StatusCell.OLDEST] = min(min(young, default=head + 1), head + 1)
+            ring.cells[StatusCell.OLDEST] = min(min(young, default=head + 1), head + 1)
 
     def _spill(self, sequence: int) -> None:
-        writer, shape = self._writer, self._writer.shape
-        at = writer.slot_at(sequence)
+        ring, shape = self._ring, self._ring.shape
+        at = ring.slot_at(sequence)
         if not self._free and self._stays(sequence):
             return
-        if not self._free or writer.words[at // 8] != sequence:
-            writer.cells[StatusCell.PENDING_LOST] += 1
+        if not self._free or ring.words[at // 8] != sequence:
+            ring.cells[StatusCell.PENDING_LOST] += 1
             self._open.pop(sequence, None)
             return
         index = self._free.pop()
         to = shape.overflow_offset + index * layout.SLOT_SIZE
-        writer.map[to : to + layout.SLOT_SIZE] = writer.map[at : at + layout.SLOT_SIZE]
+        ring.map[to : to + layout.SLOT_SIZE] = ring.map[at : at + layout.SLOT_SIZE]
         self.places[sequence] = index
         if sequence not in self._open:  # it completed during the copy
             self.retire(sequence)
 
     def _stays(self, sequence: int) -> bool:
         """Whether no op takes its slot for another ring's length, as the ring was made longer."""
-        shape, first = self._writer.shape, self._writer.longer_from[0]
+        shape, first = self._ring.shape, self._ring.longer_from[0]
         if sequence < first:
             return sequence + shape.slots >= first
-        return self._writer.cells[StatusCell.HEAD] - sequence < shape.more - shape.slots
+        return self._ring.cells[StatusCell.HEAD] - sequence < shape.more - shape.slots
 
     def retire(self, sequence: int) -> None:
         index = self.places.pop(sequence, None)
         if index is None:
             return
-        writer = self._writer
-        at = writer.shape.overflow_offset + index * layout.SLOT_SIZE + layout.SLOT_DONE
-        writer.words[at // 8] = time.monotonic_ns()
+        ring = self._ring
+        at = ring.shape.overflow_offset + index * layout.SLOT_SIZE + layout.SLOT_DONE
+        ring.words[at // 8] = time.monotonic_ns()
         self._free.append(index)

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
-from frtop_probe.recorder.ops.writer import RingWriter
+from frtop_probe.recorder.own_ring import OwnRing
 from frtop_probe.ring import layout
 
 MAX_DECODED: Final = 4096
@@ -25,14 +25,14 @@ class ReduceOps:
     """Torch's objects until the next heartbeat, when the recorder's thread asks them.
 
     Args:
-        writer: of the ring.
+        ring: of the ring.
         note: writes a note into the ring, once.
     """
 
-    def __init__(self, writer: RingWriter, note: Callable[[str], object]) -> None:
+    def __init__(self, ring: OwnRing, note: Callable[[str], object]) -> None:
         self.raw: deque[tuple[int, Any]] = deque(maxlen=MAX_DECODED)
         """Sequence numbers of ops, and their reduce ops."""
-        self._writer = writer
+        self._ring = ring
         self._note = note
 
     def decode(self) -> None:
@@ -40,8 +40,8 @@ class ReduceOps:
 
         Oldest first, so that consecutive ops become known consecutively.
         """
-        writer = self._writer
-        words = writer.words
+        ring = self._ring
+        words = ring.words
         deadline = time.monotonic() + DECODING_S
         while self.raw and time.monotonic() < deadline:
             try:
@@ -54,6 +54,6 @@ class ReduceOps:
                 self._note(UNTOLD)
             if not 0 < number <= PREMUL:
                 number = len(layout.REDUCE_OPS) - 1
-            at = writer.slot_at(sequence)
+            at = ring.slot_at(sequence)
             if words[at // 8] == sequence:
-                writer.map[at + layout.SLOT_REDUCE] = number
+                ring.map[at + layout.SLOT_REDUCE] = number

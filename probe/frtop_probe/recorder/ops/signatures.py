@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from frtop_probe.recorder.ops.operations import Operation, TensorArgument
-from frtop_probe.recorder.ops.writer import RingWriter
+from frtop_probe.recorder.own_ring import OwnRing
 from frtop_probe.ring import layout, sizes
 from frtop_probe.ring.layout import Side, StatusCell
 
@@ -279,12 +279,12 @@ def encode(  # noqa: C901 - one loop, and every call counts
 class SignatureTable:
     """Numbers distinct forms, and writes forms and sizes into the ring."""
 
-    def __init__(self, writer: RingWriter) -> None:
-        self._writer = writer
+    def __init__(self, ring: OwnRing) -> None:
+        self._ring = ring
         self._numbers = itertools.count(1)
         self._pseudo: dict[tuple[str, str], int] = {}
         self._chunks = itertools.count(1)
-        self._half = writer.shape.chunks // 2
+        self._half = ring.shape.chunks // 2
         self.floor: list[float] = [0.0]
         """Sizes of a lower `Written[2]` are to be written again."""
         self._write_sizes = self._sizes_writer()
@@ -335,9 +335,9 @@ class SignatureTable:
 
     def _enter(self, form: dict[str, Any]) -> int:
         number = next(self._numbers)
-        if self._writer.write_entry(Side.FORM, number, form):
+        if self._ring.write_entry(Side.FORM, number, form):
             return number
-        self._writer.cells[StatusCell.SIDE_LOST] += 1
+        self._ring.cells[StatusCell.SIDE_LOST] += 1
         return 0
 
     def _sizes_writer(self) -> Callable[[list[int]], int]:
@@ -345,7 +345,7 @@ class SignatureTable:
 
         It returns the record's position, 0 if it is too long or threads interfere.
         """
-        data, shape, floor, half = self._writer.map, self._writer.shape, self.floor, self._half
+        data, shape, floor, half = self._ring.map, self._ring.shape, self.floor, self._half
         numbers, chunks, at = self._chunks, shape.chunks, shape.sizes_offset
         end, most, width = at + chunks * layout.CHUNK, shape.chunks // 4, layout.CHUNK
         pack, make, chunks_of, skip = sizes.pack, sizes.record, sizes.chunks, itertools.islice

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 from zlib import crc32
 
-from frtop_probe.recorder.ops.writer import RingWriter
+from frtop_probe.recorder.own_ring import OwnRing
 from frtop_probe.ring import layout
 
 MAX_STORED: Final = 1024
@@ -22,10 +22,10 @@ Measured = tuple[int, int, bool]
 class UsualWaits:
     """The smoothed wait of each call site."""
 
-    def __init__(self, writer: RingWriter) -> None:
+    def __init__(self, ring: OwnRing) -> None:
         self.measured: list[Measured | None] = [None] * MAX_STORED
         """By the last bits of the op's sequence number: whoever completes an op writes here."""
-        self._writer = writer
+        self._ring = ring
         self._smoothed: dict[int, tuple[int, int, bool]] = {}
 
     def update(self) -> None:
@@ -33,7 +33,7 @@ class UsualWaits:
 
         Upper bounds count only until there is an exact one.
         """
-        writer = self._writer
+        ring = self._ring
         touched = set()
         measured = self.measured
         for index, one in enumerate(measured):
@@ -51,7 +51,7 @@ class UsualWaits:
             self._smoothed[site] = (count + 1, smooth + ((wait_ns - smooth) >> 3), exact)
             touched.add(site)
         for site in touched:
-            if site < writer.shape.sites:
+            if site < ring.shape.sites:
                 body = layout.SITE_BODY.pack(*self._smoothed[site])
-                at = writer.shape.sites_offset + site * layout.SITE_ROW.size
-                layout.SITE_ROW.pack_into(writer.map, at, body, crc32(body))
+                at = ring.shape.sites_offset + site * layout.SITE_ROW.size
+                layout.SITE_ROW.pack_into(ring.map, at, body, crc32(body))

@@ -88,13 +88,13 @@ def _wrapper(  # noqa: C901, PLR0915 - as in `hook`
     ended, set_wait = pending.wait_ended, pending.set_wait
     overflow, measured = pending.overflow.places, pending.usual_waits.measured
     forget_silent = pending.forget_silent
-    words, shape, newest = pending.writer.words, pending.writer.shape, MAX_STORED - 1
+    words, shape, newest = pending.ring.words, pending.ring.shape, MAX_STORED - 1
     first, width = shape.slots_offset // 8, layout.SLOT_SIZE // 8
-    longer_from = pending.writer.longer_from
+    longer_from = pending.ring.longer_from
     slots, more = shape.slots, shape.more
     wait_word, done_word = layout.SLOT_WAIT // 8, layout.SLOT_DONE // 8
     thread_word, flags_byte = layout.SLOT_THREAD // 8, layout.SLOT_FLAGS
-    data, elsewhere, thread_ident = pending.writer.map, int(Flag.ELSEWHERE), threading.get_ident
+    data, elsewhere, thread_ident = pending.ring.map, int(Flag.ELSEWHERE), threading.get_ident
     clock, identity = time.monotonic_ns, id
     unfinished, ended_watched = watch.unfinished, watch.ended
 

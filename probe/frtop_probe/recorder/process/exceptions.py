@@ -15,7 +15,7 @@ from types import FrameType, TracebackType
 from typing import Any, Final
 
 from frtop_probe.recorder.guard import PACKAGE_FOLDER
-from frtop_probe.recorder.ops.writer import RingWriter
+from frtop_probe.recorder.own_ring import OwnRing
 from frtop_probe.ring.layout import Side, StatusCell
 
 MAX_TEXT: Final = 4000
@@ -29,8 +29,8 @@ Guard = Callable[[Callable[..., object]], Callable[..., object]]
 class ExceptionRecorder:
     """Hooks into `sys.excepthook` and `threading.excepthook` once per process."""
 
-    def __init__(self, writer: RingWriter) -> None:
-        self.writer: RingWriter | None = writer
+    def __init__(self, ring: OwnRing) -> None:
+        self.ring: OwnRing | None = ring
         self._seen: BaseException | None = None
         self._count = 0
 
@@ -59,8 +59,8 @@ class ExceptionRecorder:
         thread: str = "MainThread",
         main: bool = True,
     ) -> None:
-        writer = self.writer
-        if writer is None or (value is self._seen and main):
+        ring = self.ring
+        if ring is None or (value is self._seen and main):
             return
         now = time.monotonic_ns()
         self._count += 1
@@ -72,10 +72,10 @@ class ExceptionRecorder:
             "at_ns": now,
             "frames": _frames(trace),
         }
-        writer.write_entry(Side.EXCEPTION, self._count, payload)
+        ring.write_entry(Side.EXCEPTION, self._count, payload)
         if main:
             self._seen = value
-            writer.cells[StatusCell.EXCEPTION_NS] = now
+            ring.cells[StatusCell.EXCEPTION_NS] = now
 
     def _record_thread(self, args: Any) -> None:
         if args.exc_value is None or args.exc_type is SystemExit:

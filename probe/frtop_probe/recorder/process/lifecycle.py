@@ -19,7 +19,7 @@ from frtop_probe.recorder.guard import guarded, log_line, raised_by_signal_handl
 from frtop_probe.recorder.marks import fetches, phases, steps
 from frtop_probe.recorder.marks.marks import MAX_NUMBER
 from frtop_probe.recorder.ops import graph_captures, group_calls
-from frtop_probe.recorder.ops.writer import NoRingSpace, create
+from frtop_probe.recorder.own_ring import NoRingSpace, create
 from frtop_probe.recorder.process.import_hook import when_imported
 from frtop_probe.recorder.recorder import Recorder
 from frtop_probe.ring.folder import FolderError, candidates, taken
@@ -95,7 +95,7 @@ class Lifecycle:
 
     def annotate(self, text: str) -> None:
         if self._running():
-            self._recorder.writer.write_note(text)
+            self._recorder.ring.write_note(text)
 
     # -- group_calls.GroupListener
 
@@ -260,7 +260,7 @@ class Lifecycle:
     def _watch_marks(self, *kinds: MarkKind) -> None:
         """Says in the ring what is recorded; a forked child has another one."""
         self._kinds.update(kinds)
-        self._recorder.writer.marks.watch(*self._kinds)
+        self._recorder.ring.marks.watch(*self._kinds)
 
     @property
     def _recorder(self) -> Recorder:

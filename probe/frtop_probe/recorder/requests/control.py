@@ -1,7 +1,4 @@
-"""Carries out what an operator wants recorded from now on, and says what is recorded.
-
-A change costs nothing until it is asked for.
-"""
+"""Changes what a rank records, as an operator asks, and says what is recorded."""
 
 from __future__ import annotations
 
@@ -33,7 +30,9 @@ class ControlRequests:
 
     def _asked_to_change(self, request: Request, go_on: GoOn) -> Response:  # noqa: ARG002
         """Carries out all that the request has, and answers what is recorded then."""
-        problems = [one.change(request.get(name)) for name, one in self._settings.items()]
+        given = request.get("settings")
+        wanted = given if isinstance(given, dict) else {}
+        problems = [one.change(wanted.get(name)) for name, one in self._settings.items()]
         if request.get("longer") is True:
             problems.append(self._lengthen())
         note = request.get("note")
@@ -49,24 +48,24 @@ class ControlRequests:
 
     def _lengthen(self) -> str:
         try:
-            self._recorder.writer.lengthen()
+            self._recorder.ring.lengthen()
         except OSError as error:
-            folder = self._recorder.writer.path.parent
+            folder = self._recorder.ring.path.parent
             return f"the ring was not made longer: {folder}: {error.strerror}"
         return ""
 
     def _write_note(self, text: str) -> str:
         line = "".join(letter if letter.isprintable() else " " for letter in text[:MAX_NOTE])
-        written = self._recorder.writer.write_note(f"operator: {line}")
+        written = self._recorder.ring.write_note(f"operator: {line}")
         return "" if written else "the ring has no room for more notes"
 
     def _state(self) -> dict[str, Any]:
         """With the fields of `RecordedNow`."""
-        writer, shape = self._recorder.writer, self._recorder.writer.shape
+        ring, shape = self._recorder.ring, self._recorder.ring.shape
         return {
-            **{name: one.state() for name, one in self._settings.items()},
-            "slots": writer.history,
-            "ring_bytes": shape.size if writer.history == shape.slots else shape.longest,
+            "settings": {name: one.state() for name, one in self._settings.items()},
+            "slots": ring.history,
+            "ring_bytes": shape.size if ring.history == shape.slots else shape.longest,
             "longer_slots": shape.more,
             "longer_bytes": shape.longest - shape.size,
         }

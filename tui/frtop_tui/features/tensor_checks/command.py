@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from frtop_probe.wire.recording import NumbersOrder, NumberState
+from frtop_probe.features.tensor_checks.messages import NumbersOrder, NumberState
 from frtop_tui.cli.live import agrees, can_ask, connect, show_progress, wait_for_ranks
 from frtop_tui.connect.base import Source
 from frtop_tui.diagnosis.model import Frame

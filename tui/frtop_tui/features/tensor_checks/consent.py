@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from frtop_probe.wire.recording import NumbersOrder, NumberState
+from frtop_probe.features.tensor_checks.messages import NumbersOrder, NumberState
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.features.tensor_checks.orders import JobNumbers
 from frtop_tui.job.job_activity import moved_ns
@@ -72,7 +72,7 @@ def asked_words(frame: Frame, ranks: Sequence[int]) -> str:
 def other_watches(found: JobNumbers, ranks: Sequence[int]) -> Mapping[int, NumberState]:
     """Which of these ranks sample now, as far as they have answered."""
     said = {rank: one.recorded for rank, one in found.controls.items()}
-    known = {rank: one.numbers for rank in ranks if (one := said.get(rank)) is not None}
+    known = {rank: NumberState.of(one) for rank in ranks if (one := said.get(rank)) is not None}
     return {rank: state for rank, state in known.items() if state.every}
 
 

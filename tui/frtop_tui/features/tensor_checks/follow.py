@@ -17,7 +17,7 @@ from typing import Final
 from msgspec.structs import replace as replace_fields
 
 from frtop_probe import wire
-from frtop_probe.features.tensor_checks.messages import ReadSamples, SamplesResponse
+from frtop_probe.features.tensor_checks.messages import NumberState, ReadSamples, SamplesResponse
 from frtop_probe.wire.recording import ChangeRecording, RecordedNow, RecordingResponse
 from frtop_tui.connect.asking import why_not_ask
 from frtop_tui.connect.followers import Follower
@@ -204,10 +204,9 @@ class NumberFollower(Follower):
             return False
         if order.samples:  # from now on: old samples do not count
             self._ranks[rank] = SampledRank(self._by, view.identity.pid)
-        request = ChangeRecording(
-            0, view.key, wanted, order.phases, order.note, order.sites,
-            order.modules, order.longer,
-        )  # fmt: skip
+        numbers = wanted.setting() if wanted is not None else {}
+        settings = {**order.switches, **numbers}
+        request = ChangeRecording(0, view.key, settings, order.note, order.longer)
         self._tracker.request(
             view.host, request, partial(self._controlled, one), now,
             under_way=self._ordering, about=(view.host, rank),
@@ -239,8 +238,9 @@ class NumberFollower(Follower):
         if recorded is None and order.samples:
             self._ranks.pop(rank, None)
         elif recorded is not None and known is not None and not known.gone:
-            known.watch = recorded.numbers.watch if order.samples else known.watch
-            known.take_state(recorded.numbers)
+            state = NumberState.of(recorded)
+            known.watch = state.watch if order.samples else known.watch
+            known.take_state(state)
             if self._leaving and order.samples and self._may_end(rank):
                 self._orders.append(RecordOrder((rank,), NOTHING, own=True))
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from frtop_probe.wire.recording import NumbersOrder, NumberState, RecordedNow
+from frtop_probe.features.tensor_checks.messages import NumbersOrder, NumberState
+from frtop_probe.wire.recording import RecordedNow
 from frtop_tui.connect.followers import Order
 from frtop_tui.features.tensor_checks.comparison import Findings
 from frtop_tui.features.tensor_checks.samples import GroupNames
@@ -36,10 +37,8 @@ class RecordOrder(Order):
     ranks: tuple[int, ...]
     numbers: NumbersOrder | None = None
     group: Identifier | None = None
-    phases: bool | None = None
+    switches: Mapping[str, bool] = field(default_factory=dict)
     note: str = ""
-    sites: bool | None = None
-    modules: bool | None = None
     longer: bool = False  # a longer history, until the rank ends
     own: bool = False  # to stop only what this operator has started
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from frtop_probe.wire.recording import NumbersOrder
+from frtop_probe.features.tensor_checks.messages import NumbersOrder
 from frtop_tui.features.tensor_checks.consent import (
     LONGER,
     MODULES,

@@ -28,18 +28,12 @@ def run(options: argparse.Namespace) -> int:
             raise UsageError(f"the job has no rank {strange[0]}", "`frtop jobs` lists its ranks")
         if not ranks:
             raise FrtopError("no rank is reporting", "`frtop diagnose` says which hosts are")
-        phases, sites, modules = (
-            None if wanted is None else wanted == "on"
-            for wanted in (options.phases, options.sites, options.modules)
-        )  # fmt: skip
-        note = options.note or ""
+        named = {
+            "phases": options.phases, "sites": options.sites, "modules": options.modules
+        }  # fmt: skip
+        switches = {name: wanted == "on" for name, wanted in named.items() if wanted is not None}
         order = RecordOrder(
-            ranks,
-            phases=phases,
-            note=note,
-            sites=sites,
-            modules=modules,
-            longer=options.longer_ring,
+            ranks, switches=switches, note=options.note or "", longer=options.longer_ring
         )
         found = RankOrders(source, frame).send(order)
     finally:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from frtop_probe.wire.recording import NumberState, RecordedNow
+from frtop_probe.features.tensor_checks.messages import NumberState
+from frtop_probe.wire.recording import RecordedNow
 from frtop_tui.features.tensor_checks.consent import MODULES, PHASE_US, SITE_US
 from frtop_tui.features.tensor_checks.orders import JobNumbers
 from frtop_tui.job.naming import folded
@@ -16,26 +17,20 @@ from frtop_tui.text.plain import WordLine
 def record_words(found: JobNumbers) -> Iterator[WordLine]:
     """What is on, and in which ranks; then which ranks could not be asked."""
     known = {rank: one.recorded for rank, one in found.controls.items() if one.recorded is not None}
-    newest = {rank: one.numbers for rank, one in known.items()} | dict(found.states)
+    newest = {rank: NumberState.of(one) for rank, one in known.items()} | dict(found.states)
     numbers = {rank: _numbers(one) for rank, one in newest.items()} | dict(found.gone)
     yield from _sides("numbers", numbers)
-    cost = f"{PHASE_US} us each on the host"
-    yield from _sides(
-        "phases",
-        {rank: f"on: {cost}" if one.phases else "off" for rank, one in known.items()},
-    )
-    lines = f"on: up to {SITE_US} us an op"
     no_lines = "off: ops name no line, and usual waits are not known"
-    yield from _sides(
-        "call sites", {rank: lines if one.sites else no_lines for rank, one in known.items()}
+    switches = (
+        ("phases", "phases", f"{PHASE_US} us each on the host", "off"),
+        ("sites", "call sites", f"up to {SITE_US} us an op", no_lines),
+        ("modules", "modules", MODULES, "off"),
     )
-    yield from _sides(
-        "modules", {rank: f"on: {MODULES}" if one.modules else "off" for rank, one in known.items()}
-    )
-    yield from _sides(
-        "ring",
-        {rank: _ring(one) for rank, one in known.items()},
-    )
+    for name, subject, cost, off in switches:
+        words = {True: f"on: {cost}", False: off}
+        sides = {rank: words[bool(one.settings.get(name))] for rank, one in known.items()}
+        yield from _sides(subject, sides)
+    yield from _sides("ring", {rank: _ring(one) for rank, one in known.items()})
     due = [rank for rank, one in found.controls.items() if one.due]
     if due:
         yield WordLine("", f"{folded(due)}: no answer yet", "warn")

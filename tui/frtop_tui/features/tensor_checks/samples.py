@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from frtop_probe import wire
-from frtop_probe.features.tensor_checks.messages import NumberSample, SamplesResponse
-from frtop_probe.wire.recording import NumberState
+from frtop_probe.features.tensor_checks.messages import NumberSample, NumberState, SamplesResponse
 from frtop_tui.job.groups import Identifier, identifier, members_of
 from frtop_tui.job.naming import group_label
 

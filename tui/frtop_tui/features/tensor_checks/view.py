@@ -7,7 +7,7 @@ from typing import ClassVar, Final
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
-from frtop_probe.wire.recording import NumbersOrder
+from frtop_probe.features.tensor_checks.messages import NumbersOrder
 from frtop_tui.diagnosis.model import Frame
 from frtop_tui.features.tensor_checks.consent import asked_words, warnings
 from frtop_tui.features.tensor_checks.orders import NO_NUMBERS, NOTHING, RecordOrder
@@ -104,10 +104,7 @@ class RecordScreen(FrameScreen):
     def _order(self, frame: Frame, what: str) -> RecordOrder:
         ranks = target_ranks(frame, self.marked)
         if what in _SWITCHES:
-            phases, sites, modules = (
-                self._turns_on(what) if what == one else None for one in _SWITCHES
-            )
-            return RecordOrder(ranks, phases=phases, sites=sites, modules=modules)
+            return RecordOrder(ranks, switches={what: self._turns_on(what)})
         if what == "longer":
             return RecordOrder(ranks, longer=True)
         return RecordOrder(ranks, SAMPLED if what == "sample" else NOTHING)
@@ -124,7 +121,7 @@ class RecordScreen(FrameScreen):
     def _turns_on(self, what: str) -> bool:
         """Off only if it is on in all ranks."""
         known = (one.recorded for one in self.numbers.controls.values() if one.recorded)
-        return not all(getattr(one, what) for one in known)
+        return not all(one.settings.get(what) for one in known)
 
 
 _SWITCHES: Final = {

@@ -46,9 +46,9 @@ class ModuleRecording(RankFeature):
             return ""
         recorder = self._recorder
         if self.issuers is None:
-            self.issuers = Issuers(recorder.writer, self._torch, recorder.steps, recorder.sites)
+            self.issuers = Issuers(recorder.ring, self._torch, recorder.steps, recorder.sites)
         if not install(self._torch, self.issuers, recorder.enabled):
-            recorder.writer.write_note(TOO_OLD)
+            recorder.ring.write_note(TOO_OLD)
             return TOO_OLD
         if self.issuers.given_up:
             return GIVEN_UP

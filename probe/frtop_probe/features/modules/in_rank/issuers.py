@@ -48,7 +48,7 @@ from frtop_probe.recorder.marks.phases import wrap_backward, wrap_labels
 from frtop_probe.recorder.marks.steps import StepCounter
 from frtop_probe.recorder.ops.call_sites import CallSites
 from frtop_probe.recorder.ops.hook import hide_from_dynamo
-from frtop_probe.recorder.ops.writer import RingWriter
+from frtop_probe.recorder.own_ring import OwnRing
 from frtop_probe.recorder.process.import_hook import when_imported
 from frtop_probe.ring.layout import MAX_MODULES, PHASE_SHIFT, IssuePhase, Side, StatusCell
 
@@ -71,15 +71,13 @@ MAX_LABELS: Final = 65_536
 class Issuers:
     """Numbers modules, and finds that of an op."""
 
-    def __init__(
-        self, writer: RingWriter, torch: Any, steps: StepCounter, sites: CallSites
-    ) -> None:
+    def __init__(self, ring: OwnRing, torch: Any, steps: StepCounter, sites: CallSites) -> None:
         self.calls = ModuleCalls()
         self.names = ModuleNames(self.calls.roots)
         self.buckets = DDPBuckets(torch)
         self.messages = PipelineMessages()
         self._torch = torch
-        self._writer = writer
+        self._ring = ring
         self._steps = steps
         self._sites = sites
         self._task = torch._C._current_graph_task_id  # noqa: SLF001
@@ -195,7 +193,7 @@ class Issuers:
         """Records no modules any more, because of an exception of ours; ops go on."""
         if not self.given_up:
             self.given_up = True
-            self._writer.write_note(f"{GIVEN_UP} ({type(error).__name__}: {error})")
+            self._ring.write_note(f"{GIVEN_UP} ({type(error).__name__}: {error})")
 
     def _find(self, thread: int, site: int, process_group: Any, args: Sequence[Any]) -> int:
         if self.messages.known and (message := self.messages.take(args)):
@@ -303,8 +301,8 @@ class Issuers:
         if any(key):
             number = next(self._count)
             entry = [path, root, part, *members]
-            if number > MAX_MODULES or not self._writer.write_entry(Side.MODULE, number, entry):
-                self._writer.cells[StatusCell.SIDE_LOST] += 1
+            if number > MAX_MODULES or not self._ring.write_entry(Side.MODULE, number, entry):
+                self._ring.cells[StatusCell.SIDE_LOST] += 1
                 number = 0
         self._numbers[key] = number
         return number

@@ -13,5 +13,5 @@ if TYPE_CHECKING:
 
 def attach(recorder: Recorder, torch: Any) -> RankFeature:
     """For the recorder of this rank."""
-    ring = recorder.writer.path
+    ring = recorder.ring.path
     return ProfileRequests(torch, ring, recorder.steps, recorder.pending, recorder.expect_ops)

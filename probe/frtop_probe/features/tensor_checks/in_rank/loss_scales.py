@@ -12,10 +12,10 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from frtop_probe.features.tensor_checks.in_rank.watched_ops import Subject
+from frtop_probe.features.tensor_checks.in_rank.stats import Sample
 from frtop_probe.recorder.marks.steps import StepCounter
 
-Take = Callable[[Subject, list[Any]], None]
+Take = Callable[[Sample, list[Any]], None]
 
 
 class LossScales:
@@ -54,16 +54,16 @@ class LossScales:
         self._last[place] = step, count + 1 if step == last else 1
         states = getattr(scaler, "_per_optimizer_states", {}).values()
         found = [one for state in states for one in state["found_inf_per_device"].values()]
-        self._take(self._subject(place, "found_inf"), found)
+        self._take(self._sample(place, "found_inf"), found)
 
     def update_ended(self, scaler: Any) -> None:
         """Samples the scale that an update has left."""
         place, self._open = self._open, None
         scale = getattr(scaler, "_scale", None)
         if place is not None and scale is not None:
-            self._take(self._subject(place, "loss_scale"), [scale])
+            self._take(self._sample(place, "loss_scale"), [scale])
 
-    def _subject(self, place: int, role: str) -> Subject:
+    def _sample(self, place: int, role: str) -> Sample:
         step, number = self._last[place]
         now = time.monotonic_ns()
-        return Subject(0, number, "loss scale", role, f"scaler {place}", step, now, 0)
+        return Sample(0, number, "loss scale", role, f"scaler {place}", step, now, 0)

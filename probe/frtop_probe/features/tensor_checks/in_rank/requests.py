@@ -58,7 +58,7 @@ class NumberRequests(RankFeature):
 
     def __init__(self, recorder: Recorder, torch: Any) -> None:
         self.op_watch = self._watch = watch = NumberWatch(
-            torch, recorder.steps, recorder.writer.write_note
+            torch, recorder.steps, recorder.ring.write_note
         )
         watch.install = lambda: install(torch, watch, recorder.alive)
         self.handlers = {"ReadSamples": self._asked_for_samples}
@@ -117,7 +117,7 @@ class NumberRequests(RankFeature):
             return INVALID
         state = self.state()  # first: once it is off, all samples are there
         samples: deque[Sample] = self._watch.samples.copy()
-        newer = (one._asdict() for one in samples if one.n > numbers[0])
+        newer = (one.row() for one in samples if one.n > numbers[0])
         rows = list(islice(newer, MOST_ROWS))
         first = samples[0].n if samples else self._watch.count + 1
         lost = max(0, first - 1 - max(numbers[0], self._watch.begun_at))

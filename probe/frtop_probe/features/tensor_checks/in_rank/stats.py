@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Final, NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Final
 from zlib import crc32
 
 from frtop_probe.recorder.tensors.tensor_stats import TensorStats
@@ -109,10 +111,10 @@ class SampleStats:
         }
 
 
-class Sample(NamedTuple):
-    """What a sample says: the fields of `NumberSample`."""
+@dataclass(slots=True)
+class Sample:
+    """The fields of `wire.NumberSample`; figures and number come once the copies are counted."""
 
-    n: int
     group: int
     number: int
     kind: str
@@ -121,23 +123,39 @@ class Sample(NamedTuple):
     step: int
     at_ns: int
     site: int
-    dtype: str
-    elements: int
-    size: int
-    seen: int
-    shard: bool
-    issuer: int
-    parameter: str
-    checksum: str
-    nans: int
-    infinities: int
-    zeros: int
-    subnormals: int
-    error: str
+    issuer: int = 0
+    parameter: str = ""
+    parameters: Sequence[tuple[str, int]] = ()
+    """Names and numbers of values of the parameters whose gradients the op has, in its order."""
+    n: int = 0
+    dtype: str = ""
+    elements: int = 0
+    size: int = 0
+    seen: int = 0
+    shard: bool = False
+    checksum: str = ""
+    nans: int = 0
+    infinities: int = 0
+    zeros: int = 0
+    subnormals: int = 0
+    error: str = ""
     minimum: float | None = None
     maximum: float | None = None
     magnitude: float | None = None
     norm: float | None = None
+
+    def parameter_at(self, place: int) -> str:
+        """The name of the parameter that a value belongs to, "" if that is not known."""
+        for name, values in self.parameters if place >= 0 else ():
+            if place < values:
+                return name
+            place -= values
+        return ""
+
+    def row(self) -> dict[str, Any]:
+        """What an operator gets of it."""
+        names = (one.name for one in fields(self) if one.name != "parameters")
+        return {name: getattr(self, name) for name in names}
 
 
 MOST_TENSORS: Final = 64

@@ -30,7 +30,6 @@ from frtop_probe.features.tensor_checks.in_rank.copies import (
 from frtop_probe.features.tensor_checks.in_rank.loss_scales import LossScales
 from frtop_probe.features.tensor_checks.in_rank.stats import Sample, SampleStats
 from frtop_probe.features.tensor_checks.in_rank.watched_ops import (
-    Subject,
     WatchedOp,
     WatchedOps,
     in_backward,
@@ -127,7 +126,7 @@ class NumberWatch(OpWatch):
         self._steps = steps
         self._note = note
         self._buffer: CopyBuffer | None = None
-        self._queue: queue.SimpleQueue[tuple[int, Subject, TensorCopies] | None]
+        self._queue: queue.SimpleQueue[tuple[int, Sample, TensorCopies] | None]
         self._queue = queue.SimpleQueue()
         """One for all watches, so that each copy gives its part of the buffer back: a step in a
         thread of the program may go on copying after its watch has ended."""
@@ -216,14 +215,14 @@ class NumberWatch(OpWatch):
         self._thin()
         plan.ops -= 1
         now = time.monotonic_ns()
-        subject = Subject(
+        sample = Sample(
             group, number, operation.kind, "input", "issue", self._steps.current, now, site, issuer,
             parameters=self.names.parameters_of(issuer) if self.names is not None else (),
         )  # fmt: skip
         if plan.inputs:
-            self._take(subject, tensors_of(operation, args, outputs=False))
+            self._take(sample, tensors_of(operation, args, outputs=False))
         results = tensors_of(operation, args, outputs=True)
-        return WatchedOp(subject, results, bool(flags & Flag.SYNC), in_backward(2), now)
+        return WatchedOp(sample, results, bool(flags & Flag.SYNC), in_backward(2), now)
 
     def _handed(self, op: WatchedOp, work: Any) -> None:
         """Takes the handle that the op's call returned."""
@@ -233,7 +232,7 @@ class NumberWatch(OpWatch):
     def _ended(self, op: WatchedOp, taken: str = "wait") -> None:
         """Samples the result of an op, whose tensors nobody else has touched yet."""
         now = time.monotonic_ns()
-        self._take(replace(op.subject, role="output", taken=taken, at_ns=now), op.tensors)
+        self._take(replace(op.sample, role="output", taken=taken, at_ns=now), op.tensors)
 
     def _backward_ended(self) -> None:
         """Samples what C++ has waited for in a backward, as DDP does, or in the forward before."""
@@ -306,18 +305,18 @@ class NumberWatch(OpWatch):
         for place, name, tensor in step_tensors(optimizer, self._begun_step):
             given = tensor if role == "parameter" else tensor.grad
             if given is not None:
-                subject = Subject(
+                sample = Sample(
                     0, place, name or f"parameter {place}", role, owner, self._begun_step,
                     time.monotonic_ns(), 0,
                     parameter=names.name_of(tensor) if names is not None and not name else "",
                 )  # fmt: skip
-                self._take(subject, [given])
+                self._take(sample, [given])
 
-    def _take(self, subject: Subject, tensors: list[Any]) -> None:
+    def _take(self, sample: Sample, tensors: list[Any]) -> None:
         buffer = self._buffer
         if buffer is not None and tensors:
             watch = self.watches
-            self._queue.put((watch, subject, copy_tensors(self._torch, buffer, tensors)))
+            self._queue.put((watch, sample, copy_tensors(self._torch, buffer, tensors)))
 
     def failed(self, error: BaseException) -> None:
         """Ends the watch after an exception of ours."""
@@ -349,10 +348,10 @@ class NumberWatch(OpWatch):
                         self._thread = None
                         return
 
-    def _count_copies(self, watch: int, subject: Subject, copies: TensorCopies) -> None:
+    def _count_copies(self, watch: int, sample: Sample, copies: TensorCopies) -> None:
         try:
             if watch == self.watches:
-                self._add(watch, subject, copies)
+                self._add(watch, sample, copies)
         except Exception as error:  # noqa: BLE001 - the worker's boundary
             self.failed(error)
         finally:
@@ -373,7 +372,7 @@ class NumberWatch(OpWatch):
             return True
         return False
 
-    def _add(self, watch: int, subject: Subject, copies: TensorCopies) -> None:
+    def _add(self, watch: int, sample: Sample, copies: TensorCopies) -> None:
         stats, buffer = SampleStats(), self._buffer
         if copies.block is not None and buffer is not None:
             view, at = buffer.view(copies.block), 0
@@ -385,40 +384,33 @@ class NumberWatch(OpWatch):
             figures["error"] = copies.error
         if copies.shard:
             figures["checksum"] = ""  # nobody else has these bytes
-        one = subject
-        parameter = one.parameter or one.parameter_at(stats.first_bad)
+        parameter = sample.parameter or sample.parameter_at(stats.first_bad)
         with self._lock:
             if watch != self.watches:  # another one has begun meanwhile
                 return
             self.skipped += bool(copies.error)
             self.count += 1
-            self.samples.append(
-                Sample(
-                    n=self.count,
-                    group=one.group,
-                    number=one.number,
-                    kind=one.kind,
-                    role=one.role,
-                    taken=one.taken,
-                    step=one.step,
-                    at_ns=one.at_ns,
-                    site=one.site,
-                    dtype=copies.dtypes,
-                    elements=copies.elements,
-                    size=copies.size,
-                    seen=copies.seen,
-                    shard=copies.shard,
-                    issuer=one.issuer,
-                    parameter=parameter,
-                    **figures,
-                )
+            counted = replace(
+                sample,
+                n=self.count,
+                dtype=copies.dtypes,
+                elements=copies.elements,
+                size=copies.size,
+                seen=copies.seen,
+                shard=copies.shard,
+                parameter=parameter,
+                parameters=(),
+                **figures,
             )
+            self.samples.append(counted)
         nans = figures["nans"]
-        if nans and one.role in ("input", "gradient") and not self._noted:
+        if nans and sample.role in ("input", "gradient") and not self._noted:
             self._noted = True
-            what = f"the {one.role} of {one.kind}" + (f" #{one.number}" if one.group else "")
-            what += f", from {parameter} on" if parameter and one.group else ""
-            self._note(f"numbers: {nans:,} NaN in {what}, step {one.step}: the first one sampled")
+            what = f"the {sample.role} of {sample.kind}"
+            if sample.group:
+                what += f" #{sample.number}" + (f", from {parameter} on" if parameter else "")
+            said = f"{nans:,} NaN in {what}, step {sample.step}: the first one sampled"
+            self._note(f"numbers: {said}")
 
 
 def step_tensors(optimizer: Any, step: int) -> Iterator[tuple[int, str, Any]]:

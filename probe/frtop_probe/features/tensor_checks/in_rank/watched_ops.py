@@ -7,9 +7,10 @@ before a forward, functional collectives) is over when the backward ends, or a s
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
+
+from frtop_probe.features.tensor_checks.in_rank.stats import Sample
 
 MOST_UNFINISHED: Final = 64
 """Ops whose end is waited for; each keeps its tensors alive."""
@@ -21,36 +22,10 @@ _FRAMES: Final = 40
 
 
 @dataclass(slots=True)
-class Subject:
-    """What a sample is of; see the fields of `wire.NumberSample`."""
-
-    group: int
-    number: int
-    kind: str
-    role: str
-    taken: str
-    step: int
-    at_ns: int
-    site: int
-    issuer: int = 0
-    parameter: str = ""
-    parameters: Sequence[tuple[str, int]] = ()
-    """Names and numbers of values of the parameters whose gradients the op has, in its order."""
-
-    def parameter_at(self, place: int) -> str:
-        """The name of the parameter that a value belongs to, "" if that is not known."""
-        for name, values in self.parameters if place >= 0 else ():
-            if place < values:
-                return name
-            place -= values
-        return ""
-
-
-@dataclass(slots=True)
 class WatchedOp:
     """An op that is being watched: its result is read at its end."""
 
-    subject: Subject
+    sample: Sample
     tensors: list[Any]
     sync: bool
     """Its caller waits for it at once, so that nothing of the program runs before."""
@@ -84,7 +59,7 @@ class WatchedOps:
         found: list[WatchedOp] = []
         places: set[int] = set()
         for key, op in reversed(list(self.by_handle.items())):
-            now = op.subject.step == step
+            now = op.sample.step == step
             if op.sync or not (now or op.in_backward):
                 continue  # a wait in Python is to come, after which it is read
             place = id(op.work) if not op.tensors else int(op.tensors[0].data_ptr())

@@ -1,8 +1,8 @@
-"""Creates a rank's ring and writes everything but ops, which the hook writes itself.
+"""The ring of this process: its file, and everything in it but ops, which the hook writes itself.
 
 A full shared memory must not end the job. Writing into a sparse file on a full tmpfs raises
-SIGBUS, so the writer reserves all blocks first, and falls back to a smaller ring and then to a
-second folder.
+SIGBUS, so all blocks are reserved first; where there is no room, a smaller ring is created, or one
+in a second folder.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class NoRingSpace(Exception):
     """No folder has room for even a small ring; the text says which, why, and what to do."""
 
 
-class RingWriter:
-    """A mapped ring. The hook writes slots and rows of ops itself."""
+class OwnRing:
+    """The mapped file. The hook writes slots and rows of ops itself."""
 
     def __init__(self, path: Path, descriptor: int, shape: Shape) -> None:
         self.path = path
@@ -170,7 +170,7 @@ class RingWriter:
         return written
 
 
-def create(folders: list[Path]) -> RingWriter:
+def create(folders: list[Path]) -> OwnRing:
     """Creates a ring in the first of `folders` with room for a full or a small one.
 
     Raises:
@@ -190,7 +190,7 @@ def create(folders: list[Path]) -> RingWriter:
     raise NoRingSpace("; ".join(dict.fromkeys([*reasons, advice])))
 
 
-def _create(path: Path, shape: Shape) -> RingWriter:
+def _create(path: Path, shape: Shape) -> OwnRing:
     # A program that replaced itself (exec) keeps pid and start time, so its old ring may
     # exist. Shrinking a file that the agent has mapped would kill the agent.
     path.unlink(missing_ok=True)
@@ -205,13 +205,13 @@ def _create(path: Path, shape: Shape) -> RingWriter:
                 raise
             shape = shape._replace(more=0)
         fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1)
-        writer = RingWriter(path, descriptor, shape)
-        writer.write_header()
+        ring = OwnRing(path, descriptor, shape)
+        ring.write_header()
     except BaseException:
         os.close(descriptor)
         path.unlink(missing_ok=True)
         raise
-    return writer
+    return ring
 
 
 def start_ticks() -> int:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from frtop_probe.recorder.ops.writer import NoRingSpace, create
+from frtop_probe.recorder.own_ring import NoRingSpace, create
 from frtop_probe.ring import layout
 from frtop_probe.ring.reader import Ring
 from recorder.rank_runner import environment
@@ -206,8 +206,8 @@ def test_the_program_runs_on_after_its_ring_is_removed(tmp_path: Path) -> None:
         shutil.rmtree(folder)
         for _ in range(2000):
             frtop_probe.step()
-        beats, deadline = lifecycle.recorder.writer.cells[2], time.monotonic() + 10
-        while lifecycle.recorder.writer.cells[2] == beats:
+        beats, deadline = lifecycle.recorder.ring.cells[2], time.monotonic() + 10
+        while lifecycle.recorder.ring.cells[2] == beats:
             assert time.monotonic() < deadline
         print("trained", lifecycle.recorder.running)
     """
