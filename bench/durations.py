@@ -40,7 +40,7 @@ def measure() -> dict[str, list[tuple[int, bool]]]:
     lifecycle.start()
     dist.init_process_group("gloo")
     assert lifecycle.recorder is not None
-    ring = Ring(lifecycle.recorder.writer.path)
+    ring = Ring(lifecycle.recorder.ring.path)
     rank, tensor = dist.get_rank(), torch.ones(1000)
     peer = 1 - rank
 

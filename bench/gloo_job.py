@@ -1,4 +1,4 @@
-"""Runs the ranks of a small job on gloo on this machine, one process each, with one thread each."""
+"""Runs the ranks of a small job on this machine, one process each, with one thread each."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import socket
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 LIMIT_S: Final = 300.0
 
@@ -56,3 +57,29 @@ def _free_port() -> int:
         free.bind(("127.0.0.1", 0))
         port: int = free.getsockname()[1]
     return port
+
+
+def alternate(
+    child: Callable[[str], dict[str, list[float]]], modes: Sequence[str], rounds: int
+) -> dict[str, dict[str, list[float]]]:
+    """Measures in a new child for each mode in turn; returns all blocks, by call and mode."""
+    pooled: dict[str, dict[str, list[float]]] = {}
+    for _ in range(rounds):
+        for mode in modes:
+            for name, blocks in child(mode).items():
+                pooled.setdefault(name, {}).setdefault(mode, []).extend(blocks)
+    return pooled
+
+
+def begin_fake_rank(*, recorder: bool) -> Any:
+    """Makes this process rank 0 of 8 on the fake backend; returns torch."""
+    import torch  # noqa: PLC0415 - only the children need torch
+    from torch.testing._internal.distributed.fake_pg import FakeStore  # noqa: PLC0415
+
+    import frtop_probe  # noqa: PLC0415
+
+    torch.set_num_threads(1)
+    if recorder:
+        frtop_probe.start()
+    torch.distributed.init_process_group("fake", rank=0, world_size=8, store=FakeStore())
+    return torch

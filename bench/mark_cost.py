@@ -7,15 +7,13 @@ nothing by itself. The fastest block counts, because other load on the machine o
 from __future__ import annotations
 
 import json
-import os
 import statistics
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Final
+
+from bench.gloo_job import alternate, begin_fake_rank, run
 
 ROUNDS: Final = 3
 BLOCKS: Final = 12
@@ -37,11 +35,7 @@ MARKS: Final = {
 
 def main() -> None:
     """Prints medians without and with the recorder, in µs, and the difference."""
-    pooled: dict[str, dict[str, list[float]]] = {}
-    for _ in range(ROUNDS):
-        for mode in ("bare", "with"):
-            for name, blocks in _child(mode).items():
-                pooled.setdefault(name, {}).setdefault(mode, []).extend(blocks)
+    pooled = alternate(_child, ("bare", "with"), ROUNDS)
     print(f"marks, µs per call, one process, phases on (budget {BUDGET_US:+.0f} a mark)")
     print(f"{'call':<44}{'marks':>6}{'bare':>9}{'with':>9}{'added':>9}{'a mark':>9}")
     total = 0.0
@@ -59,31 +53,14 @@ def main() -> None:
 
 
 def _child(mode: str) -> dict[str, list[float]]:
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder).chmod(0o700)
-        settings = {"FRTOP_DIR": folder, "FRTOP_AGENT": "0", "FRTOP_PHASES": "1"}
-        done = subprocess.run(
-            [sys.executable, "-W", "ignore", "-m", "bench.mark_cost", mode],
-            env={**os.environ, **settings},
-            stdout=subprocess.PIPE,
-            check=True,
-        )
-    found: dict[str, list[float]] = json.loads(done.stdout)
+    (printed,) = run("bench.mark_cost", mode, ranks=1, variables={"FRTOP_PHASES": "1"})
+    found: dict[str, list[float]] = json.loads(printed)
     return found
 
 
 def measure(mode: str) -> dict[str, list[float]]:
     """Runs in a child; returns the median of each block in µs."""
-    import torch  # noqa: PLC0415 - only the children need torch
-    import torch.distributed as dist  # noqa: PLC0415
-    from torch.testing._internal.distributed.fake_pg import FakeStore  # noqa: PLC0415
-
-    import frtop_probe  # noqa: PLC0415
-
-    torch.set_num_threads(1)
-    if mode != "bare":
-        frtop_probe.start()
-    dist.init_process_group("fake", rank=0, world_size=8, store=FakeStore())
+    torch = begin_fake_rank(recorder=mode != "bare")
     if mode == "sleeps":
         return _sleeps(torch)
     calls = _calls(torch)
@@ -173,7 +150,7 @@ def _sleeps(torch: Any) -> dict[str, list[float]]:  # noqa: C901
         optimizer.step()
     assert lifecycle.recorder is not None
     found: dict[str, list[float]] = {}
-    for row in read_marks(Ring(lifecycle.recorder.writer.path)):
+    for row in read_marks(Ring(lifecycle.recorder.ring.path)):
         name = row.kind.name.lower()
         longer = found.setdefault(name, [])
         if len(longer) < len(slept.get(name, ())):

@@ -12,14 +12,14 @@ import json
 import os
 import random
 import statistics
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
+
+from bench.gloo_job import run
 
 ROUNDS: Final = 3
 BLOCKS: Final = 16
@@ -61,16 +61,8 @@ def _grown() -> float:
 
 
 def _child(mode: str, world: int) -> Blocks:
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder).chmod(0o700)
-        environment = {**os.environ, "FRTOP_DIR": folder, "FRTOP_AGENT": "0"}
-        done = subprocess.run(
-            [sys.executable, "-W", "ignore", "-m", "bench.recorder_cost", mode, str(world)],
-            env=environment,
-            stdout=subprocess.PIPE,
-            check=True,
-        )
-    blocks: Blocks = json.loads(done.stdout)
+    (printed,) = run("bench.recorder_cost", mode, str(world), ranks=1)
+    blocks: Blocks = json.loads(printed)
     return blocks
 
 

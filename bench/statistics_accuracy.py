@@ -59,7 +59,7 @@ def measure() -> dict[str, Any]:
             times.append([called, time.monotonic_ns()])
     dist.barrier()
     sites, now = SiteTable(), time.monotonic_ns()
-    ring = Ring(lifecycle.recorder.writer.path)
+    ring = Ring(lifecycle.recorder.ring.path)
     work = ring_statistics(
         RingRank(rank, ring, lives=True, pidfd=None), Window(begin, now, samples=4096), sites, now
     )

@@ -109,7 +109,7 @@ def _told(lifecycle: Any) -> str:
     from frtop_probe.statistics.rank_summary import Window  # noqa: PLC0415
 
     sites, now = SiteTable(), time.monotonic_ns()
-    ring = Ring(lifecycle.recorder.writer.path)
+    ring = Ring(lifecycle.recorder.ring.path)
     work = ring_statistics(
         RingRank(0, ring, lives=True, pidfd=None), Window(0, now, steps=4096), sites, now
     )

@@ -7,14 +7,12 @@ counts, because other load on the machine only adds time.
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Final
+
+from bench.gloo_job import alternate, begin_fake_rank, run
 
 ROUNDS: Final = 3
 BLOCKS: Final = 8
@@ -32,11 +30,7 @@ ONE: Final = (
 
 def main() -> None:
     """Prints the fastest block of each, in µs, and the difference."""
-    pooled: dict[str, dict[str, list[float]]] = {}
-    for _ in range(ROUNDS):
-        for mode in MODES:
-            for name, blocks in _child(mode).items():
-                pooled.setdefault(name, {}).setdefault(mode, []).extend(blocks)
+    pooled = alternate(_child, MODES, ROUNDS)
     print(f"modules, µs per call, one process, fake backend (budget {BUDGET_US:+.0f} a call)")
     print(f"{'':<42}{'bare':>10}{'recorder':>10}{'modules':>10}{'for modules':>13}")
     for name, found in pooled.items():
@@ -45,36 +39,18 @@ def main() -> None:
 
 
 def _child(mode: str) -> dict[str, list[float]]:
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder).chmod(0o700)
-        settings = {
-            "FRTOP_DIR": folder, "FRTOP_AGENT": "0", "FRTOP_MODULES": str(int(mode == "modules"))
-        }  # fmt: skip
-        done = subprocess.run(
-            [sys.executable, "-W", "ignore", "-m", "bench.features.modules", mode],
-            env={**os.environ, **settings},
-            stdout=subprocess.PIPE,
-            check=True,
-        )
-    found: dict[str, list[float]] = json.loads(done.stdout)
+    variables = {"FRTOP_MODULES": str(int(mode == "modules"))}
+    (printed,) = run("bench.features.modules", mode, ranks=1, variables=variables)
+    found: dict[str, list[float]] = json.loads(printed)
     return found
 
 
 def measure(mode: str) -> dict[str, list[float]]:
     """Runs in a child; returns the time of each block in µs per call."""
-    import torch  # noqa: PLC0415 - only the children need torch
-    import torch.distributed as dist  # noqa: PLC0415
-    from torch.testing._internal.distributed.fake_pg import FakeStore  # noqa: PLC0415
-
-    import frtop_probe  # noqa: PLC0415
-
-    torch.set_num_threads(1)
-    if mode != "bare":
-        frtop_probe.start()
-    dist.init_process_group("fake", rank=0, world_size=8, store=FakeStore())
+    torch = begin_fake_rank(recorder=mode != "bare")
     calls = _calls(torch)
     found = {name: [_block(call) for _ in range(BLOCKS)] for name, call in calls.items()}
-    dist.destroy_process_group()
+    torch.distributed.destroy_process_group()
     return found
 
 

@@ -89,7 +89,7 @@ def measure(way: str) -> dict[str, float]:
         return 1000 * statistics.median(times)
 
     assert lifecycle.recorder is not None
-    path = lifecycle.recorder.writer.path.with_suffix(".sock")
+    path = lifecycle.recorder.ring.path.with_suffix(".sock")
     block()
     found: dict[str, list[float]] = {name: [] for name in ("before", "during", "after")}
     more: dict[str, list[float]] = {n: [] for n in ("events", "still_ms", "file_mb", "memory_mb")}

@@ -7,13 +7,11 @@ so what is added is ours. The fastest block counts, because other load only adds
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
-import tempfile
 import time
-from pathlib import Path
 from typing import Any, Final
+
+from bench.gloo_job import run
 
 SIZES_MIB: Final = (0.001, 1.0, 8.0, 25.0)
 BLOCKS: Final = 7
@@ -35,15 +33,8 @@ def main() -> None:
 
 
 def _child() -> dict[str, dict[str, float]]:
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder).chmod(0o700)
-        done = subprocess.run(
-            [sys.executable, "-W", "ignore", "-m", "bench.features.tensor_checks", "child"],
-            env={**os.environ, "FRTOP_DIR": folder, "FRTOP_AGENT": "0", "OMP_NUM_THREADS": "1"},
-            stdout=subprocess.PIPE,
-            check=True,
-        )
-    found: dict[str, dict[str, float]] = json.loads(done.stdout)
+    (printed,) = run("bench.features.tensor_checks", "child", ranks=1)
+    found: dict[str, dict[str, float]] = json.loads(printed)
     return found
 
 
